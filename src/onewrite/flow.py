@@ -86,19 +86,12 @@ Flow: TypeAlias = Generator[Yielded, Any, T]
 
 @dataclass(slots=True)
 class Meter:
-    """Counts the requests of the flows that run while it is the current `meter`, and collects their results."""
+    """Counts the requests of the flows that run while it is the current `meter`."""
 
     requests: int = 0
-    results: list[object] = field(default_factory=list[object])
 
 
 meter: ContextVar[Meter | None] = ContextVar("onewrite.meter", default=None)
-
-
-def inner_meter() -> Meter:
-    """A meter that counts for itself, and whose results the current meter has as well. Both may be in different threads."""
-    outer = meter.get()
-    return Meter() if outer is None else Meter(results=outer.results)
 
 
 def at(target: object, flow: Flow[T]) -> Flow[T]:
@@ -128,20 +121,12 @@ async def _sleep(seconds: float) -> None:
 
 def run(flow: Flow[T], target: object, *, sleep: Callable[[float], None] = time.sleep) -> T:
     """Drive a flow with a blocking client."""
-    counting = meter.get()
-    result = drive(flow, partial(perform, target, counting, sleep))
-    if counting is not None:
-        counting.results.append(result)
-    return result
+    return drive(flow, partial(perform, target, meter.get(), sleep))
 
 
 async def arun(flow: Flow[T], target: object, *, sleep: Callable[[float], Awaitable[None]] = _sleep) -> T:
     """Drive a flow with a client whose methods are awaited."""
-    counting = meter.get()
-    result = await adrive(flow, partial(aperform, target, counting, sleep))
-    if counting is not None:
-        counting.results.append(result)
-    return result
+    return await adrive(flow, partial(aperform, target, meter.get(), sleep))
 
 
 def performer(target: object) -> Callable[[Yielded], Any]:

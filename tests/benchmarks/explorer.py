@@ -15,11 +15,10 @@ from onewrite import Message, SeenIds
 from onewrite.dynamodb import GuardedTable
 from onewrite.mongodb import GuardedCollection
 from onewrite.testing.explorer.explore import explore
-from onewrite.testing.explorer.judging.judge import Judge
+from onewrite.testing.explorer.judge import Judge
 from onewrite.testing.explorer.schedule import Bounds
-from onewrite.testing.explorer.searching.every_place import PlaceSearch
-from onewrite.testing.explorer.searching.every_schedule import Search
-from onewrite.testing.explorer.trials.subject import Subject
+from onewrite.testing.explorer.search import EverySchedule
+from onewrite.testing.explorer.subject import Subject
 from onewrite.testing.standins.stores import mongomock_collection, moto_tables
 from tests.benchmarks.measure import Plan, Row
 
@@ -119,6 +118,6 @@ def _seconds(build: Build, *, recalled: bool) -> float:
         if recalled:
             judge.recall()
         start = time.perf_counter()
-        for _ in PlaceSearch(judge) if recalled else Search(judge):
+        for _ in EverySchedule(judge):
             pass
         return time.perf_counter() - start

@@ -30,7 +30,7 @@ from onewrite.outbox import AsyncRelay, Flushed, Outgoing, Relay, Swept, Waiting
 from onewrite.step import Claim
 from onewrite.testing import mongomock_collection, moto_table
 from onewrite.testing.model.machine import Machine
-from onewrite.testing.standins.async_collection import AsyncStandInCollection
+from onewrite.testing.standins.collection import AsyncStandInCollection
 from tests.contract.endpoints import COLLECTIONS, DUMMIES, TABLE, TABLES, CollectionPlace, TablePlace
 
 NOW = 1_790_000_000.0

@@ -19,7 +19,8 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from onewrite import ConfigurationError
 from onewrite.testing import ProgramMissing, dynamodb_local, dynoxide, mongod
-from onewrite.testing.servers import process, programs
+from onewrite.testing.servers import process
+from onewrite.testing.servers import process as programs
 from onewrite.testing.servers.engines import DynamoDBServer, Dynoxide, Mongod
 from onewrite.testing.servers.process import free_port, listening
 from tests.support.engines import dynoxide_binary, mongod_binary, require

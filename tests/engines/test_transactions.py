@@ -18,7 +18,7 @@ from onewrite import Message
 from onewrite.testing import explore
 from onewrite.testing.model.machine import Machine
 from onewrite.testing.standins.stores import mongomock_collection
-from onewrite.testing.taps.mongodb.transaction_names import Owner, current_owner
+from onewrite.testing.taps.traffic import Owner, current_owner
 
 Documents: TypeAlias = Collection[dict[str, Any]]
 Do: TypeAlias = Callable[..., Any]  # (collection, **session) -> what the store answered, in words

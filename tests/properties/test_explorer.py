@@ -15,11 +15,10 @@ from pymongo.errors import DuplicateKeyError, PyMongoError
 
 from onewrite import ConfigurationError, Message
 from onewrite.testing.explorer.explore import explore
-from onewrite.testing.explorer.judging.judge import Judge, JudgedSchedule
-from onewrite.testing.explorer.schedule import Bounds, Delivery, Fault, Reorder, Step, Steps
-from onewrite.testing.explorer.searching.every_place import PlaceSearch
-from onewrite.testing.explorer.searching.every_schedule import Search
-from onewrite.testing.explorer.trials.subject import Subject
+from onewrite.testing.explorer.judge import Judge, JudgedSchedule
+from onewrite.testing.explorer.schedule import Bounds, Delivery, Fault, Reorder, ScheduleStep, Steps
+from onewrite.testing.explorer.search import EverySchedule
+from onewrite.testing.explorer.subject import Subject
 from onewrite.testing.standins.stores import mongomock_collection
 from tests.support.examples import examples
 
@@ -208,8 +207,7 @@ def searched(program: Program, bounds: Bounds, how: How, *, lenient: bool = Fals
         judge.prepare()
         if how == "recalled":
             judge.recall()
-            return Found(list(PlaceSearch(judge)), ends)
-        return Found(list(Search(judge, prune=how == "pruned")), ends)
+        return Found(list(EverySchedule(judge, prune=how != "every schedule")), ends)
 
 
 class Scope(NamedTuple):
@@ -344,7 +342,7 @@ def every_schedule(requests: Sequence[int], bounds: Bounds) -> Iterator[Steps]:
                 now = {**sent, delivery: sent.get(delivery, 0) + 1}
                 ends = bool(fault) or now[delivery] == requests[delivery.message]
                 ended = {**done, delivery: not fault} if ends else done
-                yield from extend((*steps, Step(delivery, Fault(fault))), now, ended, faults + bool(fault))
+                yield from extend((*steps, ScheduleStep(delivery, Fault(fault))), now, ended, faults + bool(fault))
 
     def may_move(delivery: Delivery, sent: dict[Delivery, int], done: dict[Delivery, bool]) -> bool:
         if delivery in sent:

@@ -16,11 +16,10 @@ from pymongo.errors import DuplicateKeyError, PyMongoError
 
 from onewrite import ConfigurationError, Message
 from onewrite.testing import explore
-from onewrite.testing.explorer.judging.judge import Judge
+from onewrite.testing.explorer.judge import Judge
 from onewrite.testing.explorer.schedule import Bounds
-from onewrite.testing.explorer.searching.every_place import PlaceSearch
-from onewrite.testing.explorer.searching.every_schedule import Search
-from onewrite.testing.explorer.trials.subject import Subject
+from onewrite.testing.explorer.search import EverySchedule
+from onewrite.testing.explorer.subject import Subject
 from onewrite.testing.standins.stores import mongomock_collection
 from onewrite.testing.taps.everywhere import taps
 from tests.support.examples import examples
@@ -156,7 +155,7 @@ def searched(
         judge.prepare()
         if how == "recalled":
             judge.recall()
-        shown = list(PlaceSearch(judge) if how == "recalled" else Search(judge, prune=how == "pruned"))
+        shown = list(EverySchedule(judge, prune=how != "every schedule"))
     assert judge.nondeterministic is None
     return {one.finding.reason for one in shown if one.finding is not None}, ends, len(shown)
 

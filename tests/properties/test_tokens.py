@@ -12,10 +12,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from onewrite import Message
-from onewrite.testing.explorer.judging.judge import Judge
+from onewrite.testing.explorer.judge import Judge
 from onewrite.testing.explorer.schedule import Bounds
-from onewrite.testing.explorer.searching.every_schedule import Search
-from onewrite.testing.explorer.trials.subject import Subject
+from onewrite.testing.explorer.search import EverySchedule
+from onewrite.testing.explorer.subject import Subject
 from onewrite.testing.standins.stores import MakeTable, moto_tables
 from tests.support.examples import examples
 
@@ -60,7 +60,7 @@ def ends(program: Program, bounds: Bounds, make: MakeTable, *, prune: bool) -> s
     with closing(subject):
         judge = Judge(subject, observe)
         judge.prepare()
-        assert all(one.finding is None for one in Search(judge, prune=prune))
+        assert all(one.finding is None for one in EverySchedule(judge, prune=prune))
     return seen
 
 

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from pymongo.errors import DuplicateKeyError, PyMongoError
 
 from onewrite import ConfigurationError, Message
-from onewrite.testing.explorer.judging.judge import Judge
+from onewrite.testing.explorer.judge import Judge
 from onewrite.testing.explorer.schedule import Bounds
-from onewrite.testing.explorer.searching.every_schedule import Search
-from onewrite.testing.explorer.trials.subject import Subject
+from onewrite.testing.explorer.search import EverySchedule
+from onewrite.testing.explorer.subject import Subject
 from onewrite.testing.standins.stores import mongomock_collection
 from tests.support.examples import examples
 
@@ -109,7 +109,7 @@ def searched(program: Program, bounds: Bounds, *, prune: bool) -> Found:
             judge.prepare()
         except ConfigurationError:  # a handler that waits for its own transaction never settles its message
             reject()
-        shown = list(Search(judge, prune=prune))
+        shown = list(EverySchedule(judge, prune=prune))
         assert judge.nondeterministic is None
         wrong = {one.finding.reason.partition(":")[0] for one in shown if one.finding is not None}
         return Found(len(shown), ends, wrong)

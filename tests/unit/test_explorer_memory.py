@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import os
 import random
 import threading
 import types
@@ -13,13 +14,14 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
 import pytest
+from botocore.exceptions import ClientError
 
 from onewrite import Message, SeenIds
 from onewrite.dynamodb import GuardedTable
 from onewrite.mongodb import GuardedCollection
 from onewrite.testing import explore
 from onewrite.testing.explorer.exploration import Exploration
-from onewrite.testing.explorer.handler.memory import is_readable, memory_of
+from onewrite.testing.explorer.memory import is_readable, memory_of
 from onewrite.testing.standins.stores import mongomock_collection, moto_tables
 from onewrite.testing.taps.tap import send, tap
 
@@ -425,3 +427,29 @@ def test_a_handler_that_only_notes_what_came_of_a_message_is_recalled(kept: str)
     assert report.exhausted
     assert report.schedules > 10_000  # more than are run where a handler is not recalled
     assert runs.total() < report.schedules
+
+
+def test_memory_outside_of_python_is_found_by_what_the_deliveries_before_have_been_through(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def build(table: Any) -> Handler:
+        monkeypatch.delenv("ONEWRITE_THROTTLED", raising=False)
+
+        def handle(message: Message) -> None:
+            if os.environ.pop("ONEWRITE_THROTTLED", None) is not None:
+                return  # gives the message up, and says that it is done
+            try:
+                table.put_item(Item={"id": message.id})
+            except ClientError as error:
+                if "Throughput" in error.response["Error"]["Code"]:
+                    monkeypatch.setenv("ONEWRITE_THROTTLED", "1")
+                raise
+
+        return handle
+
+    with moto_tables() as make:
+        report = explore(build, [M1, Message("m2")], lambda: make("orders", "id"), lambda table: table.scan()["Items"])
+    assert report.counterexample is not None
+    assert [str(step) for step in report.counterexample.steps] == [
+        "m1, delivery 1: PutItem orders m1: throttled, raises ProvisionedThroughputExceededException"
+    ]

@@ -14,10 +14,10 @@ from pymongo.errors import DuplicateKeyError, PyMongoError
 from onewrite import Message, SeenIds
 from onewrite.mongodb import GuardedCollection
 from onewrite.testing import explore
-from onewrite.testing.explorer.handler.calls import Answer, CallThreads, current_call
-from onewrite.testing.explorer.handler.recall import NotRecallableError, Recall
+from onewrite.testing.explorer import search as shrink
+from onewrite.testing.explorer.calls import CallThreads, Reply, current_call
+from onewrite.testing.explorer.recall import NotRecallableError, Recall
 from onewrite.testing.explorer.schedule import Delivery
-from onewrite.testing.explorer.searching import shrink
 from onewrite.testing.standins.stores import mongomock_collection
 from onewrite.testing.taps.traffic import Request
 
@@ -138,7 +138,7 @@ def test_what_was_found_is_kept_though_building_the_handler_fails_later() -> Non
 def test_an_answer_that_cannot_be_copied_is_not_recalled() -> None:
     recall = Recall(lambda request: request.method, lambda: False)
     with pytest.raises(NotRecallableError):
-        recall.after(recall.root(Delivery(0, 0), (0,)), Answer(lambda: None))
+        recall.after(recall.root(Delivery(0, 0), (0,)), Reply(lambda: None))
 
 
 def test_the_search_for_a_shorter_schedule_ends_after_some_tries_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,9 +179,9 @@ def test_a_call_that_does_not_ask_again_what_it_asked_before_is_not_recalled() -
         first = threads.begin(asks, ONE[0], "m1, delivery 1")
         recall.learn(start, first)
         threads.release(first)
-        answered = recall.after(start, Answer(None))
+        answered = recall.after(start, Reply(None))
         with pytest.raises(NotRecallableError):
-            recall.learn(answered, threads.begin(lambda _: None, ONE[0], "m1, delivery 2", known=[(0, Answer(None))]))
+            recall.learn(answered, threads.begin(lambda _: None, ONE[0], "m1, delivery 2", known=[(0, Reply(None))]))
     finally:
         threads.close()
 

@@ -18,7 +18,7 @@ from onewrite.dynamodb import GuardedTable
 from onewrite.mongodb import GuardedCollection
 from onewrite.testing import ExplorationWarning, explore
 from onewrite.testing.explorer.exploration import Exploration
-from onewrite.testing.explorer.judging.remarks import DOUBTFUL, VACUOUS, Remark
+from onewrite.testing.explorer.remarks import DOUBTFUL, VACUOUS, Remark
 from onewrite.testing.standins.stores import mongomock_collection, moto_tables
 from tests.support.batches import by_name, sqs
 

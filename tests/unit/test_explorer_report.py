@@ -8,33 +8,33 @@ import pytest
 from botocore.exceptions import ClientError
 
 from onewrite import Applied, Duplicate, Message
+from onewrite.testing.explorer.calls import Reply
+from onewrite.testing.explorer.difference import difference
 from onewrite.testing.explorer.exploration import Counterexample, Exploration, ShownStep, counterexample, in_words
-from onewrite.testing.explorer.handler.calls import Answer
-from onewrite.testing.explorer.judging.difference import difference
-from onewrite.testing.explorer.judging.judge import Finding, JudgedSchedule
-from onewrite.testing.explorer.judging.remarks import Remark
-from onewrite.testing.explorer.schedule import Bounds, Delivery, Fault, Step, TakenStep
-from onewrite.testing.explorer.trials.trial import TrialStep
+from onewrite.testing.explorer.judge import Finding, JudgedSchedule
+from onewrite.testing.explorer.remarks import Remark
+from onewrite.testing.explorer.schedule import Bounds, Delivery, Fault, ScheduleStep, TakenStep
+from onewrite.testing.explorer.trial import TrialStep
 from onewrite.testing.taps.faults import Crash
 from onewrite.testing.taps.traffic import Request
 
 WRITE = Request("orders", "UpdateItem", {"Key": {"id": "o-1"}}, (("orders", "o-1"),), writes=True, tables=("orders",))
 READ = Request("orders", "GetItem", {"Key": {"id": "o-1"}}, (("orders", "o-1"),), writes=False, tables=("orders",))
 REFUSED = ClientError({"Error": {"Code": "ConditionalCheckFailedException", "Message": "no"}}, "UpdateItem")
-DONE = Answer({"ResponseMetadata": {}})
+DONE = Reply({"ResponseMetadata": {}})
 MESSAGE = Message("m1")
 
 
 def trial_step(
     request: Request | None,
-    *answers: Answer,
+    *answers: Reply,
     fault: Fault = Fault.NONE,
-    end: Answer | None = None,
+    end: Reply | None = None,
     delivery: Delivery = Delivery(0, 0),  # noqa: B008  # it is a tuple
     settling: bool = False,
 ) -> TrialStep:
     settled = (delivery.message,) if end is not None and end.error is None else ()
-    taken = TakenStep(Step(delivery, fault), request, None, end is not None, settled)
+    taken = TakenStep(ScheduleStep(delivery, fault), request, None, end is not None, settled)
     return TrialStep(taken, answers, end, settling)
 
 
@@ -42,31 +42,31 @@ def trial_step(
     ("happened", "told"),
     [
         (trial_step(READ, DONE), "GetItem orders o-1: read, nothing there"),
-        (trial_step(WRITE, DONE, end=Answer()), "UpdateItem orders o-1: applied"),
-        (trial_step(WRITE, DONE, end=Answer(Applied(MESSAGE))), "UpdateItem orders o-1: applied"),
+        (trial_step(WRITE, DONE, end=Reply()), "UpdateItem orders o-1: applied"),
+        (trial_step(WRITE, DONE, end=Reply(Applied(MESSAGE))), "UpdateItem orders o-1: applied"),
         (
-            trial_step(WRITE, Answer(error=REFUSED), end=Answer(Duplicate(MESSAGE))),
+            trial_step(WRITE, Reply(error=REFUSED), end=Reply(Duplicate(MESSAGE))),
             "UpdateItem orders o-1: refused, duplicate",
         ),
         (
-            trial_step(WRITE, Answer(error=REFUSED), end=Answer(error=REFUSED)),
+            trial_step(WRITE, Reply(error=REFUSED), end=Reply(error=REFUSED)),
             "UpdateItem orders o-1: refused, raises ClientError",
         ),
         (
-            trial_step(WRITE, fault=Fault.CRASH_BEFORE, end=Answer(error=Crash())),
+            trial_step(WRITE, fault=Fault.CRASH_BEFORE, end=Reply(error=Crash())),
             "CRASH before UpdateItem orders o-1",
         ),
         (
-            trial_step(WRITE, DONE, fault=Fault.CRASH_AFTER, end=Answer(error=Crash())),
+            trial_step(WRITE, DONE, fault=Fault.CRASH_AFTER, end=Reply(error=Crash())),
             "UpdateItem orders o-1: applied, then CRASH",
         ),
         (trial_step(WRITE, DONE, fault=Fault.LOST), "UpdateItem orders o-1: applied, but the answer is lost"),
         (
-            trial_step(WRITE, DONE, Answer(error=REFUSED), fault=Fault.RETRIED, end=Answer()),
+            trial_step(WRITE, DONE, Reply(error=REFUSED), fault=Fault.RETRIED, end=Reply()),
             "UpdateItem orders o-1: applied, the answer is lost, sent again by the driver: refused",
         ),
-        (trial_step(None, end=Answer()), "sends nothing"),
-        (trial_step(None, end=Answer(error=KeyError("a"))), "sends nothing, raises KeyError"),
+        (trial_step(None, end=Reply()), "sends nothing"),
+        (trial_step(None, end=Reply(error=KeyError("a"))), "sends nothing, raises KeyError"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

@@ -8,10 +8,20 @@ from typing import Any
 import pytest
 
 from onewrite import ConfigurationError
-from onewrite.testing.explorer.handler.calls import Answer
-from onewrite.testing.explorer.handler.comparable import comparable
-from onewrite.testing.explorer.replay_code import decode, encode
-from onewrite.testing.explorer.schedule import Bounds, Delivery, Fault, Progress, Step, TakenStep, faults_for, independent
+from onewrite.testing.explorer.calls import Reply
+from onewrite.testing.explorer.recall import comparable
+from onewrite.testing.explorer.schedule import (
+    Bounds,
+    Delivery,
+    Fault,
+    Progress,
+    ScheduleStep,
+    TakenStep,
+    decode,
+    encode,
+    faults_for,
+    independent,
+)
 from onewrite.testing.taps.traffic import Request
 
 READ = Request("s", "find_one", {}, (("t", "a"),), writes=False, tables=("t",))
@@ -30,7 +40,7 @@ def taken(
     message: int, number: int, fault: Fault = Fault.NONE, request: Request | None = WRITE, *, ended: bool = True
 ) -> TakenStep:
     settled = (message,) if ended and not fault.kills else ()
-    return TakenStep(Step(Delivery(message, number), fault), request, None, ended, settled)
+    return TakenStep(ScheduleStep(Delivery(message, number), fault), request, None, ended, settled)
 
 
 def after(progress: Progress, *steps: TakenStep) -> Progress:
@@ -91,26 +101,26 @@ def test_a_redelivery_may_come_while_the_first_delivery_is_under_way_or_when_it_
     progress = first_of(Bounds())
     assert Delivery(0, 1) in after(progress, taken(0, 0, ended=False)).able()
     assert Delivery(0, 1) in after(progress, taken(0, 0)).able()
-    assert not progress.allows(Step(Delivery(0, 1)))
+    assert not progress.allows(ScheduleStep(Delivery(0, 1)))
 
 
 def test_no_more_deliveries_are_under_way_at_once_than_the_bounds_say() -> None:
     progress = after(first_of(Bounds(concurrency=1)), taken(0, 0, ended=False))
     assert progress.able() == [Delivery(0, 0)]
-    assert not progress.allows(Step(Delivery(1, 0)))
+    assert not progress.allows(ScheduleStep(Delivery(1, 0)))
 
 
 def test_no_message_is_delivered_more_often_than_the_bounds_say() -> None:
     progress = after(first_of(Bounds()), taken(0, 0), taken(0, 1))
     assert progress.able() == [Delivery(1, 0)]
-    assert not progress.allows(Step(Delivery(0, 2)))
+    assert not progress.allows(ScheduleStep(Delivery(0, 2)))
 
 
 def test_faults_have_a_budget() -> None:
     progress = first_of(Bounds(faults=1))
-    assert progress.allows(Step(Delivery(0, 0), Fault.LOST))
-    assert not after(progress, taken(0, 0, Fault.LOST)).allows(Step(Delivery(1, 0), Fault.CRASH_AFTER))
-    assert not first_of(Bounds(faults=0)).allows(Step(Delivery(0, 0), Fault.LOST))
+    assert progress.allows(ScheduleStep(Delivery(0, 0), Fault.LOST))
+    assert not after(progress, taken(0, 0, Fault.LOST)).allows(ScheduleStep(Delivery(1, 0), Fault.CRASH_AFTER))
+    assert not first_of(Bounds(faults=0)).allows(ScheduleStep(Delivery(0, 0), Fault.LOST))
 
 
 def test_a_legal_end_has_nothing_under_way_and_everything_settled_at_least_once() -> None:
@@ -191,7 +201,7 @@ def an_event(*records: int) -> Progress:
 
 
 def settling(number: int, *records: int) -> TakenStep:
-    return TakenStep(Step(Delivery(0, number)), ELSEWHERE, None, ended=True, settled=records)
+    return TakenStep(ScheduleStep(Delivery(0, number)), ELSEWHERE, None, ended=True, settled=records)
 
 
 def test_an_event_comes_again_with_what_is_not_settled_and_then_whole() -> None:
@@ -213,10 +223,10 @@ def test_a_delivery_that_settles_a_part_and_the_start_of_the_next_may_not_change
 
 def test_an_answer_without_a_canonical_form_equals_no_other() -> None:
     answers = [
-        Answer({"a": 1}),
-        Answer({"a": 1, "ResponseMetadata": {"RequestId": "x"}}),
-        Answer({"a": 2}),
-        Answer(iter(())),
+        Reply({"a": 1}),
+        Reply({"a": 1, "ResponseMetadata": {"RequestId": "x"}}),
+        Reply({"a": 2}),
+        Reply(iter(())),
     ]
     one, same, other, formless = map(comparable, answers)
     assert one == same != other
@@ -225,7 +235,11 @@ def test_an_answer_without_a_canonical_form_equals_no_other() -> None:
 
 # --- replay codes -----------------------------------------------------------------------------------------------------------
 
-STEPS = (Step(Delivery(0, 0)), Step(Delivery(11, 1), Fault.LOST), Step(Delivery(0, 0), Fault.CRASH_AFTER))
+STEPS = (
+    ScheduleStep(Delivery(0, 0)),
+    ScheduleStep(Delivery(11, 1), Fault.LOST),
+    ScheduleStep(Delivery(0, 0), Fault.CRASH_AFTER),
+)
 NAMES = [f"m{number}" for number in range(12)]
 
 

@@ -17,13 +17,19 @@ from pymongo.errors import PyMongoError
 
 from onewrite import ConfigurationError, Message
 from onewrite.testing import explore
+from onewrite.testing.explorer.calls import (
+    NEVER_SENT,
+    TIME_PASSES,
+    CallThreads,
+    HandlerCall,
+    Reply,
+    WatchedLoop,
+    current_call,
+)
 from onewrite.testing.explorer.exploration import Exploration
-from onewrite.testing.explorer.handler.calls import NEVER_SENT, TIME_PASSES, Answer, CallThreads, HandlerCall, current_call
-from onewrite.testing.explorer.handler.loops import WatchedLoop
-from onewrite.testing.explorer.replay_code import decode, encode
-from onewrite.testing.explorer.schedule import Bounds, Delivery, Fault, Step
-from onewrite.testing.explorer.trials.subject import Subject
-from onewrite.testing.explorer.trials.trial import Trial
+from onewrite.testing.explorer.schedule import Bounds, Delivery, Fault, ScheduleStep, decode, encode
+from onewrite.testing.explorer.subject import Subject
+from onewrite.testing.explorer.trial import Trial
 from onewrite.testing.standins.stores import mongomock_collection
 from onewrite.testing.taps.faults import Crash
 from onewrite.testing.taps.traffic import Request
@@ -100,12 +106,12 @@ def test_any_of_the_pending_requests_may_be_answered_next(threads: CallThreads) 
 
     call = threads.begin(handle, "m1", "m1")
     assert pending(call) == ["a", "b", "c"]
-    call.resume(Answer("to b"), 1)
+    call.resume(Reply("to b"), 1)
     assert pending(call) == ["a", "c"]
-    call.resume(Answer("to c"), 1)
-    call.resume(Answer("to a"))
+    call.resume(Reply("to c"), 1)
+    call.resume(Reply("to a"))
     assert call.ended
-    assert call.result == Answer(["to a", "to b", "to c"])
+    assert call.result == Reply(["to a", "to b", "to c"])
 
 
 def test_requests_have_the_order_of_their_tasks_and_not_that_in_which_sets_are_gone_through(threads: CallThreads) -> None:
@@ -121,7 +127,7 @@ def test_requests_have_the_order_of_their_tasks_and_not_that_in_which_sets_are_g
         await ask(name)
 
     call = threads.begin(handle, "m1", "m1")
-    call.resume(Answer(error=KeyError("so that what is left goes on")))
+    call.resume(Reply(error=KeyError("so that what is left goes on")))
     assert pending(call) == [*"abcdefgh"]
     threads.release(call)
 
@@ -141,9 +147,9 @@ def test_a_blocking_request_in_a_coroutine_lets_those_that_were_sent_before_arri
 
     call = threads.begin(handle, "m1", "m1")
     assert pending(call) == ["blocking", "awaited"]
-    call.resume(Answer(), 1)
+    call.resume(Reply(), 1)
     assert (pending(call), log) == (["blocking"], [])
-    call.resume(Answer())
+    call.resume(Reply())
     assert (call.ended, log) == (True, ["blocking", "awaited"])
 
 
@@ -182,12 +188,12 @@ def test_a_request_that_is_cancelled_stays_pending_until_it_is_known_whether_it_
         task.cancel()
         return "done"
 
-    for answer in (NEVER_SENT, Answer("nobody hears it")):
+    for answer in (NEVER_SENT, Reply("nobody hears it")):
         call = threads.begin(handle, "m1", "m1")
-        call.resume(Answer())
+        call.resume(Reply())
         assert (call.returned, call.ended, pending(call)) == (True, False, ["slow cancelled"])
         call.resume(answer)
-        assert (call.ended, call.result) == (True, Answer("done"))
+        assert (call.ended, call.result) == (True, Reply("done"))
         threads.release(call)
 
 
@@ -211,7 +217,7 @@ def test_timers_go_off_at_once_where_nothing_is_pending_and_otherwise_when_the_e
     call.resume(TIME_PASSES)
     assert pending(call) == ["a cancelled"]
     call.resume(NEVER_SENT)
-    assert call.result == Answer("too late")
+    assert call.result == Reply("too late")
     threads.release(call)
     assert not threads.begin(lambda _: ask("a"), "m1", "m1").stop.timers
     assert time.perf_counter() - begin < PATIENCE
@@ -222,9 +228,9 @@ def test_what_an_error_leaves_behind_goes_on(threads: CallThreads) -> None:
         await asyncio.gather(ask("a"), ask("b"))
 
     call = threads.begin(handle, "m1", "m1")
-    call.resume(Answer(error=KeyError("a")))
+    call.resume(Reply(error=KeyError("a")))
     assert (call.returned, call.ended, pending(call)) == (True, False, ["b"])
-    call.resume(Answer())
+    call.resume(Reply())
     assert (call.ended, type(call.result.error)) == (True, KeyError)
 
 
@@ -237,13 +243,13 @@ def test_what_never_ends_after_an_error_is_refused(threads: CallThreads) -> None
         await asyncio.gather(ask("a"), poll())
 
     call = threads.begin(handle, "m1", "m1, delivery 1")
-    call.resume(Answer(error=KeyError("a")))
+    call.resume(Reply(error=KeyError("a")))
     for _ in range(99):
-        call.resume(Answer())
+        call.resume(Reply())
     with pytest.raises(
         ConfigurationError, match=r"has failed and left the task .*poll .* behind, which has sent 100 requests since"
     ):
-        call.resume(Answer())
+        call.resume(Reply())
     threads.release(call)
 
 
@@ -265,7 +271,7 @@ def test_tasks_run_one_after_the_other_where_nothing_else_is_said(threads: CallT
         choices.append(len(call.stop.in_turn))
         which = call.stop.in_turn[-1]
         asked.append(pending(call)[which])
-        call.resume(Answer(), which)
+        call.resume(Reply(), which)
     assert asked == ["b1", "b3", "b2", "b4", "a1", "a3", "a2", "a4"]
     assert choices == [2, 2, 1, 1, 1, 2, 1, 1]
 
@@ -585,17 +591,22 @@ def test_each_fault_may_befall_each_of_the_pending_requests() -> None:
         await asyncio.gather(*[put(collection, key) for key in "abc"])
 
     with a_trial(handle) as trial:
-        taken = trial.take(Step(D1))
+        taken = trial.take(ScheduleStep(D1))
         assert taken.others == (1, 2)
         assert {step.fault for step in taken.alternatives} == {Fault.NONE, *taken.faults}
-        lost = trial.take(Step(D1, Fault.LOST, 1))
-        assert (str(lost.request), lost.step) == ("update_one t c", Step(D1, Fault.LOST, 1))
+        lost = trial.take(ScheduleStep(D1, Fault.LOST, 1))
+        assert (str(lost.request), lost.step) == ("update_one t c", ScheduleStep(D1, Fault.LOST, 1))
         assert not lost.ended
-        assert trial.take(Step(D1)).ended
+        assert trial.take(ScheduleStep(D1)).ended
 
 
 @pytest.mark.parametrize("which", [0, 1, 24, 25, 26, 49, 50, 51, 140])
 def test_a_replay_code_says_which_of_the_pending_requests_is_next(which: int) -> None:
-    steps = (Step(D1, Fault.NONE, which), Step(Delivery(11, 25), Fault.CRASH_AFTER, which), Step(D1, Fault.SLOW), Step(D1))
+    steps = (
+        ScheduleStep(D1, Fault.NONE, which),
+        ScheduleStep(Delivery(11, 25), Fault.CRASH_AFTER, which),
+        ScheduleStep(D1, Fault.SLOW),
+        ScheduleStep(D1),
+    )
     names = [f"m{number}" for number in range(12)]
     assert decode(encode(steps, names), names) == steps

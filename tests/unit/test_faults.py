@@ -26,7 +26,7 @@ from onewrite import Applied, ConfigurationError, Message, SeenIds
 from onewrite.dynamodb import GuardedTable
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
 from onewrite.testing.standins.stores import mongomock_collection, moto_tables
-from onewrite.testing.taps.aws.dynamodb import client_of
+from onewrite.testing.taps.aws import client_of
 from onewrite.testing.taps.failures import driver_retries
 from onewrite.testing.taps.faults import Crash, Faults
 from onewrite.testing.taps.tap import kind_of

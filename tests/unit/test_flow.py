@@ -12,7 +12,7 @@ import pytest
 
 from onewrite import ConfigurationError
 from onewrite.dynamodb import AsyncGuardedTable, GuardedTable
-from onewrite.flow import Call, Do, Flow, Meter, Wait, arun, at, check_awaited, inner_meter, meter, run
+from onewrite.flow import Call, Do, Flow, Meter, Wait, arun, at, check_awaited, meter, run
 from onewrite.ledgers import SeenIds
 
 
@@ -275,7 +275,7 @@ def test_a_guarded_table_refuses_the_other_kind_of_client_when_it_is_made() -> N
         AsyncGuardedTable(made_by("botocore.client", asynchronous=False), SeenIds(), table_name="orders")
 
 
-def test_a_meter_counts_the_requests_of_what_runs_under_it_and_collects_the_results(twin: Twin) -> None:
+def test_a_meter_counts_the_requests_of_what_runs_under_it(twin: Twin) -> None:
     counting = Meter()
     before = meter.set(counting)
     try:
@@ -286,20 +286,6 @@ def test_a_meter_counts_the_requests_of_what_runs_under_it_and_collects_the_resu
         meter.reset(before)
     twin.run(two_calls([]), twin.client("first", "second"))
     assert counting.requests == 3
-    assert counting.results == ["done"]
-
-
-def test_an_inner_meter_counts_for_itself_and_the_outer_one_has_its_results_too(twin: Twin) -> None:
-    outer = Meter()
-    before = meter.set(outer)
-    try:
-        meter.set(inner := inner_meter())
-        twin.run(two_calls([]), twin.client("first", "second"))
-    finally:
-        meter.reset(before)
-    assert (inner.requests, outer.requests) == (2, 0)
-    assert outer.results == ["done"]
-    assert inner_meter().results == []
 
 
 def test_a_function_is_called_and_what_it_returns_is_awaited_where_calls_are(twin: Twin) -> None:

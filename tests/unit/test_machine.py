@@ -18,9 +18,8 @@ from pymongo.errors import DuplicateKeyError
 from onewrite import ConfigurationError, Duplicate, Message, SeenIds
 from onewrite.dynamodb import GuardedTable
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
-from onewrite.testing.model import keys
-from onewrite.testing.model.canonical import NotCanonicalError, canonical, digest
-from onewrite.testing.model.contents import Contents, merged
+from onewrite.testing.model import contents as keys
+from onewrite.testing.model.contents import Contents, NotCanonicalError, canonical, digest, merged
 from onewrite.testing.model.machine import Machine
 from onewrite.testing.standins.stores import MakeTable, mongomock_collection, moto_tables
 from tests.support.seams import named

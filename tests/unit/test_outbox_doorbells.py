@@ -13,7 +13,7 @@ from onewrite import ConfigurationError, Event, Message, Outbox, SeenIds
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
 from onewrite.outbox import AsyncRelay, Outgoing, Relay, Swept, stream_handler
 from onewrite.testing import lambda_context, mongomock_collection
-from onewrite.testing.standins.async_collection import AsyncStandInCollection
+from onewrite.testing.standins.collection import AsyncStandInCollection
 
 OUTBOX = Outbox("shop/orders")
 SCHEDULE = {"source": "aws.events", "detail-type": "Scheduled Event"}

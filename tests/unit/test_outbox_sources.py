@@ -20,7 +20,7 @@ from onewrite.mongodb.outboxes import Outboxes as CollectionOutboxes
 from onewrite.mongodb.outboxes import origin as origin_of_id
 from onewrite.outbox import AsyncRelay, OutboxState, Relay
 from onewrite.testing import mongomock_collection
-from onewrite.testing.standins.async_collection import AsyncStandInCollection
+from onewrite.testing.standins.collection import AsyncStandInCollection
 
 OUTBOX = Outbox("shop/orders")
 ITEMS = TableOutboxes(None, "orders", OUTBOX)

@@ -17,10 +17,10 @@ from pymongo.operations import IndexModel
 
 from onewrite import ConfigurationError
 from onewrite.testing import StandInLies
-from onewrite.testing.signatures import bound, signature_of
-from onewrite.testing.standins.collection_methods import ANSWERED, DATABASE_ANSWERED, KEPT
+from onewrite.testing.standins.collection import ANSWERED, DATABASE_ANSWERED, KEPT
 from onewrite.testing.standins.stores import mongomock_collection
-from onewrite.testing.taps.mongodb import methods
+from onewrite.testing.taps import mongodb_methods as methods
+from onewrite.testing.taps.mongodb_methods import bound, signature_of
 from onewrite.testing.taps.tap import tap
 
 

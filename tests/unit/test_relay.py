@@ -19,7 +19,7 @@ from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
 from onewrite.outbox import AsyncRelay, Outgoing, Relay, Swept, TokenFile, stream_handler
 from onewrite.outbox.relay import changed_keys
 from onewrite.testing import mongomock_collection, moto_table
-from onewrite.testing.standins.async_collection import AsyncStandInCollection
+from onewrite.testing.standins.collection import AsyncStandInCollection
 
 OUTBOX = Outbox("shop/orders")
 

@@ -16,9 +16,8 @@ from onewrite import ConfigurationError
 from onewrite.testing.model.machine import Machine
 from onewrite.testing.standins.stores import mongomock_collection
 from onewrite.testing.taps.failures import answer_lost, server_error
-from onewrite.testing.taps.mongodb.transaction_names import Owner, Transaction, current_owner
 from onewrite.testing.taps.tap import tap
-from onewrite.testing.taps.traffic import Request, commute
+from onewrite.testing.taps.traffic import Owner, Request, Transaction, commute, current_owner
 
 TRANSIENT, UNKNOWN = "TransientTransactionError", "UnknownTransactionCommitResult"
 

@@ -36,8 +36,8 @@ from onewrite import ConfigurationError, HighWaterMark, InSequence, Message, See
 from onewrite.dynamodb import GuardedTable
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
 from onewrite.testing.standins.stores import mongomock_collection, moto_tables
-from onewrite.testing.taps.aws import dynamodb
-from onewrite.testing.taps.mongodb import methods
+from onewrite.testing.taps import aws
+from onewrite.testing.taps import mongodb_methods as methods
 from onewrite.testing.taps.tap import is_async, kind_of, send, tap
 from onewrite.testing.taps.traffic import Request, commute, describe
 
@@ -191,9 +191,7 @@ def test_a_table_that_is_not_there_raises_what_it_would_raise(table: Any) -> Non
     ],
 )
 def test_typed_and_plain_keys_are_the_same_key(typed: Any, plain: Any) -> None:
-    found = [
-        dynamodb.request_of("t", "GetItem", {"TableName": "t", "Key": {"id": value}}, {}).keys for value in (typed, plain)
-    ]
+    found = [aws.request_of("t", "GetItem", {"TableName": "t", "Key": {"id": value}}, {}).keys for value in (typed, plain)]
     assert found[0] == found[1]
     assert found[0] is not None
     assert hash(found[0]) == hash(found[1])
@@ -222,7 +220,7 @@ def test_typed_and_plain_keys_are_the_same_key(typed: Any, plain: Any) -> None:
     ],
 )
 def test_a_call_names_its_tables_and_keys_where_they_are_known(method: str, arguments: Any, keys: Any, tables: Any) -> None:
-    found = dynamodb.request_of("store", method, arguments, {"t": ("pk",)})
+    found = aws.request_of("store", method, arguments, {"t": ("pk",)})
     assert (found.keys, found.tables) == (keys, tables)
 
 
@@ -240,7 +238,7 @@ def test_a_call_names_its_tables_and_keys_where_they_are_known(method: str, argu
     ],
 )
 def test_a_call_is_known_to_write_or_only_to_read(method: str, arguments: Any, writes: bool) -> None:
-    assert dynamodb.request_of("store", method, arguments, {}).writes is writes
+    assert aws.request_of("store", method, arguments, {}).writes is writes
 
 
 @pytest.mark.parametrize("ledger", LEDGERS)

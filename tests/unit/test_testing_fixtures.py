@@ -32,7 +32,7 @@ DRIVERS = [
 def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], pytest.RunResult]:
     """Run pytest on these tests, with our plugin and no other, and no engine anywhere."""
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
-    monkeypatch.setattr("onewrite.testing.servers.programs.MONGOD_PACKAGES", ())
+    monkeypatch.setattr("onewrite.testing.servers.process.MONGOD_PACKAGES", ())
     monkeypatch.setenv("PATH", "")
     for name in ("ONEWRITE_MONGOD", "ONEWRITE_DYNOXIDE", "ONEWRITE_DYNAMODB_LOCAL"):
         monkeypatch.delenv(name, raising=False)
@@ -170,7 +170,7 @@ def test_a_test_whose_engine_is_not_here_is_skipped_with_the_way_to_get_it(run: 
 
 def test_an_engine_runs_once_for_all_tests(run: Callable[[str], pytest.RunResult], monkeypatch: pytest.MonkeyPatch) -> None:
     starts: list[str] = []
-    monkeypatch.setattr("onewrite.testing.servers.programs._is_program", lambda _: True)
+    monkeypatch.setattr("onewrite.testing.servers.process._is_program", lambda _: True)
     monkeypatch.setattr("onewrite.testing.servers.process.Server.start", lambda server: starts.append(server.name))
     monkeypatch.setattr("onewrite.testing.servers.engines.find_dynamodb_local", lambda: (Path("java"), Path("jar")))
     for name in ("MONGOD", "DYNOXIDE"):

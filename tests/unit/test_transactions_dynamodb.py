@@ -11,9 +11,9 @@ from botocore.exceptions import ClientError
 from onewrite import Message
 from onewrite.testing import Faults, explore
 from onewrite.testing.explorer.exploration import Exploration
-from onewrite.testing.explorer.schedule import Bounds, Delivery, Fault, Progress, Step, TakenStep, independent
-from onewrite.testing.explorer.trials.subject import Subject
-from onewrite.testing.explorer.trials.trial import Trial
+from onewrite.testing.explorer.schedule import Bounds, Delivery, Fault, Progress, ScheduleStep, TakenStep, independent
+from onewrite.testing.explorer.subject import Subject
+from onewrite.testing.explorer.trial import Trial
 from onewrite.testing.model.machine import Machine
 from onewrite.testing.standins.stores import MakeTable, moto_tables
 from onewrite.testing.taps.traffic import Request, commute
@@ -211,7 +211,7 @@ def sent_twice_by_the_driver(build: Build, world: Callable[[], Any]) -> int:
     subject = Subject(build, [DEPOSIT], world, Bounds(), 10)
     try:
         trial = Trial(subject)
-        trial.take(Step(Delivery(0, 0), Fault.RETRIED))
+        trial.take(ScheduleStep(Delivery(0, 0), Fault.RETRIED))
         (step,) = trial.steps
         assert len(step.answers) == 2
         assert step.answers[1].value is None or step.answers[1].value["ResponseMetadata"]["RetryAttempts"] == 1
@@ -259,7 +259,12 @@ def test_a_step_after_which_tokens_were_forgotten_is_independent_of_none() -> No
     def taken(message: int, *, reaches_others: bool) -> TakenStep:
         request = Request("s", "GetItem", {}, (("t", message),), writes=False, tables=("t",))
         return TakenStep(
-            Step(Delivery(message, 0)), request, message, ended=True, settled=(message,), reaches_others=reaches_others
+            ScheduleStep(Delivery(message, 0)),
+            request,
+            message,
+            ended=True,
+            settled=(message,),
+            reaches_others=reaches_others,
         )
 
     start = Progress.at_start(Bounds(), [frozenset[object](), frozenset[object]()])

@@ -16,8 +16,7 @@ from onewrite import ConfigurationError, Message, SeenIds
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
 from onewrite.testing import explore
 from onewrite.testing.explorer.exploration import Exploration
-from onewrite.testing.explorer.replay_code import encode
-from onewrite.testing.explorer.schedule import Delivery, Step
+from onewrite.testing.explorer.schedule import Delivery, ScheduleStep, encode
 from onewrite.testing.standins.stores import mongomock_collection
 
 Handler: TypeAlias = Callable[[Message], Any]
@@ -526,7 +525,7 @@ def test_a_delivery_that_starts_with_a_write_that_must_wait_is_shown_to_wait() -
 
         return handle
 
-    writes, commits, waits = Step(Delivery(0, 0)), Step(Delivery(0, 0)), Step(Delivery(1, 0))
+    writes, commits, waits = ScheduleStep(Delivery(0, 0)), ScheduleStep(Delivery(0, 0)), ScheduleStep(Delivery(1, 0))
     code = encode((writes, waits, commits, waits), ["m1", "m2"])
     replayed = str(explored(build, DEPOSIT, OTHER, replay=code))
     assert "waits for the end of a transaction" in replayed

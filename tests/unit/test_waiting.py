@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from onewrite.testing.explorer.trials.waiting import must_wait
+from onewrite.testing.explorer.trial import must_wait
 
 NOBODY: frozenset[str] = frozenset()
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 from onewrite.batch.order import Lanes, SecondTries, Unit
 from onewrite.batch.report import Result
 from onewrite.errors import ConfigurationError
-from onewrite.flow import inner_meter, meter
+from onewrite.flow import Meter, meter
 
 if TYPE_CHECKING:
     import asyncio
@@ -128,7 +128,7 @@ class Batch:
 
 
 def work(batch: Batch, process: Process) -> None:
-    counting = inner_meter()
+    counting = Meter()
     token = meter.set(counting)
     try:
         while (number := batch.take()) is not None:
@@ -141,7 +141,7 @@ def work(batch: Batch, process: Process) -> None:
 
 
 async def awork(batch: Batch, process: AsyncProcess) -> None:
-    counting = inner_meter()
+    counting = Meter()
     meter.set(counting)  # Each task has a context of its own, which ends with it.
     try:
         while (number := batch.take()) is not None:

@@ -17,7 +17,7 @@ from onewrite.errors import ConfigurationError
 from onewrite.lean.answers import Parser
 from onewrite.lean.insides import fingerprint_of, registrations_of, session_of, socket_options_of, verify_of
 from onewrite.lean.pool import Pool
-from onewrite.lean.refusals import is_explored, refusal, stand_ins, unknown
+from onewrite.lean.refusals import refusal, stand_ins, unknown
 from onewrite.lean.routes import Route, Routes, trace
 from onewrite.lean.service import Service
 from onewrite.lean.wire import Answer, Unreadable, Wiring
@@ -134,8 +134,7 @@ class _Look:
         reasons = [found for found in (refusal(service, client), *unknown(service, client)) if found is not None]
         for reason in reasons:
             self._say(reason)
-        by_client = bool(reasons) or is_explored(service, client)
-        return _Seen(registrations, fingerprint, stand_ins(service, client), by_client)
+        return _Seen(registrations, fingerprint, stand_ins(service, client), bool(reasons))
 
     def _say(self, reason: str) -> None:
         if reason not in self._said:

@@ -38,7 +38,6 @@ _REGISTERED = frozenset(
     }
 )
 _OWN = "botocore"
-_EXPLORER = "onewrite.testing"
 _STAND_IN = "moto"
 
 
@@ -52,7 +51,7 @@ def refusal(service: Service, client: Any) -> str | None:
 def _found(service: Service, client: Any) -> Iterator[str]:
     yield from _settings(service, client)
     for name, function in functions_of(client, service.methods.values()).items():
-        if not _is_own(function) and not is_explorers(function):
+        if not _is_own(function):
             # What wrapt wraps a function in says by itself only that it is wrapt's.
             yield f"{name_of(getattr(function, '_self_wrapper', function))} in the place of {name}"
     for event, handler in handlers(service, client):
@@ -121,15 +120,6 @@ def stand_ins(service: Service, client: Any) -> list[Any]:
 def unknown(service: Service, client: Any) -> list[str]:
     """Handlers of botocore's own that this module does not know: of a later version, or put where they do not belong."""
     return [name_of(handler) for _, handler in handlers(service, client) if _is_own(handler)]
-
-
-def is_explored(service: Service, client: Any) -> bool:
-    """Does an exploration listen? It has to see each request, and decides what becomes of it."""
-    return any(map(is_explorers, functions_of(client, service.methods.values()).values()))
-
-
-def is_explorers(function: Callable[..., Any]) -> bool:
-    return home_of(function).startswith(_EXPLORER)
 
 
 def home_of(function: Any) -> str:

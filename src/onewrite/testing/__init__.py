@@ -7,10 +7,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from onewrite.testing.chance import seeded
-    from onewrite.testing.context import lambda_context
+    from onewrite.testing.determinism import seeded
     from onewrite.testing.errors import ProgramMissing, StandInLies
-    from onewrite.testing.events import dynamodb_stream_event, kafka_event, kinesis_event, sqs_event
+    from onewrite.testing.events import dynamodb_stream_event, kafka_event, kinesis_event, lambda_context, sqs_event
     from onewrite.testing.explorer.exploration import ExplorationWarning
     from onewrite.testing.explorer.explore import explore
     from onewrite.testing.servers.engines import dynamodb_local, dynoxide, mongod
@@ -49,11 +48,11 @@ _HOMES = {
     "explore": "explorer.explore",
     "kafka_event": "events",
     "kinesis_event": "events",
-    "lambda_context": "context",
+    "lambda_context": "events",
     "mongod": "servers.engines",
     "mongomock_collection": "standins.stores",
     "moto_table": "standins.stores",
-    "seeded": "chance",
+    "seeded": "determinism",
     "sqs_event": "events",
 }
 

@@ -10,13 +10,16 @@ import base64
 import hashlib
 import json
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, TypeAlias, cast
 
 from onewrite.aws_lambda.sources import lambda_record
 from onewrite.errors import ConfigurationError
 from onewrite.testing.errors import needed_by
+
+# --- events -----------------------------------------------------------------------------------------------------------
 
 Event: TypeAlias = dict[str, Any]
 Record: TypeAlias = dict[str, Any]
@@ -201,7 +204,9 @@ def dynamodb_stream_event(
     records: list[Record] = []
     for n, (old, new) in enumerate(changes):
         number = str(_STREAM_SEQUENCE + sequence + n)
-        items = {"Keys": _keys(names, old, new), **_images(view, old, new)}
+        images = {"NewImage": new, "OldImage": old}.items()
+        shown = {name: image for name, image in images if image is not None and name in _VIEWS[view]}
+        items = {"Keys": _keys(names, old, new), **shown}
         change = {"ApproximateCreationDateTime": created_at, **_typed_images(items), "SequenceNumber": number}
         records.append(_stream_record(arn, _event_name(old, new), {**change, "StreamViewType": view}))
     return {"Records": records}
@@ -218,11 +223,6 @@ def _keys(names: Sequence[str], old: Item | None, new: Item | None) -> Item:
             f"The change from {old!r} to {new!r} is not the change of one item: give the same item before, after, or both."
         )
     return keys[0]
-
-
-def _images(view: str, old: Item | None, new: Item | None) -> dict[str, Item]:
-    images = {"NewImage": new, "OldImage": old}
-    return {name: image for name, image in images.items() if image is not None and name in _VIEWS[view]}
 
 
 def _event_name(old: Item | None, new: Item | None) -> str:
@@ -341,3 +341,64 @@ def _md5(data: bytes) -> str:
 
 def _digest(*parts: object) -> bytes:
     return hashlib.sha256("\0".join(map(str, parts)).encode()).digest()
+
+
+# --- the context ------------------------------------------------------------------------------------------------------
+#
+# The context that Lambda passes to a function together with the event.
+
+
+def lambda_context(
+    remaining_ms: int = 30_000,
+    *,
+    function_name: str = "orders",
+    aws_request_id: str = "00000000-0000-4000-8000-000000000001",
+    memory_limit_in_mb: int = 128,
+    clock: Callable[[], float] | None = None,
+) -> LambdaContext:
+    """The context of an invocation that has `remaining_ms` left.
+
+    Its time stands still unless `clock` is given: a function that returns seconds, such as `time.monotonic`.
+    """
+    started = 0.0 if clock is None else clock()
+    return LambdaContext(
+        function_name, aws_request_id, str(memory_limit_in_mb), remaining_ms, clock or (lambda: 0.0), started
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class LambdaContext:
+    """The context object of Lambda's Python runtime, with a clock that the test chooses."""
+
+    function_name: str
+    aws_request_id: str
+    memory_limit_in_mb: str  # text, as in the runtime
+    remaining_ms: int
+    clock: Callable[[], float]
+    started: float
+    function_version: str = "$LATEST"
+    identity: Any = None
+    client_context: Any = None
+    tenant_id: str | None = None
+    log_stream_name: str = "2023/11/14/[$LATEST]00000000000000000000000000000001"
+    lines: list[Any] = field(default_factory=list[Any])
+
+    @property
+    def invoked_function_arn(self) -> str:
+        return f"arn:aws:lambda:{REGION}:{ACCOUNT}:function:{self.function_name}"
+
+    @property
+    def log_group_name(self) -> str:
+        return f"/aws/lambda/{self.function_name}"
+
+    def get_remaining_time_in_millis(self) -> int:
+        """The time left. It is never below zero, as in the runtime."""
+        return max(0, self.remaining_ms - round((self.clock() - self.started) * 1000))
+
+    def w3c(self) -> dict[str, str]:
+        """The trace context, which is empty here."""
+        return {}
+
+    def log(self, message: Any) -> None:
+        """Keep the line in `lines`."""
+        self.lines.append(message)

@@ -119,7 +119,7 @@ def pytest_configure(config: pytest.Config) -> None:
     replay_code: str | None = config.getoption("onewrite_replay")
     if replay_code is None:
         return
-    from onewrite.testing.explorer.replay_code import read  # noqa: PLC0415  # the same
+    from onewrite.testing.explorer.schedule import read  # noqa: PLC0415  # the same
 
     try:
         read(replay_code)

@@ -7,11 +7,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from onewrite.errors import ConfigurationError
-from onewrite.testing.explorer.arguments import Arguments
+from onewrite.testing.explorer.deliverables import names_of
 from onewrite.testing.explorer.exploration import Exploration
-from onewrite.testing.explorer.explore import run
-from onewrite.testing.explorer.handler.deliverables import names_of
-from onewrite.testing.explorer.replay_code import decode
+from onewrite.testing.explorer.explore import Arguments, run
+from onewrite.testing.explorer.schedule import decode
 
 _SHOWN = 20  # remarks
 
@@ -55,7 +54,10 @@ class Session:
                 yield f"onewrite: replayed {self.replay_code} in {nodeid}\n{exploration}"
         if self.explored:
             yield _totals(self.explored)
-        unfinished = sum(_is_unfinished(one) for one in self.explored)
+        unfinished = sum(
+            exploration.ok and not (exploration.exhausted or exploration.sampled or replayed)
+            for _, exploration, replayed in self.explored
+        )
         if unfinished:
             yield (
                 f"onewrite: {unfinished} of these explorations found nothing, but stopped before all schedules within bounds "
@@ -73,11 +75,6 @@ def _fits(replay_code: str, messages: Sequence[Any]) -> bool:
     except ConfigurationError:
         return False
     return True
-
-
-def _is_unfinished(explored: Explored) -> bool:
-    _, exploration, replayed = explored
-    return exploration.ok and not (exploration.exhausted or exploration.sampled or replayed)
 
 
 def _remarks(explored: Sequence[Explored]) -> Iterator[str]:

@@ -16,7 +16,7 @@ from onewrite.dynamodb import GuardedTable
 from onewrite.dynamodb.values import typed
 from onewrite.ledgers import Ledger
 from onewrite.testing.servers.engines import Dynoxide, dynamo_client, dynamo_resource
-from onewrite.testing.servers.programs import find_dynoxide
+from onewrite.testing.servers.process import find_dynoxide
 from tests.benchmarks.peers.bills import DynamoDBProxy
 from tests.benchmarks.peers.libraries import RECORDS, idemkit_on_dynamodb, powertools
 from tests.benchmarks.peers.ways import FOLDED, Deliver, Unmeasured, Way, Writers

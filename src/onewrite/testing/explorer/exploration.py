@@ -11,12 +11,11 @@ from typing import Any
 
 from onewrite.errors import ConfigurationError
 from onewrite.outcome import Deferred, Duplicate, Missing, Rejected, Stale
-from onewrite.testing.explorer.handler.calls import Answer
-from onewrite.testing.explorer.judging.judge import Finding, JudgedSchedule
-from onewrite.testing.explorer.judging.remarks import DOUBTFUL, VACUOUS, Remark
+from onewrite.testing.explorer.judge import Finding, JudgedSchedule
+from onewrite.testing.explorer.remarks import DOUBTFUL, VACUOUS, Remark
 from onewrite.testing.explorer.schedule import Bounds, Fault
-from onewrite.testing.explorer.trials.subject import name_of
-from onewrite.testing.explorer.trials.trial import TrialStep
+from onewrite.testing.explorer.subject import name_of
+from onewrite.testing.explorer.trial import TrialStep
 from onewrite.testing.taps.traffic import describe
 
 _WIDTH = 100  # of the timeline, in characters
@@ -182,7 +181,7 @@ def in_words(step: TrialStep) -> str:
         return f"CRASH before {request}"
     if fault in _INSTEAD_OF_REQUEST:
         return f"{request}: {_INSTEAD_OF_REQUEST[fault]}{_ending(step)}"
-    answers = [describe(request, _value(answer)) for answer in step.answers]
+    answers = [describe(request, answer.error or answer.value) for answer in step.answers]
     if step.taken.cancelled:
         answers[0] = f"cancelled, but it has arrived: {answers[0]}"
     if fault is Fault.RETRIED:
@@ -210,17 +209,13 @@ def _paragraphs(exploration: Exploration) -> Iterator[str]:
 
 
 def _shown_steps(judged: JudgedSchedule, names: Sequence[str]) -> list[ShownStep]:
-    return [ShownStep(_delivery_of(step, names), in_words(step), step.settling) for step in judged.trial_steps]
-
-
-def _delivery_of(step: TrialStep, names: Sequence[str]) -> str:
-    """The name of the delivery, with the records that it brings if it brings some only."""
-    only = f" of {_listed(step.only)}" if step.only else ""
-    return f"{name_of(names, step.taken.step.delivery)}{only}"
-
-
-def _value(answer: Answer) -> object:
-    return answer.value if answer.error is None else answer.error
+    shown: list[ShownStep] = []
+    for step in judged.trial_steps:
+        only = (
+            f" of {_listed(step.only)}" if step.only else ""
+        )  # the records that the delivery brings if it brings some only
+        shown.append(ShownStep(f"{name_of(names, step.taken.step.delivery)}{only}", in_words(step), step.settling))
+    return shown
 
 
 def _ending(step: TrialStep) -> str:

@@ -9,22 +9,100 @@ import logging
 import shlex
 import sys
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar, Unpack
+from dataclasses import KW_ONLY, dataclass
+from difflib import get_close_matches
+from typing import Any, TypeAlias, TypedDict, TypeVar, Unpack, cast
 
-from onewrite.testing.explorer.arguments import WIDER_BOUNDS, Arguments, Build, ExploreOptions, Observe, check_options
+from onewrite.errors import ConfigurationError
+from onewrite.testing.explorer.calls import current_call, in_an_event_loop
 from onewrite.testing.explorer.exploration import Counterexample, Exploration, counterexample
-from onewrite.testing.explorer.handler.calls import current_call, in_an_event_loop
-from onewrite.testing.explorer.handler.recall import NotRecallableError
-from onewrite.testing.explorer.judging.judge import Finding, Judge, JudgedSchedule
-from onewrite.testing.explorer.judging.remarks import NOTE, Remark, in_words
-from onewrite.testing.explorer.replay_code import encode
-from onewrite.testing.explorer.searching.plans import Plan, plan_for
-from onewrite.testing.explorer.searching.shrink import confirmed, shortest
-from onewrite.testing.explorer.trials.subject import Subject
-from onewrite.testing.model.worlds import World
+from onewrite.testing.explorer.judge import Finding, Judge, JudgedSchedule
+from onewrite.testing.explorer.recall import NotRecallableError
+from onewrite.testing.explorer.remarks import NOTE, Remark, in_words
+from onewrite.testing.explorer.schedule import Bounds, Reorder, check_count, encode
+from onewrite.testing.explorer.search import EverySchedule, OneSchedule, RandomSchedules, Schedules, confirmed, shortest
+from onewrite.testing.explorer.subject import Handler, Stores, Subject
+from onewrite.testing.model.databases import World
 from onewrite.testing.taps.everywhere import listener, taps
+
+# --- arguments --------------------------------------------------------------------------------------------------------
+#
+# What `explore` is called with: its options as types, and all its arguments as values, checked and with their defaults.
+
+Build: TypeAlias = Callable[[Stores], Handler]
+Observe: TypeAlias = Callable[[Stores], Any]
+Invariant: TypeAlias = Callable[[Stores], Any]
+
+_DEFAULTS = Bounds()
+_SIMILAR = 0.55  # of 1: as similar as `max_faults` is to `faults`
+
+
+class ExploreOptions(TypedDict, total=False):
+    """The options of `explore` and `explore.random`. The docstring of `explore` says what each of them means."""
+
+    invariant: Invariant | None
+    deliveries: int
+    faults: int
+    reorder: Reorder
+    concurrency: int
+    schedules: int | None
+    replay: str | None
+    timeout: float
+
+
+def check_options(function: str, options: Iterable[str], *others: str) -> None:
+    """Refuse an option that does not exist. `others` are those that this function has besides."""
+    known = [*ExploreOptions.__annotations__, *others]
+    for name in options:
+        if name not in known:
+            nearest = get_close_matches(name, known, 1, _SIMILAR)
+            guess = (
+                f" Did you mean {nearest[0]}=?" if nearest else " It is one of explore.random()." if name == "seed" else ""
+            )
+            raise ConfigurationError(f"{function} has no option {name}=.{guess} Its options are {', '.join(known)}.")
+
+
+WIDER_BOUNDS: ExploreOptions = {"deliveries": 3, "faults": 2, "concurrency": 3}  # the defaults of `explore.random`
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """The arguments of one call of `explore` or of `explore.random`."""
+
+    build: Build
+    messages: Sequence[Any]
+    world: World
+    observe: Observe
+    _: KW_ONLY
+    invariant: Invariant | None = None
+    deliveries: int = _DEFAULTS.deliveries
+    faults: int = _DEFAULTS.faults
+    reorder: Reorder = _DEFAULTS.reorder
+    concurrency: int = _DEFAULTS.concurrency
+    schedules: int | None = None
+    replay: str | None = None
+    timeout: float = 30.0
+    at_random: bool = False
+    seed: object = None
+
+    @property
+    def bounds(self) -> Bounds:
+        return Bounds(self.deliveries, self.faults, self.reorder, self.concurrency)
+
+    def __post_init__(self) -> None:
+        for name in ("build", "world", "observe", *(["invariant"] if self.invariant is not None else [])):
+            # A collection is callable too: it takes any attribute that it does not know for a collection inside it.
+            if not callable(given := getattr(self, name)) or hasattr(given, "find_one_and_update"):
+                raise ConfigurationError(f"{name}={given!r}: give a function.")
+        if self.schedules is not None:
+            check_count("schedules", self.schedules, 1)
+        if not isinstance(cast("object", self.timeout), int | float) or not self.timeout > 0:
+            raise ConfigurationError(f"timeout={self.timeout!r}: give a number of seconds.")
+
+
+# --- the exploration --------------------------------------------------------------------------------------------------
 
 T = TypeVar("T")
 
@@ -167,23 +245,31 @@ def _run(arguments: Arguments, nodeid: str | None) -> Exploration:
 
 
 def _explored(arguments: Arguments, judge: Judge, lines: _ProgressLines, nodeid: str | None) -> Exploration:
-    plan = plan_for(arguments, judge)
-    found, schedules, exhausted = _first_finding(plan, arguments.schedules or plan.most, lines)
+    source: Schedules
+    if arguments.replay is not None:
+        source = OneSchedule(arguments.replay, judge)
+    elif arguments.at_random:
+        source = RandomSchedules(arguments.seed, judge)
+    else:
+        source = EverySchedule(judge)
+    found, schedules, exhausted = _first_finding(source, arguments.schedules or source.most, lines)
     shortened: str | None = None
-    if found is not None and plan.shrinks:
+    if found is not None and source.shrinks:
         found, shortened = shortest(judge, confirmed(judge, found) or found)
-    notes = [Remark(NOTE, text) for text in (shortened, plan.remark, _why_slow(plan, judge, exhausted)) if text is not None]
+    notes = [
+        Remark(NOTE, text) for text in (shortened, source.remark, _why_slow(source, judge, exhausted)) if text is not None
+    ]
     bounds = arguments.bounds
-    is_undisturbed = exhausted and schedules == 1 and not plan.pruned and bounds.deliveries == 1 and not bounds.faults
+    is_undisturbed = exhausted and schedules == 1 and not source.pruned and bounds.deliveries == 1 and not bounds.faults
     return Exploration(
         schedules,
-        plan.pruned,
+        source.pruned,
         lines.seconds,
         exhausted,
         bounds,
         None if found is None or found.finding is None else _counterexample(found, found.finding, judge, nodeid),
         judge.nondeterministic,
-        plan.sampled,
+        source.sampled,
         (*notes, *([_UNTRIED] if is_undisturbed else []), *_said(judge, found)),
     )
 
@@ -206,8 +292,8 @@ def _said(judge: Judge, found: JudgedSchedule | None) -> Sequence[Remark]:
         return (Remark(NOTE, text),)
 
 
-def _why_slow(plan: Plan, judge: Judge, exhausted: bool) -> str | None:  # noqa: FBT001  # private
-    if exhausted or plan.sampled or judge.recalls:
+def _why_slow(source: Schedules, judge: Judge, exhausted: bool) -> str | None:  # noqa: FBT001  # private
+    if exhausted or source.sampled or judge.recalls:
         return None
     return (
         "Every schedule was run from its start, which takes longer: the handler uses transactions of MongoDB or tokens of DynamoDB, "
@@ -215,16 +301,16 @@ def _why_slow(plan: Plan, judge: Judge, exhausted: bool) -> str | None:  # noqa:
     )
 
 
-def _first_finding(plan: Plan, most: int, lines: _ProgressLines) -> tuple[JudgedSchedule | None, int, bool]:
+def _first_finding(source: Schedules, most: int, lines: _ProgressLines) -> tuple[JudgedSchedule | None, int, bool]:
     """The first schedule that ends wrongly, how many schedules were run, and whether these were all within the bounds."""
     number = 0
-    for number, judged in enumerate(plan, 1):
+    for number, judged in enumerate(source, 1):
         if judged.finding is not None:
             return judged, number, False
         if number == most:
             return None, number, False
-        lines.print_if_due(number, plan.pruned)
-    return None, number, not plan.sampled
+        lines.print_if_due(number, source.pruned)
+    return None, number, not source.sampled
 
 
 def _counterexample(judged: JudgedSchedule, finding: Finding, judge: Judge, nodeid: str | None) -> Counterexample:

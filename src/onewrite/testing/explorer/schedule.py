@@ -8,17 +8,20 @@ it does after a request belongs to the step of that request. Between two steps e
 
 from __future__ import annotations
 
+import re
 from collections.abc import Hashable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import count, islice
 from typing import Literal, NamedTuple, Self, TypeAlias
+from zlib import crc32
 
 from onewrite.errors import ConfigurationError
-from onewrite.testing.taps.aws.partial_batches import is_batch
-from onewrite.testing.taps.mongodb.transaction_names import ABORT
-from onewrite.testing.taps.traffic import Request, commute, is_dynamodb, is_transaction
+from onewrite.testing.taps.aws import is_batch
+from onewrite.testing.taps.traffic import ABORT, Request, commute, is_dynamodb, is_transaction
+
+# --- steps and bounds -------------------------------------------------------------------------------------------------
 
 Reorder: TypeAlias = Literal[True, False, "within_source"]
 
@@ -68,7 +71,7 @@ class Delivery(NamedTuple):
     number: int
 
 
-class Step(NamedTuple):
+class ScheduleStep(NamedTuple):
     """One delivery sends a request, and the fault befalls it. `which` of those that are pending in the delivery, from 0."""
 
     delivery: Delivery
@@ -76,7 +79,7 @@ class Step(NamedTuple):
     which: int = 0
 
 
-Steps: TypeAlias = tuple[Step, ...]
+Steps: TypeAlias = tuple[ScheduleStep, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +114,7 @@ class Bounds:
 class TakenStep(NamedTuple):
     """A step that was taken: the request that it sent, and how it left its delivery."""
 
-    step: Step
+    step: ScheduleStep
     request: Request | None  # None: the delivery ended without a request
     key: Hashable  # equal for requests that are the same
     ended: bool
@@ -124,14 +127,14 @@ class TakenStep(NamedTuple):
     cancelled: bool = False  # nobody waited for the request any more
 
     @property
-    def alternatives(self) -> list[Step]:
+    def alternatives(self) -> list[ScheduleStep]:
         """The other steps that the delivery may take here, now that it is known what it sends."""
         delivery, fault, which = self.step
         if fault:
             return []
         return [
-            *(Step(delivery, other, which) for other in self.faults),
-            *(Step(delivery, which=other) for other in self.others),
+            *(ScheduleStep(delivery, other, which) for other in self.faults),
+            *(ScheduleStep(delivery, which=other) for other in self.others),
         ]
 
 
@@ -162,7 +165,7 @@ class Progress(NamedTuple):
         ]
         return sorted([*self.open, *starting])
 
-    def allows(self, step: Step) -> bool:
+    def allows(self, step: ScheduleStep) -> bool:
         if step.fault.counts and self.faults >= self.bounds.faults:
             return False
         message, number = step.delivery
@@ -250,7 +253,7 @@ def independent(progress: Progress, one: TakenStep, other: TakenStep) -> bool:
     return one_is_kept_back or commute(one.request, other.request)
 
 
-def _leaves_possible(progress: Progress, one: TakenStep, other: Step) -> bool:
+def _leaves_possible(progress: Progress, one: TakenStep, other: ScheduleStep) -> bool:
     """Is the other step still possible after this one, and does it bring the same?"""
     after = progress.after(one)
     message = other.delivery.message
@@ -261,3 +264,69 @@ def check_count(name: str, value: object, least: int) -> None:
     """Raise unless the value of this argument is an int that is large enough."""
     if type(value) is not int or value < least:
         raise ConfigurationError(f"{name}={value!r}: give an int from {least} upwards.")
+
+
+# --- replay codes -----------------------------------------------------------------------------------------------------
+#
+# A schedule written as a short text, its replay code, so that it can be run again: `1.9c2f.1aA1b.a4be`.
+#
+# A replay code has four parts: the version of this format, a checksum of the messages' names, the steps, and a checksum of
+# all that stands before it. A step is written as the number of its message, a letter for its delivery and, if there is one,
+# the letter of its fault. Where the delivery waits for several requests at once, letters between these two say which of them it
+# is: none for the first, `b` for the second, `z` for the 26th, `zb` for the 27th.
+
+_VERSION = "1"
+_LETTERS = 25  # behind the letter a, which stands for 0
+_FAULT = f"[{''.join(Fault)}]?"
+_WHICH = "z*[b-z]?"
+_STEP = re.compile(f"([1-9][0-9]*)([a-z])({_WHICH})({_FAULT})", re.ASCII)
+_AFTER_VERSION = re.compile(rf"([0-9a-f]{{4}})\.((?:[1-9][0-9]*[a-z]{_WHICH}{_FAULT})*)\.([0-9a-f]{{4}})", re.ASCII)
+
+
+def encode(steps: Steps, names: Sequence[str]) -> str:
+    """The replay code of these steps; `names` are those of the messages."""
+    body = f"{_VERSION}.{_checksum('/'.join(names))}.{''.join(map(_encode_step, steps))}"
+    return f"{body}.{_checksum(body)}"
+
+
+def decode(code: str, names: Sequence[str]) -> Steps:
+    """The steps of a replay code. `ConfigurationError` if it is no replay code, or one of other messages."""
+    checksum, steps = read(code)
+    if checksum != _checksum("/".join(names)) or any(step.delivery.message >= len(names) for step in steps):
+        raise ConfigurationError(
+            f"{code!r} is the replay code of a schedule of other messages than {', '.join(names)}: use it in the test that "
+            "reported it."
+        )
+    return steps
+
+
+def read(code: str) -> tuple[str, Steps]:
+    """The checksum of the messages' names, and the steps. `ConfigurationError` if it is no replay code."""
+    version, _, rest = str(code).strip().partition(".")
+    found = _AFTER_VERSION.fullmatch(rest)
+    if not version.isdecimal() or found is None:
+        raise ConfigurationError(f"{code!r} is no replay code: copy it whole from the report of a counterexample.")
+    if version != _VERSION:
+        raise ConfigurationError(
+            f"{code!r} was made by another version of onewrite: explore again to get a new replay code."
+        )
+    names_checksum, steps, checksum = found.groups()
+    if checksum != _checksum(f"{version}.{names_checksum}.{steps}"):
+        raise ConfigurationError(f"{code!r} is mistyped: copy it whole from the report of a counterexample.")
+    return names_checksum, tuple(_decode_step(*parts) for parts in _STEP.findall(steps))
+
+
+def _encode_step(step: ScheduleStep) -> str:
+    (message, number), fault, which = step
+    rows, last = divmod(which, _LETTERS)
+    place = "z" * rows + (chr(ord("a") + last) if last else "")
+    return f"{message + 1}{chr(ord('a') + number)}{place}{fault.value}"
+
+
+def _decode_step(message: str, letter: str, which: str, fault: str) -> ScheduleStep:
+    place = sum(ord(letter) - ord("a") for letter in which)
+    return ScheduleStep(Delivery(int(message) - 1, ord(letter) - ord("a")), Fault(fault), place)
+
+
+def _checksum(text: str) -> str:
+    return f"{crc32(text.encode('utf-8', 'surrogatepass')) & 0xFFFF:04x}"

@@ -2,18 +2,125 @@
 
 from __future__ import annotations
 
+import copyreg
+import pickle
 from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import partial
+from hashlib import blake2b
 from typing import Any, TypeAlias, cast
 
 from onewrite.label import is_ours
-from onewrite.testing.model.canonical import canonical, digest
-from onewrite.testing.taps.store_calls import StoreCalls
 from onewrite.testing.taps.tap import Store, kind_of, send
-from onewrite.testing.taps.traffic import Request
+from onewrite.testing.taps.traffic import Request, StoreCalls
+
+# --- canonical forms --------------------------------------------------------------------------------------------------
+#
+# A canonical form of values, by which equal values are found again: hashable, and the same in every run.
+
+_LEAVES = frozenset({int, bool, bytes, type(None)})
+
+
+class NotCanonicalError(Exception):
+    """The value has a state of its own, such as the position of a cursor, which no canonical form captures."""
+
+
+def canonical(value: object, *, ordered: bool) -> Hashable:
+    """The canonical form. `ordered`: the order of the names in a mapping counts, as it does in a MongoDB document."""
+    try:
+        return _canonical(value, ordered)
+    except (TypeError, RecursionError, AttributeError) as error:
+        raise NotCanonicalError(f"{type(value).__name__}: {error}") from error
+
+
+def digest(form: Hashable) -> bytes:
+    """A short hash of a canonical form."""
+    return blake2b(repr(form).encode("utf-8", "surrogatepass"), digest_size=16).digest()
+
+
+def _canonical(value: Any, ordered: bool) -> Hashable:  # noqa: FBT001  # private, and called for each value
+    kind = cast("type[Any]", type(value))
+    if kind is str:
+        return cast("str", value)
+    if kind in _LEAVES:
+        return kind.__name__, value  # with its type, because 1 == True
+    if isinstance(value, Mapping):
+        items = [
+            (_canonical(name, ordered), _canonical(inner, ordered))
+            for name, inner in cast("Mapping[Any, Any]", value).items()
+        ]
+        return "map", tuple(items if ordered else sorted(items, key=repr))
+    if kind in (list, tuple):
+        return kind.__name__, *[_canonical(inner, ordered) for inner in value]
+    if isinstance(value, AbstractSet):
+        members = cast("AbstractSet[Any]", value)
+        return "set", *sorted([_canonical(inner, ordered) for inner in members], key=repr)
+    if kind is float:
+        return "float", repr(value)  # as text, because 0.0 == -0.0
+    return _reduced(value, ordered)
+
+
+def _reduced(value: Any, ordered: bool) -> Hashable:  # noqa: FBT001  # the same
+    """The parts into which pickle takes an object. The form of a class or a function is its name."""
+    if hasattr(value, "__next__"):
+        raise TypeError("it is consumed by reading")
+    if callable(value) and hasattr(value, "__qualname__"):
+        return _name(value)
+    reduce = copyreg.dispatch_table.get(cast("type[Any]", type(value)))
+    make, args, *rest = cast("tuple[Any, ...]", reduce(value) if reduce is not None else value.__reduce_ex__(4))
+    states = [list(part) if hasattr(part, "__next__") else part for part in cast("Iterable[Any]", rest)]
+    return "object", _name(make), _canonical(args, ordered), _canonical(states, ordered)
+
+
+def _name(value: Any) -> Hashable:
+    name = f"{value.__module__}.{value.__qualname__}"
+    if "<" in name:
+        raise TypeError(f"{name} is made anew each time")
+    return "name", name
+
+
+# --- keys of requests -------------------------------------------------------------------------------------------------
+#
+# Numbers for requests, by which the same requests are found again.
+
+_MOST_PICKLES = 100_000  # a cache that is emptied when it is full, so that it does not grow with the exploration
+
+
+class Keys:
+    def __init__(self) -> None:
+        self._keys: dict[Hashable, int] = {}
+        self._keys_of_pickles: dict[bytes, int | None] = {}
+
+    def key(self, request: Request) -> int | None:
+        """A number that is the same for all requests that are the same; None for a request without a canonical form.
+
+        Equal pickles mean equal requests, and pickling is quick. So the canonical form is made only for new pickles.
+        """
+        try:
+            pickled = pickle.dumps((request.store, request.method, dict(request.arguments), dict(request.options)))
+        except Exception:
+            return self._key_of_form(request)
+        if pickled not in self._keys_of_pickles:
+            if len(self._keys_of_pickles) == _MOST_PICKLES:
+                self._keys_of_pickles.clear()
+            self._keys_of_pickles[pickled] = self._key_of_form(request)
+        return self._keys_of_pickles[pickled]
+
+    def _key_of_form(self, request: Request) -> int | None:
+        ordered = not request.method[0].isupper()  # a method of a collection, and no operation of AWS
+        try:
+            arguments = [(name, canonical(value, ordered=ordered)) for name, value in request.arguments.items()]
+            form = (request.store, request.method, tuple(sorted(arguments)), canonical(request.options, ordered=False))
+        except NotCanonicalError:
+            return None
+        return self._keys.setdefault(form, len(self._keys) + 1)
+
+
+# --- contents of tables -----------------------------------------------------------------------------------------------
 
 Entity: TypeAlias = Mapping[str, Any]
+Place: TypeAlias = tuple[str, str]  # a database by its name, and a table in it
 
 _MISSING = "ResourceNotFoundException"
 
@@ -45,13 +152,24 @@ def read(store: Store, table: str, key: tuple[str, ...] = ()) -> StoreCalls[Cont
 
 def restore(store: Store, table: str, present: Contents, wanted: Contents) -> StoreCalls[None]:
     """Make the table hold what is wanted. Only the entities that differ are deleted and written."""
-    removal, addition = (_delete_document, _insert) if kind_of(store) == "collection" else (_delete_item, _put)
+
+    def removal(key: Entity) -> Request:
+        if is_collection:
+            return _request("delete_one", {"filter": key}, table)
+        return _request("DeleteItem", {"TableName": table, "Key": key}, table)
+
+    def addition(entity: Entity) -> Request:
+        if is_collection:
+            return _request("insert_one", {"document": entity}, table)
+        return _request("PutItem", {"TableName": table, "Item": entity}, table)
+
+    is_collection = kind_of(store) == "collection"
     for name, entity in present.entities.items():
         if present.forms[name] != wanted.forms.get(name):
-            yield partial(send, store, removal(table, {part: entity[part] for part in present.key}))
+            yield partial(send, store, removal({part: entity[part] for part in present.key}))
     for name, entity in wanted.entities.items():
         if wanted.forms[name] != present.forms.get(name):
-            yield partial(send, store, addition(table, entity))
+            yield partial(send, store, addition(entity))
 
 
 def merged(present: Contents, written: Contents, keys: Iterable[Hashable]) -> Contents:
@@ -125,19 +243,3 @@ def _scan(store: Store, table: str) -> StoreCalls[list[Entity]]:
         if "LastEvaluatedKey" not in answer:
             return items
         arguments = {**arguments, "ExclusiveStartKey": answer["LastEvaluatedKey"]}
-
-
-def _delete_document(table: str, key: Entity) -> Request:
-    return _request("delete_one", {"filter": key}, table)
-
-
-def _insert(table: str, document: Entity) -> Request:
-    return _request("insert_one", {"document": document}, table)
-
-
-def _delete_item(table: str, key: Entity) -> Request:
-    return _request("DeleteItem", {"TableName": table, "Key": key}, table)
-
-
-def _put(table: str, item: Entity) -> Request:
-    return _request("PutItem", {"TableName": table, "Item": item}, table)

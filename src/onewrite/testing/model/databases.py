@@ -9,17 +9,75 @@ refused: the explorer deletes and puts back what tables hold, and may do that on
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import partial
-from typing import Any, NamedTuple, Self, cast
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple, Self, TypeAlias, cast
 from urllib.parse import urlsplit
 
 from onewrite.errors import ConfigurationError
-from onewrite.testing.model.transition import Place
-from onewrite.testing.taps.aws.clients import is_dynamodb, service_of, takes_plain_values, twin_of
-from onewrite.testing.taps.aws.dynamodb import client_of
-from onewrite.testing.taps.tap import Store, is_async, kind_of
+from onewrite.testing.model.contents import Contents, Place
+from onewrite.testing.taps.aws import client_of, is_dynamodb_client, service_of, takes_plain_values, twin_of
+from onewrite.testing.taps.tap import Store, check_store, is_async, kind_of
 from onewrite.testing.taps.traffic import Request
+
+# --- worlds -----------------------------------------------------------------------------------------------------------
+#
+# What `world()` makes: its stores by their names, and whether each world is like the one before.
+
+World: TypeAlias = Callable[[], Store | Mapping[str, Store]]
+
+
+def named(given: Store | Mapping[str, Store]) -> dict[str, Store]:
+    """The stores by their names. A store that is not in a dict has its own name."""
+    stores = dict(cast("Mapping[str, Store]", given)) if isinstance(given, Mapping) else {_own_name(given): given}
+    if not stores:
+        raise ConfigurationError(
+            "world() made no store: return a boto3 client or Table, a pymongo collection, or a dict of these."
+        )
+    for store in stores.values():
+        check_store(store)
+    return stores
+
+
+def renewed(databases: Databases, stores: Mapping[str, Store]) -> Databases:
+    """The databases, gone over to the stores of a new world."""
+    before, after = _names(databases.of_world), _names(stores)
+    if before != after:
+        raise ConfigurationError(f"world() made {before}, and then {after}: use the same names each time.")
+    return databases.renewed(stores)
+
+
+def are_async(stores: Iterable[Store]) -> bool:
+    kinds = {is_async(store) for store in stores}
+    if len(kinds) > 1:
+        raise ConfigurationError("world() made asynchronous stores beside others: make all of them of one kind.")
+    return kinds == {True}
+
+
+def _own_name(store: Store) -> str:
+    return "dynamodb" if kind_of(store) == "client" else store.name
+
+
+def _names(stores: Mapping[str, Store]) -> list[str]:
+    return [name if name == _own_name(store) else f"{name} ({_own_name(store)})" for name, store in stores.items()]
+
+
+def check_same(before: Mapping[Place, Contents], after: Mapping[Place, Contents]) -> None:
+    """Raise if a new world does not begin as the one before."""
+    for place, contents in before.items():
+        if after[place].digest != contents.digest:
+            raise ConfigurationError(
+                f"world() must make the same each time: {place[1]!r} began with {_in_words(contents)}, and then with "
+                f"{_in_words(after[place])}. Let it make a new one, or empty it first, and give what it puts there its ids."
+            )
+
+
+def _in_words(contents: Contents) -> str:
+    for entity in contents.entities.values():
+        return f"{dict(entity)!r}" + " and more" * (len(contents.entities) > 1)
+    return "nothing"
+
+
+# --- databases --------------------------------------------------------------------------------------------------------
 
 _LOCAL = {"localhost": "127.0.0.1", "::1": "127.0.0.1"}
 
@@ -80,7 +138,7 @@ class Databases:
 
     def adopt_client(self, client: Any) -> str:
         """The name of the store that performs what this client sends."""
-        if not is_dynamodb(client):
+        if not is_dynamodb_client(client):
             return self._adopt_service(client)
         location = _location_of(client)
         home = self._home_of(location, f"DynamoDB at {location}")
@@ -89,7 +147,7 @@ class Databases:
             if self._names.get(name) == self._names[home] and takes_plain_values(client_of(store)) == plain:
                 return name
         name = self._unused(f"{home}, {'plain' if plain else 'typed'} values")
-        return self._add(name, self._names[home], partial(self._twin_of_home, home, plain))
+        return self._add(name, self._names[home], lambda: twin_of(client_of(self.stores[home]), plain=plain))
 
     def adopt_database(self, database: Any) -> str:
         """The name of the store that performs what is sent to a database of MongoDB, or to a collection in it."""
@@ -99,7 +157,11 @@ class Databases:
         for name, known in self._names.items():
             if known == label:
                 return name
-        return self._add(self._unused(database.name), label, partial(self._other_database, home, database.name))
+
+        def opened() -> Store:
+            return self.stores[home].database.client[database.name][self.stores[home].name]
+
+        return self._add(self._unused(database.name), label, opened)
 
     def store_of_server(self, client: Any) -> str:
         """The name of a store of the world on the server of this client of MongoDB."""
@@ -133,12 +195,6 @@ class Databases:
         if database is not None:
             self._names[name] = database
         return name
-
-    def _twin_of_home(self, home: str, plain: bool) -> Store:  # noqa: FBT001  # private, and always given through `partial`
-        return twin_of(client_of(self.stores[home]), plain=plain)
-
-    def _other_database(self, home: str, database: str) -> Store:
-        return self.stores[home].database.client[database][self.stores[home].name]
 
     def _name_of(self, store: Store, name: str) -> str:
         """The name of the database that a store of the world reaches: the name of the first store at its location, and its own."""

@@ -12,35 +12,424 @@ in which the structural requests are performed again.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Hashable, Iterable, Mapping
+import copy
+import pickle
+from collections.abc import Callable, Collection, Generator, Hashable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, TypeAlias
+from itertools import product
+from typing import Any, NamedTuple, NoReturn, Protocol, TypeAlias, cast
 
 from onewrite.errors import ConfigurationError
-from onewrite.testing.model.contents import Contents, Entity, read, restore, tables_of
-from onewrite.testing.model.databases import Databases
-from onewrite.testing.model.keys import Keys
-from onewrite.testing.model.tokens import TOKEN, answer_if_known, token_of, without_token
-from onewrite.testing.model.transactions import Answered, Transactions
-from onewrite.testing.model.transition import (
-    Place,
-    State,
-    Tokens,
-    Transition,
-    changes_structure,
-    copied,
-    fill_in_ids,
-    ids_in,
-    reads_structure,
-    repeated,
+from onewrite.testing.model.contents import Contents, Entity, Keys, Place, canonical, merged, read, restore, tables_of
+from onewrite.testing.model.databases import Databases, World, are_async, check_same, named, renewed
+from onewrite.testing.taps import aws
+from onewrite.testing.taps import mongodb_methods as mongodb
+from onewrite.testing.taps.failures import client_error, is_answer, server_error
+from onewrite.testing.taps.mongodb_methods import DESCRIBING, INDEXING, UNFIT_FOR_TRANSACTIONS
+from onewrite.testing.taps.tap import Gate, Store, kind_of, send, tap
+from onewrite.testing.taps.traffic import (
+    ABORT,
+    COMMIT,
+    Key,
+    Request,
+    StoreCalls,
+    Transaction,
+    amake_calls,
+    is_dynamodb,
+    make_calls,
 )
-from onewrite.testing.model.worlds import World, are_async, check_same, named, renewed
-from onewrite.testing.taps.aws import dynamodb
-from onewrite.testing.taps.mongodb import methods as mongodb
-from onewrite.testing.taps.store_calls import StoreCalls, amake_calls, make_calls
-from onewrite.testing.taps.tap import Gate, Request, kind_of, send, tap
-from onewrite.testing.taps.traffic import Key
+
+# --- states and transitions -------------------------------------------------------------------------------------------
+#
+# What a machine remembers: the states that it has been in, and what each request did at them.
+
+Tokens: TypeAlias = frozenset[tuple[str, int | None]]  # each with the key of the request that it was given with
+
+_DATA = frozenset(
+    {"PutItem", "UpdateItem", "DeleteItem", "BatchWriteItem", "TransactWriteItems"}
+    | {"ExecuteStatement", "BatchExecuteStatement", "ExecuteTransaction"}
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class State:
+    """What the world holds: the contents of its tables, the requests that have changed more than contents, and the tokens of
+    transactions that DynamoDB remembers.
+    """
+
+    contents: Mapping[Place, Contents]
+    structure: tuple[Request, ...]
+    tokens: Tokens = frozenset()
+    known: dict[int, Transition] = field(default_factory=dict["int", "Transition"])  # by the keys of their requests
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """What a request does at a state: the state that it leads to, and its answer."""
+
+    request: Request
+    state: State
+    answer: Callable[[], Any]  # returns a new copy each time, or raises what the store raised
+    ids: Sequence[Any] = ()  # those of the documents that it inserts
+
+
+def changes_structure(request: Request) -> bool:
+    """Does it change something that the contents of the tables do not show, such as an index?"""
+    if request.method[0].isupper():
+        return request.writes and request.method not in _DATA
+    return request.method in INDEXING
+
+
+def reads_structure(request: Request) -> bool:
+    """Does it read nothing but what the contents of the tables do not show?"""
+    return request.method in DESCRIBING or request.method == "DescribeTable"
+
+
+def copied(request: Request) -> Request:
+    """A copy, which stays the same if the handler changes its own objects; the request itself if it cannot be copied."""
+    try:
+        return replace(request, arguments=copy.deepcopy(dict(request.arguments)))
+    except Exception:
+        return request
+
+
+def repeated(answer: object) -> Callable[[], Any] | None:
+    """A function that gives this answer, or raises this exception, each time it is called; None if it cannot be copied."""
+    try:
+        if isinstance(answer, Exception):
+            return partial(_raise, type(answer), answer.args, pickle.dumps(vars(answer)))
+        return partial(pickle.loads, pickle.dumps(answer, pickle.HIGHEST_PROTOCOL))
+    except Exception:
+        return None
+
+
+def _raise(kind: type[Exception], args: tuple[Any, ...], attributes: bytes) -> NoReturn:
+    """Raise a copy of an exception.
+
+    boto3 makes the classes of its exceptions for each client, so they cannot be pickled, and not every class of exceptions
+    can be called with the `args` of its instances.
+    """
+    error = kind.__new__(kind, *args)
+    error.args = args
+    vars(error).update(pickle.loads(attributes))  # noqa: S301  # `repeated` has made these bytes
+    raise error
+
+
+def ids_in(arguments: Mapping[str, Any]) -> list[Any]:
+    """The `_id` of each document that a request inserts, in the order of the documents."""
+    return [document.get("_id") for document in _inserted(arguments)]
+
+
+def fill_in_ids(arguments: Mapping[str, Any], ids: Sequence[Any]) -> None:
+    """Give the handler's documents the `_id` that pymongo gives them when it sends them."""
+    for document, made in zip(_inserted(arguments), ids, strict=True):
+        if made is not None:
+            document.setdefault("_id", made)
+
+
+def _inserted(arguments: Mapping[str, Any]) -> list[MutableMapping[str, Any]]:
+    operations = arguments.get("requests", ())
+    documents = [arguments.get("document"), *arguments.get("documents", ())]
+    documents += [getattr(operation, "_doc", None) for operation in operations if not hasattr(operation, "_filter")]
+    return [document for document in documents if isinstance(document, MutableMapping)]
+
+
+# --- tokens of DynamoDB -----------------------------------------------------------------------------------------------
+#
+# The tokens by which DynamoDB knows a transaction that it has already done. They are part of a state, as the items are.
+#
+# The store itself is sent no token of the handler's, since it would remember tokens where a state is left and come back to. When a token
+# is forgotten is for the explorer to say.
+
+TOKEN = "ClientRequestToken"  # noqa: S105  # the name of an argument
+# botocore gives these a token of its own if they have none, and sends the same token when it sends the request again.
+TAKES_TOKEN = frozenset({"TransactWriteItems", "ExecuteTransaction"})
+
+_CONTENT = ("TransactItems", "TransactStatements")
+
+
+def without_token(request: Request) -> Request:
+    return replace(request, arguments={name: value for name, value in request.arguments.items() if name != TOKEN})
+
+
+def answer_if_known(store: Store, request: Request, state: State, key: Callable[[Request], int | None]) -> Any:
+    """What DynamoDB answers to a request whose token it remembers, or None if it does not."""
+    token, content = token_of(request, key)
+    remembered = dict(state.tokens)
+    if token not in remembered:
+        return None
+    if content is None or remembered[token] != content:
+        text = "The request uses the same client token as a previous, but non-identical request."
+        raise client_error(store, request, "IdempotentParameterMismatchException", text)
+    return {"ResponseMetadata": {"RequestId": "", "HTTPStatusCode": 200, "HTTPHeaders": {}, "RetryAttempts": 0}}
+
+
+def token_of(request: Request, key: Callable[[Request], int | None]) -> tuple[str, int | None]:
+    """The token, and the key of what must be the same whenever it is used."""
+    content = {name: value for name, value in request.arguments.items() if name in _CONTENT}
+    return str(request.arguments[TOKEN]), key(replace(request, arguments=content))
+
+
+# --- transactions of MongoDB ------------------------------------------------------------------------------------------
+#
+# What transactions of MongoDB do, for stores that have none, and for a server whose own would wait in real time.
+#
+# Each open transaction has a state of its own, its view: what the stores held when its first operation came, and what it has written
+# since. Its operations are performed at that state, and by the store as plain requests. A commit puts what was written into
+# the present state. Who is first to write a document keeps the others from it until its transaction ends:
+#
+# - Another transaction that writes it, or that writes what was changed since it began, gets WriteConflict and is aborted.
+# - A plain write that would change it waits. Who waits for itself, or in a circle, waits until the server aborts the transaction
+#   because it is too old.
+#
+# What a request writes is seen by what it changes, as on the server: an update that sets what is there already writes nothing. A value
+# in a unique index is written too, by the document that gets it or loses it.
+#
+# What differs from a server: A write of several documents is one step, so that it waits before it has written any of them. An update
+# that would violate a unique index is refused for that, also where a server finds first that the document is another
+# transaction's.
+
+Name: TypeAlias = tuple[str, int]  # of a transaction
+Indexes: TypeAlias = Mapping[str, Mapping[str, Any]]  # the unique ones, by their names
+
+_TRANSIENT = ["TransientTransactionError"]
+_CONFLICT = (
+    "WriteConflict error: this operation conflicted with another operation. Please retry your operation or multi-document "
+    "transaction."
+)
+
+
+class WriteMark(NamedTuple):
+    """A document that was written, by its key; or a value in a unique index that was added to it or removed."""
+
+    place: Place
+    key: Hashable
+    index_name: str | None = None
+
+
+Marks: TypeAlias = frozenset[WriteMark]
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTransaction:
+    """`snapshot` is what it saw first, and `view` is what it sees now."""
+
+    snapshot: State
+    view: State
+    written: Marks = frozenset()
+    places: frozenset[Place] = frozenset()  # what it has touched
+
+
+class StateAndReply(NamedTuple):
+    """What a request did at a state: the state that it led to, and its answer or what it raised."""
+
+    state: State
+    value: Any = None
+    error: Exception | None = None
+
+
+class Stores(Protocol):
+    """What the transactions need of the machine."""
+
+    why_slow: str | None
+    databases: Databases
+
+    @property
+    def present(self) -> State: ...  # what everybody sees
+    @present.setter
+    def present(self, state: State) -> None: ...
+    def at(self, state: State, request: Request) -> StoreCalls[StateAndReply]: ...
+    def held(self, state: State, place: Place) -> Contents: ...
+    def state_of(self, contents: Mapping[Place, Contents], like: State) -> State: ...
+
+
+class Transactions:
+    """The open transactions of a machine."""
+
+    def __init__(self, stores: Stores) -> None:
+        self._stores = stores
+        self._open: dict[Name, OpenTransaction] = {}
+        self._committed: set[Name] = set()
+        self._waited_for: dict[str, frozenset[Name]] = {}  # by owner: those that its last transaction was in conflict with
+        self._unique: dict[Hashable, Indexes] = {}
+
+    def clear(self) -> None:
+        self._open.clear()
+        self._committed.clear()
+        self._waited_for.clear()
+
+    @property
+    def form(self) -> Hashable:
+        """Equal for open transactions that are the same; None if there are none."""
+        if not self._open:
+            return None
+        waiting = frozenset((owner, names.intersection(self._open)) for owner, names in self._waited_for.items())
+        return frozenset((name, one.snapshot, one.view, one.written) for name, one in self._open.items()), waiting
+
+    def end_all_of(self, owner: str) -> bool:
+        """The owner has ended. The server aborts what it has left open. Had that written anything?"""
+        self._waited_for.pop(owner, None)
+        left = frozenset(name for name in self._open if name[0] == owner)
+        had_written = any(self._open[name].written for name in left)
+        self.expire(left)
+        return had_written
+
+    def blockers(self, request: Request) -> StoreCalls[frozenset[Name]]:
+        """The transactions that must end before this request, made now, would be answered.
+
+        After a conflict, a delivery begins its next transaction only when the other one has ended. On a server it may begin,
+        and meet the same conflict, any number of times: to try that would tell nothing new, and would have no end.
+        """
+        if not self._open or is_dynamodb(request) or not (request.writes or request.starts):
+            return frozenset()
+        if request.transaction is not None:
+            waited_for = (
+                self._waited_for.get(request.transaction.owner, frozenset()) if request.starts else frozenset[Name]()
+            )
+            return waited_for.intersection(self._open)
+        if changes_structure(request):
+            places = frozenset(self._stores.databases.places_of(request))
+            return frozenset(name for name, one in self._open.items() if one.places & places)
+        before = self._stores.present
+        after = yield from self._stores.at(
+            before, copied(request)
+        )  # it is not sent yet, so the handler's documents get no ids
+        marks = yield from self._marks(before, after.state, after.state.contents)
+        return self._writers(marks)
+
+    def answer(self, request: Request, transaction: Transaction) -> StoreCalls[Any]:
+        """Answer a request of a transaction."""
+        if request.method == COMMIT:
+            return self._commit(transaction)
+        if request.method == ABORT:
+            self._find(transaction)
+            del self._open[transaction.name]
+            return None
+        return (yield from self._operation(request, transaction))
+
+    def expire(self, names: frozenset[Name]) -> None:
+        """The server aborts these, because they are too old."""
+        for name in names:
+            del self._open[name]
+
+    # ------------------------------------------------------------ operations
+
+    def _operation(self, request: Request, transaction: Transaction) -> StoreCalls[Any]:
+        _check_fit(request)
+        if request.starts:
+            self._open.pop(cast("Name", transaction.replaces), None)
+            self._waited_for.pop(transaction.owner, None)
+            self._open[transaction.name] = OpenTransaction(self._stores.present, self._stores.present)
+        before = self._find(transaction)
+        after = yield from self._stores.at(before.view, request)
+        if self._stores.why_slow is not None:
+            raise ConfigurationError(f"A transaction cannot be explored here: {self._stores.why_slow}")
+        if after.error is not None:
+            if is_answer(after.error):
+                del self._open[transaction.name]
+            raise after.error
+        marks = yield from self._marks(before.view, after.state, after.state.contents)
+        yield from self._check_conflict(marks, transaction, before)
+        places = before.places | frozenset(self._stores.databases.places_of(request))
+        self._open[transaction.name] = OpenTransaction(before.snapshot, after.state, before.written | marks, places)
+        return after.value
+
+    def _find(self, transaction: Transaction) -> OpenTransaction:
+        if transaction.name not in self._open:
+            text = f"Transaction {transaction.number} has been aborted."
+            raise server_error(251, "NoSuchTransaction", text, _TRANSIENT)
+        return self._open[transaction.name]
+
+    def _check_conflict(self, marks: Marks, transaction: Transaction, before: OpenTransaction) -> StoreCalls[None]:
+        writers = self._writers(marks) - {transaction.name}
+        since = yield from self._marks(before.snapshot, self._stores.present, {mark.place for mark in marks})
+        if writers or since & marks:
+            del self._open[transaction.name]
+            self._waited_for[transaction.owner] = writers
+            raise server_error(112, "WriteConflict", _CONFLICT, _TRANSIENT)
+
+    def _writers(self, marks: Marks) -> frozenset[Name]:
+        return frozenset(name for name, one in self._open.items() if one.written & marks)
+
+    def _commit(self, transaction: Transaction) -> None:
+        if transaction.name in self._committed:
+            return
+        ending = self._find(transaction)
+        del self._open[transaction.name]
+        self._committed.add(transaction.name)
+        stores, present = self._stores, self._stores.present
+        contents = dict(present.contents)
+        for place in {mark.place for mark in ending.written}:
+            keys = [mark.key for mark in ending.written if mark.place == place and mark.index_name is None]
+            contents[place] = merged(stores.held(present, place), stores.held(ending.view, place), keys)
+        stores.present = stores.state_of(contents, present)
+
+    # ------------------------------------------------------------ what was written
+
+    def _marks(self, before: State, after: State, places: Iterable[Place]) -> StoreCalls[Marks]:
+        """What differs between two states in these places."""
+        marks: set[WriteMark] = set()
+        for place in places if before is not after else ():
+            one, other = self._stores.held(before, place), self._stores.held(after, place)
+            if one.digest == other.digest:
+                continue
+            indexes = yield from self._unique_indexes(place, after)
+            for key in [key for key in {**one.forms, **other.forms} if one.forms.get(key) != other.forms.get(key)]:
+                marks.add(WriteMark(place, key))
+                marks.update(_index_marks(place, indexes, one.entities.get(key), other.entities.get(key)))
+        return frozenset(marks)
+
+    def _unique_indexes(self, place: Place, state: State) -> StoreCalls[Indexes]:
+        known = place, tuple(map(id, state.structure))
+        if known not in self._unique:
+            request = Request(
+                self._stores.databases.keeper_name(place[0]), "index_information", {}, None, writes=False, tables=(place[1],)
+            )
+            answered = yield from self._stores.at(state, request)
+            found = cast("Mapping[str, Mapping[str, Any]]", answered.value)
+            self._unique[known] = {name: index for name, index in found.items() if index.get("unique")}
+        return self._unique[known]
+
+
+def _check_fit(request: Request) -> None:
+    stores = request.method == "aggregate" and request.writes
+    if stores or request.method in UNFIT_FOR_TRANSACTIONS:
+        what = "An aggregate that stores its result" if stores else request.method
+        raise ConfigurationError(
+            f"{what} cannot be part of a transaction: MongoDB refuses it there (OperationNotSupportedInTransaction). Take it "
+            "out of the transaction, or out of what is explored."
+        )
+
+
+def _index_marks(place: Place, indexes: Indexes, before: Entity | None, after: Entity | None) -> Iterator[WriteMark]:
+    for name, index in indexes.items():
+        had, has = set(_entries(before, index)), set(_entries(after, index))
+        yield from (WriteMark(place, entry, name) for entry in had ^ has)
+
+
+def _entries(document: Entity | None, index: Mapping[str, Any]) -> Iterator[Hashable]:
+    """What the index holds of a document. A partial index is taken for a whole one."""
+    found = [list(_values(document, field.split("."))) for field, _ in index["key"]]
+    if document is None or (index.get("sparse") and not any(found)):
+        return
+    for values in product(*[each or [None] for each in found]):
+        yield canonical(list(values), ordered=True)
+
+
+def _values(value: object, path: Sequence[str]) -> Iterator[object]:
+    """The values at a path. An array has all those of its members."""
+    if isinstance(value, list):
+        for member in cast("list[object]", value):
+            yield from _values(member, path)
+    elif not path:
+        yield value
+    elif isinstance(value, Mapping) and path[0] in value:
+        yield from _values(cast("Mapping[str, object]", value)[path[0]], path[1:])
+
+
+# --- the machine ------------------------------------------------------------------------------------------------------
 
 Position: TypeAlias = tuple[State, tuple[State, ...]]
 
@@ -122,7 +511,7 @@ class Machine:
         if kind_of(self.databases.keeper(database)) == "collection":
             return mongodb.request_of("", table, "insert_one", {"document": entity}, {}).keys or ()
         put = {"TableName": table, "Item": entity}
-        return dynamodb.request_of("", "PutItem", put, {table: self._initial[place].key}).keys or ()
+        return aws.request_of("", "PutItem", put, {table: self._initial[place].key}).keys or ()
 
     def anew(self) -> Machine:
         """A machine that remembers no request. It takes the place of this one, and knows what this one has adopted."""
@@ -238,15 +627,15 @@ class Machine:
     def present(self, state: State) -> None:
         self._go_on_to(state)
 
-    def at(self, state: State, request: Request) -> StoreCalls[Answered]:
+    def at(self, state: State, request: Request) -> StoreCalls[StateAndReply]:
         """What a plain request does at another state than the present one, which stays as it is."""
         position = self.position
         self._state = state
         try:
             answer = yield from self._answer_plain(request)
-            return Answered(self._state, answer)
+            return StateAndReply(self._state, answer)
         except Exception as error:
-            return Answered(self._state, error=error)
+            return StateAndReply(self._state, error=error)
         finally:
             self.go_to(position)
 

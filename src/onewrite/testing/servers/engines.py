@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from onewrite.testing.errors import needed_by
 from onewrite.testing.schema import table_request
-from onewrite.testing.servers.process import START_SECONDS, Server
-from onewrite.testing.servers.programs import find_dynamodb_local, find_dynoxide, find_mongod
+from onewrite.testing.servers.process import START_SECONDS, Server, find_dynamodb_local, find_dynoxide, find_mongod
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient, DynamoDBServiceResource

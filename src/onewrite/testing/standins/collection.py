@@ -19,25 +19,22 @@ expires documents does so at once. An upsert takes no `_id` from its update, and
 transactions, validation, collations, change streams or write concerns.
 """
 
-# mongomock says little of its types.
-# mypy: allow-untyped-calls
-# mypy: disable-error-code="override"
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
-# pyright: reportUnknownParameterType=false, reportIncompatibleMethodOverride=false
-
 from __future__ import annotations
 
+import asyncio
+import inspect
 import threading
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import AsyncIterator, Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
-from functools import wraps
-from typing import Any, NoReturn, Self, TypeAlias, cast
+from functools import partial, wraps
+from typing import Any, NamedTuple, NoReturn, Self, TypeAlias, cast
 
 import bson
 import mongomock
 import pymongo.collection
 import pymongo.database
+from bson import ObjectId
 from bson.errors import BSONError
 from mongomock.aggregate import (
     _parse_expression as parse_expression,  # pyright: ignore[reportPrivateUsage]  # nothing public evaluates one expression
@@ -48,27 +45,230 @@ from mongomock.command_cursor import CommandCursor
 from mongomock.database import Database
 from mongomock.mongo_client import MongoClient
 from mongomock.store import ServerStore
-from pymongo.errors import DocumentTooLarge, DuplicateKeyError, OperationFailure, PyMongoError, WriteError
-from pymongo.results import UpdateResult
+from pymongo.errors import (
+    BulkWriteError,
+    DocumentTooLarge,
+    DuplicateKeyError,
+    InvalidOperation,
+    OperationFailure,
+    PyMongoError,
+    WriteError,
+)
+from pymongo.results import BulkWriteResult, UpdateResult
 
 from onewrite.mongodb.flows import LARGEST_DOCUMENT
 from onewrite.testing.errors import StandInLies
-from onewrite.testing.standins.bulk import bulk_write
-from onewrite.testing.standins.collection_methods import ANSWERED, DATABASE_ANSWERED, KEPT, REMEDY, arguments_of
-from onewrite.testing.standins.mongodb_filters import is_condition, matcher
 from onewrite.testing.standins.mongodb_rules import (
+    MISSING,
+    REMEDY,
     check_id,
+    check_operators,
     check_positional,
     check_update,
     duplicate_key,
+    equal,
     equalities,
+    flattened,
+    is_condition,
+    is_positional,
     known_expression,
+    matcher,
     may_be_missing,
+    put,
+    updated,
+    value_at_path,
     without_patterns,
     write_error,
 )
-from onewrite.testing.standins.mongodb_updates import check_operators, flattened, is_positional, put, updated
-from onewrite.testing.standins.mongodb_values import MISSING, equal, value_at_path
+from onewrite.testing.taps.mongodb_methods import bound, signature_of
+
+# --- which methods are answered ---------------------------------------------------------------------------------------
+#
+# Which of pymongo's methods mongomock can answer, and with which arguments. Everything else is refused.
+#
+# mongomock takes many arguments that it then ignores, so that a test would see what no MongoDB does.
+
+
+ANSWERED: Mapping[str, frozenset[str]] = {
+    "aggregate": frozenset({"pipeline"}),
+    "bulk_write": frozenset({"requests", "ordered"}),
+    "count_documents": frozenset({"filter", "skip", "limit"}),
+    "create_index": frozenset({"keys", "name", "unique", "sparse", "expireAfterSeconds", "partialFilterExpression"}),
+    "create_indexes": frozenset({"indexes"}),
+    "delete_many": frozenset({"filter"}),
+    "delete_one": frozenset({"filter"}),
+    "distinct": frozenset({"key", "filter"}),
+    "drop": frozenset(),
+    "drop_index": frozenset({"index_or_name"}),
+    "drop_indexes": frozenset(),
+    "estimated_document_count": frozenset(),
+    "find": frozenset({"filter", "projection", "skip", "limit", "sort"}),
+    "find_one": frozenset({"filter", "projection", "skip", "limit", "sort"}),
+    "find_one_and_delete": frozenset({"filter", "projection", "sort"}),
+    "find_one_and_replace": frozenset({"filter", "replacement", "projection", "sort", "upsert", "return_document"}),
+    "find_one_and_update": frozenset({"filter", "update", "projection", "sort", "upsert", "return_document"}),
+    "index_information": frozenset(),
+    "insert_many": frozenset({"documents", "ordered"}),
+    "insert_one": frozenset({"document"}),
+    "list_indexes": frozenset(),
+    "options": frozenset(),
+    "rename": frozenset({"new_name", "dropTarget"}),
+    "replace_one": frozenset({"filter", "replacement", "upsert"}),
+    "update_many": frozenset({"filter", "update", "upsert"}),
+    "update_one": frozenset({"filter", "update", "upsert"}),
+}
+DATABASE_ANSWERED: Mapping[str, frozenset[str]] = {
+    "command": frozenset({"command"}),
+    "create_collection": frozenset({"name"}),
+    "dereference": frozenset({"dbref"}),
+    "drop_collection": frozenset({"name_or_collection"}),
+    "list_collection_names": frozenset(),  # with a filter, mongomock also lists collections that were only named
+}
+# These attributes send nothing, and mongomock or the stand-in has them.
+KEPT = frozenset(
+    {
+        "client",
+        "codec_options",
+        "database",
+        "full_name",
+        "get_collection",
+        "name",
+        "read_concern",
+        "read_preference",
+        "with_options",
+        "write_concern",
+    }
+)
+# These arguments change nothing that a test could see here: mongomock is not given them.
+_WITHOUT_EFFECT = frozenset(
+    {
+        "allowDiskUse",
+        "allow_disk_use",
+        "allow_partial_results",
+        "background",
+        "batchSize",
+        "batch_size",
+        "bypassDocumentValidation",
+        "bypass_document_validation",
+        "check_exists",
+        "comment",
+        "maxTimeMS",
+        "max_time_ms",
+        "no_cursor_timeout",
+        "oplog_replay",
+    }
+)
+
+
+def arguments_of(
+    method: str, answered: frozenset[str], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> tuple[list[Any], dict[str, Any]]:
+    """The arguments that mongomock is called with, or `StandInLies` where it would ignore one."""
+    given = bound(method, args, kwargs)
+    # An empty value asks for nothing.
+    ignored = [name for name, value in given.items() if name not in answered and name not in _WITHOUT_EFFECT and value]
+    if ignored:
+        raise StandInLies(f"mongomock's {method} does not do what {', '.join(ignored)} asks for. {REMEDY}.")
+    first = [given.pop(name) for name in signature_of(method).required]
+    return first, {name: value for name, value in given.items() if name in answered}
+
+
+# --- bulk writes ------------------------------------------------------------------------------------------------------
+#
+# `bulk_write` on mongomock, whose own does not fit today's pymongo: each operation is done by the method for it alone.
+
+_INSERT, _UPDATE, _DELETE = range(3)  # the order in which pymongo sends an unordered bulk write
+
+
+class _Operation(NamedTuple):
+    kind: int
+    place: int
+    sent: Mapping[str, Any]  # what an error shows of it
+    perform: Callable[[], Any]
+
+
+def bulk_write(collection: Any, requests: Sequence[Any], *, ordered: bool = True) -> BulkWriteResult:
+    """Do the operations, and answer or raise as pymongo's `bulk_write` does."""
+    operations = _Operations(collection)
+    for request in requests:
+        try:
+            add = request._add_to_bulk  # noqa: SLF001  # pymongo has no public name for what an operation does
+        except AttributeError:
+            raise TypeError(f"{request!r} is not a valid request") from None
+        add(operations)
+    if not operations.all:
+        raise InvalidOperation("No operations to execute")
+    found: dict[str, Any] = {
+        "writeErrors": [], "writeConcernErrors": [], "nInserted": 0, "nUpserted": 0, "nMatched": 0, "nModified": 0,
+        "nRemoved": 0, "upserted": [],
+    }  # fmt: skip
+    for operation in operations.all if ordered else sorted(operations.all, key=lambda one: one.kind):
+        try:
+            _count(found, operation, operation.perform())
+        except WriteError as error:
+            details = {"code": error.code, "errmsg": str(error), **(error.details or {})}
+            found["writeErrors"].append({**details, "index": operation.place, "op": operation.sent})
+            if ordered:
+                break
+    if found["writeErrors"]:
+        raise BulkWriteError(found)
+    return BulkWriteResult(found, acknowledged=True)
+
+
+class _Operations:
+    """Takes pymongo's operations, which call these methods."""
+
+    def __init__(self, collection: Any) -> None:
+        self._collection = collection
+        self.all: list[_Operation] = []
+
+    def add_insert(self, document: Any) -> None:
+        document.setdefault("_id", ObjectId())
+        self._add(_INSERT, document, partial(self._collection.insert_one, document))
+
+    def add_update(self, selector: Any, update: Any, multi: bool, upsert: bool | None = None, **options: Any) -> None:  # noqa: FBT001  # pymongo's own signature
+        method = self._collection.update_many if multi else self._collection.update_one
+        sent = {"q": selector, "u": update, "multi": multi, "upsert": bool(upsert)}
+        self._add(_UPDATE, sent, partial(method, selector, update, upsert=bool(upsert), **_given(options)))
+
+    def add_replace(self, selector: Any, replacement: Any, upsert: bool | None = None, **options: Any) -> None:  # noqa: FBT001  # the same
+        sent = {"q": selector, "u": replacement, "multi": False, "upsert": bool(upsert)}
+        replace_one = self._collection.replace_one
+        self._add(_UPDATE, sent, partial(replace_one, selector, replacement, upsert=bool(upsert), **_given(options)))
+
+    def add_delete(self, selector: Any, limit: int, **options: Any) -> None:
+        method = self._collection.delete_one if limit else self._collection.delete_many
+        self._add(_DELETE, {"q": selector, "limit": limit}, partial(method, selector, **_given(options)))
+
+    def _add(self, kind: int, sent: Mapping[str, Any], perform: Callable[[], Any]) -> None:
+        self.all.append(_Operation(kind, len(self.all), sent, perform))
+
+
+def _given(options: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def _count(found: dict[str, Any], operation: _Operation, result: Any) -> None:
+    if operation.kind == _INSERT:
+        found["nInserted"] += 1
+    elif operation.kind == _DELETE:
+        found["nRemoved"] += result.deleted_count
+    elif result.upserted_id is not None:
+        found["nUpserted"] += 1
+        found["upserted"].append({"index": operation.place, "_id": result.upserted_id})
+    else:
+        found["nMatched"] += result.matched_count
+        found["nModified"] += result.modified_count
+
+
+# --- the classes ------------------------------------------------------------------------------------------------------
+
+# mongomock says little of its types.
+# mypy: allow-untyped-calls
+# mypy: disable-error-code="override"
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownParameterType=false, reportIncompatibleMethodOverride=false
+
 
 Document: TypeAlias = Mapping[str, Any]
 
@@ -421,3 +621,105 @@ def _restrict(stand_in: Any, real: Any, answered: Mapping[str, frozenset[str]]) 
 
 _restrict(StandInCollection, pymongo.collection.Collection, ANSWERED)
 _restrict(StandInDatabase, pymongo.database.Database, DATABASE_ANSWERED)
+
+
+# --- the same, awaited ------------------------------------------------------------------------------------------------
+#
+# A stand-in collection for code that is written for pymongo's AsyncCollection.
+
+
+class AsyncStandInCollection:
+    """A StandInCollection whose methods are awaited."""
+
+    def __init__(self, collection: StandInCollection) -> None:
+        self._collection: Any = collection
+        self.database = AsyncStandInDatabase(self._collection.database)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """There is nothing to close."""
+
+    def find(self, *args: Any, **kwargs: Any) -> AsyncStandInCursor:
+        return AsyncStandInCursor(self._collection.find(*args, **kwargs))
+
+    async def aggregate(self, *args: Any, **kwargs: Any) -> AsyncStandInCursor:
+        await asyncio.sleep(0)
+        return AsyncStandInCursor(self._collection.aggregate(*args, **kwargs))
+
+    async def list_indexes(self, *args: Any, **kwargs: Any) -> AsyncStandInCursor:
+        await asyncio.sleep(0)
+        return AsyncStandInCursor(self._collection.list_indexes(*args, **kwargs))
+
+    def with_options(self, *args: Any, **kwargs: Any) -> AsyncStandInCollection:
+        return AsyncStandInCollection(self._collection.with_options(*args, **kwargs))
+
+    def __getitem__(self, name: str) -> AsyncStandInCollection:
+        return AsyncStandInCollection(self._collection[name])
+
+    def __getattr__(self, name: str) -> Any:
+        return _asynchronous(getattr(self._collection, name))
+
+
+class AsyncStandInDatabase:
+    """A StandInDatabase whose methods are awaited, with asynchronous collections."""
+
+    def __init__(self, database: StandInDatabase) -> None:
+        self._database: Any = database
+        self.name = database.name
+
+    def get_collection(self, name: str, *args: Any, **kwargs: Any) -> AsyncStandInCollection:
+        return AsyncStandInCollection(self._database.get_collection(name, *args, **kwargs))
+
+    def with_options(self, *args: Any, **kwargs: Any) -> AsyncStandInDatabase:
+        return AsyncStandInDatabase(self._database.with_options(*args, **kwargs))
+
+    def __getitem__(self, name: str) -> AsyncStandInCollection:
+        return self.get_collection(name)
+
+    def __getattr__(self, name: str) -> Any:
+        return _asynchronous(getattr(self._database, name))
+
+
+class AsyncStandInCursor:
+    """What was found, to be read with `async for` or `to_list`."""
+
+    def __init__(self, cursor: Any) -> None:
+        self._cursor = cursor
+
+    def __getattr__(self, name: str) -> Callable[..., AsyncStandInCursor]:
+        option = getattr(self._cursor, name)  # sort, skip, limit
+
+        def chained(*args: Any, **kwargs: Any) -> AsyncStandInCursor:
+            return AsyncStandInCursor(option(*args, **kwargs))
+
+        return chained
+
+    async def __aiter__(self) -> AsyncIterator[Any]:
+        await asyncio.sleep(0)
+        for document in self._cursor:
+            yield document
+
+    async def to_list(self, length: int | None = None) -> list[Any]:
+        await asyncio.sleep(0)
+        return list(self._cursor)[:length]
+
+
+def _asynchronous(value: Any) -> Any:
+    """The asynchronous form of what a collection or a database has."""
+    if isinstance(value, StandInCollection):
+        return AsyncStandInCollection(value)
+    return _awaited(value) if inspect.ismethod(value) else value
+
+
+def _awaited(method: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(method)
+    async def call(*args: Any, **kwargs: Any) -> Any:
+        await asyncio.sleep(0)  # a real driver lets other tasks run before the write and after it
+        try:
+            return _asynchronous(method(*args, **kwargs))
+        finally:
+            await asyncio.sleep(0)
+
+    return call

@@ -104,14 +104,6 @@ def moto_tables() -> Generator[MakeTable, None, None]:
             account.remove(names)
 
 
-def _entered(table: Any) -> Any:
-    return table
-
-
-def _exited(table: Any, *_: object) -> None:
-    table.close_stand_in()
-
-
 class _Account:
     """moto's DynamoDB in one region, while it is mocked."""
 
@@ -140,9 +132,15 @@ class _Account:
         self._tables[name] = deepcopy(self._empty[definition])
         if self._table_class is None:
             kind = cast("Any", type(self._resource.Table(name)))  # boto3 builds a new class at each call
-            self._table_class = type(
-                kind.__name__, (kind,), {"__enter__": _entered, "__exit__": _exited, "__module__": kind.__module__}
-            )
+
+            def enter(table: Any) -> Any:
+                return table
+
+            def leave(table: Any, *_: object) -> None:
+                table.close_stand_in()
+
+            methods = {"__enter__": enter, "__exit__": leave, "__module__": kind.__module__}
+            self._table_class = type(kind.__name__, (kind,), methods)
         return self._table_class(name, client=self._resource.meta.client)
 
     def remove(self, names: Iterable[str]) -> None:
@@ -234,8 +232,8 @@ def mongomock_collection(name: str = "orders", *, database: str = "test", asynch
     """
     with needed_by("mongomock_collection", "testing,mongodb"):
         check(MONGOMOCK)
-        from onewrite.testing.standins.async_collection import AsyncStandInCollection  # noqa: PLC0415  # only a test that opens a collection needs mongomock
-        from onewrite.testing.standins.collection import StandInClient  # noqa: PLC0415  # the same
+        # Only a test that opens a collection needs mongomock.
+        from onewrite.testing.standins.collection import AsyncStandInCollection, StandInClient  # noqa: PLC0415
     client: Any = StandInClient()
     collection = client[database][name]
     return AsyncStandInCollection(collection) if asynchronous else collection

@@ -10,15 +10,16 @@ from __future__ import annotations
 import inspect
 import sys
 import threading
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import Context, ContextVar, copy_context
-from functools import partial, wraps
+from functools import cache, partial, wraps
+from importlib import import_module
 from typing import Any, Protocol, TypeAlias, cast
 
 from onewrite.errors import ConfigurationError
-from onewrite.testing.taps.mongodb.methods import DATABASE_SILENT, SILENT
+from onewrite.testing.taps.mongodb_methods import DATABASE_SILENT, SILENT
 
 Function: TypeAlias = Callable[..., Any]
 Patch: TypeAlias = tuple[Any, str, Callable[[Function], Function]]  # a class or module, a function's name, and what wraps it
@@ -46,6 +47,7 @@ _THREADS = "threading"  # of Python itself
 _LOOPS = "asyncio.base_events"
 _RUNNERS = "asyncio.runners"
 _TASKS = ("asyncio", "asyncio.tasks")  # where functions of tasks are found
+_FLOWS = "onewrite.flow"
 _MOTOR = "motor.frameworks.asyncio"  # all that Motor sends goes through one function of this module
 
 
@@ -61,6 +63,10 @@ class Listener(Protocol):
         ...
 
     def refuse(self, error: ConfigurationError, /) -> Any: ...
+
+    def note(self, result: object, /) -> None:
+        """A flow of a guarded store has returned this."""
+        ...
 
 
 listener: ContextVar[Listener | None] = ContextVar("onewrite.testing.listener", default=None)
@@ -109,7 +115,7 @@ class _Taps:
 
     def extend(self) -> bool:
         """Tap what has been imported since the last time. The result is whether there was anything."""
-        modules = dict.fromkeys([_THREADS, _LOOPS, _RUNNERS, *_TASKS, _MOTOR, *_CLASSES, *_CLIENTS])
+        modules = dict.fromkeys([_THREADS, _LOOPS, _RUNNERS, *_TASKS, _FLOWS, _MOTOR, *_CLASSES, *_CLIENTS])
         missing = [module for module in modules if module in sys.modules and module not in self._tapped]
         if not self._users:
             return False  # nobody would take them off
@@ -127,6 +133,31 @@ class _Taps:
 
 
 taps = _Taps()
+
+
+@cache
+def send_lean_requests_by_tapped_clients() -> None:
+    """Let no lean client pass by the tap on its client, nor refuse it. It stays like this, and changes nothing for other clients."""
+    lean, refusals = cast(
+        "list[Any]", [import_module(f"onewrite.lean.{name}") for name in ("client", "refusals")]
+    )  # they need botocore
+    look = cast("Any", vars(lean)["_Look"])
+    by_client, functions_of = cast("Function", look.by_client), refusals.functions_of
+
+    def is_tap(function: Any) -> bool:
+        return str(refusals.home_of(function)).startswith("onewrite.testing.")
+
+    def sends_by_client(present: Any) -> bool:
+        client = cast("Any", vars(present)["_client"])
+        return is_tap(client._make_api_call) or bool(by_client(present))  # noqa: SLF001  # all requests go through it
+
+    def below_taps(function: Any) -> Any:
+        return below_taps(function.__wrapped__) if is_tap(function) else function
+
+    def functions_below_taps(client: Any, methods: Iterable[str]) -> dict[str, Function]:
+        return {name: below_taps(function) for name, function in functions_of(client, methods).items()}
+
+    look.by_client, refusals.functions_of = sends_by_client, functions_below_taps
 
 
 def _put_on(patch: Patch) -> tuple[Any, str, Any]:
@@ -150,19 +181,21 @@ def _patches(module: str) -> Iterator[Patch]:
         yield sys.modules[module].Runner, "run", _running_anew
     if module in _TASKS:
         yield sys.modules[module], "as_completed", _in_given_order
+    if module == _FLOWS:  # `run` and `arun` find these two there
+        yield sys.modules[module], "drive", _noting
+        yield sys.modules[module], "adrive", _noting
     if module == _MOTOR:
         yield sys.modules[module], "run_on_executor", _refusing
     if module in _CLIENTS:
         yield getattr(sys.modules[module], _CLIENTS[module]), "start_session", partial(_heard, "start_session")
     for name, silent in _CLASSES.get(module, {}).items():
         owner: type = getattr(sys.modules[module], name)
-        for method in ("_make_api_call",) if silent is None else _loud_methods(owner, silent):
+        functions = [method for method, value in vars(owner).items() if inspect.isfunction(value)]
+        loud = [method for method in functions if silent is not None and not method.startswith("_") and method not in silent]
+        for method in ["_make_api_call"] if silent is None else loud:
             yield owner, method, partial(_heard, method)
-
-
-def _loud_methods(owner: type, silent: frozenset[str]) -> list[str]:
-    methods = [name for name, value in vars(owner).items() if inspect.isfunction(value)]
-    return [name for name in methods if not name.startswith("_") and name not in silent]
+    if module == "botocore.client":
+        send_lean_requests_by_tapped_clients()
 
 
 def _heard(name: str, original: Function) -> Function:
@@ -234,6 +267,28 @@ def _in_given_order(original: Function) -> Function:
         return original(awaitables, **options)
 
     return as_completed
+
+
+def _noting(original: Function) -> Function:
+    """What a guarded store returns is noted, also where the handler does not return it."""
+
+    @wraps(original)
+    def drive(*args: Any) -> Any:
+        result = original(*args)
+        who = _present()
+        if who is not None:
+            who.note(result)
+        return result
+
+    @wraps(original)
+    async def adrive(*args: Any) -> Any:
+        result = await original(*args)
+        who = _present()
+        if who is not None:
+            who.note(result)
+        return result
+
+    return adrive if inspect.iscoroutinefunction(original) else drive
 
 
 def _refusing(original: Function) -> Function:

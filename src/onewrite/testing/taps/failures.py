@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias, cast
 
 from onewrite.errors import ConfigurationError
-from onewrite.testing.taps.aws.dynamodb import client_of, copy_of
+from onewrite.testing.taps.aws import client_of, copy_of
 from onewrite.testing.taps.tap import Store, is_async, kind_of
 from onewrite.testing.taps.traffic import Request, is_single_write, is_transaction
 

@@ -22,10 +22,9 @@ from typing import Any, Literal, TypeAlias, cast
 
 from onewrite.errors import ConfigurationError
 from onewrite.testing.taps import failures
-from onewrite.testing.taps.aws.partial_batches import is_batch, naming, without_last
-from onewrite.testing.taps.store_calls import StoreCalls, amake_calls, make_calls
+from onewrite.testing.taps.aws import is_batch, naming, without_last
 from onewrite.testing.taps.tap import Store, is_async, send, tap
-from onewrite.testing.taps.traffic import Request
+from onewrite.testing.taps.traffic import Request, StoreCalls, amake_calls, make_calls
 
 Where: TypeAlias = int | Callable[[Request], bool]
 Sent: TypeAlias = Literal["never", "once", "until answered", "in part"]
@@ -40,7 +39,7 @@ class Crash(BaseException):
 
 
 @dataclass(slots=True, eq=False)
-class _Plan:
+class _PlannedFault:
     name: str
     where: Where
     sent: Sent
@@ -71,7 +70,7 @@ class Faults:
     def __init__(self, store: Store) -> None:
         self._raw = store
         self._dict = cast("Mapping[str, Store]", store) if isinstance(store, Mapping) else None
-        self._plans: list[_Plan] = []
+        self._plans: list[_PlannedFault] = []
         self._requests: list[Request] = []
         self._lock = threading.Lock()
         self.store = tap(store, self._gate)
@@ -83,11 +82,11 @@ class Faults:
 
     def before(self, where: Where, *, optional: bool = False) -> None:
         """The process dies, and the request was not sent."""
-        self._plan(_Plan("before", where, "never", _crash, optional))
+        self._plan(_PlannedFault("before", where, "never", _crash, optional))
 
     def after(self, where: Where, *, optional: bool = False) -> None:
         """The process dies when the request has taken effect, before it has the answer."""
-        self._plan(_Plan("after", where, "once", _crash, optional))
+        self._plan(_PlannedFault("after", where, "once", _crash, optional))
 
     def lose_answer(self, where: Where, *, retried: bool = True, optional: bool = False) -> None:
         """The request takes effect, and the connection closes before the answer has come.
@@ -97,29 +96,31 @@ class Faults:
         sends a retryable write again, and the server repeats its first answer, so the handler sees no difference. For other
         writes pymongo raises. With `retried=False` the driver raises, as it does when all its tries have failed.
         """
-        self._plan(_Plan("lose_answer", where, "until answered" if retried else "once", failures.answer_lost, optional))
+        self._plan(
+            _PlannedFault("lose_answer", where, "until answered" if retried else "once", failures.answer_lost, optional)
+        )
 
     def throttle(self, where: Where, *, times: int = 1, optional: bool = False) -> None:
         """The server refuses this many requests because it has too many, and the driver raises when its own tries are used up."""
         if type(times) is not int or times < 1:
             raise ConfigurationError(f"times={times!r}: say how many requests are throttled, one at least.")
-        self._plan(_Plan("throttle", where, "never", failures.throttled, optional, times))
+        self._plan(_PlannedFault("throttle", where, "never", failures.throttled, optional, times))
 
     def time_out(self, where: Where, *, applied: bool = True, optional: bool = False) -> None:
         """No answer comes in time, and the driver raises. Its error does not tell whether the request was `applied`."""
-        self._plan(_Plan("time_out", where, "once" if applied else "never", failures.timed_out, optional))
+        self._plan(_PlannedFault("time_out", where, "once" if applied else "never", failures.timed_out, optional))
 
     def cancel_transaction(self, where: Where, *, optional: bool = False) -> None:
         """Another transaction is changing the entity. Nothing is written: a transaction is cancelled, and a single write refused."""
-        self._plan(_Plan("cancel_transaction", where, "never", failures.transaction_cancelled, optional))
+        self._plan(_PlannedFault("cancel_transaction", where, "never", failures.transaction_cancelled, optional))
 
     def refuse_connection(self, where: Where, *, optional: bool = False) -> None:
         """The driver finds no server that takes the connection, and raises. The request was not sent."""
-        self._plan(_Plan("refuse_connection", where, "never", failures.unreachable, optional))
+        self._plan(_PlannedFault("refuse_connection", where, "never", failures.unreachable, optional))
 
     def leave_unprocessed(self, where: Where, *, optional: bool = False) -> None:
         """A BatchWriteItem or BatchGetItem leaves its last write or key, and names it in UnprocessedItems or UnprocessedKeys."""
-        self._plan(_Plan("leave_unprocessed", where, "in part", failures.left_nothing, optional))
+        self._plan(_PlannedFault("leave_unprocessed", where, "in part", failures.left_nothing, optional))
 
     def assert_all_used(self) -> None:
         """Fail if there is a fault that no request has met. A test that plans such a fault proves nothing."""
@@ -131,12 +132,12 @@ class Faults:
                 f"optional=True. The requests were:{seen}"
             )
 
-    def _plan(self, plan: _Plan) -> None:
+    def _plan(self, plan: _PlannedFault) -> None:
         with self._lock:
             _check(plan, len(self._requests))
             self._plans.append(plan)
 
-    def _meet(self, request: Request) -> _Plan | None:
+    def _meet(self, request: Request) -> _PlannedFault | None:
         """The fault that the request meets."""
         with self._lock:
             self._requests.append(request)
@@ -190,7 +191,7 @@ def _is_dying() -> bool:
     return error is not None
 
 
-def _check(plan: _Plan, seen: int) -> None:
+def _check(plan: _PlannedFault, seen: int) -> None:
     if callable(plan.where):
         return
     if type(plan.where) is not int or plan.where < 1:

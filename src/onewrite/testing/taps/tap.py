@@ -13,10 +13,11 @@ from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias, cast
 
 from onewrite.errors import ConfigurationError
-from onewrite.testing.taps.aws import dynamodb
-from onewrite.testing.taps.aws.clients import is_dynamodb, service_of
-from onewrite.testing.taps.mongodb import collection as mongodb
+from onewrite.testing.taps import aws, mongodb
+from onewrite.testing.taps.aws import is_dynamodb_client, service_of
 from onewrite.testing.taps.traffic import Gate, Key, Request, commute, describe, is_guarded
+
+# --- taps -------------------------------------------------------------------------------------------------------------
 
 __all__ = [
     "Gate",
@@ -53,7 +54,7 @@ def kind_of(store: object) -> Kind:
 
 def check_store(store: object) -> None:
     """Raise `ConfigurationError` unless it is a store that can be tapped."""
-    if kind_of(store) == "client" and not is_dynamodb(store):
+    if kind_of(store) == "client" and not is_dynamodb_client(store):
         raise ConfigurationError(f"This is a client of {service_of(store)}: give a client of dynamodb.")
 
 
@@ -62,7 +63,7 @@ def is_async(store: object) -> bool:
     kind = kind_of(store)
     if kind == "collection":
         return inspect.iscoroutinefunction(cast("Any", store).update_one)
-    client = cast("type[Any]", type(dynamodb.client_of(store)))
+    client = cast("type[Any]", type(aws.client_of(store)))
     return inspect.iscoroutinefunction(client._make_api_call)  # noqa: SLF001  # all requests go through it
 
 
@@ -79,7 +80,7 @@ def tap(store: Store, gate: Gate, *, name: str | None = None, explored: bool = F
     awaited = is_async(store)
     if kind_of(store) == "collection":
         return mongodb.tapped(store, gate, name, awaited=awaited, with_sessions=explored)
-    return dynamodb.tapped(store, gate, name, awaited=awaited, completes=explored)
+    return aws.tapped(store, gate, name, awaited=awaited, completes=explored)
 
 
 def send(store: Store, request: Request) -> Any:
@@ -88,4 +89,41 @@ def send(store: Store, request: Request) -> Any:
         return send(cast("Mapping[str, Store]", store)[request.store], request)
     if kind_of(store) == "collection":
         return mongodb.send(store, request, awaited=is_async(store))
-    return dynamodb.send(store, request)
+    return aws.send(store, request)
+
+
+# --- stale reads ------------------------------------------------------------------------------------------------------
+#
+# Which reads may be answered from before the last write.
+
+_READS = frozenset({"GetItem", "Query", "Scan", "BatchGetItem", "ExecuteStatement"})
+_DOCUMENT_READS = frozenset({"find", "find_one", "aggregate", "count_documents", "estimated_document_count", "distinct"})
+_FROM_SECONDARIES = frozenset({"secondary", "secondaryPreferred", "nearest"})
+
+
+def may_be_stale(store: Store, request: Request) -> bool:
+    """May the answer leave out a write that has been acknowledged?
+
+    DynamoDB's reads are eventually consistent unless they say otherwise. The reads of a transaction cannot say it, because they
+    always see the latest.
+
+    On MongoDB, only a read from a secondary is taken for one. Whatever its read concern is, it may lag behind the primary, also
+    with "majority". A read from the primary sees what the primary has acknowledged. A session may be causally consistent, and
+    then its reads wait for its own writes, so reads in sessions are left out.
+    """
+    if request.writes:
+        return False
+    if kind_of(store) == "collection":
+        return request.method in _DOCUMENT_READS and _is_from_a_secondary(store, request)
+    # A BatchGetItem says it for each table. One of both kinds is not split: it counts as consistent.
+    tables = request.arguments.get("RequestItems")
+    parts = list(cast("Mapping[str, Any]", tables).values()) if isinstance(tables, Mapping) else [request.arguments]
+    consistent = (isinstance(part, Mapping) and cast("Mapping[str, Any]", part).get("ConsistentRead") for part in parts)
+    return request.method in _READS and not any(consistent)
+
+
+def _is_from_a_secondary(store: Store, request: Request) -> bool:
+    own = request.tables[0] == store.name or request.tables[0].startswith(f"{store.name}.")
+    preference = request.options.get("read_preference") or getattr(store if own else store.database, "read_preference", None)
+    name = getattr(preference, "mongos_mode", None)
+    return name in _FROM_SECONDARIES and request.arguments.get("session") is None

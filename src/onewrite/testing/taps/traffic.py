@@ -2,11 +2,77 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+import inspect
+import itertools
+import operator
+from collections.abc import Callable, Generator, Hashable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias, cast
+from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 
-from onewrite.testing.taps.mongodb.transaction_names import ABORT, COMMIT, Transaction
+from onewrite.flow import adrive, drive
+
+# --- calls of a store -------------------------------------------------------------------------------------------------
+#
+# Work on a store as a generator of calls, so that the same code serves blocking and asynchronous stores.
+#
+# The generator yields each call that it needs. It is sent what the call returns, or has thrown in what the call raises.
+
+T = TypeVar("T")
+StoreCalls: TypeAlias = Generator[Callable[[], Any], Any, T]
+
+
+def make_calls(calls: StoreCalls[T]) -> T:
+    """Make the calls, which block, and return what the generator returns."""
+    return drive(calls, operator.call)
+
+
+async def amake_calls(calls: StoreCalls[T]) -> T:
+    """Make the calls, await those that must be, and return what the generator returns."""
+    return await adrive(calls, _acall)
+
+
+async def _acall(call: Callable[[], Any]) -> Any:
+    answer = call()
+    return await answer if inspect.isawaitable(answer) else answer
+
+
+# --- names of transactions --------------------------------------------------------------------------------------------
+#
+# Which transaction of MongoDB a request belongs to, under a name that is the same in every run of a schedule. Pure.
+
+COMMIT = "commit_transaction"
+ABORT = "abort_transaction"
+
+
+class Transaction(NamedTuple):
+    """The owner is the delivery that has begun it. `replaces` is the session's earlier one, if that may still be open."""
+
+    owner: str
+    number: int  # among the transactions of its owner
+    replaces: tuple[str, int] | None = None
+
+    @property
+    def name(self) -> tuple[str, int]:
+        return self.owner, self.number
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Who begins transactions."""
+
+    name: str
+    numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+
+    def next_transaction(self, replaces: Transaction | None) -> Transaction:
+        return Transaction(self.name, next(self.numbers), None if replaces is None else replaces.name)
+
+
+NOBODY = Owner("")  # what begins outside of any delivery, as in `build` or `observe`
+current_owner: ContextVar[Owner] = ContextVar("onewrite.testing.owner", default=NOBODY)
+
+
+# --- requests ---------------------------------------------------------------------------------------------------------
 
 Key: TypeAlias = tuple[str, Hashable]  # the table or collection, and the entity's key in it
 
@@ -52,7 +118,9 @@ class Request:
 
     def _touched(self) -> Iterator[str]:
         for table in self.tables:
-            keys = [_shown(key) for owner, key in self.keys or () if owner == table]
+            own = [key for owner, key in self.keys or () if owner == table]
+            parts = [cast("tuple[Hashable, ...]", key) if isinstance(key, tuple) else (key,) for key in own]
+            keys = ["/".join(map(str, each)) for each in parts]
             if len(keys) > _SHOWN_KEYS:
                 keys = [f"({len(keys)} keys)"]
             yield " ".join([table, *keys])
@@ -122,10 +190,6 @@ def is_guarded(request: Request) -> bool:
     return any(_leaves_out(condition, path, marks) for path, condition in conditions if path in marks)
 
 
-def _shown(key: Hashable) -> str:
-    return "/".join(map(str, cast("tuple[Hashable, ...]", key))) if isinstance(key, tuple) else str(key)
-
-
 def _failure(error: BaseException) -> str:
     response = cast("Mapping[str, Any]", getattr(error, "response", None) or {})
     code = str(response.get("Error", {}).get("Code") or _name(error))
@@ -172,8 +236,8 @@ def _marks(update: object) -> Iterator[tuple[str, object]]:
     """The paths that an update writes, and the values."""
     stages = cast("Sequence[object]", update) if isinstance(update, list | tuple) else [update]
     for stage in stages:
-        for operator, change in _items(stage):
-            if operator in ("$set", "$push", "$addToSet"):
+        for name, change in _items(stage):
+            if name in ("$set", "$push", "$addToSet"):
                 for path, value in _items(change):
                     yield path, _literal(value)
 

@@ -21,10 +21,10 @@ from itertools import product
 from random import Random
 from typing import Any, NamedTuple, Self, cast
 
-from onewrite.testing.explorer.handler.calls import Answer, HandlerCall
-from onewrite.testing.explorer.handler.memory import is_readable
-from onewrite.testing.explorer.handler.recall import History, Recall, answer_of, answers_of
-from onewrite.testing.explorer.trials.subject import Subject
+from onewrite.testing.explorer.calls import HandlerCall
+from onewrite.testing.explorer.memory import is_readable
+from onewrite.testing.explorer.recall import History, Recall, answer_of, answers_of
+from onewrite.testing.explorer.subject import Subject
 
 _MOST_PAIRS = 200
 _DRAWN = 40  # sequences of more than two courses
@@ -188,12 +188,10 @@ def _ends(histories: tuple[History, ...], kind: tuple[Hashable, ...]) -> Iterato
     else:
         for (which, form), history in last.after.items():
             request = last.stop.asked[which].request
-            met = which, request.method, request.tables, _shape_of_answer(history.answer, form), history.faulty
+            error = history.answer.error
+            shape = _shape(form) if error is None else _shape_of_error(error)
+            met = which, request.method, request.tables, shape, history.faulty
             yield from _ends((*histories, history), (*kind, met))
-
-
-def _shape_of_answer(answer: Answer, form: Hashable) -> Hashable:
-    return _shape(form) if answer.error is None else _shape_of_error(answer.error)
 
 
 def _shape_of_error(error: BaseException) -> Hashable:
@@ -221,13 +219,10 @@ def _shape(form: Hashable) -> Hashable:
     if kind == "map":
         return kind, frozenset((name, _shape(value)) for name, value in parts[0])
     if kind in ("int", "float"):
-        return kind, _amount(float(parts[0]))
+        amount = float(parts[0])
+        return kind, amount if amount in (0.0, 1.0) else amount > 0
     if kind in ("list", "tuple", "set"):
         return kind, min(len(parts), 2), frozenset(map(_shape, parts))
     if kind == "bytes":
         return kind, bool(parts[0])
     return (kind, *map(_shape, parts)) if isinstance(kind, str) else tuple(map(_shape, whole))
-
-
-def _amount(value: float) -> Hashable:
-    return value if value in (0.0, 1.0) else value > 0

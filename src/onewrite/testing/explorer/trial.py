@@ -3,21 +3,52 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any, NamedTuple, TypeAlias, cast
 
 from onewrite.outcome import Busy
-from onewrite.testing.explorer.handler.calls import NEVER_SENT, TIME_PASSES, Answer, HandlerCall, Stop
-from onewrite.testing.explorer.handler.deliverables import LambdaEvent, outcomes_of
-from onewrite.testing.explorer.handler.invocation import Invocation
-from onewrite.testing.explorer.handler.recall import AnyCall, RecordedCall
-from onewrite.testing.explorer.schedule import Delivery, Fault, Step, TakenStep, faults_for
-from onewrite.testing.explorer.trials.subject import Subject, name_of
-from onewrite.testing.explorer.trials.waiting import must_wait
-from onewrite.testing.model.machine import Position
-from onewrite.testing.model.tokens import TAKES_TOKEN, TOKEN
+from onewrite.testing.explorer.calls import NEVER_SENT, TIME_PASSES, HandlerCall, Reply, Standstill
+from onewrite.testing.explorer.deliverables import LambdaEvent, outcomes_of
+from onewrite.testing.explorer.recall import (
+    AnyCall,
+    CallFromMemory,
+    History,
+    NotRecallableError,
+    Recall,
+    RecordedCall,
+    UnknownError,
+    answer_of,
+    answers_of,
+)
+from onewrite.testing.explorer.schedule import Delivery, Fault, ScheduleStep, TakenStep, faults_for
+from onewrite.testing.explorer.subject import Invocation, Subject, name_of
+from onewrite.testing.model.machine import TAKES_TOKEN, TOKEN, Position
 from onewrite.testing.taps.traffic import Key, Request
+
+# --- waiting for transactions -----------------------------------------------------------------------------------------
+#
+# Which deliveries wait for the transactions of others. Pure.
+
+
+def must_wait(name: str, waited_for: Mapping[str, AbstractSet[str]]) -> bool:
+    """Must this delivery wait until another has ended its transaction?
+
+    `waited_for` has every delivery that is under way, with those whose transactions keep its request from being answered. Who waits
+    in a circle need not wait here: the server ends the transactions of a circle when they are too old, and so it ends those
+    that belong to nobody under way.
+    """
+    reached: set[str] = set()
+    todo = [name]
+    while todo:
+        new = waited_for.get(todo.pop(), frozenset[str]()) - reached
+        reached |= new
+        todo += new
+    return bool(waited_for[name]) and name not in reached and waited_for[name] <= waited_for.keys()
+
+
+# --- trials -----------------------------------------------------------------------------------------------------------
 
 ROUNDS = 25  # of redelivery until every message is settled: enough for a lease that ends after a few deliveries
 
@@ -27,8 +58,8 @@ class TrialStep:
     """A step that a trial has taken, with what came of it."""
 
     taken: TakenStep
-    answers: tuple[Answer, ...]  # none if the request was not sent, two if it was sent again
-    end: Answer | None  # the result of the delivery, if this was its last step
+    answers: tuple[Reply, ...]  # none if the request was not sent, two if it was sent again
+    end: Reply | None  # the result of the delivery, if this was its last step
     settling: bool = False  # it belongs to a redelivery that follows the schedule's own steps
     outcomes: tuple[object, ...] = ()  # what guarded stores returned to the delivery; where there was none, what it returned
     again: tuple[str, ...] = ()  # the ids of the records that come again because of the answer of the delivery
@@ -56,7 +87,7 @@ class Trial:
         self._start()
         self.position = subject.machine.position
 
-    def take(self, step: Step) -> TakenStep:
+    def take(self, step: ScheduleStep) -> TakenStep:
         """Let a delivery send its next request. If it has not started, start it."""
         done, self.position = self._done(step)
         self.steps.append(done)
@@ -65,7 +96,7 @@ class Trial:
             del self._brought[step.delivery]
         return done.taken
 
-    def _done(self, step: Step) -> tuple[TrialStep, Position]:
+    def _done(self, step: ScheduleStep) -> tuple[TrialStep, Position]:
         """What comes of the step, and where it leaves the machine."""
         self.go_here()
         starts = step.delivery not in self._calls
@@ -83,7 +114,7 @@ class Trial:
         request = self._subject.checked(request)
         faults = self._faults(stop, which, request)
         # A fault that is not among them would make no difference to this request.
-        step = Step(step.delivery, step.fault if step.fault in faults else Fault.NONE, which)
+        step = ScheduleStep(step.delivery, step.fault if step.fault in faults else Fault.NONE, which)
         key = self._subject.key(request) if keys is None else keys[which]
         if self._subject.blockers(request):
             reaches_others = True  # it will end what it waits for
@@ -93,10 +124,10 @@ class Trial:
         taken = TakenStep(step, request, key, call.ended, (), faults, others, reaches_others, cancelled)
         return self._what_was_done(taken, call, answers, had_returned), self._subject.machine.position
 
-    def _without_request(self, step: Step, call: AnyCall, reaches_others: bool) -> TrialStep:  # noqa: FBT001  # private
+    def _without_request(self, step: ScheduleStep, call: AnyCall, reaches_others: bool) -> TrialStep:  # noqa: FBT001  # private
         """A delivery has begun, and has ended at once or waits for the end of a transaction."""
         reaches_others = self._ends_more(step.delivery, call, None) or reaches_others
-        taken = TakenStep(Step(step.delivery), None, None, call.ended, (), reaches_others=reaches_others)
+        taken = TakenStep(ScheduleStep(step.delivery), None, None, call.ended, (), reaches_others=reaches_others)
         return self._what_was_done(taken, call, (), False)  # the same
 
     def go_here(self) -> None:
@@ -134,7 +165,7 @@ class Trial:
         """The deliveries that may take the next step, sorted by message."""
         return [delivery for delivery in self.progress.able() if not self._waits(delivery)]
 
-    def allows(self, step: Step) -> bool:
+    def allows(self, step: ScheduleStep) -> bool:
         return self.progress.allows(step) and not self._waits(step.delivery)
 
     def _ways(self, delivery: Delivery) -> Sequence[int]:
@@ -197,19 +228,19 @@ class Trial:
         while self.progress.open:
             yield self.take(self._in_turn(min(delivery for delivery in self.progress.open if not self._waits(delivery))))
 
-    def _in_turn(self, delivery: Delivery) -> Step:
+    def _in_turn(self, delivery: Delivery) -> ScheduleStep:
         """The next step of a delivery whose tasks run one after the other. What was cancelled is not sent."""
         stop, ways = self._stop(delivery), self._ways(delivery)
         able = [which for which in stop.in_turn if which in ways] or [
             which for which in ways if not stop.asked[which].cancelled
         ]
         if not able:
-            return Step(delivery, Fault.NEVER_SENT if ways else Fault.NONE)
+            return ScheduleStep(delivery, Fault.NEVER_SENT if ways else Fault.NONE)
         choice = self._choices[len(self.widths)] if len(self.widths) < len(self._choices) else 0
         self.widths.append(len(able))
-        return Step(delivery, which=able[choice])
+        return ScheduleStep(delivery, which=able[choice])
 
-    def _stop(self, delivery: Delivery) -> Stop:
+    def _stop(self, delivery: Delivery) -> Standstill:
         return self._calls[delivery].stop
 
     def settle(self, order: Sequence[int]) -> BaseException | None:
@@ -227,7 +258,7 @@ class Trial:
                 failure = self.deliver(message, parts).error or failure
         return failure or TimeoutError(f"the handler never says that it is done{_why_never_done(self.steps[-1])}")
 
-    def deliver(self, message: int, parts: tuple[int, ...]) -> Answer:
+    def deliver(self, message: int, parts: tuple[int, ...]) -> Reply:
         """Deliver these parts of the message once more, from start to end, whatever the bounds say and however much later."""
         self.go_here()
         self._subject.machine.forget_tokens()
@@ -235,13 +266,13 @@ class Trial:
         delivery = Delivery(message, self.progress.started[message])
         self._begin(delivery, parts)
         self.position = self._subject.machine.position  # a handler that was built anew may have written something
-        end: Answer | None = None
+        end: Reply | None = None
         while True:
             ended = self.take(self._in_turn(delivery)).ended
             self.steps[-1] = replace(self.steps[-1], settling=True)
             end = end or self.steps[-1].end
             if ended:
-                return end or Answer()
+                return end or Reply()
 
     def abandon(self) -> None:
         """Let the calls that have not ended die."""
@@ -287,11 +318,13 @@ class Trial:
             self._process = self._subject.build()
         self._processes[delivery] = self._process
         made, recall = self._subject.call(self._process, delivery, parts), self._subject.recall
-        self._calls[delivery] = made if recall is None else RecordedCall(made, recall, recall.root(delivery, parts))
+        recorded = None if recall is None else RecordedCall(made, recall, recall.root(delivery, parts))
+        self._calls[delivery] = made if recorded is None else cast("AnyCall", recorded)
         self._brought[delivery] = parts
 
     def _release(self, call: AnyCall) -> None:
-        self._subject.threads.release(call.call if isinstance(call, RecordedCall) else cast("HandlerCall", call))
+        recorded: object = call
+        self._subject.threads.release(recorded.call if isinstance(recorded, RecordedCall) else cast("HandlerCall", call))
 
     def _only(self, delivery: Delivery) -> tuple[str, ...]:
         ids = self._subject.deliverables[delivery.message].ids
@@ -301,7 +334,7 @@ class Trial:
     def _places(self, delivery: Delivery, parts: tuple[int, ...]) -> tuple[int, ...]:
         return tuple(part - self.progress.parts[delivery.message][0] for part in parts)
 
-    def _what_was_done(self, taken: TakenStep, call: AnyCall, answers: tuple[Answer, ...], had_returned: bool) -> TrialStep:  # noqa: FBT001  # private
+    def _what_was_done(self, taken: TakenStep, call: AnyCall, answers: tuple[Reply, ...], had_returned: bool) -> TrialStep:  # noqa: FBT001  # private
         """A step with what came of it. The message is settled where the handler returns, though something may still go on then."""
         delivery, dead = taken.step.delivery, call.dead
         only, end = self._only(delivery), None
@@ -331,7 +364,7 @@ class Trial:
         settled = tuple(part for part, place in zip(brought, places, strict=True) if place not in failed)
         return settled, tuple(deliverable.ids[place] for place in failed) if isinstance(deliverable, LambdaEvent) else ()
 
-    def _faults(self, stop: Stop, which: int, request: Request) -> tuple[Fault, ...]:
+    def _faults(self, stop: Standstill, which: int, request: Request) -> tuple[Fault, ...]:
         """What may befall the request here."""
         if stop.asked[which].cancelled:
             return (Fault.NEVER_SENT,)
@@ -341,7 +374,7 @@ class Trial:
         slow = (Fault.SLOW,) if stop.timers and is_first else ()
         return *faults_for(request), *self._subject.faults_for(request), *slow
 
-    def _perform(self, call: AnyCall, request: Request, key: Hashable, step: Step) -> tuple[Answer, ...]:
+    def _perform(self, call: AnyCall, request: Request, key: Hashable, step: ScheduleStep) -> tuple[Reply, ...]:
         """Perform the request as the fault demands, and let the call go on. The result is what the store answered."""
         _, fault, which = step
         if fault.kills and fault.keeps_back:
@@ -349,7 +382,7 @@ class Trial:
             return ()
         if fault.keeps_back:
             instead = {Fault.SLOW: TIME_PASSES, Fault.NEVER_SENT: NEVER_SENT}.get(fault)
-            call.resume(instead or Answer(error=self._subject.failure(fault, request), faulty=True), which)
+            call.resume(instead or Reply(error=self._subject.failure(fault, request), faulty=True), which)
             return ()
         self._subject.wrote = self._subject.wrote or request.writes
         answer = self._subject.perform_under(fault, request, key)
@@ -361,7 +394,7 @@ class Trial:
         if fault is Fault.CRASH_AFTER:
             call.die()
         else:
-            met = Answer(error=self._subject.failure(fault, request)) if fault is Fault.LOST else answer
+            met = Reply(error=self._subject.failure(fault, request)) if fault is Fault.LOST else answer
             call.resume(met._replace(faulty=bool(fault)), which)
         return (answer,)
 
@@ -381,10 +414,131 @@ def _why_never_done(last: TrialStep) -> str:
     )
 
 
-def _retried(answer: Answer) -> Answer:
+def _retried(answer: Reply) -> Reply:
     """The second answer as botocore returns it, with the number of retries in its metadata."""
     response: Any = answer.value if answer.error is None else getattr(answer.error, "response", None)
     if isinstance(response, dict):
         response = cast("dict[str, Any]", response)
         response["ResponseMetadata"] = {**response.get("ResponseMetadata", {}), "RetryAttempts": 1}
     return answer._replace(form=None)
+
+
+# --- recalled trials --------------------------------------------------------------------------------------------------
+#
+# A trial in which no handler runs, since what its calls do is recalled.
+
+
+class _Effect(NamedTuple):
+    """What comes of a step wherever the store and the delivery stand as they did."""
+
+    done: TrialStep
+    position: Position
+    history: History | None  # None: the delivery has ended
+
+
+Effects: TypeAlias = dict[tuple[Hashable, History, Fault, int, bool], _Effect]
+
+
+class TrialFromMemory(Trial):
+    """A trial that costs little, and that can be forked wherever it stands."""
+
+    def __init__(self, subject: Subject, effects: Effects) -> None:
+        self._recall = cast("Recall", subject.recall)
+        self._effects = effects
+        self._histories: dict[Delivery, History] = {}
+        super().__init__(subject)
+
+    def fork(self) -> TrialFromMemory:
+        """Another trial that stands where this one stands."""
+        other = object.__new__(TrialFromMemory)
+        other.__dict__.update(self.__dict__)
+        other.steps, other.widths = self.steps.copy(), []
+        other._histories = self._histories.copy()
+        other._brought = self._brought.copy()
+        return other
+
+    def able(self) -> list[Delivery]:
+        """The deliveries that may take the next step, but only one of those that may take each other's part."""
+        histories = self._histories
+        able = {(delivery.message, histories.get(delivery)): delivery for delivery in reversed(self.progress.able())}
+        return [*reversed(able.values())]
+
+    @property
+    def state(self) -> Hashable:
+        return self._held  # nobody is recalled who begins a transaction
+
+    @property
+    def place(self) -> Hashable:
+        """Equal for trials after which the same can happen: a delivery that has ended counts only by what it has left behind."""
+        histories = sorted([history.number for history in self._histories.values()])
+        progress = self.progress
+        return self.state, tuple(histories), progress.started, progress.faults, frozenset(progress.settled)
+
+    def _done(self, step: ScheduleStep) -> tuple[TrialStep, Position]:
+        delivery, fault, which = step
+        if delivery not in self._histories:
+            self._begin(delivery, self.progress.brings(delivery.message))
+        history = self._histories[delivery]
+        where = self.state, history, fault, which, self.progress.faults < self._subject.bounds.faults
+        effect = self._effects.get(where)
+        if effect is None:
+            effect = self._effects[where] = self._effect(step, history)
+        if effect.history is None:
+            del self._histories[delivery]
+        else:
+            self._histories[delivery] = effect.history
+        taken = effect.done.taken
+        if taken.step.delivery == delivery:
+            return effect.done, effect.position
+        taken = taken._replace(step=taken.step._replace(delivery=delivery))
+        return replace(effect.done, taken=taken), effect.position
+
+    def _effect(self, step: ScheduleStep, history: History) -> _Effect:
+        try:
+            self._calls = {step.delivery: CallFromMemory(self._recall, history)}
+            done, position = super()._done(step)
+        except UnknownError as unknown:
+            missing = unknown.history
+        else:
+            if self._subject.machine.why_slow is not None:
+                raise NotRecallableError
+            call = cast("CallFromMemory | None", self._calls.get(step.delivery))
+            return _Effect(done, position, None if call is None else call.history)
+        # Outside of the block, so that what is raised in the handler does not get `unknown` for its context.
+        self._learn(step.delivery, missing)
+        return self._effect(step, history)
+
+    def _learn(self, delivery: Delivery, history: History) -> None:
+        """Run the handler to see what it does with these answers. The last call goes on, if this is its next answer."""
+        call = self._subject.waiting.pop(history.before, None)
+        self._subject.release_waiting()
+        if call is None:
+            call = self._subject.call(self._begun_here(), delivery, self._brought[delivery], answers_of(history))
+        else:
+            self.go_here()
+            call.resume(answer_of(history), history.which)
+        self._subject.waiting[history] = call
+        self._recall.learn(history, call)
+
+    def _begun_here(self) -> Invocation:
+        """A handler that was built anew, with the store as it is where this trial stands."""
+        invocation = self._subject.begin()
+        self.go_here()
+        return invocation
+
+    def _stop(self, delivery: Delivery) -> Standstill:
+        return self._histories[delivery].stop
+
+    def _start(self) -> None:
+        self._process = None
+        self._subject.machine.reset()
+
+    def _begin(self, delivery: Delivery, parts: tuple[int, ...]) -> None:
+        self._histories[delivery] = self._recall.root(delivery, parts)
+        self._brought[delivery] = parts
+
+    def _leave_process(self, delivery: Delivery, *, died: bool) -> None:
+        """One that keeps nothing in memory is like another."""
+
+    def _release(self, call: AnyCall) -> None:
+        """No thread has been taken for it."""

@@ -11,20 +11,88 @@ from operator import itemgetter
 from typing import Any, NamedTuple, TypeVar, cast
 
 from onewrite.errors import ConfigurationError
-from onewrite.testing.explorer.handler.deliverables import leave_out_a_message
-from onewrite.testing.explorer.handler.recall import NotRecallableError, Recall
-from onewrite.testing.explorer.judging.difference import difference, difference_of_states, hint_on_states, may_read_the_clock
-from onewrite.testing.explorer.judging.incomparable import is_read_once, why_incomparable
-from onewrite.testing.explorer.judging.initialisation import initialisation
-from onewrite.testing.explorer.judging.orders import orders_of, predecessors_of
-from onewrite.testing.explorer.judging.remarks import NOTE, Remark, in_words, remark_on_invariant, remarks_on
+from onewrite.testing.explorer.deliverables import leave_out_a_message
+from onewrite.testing.explorer.difference import (
+    difference,
+    difference_of_states,
+    hint_on_states,
+    is_read_once,
+    may_read_the_clock,
+    why_incomparable,
+)
+from onewrite.testing.explorer.proof import prove
+from onewrite.testing.explorer.recall import NotRecallableError, Recall
+from onewrite.testing.explorer.remarks import NOTE, Remark, in_words, remark_on_invariant, remarks_on
 from onewrite.testing.explorer.schedule import Delivery, Steps, TakenStep
-from onewrite.testing.explorer.searching.proof import prove
-from onewrite.testing.explorer.trials.recalled_trial import Effects, RecalledTrial
-from onewrite.testing.explorer.trials.subject import Stores, Subject, name_of
-from onewrite.testing.explorer.trials.trial import Trial, TrialStep
-from onewrite.testing.model.machine import Position
-from onewrite.testing.model.transition import changes_structure
+from onewrite.testing.explorer.subject import Stores, Subject, name_of
+from onewrite.testing.explorer.trial import Effects, Trial, TrialFromMemory, TrialStep
+from onewrite.testing.model.machine import Position, changes_structure
+from onewrite.testing.taps.mongodb_methods import DESCRIBING, INDEXING
+from onewrite.testing.taps.traffic import Request
+
+# --- orders -----------------------------------------------------------------------------------------------------------
+#
+# The orders in which the parts of the messages may be processed when nothing disturbs them. Pure.
+
+
+def predecessors_of(subject: Subject) -> Iterator[tuple[int, ...]]:
+    """For each part, those that come before it in every order.
+
+    A record that fails comes again after the others, which changes their order, except for those that its source keeps in
+    order: the records of a lane.
+    """
+    parts = subject.start.parts
+    for message, earlier in enumerate(subject.start.predecessors):
+        lanes = subject.deliverables[message].lanes
+        before = [part for other in earlier for part in parts[other]]
+        for place, lane in enumerate(lanes):
+            same_lane = [parts[message][other] for other in range(place) if lane is not None and lanes[other] == lane]
+            yield *before, *same_lane
+
+
+def orders_of(predecessors: Sequence[Sequence[int]]) -> Iterator[tuple[int, ...]]:
+    """The orders of the parts in which each comes after its predecessors."""
+
+    def extend(order: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+        if len(order) == len(predecessors):
+            yield order
+        for part, earlier in enumerate(predecessors):
+            if part not in order and set(earlier) <= set(order):
+                yield from extend((*order, part))
+
+    return extend(())
+
+
+# --- initialisation ---------------------------------------------------------------------------------------------------
+#
+# What the first run of a handler does for the life of the process: it makes indexes, looks up the address of a queue. Pure.
+
+# These ask for what lasts as long as the process, or make what is there once.
+_AWS = ("Describe", "List", "GetQueueUrl", "GetParameter", "GetSecretValue", "GetCallerIdentity")
+_AWS_MADE = frozenset({"CreateTable", "CreateQueue", "CreateTopic", "CreateBucket", "CreateEventBus", "AssumeRole"})
+_MONGODB = INDEXING | DESCRIBING | {"command"}
+
+
+def initialisation(first: Sequence[TakenStep], second: Sequence[TakenStep]) -> list[Request] | None:
+    """The requests that only the first of two runs has sent, if each of them is of this kind and the runs are else the same.
+
+    None: the runs differ in other ways.
+    """
+    rest = list(second)
+    only_first: list[Request] = []
+    for taken in first:
+        if rest and rest[0].key == taken.key:
+            rest.pop(0)
+        elif taken.request is not None and (
+            taken.request.method.startswith(_AWS) or taken.request.method in _AWS_MADE | _MONGODB
+        ):
+            only_first.append(taken.request)
+        else:
+            return None
+    return None if rest else only_first
+
+
+# --- the judge --------------------------------------------------------------------------------------------------------
 
 T = TypeVar("T")
 
@@ -67,7 +135,7 @@ class Reference(NamedTuple):
     widths: tuple[int, ...] = ()  # how many requests might have been next, at each place where tasks run one after the other
 
 
-class End(NamedTuple):
+class ScheduleEnd(NamedTuple):
     """What is seen where a schedule ends. `observed` is a text if `observe` failed."""
 
     observed: Any
@@ -107,7 +175,7 @@ class Judge:
         self._invariant_says = False  # it has returned something else than None, or raised
         self._invariant_asks = False  # it has asked a store
         self._effects: Effects = {}
-        self._ends: dict[Hashable, End] = {}  # what was seen at states, while the handler is recalled
+        self._ends: dict[Hashable, ScheduleEnd] = {}  # what was seen at states, while the handler is recalled
         self.expected: tuple[Any, ...] = ()  # the states that the orders tried so far have reached, each once
         self.nondeterministic: str | None = None
 
@@ -203,10 +271,10 @@ class Judge:
         trial.go_here()
         return reference.failure is None and bool(self._look().observed != reference.observed)
 
-    def run(self, body: Callable[[Trial], T], *, recalled: bool = False) -> T:
+    def run(self, body: Callable[[Trial], T], begin: Callable[[], Trial]) -> T:
         """Run a trial. Run it again if it had to be given up because more orders had to be tried."""
         while True:
-            trial = self.recalled_trial() if recalled and self.recalls else Trial(self._subject)
+            trial = begin()
             try:
                 return body(trial)
             except UndecidedError as undecided:
@@ -215,8 +283,11 @@ class Judge:
                 trial.abandon()
             self.try_more(order)
 
-    def recalled_trial(self) -> RecalledTrial:
-        return RecalledTrial(self._subject, self._effects)
+    def trial(self) -> Trial:
+        return Trial(self._subject)
+
+    def recalled_trial(self) -> TrialFromMemory:
+        return TrialFromMemory(self._subject, self._effects)
 
     def check(self, trial: Trial) -> Finding | None:
         """What is wrong with the present state, if the schedule may end here and something is."""
@@ -233,19 +304,6 @@ class Judge:
             reason = "processing each message once, one at a time, never ends like this"
             return self._finding(reason if hint is None else f"{reason}. {hint}", end.observed)
         return None if end.broken is None else self._finding(end.broken, end.observed)
-
-    def judged(self, trial: RecalledTrial, *, may_go_on: bool) -> JudgedSchedule | None:
-        """The schedule to which a recalled trial has come, if it ends here. It goes on where nothing is wrong and it may."""
-        while True:
-            end = trial.fork()
-            try:
-                finding = self.check(end)
-                if finding is None and not may_go_on:
-                    finding = self.conclude(end)
-            except UndecidedError as undecided:
-                self.try_more(undecided.order)
-            else:
-                return None if finding is None and may_go_on else JudgedSchedule(tuple(end.steps), finding)
 
     def conclude(self, trial: Trial) -> Finding | None:
         """Let the open deliveries end, redeliver the messages that are not settled, and check the end."""
@@ -424,10 +482,10 @@ class Judge:
         left = [name for number, name in enumerate(self._subject.names) if not trial.progress.is_settled(number)]
         return f"{', '.join(left)} never settled"
 
-    def _end(self, trial: Trial) -> End:
+    def _end(self, trial: Trial) -> ScheduleEnd:
         """What is seen where the trial stands. While the handler is recalled, it must follow from the state of the store."""
         known = self._ends.get(trial.state) if self.recalls else None
-        if known is not None and isinstance(trial, RecalledTrial):
+        if known is not None and isinstance(trial, TrialFromMemory):
             return known
         trial.go_here()
         end = self._look()
@@ -436,14 +494,14 @@ class Judge:
         self._ends[trial.state] = end
         return end
 
-    def _look(self) -> End:
+    def _look(self) -> ScheduleEnd:
         broken = self._broken_invariant()
         try:
-            return End(self._observed(), failed=False, broken=broken)
+            return ScheduleEnd(self._observed(), failed=False, broken=broken)
         except Exception as error:
             if self._subject.misuse is not None:
                 raise
-            return End(in_words(error), failed=True, broken=broken)
+            return ScheduleEnd(in_words(error), failed=True, broken=broken)
 
     def _observed(self) -> Any:
         seen = self._subject.look(self._observe)

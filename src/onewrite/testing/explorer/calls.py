@@ -13,33 +13,401 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import inspect
+import os
+import re
+import sysconfig
 import threading
-from collections.abc import Awaitable, Callable, Generator, Hashable, Iterable
+import time
+from collections.abc import Awaitable, Callable, Generator, Hashable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from enum import Enum, auto
-from typing import Any, NamedTuple, NoReturn, cast
+from functools import lru_cache, partial
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any, NamedTuple, NoReturn, Protocol, TypeAlias, cast
 
 from onewrite.errors import ConfigurationError
-from onewrite.flow import Meter, meter
-from onewrite.testing.explorer.handler.determined import determine
-from onewrite.testing.explorer.handler.loops import OwnLoop, Place, TaskPath, WatchedLoop, in_words, path_of, place_in_words
+from onewrite.testing.determinism import determine
 from onewrite.testing.taps.everywhere import Listener, listener
 from onewrite.testing.taps.faults import Crash
-from onewrite.testing.taps.mongodb.transaction_names import Owner, current_owner
-from onewrite.testing.taps.traffic import Request
+from onewrite.testing.taps.traffic import Owner, Request, current_owner
+
+# --- event loops ------------------------------------------------------------------------------------------------------
+#
+# Event loops in which nothing happens that the explorer has not decided.
+#
+# While a call of the handler runs in an event loop, whatever waits in that loop waits for an answer of the explorer, for a timer, for
+# a thread, or for something outside. A loop asks its selector to wait once nothing in it can go on. So the selector is the place to
+# look: there the call stands still with all requests that are pending in it, and the explorer says which of them is answered. Time
+# goes on only there, and only where nothing else can happen, so nobody really sleeps.
+#
+# Two runs of one schedule must do the same. So tasks know by which path they were made, and are hashed by it: a set of tasks, as
+# `asyncio.wait` returns it, has the same order in each run.
+
+# The number of a task among those that its parent has made, below the path of its parent.
+TaskPath: TypeAlias = tuple[int, ...]
+Place: TypeAlias = tuple[str, int]  # a file and a line of the user's
+
+# In a row without a request. Whoever looks at a clock that stands still would wait for ever, so it really waits then.
+_MOST_TIMERS = 1000
+_MOST_TIMERS_AT_THE_END = 100  # what has sent nothing by then may wait for ever
+_MOST_CANCELLATIONS = 3  # of tasks that go on waiting though they were cancelled
+_ASYNCIO = f"{Path(asyncio.__file__).parent}{os.sep}"
+_OURS = f"{Path(__file__).parents[2]}{os.sep}"
+_PYTHONS = f"{sysconfig.get_path('stdlib')}{os.sep}"
+_PACKAGES = re.compile(r"[/\\](?:site|dist)-packages[/\\]")  # may be in the folder of Python's own modules
+_WAITS_FOR_TASKS = frozenset({"_wait", "TaskGroup.__aexit__"})
+_LOCKS = {"Lock.acquire": "Lock", "Semaphore.acquire": "Semaphore"}
+_GIVEN_BY_ASYNCIO = re.compile(r"Task-\d+")
+_DRIVERS = frozenset({"pymongo", "motor", "botocore", "aiobotocore", "aiohttp"})
+
+
+class Task(asyncio.Task[Any]):
+    """A task that knows where it comes from."""
+
+    def __init__(self, path: TaskPath, made_at: Place | None, coro: Any, **options: Any) -> None:
+        self.path = path
+        self.made_at = made_at
+        self.children = 0
+        self.closes: Any = None  # the async generator that it closes, since the handler has left it open
+        super().__init__(coro, **options)
+
+    def __hash__(self) -> int:
+        return hash(self.path)
+
+
+class OwnLoop(asyncio.SelectorEventLoop):
+    """A loop that the explorer has made, whatever the policy is: it has a selector that can be replaced.
+
+    It says nothing of exceptions in tasks that nobody has looked at. In most schedules these are faults that the explorer has made.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.set_exception_handler(lambda _loop, _context: None)
+
+
+class StandsStill(Protocol):
+    """The call that runs in a loop."""
+
+    dead: bool
+
+    @property
+    def is_lost(self) -> bool: ...
+
+    def stand_still(self, *, timers: bool) -> bool:
+        """Wait until a request is answered. False: no request is pending."""
+        ...
+
+    def time_passes(self) -> bool:
+        """Has the explorer decided that a timer goes off though requests are pending?"""
+        ...
+
+    def refuse_to_wait(self, what: str) -> NoReturn:
+        """The call waits for what only another delivery can let go."""
+        ...
+
+
+class WatchedLoop:
+    """A loop, and the call that runs in it."""
+
+    def __init__(self, loop: Any, call: StandsStill) -> None:
+        self.loop = loop
+        self.left: list[asyncio.Task[Any]] = []  # the tasks that had not ended when the loop was left
+        self.is_running = False
+        self.timer_set_at: Place | None = None  # that is going off
+        self._call = call
+        # The same in each run of a schedule, unless the loop has timers from before.
+        self._now: float = loop.time() if getattr(loop, "_scheduled", ()) else 0.0
+        self._timers = 0  # that have gone off since the last request
+        self._in_threads = 0  # functions that the loop has given to threads, and that have not returned
+        self._cancellations = 0
+        self._quiet: asyncio.Future[None] | None = None  # done once nothing in the loop can go on
+        self._orphans = 0
+        # asyncio's own set has the tasks of all loops, and many of them are garbage that Python has not looked for yet.
+        self._tasks = [] if isinstance(loop, OwnLoop) else [*asyncio.all_tasks(loop)]
+
+    @staticmethod
+    def can_watch(loop: object) -> bool:
+        return hasattr(getattr(loop, "_selector", None), "get_map")
+
+    @contextmanager
+    def running(self) -> Generator[None]:
+        """Watch the loop while it runs."""
+        loop, real = self.loop, self.loop._selector  # noqa: SLF001  # asyncio takes a selector only when it makes a loop
+        makes_tasks = loop.get_task_factory() is None
+        loop._selector = _Selector(real, self._idle)  # noqa: SLF001  # the same
+        loop.time, loop.run_in_executor, loop.call_at = self._time, self._run_in_executor, self._call_at
+        loop._asyncgen_finalizer_hook = self._finalise  # noqa: SLF001  # what Python calls for a generator that nobody has any more
+        if makes_tasks:
+            loop.set_task_factory(self._task)
+        self.is_running = True
+        try:
+            yield
+        finally:
+            self.is_running = False
+            loop._selector = real  # noqa: SLF001  # the same
+            del loop.time, loop.run_in_executor, loop.call_at, loop._asyncgen_finalizer_hook  # noqa: SLF001  # the same
+            if makes_tasks:
+                loop.set_task_factory(None)
+            self.left += [task for task in self.tasks() if task not in self.left]
+
+    def tasks(self) -> list[asyncio.Task[Any]]:
+        """Those that have not ended, in the order of their paths."""
+        if self.loop.get_task_factory() not in (None, self._task):
+            return sorted(asyncio.all_tasks(self.loop), key=path_of)
+        self._tasks = [task for task in self._tasks if not task.done()]
+        return sorted(self._tasks, key=path_of)
+
+    @property
+    def has_more(self) -> bool:
+        """Is there anything left in the loop that may still go on?"""
+        loop = self.loop
+        waits = any(not handle.cancelled() for handle in getattr(loop, "_scheduled", ()))
+        return waits or bool(getattr(loop, "_ready", ())) or bool(self.tasks()) or any(self._open_generators())
+
+    def go_on(self) -> None:
+        """Run the loop until nothing in it can go on."""
+        for generator in self._open_generators():
+            self._close(generator)
+        self._quiet = self.loop.create_future()
+        self._timers = self._cancellations = 0
+        try:
+            with self.running():
+                self.loop.run_until_complete(self._quiet)
+        finally:
+            self._quiet = None
+
+    def unfinished(self) -> list[asyncio.Task[Any]]:
+        return [task for task in self.tasks() if not _is_a_drivers(task)]
+
+    def clear(self) -> None:
+        """Cancel the tasks that are left. A loop in which something goes on all the same is closed."""
+        for _ in range(_MOST_CANCELLATIONS):
+            tasks = self.tasks()
+            if not tasks:
+                break
+            for task in tasks:
+                task.cancel()
+            self.go_on()
+        if isinstance(self.loop, OwnLoop) and self.has_more:
+            for task in self.tasks():
+                unlogged: Any = task
+                unlogged._log_destroy_pending = False  # noqa: SLF001  # nobody can do anything about it
+            self.loop.close()
+
+    def _open_generators(self) -> Iterator[Any]:
+        return (each for each in list(getattr(self.loop, "_asyncgens", ())) if each.ag_frame is not None)
+
+    def _finalise(self, generator: Any) -> None:
+        if not self.loop.is_closed():
+            self.loop.call_soon_threadsafe(self._close, generator)
+
+    def _close(self, generator: Any) -> None:
+        task = self._task(self.loop, _closed(generator))
+        task.closes = generator
+
+    def _time(self) -> float:
+        return self._now
+
+    def _task(self, loop: Any, coro: Any, **options: Any) -> Task:
+        parent = asyncio.current_task(loop)
+        if isinstance(parent, Task):
+            parent.children += 1
+            path = (*parent.path, parent.children)
+        else:
+            self._orphans += 1
+            path = (self._orphans,)
+        task = Task(path, _place(inspect.currentframe()) or self.timer_set_at, coro, loop=loop, **options)
+        self._tasks.append(task)
+        return task
+
+    def _call_at(self, when: float, callback: Callable[..., Any], *args: Any, **options: Any) -> asyncio.TimerHandle:
+        """Set a timer as the loop does, and remember where. `call_later` comes here too."""
+        set_at = _place(inspect.currentframe())
+        kind = cast("type[Any]", type(self.loop))
+        handle: asyncio.TimerHandle = kind.call_at(
+            self.loop, when, partial(self._go_off, set_at, callback), *args, **options
+        )
+        return handle
+
+    def _go_off(self, set_at: Place | None, callback: Callable[..., Any], *args: Any) -> None:
+        self.timer_set_at = set_at
+        try:
+            callback(*args)
+        finally:
+            self.timer_set_at = None
+
+    def _run_in_executor(self, executor: Any, function: Callable[..., Any], *args: Any) -> Any:
+        kind = cast("type[Any]", type(self.loop))
+        future: Any = kind.run_in_executor(self.loop, executor, function, *args)
+        self._in_threads += 1
+        future.add_done_callback(self._has_returned)
+        return future
+
+    def _has_returned(self, _: object) -> None:
+        self._in_threads -= 1
+
+    def _idle(self, real: Any, timeout: float | None) -> Any:
+        """What the selector returns when nothing in the loop can go on before something happens."""
+        events = real.select(0)
+        if events:
+            return events
+        if self._call.is_lost:
+            raise Crash("Nobody waits for this call any more.")
+        if self._in_threads:
+            return self._really_wait(real, timeout)
+        if self._call.stand_still(timers=timeout is not None):
+            self._timers = 0
+            if timeout is not None and self._call.time_passes():
+                self._now += timeout
+            return []
+        most = _MOST_TIMERS if self._quiet is None else _MOST_TIMERS_AT_THE_END
+        if timeout is not None and not self._call.dead and self._timers < most:
+            if len(real.get_map()) > 1:  # beside the loop's own socket, by which threads wake it
+                return self._really_wait(real, timeout)
+            self._timers += 1
+            self._now += timeout
+            return []
+        if self._quiet is not None:
+            if not self._quiet.done():
+                self._quiet.set_result(None)
+            return []
+        if self._call.dead:
+            self._end_what_waits()
+            return []
+        if timeout is None and len(real.get_map()) == 1 and (lock := self._lock()) is not None:
+            self._call.refuse_to_wait(lock)
+        return self._really_wait(real, timeout)
+
+    def _lock(self) -> str | None:
+        """The lock that a task waits for, in words, if nothing but the holder of such a lock can let the loop go on.
+
+        What waits for something else, as for an event or a future, may be woken by a thread.
+        """
+        locks: list[str] = []
+        for task in self.unfinished():
+            coroutines = _coroutines(task)
+            inner = cast("CodeType", coroutines[-1].cr_code) if coroutines else None
+            if inner is not None and inner.co_filename.startswith(_ASYNCIO) and inner.co_qualname in _LOCKS:
+                own = [each.cr_frame for each in coroutines if _is_the_users(each.cr_code.co_filename)]
+                at = f" at {place_in_words((own[-1].f_code.co_filename, own[-1].f_lineno))}" if own else ""
+                locks.append(f"an asyncio.{_LOCKS[inner.co_qualname]}{at}")
+            elif not _waits_for_tasks(task, inner):
+                return None
+        return locks[0] if locks else None
+
+    def _end_what_waits(self) -> None:
+        """The process is dead, but the handler waits for something."""
+        self._cancellations += 1
+        if self._cancellations > _MOST_CANCELLATIONS:
+            raise Crash("The process is dead.")
+        for task in self.tasks():
+            task.cancel()
+
+    def _really_wait(self, real: Any, timeout: float | None) -> Any:
+        before = time.monotonic()
+        events = real.select(timeout)
+        self._now += time.monotonic() - before
+        return events
+
+
+class _Selector:
+    """A selector that asks before it waits."""
+
+    def __init__(self, real: Any, idle: Callable[[Any, float | None], Any]) -> None:
+        self._real = real
+        self._idle = idle
+
+    def select(self, timeout: float | None = None) -> Any:
+        if timeout is not None and timeout <= 0:
+            return self._real.select(timeout)
+        return self._idle(self._real, timeout)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+
+def path_of(task: asyncio.Task[Any] | None) -> TaskPath:
+    return task.path if isinstance(task, Task) else ()
+
+
+def in_words(task: asyncio.Task[Any]) -> str:
+    """What a task runs and where it was made, and its name if it has been given one."""
+    if isinstance(task, Task) and task.closes is not None:
+        return f"the async generator {task.closes.__qualname__} ({_line(task.closes.ag_code)}) open"
+    code: Any = getattr(task.get_coro(), "cr_code", None)
+    runs = repr(task.get_coro()) if code is None else f"{code.co_qualname} ({_line(code)})"
+    made_at = task.made_at if isinstance(task, Task) else None
+    made = "" if made_at is None else f", created at {place_in_words(made_at)},"
+    name = "" if _GIVEN_BY_ASYNCIO.fullmatch(task.get_name()) else f"{task.get_name()!r}, "
+    return f"the task {name}{runs}{made} behind"
+
+
+def _line(code: CodeType) -> str:
+    return f"{Path(code.co_filename).name}:{code.co_firstlineno}"
+
+
+def place_in_words(place: Place) -> str:
+    file, line = place
+    return f"{Path(file).name}:{line}"
+
+
+def _place(frame: FrameType | None) -> Place | None:
+    """The place in the user's code of this frame or of the nearest one around it. None: only Python and the explorer are there."""
+    while frame is not None and not _is_the_users(frame.f_code.co_filename):
+        frame = frame.f_back
+    return None if frame is None else (frame.f_code.co_filename, frame.f_lineno)
+
+
+@lru_cache(maxsize=1024)
+def _is_the_users(file: str) -> bool:
+    """Is this file of the user's code, or of a package?"""
+    is_pythons = file.startswith((_PYTHONS, _ASYNCIO, "<frozen ")) and _PACKAGES.search(file) is None
+    return not is_pythons and not file.startswith(_OURS)
+
+
+def _coroutines(task: asyncio.Task[Any]) -> list[Any]:
+    """The coroutine of a task, the one that it waits for, and so on."""
+    found: list[Any] = []
+    coroutine: Any = task.get_coro()
+    while hasattr(coroutine, "cr_code"):
+        found.append(coroutine)
+        coroutine = coroutine.cr_await
+    return found
+
+
+def _waits_for_tasks(task: asyncio.Task[Any], inner: CodeType | None) -> bool:
+    """Does it wait for other tasks, as `gather`, `wait` and `TaskGroup` do?"""
+    waits_for: Any = getattr(task, "_fut_waiter", None)
+    if isinstance(waits_for, asyncio.Task) or cast("type[Any]", type(waits_for)).__name__ == "_GatheringFuture":
+        return True
+    return inner is not None and inner.co_filename.startswith(_ASYNCIO) and inner.co_qualname in _WAITS_FOR_TASKS
+
+
+def _is_a_drivers(task: asyncio.Task[Any]) -> bool:
+    frame: Any = getattr(task.get_coro(), "cr_frame", None)
+    return frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in _DRIVERS
+
+
+async def _closed(generator: Any) -> None:
+    await generator.aclose()
+
+
+# --- calls ------------------------------------------------------------------------------------------------------------
 
 _SECONDS_TO_DIE = 1.0  # a call that is told to die and has not ended by then keeps its thread, and the explorer goes on
 _MOST_STOPS_AFTER_THE_END = 100  # of tasks that an error has left behind: more than that looks like a loop that never ends
 
 
-class Event(Enum):
+class NoReply(Enum):
     """What may happen to pending requests instead of an answer."""
 
     TIME_PASSES = auto()  # a timer goes off before any of them is answered
     NEVER_SENT = auto()  # a request that was cancelled has not been sent
 
 
-class Answer(NamedTuple):
+class Reply(NamedTuple):
     """What came of a request or of a call: the value that was returned, or the exception that was raised."""
 
     value: Any = None
@@ -63,20 +431,20 @@ def without_frames(error: BaseException | None) -> None:
             left += [each.__cause__, each.__context__]
 
 
-TIME_PASSES, NEVER_SENT = Answer(form=Event.TIME_PASSES, faulty=True), Answer(form=Event.NEVER_SENT)
+TIME_PASSES, NEVER_SENT = Reply(form=NoReply.TIME_PASSES, faulty=True), Reply(form=NoReply.NEVER_SENT)
 
 
-class Asked(NamedTuple):
+class PendingRequest(NamedTuple):
     """A pending request. If it is `cancelled`, nobody waits for the answer any more; it may have been sent, or not."""
 
     request: Request
     cancelled: bool = False
 
 
-class Stop(NamedTuple):
+class Standstill(NamedTuple):
     """Where a call stands still."""
 
-    asked: tuple[Asked, ...] = ()
+    asked: tuple[PendingRequest, ...] = ()
     in_turn: tuple[int, ...] = ()  # those of them that may be answered next where the tasks run one after the other
     timers: bool = False  # is a timer running that may go off before the answer?
     returned: bool = False  # has the handler ended? What is pending then was left behind
@@ -86,7 +454,7 @@ class Stop(NamedTuple):
         return self.returned and not self.asked
 
 
-class _Waiting:
+class _Waiter:
     """A request that somebody in the call waits for."""
 
     __slots__ = ("answer", "cancelled", "future", "request", "task")
@@ -95,28 +463,28 @@ class _Waiting:
         self.request = request
         self.task = task
         self.future = future  # None: the thread itself waits
-        self.answer: Answer | None = None
+        self.answer: Reply | None = None
         self.cancelled = False
 
 
 class HandlerCall:
     """One call of the handler. It has ended, or stands still at `stop`, its latest one."""
 
-    def __init__(self, thread: _CallThread, name: str, known: Iterable[tuple[int, Answer]] = ()) -> None:
-        self.stops: list[Stop] = []
-        self.stop = Stop()
+    def __init__(self, thread: _CallThread, name: str, known: Iterable[tuple[int, Reply]] = ()) -> None:
+        self.stops: list[Standstill] = []
+        self.stop = Standstill()
         self.compared = 0  # how many of the stops have been compared with what is remembered of earlier calls
         self.keys: tuple[Hashable, ...] | None = None  # of the pending requests, where somebody has made them
         self.died = False
         self.dead = False  # the process is gone, perhaps after the end of the handler
-        self.result = Answer()
+        self.result = Reply()
         self.outcomes: list[object] = []  # what guarded stores returned, also where the handler does not return it
         self.thread = thread
         self.name = name
         # The answers to its first requests, each with the place of the request among the pending ones.
         self._known = iter(known)
-        self._given = 0, Answer()
-        self._waiting: list[_Waiting] = []
+        self._given = 0, Reply()
+        self._waiting: list[_Waiter] = []
         self._in_order = 0  # how many of them were there at the last stop
         self._last: TaskPath = ()  # of the task that was answered last
         self._loops: list[WatchedLoop] = []
@@ -153,7 +521,7 @@ class HandlerCall:
             which, answer = known
             self.resume(answer, which)
 
-    def resume(self, answer: Answer, which: int = 0) -> None:
+    def resume(self, answer: Reply, which: int = 0) -> None:
         """Answer one of the pending requests, and let the call go on until it stands still again."""
         if self._is_over:
             del self._waiting[which]  # it was cancelled: nobody waits for it
@@ -182,14 +550,13 @@ class HandlerCall:
     def run(self, handler: Callable[[Any], Any], message: Any) -> None:
         current_call.set(self)
         current_owner.set(Owner(self.name))
-        meter.set(Meter(results=self.outcomes))
         try:
             returned = handler(message)
             if inspect.isawaitable(returned):
                 returned = self._complete(returned)
-            self.result = Answer(returned)
+            self.result = Reply(returned)
         except BaseException as error:
-            self.result = Answer(error=error)
+            self.result = Reply(error=error)
         self._returned = True
         with suppress(BaseException):
             self._end_loops()
@@ -249,7 +616,7 @@ class HandlerCall:
         )
 
     def time_passes(self) -> bool:
-        return self._given[1].form is Event.TIME_PASSES and not self.dead
+        return self._given[1].form is NoReply.TIME_PASSES and not self.dead
 
     @contextmanager
     def running(self, loop: Any) -> Generator[None]:
@@ -267,20 +634,17 @@ class HandlerCall:
     def _complete(self, awaitable: Awaitable[Any]) -> Any:
         loop = self.thread.loop()
         with self.running(loop):
-            return loop.run_until_complete(_awaited(awaitable))
+            return loop.run_until_complete(awaited(awaitable))
 
-    def _begin_to_wait(self, request: Request, future: asyncio.Future[Any] | None) -> _Waiting:
+    def _begin_to_wait(self, request: Request, future: asyncio.Future[Any] | None) -> _Waiter:
         if self.dead:
             raise Crash(f"The process is dead, and does not send {request}.")
-        waiting = _Waiting(request, _current_task(), future)
+        waiting = _Waiter(request, _current_task(), future)
         if self._returned and not self._may_go_on:
-            self._refuse(_left_behind(self.name, waiting.task, f"is about to send {request}", self._timer_set_at()))
+            timer_set_at = next((watched.timer_set_at for watched in self._loops if watched.timer_set_at is not None), None)
+            self._refuse(_left_behind(self.name, waiting.task, f"is about to send {request}", timer_set_at))
         self._waiting.append(waiting)
         return waiting
-
-    def _timer_set_at(self) -> Place | None:
-        """Where the timer was set that is going off, if one is."""
-        return next((watched.timer_set_at for watched in self._loops if watched.timer_set_at is not None), None)
 
     def _wait(self, *, timers: bool) -> None:
         """Stand still until a request is answered, and hand the answer to whom it belongs."""
@@ -296,11 +660,11 @@ class HandlerCall:
             self._given = known
         if self.dead:
             for waiting in self._waiting:
-                _give(waiting, Answer(error=Crash(f"The process died at {waiting.request}.")))
+                _give(waiting, Reply(error=Crash(f"The process died at {waiting.request}.")))
             self._waiting.clear()
             return
         which, answer = self._given
-        if answer.form is Event.TIME_PASSES:
+        if answer.form is NoReply.TIME_PASSES:
             return
         waiting = self._waiting.pop(which)
         self._in_order -= 1
@@ -310,22 +674,22 @@ class HandlerCall:
             self._last = path_of(waiting.task)
             _give(waiting, answer)
 
-    def _next_known(self) -> tuple[int, Answer] | None:
+    def _next_known(self) -> tuple[int, Reply] | None:
         """The next answer that is known. None are left once one does not fit: then the handler does not do again what it did."""
         which, answer = known = next(self._known, (0, None))
         fits = which < len(self._waiting) and (answer is not NEVER_SENT or self._waiting[which].cancelled)
         if answer is None or not fits:
             self._known = iter(())
             return None
-        return cast("tuple[int, Answer]", known)
+        return cast("tuple[int, Reply]", known)
 
     def _stand(self, *, timers: bool) -> None:
         """Note where the call stands still. Where several requests are new, their order does not depend on who was quicker."""
         if len(self._waiting) - self._in_order > 1:
             self._waiting[self._in_order :] = sorted(self._waiting[self._in_order :], key=lambda each: path_of(each.task))
         self._in_order = len(self._waiting)
-        asked = tuple([Asked(waiting.request, waiting.cancelled) for waiting in self._waiting])
-        self.stop = Stop(asked, self._in_turn(), timers, self._returned)
+        asked = tuple([PendingRequest(waiting.request, waiting.cancelled) for waiting in self._waiting])
+        self.stop = Standstill(asked, self._in_turn(), timers, self._returned)
         self.stops.append(self.stop)
 
     def _in_turn(self) -> tuple[int, ...]:
@@ -398,7 +762,7 @@ class CallThreads:
         self._idle: list[_CallThread] = []
 
     def begin(
-        self, handler: Callable[[Any], Any], message: Any, name: str, known: Iterable[tuple[int, Answer]] = ()
+        self, handler: Callable[[Any], Any], message: Any, name: str, known: Iterable[tuple[int, Reply]] = ()
     ) -> HandlerCall:
         """Call the handler, and return when it stands still without a known answer, or has ended."""
         thread = self._idle.pop() if self._idle else _CallThread(self._timeout)
@@ -487,7 +851,7 @@ class _CallThread:
             self._loop.close()
 
 
-def _give(waiting: _Waiting, answer: Answer) -> None:
+def _give(waiting: _Waiter, answer: Reply) -> None:
     waiting.task = None  # an exception that the task keeps leads to this object, and would keep the task
     if waiting.future is None:
         waiting.answer = answer
@@ -505,7 +869,7 @@ def _in_common(one: TaskPath, other: TaskPath) -> int:
     return min(len(one), len(other))
 
 
-async def _awaited(awaitable: Awaitable[Any]) -> Any:
+async def awaited(awaitable: Awaitable[Any]) -> Any:
     return await awaitable
 
 

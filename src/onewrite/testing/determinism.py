@@ -13,11 +13,15 @@ import itertools
 import random
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from contextvars import ContextVar
+from random import Random
 from typing import Any
 
 import onewrite.clock
+
+# --- while an explored handler runs -----------------------------------------------------------------------------------
 
 _now: ContextVar[float | None] = ContextVar("onewrite.testing.now", default=None)
 _name_of_attempt: ContextVar[Callable[[], str] | None] = ContextVar("onewrite.testing.name_of_attempt", default=None)
@@ -54,3 +58,27 @@ def _fixed_or_random() -> float:
 def _counted_or_random(size: int) -> str:
     name_of_attempt = _name_of_attempt.get()
     return secrets.token_hex(size) if name_of_attempt is None else name_of_attempt()
+
+
+# --- drawn from a seed ------------------------------------------------------------------------------------------------
+#
+# Draws from a seed what stores and relays otherwise draw at random, so that a simulation can be repeated.
+
+
+@contextmanager
+def seeded(seed: int) -> Generator[None, None, None]:
+    """Within the block, the names of calls and the waits of relays are drawn from this seed: with the same clock and the same calls,
+    the same is stored. It holds for the whole process, so use it where one thread writes.
+    """
+    draw = Random(seed)
+
+    def token_hex(size: int) -> str:
+        return draw.randbytes(size).hex()
+
+    module: Any = onewrite.clock
+    before = module.token_hex, module.random
+    module.token_hex, module.random = token_hex, draw.random
+    try:
+        yield
+    finally:
+        module.token_hex, module.random = before

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple, TypeAlias, cast
 
 from onewrite.label import OUTBOX, is_ours
 from onewrite.outcome import Applied, Deferred, Duplicate, Missing, Rejected, Stale
-from onewrite.testing.explorer.handler.calls import Answer
-from onewrite.testing.explorer.trials.subject import Subject
-from onewrite.testing.explorer.trials.trial import ROUNDS, Trial, TrialStep
+from onewrite.testing.explorer.calls import Reply
+from onewrite.testing.explorer.subject import Subject
+from onewrite.testing.explorer.trial import ROUNDS, Trial, TrialStep
 from onewrite.testing.taps.traffic import Key, Request, commute, is_guarded
 
 Order: TypeAlias = Sequence[int]
@@ -140,7 +140,12 @@ def remarks_on(
     seen = {part for tried in (courses, *others) for part, course in tried.items() if course.seen}
     for part in given:
         ends = [tried.end for tried in in_each_order if tried.courses[part].changed]
-        lost = (tried.courses for tried in in_each_order if _loses(part, tried, ends))
+        # An upsert that has forestalled a creation may itself have written all that the creation would have.
+        lost = (
+            tried.courses
+            for tried in in_each_order
+            if tried.courses[part].lost and not (tried.courses[part].is_forestalled and tried.end in ends)
+        )
         yield from islice((_on_early(subject, part, tried) for tried in lost if ends), 1)
     for place, part in enumerate(given):
         if not _acts(better[part]) and not _wins_elsewhere(part, first, in_each_order):
@@ -182,15 +187,6 @@ def in_words(error: BaseException) -> str:
 
 def _acts(course: _Course) -> bool:
     return course.changed or course.says_why
-
-
-def _loses(part: int, tried: _Processed, ends: Sequence[object]) -> bool:
-    """Is the effect of a part lost in this order? `ends` is what is seen after the orders in which it takes effect.
-
-    An upsert that has forestalled a creation may itself have written all that the creation would have.
-    """
-    course = tried.courses[part]
-    return course.lost and not (course.is_forestalled and tried.end in ends)
 
 
 def _wins_elsewhere(part: int, loser: _Processed, in_each_order: Sequence[_Processed]) -> bool:
@@ -277,7 +273,8 @@ def _process(
     trial: Trial, part: int, course: _Course, seen: Callable[[], tuple[Hashable, object]], upserted: set[Key]
 ) -> None:
     before, first, held = seen(), len(trial.steps), trial.keys_held()
-    answer: Answer = trial.deliver(_owner(trial, part), (part,))
+    owner = next(message for message, parts in enumerate(trial.progress.parts) if part in parts)
+    answer: Reply = trial.deliver(owner, (part,))
     after, left = seen(), trial.keys_held()
     writes = [
         step.taken.request for step in trial.steps[first:] if step.taken.request is not None and step.taken.request.writes
@@ -299,17 +296,19 @@ def _process(
         if _is_creation(request):
             created |= keys
             # What has another key is refused by a unique index, and so is for one of those that were made.
-            made = upserted if not keys & held and _is_refused(course) else keys & upserted
+            made = (
+                upserted
+                if not keys & held and any(isinstance(one, Rejected) for one in course.outcomes)
+                else keys & upserted
+            )
             course.is_forestalled = course.is_forestalled or bool(made)
         else:
             is_absent = bool(keys) and not keys & (held | left)
-            nothing = (is_absent or _finds_nothing(request, step.answers)) and not _is_for_a_relay(request)
+            nothing = (
+                is_absent or (not request.writes and any(_is_nothing(request, answer) for answer in step.answers))
+            ) and not _is_for_a_relay(request)
             course.finds_nothing = course.finds_nothing or nothing
     upserted |= left - held - created
-
-
-def _is_refused(course: _Course) -> bool:
-    return any(isinstance(outcome, Rejected) for outcome in course.outcomes)
 
 
 def _is_creation(request: Request) -> bool:
@@ -332,11 +331,7 @@ def _is_for_a_relay(request: Request) -> bool:
     return not request.writes and (OUTBOX.events in asked or OUTBOX.due in asked)
 
 
-def _finds_nothing(request: Request, answers: Sequence[Answer]) -> bool:
-    return not request.writes and any(_is_nothing(request, answer) for answer in answers)
-
-
-def _is_nothing(request: Request, answer: Answer) -> bool:
+def _is_nothing(request: Request, answer: Reply) -> bool:
     """Is this the answer to a reading that has found nothing?"""
     if answer.error is not None:
         return False
@@ -367,10 +362,6 @@ def _unapplied(steps: Sequence[TrialStep]) -> Request | None:
                 return request
             written.append(request)
     return None
-
-
-def _owner(trial: Trial, part: int) -> int:
-    return next(message for message, parts in enumerate(trial.progress.parts) if part in parts)
 
 
 def _name(subject: Subject, part: int) -> str:

@@ -4,39 +4,207 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import inspect
+import json
 import threading
 import time
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from typing import Any, NoReturn, TypeAlias, cast
+from decimal import Decimal
+from functools import partial
+from typing import Any, NoReturn, Protocol, TypeAlias, cast
 
+from onewrite.batch.handler import handler_of
 from onewrite.errors import ConfigurationError
-from onewrite.testing.explorer.handler.calls import (
-    Answer,
+from onewrite.testing.events import lambda_context
+from onewrite.testing.explorer.calls import (
     CallThreads,
     HandlerCall,
+    Reply,
+    awaited,
     current_call,
     in_an_event_loop,
     without_frames,
 )
-from onewrite.testing.explorer.handler.comparable import comparable
-from onewrite.testing.explorer.handler.deliverables import Deliverable, deliverables_of
-from onewrite.testing.explorer.handler.invocation import Handler, Invocation
-from onewrite.testing.explorer.handler.recall import History, NotRecallableError, Recall
-from onewrite.testing.explorer.handler.senders import Senders
+from onewrite.testing.explorer.deliverables import Deliverable, LambdaEvent, deliverables_of
+from onewrite.testing.explorer.memory import Form, memory_of
+from onewrite.testing.explorer.recall import History, NotRecallableError, Recall, comparable
 from onewrite.testing.explorer.schedule import Bounds, Delivery, Fault, Progress
-from onewrite.testing.model.machine import Machine
-from onewrite.testing.model.tokens import TOKEN
-from onewrite.testing.model.transition import State, changes_structure, reads_structure
-from onewrite.testing.model.worlds import World
-from onewrite.testing.taps.aws.dynamodb import completed
-from onewrite.testing.taps.aws.partial_batches import naming, without_last
+from onewrite.testing.model.databases import World
+from onewrite.testing.model.machine import TOKEN, Machine, State, changes_structure, reads_structure
+from onewrite.testing.seams import AIOBOTOCORE, BOTOCORE, PYMONGO, check
+from onewrite.testing.taps import aws, mongodb
+from onewrite.testing.taps.aws import completed, is_dynamodb_client, naming, without_last
 from onewrite.testing.taps.everywhere import heard_by, taps, unheard
 from onewrite.testing.taps.failures import answer_lost, throttled, transaction_cancelled, unreachable
-from onewrite.testing.taps.mongodb.collection import leave_independent, named
-from onewrite.testing.taps.mongodb.methods import INDEXING
-from onewrite.testing.taps.staleness import may_be_stale
+from onewrite.testing.taps.mongodb import leave_independent, named, start_session
+from onewrite.testing.taps.mongodb_methods import INDEXING
+from onewrite.testing.taps.tap import is_async, may_be_stale
 from onewrite.testing.taps.traffic import Request, is_dynamodb, is_single_write, is_transaction
+
+# --- how the handler is called ----------------------------------------------------------------------------------------
+#
+# Calls a handler as it is called where it runs: with a message, or as Lambda does, with an event and a context.
+
+Handler: TypeAlias = Callable[..., Any]
+
+_A_MESSAGE, _A_CONTEXT = object(), object()
+
+
+class Invocation:
+    """Calls one handler. Whether it takes a context is decided by its signature."""
+
+    def __init__(self, handler: Handler) -> None:
+        self._handler = handler
+        decorated = handler_of(handler)
+        self._has_its_answer_read = decorated is not None and not decorated.source.raises
+        self._takes_context = _takes(handler, _A_MESSAGE, _A_CONTEXT)
+        self._needs_context = self._takes_context and not _takes(handler, _A_MESSAGE)
+
+    @property
+    def memory(self) -> Form:
+        """What the handler keeps."""
+        return memory_of(self._handler)
+
+    def of(self, deliverable: Deliverable) -> Callable[[Any], Any]:
+        """What is called with the message or the event. It raises where Lambda takes the invocation for failed."""
+        is_event = isinstance(deliverable, LambdaEvent)
+        # Lambda always gives a context. The second parameter of another handler may be something else, with a default.
+        with_context = self._takes_context if is_event else self._needs_context
+        # Of Kafka Lambda reads an answer in provisioned mode only, which a decorated handler says of itself.
+        is_read = isinstance(deliverable, LambdaEvent) and (self._has_its_answer_read or not deliverable.source.raises)
+
+        def call(message: Any) -> Any:
+            returned = self._handler(message, lambda_context()) if with_context else self._handler(message)
+            return _checked(returned, is_read=is_read) if is_event else returned
+
+        return call
+
+
+def _takes(handler: Handler, *arguments: object) -> bool:
+    try:
+        # What a decorator has made of a function shows the function's signature. An object that is called has its own.
+        signature = inspect.signature(handler, follow_wrapped=inspect.isroutine(handler))
+        signature.bind(*arguments)
+    except (TypeError, ValueError):  # ValueError: some functions written in C have no signature
+        return False
+    return True
+
+
+def _checked(returned: Any, *, is_read: bool) -> Any:
+    """The answer, of which Lambda makes JSON. None if Lambda does not look into it."""
+    if inspect.isawaitable(returned):
+        return _checked_when_it_has_come(returned, is_read=is_read)
+    try:
+        json.dumps(returned, default=_number)
+    except (TypeError, ValueError) as error:
+        raise TypeError(
+            f"Lambda makes JSON of what the handler returns, and cannot: {error}. Return None, or a dict with batchItemFailures."
+        ) from error
+    return returned if is_read else None
+
+
+async def _checked_when_it_has_come(returned: Awaitable[Any], *, is_read: bool) -> Any:
+    return _checked(await returned, is_read=is_read)
+
+
+def _number(value: object) -> float:
+    """Lambda's runtime knows Decimals, and nothing else that JSON does not know."""
+    if isinstance(value, Decimal):
+        return float(value)
+    raise TypeError(f"{type(cast('Any', value)).__name__} is not JSON serializable")
+
+
+# --- what it sends ----------------------------------------------------------------------------------------------------
+#
+# Hears what any client or collection in the process sends while a handler runs, and hands it on as a request to a store.
+
+
+class Answerer(Protocol):
+    """Answers a request, or raises. The answer is awaited if that is what the sender does."""
+
+    def __call__(self, request: Request, *, awaited: bool) -> Any: ...
+
+
+class Senders:
+    """The listener of an exploration. `refuse` is given what cannot be explored, and raises it."""
+
+    def __init__(self, machine: Machine, answer: Answerer, refuse: Callable[[ConfigurationError], Any]) -> None:
+        self.closed = False
+        self.machine = machine
+        self._answer = answer
+        self.refuse = refuse
+        self._taps: dict[tuple[str, bool], Any] = {}  # on collections, by the store that performs their requests
+
+    def running(self, loop: Any) -> AbstractContextManager[None]:
+        """What must be around the run of an event loop."""
+        call = current_call.get()
+        return nullcontext() if call is None or not call.runs_in_this_thread else call.running(loop)
+
+    def note(self, result: object) -> None:
+        call = current_call.get()
+        if call is not None:
+            call.outcomes.append(result)
+
+    def call(self, owner: Any, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        try:
+            if hasattr(cast("type[Any]", type(owner)), "_make_api_call"):
+                called: Callable[..., Any] = partial(self._api_call, owner)
+            elif method == "start_session":
+                called = partial(self._start_session, owner)
+            else:
+                called = getattr(self._proxy(owner), method)
+            return called(*args, **kwargs)
+        except ConfigurationError as error:
+            return self.refuse(error)
+
+    def _api_call(self, client: Any, operation_name: str, api_params: Any) -> Any:
+        awaited = is_async(client)
+        check(AIOBOTOCORE if awaited else BOTOCORE)
+        store = self.machine.databases.adopt_client(client)
+        if is_dynamodb_client(client):
+            request = aws.request_of(store, operation_name, api_params, self.machine.key_names(store))
+        else:
+            request = aws.request_of_service(store, operation_name, api_params)
+        if awaited:
+            return aws.awaited_from(client, partial(self._answer, request, awaited=True))
+        with aws.raised_by(client):
+            return self._answer(request, awaited=False)
+
+    def _start_session(self, client: Any, *args: Any, **kwargs: Any) -> Any:
+        check(PYMONGO)
+        kind = cast("type[Any]", type(client))
+        # A stand-in has one client for both kinds of collections, so it starts sessions for those of the world.
+        is_of_pymongo = kind.__module__.startswith("pymongo.")
+        awaited = inspect.iscoroutinefunction(kind.close) if is_of_pymongo else self.machine.is_async
+        store = self.machine.databases.store_of_server(client)
+        return start_session(client, partial(self._gate, awaited=awaited), store, *args, awaited=awaited, **kwargs)
+
+    def _proxy(self, owner: Any) -> Any:
+        """A proxy of a collection or a database whose requests are performed by a store that the machine knows."""
+        check(PYMONGO)
+        kind = cast("type[Any]", type(owner))
+        is_collection = hasattr(kind, "update_one")
+        database = owner.database if is_collection else owner
+        awaited = inspect.iscoroutinefunction(database.list_collection_names)
+        store = self.machine.databases.adopt_database(database)
+        if (store, awaited) not in self._taps:
+            self._taps[store, awaited] = mongodb.tap_for(partial(self._gate, awaited=awaited), store, kind, awaited=awaited)
+        performer = self.machine.databases.stores[store]
+        other = mongodb.named(performer, owner.name) if is_collection else performer.database
+        return self._taps[store, awaited].proxy(owner, mongodb.options_beside(owner, other))
+
+    def _gate(self, request: Request, *, awaited: bool) -> Any:
+        if request.arguments.get("session") is not None:
+            raise ConfigurationError(
+                f"{request} was sent in a session that was started before the exploration, so that its commit would not be seen: let "
+                "the handler start its session itself."
+            )
+        return self._answer(request, awaited=awaited)
+
+
+# --- the subject ------------------------------------------------------------------------------------------------------
 
 Stores: TypeAlias = Any
 
@@ -116,7 +284,7 @@ class Subject:
         return Invocation(handler)
 
     def call(
-        self, invocation: Invocation, delivery: Delivery, parts: Sequence[int], known: Sequence[tuple[int, Answer]] = ()
+        self, invocation: Invocation, delivery: Delivery, parts: Sequence[int], known: Sequence[tuple[int, Reply]] = ()
     ) -> HandlerCall:
         """Begin a call of the handler, with these parts of its message, whose first requests get these answers."""
         deliverable, first = self.deliverables[delivery.message], self.start.parts[delivery.message][0]
@@ -139,35 +307,35 @@ class Subject:
             return object()
         return key if request.transaction is None else (key, request.transaction)
 
-    def perform(self, request: Request, key: Hashable = None) -> Answer:
+    def perform(self, request: Request, key: Hashable = None) -> Reply:
         """Send the request to the store. Who has made the key of the request already may give it."""
         if self.recall is not None and (request.transaction is not None or TOKEN in request.arguments):
             raise NotRecallableError  # what comes of it depends on more than the state of the store
         at = self.machine.state, key
         try:
-            answer = Answer(
+            answer = Reply(
                 self.complete(self._send(request, key if isinstance(key, int) and self._keys is self.machine else None))
             )
         except ConfigurationError:
             raise
         except Exception as error:
             without_frames(error)
-            answer = Answer(error=error)
+            answer = Reply(error=error)
         if self.recall is None or key is None:
             return answer
         if at not in self._forms:
             self._forms[at] = comparable(answer)
         return answer._replace(form=self._forms[at])
 
-    def perform_under(self, fault: Fault, request: Request, key: Hashable) -> Answer:
+    def perform_under(self, fault: Fault, request: Request, key: Hashable) -> Reply:
         """Send as much of the request to the store as the fault lets through."""
         if fault is Fault.STALE:
             return self._stale_answer(request) or self.perform(request, key)
         if fault is not Fault.UNPROCESSED:
             return self.perform(request, key)
         rest, left = without_last(request)
-        answer = Answer() if rest is None else self.perform(rest)
-        return answer if answer.error is not None else Answer(naming(request, answer.value, left))
+        answer = Reply() if rest is None else self.perform(rest)
+        return answer if answer.error is not None else Reply(naming(request, answer.value, left))
 
     def failure(self, fault: Fault, request: Request) -> Exception:
         """What the driver raises when this fault befalls the request."""
@@ -185,7 +353,7 @@ class Subject:
             found = (*found, Fault.STALE) if self._stale_answer(request) is not None else found
         return found
 
-    def _stale_answer(self, request: Request) -> Answer | None:
+    def _stale_answer(self, request: Request) -> Reply | None:
         """The answer before the last of the earlier writes that make a difference to it, or None if no write does."""
         present = comparable(self._answer_at(self.machine.present, request))
         for state in reversed(self.machine.earlier):
@@ -194,7 +362,7 @@ class Subject:
                 return answer
         return None
 
-    def _answer_at(self, state: State, request: Request) -> Answer:
+    def _answer_at(self, state: State, request: Request) -> Reply:
         with self.machine.looking_at(state):
             return self.perform(request)
 
@@ -243,7 +411,7 @@ class Subject:
         """The value, awaited if it must be."""
         if not isinstance(value, Awaitable):
             return value
-        return self._loop.run(_awaited(cast("Awaitable[Any]", value)), context=contextvars.copy_context())
+        return self._loop.run(awaited(cast("Awaitable[Any]", value)), context=contextvars.copy_context())
 
     def begin_with(self, structure: tuple[Request, ...]) -> None:
         """Let every trial begin with these requests of the handler, which it sends once in the life of the process."""
@@ -272,27 +440,20 @@ class Subject:
         call = current_call.get()
         if call is None and threading.get_ident() == self._ident:
             self.asked.append(request)
-            self.recovers = self.recovers or (not self._looks and self._asks_for_data(request))
+            # Is it about what a table holds, and not about its indexes or the like?
+            is_structural = changes_structure(request) or reads_structure(request)
+            asks_for_data = self.machine.databases.places_of(request) and not is_structural
+            self.recovers = self.recovers or bool(not self._looks and asks_for_data)
             return self._send_awaited(request) if awaited else self._send_now(request)
         if call is None or not call.runs_in_this_thread:
             self._refuse(_from_another_thread(request))
-        if self._needs_no_step(request):
+        # It makes no difference when what a store asks once about its table, and keeps in memory, is sent. If the handler does go by
+        # what this answers, it does not do what is recalled, and is run for every schedule.
+        if self.recall is not None and not self.machine.is_async and self.machine.is_lasting(request):
             with unheard():
                 answer = self._send(request)
             return _ready(answer) if awaited else answer
         return call.aask(request) if awaited else call.ask(request)
-
-    def _asks_for_data(self, request: Request) -> bool:
-        """Is it about what a table holds, and not about its indexes or the like?"""
-        is_structural = changes_structure(request) or reads_structure(request)
-        return bool(self.machine.databases.places_of(request)) and not is_structural
-
-    def _needs_no_step(self, request: Request) -> bool:
-        """Does it make no difference when this is sent? So it is with what a store asks once about its table, and keeps in memory.
-
-        If the handler does go by what this answers, it does not do what is recalled, and is run for every schedule.
-        """
-        return self.recall is not None and not self.machine.is_async and self.machine.is_lasting(request)
 
     def _send_now(self, request: Request) -> Any:
         with unheard():
@@ -335,10 +496,6 @@ def _in_a_coroutine(request: Request) -> ConfigurationError:
         f"{request} was sent by a blocking client in a coroutine, and the stores of world() are asynchronous: let build, observe "
         "and the invariant use the stores that they are given."
     )
-
-
-async def _awaited(awaitable: Awaitable[Any]) -> Any:
-    return await awaitable
 
 
 async def _ready(answer: Any) -> Any:

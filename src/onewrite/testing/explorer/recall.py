@@ -1,7 +1,7 @@
 """What the handler does after which answers, so that a delivery need not be run where that is known.
 
 A handler that keeps nothing in memory from one delivery to the next does the same whenever it has been given the same answers. So
-its calls can be recalled instead of made: `RecordedCall` makes a call and remembers what it does, and `RecalledCall` tells what it
+its calls can be recalled instead of made: `RecordedCall` makes a call and remembers what it does, and `CallFromMemory` tells what it
 would do. Each call that is made is compared with what is remembered. `NotRecallableError` says that the handler did something
 else, so that what it does does not follow from the answers alone.
 """
@@ -9,13 +9,43 @@ else, so that what it does does not follow from the answers alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
-from onewrite.testing.explorer.handler.calls import Answer, Asked, Event, HandlerCall, Stop, without_frames
-from onewrite.testing.explorer.handler.comparable import comparable
+from onewrite.testing.explorer.calls import HandlerCall, NoReply, PendingRequest, Reply, Standstill, without_frames
 from onewrite.testing.explorer.schedule import Delivery
-from onewrite.testing.model.transition import copied, repeated
+from onewrite.testing.model.contents import NotCanonicalError, canonical
+from onewrite.testing.model.machine import copied, repeated
 from onewrite.testing.taps.traffic import Request
+
+# --- equal answers ----------------------------------------------------------------------------------------------------
+#
+# Tells whether two answers are the same.
+
+
+def comparable(answer: Reply) -> Hashable:
+    """Equal for answers that are the same. An answer that has no canonical form equals no other.
+
+    Of the response metadata only the number of retries counts. The rest differs from one request to the next.
+    """
+    value: Any = answer.value
+    if answer.error is not None:
+        value = (type(answer.error).__name__, str(answer.error), getattr(answer.error, "response", None))
+    try:
+        return canonical(_without_metadata(value), ordered=True)
+    except NotCanonicalError:
+        return object()
+
+
+def _without_metadata(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_without_metadata(part) for part in cast("tuple[Any, ...]", value)]
+    if isinstance(value, dict):
+        kept = {name: inner for name, inner in cast("dict[str, Any]", value).items() if name != "ResponseMetadata"}
+        return kept, cast("dict[str, Any]", value).get("ResponseMetadata", {}).get("RetryAttempts", 0)
+    return value
+
+
+# --- histories --------------------------------------------------------------------------------------------------------
 
 
 class NotRecallableError(Exception):
@@ -34,7 +64,7 @@ class AnyCall(Protocol):
     """One call of the handler. It has ended, or stands still at `stop`."""
 
     @property
-    def stop(self) -> Stop: ...
+    def stop(self) -> Standstill: ...
     @property
     def keys(self) -> tuple[Hashable, ...] | None: ...  # of the pending requests: equal for those that are the same
     @property
@@ -48,10 +78,10 @@ class AnyCall(Protocol):
     @property
     def dead(self) -> bool: ...  # the process is gone, perhaps after the end of the handler
     @property
-    def result(self) -> Answer: ...
+    def result(self) -> Reply: ...
     @property
     def outcomes(self) -> list[object]: ...
-    def resume(self, answer: Answer, which: int = 0) -> None: ...
+    def resume(self, answer: Reply, which: int = 0) -> None: ...
     def die(self) -> None: ...
 
 
@@ -78,7 +108,7 @@ class History:
         "which",
     )
 
-    def __init__(self, number: int, before: History | None, which: int, answer: Answer) -> None:
+    def __init__(self, number: int, before: History | None, which: int, answer: Reply) -> None:
         self.number = number  # no two histories of an exploration have the same
         self.before = before
         self.which = which
@@ -87,9 +117,9 @@ class History:
         self.delivery: Delivery | None = None  # that begins here, and the parts of its message that it brings
         self.parts: tuple[int, ...] = ()
         self.does: Hashable = None  # what it asks, and how it ends; None if that is not known
-        self.stop = Stop()
+        self.stop = Standstill()
         self.keys: tuple[Hashable, ...] = ()
-        self.result = Answer()
+        self.result = Reply()
         self.outcomes: list[object] = []
         self.after: dict[tuple[int, Hashable], History] = {}
 
@@ -113,11 +143,11 @@ class Recall:
         key = parts, delivery.number if self._by_delivery else 0
         found = self._roots.get(key)
         if found is None:
-            found = self._roots[key] = self._new(None, 0, Answer())
+            found = self._roots[key] = self._new(None, 0, Reply())
             found.delivery, found.parts = delivery, parts
         return found
 
-    def after(self, history: History, answer: Answer, which: int = 0) -> History:
+    def after(self, history: History, answer: Reply, which: int = 0) -> History:
         """Where a delivery goes on with this answer to one of its pending requests."""
         key = which, comparable(answer) if answer.form is None else answer.form
         found = history.after.get(key)
@@ -141,7 +171,7 @@ class Recall:
         elif history.does != does:
             raise NotRecallableError
 
-    def _doing(self, stop: Stop, result: Answer) -> tuple[tuple[Hashable, ...], Hashable]:
+    def _doing(self, stop: Standstill, result: Reply) -> tuple[tuple[Hashable, ...], Hashable]:
         """The keys of what is pending, and what is equal for stops that are the same."""
         keys = tuple([self._key_of(each.request) for each in stop.asked])
         cancelled = tuple([place for place, each in enumerate(stop.asked) if each.cancelled])
@@ -160,13 +190,13 @@ class Recall:
         self.note(history, call)
         call.compared = len(earlier) + 1
 
-    def _new(self, before: History | None, which: int, answer: Answer) -> History:
+    def _new(self, before: History | None, which: int, answer: Reply) -> History:
         self._count += 1
         return History(self._count, before, which, answer)
 
 
 class RecordedCall:
-    """Makes a call, and remembers what it does."""
+    """Makes a call, and remembers what it does. In all else it is the call."""
 
     def __init__(self, call: HandlerCall, recall: Recall, history: History) -> None:
         self.call = call
@@ -174,52 +204,20 @@ class RecordedCall:
         self._history = history
         recall.note(history, call)
 
-    @property
-    def stop(self) -> Stop:
-        return self.call.stop
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.call, name)
 
     @property
     def keys(self) -> tuple[Hashable, ...]:
         return self._history.keys
 
-    @property
-    def is_at_start(self) -> bool:
-        return self.call.is_at_start
-
-    @property
-    def returned(self) -> bool:
-        return self.call.returned
-
-    @property
-    def ended(self) -> bool:
-        return self.call.ended
-
-    @property
-    def died(self) -> bool:
-        return self.call.died
-
-    @property
-    def dead(self) -> bool:
-        return self.call.dead
-
-    @property
-    def result(self) -> Answer:
-        return self.call.result
-
-    @property
-    def outcomes(self) -> list[object]:
-        return self.call.outcomes
-
-    def resume(self, answer: Answer, which: int = 0) -> None:
+    def resume(self, answer: Reply, which: int = 0) -> None:
         self._history = self._recall.after(self._history, answer, which)
         self.call.resume(answer, which)
         self._recall.note(self._history, self.call)
 
-    def die(self) -> None:
-        self.call.die()
 
-
-class RecalledCall:
+class CallFromMemory:
     """Does from memory what the call would do. `UnknownError` says that it has not been seen yet."""
 
     __slots__ = ("_recall", "dead", "died", "history")
@@ -231,12 +229,12 @@ class RecalledCall:
         self._recall = recall
 
     @property
-    def stop(self) -> Stop:
+    def stop(self) -> Standstill:
         """Where it stands. Requests into which the driver puts ids are copied, for each delivery puts in its own."""
         stop = self.history.stop
         if not any(each.request.method.startswith(("insert", "bulk")) for each in stop.asked):
             return stop
-        return stop._replace(asked=tuple([Asked(copied(each.request), each.cancelled) for each in stop.asked]))
+        return stop._replace(asked=tuple([PendingRequest(copied(each.request), each.cancelled) for each in stop.asked]))
 
     @property
     def keys(self) -> tuple[Hashable, ...]:
@@ -255,14 +253,14 @@ class RecalledCall:
         return self.died or self.dead or self.history.stop.ended
 
     @property
-    def result(self) -> Answer:
+    def result(self) -> Reply:
         return self.history.result
 
     @property
     def outcomes(self) -> list[object]:
         return self.history.outcomes
 
-    def resume(self, answer: Answer, which: int = 0) -> None:
+    def resume(self, answer: Reply, which: int = 0) -> None:
         history = self._recall.after(self.history, answer, which)
         _check_known(history)
         self.history = history
@@ -272,16 +270,12 @@ class RecalledCall:
         self.dead = True
 
 
-def _end(result: Answer) -> Hashable:
+def _end(result: Reply) -> Hashable:
     """Equal for calls that end in the same way."""
     value: object = result.value
-    returned = repr(cast("object", value)) if isinstance(value, dict) else _kinds(value)
-    return "ends", type(result.error), returned
-
-
-def _kinds(returned: object) -> str:
-    outcomes = cast("Sequence[object]", returned) if isinstance(returned, list | tuple) else [returned]
-    return ", ".join([type(outcome).__name__ for outcome in outcomes])
+    outcomes = cast("Sequence[object]", value) if isinstance(value, list | tuple) else [value]
+    kinds = ", ".join([type(outcome).__name__ for outcome in outcomes])
+    return "ends", type(result.error), repr(cast("object", value)) if isinstance(value, dict) else kinds
 
 
 def _check_known(history: History) -> None:
@@ -289,12 +283,12 @@ def _check_known(history: History) -> None:
         raise UnknownError(history)
 
 
-def answers_of(history: History) -> list[tuple[int, Answer]]:
+def answers_of(history: History) -> list[tuple[int, Reply]]:
     """Copies of the answers that a delivery has been given, each with the place of the request among the pending ones."""
     return [(later.which, answer_of(later)) for later in until(history)[1:]]
 
 
-def answer_of(history: History) -> Answer:
+def answer_of(history: History) -> Reply:
     """A copy of the last one of them."""
     return _copied(history.answer)
 
@@ -304,15 +298,15 @@ def until(history: History) -> list[History]:
     return [*([] if history.before is None else until(history.before)), history]
 
 
-def _copied(answer: Answer) -> Answer:
+def _copied(answer: Reply) -> Reply:
     """A copy, which stays the same if the handler changes what it was given."""
-    if isinstance(answer.form, Event):
+    if isinstance(answer.form, NoReply):
         return answer
     again = repeated(answer.value if answer.error is None else answer.error)
     if again is None:
         raise NotRecallableError
     try:
-        return Answer(again(), faulty=answer.faulty)
+        return Reply(again(), faulty=answer.faulty)
     except Exception as error:
         without_frames(error)
-        return Answer(error=error, faulty=answer.faulty)
+        return Reply(error=error, faulty=answer.faulty)

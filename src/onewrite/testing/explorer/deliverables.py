@@ -122,14 +122,10 @@ class LambdaEvent:
         if not isinstance(failures, list):
             raise MalformedAnswer
         identifiers = [field_at(failure, "itemIdentifier") for failure in cast("list[object]", failures)]
-        known = [self._identifier(place) for place in brought]
+        known = [self.source.response([self.records[place]])[_FAILURES][0]["itemIdentifier"] for place in brought]
         if any(not identifier or identifier not in known for identifier in identifiers):
             raise MalformedAnswer
         return tuple(place for place, identifier in zip(brought, known, strict=True) if identifier in identifiers)
-
-    def _identifier(self, place: int) -> Any:
-        """What names this record in an answer."""
-        return self.source.response([self.records[place]])[_FAILURES][0]["itemIdentifier"]
 
     def _source(self, place: int) -> Hashable | None:
         record, lane = self.records[place], self.lanes[place]

@@ -2,17 +2,85 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import datetime as dt
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import ItemsView, Iterator, KeysView, Mapping, Sequence, ValuesView
+from collections.abc import Set as AbstractSet
 from decimal import Decimal
 from typing import Any, cast
 from uuid import UUID
 
 from onewrite.label import FORMAT
 from onewrite.testing.taps.traffic import Request
+
+# --- comparing --------------------------------------------------------------------------------------------------------
+#
+# Can what `observe` returns be compared with what it returned before? Pure.
+
+_READ_ONCE = ("__next__", "__anext__")
+
+
+def is_read_once(value: object) -> bool:
+    """Is it a generator, a cursor or another iterator, which is empty once it has been read?"""
+    return any(hasattr(type(value), name) for name in _READ_ONCE)
+
+
+_VIEWS: tuple[type, ...] = (KeysView, ValuesView, ItemsView)
+
+
+def why_incomparable(value: object, place: str = "observe()") -> str | None:
+    """Why this value equals no copy of itself, or None if it does. `place` says what the value is a part of."""
+    if isinstance(value, float | Decimal):
+        nan = value.is_nan() if isinstance(value, Decimal) else value != value  # noqa: PLR0124  # NaN is what does not equal itself
+        return (
+            f"{place} is NaN, which does not equal itself: let observe() leave it out, or return its text" if nan else None
+        )
+    if value is None or isinstance(value, str | bytes | int):
+        return None
+    if is_read_once(value):
+        return f"{place} is of type {_kind(value)}, which can be read only once: let observe() return a list of it"
+    if isinstance(value, _VIEWS):
+        return (
+            f"{place} is of type {_kind(value)}, a view of a dict, which cannot be copied: let observe() return a list of it"
+        )
+    for inner, part in _named_parts(value):
+        if (found := why_incomparable(part, f"{place}{inner}")) is not None:
+            return found
+    if type(value) in (dict, list, tuple, set, frozenset):
+        return None
+    try:
+        equal = bool(value == copy.deepcopy(value))
+    except Exception as error:
+        return f"{place} is of type {_kind(value)}, which cannot be copied and compared ({type(error).__name__}: {error})"
+    if equal:
+        return None
+    return (
+        f"{place} is of type {_kind(value)}, which does not equal a copy of itself: let observe() return what is in it, as a dict or "
+        "a dataclass"
+    )
+
+
+def _named_parts(value: object) -> list[tuple[str, Any]]:
+    """What is in a value, with words for where."""
+    if isinstance(value, Mapping):
+        return [(f"[{key!r}]", inner) for key, inner in cast("Mapping[Any, Any]", value).items()]
+    if isinstance(value, list | tuple):
+        return [(f"[{place}]", inner) for place, inner in enumerate(cast("list[Any]", value))]
+    if isinstance(value, AbstractSet):
+        return [(f" (a member of type {_kind(inner)})", inner) for inner in cast("AbstractSet[Any]", value)]
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return [(f".{field.name}", getattr(value, field.name)) for field in dataclasses.fields(value) if field.compare]
+    return []
+
+
+def _kind(value: object) -> str:
+    return type(value).__qualname__
+
+
+# --- differences ------------------------------------------------------------------------------------------------------
 
 _AGAIN = "a redelivery must send what the first delivery sent."
 _CLOCK = (
@@ -154,17 +222,15 @@ def _is_random(value: object) -> bool:
 def _without_ledgers(value: object) -> object:
     if isinstance(value, Mapping):
         items = cast("Mapping[Any, object]", value).items()
-        labelled = [str(name).removesuffix(_LABEL) for name, inner in items if _is_label(str(name), inner)]
+        # A label says how a ledger or an outbox is kept, under names that begin as its own does.
+        labelled = [
+            str(name).removesuffix(_LABEL) for name, inner in items if str(name).endswith(_LABEL) and FORMAT in str(inner)
+        ]
         ours = ("ow_", *labelled)
         return {name: _without_ledgers(inner) for name, inner in items if not str(name).startswith(ours)}
     if isinstance(value, list | tuple):
         return [_without_ledgers(inner) for inner in cast("Sequence[object]", value)]
     return value
-
-
-def _is_label(name: str, value: object) -> bool:
-    """Does this say how a ledger or an outbox is kept, under names that begin as this one does?"""
-    return name.endswith(_LABEL) and FORMAT in str(value)
 
 
 def _sorted(value: object) -> object:

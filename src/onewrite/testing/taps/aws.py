@@ -11,11 +11,98 @@ from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, M
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any, TypeAlias, cast
 
 from onewrite.testing.seams import AIOBOTOCORE, BOTO3, BOTOCORE, check
-from onewrite.testing.taps.everywhere import unheard
+from onewrite.testing.taps.everywhere import send_lean_requests_by_tapped_clients, unheard
 from onewrite.testing.taps.traffic import Gate, Key, Request
+
+# --- clients ----------------------------------------------------------------------------------------------------------
+#
+# What the explorer asks of a boto3 or aiobotocore client beside its requests, and how it makes another that is connected alike.
+
+_PLAIN = "dynamodb-attr-value-input"  # the handler by which boto3's resources make a client take plain values
+
+
+def service_of(client: Any) -> str:
+    return client.meta.service_model.service_name  # type: ignore[no-any-return]  # a client is of any type here
+
+
+def is_dynamodb_client(client: Any) -> bool:
+    return service_of(client) == "dynamodb"
+
+
+def takes_plain_values(client: Any) -> bool:
+    """Is it the client of a resource or a Table? A client of its own takes typed values, such as {"S": "text"}."""
+    return _PLAIN in client.meta.events._emitter._unique_id_handlers  # noqa: SLF001  # botocore has no public name for these either
+
+
+def twin_of(client: Any, *, plain: bool = False) -> Any:
+    """A blocking client of the same service, with the same endpoint, region and credentials."""
+    credentials = client._request_signer._credentials  # noqa: SLF001  # botocore has no public name for them
+    known = (credentials.access_key, credentials.secret_key, credentials.token)
+    return _made(service_of(client), client.meta.region_name, client.meta.endpoint_url, known, plain)
+
+
+@lru_cache(maxsize=32)
+def _made(service: str, region: str, endpoint: str, credentials: tuple[str, str, str | None], plain: bool) -> Any:  # noqa: FBT001  # private
+    session: Any = _session(*credentials)
+    made = (session.resource if plain else session.client)(service, region_name=region, endpoint_url=endpoint)
+    return made.meta.client if plain else made
+
+
+@lru_cache(maxsize=8)
+def _session(access_key: str, secret_key: str, token: str | None) -> Any:
+    """A session is slow to make, because it reads the definitions of the services."""
+    import boto3  # noqa: PLC0415  # a test on MongoDB may run without boto3
+
+    return boto3.Session(aws_access_key_id=access_key, aws_secret_access_key=secret_key, aws_session_token=token)
+
+
+# --- batches of which a part is left ----------------------------------------------------------------------------------
+#
+# Batches that DynamoDB carries out in part: it answers with success, and names what is left in the answer. Pure.
+
+_LEFT_IN = {"BatchWriteItem": "UnprocessedItems", "BatchGetItem": "UnprocessedKeys"}
+
+
+def is_batch(request: Request) -> bool:
+    """May a part of it be left? Not of a malformed request, which will be refused."""
+    return (
+        request.method in _LEFT_IN and bool(request.tables) and all(map(_parts, request.arguments["RequestItems"].values()))
+    )
+
+
+def without_last(request: Request) -> tuple[Request | None, dict[str, Any]]:
+    """The request without the last of its writes or keys, or None if there is no other; and the last one as the answer names it."""
+    tables = dict(request.arguments["RequestItems"])
+    table, wanted = tables.popitem()
+    *others, last = _parts(wanted)
+    items = {**tables, **({table: _with_parts(wanted, others)} if others else {})}
+    rest = replace(request, arguments={**request.arguments, "RequestItems": items}) if items else None
+    return rest, {table: _with_parts(wanted, [last])}
+
+
+def _parts(wanted: Any) -> Sequence[Any]:
+    """The writes or the keys that are wanted of a table. Keys stand beside options."""
+    return cast("Sequence[Any]", wanted["Keys"] if isinstance(wanted, Mapping) else wanted)
+
+
+def _with_parts(wanted: Any, parts: Sequence[Any]) -> Any:
+    return {**cast("Mapping[str, Any]", wanted), "Keys": parts} if isinstance(wanted, Mapping) else parts
+
+
+def naming(request: Request, answer: Mapping[str, Any] | None, left: Mapping[str, Any]) -> dict[str, Any]:
+    """The answer to the whole request, where the answer to the rest of it is known, or None if there is no rest."""
+    name = _LEFT_IN[request.method]
+    if answer is None:
+        answer = {"ResponseMetadata": {"HTTPStatusCode": 200, "RetryAttempts": 0}}
+        answer = answer if request.writes else {**answer, "Responses": {}}
+    return {**answer, name: {**answer.get(name, {}), **left}}
+
+
+# --- DynamoDB ---------------------------------------------------------------------------------------------------------
 
 Item: TypeAlias = Mapping[str, Any]
 KeyNames: TypeAlias = tuple[str, ...] | None  # None: not known
@@ -39,6 +126,7 @@ def tapped(store: Any, gate: Gate, name: str | None, *, awaited: bool, completes
     client = client_of(store)
     for package in (BOTOCORE, *([AIOBOTOCORE] if awaited else []), *([BOTO3] if client is not store else [])):
         check(package)
+    send_lean_requests_by_tapped_clients()
     call = _AsyncApiCall if awaited else _ApiCall
     copied = copy_of(client)
     copied._make_api_call = call(client, gate, name or ("dynamodb" if client is store else store.name), completes=completes)  # noqa: SLF001  # the same
@@ -81,6 +169,7 @@ class _ApiCall:
     """Takes the place of a client's `_make_api_call`."""
 
     def __init__(self, client: Any, gate: Gate, store: str, *, completes: bool) -> None:
+        self.__wrapped__ = client._make_api_call  # noqa: SLF001  # see the module's docstring
         self._client = client
         self._gate = gate
         self._store = store
@@ -136,10 +225,14 @@ class _AsyncApiCall(_ApiCall):
 def request_of(store: str, method: str, arguments: Item, key_names: Mapping[str, KeyNames]) -> Request:
     """An API call as a request. `key_names` has the attributes that are the key of each table."""
     entities = _entities(method, arguments)
-    keys = None if entities is None else tuple(_keys(entities, key_names))
-    tables = _tables(arguments) if entities is None else tuple(dict.fromkeys(table for table, _, _ in entities))
-    known = None if keys is None or None in keys else cast("tuple[Key, ...]", keys)
-    return Request(store, method, arguments, known, not _only_reads(method, arguments), tables)
+    keys = [
+        _key(table, key_names.get(table) or (), item or {}) if key is None else _key(table, key, key)
+        for table, key, item in entities or ()
+    ]
+    named = [arguments] if entities is None and "TableName" in arguments else []
+    tables = dict.fromkeys([*[_table(one["TableName"]) for one in named], *[table for table, _, _ in entities or ()]])
+    known = None if entities is None or None in keys else cast("tuple[Key, ...]", tuple(keys))
+    return Request(store, method, arguments, known, not _only_reads(method, arguments), tuple(tables))
 
 
 def completed(request: Request, key_names: Mapping[str, KeyNames]) -> Request:
@@ -151,10 +244,6 @@ def _only_reads(method: str, arguments: Item) -> bool:
     if method == "ExecuteStatement":
         return _SELECT.match(str(arguments.get("Statement"))) is not None
     return method.startswith(_READS)
-
-
-def _tables(arguments: Item) -> tuple[str, ...]:
-    return (_table(arguments["TableName"]),) if "TableName" in arguments else ()
 
 
 def _table(name: object) -> str:
@@ -191,11 +280,6 @@ def _batch(tables: Mapping[str, Sequence[Item]]) -> Iterator[tuple[str, Item | N
                 yield _entity({"TableName": table, **change})
 
 
-def _keys(entities: list[tuple[str, Item | None, Item | None]], key_names: Mapping[str, KeyNames]) -> Iterator[Key | None]:
-    for table, key, item in entities:
-        yield _key(table, key_names.get(table) or (), item or {}) if key is None else _key(table, key, key)
-
-
 def _key(table: str, names: Iterable[str], values: Item) -> Key | None:
     try:
         parts = tuple([_plain(values[name]) for name in sorted(names)])
@@ -214,3 +298,38 @@ def _plain(value: Any) -> Hashable:
     if isinstance(value, int | float):
         return Decimal(value)
     return bytes(value) if isinstance(value, bytearray) else getattr(value, "value", value)  # boto3's Binary
+
+
+# --- other services ---------------------------------------------------------------------------------------------------
+#
+# Requests to AWS services other than DynamoDB: a message that is sent, an object that is put, a secret that is read. Pure.
+
+_SERVICE_READS = ("Get", "List", "Describe", "Head")
+# The arguments that name what a request goes to. An ARN and a URL end with the name.
+_NAMES = (
+    *("QueueUrl", "QueueName", "TopicArn", "TargetArn", "EventBusName", "StreamName", "StreamARN", "DeliveryStreamName"),
+    *("Bucket", "FunctionName", "stateMachineArn"),
+)
+
+
+def request_of_service(store: str, method: str, arguments: Mapping[str, Any]) -> Request:
+    """An API call as a request. Queues, topics, buckets and the like take the place of tables, and have no keys."""
+    targets = tuple(dict.fromkeys(_targets(method, arguments)))
+    return Request(store, method, arguments, None, not method.startswith(_SERVICE_READS), targets)
+
+
+def _targets(method: str, arguments: Mapping[str, Any]) -> Iterator[str]:
+    for name in _NAMES:
+        if isinstance(arguments.get(name), str):
+            yield _last_part(arguments[name])
+    if method == "PutEvents":
+        entries: object = arguments.get("Entries")
+        for entry in cast("list[object]", entries) if isinstance(entries, list) else ():
+            if isinstance(entry, Mapping):
+                yield _last_part(str(cast("Mapping[str, Any]", entry).get("EventBusName", "default")))
+
+
+def _last_part(name: str) -> str:
+    """The name at the end of an ARN or a URL."""
+    last = name.rstrip("/").rpartition("/")[2]
+    return last.rpartition(":")[2] if name.startswith("arn:") else last

@@ -1,0 +1,815 @@
+"""The tap on a pymongo or mongomock collection, blocking or asynchronous.
+
+Collections, databases and cursors are tapped by proxies. A cursor is one request, which is sent at its first iteration and brings
+all documents. An `aggregate` is sent where it is called, as pymongo does it. Where the gate knows what transactions do, a session
+is tapped too: see `sessions`. What any other session or the client sends passes no gate.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, contextmanager
+from dataclasses import replace
+from enum import Enum, auto
+from functools import partial
+from typing import Any, ClassVar, NoReturn, Self, TypeAlias, cast
+
+from onewrite.errors import ConfigurationError
+from onewrite.testing.errors import needed_by
+from onewrite.testing.seams import PYMONGO, check
+from onewrite.testing.taps.mongodb_methods import (
+    CURSORS,
+    DATABASE_READS,
+    DATABASE_REFUSED,
+    DATABASE_REQUESTS,
+    DATABASE_SILENT,
+    READS,
+    REFUSED,
+    SILENT,
+    WRITES,
+    bound,
+    is_about_server,
+    request_of,
+    signature_of,
+)
+from onewrite.testing.taps.traffic import (
+    ABORT,
+    COMMIT,
+    Gate,
+    Key,
+    Request,
+    StoreCalls,
+    Transaction,
+    amake_calls,
+    current_owner,
+    make_calls,
+)
+
+# --- clients ----------------------------------------------------------------------------------------------------------
+#
+# The client of a tapped collection: a proxy that begins sessions, and hands out the tapped database.
+
+# `topology_description` is what pymongo knows of its servers.
+_SILENT = frozenset({"codec_options", "options", "read_concern", "read_preference", "topology_description", "write_concern"})
+
+
+class TappedClient:
+    """The client of `raw_database`, whose tapped form is `database`."""
+
+    def __init__(self, raw_database: Any, database: Any, gate: Gate, store: str, *, awaited: bool) -> None:
+        self._raw = raw_database.client
+        self._name = raw_database.name
+        self._database = database
+        self._gate = gate
+        self._store = store
+        self._awaited = awaited
+
+    @property  # type: ignore[misc]  # `isinstance` reads this; unittest.mock does the same
+    def __class__(self) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]  # the same
+        return cast("Any", type(self._raw))
+
+    def start_session(self, *args: Any, **kwargs: Any) -> TappedSession | TappedAsyncSession:
+        return start_session(self, self._gate, self._store, *args, awaited=self._awaited, **kwargs)
+
+    def __getitem__(self, name: str) -> Any:
+        if name != self._name:
+            raise ConfigurationError(
+                f"The database {name!r} cannot be reached through a tapped collection of {self._name!r}: give its collection as "
+                "a store of its own."
+            )
+        return self._database
+
+    def get_database(self, name: str | None = None, *_: Any, **__: Any) -> Any:
+        return self[self._name if name is None else name]
+
+    get_default_database = get_database
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _SILENT or name.startswith("_"):
+            return getattr(self._raw, name)
+        if hasattr(cast("type[Any]", type(self._raw)), name):
+            raise ConfigurationError(
+                f"{name} of a client cannot be tapped: a tap would not see what it sends. Leave it out of what is tested."
+            )
+        return self[name]
+
+    def __eq__(self, other: object) -> bool:
+        return bool(self._raw == (other._raw if type(other) is TappedClient else other))
+
+    def __hash__(self) -> int:
+        return hash(self._raw)
+
+    def __repr__(self) -> str:
+        return repr(self._raw)
+
+
+# --- cursors ----------------------------------------------------------------------------------------------------------
+#
+# The cursors that a tapped collection hands out. A cursor is one request, which is sent when its first document is asked for.
+
+Documents: TypeAlias = list[Any]
+Chained: TypeAlias = tuple[tuple[str, tuple[Any, ...], dict[str, Any]], ...]
+
+_CHAINED = frozenset(
+    {
+        "add_option",
+        "allow_disk_use",
+        "batch_size",
+        "collation",
+        "comment",
+        "hint",
+        "limit",
+        "max",
+        "max_await_time_ms",
+        "max_time_ms",
+        "min",
+        "remove_option",
+        "skip",
+        "sort",
+        "where",
+    }
+)
+
+
+class _CursorState:
+    """What both cursors have: options until the first document is asked for, and then a list of documents."""
+
+    def __init__(self, fetch: Callable[[Chained], Any], then: Chained = ()) -> None:
+        self._fetch = fetch
+        self._then = then
+        self._documents: Documents | None = None
+        self._at = 0
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in _CHAINED:
+            raise AttributeError(f"A tapped cursor has no {name}: iterate over it, or use to_list().")
+        return partial(self._chain, name)
+
+    def _chain(self, name: str, *args: Any, **kwargs: Any) -> Self:
+        if self._documents is not None:
+            from pymongo.errors import InvalidOperation  # noqa: PLC0415  # a test on DynamoDB may run without pymongo
+
+            raise InvalidOperation("cannot set options after executing query")
+        self._then = (*self._then, (name, args, kwargs))
+        return self
+
+    @property
+    def alive(self) -> bool:
+        return self._documents is None or self._at < len(self._documents)
+
+    def clone(self) -> Self:
+        return type(self)(self._fetch, self._then)
+
+    def rewind(self) -> Self:
+        self._documents, self._at = None, 0
+        return self
+
+    def _take(self, documents: Documents, length: int | None = None) -> Documents:
+        taken = documents[self._at :] if length is None else documents[self._at : self._at + length]
+        self._at += len(taken)
+        return taken
+
+
+class Cursor(_CursorState):
+    def _load(self) -> Documents:
+        if (found := self._documents) is None:
+            found = self._documents = self._fetch(self._then)
+        return found
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        for document in self._take(self._load(), 1):
+            return document
+        raise StopIteration
+
+    next = __next__
+
+    def __getitem__(self, index: int | slice) -> Any:
+        if isinstance(index, slice):
+            self._documents = self._load()[index]
+            return self
+        return self._load()[index]
+
+    def to_list(self, length: int | None = None) -> Documents:
+        return self._take(self._load(), length)
+
+    def close(self) -> None:
+        self._documents = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class AsyncCursor(_CursorState):
+    async def _load(self) -> Documents:
+        if (found := self._documents) is None:
+            found = self._documents = await self._fetch(self._then)
+        return found
+
+    def __aiter__(self) -> AsyncIterator[Any]:
+        return self
+
+    async def __anext__(self) -> Any:
+        for document in self._take(await self._load(), 1):
+            return document
+        raise StopAsyncIteration
+
+    next = __anext__
+
+    async def to_list(self, length: int | None = None) -> Documents:
+        return self._take(await self._load(), length)
+
+    async def close(self) -> None:
+        self._documents = []
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+
+# --- sessions ---------------------------------------------------------------------------------------------------------
+#
+# Sessions and transactions of MongoDB, for a gate that knows what transactions do.
+#
+# A session here looks like pymongo's, and needs no server that has sessions. It goes through the states that pymongo's goes through,
+# and raises what pymongo's raises. Each operation in a transaction, each commit and each abort passes the gate as a request that
+# names its transaction. What becomes of the data is decided behind the gate.
+#
+# `with_transaction` does not wait before it tries again, and does not look at a clock: see `_MOST_ATTEMPTS`.
+
+Callback: TypeAlias = Callable[[Any], Any]
+
+# How often `with_transaction` begins. Each conflict takes another delivery that commits, so that more are rare. What comes up every
+# time, for instance because the callback swallows an error or is in its own way, comes up on a server until pymongo gives up after two
+# minutes.
+_MOST_ATTEMPTS = 5
+_BUSY = "SystemOverloadedError"
+_UNKNOWN, _TRANSIENT = "UnknownTransactionCommitResult", "TransientTransactionError"
+
+
+class _State(Enum):
+    """The states of pymongo's own sessions."""
+
+    NONE = auto()
+    STARTING = auto()
+    IN_PROGRESS = auto()
+    COMMITTED = auto()
+    COMMITTED_EMPTY = auto()
+    ABORTED = auto()
+
+
+_WHY_NO_ABORT = {
+    _State.NONE: "No transaction started",
+    _State.COMMITTED: "Cannot call abortTransaction after calling commitTransaction",
+    _State.COMMITTED_EMPTY: "Cannot call abortTransaction after calling commitTransaction",
+    _State.ABORTED: "Cannot call abortTransaction twice",
+}
+
+
+class AnySession:
+    """What a blocking and an asynchronous session share: everything but the sending."""
+
+    _awaited: ClassVar[bool]
+
+    cluster_time = None
+    operation_time = None
+
+    def __init__(self, client: Any, gate: Gate, store: str, options: Any) -> None:
+        self.client = client
+        self.options = options
+        self.has_ended = False
+        self._gate = gate
+        self._store = store
+        self._state = _State.NONE
+        self._transaction: Transaction | None = None
+        self._unsure: Transaction | None = None  # its commit has failed, so that it may still be open
+        self._is_lost = False  # the server has answered with an error, and has aborted the transaction
+        self._keys: tuple[Key, ...] | None = ()  # what the transaction has written
+        self._tables: tuple[str, ...] = ()
+
+    @property  # type: ignore[misc]  # `isinstance` reads this; unittest.mock does the same
+    def __class__(self) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]  # the same
+        return _class_in_pymongo(awaited=self._awaited)
+
+    @property
+    def in_transaction(self) -> bool:
+        return self._state in (_State.STARTING, _State.IN_PROGRESS)
+
+    def advance_cluster_time(self, _: object) -> None:
+        """Of no consequence: requests come one at a time, so each sees what was done before it."""
+
+    def advance_operation_time(self, _: object) -> None:
+        """The same."""
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("_") or not hasattr(self.__class__, name):
+            raise AttributeError(f"A session has no {name}.")
+        raise ConfigurationError(
+            f"{name} of a session cannot be tapped: this session exists on no server. Hand the session to each call as session=."
+        )
+
+    def joining(self, request: Request) -> Request:
+        """The request as one of the transaction that is under way, if one is."""
+        self._check_open()
+        if not self.in_transaction:
+            self._state = _State.NONE
+            return request
+        starts = self._state is _State.STARTING
+        if starts:
+            self._transaction, self._unsure = current_owner.get().next_transaction(self._unsure), None
+            self._state = _State.IN_PROGRESS
+        if request.writes:
+            self._keys = None if self._keys is None or request.keys is None else (*self._keys, *request.keys)
+            self._tables = tuple(dict.fromkeys([*self._tables, *request.tables]))
+        return replace(request, transaction=self._transaction, starts=starts)
+
+    def met(self, error: Exception) -> None:
+        """An operation has failed. An error of the server's ends the transaction, unless the server was too busy to look at it."""
+        from pymongo.errors import OperationFailure  # noqa: PLC0415  # a test on DynamoDB may run without pymongo
+
+        is_answer = isinstance(error, OperationFailure) and not error.has_error_label(_BUSY)
+        self._is_lost = self._is_lost or (self.in_transaction and is_answer)
+
+    # ------------------------------------------------------------ what pymongo's methods do, as generators of calls
+
+    def _begin(self) -> None:
+        self._check_open()
+        if self.in_transaction:
+            _misuse("Transaction already in progress")
+        self._state, self._is_lost = _State.STARTING, False
+        self._keys, self._tables = (), ()
+
+    def _commit(self) -> StoreCalls[None]:
+        from pymongo.errors import ConnectionFailure, PyMongoError  # noqa: PLC0415  # the same
+
+        self._check_open()
+        if self._state is _State.NONE:
+            _misuse("No transaction started")
+        if self._state is _State.ABORTED:
+            _misuse("Cannot call commitTransaction after calling abortTransaction")
+        if self._state in (_State.STARTING, _State.COMMITTED_EMPTY):
+            self._state = _State.COMMITTED_EMPTY  # nothing was sent, so there is nothing to commit
+            return
+        self._state = _State.COMMITTED
+        self._unsure = self._transaction
+        try:
+            yield partial(self._gate, self._ending(COMMIT))
+        except ConnectionFailure as error:
+            failed: Any = error
+            failed._remove_error_label(_TRANSIENT)  # noqa: SLF001  # pymongo's sessions do it in this way
+            failed._add_error_label(_UNKNOWN)  # noqa: SLF001  # the same
+            raise
+        except PyMongoError:
+            self._unsure = None  # the server says that there is no such transaction
+            raise
+        self._unsure = None
+
+    def _abort(self) -> StoreCalls[None]:
+        from pymongo.errors import ConnectionFailure, OperationFailure  # noqa: PLC0415  # the same
+
+        self._check_open()
+        if not self.in_transaction:
+            _misuse(_WHY_NO_ABORT[self._state])
+        was_sent, self._state = self._state is _State.IN_PROGRESS, _State.ABORTED
+        if self._is_lost:
+            self._unsure = self._transaction  # it is gone, unless the error was a made one
+        elif was_sent:
+            try:
+                yield partial(self._gate, self._ending(ABORT))
+            except (OperationFailure, ConnectionFailure):
+                self._unsure = self._transaction  # pymongo hides these errors too
+
+    def _end(self) -> StoreCalls[None]:
+        if not self.has_ended:
+            if self.in_transaction:
+                yield from self._abort()
+            self.has_ended = True
+
+    def _with_transaction(self, callback: Callback) -> StoreCalls[Any]:
+        from pymongo.errors import PyMongoError  # noqa: PLC0415  # the same
+
+        attempts = 0
+        while True:
+            attempts += 1
+            self._begin()
+            try:
+                result = yield partial(callback, self)
+                if self.in_transaction:  # otherwise the callback has ended it itself
+                    yield from self._commit_until_known()
+            except Exception as error:
+                if self.in_transaction:
+                    yield from self._abort()
+                if not (isinstance(error, PyMongoError) and error.has_error_label(_TRANSIENT)):
+                    raise
+                if attempts == _MOST_ATTEMPTS:
+                    _give_up(error)
+            else:
+                return result
+
+    def _commit_until_known(self) -> StoreCalls[None]:
+        from pymongo.errors import PyMongoError  # noqa: PLC0415  # the same
+
+        while True:
+            try:
+                return (yield from self._commit())
+            except PyMongoError as error:
+                if not error.has_error_label(_UNKNOWN):
+                    raise
+
+    def _ending(self, method: str) -> Request:
+        return Request(self._store, method, {}, self._keys, writes=True, tables=self._tables, transaction=self._transaction)
+
+    def _check_open(self) -> None:
+        if self.has_ended:
+            _misuse("Cannot use ended session")
+
+
+class TappedSession(AnySession):
+    """Looks like pymongo's ClientSession."""
+
+    _awaited = False
+
+    def perform(self, gate: Gate, request: Request) -> Any:
+        """Send an operation that was given this session."""
+        try:
+            return gate(self.joining(request))
+        except Exception as error:
+            self.met(error)
+            raise
+
+    def start_transaction(self, *_: Any, **__: Any) -> AbstractContextManager[Self]:
+        self._begin()
+        return self._committing()
+
+    @contextmanager
+    def _committing(self) -> Generator[Self]:
+        try:
+            yield self
+        except BaseException:
+            if self.in_transaction:
+                self.abort_transaction()
+            raise
+        if self.in_transaction:
+            self.commit_transaction()
+
+    def commit_transaction(self) -> None:
+        make_calls(self._commit())
+
+    def abort_transaction(self) -> None:
+        make_calls(self._abort())
+
+    def with_transaction(self, callback: Callback, *_: Any, **__: Any) -> Any:
+        return make_calls(self._with_transaction(callback))
+
+    def end_session(self) -> None:
+        make_calls(self._end())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end_session()
+
+
+class TappedAsyncSession(AnySession):
+    """Looks like pymongo's AsyncClientSession."""
+
+    _awaited = True
+
+    async def perform(self, gate: Gate, request: Request) -> Any:
+        try:
+            return await gate(self.joining(request))
+        except Exception as error:
+            self.met(error)
+            raise
+
+    async def start_transaction(self, *_: Any, **__: Any) -> AbstractAsyncContextManager[Self]:
+        self._begin()
+        return self._committing()
+
+    @asynccontextmanager
+    async def _committing(self) -> AsyncGenerator[Self]:
+        try:
+            yield self
+        except BaseException:
+            if self.in_transaction:
+                await self.abort_transaction()
+            raise
+        if self.in_transaction:
+            await self.commit_transaction()
+
+    async def commit_transaction(self) -> None:
+        await amake_calls(self._commit())
+
+    async def abort_transaction(self) -> None:
+        await amake_calls(self._abort())
+
+    async def with_transaction(self, callback: Callback, *_: Any, **__: Any) -> Any:
+        return await amake_calls(self._with_transaction(callback))
+
+    async def end_session(self) -> None:
+        await amake_calls(self._end())
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.end_session()
+
+
+def start_session(
+    client: Any,
+    gate: Gate,
+    store: str,
+    *,
+    awaited: bool,
+    causal_consistency: bool | None = None,
+    default_transaction_options: Any = None,
+    snapshot: bool | None = False,
+) -> TappedSession | TappedAsyncSession:
+    """What `client.start_session()` returns. `store` is the name under which its commits pass the gate."""
+    from pymongo import client_session  # noqa: PLC0415  # a test on DynamoDB may run without pymongo
+
+    if snapshot:
+        raise ConfigurationError(
+            "A session with snapshot=True cannot be tapped: a tap does not know what the data were before. Read in a transaction."
+        )
+    options = cast("Any", client_session).SessionOptions(causal_consistency, default_transaction_options, snapshot)
+    return (TappedAsyncSession if awaited else TappedSession)(client, gate, store, options)
+
+
+def without_session(arguments: Mapping[str, Any]) -> tuple[dict[str, Any], Any]:
+    """The arguments of a call, and the session among them if it is one of ours."""
+    others = dict(arguments)
+    if issubclass(type(others.get("session")), AnySession):
+        return others, others.pop("session")
+    return others, None
+
+
+def _class_in_pymongo(*, awaited: bool) -> type[Any]:
+    from pymongo.asynchronous.client_session import AsyncClientSession  # noqa: PLC0415  # the same
+    from pymongo.client_session import ClientSession  # noqa: PLC0415  # the same
+
+    return AsyncClientSession if awaited else ClientSession
+
+
+def _misuse(text: str) -> NoReturn:
+    from pymongo.errors import InvalidOperation  # noqa: PLC0415  # the same
+
+    raise InvalidOperation(text)
+
+
+def _give_up(error: Any) -> NoReturn:
+    """Raise what pymongo's `with_transaction` raises after two minutes."""
+    from pymongo.errors import NetworkTimeout  # noqa: PLC0415  # the same
+
+    timeout: Any = NetworkTimeout(str(error))
+    timeout._add_error_label(_TRANSIENT)  # noqa: SLF001  # the error that was met last has it too
+    raise cast("Exception", timeout) from error
+
+
+# --- collections and databases ----------------------------------------------------------------------------------------
+
+Options: TypeAlias = Mapping[str, Any]
+
+
+def send(collection: Any, request: Request, *, awaited: bool) -> Any:
+    """Send a request. Where pymongo returns a cursor, this returns a list."""
+    target = _target(collection, request)
+    method: Any = getattr(target, request.method)
+    if request.method == "bulk_write" and type(target).__module__.startswith("mongomock."):
+        from onewrite.testing.standins.collection import bulk_write  # noqa: PLC0415  # a test on DynamoDB may run without pymongo
+
+        method = partial(bulk_write, target)
+    args, kwargs = _call(request)
+    answer = method(*args, **kwargs)
+    for option, args, kwargs in request.arguments.get("then", ()):
+        answer = getattr(answer, option)(*args, **kwargs)
+    if request.method not in CURSORS:
+        return answer
+    return _documents(answer) if awaited else list(answer)
+
+
+async def _documents(cursor: Any) -> list[Any]:
+    found = await cursor if inspect.isawaitable(cursor) else cursor
+    return [document async for document in found] if hasattr(found, "__aiter__") else list(found)
+
+
+def _target(collection: Any, request: Request) -> Any:
+    if request.method in DATABASE_REQUESTS:
+        return collection.database
+    target = named(collection, request.tables[0])
+    return target.with_options(**request.options) if request.options else target
+
+
+def named(collection: Any, name: str) -> Any:
+    """The collection of this name in the same database."""
+    if name == collection.name:
+        return collection
+    inner = name.removeprefix(f"{collection.name}.")
+    return collection[inner] if inner != name else collection.database[name]
+
+
+def options_beside(collection: Any, other: Any) -> Options:
+    """The options of a collection or database that differ from those of the other one."""
+    given = {name: getattr(collection, name) for name in signature_of("with_options").names}
+    return {name: value for name, value in given.items() if value != getattr(other, name)}
+
+
+def _call(request: Request) -> tuple[list[Any], dict[str, Any]]:
+    """The arguments to call the method with. The options that were set on a cursor are not among them."""
+    given = {name: value for name, value in request.arguments.items() if name != "then"}
+    # mongomock has other names for some of the arguments that must be given, so these are given by position.
+    return [given.pop(name) for name in signature_of(request.method).required], given
+
+
+def tapped(collection: Any, gate: Gate, name: str | None, *, awaited: bool, with_sessions: bool = False) -> Any:
+    with needed_by("A tap on a collection", "mongodb"):
+        check(PYMONGO)
+    kind = cast("type[Any]", type(collection))
+    tap = (_AsyncTap if awaited else _Tap)(gate, name or collection.name, kind, with_sessions=with_sessions)
+    return _Collection(collection, tap, {})
+
+
+def tap_for(gate: Gate, store: str, kind: type, *, awaited: bool) -> _Tap:
+    """A tap on collections that the world did not make."""
+    return (_AsyncTap if awaited else _Tap)(gate, store, kind, with_sessions=False)
+
+
+class _Tap:
+    """What the proxies of one tapped collection share."""
+
+    awaited = False
+
+    def __init__(self, gate: Gate, store: str, kind: type, *, with_sessions: bool) -> None:
+        self._gate = gate
+        self._store = store
+        self._kind = kind
+        self._with_sessions = with_sessions
+
+    def wrap(self, value: Any, options: Options) -> Any:
+        """The proxy of a collection. Any other value is returned as it is."""
+        return _Collection(value, self, options) if type(value) is self._kind else value
+
+    def proxy(self, raw: Any, options: Options) -> Any:
+        """The proxy of a collection or of a database."""
+        return (
+            _Collection(raw, self, options) if hasattr(cast("type[Any]", type(raw)), "update_one") else _Database(raw, self)
+        )
+
+    def attribute(self, raw: Any, name: str, silent: frozenset[str], refused: Mapping[str, str]) -> Any:
+        """An attribute that sends nothing: a property as it is, and another collection as a proxy."""
+        value = None if name in refused else getattr(raw, name)
+        if type(value) is self._kind:
+            return self.wrap(value, {})
+        if name in silent or name.startswith("_"):
+            return value
+        why = refused.get(name, "a tap does not know it, and would not see what it sends")
+        raise ConfigurationError(f"{name} cannot be tapped: {why}. Leave it out of what is tested.")
+
+    def client_of(self, database: Any) -> Any:
+        """The client of a tapped database: itself, or a proxy if its sessions are tapped."""
+        if not self._with_sessions:
+            return database.client
+        return TappedClient(database, _Database(database, self), self._gate, self._store, awaited=self.awaited)
+
+    def call(self, collection: Any, options: Options, method: str, *args: Any, **kwargs: Any) -> Any:
+        arguments, session = without_session(bound(method, args, kwargs))
+        request = request_of(self._store, collection.name, method, arguments, options)
+        answer = self._send(session, request)
+        return Cursor(lambda _: answer) if method in CURSORS else answer
+
+    def find(self, collection: Any, options: Options, *args: Any, **kwargs: Any) -> Any:
+        arguments, session = without_session(bound("find", args, kwargs))
+
+        def fetch(then: Chained) -> Any:
+            given = {**arguments, "then": then} if then else arguments
+            return self._send(session, request_of(self._store, collection.name, "find", given, options))
+
+        return self._cursor(fetch)
+
+    def _send(self, session: Any, request: Request) -> Any:
+        return self._gate(request) if session is None else session.perform(self._gate, request)
+
+    def _cursor(self, fetch: Callable[[Chained], Any]) -> Any:
+        return Cursor(fetch)
+
+
+def leave_independent(indexes: Mapping[str, Any]) -> bool:
+    """Can documents with different `_id` never conflict in these indexes?"""
+    return all(map(_leaves_independent, indexes.values()))
+
+
+def _leaves_independent(index: Mapping[str, Any]) -> bool:
+    """Can documents with different `_id` never conflict in this index? Under a collation, different ids may be equal."""
+    if "collation" in index:
+        return False
+    return not index.get("unique") or [name for name, _ in index["key"]] == ["_id"]
+
+
+class _AsyncTap(_Tap):
+    awaited = True
+
+    async def call(self, collection: Any, options: Options, method: str, *args: Any, **kwargs: Any) -> Any:
+        arguments, session = without_session(bound(method, args, kwargs))
+        request = request_of(self._store, collection.name, method, arguments, options)
+        answer = await self._send(session, request)
+        return AsyncCursor(_ready(answer)) if method in CURSORS else answer
+
+    def _cursor(self, fetch: Callable[[Chained], Any]) -> Any:
+        return AsyncCursor(fetch)
+
+
+def _ready(answer: Any) -> Callable[[Chained], Any]:
+    async def fetch(_: Chained) -> Any:
+        return answer
+
+    return fetch
+
+
+class _Collection:
+    """A proxy that `isinstance`, too, takes for the collection."""
+
+    def __init__(self, raw: Any, tap: _Tap, options: Options) -> None:
+        self._raw = raw
+        self._tap = tap
+        self._options = options
+
+    @property  # type: ignore[misc]  # `isinstance` reads this; unittest.mock does the same
+    def __class__(self) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]  # the same
+        return cast("Any", type(self._raw))
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "find":
+            return partial(self._tap.find, self._raw, self._options)
+        if name in READS or name in WRITES:
+            return partial(self._tap.call, self._raw, self._options, name)
+        if name == "database":
+            return _Database(self._raw.database, self._tap)
+        return self._tap.attribute(self._raw, name, SILENT, REFUSED)
+
+    def __getitem__(self, name: str) -> Any:
+        return self._tap.wrap(self._raw[name], self._options)
+
+    def with_options(self, *args: Any, **kwargs: Any) -> Any:
+        options = {**self._options, **bound("with_options", args, kwargs)}
+        return self._tap.wrap(self._raw.with_options(*args, **kwargs), options)
+
+    def __eq__(self, other: object) -> bool:
+        return bool(self._raw == (other._raw if type(other) is _Collection else other))
+
+    def __hash__(self) -> int:
+        return hash(self._raw)
+
+    def __bool__(self) -> bool:
+        return bool(self._raw)
+
+    def __repr__(self) -> str:
+        return repr(self._raw)
+
+
+class _Database:
+    """A proxy of the database. Its collections are behind the same gate."""
+
+    def __init__(self, raw: Any, tap: _Tap) -> None:
+        self._raw = raw
+        self._tap = tap
+
+    @property  # type: ignore[misc]  # `isinstance` reads this; unittest.mock does the same
+    def __class__(self) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]  # the same
+        return cast("Any", type(self._raw))
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "client":
+            return self._tap.client_of(self._raw)
+        if name == "command":
+            return self._command
+        if name in DATABASE_READS:
+            return partial(self._tap.call, self._raw, {}, name)
+        return self._tap.attribute(self._raw, name, DATABASE_SILENT, DATABASE_REFUSED)
+
+    def _command(self, *args: Any, **kwargs: Any) -> Any:
+        if not is_about_server(bound("command", args, kwargs)["command"]):
+            return self._tap.attribute(self._raw, "command", DATABASE_SILENT, DATABASE_REFUSED)
+        return self._tap.call(self._raw, {}, "command", *args, **kwargs)
+
+    def __getitem__(self, name: str) -> Any:
+        return self._tap.wrap(self._raw[name], {})
+
+    def with_options(self, *args: Any, **kwargs: Any) -> Any:
+        return _Database(self._raw.with_options(*args, **kwargs), self._tap)
+
+    def get_collection(self, name: str, *args: Any, **kwargs: Any) -> Any:
+        options = bound("with_options", args, kwargs)
+        return self._tap.wrap(self._raw.get_collection(name, *args, **kwargs), options)
+
+    def __repr__(self) -> str:
+        return repr(self._raw)
