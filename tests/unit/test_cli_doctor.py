@@ -18,11 +18,11 @@ from botocore.exceptions import ClientError
 from moto import mock_aws
 
 from onewrite import Applied, Message, SeenIds
-from onewrite.cli import main
-from onewrite.cli.doctor.report import Report
-from onewrite.doctor.examination import CHECKS, examine
-from onewrite.doctor.facts import Facts, Module, Queue, Store, Table, Unread
 from onewrite.dynamodb import GuardedTable
+from onewrite.operate import main
+from onewrite.operate.doctor import Report
+from onewrite.operate.doctor.checks import CHECKS, examine
+from onewrite.operate.doctor.facts import Facts, Module, Queue, Store, Table, Unread
 from onewrite.testing.servers.engines import REGION
 from tests.engines.stores import create_table
 
@@ -61,8 +61,12 @@ def _amazon(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture
 def queue() -> str:
-    """The URL of a standard queue that keeps messages for four days."""
-    return boto3.client("sqs").create_queue(QueueName="orders")["QueueUrl"]
+    """The URL of a standard queue that keeps messages for four days, as dead letters for fourteen."""
+    sqs = boto3.client("sqs")
+    dead = sqs.create_queue(QueueName="orders-dead", Attributes={"MessageRetentionPeriod": str(14 * DAY)})["QueueUrl"]
+    arn = sqs.get_queue_attributes(QueueUrl=dead, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
+    policy = json.dumps({"deadLetterTargetArn": arn, "maxReceiveCount": 5})
+    return sqs.create_queue(QueueName="orders", Attributes={"RedrivePolicy": policy})["QueueUrl"]
 
 
 @pytest.fixture
@@ -200,19 +204,21 @@ def test_what_cannot_be_run_as_it_was_asked_for_is_exit_code_2(
     assert (complaint in printed.err, printed.out) == (True, "")
 
 
-def test_an_answer_that_nobody_expects_is_told_without_a_traceback(
+def test_an_answer_that_nobody_expects_is_our_fault_and_not_the_database_s(
     queue: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("onewrite.doctor.reading.amazon.json.loads", lambda _: 1 / 0)
+    monkeypatch.setattr("onewrite.operate.doctor.amazon.json.loads", lambda _: 1 / 0)
     assert main(["doctor", "--queue", queue]) == 1
-    assert capsys.readouterr().err == "onewrite: The set-up cannot be read: ZeroDivisionError: division by zero\n"
+    err = capsys.readouterr().err
+    assert "onewrite: This is a fault of onewrite, and not of the database: ZeroDivisionError: division by zero." in err
+    assert "Traceback" in err
 
 
 @pytest.mark.parametrize(("missing", "argument"), [("botocore", "--queue"), ("boto3", "--table")])
 def test_a_missing_driver_is_named(
     missing: str, argument: str, queue: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for name in [name for name in sys.modules if name.startswith(("onewrite.doctor.reading", f"{missing}."))]:
+    for name in [name for name in sys.modules if name.startswith(("onewrite.operate.doctor.amazon", f"{missing}."))]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, missing, None)
     assert main(["doctor", argument, queue]) == 2
@@ -231,7 +237,7 @@ def report(facts: Facts, *, strict: bool = False) -> Report:
 def test_a_person_reads_errors_first_then_warnings_then_the_rest() -> None:
     stores = (
         Store("the table orders", SeenIds(timedelta(days=2)), "dynamodb"),
-        Store("the collection c", None, "mongodb", None, 2),
+        Store("the collection c", None, "mongodb", None, None, 2),
     )
     table = Table("orders", ("id",), replicas=("eu-west-2",))
     lines = [*report(Facts(queue=QUEUE, table=table, sample=DENIED, module=Module("shop", stores))).lines()]
@@ -244,7 +250,7 @@ def test_a_person_reads_errors_first_then_warnings_then_the_rest() -> None:
     assert "the permission dynamodb:DescribeTable is missing. An error occurred Checks that need it: ttl," not in text
     assert "Checks that need it: ledger-share, erased-ledgers, damaged-ledgers" in text
     assert max(map(len, lines)) <= 100
-    assert lines[-1].startswith("2 found, ")
+    assert lines[-1].startswith("3 found, ")
 
 
 def test_names_that_are_not_ours_cannot_write_to_the_terminal() -> None:
@@ -254,7 +260,7 @@ def test_names_that_are_not_ours_cannot_write_to_the_terminal() -> None:
 
 def test_what_failed_is_told_even_if_no_check_needs_it() -> None:
     text = " ".join(" ".join(report(Facts(expiry=FAILED)).lines()).split())
-    assert "the queue orders: the request failed. It does not exist Checks that need it: ttl" in text
+    assert "the queue orders: the request failed. It does not exist Checks that need it: tombstone-ttl, ttl" in text
     unneeded = report(Facts(dead_letters=FAILED))
     assert "Checks that need it: none" in "\n".join(unneeded.lines())
     assert (unneeded.code, report(Facts(table=Table("t", ("id",)), sample=DENIED)).code) == (1, 0)

@@ -36,16 +36,15 @@ FLOORS = [
     {"inbox"},
     {""},
     {"backoff", "extras", "flow", "pending", "sqs_message", "watch", "write"},
-    {"explaining", "folding", "joint", "lean", "migration", "missing", "step_flows"},
-    {"identity", "repair"},
+    {"explaining", "folding", "joint", "lean", "missing", "step_flows"},
+    {"identity"},
     {"dynamodb", "mongodb"},
     {"metrics"},
     {"batch"},
     {"aws_lambda", "sqs"},
     {"outbox"},
-    {"costs", "doctor"},
     {"testing"},
-    {"cli"},
+    {"operate"},
     {"__main__"},
 ]
 PACKAGES = [
@@ -293,10 +292,10 @@ def public(path: Path) -> set[str]:
 
 
 OF_ONE_ENGINE = {
-    "dynamodb": {"lean", "pages", "placeholders", "powertools", "room", "size", "table", "unguarded", "values"},
+    "dynamodb": {"lean", "placeholders", "room", "size", "table", "unguarded", "values"},
     "mongodb": {"answers", "collection", "durability", "indexes", "projection", "tombstones"},
 }
-ALIKE = ["deletes", "step_finder", "steps", "transactions"]
+ALIKE = ["deletes", "steps", "transactions"]
 # What both engines have in the modules where the engines themselves differ.
 COMMON = {
     "flows": {
