@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import product
@@ -35,7 +35,6 @@ from onewrite.step import read_step
 Drop = tuple[Slot, tuple[str | bytes | int, ...]]
 
 _MOST_HINTS = 10
-_CONTAINERS = (Mapping, list, tuple, set, frozenset, bytes, bool, type(None))  # what cannot be a source
 
 _NAME_IT = "A message is known by its id together with its source and its parts, which its line in the log shows: give --source and --part if it has any."
 _TOKENS_GO = (
@@ -97,7 +96,7 @@ def known_as(image: Image, asked: Asked) -> list[Message]:
             steps.append(read_step(stored).message)
     shown = [*_shown_sources(every), *[(step.source, step.parts) for step in steps if step.id == asked.message.id]]
     sources = {"": None, asked.message.source: None} | {source: None for source, _ in shown}
-    sources |= {str(value): None for value in image.fields.values() if not isinstance(value, _CONTAINERS)}
+    sources |= dict.fromkeys([text for value in image.raw.values() if (text := image.layout.spelled(value)) is not None])
     all_parts = {(): None, asked.message.parts: None} | {parts: None for _, parts in shown}
     found: list[Message] = []
     for source, parts in product(sources, all_parts):
@@ -373,7 +372,9 @@ def clear(image: Image, attribute: str | None, now: float, *, tokens: bool) -> R
 
 
 def _to_clear(every: list[Held], attribute: str | None) -> Held:
-    found = [held for held in every if attribute in (None, held.attribute) and held.kept is not None]
+    found = [
+        held for held in every if attribute in (None, held.attribute) and (held.kept is not None or held.version is not None)
+    ]
     if len(found) > 1:
         names = ", ".join([repr(held.attribute) for held in found])
         raise CannotRepair(f"There are several ledgers: {names}. Say with --attribute which of them is to be cleared.")

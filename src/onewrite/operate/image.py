@@ -12,7 +12,19 @@ from urllib.parse import unquote
 
 from onewrite.errors import ConfigurationError, LedgerMismatch, OnewriteError
 from onewrite.flow import Call, Flow
-from onewrite.label import BY_HAND, FORMAT, OUTBOX, STEPS, TOMBSTONE, Slot, is_label_name, is_ours, prefix_of, whose
+from onewrite.label import (
+    BY_HAND,
+    OUTBOX,
+    STEPS,
+    TOMBSTONE,
+    Slot,
+    is_label_name,
+    is_other_version,
+    is_ours,
+    other_version,
+    prefix_of,
+    whose,
+)
 from onewrite.ledgers import HighWaterMark, Ledger, MessageIDs, SeenIds, SeenNumbers
 from onewrite.ledgers.entry import Lookup
 from onewrite.ledgers.kept import Kept, kept_ledgers
@@ -137,7 +149,6 @@ def without(image: Image, edit: Edit) -> Lookup:
     return held
 
 
-_OTHER_VERSION = re.compile(r"ow\d+ .*", re.DOTALL)
 _BOUNDED = re.compile(r"(?:(?P<count>\d+)(?P<unit>d|h|m|s|us)(?P<text>t?)_)?r")
 _OF_BLOCK = re.compile(r"(?P<named>%w(?P<window>\d+)=(?P<source>.*))\.(?P<part>[ts])(?P<slot>\d)", re.DOTALL)
 _QUOTED = re.compile(r"@(?P<named>[^/]*)/(?P<id>.*)", re.DOTALL)
@@ -234,11 +245,6 @@ def held_ledgers(image: Image, now: float, named: str | None = None) -> list[Hel
     return [each for each in found if each.size or each.attribute == named]
 
 
-def is_other_version(text: object) -> bool:
-    """Is this the label of a version of the format that is not ours?"""
-    return isinstance(text, str) and not text.startswith(f"{FORMAT} ") and _OTHER_VERSION.fullmatch(text) is not None
-
-
 def later_labels(fields: Mapping[str, object]) -> list[str]:
     """Where labels stand that another version of the format has written, of which nothing else is known: ledgers' and outboxes'."""
     return sorted(
@@ -257,8 +263,13 @@ def _holds_texts(value: object) -> bool:
 
 
 def _held(image: Image, now: float, attribute: str, kept: Kept | None, version: str | None) -> Held:
-    found = [*_contents(image, attribute, now)]
-    tokens = [slot for slot in image.tokens_of(attribute) if slot in image.slots] if is_ours(attribute) else []
+    # Nothing is concluded from what another version has written.
+    found = [] if version is not None else [*_contents(image, attribute, now)]
+    tokens = (
+        [slot for slot in image.tokens_of(attribute) if slot in image.slots]
+        if is_ours(attribute) and version is None
+        else []
+    )
     return Held(
         attribute,
         kept,
@@ -389,10 +400,7 @@ def moved_here(ledgers: list[Held], attribute: str) -> list[Held]:
 def kept_as(held: Held) -> Ledger:
     """The ledger whose label stands there. A set that was kept by hand is read as `SeenIds` reads it."""
     if held.version is not None:
-        raise LedgerMismatch(
-            f"The ledger in {held.attribute!r} is labelled {held.version!r}, and this version of onewrite knows {FORMAT!r} only: use the "
-            "version that wrote it."
-        )
+        raise LedgerMismatch(other_version(held.attribute, held.version))
     return MessageIDs(held.attribute) if held.kept is None else held.kept.ledger
 
 

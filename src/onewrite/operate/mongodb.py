@@ -15,6 +15,7 @@ from typing import Any, cast
 import bson
 from bson import json_util
 from bson.binary import UuidRepresentation
+from bson.codec_options import DatetimeConversion
 from bson.errors import BSONError
 
 from onewrite.clock import random_name
@@ -39,6 +40,8 @@ _AT_ONCE = 100  # documents of a page
 _ROOM = 1024 * 1024  # bytes for what consumers add while they are migrated
 _SHOWN = json_util.RELAXED_JSON_OPTIONS.with_options(uuid_representation=UuidRepresentation.STANDARD)
 _EXACT = json_util.CANONICAL_JSON_OPTIONS.with_options(uuid_representation=UuidRepresentation.STANDARD)
+# Every value becomes one that is written again as it stands there: a UUID of the old kind too, and a date after Python's last.
+_READ = json_util.JSONOptions(datetime_conversion=DatetimeConversion.DATETIME_AUTO, tz_aware=False)
 # A text that is none, in a field of the user's or an _id, must not hide all other entities. It is shown only.
 LENIENT = STORED.with_options(unicode_decode_error_handler="replace")
 
@@ -71,7 +74,7 @@ class CollectionStore:
     def key(self, text: str) -> dict[str, Any]:
         """The document that is named by extended JSON, as {"_id": {"$oid": "..."}}, or by its `_id` alone."""
         try:
-            found: object = json_util.loads(text)
+            found: object = json_util.loads(text, json_options=_READ)
         except (ValueError, TypeError, BSONError):
             if text.lstrip().startswith(("{", "[")):
                 raise ConfigurationError(
@@ -167,7 +170,7 @@ class Scan:
         self._filter: Document = {} if attribute is None else {attribute: {"$exists": True, "$ne": {}}}
         self._last: tuple[object, ...] | None = ()
         if position is not None:
-            self._last = (cast("Document", json_util.loads(str(position), json_options=_EXACT))["_id"],)
+            self._last = (cast("Document", json_util.loads(str(position), json_options=_READ))["_id"],)
 
     @property
     def position(self) -> object:

@@ -9,8 +9,8 @@ import typer
 
 from onewrite.errors import LedgerMismatch
 from onewrite.flow import run
-from onewrite.label import BY_HAND, OUTBOX, TOMBSTONE, is_ours
-from onewrite.operate.image import Edit, Image, Store, as_read, held_ledgers, holds_set_by_hand, kept_as
+from onewrite.label import BY_HAND, OUTBOX, TOMBSTONE, is_ours, other_version
+from onewrite.operate.image import Edit, Image, Store, as_read, held_ledgers, holds_set_by_hand, kept_as, later_labels
 from onewrite.operate.options import (
     AsJson,
     Attribute,
@@ -66,6 +66,9 @@ def _held_back(image: Image, attribute: str | None) -> str | None:
     """Why nothing may be removed: something is under way, or is not understood, or is not ours."""
     if attribute is not None and not is_ours(attribute):
         return f"{attribute!r} is an attribute of yours, whatever MessageIDs keeps there: remove it by yourself."
+    for label in later_labels(image.fields):
+        if attribute in (None, label):
+            return other_version(label, image.fields[label])
     ledgers = [held for held in held_ledgers(image, 0) if attribute in (None, held.attribute)]
     for held in ledgers:
         try:
