@@ -131,8 +131,8 @@ def test_an_item_with_every_type(
 
 def write_item(dynamo: Any, table: str, key: dict[str, Any]) -> None:
     for n, (ledger, message) in enumerate(LEDGERS):
-        store = GuardedTable(dynamo, ledger, table_name=table, clock=lambda: NOW, outbox=None if n else Outbox("shop"))
-        store.record(message, Key=key, **({} if n else {"emit": [Event("E", 1)]}))
+        store = GuardedTable(dynamo, ledger, table_name=table, clock=lambda: NOW, outbox=Outbox("shop"))
+        store.record(message, Key=key, emit=[] if n else [Event("E", 1)])
 
 
 @pytest.mark.parametrize(
@@ -169,8 +169,8 @@ def test_an_item_with_every_type_of_key(
 
 def write_document(documents: Collection[Any], key: Any) -> None:
     for n, (ledger, message) in enumerate(LEDGERS):
-        store = GuardedCollection(documents, ledger, clock=lambda: NOW, outbox=None if n else Outbox("shop"))
-        store.record(message, {"_id": key}, **({} if n else {"emit": [Event("E", 1)]}))
+        store = GuardedCollection(documents, ledger, clock=lambda: NOW, outbox=Outbox("shop"))
+        store.record(message, {"_id": key}, emit=[] if n else [Event("E", 1)])
 
 
 def key_of(value: Any) -> str:

@@ -280,6 +280,116 @@ def test_every_command_of_the_page_can_be_run_in_the_order_shown(
     assert item(orders, "o-2")["ow_@Order1"] == "0001-a"
 
 
+# --- what is carried, in words -------------------------------------------------------------------------------------------------
+
+
+def test_the_dry_run_shows_the_sources_and_the_marks_that_it_would_write(
+    orders: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    orders.put_item(Item={"id": "o-1", "messageIDs": {"m1", "m2", "m3", "m4"}, "version": 7})
+    (example,) = told(capsys, *IDS[:-1], "--source", "orders/{id}")["examples"]
+    mark = SeenIds().look(Message("m1", source="orders/o-1"), 0).mark
+    assert len(example["carries"]) == 3
+    assert isinstance(mark, bytes)
+    assert example["carries"][0] == {"id": "m1", "source": "orders/o-1", "parts": [], "mark": mark.hex()}
+    (example,) = told(capsys, *VERSION)["examples"]
+    assert example["carries"] == [{"id": None, "source": "orders/o-1", "parts": [], "mark": 7}]
+    assert main(VERSION) == 0
+    assert "    the last message of source orders/o-1: mark 7\n" in capsys.readouterr().out
+    assert main(IDS) == 0
+    assert "    message m1 of no source: mark " in capsys.readouterr().out
+
+
+PATTERN = (*ORDERS, "--version-in", "v.*", "--source", "{*}")
+
+
+def test_of_a_refused_entity_it_is_told_whether_something_was_written_there(
+    orders: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    orders.put_item(Item={"id": "o-1", "v.a": 7, "v.b": {"no": "mark"}})
+    orders.put_item(Item={"id": "o-2", "v.a": {"no": "mark"}})
+    orders.put_item(Item={"id": "o-3", "other": 1})
+    found = told(capsys, *PATTERN, code=1)
+    assert found["states"] == {"carried": 0, "to carry": 0, "changed": 0, "too large": 0, "refused": 2}
+    assert "Nothing was written there." in found["next"][0]
+    found = told(capsys, *PATTERN, "--yes", code=1)
+    assert item(orders)["ow_@a"] == 7
+    assert [each["written"] for each in sorted(found["examples"], key=lambda each: each["entity"])] == [True, False]
+    assert found["next"][0].startswith(
+        "Refused: 2, for the reason that is told with each. In 1 of them what could be carried"
+    )
+
+
+def test_each_trouble_is_told_though_two_are_as_frequent(orders: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    orders.put_item(Item={"id": "o-1", "messageIDs": {"m1"}})
+    orders.put_item(Item={"id": "o-2", "messageIDs": {"@x"}})
+    told(capsys, *IDS, "--yes", code=1)
+    orders.update_item(Key={"id": "o-1"}, UpdateExpression="ADD messageIDs :m", ExpressionAttributeValues={":m": {"m2"}})
+    assert [each.partition(":")[0] for each in told(capsys, *IDS, code=1)["next"][:2]] == ["Changed", "Refused"]
+
+
+@pytest.mark.parametrize(
+    ("handler", "records", "options", "code", "said"),
+    [
+        ("ship", [{"id": "m1"}], (*IDS,), 0, "Give --yes"),
+        ("ship", [{"id": "m9"}], (*IDS,), 0, "Give --yes"),
+        ("other", [{"id": "m1", "order": "o"}], (*IDS,), 1, "message m1 would be carried, and the new consumers call it message m1 of source o"),
+        ("other", [{"id": "m1", "order": "o-1"}], (*IDS[:-1], "--source", "{id}"), 0, "Give --yes"),
+        ("numbered", [{"id": "m1", "order": "orders/o-1", "n": 9}], VERSION, 0, "Give --yes"),
+        ("numbered", [{"id": "m1", "order": "orders/o-1", "n": "0009"}], VERSION, 1, "the two do not compare"),
+        ("numbered", [{"id": "m1", "order": "o-1", "n": 9}], VERSION, 1, "marks are carried for 'orders/o-1'"),
+    ],
+)  # fmt: skip
+def test_what_would_be_carried_is_compared_with_what_the_new_consumers_make_of_some_messages(
+    handler: str,
+    records: Any,
+    options: tuple[str, ...],
+    code: int,
+    said: str,
+    orders: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "new_handlers", raising=False)
+    (tmp_path / "new_handlers.py").write_text(HANDLERS)
+    bodies = [{"messageId": str(n), "body": json.dumps(each)} for n, each in enumerate(records)]
+    (tmp_path / "records.json").write_text(json.dumps(bodies))
+    orders.put_item(Item={"id": "o-1", "messageIDs": {"m1", "m2"}, "version": 7})
+    compared = ("--identity", f"new_handlers:{handler}", "--records", "records.json")
+    found = told(capsys, *options, *compared, code=code)
+    assert said in json.dumps(found)
+    if "would be carried" in said:
+        told(capsys, *options, *compared, "--yes", code=1)
+        assert set(item(orders)) == {"id", "messageIDs", "version"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text", "said"),
+    [
+        (("--identity", "json:loads"), "[]", "go together"),
+        (("--records", "r.json"), "[]", "go together"),
+        (("--identity", "json:loads", "--records", "r.json"), "no json", "no JSON can be read there"),
+        (("--identity", "json:dumps", "--records", "r.json"), "[]", "makes no message"),
+    ],
+)
+def test_a_comparison_that_cannot_be_made_is_refused(
+    arguments: tuple[str, ...],
+    text: str,
+    said: str,
+    orders: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "r.json").write_text(text)
+    assert main([*IDS, *arguments]) == 2
+    assert said in capsys.readouterr().err
+
+
 # --- bookmarks ----------------------------------------------------------------------------------------------------------------
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import boto3
 import pytest
 from moto import mock_aws
 
-from onewrite import Message, SeenIds
+from onewrite import Event, Message, Outbox, SeenIds
 from onewrite.dynamodb import GuardedTable
 from onewrite.mongodb import GuardedCollection
 from onewrite.operate import main
@@ -252,6 +253,69 @@ def test_a_table_that_is_not_there_ends_with_3(capsys: pytest.CaptureFixture[str
     with mock_aws():
         assert main(["plan", *TABLE]) == 3
     assert "onewrite: There is no such table here" in capsys.readouterr().err
+
+
+def test_the_retention_is_that_of_the_live_ledger(orders: GuardedTable, capsys: pytest.CaptureFixture[str]) -> None:
+    client = boto3.client("dynamodb", region_name=REGION)
+    for n in range(3):
+        store = GuardedTable(client, SeenIds(timedelta(days=3)), table_name="orders")
+        store.put_item(Message("m"), Item={"id": f"e{n}", "day": "monday"})
+    orders.put_item(Message("m"), Item={"id": "e9", "day": "monday"})
+    plan = planned(capsys, *TABLE)
+    assert (plan["inputs"]["retention"], plan["sample"]["retention"]) == (3, 3)
+    assert way(plan, "SeenIds, 3d")
+    assert planned(capsys, *TABLE, "--retention", "7d")["inputs"]["retention"] == 7
+    assert planned(capsys, *GIVEN)["inputs"]["retention"] == 14
+
+
+def test_events_are_counted_where_a_message_emits_some(orders: GuardedTable, capsys: pytest.CaptureFixture[str]) -> None:
+    without, events = planned(capsys, *GIVEN), planned(capsys, *GIVEN, "--events", "1")
+    marks = [way(each, "HighWaterMark") for each in (without, events)]
+    # The write, a write that clears, and two of the index of the outbox; the item has 300 bytes, and an event 500.
+    assert [each["fresh"]["mean"] for each in marks] == [1, 4]
+    assert marks[0]["refused"] == marks[1]["refused"]
+    assert marks[1]["burst"] < marks[0]["burst"]
+    assert way(without, "no guard") == way(events, "no guard")
+    assert way(planned(capsys, *GIVEN, "--events", "2", "--event-bytes", "2000"), "HighWaterMark")["fresh"]["mean"] > 8
+    client = boto3.client("dynamodb", region_name=REGION)
+    assert orders.get_item(Key={"id": "none"}) is None
+    store = GuardedTable(client, SeenIds(), table_name="orders", outbox=Outbox("o"))
+    store.put_item(Message("m"), Item={"id": "e", "day": "monday"}, emit=[Event("E", 1)])
+    assert planned(capsys, *TABLE)["inputs"]["events"] == 1
+    assert planned(capsys, *TABLE, "--events", "0")["inputs"]["events"] == 0
+    assert main(["plan", *TABLE]) == 0
+    assert "A message emits 1 event of 500 B." in capsys.readouterr().out
+
+
+def test_a_local_index_shares_the_partition_of_its_table(capsys: pytest.CaptureFixture[str]) -> None:
+    burst = {
+        kind: way(planned(capsys, *GIVEN, "--index", f"INCLUDE:200:changes{kind}"), "HighWaterMark")["burst"]
+        for kind in ("", ":local")
+    }
+    assert burst[""] == pytest.approx(1000 / 1.01)
+    assert burst[":local"] == pytest.approx(1000 / 2.01)
+
+
+def test_the_local_indexes_of_a_live_table_are_known(capsys: pytest.CaptureFixture[str]) -> None:
+    with mock_aws():
+        client = boto3.client("dynamodb", region_name=REGION)
+        key: Any = [{"AttributeName": "id", "KeyType": "HASH"}, {"AttributeName": "part", "KeyType": "RANGE"}]
+        client.create_table(
+            TableName="orders",
+            KeySchema=key,
+            AttributeDefinitions=[{"AttributeName": each, "AttributeType": "S"} for each in ("id", "part", "day")],
+            LocalSecondaryIndexes=[
+                {
+                    "IndexName": "by-day",
+                    "KeySchema": [key[0], {"AttributeName": "day", "KeyType": "RANGE"}],
+                    "Projection": {"ProjectionType": "KEYS_ONLY"},
+                }
+            ],
+            BillingMode="PAY_PER_REQUEST",
+        )
+        boto3.resource("dynamodb").Table("orders").put_item(Item={"id": "e", "part": "p", "day": "monday"})
+        (index,) = planned(capsys, *TABLE)["inputs"]["indexes"]
+        assert (index["name"], index["is_local"]) == ("by-day", True)
 
 
 # --- how it says it -----------------------------------------------------------------------------------------------------

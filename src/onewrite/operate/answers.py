@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple, cast
 
 from onewrite.errors import ConfigurationError, InvalidMessage, LedgerMismatch
 from onewrite.event import moment
-from onewrite.label import TOMBSTONE, Slot, whose
+from onewrite.label import TOMBSTONE, Slot, label_of, whose
 from onewrite.ledgers import HighWaterMark, InSequence, Ledger, MessageIDs, SeenIds, SeenNumbers
 from onewrite.ledgers.entry import ABSENT, Advance, Change, Entry, Lookup, Remember
 from onewrite.message import Message
 from onewrite.operate.image import Held, Image, held_ledgers, kept_as, moved_here
 from onewrite.outcome import Busy, Deferred, Gone, Outcome, Stale, Uncertain
-from onewrite.step import answer_to, read_step, step_mark
+from onewrite.step import answer_to, no_step, read_step, step_mark
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,30 +47,49 @@ class Expected(NamedTuple):
 
 
 def expected(image: Image, asked: Asked) -> list[Expected]:
-    """One answer for each ledger that a store may have, given the labels of the entity."""
+    """One answer for each ledger that a store may have, given what the operator says and the labels of the entity."""
     if asked.ledger is not None:
         return [judged(image, asked.ledger, asked.message, asked.now, image.lookup)]
     every = held_ledgers(image, asked.now, asked.attribute)
     held = [each for each in every if not each.moved_to and asked.attribute in (None, each.attribute)]
+    if asked.in_sequence is not None:  # That store counts, whatever others have left here.
+        labelled = [each for each in held if each.kept is not None or each.version is not None]
+        held = [each for each in labelled if each.marks or each.version is not None] or labelled
+        if not held:
+            ledger = InSequence(asked.in_sequence, name=whose(asked.attribute or label_of("")))
+            return [judged(image, ledger, asked.message, asked.now, image.lookup)]
     return [answer for each in held for answer in _expected_of(image, asked, each, every)]
 
 
-def _expected_of(image: Image, asked: Asked, held: Held, every: list[Held]) -> list[Expected]:
+def _expected_of(image: Image, asked: Asked, held: Held, every: list[Held]) -> Iterator[Expected]:
+    """A set that is kept by hand says nothing of the stores that look into it: where it makes a difference there are two answers."""
+    by_hand = tuple([MessageIDs(each.attribute) for each in every if each.kept is None and each.sets and each is not held])
     try:
-        ledgers = stores_ledgers(held, every, asked.in_sequence)
+        alone, looking = (stores_ledgers(held, every, asked.in_sequence, more) for more in ((), by_hand))
     except LedgerMismatch as error:
-        return [Expected("", held.attribute, "LedgerMismatch", str(error))]
-    return [judged(image, ledger, asked.message, asked.now, image.lookup) for ledger in ledgers]
+        yield Expected("", held.attribute, "LedgerMismatch", str(error))
+        return
+    for ledger, other in zip(alone, looking, strict=False):
+        answer, second = (judged(image, each, asked.message, asked.now, image.lookup) for each in (ledger, other))
+        yield answer
+        if second.outcome != answer.outcome:
+            yield second._replace(
+                ledger=f"{second.ledger[:-1]}{'' if second.ledger.endswith('()') else ', '}also=MessageIDs())"
+            )
 
 
-def stores_ledgers(held: Held, every: list[Held], in_sequence: int | None = None) -> list[Ledger]:
+def stores_ledgers(
+    held: Held, every: list[Held], in_sequence: int | None = None, more: tuple[Ledger, ...] = ()
+) -> list[Ledger]:
     """The ledgers that a store may have which writes there: the one of the label, with all that came before in its also=."""
     own = kept_as(held)
     before = [ledger for ledger in held.ledgers if ledger.layout != own.layout]
     for moved in moved_here(every, held.attribute):
         before.extend(moved.ledgers or (SeenIds(name=whose(moved.attribute)),))  # its label alone must be accepted
-    also = tuple(before)
-    name = whose(own.attribute)
+    also, name = (*before, *more), whose(own.attribute)
+    if in_sequence is not None:
+        others = (own, *also) if own.layout != HighWaterMark().layout else also
+        return [InSequence(in_sequence, name=name, also=(*others, HighWaterMark(name=name)))]
     match own:
         case MessageIDs():
             return [MessageIDs(own.attribute, also=also)]
@@ -77,19 +97,12 @@ def stores_ledgers(held: Held, every: list[Held], in_sequence: int | None = None
             return [SeenIds(own.retention, name=name, readable=own.readable, also=also)]
         case SeenNumbers():
             return [SeenNumbers(own.window, name=name, also=also)]
-        case _:
-            return _ledgers_of_marks(name, also, in_sequence)
-
-
-def _ledgers_of_marks(name: str, also: tuple[Ledger, ...], in_sequence: int | None) -> list[Ledger]:
-    """Both that keep marks, where nobody has said which it is."""
-    if in_sequence is not None:
-        return [InSequence(in_sequence, name=name, also=also)]
-    marks = HighWaterMark(name=name, also=also)
-    try:
-        return [marks, InSequence(name=name, also=also)]
-    except ConfigurationError:  # no store is made so
-        return [marks]
+        case _:  # both keep marks, and nobody has said which it is
+            marks = HighWaterMark(name=name, also=also)
+            try:
+                return [marks, InSequence(name=name, also=also)]
+            except ConfigurationError:  # no store is made so
+                return [marks]
 
 
 def judged(image: Image, ledger: Ledger, message: Message, now: float, held: Lookup) -> Expected:
@@ -119,6 +132,8 @@ def _named(ledger: Ledger) -> str:
 
 
 def _outcome(image: Image, entry: Entry, message: Message, now: float, held: Lookup) -> tuple[str, str]:
+    if "" in image.steps:
+        raise no_step()
     for attribute in entry.terms.attributes:
         stored = image.steps.get(step_mark(attribute, message).hex())
         if stored is not None:
