@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import io
 import json
 import re
@@ -17,14 +18,14 @@ import pytest
 from botocore.exceptions import ClientError
 from moto import mock_aws
 
-from onewrite import Applied, Message, SeenIds
+from onewrite import Applied, Event, Message, Rejected, SeenIds
 from onewrite.dynamodb import GuardedTable
 from onewrite.operate import main
 from onewrite.operate.doctor import Report
 from onewrite.operate.doctor.checks import CHECKS, examine
 from onewrite.operate.doctor.facts import Facts, Module, Queue, Store, Table, Unread
 from onewrite.testing.servers.engines import REGION
-from tests.engines.stores import create_table
+from tests.engines.stores import create_table, create_table_with_outbox
 
 DAY = 86_400
 DENIED = Unread("the table orders", "An error occurred", "dynamodb:DescribeTable")
@@ -223,6 +224,70 @@ def test_a_missing_driver_is_named(
     monkeypatch.setitem(sys.modules, missing, None)
     assert main(["doctor", argument, queue]) == 2
     assert capsys.readouterr().err.endswith('pip install "onewrite[cli,aws,mongodb]"\n')
+
+
+# --- our own defaults ---------------------------------------------------------------------------------------------------
+
+OURS = """
+import boto3
+from datetime import timedelta
+from onewrite import {imports}
+from onewrite.aws_lambda import sqs_handler
+from onewrite.dynamodb import GuardedTable
+from onewrite.identity import json_body
+
+orders = GuardedTable(
+    boto3.resource("dynamodb").Table("orders"), {ledger}, outbox=Outbox("shop/orders", index="pending"), tombstones=Tombstones(timedelta(days=14))
+)
+
+
+@sqs_handler(json_body(id="id"))
+def ship(message):
+    return orders.record(message, Key={{"id": "o"}})
+"""
+
+
+class OurLambda:
+    """Answers for a function and a mapping as infra/terraform makes them."""
+
+    def get_function_configuration(self, **_: Any) -> Any:
+        return {"FunctionName": "ship", "Timeout": 30}
+
+    def list_event_source_mappings(self, **_: Any) -> Any:
+        arn = f"arn:aws:sqs:{REGION}:123456789012:orders"
+        return {"EventSourceMappings": [{"EventSourceArn": arn, "FunctionResponseTypes": ["ReportBatchItemFailures"]}]}
+
+
+@pytest.mark.parametrize(
+    "ledger",
+    ["SeenIds()", "SeenNumbers(window=1000)", "InSequence(first=1)", "SeenIds(timedelta(days=14))", "SeenIds(None)"],
+)
+def test_a_set_up_of_our_own_defaults_has_no_finding(
+    ledger: str, queue: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As README, docs/ledgers.md and infra make it: queues of 4 and 14 days, five deliveries, six timeouts, TTL and the outbox's index."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.delitem(sys.modules, "our_shop", raising=False)
+    monkeypatch.setattr("onewrite.operate.doctor.function_client", lambda *_: OurLambda())
+    boto3.client("sqs").set_queue_attributes(QueueUrl=queue, Attributes={"VisibilityTimeout": "180"})
+    client = boto3.client("dynamodb")
+    create_table_with_outbox(client, "orders")
+    setting: Any = {"Enabled": True, "AttributeName": "expiresAt"}
+    client.update_time_to_live(TableName="orders", TimeToLiveSpecification=setting)
+    imports = sorted({"Outbox", "Tombstones", ledger.partition("(")[0]})
+    (tmp_path / "our_shop.py").write_text(OURS.format(imports=", ".join(imports), ledger=ledger))
+    sys.path.insert(0, str(tmp_path))
+    shop: Any = importlib.import_module("our_shop")
+    for n in (1, 2):
+        outcome = shop.orders.record(Message(f"m{n}", source="s", sequence=n), Key={"id": "o"}, emit=[Event("E", 1)])
+        assert isinstance(outcome, Applied | Rejected)
+    shop.orders.delete_item(Message("m3", source="s", sequence=3), Key={"id": "p"})
+    code, found = asked(capsys, "our_shop", "--queue", queue, "--function", "ship", "--table", "orders")
+    assert [each for each in found["checks"] if each["state"] == "found"] == []
+    assert code == 0
+    passed = {name for name, state in states(found).items() if state == "passed"}
+    assert {"mapping", "dead-letters", "tombstone-ttl", "outbox-index", "later-format", "visibility-timeout"} <= passed
 
 
 # --- what is printed --------------------------------------------------------------------------------------------------

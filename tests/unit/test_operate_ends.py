@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -176,6 +178,22 @@ def test_every_verb_has_its_options_under_the_same_names(
             assert capsys.readouterr().out.startswith("onewrite ")
     assert main(["--help"]) == 0
     assert "--show-completion" in capsys.readouterr().out
+
+
+def test_the_commands_for_the_night_run_as_they_stand_on_the_page(
+    store: GuardedTable, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
+    commands = re.findall(r"^\|[^|]*\| `onewrite ([^`]*)` \|", page, re.MULTILINE)
+    assert [command.split()[0] for command in commands] == ["inspect", "steps", "relay", "doctor"]
+    store.record(Message("evt-42"), Key={"id": "o-1"})
+    for command in commands:
+        assert main(shlex.split(command)) == 0
+        told = capsys.readouterr().out
+        assert main([*shlex.split(command), "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)
+        if command.startswith("inspect"):
+            assert "Duplicate from SeenIds(14d) in ow_l" in told
 
 
 # --- a reader that goes ---------------------------------------------------------------------------------------------------
