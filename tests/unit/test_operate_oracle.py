@@ -145,7 +145,8 @@ def test_what_is_forgotten_takes_effect_once_more(
     seed: int, place: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     chance, now = Random(seed), START
-    ledger: Ledger = chance.choice([SeenIds(), SeenIds(None, readable=True), SeenNumbers(8), MessageIDs()])
+    first: list[Ledger] = [SeenIds(), SeenIds(None, readable=True), SeenNumbers(8), MessageIDs()]
+    ledger = chance.choice(first)
     place.put("e", n=1, **({"messageIDs": {"m1", "m2"}} if chance.random() < 0.6 else {}))
     for _ in range(chance.randint(1, 3)):
         for _ in range(chance.randint(1, 5)):

@@ -28,6 +28,7 @@ from onewrite.operate.image import (
     read_id,
     without,
 )
+from onewrite.operate.options import sequence_of
 from onewrite.operate.report import NothingToDo
 from onewrite.outcome import Stale
 from onewrite.step import read_step
@@ -79,7 +80,13 @@ def forget(image: Image, asked: Asked) -> Repair:
     needed = as_read(image, family, [slot for slot, _ in drops])
     edit = Edit(needed, removes=_tokens(image, family), drops=tuple(drops))
     _check_helps(image, asked, stores_ledgers(held, every)[0], edit)
-    changes = tuple([f"{image.layout.place_of(slot)} loses {_shown(each)}" for slot, members in drops for each in members])
+    changes = tuple(
+        [
+            f"{image.layout.place_of(slot)} loses {each.hex() if isinstance(each, bytes) else repr(each)}"
+            for slot, members in drops
+            for each in members
+        ]
+    )
     return Repair(edit, changes, tuple(_effects_of_forgetting(image, asked.message, family, drops)))
 
 
@@ -124,14 +131,13 @@ def _shown_sources(every: list[Held]) -> Iterator[tuple[str, tuple[str, ...]]]:
 def hints(image: Image, asked: Asked) -> tuple[str, ...]:
     """What is to be given besides, if the entity does not know a message that should be known."""
     message = asked.message
-    others = known_as(image, asked)
-    if others:
-        return tuple(
-            [
-                f"It knows {named(replace(each, sequence=None))}: for that one give {_options(each)}."
-                for each in others[:_MOST_HINTS]
-            ]
-        )
+    found = list[str]()
+    for each in known_as(image, asked)[:_MOST_HINTS]:
+        parts = [f"--part {quote(part)}" for part in each.parts]
+        options = " ".join([f"--source {quote(each.source)}", *parts]) if each.source or parts else "no --source"
+        found.append(f"It knows {named(replace(each, sequence=None))}: for that one give {options}.")
+    if found:
+        return tuple(found)
     every = held_ledgers(image, asked.now, asked.attribute)
     sources = {
         source
@@ -143,11 +149,6 @@ def hints(image: Image, asked: Asked) -> tuple[str, ...]:
         more = f" and {len(sources) - _MOST_HINTS} more" if len(sources) > _MOST_HINTS else ""
         return (f"The entity has marks of the sources {shown}{more}, and none of {message.source!r}.", _NAME_IT)
     return () if message.source else (_NAME_IT,)
-
-
-def _options(message: Message) -> str:
-    parts = [f"--part {quote(part)}" for part in message.parts]
-    return " ".join([f"--source {quote(message.source)}", *parts]) if message.source or parts else "no --source"
 
 
 def _choices(every: list[Held], attribute: str | None) -> list[Held]:
@@ -284,9 +285,10 @@ def _ledger_of_marks(every: list[Held], attribute: str | None) -> Held:
 
 def as_mark(image: Image, text: str, before: object) -> int | str:
     """The operator's text as a mark that compares with the one that is there."""
-    number = int(text) if _is_number(text) else None
+    said = sequence_of(text)
     if isinstance(before, str):
-        mark = sortable(number) if number is not None and number >= 0 and is_sortable(before) else text
+        is_number = isinstance(said, int) and said >= 0 and is_sortable(before)
+        mark = sortable(cast("int", said)) if is_number else text if isinstance(said, int) else said
         if is_sortable(before) != is_sortable(mark) or (
             before.isdigit() and (len(before), True) != (len(mark), mark.isdigit())
         ):
@@ -294,18 +296,13 @@ def as_mark(image: Image, text: str, before: object) -> int | str:
                 f"The mark is {before!r}, and {text!r} does not compare with it. Give it in the same spelling, with as many digits."
             )
         return mark
-    if number is None and before is not ABSENT:
+    if isinstance(said, str) and before is not ABSENT:
         raise CannotRepair(f"The mark is the number {before}, and {text!r} is none: give a number.")
-    if number is not None and abs(number) > image.layout.largest:
+    if isinstance(said, int) and abs(said) > image.layout.largest:
         raise CannotRepair(
-            f"{image.layout.engine} cannot store {text}: give onewrite.sortable({text}), which is {sortable(abs(number))!r}."
+            f"{image.layout.engine} cannot store {text}: give onewrite.sortable({text}), which is {sortable(abs(said))!r}."
         )
-    return text if number is None else number
-
-
-def _is_number(text: str) -> bool:
-    digits = text.removeprefix("-")
-    return digits.isascii() and digits.isdigit()
+    return said
 
 
 def _moves_on(before: object, mark: int | str | None) -> bool:
@@ -421,7 +418,3 @@ def _check_alive(image: Image) -> None:
 def _tokens(image: Image, family: Iterable[Held]) -> tuple[str, ...]:
     slots = [slot for held in family for slot in image.tokens_of(held.attribute)]
     return tuple([image.layout.field_of(slot) for slot in slots if slot in image.slots])
-
-
-def _shown(member: str | bytes | int) -> str:
-    return member.hex() if isinstance(member, bytes) else repr(member)

@@ -171,7 +171,10 @@ class Scan:
         self._keys = tuple(keys)
         self._table = {"TableName": table_name}
         # Where the next page begins; empty at the beginning of the table, and None behind its end.
-        self._start: Mapping[str, Any] | None = {} if position is None else _from_json(position)
+        self._start: Mapping[str, Any] | None = {}
+        if position is not None:
+            found = cast("Mapping[str, tuple[str, str]]", position)
+            self._start = {name: {kind: b64decode(value) if kind == "B" else value} for name, (kind, value) in found.items()}
         self._request: dict[str, Any] = {"ConsistentRead": True} if consistent else {}
         if size is not None:
             self._request["Limit"] = size
@@ -181,7 +184,13 @@ class Scan:
     @property
     def position(self) -> object:
         """Where to go on after the last page, as JSON; None at the end."""
-        return None if self._start is None else _as_json(self._start)
+        if self._start is None:
+            return None
+        return {
+            name: [kind, b64encode(value).decode() if kind == "B" else value]
+            for name, each in self._start.items()
+            for kind, value in each.items()
+        }
 
     def next(self) -> Flow[list[Image] | None]:
         """The items of the next page, which may have none; None at the end."""
@@ -319,16 +328,3 @@ def request_of(step: CarryIds | Drop) -> dict[str, Any]:
         "ExpressionAttributeNames": words.names,
         "ExpressionAttributeValues": {**typed(values), **({} if drop is None else {":ow_r": drop.read})},
     }
-
-
-def _as_json(key: Mapping[str, Any]) -> object:
-    return {
-        name: [kind, b64encode(value).decode() if kind == "B" else value]
-        for name, each in key.items()
-        for kind, value in each.items()
-    }
-
-
-def _from_json(position: object) -> dict[str, Any]:
-    found = cast("Mapping[str, tuple[str, str]]", position)
-    return {name: {kind: b64decode(value) if kind == "B" else value} for name, (kind, value) in found.items()}

@@ -254,11 +254,8 @@ def later_labels(fields: Mapping[str, object]) -> list[str]:
 
 def holds_set_by_hand(image: Image) -> bool:
     """Has the entity a set of ids where handlers keep one, and `MessageIDs` by default?"""
-    return _holds_texts(image.slots.get(Slot(BY_HAND)))
-
-
-def _holds_texts(value: object) -> bool:
-    members = cast("frozenset[object]", value) if isinstance(value, frozenset) else frozenset[object]()
+    found = image.slots.get(Slot(BY_HAND))
+    members = cast("frozenset[object]", found) if isinstance(found, frozenset) else frozenset[object]()
     return bool(members) and all(isinstance(member, str) for member in members)
 
 
@@ -278,14 +275,16 @@ def _held(image: Image, now: float, attribute: str, kept: Kept | None, version: 
         marks=tuple([each for each in found if isinstance(each, SourceMark)]),
         blocks=tuple([each for each in found if isinstance(each, Block)]),
         foreign=tuple([each for each in found if isinstance(each, Foreign)]),
-        tokens=sum([_count(image.slots[slot]) for slot in tokens]),
+        tokens=sum(
+            [
+                len(cast("frozenset[object]", image.slots[slot]))
+                for slot in tokens
+                if isinstance(image.slots[slot], frozenset)
+            ]
+        ),
         token_size=sum([image.slot_sizes[slot] for slot in tokens]),
         size=image.bytes_of(image.fields_of(attribute)),
     )
-
-
-def _count(held: object) -> int:
-    return len(cast("frozenset[object]", held)) if isinstance(held, frozenset) else 0
 
 
 def _contents(image: Image, attribute: str, now: float) -> Iterator[IdSet | SourceMark | Block | Foreign]:

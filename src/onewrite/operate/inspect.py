@@ -13,7 +13,7 @@ from onewrite.event import moment
 from onewrite.label import OUTBOX, STEP, STEPS, TOMBSTONE, Slot
 from onewrite.operate.answers import Asked, expected
 from onewrite.operate.changes import hints
-from onewrite.operate.image import Block, Held, IdSet, Image, SourceMark, held_ledgers, read_id
+from onewrite.operate.image import Block, Held, IdSet, Image, held_ledgers, read_id
 from onewrite.operate.modules import ledger_of
 from onewrite.operate.options import (
     AsJson,
@@ -118,7 +118,10 @@ def _ledger(held: Held) -> dict[str, Any]:
         "other_version": held.version,
         "bytes": held.size,
         "sets": [_set(each) for each in held.sets],
-        "marks": [_mark(each) for each in held.marks],
+        "marks": [
+            {**_source(each.source, each.parts), "mark": each.mark, "place": each.place, "bytes": each.size}
+            for each in held.marks
+        ],
         "numbers": [_block(each) for each in held.blocks],
         "tokens": {"count": held.tokens, "bytes": held.token_size},
         "foreign": [each._asdict() for each in held.foreign],
@@ -148,10 +151,6 @@ def _id(found: str | bytes) -> dict[str, Any]:
 
 def _source(source: str, parts: tuple[str, ...]) -> dict[str, Any]:
     return {"source": source, "parts": [*parts]}
-
-
-def _mark(each: SourceMark) -> dict[str, Any]:
-    return {**_source(each.source, each.parts), "mark": each.mark, "place": each.place, "bytes": each.size}
 
 
 def _block(each: Block) -> dict[str, Any]:
@@ -260,7 +259,8 @@ def _ledger_lines(ledger: Found, total: int) -> Iterator[str]:
     for each in ledger["marks"]:
         yield f"  {_source_words(each)}: {each['mark']!r}, {each['bytes']} bytes in {shown(each['place'])}"
     for each in ledger["numbers"]:
-        numbers = _listed([str(number) for number in each["numbers"]])
+        numbers = ", ".join([str(number) for number in each["numbers"][:_MOST]]) or "no number"
+        numbers += f" and {more} more" if (more := len(each["numbers"]) - _MOST) > 0 else ""
         yield f"  {_source_words(each)}: {numbers}, of {each['first']} to {each['last']}, {each['bytes']} bytes in {shown(each['place'])}"
     for each in ledger["foreign"]:
         yield f"  {shown(each['place'])} holds a {each['kind']}, which no ledger has put there"
@@ -288,14 +288,10 @@ def _set_lines(each: Found) -> Iterator[str]:
     by_hand = ", kept by hand" if each["by_hand"] else ""
     yield f"  {shown(each['place'])}: {count_of(len(each['ids']), 'id')}{by_hand}, {each['bytes']} bytes, {when}"
     for found in each["ids"][:_MOST]:
-        yield f"    {found['hash'] if 'hash' in found else _readable(found)}"
+        of = f" of {_source_words(found)}" if found.get("source") or found.get("parts") else ""
+        yield f"    {found['hash'] if 'hash' in found else shown(found['id'])}{of}"
     if (more := len(each["ids"]) - _MOST) > 0:
         yield f"    and {more} more, which --json shows"
-
-
-def _readable(found: Found) -> str:
-    of = f" of {_source_words(found)}" if found["source"] or found["parts"] else ""
-    return f"{shown(found['id'])}{of}"
 
 
 def _source_words(found: Found) -> str:
@@ -356,11 +352,6 @@ def _answers(answers: list[Found], message: str) -> Iterator[str]:
             else f" in {shown(answer['attribute'])}"
         )
         yield f"  {answer['outcome']}{by}: {shown(answer['why'].removesuffix('.'))}."
-
-
-def _listed(members: list[str]) -> str:
-    more = f" and {len(members) - _MOST} more" if len(members) > _MOST else ""
-    return ", ".join(members[:_MOST]) + more if members else "no number"
 
 
 def _share(part: int, total: int) -> str:

@@ -293,7 +293,7 @@ class Versions:
 
     def plan(self, image: Image, now: float, fits: Fits, *, drops: bool) -> Plan:
         """What is to be done with the entity. `drops`: may the old attributes be removed?"""
-        plans = [refusing(self._plan_of(name, image, now, fits, drops=drops)) for name in self.names(image)]
+        plans = [refusing(partial(self._plan, name, image, now, fits, drops=drops)) for name in self.names(image)]
         whole = Plan(State.CARRIED)
         for each in plans:
             state = whole.state.or_worse(each.state)
@@ -317,9 +317,6 @@ class Versions:
         if type(sequence) is not int and not isinstance(sequence, str):
             raise LedgerMismatch(f"{name!r} holds a {type(sequence).__name__}, and a mark is an integer or text.")
         return Message("migrated", source=filled(self.source, image, name[len(self._prefix or "") :]), sequence=sequence)
-
-    def _plan_of(self, name: str, image: Image, now: float, fits: Fits, *, drops: bool) -> Callable[[], Plan]:
-        return partial(self._plan, name, image, now, fits, drops=drops)
 
     def _plan(self, name: str, image: Image, now: float, fits: Fits, *, drops: bool) -> Plan:
         message, read = self._last(name, image), image.raw[name]

@@ -103,7 +103,10 @@ class CollectionStore:
 
     def calls(self, image: Image, edit: Edit) -> list[Call]:
         """The one request of an edit."""
-        same = {**image.key, **{name: _as_read(image, name) for name in edit.as_read}}
+        same = {
+            **image.key,
+            **{name: {"$eq": image.raw[name]} if name in image.raw else {"$exists": False} for name in edit.as_read},
+        }
         if edit.deletes:
             return [Call("delete_one", (same,))]
         gone = [*edit.removes, *map(path_of, edit.unsets)]
@@ -236,10 +239,6 @@ def _slots(document: Document) -> Iterator[tuple[Slot, Any]]:
                     yield Slot(name, f"{key}.{part}"), held
             else:
                 yield Slot(name, key), inner
-
-
-def _as_read(image: Image, name: str) -> Document:
-    return {"$eq": image.raw[name]} if name in image.raw else {"$exists": False}
 
 
 def _size(document: Document) -> int:

@@ -121,13 +121,12 @@ def moment_of(text: str | None, now: float) -> float:
 def message_of(given: Given) -> Message:
     """The message that the options name."""
     parts = tuple(given["part"] or ())
-    return Message(given["message"], source=given["source"], sequence=sequence_of(given["sequence"]), parts=parts)
+    sequence = None if given["sequence"] is None else sequence_of(given["sequence"])
+    return Message(given["message"], source=given["source"], sequence=sequence, parts=parts)
 
 
-def sequence_of(text: str | None) -> int | str | None:
+def sequence_of(text: str) -> int | str:
     """The sequence as a message has it. A number that nobody would write so, such as 00042, is a text, and so is what says it."""
-    if text is None:
-        return None
     if text.startswith(_TEXT):
         return text.removeprefix(_TEXT)
     digits = text.removeprefix("-")

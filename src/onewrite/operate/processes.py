@@ -109,7 +109,8 @@ class Processes:
                 self._have_worked = self._have_worked or ended != _MISUSE
                 if self._signals or ended == 0:
                     running.remove(one)
-                    code = code or _told_to_end(ended)
+                    # A signal that comes before a process can handle it ends one that has nothing in hand.
+                    code = code or (0 if ended == -signal.SIGTERM else ended)
                 else:
                     one.restart(self._clock())
             if running and not self._have_worked and all(one.is_misused for one in running):
@@ -122,11 +123,6 @@ class Processes:
             for one in running:
                 one.process.send_signal(signal.SIGTERM)
         self._passed_on = self._signals
-
-
-def _told_to_end(code: int) -> int:
-    """Its exit code. A signal that comes before a process can handle it ends one that has nothing in hand."""
-    return 0 if code == -signal.SIGTERM else code
 
 
 def watch_parent(stop: Callable[[], object], *, sleep: Callable[[float], None] = time.sleep) -> None:

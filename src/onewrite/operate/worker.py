@@ -196,21 +196,16 @@ def dead_mans_switch(timeout: float, *, every: float = _EVERY) -> Generator[None
 
 def hook_for(kinds: Sequence[MetricsKind], name: str) -> Hook | None:
     """One hook for all kinds of metrics that are asked for."""
-    hooks = [_emf(name) if kind is MetricsKind.EMF else _opentelemetry(name) for kind in kinds]
+    hooks = [
+        emf(function=name or None) if kind is MetricsKind.EMF else opentelemetry(global_meter(), function=name or None)
+        for kind in kinds
+    ]
 
     def call_all(message: Message | None, outcome: Reported, seconds: float) -> None:
         for hook in hooks:
             hook(message, outcome, seconds)
 
     return call_all if hooks else None
-
-
-def _emf(name: str) -> Hook:
-    return emf(function=name or None)
-
-
-def _opentelemetry(name: str) -> Hook:
-    return opentelemetry(global_meter(), function=name or None)
 
 
 @contextmanager

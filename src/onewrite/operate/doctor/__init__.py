@@ -49,13 +49,11 @@ class Report:
         return int(bool(found or failed or not made))
 
     def json_text(self) -> str:
-        return (
-            json.dumps({"checks": [*map(_as_json, self._checks)], "unread": [*map(self._of_unread, self._unread)]}, indent=2)
-            + "\n"
-        )
-
-    def _of_unread(self, unread: Unread) -> dict[str, object]:
-        return {"what": unread.what, "permission": unread.permission, "error": unread.error, "checks": self._needing(unread)}
+        unread = [
+            {"what": each.what, "permission": each.permission, "error": each.error, "checks": self._needing(each)}
+            for each in self._unread
+        ]
+        return json.dumps({"checks": [*map(_as_json, self._checks)], "unread": unread}, indent=2) + "\n"
 
     def _needing(self, unread: Unread) -> list[str]:
         """The checks that lacked it."""

@@ -92,13 +92,8 @@ def _read_feeds(name: str) -> Reader[tuple[Feed, ...] | Unread]:
             return reply
         found.extend(reply["EventSourceMappings"])
         if not reply.get("NextMarker"):
-            return tuple([_feed(each) for each in found if _counts(each)])
+            return tuple([_feed(each) for each in found if any(kind in _source(each) for kind in _WITH_FAILURES)])
         start = {"Marker": reply["NextMarker"]}
-
-
-def _counts(mapping: Mapping[str, Any]) -> bool:
-    source = _source(mapping)
-    return any(each in source for each in _WITH_FAILURES)
 
 
 def _source(mapping: Mapping[str, Any]) -> str:

@@ -108,6 +108,13 @@ def entity_in(image: Image, expires: float | None) -> Entity:
     later = [f"{label}: {fields[label]}" for label in later_labels(fields)]
     ledgers = {ledger: image.fields_of(ledger.attribute) for ledger in kept}
     labels = {f"{found['prefix']}l" for each in fields if (found := _KEPT.fullmatch(each)) is not None}
+
+    def is_marked(ledger: Kept, names: tuple[str, ...]) -> bool:
+        """Has it a mark beside its label and its tokens? One that has moved needs none."""
+        tokens = f"{prefix_of(ledger.attribute)}t"
+        others = [name for name in names if name != ledger.attribute and not name.startswith(tokens)]
+        return ledger.moved_to is not None or any(_holds(fields[name]) for name in others)
+
     tombstone: int | None = None
     if TOMBSTONE in fields:
         with suppress(LedgerMismatch):
@@ -119,19 +126,13 @@ def entity_in(image: Image, expires: float | None) -> Entity:
         {name: image.sizes[name] for name in sorted({name for names in ledgers.values() for name in names})},
         tuple(kept),
         unlabelled=tuple(sorted([label for label in labels if label not in fields])),
-        unmarked=tuple([ledger.attribute for ledger, names in ledgers.items() if not _is_marked(ledger, names, fields)]),
+        unmarked=tuple([ledger.attribute for ledger, names in ledgers.items() if not is_marked(ledger, names)]),
         tombstone=tombstone,
         in_use=STEPS in fields or OUTBOX.label in fields or bool(later),
         outbox=OUTBOX.label in fields,
         later=tuple(later),
         expires=expires,
     )
-
-
-def _is_marked(kept: Kept, names: tuple[str, ...], fields: Mapping[str, object]) -> bool:
-    """Has the ledger a mark beside its label and its tokens? One that has moved needs none."""
-    others = [name for name in names if name != kept.attribute and not name.startswith(f"{prefix_of(kept.attribute)}t")]
-    return kept.moved_to is not None or any(_holds(fields[name]) for name in others)
 
 
 def _holds(value: object) -> bool:

@@ -223,7 +223,12 @@ class OnDynamoDB:
         return 1 + sum(index.copies_ledger for index in self._inputs.indexes)
 
     def others(self) -> list[Other]:
-        return [self._unguarded(), self._inbox(), self._powertools()]
+        written = Spread.always(self._table(0) + self._indexes(0))
+        return [
+            Other("no guard: duplicates take effect", Cost(written, written), 0, self._busiest()),
+            self._inbox(),
+            self._powertools(),
+        ]
 
     def _table(self, ledger: int) -> int:
         return units(self._inputs.item_bytes + ledger)
@@ -234,10 +239,6 @@ class OnDynamoDB:
 
     def _indexes(self, ledger: int) -> int:
         return sum([index.units(ledger) for index in self._inputs.indexes])
-
-    def _unguarded(self) -> Other:
-        written = Spread.always(self._table(0) + self._indexes(0))
-        return Other("no guard: duplicates take effect", Cost(written, written), 0, self._busiest())
 
     def _busiest(self) -> float:
         """Units of the partition that has the most to do, where the item has no ledger."""

@@ -129,7 +129,15 @@ def _of_engine(inputs: Inputs) -> Iterator[str]:
 def json_text(inputs: Inputs, compared: list[Way], sample: Sample | None) -> str:
     """For a program: numbers as they are, times in days, sizes in bytes, shares as fractions."""
     given = {**asdict(inputs), "retention": inputs.retention.total_seconds() / 86_400, "prices": inputs.prices._asdict()}
-    told: list[dict[str, Any]] = [{**asdict(way), **_spreads(way)} for way in compared]
+    told: list[dict[str, Any]] = [
+        {
+            **asdict(way),
+            "ledger": way.ledger and way.ledger._asdict(),
+            "fresh": way.fresh and way.fresh._asdict(),
+            "refused": way.refused and way.refused._asdict(),
+        }
+        for way in compared
+    ]
     days = None if sample is None or sample.retention is None else sample.retention.total_seconds() / 86_400
     found = (
         None
@@ -138,11 +146,6 @@ def json_text(inputs: Inputs, compared: list[Way], sample: Sample | None) -> str
     )
     unit = "write units" if inputs.engine == "dynamodb" else None
     return json.dumps({"unit": unit, "inputs": given, "sample": found, "ways": told}, indent=2) + "\n"
-
-
-def _spreads(way: Way) -> dict[str, Any]:
-    each = {"ledger": way.ledger, "fresh": way.fresh, "refused": way.refused}
-    return {name: None if spread is None else spread._asdict() for name, spread in each.items()}
 
 
 # --- numbers in words ---------------------------------------------------------------------------------------------------

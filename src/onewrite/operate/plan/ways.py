@@ -264,7 +264,8 @@ class Way:
 
 def ledgers(inputs: Inputs) -> dict[str, Ledger]:
     """The ledgers that are compared, by their names."""
-    span = _in_words(inputs)
+    unit = next(unit for unit, length in UNITS.items() if not inputs.retention % length)
+    span = f"{inputs.retention // UNITS[unit]}{unit}"
     return {
         f"SeenIds, {span}": SeenIds(inputs.retention),
         f"SeenIds, {span}, readable": SeenIds(inputs.retention, readable=True),
@@ -272,11 +273,6 @@ def ledgers(inputs: Inputs) -> dict[str, Ledger]:
         f"SeenNumbers, {inputs.window}": SeenNumbers(inputs.window),
         "HighWaterMark, InSequence": HighWaterMark(),
     }
-
-
-def _in_words(inputs: Inputs) -> str:
-    unit = next(unit for unit, length in UNITS.items() if not inputs.retention % length)
-    return f"{inputs.retention // UNITS[unit]}{unit}"
 
 
 def ways(inputs: Inputs, engine: Engine) -> list[Way]:
