@@ -18,7 +18,7 @@ from botocore.exceptions import EndpointConnectionError
 from moto import mock_aws
 from pymongo.errors import ServerSelectionTimeoutError
 
-from onewrite import Message, SeenIds
+from onewrite import HighWaterMark, Message, SeenIds
 from onewrite.dynamodb import GuardedTable
 from onewrite.operate import main
 from onewrite.operate.app import app
@@ -159,6 +159,19 @@ def test_a_sequence_is_a_number_only_if_it_is_written_as_one(
 
     assert sequence_of(said) == expected
     assert type(sequence_of(said)) is type(expected)
+
+
+@pytest.mark.parametrize(("said", "kept"), [("00042", "00042"), ("text:42", "42"), ("42", 42), ("-7", -7)])
+def test_a_mark_is_set_as_it_is_written_where_there_was_none(
+    said: str, kept: object, capsys: pytest.CaptureFixture[str]
+) -> None:
+    marks = GuardedTable(boto3.client("dynamodb"), HighWaterMark(), table_name="orders")
+    marks.record(Message("m", source="other", sequence=1), Key={"id": "e"})
+    assert main(["set-mark", said, *ORDERS, "--source", "s", "--yes"]) == 0
+    capsys.readouterr()
+    assert main(["inspect", *ORDERS, "--json"]) == 0
+    marks_held = json.loads(capsys.readouterr().out)["ledgers"][0]["marks"]
+    assert {each["source"]: each["mark"] for each in marks_held} == {"other": 1, "s": kept}
 
 
 def test_every_verb_has_its_options_under_the_same_names(
