@@ -27,10 +27,11 @@ from onewrite.mongodb import GuardedCollection
 from onewrite.operate.dynamodb import TableStore
 from onewrite.operate.mongodb import CollectionStore
 from onewrite.operate.plan import dynamodb as items
-from onewrite.operate.plan.dynamodb import Bill, Index, ItemLedger, bill, indexes_of, table_sample
+from onewrite.operate.plan.dynamodb import Index, ItemLedger, indexes_of, table_sample
 from onewrite.operate.plan.inputs import SECOND, IndexLoad, Stream, Texts
 from onewrite.operate.plan.mongodb import DocumentLedger, collection_sample
 from tests.support.seams import named
+from tests.support.write_units import Bill, bill
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient

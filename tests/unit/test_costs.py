@@ -10,10 +10,11 @@ import pytest
 
 from onewrite import HighWaterMark, SeenIds, SeenNumbers
 from onewrite.ledgers import Ledger
-from onewrite.operate.plan.dynamodb import Index, ItemLedger, OnDynamoDB, bill, refused
+from onewrite.operate.plan.dynamodb import Index, ItemLedger, OnDynamoDB
 from onewrite.operate.plan.inputs import BIRTH, DAY, SECOND, Blocks, IndexLoad, Inputs, Stream, Texts, stream_of, turns
 from onewrite.operate.plan.mongodb import Repeated, document_size
 from onewrite.operate.plan.ways import by_age, full_after, highest, sizes, sustained, ways
+from tests.support.write_units import bill, refused
 
 BY_A = Index("by a", ("a",), ("id",), ())
 WIDE = Index("wide", ("a",), ("id",), None)

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import lru_cache
-from typing import Any, NamedTuple, TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 from onewrite.dynamodb.inboxes import marks_of
 from onewrite.dynamodb.layout import ATTEMPT_SLOTS, attempts_name, lookup, name_of
@@ -67,36 +67,6 @@ class Index:
             return dict(item)
         projected = dict.fromkeys([*self.table_key, *self.key, *self.names])
         return {name: item[name] for name in projected if name in item}
-
-    def units(self, before: Item | None, after: Item) -> int:
-        """What one write of the item costs in the index."""
-        old, new = self.entry(before), self.entry(after)
-        if old == new:
-            return 0
-        if old is None or new is None:
-            return units(item_size(old or new or {}))
-        if any(old[name] != new[name] for name in self.key):
-            return units(item_size(old)) + units(item_size(new))
-        return units(max(item_size(old), item_size(new)))
-
-
-class Bill(NamedTuple):
-    """The units of one write: of the table, and of each index that is written."""
-
-    table: int
-    indexes: dict[str, int]
-
-
-def bill(before: Item | None, after: Item, indexes: Sequence[Index]) -> Bill:
-    """What a write costs that makes this of an item; None: there was none."""
-    table = units(max(item_size(before or {}), item_size(after)))
-    written = {index.name: index.units(before, after) for index in indexes}
-    return Bill(table, {name: each for name, each in written.items() if each})
-
-
-def refused(item: Item | None) -> int:
-    """What a write costs whose condition fails."""
-    return units(item_size(item or {}))
 
 
 # --- What a ledger adds to an item of DynamoDB, found by making the ledger's own writes on paper. Pure --------------------
