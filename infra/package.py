@@ -25,8 +25,8 @@ from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 ROOT = Path(__file__).resolve().parents[1]
 LIBRARY = ROOT / "src" / "onewrite"
 EXAMPLE = ROOT / "examples" / "order_history"
-# What needs a terminal or a test has no place in a function, nor have the commands' insides. Nothing else in the library imports these.
-COMMANDS = {"cli", "costs", "doctor", "migration", "migration.py", "powertools.py", "repair", "repair.py", "__main__.py"}
+# What needs a terminal or a test has no place in a function, nor has the command. Nothing else in the library imports these.
+COMMANDS = {"operate", "__main__.py"}
 NOT_FOR_LAMBDA = {*COMMANDS, "testing"}
 NO_CODE = {"tests", "__pycache__"}
 # boto3 and what it needs are part of Lambda's Python, and would be nine tenths of the package.

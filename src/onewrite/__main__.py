@@ -1,5 +1,5 @@
 """`python -m onewrite`."""
 
-from onewrite.cli import main
+from onewrite.operate import main
 
 raise SystemExit(main())

@@ -13,6 +13,7 @@ FORMAT = "ow1"  # the version of what is stored
 OURS = "ow_"  # begins every name that we store, and no name of the caller's
 _OUTBOX_LABEL = f"{FORMAT} outbox "  # how the label of an outbox begins. Its name follows
 _LABEL = "l"
+_OTHER_VERSION = re.compile(r"ow\d+ .*", re.DOTALL)
 # How the names of one ledger begin. The name that the user gave it may be there, and no source is before its colon.
 PREFIX = r"ow_(?:[A-Za-z0-9_-]{1,32}:)?"
 _LABELS = re.compile(rf"{PREFIX}{_LABEL}")
@@ -119,6 +120,8 @@ def check_outbox(label: str | None, held: Mapping[str, object], *, null_is_absen
             "attribute. Repair the entity."
         )
     if not is_outbox_label(found):
+        if is_other_version(found):
+            raise LedgerMismatch(other_version(OUTBOX.label, found))
         raise LedgerMismatch(
             f"{OUTBOX.label!r} holds {found!r}, and no outbox of this version put that there: another writer uses the attribute. Repair "
             "the entity."
@@ -136,12 +139,23 @@ def _other_name(held: str, ours: str) -> str:
     )
 
 
+def is_other_version(text: object) -> bool:
+    """Is this the label of a version of the format that is not ours?"""
+    return isinstance(text, str) and not text.startswith(f"{FORMAT} ") and _OTHER_VERSION.fullmatch(text) is not None
+
+
+def other_version(attribute: str, text: object) -> str:
+    return f"{attribute!r} is labelled {text!r}, and this version of onewrite knows {FORMAT!r} only: use the version that wrote it."
+
+
 def is_label(text: object) -> bool:
     return isinstance(text, str) and text.startswith(f"{FORMAT} ")
 
 
 def mismatch(label: Label, found: object) -> str:
     attribute = label.slot.group
+    if is_other_version(found):
+        return other_version(attribute, found)
     if not is_label(found):
         return f"{attribute!r} holds {found!r}, which no ledger of this version has put there: another writer uses the name. Repair the entity."
     kept = str(found).removeprefix(f"{FORMAT} ")

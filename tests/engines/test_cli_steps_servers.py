@@ -15,9 +15,9 @@ from pymongo import MongoClient
 from pymongo.collection import Collection
 
 from onewrite import Begun, HighWaterMark, Message, SeenIds
-from onewrite.cli import main
 from onewrite.dynamodb import GuardedTable
 from onewrite.mongodb import GuardedCollection
+from onewrite.operate import main
 from onewrite.testing.servers.engines import REGION, Dynoxide, Mongod
 
 if TYPE_CHECKING:
@@ -29,8 +29,8 @@ MANY = 250  # more than the first batch of a cursor, which has 101 documents
 TEXT = "x" * 20_000  # so that they are five pages of a scan, of a megabyte each
 
 
-def check(url: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["steps", url, "--json"]) == 0
+def check(option: str, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["steps", option, name, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["open"], found["damaged"]) == (MANY, 0)
     assert [step["message"] for step in found["steps"]] == [f"m{n}" for n in reversed(range(MANY - 100, MANY))]
@@ -55,7 +55,7 @@ def test_the_open_steps_of_a_table(
     names = {"DEFAULT_REGION": REGION, "ACCESS_KEY_ID": "dummy", "SECRET_ACCESS_KEY": "dummy"}
     for name, value in {**names, "ENDPOINT_URL": dynoxide.endpoint}.items():
         monkeypatch.setenv(f"AWS_{name}", value)
-    check(f"dynamodb://{table}", capsys)
+    check("--table", table, capsys)
 
 
 def test_the_open_steps_of_a_collection(
@@ -71,7 +71,7 @@ def test_the_open_steps_of_a_collection(
         assert isinstance(store.begin(message, "charge", {"_id": n}, lease=LEASE, safe_for=LEASE), Begun)
     with ExitStack() as stack:  # the command leaves its client to the end of its process
         monkeypatch.setattr("pymongo.MongoClient", lambda uri: stack.enter_context(MongoClient[dict[str, Any]](uri)))
-        check(mongod.uri.replace("/?", f"/{collection.full_name}?"), capsys)
+        check("--collection", mongod.uri.replace("/?", f"/{collection.full_name}?"), capsys)
 
 
 def test_a_document_whose_id_is_no_text_hides_no_step(
@@ -87,5 +87,5 @@ def test_a_document_whose_id_is_no_text_hides_no_step(
     collection.database.command("insert", collection.name, documents=[broken])
     with ExitStack() as stack:
         monkeypatch.setattr("pymongo.MongoClient", lambda uri: stack.enter_context(MongoClient[dict[str, Any]](uri)))
-        assert main(["steps", mongod.uri.replace("/?", f"/{collection.full_name}?"), "--json"]) == 0
+        assert main(["steps", "--collection", mongod.uri.replace("/?", f"/{collection.full_name}?"), "--json"]) == 0
     assert {step["message"] for step in json.loads(capsys.readouterr().out)["steps"]} == {"m0", "m1", "m2"}

@@ -1,4 +1,4 @@
-"""What `onewrite plan` predicts is what the engines store, charge and log.
+"""What `onewrite plan` predicts is what the engines store and charge.
 
 Dynoxide counts write units as AWS documents them, for tables and for each index. moto counts a half for every update, so it is no judge.
 """
@@ -15,27 +15,23 @@ from typing import TYPE_CHECKING, Any
 import bson
 import pytest
 from boto3.dynamodb.types import Binary
-from pymongo import MongoClient
 from pymongo.collection import Collection
 
-from onewrite import Applied, HighWaterMark, Inbox, Message, SeenIds, SeenNumbers
-from onewrite.costs import documents, items
-from onewrite.costs.capacity import Bill, Index, IndexLoad, bill
-from onewrite.costs.documents import DocumentLedger
-from onewrite.costs.items import ItemLedger
-from onewrite.costs.live_dynamodb import indexes_of, table_sample
-from onewrite.costs.live_mongodb import collection_sample
-from onewrite.costs.oplog import insert_operation, transaction_bytes, update_bytes, update_operation
-from onewrite.costs.stream import SECOND, Stream
-from onewrite.costs.texts import Texts
+from onewrite import Applied, HighWaterMark, Message, SeenIds, SeenNumbers
 from onewrite.dynamodb import GuardedTable
 from onewrite.dynamodb.size import item_size
 from onewrite.dynamodb.values import plain, raw, typed
 from onewrite.flow import run
-from onewrite.inbox import TOKEN
 from onewrite.ledgers import Ledger
-from onewrite.mongodb import GuardedCollection, transact
+from onewrite.mongodb import GuardedCollection
+from onewrite.operate.dynamodb import TableStore
+from onewrite.operate.mongodb import CollectionStore
+from onewrite.operate.plan import dynamodb as items
+from onewrite.operate.plan.dynamodb import Index, ItemLedger, indexes_of, table_sample
+from onewrite.operate.plan.inputs import SECOND, IndexLoad, Stream, Texts
+from onewrite.operate.plan.mongodb import DocumentLedger, collection_sample
 from tests.support.seams import named
+from tests.support.write_units import Bill, bill
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -190,44 +186,18 @@ def test_the_predicted_bytes_of_a_ledger_are_those_that_stand_in_the_item(
 
 @pytest.mark.parametrize("ledger", LEDGERS, ids=str)
 @pytest.mark.parametrize(("texts", "gap"), [(Texts(36, 16, 1), 30), (Texts(9, 0, 1), 700), (Texts(20, 20, 3), 5000)])
-def test_the_predicted_bytes_of_a_document_and_of_the_oplog_are_those_of_mongodb(
-    ledger: Ledger, texts: Texts, gap: int, mongo: MongoClient[dict[str, Any]], collection: Collection[dict[str, Any]]
+def test_the_predicted_bytes_of_a_document_are_those_of_mongodb(
+    ledger: Ledger, texts: Texts, gap: int, collection: Collection[dict[str, Any]]
 ) -> None:
     stream, now, predicted = Stream(gap * SECOND), [0.0], DocumentLedger(ledger, texts)
     store = GuardedCollection(collection, ledger, clock=lambda: now[0], durability="acknowledged")
     collection.insert_one({"_id": "e", "n": -1})
-    before: dict[str, Any] = {"_id": "e", "n": -1}
-    logged: list[int] = []
     for n in range(MESSAGES):
         now[0] = stream.moment(n) / SECOND
         assert isinstance(store.update_one(texts.message(n), {"_id": "e"}, {"$set": {"n": n}}), Applied)
         held = {name: value for name, value in (collection.find_one() or {}).items() if name not in ("_id", "n")}
         (part,) = predicted.parts
         assert part.size(stream, stream.moment(n)) == len(bson.encode(held)) - len(bson.encode({}))
-        after = documents.written({**before, "n": n}, ledger, texts.message(n), now[0])
-        logged.append(update_bytes(collection.full_name, "e", before, after))
-        before = after
-    assert logged == oplog_sizes(mongo, {"op": "u", "ns": collection.full_name})
-
-
-def test_the_predicted_bytes_of_a_transaction_with_an_inbox_are_those_of_the_oplog(
-    mongo: MongoClient[dict[str, Any]], collection: Collection[dict[str, Any]]
-) -> None:
-    collection.insert_one({"_id": "e", "n": 0})
-    marks = collection.database[f"{collection.name}-processed"]
-    marks.insert_one({"_id": "so that the collection is there"})
-    inbox = Inbox(marks, consumer="billing", retention=HOUR)
-    store = GuardedCollection(collection, None)
-    assert isinstance(transact(Message("m"), [store.updating({"_id": "e"}, {"$inc": {"n": 1}})], inbox=inbox), Applied)
-    mark = marks.find_one({TOKEN: {"$exists": True}}) or {}
-    update = update_operation(collection.full_name, "e", {"n": 0}, {"n": 1})
-    predicted = transaction_bytes([insert_operation(marks.full_name, mark), update])
-    assert [predicted] == oplog_sizes(mongo, {"op": "c", "o.applyOps.ns": collection.full_name})
-
-
-def oplog_sizes(mongo: MongoClient[dict[str, Any]], which: dict[str, Any]) -> list[int]:
-    stages: list[dict[str, Any]] = [{"$match": which}, {"$sort": {"ts": 1}}, {"$project": {"size": {"$bsonSize": "$$ROOT"}}}]
-    return [each["size"] for each in mongo["local"]["oplog.rs"].aggregate(stages)]
 
 
 # --- what a live store shows -----------------------------------------------------------------------------------------------
@@ -252,7 +222,7 @@ def test_a_sample_of_a_table_tells_its_indexes_and_the_share_of_the_ledger(dynam
     for n in range(4):
         own = {"id": f"e{n}", "a": "x" * 10, "b": "y" * 20, "body": "z" * 100}
         store.put_item(Message(f"m{n}"), Item=own)
-    found = run(table_sample("sampled", 3), dynamo)
+    found = run(table_sample(TableStore(dynamo, "sampled", clock=lambda: NOW), 3), dynamo)
     assert (found.engine, found.looked_at, found.own) == ("dynamodb", 3, item_size(own))
     assert found.largest == found.own + found.ledger
     assert found.largest_share == found.ledger / found.largest
@@ -268,7 +238,7 @@ def test_a_sample_of_a_collection_tells_the_share_of_the_ledger(collection: Coll
     store = GuardedCollection(collection, SeenIds(None))
     for n in range(4):
         store.insert_one(Message(f"m{n}"), {"_id": f"e{n}", "body": "z" * 100})
-    found = run(collection_sample(collection.full_name, 3), collection)
+    found = run(collection_sample(CollectionStore(collection, clock=lambda: NOW), 3), collection)
     assert (found.engine, found.name, found.entities, found.looked_at) == ("mongodb", collection.full_name, 4, 3)
     assert found.own == len(bson.encode({"_id": "e0", "body": "z" * 100}))
     assert found.largest == len(bson.encode(collection.find_one() or {}))

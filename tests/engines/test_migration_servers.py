@@ -17,10 +17,10 @@ from pymongo import MongoClient
 from pymongo.collection import Collection
 
 from onewrite import HighWaterMark, Message, MessageIDs, SeenIds
-from onewrite.cli import main
-from onewrite.cli.migrating import running
 from onewrite.dynamodb import GuardedTable
 from onewrite.mongodb import GuardedCollection
+from onewrite.operate import main
+from onewrite.operate import migrate as verb
 from onewrite.testing.servers.engines import REGION, Dynoxide, Mongod
 
 if TYPE_CHECKING:
@@ -184,7 +184,7 @@ def test_consumers_of_every_kind_and_a_migration_that_is_killed_have_each_effect
 
     def killed(*options: str) -> None:
         with monkeypatch.context() as patched, suppress(KeyboardInterrupt):
-            patched.setattr(running, "pause", _killing(after=2))
+            patched.setattr(verb, "pause", _killing(after=2))
             main(["migrate", *place.options, *IDS, "--yes", *options])
 
     delivered(place, [place.old, guarded(BETWEEN)], range(MESSAGES), lambda: killed("--rate", "1000"))
@@ -256,7 +256,7 @@ def test_a_killed_migration_goes_on_at_its_bookmark(
     for entity in range(many):
         place.put(entity, ids=place.as_set("m1", "m2"), text="x" * 6_000)
     with monkeypatch.context() as patched:
-        patched.setattr(running, "pause", _killing(after=195))
+        patched.setattr(verb, "pause", _killing(after=195))
         assert main(["migrate", *place.options, *IDS, "--yes", *resume]) == 130
     capsys.readouterr()
     assert (tmp_path / "bookmark").exists()

@@ -25,7 +25,7 @@ from onewrite import Event, HighWaterMark, Inbox, InSequence, Message, Outbox, S
 from onewrite.flow import run
 from onewrite.ledgers import Ledger
 from onewrite.mongodb import GuardedCollection, transact
-from onewrite.mongodb.step_finder import StepFinder
+from onewrite.operate.mongodb import CollectionStore
 from onewrite.outbox import Outgoing, Relay
 from onewrite.testing.servers.engines import Mongod
 
@@ -306,9 +306,10 @@ def test_a_step_is_found_behind_an_id_that_python_has_no_value_for(collection: D
         wide.insert_one({"_id": name})
         step: Any = {"lease": timedelta(minutes=1), "safe_for": timedelta(0)}
         GuardedCollection(wide, SeenIds()).begin(Message("m"), "charge", {"_id": name}, **step)
-    finder, found = StepFinder(collection), list[Any]()
-    while (steps := run(finder.next(), finder.target)) is not None:
-        found += steps
+    store, found = CollectionStore(collection, clock=lambda: NOW), list[Any]()
+    scan = store.scan("ow_steps")
+    while (images := run(scan.next(), store.target)) is not None:
+        found += [step for image in images for step in image.steps.values()]
     assert len(found) == 2
 
 

@@ -19,9 +19,10 @@ from onewrite import (
     SeenNumbers,
     Tombstones,
 )
-from onewrite.cli import progress
-from onewrite.cli.repairs import changing, strip
 from onewrite.ledgers import Ledger
+from onewrite.operate import repair, report, strip
+from onewrite.operate.dynamodb import TableStore
+from onewrite.operate.mongodb import CollectionStore
 from tests.support.repairs import CollectionPlace, Place, TablePlace, log_as_it_was, place_of, printed
 
 pytestmark = pytest.mark.measured
@@ -73,13 +74,13 @@ def test_a_guarded_write_between_the_look_and_the_repair_wins(
     ledger: Ledger, act: tuple[str, ...], place: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     apply(place, ledger, *MESSAGES)
-    write: Callable[..., int] = vars(changing)["_write"]
+    write: Callable[..., int] = vars(repair)["_write"]
 
     def after_another(*arguments: Any) -> int:
         assert apply(place, ledger, FRESH) == ["Applied"]
         return write(*arguments)
 
-    monkeypatch.setattr(changing, "_write", after_another)
+    monkeypatch.setattr(repair, "_write", after_another)
     assert place.run(*act, "--yes") == 1
     assert "Another writer changed the entity meanwhile, and nothing was written" in capsys.readouterr().err
     assert apply(place, ledger, MESSAGES[-1], FRESH) in (["Duplicate", "Duplicate"], ["Stale", "Duplicate"])
@@ -146,7 +147,7 @@ def test_what_is_left_of_a_repair_that_another_writer_stops_is_whole(
         def __getattr__(self, name: str) -> Any:
             return counted if name == "update_item" else getattr(client, name)
 
-    monkeypatch.setattr("onewrite.cli.stores.dynamodb_client", Client)
+    monkeypatch.setattr("onewrite.operate.stores.dynamodb_client", lambda *_: Client())
     assert place.run("clear", "--yes") == 1
     assert "only 2 of 5 requests were made" in capsys.readouterr().err
     assert len(business(place)) > 80
@@ -210,16 +211,17 @@ def test_strip_comes_back_to_what_was_changed_and_gives_up_on_what_is_still_writ
     writes: int, place: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     apply(place, SeenIds(), MESSAGES[0])
-    written: Callable[..., bool] = vars(strip)["_is_written"]
+    kind = CollectionStore if isinstance(place, CollectionPlace) else TableStore
+    written = kind.write
     count = iter(range(99))
 
-    def after_another(*arguments: Any) -> bool:
+    def after_another(*arguments: Any) -> Any:
         n = next(count)
         if n < writes:
             apply(place, SeenIds(), Message(f"while {n}"))
         return written(*arguments)
 
-    monkeypatch.setattr(strip, "_is_written", after_another)
+    monkeypatch.setattr(kind, "write", after_another)
     assert place.run("strip", "--yes", entity=None) == int(writes > 1)
     out = capsys.readouterr().out
     assert ("It is still being written to" in out) == (writes > 1)
@@ -231,16 +233,17 @@ def test_strip_passes_over_what_was_deleted_meanwhile(
     place: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     apply(place, SeenIds(), MESSAGES[0])
-    written: Callable[..., bool] = vars(strip)["_is_written"]
+    kind = CollectionStore if isinstance(place, CollectionPlace) else TableStore
+    written = kind.write
 
-    def after_a_delete(*arguments: Any) -> bool:
+    def after_a_delete(*arguments: Any) -> Any:
         if isinstance(place, TablePlace):
             place.client.delete_item(TableName=place.name, Key={"id": {"S": "e"}})
         elif isinstance(place, CollectionPlace):
             place.collection.delete_one({"_id": "e"})
         return written(*arguments)
 
-    monkeypatch.setattr(strip, "_is_written", after_a_delete)
+    monkeypatch.setattr(kind, "write", after_a_delete)
     assert place.run("strip", "--yes", entity=None) == 0
     assert "1 entities: 1 have nothing" in capsys.readouterr().out
     assert place.stored() is None
@@ -267,9 +270,9 @@ def test_strip_shows_how_far_it_has_come(
 ) -> None:
     apply(place, SeenIds(), MESSAGES[0])
     place.put("f", ow_l="ow2 14d")
-    monkeypatch.setattr(progress, "_BETWEEN_LINES", 0.0)
+    monkeypatch.setattr(report, "_BETWEEN_LINES", 0.0)
     monkeypatch.setattr(strip, "_MOST", 0)
-    monkeypatch.setattr(progress, "is_plain", lambda *_: plain)
+    monkeypatch.setattr(report, "is_plain", lambda *_: plain)
     assert place.run("strip", entity=None) == 1
     shown = capsys.readouterr()
     assert ("onewrite: 2 of about 2 read, 1 to do, 1 left as they are\n" in shown.err) == plain
@@ -282,15 +285,15 @@ def test_what_strip_has_done_before_it_failed_is_in_the_log_and_done_once_only(
 ) -> None:
     for entity in ("e", "f"):
         apply(place, SeenIds(), MESSAGES[0], entity=entity)
-    written: Callable[..., bool] = vars(strip)["_is_written"]
-    count = iter(range(9))
+    kind = CollectionStore if isinstance(place, CollectionPlace) else TableStore
+    written, count = kind.write, iter(range(9))
 
-    def fails_then(*arguments: Any) -> bool:
+    def fails_then(*arguments: Any) -> Any:
         if next(count) == 1:
             raise OSError("no route")
         return written(*arguments)
 
-    monkeypatch.setattr(strip, "_is_written", fails_then)
+    monkeypatch.setattr(kind, "write", fails_then)
     assert place.run("strip", "--yes", entity=None) == 1
     assert "no route" in capsys.readouterr().err
     assert "1 entities were stripped" in caplog.text

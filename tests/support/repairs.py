@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from onewrite import Message, Outcome
-from onewrite.cli import main
 from onewrite.dynamodb import GuardedTable
 from onewrite.dynamodb.values import plain, typed
 from onewrite.ledgers import Ledger
 from onewrite.mongodb import GuardedCollection
+from onewrite.operate import main
 
 NOW = 1_790_000_000.0
 
@@ -67,7 +67,7 @@ class TablePlace(Place):
 
     def __init__(self, client: Any, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         self.client, self.name, self.options = client, name, ("--table", name)
-        monkeypatch.setattr("onewrite.cli.stores.dynamodb_client", lambda: client)
+        monkeypatch.setattr("onewrite.operate.stores.dynamodb_client", lambda *_: client)
 
     def store(self, ledger: Ledger | None, **more: Any) -> GuardedTable:
         return GuardedTable(self.client, ledger, table_name=self.name, **more)
@@ -100,7 +100,7 @@ class CollectionPlace(Place):
 
     def __init__(self, collection: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         self.collection = collection
-        monkeypatch.setattr("onewrite.cli.stores.mongo_collection", lambda _: collection)
+        monkeypatch.setattr("onewrite.operate.stores.mongo_collection", lambda _: collection)
 
     def store(self, ledger: Ledger | None, **more: Any) -> GuardedCollection:
         return GuardedCollection(self.collection, ledger, **more)

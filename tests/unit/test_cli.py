@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 import pytest
 
-from onewrite.cli import main
+from onewrite.operate import main
 
 REMEDY = 'pip install "onewrite[cli,testing,dynamodb,mongodb]"'
 SMALL = ["demo", "--engine", "mongodb", "--messages", "3"]
@@ -62,7 +62,7 @@ def test_the_package_runs_as_a_module(monkeypatch: pytest.MonkeyPatch, capsys: p
 def test_without_the_packages_of_the_command_one_line_names_the_remedy(
     name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    _forget(monkeypatch, "onewrite.cli.app", "onewrite.cli.demo.command")
+    _forget(monkeypatch, "onewrite.operate.app", "onewrite.operate.demo")
     _hide(monkeypatch, name)
     assert main(["demo"]) == 2
     _assert_one_line_with_the_remedy(capsys, name)
@@ -81,7 +81,7 @@ def test_a_missing_bson_is_a_missing_pymongo(monkeypatch: pytest.MonkeyPatch, ca
     def lacking(*_: Any) -> NoReturn:
         raise ModuleNotFoundError("No module named 'bson'", name="bson")
 
-    monkeypatch.setattr("onewrite.cli.app.run", lacking)
+    monkeypatch.setattr("onewrite.operate.app.run", lacking)
     assert main(["demo"]) == 2
     _assert_one_line_with_the_remedy(capsys, "pymongo")
 
@@ -90,7 +90,7 @@ def test_a_missing_module_of_somebody_else_is_not_blamed_on_the_extras(monkeypat
     def of_the_user(*_: Any) -> NoReturn:
         raise ModuleNotFoundError("No module named 'shop'", name="shop")
 
-    monkeypatch.setattr("onewrite.cli.app.run", of_the_user)
+    monkeypatch.setattr("onewrite.operate.app.run", of_the_user)
     with pytest.raises(ModuleNotFoundError, match="shop"):
         main(["demo"])
 
@@ -107,7 +107,7 @@ def _end_with(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
     def verb(*_: Any, **__: Any) -> NoReturn:
         raise error
 
-    monkeypatch.setattr("onewrite.cli.demo.command.compare", verb)
+    monkeypatch.setattr("onewrite.operate.demo.compare", verb)
 
 
 def _forget(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:

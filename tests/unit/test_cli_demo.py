@@ -21,24 +21,30 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from onewrite import Message
-from onewrite.cli import main
-from onewrite.cli.demo import comparison
-from onewrite.cli.demo.command import cells, meaning, plain_text, show
-from onewrite.cli.demo.comparison import (
+from onewrite.operate import main
+from onewrite.operate.demo import cells, comparison, meaning, plain_text, show
+from onewrite.operate.demo.comparison import (
     HANDLERS,
     ONEWRITE,
+    START,
+    Broker,
+    Clock,
     Comparison,
+    Copy,
     Row,
     ShopHandler,
+    Steps,
     claim_then_write,
     compare,
+    deliver,
     guarded_write,
+    order_events,
     plain_write,
+    sendings,
     times_applied,
 )
-from onewrite.cli.demo.shops import Engine, shops
-from onewrite.cli.demo.simulation import START, Broker, Clock, Copy, Steps, deliver, order_events, sendings
-from onewrite.cli.terminal import is_plain
+from onewrite.operate.demo.shops import Engine, shops
+from onewrite.operate.report import is_plain
 from tests.support.examples import examples
 
 ENGINES = list(Engine)

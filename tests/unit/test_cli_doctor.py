@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import io
 import json
 import re
@@ -17,14 +18,14 @@ import pytest
 from botocore.exceptions import ClientError
 from moto import mock_aws
 
-from onewrite import Applied, Message, SeenIds
-from onewrite.cli import main
-from onewrite.cli.doctor.report import Report
-from onewrite.doctor.examination import CHECKS, examine
-from onewrite.doctor.facts import Facts, Module, Queue, Store, Table, Unread
+from onewrite import Applied, Event, Message, Rejected, SeenIds
 from onewrite.dynamodb import GuardedTable
+from onewrite.operate import main
+from onewrite.operate.doctor import Report
+from onewrite.operate.doctor.checks import CHECKS, examine
+from onewrite.operate.doctor.facts import Facts, Module, Queue, Store, Table, Unread
 from onewrite.testing.servers.engines import REGION
-from tests.engines.stores import create_table
+from tests.engines.stores import create_table, create_table_with_outbox
 
 DAY = 86_400
 DENIED = Unread("the table orders", "An error occurred", "dynamodb:DescribeTable")
@@ -61,8 +62,12 @@ def _amazon(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture
 def queue() -> str:
-    """The URL of a standard queue that keeps messages for four days."""
-    return boto3.client("sqs").create_queue(QueueName="orders")["QueueUrl"]
+    """The URL of a standard queue that keeps messages for four days, as dead letters for fourteen."""
+    sqs = boto3.client("sqs")
+    dead = sqs.create_queue(QueueName="orders-dead", Attributes={"MessageRetentionPeriod": str(14 * DAY)})["QueueUrl"]
+    arn = sqs.get_queue_attributes(QueueUrl=dead, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
+    policy = json.dumps({"deadLetterTargetArn": arn, "maxReceiveCount": 5})
+    return sqs.create_queue(QueueName="orders", Attributes={"RedrivePolicy": policy})["QueueUrl"]
 
 
 @pytest.fixture
@@ -200,23 +205,89 @@ def test_what_cannot_be_run_as_it_was_asked_for_is_exit_code_2(
     assert (complaint in printed.err, printed.out) == (True, "")
 
 
-def test_an_answer_that_nobody_expects_is_told_without_a_traceback(
+def test_an_answer_that_nobody_expects_is_our_fault_and_not_the_database_s(
     queue: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("onewrite.doctor.reading.amazon.json.loads", lambda _: 1 / 0)
+    monkeypatch.setattr("onewrite.operate.doctor.amazon.json.loads", lambda _: 1 / 0)
     assert main(["doctor", "--queue", queue]) == 1
-    assert capsys.readouterr().err == "onewrite: The set-up cannot be read: ZeroDivisionError: division by zero\n"
+    err = capsys.readouterr().err
+    assert "onewrite: This is a fault of onewrite, and not of the database: ZeroDivisionError: division by zero." in err
+    assert "Traceback" in err
 
 
 @pytest.mark.parametrize(("missing", "argument"), [("botocore", "--queue"), ("boto3", "--table")])
 def test_a_missing_driver_is_named(
     missing: str, argument: str, queue: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for name in [name for name in sys.modules if name.startswith(("onewrite.doctor.reading", f"{missing}."))]:
+    for name in [name for name in sys.modules if name.startswith(("onewrite.operate.doctor.amazon", f"{missing}."))]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, missing, None)
     assert main(["doctor", argument, queue]) == 2
     assert capsys.readouterr().err.endswith('pip install "onewrite[cli,aws,mongodb]"\n')
+
+
+# --- our own defaults ---------------------------------------------------------------------------------------------------
+
+OURS = """
+import boto3
+from datetime import timedelta
+from onewrite import {imports}
+from onewrite.aws_lambda import sqs_handler
+from onewrite.dynamodb import GuardedTable
+from onewrite.identity import json_body
+
+orders = GuardedTable(
+    boto3.resource("dynamodb").Table("orders"), {ledger}, outbox=Outbox("shop/orders", index="pending"), tombstones=Tombstones(timedelta(days=14))
+)
+
+
+@sqs_handler(json_body(id="id"))
+def ship(message):
+    return orders.record(message, Key={{"id": "o"}})
+"""
+
+
+class OurLambda:
+    """Answers for a function and a mapping as infra/terraform makes them."""
+
+    def get_function_configuration(self, **_: Any) -> Any:
+        return {"FunctionName": "ship", "Timeout": 30}
+
+    def list_event_source_mappings(self, **_: Any) -> Any:
+        arn = f"arn:aws:sqs:{REGION}:123456789012:orders"
+        return {"EventSourceMappings": [{"EventSourceArn": arn, "FunctionResponseTypes": ["ReportBatchItemFailures"]}]}
+
+
+@pytest.mark.parametrize(
+    "ledger",
+    ["SeenIds()", "SeenNumbers(window=1000)", "InSequence(first=1)", "SeenIds(timedelta(days=14))", "SeenIds(None)"],
+)
+def test_a_set_up_of_our_own_defaults_has_no_finding(
+    ledger: str, queue: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As README, docs/ledgers.md and infra make it: queues of 4 and 14 days, five deliveries, six timeouts, TTL and the outbox's index."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.delitem(sys.modules, "our_shop", raising=False)
+    monkeypatch.setattr("onewrite.operate.doctor.function_client", lambda *_: OurLambda())
+    boto3.client("sqs").set_queue_attributes(QueueUrl=queue, Attributes={"VisibilityTimeout": "180"})
+    client = boto3.client("dynamodb")
+    create_table_with_outbox(client, "orders")
+    setting: Any = {"Enabled": True, "AttributeName": "expiresAt"}
+    client.update_time_to_live(TableName="orders", TimeToLiveSpecification=setting)
+    imports = sorted({"Outbox", "Tombstones", ledger.partition("(")[0]})
+    (tmp_path / "our_shop.py").write_text(OURS.format(imports=", ".join(imports), ledger=ledger))
+    sys.path.insert(0, str(tmp_path))
+    shop: Any = importlib.import_module("our_shop")
+    for n in (1, 2):
+        outcome = shop.orders.record(Message(f"m{n}", source="s", sequence=n), Key={"id": "o"}, emit=[Event("E", 1)])
+        assert isinstance(outcome, Applied | Rejected)
+    shop.orders.delete_item(Message("m3", source="s", sequence=3), Key={"id": "p"})
+    code, found = asked(capsys, "our_shop", "--queue", queue, "--function", "ship", "--table", "orders")
+    assert [each for each in found["checks"] if each["state"] == "found"] == []
+    assert code == 0
+    passed = {name for name, state in states(found).items() if state == "passed"}
+    assert {"mapping", "dead-letters", "tombstone-ttl", "outbox-index", "later-format", "visibility-timeout"} <= passed
 
 
 # --- what is printed --------------------------------------------------------------------------------------------------
@@ -231,7 +302,7 @@ def report(facts: Facts, *, strict: bool = False) -> Report:
 def test_a_person_reads_errors_first_then_warnings_then_the_rest() -> None:
     stores = (
         Store("the table orders", SeenIds(timedelta(days=2)), "dynamodb"),
-        Store("the collection c", None, "mongodb", None, 2),
+        Store("the collection c", None, "mongodb", None, None, 2),
     )
     table = Table("orders", ("id",), replicas=("eu-west-2",))
     lines = [*report(Facts(queue=QUEUE, table=table, sample=DENIED, module=Module("shop", stores))).lines()]
@@ -244,7 +315,7 @@ def test_a_person_reads_errors_first_then_warnings_then_the_rest() -> None:
     assert "the permission dynamodb:DescribeTable is missing. An error occurred Checks that need it: ttl," not in text
     assert "Checks that need it: ledger-share, erased-ledgers, damaged-ledgers" in text
     assert max(map(len, lines)) <= 100
-    assert lines[-1].startswith("2 found, ")
+    assert lines[-1].startswith("3 found, ")
 
 
 def test_names_that_are_not_ours_cannot_write_to_the_terminal() -> None:
@@ -254,7 +325,7 @@ def test_names_that_are_not_ours_cannot_write_to_the_terminal() -> None:
 
 def test_what_failed_is_told_even_if_no_check_needs_it() -> None:
     text = " ".join(" ".join(report(Facts(expiry=FAILED)).lines()).split())
-    assert "the queue orders: the request failed. It does not exist Checks that need it: ttl" in text
+    assert "the queue orders: the request failed. It does not exist Checks that need it: tombstone-ttl, ttl" in text
     unneeded = report(Facts(dead_letters=FAILED))
     assert "Checks that need it: none" in "\n".join(unneeded.lines())
     assert (unneeded.code, report(Facts(table=Table("t", ("id",)), sample=DENIED)).code) == (1, 0)

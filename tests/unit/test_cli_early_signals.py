@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 import onewrite
-from onewrite.cli import main
-from onewrite.cli.early_signals import EarlySignals
+from onewrite.operate import main
+from onewrite.operate.early import EarlySignals
 
 SOURCE = Path(onewrite.__path__[0]).parent
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -102,9 +102,9 @@ def assert_stopped_in_order(process: subprocess.CompletedProcess[str], what: str
 @pytest.mark.parametrize(
     ("moment", "number"),
     [
-        ("import onewrite.cli.app", signal.SIGTERM),  # the first import after the handlers
+        ("import onewrite.operate.app", signal.SIGTERM),  # the first import after the handlers
         ("import typer", signal.SIGINT),
-        ("import onewrite.cli.worker", signal.SIGTERM),
+        ("import onewrite.operate.worker", signal.SIGTERM),
         (USERS_MODULE, signal.SIGTERM),  # the arguments have been parsed
         ("import onewrite.sqs.worker", signal.SIGTERM),
         ("import boto3", signal.SIGTERM),
@@ -129,20 +129,22 @@ relay = Relay(GuardedCollection(orders, SeenIds(), outbox=Outbox("shop/orders"))
 """
 
 
-@pytest.mark.parametrize("moment", ["import onewrite.cli.app", "import onewrite.cli.relay", USERS_MODULE, "import pymongo"])
+@pytest.mark.parametrize(
+    "moment", ["import onewrite.operate.app", "import onewrite.operate.relay", USERS_MODULE, "import pymongo"]
+)
 def test_a_relay_that_is_signalled_while_it_starts_stops_in_order(folder: Path, moment: str) -> None:
     (folder / "corner_shop.py").write_text(RELAY)
     assert_stopped_in_order(run(folder, moment, signal.SIGTERM, verb=("relay", "corner_shop:relay")), "relay")
 
 
 def test_so_does_one_of_a_table_that_is_named(folder: Path) -> None:
-    verb = ("relay", "dynamodb://orders", "--outbox", "shop/orders", "--to", f"{NOBODY}/1/told")
+    verb = ("relay", "--table", "orders", "--outbox", "shop/orders", "--to", f"{NOBODY}/1/told")
     moment = "open .*/dynamodb/.*/service-2.json.*"  # the client is being made
     assert_stopped_in_order(run(folder, moment, signal.SIGTERM, verb=verb), "relay")
 
 
 def test_so_does_the_console_script(folder: Path) -> None:
-    script = "import sys; from onewrite.cli import main; sys.exit(main())"
+    script = "import sys; from onewrite.operate import main; sys.exit(main())"
     assert_stopped_in_order(run(folder, "import typer", signal.SIGTERM, start=("-c", script)))
 
 
@@ -157,7 +159,7 @@ def namespace() -> list[str]:
     return command
 
 
-@pytest.mark.parametrize("moment", ["import onewrite.cli.app", USERS_MODULE])
+@pytest.mark.parametrize("moment", ["import onewrite.operate.app", USERS_MODULE])
 def test_so_does_process_1_of_a_container_to_which_the_kernel_delivers_only_signals_with_a_handler(
     folder: Path, namespace: list[str], moment: str
 ) -> None:
@@ -179,7 +181,7 @@ def test_a_signal_in_the_last_moment_of_the_interpreter_does_not_change_the_exit
 
 @pytest.mark.parametrize("verb", [["demo"], ["--help"]])
 def test_other_verbs_end_by_the_signal_as_any_command_does(folder: Path, verb: list[str]) -> None:
-    assert run(folder, "import onewrite.cli.demo.command", signal.SIGTERM, verb=verb).returncode == -signal.SIGTERM
+    assert run(folder, "import onewrite.operate.demo", signal.SIGTERM, verb=verb).returncode == -signal.SIGTERM
 
 
 # ---------------------------------------------------------------- in this process

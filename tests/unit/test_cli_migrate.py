@@ -19,9 +19,8 @@ import pytest
 from moto import mock_aws
 
 from onewrite import Applied, Duplicate, HighWaterMark, Message, SeenIds
-from onewrite.cli import main, progress
-from onewrite.cli.migrating import running
 from onewrite.dynamodb import GuardedTable
+from onewrite.operate import main, migrate, report
 from onewrite.testing.servers.engines import REGION
 from tests.engines.stores import create_table
 
@@ -172,9 +171,6 @@ def test_a_source_that_the_entity_does_not_give_is_refused(orders: Any, capsys: 
         ((*ORDERS, "--version-in", "v*", "--source", "x"), "go together"),
         ((*ORDERS, "--version-in", "*", "--source", "{*}"), "say how the names"),
         (("migrate", "--ids", "a", "--to", "14d", "--no-source"), "Give --table NAME"),
-        (("migrate", "--powertools", "p"), "needs --switched"),
-        (("migrate", "--powertools", "p", "--switched", "today", "--expires-after", "1"), "with its zone"),
-        (("migrate", "--powertools", "p", "--switched", "2026-11-22", "--expires-after", "1"), "with its zone"),
     ],
 )
 def test_what_cannot_be_asked_for_has_exit_code_2(
@@ -185,10 +181,10 @@ def test_what_cannot_be_asked_for_has_exit_code_2(
     assert why in capsys.readouterr().err
 
 
-def test_a_table_that_is_not_there_has_exit_code_1(orders: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_table_that_is_not_there_has_exit_code_3(orders: Any, capsys: pytest.CaptureFixture[str]) -> None:
     del orders
-    assert main(["migrate", "--table", "missing", *IDS[3:]]) == 1
-    assert "fails: ResourceNotFoundException" in capsys.readouterr().err
+    assert main(["migrate", "--table", "missing", *IDS[3:]]) == 3
+    assert "There is no such table here" in capsys.readouterr().err
 
 
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -228,7 +224,7 @@ def test_elsewhere_a_line_says_how_far_it_has_come(
     orders: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     orders.put_item(Item={"id": "o-1", "messageIDs": {"m1"}})
-    monkeypatch.setattr(progress, "_BETWEEN_LINES", 0.0)
+    monkeypatch.setattr(report, "_BETWEEN_LINES", 0.0)
     assert main([*IDS, "--yes"]) == 0
     assert "onewrite: 1 of about 1 read, 1 carried, 0 dropped\n" in capsys.readouterr().err
 
@@ -240,11 +236,27 @@ def test_no_more_entities_are_written_in_a_second_than_asked_for(
         orders.put_item(Item={"id": f"o-{n}", "messageIDs": {"m1"}})
     waits: list[float] = []
     # This module's own: other threads sleep too.
-    monkeypatch.setattr(running, "time", SimpleNamespace(monotonic=time.monotonic, sleep=waits.append))
+    monkeypatch.setattr(migrate, "time", SimpleNamespace(time=time.time, monotonic=time.monotonic, sleep=waits.append))
     told(capsys, *IDS, "--yes", "--rate", "0.01")
     assert [round(wait, -1) for wait in waits] == [100, 200, 300]
 
 
+HANDLERS = """
+from onewrite.aws_lambda import sqs_handler
+from onewrite.identity import json_body
+
+@sqs_handler(json_body(id="id"))
+def ship(message):
+    return None
+
+@sqs_handler(json_body(id="id", source="order"))
+def other(message):
+    return None
+
+@sqs_handler(json_body(id="id", source="order", sequence="n"))
+def numbered(message):
+    return None
+"""
 PAGE = Path(__file__).parents[2] / "docs" / "migrating.md"
 COMMANDS = re.findall(r"^onewrite (migrate .*)$", PAGE.read_text(), re.MULTILINE)
 
@@ -253,17 +265,129 @@ def test_every_command_of_the_page_can_be_run_in_the_order_shown(
     orders: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("time.time", lambda: AT + 7200)
     orders.put_item(Item={"id": "o-1", "orderId": "o-1", "handled": {"m1"}})
     orders.put_item(Item={"id": "o-2", "orderId": "o-2", "version": 7, "events.Order1": "0001-a"})
-    records()
     assert len(COMMANDS) == 6
+    (tmp_path / "shop").mkdir()
+    (tmp_path / "shop" / "handlers.py").write_text(HANDLERS)
+    (tmp_path / "records.json").write_text(json.dumps({"Records": [{"messageId": "1", "body": '{"id": "m1"}'}]}))
+    monkeypatch.syspath_prepend(str(tmp_path))
     for command in COMMANDS:
         assert main(shlex.split(command)) == 0, capsys.readouterr().err
     assert "handled" not in item(orders)
     assert isinstance(GuardedTable(orders, SeenIds()).seen(Message("m1"), Key={"id": "o-1"}), Duplicate)
     assert item(orders, "o-2")["ow_@orders/o-2"] == 7
     assert item(orders, "o-2")["ow_@Order1"] == "0001-a"
+
+
+# --- what is carried, in words -------------------------------------------------------------------------------------------------
+
+
+def test_the_dry_run_shows_the_sources_and_the_marks_that_it_would_write(
+    orders: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    orders.put_item(Item={"id": "o-1", "messageIDs": {"m1", "m2", "m3", "m4"}, "version": 7})
+    (example,) = told(capsys, *IDS[:-1], "--source", "orders/{id}")["examples"]
+    mark = SeenIds().look(Message("m1", source="orders/o-1"), 0).mark
+    assert len(example["carries"]) == 3
+    assert isinstance(mark, bytes)
+    assert example["carries"][0] == {"id": "m1", "source": "orders/o-1", "parts": [], "mark": mark.hex()}
+    (example,) = told(capsys, *VERSION)["examples"]
+    assert example["carries"] == [{"id": None, "source": "orders/o-1", "parts": [], "mark": 7}]
+    assert main(VERSION) == 0
+    assert "    the last message of source orders/o-1: mark 7\n" in capsys.readouterr().out
+    assert main(IDS) == 0
+    assert "    message m1 of no source: mark " in capsys.readouterr().out
+
+
+PATTERN = (*ORDERS, "--version-in", "v.*", "--source", "{*}")
+
+
+def test_of_a_refused_entity_it_is_told_whether_something_was_written_there(
+    orders: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    orders.put_item(Item={"id": "o-1", "v.a": 7, "v.b": {"no": "mark"}})
+    orders.put_item(Item={"id": "o-2", "v.a": {"no": "mark"}})
+    orders.put_item(Item={"id": "o-3", "other": 1})
+    found = told(capsys, *PATTERN, code=1)
+    assert found["states"] == {"carried": 0, "to carry": 0, "changed": 0, "too large": 0, "refused": 2}
+    assert "Nothing was written there." in found["next"][0]
+    found = told(capsys, *PATTERN, "--yes", code=1)
+    assert item(orders)["ow_@a"] == 7
+    assert [each["written"] for each in sorted(found["examples"], key=lambda each: each["entity"])] == [True, False]
+    assert found["next"][0].startswith(
+        "Refused: 2, for the reason that is told with each. In 1 of them what could be carried"
+    )
+
+
+def test_each_trouble_is_told_though_two_are_as_frequent(orders: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    orders.put_item(Item={"id": "o-1", "messageIDs": {"m1"}})
+    orders.put_item(Item={"id": "o-2", "messageIDs": {"@x"}})
+    told(capsys, *IDS, "--yes", code=1)
+    orders.update_item(Key={"id": "o-1"}, UpdateExpression="ADD messageIDs :m", ExpressionAttributeValues={":m": {"m2"}})
+    assert [each.partition(":")[0] for each in told(capsys, *IDS, code=1)["next"][:2]] == ["Changed", "Refused"]
+
+
+@pytest.mark.parametrize(
+    ("handler", "records", "options", "code", "said"),
+    [
+        ("ship", [{"id": "m1"}], (*IDS,), 0, "Give --yes"),
+        ("ship", [{"id": "m9"}], (*IDS,), 0, "Give --yes"),
+        ("other", [{"id": "m1", "order": "o"}], (*IDS,), 1, "message m1 would be carried, and the new consumers call it message m1 of source o"),
+        ("other", [{"id": "m1", "order": "o-1"}], (*IDS[:-1], "--source", "{id}"), 0, "Give --yes"),
+        ("numbered", [{"id": "m1", "order": "orders/o-1", "n": 9}], VERSION, 0, "Give --yes"),
+        ("numbered", [{"id": "m1", "order": "orders/o-1", "n": "0009"}], VERSION, 1, "the two do not compare"),
+        ("numbered", [{"id": "m1", "order": "o-1", "n": 9}], VERSION, 1, "marks are carried for 'orders/o-1'"),
+    ],
+)  # fmt: skip
+def test_what_would_be_carried_is_compared_with_what_the_new_consumers_make_of_some_messages(
+    handler: str,
+    records: Any,
+    options: tuple[str, ...],
+    code: int,
+    said: str,
+    orders: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "new_handlers", raising=False)
+    (tmp_path / "new_handlers.py").write_text(HANDLERS)
+    bodies = [{"messageId": str(n), "body": json.dumps(each)} for n, each in enumerate(records)]
+    (tmp_path / "records.json").write_text(json.dumps(bodies))
+    orders.put_item(Item={"id": "o-1", "messageIDs": {"m1", "m2"}, "version": 7})
+    compared = ("--identity", f"new_handlers:{handler}", "--records", "records.json")
+    found = told(capsys, *options, *compared, code=code)
+    assert said in json.dumps(found)
+    if "would be carried" in said:
+        told(capsys, *options, *compared, "--yes", code=1)
+        assert set(item(orders)) == {"id", "messageIDs", "version"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text", "said"),
+    [
+        (("--identity", "json:loads"), "[]", "go together"),
+        (("--records", "r.json"), "[]", "go together"),
+        (("--identity", "json:loads", "--records", "r.json"), "no json", "no JSON can be read there"),
+        (("--identity", "json:dumps", "--records", "r.json"), "[]", "makes no message"),
+    ],
+)
+def test_a_comparison_that_cannot_be_made_is_refused(
+    arguments: tuple[str, ...],
+    text: str,
+    said: str,
+    orders: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "r.json").write_text(text)
+    assert main([*IDS, *arguments]) == 2
+    assert said in capsys.readouterr().err
 
 
 # --- bookmarks ----------------------------------------------------------------------------------------------------------------
@@ -306,58 +430,9 @@ def test_a_bookmark_keeps_binary_keys(
             return 0.0
 
         with monkeypatch.context() as patched:
-            patched.setattr(running, "pause", killing)
+            patched.setattr(migrate, "pause", killing)
             assert main([*IDS, "--yes", *resume]) == 130
         capsys.readouterr()
         found = told(capsys, *IDS, "--yes", *resume)
         assert 0 < found["read"] < 4
         assert told(capsys, *IDS)["states"]["carried"] == 4
-
-
-# --- Powertools -----------------------------------------------------------------------------------------------------------------
-
-SWITCHED = "2026-11-22T08:00:00Z"
-AT = 1_795_334_400.0  # the same in seconds
-WAIT = ("migrate", "--powertools", "idempotency", "--switched", SWITCHED, "--expires-after", "3600")
-
-
-def records(*held: tuple[str, float, str]) -> None:
-    create_table(boto3.client("dynamodb"), "idempotency")
-    table = boto3.resource("dynamodb").Table("idempotency")
-    for key, expires, status in held:
-        table.put_item(Item={"id": key, "expiration": Decimal(str(expires)), "status": status, "data": "{}"})
-
-
-def test_powertools_is_kept_until_the_records_of_before_have_expired(
-    orders: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    del orders
-    monkeypatch.setattr("time.time", lambda: AT + 600)
-    records(
-        ("f.handler#1", AT + 100, "COMPLETED"),  # has expired
-        ("f.handler#2", AT + 3000, "COMPLETED"),
-        ("f.handler#3", AT + 3500, "INPROGRESS"),
-        ("f.handler#4", AT + 4100, "COMPLETED"),  # is from after the switch
-        ("g.handler#5", AT + 3000, "COMPLETED"),
-    )
-    found = told(capsys, *WAIT, "--function", "f.handler", code=1)
-    assert (found["read"], found["waits"], found["in progress"], found["longer"]) == (4, 2, 1, 0)
-    assert found["until"] == "2026-11-22T09:00:00.000Z"
-    assert main(WAIT) == 1
-    out = capsys.readouterr().out
-    assert "cannot be carried into ledgers" in out
-    assert "3 of 5 records may be from before. Keep Powertools around your functions until 2026-11-22T09:00:00.000Z." in out
-    monkeypatch.setattr("time.time", lambda: AT + 3601)
-    assert main(WAIT) == 0
-    assert "Powertools is needed no more" in capsys.readouterr().out
-
-
-def test_records_that_live_for_longer_than_was_said_are_told(
-    orders: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    del orders
-    monkeypatch.setattr("time.time", lambda: AT + 7200)
-    records(("f#1", AT + 86_400, "COMPLETED"))
-    found = told(capsys, *WAIT, code=1)
-    assert found["longer"] == 1
-    assert "--expires-after is not what the consumers had" in found["next"][1]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-import sys
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +12,12 @@ import boto3
 import pytest
 from moto import mock_aws
 
-from onewrite import Message, SeenIds
-from onewrite.cli import main
-from onewrite.cli.plan import command, texts
+from onewrite import Event, Message, Outbox, SeenIds
 from onewrite.dynamodb import GuardedTable
 from onewrite.mongodb import GuardedCollection
+from onewrite.operate import main
+from onewrite.operate import plan as command
+from onewrite.operate.plan import texts
 from onewrite.testing.servers.engines import REGION
 from onewrite.testing.standins.collection import StandInClient
 from tests.support.browser import browser, watched
@@ -122,19 +123,13 @@ def test_the_prices_are_an_argument(capsys: pytest.CaptureFixture[str]) -> None:
     assert "on-demand, us-east-1, since 2024-11-01" in capsys.readouterr().out
 
 
-def test_of_mongodb_it_tells_bytes_of_documents_and_of_the_oplog(capsys: pytest.CaptureFixture[str]) -> None:
+def test_of_mongodb_it_tells_bytes_of_documents_and_no_price(capsys: pytest.CaptureFixture[str]) -> None:
     plan = planned(capsys, *GIVEN, "--engine", "mongodb", "--sources", "2")
-    assert plan["unit"] == "oplog bytes"
-    marks, plain = way(plan, "HighWaterMark"), way(plan, "no guard")
-    assert plain["fresh"]["mean"] < marks["fresh"]["mean"] < way(plan, "processed collection")["fresh"]["mean"]
-    assert marks["refused"]["mean"] == 0
-    assert (marks["dollars"], marks["burst"], marks["sustained"]) == (None, None, None)
-
-
-def test_a_document_that_would_be_too_large_has_no_oplog(capsys: pytest.CaptureFixture[str]) -> None:
-    plan = planned(capsys, "--messages", "100/s", "--item-bytes", "300", "--entities", "1", "--engine", "mongodb")
-    assert way(plan, "SeenIds, 14d")["fits"] is False
-    assert way(plan, "SeenIds, 14d")["fresh"]["mean"] == 0
+    assert plan["unit"] is None
+    marks, ids = way(plan, "HighWaterMark"), way(plan, "SeenIds, 14d")
+    assert marks["ledger"]["mean"] < ids["ledger"]["mean"]
+    assert way(plan, "processed collection")["stored"] > ids["stored"]
+    assert {marks[name] for name in ("fresh", "refused", "dollars", "burst", "sustained", "a_month")} == {None}
 
 
 @pytest.mark.parametrize("engine", ["dynamodb", "mongodb"])
@@ -154,8 +149,10 @@ def test_what_is_out_of_the_ordinary_is_planned_too(
 ) -> None:
     plan = planned(capsys, "--item-bytes", "300", "--engine", engine, *arguments)
     for each in plan["ways"]:
-        assert each["fresh"]["low"] <= each["fresh"]["high"]
-        assert (each["a_month"] is None) is not each["fits"]
+        assert (each["stored"] is None) is not each["fits"]
+        if engine == "dynamodb":
+            assert each["fresh"]["low"] <= each["fresh"]["high"]
+            assert (each["a_month"] is None) is not each["fits"]
 
 
 def test_the_commands_of_the_documentation_run(capsys: pytest.CaptureFixture[str]) -> None:
@@ -245,17 +242,80 @@ def test_a_live_collection_fills_in_what_no_option_says(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     client = StandInClient()
-    monkeypatch.setattr("onewrite.cli.store_urls._mongo_client", lambda _: client)
+    monkeypatch.setattr("onewrite.operate.stores._mongo_client", lambda _: client)
     GuardedCollection(client.shop.orders, SeenIds()).insert_one(Message("m"), {"_id": "e", "text": "x" * 500})
     plan = planned(capsys, *COLLECTION)
-    assert (plan["sample"]["name"], plan["inputs"]["entities"], plan["unit"]) == ("shop.orders", 1, "oplog bytes")
+    assert (plan["sample"]["name"], plan["inputs"]["entities"], plan["unit"]) == ("shop.orders", 1, None)
     assert 500 < plan["inputs"]["item_bytes"] < 540
 
 
-def test_a_store_that_cannot_be_read_ends_with_1(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_table_that_is_not_there_ends_with_3(capsys: pytest.CaptureFixture[str]) -> None:
     with mock_aws():
-        assert main(["plan", *TABLE]) == 1
-    assert "onewrite: The database or the network fails: ResourceNotFoundException" in capsys.readouterr().err
+        assert main(["plan", *TABLE]) == 3
+    assert "onewrite: There is no such table here" in capsys.readouterr().err
+
+
+def test_the_retention_is_that_of_the_live_ledger(orders: GuardedTable, capsys: pytest.CaptureFixture[str]) -> None:
+    client = boto3.client("dynamodb", region_name=REGION)
+    for n in range(3):
+        store = GuardedTable(client, SeenIds(timedelta(days=3)), table_name="orders")
+        store.put_item(Message("m"), Item={"id": f"e{n}", "day": "monday"})
+    orders.put_item(Message("m"), Item={"id": "e9", "day": "monday"})
+    plan = planned(capsys, *TABLE)
+    assert (plan["inputs"]["retention"], plan["sample"]["retention"]) == (3, 3)
+    assert way(plan, "SeenIds, 3d")
+    assert planned(capsys, *TABLE, "--retention", "7d")["inputs"]["retention"] == 7
+    assert planned(capsys, *GIVEN)["inputs"]["retention"] == 14
+
+
+def test_events_are_counted_where_a_message_emits_some(orders: GuardedTable, capsys: pytest.CaptureFixture[str]) -> None:
+    without, events = planned(capsys, *GIVEN), planned(capsys, *GIVEN, "--events", "1")
+    marks = [way(each, "HighWaterMark") for each in (without, events)]
+    # The write, a write that clears, and two of the index of the outbox; the item has 300 bytes, and an event 500.
+    assert [each["fresh"]["mean"] for each in marks] == [1, 4]
+    assert marks[0]["refused"] == marks[1]["refused"]
+    assert marks[1]["burst"] < marks[0]["burst"]
+    assert way(without, "no guard") == way(events, "no guard")
+    assert way(planned(capsys, *GIVEN, "--events", "2", "--event-bytes", "2000"), "HighWaterMark")["fresh"]["mean"] > 8
+    client = boto3.client("dynamodb", region_name=REGION)
+    assert orders.get_item(Key={"id": "none"}) is None
+    store = GuardedTable(client, SeenIds(), table_name="orders", outbox=Outbox("o"))
+    store.put_item(Message("m"), Item={"id": "e", "day": "monday"}, emit=[Event("E", 1)])
+    assert planned(capsys, *TABLE)["inputs"]["events"] == 1
+    assert planned(capsys, *TABLE, "--events", "0")["inputs"]["events"] == 0
+    assert main(["plan", *TABLE]) == 0
+    assert "A message emits 1 event of 500 B." in capsys.readouterr().out
+
+
+def test_a_local_index_shares_the_partition_of_its_table(capsys: pytest.CaptureFixture[str]) -> None:
+    burst = {
+        kind: way(planned(capsys, *GIVEN, "--index", f"INCLUDE:200:changes{kind}"), "HighWaterMark")["burst"]
+        for kind in ("", ":local")
+    }
+    assert burst[""] == pytest.approx(1000 / 1.01)
+    assert burst[":local"] == pytest.approx(1000 / 2.01)
+
+
+def test_the_local_indexes_of_a_live_table_are_known(capsys: pytest.CaptureFixture[str]) -> None:
+    with mock_aws():
+        client = boto3.client("dynamodb", region_name=REGION)
+        key: Any = [{"AttributeName": "id", "KeyType": "HASH"}, {"AttributeName": "part", "KeyType": "RANGE"}]
+        client.create_table(
+            TableName="orders",
+            KeySchema=key,
+            AttributeDefinitions=[{"AttributeName": each, "AttributeType": "S"} for each in ("id", "part", "day")],
+            LocalSecondaryIndexes=[
+                {
+                    "IndexName": "by-day",
+                    "KeySchema": [key[0], {"AttributeName": "day", "KeyType": "RANGE"}],
+                    "Projection": {"ProjectionType": "KEYS_ONLY"},
+                }
+            ],
+            BillingMode="PAY_PER_REQUEST",
+        )
+        boto3.resource("dynamodb").Table("orders").put_item(Item={"id": "e", "part": "p", "day": "monday"})
+        (index,) = planned(capsys, *TABLE)["inputs"]["indexes"]
+        assert (index["name"], index["is_local"]) == ("by-day", True)
 
 
 # --- how it says it -----------------------------------------------------------------------------------------------------
@@ -366,19 +426,6 @@ def test_options_that_contradict_a_live_table_are_refused(
     assert said in capsys.readouterr().err
 
 
-def test_without_plotly_it_says_what_to_install(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    for name in ("page", "plots"):
-        monkeypatch.delitem(sys.modules, f"onewrite.cli.plan.{name}", raising=False)
-    for name in [each for each in sys.modules if each.partition(".")[0] == "plotly"]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "plotly", None)
-    assert main(["plan", *GIVEN, "--html", str(tmp_path / "plan.html")]) == 2
-    assert capsys.readouterr().err == ('onewrite: plotly is not installed. Run: pip install "onewrite[plan,aws,mongodb]"\n')
-    assert main(["plan", *GIVEN]) == 0  # nothing else needs it
-
-
 # --- the page -----------------------------------------------------------------------------------------------------------
 
 
@@ -388,7 +435,8 @@ def test_the_page_has_the_numbers_and_needs_nothing_else(tmp_path: Path, capsys:
     page = path.read_text()
     assert "HighWaterMark, InSequence" in page
     assert "The dotted line is your busiest entity, with 83.3/h." in page
-    assert "<script src" not in page
+    assert "<script" not in page
+    assert path.stat().st_size < 500_000
     assert "<link" not in page
     assert "10,000 messages a day" in capsys.readouterr().out
 
@@ -398,7 +446,7 @@ def test_an_entity_off_the_scale_has_no_dotted_line(tmp_path: Path) -> None:
     busy = ("--messages", "10/s", "--item-bytes", "300", "--entities", "1", "--engine", "mongodb")
     assert main(["plan", *busy, "--html", str(path)]) == 0
     page = path.read_text()
-    assert "What all messages write to the oplog in a day" in page
+    assert "What a fresh message costs" not in page
     assert "The dotted line" not in page
 
 
@@ -411,12 +459,11 @@ def test_a_browser_shows_the_page_on_a_desk_and_in_a_hand(scheme: Any, tmp_path:
         for width in (1280, 400):
             with watched(chromium, scheme=scheme, width=width) as shown:
                 shown.page.goto(path.as_uri())
-                shown.page.wait_for_selector("#plot2 .main-svg")
-                assert shown.page.locator("#plot0 .bars path").count() == 8
-                assert shown.page.locator("#plot1 .scatterlayer .trace").count() == 8
-                assert shown.page.locator("#plot2 .scatterlayer .trace").count() == 5
+                assert shown.page.locator(".bars .bar").count() == 8
+                assert shown.page.locator("svg").nth(0).locator("polyline").count() == 8
+                assert shown.page.locator("svg").nth(1).locator("polyline").count() == 5
                 assert shown.page.evaluate("document.documentElement.scrollWidth") <= width
                 background = shown.page.evaluate("getComputedStyle(document.body).backgroundColor")
                 assert background == ("rgb(255, 255, 255)" if scheme == "light" else "rgb(13, 17, 23)")
-                ink = shown.page.evaluate("getComputedStyle(document.querySelector('#plot1 .xtick text')).fill")
+                ink = shown.page.evaluate("getComputedStyle(document.querySelector('svg text.x')).fill")
                 assert ink == ("rgb(31, 35, 40)" if scheme == "light" else "rgb(240, 246, 252)")

@@ -12,9 +12,9 @@ from math import inf
 
 import pytest
 
-from onewrite.cli.early_signals import EarlySignals
-from onewrite.cli.processes import Processes, watch_parent
-from onewrite.cli.worker import _of_process
+from onewrite.operate.early import EarlySignals
+from onewrite.operate.processes import Processes, watch_parent
+from onewrite.operate.worker import _of_process
 
 
 class Child:

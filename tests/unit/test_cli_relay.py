@@ -18,12 +18,12 @@ from moto import mock_aws
 from pymongo import MongoClient
 
 from onewrite import ConfigurationError, Event, Message, Outbox, SeenIds
-from onewrite.cli import main, operator_acts
-from onewrite.cli.early_signals import EarlySignals
-from onewrite.cli.relay import PassLog
-from onewrite.cli.store_urls import relay_of
 from onewrite.dynamodb import GuardedTable
 from onewrite.mongodb.outboxes import Outboxes as CollectionOutboxes
+from onewrite.operate import main, relay, report
+from onewrite.operate.early import EarlySignals
+from onewrite.operate.relay import PassLog
+from onewrite.operate.stores import relay_of
 from onewrite.outbox import Swept
 from onewrite.testing.servers.engines import REGION
 from tests.engines.stores import create_table_with_outbox
@@ -83,6 +83,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 
 NAME = "shop_relays:relay"
+NOTHING: dict[str, Any] = dict.fromkeys(("table", "collection", "region", "endpoint_url"))
 
 
 def test_one_pass_publishes_and_says_by_its_exit_code_that_something_is_left(
@@ -142,9 +143,9 @@ def test_what_is_stuck_is_listed_and_skipped_after_a_question(
     record = f"Skipped Poison {event_id}, number 1 of {source}."
     assert f'{record}\nIts body was: {{"n":1}}' in out
     assert f'{record} Its body was: {{"n":1}} It was asked for by ann.' in err
-    assert main(["relay", NAME, "--skip", "no such id", "--yes"]) == 1
+    assert main(["relay", NAME, "--skip", "no such id", "--yes"]) == 3
     monkeypatch.setattr(module.relay, "skip", lambda **_: None)
-    assert main(["relay", NAME, "--skip", event_id, "--yes"]) == 1
+    assert main(["relay", NAME, "--skip", event_id, "--yes"]) == 4
     assert main(["relay", NAME]) == 0  # it runs until its publisher stops it
     assert module.told == ["A", "B", "onewrite.skipped"]
 
@@ -160,7 +161,7 @@ def test_what_cannot_be_read_is_listed_behind_what_waits(module: Any, capsys: py
 def test_where_more_is_stuck_than_is_listed_it_is_said_and_all_can_be_skipped(
     module: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(operator_acts, "_MOST", 1)
+    monkeypatch.setattr(relay, "_MOST", 1)
     assert main(["relay", NAME, "--stuck"]) == 0
     assert capsys.readouterr().out.splitlines()[1:] == ["There are more: 1 of a kind are listed."]
     for each in module.relay.waiting():
@@ -168,7 +169,7 @@ def test_where_more_is_stuck_than_is_listed_it_is_said_and_all_can_be_skipped(
 
 
 def test_an_age_is_shown_also_where_the_writer_s_clock_was_ahead() -> None:
-    assert [operator_acts.age(seconds) for seconds in (3661.9, 0.0, -61.0)] == ["1:01:01", "0:00:00", "-0:01:01"]
+    assert [report.age(seconds) for seconds in (3661.9, 0.0, -61.0)] == ["1:01:01", "0:00:00", "-0:01:01"]
 
 
 def test_an_entity_is_restarted_after_a_question_that_says_what_consumers_will_see(
@@ -202,10 +203,10 @@ def test_an_entity_is_restarted_after_a_question_that_says_what_consumers_will_s
 def test_a_restart_of_what_is_not_there_does_nothing(
     module: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert main(["relay", NAME, "--restart", "shop/orders/_id=N:7", "--yes"]) == 1
+    assert main(["relay", NAME, "--restart", "shop/orders/_id=N:7", "--yes"]) == 3
     assert "nothing was ever emitted there" in capsys.readouterr().err
     monkeypatch.setattr(module.relay, "restart", lambda **_: None)
-    assert main(["relay", NAME, "--restart", "shop/orders/_id=N:1", "--yes"]) == 1
+    assert main(["relay", NAME, "--restart", "shop/orders/_id=N:1", "--yes"]) == 3
     assert "deleted meanwhile" in capsys.readouterr().err
 
 
@@ -213,9 +214,9 @@ def test_a_user_without_a_name_is_recorded_by_number(monkeypatch: pytest.MonkeyP
     def nameless() -> str:
         raise KeyError
 
-    assert operator_acts.this_user()
+    assert report.this_user()
     monkeypatch.setattr("getpass.getuser", nameless)
-    assert operator_acts.this_user() == f"uid {os.getuid()}"
+    assert report.this_user() == f"uid {os.getuid()}"
 
 
 @pytest.mark.parametrize("options", [["--once"], ["--stuck"], ["--skip", "id"], ["--restart", "shop/orders/_id=N:1"]])
@@ -253,7 +254,7 @@ def test_a_signal_ends_an_act_and_nothing_is_done(module: Any, capsys: pytest.Ca
             self._received = True
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("onewrite.cli.EarlySignals", Signalled)
+        patch.setattr("onewrite.operate.EarlySignals", Signalled)
         assert main(["relay", NAME, "--skip", event_id, "--yes"]) in (1, 130)
     assert [each.event.type for each in module.relay.waiting()] == ["Poison"]
 
@@ -291,7 +292,7 @@ def table() -> GuardedTable:
     return GuardedTable(client, SeenIds(), table_name="orders", outbox=outbox)
 
 
-OF_THE_TABLE = ["dynamodb://orders", "--outbox", "shop/orders", "--index", "pending"]
+OF_THE_TABLE = ["--table", "orders", "--outbox", "shop/orders", "--index", "pending"]
 
 
 def paid(orders: GuardedTable) -> None:
@@ -316,7 +317,7 @@ def test_a_table_s_operator_needs_no_target(aws: None, capsys: pytest.CaptureFix
     assert main(["relay", *OF_THE_TABLE, "--once"]) == 2
     assert "Give --to" in capsys.readouterr().err
     with pytest.raises(ConfigurationError, match="nowhere to publish"):
-        relay_of("dynamodb://orders", Outbox("shop/orders"), None).sweep()
+        relay_of({**NOTHING, "table": "orders"}, Outbox("shop/orders"), None).sweep()
 
 
 @pytest.mark.parametrize(
@@ -340,7 +341,7 @@ def test_a_target_says_which_service_it_is_and_where(
         return client(service, region_name=region_name, endpoint_url=endpoint_url)
 
     monkeypatch.setattr(boto3, "client", spied)
-    relay_of("dynamodb://orders", Outbox("shop/orders"), to)
+    relay_of({**NOTHING, "table": "orders"}, Outbox("shop/orders"), to)
     assert made == [("dynamodb", None, None), (service, region, endpoint)]
 
 
@@ -353,25 +354,34 @@ def test_a_collection_is_named_by_its_uri(monkeypatch: pytest.MonkeyPatch) -> No
             made.append(self)
 
     monkeypatch.setattr("pymongo.MongoClient", Lazy)
-    relay = relay_of("mongodb://127.0.0.1:1/shop.order%20events.paid?appName=x", Outbox("shop/orders"), None)
-    assert (relay._boxes.target.full_name, relay.outbox) == ("shop.order events.paid", Outbox("shop/orders"))
+    made_relay = relay_of(
+        {**NOTHING, "collection": "mongodb://127.0.0.1:1/shop.order%20events.paid?appName=x"}, Outbox("shop/orders"), None
+    )
+    assert (made_relay._boxes.target.full_name, made_relay.outbox) == ("shop.order events.paid", Outbox("shop/orders"))
     made[0].close()
 
 
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["dynamodb://orders", "--to", "https://q/1/2"], "Give --outbox"),
-        (["dynamodb://orders", "--outbox", "shop orders", "--to", "https://q/1/2"], "URI reference"),
-        (["dynamodb://orders/o", "--outbox", "o", "--to", "https://q/1/2"], "A store is given as"),
-        (["redis://secret@orders", "--outbox", "o", "--to", "https://q/1/2"], "A store is given as"),
-        (["mongodb://secret@h/shop", "--outbox", "o", "--to", "https://q/1/2"], "A store is given as"),
-        (["mongodb://u:secret@[::1/shop.orders", "--outbox", "o", "--to", "https://q/1/2"], "A store is given as"),
-        (["dynamodb://orders?region=eu-west-1", "--outbox", "o", "--to", "https://q/1/2"], "AWS_REGION"),
-        (["mongodb://h:x/shop.orders", "--outbox", "o", "--to", "https://q/1/2"], "cannot be reached by this URI"),
-        (["mongodb://h/shop.orders", "--outbox", "o", "--index", "i", "--to", "https://q/1/2"], "an index of DynamoDB"),
-        (["dynamodb://orders", "--outbox", "o", "--to", "arn:aws:sqs:eu-west-1:1:q"], "give the URL of an SQS queue"),
-        (["dynamodb://orders", "--outbox", "o", "--to", "http://:x:/q"], "no client for sqs"),
+        (["--table", "orders", "--to", "https://q/1/2"], "Give --outbox"),
+        (["--table", "orders", "--outbox", "shop orders", "--to", "https://q/1/2"], "URI reference"),
+        (["--collection", "redis://secret@orders", "--outbox", "o", "--to", "https://q/1/2"], "A collection is given as"),
+        (["--collection", "mongodb://secret@h/shop", "--outbox", "o", "--to", "https://q/1/2"], "A collection is given as"),
+        (
+            ["--collection", "mongodb://u:secret@[::1/shop.orders", "--outbox", "o", "--to", "https://q/1/2"],
+            "A collection is given as",
+        ),
+        (
+            ["--collection", "mongodb://h:x/shop.orders", "--outbox", "o", "--to", "https://q/1/2"],
+            "cannot be reached by this URI",
+        ),
+        (
+            ["--collection", "mongodb://h/shop.orders", "--outbox", "o", "--index", "i", "--to", "https://q/1/2"],
+            "an index of DynamoDB",
+        ),
+        (["--table", "orders", "--outbox", "o", "--to", "arn:aws:sqs:eu-west-1:1:q"], "give the URL of an SQS queue"),
+        (["--table", "orders", "--outbox", "o", "--to", "http://:x:/q"], "no client for sqs"),
     ],
 )
 def test_what_names_no_store_and_no_target_is_explained(

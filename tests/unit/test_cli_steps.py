@@ -15,12 +15,12 @@ import pytest
 from moto import mock_aws
 
 from onewrite import Applied, Begun, HighWaterMark, InSequence, Message, SeenIds
-from onewrite.cli import main, steps
-from onewrite.cli.steps import Oldest
 from onewrite.dynamodb import GuardedTable
 from onewrite.event import moment
 from onewrite.ledgers import Ledger
 from onewrite.mongodb import GuardedCollection
+from onewrite.operate import main, steps
+from onewrite.operate.steps import Oldest
 from onewrite.step import Asked, FoundStep, new_step
 from onewrite.testing.servers.engines import REGION
 from onewrite.testing.standins.collection import StandInClient
@@ -34,7 +34,7 @@ LEDGERS: list[Ledger] = [SeenIds(), HighWaterMark(name="marks"), InSequence(name
 class Place(ABC):
     """Where steps are begun, on one engine: each in an entity of its own."""
 
-    url: str
+    options: tuple[str, str]
 
     @abstractmethod
     def begin(self, n: int, ledger: Ledger | None = None, *, source: str = "bank", at: float = START) -> Begun: ...
@@ -45,7 +45,7 @@ class Place(ABC):
 
 
 class TablePlace(Place):
-    url = "dynamodb://payments"
+    options = ("--table", "payments")
 
     def __init__(self) -> None:
         self.client = boto3.client("dynamodb", region_name=REGION)
@@ -70,12 +70,12 @@ class TablePlace(Place):
 
 
 class CollectionPlace(Place):
-    url = "mongodb://localhost/shop.payments"
+    options = ("--collection", "mongodb://localhost/shop.payments")
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         client = StandInClient()
         self.collection = client.shop.payments
-        monkeypatch.setattr("onewrite.cli.store_urls._mongo_client", lambda _: client)
+        monkeypatch.setattr("onewrite.operate.stores._mongo_client", lambda _: client)
 
     def _guarded(self, ledger: Ledger | None, at: float) -> GuardedCollection:
         return GuardedCollection(self.collection, ledger or SeenIds(), clock=lambda: at)
@@ -106,7 +106,7 @@ def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
 
 
 def listed(capsys: pytest.CaptureFixture[str], place: Place, *options: str, code: int = 0) -> Any:
-    assert main(["steps", place.url, "--json", *options]) == code
+    assert main(["steps", *place.options, "--json", *options]) == code
     return json.loads(capsys.readouterr().out)
 
 
@@ -129,7 +129,7 @@ def test_what_was_finished_is_not_listed(place: Place, capsys: pytest.CaptureFix
     step = place.begin(1)
     assert isinstance(place.finish(1, step), Applied)
     assert listed(capsys, place) == {"open": 0, "damaged": 0, "steps": []}
-    assert main(["steps", place.url]) == 0
+    assert main(["steps", *place.options]) == 0
     assert capsys.readouterr().out == "No step is open.\n"
 
 
@@ -158,7 +158,7 @@ def test_what_is_not_listed_is_counted(
         place.begin(n, at=START - n)
     found = listed(capsys, place)
     assert (found["open"], [step["message"] for step in found["steps"]]) == (4, ["m3", "m2"])
-    assert main(["steps", place.url]) == 0
+    assert main(["steps", *place.options]) == 0
     *lines, last = capsys.readouterr().out.splitlines()
     assert (len(lines), last) == (2, "2 more were begun later.")
 
@@ -167,15 +167,15 @@ def test_a_line_says_what_an_operator_must_know_and_shows_no_control_character(
     place: Place, capsys: pytest.CaptureFixture[str]
 ) -> None:
     step = place.begin(1, source="\x1b[31mbank\n")
-    assert main(["steps", place.url]) == 0
+    assert main(["steps", *place.options]) == 0
     (line,) = capsys.readouterr().out.splitlines()
-    entity = "_id=S:e1" if "mongodb" in place.url else "id=S:e1"
+    entity = "_id=S:e1" if "--collection" in place.options else "id=S:e1"
     assert line == (
         f"1:00:00  begun {moment(START)}, lease until {moment(START + 60)}  message m1 of \\x1b[31mbank\\n  "
         f"key {step.key}  in ow_l of {entity}"
     )
     place.begin(2, source="")
-    assert main(["steps", place.url]) == 0
+    assert main(["steps", *place.options]) == 0
     assert "message m2  key" in capsys.readouterr().out
 
 
@@ -190,7 +190,7 @@ def test_a_terminal_shows_a_table(place: Place, monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setenv("COLUMNS", "300")
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.delenv("NO_COLOR", raising=False)
-    assert main(["steps", place.url]) == 0
+    assert main(["steps", *place.options]) == 0
     shown = terminal.getvalue()
     assert all(heading in shown for heading in steps.HEADINGS)
     assert "[red]bank" in shown
@@ -202,7 +202,7 @@ def test_a_damaged_entity_is_named_and_hides_no_other(
 ) -> None:
     place.begin(1)
     place.put("damaged", **held)
-    assert main(["steps", place.url, "--json"]) == 1
+    assert main(["steps", *place.options, "--json"]) == 1
     out, err = capsys.readouterr()
     found = json.loads(out)
     assert (found["open"], found["damaged"], len(found["steps"])) == (1, 1, 1)
@@ -218,24 +218,24 @@ def test_a_mark_without_its_step_is_damage(capsys: pytest.CaptureFixture[str], m
         place.put("one", ow_steps={b"0123456789"})
         place.put("two", ow_steps={"text"})
         place.put("three", ow_steps={b"0123456789"}, **{f"ow_step_{b'0123456789'.hex()}": {"id": ""}})
-        assert main(["steps", place.url]) == 1
+        assert main(["steps", *place.options]) == 1
         assert capsys.readouterr().err.count("Repair the entity") == 3
 
 
-def test_a_store_that_cannot_be_read_has_exit_code_1_and_what_is_no_store_2(
+def test_a_table_that_is_not_there_has_exit_code_3_and_what_is_no_store_2(
     place: Place, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["steps", "dynamodb://missing"]) == 1
-    assert "fails: ResourceNotFoundException" in capsys.readouterr().err
-    assert main(["steps", "redis://secret@payments"]) == 2
+    assert main(["steps", "--table", "missing"]) == 3
+    assert "There is no such table here" in capsys.readouterr().err
+    assert main(["steps", "--collection", "redis://secret@payments"]) == 2
     err = capsys.readouterr().err
-    assert "A store is given as" in err
+    assert "A collection is given as" in err
     assert "secret" not in err
 
 
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setitem(sys.modules, "boto3", None)
-    assert main(["steps", "dynamodb://payments"]) == 2
+    assert main(["steps", "--table", "payments"]) == 2
     assert 'Run: pip install "onewrite[cli,aws,mongodb]"' in capsys.readouterr().err
 
 
@@ -243,7 +243,8 @@ def test_the_store_may_come_from_the_environment(
     place: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     place.begin(1)
-    monkeypatch.setenv("ONEWRITE_STEPS", place.url)
+    name, value = place.options
+    monkeypatch.setenv(f"ONEWRITE_{name.removeprefix('--').upper()}", value)
     assert main(["steps", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["open"] == 1
 

@@ -2,28 +2,56 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from onewrite import ConfigurationError
-from onewrite.cli.stores import NamedCollection, NamedTable, named_store
+from onewrite.operate.stores import store_of
+
+NOTHING: dict[str, Any] = dict.fromkeys(("table", "collection", "region", "endpoint_url"))
 
 
 def test_a_table_is_named_as_aws_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-west-1")
-    store = named_store("orders", None)
-    assert isinstance(store, NamedTable)
-    assert store.name == "orders"
-    assert store.client.meta.region_name == "eu-west-1"
+    store = store_of({**NOTHING, "table": "orders"})
+    assert (store.name, store.engine, store.target.meta.region_name) == ("orders", "dynamodb", "eu-west-1")
+
+
+def test_the_region_and_the_endpoint_may_be_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AWS_DEFAULT_REGION", raising=False)
+    store = store_of({**NOTHING, "table": "orders", "region": "eu-west-3", "endpoint_url": "http://localhost:8000"})
+    assert (store.target.meta.region_name, store.target.meta.endpoint_url) == ("eu-west-3", "http://localhost:8000")
 
 
 def test_a_collection_is_named_by_its_url() -> None:
-    store = named_store(None, "mongodb://127.0.0.1:1/shop.orders?connect=false")
-    assert isinstance(store, NamedCollection)
-    assert store.collection.full_name == "shop.orders"
-    store.collection.database.client.close()
+    store = store_of({**NOTHING, "collection": "mongodb://127.0.0.1:1/shop.orders?connect=false"})
+    assert (store.name, store.engine) == ("shop.orders", "mongodb")
+    store.target.database.client.close()
 
 
-@pytest.mark.parametrize(("table", "collection"), [(None, None), ("orders", "mongodb://127.0.0.1/shop.orders")])
-def test_neither_or_both_are_refused(table: str | None, collection: str | None) -> None:
-    with pytest.raises(ConfigurationError, match="and not both"):
-        named_store(table, collection)
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({}, "and not both"),
+        ({"table": "orders", "collection": "mongodb://127.0.0.1/shop.orders"}, "and not both"),
+        ({"collection": "mongodb://127.0.0.1/shop.orders", "region": "eu-west-1"}, "--region goes with --table"),
+        ({"collection": "mongodb://127.0.0.1/shop.orders", "endpoint_url": "http://x"}, "--endpoint-url goes with --table"),
+        ({"collection": "mongodb://secret@127.0.0.1/shop"}, "A collection is given as"),
+        ({"collection": "redis://secret@orders"}, "A collection is given as"),
+        ({"collection": "mongodb://u:secret@[::1/shop.orders"}, "A collection is given as"),
+        ({"table": "orders", "region": "eu-west-1", "endpoint_url": "no url"}, "There is no client for dynamodb"),
+    ],
+)
+def test_what_names_no_store_is_refused(given: dict[str, str], said: str) -> None:
+    with pytest.raises(ConfigurationError, match=said) as refused:
+        store_of({**NOTHING, **given})
+    assert "secret" not in str(refused.value)
+
+
+def test_without_a_region_it_says_how_to_give_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
+    for name in ("AWS_DEFAULT_REGION", "AWS_REGION", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(ConfigurationError, match="give --region, or set AWS_REGION"):
+        store_of({**NOTHING, "table": "orders"})

@@ -19,9 +19,9 @@ import boto3
 import pytest
 
 from onewrite import ConfigurationError
-from onewrite.cli import main
-from onewrite.cli.logs import JsonLines, TextLines
-from onewrite.cli.worker import dead_mans_switch
+from onewrite.operate import main
+from onewrite.operate.report import JsonLines, TextLines
+from onewrite.operate.worker import dead_mans_switch
 from onewrite.sqs import QueueRefused, Worker, WorkerStuck
 from onewrite.sqs.threads import Time
 from tests.support.fake_sqs import URL, FakeSqs, VirtualTime, client_error
@@ -258,7 +258,7 @@ def test_several_processes_are_started_with_the_arguments_of_this_one(monkeypatc
             found.append(early)
             return 3
 
-    monkeypatch.setattr("onewrite.cli.worker.Processes", Recorded)
+    monkeypatch.setattr("onewrite.operate.worker.Processes", Recorded)
     assert run("--processes", "2", "--health-port", "80") == 3
     arguments = ["worker", "--queue-url", URL, "--processes", "2", "--health-port", "80", "corner_shop:ship"]
     assert found[:2] == [
@@ -367,16 +367,18 @@ def test_a_client_that_cannot_be_made_returns_2(
     assert "the region, the endpoint" in capsys.readouterr().err
 
 
-def test_what_a_module_raises_when_it_is_imported_is_not_hidden(sqs: FakeSqs) -> None:
-    with pytest.raises(ZeroDivisionError):
-        run(handler="broken_shop:ship")
-    with pytest.raises(ModuleNotFoundError, match="nowhere_to_be_found"):
-        run(handler="needy_shop:ship")
+def test_what_a_module_raises_when_it_is_imported_is_not_hidden(sqs: FakeSqs, capsys: pytest.CaptureFixture[str]) -> None:
+    for handler, raised in (("broken_shop:ship", "ZeroDivisionError"), ("needy_shop:ship", "nowhere_to_be_found")):
+        assert run(handler=handler) == 1
+        err = capsys.readouterr().err
+        assert "Traceback" in err
+        assert raised in err.splitlines()[-1]
+        assert f"onewrite: The module {handler.partition(':')[0]} cannot be imported" in err
 
 
 @pytest.mark.parametrize(
     ("name", "importer"),
-    [("typer", "onewrite.cli.app"), ("botocore.exceptions", "onewrite.sqs"), ("boto3", "nobody")],
+    [("typer", "onewrite.operate.app"), ("botocore.exceptions", "onewrite.sqs"), ("boto3", "nobody")],
 )
 def test_without_the_packages_of_the_worker_one_line_names_the_remedy(
     name: str, importer: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -401,7 +403,7 @@ def test_a_handler_that_does_not_end_in_time_ends_with_the_process(sqs: FakeSqs,
 
 _SWITCH = """
 import re, sys, time
-from onewrite.cli import worker
+from onewrite.operate import worker
 worker._SLACK = 0.5
 with worker.dead_mans_switch(0.5, every=0.1):
     {act}

@@ -10,13 +10,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from onewrite.cli.demo.comparison import CLAIM, ONEWRITE, PLAIN
-from onewrite.cli.demo.shops import Engine, shops
-from onewrite.cli.demo.web.commands import Change, Step
-from onewrite.cli.demo.web.feed import Feed
-from onewrite.cli.demo.web.play import Commands, End, play, text_of
-from onewrite.cli.demo.web.server import Server
-from onewrite.cli.demo.web.stream import Stream
+from onewrite.operate.demo.comparison import CLAIM, ONEWRITE, PLAIN
+from onewrite.operate.demo.shops import Engine, shops
+from onewrite.operate.demo.stream import Change, Step, Stream
+from onewrite.operate.demo.web import Commands, End, Feed, Server, play, text_of
 from tests.support.browser import browser, watched
 
 if TYPE_CHECKING:

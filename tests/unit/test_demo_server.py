@@ -22,13 +22,10 @@ from typing import Any, cast
 
 import pytest
 
-from onewrite.cli import main
-from onewrite.cli.demo.shops import Engine, shops
-from onewrite.cli.demo.web.commands import Change, Command, Kill, Step
-from onewrite.cli.demo.web.feed import Feed
-from onewrite.cli.demo.web.play import Commands, End, play, text_of
-from onewrite.cli.demo.web.server import Server
-from onewrite.cli.demo.web.stream import Stream
+from onewrite.operate import main
+from onewrite.operate.demo.shops import Engine, shops
+from onewrite.operate.demo.stream import Change, Command, Kill, Step, Stream
+from onewrite.operate.demo.web import Commands, End, Feed, Server, play, text_of
 
 
 @pytest.fixture
@@ -78,7 +75,7 @@ def test_the_page_may_load_nothing_from_elsewhere_and_be_framed_by_nobody(server
 
 
 def test_no_file_of_the_page_names_another_place() -> None:
-    page = files("onewrite.cli.demo.web") / "page"
+    page = files("onewrite.operate.demo") / "page"
     texts = {file.name: file.read_text() for file in page.iterdir()}
     assert set(texts) == {"index.html", "page.css", "page.js", "board.js", "icon.svg"}
     named = {name: re.findall(r"(?:https?:)?//[a-z]\S+", text) for name, text in texts.items()}
@@ -136,7 +133,7 @@ def test_a_header_that_is_spelt_otherwise_or_comes_twice_helps_nobody(server: Se
 def test_a_visitor_who_keeps_silent_is_left_without_a_word_on_the_terminal(
     server: Server, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("onewrite.cli.demo.web.server._Request.timeout", 0.01)
+    monkeypatch.setattr("onewrite.operate.demo.web._Request.timeout", 0.01)
     head = "".join(f"{name}: {value}\r\n" for name, value in own(server).items())
     with socket.create_connection(("127.0.0.1", server.port), timeout=10) as raw:
         raw.sendall(f"POST /step HTTP/1.0\r\n{head}Content-Length: 2\r\n\r\n".encode())
@@ -220,7 +217,7 @@ def test_a_page_gets_the_latest_view_and_each_later_one_until_the_end(server: Se
 
 
 def test_a_page_that_is_closed_is_noticed_by_a_word_in_the_silence(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("onewrite.cli.demo.web.server._PATIENCE", 0.01)
+    monkeypatch.setattr("onewrite.operate.demo.web._PATIENCE", 0.01)
     found = lines(server)
     assert next(found).startswith(b"data: ")
     assert next(found) == b": nothing new\n"

@@ -10,14 +10,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onewrite import Message
-from onewrite.cli.demo.comparison import CLAIM, HANDLERS, ONEWRITE, PLAIN
-from onewrite.cli.demo.shops import Engine, Shop, shops
-from onewrite.cli.demo.simulation import START, Clock, Copy, Turn
-from onewrite.cli.demo.web.books import Books
-from onewrite.cli.demo.web.commands import Change, Command, Kill, Restart, Settings, Step, command
-from onewrite.cli.demo.web.lane import Lane
-from onewrite.cli.demo.web.stream import Stream
-from onewrite.cli.demo.web.words import What, doing, remark
+from onewrite.operate.demo.comparison import CLAIM, HANDLERS, ONEWRITE, PLAIN, START, Clock, Copy, Turn
+from onewrite.operate.demo.shops import Engine, Shop, shops
+from onewrite.operate.demo.stream import (
+    Books,
+    Change,
+    Command,
+    Kill,
+    Lane,
+    Restart,
+    Settings,
+    Step,
+    Stream,
+    What,
+    command,
+    doing,
+    remark,
+)
 from tests.support.examples import examples
 
 LANES = [PLAIN, CLAIM, ONEWRITE]

@@ -11,8 +11,8 @@ import boto3
 import pytest
 
 from onewrite import Applied, Message, SeenIds
-from onewrite.cli import main
 from onewrite.dynamodb import GuardedTable
+from onewrite.operate import main
 from onewrite.testing import moto_table
 from onewrite.testing.servers.engines import REGION
 from tests.support.seams import named

@@ -8,9 +8,12 @@ from typing import Any
 
 import pytest
 
-from onewrite import HighWaterMark, InSequence, SeenIds, SeenNumbers, Tombstones
-from onewrite.doctor.examination import CHECKS, examine
-from onewrite.doctor.facts import (
+from onewrite import HighWaterMark, InSequence, Outbox, SeenIds, SeenNumbers, Tombstones
+from onewrite.ledgers import Ledger
+from onewrite.ledgers.kept import Kept
+from onewrite.operate.doctor.checks import CHECKS, examine
+from onewrite.operate.doctor.facts import (
+    Checked,
     Clock,
     Collection,
     Entity,
@@ -26,10 +29,8 @@ from onewrite.doctor.facts import (
     Store,
     Table,
     Unread,
+    span,
 )
-from onewrite.doctor.finding import Checked, span
-from onewrite.ledgers import Ledger
-from onewrite.ledgers.kept import Kept
 
 DAY = 86_400
 NOW = 1_790_000_000.0
@@ -97,29 +98,21 @@ HOUR_LESS = 1 / 24
         # In a FIFO dead-letter queue the age begins anew, so that the sum counts.
         ("ledger-retention", replace(WITH_DEAD, fifo=True), DEAD, days(14 - HOUR_LESS), "error"),
         ("ledger-retention", replace(WITH_DEAD, fifo=True), DEAD, days(14), "passed"),
-        # A redrive sends a message anew, and the queue keeps it once more.
-        ("redrive-retention", WITH_DEAD, DEAD, days(10 - HOUR_LESS), "not checked"),
-        ("redrive-retention", WITH_DEAD, DEAD, days(10), "warning"),
-        ("redrive-retention", WITH_DEAD, DEAD, days(14 - HOUR_LESS), "warning"),
-        ("redrive-retention", WITH_DEAD, DEAD, days(14), "passed"),
-        ("redrive-retention", replace(WITH_DEAD, fifo=True), DEAD, days(18 - HOUR_LESS), "warning"),
-        ("redrive-retention", replace(WITH_DEAD, fifo=True), DEAD, days(18), "passed"),
-        ("redrive-retention", QUEUE, None, days(4), "passed"),
         # What forgets nothing remembers for long enough.
         ("ledger-retention", QUEUE, None, SeenIds(None), "passed"),
         ("ledger-retention", QUEUE, None, HighWaterMark(), "passed"),
         ("ledger-retention", QUEUE, None, SeenNumbers(), "passed"),
-        ("redrive-retention", WITH_DEAD, DEAD, SeenIds(None), "passed"),
         # What is too short for the queue alone is too short, whatever its dead letters are.
         ("ledger-retention", WITH_DEAD, DENIED, days(3), "error"),
         ("ledger-retention", WITH_DEAD, DENIED, days(4), "not checked"),
-        ("redrive-retention", WITH_DEAD, DENIED, days(4), "not checked"),
         ("ledger-retention", None, None, days(1), "not checked"),
         ("ledger-retention", DENIED, None, days(1), "not checked"),
         ("ledger-retention", QUEUE, None, None, "not checked"),
         # The order of a standard queue.
         ("order", QUEUE, None, HighWaterMark(), "error"),
-        ("order", QUEUE, None, InSequence(), "warning"),
+        ("order", QUEUE, None, InSequence(), "passed"),
+        ("order", replace(QUEUE, receives=5), None, InSequence(), "passed"),
+        ("order", replace(QUEUE, receives=4), None, InSequence(), "warning"),
         ("order", QUEUE, None, SeenIds(), "passed"),
         ("order", QUEUE, None, SeenNumbers(), "passed"),
         ("order", replace(QUEUE, fifo=True), None, HighWaterMark(), "passed"),
@@ -231,7 +224,7 @@ def test_the_labels_of_a_sample_tell_the_ledgers_where_no_module_does() -> None:
 
 
 @pytest.mark.parametrize(
-    ("left", "expected"), [(4 * DAY - 1, "warning"), (4 * DAY, "passed"), (4 * DAY + 1, "passed"), (-1, "not checked")]
+    ("left", "expected"), [(4 * DAY - 1, "error"), (4 * DAY, "passed"), (4 * DAY + 1, "passed"), (-1, "not checked")]
 )
 def test_ttl_is_judged_by_the_entity_that_expires_last(left: int, expected: str) -> None:
     guarded = [entity("a", expires=NOW + 1), entity("b", expires=NOW + left)] if left > 0 else [entity(expires=NOW + left)]
@@ -432,6 +425,103 @@ def test_a_check_that_lacks_a_fact_says_which_and_why(lacking: Unread, why: str)
     found = checked("global-table", Facts(table=lacking))
     assert (found.state, found.missing) == ("not checked", lacking)
     assert why in found.told
+
+
+@pytest.mark.parametrize(
+    ("dead", "receives", "expected"), [(None, None, "warning"), ("arn:dead", 1, "warning"), ("arn:dead", 2, "passed")]
+)
+def test_what_fails_again_and_again_ends_where_somebody_sees_it(
+    dead: str | None, receives: int | None, expected: str
+) -> None:
+    assert state("dead-letters", Facts(queue=replace(QUEUE, dead_letters=dead, receives=receives))) == expected
+
+
+OTHER = replace(FEED, source="arn:aws:sqs:eu-west-1:1:other")
+
+
+@pytest.mark.parametrize(
+    ("queue", "feeds", "expected"),
+    [
+        (QUEUE, (FEED,), "passed"),
+        (QUEUE, (FEED, OTHER), "passed"),
+        (QUEUE, (OTHER,), "error"),
+        (QUEUE, (), "error"),
+        (QUEUE, (replace(FEED, enabled=False),), "error"),
+        (QUEUE, (FEED, replace(OTHER, enabled=False)), "warning"),
+        (None, (FEED,), "passed"),
+        (None, (), "passed"),
+        (None, (replace(FEED, enabled=False),), "warning"),
+        (QUEUE, DENIED, "not checked"),
+    ],
+)
+def test_a_function_is_fed_from_the_queue_that_is_named(queue: Any, feeds: Any, expected: str) -> None:
+    assert state("mapping", Facts(queue=queue, function=FUNCTION, feeds=feeds)) == expected
+
+
+@pytest.mark.parametrize(
+    ("expiry", "ttl", "dead", "expected"),
+    [
+        (("expiresAt",), "expiresAt", False, "passed"),
+        ((), "expiresAt", False, "warning"),
+        (("other",), "expiresAt", False, "warning"),
+        ((), None, True, "warning"),
+        (("any",), None, True, "passed"),
+        ((), None, False, "not checked"),
+        (None, "expiresAt", False, "not checked"),
+        (DENIED, "expiresAt", False, "not checked"),
+    ],
+)
+def test_the_database_removes_tombstones(expiry: Any, ttl: str | None, dead: bool, expected: str) -> None:
+    tombstones = None if ttl is None else Tombstones(timedelta(days=30), ttl_attribute=ttl)
+    facts = Facts(table=TABLE, expiry=expiry, module=module(SeenIds(), tombstones=tombstones))
+    assert state("tombstone-ttl", replace(facts, sample=sample(entity(tombstone=1 if dead else None)))) == expected
+    elsewhere = replace(facts, module=module(SeenIds(), place="the table stock", tombstones=tombstones))
+    assert state("tombstone-ttl", elsewhere) == "not checked"
+
+
+PENDING = Index("pending", ("ow_shard", "ow_due"), frozenset())
+
+
+@pytest.mark.parametrize(
+    ("index", "found", "expected"),
+    [
+        ("pending", PENDING, "passed"),
+        ("pending", replace(PENDING, name="other"), "error"),
+        ("pending", replace(PENDING, keys=("ow_due",)), "error"),
+        (None, PENDING, "not checked"),
+    ],
+)
+def test_an_outbox_that_names_an_index_has_it(index: str | None, found: Index, expected: str) -> None:
+    facts = Facts(table=replace(TABLE, indexes=(found,)), module=module(SeenIds(), outbox=Outbox("o", index=index)))
+    assert state("outbox-index", facts) == expected
+    assert state("outbox-index", replace(facts, module=None)) == "not checked"
+
+
+@pytest.mark.parametrize(
+    ("keys", "boxes", "expected"),
+    [
+        ((("_id",), ("ow_due",)), True, "passed"),
+        ((("_id",),), True, "warning"),
+        ((("_id",), ("a", "ow_due")), True, "warning"),
+        ((("_id",),), False, "not checked"),
+        (DENIED, True, "not checked"),
+    ],
+)
+def test_a_collection_with_outboxes_has_an_index_on_what_is_due(keys: Any, boxes: bool, expected: str) -> None:
+    place = "the collection orders"
+    facts = Facts(collection=Collection(place, None), index_keys=keys)
+    assert state("outbox-index", replace(facts, sample=sample(entity(outbox=boxes)))) == expected
+    outbox = Outbox("o") if boxes else None
+    assert state("outbox-index", replace(facts, module=module(SeenIds(), place=place, outbox=outbox))) == expected
+
+
+def test_what_a_later_version_has_written_is_named_and_not_judged() -> None:
+    later = bare("later", later=("ow_l: ow2 14d",), in_use=True)
+    found = checked("later-format", Facts(sample=sample(entity(), later)))
+    assert (found.state, found.findings[0].severity) == ("found", "warning")
+    assert "ow_l: ow2 14d" in found.findings[0].what
+    assert state("later-format", Facts(sample=sample(entity()))) == "passed"
+    assert state("erased-ledgers", Facts(sample=sample(entity(), later))) == "passed"
 
 
 def test_what_could_not_be_read_is_listed_once() -> None:

@@ -19,17 +19,28 @@ from pymongo.errors import OperationFailure
 
 from onewrite import Applied, Event, HighWaterMark, Message, Outbox, SeenIds, SeenNumbers, Tombstones
 from onewrite.aws_lambda import kafka_handler, kinesis_handler, sqs_handler
-from onewrite.doctor.facts import Clock, Entity, Feed, Function, Index, Members, Queue, Sample, Server, Store, Table, Unread
-from onewrite.doctor.reading.amazon import AMAZON, read_function, read_queues
-from onewrite.doctor.reading.asking import Question, Reader, refused_by_aws, refused_by_mongodb
-from onewrite.doctor.reading.collection import MONGODB, OfCollection, read_collection
-from onewrite.doctor.reading.module import read_module
-from onewrite.doctor.reading.table import OfTable, read_table
 from onewrite.dynamodb import AsyncGuardedTable, GuardedTable
 from onewrite.flow import Do
 from onewrite.identity import kafka_position, sqs_message_id
 from onewrite.ledgers.kept import Kept
 from onewrite.mongodb import GuardedCollection
+from onewrite.operate.doctor.amazon import AMAZON, OfTable, read_function, read_queues, read_table
+from onewrite.operate.doctor.facts import (
+    Clock,
+    Entity,
+    Feed,
+    Function,
+    Index,
+    Members,
+    Queue,
+    Sample,
+    Server,
+    Store,
+    Table,
+    Unread,
+)
+from onewrite.operate.doctor.mongodb import MONGODB, OfCollection, read_collection
+from onewrite.operate.doctor.reading import Question, Reader, read_module, refused_by_aws, refused_by_mongodb
 from onewrite.testing.servers.engines import REGION
 from onewrite.testing.standins.collection import StandInClient
 from tests.support.seams import named
@@ -92,7 +103,7 @@ def test_a_queue_is_read_with_its_dead_letter_queue(suffix: str) -> None:
     url = make_queue(f"orders{suffix}", f"dead{suffix}")
     found = AMAZON.run(read_queues(url), boto3.client("sqs"))
     name, dead, fifo = f"orders{suffix}", f"dead{suffix}", bool(suffix)
-    assert found.queue == Queue(name, arn_of(name), fifo, 345_600, 90, arn_of(dead))
+    assert found.queue == Queue(name, arn_of(name), fifo, 345_600, 90, arn_of(dead), 5)
     assert found.dead_letters == Queue(dead, arn_of(dead), fifo, 1_209_600, 30)
 
 
@@ -161,6 +172,7 @@ def test_a_function_is_read_with_its_mappings_of_all_pages() -> None:
     assert found.function == Function("ship", 7)
     assert found.feeds == (
         Feed(arn_of("orders"), 20, reports_failures=True),
+        Feed(arn_of("off"), 0, reports_failures=False, enabled=False),
         Feed("arn:aws:kinesis:eu-west-1:1:stream/s", 0, reports_failures=False),
         Feed("arn:aws:kafka:eu-west-1:1:cluster/k", 0, reports_failures=True, kafka=True, provisioned=True),
         Feed("self-managed:kafka:a:9092,b:9092", 0, reports_failures=False, kafka=True),
@@ -451,8 +463,8 @@ def test_the_stores_of_a_module_are_found_with_their_ledgers() -> None:
     assert found.name == "shop"
     assert found.stores == (
         Store("the table orders", SeenIds(), "dynamodb", tombstones),
-        Store("the collection stock", HighWaterMark(), "mongodb", None, None),
-        Store("the collection safe", HighWaterMark(), "mongodb", None, "majority"),
+        Store("the collection stock", HighWaterMark(), "mongodb", None, None, None),
+        Store("the collection safe", HighWaterMark(), "mongodb", None, None, "majority"),
         Store("the table plain", None, "dynamodb"),
     )
 

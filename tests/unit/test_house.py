@@ -36,17 +36,16 @@ FLOORS = [
     {"inbox"},
     {""},
     {"extras", "flow", "pending", "watch", "write"},
-    {"explaining", "folding", "lean", "migration", "missing", "step_flows", "transaction"},
-    {"identity", "repair"},
+    {"explaining", "folding", "lean", "missing", "step_flows", "transaction"},
+    {"identity"},
     {"dynamodb", "mongodb"},
     {"metrics"},
     {"batch"},
     {"aws_lambda"},
     {"sqs"},
     {"outbox"},
-    {"costs", "doctor"},
     {"testing"},
-    {"cli"},
+    {"operate"},
     {"__main__"},
 ]
 PACKAGES = [
@@ -294,10 +293,10 @@ def public(path: Path) -> set[str]:
 
 
 OF_ONE_ENGINE = {
-    "dynamodb": {"lean", "pages", "placeholders", "powertools", "size", "table", "values"},
+    "dynamodb": {"lean", "placeholders", "size", "table", "values"},
     "mongodb": {"collection", "indexes"},
 }
-ALIKE = ["step_finder", "steps", "transactions"]
+ALIKE = ["steps", "transactions"]
 # What both engines have in the modules where the engines themselves differ.
 COMMON = {
     "deletes": {"delete"},

@@ -618,10 +618,15 @@ def test_an_entity_without_a_ledger_takes_any() -> None:
         assert Held({Slot("n"): 1}).judge(ledger, M1) is None
 
 
-@pytest.mark.parametrize("found", ["14d", "ow1", "ow2 14d", "", None, 3, frozenset(["ow1 14d"]), ["ow1 14d"], {}], ids=repr)
+@pytest.mark.parametrize("found", ["14d", "ow1", "", None, 3, frozenset(["ow1 14d"]), ["ow1 14d"], {}], ids=repr)
 def test_what_no_ledger_put_in_a_labels_place_is_a_mismatch(found: object) -> None:
     with pytest.raises(LedgerMismatch, match=r"'ow_l' holds .*no ledger of this version has put there"):
         Held({Slot("ow_l"): found}).judge(SeenIds(), M1)
+
+
+def test_the_label_of_a_later_format_is_named_as_such() -> None:
+    with pytest.raises(LedgerMismatch, match=r"'ow_l' is labelled 'ow2 14d', .* knows 'ow1' only"):
+        Held({Slot("ow_l"): "ow2 14d"}).judge(SeenIds(), M1)
 
 
 def test_a_ledger_that_moved_says_where() -> None:

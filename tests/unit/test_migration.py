@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -11,17 +10,14 @@ import pytest
 from botocore.exceptions import ClientError
 
 from onewrite import Duplicate, HighWaterMark, Message, MessageIDs, SeenIds
-from onewrite.dynamodb import migration as dynamodb_migration
-from onewrite.dynamodb.migration import MigrationStore as OfTable
-from onewrite.dynamodb.powertools import Records
 from onewrite.flow import Flow, run
-from onewrite.migration.ids import Ids
-from onewrite.migration.plan import Drop, Found, State, Step
-from onewrite.migration.versions import Versions
-from onewrite.migration.visit import Visit, pause, visit
 from onewrite.mongodb import GuardedCollection
-from onewrite.mongodb import migration as mongodb_migration
-from onewrite.mongodb.migration import MigrationStore as OfCollection
+from onewrite.operate import dynamodb as of_dynamodb
+from onewrite.operate import mongodb as of_mongodb
+from onewrite.operate.dynamodb import TableStore
+from onewrite.operate.image import Image
+from onewrite.operate.migration import Drop, Ids, State, Step, Versions, Visit, is_concerned, pause, visit
+from onewrite.operate.mongodb import CollectionStore
 from onewrite.testing.standins.stores import mongomock_collection, moto_table
 
 NOW = 1_790_000_000.0
@@ -38,19 +34,19 @@ def collection() -> Any:
     return mongomock_collection("orders")
 
 
-def store_of(collection: Any, name: str = "ids") -> OfCollection:
-    return OfCollection(collection, name, clock=clock)
+def store_of(collection: Any) -> CollectionStore:
+    return CollectionStore(collection, clock=clock)
 
 
-def found_in(store: Any) -> Found:
-    page = run(store.next(), store.target)
-    assert len(page.entities) == 1
-    found: Found = page.entities[0]
+def found_in(store: Any, attribute: str = "ids") -> Image:
+    (image,) = run(store.scan(attribute).next(), store.target)
+    found: Image = image
     return found
 
 
 def visited(store: Any, origin: Any = IDS, *, drops: bool = False) -> Visit:
-    return run(visit(store, origin, found_in(store), clock, drops=drops, writes=True), store.target)
+    image = found_in(store, origin.attribute)
+    return run(visit(store, origin, image, clock, drops=drops, writes=True), store.target)
 
 
 def test_what_an_unbounded_ledger_has_written_keeps_its_source_and_its_parts(collection: Any) -> None:
@@ -95,7 +91,7 @@ def test_an_entity_without_room_is_refused_or_moved_in_one_write(
 ) -> None:
     collection.insert_one({"_id": "e", "ids": [f"{n:040d}" for n in range(20)]})
     found = found_in(store_of(collection))
-    monkeypatch.setattr(mongodb_migration, "LARGEST_DOCUMENT", mongodb_migration._ROOM + found.size * room)
+    monkeypatch.setattr(of_mongodb, "LARGEST_DOCUMENT", of_mongodb._ROOM + found.size * room)
     done = visited(store_of(collection), drops=True)
     assert (done.plan.state, done.dropped) == ((State.TOO_LARGE, True) if room else (State.REFUSED, False))
     assert ("ids" in collection.find_one({"_id": "e"})) == (not room)
@@ -103,45 +99,45 @@ def test_an_entity_without_room_is_refused_or_moved_in_one_write(
 
 def test_a_mark_without_room_is_refused(collection: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     collection.insert_one({"_id": "e", "version": 1})
-    monkeypatch.setattr(mongodb_migration, "LARGEST_DOCUMENT", 0)
-    assert visited(store_of(collection, "version"), VERSIONS).plan.why.startswith("The entity would be too large")
+    monkeypatch.setattr(of_mongodb, "LARGEST_DOCUMENT", 0)
+    assert visited(store_of(collection), VERSIONS).plan.why.startswith("The entity would be too large")
 
 
-class Racing(OfCollection):
+class Racing(CollectionStore):
     """Others write the entity before each write, as often as they are told."""
 
-    def __init__(self, collection: Any, attribute: str, change: dict[str, Any], times: int) -> None:
-        super().__init__(collection, attribute, clock=clock)
+    def __init__(self, collection: Any, change: dict[str, Any], times: int) -> None:
+        super().__init__(collection, clock=clock)
         self._change, self._times = change, times
 
-    def write(self, found: Found, step: Step) -> Flow[bool]:
+    def migrate(self, image: Image, step: Step) -> Flow[bool]:
         if self._times:
             self._times -= 1
-            self.target.update_one({"_id": found.key}, self._change)
-        return super().write(found, step)
+            self.target.update_one(image.key, self._change)
+        return super().migrate(image, step)
 
 
 def test_a_number_that_others_raise_meanwhile_is_read_again(collection: Any) -> None:
     collection.insert_one({"_id": "e", "version": 1})
-    done = visited(Racing(collection, "version", {"$inc": {"version": 1}}, 3), VERSIONS)
+    done = visited(Racing(collection, {"$inc": {"version": 1}}, 3), VERSIONS)
     assert (done.carried, done.lost) == (True, False)
     assert collection.find_one({"_id": "e"})["ow_@"] == {"s": 4}
 
 
 def test_an_entity_that_others_write_at_every_try_is_told(collection: Any) -> None:
     collection.insert_one({"_id": "e", "version": 1})
-    assert visited(Racing(collection, "version", {"$inc": {"version": 1}}, 99), VERSIONS).lost
+    assert visited(Racing(collection, {"$inc": {"version": 1}}, 99), VERSIONS).lost
 
 
 def test_an_entity_whose_old_attribute_goes_meanwhile_is_done(collection: Any) -> None:
     collection.insert_one({"_id": "e", "version": 1})
-    done = visited(Racing(collection, "version", {"$unset": {"version": ""}}, 1), VERSIONS)
+    done = visited(Racing(collection, {"$unset": {"version": ""}}, 1), VERSIONS)
     assert (done.carried, done.lost) == (False, False)
 
 
 def test_an_entity_that_becomes_strange_meanwhile_is_refused(collection: Any) -> None:
     collection.insert_one({"_id": "e", "version": 1})
-    done = visited(Racing(collection, "version", {"$set": {"ow_@": {"s": "text"}}}, 1), VERSIONS)
+    done = visited(Racing(collection, {"$set": {"ow_@": {"s": "text"}}}, 1), VERSIONS)
     assert (done.plan.state, done.carried) == (State.REFUSED, False)
 
 
@@ -149,7 +145,7 @@ def test_a_ledger_that_is_taken_away_meanwhile_keeps_the_old_set_from_being_drop
     collection.insert_one({"_id": "e", "ids": ["m1"]})
     visited(store_of(collection))
     gone = {"$unset": {"ow_l": "", "ow_r": ""}}
-    done = visited(Racing(collection, "ids", gone, 1), drops=True)
+    done = visited(Racing(collection, gone, 1), drops=True)
     assert (done.carried, done.dropped) == (True, False)
     assert collection.find_one({"_id": "e"})["ids"] == ["m1"]
     assert isinstance(GuardedCollection(collection, SeenIds(), clock=clock).seen(Message("m1"), {"_id": "e"}), Duplicate)
@@ -157,22 +153,30 @@ def test_a_ledger_that_is_taken_away_meanwhile_keeps_the_old_set_from_being_drop
 
 def test_what_was_deleted_is_left_alone(collection: Any) -> None:
     collection.insert_one({"_id": "e", "ids": ["m1"], "ow_tombstone": {}})
-    store = store_of(collection)
-    assert run(store.next(), store.target).entities == []  # type: ignore[union-attr]  # the first page is there
+    assert not is_concerned(IDS, found_in(store_of(collection)))
     with moto_table("orders", "id") as table:
         table.put_item(Item={"id": "e", "ids": {"m1"}, "ow_tombstone": {}})
         table.put_item(Item={"id": "f"})
-        of_table = OfTable(boto3.client("dynamodb"), "orders", "ids", clock=clock)
-        assert run(of_table.next(), of_table.target) == ([], 2)
-        for key in ("e", "f", "g"):
-            assert run(of_table.look(Found("", {"id": key}, {}, lambda _: None, 0)), of_table.target) is None
+        of_table = TableStore(boto3.client("dynamodb"), "orders", clock=clock)
+        scan = of_table.scan("ids")
+        images = run(scan.next(), of_table.target)
+        assert images is not None
+        assert ([is_concerned(IDS, image) for image in images], scan.read) == ([False], 2)
+
+
+def test_what_is_deleted_meanwhile_is_left_alone(collection: Any) -> None:
+    changes: list[dict[str, Any]] = [{"$set": {"ow_tombstone": {}}}, {"$unset": {"ids": ""}}]
+    for change in changes:
+        collection.replace_one({"_id": "e"}, {"_id": "e", "ids": ["m1"]}, upsert=True)
+        done = visited(Racing(collection, change, 1))
+        assert (done.carried, done.lost) == (False, False)
 
 
 def test_an_item_that_grows_meanwhile_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dynamodb_migration, "_ROOM", -10_000)  # as if it had been so much smaller when it was read
+    monkeypatch.setattr(of_dynamodb, "_ROOM", -10_000)  # as if it had been so much smaller when it was read
     with moto_table("orders", "id") as table:
         table.put_item(Item={"id": "e", "ids": {"m1"}, "text": "x" * 409_580})
-        done = visited(OfTable(boto3.client("dynamodb"), "orders", "ids", clock=clock))
+        done = visited(TableStore(boto3.client("dynamodb"), "orders", clock=clock))
         assert done.plan.state is State.REFUSED
         assert "has grown meanwhile" in done.plan.why
 
@@ -180,29 +184,11 @@ def test_an_item_that_grows_meanwhile_is_refused(monkeypatch: pytest.MonkeyPatch
 def test_an_error_of_the_database_is_handed_on(monkeypatch: pytest.MonkeyPatch) -> None:
     with moto_table("orders", "id") as table:
         table.put_item(Item={"id": "e", "ids": {"m1"}})
-        store = OfTable(boto3.client("dynamodb"), "orders", "ids", clock=clock)
+        store = TableStore(boto3.client("dynamodb"), "orders", clock=clock)
         wrong = {"UpdateExpression": "SET id = :x", "ExpressionAttributeValues": {":x": {"S": "f"}}}
-        monkeypatch.setattr(dynamodb_migration, "request_of", lambda _: wrong)
+        monkeypatch.setattr(of_dynamodb, "request_of", lambda _: wrong)
         with pytest.raises(ClientError, match="ValidationException"):
             visited(store)
-
-
-@pytest.fixture
-def records() -> Iterator[Any]:
-    with moto_table("idempotency", "id") as table:
-        for n in range(4):
-            table.put_item(Item={"id": f"f#{n}", "expiration": n, "status": "COMPLETED", "data": "x" * 390_000})
-        yield table
-
-
-@pytest.mark.usefixtures("records")
-def test_records_of_powertools_are_read_to_the_last_page() -> None:
-    found = Records(boto3.client("dynamodb"), "idempotency", "f")
-    pages: list[Any] = []
-    while (page := run(found.next(), found.target)) is not None:
-        pages.append(page)
-    assert len(pages) > 1
-    assert sorted(int(each["expiration"]) for page in pages for each in page) == [0, 1, 2, 3]
 
 
 def test_a_pause_keeps_the_rate() -> None:

@@ -12,16 +12,13 @@ import pytest
 
 from onewrite import HighWaterMark, Message, MessageIDs, SeenIds
 from onewrite.dynamodb import GuardedTable
-from onewrite.dynamodb import migration as dynamodb_migration
-from onewrite.dynamodb.migration import MigrationStore as OfTable
 from onewrite.flow import run
-from onewrite.migration.ids import Ids
-from onewrite.migration.plan import Found, Origin
-from onewrite.migration.versions import Versions
-from onewrite.migration.visit import visit
 from onewrite.mongodb import GuardedCollection
-from onewrite.mongodb import migration as mongodb_migration
-from onewrite.mongodb.migration import MigrationStore as OfCollection
+from onewrite.operate import dynamodb as of_dynamodb
+from onewrite.operate import mongodb as of_mongodb
+from onewrite.operate.dynamodb import TableStore
+from onewrite.operate.migration import Ids, Origin, Versions, is_concerned, visit
+from onewrite.operate.mongodb import CollectionStore
 from onewrite.testing import explore
 from onewrite.testing.explorer.exploration import Exploration
 from onewrite.testing.standins.stores import MakeTable, mongomock_collection, moto_tables
@@ -149,21 +146,18 @@ def guarded_version_of_document(more: dict[str, Any], change: dict[str, Any]) ->
 
 def migrating(origin: Origin, *, drops: bool) -> Do:
     def migrate(place: Any, _: str) -> None:
-        store = store_of(place, origin)
-        key = KEY if is_table(place) else "e"
-        found = run(store.look(Found("", key, {}, lambda _: None, 0)), store.target)
-        if found is not None:
-            run(visit(store, origin, found, clock, drops=drops, writes=True), store.target)
+        store = store_of(place)
+        image = run(store.read({"id": {"S": "e"}} if is_table(place) else {"_id": "e"}), store.target)
+        if image is not None and is_concerned(origin, image):
+            run(visit(store, origin, image, clock, drops=drops, writes=True), store.target)
 
     return migrate
 
 
-def store_of(place: Any, origin: Origin) -> Any:
+def store_of(place: Any) -> Any:
     if not is_table(place):
-        return OfCollection(place, origin.attribute, clock=clock)
-    store = OfTable(boto3.client("dynamodb"), place.name, origin.attribute, clock=clock)
-    run(store.total(), store.target)
-    return store
+        return CollectionStore(place, clock=clock)
+    return TableStore(boto3.client("dynamodb"), place.name, clock=clock)
 
 
 # --- worlds -----------------------------------------------------------------------------------------------------------------
@@ -291,8 +285,8 @@ def test_consumers_without_a_look_before_all_is_carried_double(case: Case, make:
 def test_a_drop_that_asked_for_nothing_would_double_what_came_in_between(
     name: str, make: MakeTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dynamodb_migration, "request_of", lambda _: {"UpdateExpression": "REMOVE ids"})
-    monkeypatch.setattr(mongodb_migration, "request_of", lambda _: ({}, {"$unset": {"ids": ""}}))
+    monkeypatch.setattr(of_dynamodb, "request_of", lambda _: {"UpdateExpression": "REMOVE ids"})
+    monkeypatch.setattr(of_mongodb, "request_of", lambda _: ({}, {"$unset": {"ids": ""}}))
     report = explored(CASES[name], make, [("between", "2"), ("between", "2"), ("drop", "")], carried=True)
     monkeypatch.undo()
     assert not report.ok

@@ -1,1 +1,0 @@
-"""What `onewrite doctor` is told, and how it tells what it found."""

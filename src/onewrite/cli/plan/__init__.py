@@ -1,1 +1,0 @@
-"""`onewrite plan`: what a table or collection and its messages cost with each ledger, and with what else keeps out duplicates."""

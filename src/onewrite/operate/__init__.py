@@ -1,0 +1,46 @@
+"""The `onewrite` command: a file or a folder for each verb, and what verbs share. It needs packages that the library does not need.
+
+- `image.py` is one image of an entity, with everything of ours in it, in no engine's words. `dynamodb.py` and `mongodb.py` make it, scan for it, and write
+  only what is still as it was read. `stores.py` makes them from the command line, whose shared options are in `options.py`.
+- `report.py` says it: text, JSON, exit codes, and the log of what was done.
+- `inspect.py`, `repair.py` (`forget`, `set-mark`, `clear`) and `strip.py` look at entities and mend them, by `answers.py` and `changes.py`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from onewrite.extras import package_of
+from onewrite.operate.early import EXTRAS, EarlySignals
+
+_REMEDY = 'pip install "onewrite[cli,testing,dynamodb,mongodb]"'
+_OF_STORES = 'pip install "onewrite[cli,aws,mongodb]"'
+_VERBS_OF_STORES = (
+    *("worker", "relay", "steps", "migrate", "doctor", "plan"),
+    *("inspect", "forget", "set-mark", "clear", "strip"),
+)
+_REMEDIES: dict[str, str] = dict.fromkeys(_VERBS_OF_STORES, _OF_STORES)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit code, which is 2 for what cannot be run as it was asked for.
+
+    Without `argv` the command is the whole process, and the verbs `worker` and `relay` take over its signals. A program that calls this
+    with an `argv` of its own keeps its signal handlers, except while a worker runs in the main thread.
+    """
+    arguments = sys.argv[1:] if argv is None else argv
+    early_signals = EarlySignals()
+    if argv is None and arguments[:1] in (["worker"], ["relay"]):
+        early_signals.catch()
+    try:
+        from onewrite.operate.app import run  # noqa: PLC0415  # it imports Typer, which may be missing and is slow
+
+        return run(arguments, early_signals)
+    except ModuleNotFoundError as error:
+        missing = (error.name or "").partition(".")[0]
+        if missing not in EXTRAS:
+            raise
+        remedy = _REMEDIES.get(arguments[0], _REMEDY) if arguments else _REMEDY
+        sys.stderr.write(f"onewrite: {package_of(error)} is not installed. Run: {remedy}\n")
+        return 2

@@ -1,0 +1,420 @@
+"""What `forget`, `set-mark` and `clear` change of an entity, and what would take effect again, or never, after it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import product
+from shlex import quote
+from typing import cast
+
+from onewrite.errors import InvalidMessage, LedgerMismatch
+from onewrite.label import TOMBSTONE, Slot
+from onewrite.ledgers import HighWaterMark, Ledger, SeenNumbers
+from onewrite.ledgers.entry import ABSENT
+from onewrite.ledgers.marks import mark_slot
+from onewrite.message import Message, is_sortable, named, sortable
+from onewrite.operate.answers import Asked, judged, stores_ledgers
+from onewrite.operate.image import (
+    CannotRepair,
+    Edit,
+    Held,
+    Image,
+    as_read,
+    held_ledgers,
+    kept_as,
+    moved_here,
+    read_id,
+    without,
+)
+from onewrite.operate.options import sequence_of
+from onewrite.operate.report import NothingToDo
+from onewrite.outcome import Stale
+from onewrite.step import read_step
+
+Drop = tuple[Slot, tuple[str | bytes | int, ...]]
+
+_MOST_HINTS = 10
+
+_NAME_IT = "A message is known by its id together with its source and its parts, which its line in the log shows: give --source and --part if it has any."
+_TOKENS_GO = (
+    "The tokens of recent attempts go as well: with them a write whose answer was lost just now could be called Applied although nothing "
+    "of it is remembered. Other writes that wait for their answer at this moment may be called Duplicate instead of Applied."
+)
+
+
+_OVERTAKEN = (
+    "The ledger has gone on from the number of {named}: its slot has the numbers from {mark} on, and whether this one was seen is not known any "
+    "more. It cannot be let in without all that the slot has. Repeat its effect by hand, or send it again under a new source."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """A edit, and what to say of it: what it changes in the entity, and what that means for messages."""
+
+    edit: Edit
+    changes: tuple[str, ...]
+    effects: tuple[str, ...]
+
+
+# --- forget -------------------------------------------------------------------------------------------------------------
+
+
+def forget(image: Image, asked: Asked) -> Repair:
+    """Let a message take effect once more."""
+    every = held_ledgers(image, asked.now, asked.attribute)
+    _check_alive(image)
+    choices = _choices(every, asked.attribute)
+    holding = [(held, drops) for held in choices if (drops := _drops(image, held, every, asked))]
+    if len(holding) > 1:
+        names = " and ".join([repr(held.attribute) for held, _ in holding])
+        raise CannotRepair(f"The ledgers {names} both hold the message: say with --attribute which of them shall forget it.")
+    if not holding:
+        _check_answerable(image, choices, asked)
+        hint = " ".join(hints(image, asked) or (_NAME_IT,))
+        raise NothingToDo(f"No ledger of {image.named} holds {named(asked.message)}: there is nothing to forget. {hint}")
+    ((held, drops),) = holding
+    family = [held, *moved_here(every, held.attribute)]
+    needed = as_read(image, family, [slot for slot, _ in drops])
+    edit = Edit(needed, removes=_tokens(image, family), drops=tuple(drops))
+    _check_helps(image, asked, stores_ledgers(held, every)[0], edit)
+    changes = tuple(
+        [
+            f"{image.layout.place_of(slot)} loses {each.hex() if isinstance(each, bytes) else repr(each)}"
+            for slot, members in drops
+            for each in members
+        ]
+    )
+    return Repair(edit, changes, tuple(_effects_of_forgetting(image, asked.message, family, drops)))
+
+
+def known_as(image: Image, asked: Asked) -> list[Message]:
+    """The message under other sources and parts, where a ledger holds it so or a step of it is open.
+
+    A ledger may keep no more than hashes. So this tries what the entity shows: the sources and parts of marks, readable ids and steps, and the
+    texts and numbers of its own fields, because the source of a message most often is the key of what it changes.
+    """
+    every = held_ledgers(image, asked.now, asked.attribute)
+    steps: list[Message] = []
+    for stored in image.steps.values():
+        with suppress(LedgerMismatch):  # a damaged one, of which `inspect` tells
+            steps.append(read_step(stored).message)
+    shown = [*_shown_sources(every), *[(step.source, step.parts) for step in steps if step.id == asked.message.id]]
+    sources = {"": None, asked.message.source: None} | {source: None for source, _ in shown}
+    sources |= dict.fromkeys([text for value in image.raw.values() if (text := image.layout.spelled(value)) is not None])
+    all_parts = {(): None, asked.message.parts: None} | {parts: None for _, parts in shown}
+    found: list[Message] = []
+    for source, parts in product(sources, all_parts):
+        try:
+            message = Message(asked.message.id, source=source, sequence=asked.message.sequence, parts=parts)
+        except InvalidMessage:  # a field that is too long for a source
+            continue
+        other = replace(asked, message=message)
+        is_open = any((step.id, step.source, step.parts) == (message.id, source, parts) for step in steps)
+        same = (source, parts) == (asked.message.source, asked.message.parts)
+        if not same and (is_open or any(_drops(image, held, every, other) for held in every if not held.moved_to)):
+            found.append(message)
+    return found
+
+
+def _shown_sources(every: list[Held]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    for held in every:
+        yield from [(mark.source, mark.parts) for mark in held.marks]
+        yield from [(block.source, block.parts) for block in held.blocks if not block.is_hashed]
+        for text in [each for ids in held.sets for each in ids.ids if isinstance(each, str)]:
+            named_id = read_id(text)
+            yield named_id.source, named_id.parts
+
+
+def hints(image: Image, asked: Asked) -> tuple[str, ...]:
+    """What is to be given besides, if the entity does not know a message that should be known."""
+    message = asked.message
+    found = list[str]()
+    for each in known_as(image, asked)[:_MOST_HINTS]:
+        parts = [f"--part {quote(part)}" for part in each.parts]
+        options = " ".join([f"--source {quote(each.source)}", *parts]) if each.source or parts else "no --source"
+        found.append(f"It knows {named(replace(each, sequence=None))}: for that one give {options}.")
+    if found:
+        return tuple(found)
+    every = held_ledgers(image, asked.now, asked.attribute)
+    sources = {
+        source
+        for held in every
+        for source in [*[each.source for each in held.marks], *[each.source for each in held.blocks]]
+    }
+    if sources and message.source not in sources:
+        shown = ", ".join([repr(source) for source in sorted(sources)[:_MOST_HINTS]])
+        more = f" and {len(sources) - _MOST_HINTS} more" if len(sources) > _MOST_HINTS else ""
+        return (f"The entity has marks of the sources {shown}{more}, and none of {message.source!r}.", _NAME_IT)
+    return () if message.source else (_NAME_IT,)
+
+
+def _choices(every: list[Held], attribute: str | None) -> list[Held]:
+    """The ledgers in which something may be changed."""
+    for held in every:
+        if held.attribute == attribute and held.moved_to:
+            raise CannotRepair(
+                f"The ledger of {attribute!r} has moved to {held.moved_to!r}: give --attribute {held.moved_to}. What it still holds is looked "
+                "into from there."
+            )
+    found = [held for held in every if attribute in (None, held.attribute) and not held.moved_to and held.size]
+    if not found:
+        where = "the entity" if attribute is None else repr(attribute)
+        raise CannotRepair(f"There is no ledger in {where}. `onewrite inspect` shows what there is.")
+    for held in found:
+        kept_as(held)  # raises where another version of the format, or a later onewrite, has written it
+    return found
+
+
+def _drops(image: Image, held: Held, every: list[Held], asked: Asked) -> list[Drop]:
+    """The marks of the message, in every spelling and in every set that some store may look into."""
+    drops: list[Drop] = []
+    for each in (held, *moved_here(every, held.attribute)):
+        for ids in each.sets:
+            look = ids.ledger.look(asked.message, asked.now)
+            members = tuple([mark for mark in (look.mark, *look.aliases) if mark in ids.ids])
+            drops.extend([(ids.slot, members)] if members else [])
+        for ledger in each.ledgers:
+            if isinstance(ledger, SeenNumbers):
+                drops.extend(_numbers(image, ledger, asked))
+    return drops
+
+
+def _numbers(image: Image, ledger: SeenNumbers, asked: Asked) -> Iterator[Drop]:
+    try:
+        number = ledger.look(asked.message, asked.now)
+    except InvalidMessage:  # it is none of this ledger's messages
+        return
+    held = image.slots.get(number.numbers)
+    if image.slots.get(number.tag) == number.block and number.mark in cast("frozenset[object]", held or frozenset()):
+        yield number.numbers, (number.mark,)
+
+
+def _check_answerable(image: Image, choices: list[Held], asked: Asked) -> None:
+    """Raise where a ledger cannot say whether it holds the message, or cannot forget a single one."""
+    for held in choices:
+        ledger = kept_as(held)
+        if isinstance(ledger, HighWaterMark):
+            source = f" --source {asked.message.source}" if asked.message.source else ""
+            source += "".join([f" --part {part}" for part in asked.message.parts])
+            raise CannotRepair(
+                f"The ledger {held.attribute!r} keeps one mark for each source and no single messages, so that it cannot forget one. To let "
+                f"messages of a source take effect again, move its mark back: onewrite set-mark{source} with the sequence before the first of "
+                "them. All that come after it take effect again then, if they are delivered again."
+            )
+        if isinstance(ledger, SeenNumbers):
+            refusal = ledger.look(asked.message, asked.now).judge(asked.message, image.lookup, None)
+            if isinstance(refusal, Stale):
+                raise CannotRepair(_OVERTAKEN.format(named=named(asked.message), mark=refusal.mark))
+
+
+def _check_helps(image: Image, asked: Asked, ledger: Ledger, edit: Edit) -> None:
+    """Raise if the message would be kept out all the same."""
+    answer = judged(image, ledger, asked.message, asked.now, without(image, edit))
+    if not answer.is_applied:
+        raise CannotRepair(f"That would not help: a delivery would still get {answer.outcome}, because {answer.why}.")
+
+
+def _effects_of_forgetting(image: Image, message: Message, family: list[Held], drops: list[Drop]) -> Iterator[str]:
+    yield f"The next delivery of {named(message)} takes effect again, once. If its first effect is still there, it will be there twice."
+    plain = [slot for slot, members in drops if message.source and message.id in members]
+    for slot in plain:
+        yield (
+            f"{image.layout.place_of(slot)} holds the id alone, which counts for every source: message {message.id!r} of any other source "
+            "takes effect again as well."
+        )
+    if _tokens(image, family):
+        yield _TOKENS_GO
+
+
+# --- set-mark -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The mark that a source shall have: a text as the operator writes it, or None to remove it."""
+
+    source: str
+    parts: tuple[str, ...]
+    value: str | None
+    attribute: str | None = None
+
+
+def set_mark(image: Image, wanted: Wanted, now: float) -> Repair:
+    """Move the mark of a source, back or on, or remove it."""
+    _check_alive(image)
+    held = _ledger_of_marks(held_ledgers(image, now, wanted.attribute), wanted.attribute)
+    slot = mark_slot(held.attribute, Message("of any id", source=wanted.source, parts=wanted.parts))
+    before = image.slots.get(slot, ABSENT)
+    if before is not ABSENT and type(before) not in (int, str):
+        raise CannotRepair(
+            f"{image.layout.place_of(slot)} holds {before!r}, which is no mark: another writer uses it. Repair it by hand."
+        )
+    _check_no_step(image, held.attribute, wanted)
+    mark = None if wanted.value is None else as_mark(image, wanted.value, before)
+    if mark == before or (mark is None and before is ABSENT):
+        raise NothingToDo(f"{image.layout.place_of(slot)} is {'not there' if mark is None else repr(mark)} already.")
+    edit = Edit(
+        as_read(image, [held], [slot]),
+        removes=() if _moves_on(before, mark) else _tokens(image, [held]),
+        unsets=(slot,) if mark is None else (),
+        sets=() if mark is None else ((slot, mark),),
+    )
+    was = "nothing" if before is ABSENT else repr(before)
+    becomes = "is removed" if mark is None else f"becomes {mark!r}"
+    effects = _effects_of_mark(wanted, before, mark)
+    return Repair(
+        edit, (f"{image.layout.place_of(slot)}: {was} {becomes}",), (*effects, *([_TOKENS_GO] if edit.removes else []))
+    )
+
+
+def _ledger_of_marks(every: list[Held], attribute: str | None) -> Held:
+    found = [held for held in _choices(every, attribute) if isinstance(kept_as(held), HighWaterMark)]
+    if not found:
+        raise CannotRepair(
+            "There is no ledger of marks, as HighWaterMark and InSequence keep them. The others keep single messages: `onewrite forget` "
+            "lets one of these take effect again."
+        )
+    if len(found) > 1:
+        names = " and ".join([repr(held.attribute) for held in found])
+        raise CannotRepair(f"There are ledgers of marks in {names}: say with --attribute which one is meant.")
+    return found[0]
+
+
+def as_mark(image: Image, text: str, before: object) -> int | str:
+    """The operator's text as a mark that compares with the one that is there."""
+    said = sequence_of(text)
+    if isinstance(before, str):
+        is_number = isinstance(said, int) and said >= 0 and is_sortable(before)
+        mark = sortable(cast("int", said)) if is_number else text if isinstance(said, int) else said
+        if is_sortable(before) != is_sortable(mark) or (
+            before.isdigit() and (len(before), True) != (len(mark), mark.isdigit())
+        ):
+            raise CannotRepair(
+                f"The mark is {before!r}, and {text!r} does not compare with it. Give it in the same spelling, with as many digits."
+            )
+        return mark
+    if isinstance(said, str) and before is not ABSENT:
+        raise CannotRepair(f"The mark is the number {before}, and {text!r} is none: give a number.")
+    if isinstance(said, int) and abs(said) > image.layout.largest:
+        raise CannotRepair(
+            f"{image.layout.engine} cannot store {text}: give onewrite.sortable({text}), which is {sortable(abs(said))!r}."
+        )
+    return said
+
+
+def _moves_on(before: object, mark: int | str | None) -> bool:
+    return before is ABSENT or (mark is not None and cast("int", mark) > cast("int", before))
+
+
+def _effects_of_mark(wanted: Wanted, before: object, mark: int | str | None) -> Iterator[str]:
+    of = f"of source {wanted.source!r}" if wanted.source else "without a source"
+    of += "".join([f", part {part!r}" for part in wanted.parts])
+    if mark is None:
+        yield f"Every sequence {of} up to {before!r} takes effect again if it is delivered again."
+        yield "InSequence waits for the first number of the source again: until that comes, all others are Deferred."
+    elif before is ABSENT:
+        yield f"Every sequence {of} up to {mark!r} is refused from now on, as Duplicate or Stale, whether it has taken effect or not."
+    elif _moves_on(before, mark):
+        yield f"{_span(before, mark)} {of}: each is refused from now on, as Duplicate or Stale, and never takes effect if it has not yet."
+    else:
+        yield f"{_span(mark, before)} {of}: each takes effect again if it is delivered again."
+    if mark is not None:
+        yield (
+            f"InSequence waits for {mark + 1} next." if isinstance(mark, int) else "HighWaterMark takes what sorts after it."
+        )
+
+
+def _span(low: object, high: object) -> str:
+    """The sequences after `low`, up to `high`."""
+    if isinstance(low, int) and isinstance(high, int):
+        return f"Sequence {high}" if low + 1 == high else f"Sequences {low + 1} to {high}"
+    return f"The sequences after {low!r} up to {high!r}"
+
+
+def _check_no_step(image: Image, attribute: str, wanted: Wanted) -> None:
+    for stored in image.steps.values():
+        step = read_step(stored)
+        same = step.message.source == wanted.source and step.message.parts == wanted.parts
+        if same and step.ledger == attribute:
+            raise CannotRepair(
+                f"The {named(step.message)} has a step open, and could not finish it if the mark were moved: let it finish "
+                "first, or release it. `onewrite steps` lists open steps."
+            )
+
+
+# --- clear --------------------------------------------------------------------------------------------------------------
+
+
+def clear(image: Image, attribute: str | None, now: float, *, tokens: bool) -> Repair:
+    """Empty a ledger, or remove the tokens of its recent attempts only."""
+    _check_alive(image)
+    held = _to_clear(held_ledgers(image, now, attribute), attribute)
+    if tokens:
+        return _clear_tokens(image, held)
+    if any(read_step(stored).ledger == held.attribute for stored in image.steps.values()):
+        raise CannotRepair(
+            "A step of this ledger is open: let it finish first, or release it. `onewrite steps` lists open steps."
+        )
+    label = held.attribute
+    fields = [name for name in image.fields_of(held.attribute) if name != label]
+    if not fields:
+        raise NothingToDo(f"The ledger {held.attribute!r} holds nothing.")
+    stays = [] if held.moved_to is None else [label]  # it sends older stores to where the ledger is now
+    last = [] if stays else [label]  # without it nobody would know what the others are
+    edit = Edit(as_read(image, [held], [], fields), removes=(*fields, *last))
+    return Repair(edit, tuple([f"{name} is removed" for name in edit.removes]), tuple(_effects_of_clearing(held)))
+
+
+def _to_clear(every: list[Held], attribute: str | None) -> Held:
+    found = [
+        held for held in every if attribute in (None, held.attribute) and (held.kept is not None or held.version is not None)
+    ]
+    if len(found) > 1:
+        names = ", ".join([repr(held.attribute) for held in found])
+        raise CannotRepair(f"There are several ledgers: {names}. Say with --attribute which of them is to be cleared.")
+    if not found:
+        where = "in the entity" if attribute is None else f"in {attribute!r}"
+        raise CannotRepair(f"There is no label of a ledger {where}, so that nothing there is known to be onewrite's.")
+    if not found[0].moved_to:
+        kept_as(found[0])  # raises where a later onewrite has written it
+    return found[0]
+
+
+def _clear_tokens(image: Image, held: Held) -> Repair:
+    fields = _tokens(image, [held])
+    if not fields:
+        raise NothingToDo(f"The ledger {held.attribute!r} has no tokens of attempts.")
+    edit = Edit(as_read(image, [held], []), removes=fields)
+    effect = "No message takes effect again. Writes that wait for their answer at this moment may be called Duplicate instead of Applied."
+    return Repair(edit, tuple([f"{name} is removed" for name in fields]), (effect,))
+
+
+def _effects_of_clearing(held: Held) -> Iterator[str]:
+    if ids := sum([len(each.ids) for each in held.sets]):
+        yield f"All {ids} ids are forgotten: each of their messages takes effect again if it is delivered again."
+    for mark in held.marks:
+        yield from _effects_of_mark(Wanted(mark.source, mark.parts, None), mark.mark, None)
+    if numbers := sum([len(each.numbers) for each in held.blocks]):
+        yield (
+            f"All {numbers} numbers are forgotten, and so is how far each source has come: each message of these sources takes effect again "
+            "if it is delivered again."
+        )
+    yield "That includes what waits in queues and dead-letter queues, and what somebody replays."
+
+
+# --- what they have in common -------------------------------------------------------------------------------------------
+
+
+def _check_alive(image: Image) -> None:
+    if TOMBSTONE in image.fields:
+        raise CannotRepair(
+            "The entity was deleted, and its tombstone refuses every message whatever the ledger says. The database removes it by its TTL."
+        )
+
+
+def _tokens(image: Image, family: Iterable[Held]) -> tuple[str, ...]:
+    slots = [slot for held in family for slot in image.tokens_of(held.attribute)]
+    return tuple([image.layout.field_of(slot) for slot in slots if slot in image.slots])

@@ -1,0 +1,255 @@
+"""`onewrite doctor` says what is wrong with a set-up. It only reads.
+
+`reading.py`, `amazon.py` and `mongodb.py` find the facts, `checks.py` judges them and is pure.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import replace
+from functools import partial
+from textwrap import wrap
+from typing import Annotated, Any, TypeAlias
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from onewrite.errors import ConfigurationError
+from onewrite.message import printable
+from onewrite.operate.doctor.checks import examine
+from onewrite.operate.doctor.facts import Checked, Facts, Finding, Server, Unread
+from onewrite.operate.modules import find, find_module
+from onewrite.operate.options import AsJson, CollectionUrl, EndpointUrl, Given, Region, TableName, VersionOption, option
+from onewrite.operate.report import end, is_plain, tell
+from onewrite.operate.stores import function_client, is_named, queue_client, store_of, users_collection
+
+_WIDTH = 100
+_LONGEST = 4096  # characters of a sentence, which may quote names of the user's
+_HEADINGS = {"error": "Errors: a message may be lost, or take effect twice", "warning": "Warnings"}
+
+
+class Report:
+    """All checks, and what could not be read. `strict`: does what could not be checked for lack of a permission count as found?"""
+
+    def __init__(self, checks: Sequence[Checked], unread: Sequence[Unread], *, strict: bool) -> None:
+        self._checks, self._unread, self._strict = checks, unread, strict
+
+    @property
+    def code(self) -> int:
+        """The exit code: 1 if anything was found, or could not be read for another reason than a permission, or no check was made."""
+        failed = [each for each in self._unread if each.permission is None or self._strict]
+        made = [each for each in self._checks if each.state != "not checked"]
+        found = [each for each in made if each.state == "found"]
+        return int(bool(found or failed or not made))
+
+    def json_text(self) -> str:
+        unread = [
+            {"what": each.what, "permission": each.permission, "error": each.error, "checks": self._needing(each)}
+            for each in self._unread
+        ]
+        return json.dumps({"checks": [*map(_as_json, self._checks)], "unread": unread}, indent=2) + "\n"
+
+    def _needing(self, unread: Unread) -> list[str]:
+        """The checks that lacked it."""
+        return [each.check.code for each in self._checks if each.missing == unread]
+
+    def lines(self) -> Iterator[str]:
+        """Findings first, errors before warnings; then what could not be read, and the checks that passed or were not made."""
+        for severity, heading in _HEADINGS.items():
+            found = [
+                (each.check.code, finding)
+                for each in self._checks
+                for finding in each.findings
+                if finding.severity == severity
+            ]
+            if found:
+                yield heading
+                for code, finding in found:
+                    yield from _finding_lines(code, finding)
+                yield ""
+        yield from self._unread_lines()
+        yield from self._listed("passed", "Passed")
+        yield from self._listed("not checked", "Not checked")
+        count = sum([len(each.findings) for each in self._checks])
+        yield f"{count} found, {self._count('passed')} checks passed, {self._count('not checked')} not made."
+
+    def _unread_lines(self) -> Iterator[str]:
+        if self._unread:
+            yield "Not read"
+            for each in self._unread:
+                lacks = f"the permission {each.permission} is missing" if each.permission else "the request failed"
+                needing = ", ".join(self._needing(each)) or "none"
+                yield from _wrapped("  ", f"{each.what}: {lacks}. {each.error}")
+                yield from _wrapped("    ", f"Checks that need it: {needing}")
+            yield ""
+
+    def _listed(self, state: str, heading: str) -> Iterator[str]:
+        listed = [each for each in self._checks if each.state == state]
+        if listed:
+            yield heading
+            for each in listed:
+                yield from _wrapped("  ", f"{each.check.code}: {each.told}")
+            yield ""
+
+    def _count(self, state: str) -> int:
+        return len([each for each in self._checks if each.state == state])
+
+
+def _as_json(checked: Checked) -> dict[str, object]:
+    return {
+        "code": checked.check.code,
+        "title": checked.check.title,
+        "state": checked.state,
+        "told": checked.told,
+        "permission": None if checked.missing is None else checked.missing.permission,
+        "findings": [finding._asdict() for finding in checked.findings],
+    }
+
+
+def _finding_lines(code: str, finding: Finding) -> Iterator[str]:
+    yield from _wrapped("  ", f"{code}: {finding.what}")
+    yield from _wrapped("    ", f"Why: {finding.why}")
+    yield from _wrapped("    ", f"Do: {finding.do}")
+    yield from _wrapped("    ", f"From: {finding.rests_on}.")
+
+
+def _wrapped(indent: str, text: str) -> list[str]:
+    inner = f"{indent}  "
+    return wrap(
+        printable(text, _LONGEST),
+        _WIDTH,
+        initial_indent=indent,
+        subsequent_indent=inner,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def is_heading(line: str) -> bool:
+    return line[:1] not in ("", " ", *"0123456789")
+
+
+_option = partial(option, "DOCTOR")
+FORM = "MODULE"
+Reader: TypeAlias = Callable[[], dict[str, Any]]  # facts by their names
+
+ModuleName: TypeAlias = Annotated[
+    str | None,
+    typer.Argument(
+        metavar=FORM,
+        help="The module with the handlers and their stores, as in shop.handlers, or one handler: shop.handlers:ship.",
+    ),
+]
+QueueUrl: TypeAlias = Annotated[str | None, _option("queue", "The URL of the SQS queue that the handlers are fed from.")]
+FunctionName: TypeAlias = Annotated[str | None, _option("function", "The name or the ARN of the Lambda function.")]
+SampleSize: TypeAlias = Annotated[int, _option("sample", "How many entities to read at the most.", min=1, max=10_000)]
+Strict: TypeAlias = Annotated[bool, typer.Option("--strict", help="Exit with 1 as well if a permission is missing.")]
+
+
+def doctor(
+    module: ModuleName = None,
+    *,
+    queue: QueueUrl = None,
+    table: TableName = None,
+    collection: CollectionUrl = None,
+    region: Region = None,
+    endpoint_url: EndpointUrl = None,
+    function: FunctionName = None,
+    sample: SampleSize = 100,
+    strict: Strict = False,
+    as_json: AsJson = False,
+    version: VersionOption = False,
+) -> None:
+    """Say what is wrong with a queue, a function, a table or collection, and the handlers of a module. It only reads.
+
+    The exit code is 0 if nothing was found, and 1 if an error or a warning was found or something cannot be read. A permission
+    that is missing is told, and counts only with --strict.
+    """
+    given = locals()
+
+    def examined() -> int:
+        facts = _facts(given)
+        report = Report(examine(facts), facts.unread(), strict=strict)
+        if as_json:
+            tell(report.json_text())
+        elif is_plain(sys.stdout, os.environ):
+            tell(report.lines())
+        else:
+            console = Console(file=sys.stdout, force_terminal=True)
+            for line in report.lines():
+                console.print(Text(line, style="bold" if is_heading(line) else ""), soft_wrap=True)
+        return report.code
+
+    end(examined, "The set-up cannot be read")
+
+
+def _facts(given: Given) -> Facts:
+    """Each argument is looked at, and a client is made for it, before anything is read for another one."""
+    readers = [
+        reader
+        for reader in (_of_module(given), _of_queue(given), _of_function(given), _of_store(given))
+        if reader is not None
+    ]
+    if not readers:
+        raise ConfigurationError("Say what to look at: --queue, --function, --table, --collection, or a MODULE.")
+    facts = Facts()
+    for read in readers:
+        facts = replace(facts, **read())
+    return facts
+
+
+def _of_module(given: Given) -> Reader | None:
+    name: str | None = given["module"]
+    if name is None:
+        return None
+    found = find(name, FORM) if ":" in name else find_module(name, FORM)
+    from onewrite.operate.doctor.reading import read_module  # noqa: PLC0415  # it is needed only here, as those below are
+
+    return lambda: {"module": read_module(name, found)}
+
+
+def _of_queue(given: Given) -> Reader | None:
+    url = given["queue"]
+    if url is None:
+        return None
+    client = queue_client(url, given)
+    from onewrite.operate.doctor.amazon import AMAZON, read_queues  # noqa: PLC0415  # MongoDB's users may have no botocore
+
+    return lambda: AMAZON.run(read_queues(url), client)._asdict()
+
+
+def _of_function(given: Given) -> Reader | None:
+    name = given["function"]
+    if name is None:
+        return None
+    client = function_client(name, given)
+    from onewrite.operate.doctor.amazon import AMAZON, read_function  # noqa: PLC0415  # as above
+
+    return lambda: AMAZON.run(read_function(name), client)._asdict()
+
+
+def _of_store(given: Given) -> Reader | None:
+    if not is_named(given):
+        return None
+    most: int = given["sample"]
+    if given["collection"] is None:
+        store = store_of(given)
+        from onewrite.operate.doctor.amazon import AMAZON, read_table  # noqa: PLC0415  # as above
+
+        return lambda: AMAZON.run(read_table(store.name, most, time.time), store.target)._asdict()
+    collection = users_collection(given)
+
+    def of_collection() -> dict[str, Any]:
+        from onewrite.operate.doctor.mongodb import MONGODB, as_users, read_collection  # noqa: PLC0415  # nor these pymongo
+
+        with closing(collection.database.client):
+            found = MONGODB.run(read_collection(as_users(collection), most, time.time), as_users(collection))
+        return {**found._asdict(), "clock": found.server.clock if isinstance(found.server, Server) else found.server}
+
+    return of_collection

@@ -1,0 +1,819 @@
+"""The checks: of how messages are delivered, of what entities hold, and of the database itself. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection as Several
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from onewrite.errors import LedgerMismatch
+from onewrite.label import OUTBOX
+from onewrite.ledgers import HighWaterMark, InSequence, Ledger, SeenIds
+from onewrite.operate.doctor.facts import (
+    Check,
+    Checked,
+    Entity,
+    Facts,
+    Feed,
+    Finding,
+    Findings,
+    Index,
+    Members,
+    NotCheckedError,
+    Queue,
+    Sample,
+    Table,
+    Unread,
+    known,
+    span,
+)
+from onewrite.watch import LARGE_LEDGER
+
+# What AWS recommends, so that Lambda can try again where the function is throttled while it has a batch:
+# https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-configure.html
+VISIBILITY_SHARE = 6
+_ENOUGH_RECEIVES = 5
+
+
+class Guard(NamedTuple):
+    """A ledger, where it was found, and the name of its class as far as that is known."""
+
+    ledger: Ledger
+    place: str
+    kind: str
+    rests_on: str
+
+
+class Life(NamedTuple):
+    """For how many seconds after a message was first sent it may be delivered, or redriven from the dead letters."""
+
+    seconds: int
+    told: str
+
+
+def guards(facts: Facts) -> list[Guard]:
+    """The ledgers of the module's stores; without any, those whose labels stand in the sample."""
+    if facts.module is not None:
+        stores = [(store, store.ledger) for store in facts.module.stores]
+        found = [
+            Guard(ledger, store.place, type(ledger).__name__, "the module") for store, ledger in stores if ledger is not None
+        ]
+        if found:
+            return found
+        if facts.sample is None:
+            raise NotCheckedError(f"No store with a ledger was found in {facts.module.name}.")
+    sample = known(facts.sample, "a MODULE, --table or --collection")
+    kept = dict.fromkeys([kept for entity in sample.entities for kept in entity.kept if kept.moved_to is None])
+    labelled = list[Guard]()
+    for each in kept:
+        try:
+            ledger = each.ledger
+        except LedgerMismatch:
+            continue  # a later version of onewrite has written it
+        kind = "HighWaterMark or InSequence" if each.layout == "marks" else type(ledger).__name__
+        labelled.append(Guard(ledger, f"the sample's entities ({each.attribute})", kind, "the labels of the sample"))
+    if not labelled:
+        raise NotCheckedError(
+            "None of the entities that were read has a ledger, so that the ledger is not known: give a MODULE."
+        )
+    return labelled
+
+
+def life(facts: Facts) -> Life:
+    """How late a message of the queue may be delivered.
+
+    In a dead-letter queue its age counts on from when it was sent, except in a FIFO one, where it starts anew. What is redriven is sent
+    anew, and usually delivered at once.
+    """
+    queue = known(facts.queue, "--queue")
+    if queue.dead_letters is None or isinstance(facts.dead_letters, Unread):
+        return Life(queue.retention, f"{queue.name} keeps a message for {span(queue.retention)}")
+    dead = known(facts.dead_letters, "--queue")
+    seconds = queue.retention + dead.retention if queue.fifo else max(queue.retention, dead.retention)
+    how = "and then" if queue.fifo else "and, counted from when it was sent,"
+    told = f"{queue.name} keeps a message for {span(queue.retention)}, {how} {dead.name} for {span(dead.retention)}"
+    return Life(seconds, told)
+
+
+def retention(facts: Facts) -> Findings:
+    """Does the ledger remember for as long as SQS holds a message?"""
+    held = life(facts)
+    for guard in guards(facts):
+        kept = _retention(guard.ledger)
+        if kept is not None and kept < held.seconds:
+            yield Finding(
+                "error",
+                f"{guard.kind} of {guard.place} remembers a message for {span(kept)}, and {held.told}: {span(held.seconds)} in all.",
+                "A message that is delivered after the ledger has forgotten it takes effect again.",
+                f"Set the retention to {span(held.seconds)}, and name the ledger of now in also=, as in "
+                f"SeenIds({_timedelta(held.seconds)}, also=...); or let the queues keep messages for less long.",
+                f"the queue, {guard.rests_on}",
+            )
+    _insist_on_dead_letters(facts)
+    return f"{held.told}: {span(held.seconds)} in all. What is redriven on its last day is remembered if it is delivered at once, as it usually is."
+
+
+def dead_letters(facts: Facts) -> Findings:
+    """Does a message that fails again and again end where somebody sees it, and not too soon?"""
+    queue = known(facts.queue, "--queue")
+    if queue.dead_letters is None:
+        yield Finding(
+            "warning",
+            f"{queue.name} has no dead-letter queue.",
+            f"A message that can never take effect is delivered again and again, and after {span(queue.retention)} it is gone without a trace. "
+            "In a FIFO queue it holds back its group for as long.",
+            "Give the queue a RedrivePolicy with a dead-letter queue, a maxReceiveCount of about 5, and an alarm on the dead letters.",
+            "the queue",
+        )
+    elif queue.receives == 1:
+        yield Finding(
+            "warning",
+            f"{queue.name} moves a message to the dead letters after one delivery: its maxReceiveCount is 1.",
+            "A deploy, a throttled request or a worker that dies once is enough. So is a message that is Deferred or Busy.",
+            "Set the maxReceiveCount to about 5.",
+            "the queue",
+        )
+    return f"{queue.name} moves a message to the dead letters after {queue.receives} deliveries."
+
+
+def mapping(facts: Facts) -> Findings:
+    """Is the function fed by the queue that is named?"""
+    function, feeds = known(facts.function, "--function"), known(facts.feeds, "--function")
+    queue = None if facts.queue is None or isinstance(facts.queue, Unread) else facts.queue
+    for feed in feeds:
+        if not feed.enabled and queue is not None and feed.source == queue.arn:
+            yield Finding(
+                "error",
+                f"The event source mapping from {feed.source} to {function.name} is disabled.",
+                "Nothing is delivered, and what waits for longer than the queue keeps it is lost.",
+                "Enable it, or stop whoever sends.",
+                "the event source mappings of the function",
+            )
+        elif not feed.enabled:
+            yield Finding(
+                "warning",
+                f"The event source mapping from {feed.source} to {function.name} is disabled.",
+                "Nothing is delivered from there.",
+                "Enable it, or remove it if that is what is meant.",
+                "the event source mappings of the function",
+            )
+    if queue is None:
+        return f"{function.name} is fed from {', '.join([feed.source for feed in feeds if feed.enabled]) or 'nowhere'}."
+    if all(feed.source != queue.arn for feed in feeds):
+        others = ", ".join([feed.source for feed in feeds])
+        yield Finding(
+            "error",
+            f"{function.name} is not fed from {queue.name}, but {f'from {others}' if others else 'from no queue and no stream'}.",
+            "Messages of the queue do not reach the function, or another one takes them; and all that is said here of the two together is wrong.",
+            "Create the event source mapping, or name the queue that is meant.",
+            "the queue, the event source mappings of the function",
+        )
+    return f"{function.name} is fed from {queue.name}."
+
+
+def tombstones(facts: Facts) -> Findings:
+    """Do tombstones stay for as long as a message may come?"""
+    held = life(facts)
+    found = {
+        (f"A tombstone of {store.place}", int(store.tombstones.retention.total_seconds()), "the module")
+        for store in (facts.module.stores if facts.module is not None else ())
+        if store.tombstones is not None
+    }
+    sample = None if facts.sample is None or isinstance(facts.sample, Unread) else facts.sample
+    for entity in sample.entities if sample is not None else ():
+        if entity.tombstone is not None:
+            found.add(("A tombstone of the sample", entity.tombstone, "the sample"))
+    for what, seconds, rests_on in sorted(found):
+        if seconds < held.seconds:
+            yield Finding(
+                "error",
+                f"{what} stays for {span(seconds)}, and {held.told}: {span(held.seconds)} in all.",
+                "A message that comes after the tombstone is gone creates the deleted entity anew.",
+                f"Set Tombstones({_timedelta(held.seconds)}) or longer.",
+                f"the queue, {rests_on}",
+            )
+    _insist_on_dead_letters(facts)
+    if not found:
+        raise NotCheckedError("No store with tombstones was found in a module, and no tombstone in a sample.")
+    return f"{held.told}: {span(held.seconds)} in all."
+
+
+def tombstone_ttl(facts: Facts) -> Findings:
+    """Does the database remove tombstones at all?"""
+    expiry, stores = known(facts.expiry, _GIVER), facts.module.stores if facts.module is not None else ()
+    here = _place(facts)
+    wanted = {store.tombstones.ttl_attribute for store in stores if store.tombstones is not None and store.place == here}
+    sample = None if facts.sample is None or isinstance(facts.sample, Unread) else facts.sample
+    dead = [entity for entity in (sample.entities if sample is not None else ()) if entity.tombstone is not None]
+    if not wanted and not dead:
+        raise NotCheckedError("No store with tombstones was found in a module, and no tombstone in a sample.")
+    missing = sorted(wanted.difference(expiry))
+    if missing or (dead and not expiry):
+        yield Finding(
+            "warning",
+            f"Tombstones expire by {' and '.join(missing) or 'an attribute of their own'}, and the database removes nothing by it: "
+            f"{'its TTL is by ' + ', '.join(expiry) if expiry else 'it has no TTL'}.",
+            "What is deleted stays for ever: it costs storage, and refuses every message that would create the entity anew.",
+            f"Switch TTL on, by {' or '.join(missing) or 'the ttl_attribute of Tombstones'}.",
+            "the TTL, the module, the sample",
+        )
+    return f"The database removes entities by {', '.join(expiry)}."
+
+
+def _place(facts: Facts) -> str:
+    """The store that was read, as a module's stores are named."""
+    if facts.collection is not None:
+        return facts.collection.name
+    return "" if facts.table is None or isinstance(facts.table, Unread) else f"the table {facts.table.name}"
+
+
+def outbox_index(facts: Facts) -> Findings:
+    """Does a relay find what is pending without reading everything?"""
+    here = _place(facts)
+    boxes = [
+        store.outbox
+        for store in (facts.module.stores if facts.module is not None else ())
+        if store.outbox and store.place == here
+    ]
+    sample = None if facts.sample is None or isinstance(facts.sample, Unread) else facts.sample
+    if facts.collection is not None:
+        keys = known(facts.index_keys, _GIVER)
+        if not boxes and not any(entity.outbox for entity in (sample.entities if sample is not None else ())):
+            raise NotCheckedError("No store with an outbox was found in a module, and no outbox in a sample.")
+        if all(key[:1] != (OUTBOX.due,) for key in keys):
+            yield Finding(
+                "warning",
+                f"{facts.collection.name} has no index on {OUTBOX.due}.",
+                "Each sweep of a relay reads the whole collection.",
+                f'Create it: create_index("{OUTBOX.due}", sparse=True).',
+                "the indexes, the module, the sample",
+            )
+        return f"{facts.collection.name} has an index on {OUTBOX.due}."
+    table = known(facts.table, _GIVER)
+    named = {box.index for box in boxes if box.index is not None}
+    if not named:
+        raise NotCheckedError("No store whose Outbox names an index was found in a module.")
+    found = {index.name: index.keys for index in table.indexes}
+    for name in sorted(named):
+        if found.get(name) != (OUTBOX.shard, OUTBOX.due):
+            yield Finding(
+                "error",
+                f"Outbox(index={name!r}) of the module names an index that {table.name} "
+                f"{'does not have' if name not in found else 'has with other keys: ' + ', '.join(found[name])}.",
+                "No sweep of a relay works: what a lost doorbell leaves behind is never published.",
+                f"Create a global secondary index {name!r} with the partition key {OUTBOX.shard} and the sort key {OUTBOX.due}, KEYS_ONLY.",
+                "the table, the module",
+            )
+    return f"{table.name} has {', '.join(sorted(named))}."
+
+
+def later_format(facts: Facts) -> Findings:
+    """Has a later version of onewrite written some of the entities?"""
+    sample = known(facts.sample, _GIVER)
+    found = [entity for entity in sample.entities if entity.later]
+    if found:
+        labels = ", ".join(sorted({label for entity in found for label in entity.later})[:_NAMED])
+        yield Finding(
+            "warning",
+            f"{_some(found, 'entity has', 'entities have')} what another version of onewrite has written ({labels}): {_names(found)}.",
+            "This version does not know that format, and has judged nothing in it. Its stores refuse these entities, and their messages wait.",
+            "Deploy the version that wrote it to all consumers, and run this command with it.",
+            "the sample",
+        )
+    return f"All of {_some(sample.entities, 'entity', 'entities')} that were read are of this version's format, or have nothing of onewrite."
+
+
+def visibility(facts: Facts) -> Findings:
+    """Is a message hidden for as long as the function may work on it?"""
+    queue, function = known(facts.queue, "--queue"), known(facts.function, "--function")
+    window = max([feed.window for feed in _feeds_of(facts, queue)], default=0)
+    least, advised = function.timeout + window, VISIBILITY_SHARE * function.timeout + window
+    waits = f", and Lambda gathers a batch for up to {span(window)}" if window else ""
+    if queue.visibility < advised:
+        early = queue.visibility < least
+        yield Finding(
+            "error" if early else "warning",
+            f"{queue.name} hides a message for {span(queue.visibility)}, and {function.name} may take {span(function.timeout)}{waits}.",
+            "A message comes again while it is still processed, and each time counts for the dead-letter queue."
+            if early
+            else "Where Lambda has no room to run the function at once, messages come again before it has tried, and each time counts "
+            "for the dead-letter queue.",
+            f"Set the visibility timeout to {advised} seconds or more: six times the function's timeout, as AWS recommends, and the "
+            "batching window.",
+            "the queue, the function, its event source mapping",
+        )
+    return f"{span(queue.visibility)} are enough for {VISIBILITY_SHARE} times {span(function.timeout)}{waits}."
+
+
+def partial_failures(facts: Facts) -> Findings:
+    """Does Lambda read which records failed?"""
+    queue = None if facts.queue is None or isinstance(facts.queue, Unread) else facts.queue
+    feeds = _feeds_of(facts, queue)
+    untold = list[Feed]()
+    for feed in feeds:
+        if feed.kafka:
+            answers = None if facts.module is None else facts.module.kafka_answers
+            if answers is None and not (feed.provisioned and feed.reports_failures):
+                untold.append(feed)
+            elif answers and not (feed.provisioned and feed.reports_failures):
+                yield _unread_by_kafka(feed)
+        elif not feed.reports_failures:
+            yield Finding(
+                "error",
+                f"The event source mapping from {feed.source} lacks ReportBatchItemFailures.",
+                "A handler of onewrite names the records that failed in its answer. Without this setting Lambda does not read the answer, "
+                "and takes a batch for done with all that failed in it: those messages are lost.",
+                "Set FunctionResponseTypes of the mapping to [ReportBatchItemFailures].",
+                "the event source mappings of the function",
+            )
+    if untold:
+        raise NotCheckedError(
+            f"Lambda reads no answer of the mapping from {untold[0].source}. That is right for kafka_handler, which raises; it is not with "
+            "provisioned_mode=True, nor for a handler that answers batchItemFailures itself. Give a MODULE to tell."
+        )
+    return f"Looked at {len(feeds)} event source mapping{'s' if len(feeds) > 1 else ''}."
+
+
+def _unread_by_kafka(feed: Feed) -> Finding:
+    lacks = "ReportBatchItemFailures" if feed.provisioned else "provisioned mode"
+    return Finding(
+        "error",
+        f"The event source mapping from {feed.source} lacks {lacks}, and kafka_handler(provisioned_mode=True) is in the module.",
+        "That handler names the records that failed in its answer. Of Kafka, Lambda reads it in provisioned mode only, and with "
+        "ReportBatchItemFailures only. Elsewhere the offset moves on, and those records are lost.",
+        "Leave out provisioned_mode=True, so that the handler raises and the whole batch comes again; or set ProvisionedPollerConfig of "
+        "the mapping, and FunctionResponseTypes to [ReportBatchItemFailures].",
+        "the event source mappings of the function, the module",
+    )
+
+
+def order(facts: Facts) -> Findings:
+    """Is a ledger that needs order fed in order?"""
+    queue = known(facts.queue, "--queue")
+    found = guards(facts)
+    for guard in found:
+        if queue.fifo or not isinstance(guard.ledger, HighWaterMark | InSequence):
+            continue
+        if isinstance(guard.ledger, InSequence):
+            # With as many deliveries as our own infrastructure gives, a gap of the usual length is waited for.
+            if queue.receives is not None and queue.receives < _ENOUGH_RECEIVES:
+                yield _waits(queue, guard)
+        else:
+            yield _drops(queue, guard)
+    kinds = ", ".join(dict.fromkeys([guard.kind for guard in found]))
+    return f"{queue.name} is {'a FIFO' if queue.fifo else 'a standard'} queue; the ledger is {kinds}."
+
+
+def _drops(queue: Queue, guard: Guard) -> Finding:
+    return Finding(
+        "error",
+        f"{guard.kind} of {guard.place} needs messages in order, and {queue.name} is a standard queue, which keeps none.",
+        "HighWaterMark takes a message that was overtaken by a newer one of its source for an old copy: it is Stale, settled, and lost. "
+        "That is right only where each message has the whole state of its source.",
+        "Use a FIFO queue, whose groups are the sources; or SeenNumbers() for messages that are numbered by ints, or SeenIds(), each with also=.",
+        f"the queue, {guard.rests_on}",
+    )
+
+
+def _waits(queue: Queue, guard: Guard) -> Finding:
+    return Finding(
+        "warning",
+        f"{guard.kind} of {guard.place} waits for the message before, and {queue.name} is a standard queue, which keeps no order, with a maxReceiveCount of {queue.receives}.",
+        "A message that comes too early is Deferred and delivered again. Each time counts for the dead-letter queue, and whatever ends "
+        "there holds back all that follow it.",
+        "Use a FIFO queue, or SeenNumbers(); or a maxReceiveCount that is high enough for the gaps that you have.",
+        f"the queue, {guard.rests_on}",
+    )
+
+
+def _feeds_of(facts: Facts, queue: Queue | None) -> list[Feed]:
+    feeds = [feed for feed in known(facts.feeds, "--function") if feed.enabled]
+    if queue is None:
+        if not feeds:
+            raise NotCheckedError("The function has no event source mapping from a queue or a stream that is enabled.")
+        return feeds
+    found = [feed for feed in feeds if feed.source == queue.arn]
+    if not found:
+        raise NotCheckedError(f"The function has no event source mapping from {queue.name} that is enabled.")
+    return found
+
+
+def _retention(ledger: Ledger) -> int | None:
+    """For how many seconds it remembers; None if it never forgets."""
+    if not isinstance(ledger, SeenIds) or ledger.retention is None:
+        return None
+    return int(ledger.retention.total_seconds())
+
+
+def _insist_on_dead_letters(facts: Facts) -> None:
+    if isinstance(facts.dead_letters, Unread):
+        known(facts.dead_letters, "--queue")
+
+
+def _timedelta(seconds: int) -> str:
+    return f"timedelta(days={seconds // 86_400})" if seconds % 86_400 == 0 else f"timedelta(seconds={seconds})"
+
+
+# --- Checks of what a table or collection holds: the share of the ledger, and entities that lost theirs or will lose it. Pu
+
+
+_GIVER = "--table or --collection"
+_FULL = 0.8  # of the bytes that an entity may have: what is fuller is close to refusing every message
+_LARGE_SHARE = 0.5  # of an entity's bytes
+_NAMED = 3  # entities that a finding names
+
+
+def ledger_share(facts: Facts) -> Findings:
+    """How much of the largest entities is ledger?"""
+    sample = known(facts.sample, _GIVER)
+    guarded = sorted([each for each in sample.entities if each.ledger], key=lambda each: -each.size)
+    if not guarded:
+        raise NotCheckedError("None of the entities that were read has a ledger.")
+    found = [each for each in guarded if _is_large(each, sample.limit)]
+    full = [each for each in found if each.size >= _FULL * sample.limit]
+    if found:
+        largest = found[0]
+        yield Finding(
+            "error" if full else "warning",
+            f"{_some(found, 'entity', 'entities')} of {len(guarded)} with a ledger consist of it for the most part, or are almost full: "
+            f"{_sizes(largest)}, of {sample.limit:,} that an entity may have.",
+            "An entity that is full refuses every further message, also those that were let in before."
+            if full
+            else "The ledger is read and written with every message of the entity, and billed by DynamoDB each time.",
+            "Shorten the retention of SeenIds, or leave out readable=True; or use a ledger of one mark a source, or an inbox: "
+            "docs/guide.md compares what they cost.",
+            "the sample",
+        )
+    return f"The largest of {len(guarded)} entities with a ledger: {_sizes(guarded[0])}."
+
+
+def _is_large(entity: Entity, limit: int) -> bool:
+    own = sum(entity.ledger.values())
+    return own > LARGE_LEDGER and (own >= _LARGE_SHARE * entity.size or entity.size >= _FULL * limit)
+
+
+def _sizes(entity: Entity) -> str:
+    own = sum(entity.ledger.values())
+    return f"{entity.name} has {entity.size:,} bytes, of which {own:,} ({own / entity.size:.0%}) are ledger"
+
+
+def indexes(facts: Facts) -> Findings:
+    """Do indexes copy the ledger?"""
+    table = known(facts.table, "--table")
+    if not table.indexes:
+        return "The table has no secondary index."
+    sample = known(facts.sample, _GIVER)
+    guarded = [each for each in sample.entities if each.ledger]
+    if not guarded and not _is_written_guarded(facts, table):
+        raise NotCheckedError(
+            "None of the entities that were read has a ledger, so that it is not known what indexes copy of it."
+        )
+    for index in table.indexes:
+        if not guarded and index.included is None:
+            yield _copies(
+                f"The index {index.name} projects all attributes, and so will copy the ledger.", "the table, the module"
+            )
+        copied = [copy for each in guarded if (copy := _copied(index, each))]
+        if copied:
+            yield _copies(
+                f"The index {index.name} projects {'all attributes' if index.included is None else 'attributes of the ledger'}, and so copies "
+                f"{sum(copied) // len(copied):,} bytes of ledger on average for {len(copied)} of {len(guarded)} entities with one.",
+                "the table, the sample",
+            )
+    return f"Looked at {', '.join([index.name for index in table.indexes])}."
+
+
+def _is_written_guarded(facts: Facts, table: Table) -> bool:
+    stores = facts.module.stores if facts.module is not None else ()
+    return any(store.ledger is not None and store.place == f"the table {table.name}" for store in stores)
+
+
+def _copies(what: str, rests_on: str) -> Finding:
+    return Finding(
+        "warning",
+        what,
+        "Every message changes the ledger, so that each write of such an entity writes the index as well, and is billed for it.",
+        "Create the index anew with KEYS_ONLY, or with INCLUDE and the attributes that its queries read, and drop this one.",
+        rests_on,
+    )
+
+
+def _copied(index: Index, entity: Entity) -> int:
+    """How many bytes of the entity's ledger the index has. It leaves out entities without its keys."""
+    if not entity.own.issuperset(index.keys):
+        return 0
+    return sum([size for name, size in entity.ledger.items() if index.included is None or name in index.included])
+
+
+def ttl(facts: Facts) -> Findings:
+    """Does the database remove entities while messages for them may still come?
+
+    An entity that was written long ago may be about to expire in any set-up. So the one counts that expires last: where even that one
+    expires too early, one that is written now does too.
+    """
+    known(facts.expiry, _GIVER)
+    sample, held = known(facts.sample, _GIVER), life(facts)
+    left = [
+        (each.expires - sample.now, each)
+        for each in sample.entities
+        if each.expires is not None and each.expires > sample.now and each.tombstone is None and each.ledger
+    ]
+    if not left:
+        raise NotCheckedError("No entity that was read has a ledger and a time at which TTL will remove it.")
+    most, latest = max(left, key=lambda each: each[0])
+    if most < held.seconds:
+        yield Finding(
+            "error",
+            f"TTL removes entities too early: of {len(left)} that were read, {latest.name} expires last, in {span(round(most))}. "
+            f"{held.told}: {span(held.seconds)} in all.",
+            "TTL removes the ledger with the entity. A message that is delivered again after that creates the entity anew, and takes effect "
+            "again.",
+            f"Let an entity expire {span(held.seconds)} after its last message at the earliest, and move the time on with each message.",
+            "the queue, the sample",
+        )
+    return f"The entity that expires last does so in {span(round(most))}. {held.told}."
+
+
+def erased(facts: Facts) -> Findings:
+    """Are there entities beside guarded ones that have no ledger?"""
+    sample = known(facts.sample, _GIVER)
+    guarded = [each for each in sample.entities if each.ledger]
+    if not guarded:
+        raise NotCheckedError("None of the entities that were read has a ledger.")
+    bare = [each for each in sample.entities if _is_bare(each, sample) and _is_sibling(each, guarded, sample)]
+    if bare:
+        yield Finding(
+            "warning",
+            f"{_some(bare, 'entity has', 'entities have')} no ledger, while {len(guarded)} of their kind have one: {_names(bare)}.",
+            "They may have had no message yet. Or another writer may replace whole entities, as by put_item, replace_one, or the save() of a "
+            "mapper: that erases the ledger, and what was done takes effect again.",
+            "Look for writers that replace these entities, and let them send updates, or use the guarded store. docs/guide.md says how.",
+            "the sample",
+        )
+    return f"{len(guarded)} of {len(sample.entities)} entities that were read have a ledger."
+
+
+def _is_bare(entity: Entity, sample: Sample) -> bool:
+    business = entity.own.difference(sample.keys)
+    return bool(business) and not (entity.ledger or entity.in_use or entity.unlabelled or entity.tombstone is not None)
+
+
+def _is_sibling(entity: Entity, guarded: Several[Entity], sample: Sample) -> bool:
+    """Is it of a kind with those that have a ledger? A table with a sort key often holds entities of several kinds.
+
+    There, what is of a kind has the same attributes, or at least all that the guarded ones have in common beside their key.
+    """
+    if len(sample.keys) == 1:
+        return True
+    common = frozenset[str].intersection(*[each.own for each in guarded])
+    return any(each.own == entity.own for each in guarded) or (common > frozenset(sample.keys) and entity.own >= common)
+
+
+def damaged(facts: Facts) -> Findings:
+    """Are there ledgers of which a part is missing?"""
+    sample = known(facts.sample, _GIVER)
+    without_label = [each for each in sample.entities if each.unlabelled]
+    without_marks = [each for each in sample.entities if each.unmarked]
+    if without_label:
+        names = ", ".join(sorted({name for each in without_label for name in each.unlabelled}))
+        yield Finding(
+            "error",
+            f"{_some(without_label, 'entity has', 'entities have')} marks but no label, in {names}: {_names(without_label)}.",
+            "Every guarded write puts the label there, so that something else may have removed it. A store with another ledger is then not "
+            "refused, and may let messages in twice.",
+            "Look for writers that remove attributes which they do not know, or copy only some of them.",
+            "the sample",
+        )
+    if without_marks:
+        names = ", ".join(sorted({name for each in without_marks for name in each.unmarked}))
+        yield Finding(
+            "warning",
+            f"{_some(without_marks, 'entity has', 'entities have')} the label of a ledger but no mark, in {names}: {_names(without_marks)}.",
+            "Every guarded write leaves a mark, so that something else may have removed them: an operator who meant to, or a writer "
+            "that erases the ledger. What was done before may take effect again.",
+            "If no operator has cleared these ledgers, look for writers that remove attributes which they do not know.",
+            "the sample",
+        )
+    return f"Looked at {_some(sample.entities, 'entity', 'entities')}."
+
+
+def _some(entities: Several[Entity], one: str, several: str) -> str:
+    return f"{len(entities):,} {one if len(entities) == 1 else several}"
+
+
+def _names(entities: Several[Entity]) -> str:
+    names = [each.name for each in entities]
+    return ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
+
+
+# --- Checks of the database itself: its copies, its clock, its write concern and its version. Pure ------------------------
+
+
+_COLLECTION = "--collection"
+
+
+class Fault(NamedTuple):
+    """A known fault of a server: in each series of versions, the first that is without it."""
+
+    name: str
+    mended: tuple[tuple[int, int, int], ...]
+    why: str
+    do: str
+
+
+FAULTS = (
+    Fault(
+        "CVE-2025-10060",
+        ((6, 0, 25), (7, 0, 22), (8, 0, 12)),
+        "An upsert that is tried again within a transaction can end the server's process.",
+        "The transactions of onewrite contain no upsert, but others of yours may: keep upserts out of transactions until the server is ",
+    ),
+)
+
+
+def global_table(facts: Facts) -> Findings:
+    """Can two regions both apply a message?"""
+    table = known(facts.table, "--table")
+    if not table.replicas:
+        return f"{table.name} is in one region."
+    regions = ", ".join(table.replicas)
+    if not table.strong:
+        yield Finding(
+            "warning",
+            f"{table.name} is a global table with eventual consistency (MREC), with copies in {regions}.",
+            "A region does not see at once what another one has written. If consumers in two regions get the same message, both apply it, and "
+            "of two writes of one entity the last one wins, with its ledger.",
+            "Let the consumers of one region alone write an entity, or use a global table with strong consistency (MRSC).",
+            "the table",
+        )
+    return f"{table.name} is a global table with strong consistency (MRSC), with copies in {regions}."
+
+
+def clock(facts: Facts) -> Findings:
+    """Is this machine's clock close enough to the database's?"""
+    measured = known(facts.clock, "--table or --collection")
+    off = abs(measured.ahead)
+    bounds = [(guard, guard.ledger.skew.total_seconds()) for guard in guards(facts) if guard.ledger.skew is not None]
+    for guard, skew in bounds:
+        if off - measured.margin > skew:
+            yield Finding(
+                "error",
+                f"This machine's clock is {span(off)} {'behind' if measured.ahead > 0 else 'ahead of'} the database's, and {guard.kind} of "
+                f"{guard.place} bears {span(int(skew))}.",
+                "A writer with such a clock makes the ledger forget messages too early, for all writers of the entity.",
+                "Set the clock right, as by NTP; and run this command where the handlers run, for their clocks are the ones that count.",
+                "the database's clock, this machine's clock",
+            )
+    least = f" The ledger bears {span(int(min([skew for _, skew in bounds])))}." if bounds else " The ledger knows no time."
+    return f"This machine's clock is within {off + measured.margin:.1f} seconds of the database's.{least}"
+
+
+def write_concern(facts: Facts) -> Findings:
+    """Does an acknowledged write outlive a failover?"""
+    stores = [store for store in (facts.module.stores if facts.module is not None else ()) if store.engine == "mongodb"]
+    if facts.collection is None and not stores:
+        raise NotCheckedError("It needs --collection, or a MODULE with a store of MongoDB.")
+    for store in stores:
+        w = store.w if store.w is not None else _default(facts)
+        if w in (0, 1):
+            yield _weak("error", f"The guarded store of {store.place} writes with w={w}", "the module, the server's default")
+    if facts.collection is None or facts.collection.name in [store.place for store in stores]:
+        return "Looked at the stores of the module, which say themselves how they write."
+    w = facts.collection.w if facts.collection.w is not None else _default(facts)
+    if w in (0, 1):
+        whose = "as its URL says" if facts.collection.w is not None else "by the server's default"
+        yield _weak(
+            "error" if w == 0 else "warning",
+            f"{facts.collection.name} is written with w={w}, {whose}, unless the store says otherwise as a guarded store does by default",
+            "the URL, the server's default",
+        )
+    return f"{facts.collection.name} is written with w={w!r}."
+
+
+def _default(facts: Facts) -> int | str:
+    if facts.server is not None and not isinstance(facts.server, Unread) and facts.server.kind == "standalone":
+        return 1
+    return known(facts.default_w, _COLLECTION)  # type: ignore[return-value]  # mypy joins int and str to object
+
+
+def _weak(severity: str, what: str, rests_on: str) -> Finding:
+    why = "A failover, or a crash, can take back what the server had acknowledged: effect and mark vanish together, but the broker was told that "
+    return Finding(
+        "error" if severity == "error" else "warning",
+        f"{what}.",
+        f"{why}the message is done, so that it is lost.",
+        'Write with w="majority", which a guarded store does unless it is made with durability="acknowledged"; and let native writers do the same.',
+        rests_on,
+    )
+
+
+def standalone(facts: Facts) -> Findings:
+    """Is there more than one server?"""
+    server = known(facts.server, _COLLECTION)
+    if server.kind == "standalone":
+        yield Finding(
+            "warning",
+            "The server is a standalone, and no member of a replica set.",
+            "It knows neither retryable writes nor transactions: an answer that is lost is an error, after which the message must come again, "
+            "and transact is refused. When its disk is lost, every effect is.",
+            "Make it a replica set, of three members where data counts.",
+            "the server's hello",
+        )
+    return f"The server is {'a member of a replica set' if server.kind == 'replica set' else 'a mongos'}."
+
+
+def arbiters(facts: Facts) -> Findings:
+    """Can a majority still write when one server with data is down?"""
+    server = known(facts.server, _COLLECTION)
+    if server.kind != "replica set":
+        raise NotCheckedError(
+            f"The server is a {server.kind}: which members are arbiters is asked of a member of a replica set."
+        )
+    status = facts.members if isinstance(facts.members, Members) else None
+    found = sorted({*server.arbiters, *(status.arbiters if status is not None else ())})
+    if found:
+        yield _has_arbiters(found)
+    elif status is not None and 1 < status.writing <= status.majority:
+        yield Finding(
+            "warning",
+            f"All {status.writing} members of the replica set that hold data must have a write before a majority has it.",
+            "While one of them is down, guarded writes wait, and messages come again.",
+            "Add a member that holds data.",
+            "replSetGetStatus",
+        )
+    members = known(facts.members, _COLLECTION)
+    return f"{members.writing} members hold data, and a majority of {members.majority} makes a write safe."
+
+
+def _has_arbiters(found: Sequence[str]) -> Finding:
+    return Finding(
+        "warning",
+        f"The replica set has {'an arbiter' if len(found) == 1 else 'arbiters'}: {', '.join(found)}.",
+        "An arbiter votes but holds no data. In a set of three with one, no write reaches a majority while one of the other two is down: "
+        "guarded writes wait, and messages come again. The server's default is then w:1.",
+        "Replace the arbiter by a member that holds data.",
+        "the server's hello, replSetGetStatus",
+    )
+
+
+def version(facts: Facts) -> Findings:
+    """Has the server a known fault that concerns guarded writes?"""
+    found = known(facts.version, _COLLECTION)
+    for fault, mended in _faults(found):
+        yield Finding(
+            "warning", f"The server is {found}, which has {fault.name}.", fault.why, f"{fault.do}{mended}.", "buildInfo"
+        )
+    return f"The server is {found}."
+
+
+def _faults(text: str) -> Iterator[tuple[Fault, str]]:
+    parts = [int(part) for part in text.partition("-")[0].split(".")[:3] if part.isdigit()]
+    for fault in FAULTS:
+        for mended in fault.mended:
+            if tuple(parts[:2]) == mended[:2] and tuple(parts) < mended:
+                yield fault, ".".join(map(str, mended))
+
+
+# --- Makes all checks on the facts. Pure ----------------------------------------------------------------------------------
+
+
+CHECKS = (
+    Check("ledger-retention", "The ledger remembers a message for as long as SQS holds it", retention),
+    Check("tombstone-retention", "Tombstones stay for as long as SQS holds a message", tombstones),
+    Check("tombstone-ttl", "The database removes tombstones", tombstone_ttl),
+    Check("ttl", "TTL removes no entity while SQS holds messages for it", ttl),
+    Check("dead-letters", "What fails again and again ends where somebody sees it", dead_letters),
+    Check("mapping", "The function is fed from the queue that is named", mapping),
+    Check("visibility-timeout", "A message is hidden for as long as the function works on it", visibility),
+    Check("partial-failures", "Lambda reads which records failed", partial_failures),
+    Check("order", "A ledger that needs order is fed in order", order),
+    Check("indexes", "No index copies the ledger", indexes),
+    Check("ledger-share", "The ledger is a small part of the entities", ledger_share),
+    Check("erased-ledgers", "No other writer erases ledgers", erased),
+    Check("damaged-ledgers", "No part of a ledger is missing", damaged),
+    Check("later-format", "All that was read is of a format that this version knows", later_format),
+    Check("outbox-index", "A relay finds what is pending by an index", outbox_index),
+    Check("global-table", "No two regions apply the same message", global_table),
+    Check("clock", "The clocks agree well enough for the ledger", clock),
+    Check("write-concern", "An acknowledged write outlives a failover", write_concern),
+    Check("standalone", "The server is a member of a replica set", standalone),
+    Check("arbiter", "A majority can write while a server is down", arbiters),
+    Check("server-version", "The server has no known fault that concerns guarded writes", version),
+)
+
+
+def examine(facts: Facts) -> list[Checked]:
+    """Every check, in the order of `CHECKS`: made, or not made and why."""
+    return [_made(check, facts) for check in CHECKS]
+
+
+def _made(check: Check, facts: Facts) -> Checked:
+    found: list[Finding] = []
+    findings = check.run(facts)
+    while True:
+        try:
+            found.append(next(findings))
+        except StopIteration as end:
+            return Checked(check, "found" if found else "passed", end.value, tuple(found))
+        except NotCheckedError as missing:  # what was found before a fact was missing is found all the same
+            return Checked(check, "found" if found else "not checked", str(missing), tuple(found), missing.missing)

@@ -1,0 +1,246 @@
+"""How facts are asked for. What is refused or fails is answered by `Unread` instead of being raised.
+
+A reader is a generator that yields questions and is sent the answers.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from functools import partial
+from operator import attrgetter
+from types import FunctionType, MethodType, ModuleType
+from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
+
+from onewrite.batch.handler import Handler, handler_of
+from onewrite.errors import LedgerMismatch
+from onewrite.flow import Flow, Yielded, drive, performer
+from onewrite.label import OUTBOX, PREFIX, STEPS, TOMBSTONE, is_ours, prefix_of
+from onewrite.ledgers import NO_LEDGER
+from onewrite.ledgers.kept import Kept, kept_ledgers
+from onewrite.ledgers.seen_ids import KEPT, SLOTS
+from onewrite.message import printable
+from onewrite.operate.doctor.facts import Entity, Module, Store, Unread
+from onewrite.operate.image import Image, later_labels
+from onewrite.tombstone import read_tombstone
+
+T = TypeVar("T")
+
+# What AWS answers where a permission is missing: each service has a spelling of its own.
+_REFUSED_BY_AWS = ("AccessDenied", "UnauthorizedOperation")
+_UNAUTHORIZED = 13  # MongoDB's code for a missing privilege
+_REFUSED_BY_ATLAS = 8000  # that of MongoDB Atlas
+_LONGEST = 300  # characters of an error
+
+
+class Question(NamedTuple):
+    """A request that reads. `what` is said of it where it cannot be answered, and `permission` is the one that it needs."""
+
+    what: str
+    permission: str
+    step: Yielded
+
+
+Reader: TypeAlias = Generator[Question, Any, T]
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """Tells the errors of a service, its driver or the network, and among them those for lack of a permission."""
+
+    is_failure: Callable[[Exception], bool]
+    is_refusal: Callable[[Exception], bool]
+
+    def run(self, reader: Reader[T], target: object) -> T:
+        """What the reader has found, by this client."""
+        perform = performer(target)
+
+        def answer(question: Question) -> Any:
+            try:
+                return perform(question.step)
+            except Exception as error:
+                if not self.is_failure(error):
+                    raise
+                told = " ".join(str(error).split())[:_LONGEST]
+                return Unread(question.what, told, question.permission if self.is_refusal(error) else None)
+
+        return drive(reader, answer)
+
+
+def refused_by_aws(error: Exception) -> bool:
+    response: Any = getattr(error, "response", {})
+    code = str(response.get("Error", {}).get("Code", ""))
+    return any(each in code for each in _REFUSED_BY_AWS)
+
+
+def refused_by_mongodb(error: Exception) -> bool:
+    return getattr(error, "code", None) in (_UNAUTHORIZED, _REFUSED_BY_ATLAS)
+
+
+def each(what: str, permission: str, flow: Flow[T]) -> Reader[T | Unread]:
+    """The flow's requests as questions. The first that cannot be answered ends it."""
+    with closing(flow):
+        try:
+            step = next(flow)
+            while True:
+                reply = yield Question(what, permission, step)
+                if isinstance(reply, Unread):
+                    return reply
+                step = flow.send(reply)
+        except StopIteration as end:
+            return cast("T", end.value)
+
+
+# --- what an item or a document says of itself, whatever the engine ----------------------------------------------------------
+
+# What a ledger keeps beside its label and its tokens, as docs/format.md names it.
+_KEPT = re.compile(rf"(?P<prefix>{PREFIX})(?:{KEPT}r[0-{SLOTS - 1}]?|allt?|@.*)", re.DOTALL)
+
+
+def entity_in(image: Image, expires: float | None) -> Entity:
+    """`expires`: when the database removes it, in epoch seconds."""
+    fields = image.fields
+    kept = kept_ledgers(fields.items())
+    later = [f"{label}: {fields[label]}" for label in later_labels(fields)]
+    ledgers = {ledger: image.fields_of(ledger.attribute) for ledger in kept}
+    labels = {f"{found['prefix']}l" for each in fields if (found := _KEPT.fullmatch(each)) is not None}
+
+    def is_marked(ledger: Kept, names: tuple[str, ...]) -> bool:
+        """Has it a mark beside its label and its tokens? One that has moved needs none."""
+        tokens = f"{prefix_of(ledger.attribute)}t"
+        others = [name for name in names if name != ledger.attribute and not name.startswith(tokens)]
+        return ledger.moved_to is not None or any(_holds(fields[name]) for name in others)
+
+    tombstone: int | None = None
+    if TOMBSTONE in fields:
+        with suppress(LedgerMismatch):
+            tombstone = read_tombstone(fields[TOMBSTONE]).seconds
+    return Entity(
+        printable(image.named),
+        image.size,
+        frozenset([name for name in fields if not is_ours(name)]),
+        {name: image.sizes[name] for name in sorted({name for names in ledgers.values() for name in names})},
+        tuple(kept),
+        unlabelled=tuple(sorted([label for label in labels if label not in fields])),
+        unmarked=tuple([ledger.attribute for ledger, names in ledgers.items() if not is_marked(ledger, names)]),
+        tombstone=tombstone,
+        in_use=STEPS in fields or OUTBOX.label in fields or bool(later),
+        outbox=OUTBOX.label in fields,
+        later=tuple(later),
+        expires=expires,
+    )
+
+
+def _holds(value: object) -> bool:
+    if isinstance(value, Mapping):
+        return any(map(_holds, cast("Mapping[str, object]", value).values()))
+    return len(cast("list[object]", value)) > 0 if isinstance(value, list | AbstractSet) else True
+
+
+# --- the guarded stores and the handlers in a module of the user's. It is looked at, and nothing in it is called --------------
+
+_ENGINES = ("onewrite.dynamodb.", "onewrite.mongodb.")
+_SQS, _KAFKA = "SQS", "Kafka"
+_LEADING = (MethodType, partial, dict, list, tuple)
+_FOREIGN = sys.stdlib_module_names | {"aiobotocore", "boto3", "botocore", "onewrite", "pymongo"}
+
+
+def read_module(name: str, found: object) -> Module:
+    """What a module, or a handler of one, says. Where handlers of SQS are in it, only the stores that they use count."""
+    values = list(vars(found).values()) if isinstance(found, ModuleType) else [found]
+    handlers = list({id(each): each for value in values if (each := handler_of(value)) is not None}.values())
+    stores = [value for value in values if _is_store(value)]
+    judged = [each for each in handlers if each.source.name == _SQS] or handlers
+    # A handler of which no store can be told may use any of them.
+    used = [store for each in judged for store in (list(_stores_used(each)) or stores)]
+    unique = {id(store): store for store in (used if judged else stores)}
+    kafka = [not each.source.raises for each in handlers if each.source.name == _KAFKA]
+    return Module(name, tuple([_store(store) for store in unique.values()]), any(kafka) if kafka else None)
+
+
+def _is_store(value: object) -> bool:
+    kind = type(value)
+    return kind.__module__.startswith(_ENGINES) and kind.__name__.startswith(("Guarded", "AsyncGuarded"))
+
+
+def _stores_used(handler: Handler[Any]) -> Iterator[object]:
+    """The stores that the handler's function names, and those that the functions name which it names."""
+    waiting, seen = [cast("object", handler.each)], set[int]()
+    while waiting:
+        value = waiting.pop()
+        if id(value) in seen or _is_foreign(value):
+            continue
+        seen.add(id(value))
+        if _is_store(value):
+            yield value
+        else:
+            waiting.extend(_named_in(value) if isinstance(value, FunctionType) else _inside(value))
+
+
+def _is_foreign(value: object) -> bool:
+    """Is it, or its class, of Python itself or of what talks to the databases? These lead to no store of the user's."""
+    if _is_store(value) or isinstance(value, _LEADING):
+        return False
+    home = value if isinstance(value, FunctionType) else type(value)
+    return str(home.__module__).partition(".")[0] in _FOREIGN  # a function that was made by hand may have None
+
+
+def _named_in(function: FunctionType) -> Iterator[object]:
+    """The global names and the closure of a function, and what it names of a module, as in stores.orders.
+
+    Any attribute of that name counts, whatever it is an attribute of: too many stores are better than one too few.
+    """
+    names = set(_names(function.__code__))
+    for name in names.intersection(function.__globals__):
+        value = function.__globals__[name]
+        yield value
+        if isinstance(value, ModuleType):
+            yield from [vars(value)[each] for each in names.intersection(vars(value))]
+    yield from [cell.cell_contents for cell in function.__closure__ or () if _is_filled(cell)]
+
+
+def _names(code: Any) -> Iterator[str]:
+    yield from code.co_names
+    for constant in code.co_consts:
+        if hasattr(constant, "co_names"):  # a lambda, a comprehension or a function within the function
+            yield from _names(constant)
+
+
+def _is_filled(cell: Any) -> bool:
+    try:
+        cell.cell_contents  # noqa: B018  # an empty cell raises
+    except ValueError:
+        return False
+    return True
+
+
+def _inside(value: object) -> Iterator[object]:
+    """What a method, a partial or a collection is made of; of another object, its attributes and the functions of its class."""
+    match value:
+        case MethodType():
+            yield from (value.__func__, value.__self__)
+        case partial():
+            yield from (value.func, *value.args, *value.keywords.values())
+        case dict():
+            yield from cast("dict[object, object]", value).values()
+        case list() | tuple():
+            yield from cast("list[object]", value)
+        case _:
+            yield from cast("dict[str, object]", getattr(value, "__dict__", {})).values()
+            yield from [each for each in vars(type(value)).values() if isinstance(each, FunctionType)]
+
+
+def _store(store: Any) -> Store:
+    # A store keeps these to itself: nobody but the doctor needs them.
+    flows = attrgetter("_flows")(store)
+    ledger, tombstones = flows.ledger, flows.tombstones
+    outbox = getattr(getattr(store, "_outboxes", None), "outbox", None)
+    kept = None if ledger is NO_LEDGER else ledger
+    if type(store).__module__.startswith("onewrite.mongodb."):
+        w = flows.target.write_concern.document.get("w")
+        return Store(f"the collection {flows.target.name}", kept, "mongodb", tombstones, outbox, w)
+    return Store(f"the table {flows.table_name}", kept, "dynamodb", tombstones, outbox)

@@ -1,0 +1,330 @@
+"""A table as the verbs see it: images of its items, one scan, and writes that land only on what was read.
+
+A migration's writes are conditional in another way, which `migration.py` explains: they may land beside those of consumers.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from decimal import Decimal
+from typing import Any, cast
+
+from boto3.dynamodb.types import Binary
+from botocore.exceptions import ClientError
+
+from onewrite.clock import random_name
+from onewrite.dynamodb.expression import check_limits, merge_update
+from onewrite.dynamodb.flows import Flows, code, says_too_large, send, text_of
+from onewrite.dynamodb.layout import ATTEMPT_SLOTS, is_made_by, lookup, name_of
+from onewrite.dynamodb.outboxes import origin
+from onewrite.dynamodb.placeholders import Placeholders
+from onewrite.dynamodb.request import Words, constants, fits_labels
+from onewrite.dynamodb.size import LARGEST_ITEM, item_size
+from onewrite.dynamodb.values import Members, is_typed, plain, raw, typed
+from onewrite.errors import ConfigurationError, EntityTooLarge
+from onewrite.flow import Call, Flow
+from onewrite.label import PREFIX, STEP, STEPS, TOMBSTONE, Slot, whose
+from onewrite.ledgers import HighWaterMark
+from onewrite.ledgers.entry import Advance
+from onewrite.ledgers.seen_ids import KEPT
+from onewrite.operate.image import Edit, Image, Layout
+from onewrite.operate.migration import CarryIds, CarryMark, Drop, Step, dropped_by, sets_of
+from onewrite.outcome import Gone, Unmet
+
+# Fields that one condition may ask about. It has 300 operators at most, of which each takes two, and 4 KB, of which each takes 16 bytes.
+_MOST_AT_ONCE = 140
+_FEWEST_AT_ONCE = 20
+_OF_SOURCE = re.compile(rf"(?P<group>{PREFIX}@)(?P<key>.+)", re.DOTALL)
+_IN_RING = re.compile(rf"(?P<prefix>{PREFIX}{KEPT})(?P<key>(?P<kind>[rt])\d)")
+_LAST = re.compile(rf"{PREFIX}(?:[lo]|t\d)")
+_ROOM = 1024  # bytes for the tokens of attempts, and for what consumers add while they are migrated
+
+
+def _spelled(value: Mapping[str, Any]) -> str | None:
+    number = Decimal(value["N"]) if "N" in value else None
+    return value.get("S") if number is None else str(int(number)) if number == int(number) else None
+
+
+LAYOUT = Layout("DynamoDB", name_of, name_of, is_made_by, _spelled, tokens=ATTEMPT_SLOTS, largest=10**38 - 1)
+
+
+class TableStore:
+    """The items of a table, by its plain client."""
+
+    limit = LARGEST_ITEM
+    engine = "dynamodb"
+
+    def __init__(self, client: Any, table_name: str, *, clock: Callable[[], float]) -> None:
+        self.target, self.name = client, table_name
+        self._table, self._clock = {"TableName": table_name}, clock
+
+    def key(self, text: str) -> dict[str, Any]:
+        """The typed key that is written as JSON: {"orderId": "o-1"}. Bytes are {"B": "base64"}, as in AWS's own tools."""
+        try:
+            found: object = json.loads(text, parse_float=Decimal)
+            if isinstance(found, dict) and found:
+                return typed({name: _key_value(value) for name, value in cast("dict[str, object]", found).items()})
+        except (ValueError, TypeError, ArithmeticError):
+            pass
+        raise ConfigurationError(
+            f"""--key {text}: give the whole key of an item as JSON, as in '{{"orderId": "o-1"}}', with bytes as {{"B": "base64"}}."""
+        )
+
+    def read(self, key: Mapping[str, Any]) -> Flow[Image | None]:
+        """The item of that typed key as it is now; None if there is none."""
+        response = yield Call("get_item", (), {**self._table, "Key": dict(key), "ConsistentRead": True})
+        return image_of(response["Item"], tuple(key)) if "Item" in response else None
+
+    def scan(
+        self, attribute: str | None = None, *, consistent: bool = True, size: int | None = None, position: object = None
+    ) -> Scan:
+        return Scan(self.name, attribute, consistent=consistent, size=size, position=position)
+
+    def count(self) -> Flow[int]:
+        """About how many items there are, as DynamoDB counts them every few hours."""
+        return int((yield Call("describe_table", (), self._table))["Table"].get("ItemCount", 0))
+
+    def calls(self, image: Image, edit: Edit) -> list[Call]:
+        """The requests of an edit. There are several only where one cannot name all that is to be removed."""
+        named = {**self._table, "Key": dict(image.key)}
+        if edit.deletes:
+            return [Call("delete_item", (), {**named, **_expressions(image, edit)})]
+        return [Call("update_item", (), {**named, **_expressions(image, part)}) for part in _parts(edit)]
+
+    def write(self, image: Image, edit: Edit) -> Flow[int]:
+        """Send the requests, one by one, and stop at the first that meets a changed item. Returns how many were done."""
+        calls = self.calls(image, edit)
+        for done, call in enumerate(calls):
+            try:
+                yield from send(call)
+            except ClientError as error:
+                if code(error) != "ConditionalCheckFailedException":
+                    raise
+                return done
+        return len(calls)
+
+    def shown(self, call: Call) -> Any:
+        """A request as JSON has it. Bytes are in base64, as in AWS's own tools."""
+        return {call.method: json.loads(json.dumps(call.kwargs, default=lambda value: b64encode(value).decode()))}
+
+    def migrate(self, image: Image, step: Step) -> Flow[bool]:
+        """Make a migration's step. False: the item is not as it must be."""
+        if isinstance(step, CarryMark):
+            ledger = HighWaterMark(name=whose(step.entry.terms.attribute))
+            flows = Flows(self.target, ledger, self.name, self._clock, random_name, awaited=False)
+            unchanged = {
+                "ConditionExpression": "#old = :old",
+                "ExpressionAttributeNames": {"#old": step.attribute},
+                "ExpressionAttributeValues": plain({":old": step.read}),
+            }
+            outcome = yield from flows.record(step.message, {"Key": plain(image.key), **unchanged})
+            return not isinstance(outcome, Unmet | Gone)
+        try:
+            yield from send(Call("update_item", (), {**self._table, "Key": dict(image.key), **request_of(step)}))
+        except ClientError as error:
+            if code(error) == "ConditionalCheckFailedException":
+                return False
+            if says_too_large(text_of(error)):
+                raise EntityTooLarge(
+                    "The entity has grown meanwhile, and has no room for both now. Run it again."
+                ) from error
+            raise
+        return True
+
+    def size_after(self, image: Image, step: Step) -> int:
+        """The bytes of the item after a migration's step, but for the tokens of attempts."""
+        item, entry, drop = plain(image.raw), step.entry, dropped_by(step)
+        item |= {name_of(label.slot): label.text for label in entry.terms.labels}
+        if isinstance(step, CarryIds):
+            present = name_of(sets_of(step).present)
+            item[present] = {*cast("set[Any]", item.get(present, ())), *step.marks}
+            for slot in entry.dead:
+                item.pop(name_of(slot), None)
+        elif isinstance(step, CarryMark):
+            item[name_of(cast("Advance", entry.own).slot)] = step.message.sequence
+        if drop is not None:
+            item.pop(step.attribute, None)
+        return item_size(item)
+
+    def fits(self, image: Image, step: Step) -> bool:
+        return self.size_after(image, step) + _ROOM <= LARGEST_ITEM
+
+
+class Scan:
+    """Goes through a table once, page by page, and can go on at a `position`. `attribute`: only items that have it count."""
+
+    def __init__(
+        self,
+        table_name: str,
+        attribute: str | None = None,
+        *,
+        consistent: bool = True,
+        size: int | None = None,
+        position: object = None,
+        keys: Sequence[str] = (),
+    ) -> None:
+        self.read = 0  # items that were read by now, those too that do not count
+        self._keys = tuple(keys)
+        self._table = {"TableName": table_name}
+        # Where the next page begins; empty at the beginning of the table, and None behind its end.
+        self._start: Mapping[str, Any] | None = {}
+        if position is not None:
+            found = cast("Mapping[str, tuple[str, str]]", position)
+            self._start = {name: {kind: b64decode(value) if kind == "B" else value} for name, (kind, value) in found.items()}
+        self._request: dict[str, Any] = {"ConsistentRead": True} if consistent else {}
+        if size is not None:
+            self._request["Limit"] = size
+        if attribute is not None:
+            self._request |= {"FilterExpression": "attribute_exists(#a)", "ExpressionAttributeNames": {"#a": attribute}}
+
+    @property
+    def position(self) -> object:
+        """Where to go on after the last page, as JSON; None at the end."""
+        if self._start is None:
+            return None
+        return {
+            name: [kind, b64encode(value).decode() if kind == "B" else value]
+            for name, each in self._start.items()
+            for kind, value in each.items()
+        }
+
+    def next(self) -> Flow[list[Image] | None]:
+        """The items of the next page, which may have none; None at the end."""
+        if self._start is None:
+            return None
+        if not self._keys:
+            described = yield Call("describe_table", (), self._table)
+            self._keys = tuple([part["AttributeName"] for part in described["Table"]["KeySchema"]])
+        start = {"ExclusiveStartKey": self._start} if self._start else {}
+        page: Mapping[str, Any] = yield Call("scan", (), {**self._table, **self._request, **start})
+        self._start = page.get("LastEvaluatedKey") or None
+        self.read += page.get("ScannedCount", len(page["Items"]))
+        return [image_of(item, self._keys) for item in page["Items"]]
+
+
+def image_of(item: Mapping[str, Any], key_names: Sequence[str]) -> Image:
+    """The image of an item of typed values. It is put in order, so that the same item always makes the same requests."""
+    item = {name: _ordered(item[name]) for name in sorted(item)}
+    fields = plain(item)
+    sizes = {name: item_size({name: value}) for name, value in fields.items()}
+    slots = {_slot_of(name): name for name in fields}
+    held = lookup(fields)
+    key = {name: item[name] for name in sorted(key_names)}
+    return Image(
+        LAYOUT,
+        key,
+        origin(plain(key)),
+        fields={name: held(Slot(name)) for name in fields},
+        slots={slot: held(slot) for slot in slots},
+        lookup=held,
+        steps=_steps(fields),
+        sizes=sizes,
+        slot_sizes={slot: sizes[name] for slot, name in slots.items()},
+        size=sum(sizes.values()),
+        raw=item,
+    )
+
+
+def _ordered(value: Mapping[str, Any]) -> Mapping[str, Any]:
+    ((kind, held),) = value.items()
+    return {kind: sorted(held)} if kind in ("SS", "NS", "BS") else value
+
+
+def _steps(fields: Mapping[str, Any]) -> dict[str, object]:
+    """The steps whose marks stand in the set, as stores see them. Something else in the set's place is shown as a step of no mark."""
+    marks: object = fields.get(STEPS, frozenset[object]())
+    if not isinstance(marks, AbstractSet):
+        return {"": marks}
+    names = [raw(mark).hex() if isinstance(mark, Binary) else "" for mark in cast("AbstractSet[object]", marks)]
+    return {name: fields.get(f"{STEP}{name}") for name in sorted(names)}
+
+
+def _slot_of(name: str) -> Slot:
+    """The slot that stands in the attribute of that name, if it is one of a ledger; otherwise the name itself."""
+    if found := _OF_SOURCE.fullmatch(name):
+        return Slot(found["group"], found["key"])
+    found = _IN_RING.fullmatch(name)
+    return Slot(name) if found is None else Slot(found["prefix"] + found["kind"], found["key"])
+
+
+def _key_value(value: Any) -> object:
+    match value:
+        case {"B": str(text)}:
+            return b64decode(text, validate=True)
+        case _:
+            return plain({"": value})[""] if is_typed(value) else value
+
+
+def _parts(edit: Edit) -> list[Edit]:
+    """The edit in as many requests as it takes. Labels and tokens go last: until then they say whose the rest is."""
+    if len(edit.as_read) <= _MOST_AT_ONCE:
+        return [edit]
+    first = [name for name in edit.removes if not _LAST.fullmatch(name)]
+    always = tuple([name for name in edit.as_read if name not in first])
+    room = max(_FEWEST_AT_ONCE, _MOST_AT_ONCE - len(always))
+    chunks = [tuple(first[n : n + room]) for n in range(0, len(first), room)]
+    last = tuple([name for name in edit.removes if name not in first])
+    parts = [Edit((*always, *chunk), chunk) for chunk in chunks]
+    return [*parts, Edit(always, last)] if last else parts
+
+
+def _expressions(image: Image, edit: Edit) -> dict[str, Any]:
+    """The condition, and the update, of one request."""
+    words = Placeholders()
+    conditions: list[str] = []
+    for name in edit.as_read:
+        if name in image.raw:
+            conditions.append(f"{words.name(name)}={words.value(image.raw[name])}")
+        else:
+            conditions.append(f"attribute_not_exists({words.name(name)})")
+    removes = [words.name(name) for name in (*edit.removes, *map(name_of, edit.unsets))]
+    deletes = [f"{words.name(name_of(slot))} {words.value(_typed_set(members))}" for slot, members in edit.drops]
+    sets = [f"{words.name(name_of(slot))}={words.value(typed({'': mark})[''])}" for slot, mark in edit.sets]
+    clauses = {"SET": ",".join(sets), "REMOVE": ",".join(removes), "DELETE": ",".join(deletes)}
+    update = {} if edit.deletes else {"UpdateExpression": merge_update(None, clauses)}
+    condition = " AND ".join(conditions)
+    check_limits("ConditionExpression", condition, "this entity has too many ledgers for it")
+    return {
+        **update,
+        "ConditionExpression": condition,
+        "ExpressionAttributeNames": words.names,
+        "ExpressionAttributeValues": words.values,
+    }
+
+
+def _typed_set(members: Sequence[str | bytes | int]) -> dict[str, Any]:
+    if isinstance(members[0], int):
+        return {"NS": [*map(str, members)]}
+    return {"SS" if isinstance(members[0], str) else "BS": [*members]}
+
+
+def request_of(step: CarryIds | Drop) -> dict[str, Any]:
+    """The arguments of `update_item` beside the key, for a step of a migration."""
+    words, labels, drop = Words(), step.entry.terms.labels, dropped_by(step)
+    old, values = words.short(step.attribute), cast("dict[str, Any]", constants(step.entry.terms))
+    conditions = [f"attribute_exists({old})", f"attribute_not_exists({TOMBSTONE})", *fits_labels(step.entry.terms, words)]
+    clauses = {"SET": [f"{words(name_of(label.slot))}=:ow_l{n}" for n, label in enumerate(labels)]}
+    removed: list[str] = []
+    if isinstance(step, CarryIds):
+        clauses["ADD"] = [f"{words(name_of(sets_of(step).present))} :ow_s"]
+        removed += [words(name_of(slot)) for slot in step.entry.dead]
+        values[":ow_s"] = Members(step.marks)
+    if drop is not None:
+        conditions.append(f"{old}=:ow_r")
+        removed.append(old)
+    if isinstance(step, Drop):
+        # A mark only rises, and a set loses nothing that is needed, unless somebody takes the whole ledger away meanwhile.
+        conditions.append(f"attribute_exists({words(name_of(step.entry.terms.labels[0].slot))})")
+        if isinstance(own := step.entry.own, Advance):
+            conditions.append(f"{words.short(name_of(own.slot))}>=:ow_r")
+    update = {**clauses, "REMOVE": removed} if removed else clauses
+    return {
+        "UpdateExpression": " ".join([f"{name} {','.join(parts)}" for name, parts in update.items()]),
+        "ConditionExpression": " AND ".join(conditions),
+        "ExpressionAttributeNames": words.names,
+        "ExpressionAttributeValues": {**typed(values), **({} if drop is None else {":ow_r": drop.read})},
+    }

@@ -1,0 +1,62 @@
+"""What the command needs before it imports anything slow: its handlers of signals, and the packages that may be missing.
+
+Importing Typer, boto3 and the user's module takes a second, and many on a busy machine. Without a handler, a SIGTERM during that time would end a
+worker with a failure; to process 1 of a container the kernel would not even deliver it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import signal
+from collections.abc import Callable
+from types import FrameType
+
+# The top-level modules that the extras install. If another module is missing, our remedy would not help, so the error is raised.
+EXTRAS = frozenset(
+    {
+        "boto3",
+        "botocore",
+        "bson",
+        "jmespath",
+        "mongomock",
+        "moto",
+        "py_partiql_parser",
+        "pymongo",
+        "responses",
+        "rich",
+        "typer",
+    }
+)
+_STOPPING = (signal.SIGTERM, signal.SIGINT)
+
+
+class EarlySignals:
+    """Remembers a SIGTERM or SIGINT until there is a worker to be stopped."""
+
+    def __init__(self) -> None:
+        self.owns_process = False  # The process has nothing else to do, and may be ended.
+        self._received = False
+        self._stop: Callable[[], None] | None = None
+
+    def catch(self) -> None:
+        """Handle the signals from now until the process ends, whatever its worker does in between."""
+        self.owns_process = True
+        for number in _STOPPING:
+            signal.signal(number, self._handle)
+            # Late in its shutdown the interpreter puts the default action back, except for a signal that is ignored. Without
+            # this, a signal in the last milliseconds would turn the exit code 0 into a death by that signal.
+            atexit.register(signal.signal, number, signal.SIG_IGN)
+
+    def pass_on(self, stop: Callable[[], None]) -> None:
+        """Call `stop` at a signal, and at once if one has arrived already."""
+        self._stop = stop  # before the look at `_received`, so that a signal between the two lines is not missed
+        if self._received:
+            stop()
+
+    def _handle(self, _number: int, _frame: FrameType | None) -> None:
+        if self._received:
+            os._exit(0)  # The second signal does not wait, not even for an import that hangs. No message is in hand here.
+        self._received = True
+        if self._stop is not None:
+            self._stop()

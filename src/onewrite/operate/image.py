@@ -1,0 +1,427 @@
+"""An entity as it was read, in no engine's words. An engine makes it, and everything here is told from it. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, NamedTuple, Protocol, cast
+from urllib.parse import unquote
+
+from onewrite.errors import ConfigurationError, LedgerMismatch, OnewriteError
+from onewrite.flow import Call, Flow
+from onewrite.label import (
+    BY_HAND,
+    OUTBOX,
+    STEPS,
+    TOMBSTONE,
+    Slot,
+    is_label_name,
+    is_other_version,
+    is_ours,
+    other_version,
+    prefix_of,
+    whose,
+)
+from onewrite.ledgers import HighWaterMark, Ledger, MessageIDs, SeenIds, SeenNumbers
+from onewrite.ledgers.entry import Lookup
+from onewrite.ledgers.kept import Kept, kept_ledgers
+from onewrite.ledgers.ring import Span, span_at, window
+from onewrite.ledgers.seen_ids import LONGEST_SQS_RETENTION, UNITS
+from onewrite.ledgers.seen_numbers import blocks_of
+from onewrite.message import Message
+
+
+class CannotRepair(OnewriteError):
+    """What was asked for would do harm, or would not help: nothing was written."""
+
+
+class Layout(NamedTuple):
+    """How an engine keeps slots: `tokens` is how many slots each ledger has for the tokens of attempts."""
+
+    engine: str
+    field_of: Callable[[Slot], str]  # the top-level attribute or field in which a slot stands
+    place_of: Callable[[Slot], str]  # the same, with the way to it
+    is_made_by: Callable[[str, str], bool]  # (attribute, name of a field)
+    spelled: Callable[
+        [Any], str | None
+    ]  # the text by which consumers spell a raw value in a source; None if they may differ
+    tokens: int
+    largest: int  # the largest number that it stores exactly
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """One entity. `fields` are its top-level fields, `slots` what stands in each place, both in no engine's types.
+
+    `sizes` are bytes of top-level fields, `slot_sizes` those of slots. `raw` is for the engine that has read it.
+    """
+
+    layout: Layout
+    key: Mapping[str, Any]  # as the engine writes it in a request
+    named: str
+    fields: Mapping[str, object]
+    slots: Mapping[Slot, object]
+    lookup: Lookup
+    steps: Mapping[str, object]  # those that are open, by their marks in hexadecimal
+    sizes: Mapping[str, int]
+    slot_sizes: Mapping[Slot, int]
+    size: int
+    raw: Mapping[str, Any] = field(repr=False)
+
+    def fields_of(self, attribute: str) -> tuple[str, ...]:
+        """The top-level fields of the ledger, the outbox or the set of ids that is known by this one."""
+        if attribute == OUTBOX.label:
+            return tuple([name for name in OUTBOX if name in self.fields])
+        return tuple([name for name in self.fields if self.layout.is_made_by(attribute, name)])
+
+    @property
+    def ours(self) -> tuple[str, ...]:
+        """All top-level fields that are not the user's own."""
+        return tuple([name for name in self.fields if is_ours(name)])
+
+    def bytes_of(self, names: tuple[str, ...]) -> int:
+        return sum([self.sizes[name] for name in names])
+
+    def tokens_of(self, attribute: str) -> tuple[Slot, ...]:
+        """The slots of the tokens of attempts. There are none on an engine that recognises its own retries."""
+        return tuple([Slot(f"{prefix_of(attribute)}t", f"t{n}") for n in range(self.layout.tokens)])
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """What a verb changes in an entity, all on the condition that the fields `as_read` are still as they were read, or absent.
+
+    `removes` are whole top-level fields, `unsets` single slots, `drops` members of a set, `sets` new values of a slot.
+    """
+
+    as_read: tuple[str, ...]
+    removes: tuple[str, ...] = ()
+    unsets: tuple[Slot, ...] = ()
+    drops: tuple[tuple[Slot, tuple[str | bytes | int, ...]], ...] = ()
+    sets: tuple[tuple[Slot, int | str], ...] = ()
+    deletes: bool = False  # the whole entity, of which nothing is left but what is ours
+
+
+class Scan(Protocol):
+    """Goes through a store once, page by page."""
+
+    read: int  # entities that were read by now, those too that do not count
+
+    @property
+    def position(self) -> object: ...  # where to go on after the last page, as JSON; None at the end
+    def next(self) -> Flow[list[Image] | None]: ...  # the entities of the next page, which may have none; None at the end
+
+
+class Store(Protocol):
+    """What verbs ask of a table or collection. `target` is the client that its flows are run with, `limit` the bytes of an entity."""
+
+    target: Any
+    name: str
+    engine: str
+    limit: int
+
+    def key(self, text: str) -> dict[str, Any]: ...
+    def read(self, key: Mapping[str, Any]) -> Flow[Image | None]: ...
+
+    def scan(
+        self, attribute: str | None = None, *, consistent: bool = True, size: int | None = None, position: object = None
+    ) -> Scan:
+        """All entities, or those that have the attribute, of so many a page."""
+        ...
+
+    def count(self) -> Flow[int]: ...  # about how many entities there are
+    def calls(self, image: Image, edit: Edit) -> list[Call]: ...
+    def write(self, image: Image, edit: Edit) -> Flow[int]: ...  # how many of these calls found the entity as it was read
+    def shown(self, call: Call) -> Any: ...  # as JSON has it
+
+
+def without(image: Image, edit: Edit) -> Lookup:
+    """What a look at the entity would show without the members that the edit drops."""
+    drops = dict(edit.drops)
+
+    def held(slot: Slot) -> object:
+        found = image.lookup(slot)
+        return cast("frozenset[object]", found) - frozenset(drops[slot]) if slot in drops else found
+
+    return held
+
+
+_BOUNDED = re.compile(r"(?:(?P<count>\d+)(?P<unit>d|h|m|s|us)(?P<text>t?)_)?r")
+_OF_BLOCK = re.compile(r"(?P<named>%w(?P<window>\d+)=(?P<source>.*))\.(?P<part>[ts])(?P<slot>\d)", re.DOTALL)
+_QUOTED = re.compile(r"@(?P<named>[^/]*)/(?P<id>.*)", re.DOTALL)
+
+
+class IdSet(NamedTuple):
+    """A set of ids in one slot. `ledger` keeps its ids so; `span`: when they were written, unless they are kept for ever."""
+
+    slot: Slot
+    place: str
+    ledger: SeenIds | MessageIDs
+    ids: tuple[str | bytes, ...]
+    span: Span | None
+    by_hand: bool
+    size: int
+
+
+class SourceMark(NamedTuple):
+    """The mark of one source, or of one part of its messages."""
+
+    slot: Slot
+    place: str
+    source: str
+    parts: tuple[str, ...]
+    mark: int | str
+    size: int
+
+
+class Block(NamedTuple):
+    """A slot of a ledger of numbers. `source` is as it stands in the name: a hash where it is long."""
+
+    place: str
+    window: int
+    source: str
+    parts: tuple[str, ...]
+    first: int
+    last: int
+    numbers: tuple[int, ...]
+    size: int
+
+    @property
+    def is_hashed(self) -> bool:
+        return self.source.startswith("#")
+
+
+class Foreign(NamedTuple):
+    """Something in a place of the ledger that no ledger has put there."""
+
+    place: str
+    kind: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What stands in the ledger that is known by `attribute`. `kept` is None where there is no label: a set that is kept by hand.
+
+    `version` is the label of another version of the format, of which nothing else is known.
+    """
+
+    attribute: str
+    kept: Kept | None
+    version: str | None
+    sets: tuple[IdSet, ...]
+    marks: tuple[SourceMark, ...]
+    blocks: tuple[Block, ...]
+    foreign: tuple[Foreign, ...]
+    tokens: int
+    token_size: int
+    size: int
+
+    @property
+    def moved_to(self) -> str | None:
+        return None if self.kept is None else self.kept.moved_to
+
+    @property
+    def ledgers(self) -> tuple[Ledger, ...]:
+        """Those that have left something here, whatever the label says."""
+        found: list[Ledger] = [each.ledger for each in self.sets]
+        name = whose(self.attribute)
+        found.extend([SeenNumbers(window, name=name) for window in {block.window for block in self.blocks}])
+        if self.marks:
+            found.append(HighWaterMark(name=name))
+        return tuple({each.layout: each for each in found}.values())
+
+
+def held_ledgers(image: Image, now: float, named: str | None = None) -> list[Held]:
+    """All ledgers of the entity, and what stands at the attribute that is named, in the order of their attributes."""
+    kept = {each.attribute: each for each in kept_ledgers(image.fields.items())}
+    others = {name: str(text) for name, text in image.fields.items() if is_label_name(name) and is_other_version(text)}
+    by_hand = [BY_HAND] if holds_set_by_hand(image) else []
+    attributes: list[str] = sorted({*kept, *others, *by_hand, *([named] if named else [])})
+    found = [_held(image, now, each, kept.get(each), others.get(each)) for each in attributes]
+    return [each for each in found if each.size or each.attribute == named]
+
+
+def later_labels(fields: Mapping[str, object]) -> list[str]:
+    """Where labels stand that another version of the format has written, of which nothing else is known: ledgers' and outboxes'."""
+    return sorted(
+        [name for name, text in fields.items() if (is_label_name(name) or name == OUTBOX.label) and is_other_version(text)]
+    )
+
+
+def holds_set_by_hand(image: Image) -> bool:
+    """Has the entity a set of ids where handlers keep one, and `MessageIDs` by default?"""
+    found = image.slots.get(Slot(BY_HAND))
+    members = cast("frozenset[object]", found) if isinstance(found, frozenset) else frozenset[object]()
+    return bool(members) and all(isinstance(member, str) for member in members)
+
+
+def _held(image: Image, now: float, attribute: str, kept: Kept | None, version: str | None) -> Held:
+    # Nothing is concluded from what another version has written.
+    found = [] if version is not None else [*_contents(image, attribute, now)]
+    tokens = (
+        [slot for slot in image.tokens_of(attribute) if slot in image.slots]
+        if is_ours(attribute) and version is None
+        else []
+    )
+    return Held(
+        attribute,
+        kept,
+        version,
+        sets=tuple([each for each in found if isinstance(each, IdSet)]),
+        marks=tuple([each for each in found if isinstance(each, SourceMark)]),
+        blocks=tuple([each for each in found if isinstance(each, Block)]),
+        foreign=tuple([each for each in found if isinstance(each, Foreign)]),
+        tokens=sum(
+            [
+                len(cast("frozenset[object]", image.slots[slot]))
+                for slot in tokens
+                if isinstance(image.slots[slot], frozenset)
+            ]
+        ),
+        token_size=sum([image.slot_sizes[slot] for slot in tokens]),
+        size=image.bytes_of(image.fields_of(attribute)),
+    )
+
+
+def _contents(image: Image, attribute: str, now: float) -> Iterator[IdSet | SourceMark | Block | Foreign]:
+    """What stands in the slots of a ledger, but for labels and tokens, in the order of their places."""
+    if not is_ours(attribute):
+        if Slot(attribute) in image.slots:
+            yield _ids(image, Slot(attribute), MessageIDs(attribute))
+        return
+    prefix, name = prefix_of(attribute), whose(attribute)
+    found = [slot for slot in image.slots if slot.group.startswith(prefix)]
+    for slot in sorted(found, key=image.layout.place_of):
+        rest = slot.group.removeprefix(prefix)
+        if rest == "@":
+            yield from _of_source(image, slot)
+        elif rest in ("all", "allt"):
+            yield _ids(image, slot, SeenIds(None, name=name, readable=rest == "allt"))
+        elif bounded := _BOUNDED.fullmatch(rest):
+            with suppress(ConfigurationError, OverflowError):  # a name that looks like ours, and is of no span that we take
+                retention = int(bounded["count"]) * UNITS[bounded["unit"]] if bounded["unit"] else LONGEST_SQS_RETENTION
+                ledger = SeenIds(retention, name=name, readable=bool(bounded["text"]))
+                yield _bounded(image, slot, ledger, now)
+
+
+def _bounded(image: Image, slot: Slot, ledger: SeenIds, now: float) -> IdSet | Foreign:
+    if not re.fullmatch("r[0-5]", slot.key):
+        return _foreign(image, slot)
+    seen = window(cast("timedelta", ledger.retention), cast("timedelta", ledger.skew))
+    span = span_at(seen, now, slot.key)
+    return _ids(image, slot, ledger, span)
+
+
+def _ids(image: Image, slot: Slot, ledger: SeenIds | MessageIDs, span: Span | None = None) -> IdSet | Foreign:
+    by_hand = isinstance(ledger, MessageIDs)
+    held, kind = image.slots[slot], str if isinstance(ledger, MessageIDs) or ledger.readable else bytes
+    members = cast("frozenset[object]", held) if isinstance(held, frozenset) else frozenset[object]([held])
+    if not isinstance(held, frozenset) or not all(isinstance(member, kind) for member in members):
+        return _foreign(image, slot)
+    ids = tuple(sorted(cast("frozenset[str]", members)))  # or bytes: all are of one kind
+    return IdSet(slot, image.layout.place_of(slot), ledger, ids, span, by_hand, image.slot_sizes[slot])
+
+
+def _of_source(image: Image, slot: Slot) -> Iterator[SourceMark | Block | Foreign]:
+    held, part = image.slots[slot], _OF_BLOCK.fullmatch(slot.key)
+    if part is not None:
+        tag, numbers = [Slot(slot.group, f"{part['named']}.{each}{part['slot']}") for each in "ts"]
+        if slot == tag:
+            yield _block(image, tag, numbers, part)
+        elif tag not in image.slots:
+            yield _foreign(image, slot)
+    elif type(held) in (int, str):
+        source, parts = named_by(slot.key)
+        place, size = image.layout.place_of(slot), image.slot_sizes[slot]
+        yield SourceMark(slot, place, source, parts, cast("int | str", held), size)
+    else:
+        yield _foreign(image, slot)
+
+
+def _block(image: Image, tag: Slot, numbers: Slot, part: re.Match[str]) -> Block | Foreign:
+    held, members = image.slots[tag], image.slots.get(numbers, frozenset[object]())
+    are_ints = isinstance(members, frozenset) and all(type(n) is int for n in cast("frozenset[object]", members))
+    if type(held) is not int or not are_ints or not _is_window(int(part["window"])):
+        return _foreign(image, tag)
+    source, parts = named_by(part["source"])
+    width = blocks_of(int(part["window"])).size
+    found = tuple(sorted(cast("frozenset[int]", members)))
+    size = image.slot_sizes[tag] + image.slot_sizes.get(numbers, 0)
+    place = image.layout.place_of(tag)
+    return Block(place, int(part["window"]), source, parts, held * width, (held + 1) * width - 1, found, size)
+
+
+def _is_window(window: int) -> bool:
+    try:
+        SeenNumbers(window)
+    except ConfigurationError:
+        return False
+    return True
+
+
+def _foreign(image: Image, slot: Slot) -> Foreign:
+    return Foreign(image.layout.place_of(slot), type(image.slots[slot]).__name__, image.slot_sizes[slot])
+
+
+def named_by(key: str) -> tuple[str, tuple[str, ...]]:
+    """The source, and the parts, that stand in the name of a mark so."""
+    source, *parts = ("" if key == "%" else key).split("%+")
+    return unquote(source), tuple([unquote(part) for part in parts])
+
+
+class NamedId(NamedTuple):
+    """What a readable mark says. Without a source it counts for messages that have none, and by hand for all."""
+
+    source: str
+    parts: tuple[str, ...]
+    id: str
+
+
+def read_id(text: str) -> NamedId:
+    found = _QUOTED.fullmatch(text)
+    if found is None:
+        return NamedId("", (), text)
+    source, *parts = found["named"].split("+")
+    return NamedId(unquote(source), tuple([unquote(part) for part in parts]), found["id"])
+
+
+def moved_here(ledgers: list[Held], attribute: str) -> list[Held]:
+    """The ledgers whose labels say that they have moved to this attribute, at once or by way of another."""
+    found = [each for each in ledgers if each.moved_to == attribute and each.attribute != attribute]
+    rest = [each for each in ledgers if each not in found]
+    return [*found, *[further for each in found for further in moved_here(rest, each.attribute)]]
+
+
+def kept_as(held: Held) -> Ledger:
+    """The ledger whose label stands there. A set that was kept by hand is read as `SeenIds` reads it."""
+    if held.version is not None:
+        raise LedgerMismatch(other_version(held.attribute, held.version))
+    return MessageIDs(held.attribute) if held.kept is None else held.kept.ledger
+
+
+def as_read(image: Image, family: Iterable[Held], slots: Iterable[Slot] = (), fields: Iterable[str] = ()) -> tuple[str, ...]:
+    """The fields that must still be as they were read, for a repair that looks at these ledgers and changes these slots and fields.
+
+    Every guarded write adds a token to its ledger. On an engine without tokens it changes one of the ledger's fields: there all of
+    them are among these. So none goes unseen.
+    """
+    found, every = [STEPS, TOMBSTONE], list(slots)
+    for held in family:
+        every.extend([Slot(held.attribute), *image.tokens_of(held.attribute)])
+        for ledger in held.ledgers if held.moved_to else (kept_as(held), *held.ledgers):
+            every.extend(_slots_of_sets(ledger))
+        if not image.layout.tokens:
+            found.extend([*image.fields_of(held.attribute), f"{prefix_of(held.attribute)}@"])
+    return tuple(dict.fromkeys([*found, *map(image.layout.field_of, every), *fields]))
+
+
+def _slots_of_sets(ledger: Ledger) -> tuple[Slot, ...]:
+    """All slots in which it keeps ids, which are the same at any time."""
+    if not isinstance(ledger, SeenIds | MessageIDs):
+        return ()
+    sets = ledger.look(Message("any"), 0).sets
+    return (*sets.live, *sets.dead)

@@ -1,0 +1,423 @@
+"""`onewrite migrate` carries what a store's own code remembers about messages over into ledgers, while consumers run."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from operator import attrgetter
+from pathlib import Path
+from typing import Annotated, Any, TypeAlias, cast
+
+import typer
+
+from onewrite.batch.handler import handler_of
+from onewrite.errors import ConfigurationError, LedgerMismatch, OnewriteError
+from onewrite.flow import run
+from onewrite.label import check_name, label_of
+from onewrite.ledgers import HighWaterMark, SeenIds
+from onewrite.ledgers.kept import Kept
+from onewrite.message import Message, named
+from onewrite.operate.image import Image
+from onewrite.operate.migration import (
+    Carried,
+    Ids,
+    MigratedStore,
+    Origin,
+    Plan,
+    State,
+    Versions,
+    Visit,
+    is_concerned,
+    pause,
+    visit,
+)
+from onewrite.operate.modules import HANDLER, find
+from onewrite.operate.options import AsJson, CollectionUrl, EndpointUrl, Region, TableName, VersionOption, option
+from onewrite.operate.report import end, progress, shown, tell, tell_json
+from onewrite.operate.stores import store_of
+
+_option = partial(option, "MIGRATE")
+OldIds: TypeAlias = Annotated[
+    str | None, typer.Option("--ids", metavar="NAME", help="The attribute in which your code keeps a set of ids.")
+]
+Version: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--version-in",
+        metavar="NAME",
+        help="The attribute in which your code keeps the number of a source's last message; with a * at its end, all that begin so.",
+    ),
+]
+To: TypeAlias = Annotated[
+    str | None,
+    typer.Option(help="For --ids, how the ledger keeps them: 14d, 36h or all; 'all text' and the like for readable=True."),
+]
+Name: TypeAlias = Annotated[str, typer.Option(help="The new ledger's name, if it has one.")]
+Source: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        help="The source of the messages, as the new consumers' identity gives it: text, with {name} for what the entity holds there."
+    ),
+]
+NoSource: TypeAlias = Annotated[bool, typer.Option("--no-source", help="The messages have no source.")]
+Drop: TypeAlias = Annotated[
+    bool,
+    typer.Option("--drop", help="Remove the old attribute where all of it is carried. No old consumer may run any more."),
+]
+Yes: TypeAlias = Annotated[bool, typer.Option("--yes", help="Write. Without it, only say what would be written.")]
+Rate: TypeAlias = Annotated[float, _option("rate", "The most entities that are written in a second.", min=0.01)]
+Resume: TypeAlias = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Keep in this file how far it has come, and go on there.")
+]
+Identity: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--identity",
+        metavar=HANDLER,
+        help="With --records: the new consumers' handler, or their identity, to compare what is carried with what it makes of them.",
+    ),
+]
+Records: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        "--records",
+        metavar="FILE",
+        help="With --identity: some of your messages as JSON, as Lambda gets them: an event, a list of records, or one record.",
+    ),
+]
+
+
+def migrate(
+    *,
+    table: TableName = None,
+    collection: CollectionUrl = None,
+    region: Region = None,
+    endpoint_url: EndpointUrl = None,
+    ids: OldIds = None,
+    version_in: Version = None,
+    to: To = None,
+    name: Name = "",
+    source: Source = None,
+    no_source: NoSource = False,
+    identity: Identity = None,
+    records: Records = None,
+    drop: Drop = False,
+    yes: Yes = False,
+    rate: Rate = 50.0,
+    resume: Resume = None,
+    as_json: AsJson = False,
+    version: VersionOption = False,
+) -> None:
+    """Carry into ledgers what your own code remembers about messages, entity by entity, while consumers run. docs/migrating.md says when.
+
+    The exit code is 1 if the store cannot be read or written, or if something was found that somebody has to see to.
+    """
+    given = locals()
+    end(lambda: _migrate(given))
+
+
+def _migrate(given: dict[str, Any]) -> int:
+    origin = _origin(given)
+    sample = Sample.of(given["identity"], given["records"])
+    store = store_of(given)
+    where = given["table"] or given["collection"]
+    bookmark = given["resume"] and Bookmark(given["resume"], f"{where.rpartition('@')[2]} {origin} drop={given['drop']}")
+    position = bookmark.read() if bookmark else None
+    report = Report(given["yes"], given["drop"], position is not None, sample)
+    started = time.monotonic()
+    scan = store.scan(origin.attribute, position=position)
+    with progress(run(store.count(), store.target), plain=given["as_json"]) as show:
+        while (page := run(scan.next(), store.target)) is not None:
+            for image in page:
+                if not is_concerned(origin, image):
+                    continue
+                report.add(_visited(store, origin, image, report), origin)
+                if wait := pause(report.carried + report.dropped, time.monotonic() - started, given["rate"]):
+                    time.sleep(wait)
+            report.read = scan.read
+            show(report.read, f"{report.carried} carried, {report.dropped} dropped")
+            # Whoever is killed begins again at the bookmark, or at the beginning.
+            if bookmark is not None and given["yes"]:
+                bookmark.write(scan.position)
+    tell_json(report.details()) if given["as_json"] else tell(report.lines())
+    return int(report.found_something)
+
+
+def _visited(store: MigratedStore, origin: Origin, image: Image, report: Report) -> Visit:
+    """What becomes of an entity; nothing, where the sample shows that consumers would not recognise what is carried."""
+    if why := report.sample and report.sample.differs(origin, image):
+        return Visit(image, Plan(State.REFUSED, why=why), image.size)
+    return run(visit(store, origin, image, time.time, drops=report.drops, writes=report.writes), store.target)
+
+
+def _origin(given: dict[str, Any]) -> Origin:
+    ids, version_in, to, name = given["ids"], given["version_in"], given["to"], given["name"]
+    if (ids is None) == (version_in is None):
+        raise ConfigurationError("Give one of --ids and --version-in: what your code keeps now.")
+    source: str = given["source"] or ""
+    if (given["source"] is None) != given["no_source"]:
+        raise ConfigurationError(
+            "Give --source or --no-source, as the identity of the new consumers has it: a mark of another source would not be recognised."
+        )
+    if version_in is not None:
+        if to is not None:
+            raise ConfigurationError(
+                "--to goes with --ids. The number of a last message becomes a mark of HighWaterMark or InSequence."
+            )
+        return Versions(version_in, HighWaterMark(name=name), source)
+    return Ids(ids or "", _seen_ids(to, name), source)
+
+
+def _seen_ids(to: str | None, name: str) -> SeenIds:
+    if to is None:
+        raise ConfigurationError(
+            "Give --to, the retention of the new ledger, such as 14d. It is what SeenIds() has by default."
+        )
+    check_name(name)
+    try:
+        ledger = Kept(label_of(name), to).ledger
+    except LedgerMismatch:
+        ledger = None
+    if not isinstance(ledger, SeenIds):
+        raise ConfigurationError(f"--to {to!r}: give 14d, 36h, 90m, 45s or all; and ' text' behind it for readable=True.")
+    return ledger
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What the identity of the new consumers makes of some of their messages."""
+
+    messages: tuple[Message, ...]
+
+    @classmethod
+    def of(cls, identity: str | None, records: Path | None) -> Sample | None:
+        if (identity is None) != (records is None):
+            raise ConfigurationError("--identity and --records go together.")
+        if identity is None or records is None:
+            return None
+        found = find(identity)
+        handler = handler_of(found)
+        identify: Callable[[Any], object] = found if handler is None else attrgetter("_identity")(handler)
+        try:
+            read: Any = json.loads(records.read_text())
+        except (OSError, ValueError) as error:
+            raise ConfigurationError(f"--records {records}: no JSON can be read there: {error}") from error
+        of_event: list[Any] = cast("dict[str, Any]", read).get("Records", [read]) if isinstance(read, dict) else read
+        messages = tuple([message for record in of_event if isinstance(message := identify(record), Message)])
+        if not messages:
+            raise ConfigurationError(f"--records {records}: the identity makes no message of what is there.")
+        return cls(messages)
+
+    def differs(self, origin: Origin, image: Image) -> str:
+        """Why consumers would not recognise what is carried, as far as the sample shows it; nothing if they would."""
+        now = time.time()
+        try:
+            carried = origin.carried(image, now)
+        except OnewriteError:
+            return ""  # the plan says what is wrong with the entity
+        known = {each.mark for each in carried}
+        for theirs in self.messages:
+            if isinstance(origin, Ids):
+                ours = next((each.message for each in carried if each.message.id == theirs.id), None)
+                if ours is not None and origin.ledger.look(theirs, now).mark not in known:
+                    return f"{named(ours)} would be carried, and the new consumers call it {named(theirs)}: they would take it for fresh."
+            else:
+                ours = next((each.message for each in carried if each.message.source == theirs.source), None)
+                if ours is not None and not isinstance(ours.sequence, type(theirs.sequence)):
+                    return (
+                        f"The mark of {ours.source!r} would be {ours.sequence!r}, and the new consumers number its messages as {theirs.sequence!r}: "
+                        "the two do not compare."
+                    )
+        return ""
+
+    def unseen(self, sources: set[str]) -> str:
+        """What is to be said if no source of the sample is among those for which marks are carried."""
+        theirs = {each.source for each in self.messages}
+        if not sources or theirs & sources:
+            return ""
+        return (
+            f"The new consumers' messages in --records are of {_some(theirs)}, and marks are carried for {_some(sources)}: if none of these "
+            "are sources of theirs, they would take everything for fresh."
+        )
+
+
+def _some(sources: set[str]) -> str:
+    return ", ".join([repr(source) if source else "no source" for source in sorted(sources)[:_FEW]])
+
+
+_FEW = 5  # entities of which nothing is wrong: to see whether it is as meant
+_MANY = 100  # of those to which somebody has to see: more have one cause
+_AS_MEANT = (State.CARRIED, State.FRESH)
+_SHOWN = 3  # marks of an entity
+
+
+@dataclass(slots=True)
+class Report:
+    """Counts of what was found, and of what was written."""
+
+    writes: bool
+    drops: bool
+    resumed: bool
+    sample: Sample | None
+    read: int = 0
+    marks: int = 0
+    bytes_before: int = 0
+    bytes_after: int = 0
+    carried: int = 0
+    dropped: int = 0
+    lost: int = 0
+    refused_in_part: int = 0
+    states: Counter[State] = field(default_factory=Counter[State])
+    examples: dict[State, list[dict[str, Any]]] = field(default_factory=dict[State, list[dict[str, Any]]])
+    sources: set[str] = field(default_factory=set[str])
+
+    def add(self, visited: Visit, origin: Origin) -> None:
+        plan, image, now = visited.plan, visited.image, time.time()
+        self.states[plan.state] += 1
+        self.marks += plan.marks
+        self.bytes_before += image.size
+        self.bytes_after += visited.size
+        self.carried += visited.carried
+        self.dropped += visited.dropped
+        self.lost += visited.lost
+        self.refused_in_part += plan.state is State.REFUSED and (visited.carried or visited.dropped)
+        carried = list[Carried]()
+        with suppress(OnewriteError):  # the plan says what is wrong
+            carried = origin.carried(image, now)
+        if len(self.sources) < _MANY:
+            self.sources |= {each.message.source for each in carried}
+        examples = self.examples.setdefault(plan.state, [])
+        if len(examples) < (_FEW if plan.state in _AS_MEANT else _MANY):
+            examples.append(
+                {
+                    "state": plan.state.value,
+                    "entity": image.named,
+                    "marks": plan.marks,
+                    "bytes": {"before": image.size, "after": visited.size},
+                    "why": plan.why,
+                    "written": visited.carried or visited.dropped,
+                    "carries": [_carries(each) for each in carried[:_SHOWN]],
+                }
+            )
+
+    @property
+    def found_something(self) -> bool:
+        """Is there something that a person has to see to?"""
+        return bool(self._trouble())
+
+    def details(self) -> dict[str, Any]:
+        """For a program."""
+        return {
+            "read": self.read,
+            "states": {state.value: self.states[state] for state in State},
+            "marks": self.marks,
+            "bytes": {"before": self.bytes_before, "after": self.bytes_after},
+            "written": {"carried": self.carried, "dropped": self.dropped, "tried in vain": self.lost},
+            "examples": [each for examples in self.examples.values() for each in examples],
+            "next": self.following(),
+        }
+
+    def lines(self) -> Iterator[str]:
+        """For a person."""
+        counts = [f"{self.states[state]} {state.value}" for state in State if self.states[state]]
+        yield f"{self.read} read: {', '.join(counts) or 'none has the old attribute'}"
+        if counts:
+            yield f"marks: {self.marks}; bytes: {self.bytes_before} -> {self.bytes_after}"
+            if self.writes:
+                yield f"written: {self.carried} carried, {self.dropped} rid of the old attribute"
+        for example in [each for examples in self.examples.values() for each in examples]:
+            sizes = "{before} -> {after}".format(**example["bytes"])
+            line = f"  {example['state']}  {shown(example['entity'])}  marks: {example['marks']}; bytes: {sizes}"
+            yield f"{line}  {shown(example['why'])}".rstrip()
+            for each in example["carries"]:
+                source = f"source {shown(each['source'])}" if each["source"] else "no source"
+                parts = "".join([f", part {shown(part)}" for part in each["parts"]])
+                of = "the last message" if each["id"] is None else f"message {shown(each['id'])}"
+                yield f"    {of} of {source}{parts}: mark {shown(str(each['mark']))}"
+        yield from self.following()
+
+    def following(self) -> list[str]:
+        """What comes next, in sentences."""
+        resumed = "This run began at the bookmark: what it says is true of the entities behind it alone."
+        return [*self._trouble(), *self._next(), *([resumed] if self.resumed else [])]
+
+    def _trouble(self) -> list[str]:
+        refused, too_large = self.states[State.REFUSED], 0 if self.drops else self.states[State.TOO_LARGE]
+        nothing = "Nothing was written there."
+        if self.refused_in_part:
+            nothing = f"In {self.refused_in_part} of them what could be carried was carried before, and is safe; in the others nothing was written."
+        said = [
+            (
+                self.states[State.CHANGED],
+                "Changed: {}. Somebody still writes the old attribute there: it has gained something since it was carried.",
+            ),
+            (refused, f"Refused: {{}}, for the reason that is told with each. {nothing}"),
+            (
+                too_large,
+                "Too large: {}. There is no room for the old set and the ledger together. --drop moves the ids in one write.",
+            ),
+            (self.lost, "Tried in vain: {}. Others have written there at every try. Run it again."),
+        ]
+        unseen = "" if self.sample is None else self.sample.unseen(self.sources)
+        return [*[text.format(count) for count, text in said if count], *([unseen] if unseen else [])]
+
+    def _next(self) -> list[str]:
+        left, carried = self.states[State.FRESH] + self.states[State.CHANGED], self.states[State.CARRIED]
+        if not self.writes and (left or (self.drops and (carried or self.states[State.TOO_LARGE]))):
+            return ["Nothing was written. Give --yes to write."]
+        if left:
+            return ["Run it again, until it finds nothing to carry and nothing changed."]
+        if carried and not self.drops:
+            dropped = (
+                "All that the old attribute holds is in the ledger. Once none of the old consumers runs any more, run it with --drop, which removes "
+                "the old attribute."
+            )
+            return [dropped]
+        return (
+            [] if self._trouble() else ["No entity has the old attribute any more. Consumers can do without a look into it."]
+        )
+
+
+def _carries(each: Carried) -> dict[str, Any]:
+    message, is_number = each.message, each.message.sequence is not None
+    mark = each.mark.hex() if isinstance(each.mark, bytes) else each.mark
+    return {"id": None if is_number else message.id, "source": message.source, "parts": [*message.parts], "mark": mark}
+
+
+@dataclass(frozen=True, slots=True)
+class Bookmark:
+    """A file that says how far a migration has come. `of` says which migration it is of: another one would leave entities out."""
+
+    path: Path
+    of: str
+
+    def read(self) -> object:
+        """Where to go on, or None at the beginning."""
+        if not self.path.parent.is_dir():
+            raise ConfigurationError(
+                f"There is no folder {self.path.parent} to keep the bookmark in. Make it, or give another file."
+            )
+        if not self.path.exists():
+            return None
+        try:
+            held = cast("dict[str, object]", json.loads(self.path.read_text()))
+            of, position = held["of"], held["position"]
+        except (ValueError, KeyError, TypeError, OSError) as error:
+            raise ConfigurationError(f"{self.path} is no bookmark of a migration. Give another file.") from error
+        if of != self.of:
+            raise ConfigurationError(f"{self.path} is of another migration: {of}. Give another file, or remove it.")
+        return position
+
+    def write(self, position: object) -> None:
+        """It replaces the file at once, so that whoever is killed leaves the old one or the new one."""
+        if position is None:
+            self.path.unlink(missing_ok=True)
+            return
+        fresh = self.path.with_name(f"{self.path.name}.new")
+        fresh.write_text(json.dumps({"of": self.of, "position": position}))
+        fresh.replace(self.path)

@@ -1,0 +1,93 @@
+"""Finds what the command line names in the user's modules. To import one is a step that can fail, and then says so."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import traceback
+from contextlib import ExitStack, redirect_stdout
+from operator import attrgetter
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import typer
+
+from onewrite.errors import ConfigurationError
+from onewrite.ledgers import Ledger
+from onewrite.operate.early import EXTRAS
+from onewrite.operate.report import Failed
+
+HANDLER = "MODULE:HANDLER"
+RELAY = "MODULE:RELAY"
+STORE = "MODULE:STORE"
+_EXAMPLES = {HANDLER: "shop.handlers:ship", RELAY: "shop.relays:orders", STORE: "shop.stores:orders"}
+_LEDGER_OF = attrgetter("_flows.ledger")  # a store has no public name for what only its own flows need
+
+
+def find(name: str, form: str = HANDLER, *, quiet: bool = True) -> Any:
+    """What `module:name` names. The module may be in the current directory. `form` is what the help calls the argument.
+
+    `quiet`: what the module prints goes to where errors go, because the verb's output is for a program.
+    """
+    module, _, attribute = name.partition(":")
+    if not _is_dotted(module) or not _is_dotted(attribute):
+        raise misuse(f"{name!r} is not of the form {form.lower()}, as {_EXAMPLES[form]} is.", form)
+    found = _import(module, form, quiet=quiet)
+    try:
+        return attrgetter(attribute)(found)
+    except AttributeError as error:
+        raise misuse(f"the module {module!r} has no {attribute!r}.", form) from error
+
+
+def find_module(name: str, form: str) -> ModuleType:
+    """The module of that name, which may be in the current directory."""
+    if not _is_dotted(name):
+        raise misuse(f"{name!r} is no name of a module, as shop.handlers is.", form)
+    return _import(name, form, quiet=True)
+
+
+def _is_dotted(name: str) -> bool:
+    return all(part.isidentifier() for part in name.split("."))
+
+
+def _import(module: str, form: str, *, quiet: bool) -> ModuleType:
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        with ExitStack() as stack:
+            if quiet:
+                stack.enter_context(redirect_stdout(sys.stderr))
+            return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if f"{module}.".startswith(f"{error.name}."):
+            raise misuse(f"there is no module {error.name!r} in {here} or among the installed packages.", form) from error
+        if (error.name or "").partition(".")[0] in EXTRAS:
+            raise  # `main` says what to install
+        failure: BaseException = error  # the module is there, but a module that it imports is not
+    except (Exception, SystemExit) as error:
+        failure = error
+    traceback.print_exception(failure)  # the user's own code is to be mended
+    how = (
+        f"it ended the process ({failure.code!r})"
+        if isinstance(failure, SystemExit)
+        else f"{type(failure).__name__}: {failure}"
+    )
+    raise Failed(f"The module {module} cannot be imported: {how}. Nothing was looked at and nothing was done.") from failure
+
+
+def misuse(text: str, form: str) -> typer.BadParameter:
+    """What is said of an argument of that form."""
+    return typer.BadParameter(text, param_hint=form)
+
+
+def ledger_of(name: str | None) -> Ledger | None:
+    """The ledger that `module:name` names, itself or by the store that has it."""
+    if name is None:
+        return None
+    found = find(name, STORE)
+    ledger = found if hasattr(found, "entry") else _LEDGER_OF(found) if hasattr(found, "_flows") else None
+    if ledger is None:
+        raise ConfigurationError(f"{name!r} is a {type(found).__name__}, and neither a guarded store nor a ledger.")
+    return ledger  # type: ignore[no-any-return]  # whatever the module has

@@ -1,0 +1,323 @@
+"""`onewrite plan`: what messages cost with each ledger, and with what else keeps out duplicates.
+
+This reads what the options say, and what a live store shows where they say nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from enum import Enum
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, TypeAlias, cast
+
+import typer
+from rich.console import Console
+
+from onewrite.errors import ConfigurationError
+from onewrite.flow import run
+from onewrite.ledgers.seen_ids import LONGEST_SQS_RETENTION, UNITS
+from onewrite.operate.options import AsJson, CollectionUrl, EndpointUrl, Region, TableName, VersionOption, option
+from onewrite.operate.plan.dynamodb import OnDynamoDB
+from onewrite.operate.plan.inputs import Does, IndexLoad, Inputs, Prices
+from onewrite.operate.plan.mongodb import OnMongoDB
+from onewrite.operate.plan.page import page
+from onewrite.operate.plan.texts import json_text, plain_text, table
+from onewrite.operate.plan.ways import Engine, Sample, ways
+from onewrite.operate.report import end, is_plain, tell
+from onewrite.operate.stores import is_named, store_of
+
+_SPAN = re.compile(r"(\d{1,9})(d|h|m|s)")
+_INDEX = re.compile(
+    r"(?:(?P<name>[\w.-]+)=)?(?P<kind>ALL|KEYS_ONLY|INCLUDE)(?::(?P<size>\d{1,9}))?(?::(?P<does>still|changes|moves))?(?P<local>:local)?"
+)
+_WRITES = re.compile(r"(?P<name>[\w.-]+)=(?P<does>still|changes|moves)")
+_RATE = re.compile(r"(\d{1,12}(?:\.\d{1,9})?)/(s|m|h|d)")
+_PRICES = re.compile(r"(\d{1,9}(?:\.\d{1,9})?),(\d{1,9}(?:\.\d{1,9})?)")
+_ALL = 100  # percent
+_KEYS = 100  # bytes that the keys of an entry are taken to have
+
+
+def span(text: str) -> timedelta:
+    """A retention, as 14d or 36h."""
+    found = _SPAN.fullmatch(text)
+    if found is None:
+        raise ConfigurationError(f"--retention {text}: give a number with d, h, m or s behind it, as in 14d or 36h.")
+    return int(found[1]) * UNITS[found[2]]
+
+
+def index_load(text: str, place: int, item_bytes: int) -> IndexLoad:
+    """An index, as `by-status=ALL`, `INCLUDE:200:changes` or `KEYS_ONLY:still`. One without a name is called by its `place`."""
+    found = _INDEX.fullmatch(text)
+    if found is None:
+        raise ConfigurationError(
+            f"--index {text}: write [NAME=]ALL, KEYS_ONLY or INCLUDE:BYTES, and behind it :still, :changes or :moves for what "
+            "your write does to the index's entry, and :local for a local index."
+        )
+    kind, size = found["kind"], found["size"]
+    if kind == "INCLUDE" and size is None:
+        raise ConfigurationError(f"--index {text}: say how many bytes the index projects, as in INCLUDE:200.")
+    if size is not None and int(size) < 1:
+        raise ConfigurationError(f"--index {text}: an entry has a byte at least.")
+    usual = {"ALL": item_bytes, "KEYS_ONLY": _KEYS, "INCLUDE": 0}[kind]
+    does = found["does"] or ("still" if kind == "KEYS_ONLY" else "changes")
+    return IndexLoad(
+        found["name"] or f"index {place}", int(size or usual), kind == "ALL", cast("Does", does), found["local"] is not None
+    )
+
+
+def with_writes(loads: Sequence[IndexLoad], texts: Sequence[str]) -> tuple[IndexLoad, ...]:
+    """The indexes of a live table, with what the options say of writes to them, as in `by-day=moves`."""
+    said: dict[str, Does] = {}
+    for text in texts:
+        found = _WRITES.fullmatch(text)
+        if found is None:
+            raise ConfigurationError(
+                f"--writes {text}: write NAME=still, NAME=changes or NAME=moves, with the name of an index."
+            )
+        if found["name"] not in {load.name for load in loads}:
+            raise ConfigurationError(f"--writes {text}: no item that was looked at is in an index of that name.")
+        said[found["name"]] = cast("Does", found["does"])
+    return tuple([replace(load, does=said.get(load.name, load.does)) for load in loads])
+
+
+def share(option: str, percent: float | None) -> float | None:
+    """A share, of a number of percent."""
+    if percent is not None and not 0 <= percent <= _ALL:
+        raise ConfigurationError(f"{option} {percent:g}: give percent, from 0 to 100.")
+    return None if percent is None else percent / _ALL
+
+
+def per_day(text: str) -> float:
+    """Messages a day, as 20/s or 10000/d say it."""
+    found = _RATE.fullmatch(text)
+    if found is None or float(found[1]) == 0:
+        raise ConfigurationError(
+            f"--messages {text}: give a number above 0, and for each s, m, h or d, as in 20/s or 10000/d."
+        )
+    return float(found[1]) * (timedelta(days=1) / UNITS[found[2]])
+
+
+def price_list(text: str | None) -> Prices:
+    """The prices that were given, or the usual ones."""
+    if text is None:
+        return Prices()
+    found = _PRICES.fullmatch(text)
+    if found is None:
+        raise ConfigurationError(
+            f"--prices {text}: give dollars for a million write units and for a gigabyte a month, as in 0.625,0.25."
+        )
+    return Prices(float(found[1]), float(found[2]), "as given")
+
+
+_AS_THEY_ARE = ("id_bytes", "source_bytes", "sources", "window", "age", "event_bytes")
+
+
+class EngineName(Enum):
+    """The databases that are known."""
+
+    DYNAMODB = "dynamodb"
+    MONGODB = "mongodb"
+
+
+def asked(options: Mapping[str, Any]) -> tuple[Inputs, Sample | None]:
+    """The inputs, and what was read of the store if one is named."""
+    rate = _needed(options["messages"], "--messages", "as in --messages 10000/d")
+    messages = per_day(rate)
+    retention = None if options["retention"] is None else span(options["retention"])
+    hottest, duplicates = share("--hottest", options["hottest"]), share("--duplicates", options["duplicates"])
+    prices = price_list(options["prices"])  # what is wrong with an option is told before a database is asked
+    sample = _read(options)
+    item_bytes = options["item_bytes"] or _needed_of(sample, options["item_bytes"], "own", "--item-bytes")
+    entities = options["entities"] or _needed_of(sample, options["entities"], "entities", "--entities")
+    inputs = Inputs(
+        engine=_engine(options, sample),
+        item_bytes=item_bytes,
+        per_day=messages,
+        entities=entities,
+        hottest=hottest,
+        duplicates=duplicates or 0,
+        retention=_retention(retention, sample),
+        events=options["events"] if options["events"] is not None else float(sample is not None and sample.outboxes > 0),
+        indexes=_indexes(options, sample, item_bytes),
+        prices=prices,
+        **{name: options[name] for name in _AS_THEY_ARE},
+    )
+    return inputs, sample
+
+
+def _retention(said: timedelta | None, sample: Sample | None) -> timedelta:
+    """What is said, or else what the store's own ledgers have, or else what `SeenIds()` has."""
+    if said is not None:
+        return said
+    return LONGEST_SQS_RETENTION if sample is None or sample.retention is None else sample.retention
+
+
+def _needed(value: str | None, name: str, example: str) -> str:
+    if value is None:
+        raise ConfigurationError(f"{name} is missing: there is no plan without it, {example}.")
+    return value
+
+
+def _needed_of(sample: Sample | None, value: int | None, name: str, option: str) -> int:
+    """The value of an option, or what the sample shows."""
+    if value is not None:  # nothing but 0: the inputs say what is wrong with it
+        return value
+    if sample is None:
+        raise ConfigurationError(f"{option} is missing: give it, or name a live store by --table or --collection.")
+    if not (found := getattr(sample, name)):
+        raise ConfigurationError(f"There is nothing in {sample.name} to learn from: give {option}.")
+    return int(found)
+
+
+def _read(options: Mapping[str, Any]) -> Sample | None:
+    if not is_named(options):
+        return None
+    store, most = store_of(options), options["sample"]
+    if store.engine == "dynamodb":
+        from onewrite.operate.plan.dynamodb import table_sample  # noqa: PLC0415  # one engine does without the other's driver
+
+        return run(table_sample(store, most), store.target)
+    from onewrite.operate.plan.mongodb import collection_sample  # noqa: PLC0415  # as above
+
+    return run(collection_sample(store, most), store.target)
+
+
+def _engine(options: Mapping[str, Any], sample: Sample | None) -> Any:
+    asked_for: EngineName | None = options["engine"]
+    if sample is None:
+        return (asked_for or EngineName.DYNAMODB).value
+    if asked_for is not None and asked_for.value != sample.engine:
+        raise ConfigurationError(
+            f"--engine {asked_for.value} contradicts the store that is named, which is {sample.engine}."
+        )
+    return sample.engine
+
+
+def _indexes(options: Mapping[str, Any], sample: Sample | None, item_bytes: int) -> tuple[IndexLoad, ...]:
+    said: list[str] = options["index"] or []
+    writes: list[str] = options["writes"] or []
+    if sample is None:
+        if writes:
+            raise ConfigurationError(
+                "--writes is for the indexes of a live table: say it with --index, as in --index ALL:moves."
+            )
+        return tuple([index_load(text, place, item_bytes) for place, text in enumerate(said, start=1)])
+    if said:
+        raise ConfigurationError(
+            "--index is for tables that are not there yet: a live one says itself which indexes it has."
+        )
+    return with_writes(sample.indexes, writes)
+
+
+def engine_of(inputs: Inputs) -> Engine:
+    """What counts for the engine of the inputs."""
+    if inputs.engine == "dynamodb":
+        return OnDynamoDB(inputs)
+
+    return OnMongoDB(inputs)
+
+
+_option = partial(option, "PLAN")
+
+Messages: TypeAlias = Annotated[
+    str | None, _option("messages", "Messages of all entities together, each counted once: 20/s, 500/h or 10000/d.")
+]
+EngineOption: TypeAlias = Annotated[EngineName | None, _option("engine", "Of what to speak where no store is named.")]
+ItemBytes: TypeAlias = Annotated[int | None, _option("item-bytes", "Bytes of an entity without its ledger.")]
+Entities: TypeAlias = Annotated[int | None, _option("entities", "How many entities get messages.")]
+Hottest: TypeAlias = Annotated[
+    float | None, _option("hottest", "Percent of all messages that the busiest entity gets. Without it, all get as many.")
+]
+Duplicates: TypeAlias = Annotated[float, _option("duplicates", "Percent of the messages that are delivered once more.")]
+Events: TypeAlias = Annotated[
+    float | None, _option("events", "How many events a message emits; 1 if the live store has outboxes, or else none.")
+]
+EventBytes: TypeAlias = Annotated[int, _option("event-bytes", "Bytes of an event.")]
+IdBytes: TypeAlias = Annotated[int, _option("id-bytes", "Bytes of a message's id.")]
+SourceBytes: TypeAlias = Annotated[int, _option("source-bytes", "Bytes of the name of a source.")]
+Sources: TypeAlias = Annotated[int, _option("sources", "How many sources one entity hears of.")]
+Retention: TypeAlias = Annotated[
+    str | None, _option("retention", "How long an id is remembered: 14d, 36h; as in the live store, or else 14d.")
+]
+Window: TypeAlias = Annotated[int, _option("window", "The window of SeenNumbers.")]
+Age: TypeAlias = Annotated[float, _option("age", "For how many days an entity has got messages.")]
+Indexes: TypeAlias = Annotated[
+    list[str] | None,
+    _option(
+        "index", "A secondary index: [NAME=]ALL|KEYS_ONLY|INCLUDE[:BYTES][:still|changes|moves][:local]. May be repeated."
+    ),
+]
+Writes: TypeAlias = Annotated[
+    list[str] | None,
+    _option("writes", "What your write does to an index of --table: NAME=still|changes|moves. May be repeated."),
+]
+PriceList: TypeAlias = Annotated[
+    str | None, _option("prices", "Dollars for a million write units, and for a gigabyte a month: 0.625,0.25.")
+]
+SampleSize: TypeAlias = Annotated[int, _option("sample", "How many entities of a live store to read.", min=1, max=10_000)]
+Html: TypeAlias = Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write a page with plots as well.")]
+
+
+def plan(
+    *,
+    messages: Messages = None,
+    table: TableName = None,
+    collection: CollectionUrl = None,
+    region: Region = None,
+    endpoint_url: EndpointUrl = None,
+    engine: EngineOption = None,
+    item_bytes: ItemBytes = None,
+    entities: Entities = None,
+    hottest: Hottest = None,
+    duplicates: Duplicates = 1,
+    events: Events = None,
+    event_bytes: EventBytes = 500,
+    id_bytes: IdBytes = 36,
+    source_bytes: SourceBytes = 16,
+    sources: Sources = 1,
+    retention: Retention = None,
+    window: Window = 500,
+    age: Age = 365,
+    index: Indexes = None,
+    writes: Writes = None,
+    prices: PriceList = None,
+    sample: SampleSize = 100,
+    as_json: AsJson = False,
+    html: Html = None,
+    version: VersionOption = False,
+) -> None:
+    """Say what messages cost with each ledger, and with what else keeps out duplicates: bytes, write units, dollars, and how long it goes well.
+
+    --table or --collection reads a live store, and writes nothing: it fills in what no option says. Each option but --table, --collection,
+    --json and --html may also be given by the environment: --item-bytes as ONEWRITE_PLAN_ITEM_BYTES.
+    """
+    _plan(**locals())
+
+
+def _plan(*, as_json: bool, html: Path | None, version: bool, **options: Any) -> None:
+    del version  # its callback has printed it
+
+    def planned() -> int:
+        inputs, sample = asked(options)
+        compared = ways(inputs, engine_of(inputs))
+        if html is not None:
+            try:
+                html.write_text(page(inputs, engine_of(inputs), compared, sample), encoding="utf-8")
+            except OSError as error:
+                raise ConfigurationError(f"The page cannot be written: {error}") from error
+        if as_json:
+            tell(json_text(inputs, compared, sample))
+        elif is_plain(sys.stdout, os.environ):
+            tell(plain_text(inputs, compared, sample))
+        else:
+            console = Console(file=sys.stdout, force_terminal=True)
+            console.print(table(inputs, compared), plain_text(inputs, [], sample), sep="\n", highlight=False, markup=False)
+        return 0
+
+    end(planned)

@@ -1,0 +1,282 @@
+"""The write units that DynamoDB charges, by the rules of its documentation. Pure.
+
+A write is charged for the item before or after it, whichever is larger, in whole units of 1 KB, and at least one. A condition that
+fails is charged for the item that is there. Each index is charged for itself, and only where what it projects of the item changes: one
+write of the larger of the two entries; where the entry's key changes, the old one is removed and the new one is put, and both are charged.
+A transaction charges twice for its items, and once for the indexes. The 100 bytes that an entry of an index has beside its attributes are
+stored, and not counted here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import lru_cache
+from typing import Any, TypeAlias, cast
+
+from onewrite.dynamodb.layout import ATTEMPT_SLOTS, attempts_name, lookup, name_of
+from onewrite.dynamodb.participants import marks_of
+from onewrite.dynamodb.request import ATTEMPTS, TOKEN_BYTES, new_token, of_write, parts_of
+from onewrite.dynamodb.size import LARGEST_ITEM, item_size, value_size
+from onewrite.flow import Call, Flow
+from onewrite.inbox import Inbox
+from onewrite.label import OUTBOX, Slot, is_ours
+from onewrite.ledgers import Ledger, SeenNumbers
+from onewrite.ledgers.entry import Advance, Remember
+from onewrite.ledgers.seen_numbers import blocks_of
+from onewrite.message import Message
+from onewrite.operate.image import Store
+from onewrite.operate.plan.inputs import (
+    BIRTH,
+    SECOND,
+    Cycle,
+    Does,
+    IndexLoad,
+    Inputs,
+    Stream,
+    Texts,
+    blocks_held,
+    counts_of,
+    cycle_of,
+    held,
+    turns,
+    units,
+)
+from onewrite.operate.plan.ways import Cost, Other, Sample, Sizes, Spread, sample_of
+from onewrite.write import NoStep, Write
+
+Item: TypeAlias = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """A secondary index. `names`: the attributes that it projects, or None for all of them."""
+
+    name: str
+    key: tuple[str, ...]
+    table_key: tuple[str, ...]
+    names: tuple[str, ...] | None
+    is_local: bool = False
+
+    def entry(self, item: Item | None) -> dict[str, Any] | None:
+        """The item's entry in the index; none where the item lacks a part of the index's key."""
+        if item is None or any(name not in item for name in self.key):
+            return None
+        if self.names is None:
+            return dict(item)
+        projected = dict.fromkeys([*self.table_key, *self.key, *self.names])
+        return {name: item[name] for name in projected if name in item}
+
+
+# --- What a ledger adds to an item of DynamoDB, found by making the ledger's own writes on paper. Pure --------------------
+
+
+def written(item: Mapping[str, Any], ledger: Ledger, message: Message, now: float, call: str) -> dict[str, Any]:
+    """The item after a guarded write of a message that the ledger lets in. `call` is a name that no other call has."""
+    entry = ledger.entry(message, now).facing(lookup(item))
+    return after(item, Write(message, {}, now, entry, NoStep(exact=False), token=new_token(ledger.attribute, call, now)))
+
+
+def after(item: Mapping[str, Any], write: Write) -> dict[str, Any]:
+    """The item after the ledger's part of a write."""
+    parts = parts_of(write)
+    names, values = of_write(write)
+    names, values = {**parts.words.names, **names}, {**parts.values, **values}
+    changed = dict(item)
+    for name, value in _pairs(parts.sets, "="):
+        held_value = values[value]
+        changed[names.get(name, name)] = held_value if isinstance(held_value, str | int) else frozenset(held_value)
+    for word, value in _pairs(parts.adds, " "):
+        name = names.get(word, word)
+        changed[name] = frozenset([*changed.get(name, ()), *values[value]])
+    for name in parts.removes:
+        changed.pop(names.get(name, name), None)
+    return changed
+
+
+def _pairs(actions: list[str], between: str) -> list[tuple[str, str]]:
+    return [cast("tuple[str, str]", tuple(action.split(between))) for action in actions]
+
+
+class ItemLedger:
+    """The bytes of a ledger in an item that gets a stream of messages."""
+
+    limit = LARGEST_ITEM
+
+    def __init__(self, ledger: Ledger, texts: Texts) -> None:
+        self._ledger, self._texts = ledger, texts
+        self.parts = (Cycle(self._marks, cycle_of(ledger, texts)), Cycle(self._tokens, ATTEMPTS))
+
+    def _marks(self, stream: Stream, moment: int) -> int:
+        """Of all but the tokens of attempts."""
+        last = stream.last_by(moment)
+        entry = self._ledger.entry(self._texts.message(last), stream.moment(last) / SECOND)
+        labels = item_size({name_of(label.slot): label.text for label in entry.terms.labels})
+        match entry.own:
+            case Remember(sets=sets, mark=mark):
+                counts, size = counts_of(self._ledger, stream, moment), value_size(mark)
+                names = {key: len(name_of(Slot(sets.present.group, key)).encode()) for key in counts}
+                return labels + sum([names[key] + n * size for key, n in counts.items()])
+            case Advance(slot=slot):
+                name = len(name_of(slot).encode())
+                return labels + sum([n * (name + value_size(k)) for k, n in turns(last, self._texts.sources)])
+            case _:
+                ledger = cast("SeenNumbers", self._ledger)  # no other changes numbers
+                sizes = [n * _numbers(ledger, self._texts, k) for k, n in turns(last, self._texts.sources)]
+                return labels + sum(sizes)
+
+    def _tokens(self, stream: Stream, moment: int) -> int:
+        counts = held(stream, ATTEMPTS, ATTEMPT_SLOTS, moment)
+        names = {slot: len(attempts_name(self._ledger.attribute, slot).encode()) for slot in counts}
+        return sum([names[slot] + n * TOKEN_BYTES for slot, n in counts.items()])
+
+
+@lru_cache(maxsize=4096)
+def _numbers(ledger: SeenNumbers, texts: Texts, last: int) -> int:
+    """The bytes of the slots of one source."""
+    item: dict[str, Any] = {}
+    for block in blocks_held(ledger, last):
+        message = texts.of_source(0, block[0])
+        item = written(item, ledger, message, 0, "")
+        item[name_of(ledger.look(message, 0).numbers)] = frozenset(block)  # the others of the block join it there
+    return item_size({name: value for name, value in item.items() if "@" in name})
+
+
+# --- What guarded writes cost on DynamoDB, and what else keeps out duplicates there. Pure ---------------------------------
+
+
+_PER_ITEM = 100  # bytes that DynamoDB stores beside an item's own
+_TRANSACTION = 2  # times the units of the same writes alone
+_RECORD = 250  # bytes of a record of Powertools: a function's name with a hash, its state and times, and a short result
+_RECORD_WRITES = 2  # of a fresh message: begun, and completed
+_OUTBOX_ENTRIES = 2  # writes of the index of an outbox: the entry is put, and removed
+
+
+class OnDynamoDB:
+    """Counts write units."""
+
+    limit = LARGEST_ITEM
+    a_second: float | None = 1000  # write units that a partition takes, and so an item
+
+    def __init__(self, inputs: Inputs) -> None:
+        self._inputs = inputs
+
+    def sized(self, ledger: Ledger) -> ItemLedger:
+        return ItemLedger(ledger, self._inputs.texts)
+
+    def cost(self, ledger: Ledger, stream: Stream, looked: Sizes) -> Cost:
+        del stream  # the sizes say all
+        again = _second_tries(ledger)
+        fresh = Spread.of(
+            looked, lambda size: self._emitting(size) + self._table(size) * again + self._indexes(size) + self._events(size)
+        )
+        return Cost(fresh, Spread.of(looked, self._table))
+
+    def _events(self, ledger: int) -> float:
+        """What the events of a message cost beside its write: the write of the relay that clears them, and their entry in the index."""
+        events = self._inputs.events
+        return 0 if not events else min(1, events) * (self._emitting(ledger) + _OUTBOX_ENTRIES)
+
+    def load(self, ledger: Ledger, size: int) -> float:
+        """Each global index has partitions of its own, and holds up the table where they take no more. A local one is in the item's."""
+        written = self._emitting(size) * (1 + min(1, self._inputs.events))
+        return self._busiest_of(written + self._table(size) * (_second_tries(ledger) + self._inputs.duplicates), size)
+
+    def _busiest_of(self, table: float, size: int, times: float = 1) -> float:
+        """Units of the partition that has the most to do: `table` are those of the item alone."""
+        indexes = self._inputs.indexes
+        local = sum([index.units(size) for index in indexes if index.is_local])
+        return max([table + local * times, *[index.units(size) * times for index in indexes if not index.is_local]])
+
+    def copies(self) -> int:
+        return 1 + sum(index.copies_ledger for index in self._inputs.indexes)
+
+    def others(self) -> list[Other]:
+        written = Spread.always(self._table(0) + self._indexes(0))
+        return [
+            Other("no guard: duplicates take effect", Cost(written, written), 0, self._busiest()),
+            self._inbox(),
+            self._powertools(),
+        ]
+
+    def _table(self, ledger: int) -> int:
+        return units(self._inputs.item_bytes + ledger)
+
+    def _emitting(self, ledger: int) -> int:
+        """Of the item with its ledger, and with the events of one message."""
+        return units(self._inputs.item_bytes + ledger + self._inputs.pending_bytes)
+
+    def _indexes(self, ledger: int) -> int:
+        return sum([index.units(ledger) for index in self._inputs.indexes])
+
+    def _busiest(self) -> float:
+        """Units of the partition that has the most to do, where the item has no ledger."""
+        duplicates = 1 + self._inputs.duplicates
+        return self._busiest_of(self._table(0) * duplicates, 0, duplicates)
+
+    def _inbox(self) -> Other:
+        """A transaction that writes the item, and puts the message into a table of those that were processed."""
+        mark = self._mark_bytes()
+        both = _TRANSACTION * (self._table(0) + units(mark))
+        cost = Cost(Spread.always(both + self._indexes(0)), Spread.always(both))
+        load = self._table(0) * _TRANSACTION * (1 + self._inputs.duplicates)
+        return Other("processed table, in a transaction", cost, self._kept(mark), max(load, self._busiest()))
+
+    def _powertools(self) -> Other:
+        record = units(_RECORD)
+        fresh = Spread.always(self._table(0) + self._indexes(0) + _RECORD_WRITES * record)
+        cost = Cost(fresh, Spread.always(record))
+        return Other("Powertools idempotency", cost, self._kept(_RECORD), self._busiest() / (1 + self._inputs.duplicates))
+
+    def _kept(self, size: int) -> float:
+        """Bytes of the records of all messages within the retention."""
+        return self._inputs.per_day * (self._inputs.retention / timedelta(days=1)) * (size + _PER_ITEM)
+
+    def _mark_bytes(self) -> int:
+        inbox = Inbox(object(), consumer="consumer", retention=self._inputs.retention, table_name="processed")
+        (mark,) = marks_of(inbox, self._inputs.texts.message(0), "", lambda: BIRTH / SECOND)
+        return item_size(mark.item)
+
+
+def _second_tries(ledger: Ledger) -> float:
+    """The share of messages whose first try is refused, because they are the first of a block of numbers."""
+    return 1 / blocks_of(ledger.window).size if isinstance(ledger, SeenNumbers) else 0
+
+
+# --- a live table, which is only read ------------------------------------------------------------------------------------
+
+
+def table_sample(store: Store, most: int) -> Flow[Sample]:
+    """The first page of a scan, whose order is that of a hash and so as good as random; eventually consistent, at half the price."""
+    described = (yield Call("describe_table", (), {"TableName": store.name}))["Table"]
+    images = (yield from store.scan(consistent=False, size=most).next()) or []
+    # DynamoDB counts the items anew about every six hours.
+    found = sample_of("dynamodb", store.name, described.get("ItemCount", 0), images)
+    items = [{name: value for name, value in image.fields.items() if not is_ours(name)} for image in images]
+    loads = {index.name: _load(index, items) for index in indexes_of(described)}
+    used = tuple([load for load in loads.values() if load is not None])
+    return found._replace(indexes=used, unused=tuple([name for name, load in loads.items() if load is None]))
+
+
+def indexes_of(described: Mapping[str, Any]) -> list[Index]:
+    """The secondary indexes of a table as DynamoDB describes it, but for that of an outbox, which is counted with the events."""
+    key = tuple([part["AttributeName"] for part in described["KeySchema"]])
+    found = list[Index]()
+    for kind in ("GlobalSecondaryIndexes", "LocalSecondaryIndexes"):
+        for each in described.get(kind, []):
+            own = tuple([part["AttributeName"] for part in each["KeySchema"]])
+            projection = each["Projection"]
+            names = None if projection["ProjectionType"] == "ALL" else tuple(projection.get("NonKeyAttributes", []))
+            if OUTBOX.due not in own:
+                found.append(Index(each["IndexName"], own, key, names, is_local=kind.startswith("Local")))
+    return found
+
+
+def _load(index: Index, items: Sequence[Mapping[str, Any]]) -> IndexLoad | None:
+    """What the index has of those items that are in it. What the caller's writes do to it does not show."""
+    sizes = [item_size(entry) for item in items if (entry := index.entry(item)) is not None]
+    if not sizes:
+        return None
+    does: Does = "still" if index.names == () else "changes"
+    return IndexLoad(index.name, round(sum(sizes) / len(sizes)), index.names is None, does, index.is_local)

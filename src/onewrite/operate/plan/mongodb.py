@@ -1,0 +1,206 @@
+"""What a ledger adds to a document of MongoDB, in bytes of BSON, found by making the ledger's own writes on paper. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from typing import Any, NamedTuple, cast
+
+import bson
+
+from onewrite.flow import Flow
+from onewrite.inbox import TOKEN, Inbox, token_of
+from onewrite.label import Slot, prefix_of
+from onewrite.ledgers import Ledger, SeenNumbers
+from onewrite.ledgers.entry import Advance, Remember
+from onewrite.message import Message
+from onewrite.mongodb.layout import lookup, path_of
+from onewrite.mongodb.request import gain, initial, labels
+from onewrite.operate.image import Store
+from onewrite.operate.mongodb import sample
+from onewrite.operate.plan.inputs import (
+    SECOND,
+    Cycle,
+    Inputs,
+    Stream,
+    Texts,
+    blocks_held,
+    counts_of,
+    cycle_of,
+    turns,
+)
+from onewrite.operate.plan.ways import Other, Sample, Sizes, sample_of
+
+LARGEST_DOCUMENT = 16 * 1024 * 1024
+_EMPTY = len(bson.encode({}))
+
+
+class Repeated(NamedTuple):
+    """Stands for an array of so many values of one size."""
+
+    value: Any
+    times: int
+
+
+def document_size(document: Mapping[str, Any]) -> int:
+    """What `bson.encode` would make of it, in bytes, where it holds `Repeated` values too."""
+    return _EMPTY + sum([_field_size(name, value) for name, value in document.items()])
+
+
+def _field_size(name: str, value: Any) -> int:
+    type_and_name = 2 + len(name.encode())
+    match value:
+        case Repeated(each, count):
+            return type_and_name + _EMPTY + count * _field_size("", each) + _digits_below(count)
+        case Mapping():
+            return type_and_name + document_size(cast("Mapping[str, Any]", value))
+        case _:
+            return len(name.encode()) + len(bson.encode({"": value})) - _EMPTY
+
+
+def _digits_below(count: int) -> int:
+    """The digits of all places of an array: BSON writes each as text."""
+    digits, least = count, 10
+    while least < count:
+        digits += count - least
+        least *= 10
+    return digits
+
+
+def written(document: Mapping[str, Any], ledger: Ledger, message: Message, now: float) -> dict[str, Any]:
+    """The document after a guarded write of a message that the ledger lets in, without the caller's own part."""
+    entry = ledger.entry(message, now).facing(lookup(document))
+    sets, pushes, removes = {**labels(entry.terms).sets}, dict[str, list[Any]](), dict[str, str]()
+    gain(entry, sets, pushes, removes)
+    return changed(document, {"$set": sets, "$push": {path: mark for path, (mark,) in pushes.items()}, "$unset": removes})
+
+
+def changed(document: Mapping[str, Any], update: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """The document after `$set`, `$push` and `$unset`, the operators that a ledger's own part has."""
+    found = copied(document)
+    for path, value in update.get("$set", {}).items():
+        inner, name = _place(found, path)
+        inner[name] = value
+    for path, value in update.get("$push", {}).items():
+        inner, name = _place(found, path)
+        inner[name] = [*inner.get(name, []), value]
+    for path in update.get("$unset", {}):
+        inner, name = _place(found, path)
+        inner.pop(name, None)
+    return found
+
+
+def copied(document: Mapping[str, Any]) -> dict[str, Any]:
+    """A copy of all that may be changed in it."""
+    return {
+        name: copied(cast("dict[str, Any]", value)) if isinstance(value, dict) else value for name, value in document.items()
+    }
+
+
+def _place(document: dict[str, Any], path: str) -> tuple[dict[str, Any], str]:
+    """The document that holds the last name of a path, and that name."""
+    *parents, name = path.split(".")
+    for parent in parents:
+        document = document.setdefault(parent, {})
+    return document, name
+
+
+class DocumentLedger:
+    """The bytes of a ledger in a document that gets a stream of messages."""
+
+    limit = LARGEST_DOCUMENT
+
+    def __init__(self, ledger: Ledger, texts: Texts) -> None:
+        self._ledger, self._texts = ledger, texts
+        self.parts = (Cycle(self._marks, cycle_of(ledger, texts)),)
+
+    def fields(self, stream: Stream, moment: int) -> dict[str, Any]:
+        """The fields of the ledger; many marks stand as `Repeated`, and those of a source but the last as one of another size."""
+        last = stream.last_by(moment)
+        entry = self._ledger.entry(self._texts.message(last), stream.moment(last) / SECOND)
+        match entry.own:
+            case Remember(sets=sets, mark=mark):
+                held = labels(entry.terms).sets
+                for key, count in counts_of(self._ledger, stream, moment).items():
+                    held = changed(held, {"$set": {path_of(Slot(sets.present.group, key)): Repeated(mark, count)}})
+                return held
+            case Advance():
+                return initial(entry)
+            case _:
+                source, sequence = last % self._texts.sources, last // self._texts.sources + 1
+                return _numbered(cast("SeenNumbers", self._ledger), self._texts, source, sequence)
+
+    def _marks(self, stream: Stream, moment: int) -> int:
+        last = stream.last_by(moment)
+        if isinstance(self._ledger, SeenNumbers) or self._ledger.layout == "marks":
+            return self._of_sources(stream, moment, last)
+        return document_size(self.fields(stream, moment)) - _EMPTY
+
+    def _of_sources(self, stream: Stream, moment: int, last: int) -> int:
+        """Each source has a field of its own among those of the ledger."""
+        fields = self.fields(stream, moment)
+        group = f"{prefix_of(self._ledger.attribute)}@"
+        name = next(iter(fields[group]))
+        alone = document_size({**fields, group: {}}) - _EMPTY
+        sizes = [count * _field_size(name, self._mark(sequence)) for sequence, count in turns(last, self._texts.sources)]
+        return alone + sum(sizes)
+
+    def _mark(self, sequence: int) -> Any:
+        if not isinstance(self._ledger, SeenNumbers):
+            return sequence
+        (held,) = _numbered(self._ledger, self._texts, 0, sequence)[f"{prefix_of(self._ledger.attribute)}@"].values()
+        return held
+
+
+@lru_cache(maxsize=1024)
+def _numbered(ledger: SeenNumbers, texts: Texts, source: int, last: int) -> dict[str, Any]:
+    """The fields of a ledger of numbers which has one source."""
+    document: dict[str, Any] = {}
+    for block in blocks_held(ledger, last):
+        message = texts.of_source(source, block[0])
+        document = written(document, ledger, message, 0)
+        inner, name = _place(document, path_of(ledger.look(message, 0).numbers))
+        inner[name] = [*block]  # the others of the block join it there
+    return document
+
+
+class OnMongoDB:
+    """Counts bytes of documents. MongoDB charges nothing for a write, and how many it takes depends on the machine."""
+
+    limit = LARGEST_DOCUMENT
+    a_second: float | None = None
+
+    def __init__(self, inputs: Inputs) -> None:
+        self._inputs = inputs
+
+    def sized(self, ledger: Ledger) -> DocumentLedger:
+        return DocumentLedger(ledger, self._inputs.texts)
+
+    def cost(self, ledger: Ledger, stream: Stream, looked: Sizes) -> None:
+        """Nothing that has a price."""
+
+    def load(self, ledger: Ledger, size: int) -> float:
+        """Nothing that has a bound."""
+        del ledger, size
+        return 0
+
+    def copies(self) -> int:
+        return 1
+
+    def others(self) -> list[Other]:
+        """A transaction that writes the document, and inserts the message into a collection of those that were processed."""
+        inbox = Inbox(object(), consumer="consumer", retention=self._inputs.retention)
+        (key,) = inbox.marks(self._inputs.texts.message(0))
+        mark = {"_id": key, inbox.ttl_attribute: datetime.fromtimestamp(0, UTC), TOKEN: token_of("")}
+        kept = self._inputs.per_day * (self._inputs.retention / timedelta(days=1)) * len(bson.encode(mark))
+        return [
+            Other("no guard: duplicates take effect", None, 0, 0),
+            Other("processed collection, in a transaction", None, kept, 0),
+        ]
+
+
+def collection_sample(store: Store, most: int) -> Flow[Sample]:
+    """Documents that MongoDB picks at random."""
+    entities = yield from store.count()
+    return sample_of("mongodb", store.name, entities, (yield from sample(most)))

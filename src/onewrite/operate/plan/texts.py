@@ -1,0 +1,207 @@
+"""What `plan` says: as a table, as lines, as JSON. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any, NamedTuple
+
+from rich.table import Table
+from rich.text import Text
+
+from onewrite.message import printable
+from onewrite.operate.plan.inputs import Inputs
+from onewrite.operate.plan.ways import MONTH, Sample, Spread, Way
+
+_SIZES = ("B", "KB", "MB", "GB", "TB", "PB")
+_LONG = 1000  # the first number that is told in the next unit, or with a comma
+_EXACT = 100  # the first number that is told without a fraction
+_CENT = 0.01
+_YEAR = 365  # days
+_A_FEW = 2  # of a unit of time: fewer are told in the next one below
+
+
+class Column(NamedTuple):
+    """A heading, and its text for each way."""
+
+    heading: str
+    cells: list[str]
+
+
+def columns(inputs: Inputs, compared: list[Way]) -> list[Column]:
+    """All that is told of the ways, side by side."""
+    dynamodb = inputs.engine == "dynamodb"
+    found = [
+        ("", [way.name for way in compared]),
+        ("ledger", [_sizes(way.ledger) for way in compared]),
+        ("write units, fresh", [_or(way.fresh, _spread) for way in compared] if dynamodb else []),
+        ("write units, refused", [_or(way.refused, _spread) for way in compared] if dynamodb else []),
+        ("write units a month", [_or(way.a_month, count) for way in compared] if dynamodb else []),
+        ("dollars a month", [_or(way.dollars, dollars) for way in compared] if dynamodb else []),
+        ("stored beside", [_or(way.stored, size) for way in compared]),
+        ("full after", ["never" if way.full_after is None else age(way.full_after) for way in compared]),
+        ("burst", [_or(way.burst, rate) for way in compared] if dynamodb else []),
+        ("sustained", [_or(way.sustained, rate) for way in compared]),
+    ]
+    return [Column(heading, cells) for heading, cells in found if cells]
+
+
+def table(inputs: Inputs, compared: list[Way]) -> Table:
+    """For a terminal."""
+    found = Table(title=title(inputs))
+    shown = columns(inputs, compared)
+    for each in shown:
+        found.add_column(each.heading, justify="left" if each is shown[0] else "right", no_wrap=each is shown[0])
+    for n, way in enumerate(compared):
+        found.add_row(*[Text(each.cells[n]) for each in shown], style="" if way.fits else "red")
+    return found
+
+
+def plain_text(inputs: Inputs, compared: list[Way], sample: Sample | None) -> str:
+    """For a file or a pipe: a paragraph for each way, and what the numbers rest on."""
+    parts = [title(inputs), ""] if compared else []
+    shown = columns(inputs, compared)
+    for n, way in enumerate(compared):
+        told = [f"  {each.heading}: {each.cells[n]}" for each in shown[1:] if each.cells[n] != "-"]
+        parts += [f"{way.name}{'' if way.fits else '  (does not fit)'}", *told, ""]
+    return "\n".join([*parts, *notes(inputs, sample), ""])
+
+
+def title(inputs: Inputs) -> str:
+    hot = rate(inputs.per_second)
+    return (
+        f"{count(inputs.per_day)} messages a day to {inputs.entities:,} entities of {size(inputs.item_bytes)}; "
+        f"the busiest gets {hot}"
+    )
+
+
+def notes(inputs: Inputs, sample: Sample | None) -> list[str]:
+    """What the numbers rest on, a sentence each."""
+    return [*_of_sample(sample), *_of_indexes(inputs), *_of_engine(inputs)]
+
+
+def _of_sample(sample: Sample | None) -> Iterator[str]:
+    if sample is None:
+        return
+    yield (
+        f"{printable(sample.name)}: {sample.looked_at:,} of about {sample.entities:,} entities were read. Without a ledger they have {size(sample.own)} "
+        f"on average, their ledgers {size(sample.ledger)}; the largest has {size(sample.largest)} in all."
+    )
+    if sample.kept:
+        kept = ", ".join([f"{printable(name)} (in {found})" for name, found in sample.kept.items()])
+        yield f"Ledgers found: {kept}. In the entity where a ledger has the largest share, that is {sample.largest_share:.0%}."
+    for name in sample.unused:
+        yield f"No entity that was read is in the index {printable(name)}: it is not counted."
+
+
+def _of_indexes(inputs: Inputs) -> Iterator[str]:
+    for index in inputs.indexes:
+        does = {"still": "does not touch it", "changes": "changes it", "moves": "changes its key"}[index.does]
+        copies = ", and copies the ledger at every write" if index.copies_ledger else ""
+        yield f"Index {printable(index.name)}: an entry has {size(index.size)} without a ledger; your own write {does}{copies}."
+
+
+def _of_engine(inputs: Inputs) -> Iterator[str]:
+    yield (
+        f"Entities have got messages for {age(inputs.age)}; {inputs.duplicates * 100:g}% of the messages come a second time. An id has {inputs.id_bytes} bytes; an entity hears of "
+        f"{inputs.sources:,} {'source' if inputs.sources == 1 else 'sources'}, with a name of {inputs.source_bytes} bytes. A month has {MONTH} days. Ranges go from right after old marks were removed to just before."
+    )
+    if inputs.engine == "mongodb":
+        yield (
+            "MongoDB charges nothing for a write: what counts is how large a document becomes, of 16 MB that it takes, and what is stored. Every byte of a mark "
+            "is written to the oplog once as well."
+        )
+        return
+    if inputs.events:
+        yield (
+            f"A message emits {inputs.events:g} {'event' if inputs.events == 1 else 'events'} of {size(inputs.event_bytes)}. They are part of the item until a relay has cleared them, "
+            "which is one more write for each message, and two of the index of the outbox."
+        )
+    prices = inputs.prices
+    yield (
+        f"A million write units cost ${prices.per_million_units:g}, a gigabyte ${prices.per_gigabyte_month:g} a month ({printable(prices.where)}). What is stored "
+        "beside is the ledgers, or the records of messages; requests for reads and the entities' own storage are not counted."
+    )
+    yield "An item takes 400 KB and 1,000 write units a second. Tokens of the attempts of the last 45 minutes are part of each ledger: they bound what a busy item sustains."
+
+
+def json_text(inputs: Inputs, compared: list[Way], sample: Sample | None) -> str:
+    """For a program: numbers as they are, times in days, sizes in bytes, shares as fractions."""
+    given = {**asdict(inputs), "retention": inputs.retention.total_seconds() / 86_400, "prices": inputs.prices._asdict()}
+    told: list[dict[str, Any]] = [
+        {
+            **asdict(way),
+            "ledger": way.ledger and way.ledger._asdict(),
+            "fresh": way.fresh and way.fresh._asdict(),
+            "refused": way.refused and way.refused._asdict(),
+        }
+        for way in compared
+    ]
+    days = None if sample is None or sample.retention is None else sample.retention.total_seconds() / 86_400
+    found = (
+        None
+        if sample is None
+        else {**sample._asdict(), "indexes": [asdict(each) for each in sample.indexes], "retention": days}
+    )
+    unit = "write units" if inputs.engine == "dynamodb" else None
+    return json.dumps({"unit": unit, "inputs": given, "sample": found, "ways": told}, indent=2) + "\n"
+
+
+# --- numbers in words ---------------------------------------------------------------------------------------------------
+
+
+def size(value: float) -> str:
+    """Bytes, in steps of 1024."""
+    units = iter(_SIZES)
+    unit = next(units)
+    while value >= _LONG and (larger := next(units, None)) is not None:
+        value, unit = value / 1024, larger
+    return f"{_short(value)} {unit}"
+
+
+def _short(value: float) -> str:
+    return f"{value:,.0f}" if value >= _EXACT or value == int(value) else f"{value:.3g}"
+
+
+def count(value: float) -> str:
+    """A number as a person reads it."""
+    for least, word in ((1e12, " trillion"), (1e9, " billion"), (1e6, " million")):
+        if value >= least:
+            return f"{value / least:.3g}{word}"
+    return f"{value:,.0f}" if value >= _EXACT else f"{value:.3g}"
+
+
+def dollars(value: float) -> str:
+    return f"${value:,.0f}" if value >= _LONG else f"${value:.3g}" if 0 < value < _CENT else f"${value:,.2f}"
+
+
+def age(days: float) -> str:
+    if days >= _A_FEW * _YEAR:
+        return f"{count(days / _YEAR)} years"
+    return f"{count(days)} days" if days >= _A_FEW else f"{count(days * 24)} hours"
+
+
+def rate(per_second: float) -> str:
+    """Messages in a time in which there are some."""
+    for unit, seconds in (("s", 1), ("h", 3600), ("day", 86_400)):
+        if per_second * seconds >= 1:
+            return f"{count(per_second * seconds)}/{unit}"
+    return f"{count(per_second * 86_400 * _YEAR)}/year"
+
+
+def _or(value: float | Spread | None, text: Any) -> str:
+    return "-" if value is None else str(text(value))
+
+
+def _sizes(spread: Spread | None) -> str:
+    if spread is None:
+        return "-"
+    low, high = size(spread.low), size(spread.high)
+    return high if low == high else f"{low} to {high}"
+
+
+def _spread(spread: Spread) -> str:
+    """The average, and the range where there is one."""
+    low, high = count(spread.low), count(spread.high)
+    return count(spread.mean) if low == high else f"{count(spread.mean)} ({low} to {high})"

@@ -1,0 +1,312 @@
+"""`onewrite relay` runs a relay, or lists and settles what it cannot publish.
+
+Each act of an operator asks first and then leaves a record in the log: what was done, and who asked for it.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from functools import partial
+from typing import Annotated, Any, TypeAlias
+
+import typer
+
+from onewrite.errors import ConfigurationError
+from onewrite.event import Outbox
+from onewrite.operate.modules import RELAY, find, misuse
+from onewrite.operate.options import (
+    AsJson,
+    CollectionUrl,
+    EndpointUrl,
+    Given,
+    MetricsKind,
+    Region,
+    TableName,
+    VersionOption,
+    global_meter,
+    option,
+)
+from onewrite.operate.report import (
+    Exit,
+    Level,
+    LogFormat,
+    NothingToDo,
+    NotThere,
+    age,
+    end,
+    log_to_stderr,
+    record,
+    shown,
+    tell,
+    tell_json,
+)
+from onewrite.operate.stores import is_named, relay_of
+from onewrite.outbox import Relay, Swept, Waiting
+from onewrite.outbox.metrics import emf, opentelemetry
+from onewrite.outbox.relay import OnPass, report_pass
+
+_option = partial(option, "RELAY")
+_SUMMARY = 60.0  # seconds between two lines that sum up
+_OF_A_STORE = ("outbox", "index", "to", "table", "collection", "region", "endpoint_url")
+_log = logging.getLogger("onewrite")
+
+Name: TypeAlias = Annotated[
+    str | None,
+    typer.Argument(
+        metavar=f"[{RELAY}]",
+        envvar="ONEWRITE_RELAY",
+        help="Where the Relay is, as in shop.relays:orders. Without it, give --table or --collection.",
+    ),
+]
+OutboxName: TypeAlias = Annotated[str | None, _option("outbox", "Of a store: the name of its Outbox, as in shop/orders.")]
+Index: TypeAlias = Annotated[str | None, _option("index", "Of a table: the sparse index of its Outbox.")]
+To: TypeAlias = Annotated[
+    str | None,
+    _option("to", "Of a store: where its events go: an SQS queue's URL, the ARN of an SNS topic or of an EventBridge bus."),
+]
+Once: TypeAlias = Annotated[bool, _option("once", "Make one pass over all that is pending, and stop.")]
+Poll: TypeAlias = Annotated[float, _option("poll", "Seconds between two passes.", min=0.01, max=86_400)]
+OlderThan: TypeAlias = Annotated[
+    float, _option("older-than", "Leave out what has waited for less than so many seconds.", min=0, max=1e9)
+]
+Metrics: TypeAlias = Annotated[
+    list[MetricsKind] | None,
+    _option("metrics", "emf prints CloudWatch's metrics; opentelemetry counts on the global meter."),
+]
+Format: TypeAlias = Annotated[LogFormat, _option("log-format", "Lines of text, or one JSON object a line.")]
+LogLevel: TypeAlias = Annotated[Level, _option("log-level", "The least level that is logged.", case_sensitive=False)]
+Operator: TypeAlias = Annotated[
+    str | None, _option("operator", "Who asks for --skip or --restart, for the log; by default the user of this process.")
+]
+# An act is asked for each time that it is done, and never by the environment.
+Stuck: TypeAlias = Annotated[bool, typer.Option("--stuck", help="List what has waited for longest, and stop.")]
+Skip: TypeAlias = Annotated[
+    str | None, typer.Option(metavar="ID", help="Skip that event, which must be its entity's oldest.")
+]
+Restart: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SOURCE", help="After a restore: number the events of that entity from 1 again, as another source's."
+    ),
+]
+Yes: TypeAlias = Annotated[bool, typer.Option("--yes", help="Do not ask before skipping or restarting.")]
+
+
+def relay(
+    context: typer.Context,
+    name: Name = None,
+    *,
+    table: TableName = None,
+    collection: CollectionUrl = None,
+    region: Region = None,
+    endpoint_url: EndpointUrl = None,
+    outbox: OutboxName = None,
+    index: Index = None,
+    to: To = None,
+    once: Once = False,
+    poll: Poll = 1.0,
+    older_than: OlderThan = 0,
+    metrics: Metrics = None,
+    log_format: Format = LogFormat.TEXT,
+    log_level: LogLevel = Level.INFO,
+    stuck: Stuck = False,
+    skip: Skip = None,
+    restart: Restart = None,
+    operator: Operator = None,
+    yes: Yes = False,
+    as_json: AsJson = False,
+    version: VersionOption = False,
+) -> None:
+    """Publish the events that a store's writes emit, until SIGTERM or Ctrl-C. What is under way then is finished.
+
+    A pass that failed, or left something refused, ends --once with exit code 1. Each option but those of an operator's acts may
+    also be given by the environment: --to as ONEWRITE_RELAY_TO.
+    """
+    _start(**locals())
+
+
+def _start(context: typer.Context, name: str | None, log_format: LogFormat, log_level: Level, **options: Any) -> None:
+    acts = [act for act in ("stuck", "skip", "restart") if options[act]]
+    if len(acts) > 1:
+        raise misuse("give one of --stuck, --skip and --restart.", RELAY)
+    early = context.obj.early_signals
+    if acts:
+        early.pass_on(_interrupt)  # an act is one write, and nothing of it is under way while a question is open
+
+    def relayed() -> int:
+        found = _found(name, options, publishes=not acts)
+        # After the import of the user's module, which may have set up logging of its own. What was done is written at any level.
+        log_to_stderr(log_format, Level.INFO if acts else log_level)
+        if options["stuck"]:
+            return list_stuck(found, timedelta(seconds=options["older_than"]), as_json=options["as_json"])
+        if options["skip"]:
+            return skip_event(found, options["skip"], operator=options["operator"], yes=options["yes"])
+        if options["restart"]:
+            return restart_entity(found, options["restart"], operator=options["operator"], yes=options["yes"])
+        return _publish(found, early.pass_on, options)
+
+    end(relayed)
+
+
+def _interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+def _found(name: str | None, given: Given, *, publishes: bool) -> Relay:
+    """The relay that a module has, or one that is made for a store."""
+    if name is None:
+        for each in ("outbox", "to") if publishes and is_named(given) else ("outbox",) if is_named(given) else ():
+            if given[each] is None:
+                raise ConfigurationError(f"Give --{each}: a store alone does not say it. See onewrite relay --help.")
+        return relay_of(given, Outbox(given["outbox"] or "none", index=given["index"]), given["to"])
+    for each in _OF_A_STORE:
+        if given[each] is not None:
+            raise misuse(f"--{each.replace('_', '-')} goes with --table or --collection. Here the module says it.", RELAY)
+    found = find(name, RELAY, quiet=given["as_json"])
+    if not isinstance(found, Relay):
+        raise misuse(f"{name!r} is a {type(found).__name__}, and not an onewrite.outbox.Relay.", RELAY)
+    return found
+
+
+def _publish(found: Relay, pass_on: Callable[[Callable[[], None]], None], options: dict[str, Any]) -> int:
+    pass_on(found.stop)
+    progress = PassLog(_hooks(options["metrics"] or ()))
+    oldest, code = timedelta(seconds=options["older_than"]), 0
+    if options["once"]:
+        swept = found.sweep(oldest)
+        report_pass(swept, 0, progress.count)
+        code = int(bool(swept.error or swept.refused or swept.failed or swept.broken))
+    else:
+        found.run(poll=options["poll"], older_than=oldest, on_pass=progress.count)
+    progress.sum_up(last=True)
+    _log.info("the relay has stopped")
+    return code
+
+
+def _hooks(kinds: Sequence[MetricsKind]) -> list[OnPass]:
+    return [emf() if kind is MetricsKind.EMF else opentelemetry(global_meter()) for kind in kinds]
+
+
+class PassLog:
+    """A line for what was done since the last one, now and then. What was refused or failed has lines of its own, at once."""
+
+    def __init__(self, hooks: Sequence[OnPass], clock: Callable[[], float] = time.monotonic) -> None:
+        self._hooks, self._clock = hooks, clock
+        self._summed_up = -_SUMMARY  # so that the first line comes at once
+        self._counts: Counter[str] = Counter()
+        self._last = Swept()
+
+    def count(self, swept: Swept) -> None:
+        """After each pass."""
+        for hook in self._hooks:
+            hook(swept)
+        self._counts.update(published=swept.published, overtaken=swept.overtaken)
+        self._counts.update(refused=len(swept.refused), failed=len(swept.failed))
+        self._last = swept
+        self.sum_up()
+
+    def sum_up(self, *, last: bool = False) -> None:
+        """Nothing is said where nothing was done."""
+        now = self._clock()
+        if not +self._counts or (not last and now < self._summed_up + _SUMMARY):
+            return
+        self._summed_up, pending = now, self._last.pending
+        counts = {"published": self._counts["published"], "pending": pending, **{n: c for n, c in self._counts.items() if c}}
+        told = ", ".join([f"{count} {name}" for name, count in counts.items() if count or name == "published"])
+        oldest = f", the oldest for {age(self._last.oldest)}" if pending else ""
+        _log.info("%s%s", told, oldest, extra={"onewrite": {**counts, "oldest_seconds": round(self._last.oldest, 3)}})
+        self._counts.clear()
+
+
+# --- What an operator does about events that are not published: lists them, skips one, restarts an entity -----------------
+
+
+_MOST = 1000  # entities of a kind that are listed
+
+
+def list_stuck(relay: Relay, older_than: timedelta, *, as_json: bool) -> int:
+    """What has waited for longest comes first, and what cannot be read, whose age is not known, last."""
+    waiting, broken = relay.waiting(older_than, most=_MOST + 1), relay.broken(most=_MOST + 1)
+    more = max(len(waiting), len(broken)) > _MOST
+    if as_json:
+        stuck = [
+            {
+                "age": round(each.age, 3),
+                "pending": each.pending,
+                "type": each.event.type,
+                "id": each.event.id,
+                "number": each.event.sequence,
+                "source": each.event.source,
+            }
+            for each in waiting[:_MOST]
+        ]
+        unread = [{"entity": repr(dict(each.entity)), "why": str(each.error)} for each in broken[:_MOST]]
+        tell_json({"stuck": stuck, "unread": unread, "more": more})
+        return Exit.DONE
+    tell([_line(each) for each in waiting[:_MOST]])
+    tell([f"cannot be read  {shown(repr(dict(each.entity)))}  {shown(str(each.error))}" for each in broken[:_MOST]])
+    if more:
+        tell([f"There are more: {_MOST} of a kind are listed."])
+    return Exit.DONE
+
+
+def skip_event(relay: Relay, event_id: str, *, operator: str | None, yes: bool) -> int:
+    """Put an event of type onewrite.skipped in the place of one."""
+    stopped = next((each for each in relay.waiting(most=sys.maxsize) if each.event.id == event_id), None)
+    if stopped is None:
+        raise NotThere(
+            f"No entity's oldest event is {event_id}: it is published by now, or waits behind the oldest one of its entity. --stuck "
+            "lists those that can be skipped."
+        )
+    tell([_line(stopped)])
+    if not (yes or typer.confirm("Consumers will be shown an event of type onewrite.skipped instead. Skip it?")):
+        return Exit.FAILED
+    skipped = relay.skip(source=stopped.event.source, id=event_id)
+    if skipped is None:
+        raise NothingToDo("It was published meanwhile.")
+    text = f"Skipped {stopped.event.type} {event_id}, number {skipped.sequence} of {skipped.source}."
+    tell(f"{text}\nIts body was: {stopped.event.body}\n")
+    # The body too: what is skipped is nowhere else any more.
+    details = {
+        "act": "skip",
+        "type": stopped.event.type,
+        "id": event_id,
+        "number": skipped.sequence,
+        "source": skipped.source,
+    }
+    record(f"{text} Its body was: {stopped.event.body}", operator, {**details, "body": stopped.event.body})
+    return Exit.DONE
+
+
+def restart_entity(relay: Relay, source: str, *, operator: str | None, yes: bool) -> int:
+    """Number an entity's events from 1 again, under another source."""
+    found = relay.look(source)
+    if found is None:
+        raise NotThere(f"There is no outbox of {source}: nothing was ever emitted there, or the entity is deleted.")
+    tell(
+        f"{found.source}: {found.sent} sent, {len(found.pending)} pending.\n"
+        "Do this after a restore from a backup, and only then. Consumers will be shown another source, whose events begin at number 1. "
+        "What is pending goes out under it, with new ids: consumers that had it before the restore take it for new.\n"
+    )
+    if not (yes or typer.confirm("Are the entity's writers and relays stopped, and shall it be restarted?")):
+        return Exit.FAILED
+    restarted = relay.restart(source=source)
+    if restarted is None:
+        raise NotThere("The entity was deleted meanwhile.")
+    text = f"Restarted {found.source}, of which {found.sent} were sent. Its source is now {restarted}."
+    tell([text])
+    details = {"act": "restart", "source": found.source, "sent": found.sent, "pending": len(found.pending)}
+    record(text, operator, {**details, "restarted_as": restarted})
+    return Exit.DONE
+
+
+def _line(waiting: Waiting) -> str:
+    event = waiting.event
+    return (
+        f"{age(waiting.age)}  {waiting.pending} pending  {event.type} {event.id}  number {event.sequence} of {event.source}"
+    )

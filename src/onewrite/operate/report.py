@@ -1,0 +1,234 @@
+"""What every verb has to say and how it ends: text for a person or JSON for a program, an exit code, a log of what was done.
+
+| exit code | |
+|---|---|
+| 0 | it is done, or nothing was found |
+| 1 | it failed, or something was found that somebody has to see to |
+| 2 | it cannot be done as it was asked for |
+| 3 | what was named is not there |
+| 4 | there is nothing to do: it is so already |
+"""
+
+from __future__ import annotations
+
+import getpass
+import json
+import logging
+import os
+import sys
+import time
+import traceback
+from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from enum import Enum, IntEnum
+from typing import Any, NoReturn, TextIO, TypeAlias, cast
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from onewrite.errors import OnewriteError
+from onewrite.message import printable
+
+_log = logging.getLogger("onewrite")
+_LONGEST = 4096  # characters of a text that somebody else has chosen: an operator needs all of an id
+# The packages whose exceptions tell of a database or a network, as those of the operating system do.
+_DRIVERS = ("boto3", "botocore", "pymongo", "urllib3")
+
+
+class Exit(IntEnum):
+    """How a verb ends, as the table above says."""
+
+    DONE = 0
+    FAILED = 1
+    REFUSED = 2
+    NOT_THERE = 3
+    NOTHING_TO_DO = 4
+
+
+class Failed(Exception):  # as our other errors are named
+    """Something outside onewrite failed, and the text says what."""
+
+
+class NotThere(OnewriteError):
+    """What was named is not there."""
+
+
+class NothingToDo(OnewriteError):
+    """What was asked for is so already: nothing was written."""
+
+
+def end(act: Callable[[], int], failure: str = "The database or the network fails") -> NoReturn:
+    """Do it, and end with its exit code, or say in a sentence why it could not be done."""
+    try:
+        code = act()
+    except NotThere as error:
+        code = told(error, Exit.NOT_THERE)
+    except NothingToDo as error:
+        code = told(error, Exit.NOTHING_TO_DO)
+    except OnewriteError as error:
+        code = told(error, Exit.REFUSED)
+    except (ModuleNotFoundError, typer.Exit, typer.Abort, typer.BadParameter, Failed):
+        raise  # `main` says what to install, `run` what failed, and Typer what is misspelt
+    except Exception as error:
+        code = failed(error, failure)
+    raise typer.Exit(code)
+
+
+def failed(error: Exception, failure: str = "The database or the network fails") -> int:
+    """Say what failed: the database, which may know no such table; the network; or onewrite itself."""
+    if not is_outside(error):
+        traceback.print_exception(error)
+        return told(
+            f"This is a fault of onewrite, and not of the database: {type(error).__name__}: {error}. Please report it.", 1
+        )
+    response: Mapping[str, Any] = getattr(error, "response", {})
+    if response.get("Error", {}).get("Code") == "ResourceNotFoundException":
+        return told(
+            f"There is no such table here: {response['Error'].get('Message', '')} Check --region and --endpoint-url.",
+            Exit.NOT_THERE,
+        )
+    return told(f"{failure}: {type(error).__name__}: {error}", Exit.FAILED)
+
+
+def is_outside(error: BaseException) -> bool:
+    """Does it tell of something outside this process?"""
+    homes = [kind.__module__.partition(".")[0] for kind in type(error).__mro__]
+    return isinstance(error, OSError) or any(home in _DRIVERS for home in homes)
+
+
+def told(error: object, code: int) -> int:
+    sys.stderr.write(f"onewrite: {error}\n")
+    return code
+
+
+def tell(lines: str | Iterable[str]) -> None:
+    """Print to where results go. A reader that has gone, as `head` does, ends neither the verb nor its exit code."""
+    try:
+        sys.stdout.write(lines if isinstance(lines, str) else "".join([f"{line}\n" for line in lines]))
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter would complain once more at its end
+
+
+def tell_json(document: Mapping[str, Any]) -> None:
+    tell(json.dumps(document, indent=2) + "\n")
+
+
+def is_plain(stream: TextIO, environ: Mapping[str, str]) -> bool:
+    """Whether the output should have no colours and no progress bars."""
+    return not stream.isatty() or bool(environ.get("NO_COLOR")) or environ.get("TERM") == "dumb"
+
+
+def shown(text: str) -> str:
+    """A text that somebody else has chosen, safe for a terminal."""
+    return printable(text, _LONGEST)
+
+
+def age(seconds: float) -> str:
+    """In hours, minutes and seconds. Below zero the clock of the writer was ahead."""
+    return f"{'-' if seconds < 0 else ''}{timedelta(seconds=abs(int(seconds)))}"
+
+
+def count_of(number: int, thing: str) -> str:
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+
+
+# --- how far a verb over all entities has come: a bar on a terminal, and elsewhere a line now and then, to where errors go ----
+
+
+Shown: TypeAlias = Callable[[int, str], None]
+_BETWEEN_LINES = 10.0  # seconds
+
+
+@contextmanager
+def progress(total: int, *, plain: bool = False) -> Generator[Shown]:
+    """Yields what is told how many entities are read by now, and what became of them. `total` may be a guess."""
+    if plain or is_plain(sys.stderr, os.environ):
+        yield _lines(total)
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(file=sys.stderr, force_terminal=True)) as bar:
+        task = bar.add_task("read", total=total)
+        yield lambda read, said: bar.update(task, completed=read, total=max(total, read), description=said)
+
+
+def _lines(total: int) -> Shown:
+    last = time.monotonic()
+
+    def shown(read: int, said: str) -> None:
+        nonlocal last
+        if time.monotonic() - last >= _BETWEEN_LINES:
+            last = time.monotonic()
+            sys.stderr.write(f"onewrite: {read} of about {max(total, read)} read, {said}\n")
+
+    return shown
+
+
+# --- the log ------------------------------------------------------------------------------------------------------------
+
+
+def this_user() -> str:
+    """The name of the user whose process this is. In a container there may be none."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return f"uid {os.getuid()}"
+
+
+def record(text: str, operator: str | None, details: dict[str, Any]) -> None:
+    """Leave a line in the log: what was done, and who asked for it; by default the user of this process."""
+    operator = operator or this_user()
+    _log.warning("%s It was asked for by %s.", text, operator, extra={"onewrite": {**details, "operator": operator}})
+
+
+_CONTROLS = {number: f"\\x{number:02x}" for number in (*range(32), 127)}
+
+
+class LogFormat(Enum):
+    """How a line is written."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+class Level(Enum):
+    """The levels by their names."""
+
+    DEBUG = "DEBUG"
+    INFO = "INFO"
+    WARNING = "WARNING"
+    ERROR = "ERROR"
+
+
+def log_to_stderr(style: LogFormat = LogFormat.TEXT, level: Level = Level.INFO) -> None:
+    """A logging of the user's own, set up by the module of the handler, is left as it is."""
+    printed = logging.StreamHandler()
+    text = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+    printed.setFormatter(TextLines(text) if style is LogFormat.TEXT else JsonLines())
+    logging.basicConfig(level=level.value, handlers=[printed])
+
+
+class TextLines(logging.Formatter):
+    """Plain lines. An id is what a producer makes it: no control character of it may begin a line that nobody wrote."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  # logging's own name
+        """Without control characters. A traceback, which comes after it, keeps its lines."""
+        record.message = record.message.translate(_CONTROLS)
+        return super().formatMessage(record)
+
+
+class JsonLines(logging.Formatter):
+    """One JSON object a line. What is known of a message or a batch is in `onewrite`."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Values that JSON does not have are written as text."""
+        moment = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        line: dict[str, Any] = {"time": moment, "level": record.levelname, "logger": record.name}
+        line["message"] = record.getMessage()
+        if details := cast("Mapping[str, Any]", getattr(record, "onewrite", {})):
+            line["onewrite"] = dict(details)
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps({**line, "process": record.process}, default=str)

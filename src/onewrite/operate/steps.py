@@ -1,0 +1,149 @@
+"""`onewrite steps` lists the steps that were begun in a table or collection and are not finished. It only reads."""
+
+from __future__ import annotations
+
+import heapq
+import math
+import os
+import sys
+import time
+from collections.abc import Iterator
+from functools import partial
+from typing import Annotated, Any, NamedTuple, TypeAlias
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from onewrite.event import moment
+from onewrite.flow import run
+from onewrite.label import STEPS
+from onewrite.operate.options import AsJson, CollectionUrl, EndpointUrl, Region, TableName, VersionOption, option
+from onewrite.operate.report import Exit, age, end, is_plain, shown, tell, tell_json
+from onewrite.operate.stores import store_of
+from onewrite.step import FoundStep, Step, found_step
+
+_option = partial(option, "STEPS")
+_MOST = 100  # steps that are listed: more are an incident, whose first ones say what it is
+HEADINGS = ("age", "begun", "lease until", "message", "source", "key", "ledger", "entity")
+
+OlderThan: TypeAlias = Annotated[
+    float, _option("older-than", "Leave out what was begun less than so many seconds ago.", min=0)
+]
+
+
+class OpenStep(NamedTuple):
+    """A step, and the key of its entity as text."""
+
+    entity: str
+    step: Step
+
+    def details(self) -> dict[str, Any]:
+        """For a program."""
+        step, message = self.step, self.step.message
+        return {
+            "message": message.id,
+            "source": message.source,
+            "sequence": message.sequence,
+            "parts": [*message.parts],
+            "key": step.key,
+            "begun": moment(step.since),
+            "until": moment(step.until),
+            "ledger": step.ledger,
+            "entity": self.entity,
+        }
+
+    def cells(self, now: float) -> tuple[str, ...]:
+        """For a person, in the order of the headings."""
+        step, message = self.step, self.step.message
+        times = (age(max(0, now - step.since)), moment(step.since), moment(step.until))
+        named = " / ".join([message.id, *message.parts])
+        texts = [shown(text) for text in (named, message.source, step.ledger)]
+        return *times, texts[0], texts[1], step.key, texts[2], self.entity
+
+
+class Oldest:
+    """Counts open steps, and keeps those that were begun first: at most `most`, however many there are."""
+
+    def __init__(self, most: int, begun_by: float) -> None:
+        self._most, self._begun_by = most, begun_by
+        self._kept: list[tuple[float, int, OpenStep]] = []  # a heap, on top of which is the one that was begun last
+        self.count = 0
+        self.damaged = 0
+
+    def add(self, found: FoundStep) -> None:
+        """What cannot be read is told at once."""
+        if not isinstance(found.step, Step):
+            self.damaged += 1
+            sys.stderr.write(f"onewrite: {found.entity}: {found.step}\n")
+        elif found.step.since <= self._begun_by:
+            self.count += 1
+            heapq.heappush(self._kept, (-found.step.since, -self.count, OpenStep(found.entity, found.step)))
+            if len(self._kept) > self._most:
+                heapq.heappop(self._kept)
+
+    def listed(self) -> list[OpenStep]:
+        """Those that were begun first come first."""
+        return [kept[2] for kept in sorted(self._kept, reverse=True)]
+
+
+def steps(
+    *,
+    table: TableName = None,
+    collection: CollectionUrl = None,
+    region: Region = None,
+    endpoint_url: EndpointUrl = None,
+    older_than: OlderThan = 0,
+    as_json: AsJson = False,
+    version: VersionOption = False,
+) -> None:
+    """List the steps that were begun and are not finished, those first that were begun first. It reads all of the store.
+
+    The exit code is 1 if the store cannot be read, or if an entity has something else where a step should be.
+    """
+    given = locals()
+    now = time.time()
+    found = Oldest(_MOST, now - older_than if older_than else math.inf)  # a worker's clock may be ahead of this one
+
+    def listed() -> int:
+        store = store_of(given)
+        # Reads may be eventually consistent, at half the price: what was begun within the last second may be missed, and what was
+        # finished then may still be shown.
+        scan = store.scan(STEPS, consistent=False)
+        while (page := run(scan.next(), store.target)) is not None:
+            for image in page:
+                for held in image.steps.values():
+                    found.add(found_step(image.named, held))
+        if as_json:
+            open_steps = [each.details() for each in found.listed()]
+            tell_json({"open": found.count, "damaged": found.damaged, "steps": open_steps})
+        else:
+            _print(found, now)
+        return Exit.FAILED if found.damaged else Exit.DONE
+
+    end(listed)
+
+
+def _print(found: Oldest, now: float) -> None:
+    lines = [each.cells(now) for each in found.listed()]
+    if lines and not is_plain(sys.stdout, os.environ):
+        Console(file=sys.stdout, force_terminal=True).print(_table(lines))
+    else:
+        tell(_plain_lines(lines))
+    more = found.count - len(lines)
+    tell(f"{more} more were begun later.\n" if more else "" if lines else "No step is open.\n")
+
+
+def _plain_lines(lines: list[tuple[str, ...]]) -> Iterator[str]:
+    for waits, begun, until, message, source, key, ledger, entity in lines:
+        of_source = f" of {source}" if source else ""
+        yield f"{waits}  begun {begun}, lease until {until}  message {message}{of_source}  key {key}  in {ledger} of {entity}"
+
+
+def _table(lines: list[tuple[str, ...]]) -> Table:
+    table = Table()
+    for heading in HEADINGS:
+        table.add_column(heading, overflow="fold")
+    for line in lines:
+        table.add_row(*map(Text, line))
+    return table

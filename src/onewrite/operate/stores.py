@@ -1,0 +1,192 @@
+"""Makes what a verb needs of a table or collection that the command line names. No module of the user's is needed.
+
+To relay, only the outbox in an entity must be known, and to find open steps nothing. Which ledger its writers have makes no
+difference.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import SplitResult, unquote, urlsplit
+
+from onewrite.errors import ConfigurationError
+from onewrite.event import Outbox
+from onewrite.flow import run
+from onewrite.operate.image import Image
+from onewrite.operate.migration import MigratedStore
+from onewrite.operate.options import Given
+from onewrite.operate.report import NotThere
+from onewrite.outbox import Outgoing, Relay, to_eventbridge, to_sns, to_sqs
+from onewrite.outbox.passes import Outboxes
+from onewrite.outbox.relay import Publisher
+
+_ONE = (
+    "Give --table NAME or --collection mongodb://HOST/DATABASE.COLLECTION, and not both. ONEWRITE_TABLE and ONEWRITE_COLLECTION in the "
+    "environment count as well."
+)
+_NO_COLLECTION = (  # without what was given: it may hold a password
+    "A collection is given as mongodb://HOST/DATABASE.COLLECTION."
+)
+_TARGET = re.compile("arn:[^:]+:(sns|events):([^:]+):.+|(https?://[^/]+)/.+")
+_OF_AMAZON = re.compile(r"https://sqs\.([^.]+)\.amazonaws\.com.*")
+
+
+def is_named(given: Given) -> bool:
+    """Do the options name a store?"""
+    return given["table"] is not None or given["collection"] is not None
+
+
+def store_of(given: Given, *, clock: Callable[[], float] = time.time) -> MigratedStore:
+    """The table or collection that the options name."""
+    _check_named(given)
+    table, collection = given["table"], given["collection"]
+    if table is not None:
+        from onewrite.operate.dynamodb import TableStore  # noqa: PLC0415  # One engine does without the other's driver.
+
+        return TableStore(dynamodb_client(given["region"], given["endpoint_url"]), table, clock=clock)
+    found = mongo_collection(collection)
+    from onewrite.operate.mongodb import CollectionStore  # noqa: PLC0415  # as above
+
+    return CollectionStore(found, clock=clock)
+
+
+def users_collection(given: Given) -> Any:
+    """pymongo's own Collection that the options name, with what its URL says of reads and writes."""
+    _check_named(given)
+    return mongo_collection(given["collection"])
+
+
+def entity_of(store: MigratedStore, key: str) -> Image:
+    """The entity as it is now."""
+    image = run(store.read(store.key(key)), store.target)
+    if image is None:
+        raise NotThere(f"There is no entity {key} in {store.name}.")
+    return image
+
+
+def relay_of(given: Given, outbox: Outbox, to: str | None) -> Relay:
+    """The relay of the outboxes in a table or collection. `to` is where it publishes; without it, it cannot."""
+
+    @dataclass(frozen=True, slots=True)
+    class OutboxStore:
+        """As much of a store as a relay needs."""
+
+        outboxes: Outboxes
+
+    return Relay(OutboxStore(_outboxes(given, outbox)), _nowhere if to is None else _publisher(to, outbox, given))
+
+
+def _outboxes(given: Given, outbox: Outbox) -> Outboxes:
+    _check_named(given)
+    table, collection = given["table"], given["collection"]
+    if table is not None:
+        from onewrite.dynamodb.outboxes import Outboxes as OfTable  # noqa: PLC0415  # as above
+
+        return OfTable(dynamodb_client(given["region"], given["endpoint_url"]), table, outbox)
+    if outbox.index is not None:
+        raise ConfigurationError("--index names an index of DynamoDB. MongoDB finds the one on ow_due by itself.")
+    found = mongo_collection(collection)
+    from onewrite.mongodb.outboxes import Outboxes as OfCollection  # noqa: PLC0415  # as above
+
+    return OfCollection(found, ("_id",), outbox)
+
+
+def _check_named(given: Given) -> None:
+    """Raise unless the options name one store, before anything is connected."""
+    if (given["table"] is None) == (given["collection"] is None):
+        raise ConfigurationError(_ONE)
+    if given["table"] is not None:
+        return
+    _names_in(given["collection"])
+    for name in ("region", "endpoint_url"):
+        if given[name] is not None:
+            raise ConfigurationError(f"--{name.replace('_', '-')} goes with --table. A collection's URL says where it is.")
+
+
+def dynamodb_client(region: str | None, endpoint_url: str | None) -> Any:
+    """boto3's plain client, for the region and the endpoint that are given, or those of the environment."""
+    return client("dynamodb", region, endpoint_url)
+
+
+def mongo_collection(url: str) -> Any:
+    """pymongo's Collection that is named by mongodb://HOST/DATABASE.COLLECTION."""
+    database, collection = _names_in(url)
+    return _mongo_client(url)[database][collection]
+
+
+def _names_in(url: str) -> tuple[str, str]:
+    try:
+        parts: SplitResult = urlsplit(url)
+    except ValueError:  # brackets that hold no address
+        raise ConfigurationError(_NO_COLLECTION) from None
+    database, _, collection = unquote(parts.path.removeprefix("/")).partition(".")
+    if not parts.scheme.startswith("mongodb") or not database or not collection:
+        raise ConfigurationError(_NO_COLLECTION)
+    return database, collection
+
+
+def _mongo_client(url: str) -> Any:
+    from pymongo import MongoClient  # noqa: PLC0415  # as above
+    from pymongo.errors import PyMongoError  # noqa: PLC0415
+
+    try:
+        found: MongoClient[dict[str, Any]] = MongoClient(url)
+    except (PyMongoError, ValueError) as error:
+        raise ConfigurationError(f"MongoDB cannot be reached by this URI: {error}") from error
+    return found
+
+
+def _publisher(to: str, outbox: Outbox, given: Given) -> Publisher:
+    found = _TARGET.fullmatch(to)
+    if found is None:
+        raise ConfigurationError(
+            f"--to {to}: give the URL of an SQS queue, or the ARN of an SNS topic or of an EventBridge bus."
+        )
+    service, region, server = found.groups()
+    if service == "sns":
+        return to_sns(client("sns", region, None), to)
+    if service == "events":
+        return to_eventbridge(client("events", region, None), to, source=outbox.name)
+    return to_sqs(_queue_client(server, given), to)
+
+
+def queue_client(url: str, given: Given) -> Any:
+    """boto3's client for the region, or the endpoint, of the queue's URL."""
+    found = _TARGET.fullmatch(url)
+    if found is None or found[3] is None:
+        raise ConfigurationError(f"--queue {url}: give the URL of an SQS queue.")
+    return _queue_client(found[3], given)
+
+
+def _queue_client(server: str, given: Given) -> Any:
+    at_amazon = _OF_AMAZON.fullmatch(server)
+    return client("sqs", at_amazon[1], None) if at_amazon else client("sqs", given["region"], server)
+
+
+def function_client(name: str, given: Given) -> Any:
+    """boto3's client for the region in the function's ARN, or for the one that is given or configured."""
+    parts = name.split(":")
+    region = parts[3] if parts[0] == "arn" and len(parts) > 3 else given["region"]  # noqa: PLR2004  # arn:aws:lambda:REGION:...
+    return client("lambda", region, given["endpoint_url"])
+
+
+def client(service: str, region: str | None, endpoint_url: str | None) -> Any:
+    """boto3's client for a service."""
+    import boto3  # noqa: PLC0415  # as above
+    from botocore.exceptions import BotoCoreError, NoRegionError  # noqa: PLC0415
+
+    sdk: Any = boto3  # The types of its `client` function are unknown without boto3-stubs.
+    try:
+        return sdk.client(service, region_name=region, endpoint_url=endpoint_url)
+    except NoRegionError as error:
+        raise ConfigurationError(f"There is no region for {service}: give --region, or set AWS_REGION.") from error
+    except (BotoCoreError, ValueError) as error:  # an endpoint or a profile that is missing or malformed
+        raise ConfigurationError(f"There is no client for {service}: {error}. Check --region and --endpoint-url.") from error
+
+
+def _nowhere(_: list[Outgoing]) -> None:
+    raise ConfigurationError("The relay has nowhere to publish to: give --to.")

@@ -1,0 +1,250 @@
+"""`onewrite worker` runs a decorated handler on the messages of SQS queues."""
+
+from __future__ import annotations
+
+import faulthandler
+import logging
+import os
+import sys
+import threading
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager, nullcontext
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, TypeAlias
+
+import typer
+
+from onewrite.errors import ConfigurationError, OnewriteError
+from onewrite.message import Message
+from onewrite.metrics import Hook, Reported, emf, opentelemetry
+from onewrite.operate.early import EarlySignals
+from onewrite.operate.modules import HANDLER, find
+from onewrite.operate.options import CommandLine, MetricsKind, VersionOption, global_meter, option
+from onewrite.operate.processes import Processes, watch_parent
+from onewrite.operate.report import Level, LogFormat, log_to_stderr
+
+logger = logging.getLogger("onewrite")
+
+_LAST_SECONDS = 10.0  # for what flushes logs and metrics when the process ends
+_EVERY = 10.0  # seconds between two signs that threads can run
+_SLACK = 60.0  # seconds more than a message may take: until then the worker itself finds out what hangs, if it can
+_STDERR = 2  # its file descriptor, because Python's own file needs the interpreter
+
+_option = partial(option, "WORKER")
+
+Name: TypeAlias = Annotated[
+    str,
+    typer.Argument(
+        metavar=HANDLER, envvar="ONEWRITE_WORKER_HANDLER", help="Where the handler is, as in shop.handlers:ship."
+    ),
+]
+QueueUrl: TypeAlias = Annotated[
+    list[str],
+    _option("queue-url", "A queue, as `aws sqs get-queue-url` prints it. May be given again; the handler is one for all."),
+]
+Region: TypeAlias = Annotated[str | None, _option("region", "The queues' region, if not the configured one.")]
+EndpointUrl: TypeAlias = Annotated[str | None, _option("endpoint-url", "Where SQS is, if not at AWS.")]
+Lean: TypeAlias = Annotated[bool, _option("lean", "Send the frequent requests without botocore: see docs/lean.md.")]
+InFlight: TypeAlias = Annotated[int, _option("in-flight", "How many messages are processed at a time.", min=1, max=10_000)]
+Timeout: TypeAlias = Annotated[
+    float, _option("timeout", "Seconds after which a message that has not ended is given back.", min=0.001, max=43_200)
+]
+Gather: TypeAlias = Annotated[
+    float,
+    _option(
+        "gather", "Seconds that the first message of a group waits for others, if the handler has group_by.", min=0, max=300
+    ),
+]
+Wait: TypeAlias = Annotated[
+    int | None, _option("wait", "Seconds to wait for messages; by default 20, or 3 with --stop-when-empty.", min=0, max=20)
+]
+VisibilityTimeout: TypeAlias = Annotated[
+    int | None,
+    _option(
+        "visibility-timeout", "Seconds until a message that failed comes again, if not the queue's own.", min=1, max=43_200
+    ),
+]
+DrainSeconds: TypeAlias = Annotated[
+    float, _option("drain-seconds", "The most seconds from SIGTERM or Ctrl-C to the end.", min=0, max=43_200)
+]
+StopWhenEmpty: TypeAlias = Annotated[bool, _option("stop-when-empty", "Stop when no more messages come.")]
+Count: TypeAlias = Annotated[
+    int, _option("processes", "How many processes work, each with its own messages.", min=1, max=1_000)
+]
+LivenessFile: TypeAlias = Annotated[
+    Path | None, _option("liveness-file", "A file to touch every ten seconds; the second process touches FILE.1, and so on.")
+]
+HealthPort: TypeAlias = Annotated[
+    int | None,
+    _option(
+        "health-port", "Serve /health and /metrics here; the second process serves them at the next port.", min=1, max=65_535
+    ),
+]
+HealthHost: TypeAlias = Annotated[
+    str, _option("health-host", "The address to serve them at: 0.0.0.0 for probes from elsewhere.")
+]
+Metrics: TypeAlias = Annotated[
+    list[MetricsKind] | None,
+    _option("metrics", "emf prints CloudWatch's metrics; opentelemetry counts on the global meter."),
+]
+Format: TypeAlias = Annotated[LogFormat, _option("log-format", "Lines of text, or one JSON object a line.")]
+LogLevel: TypeAlias = Annotated[Level, _option("log-level", "The least level that is logged.", case_sensitive=False)]
+
+
+def worker(
+    context: typer.Context,
+    handler: Name,
+    *,
+    queue_url: QueueUrl,
+    region: Region = None,
+    endpoint_url: EndpointUrl = None,
+    lean: Lean = False,
+    in_flight: InFlight = 10,
+    timeout: Timeout = 300,
+    gather: Gather = 0,
+    wait: Wait = None,
+    visibility_timeout: VisibilityTimeout = None,
+    drain_seconds: DrainSeconds = 25,
+    stop_when_empty: StopWhenEmpty = False,
+    processes: Count = 1,
+    liveness_file: LivenessFile = None,
+    health_port: HealthPort = None,
+    health_host: HealthHost = "127.0.0.1",
+    metrics: Metrics = None,
+    log_format: Format = LogFormat.TEXT,
+    log_level: LogLevel = Level.INFO,
+    version: VersionOption = False,
+) -> None:
+    """Run a handler that is decorated with @sqs_handler on the messages of queues, and delete the messages that are done.
+
+    After SIGTERM or Ctrl-C it finishes what is under way and stops. After a second one it stops at once. Each option may
+    also be given by the environment: --queue-url as ONEWRITE_WORKER_QUEUE_URL, several values with spaces in between.
+    """
+    _start(**locals())
+
+
+def _start(context: typer.Context, handler: str, queue_url: Sequence[str], processes: int, **options: Any) -> None:
+    del options["version"]  # It was printed, and nothing else would have been done.
+    line: CommandLine = context.obj
+    style, level, kinds = options.pop("log_format"), options.pop("log_level"), options.pop("metrics")
+    if processes > 1:
+        log_to_stderr(style, level)
+        numbers = [_of_process(number, options["health_port"], options["liveness_file"]) for number in range(processes)]
+        raise typer.Exit(Processes(line.arguments, numbers).run(line.early_signals))
+    region, endpoint_url = options.pop("region"), options.pop("endpoint_url")
+    found = find(handler, quiet=False)
+    log_to_stderr(style, level)  # after the import of the handler's module, which may have set up logging of its own
+    with _explained(style):
+        options["on_outcome"] = hook_for(kinds or (), getattr(found, "__name__", ""))
+        options["gather"] = timedelta(seconds=options["gather"])
+        options["client"] = _client(queue_url, region, endpoint_url)
+        if not run(found, queue_url, options, line.early_signals):
+            _leave()
+    if line.early_signals.owns_process:  # A thread that the function has left behind would keep it from ending.
+        _end_at_last(0)
+
+
+def _of_process(number: int, health_port: int | None, liveness_file: Path | None) -> list[str]:
+    """The options in which one process differs from the others. The last one that is given counts."""
+    port = [] if health_port is None else ["--health-port", str(health_port + number)]
+    file = (
+        [] if liveness_file is None else ["--liveness-file", f"{liveness_file}.{number}" if number else str(liveness_file)]
+    )
+    return ["--processes", "1", *port, *file]
+
+
+def _client(urls: Sequence[str], region: str | None, endpoint_url: str | None) -> Any:
+    from onewrite.sqs.queue import default_client  # noqa: PLC0415  # The other verbs do without botocore.
+
+    return default_client(", ".join(urls), region=region, endpoint_url=endpoint_url)
+
+
+def run(handler: Any, urls: Sequence[str], options: dict[str, Any], early: EarlySignals) -> bool:
+    """Run a worker until it stops. False: its deadline came first, and something is still under way."""
+    from onewrite.sqs import Worker  # noqa: PLC0415  # as above
+
+    started = Worker(urls[0] if len(urls) == 1 else urls, handler, **options)
+    early.pass_on(started.stop)
+    watch_parent(started.stop)
+    with dead_mans_switch(started.timeout) if early.owns_process else nullcontext():
+        return started.run()
+
+
+@contextmanager
+def dead_mans_switch(timeout: float, *, every: float = _EVERY) -> Generator[None, None, None]:
+    """End the process, and show where its threads stand, if no thread of Python's can run for so long: not even one that watches the others.
+
+    So does a regular expression that takes for ever, because it never lets go of the interpreter's lock. Python has a thread of its own in
+    C for this. A process that was frozen for as long ends too.
+    """
+    over = threading.Event()
+
+    def hold() -> None:
+        while not over.is_set():
+            faulthandler.dump_traceback_later(timeout + _SLACK, exit=True, file=_STDERR)
+            over.wait(every)
+
+    holding = threading.Thread(target=hold, name="onewrite-switch", daemon=True)
+    holding.start()
+    try:
+        yield
+    finally:
+        over.set()
+        holding.join()  # It may be about to set the switch once more.
+        faulthandler.cancel_dump_traceback_later()
+
+
+def hook_for(kinds: Sequence[MetricsKind], name: str) -> Hook | None:
+    """One hook for all kinds of metrics that are asked for."""
+    hooks = [
+        emf(function=name or None) if kind is MetricsKind.EMF else opentelemetry(global_meter(), function=name or None)
+        for kind in kinds
+    ]
+
+    def call_all(message: Message | None, outcome: Reported, seconds: float) -> None:
+        for hook in hooks:
+            hook(message, outcome, seconds)
+
+    return call_all if hooks else None
+
+
+@contextmanager
+def _explained(style: LogFormat) -> Generator[None, None, None]:
+    """One line for what the operator has to mend."""
+    try:
+        yield
+    except ConfigurationError as error:
+        _tell(error, style)
+        raise typer.Exit(2) from error
+    except OnewriteError as error:  # the worker is stuck, and threads that hang would keep the interpreter from ending
+        _end_at_last(1)  # before anything is said: what hangs may hold the lock of a log
+        _tell(error, style)
+        _leave()
+    except Exception as error:
+        if style is LogFormat.TEXT:
+            raise
+        logger.critical("The worker has ended by %s", type(error).__name__, exc_info=True)
+        raise typer.Exit(1) from error
+
+
+def _tell(error: Exception, style: LogFormat) -> None:
+    if style is LogFormat.JSON:
+        logger.critical("%s", error)
+    else:
+        sys.stderr.write(f"onewrite: {error}\n")
+
+
+def _leave() -> None:
+    """End the process at once. An orderly end of the interpreter would wait for the threads of a handler that hangs."""
+    _end_at_last(1)
+    logging.shutdown()
+    os._exit(1)
+
+
+def _end_at_last(code: int) -> None:
+    """End the process in a while, should it not have ended by itself."""
+    timer = threading.Timer(_LAST_SECONDS, os._exit, (code,))
+    timer.daemon = True
+    timer.start()

@@ -1,0 +1,203 @@
+"""Every type of both databases, as a key, at the top of an entity and inside of it, through every verb. None of them breaks any."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+import bson
+import pytest
+from bson import json_util
+from bson.binary import UuidRepresentation
+from bson.codec_options import CodecOptions, DatetimeConversion
+from pymongo.collection import Collection
+
+from onewrite import Event, HighWaterMark, Message, Outbox, SeenIds
+from onewrite.dynamodb import GuardedTable
+from onewrite.ledgers import Ledger
+from onewrite.mongodb import GuardedCollection
+from onewrite.operate import main
+from tests.support.repairs import NOW, log_as_it_was
+
+pytestmark = pytest.mark.measured
+
+LEDGERS: list[tuple[Ledger, Message]] = [
+    (SeenIds(), Message("m1", source="s")),
+    (SeenIds(None, readable=True, name="text"), Message("m1", source="s")),
+    (HighWaterMark(name="marks"), Message("m1", source="s", sequence=4)),
+]
+AN_ID = bson.ObjectId("0123456789abcdef01234567")
+ITEM_TYPES: dict[str, Any] = {
+    "S": {"S": "text"},
+    "N": {"N": "1.5"},
+    "large N": {"N": "1" + "0" * 120},
+    "B": {"B": b"\xff\x00"},
+    "SS": {"SS": ["a", "b"]},
+    "NS": {"NS": ["1", "2.5"]},
+    "BS": {"BS": [b"\xff", b"\x00"]},
+    "M": {"M": {"in": {"B": b"\xff"}}},
+    "L": {"L": [{"B": b"\xff"}, {"NULL": True}, {"SS": ["a"]}]},
+    "BOOL": {"BOOL": True},
+    "NULL": {"NULL": True},
+}
+DOCUMENT_TYPES: dict[str, Any] = {
+    "double": 1.5,
+    "infinity": float("inf"),
+    "NaN": float("nan"),
+    "string": "text",
+    "document": {"in": bson.Binary(b"\xff", 128)},
+    "array": [[1], {"a": [None]}, bson.Regex("x")],
+    "binary": bson.Binary(b"\xff\x00", 0),
+    "UUID": UUID(int=7),
+    "legacy UUID": bson.Binary(bytes(16), 3),
+    "ObjectId": AN_ID,
+    "bool": True,
+    "date": datetime(2026, 1, 1, tzinfo=UTC),
+    "a date after Python's": bson.DatetimeMS(10**15),
+    "null": None,
+    "regex": bson.Regex("^a", "i"),
+    "code": bson.Code("f()"),
+    "code with scope": bson.Code("f()", {"a": 1}),
+    "int32": 5,
+    "int64": bson.Int64(2**60),
+    "timestamp": bson.Timestamp(1, 2),
+    "decimal": bson.Decimal128("1.50"),
+    "min": bson.MinKey(),
+    "max": bson.MaxKey(),
+    "reference": bson.DBRef("c", {"a": [1]}),
+}
+NO_ID = ("array", "regex", "null")  # what MongoDB takes for no `_id`, and a guarded store for the name of no entity
+CODEC: CodecOptions[Any] = CodecOptions(
+    uuid_representation=UuidRepresentation.STANDARD, datetime_conversion=DatetimeConversion.DATETIME_AUTO
+)
+
+
+@pytest.fixture(autouse=True)
+def _now(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr("time.time", lambda: NOW)
+    with log_as_it_was():
+        yield
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str, codes: tuple[int, ...] = (0,)) -> Any:
+    capsys.readouterr()
+    code = main([*arguments, "--json"])
+    printed = capsys.readouterr()
+    assert code in codes, (arguments, code, printed.err)
+    assert "fault of onewrite" not in printed.err
+    assert "Traceback" not in printed.err
+    return json.loads(printed.out) if code in (0, 1) and printed.out else None
+
+
+def go_through(capsys: pytest.CaptureFixture[str], store: tuple[str, str], key: str) -> None:
+    """All verbs that look at a store or change it. The entity has three ledgers, which hold message m1 of source s, and an outbox."""
+    one, about = (*store, "--key", key), ("--message", "m1", "--source", "s", "--sequence", "4")
+    assert main(["inspect", *one]) == 0
+    found = run(capsys, "inspect", *one, *about)
+    assert {each["outcome"] for each in found["answers"]} == {"Duplicate"}
+    assert run(capsys, "inspect", *one, "--message", "m2", "--source", "s", "--sequence", "5")["answers"]
+    run(capsys, "inspect", *one, "--message", "m1")  # it guesses other sources by the fields of the entity
+    shown = run(capsys, "forget", "m1", *one, "--source", "s", "--attribute", "ow_l")["shown"]
+    assert run(capsys, "forget", "m1", *one, "--source", "s", "--attribute", "ow_l", "--yes", "--shown", shown)["written"]
+    run(capsys, "forget", "m3", *one, codes=(2, 4))
+    assert run(capsys, "set-mark", "-3", *one, "--source", "s", "--attribute", "ow_marks:l", "--yes")["written"]
+    assert run(capsys, "clear", *one, "--attribute", "ow_text:l", "--yes")["written"]
+    assert run(capsys, "steps", *store)["open"] == 0
+    run(capsys, "doctor", *store, codes=(0, 1))
+    run(capsys, "plan", *store, "--messages", "10/d")
+    assert run(capsys, "relay", *store, "--outbox", "shop", "--stuck")["stuck"]
+    run(capsys, "migrate", *store, "--ids", "held", "--to", "14d", "--name", "new", "--source", "a/{value}", codes=(0, 1))
+    run(capsys, "migrate", *store, "--version-in", "value", "--source", "{value}", "--name", "new", codes=(0, 1))
+    assert run(capsys, "strip", *store, codes=(1,))["held_back"] == 1  # its event is pending
+    assert run(capsys, "strip", *store, "--attribute", "ow_l", "--yes")["stripped"] == 1
+
+
+@pytest.mark.parametrize("nested", [False, True], ids=["top", "nested"])
+@pytest.mark.parametrize("kind", ITEM_TYPES)
+def test_an_item_with_every_type(
+    kind: str, nested: bool, dynamo: Any, table: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    value = {"M": {"a": {"L": [ITEM_TYPES[kind]]}}} if nested else ITEM_TYPES[kind]
+    dynamo.put_item(TableName=table, Item={"id": {"S": "e"}, "value": value, "held": {"SS": ["m8"]}})
+    write_item(dynamo, table, {"id": "e"})
+    monkeypatch.setattr("onewrite.operate.stores.dynamodb_client", lambda *_: dynamo)
+    go_through(capsys, ("--table", table), '{"id": "e"}')
+
+
+def write_item(dynamo: Any, table: str, key: dict[str, Any]) -> None:
+    for n, (ledger, message) in enumerate(LEDGERS):
+        store = GuardedTable(dynamo, ledger, table_name=table, clock=lambda: NOW, outbox=Outbox("shop"))
+        store.record(message, Key=key, emit=[] if n else [Event("E", 1)])
+
+
+@pytest.mark.parametrize(
+    ("kind", "key", "told"),
+    [
+        ("S", "ä/=%", '"ä/=%"'),
+        ("S", "-5", '"-5"'),
+        ("N", Decimal("1.5"), "1.5"),
+        ("N", -7, "-7"),
+        ("N", Decimal("1e100"), "1e100"),
+        ("B", b"\xff\x00", json.dumps({"B": base64.b64encode(b"\xff\x00").decode()})),
+    ],
+)
+def test_an_item_with_every_type_of_key(
+    kind: str,
+    key: Any,
+    told: str,
+    dynamo: Any,
+    table: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    name = f"{table}-keys"
+    dynamo.create_table(
+        TableName=name,
+        KeySchema=[{"AttributeName": "id", "KeyType": "HASH"}],
+        AttributeDefinitions=[{"AttributeName": "id", "AttributeType": kind}],
+        BillingMode="PAY_PER_REQUEST",
+    )
+    write_item(dynamo, name, {"id": key})
+    monkeypatch.setattr("onewrite.operate.stores.dynamodb_client", lambda *_: dynamo)
+    go_through(capsys, ("--table", name), f'{{"id": {told}}}')
+
+
+def write_document(documents: Collection[Any], key: Any) -> None:
+    for n, (ledger, message) in enumerate(LEDGERS):
+        store = GuardedCollection(documents, ledger, clock=lambda: NOW, outbox=Outbox("shop"))
+        store.record(message, {"_id": key}, emit=[] if n else [Event("E", 1)])
+
+
+def key_of(value: Any) -> str:
+    options = json_util.CANONICAL_JSON_OPTIONS.with_options(uuid_representation=UuidRepresentation.STANDARD)
+    return json_util.dumps({"_id": value}, json_options=options)
+
+
+@pytest.mark.parametrize("nested", [False, True], ids=["top", "nested"])
+@pytest.mark.parametrize("kind", DOCUMENT_TYPES)
+def test_a_document_with_every_type(
+    kind: str, nested: bool, collection: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    value = {"a": [DOCUMENT_TYPES[kind]]} if nested else DOCUMENT_TYPES[kind]
+    collection.with_options(codec_options=CODEC).insert_one({"_id": "e", "value": value, "held": ["m8"]})
+    write_document(collection.with_options(codec_options=CODEC), "e")
+    monkeypatch.setattr("onewrite.operate.stores.mongo_collection", lambda _: collection)
+    monkeypatch.setattr(type(collection.database.client), "close", lambda _: None)
+    go_through(capsys, ("--collection", "mongodb://host/shop.orders"), "e")
+
+
+@pytest.mark.parametrize("kind", [kind for kind in DOCUMENT_TYPES if kind not in NO_ID])
+def test_a_document_with_every_type_of_id(
+    kind: str, collection: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    documents = collection.with_options(codec_options=CODEC)
+    documents.insert_one({"_id": DOCUMENT_TYPES[kind]})
+    write_document(documents, DOCUMENT_TYPES[kind])
+    monkeypatch.setattr("onewrite.operate.stores.mongo_collection", lambda _: collection)
+    monkeypatch.setattr(type(collection.database.client), "close", lambda _: None)
+    go_through(capsys, ("--collection", "mongodb://host/shop.orders"), key_of(DOCUMENT_TYPES[kind]))

@@ -1,0 +1,269 @@
+"""How verbs end: with which exit code, what they say of modules that fail, and what is theirs to say at all."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+from botocore.exceptions import EndpointConnectionError
+from moto import mock_aws
+from pymongo.errors import ServerSelectionTimeoutError
+
+from onewrite import HighWaterMark, Message, SeenIds
+from onewrite.dynamodb import GuardedTable
+from onewrite.operate import main
+from onewrite.operate.app import app
+from onewrite.testing.servers.engines import REGION
+from tests.engines.stores import create_table
+from tests.support.repairs import log_as_it_was
+
+ORDERS = ("--table", "orders", "--key", '{"id": "e"}')
+BAD_MODULES = {
+    "raises": ("1 / 0", "ZeroDivisionError"),
+    "exits": ("import sys; sys.exit(0)", "it ended the process (0)"),
+    "exits_without_a_code": ("raise SystemExit", "it ended the process (None)"),
+    "needs": ("import nowhere_to_be_found", "nowhere_to_be_found"),
+}
+
+
+@pytest.fixture(autouse=True)
+def _amazon(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    for name, value in {"DEFAULT_REGION": REGION, "ACCESS_KEY_ID": "dummy", "SECRET_ACCESS_KEY": "dummy"}.items():
+        monkeypatch.setenv(f"AWS_{name}", value)
+    with mock_aws(), log_as_it_was():
+        create_table(boto3.client("dynamodb"), "orders")
+        yield
+
+
+@pytest.fixture
+def store() -> GuardedTable:
+    found = GuardedTable(boto3.client("dynamodb"), SeenIds(), table_name="orders")
+    found.record(Message("m1"), Key={"id": "e"})
+    return found
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    before = {*sys.modules}
+    yield tmp_path
+    for name in {*sys.modules} - before:
+        if name.startswith("bad_"):
+            del sys.modules[name]
+
+
+# --- modules of the user's ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("bad", BAD_MODULES)
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("doctor", "bad_{}", "--strict", "--json"),
+        ("doctor", "bad_{}:handler", "--table", "orders"),
+        ("relay", "bad_{}:relay", "--once"),
+        ("relay", "bad_{}:relay", "--stuck", "--json"),
+        ("inspect", *ORDERS, "--message", "m", "--ledger", "bad_{}:store", "--json"),
+        ("migrate", "--table", "orders", "--ids", "i", "--to", "14d", "--no-source", "--identity", "bad_{}:f", "--records", "r"),
+        ("worker", "bad_{}:handler", "--queue-url", "https://sqs.eu-west-1.amazonaws.com/1/q"),
+    ],
+)  # fmt: skip
+def test_a_module_that_cannot_be_imported_is_a_failure_that_says_so(
+    bad: str, arguments: tuple[str, ...], folder: Path, store: GuardedTable, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text, told = BAD_MODULES[bad]
+    (folder / f"bad_{bad}.py").write_text(f"{text}\n")
+    assert main([each.replace("{}", bad) for each in arguments]) == 1
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert f"onewrite: The module bad_{bad} cannot be imported: " in printed.err
+    assert told in printed.err.splitlines()[-1]
+
+
+def test_what_a_module_prints_is_no_part_of_the_document(
+    folder: Path, store: GuardedTable, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = [
+        "import sys",
+        "print('hello')",
+        "sys.stdout.write('there')",
+        "from onewrite import SeenIds",
+        "ledger = SeenIds()",
+    ]
+    (folder / "bad_chatty.py").write_text("\n".join(lines))
+    assert main(["inspect", *ORDERS, "--message", "m1", "--ledger", "bad_chatty:ledger", "--json"]) == 0
+    printed = capsys.readouterr()
+    assert json.loads(printed.out)["answers"][0]["outcome"] == "Duplicate"
+    assert "hello\nthere" in printed.err
+    del sys.modules["bad_chatty"]
+    assert main(["doctor", "bad_chatty", "--table", "orders", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["unread"] == []
+
+
+# --- exit codes -----------------------------------------------------------------------------------------------------------
+
+
+def test_not_there_and_nothing_to_do_and_failed_are_told_apart(
+    store: GuardedTable, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["inspect", *ORDERS]) == 0
+    assert main(["inspect", "--table", "orders", "--key", '{"id": "missing"}']) == 3
+    assert main(["inspect", "--table", "missing", "--key", '{"id": "e"}']) == 3
+    assert main(["forget", "m9", *ORDERS]) == 4
+    assert main(["set-mark", "4", *ORDERS]) == 2
+    assert main(["inspect", "--table", "orders", "--key", "[]"]) == 2
+    capsys.readouterr()
+    for error, told in (
+        (EndpointConnectionError(endpoint_url="http://nowhere"), "The database or the network fails"),
+        (ServerSelectionTimeoutError("none"), "The database or the network fails"),
+        (OSError("no route"), "The database or the network fails"),
+        (TypeError("ours"), "This is a fault of onewrite, and not of the database: TypeError: ours."),
+        (KeyError("ours"), "This is a fault of onewrite, and not of the database: KeyError"),
+    ):
+
+        def fails(*_: Any, error: Exception = error) -> Any:
+            raise error
+
+        with monkeypatch.context() as patch:
+            patch.setattr("onewrite.operate.dynamodb.TableStore.read", fails)
+            assert main(["inspect", *ORDERS]) == 1
+        assert told in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("number", ["-5", "-0", "7"])
+def test_a_negative_number_is_a_value(number: str, store: GuardedTable, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["forget", number, *ORDERS]) == 4
+    assert f"message {number}" in capsys.readouterr().err
+    assert main(["inspect", *ORDERS, "--message", "m", "--sequence", number]) == 0
+    assert main(["forget", "--colour", *ORDERS]) == 2
+    assert main(["forget", "-5", "--colour", *ORDERS]) == 2
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"), [("42", 42), ("-3", -3), ("00042", "00042"), ("text:42", "42"), ("a", "a"), ("-0", "-0")]
+)
+def test_a_sequence_is_a_number_only_if_it_is_written_as_one(
+    said: str, expected: object, store: GuardedTable, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from onewrite.operate.options import sequence_of  # noqa: PLC0415
+
+    assert sequence_of(said) == expected
+    assert type(sequence_of(said)) is type(expected)
+
+
+@pytest.mark.parametrize(("said", "kept"), [("00042", "00042"), ("text:42", "42"), ("42", 42), ("-7", -7)])
+def test_a_mark_is_set_as_it_is_written_where_there_was_none(
+    said: str, kept: object, capsys: pytest.CaptureFixture[str]
+) -> None:
+    marks = GuardedTable(boto3.client("dynamodb"), HighWaterMark(), table_name="orders")
+    marks.record(Message("m", source="other", sequence=1), Key={"id": "e"})
+    assert main(["set-mark", said, *ORDERS, "--source", "s", "--yes"]) == 0
+    capsys.readouterr()
+    assert main(["inspect", *ORDERS, "--json"]) == 0
+    marks_held = json.loads(capsys.readouterr().out)["ledgers"][0]["marks"]
+    assert {each["source"]: each["mark"] for each in marks_held} == {"other": 1, "s": kept}
+
+
+def test_every_verb_has_its_options_under_the_same_names(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    of_stores = {"relay", "steps", "migrate", "doctor", "plan", "inspect", "forget", "set-mark", "clear", "strip"}
+    verbs = {str(each.name or getattr(each.callback, "__name__", "")).replace("_", "-") for each in app.registered_commands}
+    assert verbs == of_stores | {"demo", "worker"}
+    for verb in verbs:
+        assert main([verb, "--help"]) == 0
+        text = capsys.readouterr().out
+        for name in ("--table", "--collection", "--region", "--endpoint-url", "--json"):
+            assert (name in text) or verb not in of_stores, (verb, name)
+        if verb != "demo":
+            assert main([verb, "--version"]) == 0
+            assert capsys.readouterr().out.startswith("onewrite ")
+    assert main(["--help"]) == 0
+    assert "--show-completion" in capsys.readouterr().out
+
+
+def test_the_commands_for_the_night_run_as_they_stand_on_the_page(
+    store: GuardedTable, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
+    commands = re.findall(r"^\|[^|]*\| `onewrite ([^`]*)` \|", page, re.MULTILINE)
+    assert [command.split()[0] for command in commands] == ["inspect", "steps", "relay", "doctor"]
+    store.record(Message("evt-42"), Key={"id": "o-1"})
+    for command in commands:
+        assert main(shlex.split(command)) == 0
+        told = capsys.readouterr().out
+        assert main([*shlex.split(command), "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)
+        if command.startswith("inspect"):
+            assert "Duplicate from SeenIds(14d) in ow_l" in told
+
+
+# --- a reader that goes ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "arguments", [["doctor", "many"], ["plan", "--messages", "1/d", "--item-bytes", "9", "--entities", "1"]]
+)
+def test_a_reader_that_goes_ends_nothing_with_a_complaint(arguments: list[str], tmp_path: Path) -> None:
+    (tmp_path / "many.py").write_text("")
+    command = [sys.executable, "-m", "onewrite", *arguments]
+    read, write = os.pipe()
+    os.close(read)
+    process = subprocess.run(
+        command, cwd=tmp_path, stdout=write, stderr=subprocess.PIPE, text=True, check=False, timeout=100
+    )
+    os.close(write)
+    assert (process.stderr, process.returncode) == ("", int(arguments[0] == "doctor"))
+
+
+# --- a later format ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_later_format_is_named_by_every_verb_and_interpreted_by_none(capsys: pytest.CaptureFixture[str]) -> None:
+    table = boto3.resource("dynamodb").Table("orders")
+    table.put_item(
+        Item={
+            "id": "e",
+            "ow_l": "ow2 14d fancy",
+            "ow_r0": {b"x"},
+            "ow_t0": {b"y"},
+            "ow_@s": 7,
+            "ow_o": "ow2 outbox o",
+            "ow_events": [{}],
+            "ow_due": "2026-01-01T00:00:00.000Z",
+            "n": 1,
+        }
+    )
+
+    def told(*arguments: str, code: int) -> str:
+        capsys.readouterr()
+        assert main([*arguments]) == code, capsys.readouterr().err
+        printed = capsys.readouterr()
+        return printed.out + printed.err
+
+    text = told("inspect", *ORDERS, "--message", "m1", code=0)
+    assert "another version of onewrite" in text
+    assert "'ow2 14d fancy'" in text
+    assert "'ow2 outbox o'" in text
+    assert "source s" not in text
+    assert "ow_r0" not in text
+    for verb in (("forget", "m1"), ("set-mark", "3"), ("clear",), ("clear", "--tokens")):
+        assert "'ow2 14d fancy'" in told(*verb, *ORDERS, code=2)
+    assert "'ow2 14d fancy'" in told("strip", "--table", "orders", code=1).replace("ow2 outbox o", "ow2 14d fancy")
+    assert "ow_l: ow2 14d fancy" in told("doctor", "--table", "orders", code=1)
+    assert "ow2 14d fancy" in told("plan", "--table", "orders", "--messages", "1/d", code=0)
+    assert "ow2 outbox o" in told("relay", "--table", "orders", "--outbox", "o", "--stuck", code=0)
+    table.update_item(Key={"id": "e"}, UpdateExpression="SET held = :h", ExpressionAttributeValues={":h": {"m1"}})
+    ids = ("--ids", "held", "--to", "14d", "--no-source")
+    assert "'ow2 14d fancy'" in told("migrate", "--table", "orders", *ids, code=1)
