@@ -10,9 +10,9 @@ demo: .venv/ready  ## the main job on embedded stand-ins
 PYTEST := -m pytest -n logical --maxprocesses 4 --dist worksteal
 
 # With SLOW=1 the slow tests too, of which some read what `make docs` has built. With CI=true all of these, a missing engine or site fails, and
-# coverage is measured.
-test: .venv/ready  ## the tests, without the slow ones
-	$(BIN)/python $(PYTEST) $(if $(SLOW),--slow) $(if $(CI),--cov --cov-fail-under=97)
+# coverage is measured. ROOM=contract runs that folder of tests alone.
+test: .venv/ready  ## the tests, without the slow ones, and with a sample of what the contract and the engines multiply
+	$(BIN)/python $(PYTEST) $(if $(ROOM),tests/$(ROOM)) $(if $(SLOW),--slow) $(if $(CI),--cov --cov-fail-under=97)
 
 MINUTES ?= 10
 

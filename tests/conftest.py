@@ -10,6 +10,7 @@ pytest_plugins = [
     "tests.support.measured",
     "tests.support.profiles",
     "tests.support.slow",
+    "tests.support.sampling",
 ]
 
 # Every session of boto3 reads the descriptions of the services from files again, and moto gives each test a session of its own.

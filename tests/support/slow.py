@@ -28,7 +28,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if in_ci() or config.getoption("--slow"):
         return
-    named = set(_named_files(config.args, config.invocation_params.dir))
+    named = set(named_files(config.args, config.invocation_params.dir))
     left_out = [item for item in items if item.get_closest_marker("slow") is not None and item.path not in named]
     if left_out:
         config.hook.pytest_deselected(items=left_out)
@@ -37,7 +37,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item.nodeid not in names]
 
 
-def _named_files(arguments: Sequence[str], start: Path) -> Iterator[Path]:
+def named_files(arguments: Sequence[str], start: Path) -> Iterator[Path]:
     """The files among the arguments: with `::` after it, one names a test within a file."""
     for argument in arguments:
         path = (start / argument.partition("::")[0]).resolve()

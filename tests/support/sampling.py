@@ -1,0 +1,54 @@
+"""Of the cases that a test of the contract or of an engine multiplies, somebody who waits gets a sample.
+
+A cross product of store, ledger and case finds in its thousands what a few of them find. Each test keeps every value of each
+of its parameters, and each case of the contract keeps one store of each engine. Which ones these are is up to a hash of
+their names, so they are the same everywhere. With CI=true, with `--slow`, and in a file that is named, all of them run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Sequence
+from typing import Any
+from zlib import crc32
+
+import pytest
+
+from tests.support.ci import in_ci
+from tests.support.slow import named_files
+
+_ROOMS = {"contract", "engines"}
+
+
+@pytest.hookimpl(trylast=True)  # of what is not slow: a value that only a slow case shows is not missed
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if in_ci() or config.getoption("--slow"):
+        return
+    named = set(named_files(config.args, config.invocation_params.dir))
+    crossed = [item for item in items if item.path.parent.name in _ROOMS and item.path not in named]
+    left_out = set(crossed) - set(sample(crossed))
+    if left_out:
+        config.hook.pytest_deselected(items=[item for item in items if item in left_out])
+        items[:] = [item for item in items if item not in left_out]
+
+
+def sample(items: Sequence[pytest.Item]) -> Iterator[pytest.Item]:
+    """Those that show something which none before them has shown, in the order of their hashes."""
+    shown: set[Hashable] = set()
+    for item in sorted(items, key=lambda item: (crc32(item.nodeid.encode()), item.nodeid)):
+        shows = set(_shown_by(item))
+        if not shows or shows - shown:
+            shown |= shows
+            yield item
+
+
+def _shown_by(item: pytest.Item) -> Iterator[Hashable]:
+    """Nothing, if it has no parameters."""
+    if (call := getattr(item, "callspec", None)) is None:
+        return
+    test = item.nodeid.partition("[")[0]
+    values: list[str] = list(call._idlist)
+    yield from ((test, place, value) for place, value in enumerate(values))
+    store: Any = call.params.get("store")
+    if isinstance(store, str) and store in values:
+        values.remove(store)
+        yield test, store.startswith("mongo"), *values
