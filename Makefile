@@ -34,7 +34,7 @@ floors:  ## the tests without servers of their own, with the lowest versions tha
 	.venv-floors/bin/python -m pip install --quiet uv
 	.venv-floors/bin/uv pip compile --quiet --extra all --resolution lowest-direct --output-file .venv-floors/lowest.txt pyproject.toml
 	.venv-floors/bin/uv pip install --quiet --python .venv-floors/bin/python --editable ".[all]" --group test --constraint .venv-floors/lowest.txt
-	.venv-floors/bin/python $(PYTEST) --slow tests/unit tests/contract examples
+	.venv-floors/bin/python $(PYTEST) --slow tests/core tests/dynamodb tests/mongodb tests/outbox tests/batch tests/sqs tests/aws_lambda tests/identity tests/lean tests/testing tests/operate tests/docs tests/contract examples
 
 docs: .venv-docs/ready  ## the documentation as a site in .site/, to be read from there; a link that leads nowhere fails
 	rm -rf .site

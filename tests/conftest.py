@@ -9,6 +9,7 @@ pytest_plugins = [
     "pytester",
     "tests.support.measured",
     "tests.support.profiles",
+    "tests.support.queues",
     "tests.support.slow",
     "tests.support.sampling",
 ]

@@ -1,5 +1,9 @@
 """A message delivered twice takes effect once: the duplicate check is folded into the business write itself."""
 
+from onewrite.core.event import Event, Outbox
+from onewrite.core.inbox import Inbox
+from onewrite.core.ledgers import HighWaterMark, InSequence, MessageIDs, SeenIds, SeenNumbers
+from onewrite.core.tombstone import Tombstones
 from onewrite.errors import (
     ConfigurationError,
     EntityTooLarge,
@@ -8,9 +12,6 @@ from onewrite.errors import (
     LedgerMismatch,
     OnewriteError,
 )
-from onewrite.event import Event, Outbox
-from onewrite.inbox import Inbox
-from onewrite.ledgers import HighWaterMark, InSequence, MessageIDs, SeenIds, SeenNumbers
 from onewrite.message import Message, sortable
 from onewrite.outcome import (
     Answer,
@@ -27,7 +28,6 @@ from onewrite.outcome import (
     Superseded,
     Uncertain,
 )
-from onewrite.tombstone import Tombstones
 
 __all__ = [
     "Answer",

@@ -21,7 +21,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias, cast
 
-from onewrite.clock import checked_clock
+from onewrite.core.clock import checked_clock
 from onewrite.errors import ConfigurationError
 from onewrite.identity import Skip
 from onewrite.message import Message

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 from pymongo import MongoClient
 
 from onewrite import Event, Message, Outbox, SeenIds
+from onewrite.core.flow import Flow
+from onewrite.core.pending import Box
 from onewrite.dynamodb import GuardedTable
 from onewrite.dynamodb.values import typed
-from onewrite.flow import Flow
 from onewrite.mongodb import GuardedCollection
 from onewrite.outbox import Outgoing, Relay
-from onewrite.pending import Box
 from onewrite.testing.servers.engines import Dynoxide, Mongod
 from tests.benchmarks.measure import Contender, Plan, Row, message_ids, ratio, take_turns
 from tests.benchmarks.speed_dynamodb import BUSINESS as DYNAMODB_UPDATE

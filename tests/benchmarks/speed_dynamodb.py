@@ -9,8 +9,8 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 from onewrite import HighWaterMark, Message, SeenIds
+from onewrite.core.ledgers import Ledger
 from onewrite.dynamodb import GuardedTable
-from onewrite.ledgers import Ledger
 from onewrite.testing.servers.engines import Dynoxide
 from tests.benchmarks.measure import Contender, Duel, Entrant, Plan, Row, fought, message_ids, numbered
 

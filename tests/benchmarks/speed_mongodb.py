@@ -9,7 +9,7 @@ from typing import Any
 from pymongo import MongoClient, WriteConcern
 
 from onewrite import HighWaterMark, Message, SeenIds
-from onewrite.ledgers import Ledger
+from onewrite.core.ledgers import Ledger
 from onewrite.mongodb import GuardedCollection
 from onewrite.testing.servers.engines import Mongod
 from tests.benchmarks.measure import Contender, Duel, Entrant, Plan, Row, fought, message_ids, numbered

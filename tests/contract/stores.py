@@ -23,11 +23,11 @@ from aiobotocore.session import get_session
 import onewrite.dynamodb
 import onewrite.mongodb
 from onewrite import Answer, Begun, Busy, Event, Inbox, Message, Outbox, Outcome, Tombstones, Uncertain
+from onewrite.core.ledgers import Ledger
+from onewrite.core.step import Claim
 from onewrite.dynamodb import AsyncGuardedTable, GuardedTable
-from onewrite.ledgers import Ledger
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
 from onewrite.outbox import AsyncRelay, Flushed, Outgoing, Relay, Swept, Waiting
-from onewrite.step import Claim
 from onewrite.testing import mongomock_collection, moto_table
 from onewrite.testing.model.machine import Machine
 from onewrite.testing.standins.collection import AsyncStandInCollection

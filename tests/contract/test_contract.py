@@ -28,7 +28,7 @@ from onewrite import (
     SeenNumbers,
     Stale,
 )
-from onewrite.ledgers import Ledger
+from onewrite.core.ledgers import Ledger
 from tests.contract.stores import NOW, MakeShop, Shop
 
 DAY = 86_400.0

@@ -26,7 +26,7 @@ from onewrite import (
     Stale,
     Tombstones,
 )
-from onewrite.ledgers import Ledger
+from onewrite.core.ledgers import Ledger
 from onewrite.outbox import Outgoing
 from tests.contract.stores import NOW, MakeShop, Shop
 

@@ -33,8 +33,8 @@ from onewrite import (
     Stale,
     Tombstones,
 )
-from onewrite.flow import Meter, meter
-from onewrite.ledgers import Ledger
+from onewrite.core.flow import Meter, meter
+from onewrite.core.ledgers import Ledger
 from onewrite.outbox import Outgoing
 from tests.contract.stores import Adding, MakeShop, Shop
 

@@ -30,7 +30,7 @@ from onewrite import (
     Uncertain,
     sortable,
 )
-from onewrite.ledgers import Ledger
+from onewrite.core.ledgers import Ledger
 from onewrite.outbox import Outgoing
 from tests.contract.stores import MakeIn, Place, Shop
 from tests.support import format_reader

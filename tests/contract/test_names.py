@@ -24,7 +24,7 @@ from onewrite import (
     SeenNumbers,
     Tombstones,
 )
-from onewrite.ledgers import Ledger
+from onewrite.core.ledgers import Ledger
 from tests.contract.stores import MakeShop, Shop
 
 OUTBOX, TOMBSTONES = Outbox("shop/orders"), Tombstones(timedelta(days=30))

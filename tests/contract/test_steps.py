@@ -29,8 +29,8 @@ from onewrite import (
     Superseded,
     Uncertain,
 )
-from onewrite.ledgers import Ledger
-from onewrite.step import STEP_SKEW
+from onewrite.core.ledgers import Ledger
+from onewrite.core.step import STEP_SKEW
 from tests.contract.stores import NOW, MakeShop, Shop
 
 MINUTE, DAY = 60.0, 86_400.0

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from pymongo import MongoClient
 
 from onewrite import Duplicate, Message, Outcome, SeenIds
-from onewrite.clock import random_name
+from onewrite.core.clock import random_name
 from onewrite.dynamodb import GuardedTable
 from onewrite.dynamodb import transact as transact_items
 from onewrite.dynamodb.values import plain

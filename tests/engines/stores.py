@@ -19,7 +19,7 @@ from aiobotocore.session import get_session
 from pymongo import AsyncMongoClient, MongoClient
 
 from onewrite import HighWaterMark, Message, Outcome, SeenIds, SeenNumbers
-from onewrite.clock import random_name
+from onewrite.core.clock import random_name
 from onewrite.dynamodb import AsyncGuardedTable, GuardedTable
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
 from onewrite.testing.servers.engines import REGION, Dynoxide, Mongod, dynamo_client

@@ -31,8 +31,8 @@ from onewrite import (
     Tombstones,
     Uncertain,
 )
+from onewrite.core.ledgers import Ledger
 from onewrite.dynamodb import GuardedTable, transact
-from onewrite.ledgers import Ledger
 from onewrite.mongodb import GuardedCollection
 from onewrite.mongodb import transact as transact_documents
 from onewrite.outbox import Outgoing, Relay

@@ -18,11 +18,11 @@ from boto3.dynamodb.types import Binary
 from pymongo.collection import Collection
 
 from onewrite import Applied, HighWaterMark, Message, SeenIds, SeenNumbers
+from onewrite.core.flow import run
+from onewrite.core.ledgers import Ledger
 from onewrite.dynamodb import GuardedTable
 from onewrite.dynamodb.size import item_size
 from onewrite.dynamodb.values import plain, raw, typed
-from onewrite.flow import run
-from onewrite.ledgers import Ledger
 from onewrite.mongodb import GuardedCollection
 from onewrite.operate.dynamodb import TableStore
 from onewrite.operate.mongodb import CollectionStore

@@ -14,7 +14,7 @@ from pymongo import MongoClient, WriteConcern
 from pymongo.collection import Collection
 
 from onewrite import Applied, HighWaterMark, Message, SeenIds, Tombstones
-from onewrite.ledgers.kept import Kept
+from onewrite.core.ledgers.kept import Kept
 from onewrite.mongodb import GuardedCollection
 from onewrite.operate import main
 from onewrite.operate.doctor.facts import Clock, Entity, Members, Sample, Server, Unread

@@ -32,8 +32,8 @@ from onewrite import (
     Stale,
     Tombstones,
 )
+from onewrite.core.ledgers import Ledger
 from onewrite.dynamodb import GuardedTable
-from onewrite.ledgers import Ledger
 from onewrite.mongodb import GuardedCollection
 from onewrite.testing.servers.engines import REGION, Dynoxide
 from tests.engines.stores import create_table

@@ -18,8 +18,8 @@ from bson.codec_options import CodecOptions, DatetimeConversion
 from pymongo.collection import Collection
 
 from onewrite import Event, HighWaterMark, Message, Outbox, SeenIds
+from onewrite.core.ledgers import Ledger
 from onewrite.dynamodb import GuardedTable
-from onewrite.ledgers import Ledger
 from onewrite.mongodb import GuardedCollection
 from onewrite.operate import main
 from tests.support.repairs import NOW, log_as_it_was

@@ -22,8 +22,8 @@ from pymongo.monitoring import CommandListener
 from pymongo.synchronous.cursor import Cursor
 
 from onewrite import Event, HighWaterMark, Inbox, InSequence, Message, Outbox, SeenIds, SeenNumbers, Tombstones
-from onewrite.flow import run
-from onewrite.ledgers import Ledger
+from onewrite.core.flow import run
+from onewrite.core.ledgers import Ledger
 from onewrite.mongodb import GuardedCollection, transact
 from onewrite.operate.mongodb import CollectionStore
 from onewrite.outbox import Outgoing, Relay

@@ -24,9 +24,9 @@ from onewrite import (
     Tombstones,
     sortable,
 )
-from onewrite.event import moment
-from onewrite.ledgers import Ledger
-from onewrite.ledgers.ring import ring_at, span_at, window
+from onewrite.core.event import moment
+from onewrite.core.ledgers import Ledger
+from onewrite.core.ledgers.ring import ring_at, span_at, window
 from onewrite.operate import main
 from tests.support.repairs import NOW, Place, log_as_it_was, place_of, printed
 from tests.support.seams import named

@@ -19,7 +19,7 @@ from onewrite import (
     SeenNumbers,
     Tombstones,
 )
-from onewrite.ledgers import Ledger
+from onewrite.core.ledgers import Ledger
 from onewrite.operate import repair, report, strip
 from onewrite.operate.dynamodb import TableStore
 from onewrite.operate.mongodb import CollectionStore

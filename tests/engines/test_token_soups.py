@@ -15,8 +15,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from onewrite import Applied, Duplicate, HighWaterMark, InvalidUpdate, Message, Outcome, Rejected, SeenIds
+from onewrite.core.ledgers import Ledger
 from onewrite.dynamodb import GuardedTable
-from onewrite.ledgers import Ledger
 from tests.support.examples import examples
 
 if TYPE_CHECKING:

@@ -93,7 +93,7 @@ def test_three_conflicts_with_another_transaction_end_in_applied(
                 other.abort_transaction()
             return 0.5
 
-        monkeypatch.setattr("onewrite.clock.random", share)
+        monkeypatch.setattr("onewrite.core.clock.random", share)
         assert isinstance(moved(accounts), Applied)
     assert len(met) == 3
     assert balances(accounts) == [95, 105]

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from pymongo import MongoClient
 
 from onewrite import Begun, Busy, Message, Outcome
-from onewrite.clock import random_name
+from onewrite.core.clock import random_name
 from onewrite.dynamodb import GuardedTable
 from onewrite.dynamodb.values import plain
 from onewrite.mongodb import GuardedCollection

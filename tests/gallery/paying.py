@@ -12,9 +12,9 @@ from datetime import timedelta
 from typing import Any, ClassVar
 
 from onewrite import Answer, Message, Outcome, SeenIds, Uncertain
+from onewrite.core.step import Claim
 from onewrite.dynamodb import GuardedTable
 from onewrite.mongodb import GuardedCollection
-from onewrite.step import Claim
 from tests.gallery.cases import NOW
 
 NAMES = ("payments", "provider")

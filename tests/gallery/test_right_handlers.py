@@ -11,8 +11,8 @@ import boto3
 import pytest
 
 from onewrite import HighWaterMark, InSequence, Message, SeenIds, Tombstones
+from onewrite.core.ledgers import Ledger
 from onewrite.dynamodb import GuardedTable
-from onewrite.ledgers import Ledger
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
 from onewrite.testing import sqs_event
 from tests.gallery import right_dynamodb, right_mongodb, right_mongodb_async

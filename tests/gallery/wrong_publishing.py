@@ -8,8 +8,8 @@ from copy import copy
 from typing import Any
 
 from onewrite import Applied, Event, Message
+from onewrite.core.flow import drive, performer
 from onewrite.dynamodb.outboxes import Outboxes as TableOutboxes
-from onewrite.flow import drive, performer
 from onewrite.mongodb.outboxes import Outboxes as CollectionOutboxes
 from tests.gallery.publishing import CLOSE, RELAY, shop
 

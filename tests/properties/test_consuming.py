@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from moto import mock_aws
 
 from onewrite import Deferred, Event, HighWaterMark, InSequence, Message, Outbox, SeenIds, SeenNumbers
+from onewrite.core.ledgers import Ledger
 from onewrite.identity import cloudevent, eventbridge, sns
-from onewrite.ledgers import Ledger
 from onewrite.mongodb import GuardedCollection
 from onewrite.outbox import Outgoing, Relay, to_eventbridge, to_sns, to_sqs
 from onewrite.testing import kinesis_event, mongomock_collection, sqs_event

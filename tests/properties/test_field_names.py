@@ -11,13 +11,13 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from onewrite import HighWaterMark, InSequence, Message, MessageIDs, SeenIds, SeenNumbers, sortable
+from onewrite.core.label import OUTBOX, STEPS, TOMBSTONE, Slot, is_ours, prefix_of
+from onewrite.core.ledgers import Ledger
+from onewrite.core.ledgers.entry import ABSENT, Advance, Mark, Number, Remember
+from onewrite.core.ledgers.marks import mark_slot
+from onewrite.core.ledgers.ring import slots
+from onewrite.core.ledgers.seen_ids import SLOTS
 from onewrite.dynamodb import layout as dynamodb
-from onewrite.label import OUTBOX, STEPS, TOMBSTONE, Slot, is_ours, prefix_of
-from onewrite.ledgers import Ledger
-from onewrite.ledgers.entry import ABSENT, Advance, Mark, Number, Remember
-from onewrite.ledgers.marks import mark_slot
-from onewrite.ledgers.ring import slots
-from onewrite.ledgers.seen_ids import SLOTS
 from onewrite.mongodb import layout as mongodb
 
 NOW = 1_790_000_000.0

@@ -18,15 +18,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onewrite import Answer, Begun, Busy, HighWaterMark, InSequence, Message, Outcome, SeenIds, Tombstones
+from onewrite.core.flow import Call, Do, Flow, performer
+from onewrite.core.folding import TOO_MUCH, Each, Native, Refused, TooMuch, Written, fold, in_turn, joined
+from onewrite.core.label import TOMBSTONE, Slot
+from onewrite.core.ledgers import Ledger
+from onewrite.core.ledgers.entry import ABSENT, Advance, Entry, Lookup, Remember
 from onewrite.dynamodb import GuardedTable
 from onewrite.dynamodb.deletes import delete
 from onewrite.dynamodb.folds import fold_into as fold_into_item
 from onewrite.dynamodb.layout import lookup as look_into_item
-from onewrite.flow import Call, Do, Flow, performer
-from onewrite.folding import TOO_MUCH, Each, Native, Refused, TooMuch, Written, fold, in_turn, joined
-from onewrite.label import TOMBSTONE, Slot
-from onewrite.ledgers import Ledger
-from onewrite.ledgers.entry import ABSENT, Advance, Entry, Lookup, Remember
 from onewrite.mongodb import GuardedCollection
 from onewrite.mongodb.deletes import delete as delete_document
 from onewrite.mongodb.folds import fold_into as fold_into_document

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from onewrite import Deferred, Duplicate, HighWaterMark, InSequence, LedgerMismatch, Message, SeenIds, SeenNumbers, Stale
-from onewrite.label import Slot
-from onewrite.ledgers import Ledger
-from onewrite.ledgers.entry import ABSENT, Advance, Change, Entry, Number, Remember
-from onewrite.ledgers.seen_ids import SLOTS
+from onewrite.core.label import Slot
+from onewrite.core.ledgers import Ledger
+from onewrite.core.ledgers.entry import ABSENT, Advance, Change, Entry, Number, Remember
+from onewrite.core.ledgers.seen_ids import SLOTS
 from tests.support.examples import examples
 
 NOW = 1_790_000_000.0

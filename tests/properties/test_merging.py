@@ -15,8 +15,8 @@ from pymongo import MongoClient
 from pymongo.errors import OperationFailure
 
 from onewrite import Applied, Duplicate, HighWaterMark, InSequence, Message, MessageIDs, Missing, Rejected, SeenIds
+from onewrite.core.ledgers import Ledger
 from onewrite.dynamodb import GuardedTable
-from onewrite.ledgers import Ledger
 from onewrite.mongodb import GuardedCollection
 from onewrite.testing.servers.engines import Dynoxide, Mongod
 from tests.support.engines import dynoxide_binary, mongod_binary, require

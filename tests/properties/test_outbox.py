@@ -18,15 +18,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onewrite import Event, Message, Outbox, SeenIds
+from onewrite.core.event import emission, emitter_of
+from onewrite.core.flow import drive, performer
+from onewrite.core.pending import Box, read_box
 from onewrite.dynamodb import GuardedTable
 from onewrite.dynamodb.outboxes import origin as item_origin
-from onewrite.event import emission, emitter_of
-from onewrite.flow import drive, performer
 from onewrite.identity import cloudevent
 from onewrite.mongodb import GuardedCollection
 from onewrite.mongodb.outboxes import origin as document_origin
 from onewrite.outbox import Outgoing
-from onewrite.pending import Box, read_box
 from onewrite.testing.standins.stores import mongomock_collection, moto_table
 from tests.support.examples import examples
 

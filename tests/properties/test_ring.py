@@ -13,11 +13,11 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from onewrite import Duplicate, Message, SeenIds
+from onewrite.core.label import Slot
+from onewrite.core.ledgers.entry import ABSENT, Mark, Remember
+from onewrite.core.ledgers.ring import Ring, Window, ring_at, slots, window
+from onewrite.core.ledgers.seen_ids import SLOTS
 from onewrite.dynamodb.layout import ATTEMPT_SLOTS
-from onewrite.label import Slot
-from onewrite.ledgers.entry import ABSENT, Mark, Remember
-from onewrite.ledgers.ring import Ring, Window, ring_at, slots, window
-from onewrite.ledgers.seen_ids import SLOTS
 
 DAY = 86_400.0
 START = 1_700_000_000.0

@@ -14,11 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onewrite import Duplicate, Message, SeenNumbers, Stale
+from onewrite.core.label import Slot
+from onewrite.core.ledgers.entry import ABSENT, Entry, Lookup, Number
+from onewrite.core.ledgers.seen_numbers import blocks_of
 from onewrite.dynamodb.layout import name_of
 from onewrite.dynamodb.size import item_size
-from onewrite.label import Slot
-from onewrite.ledgers.entry import ABSENT, Entry, Lookup, Number
-from onewrite.ledgers.seen_numbers import blocks_of
 from onewrite.mongodb.request import initial
 from onewrite.outcome import Outcome as Answer
 from tests.support.examples import examples

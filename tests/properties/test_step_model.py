@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from onewrite.step import STEP_SKEW
+from onewrite.core.step import STEP_SKEW
 from tests.support.step_model import Bounds, Model, Rules, Wrong
 
 # More deliveries, time and faults: minutes instead of seconds.

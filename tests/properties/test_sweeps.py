@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 
 from onewrite import Outbox
-from onewrite.event import moment
+from onewrite.core.event import moment
+from onewrite.core.pending import Box, Broken, Pending, Search
 from onewrite.outbox import Outgoing, Swept
 from onewrite.outbox.passes import Passes, Publish
-from onewrite.pending import Box, Broken, Pending, Search
 
 START = 1_790_000_000.0
 Entity = Mapping[str, Any]

@@ -9,8 +9,8 @@ from botocore.exceptions import ClientError
 from pymongo import WriteConcern
 from pymongo.results import UpdateResult
 
+from onewrite.core.flow import Call, Do, Flow
 from onewrite.dynamodb.values import typed
-from onewrite.flow import Call, Do, Flow
 
 
 class Table:

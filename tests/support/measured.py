@@ -16,7 +16,21 @@ import pytest
 
 from tests.support.ci import in_ci
 
-ROOMS = {"contract", "unit"}
+ROOMS = {
+    "aws_lambda",
+    "batch",
+    "contract",
+    "core",
+    "docs",
+    "dynamodb",
+    "identity",
+    "lean",
+    "mongodb",
+    "operate",
+    "outbox",
+    "sqs",
+    "testing",
+}
 _WAS_MEASURED: pytest.StashKey[bool] = pytest.StashKey()
 
 

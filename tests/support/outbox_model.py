@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
 
-from onewrite.event import Outbox
+from onewrite.core.event import Outbox
+from onewrite.core.pending import Box, Pending
+from onewrite.core.tombstone import Tombstone
 from onewrite.outbox.passes import Passes, Publish
-from onewrite.pending import Box, Pending
-from onewrite.tombstone import Tombstone
 
 ENTITY: Mapping[str, Any] = {"id": "e"}
 CRASH, LOST = "the relay dies", "the answer is lost"

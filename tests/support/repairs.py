@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from onewrite import Message, Outcome
+from onewrite.core.ledgers import Ledger
 from onewrite.dynamodb import GuardedTable
 from onewrite.dynamodb.values import plain, typed
-from onewrite.ledgers import Ledger
 from onewrite.mongodb import GuardedCollection
 from onewrite.operate import main
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from onewrite import Applied, Busy, Deferred, Message, Outcome, Rejected, Stale
-from onewrite.label import Slot
-from onewrite.ledgers import Ledger
-from onewrite.ledgers.entry import ABSENT, Advance, Change, Entry, Remember
+from onewrite.core.label import Slot
+from onewrite.core.ledgers import Ledger
+from onewrite.core.ledgers.entry import ABSENT, Advance, Change, Entry, Remember
 
 NOW = 1_790_000_000.0
 Told: TypeAlias = tuple[Any, ...]  # the name of an outcome, and what it says of the ledger

@@ -14,9 +14,9 @@ from datetime import timedelta
 from typing import Any, NamedTuple
 
 from onewrite import Applied, Begun, Duplicate, Message, Outcome, Stale, Superseded
-from onewrite.flow import Do
-from onewrite.step import STEP_SKEW, Asked, Step, new_step
-from onewrite.step_flows import Start, begun, performed
+from onewrite.core.flow import Do
+from onewrite.core.step import STEP_SKEW, Asked, Step, new_step
+from onewrite.core.step_flows import Start, begun, performed
 
 M = Message("m", source="s", sequence=1)
 LEASE = timedelta(minutes=1)

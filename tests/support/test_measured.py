@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from onewrite.ledgers import marks
+from onewrite.core.ledgers import marks
 from onewrite.message import Message
 from tests.support.measured import forget
 
@@ -48,7 +48,7 @@ def test_in_ci_the_quick_tests_of_units_are_measured_and_those_that_are_marked(
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     pytester.makeini(MARKERS)
-    for room, expected in (("unit", unit), ("engines", engine)):
+    for room, expected in (("core", unit), ("engines", engine)):
         file = pytester.path / room / f"test_{room}.py"
         file.parent.mkdir(parents=True)
         file.write_text(TESTS.format(**expected))

@@ -38,9 +38,9 @@ from onewrite import (
     sortable,
 )
 from onewrite.aws_lambda import Report, kafka_handler, kinesis_handler, sns_handler, sqs_handler
+from onewrite.core.ledgers import Ledger
 from onewrite.dynamodb import AsyncGuardedTable, GuardedTable
 from onewrite.identity import json_body
-from onewrite.ledgers import Ledger
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
 from onewrite.sqs import Worker
 from onewrite.testing import explore

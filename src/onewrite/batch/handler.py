@@ -39,9 +39,9 @@ from onewrite.batch.report import (
 )
 from onewrite.batch.source import Response, Source
 from onewrite.batch.workers import Deadline, NoticedInterrupts, interrupts, is_interrupt
-from onewrite.clock import checked_clock
+from onewrite.core.clock import checked_clock
+from onewrite.core.flow import meter
 from onewrite.errors import ConfigurationError, InvalidMessage
-from onewrite.flow import meter
 from onewrite.identity import Identity, Skip
 from onewrite.message import Message
 from onewrite.metrics import Hook, Reported

@@ -15,8 +15,8 @@ from typing import Any, cast, get_args
 
 from onewrite.batch.function import WrongReturn, home_of, innermost
 from onewrite.batch.source import Response, Source
+from onewrite.core.event import moment
 from onewrite.errors import InvalidMessage, OnewriteError
-from onewrite.event import moment
 from onewrite.identity import Skip
 from onewrite.message import Message, named, printable
 from onewrite.metrics import NO_OUTCOME, SKIPPED, Reported, kinds_of

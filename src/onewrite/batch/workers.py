@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from onewrite.batch.order import Lanes, SecondTries, Unit
 from onewrite.batch.report import Result
+from onewrite.core.flow import Meter, meter
 from onewrite.errors import ConfigurationError
-from onewrite.flow import Meter, meter
 
 if TYPE_CHECKING:
     import asyncio

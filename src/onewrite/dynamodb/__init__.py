@@ -1,6 +1,6 @@
 """Guarded writes for DynamoDB: `GuardedTable` and `AsyncGuardedTable`, and `transact` for several of them at once."""
 
-from onewrite.extras import installed_by
+from onewrite.core.extras import installed_by
 
 with installed_by("dynamodb", "onewrite.dynamodb"):
     # First, because it is what to install: botocore comes with it.

@@ -13,19 +13,18 @@ from typing import Any, cast
 
 from botocore.exceptions import ClientError
 
+from onewrite.core.flow import Call, Flow, accepted
+from onewrite.core.label import TOMBSTONE, has_pending
+from onewrite.core.tombstone import Tombstone, made_with_tombstones, new_tombstone, read_tombstone
+from onewrite.core.write import Burial, Image, NoStepAtAll, Write, refused
 from onewrite.dynamodb.expression import merge_update
 from onewrite.dynamodb.flows import Flows, code, send
 from onewrite.dynamodb.layout import business
 from onewrite.dynamodb.request import guard_update, stored_outbox
 from onewrite.dynamodb.size import value_size
 from onewrite.errors import EntityTooLarge, InvalidUpdate
-from onewrite.flow import Call, Flow
-from onewrite.label import TOMBSTONE, has_pending
 from onewrite.message import Message
-from onewrite.missing import accepted
 from onewrite.outcome import Applied, Entity, Outcome, Rejected, Unmet
-from onewrite.tombstone import Tombstone, made_with_tombstones, new_tombstone, read_tombstone
-from onewrite.write import Burial, Image, NoStepAtAll, Write, refused
 
 # An expression has 4096 bytes, and a placeholder such as "#a123," takes six of them.
 _MOST_NAMES = 500

@@ -16,8 +16,27 @@ from typing import Any, NoReturn, TypeAlias, cast
 from boto3.dynamodb.types import Binary
 from botocore.exceptions import ClientError
 
-from onewrite.clock import checked_clock
-from onewrite.copies import copied
+from onewrite.core.clock import checked_clock
+from onewrite.core.event import Emission, Outbox, check_ledgerless, copied, emission, emitter_of, nothing_emitted
+from onewrite.core.flow import MISSING_OK, Call, Flow, Wait, accepting, asked_of, check_awaited
+from onewrite.core.label import OURS, OUTBOX, TOMBSTONE
+from onewrite.core.ledgers import NO_LEDGER, Ledger, check_ledger
+from onewrite.core.step import MOVED_BACK, Claim, check_claim
+from onewrite.core.tombstone import Tombstones, check_store_tombstones
+from onewrite.core.watch import Watch
+from onewrite.core.write import (
+    NO_STEP,
+    Finishes,
+    Image,
+    NoStep,
+    Size,
+    StepPart,
+    Write,
+    of_creation,
+    refused,
+    seen,
+    too_large,
+)
 from onewrite.dynamodb.layout import canonical, held_of, image_of, without_ledger
 from onewrite.dynamodb.request import (
     Token,
@@ -31,18 +50,8 @@ from onewrite.dynamodb.request import (
 from onewrite.dynamodb.size import LARGEST_ITEM, item_size, value_size
 from onewrite.dynamodb.values import Convert, plain, sendable, typed
 from onewrite.errors import ConfigurationError, EntityTooLarge, InvalidUpdate, LedgerMismatch
-from onewrite.event import Emission, Outbox, check_ledgerless, emission, emitter_of, nothing_emitted
-from onewrite.flow import Call, Flow, Wait, check_awaited
-from onewrite.label import OURS, OUTBOX, TOMBSTONE
-from onewrite.ledgers import NO_LEDGER, Ledger, check_ledger
 from onewrite.message import Message
-from onewrite.missing import MISSING_OK, accepting, asked_of
 from onewrite.outcome import Applied, Entity, Gone, Missing, Outcome, Rejected, Unmet
-from onewrite.step import MOVED_BACK, Claim, check_claim
-from onewrite.tombstone import Tombstones, check_store_tombstones
-from onewrite.too_large import Size, too_large
-from onewrite.watch import Watch
-from onewrite.write import NO_STEP, Finishes, Image, NoStep, StepPart, Write, of_creation, refused, seen
 
 # A transaction holds an item for milliseconds. botocore does not retry a conflict with one, and nothing was written.
 _CONFLICT_WAITS = (0.025, 0.05, 0.1, 0.2, 0.4)

@@ -1,4 +1,4 @@
-"""Several messages in one write of a table. What they are together, and what becomes of each, is in onewrite/folding.py."""
+"""Several messages in one write of a table. What they are together, and what becomes of each, is in onewrite/core/folding.py."""
 
 from __future__ import annotations
 
@@ -9,19 +9,18 @@ from typing import Any, cast
 
 from botocore.exceptions import ClientError
 
-from onewrite.copies import copied
+from onewrite.core.event import copied, emission_of_fold
+from onewrite.core.flow import Call, Flow
+from onewrite.core.folding import TOO_MUCH, Each, Function, Native, Refused, TooMuch, Written, fold, joined, planned
+from onewrite.core.ledgers.entry import Advance, Change, Entry, Lookup
+from onewrite.core.write import Image, NoStep, Write, kept_out, landed
 from onewrite.dynamodb.expression import ExpressionTooLong, leaves_room
 from onewrite.dynamodb.flows import Flows, says_too_large, send, text_of
 from onewrite.dynamodb.layout import canonical
 from onewrite.dynamodb.request import guard_update, new_token, parts_of
 from onewrite.errors import EntityTooLarge, InvalidUpdate
-from onewrite.event import emission_of_fold
-from onewrite.flow import Call, Flow
-from onewrite.folding import TOO_MUCH, Each, Function, Native, Refused, TooMuch, Written, fold, joined, planned
-from onewrite.ledgers.entry import Advance, Change, Entry, Lookup
 from onewrite.message import Message
 from onewrite.outcome import Outcome
-from onewrite.write import Image, NoStep, Write, kept_out, landed
 
 # A source's mark takes the same room for any number of its messages. But a function that makes something of each would not get
 # more of them into one item, or into one expression.

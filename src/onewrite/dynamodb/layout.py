@@ -11,15 +11,15 @@ from typing import Any, NamedTuple, cast
 
 from boto3.dynamodb.types import Binary
 
+from onewrite.core.label import OURS, STEP, STEPS, TOMBSTONE, Slot, is_ours, prefix_of
+from onewrite.core.ledgers.entry import ABSENT, Lookup, Terms
+from onewrite.core.ledgers.seen_ids import KEPT, SLOTS
+from onewrite.core.ledgers.seen_numbers import source_of
+from onewrite.core.step import no_step
+from onewrite.core.tombstone import read_tombstone
+from onewrite.core.write import Image
 from onewrite.dynamodb.values import is_typed, plain, raw
-from onewrite.label import OURS, STEP, STEPS, TOMBSTONE, Slot, is_ours, prefix_of
-from onewrite.ledgers.entry import ABSENT, Lookup, Terms
-from onewrite.ledgers.seen_ids import KEPT, SLOTS
-from onewrite.ledgers.seen_numbers import source_of
 from onewrite.outcome import Entity
-from onewrite.step import no_step
-from onewrite.tombstone import read_tombstone
-from onewrite.write import Image
 
 ATTEMPT_SLOTS = 5
 

@@ -16,16 +16,15 @@ from urllib.parse import quote, unquote
 from boto3.dynamodb.types import Binary
 from botocore.exceptions import ClientError
 
-from onewrite.copies import copied
+from onewrite.core.event import Outbox, copied
+from onewrite.core.flow import Call, Flow
+from onewrite.core.label import OUTBOX, TOMBSTONE
+from onewrite.core.pending import Box, Broken, Pending, Search, box_of, key_parts, read_box
 from onewrite.dynamodb.flows import client_of, code, insist
 from onewrite.dynamodb.layout import canonical, number_text
 from onewrite.dynamodb.placeholders import Placeholders
 from onewrite.dynamodb.values import is_typed, let_read_long_numbers, plain, raw, typed
 from onewrite.errors import ConfigurationError
-from onewrite.event import Outbox
-from onewrite.flow import Call, Flow
-from onewrite.label import OUTBOX, TOMBSTONE
-from onewrite.pending import Box, Broken, Pending, Search, box_of, key_parts, read_box
 
 Key: TypeAlias = Mapping[str, Any]
 

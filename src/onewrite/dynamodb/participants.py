@@ -9,7 +9,13 @@ from typing import Any, Literal, NamedTuple
 from boto3.dynamodb.conditions import ConditionBase
 from boto3.dynamodb.types import Binary
 
-from onewrite.copies import copied
+from onewrite.core.event import Emit, copied, copied_events
+from onewrite.core.flow import Call, Flow, accepted, asked_of
+from onewrite.core.inbox import INBOX, TOKEN, Inbox, token_of
+from onewrite.core.label import TOMBSTONE, is_ours
+from onewrite.core.ledgers import NO_LEDGER
+from onewrite.core.transaction import check_arguments, numbered
+from onewrite.core.write import Write, judged, landed, of_creation, shows_effect
 from onewrite.dynamodb.expression import RESERVED, check_limits, read_condition, read_update
 from onewrite.dynamodb.flows import KEY_ATTRIBUTES, Flows, check_tokens, exactly
 from onewrite.dynamodb.layout import image_of, without_ledger
@@ -17,16 +23,8 @@ from onewrite.dynamodb.request import guard_put, guard_update, possible_keys, to
 from onewrite.dynamodb.size import value_size
 from onewrite.dynamodb.values import Convert, plain, typed
 from onewrite.errors import ConfigurationError, EntityTooLarge, InvalidUpdate
-from onewrite.event import Emit, copied_events
-from onewrite.flow import Call, Flow
-from onewrite.inbox import INBOX, TOKEN, Inbox, token_of
-from onewrite.label import TOMBSTONE, is_ours
-from onewrite.ledgers import NO_LEDGER
 from onewrite.message import Message
-from onewrite.missing import accepted, asked_of
 from onewrite.outcome import Duplicate, Entity, Gone, Missing, Outcome, Rejected
-from onewrite.transaction import check_arguments, numbered
-from onewrite.write import Write, judged, landed, of_creation, shows_effect
 
 PreparedMethod = Literal["updating", "putting", "recording"]
 

@@ -19,6 +19,13 @@ from typing import Any, NamedTuple, assert_never, cast
 
 from boto3.dynamodb.conditions import ConditionBase, ConditionExpressionBuilder
 
+from onewrite.core.explaining import explained
+from onewrite.core.flow import Call
+from onewrite.core.label import OURS, OUTBOX, STEPS, TOMBSTONE, Label
+from onewrite.core.ledgers.entry import Advance, Change, Entry, Number, Remember, Terms
+from onewrite.core.ledgers.ring import Present, Ring, next_change, ring_of, window
+from onewrite.core.step import step_mark
+from onewrite.core.write import Begins, Finishes, NoStep, NoStepAtAll, Withdraws, Write
 from onewrite.dynamodb.expression import (
     LONGEST_EXPRESSION,
     RESERVED,
@@ -32,14 +39,7 @@ from onewrite.dynamodb.expression import (
 from onewrite.dynamodb.layout import ATTEMPT_SLOTS, attempts_name, name_of, name_of_step
 from onewrite.dynamodb.values import Convert, Members, sendable
 from onewrite.errors import ConfigurationError, InvalidMessage, InvalidUpdate
-from onewrite.explaining import explained
-from onewrite.flow import Call
-from onewrite.label import OURS, OUTBOX, STEPS, TOMBSTONE, Label
-from onewrite.ledgers.entry import Advance, Change, Entry, Number, Remember, Terms
-from onewrite.ledgers.ring import Present, Ring, next_change, ring_of, window
 from onewrite.message import Message
-from onewrite.step import step_mark
-from onewrite.write import Begins, Finishes, NoStep, NoStepAtAll, Withdraws, Write
 
 # A name of this form needs no placeholder: no reserved word has an underscore.
 _WORD = re.compile(r"[A-Za-z][A-Za-z0-9]*_\w*", re.ASCII)

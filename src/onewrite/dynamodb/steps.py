@@ -1,4 +1,4 @@
-"""How a guarded table begins a step and lets it go. The rules are in onewrite/step.py; a finish is a write like any other."""
+"""How a guarded table begins a step and lets it go. The rules are in onewrite/core/step.py; a finish is a write like any other."""
 
 from __future__ import annotations
 
@@ -8,16 +8,10 @@ from typing import Any, cast
 
 from botocore.exceptions import ClientError
 
-from onewrite.copies import copied
-from onewrite.dynamodb.flows import Flows, check_reads_all, code, send
-from onewrite.dynamodb.layout import canonical, name_of_step
-from onewrite.dynamodb.request import guard_begin, guard_update
-from onewrite.flow import Call, Flow
-from onewrite.label import is_step
-from onewrite.message import Message
-from onewrite.missing import accepting, asked_of
-from onewrite.outcome import Answer, Begun, Busy, Outcome, Rejected, Uncertain, Unmet
-from onewrite.step import (
+from onewrite.core.event import copied
+from onewrite.core.flow import Call, Flow, accepting, asked_of
+from onewrite.core.label import is_step
+from onewrite.core.step import (
     Asked,
     Step,
     check_begin,
@@ -26,8 +20,13 @@ from onewrite.step import (
     new_step,
     step_mark,
 )
-from onewrite.step_flows import Effect, Start, Then, begun, let_go, performed, shown
-from onewrite.write import Begins, Withdraws, Write, check_emits, judged, open_step
+from onewrite.core.step_flows import Effect, Start, Then, begun, let_go, performed, shown
+from onewrite.core.write import Begins, Withdraws, Write, check_emits, judged, open_step
+from onewrite.dynamodb.flows import Flows, check_reads_all, code, send
+from onewrite.dynamodb.layout import canonical, name_of_step
+from onewrite.dynamodb.request import guard_begin, guard_update
+from onewrite.message import Message
+from onewrite.outcome import Answer, Begun, Busy, Outcome, Rejected, Uncertain, Unmet
 
 
 def begin(flows: Flows, message: Message, native: Mapping[str, Any], asked: Asked) -> Flow[Answer]:

@@ -6,7 +6,15 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import timedelta
 from typing import Any, Self, Unpack, overload
 
-from onewrite.clock import random_name, wall_clock
+from onewrite.core.clock import random_name, wall_clock
+from onewrite.core.event import Emit, Outbox, made_with_outbox
+from onewrite.core.explaining import check_alone, explained, explained_write
+from onewrite.core.flow import arun, run
+from onewrite.core.ledgers import Ledger
+from onewrite.core.step import Asked, Claim
+from onewrite.core.step_flows import Effect, Then
+from onewrite.core.targets import check_deletes, check_table
+from onewrite.core.tombstone import Tombstones
 from onewrite.dynamodb.deletes import delete
 from onewrite.dynamodb.flows import Flows
 from onewrite.dynamodb.folds import fold_into
@@ -29,16 +37,8 @@ from onewrite.dynamodb.outboxes import Outboxes
 from onewrite.dynamodb.participants import Prepared, prepared
 from onewrite.dynamodb.request import check_room, guard_put, guard_update
 from onewrite.dynamodb.steps import begin, open_steps, perform, release
-from onewrite.event import Emit, Outbox, made_with_outbox
-from onewrite.explaining import check_alone, explained, explained_write
-from onewrite.flow import arun, run
-from onewrite.ledgers import Ledger
 from onewrite.message import Message
 from onewrite.outcome import Answer, Begun, Busy, Entity, Outcome, Uncertain
-from onewrite.step import Asked, Claim
-from onewrite.step_flows import Effect, Then
-from onewrite.targets import check_deletes, check_table
-from onewrite.tombstone import Tombstones
 
 
 class _NothingSent:

@@ -15,18 +15,18 @@ from typing import Any, NamedTuple, TypeAlias, cast
 
 from botocore.exceptions import ClientError
 
-from onewrite.clock import random_share
+from onewrite.core.clock import random_share
+from onewrite.core.flow import Call, Flow, Wait, arun, run
+from onewrite.core.inbox import Inbox
+from onewrite.core.transaction import DEADLINE, Backoff, Findings, Transaction, check_stores, checked
+from onewrite.core.write import Write
 from onewrite.dynamodb.flows import code, says_mistyped, says_too_large, text_of
 from onewrite.dynamodb.layout import canonical
 from onewrite.dynamodb.participants import Action, Mark, Prepared, action, alone, client_of, marks_of
 from onewrite.dynamodb.values import plain
 from onewrite.errors import ConfigurationError, InvalidUpdate
-from onewrite.flow import Call, Flow, Wait, arun, run
-from onewrite.inbox import Inbox
 from onewrite.message import Message
 from onewrite.outcome import Applied, Entity, Outcome, Unmet
-from onewrite.transaction import DEADLINE, Backoff, Findings, Transaction, check_stores, checked
-from onewrite.write import Write
 
 Part: TypeAlias = Action | Mark
 

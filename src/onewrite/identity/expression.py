@@ -19,8 +19,8 @@ from decimal import Decimal
 from functools import cache
 from typing import Any, TypeAlias, cast
 
+from onewrite.core.extras import installed_by
 from onewrite.errors import ConfigurationError
-from onewrite.extras import installed_by
 from onewrite.identity.record import OneMessage, ParseFloat, Record, decoder, kind, message, parsed, refusal, text
 from onewrite.message import Message, together
 

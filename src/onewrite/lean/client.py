@@ -12,7 +12,7 @@ from operator import is_
 from typing import Any, ClassVar, NamedTuple
 from weakref import WeakKeyDictionary
 
-from onewrite.clock import wall_clock
+from onewrite.core.clock import wall_clock
 from onewrite.errors import ConfigurationError
 from onewrite.lean.answers import Parser
 from onewrite.lean.insides import fingerprint_of, registrations_of, session_of, socket_options_of, verify_of

@@ -1,6 +1,6 @@
 """What botocore has no public name for: each of its private attributes that a lean client asks for is named here, and nowhere else.
 
-tests/unit/test_lean_insides.py holds that they are there, in the botocore that is installed.
+tests/lean/test_lean_insides.py holds that they are there, in the botocore that is installed.
 """
 
 from __future__ import annotations

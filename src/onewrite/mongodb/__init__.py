@@ -1,6 +1,6 @@
 """Guarded writes for MongoDB: `GuardedCollection` and `AsyncGuardedCollection`, and `transact` for several of them at once."""
 
-from onewrite.extras import installed_by
+from onewrite.core.extras import installed_by
 
 with installed_by("mongodb", "onewrite.mongodb"):
     # First, because its name says that nothing of pymongo is there.

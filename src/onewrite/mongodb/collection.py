@@ -6,13 +6,17 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, NoReturn, Self, Unpack, overload
 
-from onewrite.clock import random_name, wall_clock
+from onewrite.core.clock import random_name, wall_clock
+from onewrite.core.event import Emit, Outbox, made_with_outbox
+from onewrite.core.explaining import check_alone, explained, explained_write
+from onewrite.core.flow import arun, run
+from onewrite.core.label import is_ours
+from onewrite.core.ledgers import Ledger
+from onewrite.core.step import Asked, Claim
+from onewrite.core.step_flows import Effect, Then
+from onewrite.core.targets import check_collection, check_deletes, check_key
+from onewrite.core.tombstone import Tombstones
 from onewrite.errors import InvalidUpdate
-from onewrite.event import Emit, Outbox, made_with_outbox
-from onewrite.explaining import check_alone, explained, explained_write
-from onewrite.flow import arun, run
-from onewrite.label import is_ours
-from onewrite.ledgers import Ledger
 from onewrite.message import Message
 from onewrite.mongodb.deletes import delete
 from onewrite.mongodb.expression import Update
@@ -36,10 +40,6 @@ from onewrite.mongodb.outboxes import Outboxes
 from onewrite.mongodb.participants import Prepared, prepared
 from onewrite.mongodb.steps import begin, open_steps, perform, release
 from onewrite.outcome import Answer, Begun, Busy, Entity, Outcome, Uncertain
-from onewrite.step import Asked, Claim
-from onewrite.step_flows import Effect, Then
-from onewrite.targets import check_collection, check_deletes, check_key
-from onewrite.tombstone import Tombstones
 
 
 class _NothingSent:

@@ -7,19 +7,18 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
 
+from onewrite.core.flow import Flow, accepted, asked_of
+from onewrite.core.label import OURS, OUTBOX, TOMBSTONE
+from onewrite.core.ledgers.entry import Terms
+from onewrite.core.tombstone import Tombstone, made_with_tombstones, new_tombstone
+from onewrite.core.write import Burial, NoStepAtAll
 from onewrite.errors import InvalidUpdate
-from onewrite.flow import Flow
-from onewrite.label import OURS, OUTBOX, TOMBSTONE
-from onewrite.ledgers.entry import Terms
 from onewrite.message import Message
-from onewrite.missing import accepted, asked_of
 from onewrite.mongodb.flows import Flows, Writer
 from onewrite.mongodb.indexes import check_unique_indexes
 from onewrite.mongodb.layout import Document
 from onewrite.mongodb.request import guard, in_transaction
 from onewrite.outcome import Outcome
-from onewrite.tombstone import Tombstone, made_with_tombstones, new_tombstone
-from onewrite.write import Burial, NoStepAtAll
 
 
 def delete(

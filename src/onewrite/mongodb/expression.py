@@ -10,9 +10,9 @@ from typing import Any, TypeAlias, cast
 from bson import ObjectId
 from bson.regex import Regex
 
+from onewrite.core.label import OURS, OUTBOX, STEPS, TOMBSTONE
+from onewrite.core.ledgers.entry import Entry, Number, Remember, Terms
 from onewrite.errors import InvalidUpdate
-from onewrite.label import OURS, OUTBOX, STEPS, TOMBSTONE
-from onewrite.ledgers.entry import Entry, Number, Remember, Terms
 from onewrite.mongodb.layout import Document
 
 Update: TypeAlias = Document | Sequence[Document]

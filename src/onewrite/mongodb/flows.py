@@ -25,16 +25,31 @@ from pymongo.errors import (
 )
 from pymongo.read_concern import ReadConcern
 
-from onewrite.clock import checked_clock, random_name
+from onewrite.core.clock import checked_clock, random_name
+from onewrite.core.event import Emission, Outbox, check_ledgerless, emission, emitter_of, nothing_emitted
+from onewrite.core.flow import MISSING_OK, Call, Flow, accepting, asked_of, check_awaited
+from onewrite.core.label import OUTBOX, TOMBSTONE
+from onewrite.core.ledgers import NO_LEDGER, Ledger, check_ledger
+from onewrite.core.ledgers.entry import Entry
+from onewrite.core.ledgers.ledger import check_message
+from onewrite.core.step import MOVED_BACK, Claim, check_claim
+from onewrite.core.tombstone import Tombstones, check_store_tombstones
+from onewrite.core.watch import Watch
+from onewrite.core.write import (
+    NO_STEP,
+    Finishes,
+    Image,
+    Size,
+    StepPart,
+    Write,
+    check_emits,
+    judged,
+    of_creation,
+    seen,
+    too_large,
+)
 from onewrite.errors import ConfigurationError, EntityTooLarge, InvalidUpdate, LedgerMismatch
-from onewrite.event import Emission, Outbox, check_ledgerless, emission, emitter_of, nothing_emitted
-from onewrite.flow import Call, Flow, check_awaited
-from onewrite.label import OUTBOX, TOMBSTONE
-from onewrite.ledgers import NO_LEDGER, Ledger, check_ledger
-from onewrite.ledgers.entry import Entry
-from onewrite.ledgers.ledger import check_message
 from onewrite.message import Message
-from onewrite.missing import MISSING_OK, accepting, asked_of
 from onewrite.mongodb.expression import (
     Update,
     check_filter,
@@ -49,11 +64,6 @@ from onewrite.mongodb.indexes import check_ids_are_unique, check_indexes, id_ind
 from onewrite.mongodb.layout import Document, canonical, codec_of, held_of, image_of, without_ledger
 from onewrite.mongodb.request import Request, creates_by_record, guard, guard_insert, in_transaction
 from onewrite.outcome import Applied, Entity, Outcome, Rejected, Unmet
-from onewrite.step import MOVED_BACK, Claim, check_claim
-from onewrite.tombstone import Tombstones, check_store_tombstones
-from onewrite.too_large import Size, too_large
-from onewrite.watch import Watch
-from onewrite.write import NO_STEP, Finishes, Image, StepPart, Write, check_emits, judged, of_creation, seen
 
 Writer = Literal["update_one", "find_one_and_update"]
 

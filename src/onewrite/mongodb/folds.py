@@ -1,4 +1,4 @@
-"""Several messages in one write of a collection. What they are together, and what becomes of each, is in onewrite/folding.py."""
+"""Several messages in one write of a collection. What they are together, and what becomes of each, is in onewrite/core/folding.py."""
 
 from __future__ import annotations
 
@@ -7,20 +7,18 @@ from typing import Any, cast
 
 from pymongo.errors import DocumentTooLarge
 
-from onewrite.copies import copied
+from onewrite.core.event import copied, emission_of_fold
+from onewrite.core.flow import Flow, accepting, asked_of
+from onewrite.core.folding import TOO_MUCH, Each, Function, Native, Refused, TooMuch, Written, fold, joined, planned
+from onewrite.core.ledgers.entry import Entry, Lookup
+from onewrite.core.write import NO_STEP, Image, Write, kept_out
 from onewrite.errors import EntityTooLarge, InvalidUpdate
-from onewrite.event import emission_of_fold
-from onewrite.flow import Flow
-from onewrite.folding import TOO_MUCH, Each, Function, Native, Refused, TooMuch, Written, fold, joined, planned
-from onewrite.ledgers.entry import Entry, Lookup
 from onewrite.message import Message
-from onewrite.missing import accepting, asked_of
 from onewrite.mongodb.expression import check_filter, check_update, identity
 from onewrite.mongodb.flows import ROUNDS, Flows, Writer, is_of_entity, next_try
 from onewrite.mongodb.layout import Document
 from onewrite.mongodb.request import Request, creates_by_record, guard
 from onewrite.outcome import Applied, Outcome
-from onewrite.write import NO_STEP, Image, Write, kept_out
 
 # Measured on MongoDB 6: in writes of more messages than these each of them costs the server more again, not less, because every mark
 # and every step is a condition of its own. And where one of them is refused, all are judged.

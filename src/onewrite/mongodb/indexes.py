@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import cast
 
+from onewrite.core.ledgers.entry import Entry
 from onewrite.errors import ConfigurationError, InvalidUpdate
-from onewrite.ledgers.entry import Entry
 from onewrite.mongodb.layout import Document
 
 

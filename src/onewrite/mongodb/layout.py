@@ -18,14 +18,14 @@ from bson.datetime_ms import DatetimeMS
 from bson.errors import BSONError
 from bson.regex import Regex
 
+from onewrite.core.label import OURS, STEPS, TOMBSTONE, Slot, is_ours, prefix_of
+from onewrite.core.ledgers.entry import ABSENT, Lookup, Terms
+from onewrite.core.ledgers.seen_ids import KEPT
+from onewrite.core.step import no_step
+from onewrite.core.tombstone import read_tombstone
+from onewrite.core.write import Image
 from onewrite.errors import LedgerMismatch
-from onewrite.label import OURS, STEPS, TOMBSTONE, Slot, is_ours, prefix_of
-from onewrite.ledgers.entry import ABSENT, Lookup, Terms
-from onewrite.ledgers.seen_ids import KEPT
 from onewrite.outcome import Entity
-from onewrite.step import no_step
-from onewrite.tombstone import read_tombstone
-from onewrite.write import Image
 
 Document: TypeAlias = Mapping[str, Any]
 

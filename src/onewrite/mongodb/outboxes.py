@@ -20,16 +20,15 @@ from bson.errors import InvalidBSON, InvalidId
 from bson.raw_bson import RawBSONDocument
 from pymongo.errors import CursorNotFound
 
-from onewrite.copies import copied
+from onewrite.core.event import Outbox, copied
+from onewrite.core.flow import Call, Do, Flow
+from onewrite.core.label import OUTBOX, TOMBSTONE
+from onewrite.core.pending import Box, Broken, Pending, Search, box_of, key_parts, read_box
 from onewrite.errors import ConfigurationError
-from onewrite.event import Outbox
-from onewrite.flow import Call, Do, Flow
-from onewrite.label import OUTBOX, TOMBSTONE
 from onewrite.mongodb.deletes import emptied
 from onewrite.mongodb.expression import identity
 from onewrite.mongodb.flows import of_majority
 from onewrite.mongodb.layout import UUIDS, Document, canonical, codec_of
-from onewrite.pending import Box, Broken, Pending, Search, box_of, key_parts, read_box
 
 _REST = 2**31 - 1  # more than an array can have: $slice wants a number
 

@@ -10,15 +10,15 @@ from typing import Any, Literal, NamedTuple, cast
 import bson
 from pymongo.errors import DuplicateKeyError
 
-from onewrite.copies import copied
+from onewrite.core.event import Emit, copied, copied_events
+from onewrite.core.flow import Do, Flow, accepted, asked_of, at
+from onewrite.core.inbox import INBOX, TOKEN, Inbox, token_of
+from onewrite.core.label import TOMBSTONE
+from onewrite.core.ledgers import NO_LEDGER
+from onewrite.core.transaction import check_arguments, numbered
+from onewrite.core.write import Write, judged, of_creation
 from onewrite.errors import ConfigurationError, InvalidUpdate
-from onewrite.event import Emit, copied_events
-from onewrite.flow import Do, Flow, at
-from onewrite.inbox import INBOX, TOKEN, Inbox, token_of
-from onewrite.label import TOMBSTONE
-from onewrite.ledgers import NO_LEDGER
 from onewrite.message import Message
-from onewrite.missing import accepted, asked_of
 from onewrite.mongodb.expression import (
     Update,
     asks_more,
@@ -31,8 +31,6 @@ from onewrite.mongodb.flows import LARGEST_DOCUMENT, Flows, is_of_entity, of_maj
 from onewrite.mongodb.layout import Document, lookup, without_ledger
 from onewrite.mongodb.request import Request, guard, guard_insert
 from onewrite.outcome import Applied, Duplicate, Gone, Missing, Outcome, Rejected, Unmet
-from onewrite.transaction import check_arguments, numbered
-from onewrite.write import Write, judged, of_creation
 
 PreparedMethod = Literal["updating", "inserting", "recording"]
 

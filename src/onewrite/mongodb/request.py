@@ -10,16 +10,16 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple, assert_never, cast
 
+from onewrite.core.event import Emission
+from onewrite.core.label import OUTBOX, STEPS, TOMBSTONE
+from onewrite.core.ledgers.entry import Advance, Change, Entry, Form, Mark, Number, Remember, Sets, Terms
+from onewrite.core.step import step_mark
+from onewrite.core.write import Begins, Finishes, NoStepAtAll, Withdraws, Write
 from onewrite.errors import InvalidMessage, InvalidUpdate
-from onewrite.event import Emission
-from onewrite.label import OUTBOX, STEPS, TOMBSTONE
-from onewrite.ledgers.entry import Advance, Change, Entry, Form, Mark, Number, Remember, Sets, Terms
 from onewrite.message import Message
 from onewrite.mongodb.expression import Update, asks_more, check_document, check_projection, identity
 from onewrite.mongodb.indexes import check_collation, keeps_text
 from onewrite.mongodb.layout import Document, path_of
-from onewrite.step import step_mark
-from onewrite.write import Begins, Finishes, NoStepAtAll, Withdraws, Write
 
 _LARGEST = 2**63 - 1  # BSON's integers have 64 bits
 _ABSENT: Document = {"$exists": False}

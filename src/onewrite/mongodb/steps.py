@@ -1,4 +1,4 @@
-"""How a guarded collection begins a step and lets it go. The rules are in onewrite/step.py; a finish is a write like any other."""
+"""How a guarded collection begins a step and lets it go. The rules are in onewrite/core/step.py; a finish is a write like any other."""
 
 from __future__ import annotations
 
@@ -7,16 +7,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
-from onewrite.errors import InvalidUpdate
-from onewrite.flow import Call, Flow
-from onewrite.message import Message
-from onewrite.missing import accepted, asked_of
-from onewrite.mongodb.expression import identity
-from onewrite.mongodb.flows import Flows
-from onewrite.mongodb.layout import Document
-from onewrite.mongodb.request import Request, check_not_in_transaction, guard, step_path
-from onewrite.outcome import Answer, Begun, Busy, Outcome, Rejected, Uncertain, Unmet
-from onewrite.step import (
+from onewrite.core.flow import Call, Flow, accepted, asked_of
+from onewrite.core.step import (
     Asked,
     Step,
     check_begin,
@@ -24,8 +16,15 @@ from onewrite.step import (
     check_release,
     new_step,
 )
-from onewrite.step_flows import Effect, Start, Then, begun, let_go, performed, shown
-from onewrite.write import Begins, Withdraws, check_emits, judged, open_step
+from onewrite.core.step_flows import Effect, Start, Then, begun, let_go, performed, shown
+from onewrite.core.write import Begins, Withdraws, check_emits, judged, open_step
+from onewrite.errors import InvalidUpdate
+from onewrite.message import Message
+from onewrite.mongodb.expression import identity
+from onewrite.mongodb.flows import Flows
+from onewrite.mongodb.layout import Document
+from onewrite.mongodb.request import Request, check_not_in_transaction, guard, step_path
+from onewrite.outcome import Answer, Begun, Busy, Outcome, Rejected, Uncertain, Unmet
 
 
 def begin(flows: Flows, message: Message, query: Document, native: Document, asked: Asked) -> Flow[Answer]:

@@ -14,17 +14,17 @@ from pymongo import ReadPreference
 from pymongo.errors import DocumentTooLarge, DuplicateKeyError, OperationFailure, PyMongoError
 from pymongo.read_concern import ReadConcern
 
-from onewrite.clock import random_share
+from onewrite.core.clock import random_share
+from onewrite.core.flow import Do, Flow, Wait, arun, run
+from onewrite.core.inbox import INBOX, Inbox
+from onewrite.core.label import TOMBSTONE
+from onewrite.core.transaction import DEADLINE, Backoff, Findings, Transaction, check_stores, checked
+from onewrite.core.write import Write
 from onewrite.errors import ConfigurationError, InvalidUpdate
-from onewrite.flow import Do, Flow, Wait, arun, run
-from onewrite.inbox import INBOX, Inbox
-from onewrite.label import TOMBSTONE
 from onewrite.message import Message
 from onewrite.mongodb.layout import Document
 from onewrite.mongodb.participants import Action, Mark, Prepared, action, alone, marks_of
 from onewrite.outcome import Applied, Duplicate, Outcome, Rejected
-from onewrite.transaction import DEADLINE, Backoff, Findings, Transaction, check_stores, checked
-from onewrite.write import Write
 
 Part: TypeAlias = Action | Mark
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from onewrite.extras import package_of
+from onewrite.core.extras import package_of
 from onewrite.operate.early import EXTRAS, EarlySignals
 
 _REMEDY = 'pip install "onewrite[cli,testing,dynamodb,mongodb]"'

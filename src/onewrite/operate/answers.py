@@ -6,15 +6,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple, cast
 
+from onewrite.core.event import moment
+from onewrite.core.label import TOMBSTONE, Slot, label_of, whose
+from onewrite.core.ledgers import HighWaterMark, InSequence, Ledger, MessageIDs, SeenIds, SeenNumbers
+from onewrite.core.ledgers.entry import ABSENT, Advance, Change, Entry, Lookup, Remember
+from onewrite.core.step import answer_to, no_step, read_step, step_mark
 from onewrite.errors import ConfigurationError, InvalidMessage, LedgerMismatch
-from onewrite.event import moment
-from onewrite.label import TOMBSTONE, Slot, label_of, whose
-from onewrite.ledgers import HighWaterMark, InSequence, Ledger, MessageIDs, SeenIds, SeenNumbers
-from onewrite.ledgers.entry import ABSENT, Advance, Change, Entry, Lookup, Remember
 from onewrite.message import Message
 from onewrite.operate.image import Held, Image, held_ledgers, kept_as, moved_here
 from onewrite.outcome import Busy, Deferred, Gone, Outcome, Stale, Uncertain
-from onewrite.step import answer_to, no_step, read_step, step_mark
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,11 +9,12 @@ from itertools import product
 from shlex import quote
 from typing import cast
 
+from onewrite.core.label import TOMBSTONE, Slot
+from onewrite.core.ledgers import HighWaterMark, Ledger, SeenNumbers
+from onewrite.core.ledgers.entry import ABSENT
+from onewrite.core.ledgers.marks import mark_slot
+from onewrite.core.step import read_step
 from onewrite.errors import InvalidMessage, LedgerMismatch
-from onewrite.label import TOMBSTONE, Slot
-from onewrite.ledgers import HighWaterMark, Ledger, SeenNumbers
-from onewrite.ledgers.entry import ABSENT
-from onewrite.ledgers.marks import mark_slot
 from onewrite.message import Message, is_sortable, named, sortable
 from onewrite.operate.answers import Asked, judged, stores_ledgers
 from onewrite.operate.image import (
@@ -31,7 +32,6 @@ from onewrite.operate.image import (
 from onewrite.operate.options import sequence_of
 from onewrite.operate.report import NothingToDo
 from onewrite.outcome import Stale
-from onewrite.step import read_step
 
 Drop = tuple[Slot, tuple[str | bytes | int, ...]]
 

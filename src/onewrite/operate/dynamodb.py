@@ -16,7 +16,12 @@ from typing import Any, cast
 from boto3.dynamodb.types import Binary
 from botocore.exceptions import ClientError
 
-from onewrite.clock import random_name
+from onewrite.core.clock import random_name
+from onewrite.core.flow import Call, Flow
+from onewrite.core.label import PREFIX, STEP, STEPS, TOMBSTONE, Slot, whose
+from onewrite.core.ledgers import HighWaterMark
+from onewrite.core.ledgers.entry import Advance
+from onewrite.core.ledgers.seen_ids import KEPT
 from onewrite.dynamodb.expression import check_limits, merge_update
 from onewrite.dynamodb.flows import Flows, code, says_too_large, send, text_of
 from onewrite.dynamodb.layout import ATTEMPT_SLOTS, is_made_by, lookup, name_of
@@ -26,11 +31,6 @@ from onewrite.dynamodb.request import Words, constants, fits_labels
 from onewrite.dynamodb.size import LARGEST_ITEM, item_size
 from onewrite.dynamodb.values import Members, is_typed, plain, raw, typed
 from onewrite.errors import ConfigurationError, EntityTooLarge
-from onewrite.flow import Call, Flow
-from onewrite.label import PREFIX, STEP, STEPS, TOMBSTONE, Slot, whose
-from onewrite.ledgers import HighWaterMark
-from onewrite.ledgers.entry import Advance
-from onewrite.ledgers.seen_ids import KEPT
 from onewrite.operate.image import Edit, Image, Layout
 from onewrite.operate.migration import CarryIds, CarryMark, Drop, Step, dropped_by, sets_of
 from onewrite.outcome import Gone, Unmet

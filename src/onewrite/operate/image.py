@@ -10,9 +10,8 @@ from datetime import timedelta
 from typing import Any, NamedTuple, Protocol, cast
 from urllib.parse import unquote
 
-from onewrite.errors import ConfigurationError, LedgerMismatch, OnewriteError
-from onewrite.flow import Call, Flow
-from onewrite.label import (
+from onewrite.core.flow import Call, Flow
+from onewrite.core.label import (
     BY_HAND,
     OUTBOX,
     STEPS,
@@ -25,12 +24,13 @@ from onewrite.label import (
     prefix_of,
     whose,
 )
-from onewrite.ledgers import HighWaterMark, Ledger, MessageIDs, SeenIds, SeenNumbers
-from onewrite.ledgers.entry import Lookup
-from onewrite.ledgers.kept import Kept, kept_ledgers
-from onewrite.ledgers.ring import Span, span_at, window
-from onewrite.ledgers.seen_ids import LONGEST_SQS_RETENTION, UNITS
-from onewrite.ledgers.seen_numbers import blocks_of
+from onewrite.core.ledgers import HighWaterMark, Ledger, MessageIDs, SeenIds, SeenNumbers
+from onewrite.core.ledgers.entry import Lookup
+from onewrite.core.ledgers.kept import Kept, kept_ledgers
+from onewrite.core.ledgers.ring import Span, span_at, window
+from onewrite.core.ledgers.seen_ids import LONGEST_SQS_RETENTION, UNITS
+from onewrite.core.ledgers.seen_numbers import blocks_of
+from onewrite.errors import ConfigurationError, LedgerMismatch, OnewriteError
 from onewrite.message import Message
 
 

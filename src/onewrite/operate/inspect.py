@@ -8,9 +8,12 @@ from typing import Annotated, Any, TypeAlias
 
 import typer
 
+from onewrite.core.event import moment
+from onewrite.core.label import OUTBOX, STEP, STEPS, TOMBSTONE, Slot
+from onewrite.core.pending import Box, read_box
+from onewrite.core.step import FoundStep, Step, found_step
+from onewrite.core.tombstone import read_tombstone
 from onewrite.errors import LedgerMismatch
-from onewrite.event import moment
-from onewrite.label import OUTBOX, STEP, STEPS, TOMBSTONE, Slot
 from onewrite.operate.answers import Asked, expected
 from onewrite.operate.changes import hints
 from onewrite.operate.image import Block, Held, IdSet, Image, held_ledgers, read_id
@@ -34,9 +37,6 @@ from onewrite.operate.options import (
 from onewrite.operate.report import count_of, end, shown, tell, tell_json
 from onewrite.operate.stores import entity_of, store_of
 from onewrite.operate.strip import outboxes_of
-from onewrite.pending import Box, read_box
-from onewrite.step import FoundStep, Step, found_step
-from onewrite.tombstone import read_tombstone
 
 MessageId: TypeAlias = Annotated[
     str | None, typer.Option("--message", metavar="ID", help="Say what a delivery of this message would get, and why.")

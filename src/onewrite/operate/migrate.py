@@ -16,11 +16,11 @@ from typing import Annotated, Any, TypeAlias, cast
 import typer
 
 from onewrite.batch.handler import handler_of
+from onewrite.core.flow import run
+from onewrite.core.label import check_name, label_of
+from onewrite.core.ledgers import HighWaterMark, SeenIds
+from onewrite.core.ledgers.kept import Kept
 from onewrite.errors import ConfigurationError, LedgerMismatch, OnewriteError
-from onewrite.flow import run
-from onewrite.label import check_name, label_of
-from onewrite.ledgers import HighWaterMark, SeenIds
-from onewrite.ledgers.kept import Kept
 from onewrite.message import Message, named
 from onewrite.operate.image import Image
 from onewrite.operate.migration import (

@@ -37,11 +37,11 @@ from enum import Enum
 from functools import partial
 from typing import NamedTuple, Protocol, TypeAlias, cast
 
+from onewrite.core.flow import Flow
+from onewrite.core.label import TOMBSTONE, Slot, prefix_of
+from onewrite.core.ledgers import HighWaterMark, Ledger, MessageIDs, SeenIds
+from onewrite.core.ledgers.entry import ABSENT, Advance, Entry, Lookup, Mark, Remember, Sets
 from onewrite.errors import ConfigurationError, LedgerMismatch, OnewriteError
-from onewrite.flow import Flow
-from onewrite.label import TOMBSTONE, Slot, prefix_of
-from onewrite.ledgers import HighWaterMark, Ledger, MessageIDs, SeenIds
-from onewrite.ledgers.entry import ABSENT, Advance, Entry, Lookup, Mark, Remember, Sets
 from onewrite.message import Message
 from onewrite.operate.image import Image, Store
 

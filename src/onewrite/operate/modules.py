@@ -13,8 +13,8 @@ from typing import Any
 
 import typer
 
+from onewrite.core.ledgers import Ledger
 from onewrite.errors import ConfigurationError
-from onewrite.ledgers import Ledger
 from onewrite.operate.early import EXTRAS
 from onewrite.operate.report import Failed
 

@@ -18,13 +18,13 @@ from bson.binary import UuidRepresentation
 from bson.codec_options import DatetimeConversion
 from bson.errors import BSONError
 
-from onewrite.clock import random_name
+from onewrite.core.clock import random_name
+from onewrite.core.flow import Call, Do, Flow
+from onewrite.core.label import PREFIX, STEPS, TOMBSTONE, Slot, whose
+from onewrite.core.ledgers import HighWaterMark
+from onewrite.core.ledgers.entry import Advance
+from onewrite.core.ledgers.seen_ids import KEPT
 from onewrite.errors import ConfigurationError
-from onewrite.flow import Call, Do, Flow
-from onewrite.label import PREFIX, STEPS, TOMBSTONE, Slot, whose
-from onewrite.ledgers import HighWaterMark
-from onewrite.ledgers.entry import Advance
-from onewrite.ledgers.seen_ids import KEPT
 from onewrite.mongodb.flows import LARGEST_DOCUMENT, Flows, of_majority
 from onewrite.mongodb.layout import Document, is_made_by, lookup, path_of
 from onewrite.mongodb.outboxes import STORED, origin, reading

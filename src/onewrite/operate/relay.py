@@ -16,8 +16,8 @@ from typing import Annotated, Any, TypeAlias
 
 import typer
 
+from onewrite.core.event import Outbox
 from onewrite.errors import ConfigurationError
-from onewrite.event import Outbox
 from onewrite.operate.modules import RELAY, find, misuse
 from onewrite.operate.options import (
     AsJson,

@@ -10,9 +10,9 @@ from typing import Annotated, Any, TypeAlias, cast
 
 import typer
 
+from onewrite.core.flow import run
+from onewrite.core.label import OUTBOX, is_outbox_label
 from onewrite.errors import ConfigurationError
-from onewrite.flow import run
-from onewrite.label import OUTBOX, is_outbox_label
 from onewrite.operate import changes
 from onewrite.operate.answers import Asked
 from onewrite.operate.changes import Repair, Wanted

@@ -15,13 +15,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from onewrite.event import moment
-from onewrite.flow import run
-from onewrite.label import STEPS
+from onewrite.core.event import moment
+from onewrite.core.flow import run
+from onewrite.core.label import STEPS
+from onewrite.core.step import FoundStep, Step, found_step
 from onewrite.operate.options import AsJson, CollectionUrl, EndpointUrl, Region, TableName, VersionOption, option
 from onewrite.operate.report import Exit, age, end, is_plain, shown, tell, tell_json
 from onewrite.operate.stores import store_of
-from onewrite.step import FoundStep, Step, found_step
 
 _option = partial(option, "STEPS")
 _MOST = 100  # steps that are listed: more are an incident, whose first ones say what it is

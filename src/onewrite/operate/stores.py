@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import SplitResult, unquote, urlsplit
 
+from onewrite.core.event import Outbox
+from onewrite.core.flow import run
 from onewrite.errors import ConfigurationError
-from onewrite.event import Outbox
-from onewrite.flow import run
 from onewrite.operate.image import Image
 from onewrite.operate.migration import MigratedStore
 from onewrite.operate.options import Given

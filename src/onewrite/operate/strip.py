@@ -7,9 +7,10 @@ from typing import Annotated, Any, TypeAlias
 
 import typer
 
+from onewrite.core.flow import run
+from onewrite.core.label import BY_HAND, OUTBOX, TOMBSTONE, is_ours, other_version
+from onewrite.core.step import Step, found_step
 from onewrite.errors import LedgerMismatch
-from onewrite.flow import run
-from onewrite.label import BY_HAND, OUTBOX, TOMBSTONE, is_ours, other_version
 from onewrite.operate.image import Edit, Image, Store, as_read, held_ledgers, holds_set_by_hand, kept_as, later_labels
 from onewrite.operate.options import (
     AsJson,
@@ -24,7 +25,6 @@ from onewrite.operate.options import (
 )
 from onewrite.operate.report import end, log_to_stderr, progress, record, shown, tell, tell_json
 from onewrite.operate.stores import store_of
-from onewrite.step import Step, found_step
 
 
 @dataclass(frozen=True, slots=True)

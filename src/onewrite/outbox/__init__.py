@@ -3,11 +3,11 @@
 A write with `emit=` puts events into its entity; a relay publishes them, in order within each entity, and clears them.
 """
 
+from onewrite.core.pending import Broken, Outgoing
 from onewrite.outbox.following import TokenFile, Tokens
 from onewrite.outbox.passes import Flushed, OutboxState, Swept, Waiting
 from onewrite.outbox.publishers import to_eventbridge, to_sns, to_sqs
 from onewrite.outbox.relay import AsyncRelay, Relay, stream_handler
-from onewrite.pending import Broken, Outgoing
 
 __all__ = [
     "AsyncRelay",

@@ -14,10 +14,10 @@ from math import inf
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias, cast
 
+from onewrite.core.extras import installed_by
+from onewrite.core.flow import Call, Yielded
+from onewrite.core.label import OUTBOX
 from onewrite.errors import ConfigurationError, OnewriteError
-from onewrite.extras import installed_by
-from onewrite.flow import Call, Yielded
-from onewrite.label import OUTBOX
 from onewrite.outbox.passes import Outboxes, Passes, Publish, Swept, log
 
 # ChangeStreamHistoryLost, ChangeStreamFatalError, and InvalidResumeToken: the token leads nowhere any more.

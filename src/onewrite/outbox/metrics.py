@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from onewrite.clock import checked_clock
+from onewrite.core.clock import checked_clock
 from onewrite.metrics import embedded, function_name, print_line
 from onewrite.outbox.passes import Swept
 from onewrite.outbox.relay import OnPass

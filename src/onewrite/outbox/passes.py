@@ -25,10 +25,10 @@ from math import inf
 from types import CoroutineType
 from typing import Any, Protocol, TypeAlias, TypeVar, cast
 
+from onewrite.core.event import Outbox, moment, seconds
+from onewrite.core.flow import Flow, Yielded
+from onewrite.core.pending import SKIPPED, Box, Broken, Outgoing, Pending, Search, box_of
 from onewrite.errors import ConfigurationError, LedgerMismatch, OnewriteError
-from onewrite.event import Outbox, moment, seconds
-from onewrite.flow import Flow, Yielded
-from onewrite.pending import SKIPPED, Box, Broken, Outgoing, Pending, Search, box_of
 
 T = TypeVar("T")
 Entity: TypeAlias = Mapping[str, Any]

@@ -13,10 +13,10 @@ from logging import WARNING
 from math import inf
 from typing import Any, TypeAlias
 
+from onewrite.core.flow import Call, adrive, aperformer, drive, is_asynchronous, performer
+from onewrite.core.pending import Outgoing
 from onewrite.errors import ConfigurationError
-from onewrite.flow import Call, adrive, aperformer, drive, is_asynchronous, performer
 from onewrite.outbox.passes import log
-from onewrite.pending import Outgoing
 
 Sending: TypeAlias = Generator[Call, Any, list[Outgoing]]
 Compile: TypeAlias = Callable[[Sequence[Outgoing]], Call]

@@ -19,14 +19,14 @@ from types import CoroutineType
 from typing import Any, Protocol, TypeAlias, TypeVar, cast
 
 from onewrite.batch.workers import runner_of_this_thread
-from onewrite.clock import checked_clock, random_name, random_share, wall_clock
+from onewrite.core.clock import checked_clock, random_name, random_share, wall_clock
+from onewrite.core.event import Outbox
+from onewrite.core.flow import adrive, aperformer, drive, performer
+from onewrite.core.label import OUTBOX
+from onewrite.core.pending import Broken, Outgoing
 from onewrite.errors import ConfigurationError, OnewriteError
-from onewrite.event import Outbox
-from onewrite.flow import adrive, aperformer, drive, performer
-from onewrite.label import OUTBOX
 from onewrite.outbox.following import Follower, Take, Tokens
 from onewrite.outbox.passes import Flushed, Outboxes, OutboxState, Passes, Publish, Swept, Waiting, log
-from onewrite.pending import Broken, Outgoing
 
 T = TypeVar("T")
 Where: TypeAlias = Mapping[str, Any] | None

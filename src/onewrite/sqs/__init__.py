@@ -1,6 +1,6 @@
 """Runs a decorated handler outside Lambda: `Worker` receives messages from SQS, and gives them to it one by one, or by groups."""
 
-from onewrite.extras import installed_by
+from onewrite.core.extras import installed_by
 
 with installed_by("aws", "onewrite.sqs"):
     from onewrite.sqs.queue import QueueRefused

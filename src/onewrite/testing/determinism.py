@@ -19,7 +19,7 @@ from contextvars import ContextVar
 from random import Random
 from typing import Any
 
-import onewrite.clock
+import onewrite.core.clock
 
 # --- while an explored handler runs -----------------------------------------------------------------------------------
 
@@ -40,7 +40,7 @@ def determine(call_name: str, now: float, used: Callable[[], None]) -> None:
 
     _now.set(now)
     _name_of_attempt.set(next_name)
-    module: Any = onewrite.clock
+    module: Any = onewrite.core.clock
     module.time = _fixed_or_real_time
     module.token_hex = _counted_or_random
     module.random = _fixed_or_random
@@ -52,7 +52,7 @@ def _fixed_or_real_time() -> float:
 
 
 def _fixed_or_random() -> float:
-    return random.random() if _now.get() is None else 0.5  # as in `onewrite.clock`
+    return random.random() if _now.get() is None else 0.5  # as in `onewrite.core.clock`
 
 
 def _counted_or_random(size: int) -> str:
@@ -75,7 +75,7 @@ def seeded(seed: int) -> Generator[None, None, None]:
     def token_hex(size: int) -> str:
         return draw.randbytes(size).hex()
 
-    module: Any = onewrite.clock
+    module: Any = onewrite.core.clock
     before = module.token_hex, module.random
     module.token_hex, module.random = token_hex, draw.random
     try:

@@ -6,8 +6,8 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from unittest import SkipTest
 
+from onewrite.core.extras import package_of
 from onewrite.errors import ConfigurationError, OnewriteError
-from onewrite.extras import package_of
 
 
 class StandInLies(OnewriteError, NotImplementedError):

@@ -12,9 +12,9 @@ from typing import Any
 from botocore.exceptions import ClientError
 
 from onewrite import Message, SeenIds
+from onewrite.core.ledgers import Ledger
 from onewrite.dynamodb import GuardedTable
 from onewrite.dynamodb.values import typed
-from onewrite.ledgers import Ledger
 from onewrite.testing.servers.engines import Dynoxide, dynamo_client, dynamo_resource
 from onewrite.testing.servers.process import find_dynoxide
 from tests.benchmarks.peers.bills import DynamoDBProxy

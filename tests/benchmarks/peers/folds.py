@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from onewrite import Applied, HighWaterMark, Message, SeenIds
-from onewrite.ledgers import Ledger
+from onewrite.core.ledgers import Ledger
 from tests.benchmarks.measure import Contender, Plan, Row, WrongOutcomeError, message_ids, ratio, take_turns
 from tests.benchmarks.peers.bills import Bill
 from tests.benchmarks.peers.race import check

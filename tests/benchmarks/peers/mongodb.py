@@ -11,7 +11,7 @@ from pymongo import MongoClient
 from pymongo.errors import DuplicateKeyError
 
 from onewrite import Message, SeenIds
-from onewrite.ledgers import Ledger
+from onewrite.core.ledgers import Ledger
 from onewrite.mongodb import GuardedCollection
 from onewrite.testing.servers.engines import Mongod
 from tests.benchmarks.peers.bills import MongoDBProxy

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from onewrite import Message
-from onewrite.ledgers import Ledger
+from onewrite.core.ledgers import Ledger
 from tests.benchmarks.peers.bills import Bill
 
 FOLDED = 10

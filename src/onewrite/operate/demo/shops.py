@@ -13,7 +13,7 @@ from enum import StrEnum
 from functools import partial
 from typing import Any, Protocol, TypeAlias, cast
 
-from onewrite.ledgers import SeenIds
+from onewrite.core.ledgers import SeenIds
 from onewrite.message import Message
 from onewrite.outcome import Applied, Entity
 

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 from botocore.exceptions import BotoCoreError, ClientError
 
+from onewrite.core.flow import Call
 from onewrite.dynamodb.size import LARGEST_ITEM
-from onewrite.flow import Call
 from onewrite.operate.doctor.facts import Clock, Fact, Feed, Function, Index, Queue, Sample, Table, Unread
 from onewrite.operate.doctor.reading import (
     Asking,

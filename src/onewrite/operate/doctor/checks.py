@@ -6,9 +6,10 @@ from collections.abc import Collection as Several
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from onewrite.core.label import OUTBOX
+from onewrite.core.ledgers import HighWaterMark, InSequence, Ledger, SeenIds
+from onewrite.core.watch import LARGE_LEDGER
 from onewrite.errors import LedgerMismatch
-from onewrite.label import OUTBOX
-from onewrite.ledgers import HighWaterMark, InSequence, Ledger, SeenIds
 from onewrite.operate.doctor.facts import (
     Check,
     Checked,
@@ -27,7 +28,6 @@ from onewrite.operate.doctor.facts import (
     known,
     span,
 )
-from onewrite.watch import LARGE_LEDGER
 
 # What AWS recommends, so that Lambda can try again where the function is throttled while it has a batch:
 # https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-configure.html

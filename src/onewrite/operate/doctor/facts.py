@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Literal, NamedTuple, TypeAlias, TypeVar
 
-from onewrite.event import Outbox
-from onewrite.ledgers import Ledger
-from onewrite.ledgers.kept import Kept
-from onewrite.tombstone import Tombstones
+from onewrite.core.event import Outbox
+from onewrite.core.ledgers import Ledger
+from onewrite.core.ledgers.kept import Kept
+from onewrite.core.tombstone import Tombstones
 
 T = TypeVar("T")
 

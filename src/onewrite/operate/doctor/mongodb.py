@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from pymongo.errors import PyMongoError
 
-from onewrite.flow import Call
+from onewrite.core.flow import Call
 from onewrite.mongodb.flows import LARGEST_DOCUMENT
 from onewrite.mongodb.outboxes import reading
 from onewrite.operate.doctor.facts import Clock, Collection, Fact, Members, Sample, Server, Unread

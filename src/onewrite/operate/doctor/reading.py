@@ -17,16 +17,16 @@ from types import FunctionType, MethodType, ModuleType
 from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 
 from onewrite.batch.handler import Handler, handler_of
+from onewrite.core.flow import Flow, Yielded, drive, performer
+from onewrite.core.label import OUTBOX, PREFIX, STEPS, TOMBSTONE, is_ours, prefix_of
+from onewrite.core.ledgers import NO_LEDGER
+from onewrite.core.ledgers.kept import Kept, kept_ledgers
+from onewrite.core.ledgers.seen_ids import KEPT, SLOTS
+from onewrite.core.tombstone import read_tombstone
 from onewrite.errors import LedgerMismatch
-from onewrite.flow import Flow, Yielded, drive, performer
-from onewrite.label import OUTBOX, PREFIX, STEPS, TOMBSTONE, is_ours, prefix_of
-from onewrite.ledgers import NO_LEDGER
-from onewrite.ledgers.kept import Kept, kept_ledgers
-from onewrite.ledgers.seen_ids import KEPT, SLOTS
 from onewrite.message import printable
 from onewrite.operate.doctor.facts import Entity, Module, Store, Unread
 from onewrite.operate.image import Image, later_labels
-from onewrite.tombstone import read_tombstone
 
 T = TypeVar("T")
 

@@ -19,9 +19,9 @@ from typing import Annotated, Any, TypeAlias, cast
 import typer
 from rich.console import Console
 
+from onewrite.core.flow import run
+from onewrite.core.ledgers.seen_ids import LONGEST_SQS_RETENTION, UNITS
 from onewrite.errors import ConfigurationError
-from onewrite.flow import run
-from onewrite.ledgers.seen_ids import LONGEST_SQS_RETENTION, UNITS
 from onewrite.operate.options import AsJson, CollectionUrl, EndpointUrl, Region, TableName, VersionOption, option
 from onewrite.operate.plan.dynamodb import OnDynamoDB
 from onewrite.operate.plan.inputs import Does, IndexLoad, Inputs, Prices

@@ -15,16 +15,17 @@ from datetime import timedelta
 from functools import lru_cache
 from typing import Any, TypeAlias, cast
 
+from onewrite.core.flow import Call, Flow
+from onewrite.core.inbox import Inbox
+from onewrite.core.label import OUTBOX, Slot, is_ours
+from onewrite.core.ledgers import Ledger, SeenNumbers
+from onewrite.core.ledgers.entry import Advance, Remember
+from onewrite.core.ledgers.seen_numbers import blocks_of
+from onewrite.core.write import NoStep, Write
 from onewrite.dynamodb.layout import ATTEMPT_SLOTS, attempts_name, lookup, name_of
 from onewrite.dynamodb.participants import marks_of
 from onewrite.dynamodb.request import ATTEMPTS, TOKEN_BYTES, new_token, of_write, parts_of
 from onewrite.dynamodb.size import LARGEST_ITEM, item_size, value_size
-from onewrite.flow import Call, Flow
-from onewrite.inbox import Inbox
-from onewrite.label import OUTBOX, Slot, is_ours
-from onewrite.ledgers import Ledger, SeenNumbers
-from onewrite.ledgers.entry import Advance, Remember
-from onewrite.ledgers.seen_numbers import blocks_of
 from onewrite.message import Message
 from onewrite.operate.image import Store
 from onewrite.operate.plan.inputs import (
@@ -44,7 +45,6 @@ from onewrite.operate.plan.inputs import (
     units,
 )
 from onewrite.operate.plan.ways import Cost, Other, Sample, Sizes, Spread, sample_of
-from onewrite.write import NoStep, Write
 
 Item: TypeAlias = Mapping[str, Any]
 

@@ -11,11 +11,11 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Literal, NamedTuple, TypeAlias, cast
 
+from onewrite.core.ledgers import Ledger, SeenIds, SeenNumbers
+from onewrite.core.ledgers.ring import Window, next_change, ring_of, window
+from onewrite.core.ledgers.seen_ids import SLOTS
+from onewrite.core.ledgers.seen_numbers import blocks_of
 from onewrite.errors import ConfigurationError
-from onewrite.ledgers import Ledger, SeenIds, SeenNumbers
-from onewrite.ledgers.ring import Window, next_change, ring_of, window
-from onewrite.ledgers.seen_ids import SLOTS
-from onewrite.ledgers.seen_numbers import blocks_of
 from onewrite.message import Message
 
 SECOND = 1_000_000  # all moments are in microseconds, as the rings are

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple, cast
 
 import bson
 
-from onewrite.flow import Flow
-from onewrite.inbox import TOKEN, Inbox, token_of
-from onewrite.label import Slot, prefix_of
-from onewrite.ledgers import Ledger, SeenNumbers
-from onewrite.ledgers.entry import Advance, Remember
+from onewrite.core.flow import Flow
+from onewrite.core.inbox import TOKEN, Inbox, token_of
+from onewrite.core.label import Slot, prefix_of
+from onewrite.core.ledgers import Ledger, SeenNumbers
+from onewrite.core.ledgers.entry import Advance, Remember
 from onewrite.message import Message
 from onewrite.mongodb.layout import lookup, path_of
 from onewrite.mongodb.request import gain, initial, labels

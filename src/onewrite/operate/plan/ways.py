@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import NamedTuple, Protocol
 
+from onewrite.core.label import OUTBOX
+from onewrite.core.ledgers import HighWaterMark, Ledger, SeenIds, SeenNumbers
+from onewrite.core.ledgers.kept import kept_ledgers
+from onewrite.core.ledgers.ring import Window, next_change
+from onewrite.core.ledgers.seen_ids import UNITS
 from onewrite.errors import LedgerMismatch
-from onewrite.label import OUTBOX
-from onewrite.ledgers import HighWaterMark, Ledger, SeenIds, SeenNumbers
-from onewrite.ledgers.kept import kept_ledgers
-from onewrite.ledgers.ring import Window, next_change
-from onewrite.ledgers.seen_ids import UNITS
 from onewrite.operate.image import Image, later_labels
 from onewrite.operate.plan.inputs import BIRTH, CENTURY, DAY, SECOND, Cycle, IndexLoad, Inputs, Stream, moments, stream_of
 

@@ -13,7 +13,7 @@ from decimal import Decimal
 from typing import Any, cast
 from uuid import UUID
 
-from onewrite.label import FORMAT
+from onewrite.core.label import FORMAT
 from onewrite.testing.taps.traffic import Request
 
 # --- comparing --------------------------------------------------------------------------------------------------------

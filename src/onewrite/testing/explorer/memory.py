@@ -57,9 +57,9 @@ _OPAQUE = (
         "moto",
     ),
     *(
-        "onewrite.ledgers.ring",
+        "onewrite.core.ledgers.ring",
         "onewrite.testing",
-        "onewrite.watch",
+        "onewrite.core.watch",
         "pymongo",
         "pytest",
         "socket",

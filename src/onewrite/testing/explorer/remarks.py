@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import islice, pairwise
 from typing import Any, NamedTuple, TypeAlias, cast
 
-from onewrite.label import OUTBOX, is_ours
+from onewrite.core.label import OUTBOX, is_ours
 from onewrite.outcome import Applied, Deferred, Duplicate, Missing, Rejected, Stale
 from onewrite.testing.explorer.calls import Reply
 from onewrite.testing.explorer.subject import Subject

@@ -11,7 +11,7 @@ from functools import partial
 from hashlib import blake2b
 from typing import Any, TypeAlias, cast
 
-from onewrite.label import is_ours
+from onewrite.core.label import is_ours
 from onewrite.testing.taps.tap import Store, kind_of, send
 from onewrite.testing.taps.traffic import Request, StoreCalls
 

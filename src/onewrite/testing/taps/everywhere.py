@@ -47,7 +47,7 @@ _THREADS = "threading"  # of Python itself
 _LOOPS = "asyncio.base_events"
 _RUNNERS = "asyncio.runners"
 _TASKS = ("asyncio", "asyncio.tasks")  # where functions of tasks are found
-_FLOWS = "onewrite.flow"
+_FLOWS = "onewrite.core.flow"
 _MOTOR = "motor.frameworks.asyncio"  # all that Motor sends goes through one function of this module
 
 

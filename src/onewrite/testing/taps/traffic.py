@@ -10,7 +10,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 
-from onewrite.flow import adrive, drive
+from onewrite.core.flow import adrive, drive
 
 # --- calls of a store -------------------------------------------------------------------------------------------------
 #

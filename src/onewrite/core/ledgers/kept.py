@@ -1,0 +1,52 @@
+"""Which ledgers an entity holds, as their labels say it, for those who look at it without the store that wrote it. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from onewrite.core.label import FORMAT, is_label, is_label_name, whose
+from onewrite.core.ledgers.ledger import Ledger
+from onewrite.core.ledgers.marks import HighWaterMark
+from onewrite.core.ledgers.seen_ids import UNITS, SeenIds
+from onewrite.core.ledgers.seen_numbers import SeenNumbers
+from onewrite.errors import LedgerMismatch
+
+_MOVED = "> "
+_IDS = re.compile(r"(?:(?P<count>\d+)(?P<unit>d|h|m|s|us)|all)(?P<text> text)?")
+_NUMBERS = re.compile(r"numbers (\d+)")
+
+
+class Kept(NamedTuple):
+    """A ledger's label in an entity, in `attribute`. `layout` is what it says behind the version, as in "14d text"."""
+
+    attribute: str
+    layout: str
+
+    @property
+    def moved_to(self) -> str | None:
+        """By what the ledger is known now, if it stands here no more."""
+        return self.layout.removeprefix(_MOVED) if self.layout.startswith(_MOVED) else None
+
+    @property
+    def ledger(self) -> Ledger:
+        """The ledger that keeps its marks so. That of marks may as well be an `InSequence`, which keeps the same."""
+        name = whose(self.attribute)
+        if self.layout == "marks":
+            return HighWaterMark(name=name)
+        if numbers := _NUMBERS.fullmatch(self.layout):
+            return SeenNumbers(int(numbers[1]), name=name)
+        if ids := _IDS.fullmatch(self.layout):
+            retention = None if ids["unit"] is None else int(ids["count"]) * UNITS[ids["unit"]]
+            return SeenIds(retention, name=name, readable=ids["text"] is not None)
+        raise LedgerMismatch(
+            f"The ledger in {self.attribute!r} is kept as {self.layout!r}, and this version of onewrite does not know that: use the one "
+            "that wrote it."
+        )
+
+
+def kept_ledgers(fields: Iterable[tuple[str, object]]) -> list[Kept]:
+    """The ledgers whose labels stand among an entity's top-level attributes or fields, in the order of their names."""
+    found = [(name, str(text)) for name, text in fields if is_label_name(name) and is_label(text)]
+    return sorted([Kept(name, text.removeprefix(f"{FORMAT} ")) for name, text in found])

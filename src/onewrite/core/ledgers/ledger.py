@@ -1,0 +1,120 @@
+"""What an entity remembers about messages. Pure: no engine, no clock, no I/O.
+
+A ledger answers `entry(message, now)`: what must the entity lack, what does it gain, what may go? The engines write that in
+their own language. Where a write is refused they look up what is stored, and `Entry.judge` says what that means.
+
+What is stored is fixed by docs/format.md. Each ledger puts a label into the entity beside its marks, which says how the marks
+are kept: a store that is set up otherwise would look in the wrong place and let a message in twice, so it is refused.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import NoReturn, Protocol, cast
+
+from onewrite.core.label import FORMAT, Label, Slot, is_ours
+from onewrite.core.ledgers.entry import Change, Entry, Terms
+from onewrite.errors import ConfigurationError, InvalidMessage
+from onewrite.message import Message
+
+
+class Ledger(Protocol):
+    """What the engines, and other ledgers, need to know of a ledger."""
+
+    @property
+    def attribute(self) -> str: ...
+    @property
+    def also(self) -> Ledger | tuple[Ledger, ...]: ...
+    @property
+    def layout(self) -> str: ...
+    @property
+    def skew(self) -> timedelta | None: ...
+    @property
+    def terms(self) -> Terms: ...
+    @property
+    def remedy(self) -> str: ...
+    def entry(self, message: Message, now: float) -> Entry: ...
+    def look(self, message: Message, now: float) -> Change: ...
+
+
+class _NoLedger:
+    """Stands where a store has none. Nothing is guarded there, so that whatever would be is refused."""
+
+    attribute = layout = remedy = ""
+    also = ()
+    skew = None
+    terms = Terms("", (), frozenset(), (), ())
+
+    def entry(self, message: Message, now: float) -> NoReturn:  # noqa: ARG002  # as every ledger has it
+        raise ConfigurationError(
+            "This store has no ledger, so that nothing would tell a redelivery from a fresh message: give it one, or write to it "
+            "in transact(message, [store.updating(...), ...], inbox=Inbox(...))."
+        )
+
+    look = entry
+
+
+NO_LEDGER = _NoLedger()
+
+
+def check_ledger(ledger: object) -> None:
+    """Raise unless this is a ledger that a store may use."""
+    if isinstance(ledger, type):
+        raise ConfigurationError(f"{ledger.__name__} is the class, and a store needs a ledger: write {ledger.__name__}().")
+    if not isinstance(getattr(ledger, "terms", None), Terms):  # a collection of pymongo has attributes of any name
+        raise ConfigurationError(
+            f"{ledger!r} is no ledger: give SeenIds(), SeenNumbers(), HighWaterMark(), InSequence() or MessageIDs()."
+        )
+
+
+# --- what all entries of a ledger have in common ----------------------------------------------------------------------
+
+
+def terms_of(ledger: Ledger) -> Terms:
+    """What all writes under this ledger ask, whatever their message."""
+    every = (ledger, *ledgers_before(ledger.also))
+    kept: dict[str, dict[str, Ledger]] = {}
+    for each in every:
+        kept.setdefault(each.attribute, {}).setdefault(f"{FORMAT} {each.layout}", each)
+    attributes = tuple(kept)
+    return Terms(
+        ledger.attribute,
+        attributes,
+        frozenset([attribute for attribute in attributes if not is_ours(attribute)]),
+        labels=tuple([_label(ledger.attribute, each, tuple(kept[each]), attributes) for each in kept if is_ours(each)]),
+        looks=tuple([each.look for texts in kept.values() for each in texts.values() if each is not ledger]),
+    )
+
+
+def _label(own: str, attribute: str, texts: tuple[str, ...], attributes: tuple[str, ...]) -> Label:
+    """A ledger that moved leaves a label where it was, so that a store that knows no other is refused.
+
+    It is accepted where the ledger is now as well, so that a deployment can be taken back. A set of the caller's has no label.
+    """
+    moved = tuple([f"{FORMAT} > {other}" for other in attributes if other != attribute])
+    text = texts[0] if attribute == own else f"{FORMAT} > {own}"
+    return Label(Slot(attribute), text, tuple(dict.fromkeys([text, *texts, *moved])), texts[0])
+
+
+def ledgers_before(also: object) -> list[Ledger]:
+    """The ledgers before this one, and those before them."""
+    ledgers = cast("tuple[object, ...]", also if isinstance(also, tuple) else (also,))
+    for ledger in ledgers:
+        check_ledger(ledger)
+    named = cast("tuple[Ledger, ...]", ledgers)
+    return [each for ledger in named for each in (ledger, *ledgers_before(ledger.also))]
+
+
+def looks_of(terms: Terms, message: Message, now: float) -> tuple[Change, ...]:
+    return tuple([look(message, now) for look in terms.looks])
+
+
+# --- misuse -----------------------------------------------------------------------------------------------------------
+
+
+def check_message(message: object) -> None:
+    if not isinstance(message, Message):
+        raise InvalidMessage(
+            f"A guarded write takes the Message first, and got a {type(message).__name__}: write Message(id), with the key, filter or document "
+            "behind it. message.child() is a key for others; for a second write of one message to one entity give it message.part(name)."
+        )

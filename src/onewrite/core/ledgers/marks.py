@@ -1,0 +1,151 @@
+"""The ledgers for sources that number their messages and are delivered in order: the last mark of each source. Pure.
+
+`InSequence` and `HighWaterMark` keep the same, so that one may follow the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import lru_cache
+
+from onewrite.core.label import Slot, check_name, label_of, prefix_of
+from onewrite.core.ledgers.entry import Advance, Entry, Rule, Terms
+from onewrite.core.ledgers.ledger import Ledger, check_message, ledgers_before, looks_of, terms_of
+from onewrite.errors import ConfigurationError, InvalidMessage
+from onewrite.message import Message, named
+
+_FEWER_SOURCES = "Split it, or make the larger part smaller: a ledger of marks grows with the number of sources alone."
+
+
+class OfSources:
+    """What the ledgers of numbered messages have in common."""
+
+    __slots__ = ()
+
+    @property
+    def skew(self) -> timedelta | None:
+        """None: time does not matter."""
+        return None
+
+    @property
+    def remedy(self) -> str:
+        """How the user can make an entity smaller that is too large."""
+        return _FEWER_SOURCES
+
+
+@dataclass(frozen=True, slots=True)
+class HighWaterMark(OfSources):
+    """For a source that is delivered in order: its highest sequence. What is not above the mark is not applied.
+
+    Each source costs its name and its mark in every write of the entity, for ever. `name` and `also` are as for `SeenIds`.
+    """
+
+    name: str = field(default="", kw_only=True)
+    also: Ledger | tuple[Ledger, ...] = field(default=(), kw_only=True)
+    attribute: str = field(init=False, repr=False, compare=False)
+    terms: Terms = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        check_name(self.name)
+        object.__setattr__(self, "attribute", label_of(self.name))
+        object.__setattr__(self, "terms", terms_of(self))
+
+    @property
+    def layout(self) -> str:
+        return "marks"
+
+    def entry(self, message: Message, now: float) -> Entry:
+        """What a write of this message asks of the entity."""
+        return Entry(self.terms, self.look(message, now), looks_of(self.terms, message, now) if self.terms.looks else ())
+
+    def look(self, message: Message, now: float) -> Advance:  # noqa: ARG002  # as every ledger has it
+        """The mark that must be below the message's sequence."""
+        if type(message) is not Message:
+            check_message(message)
+        if message.sequence is None:
+            raise InvalidMessage(
+                f"The {named(message)} has no sequence, and HighWaterMark compares nothing else: take it from what the "
+                "producer numbers, or use SeenIds."
+            )
+        return Advance(_mark_slot(self.attribute, message.source, message.parts), message.sequence, "below")
+
+
+@dataclass(frozen=True, slots=True)
+class InSequence(OfSources):
+    """For a source that numbers its messages `first`, `first + 1`, ...: the last one that was done. A gap is `Deferred`.
+
+    A message that the caller's own condition refuses moves the mark too, in a second request: else all that follow it would
+    wait for it for ever. `name` and `also` are as for `SeenIds`.
+    """
+
+    first: int = 1
+    name: str = field(default="", kw_only=True)
+    also: Ledger | tuple[Ledger, ...] = field(default=(), kw_only=True)
+    attribute: str = field(init=False, repr=False, compare=False)
+    terms: Terms = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if type(self.first) is not int:
+            raise ConfigurationError(f"InSequence(first={self.first!r}): numbering starts at an int.")
+        check_name(self.name)
+        object.__setattr__(self, "attribute", label_of(self.name))
+        self._check_before(ledgers_before(self.also))
+        object.__setattr__(self, "terms", terms_of(self))
+
+    def _check_before(self, before: Sequence[Ledger]) -> None:
+        """Refuse a ledger that would wait for ever for a message that was done already, because its mark stands elsewhere."""
+        if any(each.layout == self.layout and each.attribute != self.attribute for each in before):
+            raise ConfigurationError(
+                f"InSequence(name={self.name!r}) would wait for message {self.first} of a source whose mark stands in the ledger of another "
+                "name: keep the name of the ledger before, whose marks it continues."
+            )
+        if before and self.first == 1 and not any(each.layout == self.layout for each in before):
+            raise ConfigurationError(
+                "InSequence(also=...) would wait for message 1 of every source, which the ledger before may hold already: say with first= "
+                "where to go on; or change to HighWaterMark(also=...) first, whose marks InSequence continues as they are."
+            )
+
+    @property
+    def layout(self) -> str:
+        return "marks"  # as for HighWaterMark: the last sequence of each source, so that one may follow the other
+
+    def entry(self, message: Message, now: float) -> Entry:
+        """What a write of this message asks of the entity."""
+        look = self.look(message, now)
+        rule: Rule = "first" if message.sequence == self.first else "next"
+        return Entry(
+            self.terms,
+            Advance(look.slot, look.mark, rule, self.first),
+            looks_of(self.terms, message, now) if self.terms.looks else (),
+        )
+
+    def look(self, message: Message, now: float) -> Advance:  # noqa: ARG002  # as every ledger has it
+        """The mark that must be below the message's sequence."""
+        if type(message) is not Message:
+            check_message(message)
+        if not isinstance(message.sequence, int):
+            raise InvalidMessage(
+                f"The {named(message)} has sequence {message.sequence!r}, and InSequence counts in ints: number the "
+                "messages of a source one by one, or use HighWaterMark."
+            )
+        return Advance(_mark_slot(self.attribute, message.source, message.parts), message.sequence, "below")
+
+
+# --- where the marks stand --------------------------------------------------------------------------------------------
+
+# "%" is the escape character itself; ".", "$" and NUL mean something in a path of MongoDB.
+_ESCAPES = str.maketrans({"%": "%25", ".": "%2E", "$": "%24", "\0": "%00"})
+
+
+def mark_slot(attribute: str, message: Message) -> Slot:
+    """Where the mark of the message's source stands. Two sources, or two parts of one, never share it."""
+    return _mark_slot(attribute, message.source, message.parts)
+
+
+@lru_cache(maxsize=1024)  # a process reads few sources, and each of them often
+def _mark_slot(attribute: str, source: str, parts: tuple[str, ...]) -> Slot:
+    # Escaped text has two hexadecimal digits behind each "%", so "%+" and a lone "%" cannot come from a source.
+    escaped = [f"%+{part.translate(_ESCAPES)}" for part in parts]
+    return Slot(f"{prefix_of(attribute)}@", source.translate(_ESCAPES) + "".join(escaped) or "%")

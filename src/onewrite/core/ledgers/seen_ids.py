@@ -1,0 +1,205 @@
+"""The ledger for any order and any id: each message that was seen within a retention. Pure: no engine, no clock, no I/O."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import lru_cache
+from math import inf
+from typing import cast
+
+from onewrite.core.label import BY_HAND, Slot, check_attribute, check_name, label_of, prefix_of
+from onewrite.core.ledgers.entry import Entry, Remember, Sets, Terms
+from onewrite.core.ledgers.ledger import Ledger, check_message, looks_of, terms_of
+from onewrite.core.ledgers.ring import Present, Ring, Window, next_change, ring_of, window
+from onewrite.errors import ConfigurationError
+from onewrite.message import Message, digest_of, named_by
+
+LONGEST_SQS_RETENTION = timedelta(days=14)
+SLOTS = 6
+_SKEW_SHARE = 56  # of the retention: six hours for 14 days, and still a minute for one hour
+_SHORTEST, _LONGEST = timedelta(seconds=1), timedelta(days=36_525)
+
+
+class _OfIds:
+    """What the ledgers of single messages have in common."""
+
+    __slots__ = ()
+
+    @property
+    def remedy(self) -> str:
+        """How the user can make an entity smaller that is too large."""
+        return (
+            "Split it, or make the larger part smaller: the ledger by a shorter retention, and without the text of the ids."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SeenIds(_OfIds):
+    """For any order and any id: the messages that were seen within `retention`, by source and id together.
+
+    The default outlives every redelivery that SQS can make; as long as the queue and its dead letters keep a message is
+    enough. `retention=None` never forgets, and so grows for ever. Each message costs 10 bytes, a hash, in every write of the
+    entity for up to 1.6 times the retention; `readable=True` keeps the text of the ids instead.
+
+    Two services that write to one entity each give their ledger a `name` of its own, which is part of all that it stores. `also`
+    names the ledger that was used before: it is looked into as well, and no longer written. Consumers' clocks may be off by a
+    56th of the retention.
+    """
+
+    retention: timedelta | None = LONGEST_SQS_RETENTION
+    name: str = field(default="", kw_only=True)
+    readable: bool = field(default=False, kw_only=True)
+    also: Ledger | tuple[Ledger, ...] = field(default=(), kw_only=True)
+    attribute: str = field(init=False, repr=False, compare=False)
+    terms: Terms = field(init=False, repr=False, compare=False)
+    _window: Window = field(init=False, repr=False, compare=False)
+    _present: Present = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        retention = cast("object", self.retention)
+        if retention is not None and not isinstance(retention, timedelta):
+            raise ConfigurationError(
+                f"SeenIds(retention={retention!r}): give a timedelta, as in timedelta(days=14), or None to never forget."
+            )
+        if self.retention is not None and not _SHORTEST <= self.retention <= _LONGEST:
+            raise ConfigurationError(
+                f"SeenIds(retention={self.retention!r}): an id is kept for a second at least, and a hundred years at most. Give None "
+                "to never forget."
+            )
+        check_name(self.name)
+        object.__setattr__(self, "attribute", label_of(self.name))
+        object.__setattr__(self, "terms", terms_of(self))
+        kept = self.retention or LONGEST_SQS_RETENTION
+        object.__setattr__(self, "_window", window(kept, kept / _SKEW_SHARE))
+        object.__setattr__(self, "_present", Present())
+
+    @property
+    def skew(self) -> timedelta | None:
+        """How far consumers' clocks may be off; None if time does not matter."""
+        return None if self.retention is None else self.retention / _SKEW_SHARE
+
+    @property
+    def layout(self) -> str:
+        """How the marks are kept, as the label says it."""
+        kept = "all" if self.retention is None else _duration(self.retention)
+        return f"{kept} text" if self.readable else kept
+
+    def entry(self, message: Message, now: float) -> Entry:
+        """What a write of this message asks of the entity at `now`, in epoch seconds."""
+        return Entry(self.terms, self.look(message, now), looks_of(self.terms, message, now) if self.terms.looks else ())
+
+    def look(self, message: Message, now: float) -> Remember:
+        """The mark that must not be there."""
+        if type(message) is not Message:
+            check_message(message)
+        since, until, sets = self._present.made
+        moment = int(now * 1_000_000)
+        if not since <= moment < until:
+            sets = self._sets_at(moment)
+        return Remember(sets, _text(message) if self.readable else digest_of(named_by(message)))
+
+    def _sets_at(self, moment: int) -> Sets:
+        """The sets as this moment sees them. They are kept until the ring turns."""
+        if self.retention is None:
+            sets, until = _unbounded(self.attribute, self.readable), inf
+        else:
+            sets = _bounded(self.attribute, self.retention, self.readable, ring_of(self._window, moment, SLOTS))
+            until = next_change(self._window, moment)
+        self._present.made = moment, until, sets
+        return sets
+
+
+@dataclass(frozen=True, slots=True)
+class MessageIDs(_OfIds):
+    """A plain set of ids as text in an attribute of your own, as handlers keep it by hand: the textbook's `messageIDs`.
+
+    It never forgets, and so grows for ever. It has no label: only stores that are given this ledger, or name it in `also`, know that
+    the set is one of ids. To all others it is an attribute of yours as any other, and a change from this ledger to another one, or
+    back, is not noticed: name the one that was used before in `also`, and let no consumer run that does not. The set has the id alone,
+    or `@source/id` for a message that has a source. An id that stands in it alone counts for every source.
+    """
+
+    attribute: str = BY_HAND
+    also: Ledger | tuple[Ledger, ...] = field(default=(), kw_only=True)
+    terms: Terms = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        check_attribute(self.attribute)
+        object.__setattr__(self, "terms", terms_of(self))
+
+    @property
+    def skew(self) -> timedelta | None:
+        """None: time does not matter."""
+        return None
+
+    @property
+    def layout(self) -> str:
+        return "plain"
+
+    def entry(self, message: Message, now: float) -> Entry:
+        """What a write of this message asks of the entity."""
+        return Entry(self.terms, self.look(message, now), looks_of(self.terms, message, now) if self.terms.looks else ())
+
+    def look(self, message: Message, now: float) -> Remember:  # noqa: ARG002  # as every ledger has it
+        """The mark that must not be there."""
+        if type(message) is not Message:
+            check_message(message)
+        is_of_any_source = message.source and not message.parts
+        return Remember(_by_hand(self.attribute), _text(message), (message.id,) if is_of_any_source else ())
+
+
+# --- where the marks stand --------------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=256)
+def _bounded(attribute: str, retention: timedelta, readable: bool, ring: Ring) -> Sets:  # noqa: FBT001  # a field's value
+    # What nearly all have is said by the label alone: names are paid for in every write.
+    is_usual = retention == LONGEST_SQS_RETENTION and not readable
+    kept = "" if is_usual else f"{_duration(retention)}{'t' if readable else ''}_"
+    group = f"{prefix_of(attribute)}{kept}r"
+    live, dead = ([Slot(group, slot) for slot in slots] for slots in (ring.live, ring.dead))
+    return Sets(Slot(group, ring.present), tuple(live), tuple(dead), str if readable else bytes)
+
+
+@lru_cache(maxsize=64)
+def _unbounded(attribute: str, readable: bool) -> Sets:  # noqa: FBT001  # a field's value
+    slot = Slot(f"{prefix_of(attribute)}all{'t' if readable else ''}")
+    return Sets(slot, (slot,), (), str if readable else bytes)
+
+
+@lru_cache(maxsize=64)
+def _by_hand(attribute: str) -> Sets:
+    return Sets(Slot(attribute), (Slot(attribute),), (), str)
+
+
+# How the sets of a ring are kept, where it is not as usual: a pattern of what stands in their names between the prefix and the slot.
+KEPT = r"(?:\d+(?:d|h|m|s|us)t?_)?"
+
+# From the largest to the smallest, as the label names them.
+UNITS = {
+    "d": timedelta(days=1),
+    "h": timedelta(hours=1),
+    "m": timedelta(minutes=1),
+    "s": timedelta(seconds=1),
+    "us": timedelta(microseconds=1),
+}
+
+
+def _duration(span: timedelta) -> str:
+    """The duration in the largest unit that divides it: 14d, 36h, 90s."""
+    unit = next(unit for unit, length in UNITS.items() if not span % length)
+    return f"{span // UNITS[unit]}{unit}"
+
+
+# --- the marks --------------------------------------------------------------------------------------------------------
+
+
+_QUOTES = str.maketrans({"%": "%25", "/": "%2F", "+": "%2B"})
+
+
+def _text(message: Message) -> str:
+    """The id alone where there is no more to say; else @source+part/id. An id that begins with "@" is led by "@/"."""
+    if not message.source and not message.parts and not message.id.startswith("@"):
+        return message.id
+    return f"@{'+'.join([part.translate(_QUOTES) for part in (message.source, *message.parts)])}/{message.id}"

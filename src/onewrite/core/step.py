@@ -1,0 +1,203 @@
+"""A step of a message: an effect outside of the entity, begun before it is sent and finished by the guarded write after it. Pure.
+
+What is stored is fixed by docs/format.md. An entity holds a step from its begin to its finish, under a mark of its message. The
+rules, each of which keeps somebody from being charged twice, or a charge from being forgotten:
+
+- One step a message. Its name only makes the key for whoever performs the effect, and the key of the first begin is kept.
+- The fence is new with every begin. A write finishes the step only under the fence that it was begun with.
+- A step is taken over only while the key of the first begin is known for certain to whoever performs the effect.
+- Whoever may have sent the effect leaves the step where it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from hashlib import blake2b
+from typing import Any, NamedTuple, TypeAlias, cast
+
+from onewrite.core.event import copied, moment, seconds
+from onewrite.core.label import known_by, whose
+from onewrite.errors import InvalidMessage, InvalidUpdate, LedgerMismatch
+from onewrite.message import Message, digest_of, named, named_by, together
+from onewrite.outcome import Begun, Busy, Entity, Uncertain
+
+Claim: TypeAlias = Begun | Uncertain  # what a write finishes
+
+STEP_SKEW = timedelta(minutes=5)  # how far the clocks of two workers may be off, as for the tokens of attempts
+_SHORTEST_LEASE = timedelta(seconds=1)
+_FENCE_BYTES = 8  # two fences of one step are the same once in 2^64
+
+
+MOVED_BACK = (
+    "The step is open, and the ledger's mark is neither past the message nor just before it: somebody has moved the mark back. Repair the "
+    "entity."
+)
+
+
+class Asked(NamedTuple):
+    """What a call of `begin` says of the step."""
+
+    name: str
+    lease: timedelta
+    safe_for: timedelta
+    after: Uncertain | None = None
+
+
+class Step(NamedTuple):
+    """A step as an entity holds it. By `ledger` that one is known which the finish writes; `first`: never taken over."""
+
+    ledger: str
+    message: Message
+    key: str
+    fence: str
+    since: float
+    until: float
+    first: bool
+    unsent: bool = False  # its worker let it go before the effect was sent, so that anybody may take it over
+
+    def is_same(self, other: Step) -> bool:
+        """Are these one begin? Two fences of different begins may be the same by chance; their leases then differ."""
+        return (self.fence, self.until) == (other.fence, other.until)
+
+    def taking_over(self, before: Step) -> Step:
+        """This step in the place of one that another worker has begun. Only the fence and the lease are new."""
+        began = self.since if before.unsent else before.since
+        return self._replace(ledger=before.ledger, key=before.key, since=began, first=before.unsent)
+
+    def reopening(self, before: Uncertain) -> Step:
+        """This step in the place of one of which an operator knows that its effect did not happen."""
+        return self._replace(key=before.key, first=False)
+
+    def begun(self, message: Message, entity_key: Mapping[str, Any], clock: Callable[[], float]) -> Begun:
+        """The answer to the worker whose step it is. It outlives the call, so that the key is a copy."""
+        key = copied(entity_key)
+        return Begun(message, self.key, self.fence, self.since, self.until, self.first, entity_key=key, clock=clock)
+
+    def stored(self) -> dict[str, Any]:
+        message = self.message
+        held: dict[str, Any] = {"id": message.id, "key": self.key, "fence": self.fence}
+        held |= {"since": moment(self.since), "until": moment(self.until), "first": self.first}
+        optional = {"source": message.source, "sequence": message.sequence, "parts": [*message.parts], "unsent": self.unsent}
+        optional["ledger"] = whose(self.ledger)
+        return held | {name: value for name, value in optional.items() if value not in ("", None, [], False)}
+
+
+def new_step(ledger: str, message: Message, asked: Asked, call: str, now: float) -> Step:
+    """`call` is a name that no other call has. Times are kept in milliseconds, so that all see the same ones."""
+    fence = blake2b(call.encode(), digest_size=_FENCE_BYTES).hexdigest()
+    since, until = seconds(moment(now)), seconds(moment(now + asked.lease.total_seconds()))
+    return Step(ledger, message, message.child(asked.name), fence, since, until, first=True)
+
+
+def step_mark(ledger: str, message: Message) -> bytes:
+    """What tells the message's step from those of all other messages of the entity, and of other ledgers."""
+    name, named = whose(ledger), named_by(message)
+    return digest_of(f"in {together(name)}{named}" if name else named)  # without a name it begins with a digit
+
+
+def read_step(held: object) -> Step:
+    """A step as it is stored, whose sequence is an int or a text."""
+    try:
+        fields = cast("Mapping[str, Any]", held)
+        sequence = fields.get("sequence")
+        message = Message(
+            fields["id"],
+            source=fields.get("source", ""),
+            sequence=int(sequence) if sequence is not None and not isinstance(sequence, str) else sequence,
+            parts=tuple(fields.get("parts", ())),
+        )
+        since, until = seconds(fields["since"]), seconds(fields["until"])
+        ledger, key, fence = known_by(str(fields.get("ledger", ""))), str(fields["key"]), str(fields["fence"])
+        return Step(ledger, message, key, fence, since, until, bool(fields["first"]), fields.get("unsent") is True)
+    except (KeyError, TypeError, ValueError, AttributeError, InvalidMessage) as error:
+        raise no_step() from error
+
+
+def no_step() -> LedgerMismatch:
+    """The error to raise where something else stands in the place of steps."""
+    return LedgerMismatch(
+        "The entity holds something else where a step of a message should be: another writer uses names that begin with ow_step. "
+        "Repair the entity."
+    )
+
+
+class FoundStep(NamedTuple):
+    """What a scan has found in the entity whose key is written so: a step, or why it cannot be read."""
+
+    entity: str
+    step: Step | LedgerMismatch
+
+
+def found_step(entity: str, held: object) -> FoundStep:
+    """Unlike `read_step` it does not raise: one entity that somebody has damaged must not hide all others."""
+    try:
+        return FoundStep(entity, read_step(held))
+    except LedgerMismatch as error:
+        return FoundStep(entity, error)
+
+
+def answer_to(
+    step: Step, message: Message, now: float, entity: Entity | None, entity_key: Mapping[str, Any]
+) -> Busy | Uncertain:
+    """What anyone else hears who wants to write the message while its step is open."""
+    if now < step.until or step.unsent:  # of an effect that was not sent nothing is uncertain
+        return Busy(message, step.until, entity)
+    return Uncertain(message, step.since, step.fence, step.key, entity, entity_key=copied(entity_key))
+
+
+def fence_of_unsent(fence: str) -> str:
+    """The fence of a step that its worker has let go, who can no longer finish it."""
+    return f"unsent {fence}"
+
+
+def may_be_taken_over(step: Step, now: float, asked: Asked) -> bool:
+    """Is the lease over, and will the key still be known when a new one ends, whatever the workers' clocks show?"""
+    ends = now + asked.lease.total_seconds() + 2 * STEP_SKEW.total_seconds()
+    return now >= step.until and (step.unsent or ends <= step.since + asked.safe_for.total_seconds())
+
+
+def since(step: Step) -> float:
+    """For sorting: when it was begun."""
+    return step.since
+
+
+def check_begin(asked: Asked) -> None:
+    """Raise unless a step can be begun so."""
+    name, lease, safe_for = cast("tuple[object, object, object]", asked[:3])
+    if not isinstance(name, str) or not name:
+        raise InvalidUpdate(
+            f"begin: the step's name is {name!r}: give it a text, such as 'charge', that says what the effect is."
+        )
+    if not isinstance(lease, timedelta) or lease < _SHORTEST_LEASE:
+        raise InvalidUpdate(f"begin: lease={lease!r}: give a timedelta of at least a second, in which the effect is over.")
+    if not isinstance(safe_for, timedelta) or safe_for < timedelta(0):
+        raise InvalidUpdate(
+            f"begin: safe_for={safe_for!r}: give a timedelta, for which whoever performs the effect recognises its key, or "
+            "timedelta(0) if it does not take one."
+        )
+
+
+def check_release(step: object) -> None:
+    """Raise unless this is a step that can be let go."""
+    if not isinstance(step, Begun):
+        raise InvalidUpdate(f"release takes what begin has answered, Begun, and not a {type(step).__name__}.")
+
+
+def check_claim(claim: object, message: Message, entity_key: object, canonical: Callable[[Any], object]) -> None:
+    """Raise unless a write of the message to that entity may finish what is claimed. `canonical`: equal for two names of one entity."""
+    if not isinstance(claim, Begun | Uncertain):
+        raise InvalidUpdate(
+            f"finishes= takes what begin has answered, Begun or Uncertain, and not a {type(claim).__name__}."
+        )
+    begun = claim.message
+    if (begun.id, begun.source, begun.parts) != (message.id, message.source, message.parts):
+        raise InvalidUpdate(
+            f"This write is of {named(message)}, and the step that it is to finish is of {named(begun)}: finish a step by "
+            "a write of the message that began it."
+        )
+    if canonical(claim.entity_key) != canonical(entity_key):
+        raise InvalidUpdate(
+            f"This write is to the entity {entity_key!r}, and the step that it is to finish was begun in {dict(claim.entity_key)!r}: "
+            "finish it there."
+        )

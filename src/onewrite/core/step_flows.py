@@ -1,0 +1,144 @@
+"""What beginning and performing a step take, request by request, on any engine. The rules are in onewrite/core/step.py."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple, Protocol, TypeAlias, cast
+
+from onewrite.core.event import copied, moment
+from onewrite.core.flow import Do, Flow
+from onewrite.core.ledgers import Ledger
+from onewrite.core.step import (
+    Asked,
+    Step,
+    answer_to,
+    fence_of_unsent,
+    may_be_taken_over,
+    read_step,
+    since,
+)
+from onewrite.errors import InvalidUpdate
+from onewrite.message import Message
+from onewrite.outcome import Answer, Begun, Busy, Outcome, Uncertain
+
+_ROUNDS = 6  # each after the second means that another worker has come in between
+
+Effect: TypeAlias = Callable[[Begun], Any]
+Then: TypeAlias = Callable[[Any], Mapping[str, Any]]
+
+
+class StepStore(Protocol):
+    """As much of a store as a step needs."""
+
+    ledger: Ledger
+    clock: Callable[[], float]
+
+
+class Start(NamedTuple):
+    """What a call of `begin` starts from. `fresh` is the step as it would be if nobody had begun it."""
+
+    message: Message
+    entity_key: Mapping[str, Any]
+    asked: Asked
+    fresh: Step
+    now: float
+    clock: Callable[[], float]
+
+
+class TryToBegin(Protocol):
+    """Begins the step, or puts it in the place of the one with the fence `replaced`.
+
+    Returns the step that is open then, or why the message has none. None: it has none, and nothing stands in its way.
+    """
+
+    def __call__(self, step: Step, replaced: str | None) -> Flow[Step | Outcome | None]: ...
+
+
+def begun(start: Start, try_to_begin: TryToBegin) -> Flow[Answer]:
+    """Begin a step, or take it over from one who is believed to be dead."""
+    message, asked, fresh = start.message, start.asked, start.fresh
+    step, replaced = fresh, None
+    if asked.after is not None:
+        step, replaced = fresh.reopening(asked.after), asked.after.fence
+    for _ in range(_ROUNDS):
+        met = yield from try_to_begin(step, replaced)
+        if met is None:
+            step, replaced = fresh, None
+        elif not isinstance(met, Step):
+            return met
+        elif met.is_same(fresh):
+            return met.begun(message, start.entity_key, start.clock)
+        elif met.fence == replaced and met.ledger != step.ledger:
+            step = step._replace(ledger=met.ledger)  # it was begun under the ledger before this one, and stays there
+        elif may_be_taken_over(met, start.now, asked):
+            step, replaced = fresh.taking_over(met), met.fence
+        else:
+            return answer_to(met, message, start.now, None, start.entity_key)
+    return Busy(message, start.now)  # others begin it and let it go all the time
+
+
+def let_go(
+    flows: StepStore,
+    step: Begun,
+    *,
+    sent: bool,
+    withdraw: Callable[[str], Flow[bool]] | None,
+    change: Callable[[str, Mapping[str, Any]], Flow[bool]],
+) -> Flow[None]:
+    """End the lease, if the step is still this worker's. One whose effect nobody can have sent is withdrawn.
+
+    It stays, as one that anybody may take over, under a ledger by which later messages may overtake this one (`withdraw` is None): only
+    the step says then that the message is still to be done. Both functions are given the ledger under which the step may have been begun.
+    """
+    unsent = step.first and not sent
+    for ledger in flows.ledger.terms.attributes:  # it may be under one in also=
+        if unsent and withdraw is not None and (yield from withdraw(ledger)):
+            return
+        fields: dict[str, Any] = {"until": moment(flows.clock())}
+        if unsent:
+            fields |= {"unsent": True, "fence": fence_of_unsent(step.fence)}
+        if (yield from change(ledger, fields)):
+            return
+
+
+def shown(flows: StepStore, stored: Iterable[object], key: Mapping[str, Any]) -> list[Busy | Uncertain]:
+    """The steps of this store's ledger, and of those in its also=, those first that were begun first."""
+    steps = [step for step in map(read_step, stored) if step.ledger in flows.ledger.terms.attributes]
+    return [answer_to(step, step.message, flows.clock(), None, key) for step in sorted(steps, key=since)]
+
+
+def performed(
+    begin: Flow[Answer],
+    effect: Effect,
+    finish: Callable[[Begun, Mapping[str, Any]], Flow[Outcome]],
+    release: Callable[..., Flow[None]],
+    then: Then,
+) -> Flow[Outcome]:
+    """`finish` and `release` make flows of a step. `then` makes the arguments of the write of what the effect has returned."""
+    for name, function in (("the effect", effect), ("then=", then)):
+        if not callable(function):
+            raise InvalidUpdate(f"perform: {name} is a {type(cast('object', function)).__name__}: give a function.")
+    step = yield from begin
+    if not isinstance(step, Begun):
+        return step
+    if not step.left():  # this process stood still meanwhile: another worker may have the effect now
+        yield from release(step, sent=False)
+        return Busy(step.message, step.until)
+    own = replace(step, entity_key=copied(step.entity_key))  # the effect may change what it is given
+    try:
+        result = yield Do(effect, (step,))
+        return (yield from finish(own, _arguments(then(result))))
+    except Exception as error:
+        # The effect may have happened: so the step stays, and the next delivery need not wait for the end of the lease.
+        try:
+            yield from release(own, sent=True)
+        except Exception as again:
+            error.add_note(f"The step could not be released either, and stays until its lease ends: {again!r}")
+        raise
+
+
+def _arguments(made: object) -> Mapping[str, Any]:
+    if not isinstance(made, Mapping):
+        raise InvalidUpdate(f"then= returned a {type(made).__name__}: return a dict with the arguments of the write.")
+    return cast("Mapping[str, Any]", made)

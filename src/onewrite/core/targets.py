@@ -1,0 +1,109 @@
+"""What a store is made of. Whatever else stands in its place is refused at once, and the error says what to write instead."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+from onewrite.core.ledgers.entry import Terms
+from onewrite.errors import ConfigurationError
+
+_MONGODB = ("pymongo", "mongomock", "motor")
+
+
+def check_table(table: object, table_name: object = None) -> None:
+    """Raise unless a guarded table may be made of this."""
+    _check("GuardedTable", "table", "boto3.resource('dynamodb').Table('orders')", table)
+    if _home(table) in _MONGODB:
+        raise ConfigurationError(f"A {type(table).__name__} belongs to MongoDB: guard it with GuardedCollection.")
+    service = _service(table)
+    if service not in (None, "dynamodb"):
+        raise ConfigurationError(f"This is a client of {service}, and a guarded table is made of one of dynamodb.")
+    if not hasattr(table, "update_item"):
+        if hasattr(table, "Table"):
+            raise ConfigurationError("A resource has many tables, and a store guards one: give resource.Table('orders').")
+        raise ConfigurationError(
+            f"{table!r} has no update_item: give a boto3 Table, or a low-level client together with table_name='orders'."
+        )
+    if table_name is not None and not isinstance(table_name, str):
+        raise ConfigurationError(f"table_name={table_name!r}: give the name of the table, a text.")
+
+
+def check_deletes(ledger: object, tombstones: object) -> None:
+    """Raise if a store that guards nothing is to delete."""
+    if ledger is None and tombstones is not None:
+        raise ConfigurationError(
+            "A store without a ledger deletes nothing, because nothing would tell a redelivery from a fresh message: give it a ledger, or leave "
+            "out tombstones=."
+        )
+
+
+def check_key(key: Sequence[str], is_taken: Callable[[str], bool]) -> None:
+    """Raise unless these fields may name an entity. `is_taken`: does the store keep something of its own in this field?"""
+    for name in key:
+        if not name or name.startswith("$") or "\0" in name:
+            raise ConfigurationError(f"key={key!r}: {name!r} names no field.")
+        if name == "_id":
+            raise ConfigurationError(
+                f"key={key!r}: _id names an entity anyway: leave it out, and key= where nothing else is in it."
+            )
+        if is_taken(name.partition(".")[0]):
+            raise ConfigurationError(
+                f"key={key!r}: the store keeps something of its own in {name!r}: name an entity by a field of yours."
+            )
+    if len({*key}) < len(key):
+        raise ConfigurationError(f"key={key!r}: a field is named twice: give each once.")
+
+
+def check_collection(collection: object) -> None:
+    """Raise unless a guarded collection may be made of this."""
+    _check("GuardedCollection", "collection", "pymongo.MongoClient().shop.orders", collection)
+    if _service(collection) is not None:
+        raise ConfigurationError(f"{collection!r} belongs to DynamoDB: guard it with GuardedTable.")
+    kind = type(collection).__name__
+    if kind.endswith("Database"):
+        raise ConfigurationError("A database has many collections, and a store guards one: give database['orders'].")
+    if kind.endswith("Client"):
+        raise ConfigurationError("A client has many collections, and a store guards one: give client['shop']['orders'].")
+    if not hasattr(collection, "update_one"):
+        raise ConfigurationError(f"{collection!r} has no update_one: give a collection of pymongo.")
+
+
+def check_inbox_store(store: object, table_name: object) -> None:
+    """Raise unless an inbox may be kept here: in a Table, a client with a table's name, or a collection."""
+    _check("Inbox", "store", "boto3.resource('dynamodb').Table('inbox')", store)
+    named = isinstance(getattr(store, "name", None), str)
+    if (named and table_name is not None) or (not named and table_name is None and hasattr(store, "put_item")):
+        raise ConfigurationError(
+            "Inbox: the store is a boto3 Table, which knows its name, or a low-level client together with table_name=; or a collection of "
+            "pymongo."
+        )
+
+
+def _check(what: str, part: str, example: str, given: object) -> None:
+    if isinstance(given, str):
+        raise ConfigurationError(f"{what}({given!r}, ...): a name is no {part}: give the {part} itself, as in {example}.")
+    if isinstance(given, type):
+        raise ConfigurationError(f"{what}({given.__name__}, ...): this is a class: give a {part}, as in {example}.")
+    if isinstance(getattr(given, "terms", None), Terms):
+        raise ConfigurationError(f"{what}({given!r}, ...): the {part} comes first, and a ledger behind it.")
+    if type(given).__name__ in ("GuardedTable", "AsyncGuardedTable", "GuardedCollection", "AsyncGuardedCollection"):
+        raise ConfigurationError(f"{what}: this is guarded already: give the {part} that it was made of, as in {example}.")
+    if given is None:
+        raise ConfigurationError(f"{what}(None, ...): give the {part}, as in {example}.")
+
+
+def _home(given: object) -> str:
+    return type(given).__module__.partition(".")[0]
+
+
+def _service(given: object) -> str | None:
+    """Which service's client or resource this is, if it is one of botocore's."""
+    if _home(given) in _MONGODB:  # a collection has an attribute of any name
+        return None
+    meta: Any = getattr(given, "meta", None)
+    model: Any = getattr(meta, "service_model", None)
+    if model is None:
+        model = getattr(getattr(getattr(meta, "client", None), "meta", None), "service_model", None)
+    name = cast("object", getattr(model, "service_name", None))
+    return name if isinstance(name, str) else None

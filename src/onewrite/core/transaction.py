@@ -1,0 +1,231 @@
+"""Several guarded writes as one, on any engine: what may take part, how often it is tried, and which of the answers counts."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from typing import Any, Final, Generic, Protocol, TypeVar, cast
+
+from onewrite.core.flow import Flow, Wait
+from onewrite.core.inbox import INBOX, Inbox
+from onewrite.core.write import Write
+from onewrite.errors import ConfigurationError, InvalidUpdate
+from onewrite.message import Message
+from onewrite.outcome import (
+    Applied,
+    Busy,
+    Deferred,
+    Duplicate,
+    Gone,
+    Missing,
+    Outcome,
+    Rejected,
+    Stale,
+    Superseded,
+    Uncertain,
+    Unmet,
+)
+
+DEADLINE: Final = timedelta(seconds=30)  # for how long a transaction waits for what is in the way
+_FIRST, _LONGEST = 0.005, 0.5  # seconds: a transaction holds an entity for milliseconds, throttling lasts longer
+_WEIGHTS = (Applied, Duplicate, (Busy, Uncertain), Gone, Stale, Deferred, Missing, Rejected)
+
+
+class TransactingStore(Protocol):
+    """As much of a store as the checks need."""
+
+    @property
+    def awaited(self) -> bool: ...
+    @property
+    def guards(self) -> bool: ...
+    @property
+    def clock(self) -> Callable[[], float]: ...
+    @property
+    def attempts(self) -> Callable[[], str]: ...
+    @property
+    def target(self) -> Any: ...
+
+
+class Participant(Protocol):
+    """A write that is not sent yet."""
+
+    @property
+    def store(self) -> TransactingStore: ...
+
+
+class Part(Protocol):
+    """One write of a transaction: a participant's, or an inbox's."""
+
+    @property
+    def place(self) -> int: ...
+    @property
+    def counts(self) -> bool: ...
+
+
+P = TypeVar("P", bound=Participant)
+W = TypeVar("W", bound=Part)
+R = TypeVar("R")
+
+
+class Backoff:
+    """Waits that double, each of them partly left to chance, so that two who met once do not meet again."""
+
+    def __init__(self, deadline: timedelta, chance: Callable[[], float], clock: Callable[[], float]) -> None:
+        if not isinstance(cast("object", deadline), timedelta):
+            raise ConfigurationError(f"deadline={deadline!r}: give a timedelta, as in timedelta(seconds=30).")
+        self._clock = clock
+        self._chance = chance
+        self._ends = clock() + deadline.total_seconds()
+        self._left = deadline.total_seconds()  # of the waiting itself, for a clock that stands still
+        self._next = _FIRST
+
+    def pause(self) -> float | None:
+        """Seconds to wait before the next try, or None: the time is over."""
+        wait = self._next * (1 + self._chance()) / 2
+        if self._clock() + wait > self._ends or wait > self._left:
+            return None
+        self._left -= wait
+        self._next = min(_LONGEST, self._next * 2)
+        return wait
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """Why a transaction was not made, as far as could be seen."""
+
+    outcomes: Mapping[int, Outcome]  # of the writes that were refused, by their places
+    forms: Mapping[int, Write] = field(
+        default_factory=dict[int, Write]
+    )  # of the writes that another form fits, by their places
+    passes: bool = False  # what is in the way goes away by itself, or at the next try
+    waits: bool = False  # and the next try is not made at once
+    failure: Exception | None = None  # something cannot be done at all
+    undecided: bool = False  # an earlier try may have made it, and the next one shows what this one did not
+
+    @property
+    def holding(self) -> frozenset[int]:
+        """The places of those that hold the message."""
+        return frozenset([place for place, outcome in self.outcomes.items() if isinstance(outcome, Duplicate)])
+
+
+class Transaction(ABC, Generic[P, W, R]):
+    """One call of `transact`. `R`: what an engine has in its hands where the transaction was refused."""
+
+    def __init__(self, message: Message, participants: tuple[P, ...], inbox: Inbox | None, *, completes: bool) -> None:
+        self.message, self.participants, self.inbox = message, participants, inbox
+        self.store = participants[0].store  # whose client and clock are those of the transaction
+        self.completes = completes
+
+    @property
+    def is_single(self) -> bool:
+        return len(self.participants) == 1 and self.inbox is None
+
+    @abstractmethod
+    def parts(self, name: str, forms: Mapping[int, Write]) -> list[W]:
+        """Its writes, in the forms that are known to fit. `name`: of the call."""
+
+    @abstractmethod
+    def made(self, parts: Sequence[W], name: str, turn: int, backoff: Backoff) -> Flow[Applied | R]:
+        """Make it, or say how it was refused. What is in the way of the whole is waited for."""
+
+    @abstractmethod
+    def findings(self, parts: Sequence[W], refusal: R, turn: int) -> Flow[Findings]:
+        """Find out why it was refused."""
+
+    @abstractmethod
+    def given_up(self, parts: Sequence[W], refusal: R) -> Flow[Outcome]:
+        """The answer, or an error, where what is in the way has stayed there until the deadline."""
+
+    def flow(self, backoff: Backoff) -> Flow[Outcome]:
+        """Make it, or find out why it cannot be made. One name for all tries: whichever has landed is known by its token."""
+        name, turn = self.store.attempts(), 0
+        done, forms = frozenset[int](), dict[int, Write]()
+        while True:
+            parts = [part for part in self.parts(name, forms) if part.place not in done]
+            made = yield from self.made(parts, name, turn, backoff)
+            if isinstance(made, Applied):
+                return made
+            findings = yield from self.findings(parts, made, turn)
+            outcome = self._outcome(findings, parts)
+            if outcome is not None:
+                return outcome
+            done |= frozenset() if findings.undecided else findings.holding
+            forms |= findings.forms
+            turn += 1
+            if findings.waits:
+                wait = backoff.pause()
+                if wait is None:
+                    return (yield from self.given_up(parts, made))
+                yield Wait(wait)
+
+    def _outcome(self, findings: Findings, parts: Sequence[W]) -> Outcome | None:
+        """The answer, or None: the transaction is to be made again, without the writes that are done."""
+        if findings.undecided:
+            return None
+        outcome = heaviest(findings.outcomes.values())
+        if isinstance(outcome, Duplicate):
+            # What is in the inbox was done as a whole. Anything else may have been done in part.
+            left = [part for part in parts if part.place not in findings.holding and part.place != INBOX]
+            return None if self.completes and left and INBOX not in findings.holding else outcome
+        if findings.passes:
+            return None
+        if findings.failure is not None and isinstance(outcome, Unmet | None):
+            raise findings.failure
+        # Where messages wait for the one before them, a refusal that nothing remembers must come again.
+        waits = isinstance(outcome, Unmet) and any(part.counts for part in parts)
+        return replace(cast("Unmet", outcome), settled=False) if waits else outcome
+
+
+def checked(participants: object, kind: type[P], *, stores: str, instead: str) -> tuple[P, ...]:
+    """The participants. `stores` are what makes them, and `instead` shows how, for whoever gives something else."""
+    if not isinstance(participants, Sequence) or isinstance(participants, str):
+        raise InvalidUpdate(
+            f"transact takes the message first and a list of writes behind it, and got a {type(participants).__name__} for the list: write "
+            f"{instead}."
+        )
+    given = tuple(cast("Sequence[object]", participants))
+    if not given:
+        raise InvalidUpdate("A transaction of no writes would say nothing of the message: give it one participant at least.")
+    for each in given:
+        if not isinstance(each, kind):
+            raise InvalidUpdate(
+                f"transact takes a list of writes of guarded {stores} that are not sent yet, and got a {type(each).__name__}: write "
+                f"{instead}."
+            )
+    return cast("tuple[P, ...]", given)
+
+
+def check_stores(participants: Sequence[Participant], inbox: Inbox | None, *, awaited: bool | None) -> None:
+    if inbox is not None and not isinstance(cast("object", inbox), Inbox):
+        raise ConfigurationError(
+            f"inbox={inbox!r}: give an Inbox, as in inbox=Inbox(table, consumer='billing', retention=...)."
+        )
+    for each in participants:
+        if awaited is not None and each.store.awaited is not awaited:
+            right = "transact" if awaited else "atransact"
+            raise ConfigurationError(f"These stores are {'not ' if awaited else ''}asynchronous: use {right}.")
+        if inbox is None and not each.store.guards:
+            raise ConfigurationError(
+                "A participant without a ledger needs inbox=Inbox(...), or nothing would tell a redelivery from a fresh message."
+            )
+
+
+def check_arguments(method: str, given: Iterable[str], taken: Collection[str], why: Mapping[str, str]) -> None:
+    """Raise for an argument that this write of a transaction does not take. `why`: the reasons that need more than the list."""
+    for name in given:
+        if name not in taken:
+            reason = why.get(name, f"it takes {', '.join(sorted(taken))} and emit.")
+            raise InvalidUpdate(f"{method} takes no {name}: {reason}")
+
+
+def numbered(outcome: Outcome, place: int) -> Outcome:
+    """The outcome as that of the participant in this place."""
+    return outcome if isinstance(outcome, Applied | Superseded) else replace(outcome, participant=place)
+
+
+def heaviest(outcomes: Iterable[Outcome]) -> Outcome | None:
+    """The first of those that weigh most. What must come again weighs more than an answer of its kind."""
+    given = sorted(outcomes, key=lambda outcome: isinstance(outcome, Missing) and outcome.settled)
+    return next((outcome for kind in _WEIGHTS for outcome in given if isinstance(outcome, kind)), None)

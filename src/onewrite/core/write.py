@@ -1,0 +1,268 @@
+"""A guarded write, on any engine: the caller's own call with parts beside it, and what it means that the entity refused it. Pure.
+
+The parts are the ledger, a step, the outbox, the token of the call and what stays after a delete. An update, a record, a creation, a delete, a
+fold, the begin and the finish of a step, and a participant of a transaction are one write with different parts. `request.py` of an engine writes
+down what each part asks of the entity and what it adds to it. What a part reads in a refusal is here, and so is which of several refusals counts:
+
+    the write has landed           Applied, from an earlier try whose answer was lost: told by the token, on DynamoDB alone
+    a step of the message is open  Busy, Uncertain; a delete is kept off by a step of any message
+    the ledger                     Duplicate, then Gone, Stale, Deferred
+    another outbox                 raises
+    the form does not fit          the same write in the form that does
+    nothing of ours                Missing, or Rejected: the caller's own condition
+
+The finish of a step asks for the step before all else: see `_of_finish`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple, Protocol, TypeAlias, cast
+
+from onewrite.core.event import Emission
+from onewrite.core.label import TOMBSTONE, check_outbox
+from onewrite.core.ledgers.entry import Advance, Entry, Lookup
+from onewrite.core.step import Step, answer_to, read_step, step_mark
+from onewrite.core.tombstone import Tombstone, is_tombstone_of
+from onewrite.errors import EntityTooLarge
+from onewrite.message import Message
+from onewrite.outcome import Applied, Busy, Deferred, Entity, Missing, Outcome, Rejected, Superseded, Uncertain, Unmet
+
+
+class Size(NamedTuple):
+    """The bytes of an entity, in `total`, and what they are. `emitted` would come with the write's own events."""
+
+    total: int
+    own: int  # the caller's
+    outbox: int
+    emitted: int = 0
+
+    @property
+    def ledger(self) -> int:
+        return self.total - self.own - self.outbox
+
+
+def too_large(limit: str, size: Size, remedy: str) -> EntityTooLarge:
+    """`remedy` is what helps where the ledger takes more than the events. Nothing is known of an entity of no size."""
+    if not size.total:
+        shares = "its present size is not known"
+    else:
+        waiting = f", {size.outbox} its outbox's, whose events wait for a relay," if size.outbox else ""
+        shares = f"it has {size.total} now, {size.ledger} of them its ledger's{waiting} and {size.own} the caller's own"
+    brings = f" The events of this write would add {size.emitted}." if size.emitted else ""
+    if size.outbox + size.emitted > size.ledger:
+        remedy = "Emit less, and let a relay publish what waits: until then it stands in the entity."
+    return EntityTooLarge(
+        f"The entity would exceed {limit}: {shares}.{brings} It is unchanged, and will refuse every further message that adds to it. {remedy}"
+    )
+
+
+_TURNS = 8  # in how many forms a write is sent at most: each after the second means that another writer has come in between
+
+
+class Token(Protocol):
+    """What tells the entity's writer from all others, where the engine does not recognise its own retries."""
+
+    def stands_in(self, fields: Mapping[str, Any]) -> bool: ...
+
+
+class NoStep(NamedTuple):
+    """No step of the messages may be open. Not `exact`: no step of anybody, which takes no value, and is right for nearly all entities."""
+
+    exact: bool = True
+
+
+class NoStepAtAll(NamedTuple):
+    """No step of anybody may be open: a delete would take it along."""
+
+
+class Begins(NamedTuple):
+    """Begins this step, unless the message has one."""
+
+    step: Step
+
+
+class Finishes(NamedTuple):
+    """Ends the message's step, which has this fence. `ledger`: under which it was begun. `overtaken`: the ledger's mark has moved past the message."""
+
+    fence: str
+    ledger: str
+    overtaken: bool = False
+
+
+class Withdraws(NamedTuple):
+    """Takes the begin of the message's step back, if the message could be done without it."""
+
+    fence: str
+    ledger: str
+
+
+class Burial(NamedTuple):
+    """Makes a tombstone of the entity. `removes`: what goes in the same request, where there is no room for a tombstone beside it."""
+
+    tombstone: Tombstone
+    removes: tuple[str, ...] = ()
+
+
+NO_STEP = NoStep()
+StepPart: TypeAlias = NoStep | NoStepAtAll | Begins | Finishes | Withdraws
+
+
+class Write(NamedTuple):
+    """One guarded write: of which message, to which entity, and the parts beside the caller's own call."""
+
+    message: Message
+    key: Mapping[str, Any]  # names the entity, as the caller wrote it
+    now: float
+    entry: Entry  # what the ledger asks, and what it gains
+    step: StepPart
+    emission: Emission | None = None  # what the outbox gains, in a store that has one
+    token: Token | None = None
+    burial: Burial | None = None  # what it leaves of the entity
+    others: tuple[Message, ...] = ()  # that it writes too
+    turn: int = 0  # in how many other forms it was sent before
+
+    @property
+    def asks_outbox(self) -> bool:
+        """Does it ask whose outbox the entity has? A finish that emits must not be the first to meet another one: so a begin asks too."""
+        return self.emission is not None and (bool(self.emission.events) or isinstance(self.step, Begins))
+
+    @property
+    def marks(self) -> list[list[str]]:
+        """For each message those of its steps: under this ledger, and under those in its also=."""
+        return [
+            [step_mark(attribute, message).hex() for attribute in self.entry.terms.attributes]
+            for message in (self.message, *self.others)
+        ]
+
+    def again(self, **parts: Any) -> Write:
+        """The same write in another form."""
+        return self._replace(turn=self.turn + 1, **parts)
+
+
+class Image(NamedTuple):
+    """An entity, as it was when it refused a write, or `later`, when somebody looked why."""
+
+    exists: bool
+    gone: bool  # what is left of a deleted one
+    entity: Entity | None  # as the caller sees it
+    held: Lookup  # its ledger
+    steps: Mapping[str, Any]  # that are open, by their marks
+    fields: Mapping[str, Any]  # at its top
+    later: bool
+
+
+def refused(write: Write, image: Image) -> Outcome | Write | None:
+    """Why the write was refused. A write: nothing is in the way, and this one is to be sent. None: nothing is in the way of this one."""
+    return Applied(write.message, image.entity, retried=True) if landed(write, image) else judged(write, image)
+
+
+def seen(write: Write, image: Image) -> Outcome:
+    """What an unconditional write would get of an entity that was only read."""
+    answer = judged(write, image)
+    return Applied(write.message, image.entity) if answer is None or isinstance(answer, Write | Unmet) else answer
+
+
+def landed(write: Write, image: Image) -> bool:
+    """Did an earlier try of this very call write to the entity?
+
+    A token alone proves nothing, because another call may have the same one: the effect must be there too.
+    """
+    return write.token is not None and write.token.stands_in(image.fields) and shows_effect(write, image)
+
+
+def judged(write: Write, image: Image) -> Outcome | Write | None:
+    """What stands in the way of the write. A write, None: see `refused`."""
+    if isinstance(write.step, Finishes):
+        return _of_finish(write, write.step, image)
+    answer: Outcome | Write | None = kept_out(write, image)
+    if answer is None:
+        answer = _facing(write, image)
+    if answer is None:
+        answer = Rejected(write.message, image.entity) if image.exists else Missing(write.message)
+    if isinstance(write.step, NoStepAtAll) and image.steps and isinstance(answer, Write | Rejected | Busy | Uncertain):
+        # A step of any message keeps the entity alive, also where its lease is over.
+        until = max([read_step(step).until for step in image.steps.values()])
+        return Busy(write.message, until, image.entity)
+    return answer
+
+
+def kept_out(write: Write, image: Image) -> Outcome | None:
+    """Why the message is kept out, whatever the caller's condition says. None: it is let in."""
+    step = open_step(write, image)
+    if step is not None:
+        return answer_to(step, write.message, write.now, image.entity, write.key)
+    refusal = write.entry.judge(write.message, image.held, entity=image.entity, gone=image.gone)
+    if refusal is None:
+        check_emits(write, image)
+    return refusal
+
+
+def _facing(write: Write, image: Image) -> Write | Rejected | None:
+    """The write in the form that fits the entity, if that is another: another message has a step open, or the ledger's form is wrong."""
+    step, entry = write.step, write.entry.facing(image.held)
+    if isinstance(step, NoStep) and not step.exact and image.steps:
+        step = NoStep()
+    # Where somebody looked later, even the same form may have been wrong when it was sent.
+    same = entry == write.entry or not image.exists if image.later else entry.form == write.entry.form
+    if same and step == write.step:
+        return None
+    again = write.again(step=step, entry=entry)
+    return again if again.turn < _TURNS else Rejected(write.message, image.entity, settled=False)
+
+
+def _of_finish(write: Write, finishes: Finishes, image: Image) -> Outcome | Write | None:
+    """Why a write could not finish the step. The fence alone says that the effect is this worker's to record."""
+    step = open_step(write, image)
+    if step is None:
+        refusal = write.entry.judge(write.message, image.held, entity=image.entity, gone=image.gone)
+        return Superseded(write.message, image.entity) if refusal is None or isinstance(refusal, Deferred) else refusal
+    if step.fence != finishes.fence:
+        return Superseded(write.message, image.entity)
+    gap = write.entry.judge(write.message, image.held, entity=image.entity)
+    if isinstance(gap, Deferred):  # a counting ledger took over while the step was open: its mark cannot pass over the gap
+        return gap
+    check_emits(write, image)
+    # A step that was begun under the ledger before this one stands there. A mark that others have moved past the message stays where it is.
+    own = write.entry.own
+    overtaken = isinstance(own, Advance) and own.judge(write.message, image.held, None) is not None
+    fitting, entry = finishes._replace(ledger=step.ledger, overtaken=overtaken), write.entry.facing(image.held)
+    if fitting == finishes and entry.form == write.entry.form and not image.later:
+        return None
+    return write.again(step=fitting, entry=entry) if write.turn < _TURNS else None
+
+
+def open_step(write: Write, image: Image) -> Step | None:
+    """The step that the message has begun and not finished, under this ledger or one in its also=."""
+    if not image.steps:
+        return None
+    return next((read_step(image.steps[mark]) for mark in write.marks[0] if mark in image.steps), None)
+
+
+def check_emits(write: Write, image: Image) -> None:
+    """Raise if the entity has another outbox than the write asks for."""
+    if write.asks_outbox:
+        check_outbox(cast("Emission", write.emission).shape.label, image.fields, null_is_absent=image.later)
+
+
+def shows_effect(write: Write, image: Image) -> bool:
+    """Is the entity one that this write may have left, with whatever others have written since?"""
+    if write.burial is not None and not is_tombstone_of(write.burial.tombstone.by, image.fields.get(TOMBSTONE)):
+        return False
+    is_open = bool(image.steps) and any(mark in image.steps for marks in write.marks for mark in marks)
+    return not is_open and write.entry.shows(image.held)
+
+
+def of_creation(outcome: Outcome, item: Mapping[str, Any], keys: int) -> Outcome:
+    """The answer to the creation of this item, of which so many fields may be the key.
+
+    Where nothing is there, the caller's condition was false of that. Where nothing but a key is there, as a `record` leaves it that came
+    before the creation, it comes again.
+    """
+    if isinstance(outcome, Missing):
+        return Rejected(outcome.message)
+    is_bare = isinstance(outcome, Rejected) and outcome.entity is not None and len(outcome.entity) <= keys
+    if is_bare and cast("Entity", outcome.entity).items() < item.items():
+        return replace(cast("Rejected", outcome), settled=False)
+    return outcome

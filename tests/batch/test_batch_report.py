@@ -1,0 +1,593 @@
+"""What those who operate a handler see: one line for each batch, and a hook that is called for each record."""
+
+from __future__ import annotations
+
+import functools
+import json
+import logging
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+from botocore.config import Config
+from botocore.exceptions import ClientError
+
+from onewrite import (
+    Answer,
+    Applied,
+    Begun,
+    Busy,
+    Deferred,
+    Duplicate,
+    InvalidMessage,
+    Message,
+    Outcome,
+    Rejected,
+    Stale,
+    Superseded,
+    Uncertain,
+)
+from onewrite.aws_lambda import Report, dynamodb_stream_handler, kafka_handler, kinesis_handler, sqs_handler
+from onewrite.batch import function
+from onewrite.identity import Skip, json_body
+from tests.support.batches import (
+    SENT,
+    Clock,
+    Context,
+    by_name,
+    dynamodb,
+    fifo,
+    identifiers,
+    kafka,
+    kinesis,
+    sqs,
+    sqs_record,
+)
+from tests.support.seams import measured
+
+SECRET = "4111-1111-1111-1111"
+
+
+def outcomes(message: Message) -> Outcome | list[Outcome] | None:
+    """The first letter of the message's id decides what is returned."""
+    match message.id[0]:
+        case "a":
+            return Applied(message)
+        case "d":
+            return Duplicate(message)
+        case "s":
+            return [Stale(message, 9), Rejected(message)]
+        case "g":
+            return Deferred(message, 2)
+        case "n":
+            return None
+        case "u":
+            return [Applied(message), Rejected(message, settled=False)]
+        case _:
+            raise ValueError(message.body)
+
+
+class Lines(logging.Handler):
+    """All that is logged."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.records: list[logging.LogRecord] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.records.append(record)
+
+
+@pytest.fixture
+def lines(caplog: pytest.LogCaptureFixture) -> Iterator[list[logging.LogRecord]]:
+    caplog.set_level(logging.DEBUG)
+    lines = Lines()
+    logging.getLogger("onewrite").addHandler(lines)
+    yield lines.records
+    logging.getLogger("onewrite").removeHandler(lines)
+
+
+def details(line: logging.LogRecord) -> dict[str, Any]:
+    """What the line says about the batch, after a round trip through JSON."""
+    found: dict[str, Any] = json.loads(json.dumps(vars(line)["onewrite"], allow_nan=False))
+    return found
+
+
+# ---------------------------------------------------------------- the line
+
+
+NO_STEPS = {"gone": 0, "busy": 0, "uncertain": 0, "superseded": 0, "begun": 0}
+
+
+def test_a_batch_makes_one_line_that_counts_it(lines: list[logging.LogRecord]) -> None:
+    clock = Clock(10.0)
+    handler = measured(sqs_handler(by_name, clock=lambda: SENT + 90.5)(outcomes), clock)
+    handler(sqs(["a1", "a2", "d1", "s1", "n1"]))
+    (line,) = lines
+    assert (line.name, line.levelname) == ("onewrite", "INFO")
+    assert line.getMessage() == "outcomes: 5 records, 2 applied, 1 duplicate, 1 stale, 1 rejected"
+    assert details(line) == {
+        "handler": "outcomes",
+        "source": "SQS",
+        "records": 5,
+        "outcomes": {
+            "applied": 2,
+            "duplicate": 1,
+            "stale": 1,
+            "deferred": 0,
+            "rejected": 1,
+            "missing": 0,
+            **NO_STEPS,
+            "skipped": 0,
+            "none": 1,
+        },
+        "failed": 0,
+        "returned": 0,
+        "oldest_seconds": 90.5,
+        "requests": 0,
+        "seconds": 0.0,
+        "failures": [],
+        "failures_left_out": 0,
+    }
+
+
+def test_a_batch_that_is_not_done_is_a_warning_and_says_what_failed(lines: list[logging.LogRecord]) -> None:
+    event = fifo("a1", "x1", "x2", "g1")
+    event["Records"][1]["attributes"]["ApproximateReceiveCount"] = "3"
+    sqs_handler(by_name)(outcomes)(event)
+    (line,) = lines
+    assert line.levelname == "WARNING"
+    raised = outcomes.__code__.co_firstlineno + 16
+    assert line.getMessage() == (
+        "outcomes: 4 records, 1 applied, 1 deferred, 2 failed, 1 returned; "
+        f"record id-x1, message x1, attempt 3: ValueError at test_batch_report.py:{raised} outcomes; "
+        "record id-g1, message g1, attempt 1: Deferred (number 2 of its source has not come yet)"
+    )
+    found = details(line)
+    assert (found["failed"], found["returned"]) == (2, 1)
+    assert found["failures"] == [
+        {
+            "record": "id-x1",
+            "message": "x1",
+            "source": "",
+            "sequence": None,
+            "parts": [],
+            "attempt": 3,
+            "error": "ValueError",
+            "reason": None,
+            "where": f"test_batch_report.py:{raised} outcomes",
+        },
+        {
+            "record": "id-g1",
+            "message": "g1",
+            "source": "",
+            "sequence": None,
+            "parts": [],
+            "attempt": 1,
+            "error": "Deferred",
+            "reason": "number 2 of its source has not come yet",
+            "where": None,
+        },
+    ]
+
+
+KEY = "charge-7f3a"
+STEPS: list[tuple[Answer, str]] = [
+    (Busy(Message("m"), SENT), "Busy (another worker has a step open until 2023-11-14T22:13:20.000Z)"),
+    (Busy(Message("m"), math.inf), "Busy (another worker has a step open until 9999-12-31T23:59:59.000Z)"),
+    (
+        Uncertain(Message("m"), SENT, "fence", f"{KEY}\n"),
+        f"Uncertain (look up what became of the effect that was begun at 2023-11-14T22:13:20.000Z with the key {KEY}\\n)",
+    ),
+    (Superseded(Message("m")), "Superseded (the step was no longer this worker's when it was to be finished)"),
+    (
+        Begun(Message("m"), KEY, "fence", SENT, SENT + 60),
+        "Begun (the function returned it, and did not finish the step that it began)",
+    ),
+]
+
+
+@pytest.mark.parametrize(("answer", "said"), STEPS, ids=lambda each: type(each).__name__)
+def test_a_failure_by_a_step_says_what_is_to_be_done(answer: Answer, said: str, lines: list[logging.LogRecord]) -> None:
+    sqs_handler(by_name)(lambda message: answer)(sqs(["m"]))
+    name = type(answer).__name__
+    assert lines[0].getMessage().endswith(f"1 record, 1 {name.lower()}, 1 failed; record id-m, message m, attempt 1: {said}")
+    assert details(lines[0])["outcomes"][name.lower()] == 1
+
+
+def test_of_several_outcomes_the_failure_names_the_one_that_needs_a_person(lines: list[logging.LogRecord]) -> None:
+    answers = [Busy(Message("m"), SENT), STEPS[2][0], Deferred(Message("m"), 2)]
+    sqs_handler(by_name)(lambda message: answers)(sqs(["m"]))
+    assert [failure["error"] for failure in details(lines[0])["failures"]] == ["Uncertain"]
+
+
+def test_a_record_without_an_error_fails_by_the_outcome_that_is_not_settled(lines: list[logging.LogRecord]) -> None:
+    sqs_handler(by_name)(outcomes)(sqs(["u1"]))
+    assert [failure["error"] for failure in details(lines[0])["failures"]] == ["Rejected"]
+
+
+def test_a_batch_that_is_only_returned_is_a_warning(lines: list[logging.LogRecord]) -> None:
+    sqs_handler(by_name)(outcomes)(sqs(["a1"]), Context(lambda: 0.1))
+    assert (lines[0].levelname, lines[0].getMessage()) == ("WARNING", "outcomes: 1 record, 1 returned")
+
+
+@pytest.mark.parametrize(
+    ("decorator", "event", "name"),
+    [
+        (sqs_handler, sqs(["x"]), "id-x"),
+        (kinesis_handler, kinesis(["x"]), "shardId-000000000000:1"),
+        (dynamodb_stream_handler, dynamodb(["x"]), "e1"),
+        (kafka_handler, kafka(p0=["x"]), "orders-0@0"),
+    ],
+)
+def test_every_source_names_its_records_and_tells_their_age(
+    decorator: Any, event: Any, name: str, lines: list[logging.LogRecord]
+) -> None:
+    decorator(by_name, clock=lambda: SENT + 2)(outcomes).run(event)
+    found = details(lines[0])
+    assert found["failures"][0]["record"] == name
+    assert found["failures"][0]["attempt"] == (1 if name == "id-x" else None)
+    assert found["oldest_seconds"] == 2.0
+
+
+def test_the_age_is_the_oldest_records_and_counts_from_the_beginning_of_the_batch() -> None:
+    event = sqs(["a1", "a2"])
+    event["Records"][1]["attributes"]["SentTimestamp"] = str(int(SENT * 1000) - 7500)
+    clock = Clock(SENT)
+
+    def each(message: Message) -> None:
+        clock.now += 100
+
+    report = sqs_handler(by_name, clock=clock)(each).run(event)
+    assert report.oldest_seconds == 7.5
+
+
+@pytest.mark.parametrize("sent", [None, "", "soon", "nan", "inf", "1" * 400, [], {}, 10**400])
+def test_a_time_that_is_none_is_ignored(sent: Any) -> None:
+    event = {"Records": [sqs_record("a1", attributes={"SentTimestamp": sent})]}
+    assert sqs_handler(by_name)(outcomes).run(event).oldest_seconds is None
+
+
+def test_a_clock_that_is_behind_makes_no_age_below_zero() -> None:
+    assert sqs_handler(by_name, clock=lambda: SENT - 5)(outcomes).run(sqs(["a1"])).oldest_seconds == 0.0
+
+
+@pytest.mark.parametrize(
+    "attributes", [None, [], "text", {}, {"ApproximateReceiveCount": "often"}, {"ApproximateReceiveCount": float("inf")}]
+)
+def test_a_record_that_does_not_tell_its_attempt_fails_no_line(attributes: Any, lines: list[logging.LogRecord]) -> None:
+    sqs_handler(by_name)(outcomes)({"Records": [sqs_record("x", attributes=attributes), 7]})
+    assert [failure["attempt"] for failure in details(lines[0])["failures"]] == [None, None]
+
+
+def test_many_failures_make_no_endless_line(lines: list[logging.LogRecord]) -> None:
+    sqs_handler(by_name)(outcomes)(sqs([f"x{n}" for n in range(1000)]))
+    found = details(lines[0])
+    assert (found["failed"], len(found["failures"]), found["failures_left_out"]) == (1000, 20, 980)
+    assert lines[0].getMessage().endswith("; and 980 more failures")
+    assert len(lines[0].getMessage()) < 20 * 1200
+
+
+def test_a_long_id_is_cut(lines: list[logging.LogRecord]) -> None:
+    sqs_handler(by_name)(outcomes)(sqs(["x" * 2000]))
+    assert details(lines[0])["failures"][0]["message"] == "x" * 200 + "..."
+
+
+def test_odd_ids_pass_through_json(lines: list[logging.LogRecord]) -> None:
+    sqs_handler(by_name)(outcomes)({"Records": [sqs_record("x", messageId="\ud800")]})
+    assert details(lines[0])["failures"][0]["record"] == "\\ud800"
+
+
+@pytest.mark.parametrize("sign", ["\n", "\r", "\x1b[2K", "\x85", "\u2028", "\u202e", "\x00"])
+def test_no_id_and_no_error_writes_a_line_of_its_own(sign: str, lines: list[logging.LogRecord]) -> None:
+    forged = f"a{sign}ERROR onewrite: forged"
+
+    def identity(record: Any) -> Message:
+        if record["body"] == "x":
+            raise InvalidMessage(forged)
+        return Message(forged)
+
+    def each(message: Message) -> None:
+        raise ClientError({"Error": {"Code": forged}}, "UpdateItem")
+
+    sqs_handler(identity)(each)({"Records": [sqs_record("x", messageId=forged), sqs_record("y", messageId=forged)]})
+    (line,) = lines
+    assert line.getMessage().isprintable()
+    assert json.dumps(vars(line)["onewrite"], ensure_ascii=False).isprintable()
+
+
+def test_what_was_skipped_is_counted(lines: list[logging.LogRecord]) -> None:
+    counted: list[Any] = []
+    handler = sqs_handler(lambda _: Skip("a test"), on_outcome=lambda *told: counted.append(told[:2]))(outcomes)
+    handler(sqs(["a1", "a2"]))
+    assert lines[0].getMessage() == "outcomes: 2 records, 2 skipped"
+    assert details(lines[0])["outcomes"]["skipped"] == 2
+    assert counted == [(None, Skip("a test"))] * 2
+
+
+# ---------------------------------------------------------------- where it failed
+
+
+def test_the_line_named_is_the_users_and_not_the_drivers(lines: list[logging.LogRecord]) -> None:
+    refuses = "http://127.0.0.1:1"
+    once = Config(retries={"max_attempts": 0})
+    client = boto3.client(
+        "dynamodb", "eu-west-1", endpoint_url=refuses, config=once, aws_access_key_id="a", aws_secret_access_key="b"
+    )
+
+    def save() -> None:
+        client.get_item(TableName="t", Key={})
+
+    def each(message: Message) -> None:
+        save()
+
+    sqs_handler(by_name)(each)(sqs(["x"]))
+    line = save.__code__.co_firstlineno + 1
+    assert (
+        f"record id-x, message x, attempt 1: EndpointConnectionError at test_batch_report.py:{line} "
+        in lines[0].getMessage()
+    )
+    assert details(lines[0])["failures"][0]["where"].endswith("save")
+
+
+def module(path: Path, name: str, text: str, **names: Any) -> dict[str, Any]:
+    """The names of a module at this path. They are not imported, because a traceback tells names and paths only."""
+    namespace: dict[str, Any] = {"__name__": name, **names}
+    exec(compile(text, str(path), "exec"), namespace)  # noqa: S102  # the test's own text
+    return namespace
+
+
+@pytest.mark.parametrize(
+    ("path", "name", "is_users"),
+    [
+        ("/var/task/shop/orders.py", "shop.orders", True),  # beside the handler
+        ("/var/task/botocore/client.py", "botocore.client", False),  # installed beside the handler
+        ("/var/lang/lib/python3.13/json/decoder.py", "json.decoder", False),
+        ("/opt/python/lib/python3.13/site-packages/vendor/api.py", "vendor.api", False),
+        ("/usr/lib/python3/dist-packages/vendor/api.py", "vendor.api", False),
+        ("<string>", "made", False),
+        ("/app/onewrite/core/flow.py", "onewrite.core.flow", False),
+        ("/usr/lib/python3/site-packages/tests/shared.py", "tests.shared", True),  # of the package of the function
+    ],
+)
+def test_the_users_code_is_told_from_what_is_installed(
+    path: str, name: str, is_users: bool, lines: list[logging.LogRecord]
+) -> None:
+    fail = module(Path(path), name, "def fail():\n    raise ValueError\n")["fail"]
+
+    def each(message: Message) -> None:
+        fail()
+
+    sqs_handler(by_name)(each)(sqs(["x"]))
+    where = details(lines[0])["failures"][0]["where"]
+    own = f"test_batch_report.py:{each.__code__.co_firstlineno + 1} "
+    assert where.startswith(f"{Path(path).name}:2 fail" if is_users else own)
+
+
+def test_without_a_line_of_the_users_the_function_is_named_and_what_it_returned(lines: list[logging.LogRecord]) -> None:
+    def each(message: Message) -> bool:
+        return True
+
+    sqs_handler(by_name)(each)(sqs(["x"]))  # type: ignore[type-var]  # what is tested
+    line = each.__code__.co_firstlineno
+    assert "WrongReturn (The function returned a bool: return an Outcome" in lines[0].getMessage()
+    assert f"at test_batch_report.py:{line} " in lines[0].getMessage()
+
+
+def test_what_an_identity_returned_is_named(lines: list[logging.LogRecord]) -> None:
+    identity: Any = lambda _: None  # noqa: E731  # it has no type that would fit
+    sqs_handler(identity)(outcomes)(sqs(["x"]))
+    assert "WrongReturn (The identity returned a NoneType, not a Message" in lines[0].getMessage()
+
+
+class Callee:
+    def __call__(self, message: Message) -> Any:
+        return 7
+
+
+@pytest.mark.parametrize(("each", "named"), [(Callee(), "Callee.__call__"), (functools.partial(pow, 2), None), (len, None)])
+def test_a_function_that_is_none_is_named_as_far_as_it_can_be(
+    each: Any, named: str | None, lines: list[logging.LogRecord]
+) -> None:
+    sqs_handler(by_name)(each)(sqs(["x"]))
+    where = details(lines[0])["failures"][0]["where"]
+    assert where is None if named is None else where.endswith(named)
+
+
+def test_an_identity_of_ours_that_refuses_names_no_line_and_one_of_yours_does(lines: list[logging.LogRecord]) -> None:
+    sqs_handler(json_body(id="no"))(outcomes)(sqs(["x"]))
+    assert lines[0].getMessage().endswith("InvalidMessage (Record id-x: its body is not valid JSON (at character 0).)")
+    sqs_handler(lambda record: record["none"])(outcomes)(sqs(["x"]))
+    assert " KeyError at test_batch_report.py:" in lines[1].getMessage()
+
+
+def test_metadata_that_cannot_be_read_fails_no_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken() -> Any:
+        raise ValueError
+
+    monkeypatch.setattr(function, "packages_distributions", broken)
+    assert function._installed.__wrapped__() == frozenset()
+
+
+def test_tracebacks_are_logged_only_where_that_is_asked_for(lines: list[logging.LogRecord]) -> None:
+    def each(message: Message) -> None:
+        raise KeyError(SECRET) from ValueError("first")
+
+    sqs_handler(by_name, log_exceptions=True)(each)(sqs(["x"]))
+    text = lines[0].getMessage()
+    assert "\nValueError: first" in text
+    assert SECRET in text
+    assert details(lines[0])["failures"][0]["traceback"].startswith("ValueError: first")
+    sqs_handler(by_name)(each)(sqs(["x"]))
+    assert SECRET not in lines[1].getMessage()
+    assert "traceback" not in details(lines[1])["failures"][0]
+
+
+def test_a_long_traceback_keeps_its_end(lines: list[logging.LogRecord]) -> None:
+    def each(message: Message) -> None:
+        raise ValueError("x" * 20_000 + "the end")
+
+    sqs_handler(by_name, log_exceptions=True)(each)(sqs(["x"]))
+    assert len(lines[0].getMessage()) < 9000
+    assert lines[0].getMessage().endswith("the end")
+
+
+def test_a_worker_has_the_same_words_for_a_failure() -> None:
+    handler = sqs_handler(by_name)(outcomes)
+    result = handler.process(sqs_record("x1"))
+    failure = handler.handler.failure(result)
+    assert str(failure).startswith("record id-x1, message x1, attempt 1: ValueError at test_batch_report.py:")
+    assert failure.as_json()["error"] == "ValueError"
+
+
+@pytest.mark.parametrize("step", ["identity", "function", "hook"])
+def test_no_body_is_ever_logged_even_where_an_exception_holds_one(
+    step: str, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    caplog.set_level(logging.DEBUG)
+
+    def fail(*_: Any) -> Any:
+        raise KeyError(SECRET) from ValueError(SECRET)
+
+    identity = fail if step == "identity" else lambda _: Message("m", body=SECRET)
+    each = fail if step == "function" else lambda _: None
+    hook = fail if step == "hook" else None
+    handler = sqs_handler(identity, on_outcome=hook)(each)
+    handler({"Records": [sqs_record("x", body=SECRET)]})
+    assert caplog.records
+    assert SECRET not in caplog.text + "".join(map(str, map(vars, caplog.records))) + str(capsys.readouterr())
+
+
+def test_an_identity_that_finds_no_key_is_quoted(lines: list[logging.LogRecord]) -> None:
+    """Its text names the expression, and nothing of the record but its id."""
+
+    def identity(record: Any) -> Message:
+        raise InvalidMessage("Record id-x has no id.")
+
+    sqs_handler(identity)(outcomes)(sqs(["x"]))
+    assert details(lines[0])["failures"][0]["reason"] == "Record id-x has no id."
+
+
+def test_an_invalid_message_of_the_function_is_not_quoted(lines: list[logging.LogRecord]) -> None:
+    def each(message: Message) -> None:
+        raise InvalidMessage(message.body)
+
+    sqs_handler(by_name)(each)(sqs(["x"]))
+    assert details(lines[0])["failures"][0]["reason"] is None
+
+
+@pytest.mark.parametrize(
+    ("response", "reason"),
+    [
+        ({"Error": {"Code": "ThrottlingException", "Message": SECRET}}, "ThrottlingException"),
+        ({"Error": {"Code": 7}}, None),
+        ({"Error": None}, None),
+        ({}, None),
+        (None, None),
+    ],
+)
+def test_an_error_of_aws_is_known_by_its_code(response: Any, reason: str | None, lines: list[logging.LogRecord]) -> None:
+    def each(message: Message) -> None:
+        error = ClientError({}, "UpdateItem")
+        error.response = response
+        raise error
+
+    sqs_handler(by_name)(each)(sqs(["x"]))
+    failure = details(lines[0])["failures"][0]
+    assert (failure["error"], failure["reason"]) == ("ClientError", reason)
+
+
+def test_a_filter_that_fails_costs_the_line_and_not_the_batch(capsys: pytest.CaptureFixture[str]) -> None:
+    def broken(line: logging.LogRecord) -> bool:
+        raise ValueError(SECRET)
+
+    logger = logging.getLogger("onewrite")
+    logger.addFilter(broken)
+    try:
+        assert identifiers(sqs_handler(by_name)(outcomes)(sqs(["x"]))) == ["id-x"]
+    finally:
+        logger.removeFilter(broken)
+    assert capsys.readouterr().err == "onewrite: the log line of a batch is lost: ValueError\n"
+
+
+def test_a_line_that_nobody_wants_is_not_made(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, "onewrite")
+    sqs_handler(by_name)(outcomes)(sqs(["a1"]))
+    assert caplog.records == []
+
+
+# ---------------------------------------------------------------- the hook
+
+
+class Hook:
+    def __init__(self) -> None:
+        self.calls: list[tuple[Any, ...]] = []
+
+    def __call__(self, message: Any, outcome: Any, seconds: float) -> None:
+        self.calls.append((message, outcome, seconds))
+
+
+def test_the_hook_is_told_of_each_record_that_was_processed() -> None:
+    hook, clock = Hook(), Clock()
+
+    def each(message: Message) -> Any:
+        clock.now += 0.25
+        return outcomes(message)
+
+    measured(sqs_handler(by_name, on_outcome=hook)(each), clock)(fifo("a1", "s1", "n1", "x1", "x2"))
+    message = {name: Message(name, body=name) for name in ("a1", "s1", "n1", "x1")}
+    assert hook.calls[:3] == [
+        (message["a1"], Applied(message["a1"]), 0.25),
+        (message["s1"], (Stale(message["s1"], 9), Rejected(message["s1"])), 0.25),
+        (message["n1"], None, 0.25),
+    ]
+    ((failed, error, seconds),) = hook.calls[3:]
+    assert (failed, type(error), seconds) == (message["x1"], ValueError, 0.25)
+
+
+def test_the_hook_is_told_of_an_identity_that_failed() -> None:
+    hook = Hook()
+    sqs_handler(lambda record: record["none"], on_outcome=hook)(outcomes)(sqs(["a1"]))
+    ((message, error, _),) = hook.calls
+    assert message is None
+    assert isinstance(error, KeyError)
+
+
+def test_an_asynchronous_functions_hook_is_the_same() -> None:
+    hook = Hook()
+
+    async def each(message: Message) -> Any:
+        return outcomes(message)
+
+    sqs_handler(by_name, on_outcome=hook, max_workers=2)(each)(sqs(["a1", "d1"]))
+    assert [type(outcome) for _, outcome, _ in hook.calls] == [Applied, Duplicate]
+
+
+class Panic(BaseException):
+    """Neither an Exception nor an exit of the program."""
+
+
+@pytest.mark.parametrize("error", [ValueError(SECRET), Panic(SECRET), SystemExit(SECRET), KeyboardInterrupt(SECRET)])
+def test_a_hook_that_fails_is_logged_and_fails_no_record(error: BaseException, lines: list[logging.LogRecord]) -> None:
+    def hook(*_: Any) -> None:
+        raise error
+
+    assert identifiers(sqs_handler(by_name, on_outcome=hook)(outcomes)(sqs(["a1"]))) == []
+    assert f"outcomes: on_outcome raised {type(error).__name__} at test_batch_report.py:" in lines[0].getMessage()
+
+
+# ---------------------------------------------------------------- the report
+
+
+def test_the_report_holds_every_record_once_in_the_batchs_order() -> None:
+    report: Report = sqs_handler(by_name)(outcomes).run(fifo("a1", "x1", "d1", "x2", "g1", "g2"))
+    assert [result.record_id for result in report.results] == ["id-a1", "id-x1", "id-d1", "id-g1"]
+    assert [result.settled for result in report.results] == [True, False, True, False]
+    assert [result.record_id for result in report.failed] == ["id-x1", "id-g1"]
+    assert [record["messageId"] for record in report.returned] == ["id-x2", "id-g2"]
+    assert identifiers(report.response) == ["id-x1", "id-x2", "id-g1", "id-g2"]
+    assert report.results[0].message == Message("a1", body="a1")
+    assert report.results[0].outcomes == (Applied(Message("a1", body="a1")),)

@@ -1,0 +1,675 @@
+"""The workers of a batch: threads, tasks, the deadline, and exceptions that end the program."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import gc
+import inspect
+import signal
+import threading
+from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
+from types import SimpleNamespace
+from typing import Any, cast
+from unittest.mock import MagicMock
+
+import pytest
+
+from onewrite import Applied, ConfigurationError, Deferred, Message, Outcome
+from onewrite.aws_lambda import Report, kafka_handler, kinesis_handler, sqs_handler
+from onewrite.batch.handler import HandlerFunction
+from onewrite.batch.order import Lanes
+from onewrite.batch.workers import Batch, Deadline
+from onewrite.core.flow import Call, Flow, Meter, arun, meter, run
+from tests.support.batches import Clock, Context, by_name, fifo, identifiers, kafka, kinesis, sqs
+from tests.support.seams import measured
+
+TIMEOUT = 20.0  # seconds until a test that hangs fails
+
+
+def names(report: Report) -> list[str]:
+    return [result.record["body"] for result in report.results]
+
+
+class Barrier:
+    """Lets records go on only when this many of them are under way at the same time."""
+
+    def __init__(self, parties: int) -> None:
+        self._barrier = threading.Barrier(parties, timeout=TIMEOUT)
+
+    def __call__(self, message: Message) -> Outcome:
+        self._barrier.wait()
+        return Applied(message)
+
+
+# ---------------------------------------------------------------- threads
+
+
+def test_records_of_a_standard_queue_are_processed_in_threads() -> None:
+    report = sqs_handler(by_name, max_workers=4)(Barrier(4)).run(sqs("abcdefgh"))
+    assert identifiers(report.response) == []
+    assert names(report) == list("abcdefgh")  # the results are in the batch's order
+
+
+def test_groups_of_a_fifo_queue_are_processed_in_threads_and_each_in_order() -> None:
+    started: list[str] = []
+    barrier = Barrier(3)
+
+    def each(message: Message) -> Outcome:
+        started.append(message.id)
+        return barrier(message)
+
+    report = sqs_handler(by_name, max_workers=8)(each).run(fifo("a1", "a2", "b1", "b2", "c1", "c2"))
+    assert identifiers(report.response) == []
+    assert all([name for name in started if name[0] == group] == [f"{group}1", f"{group}2"] for group in "abc")
+
+
+def test_partitions_of_kafka_are_processed_in_threads() -> None:
+    report = kafka_handler(by_name, max_workers=2)(Barrier(2)).run(kafka(p0=["a", "b"], p1=["x", "y"]))
+    assert identifiers(report.response) == []
+
+
+def test_no_more_threads_are_at_work_than_were_allowed() -> None:
+    lock, under_way, most = threading.Lock(), [0], [0]
+
+    def each(message: Message) -> None:
+        with lock:
+            under_way[0] += 1
+            most[0] = max(most[0], under_way[0])
+        threading.Event().wait(0.001)
+        with lock:
+            under_way[0] -= 1
+
+    sqs_handler(by_name, max_workers=3)(each)(sqs("abcdefghijklmnopqrst"))
+    assert most[0] <= 3
+
+
+def test_a_stream_is_processed_one_by_one_whatever_the_number_of_workers() -> None:
+    threads = set()
+    handler = kinesis_handler(by_name, max_workers=5)(lambda _: threads.add(threading.current_thread()))
+    handler(kinesis("abcdef"))
+    assert threads == {threading.current_thread()}
+
+
+def test_a_failure_in_a_thread_returns_its_record_alone() -> None:
+    def each(message: Message) -> None:
+        if message.id in "bd":
+            raise ValueError
+
+    assert identifiers(sqs_handler(by_name, max_workers=3)(each)(sqs("abcde"))) == ["id-b", "id-d"]
+
+
+context: ContextVar[str] = ContextVar("context")
+
+
+@pytest.mark.parametrize("workers", [1, 4])
+def test_the_context_of_the_caller_is_the_functions(workers: int) -> None:
+    """Log contexts and tracers keep their state in it."""
+    seen: list[str] = []
+    token = context.set("request 1")
+    try:
+        sqs_handler(by_name, max_workers=workers)(lambda _: seen.append(context.get()))(sqs("abcd"))
+    finally:
+        context.reset(token)
+    assert seen == ["request 1"] * 4
+
+
+EXITS = [SystemExit(3), KeyboardInterrupt(), GeneratorExit(), BaseExceptionGroup("", [ValueError(), KeyboardInterrupt()])]
+
+
+@pytest.mark.parametrize("error", EXITS, ids=repr)
+@pytest.mark.parametrize("workers", [1, 3])
+def test_an_exit_that_a_records_code_raises_fails_that_record_alone(error: BaseException, workers: int) -> None:
+    """Otherwise what was done before would be done again, and what comes after would never be begun."""
+
+    def each(message: Message) -> Outcome:
+        if message.id == "b":
+            raise error
+        return Applied(message)
+
+    report = sqs_handler(by_name, max_workers=workers)(each).run(sqs("abcde"))
+    assert identifiers(report.response) == ["id-b"]
+    assert report.results[1].error is error
+
+
+def interrupting(message: Message) -> Outcome:
+    if message.id == "b":
+        signal.raise_signal(signal.SIGINT)
+    return Applied(message)
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_ctrl_c_ends_the_batch(workers: int) -> None:
+    seen, begun = list[str](), threading.Event()
+
+    def each(message: Message) -> Outcome:
+        seen.append(message.id)
+        if threading.current_thread() is threading.main_thread():
+            begun.set()
+            signal.raise_signal(signal.SIGINT)
+        begun.wait(TIMEOUT)
+        return Applied(message)
+
+    with pytest.raises(KeyboardInterrupt):
+        sqs_handler(by_name, max_workers=workers)(each)(sqs("abcdefgh"))
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert workers > 1 or seen == ["a"]
+
+
+def test_ctrl_c_ends_the_batch_from_an_identity_and_from_the_hook_too() -> None:
+    def identity(record: Any) -> Message:
+        signal.raise_signal(signal.SIGINT)
+        raise AssertionError
+
+    for names in ("a", "ab"):  # The identities of several records of a standard queue are called before the workers begin.
+        with pytest.raises(KeyboardInterrupt):
+            sqs_handler(identity)(lambda _: None)(sqs(names))
+    with pytest.raises(KeyboardInterrupt):
+        sqs_handler(by_name, on_outcome=lambda *_: signal.raise_signal(signal.SIGINT))(lambda _: None)(sqs("a"))
+
+
+def test_ctrl_c_ends_a_batch_within_another_and_that_one_too() -> None:
+    inner = sqs_handler(by_name)(interrupting)
+    with pytest.raises(KeyboardInterrupt):
+        sqs_handler(by_name)(lambda _: cast("None", inner.run(sqs("abc"))))(sqs("a"))
+
+
+def test_a_program_that_handles_ctrl_c_itself_goes_on_doing_so() -> None:
+    caught: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _: caught.append(number))
+    try:
+        assert identifiers(sqs_handler(by_name)(interrupting)(sqs("abc"))) == []
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert caught == [signal.SIGINT]
+
+
+def test_a_handler_of_ctrl_c_that_a_record_has_set_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        sqs_handler(by_name)(lambda _: cast("None", signal.signal(signal.SIGINT, signal.SIG_IGN)))(sqs("a"))
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_a_single_record_is_processed_and_only_ctrl_c_is_raised() -> None:
+    handler = sqs_handler(by_name)(interrupting)
+    a, b = sqs("ab")["Records"]
+    assert handler.process(a).outcomes == (Applied(Message("a", body="a")),)
+    with pytest.raises(KeyboardInterrupt):
+        handler.process(b)
+
+    def leave(message: Message) -> None:
+        raise SystemExit(3)
+
+    assert isinstance(sqs_handler(by_name)(leave).process(a).error, SystemExit)
+
+
+def test_a_single_record_of_an_asynchronous_function_is_awaited_and_its_cancellation_is_raised() -> None:
+    async def each(message: Message) -> Outcome:
+        if message.id == "b":
+            await asyncio.sleep(TIMEOUT)
+        if message.id == "c":
+            raise SystemExit(3)
+        return Applied(message)
+
+    async def caller() -> None:
+        handler = sqs_handler(by_name)(each)
+        a, b, c = sqs("abc")["Records"]
+        assert (await handler.aprocess(a)).settled
+        assert isinstance((await handler.aprocess(c)).error, SystemExit)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.01):
+                await handler.aprocess(b)
+        closed = handler.aprocess(b)
+        assert inspect.iscoroutine(closed)
+        closed.send(None)  # until it awaits something
+        closed.close()
+
+    asyncio.run(caller())
+
+
+def test_where_no_thread_is_to_be_had_the_error_comes_out_and_those_at_work_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    start, join = threading.Thread.start, threading.Thread.join
+    started, waited_for = list[threading.Thread](), threading.Event()
+
+    def grudging(thread: threading.Thread) -> None:
+        if started:
+            raise RuntimeError("can't start new thread")
+        started.append(thread)
+        start(thread)
+
+    def telling(thread: threading.Thread) -> None:
+        waited_for.set()
+        join(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", grudging)
+    monkeypatch.setattr(threading.Thread, "join", telling)
+
+    def each(message: Message) -> None:
+        waited_for.wait(TIMEOUT)
+
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        sqs_handler(by_name, max_workers=4)(each)(sqs("abcd"))
+    assert not started[0].is_alive()
+
+
+# ---------------------------------------------------------------- asynchronous functions
+
+
+async def one(message: Message) -> Outcome:
+    await asyncio.sleep(0)
+    if message.id.endswith("!"):
+        raise ValueError(message.id)
+    return Applied(message)
+
+
+def test_an_asynchronous_function_works_with_the_same_decorator() -> None:
+    assert identifiers(sqs_handler(by_name)(one)(sqs(["a", "b!", "c"]))) == ["id-b!"]
+    assert identifiers(sqs_handler(by_name, max_workers=3)(one)(fifo("a1!", "b1", "a2", "b2"))) == ["id-a1!", "id-a2"]
+
+
+def test_it_can_be_awaited_with_a_message() -> None:
+    assert asyncio.run(sqs_handler(by_name)(one).each(Message("m"))) == Applied(Message("m"))
+
+
+@pytest.mark.parametrize("workers", [1, 3, 50])
+def test_as_many_records_are_gathered_as_there_may_be_workers(workers: int) -> None:
+    under_way, most = 0, 0
+
+    @sqs_handler(by_name, max_workers=workers)
+    async def each(message: Message) -> None:
+        nonlocal under_way, most
+        under_way += 1
+        most = max(most, under_way)
+        for _ in range(5):
+            await asyncio.sleep(0)
+        under_way -= 1
+
+    each(sqs("abcdefghij"))
+    assert most == min(workers, 10)
+
+
+def logged(each: Callable[..., Any]) -> Callable[..., Any]:
+    """A decorator that knows nothing of `async`."""
+
+    @functools.wraps(each)
+    def wrapper(*args: Any) -> Any:
+        return each(*args)
+
+    return wrapper
+
+
+class Callee:
+    async def __call__(self, message: Message) -> Outcome:
+        return await one(message)
+
+    async def method(self, message: Message) -> Outcome:
+        return await one(message)
+
+
+async def two(_: object, message: Message) -> Outcome:
+    return await one(message)
+
+
+@pytest.mark.parametrize(
+    "each",
+    [
+        one,
+        logged(one),
+        logged(logged(one)),
+        functools.partial(two, 0),
+        logged(functools.partial(two, 0)),
+        functools.partial(logged(two), 0),
+        Callee(),
+        Callee().method,
+        functools.partial(Callee()),
+    ],
+)
+def test_an_asynchronous_function_is_known_by_whatever_it_is_wrapped_in(each: Any) -> None:
+    report = sqs_handler(by_name)(each).run(sqs(["a", "b!"]))
+    assert identifiers(report.response) == ["id-b!"]
+    assert isinstance(report.results[1].error, ValueError)
+
+
+def test_a_wrapper_that_answers_at_once_is_no_reason_to_fail() -> None:
+    @functools.wraps(one)
+    def cached(message: Message) -> Outcome:
+        return Applied(message)
+
+    assert identifiers(sqs_handler(by_name)(cached)(sqs("a"))) == []
+
+
+def test_the_event_loop_lives_on_for_the_next_batch() -> None:
+    """The clients of pymongo and aiobotocore are bound to the loop."""
+    loops = set()
+
+    async def each(message: Message) -> None:
+        loops.add(asyncio.get_running_loop())
+
+    sqs_handler(by_name, max_workers=2)(each)(sqs("ab"))
+    asyncio.run(asyncio.sleep(0))  # another loop, which is closed at its end
+    sqs_handler(by_name)(each)(sqs("c"))
+    assert len(loops) == 1
+
+
+def test_the_loop_of_a_thread_is_closed_after_it() -> None:
+    """Otherwise asyncio would warn when the loop is collected, and warnings are errors here."""
+    loops: list[asyncio.AbstractEventLoop] = []
+
+    async def each(message: Message) -> None:
+        loops.append(asyncio.get_running_loop())
+
+    thread = threading.Thread(target=sqs_handler(by_name)(each), args=(sqs("a"),))
+    thread.start()
+    thread.join()
+    gc.collect()
+    assert loops[0].is_closed()
+
+
+def test_where_a_loop_is_running_the_handler_says_what_to_do() -> None:
+    handler = sqs_handler(by_name)(one)
+
+    async def caller() -> None:
+        with pytest.raises(ConfigurationError, match=r"await asyncio\.to_thread"):
+            handler(sqs("a"))
+        assert identifiers(await asyncio.to_thread(handler, sqs("a"))) == []
+
+    asyncio.run(caller())
+
+
+def test_the_callers_context_is_an_asynchronous_functions_too() -> None:
+    seen = []
+
+    async def each(message: Message) -> None:
+        seen.append(context.get())
+
+    for request in ("1", "2"):
+        token = context.set(request)
+        sqs_handler(by_name, max_workers=2)(each)(sqs("ab"))
+        context.reset(token)
+    assert seen == ["1", "1", "2", "2"]
+
+
+def test_what_is_no_exception_fails_its_record_alone_in_tasks_too() -> None:
+    class Panic(BaseException):
+        pass
+
+    async def each(message: Message) -> None:
+        if message.id == "a":
+            raise Panic
+
+    assert identifiers(sqs_handler(by_name, max_workers=2)(each)(sqs("ab"))) == ["id-a"]
+
+
+def test_a_cancelled_task_of_the_functions_own_fails_its_record_alone() -> None:
+    async def each(message: Message) -> None:
+        if message.id == "a":
+            task = asyncio.ensure_future(asyncio.sleep(TIMEOUT))
+            asyncio.get_running_loop().call_soon(task.cancel)
+            await task
+        if message.id == "b":
+            raise asyncio.CancelledError
+        if message.id == "c":
+            task = asyncio.current_task()  # type: ignore[assignment]  # it is in one
+            task.cancel()
+            await asyncio.sleep(0)
+
+    assert identifiers(sqs_handler(by_name)(each)(sqs("abcd"))) == ["id-a", "id-b", "id-c"]
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()], ids=repr)
+@pytest.mark.parametrize("how", ["itself", "in a task", "in a group", "twice"])
+def test_an_exit_in_a_task_fails_its_record_alone(error: BaseException, how: str) -> None:
+    """asyncio leaves the event loop with an exit that a task raises. The batch goes on where it was."""
+
+    async def leave() -> None:
+        raise error
+
+    @sqs_handler(by_name, max_workers=2)
+    async def each(message: Message) -> Outcome:
+        await asyncio.sleep(0)
+        if message.id == "b" or (message.id == "c" and how == "twice"):
+            if how == "itself":
+                await leave()
+            if how == "in a group":
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(leave())
+            await asyncio.create_task(leave())
+        for _ in range(5):
+            await asyncio.sleep(0)
+        return Applied(message)
+
+    failed = ["id-b", "id-c"] if how == "twice" else ["id-b"]
+    assert identifiers(each(sqs("abcde"))) == failed
+    assert identifiers(each(sqs("de"))) == []  # the loop is as good as before
+
+
+def test_ctrl_c_ends_a_batch_of_an_asynchronous_function() -> None:
+    seen = []
+
+    async def each(message: Message) -> None:
+        seen.append(message.id)
+        signal.raise_signal(signal.SIGINT)
+        await asyncio.sleep(TIMEOUT)
+
+    with pytest.raises(KeyboardInterrupt):
+        sqs_handler(by_name)(each)(sqs("ab"))
+    assert seen == ["a"]
+
+
+def test_ctrl_c_ends_such_a_batch_also_after_the_exit_of_a_task() -> None:
+    async def leave() -> None:
+        raise SystemExit(3)
+
+    async def each(message: Message) -> None:
+        if message.id == "a":
+            await asyncio.create_task(leave())
+        signal.raise_signal(signal.SIGINT)
+        await asyncio.sleep(TIMEOUT)
+
+    with pytest.raises(KeyboardInterrupt):
+        sqs_handler(by_name)(each)(sqs("abc"))
+
+
+def test_a_second_ctrl_c_does_not_wait_for_a_function_that_holds_on() -> None:
+    async def each(message: Message) -> None:
+        signal.raise_signal(signal.SIGINT)
+        try:
+            await asyncio.sleep(TIMEOUT)
+        finally:
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        sqs_handler(by_name)(each)(sqs("ab"))
+
+
+def test_a_second_ctrl_c_does_not_wait_for_a_task_that_holds_on() -> None:
+    async def hold_on() -> None:
+        signal.raise_signal(signal.SIGINT)
+        try:
+            await asyncio.sleep(TIMEOUT)
+        finally:
+            signal.raise_signal(signal.SIGINT)
+
+    async def each(message: Message) -> None:
+        await asyncio.create_task(hold_on())
+
+    with pytest.raises(KeyboardInterrupt):
+        sqs_handler(by_name)(each)(sqs("ab"))
+    assert identifiers(sqs_handler(by_name)(one)(sqs("a"))) == []
+
+
+def test_a_batch_that_is_cancelled_is_cut_short() -> None:
+    """Ctrl-C does that: it cancels the task that the loop runs."""
+    seen = []
+
+    async def each(message: Message) -> None:
+        seen.append(message.id)
+        (batch,) = [task for task in asyncio.all_tasks() if "all_workers" in repr(task.get_coro())]
+        batch.cancel()
+        await asyncio.sleep(TIMEOUT)
+
+    with pytest.raises(asyncio.CancelledError):
+        sqs_handler(by_name)(each)(sqs("ab"))
+    assert seen == ["a"]
+
+
+# ---------------------------------------------------------------- the deadline
+
+
+def taking(clock: Clock, *seconds: float) -> Callable[[Message], None]:
+    """A function that takes these seconds for its records."""
+    durations = iter(seconds)
+
+    def each(message: Message) -> None:
+        clock.now += next(durations)
+
+    return each
+
+
+def test_no_record_is_taken_when_less_time_is_left_than_the_margin() -> None:
+    clock = Clock()
+    handler = measured(sqs_handler(by_name, margin=2.0)(taking(clock, 0.5, 0.5, 0.5, 0.5)), clock)
+    report = handler.run(sqs("abcd"), clock.until(3.2))
+    assert names(report) == ["a", "b", "c"]
+    assert identifiers(report.response) == ["id-d"]
+    assert [record["body"] for record in report.returned] == ["d"]
+
+
+def test_the_margin_grows_with_the_slowest_record() -> None:
+    clock = Clock()
+    handler = measured(sqs_handler(by_name)(taking(clock, 10.0, 0.1, 0.1)), clock)
+    report = handler.run(sqs("abc"), clock.until(25.05))  # 15.05 are left after the first, and 14.95 after the second
+    assert names(report) == ["a", "b"]
+
+
+def test_the_margin_of_one_batch_is_none_of_the_next() -> None:
+    """Otherwise, after one very slow record, no batch would ever be begun again."""
+    clock = Clock()
+    handler = measured(sqs_handler(by_name)(taking(clock, 10.0, 0.1)), clock)
+    assert names(handler.run(sqs("a"), clock.until(12.0))) == ["a"]
+    assert names(handler.run(sqs("b"), clock.until(clock.now + 12.0))) == ["b"]
+
+
+def test_the_rest_of_every_group_is_returned_at_the_deadline() -> None:
+    clock = Clock()
+    handler = measured(sqs_handler(by_name)(taking(clock, 1.0, 1.0)), clock)
+    assert identifiers(handler(fifo("a1", "b1", "a2", "b2"), clock.until(3.1))) == ["id-a2", "id-b2"]
+
+
+def test_a_stream_is_restarted_from_where_the_deadline_stopped_it() -> None:
+    clock = Clock()
+    handler = measured(kinesis_handler(by_name)(taking(clock, 1.0, 1.0)), clock)
+    assert identifiers(handler(kinesis("abcd"), clock.until(3.1))) == ["3", "4"]
+
+
+def test_nothing_is_taken_from_the_start_where_there_is_no_time() -> None:
+    report = sqs_handler(by_name)(lambda _: None).run(sqs("ab"), Context(lambda: 0.9))
+    assert report.results == ()
+    assert identifiers(report.response) == ["id-a", "id-b"]
+
+
+def test_no_time_is_asked_for_when_there_is_nothing_left_to_take() -> None:
+    left = iter([9.0, 9.0])
+    assert identifiers(sqs_handler(by_name)(lambda _: None)(sqs("ab"), Context(lambda: next(left)))) == []
+
+
+@pytest.mark.parametrize("workers", [1, 4])
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_the_deadline_holds_for_every_kind_of_worker(workers: int, asynchronous: bool) -> None:
+    left = iter([9.0, 9.0, 0.5, 0.5, 0.5, 0.5])
+
+    async def aeach(message: Message) -> None: ...
+
+    each: Any = aeach if asynchronous else lambda _: None
+    report = sqs_handler(by_name, max_workers=workers)(each).run(sqs("abcdef"), Context(lambda: next(left)))
+    assert len(report.results) == 2
+    assert len(report.returned) == 4
+
+
+@pytest.mark.parametrize(
+    "other",
+    [None, object(), {}, MagicMock(), SimpleNamespace(get_remaining_time_in_millis=5)],
+    ids=lambda other: type(other).__name__,
+)
+def test_a_context_without_a_deadline_stops_nothing(other: Any) -> None:
+    assert identifiers(sqs_handler(by_name)(lambda _: None)(sqs("ab"), other)) == []
+
+
+# ---------------------------------------------------------------- what the workers share
+
+
+def test_a_message_that_was_refused_before_its_predecessor_was_in_is_tried_again_though_its_answer_comes_later() -> None:
+    """Two threads: the second message was tried first, and the first one was done before that was known."""
+    refused, is_in = threading.Event(), threading.Event()
+    calls: list[str] = []
+
+    def each(message: Message) -> Outcome:
+        calls.append(message.id)
+        if message.id == "m1":
+            refused.wait(TIMEOUT)
+        elif message.id == "m2" and not is_in.is_set():
+            refused.set()
+            is_in.wait(TIMEOUT)
+            return Deferred(Message("m2", "s", 2), 1)
+        else:  # In the thread of the first message, whose end is known by now, another one is processed.
+            is_in.set()
+        return Applied(Message(message.id, "s", int(message.id[1:])))
+
+    assert identifiers(sqs_handler(by_name, max_workers=2)(each)(sqs(["m1", "m2", "m3"]))) == []
+    assert sorted(calls) == ["m1", "m2", "m2", "m3"]
+
+
+def test_of_several_exits_the_first_one_leaves() -> None:
+    batch = Batch(Lanes([None]), Deadline(None, 0.0), 1, (), tries_again=False)
+    batch.stop(first := KeyboardInterrupt())
+    batch.stop(KeyboardInterrupt())
+    assert batch.exit is first
+    assert batch.take() is None
+
+
+# ---------------------------------------------------------------- requests
+
+
+class Store:
+    def update_item(self) -> None: ...
+
+
+class AsyncStore:
+    async def update_item(self) -> None: ...
+
+
+def two_requests() -> Flow[None]:
+    yield Call("update_item")
+    yield Call("update_item")
+
+
+@pytest.fixture(params=["alone", "threads", "tasks"])
+def writing(request: pytest.FixtureRequest) -> HandlerFunction[Any, Any]:
+    def each(message: Message) -> None:
+        run(two_requests(), Store())
+
+    async def aeach(message: Message) -> None:
+        await arun(two_requests(), AsyncStore())
+
+    function: Callable[[Message], Awaitable[None] | None] = aeach if request.param == "tasks" else each
+    return sqs_handler(by_name, max_workers=1 if request.param == "alone" else 4)(function)
+
+
+def test_the_requests_of_guarded_stores_are_counted(writing: Any) -> None:
+    assert writing.run(sqs("abcde")).requests == 10
+    assert writing.run(sqs("a")).requests == 2
+
+
+def test_who_counts_the_requests_of_a_handler_has_them(writing: Any) -> None:
+    counting = Meter(requests=1)
+    token = meter.set(counting)
+    try:
+        writing(sqs("abcde"))
+        assert meter.get() is counting
+    finally:
+        meter.reset(token)
+    assert counting.requests == 11

@@ -1,0 +1,125 @@
+"""Whatever takes a clock refuses one that shows no time of the calendar, before it sends or stores anything."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+import pytest
+
+from onewrite import ConfigurationError, Event, Inbox, Message, Outbox, SeenIds, Tombstones, metrics
+from onewrite.aws_lambda import sqs_handler
+from onewrite.core.clock import checked_clock, wall_clock
+from onewrite.dynamodb import GuardedTable, transact
+from onewrite.identity import sqs_message_id
+from onewrite.outbox import Relay, Swept
+from onewrite.outbox import metrics as relay_metrics
+from onewrite.testing import moto_table, sqs_event
+
+NOW = 1_790_000_000.0
+WRONG: dict[str, Callable[[], Any]] = {
+    "milliseconds": lambda: NOW * 1000,
+    "nanoseconds": time.time_ns,
+    "since the machine started": time.monotonic,
+    "since the process started": time.process_time,
+    "a Decimal": lambda: Decimal(NOW),
+    "a Fraction": lambda: Fraction(NOW),
+    "a datetime": lambda: datetime.now(UTC),
+    "text": lambda: "2026-11-24T08:00:00Z",
+    "nothing": lambda: None,
+    "no number": lambda: float("nan"),
+    "infinity": lambda: float("inf"),
+    "before 1970": lambda: -NOW,
+    "a truth": lambda: True,
+}
+wrong = pytest.mark.parametrize("clock", WRONG.values(), ids=WRONG)
+
+
+@contextmanager
+def refused() -> Iterator[None]:
+    with pytest.raises(ConfigurationError, match="seconds since 1970"):
+        yield
+
+
+@wrong
+def test_a_relay_publishes_nothing_and_clears_nothing_under_such_a_clock(clock: Callable[[], Any]) -> None:
+    with moto_table("orders", key="id") as orders:
+        outbox, tombstones = Outbox("shop"), Tombstones(timedelta(days=1))
+        store = GuardedTable(orders, SeenIds(), outbox=outbox, tombstones=tombstones)
+        store.update_item(
+            Message("m1"),
+            Key={"id": "a"},
+            UpdateExpression="ADD n :n",
+            ExpressionAttributeValues={":n": 1},
+            emit=[Event("A", 1)],
+        )
+        store.delete_item(Message("m2"), Key={"id": "a"}, emit=[Event("B", 2)])
+        before, published = orders.scan()["Items"], list[Any]()
+        relay = Relay(store, published.extend, clock=clock)
+        for act in (relay.sweep, relay.waiting, lambda: relay.ring([{"id": "a"}]), lambda: relay.flush(Key={"id": "a"})):
+            with refused():
+                act()
+        assert (published, orders.scan()["Items"]) == ([], before)
+
+
+@wrong
+def test_an_inbox_lets_no_transaction_through_under_such_a_clock(clock: Callable[[], Any]) -> None:
+    with moto_table("orders", key="id") as orders, moto_table("inbox", key="id") as place:
+        store = GuardedTable(orders, SeenIds())
+        inbox = Inbox(place, consumer="billing", retention=timedelta(days=1), clock=clock)
+        writes = [
+            store.updating(Key={"id": name}, UpdateExpression="ADD n :n", ExpressionAttributeValues={":n": 1})
+            for name in "ab"
+        ]
+        with refused():
+            transact(Message("m1"), writes, inbox=inbox)
+        assert orders.scan()["Count"] == place.scan()["Count"] == 0
+
+
+@wrong
+def test_a_handler_processes_nothing_under_such_a_clock(clock: Callable[[], Any]) -> None:
+    processed = list[Message]()
+    handler = sqs_handler(sqs_message_id(), clock=clock)(processed.append)
+    with refused():
+        handler(sqs_event("a"), None)
+    assert processed == []
+
+
+@wrong
+@pytest.mark.parametrize("emf", [metrics.emf, relay_metrics.emf], ids=["of messages", "of passes"])
+def test_no_metric_is_written_under_such_a_clock(clock: Callable[[], Any], emf: Any) -> None:
+    written = list[str]()
+    hook = emf(clock=clock, write=written.append)
+    with refused():
+        hook(*((None, None, 0.1) if emf is metrics.emf else (Swept(),)))
+    assert written == []
+
+
+def test_what_is_no_function_is_refused_where_it_is_given() -> None:
+    for clock in (NOW, None, "time", datetime.now(UTC)):
+        with refused():
+            checked_clock(clock)
+
+
+def test_an_asynchronous_clock_is_refused() -> None:
+    async def clock() -> float:
+        return NOW
+
+    async def flush() -> None:
+        with pytest.warns(RuntimeWarning, match="never awaited"), refused():
+            checked_clock(clock)()
+
+    asyncio.run(flush())
+
+
+def test_a_clock_is_read_as_it_is() -> None:
+    for clock in (time.time, wall_clock):
+        assert checked_clock(clock) is clock
+    for now in (NOW, int(NOW), 1e9, 1e10):
+        assert checked_clock(lambda now=now: now)() == now

@@ -1,0 +1,441 @@
+"""What outlives a call is a copy: a caller may use its dicts and lists again, for the next entity."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+from collections.abc import Callable
+from copy import deepcopy
+from datetime import timedelta
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import boto3
+import pytest
+
+from onewrite import (
+    Applied,
+    Begun,
+    Busy,
+    Event,
+    InSequence,
+    InvalidUpdate,
+    Message,
+    Outbox,
+    Outcome,
+    Rejected,
+    SeenIds,
+    Tombstones,
+    Uncertain,
+)
+from onewrite.core.ledgers import Ledger
+from onewrite.dynamodb import AsyncGuardedTable, GuardedTable, transact
+from onewrite.dynamodb import explain_transaction as explain_on_dynamodb
+from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
+from onewrite.mongodb import explain_transaction as explain_on_mongodb
+from onewrite.outbox import Outgoing, Relay
+from onewrite.testing import mongomock_collection, moto_table
+from tests.support.seams import named
+
+NOW = 1_790_000_000.0
+M, M1 = Message("m1"), Message("charged")
+SEAMS: Any = {"clock": lambda: NOW, "outbox": Outbox("shop")}
+STEP: Any = {"lease": timedelta(minutes=1), "safe_for": timedelta(0)}
+
+
+def spoil(value: Any) -> None:
+    """Change every container in it."""
+    if isinstance(value, Event):
+        spoil(value.body)
+    elif isinstance(value, dict):
+        for each in value.values():
+            spoil(each)
+        value.update(dict.fromkeys(value, "spoilt"), spoilt=1)
+    elif isinstance(value, list):
+        for each in value:
+            spoil(each)
+        value.append("spoilt")
+
+
+def events() -> list[Event]:
+    return [Event("Paid", {"lines": [{"cents": 1}], "to": {"name": "ann"}})]
+
+
+# The writes that are prepared, each with all the arguments that hold others.
+PREPARED: dict[str, dict[str, dict[str, Any]]] = {
+    "dynamodb": {
+        "updating": {
+            "Key": {"orderId": "o"},
+            "UpdateExpression": "SET #a = :a",
+            "ConditionExpression": "b = :b",
+            "ExpressionAttributeNames": {"#a": "a"},
+            "ExpressionAttributeValues": {":a": {"deep": [{"deeper": 1}]}, ":b": [1, [2]]},
+        },
+        "putting": {
+            "Item": {"orderId": "o", "lines": [{"cents": 1}], "to": {"name": {"first": "ann"}}},
+            "ConditionExpression": "attribute_not_exists(#a)",
+            "ExpressionAttributeNames": {"#a": "a"},
+        },
+        "recording": {
+            "Key": {"orderId": "o"},
+            "ConditionExpression": "#b = :b",
+            "ExpressionAttributeNames": {"#b": "b"},
+            "ExpressionAttributeValues": {":b": {"c": [1]}},
+        },
+    },
+    "mongodb": {
+        "updating": {
+            "filter": {"_id": {"order": ["o"]}, "n": {"$in": [1, 2]}},
+            "update": {"$set": {"a": {"deep": [{"deeper": 1}]}}},
+            "array_filters": [{"x": {"$gt": 1}}],
+            "let": {"v": [1]},
+        },
+        "inserting": {"document": {"_id": {"order": "o"}, "lines": [{"cents": 1}]}},
+        "recording": {"filter": {"_id": {"order": ["o"]}, "n": {"$in": [1]}}, "let": {"v": [1]}},
+    },
+}
+# The methods that keep something of a caller's beyond the call, and are tried below.
+KEEPING = {"begin", "perform", "fold", "open_steps", "outboxes"}
+# Those that are over when they return: what they were given is in the request, and nowhere else.
+OVER = {
+    "dynamodb": {
+        "update_item",
+        "put_item",
+        "delete_item",
+        "record",
+        "release",
+        "seen",
+        "get_item",
+        "explain",
+        "without_ledger",
+    },
+    "mongodb": {
+        *(
+            "update_one",
+            "find_one_and_update",
+            "insert_one",
+            "delete_one",
+            "find_one_and_delete",
+            "record",
+            "release",
+            "seen",
+        ),
+        *("find_one", "explain", "without_ledger", "replace_one", "find_one_and_replace", "update_many"),
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("engine", "store"),
+    [
+        ("dynamodb", GuardedTable),
+        ("dynamodb", AsyncGuardedTable),
+        ("mongodb", GuardedCollection),
+        ("mongodb", AsyncGuardedCollection),
+    ],
+)
+def test_every_public_method_is_known_to_keep_copies_or_nothing(engine: str, store: type) -> None:
+    public = {name for name, _ in inspect.getmembers(store) if not name.startswith("_")}
+    assert public == PREPARED[engine].keys() | KEEPING | OVER[engine]
+
+
+@pytest.mark.parametrize("method", PREPARED["dynamodb"])
+def test_a_prepared_write_of_a_table_keeps_copies(method: str) -> None:
+    given = {**deepcopy(PREPARED["dynamodb"][method]), "emit": events()}
+    with moto_table("orders") as table:
+        store = named(GuardedTable(table, SeenIds(), **SEAMS), lambda: "a call")
+        _holds(
+            given, getattr(store, method), lambda each: explain_on_dynamodb(M, [each, store.recording(Key={"orderId": "x"})])
+        )
+
+
+@pytest.mark.parametrize("method", PREPARED["mongodb"])
+def test_a_prepared_write_of_a_collection_keeps_copies(method: str) -> None:
+    given = {**deepcopy(PREPARED["mongodb"][method]), "emit": events()}
+    with mongomock_collection("orders") as collection:
+        store = named(GuardedCollection(collection, SeenIds(), **SEAMS), lambda: "a call")
+        _holds(given, getattr(store, method), lambda each: explain_on_mongodb(M, [each, store.recording({"_id": "x"})]))
+
+
+def _holds(given: dict[str, Any], method: Callable[..., Any], explained: Callable[[Any], Any]) -> None:
+    prepared = method(**given)
+    before = repr(explained(prepared))
+    spoil(given)
+    assert "spoilt" in repr(given)
+    assert repr(explained(prepared)) == before
+
+
+def test_one_dict_serves_for_two_prepared_writes() -> None:
+    with moto_table("orders") as table:
+        store = named(GuardedTable(table, SeenIds(), **SEAMS), lambda: "a call")
+        native: Any = {"Key": {}, "UpdateExpression": "ADD n :n", "ExpressionAttributeValues": {":n": 0}}
+        writes: list[Any] = []
+        for name, amount in (("a", 500), ("b", 100)):
+            native["Key"]["orderId"] = name
+            native["ExpressionAttributeValues"][":n"] = amount
+            writes.append(store.updating(**native))
+        sent = [each["Update"] for each in explain_on_dynamodb(M, writes)]
+    assert [each["Key"]["orderId"] for each in sent] == ["a", "b"]
+    assert [each["ExpressionAttributeValues"][":n"] for each in sent] == [500, 100]
+
+
+# --- steps --------------------------------------------------------------------------------------------------------------
+
+
+class Table:
+    """A table whose items are named by dicts that are used again."""
+
+    def __init__(self, table: Any, clock: Callable[[], float]) -> None:
+        self.store = GuardedTable(table, SeenIds(), clock=clock)
+        table.put_item(Item={"orderId": "o", "n": 0})
+        self.named: dict[str, Any] = {"Key": {"orderId": "o"}}
+
+    def begin(self) -> Any:
+        return self.store.begin(M, "charge", **self.named, **STEP)
+
+    def perform(self, effect: Any) -> Any:
+        then: Any = lambda _: {"UpdateExpression": "SET n = :n", "ExpressionAttributeValues": {":n": 1}}  # noqa: E731
+        return self.store.perform(M, "charge", effect, then=then, **self.named, **STEP)
+
+    def finish(self, claim: Any) -> Any:
+        return self.store.record(M, Key={"orderId": "o"}, finishes=claim)
+
+    def seen(self) -> Any:
+        return self.store.seen(M, **self.named)
+
+    def open_steps(self) -> Any:
+        return self.store.open_steps(**self.named)
+
+
+class Collection:
+    """A collection whose documents are named by dicts in dicts."""
+
+    def __init__(self, collection: Any, clock: Callable[[], float]) -> None:
+        self.store = GuardedCollection(collection, SeenIds(), clock=clock)
+        collection.insert_one({"_id": {"order": "o"}, "n": 0})
+        self.named: dict[str, Any] = {"filter": {"_id": {"order": "o"}}}
+
+    def begin(self) -> Any:
+        return self.store.begin(M, "charge", **self.named, **STEP)
+
+    def perform(self, effect: Any) -> Any:
+        return self.store.perform(M, "charge", effect, then=lambda _: {"update": {"$set": {"n": 1}}}, **self.named, **STEP)
+
+    def finish(self, claim: Any) -> Any:
+        return self.store.record(M, {"_id": {"order": "o"}}, finishes=claim)
+
+    def seen(self) -> Any:
+        return self.store.seen(M, **self.named)
+
+    def open_steps(self) -> Any:
+        return self.store.open_steps(**self.named)
+
+
+@pytest.fixture(params=["dynamodb", "mongodb"])
+def place(request: pytest.FixtureRequest) -> Any:
+    now = [NOW]
+    with moto_table("orders") as table, mongomock_collection("orders") as collection:
+        made: Any = Table(table, lambda: now[0]) if request.param == "dynamodb" else Collection(collection, lambda: now[0])
+        made.now = now
+        yield made
+
+
+def test_a_step_is_finished_after_the_key_of_its_begin_was_used_again(place: Any) -> None:
+    claim = place.begin()
+    assert isinstance(claim, Begun)
+    spoil(place.named)
+    assert isinstance(place.finish(claim), Applied)
+
+
+def test_an_effect_may_use_the_key_again(place: Any) -> None:
+    assert isinstance(place.perform(lambda _: spoil(place.named)), Applied)
+
+
+@pytest.mark.parametrize("method", ["begin", "seen", "open_steps"])
+def test_what_is_uncertain_is_finished_after_the_key_was_used_again(place: Any, method: str) -> None:
+    assert isinstance(place.begin(), Begun)
+    place.now[0] += 3600
+    found = getattr(place, method)()
+    claim = found[0] if isinstance(found, list) else found
+    assert isinstance(claim, Uncertain)
+    spoil(place.named)
+    assert isinstance(place.finish(claim), Applied)
+
+
+def test_a_busy_answer_holds_nothing_of_the_callers(place: Any) -> None:
+    place.begin()
+    answer = place.seen()
+    assert isinstance(answer, Busy)
+    before = repr(answer)
+    spoil(place.named)
+    assert repr(answer) == before
+
+
+class Order:
+    """As an object of an object mapper: it cannot be copied."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+
+
+def test_a_prepared_write_takes_what_the_same_write_takes_when_it_is_made_at_once() -> None:
+    box: Any = Outbox("shop", default=lambda _: "an order")
+    emit = [Event("Paid", Order())]
+    with mongomock_collection("orders") as collection, moto_table("orders") as table:
+        items, documents = GuardedTable(table, SeenIds(), outbox=box), GuardedCollection(collection, SeenIds(), outbox=box)
+        key, query = MappingProxyType({"orderId": "o"}), MappingProxyType({"_id": "o"})
+        item: Any = {"UpdateExpression": "SET a = :a", "ExpressionAttributeValues": {":a": MappingProxyType({"b": 1})}}
+        document: Any = {"$set": {"a": 1}}
+        assert isinstance(items.update_item(M, Key=key, emit=emit, **item), Applied)
+        assert isinstance(documents.update_one(M, query, document, upsert=True, emit=emit), Applied)
+        for message in (Message("m2"), Message("m3")):
+            writes: Any = [items.updating(Key=key, emit=emit, **item), items.recording(Key={"orderId": message.id})]
+            assert isinstance(transact(message, writes), Applied)
+            prepared: Any = [documents.updating(query, document, emit=emit), documents.recording({"_id": "x"})]
+            assert len(explain_on_mongodb(message, prepared)) == 2
+        for answer in (items.begin(M1, "charge", Key=key, **STEP), documents.begin(M1, "charge", query, **STEP)):
+            assert isinstance(answer, Begun)
+        assert len(Relay(items, lambda _: None).flush(Key=key).published) == 3
+        assert len(Relay(documents, lambda _: None).flush(query).published) == 1
+
+
+def _spoiled(entity: Any) -> None:
+    """As by someone who makes a row of it."""
+    spoil(entity)
+    entity.update(cents=5)
+
+
+def test_an_effect_may_change_the_key_that_it_is_given(place: Any) -> None:
+    assert isinstance(place.perform(lambda step: _spoiled(step.entity_key)), Applied)
+
+
+def test_a_step_whose_effect_fails_is_let_go_whatever_that_did_to_the_key(place: Any) -> None:
+    def effect(step: Begun) -> None:
+        _spoiled(step.entity_key)
+        raise RuntimeError("the provider")
+
+    with pytest.raises(RuntimeError, match="the provider"):
+        place.perform(effect)
+    (left,) = place.open_steps()
+    assert isinstance(left, Uncertain)
+
+
+class Turns:
+    """A client after each of whose answers another task runs, which uses the key for its next item."""
+
+    def __init__(self, client: Any, key: dict[str, str]) -> None:
+        self._client, self._key = client, key
+
+    def __getattr__(self, name: str) -> Any:
+        async def call(**request: Any) -> Any:
+            try:
+                return getattr(self._client, name)(**request)
+            finally:
+                self._key["orderId"] = "another"
+
+        return call
+
+
+class Writes(NamedTuple):
+    """A write that takes two requests, and the attribute by which its item shows the second."""
+
+    ledger: Ledger
+    method: str
+    native: dict[str, Any]
+    answer: type[Outcome]
+
+
+REFUSED: dict[str, Any] = {"ConditionExpression": "n > :n", "ExpressionAttributeValues": {":n": 5}}
+TWICE: dict[str, Writes] = {
+    "a refusal moves the mark": Writes(InSequence(), "update_item", {**REFUSED, "UpdateExpression": "SET n = :n"}, Rejected),
+    "a refused record moves the mark": Writes(InSequence(), "record", REFUSED, Rejected),
+    "a delete cleans up": Writes(SeenIds(), "delete_item", {}, Applied),
+}
+
+
+@pytest.mark.parametrize("case", TWICE.values(), ids=TWICE)
+def test_all_requests_of_an_asynchronous_call_go_to_one_item_although_its_key_is_used_again(case: Writes) -> None:
+    with moto_table("orders") as table:
+        for name in ("o", "another"):
+            table.put_item(Item={"orderId": name, "n": 0})
+        key, plain = {"orderId": "o"}, boto3.client("dynamodb", region_name=table.meta.client.meta.region_name)
+        client: Any = Turns(plain, key)
+        store = AsyncGuardedTable(
+            client, case.ledger, table_name="orders", tombstones=Tombstones(timedelta(days=14)), clock=lambda: NOW
+        )
+        message = Message("m1", source="s", sequence=1)
+        answer = asyncio.run(getattr(store, case.method)(message, Key=key, **case.native))
+        assert isinstance(answer, case.answer)
+        assert key == {"orderId": "another"}
+        found = {name: table.get_item(Key={"orderId": name})["Item"] for name in ("o", "another")}
+        assert found["another"] == {"orderId": "another", "n": 0}
+        assert "ow_l" in found["o"] or "n" not in found["o"]
+        plain.close()
+
+
+# --- folds and relays ---------------------------------------------------------------------------------------------------
+
+
+def test_a_fold_notices_another_entity_in_the_dict_of_the_first() -> None:
+    with mongomock_collection("orders") as collection, moto_table("orders") as table:
+        key, query = {"orderId": "o0"}, {"_id": {"order": "o0"}}
+        collection.insert_one({"_id": {"order": "o0"}, "n": 0})
+
+        def of_table(fresh: list[Message]) -> Any:
+            key["orderId"] = f"o{len(fresh)}"
+            return {"Key": key, "UpdateExpression": "ADD n :n", "ExpressionAttributeValues": {":n": 1}, **_refused}
+
+        def of_collection(fresh: list[Message]) -> Any:
+            query["_id"]["order"] = f"o{len(fresh)}"
+            return {"filter": {**query, "n": 5}, "update": {"$inc": {"n": 1}}}
+
+        _refused = {"ConditionExpression": "attribute_exists(nothing)"}
+        messages = [Message(f"m{n}") for n in range(3)]
+        with pytest.raises(InvalidUpdate, match="writes to one entity"):
+            GuardedTable(table, SeenIds()).fold(messages, of_table)
+        with pytest.raises(InvalidUpdate, match="writes to one entity"):
+            GuardedCollection(collection, SeenIds()).fold(messages, of_collection)
+
+
+def test_an_event_names_its_entity_after_the_key_was_used_again() -> None:
+    with mongomock_collection("orders") as collection, moto_table("orders") as table:
+        told: list[Outgoing] = []
+        orders, documents = (
+            named(GuardedTable(table, SeenIds(), **SEAMS), lambda: "a call"),
+            named(GuardedCollection(collection, SeenIds(), **SEAMS), lambda: "a call"),
+        )
+        key, query = {"orderId": "o"}, {"_id": {"order": "o"}}
+        orders.update_item(M, Key=key, UpdateExpression="REMOVE x", emit=events())
+        documents.update_one(M, query, {"$set": {"n": 1}}, upsert=True, emit=events())
+        Relay(orders, told.extend).flush(Key=key)
+        Relay(documents, told.extend).flush(query)
+        spoil(key)
+        spoil(query)
+    assert [event.entity for event in told] == [{"orderId": "o"}, {"_id": {"order": "o"}}]
+
+
+@pytest.mark.parametrize("change", [{"orderId": "other", "_id": "other"}, {"cents": 5}], ids=repr)
+def test_a_publisher_may_change_the_entity_of_an_event(change: dict[str, Any]) -> None:
+    """As where it makes a row of it."""
+    told: list[str] = []
+
+    def publish(published: list[Outgoing]) -> None:
+        for each in published:
+            told.append(each.id)
+            entity: Any = each.entity
+            spoil(entity)
+            entity.update(change)
+
+    with mongomock_collection("orders") as collection, moto_table("orders") as table:
+        orders, documents = (
+            named(GuardedTable(table, SeenIds(), **SEAMS), lambda: "a call"),
+            named(GuardedCollection(collection, SeenIds(), **SEAMS), lambda: "a call"),
+        )
+        orders.update_item(M, Key={"orderId": "o"}, UpdateExpression="REMOVE x", emit=events() * 3)
+        documents.update_one(M, {"_id": {"order": "o"}}, {"$set": {"n": 1}}, upsert=True, emit=events() * 3)
+        for store in (orders, documents):
+            relay = Relay(store, publish, clock=lambda: NOW + 10)
+            assert [relay.sweep().published for _ in range(2)] == [3, 0]
+            assert relay.waiting() == []
+    assert len(told) == len({*told}) == 6

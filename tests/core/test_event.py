@@ -1,0 +1,246 @@
+"""Events as they are stored, and what is refused before anything is sent."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections import defaultdict
+from datetime import UTC, date, datetime
+from decimal import Context, Decimal, Inexact, Overflow, localcontext
+from enum import Enum
+from typing import Any, cast
+from uuid import UUID
+
+import pytest
+
+from onewrite import ConfigurationError, Event, InvalidUpdate, Message, Outbox, SeenIds
+from onewrite.core.event import as_json, emission, emitter_of, moment, seconds
+from onewrite.dynamodb import GuardedTable
+from onewrite.testing import moto_table
+
+NOW = 1_790_000_000.123
+M1 = Message("m1")
+OUTBOX = Outbox("o")
+
+
+def _emitted(*events: Event, message: Message = M1, outbox: Outbox = OUTBOX, call: str = "call") -> list[dict[str, str]]:
+    return [*emission(emitter_of(outbox, "ow_l"), message, [*events], NOW, call).events]
+
+
+def _body(body: Any, outbox: Outbox = OUTBOX) -> str:
+    return _emitted(Event("A", body), outbox=outbox)[0]["body"]
+
+
+@dataclasses.dataclass
+class Line:
+    sku: str
+    price: Decimal
+
+
+@dataclasses.dataclass
+class Counted:
+    counts: dict[str, int]
+
+
+class Kind(str, Enum):  # noqa: UP042  # a StrEnum has one text in all versions of Python
+    PAID = "paid"
+
+
+class Model:
+    """As pydantic's models do it."""
+
+    def model_dump(self, *, mode: str) -> dict[str, str]:
+        return {"mode": mode}
+
+
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        (
+            {"cents": 1250, "name": "é", "none": None, "list": [1, 2.5, True]},
+            '{"cents":1250,"name":"é","none":null,"list":[1,2.5,true]}',
+        ),
+        (Decimal("12.50"), "12.5"),
+        (Decimal(3), "3"),
+        (Decimal("1E+2"), "100"),
+        (datetime(2026, 11, 22, tzinfo=UTC), '"2026-11-22T00:00:00+00:00"'),
+        (date(2026, 11, 22), '"2026-11-22"'),
+        (UUID(int=1), '"00000000-0000-0000-0000-000000000001"'),
+        (Line("a", Decimal("0.1")), '{"sku":"a","price":0.1}'),
+        (Model(), '{"mode":"json"}'),
+        (Counted(defaultdict(int, {"a": 1})), '{"counts":{"a":1}}'),
+        ({1: "a", None: [(1, {True: 2})]}, '{"1":"a","null":[[1,{"true":2}]]}'),
+        (Decimal(2**53 + 1), "9007199254740993"),
+        ("\ufffe\uffff\0", r'"\ufffe\uffff\u0000"'),
+    ],
+)
+def test_a_body_is_stored_as_json(body: Any, text: str) -> None:
+    assert _body(body) == text
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        float("nan"),
+        Decimal("NaN"),
+        Decimal("0.12345678901234567890"),
+        Decimal("1E+400"),
+        print,
+        {1, 2},
+        b"bytes",
+        Decimal("1E+1000000"),
+        {("a", "b"): 1},
+        {1: "a", "1": "b"},
+        [({"x": {True: 1, "true": 2}},)],
+        Counted(cast("Any", {None: 1, "null": 2})),
+        Counted(cast("Any", {(1, 2): 1})),
+        "\ud800",
+        Line,
+        Model,
+    ],
+    ids=repr,
+)
+def test_a_body_that_json_cannot_say_exactly_is_refused(body: Any) -> None:
+    with pytest.raises(InvalidUpdate):
+        _body({"x": body} if not isinstance(body, dict) else body)
+
+
+def test_a_body_that_contains_itself_is_refused() -> None:
+    endless: list[Any] = []
+    endless.append(endless)
+    with pytest.raises(InvalidUpdate, match="has no form in JSON"):
+        _body(endless)
+
+
+def test_a_decimal_is_said_exactly_whatever_the_callers_context_rounds_to() -> None:
+    with localcontext(Context(prec=3, traps=[Inexact, Overflow])):
+        assert _body(Decimal(10**38 - 1)) == "9" * 38
+        assert _body(Decimal("1234.5678")) == "1234.5678"
+
+
+def test_an_outbox_converts_what_it_is_told_to() -> None:
+    assert (
+        _body({1}, Outbox("o", default=lambda value: sorted(value) if isinstance(value, set) else as_json(value))) == "[1]"
+    )
+
+
+def test_a_body_that_the_broker_would_refuse_is_refused_at_the_emit() -> None:
+    outbox = Outbox("o", largest_event=10)
+    assert _body("é" * 4, outbox) == '"éééé"'
+    with pytest.raises(InvalidUpdate, match="has 12 bytes, and this outbox takes 10"):
+        _body("é" * 5, outbox)
+
+
+def test_ids_are_the_same_on_each_delivery_and_differ_within_a_message() -> None:
+    events = [Event("A", 1), Event("A", 1), Event("B", 1), Event("A", 1, name="B"), Event("1 A", 1), Event("A", 2, name="A")]
+    ids = [event["id"] for event in _emitted(*events)]
+    assert len(set(ids)) == len(events)
+    assert [event["id"] for event in _emitted(*events, call="another")] == ids
+    assert {event["id"] for event in _emitted(*events, message=M1.part("stock"))}.isdisjoint(ids)
+
+
+def test_what_is_escaped_counts_as_it_is_stored() -> None:
+    with pytest.raises(InvalidUpdate, match="has 14 bytes"):
+        _body("\ufffe\uffff", Outbox("o", largest_event=13))
+
+
+def test_events_of_two_ledgers_differ_for_one_message() -> None:
+    def id_under(attribute: str) -> str:
+        return emission(emitter_of(OUTBOX, attribute), M1, [Event("A", 1)], NOW, "call").events[0]["id"]
+
+    assert len({id_under(each) for each in ("ow_l", "ow_billing:l", "ow_shipping:l", "messageIDs", "billing")}) == 5
+
+
+def test_a_type_is_the_text_of_a_member_of_an_enum() -> None:
+    ours, plain = (
+        _emitted(Event(Kind.PAID, 1), Event("B", 1, name=Kind.PAID)),
+        _emitted(Event("paid", 1), Event("B", 1, name="paid")),
+    )
+    assert ours == plain
+    assert type(ours[0]["type"]) is str
+
+
+def test_an_event_keeps_its_id_wherever_it_stands_among_others() -> None:
+    alone = _emitted(Event("A", 1))[0]["id"]
+    assert _emitted(Event("B", 1), Event("A", 1))[1]["id"] == alone
+    named = _emitted(Event("A", 1, name="x"))[0]["id"]
+    assert _emitted(Event("A", 1), Event("A", 1, name="x"))[1]["id"] == named
+
+
+def test_two_events_of_one_name_are_refused() -> None:
+    with pytest.raises(InvalidUpdate, match="the same name"):
+        _emitted(Event("A", 1, name="x"), Event("B", 1, name="x"))
+
+
+def test_an_event_is_stored_with_its_time_its_cause_and_the_nonce_of_the_call() -> None:
+    first, second = _emitted(Event("A", 1), Event("B", 1, cause="other"))
+    assert (first["time"], first["cause"], second["cause"]) == ("2026-09-21T14:13:20.123Z", "m1", "other")
+    assert first["nonce"] == second["nonce"] != _emitted(Event("A", 1), call="another")[0]["nonce"]
+
+
+def test_times_as_text_sort_as_times_do_and_can_be_read_again() -> None:
+    times = [0.0, 0.5, 0.9999996, 9.0, 10.0, NOW, NOW + 0.001, NOW + 1e9]
+    texts = [moment(time) for time in times]
+    assert texts == sorted(texts)
+    assert [seconds(text) for text in texts] == pytest.approx(times, abs=0.001)
+
+
+@pytest.mark.parametrize("emit", [Event("A", 1), "A", [("A", 1)], [Event("A", 1), None], {"A": 1}], ids=repr)
+def test_what_is_no_list_of_events_is_refused(emit: Any) -> None:
+    with pytest.raises(InvalidUpdate, match="takes a list of events"):
+        emission(emitter_of(OUTBOX, "ow_l"), M1, emit, NOW, "call")
+
+
+@pytest.mark.parametrize("given", ["", None, 1, "\ud800", "a\nb", "é\x85", "é" * 1025], ids=ascii)
+def test_an_event_has_a_type(given: Any) -> None:
+    with pytest.raises(InvalidUpdate, match=r"Event\.type"):
+        Event(given, None)
+
+
+@pytest.mark.parametrize("name", ["name", "cause"])
+def test_a_name_and_a_cause_are_texts(name: str) -> None:
+    with pytest.raises(InvalidUpdate, match=f"Event.{name} is empty"):
+        Event("A", None, **{name: ""})
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"name": ""},
+        {"name": "a b"},
+        {"name": "é"},
+        {"name": 1},
+        {"shards": 0},
+        {"shards": 1.5},
+        {"name": "1:2"},
+        {"name": ":a"},
+        {"index": ""},
+        {"index": 1},
+        {"largest_event": 0},
+        {"largest_event": "100"},
+        {"largest_event": True},
+        {"default": 5},
+    ],
+    ids=repr,
+)
+def test_an_outbox_that_cannot_be_is_refused(arguments: Any) -> None:
+    with pytest.raises(ConfigurationError):
+        Outbox(**{"name": "o", **arguments})
+
+
+def test_a_store_takes_an_outbox_beside_a_ledger_of_any_name() -> None:
+    wrong: Any = "shop/orders"
+    with moto_table("orders") as table:
+        with pytest.raises(ConfigurationError, match="give an Outbox"):
+            GuardedTable(table, SeenIds(), outbox=wrong)
+        GuardedTable(table, SeenIds(name="outbox"), outbox=OUTBOX)
+
+
+@pytest.mark.parametrize("name", ["shop/orders", "urn:shop:orders", "https://shop.example/orders", "a/b:c", "shop"])
+def test_a_name_may_begin_any_reference(name: str) -> None:
+    assert Outbox(name).name == name
+
+
+def test_a_body_may_be_what_json_makes_of_what_json_reads() -> None:
+    body = json.loads('{"a": [1, 1.5, "x", null, {"b": true}]}')
+    assert json.loads(_body(body)) == body

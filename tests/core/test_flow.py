@@ -1,0 +1,357 @@
+"""The two loops: everything that decides is in the flow, and everything that talks is here."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import warnings
+from typing import Any
+from unittest.mock import Mock
+
+import pytest
+
+from onewrite import ConfigurationError
+from onewrite.core.flow import Call, Do, Flow, Meter, Wait, arun, at, check_awaited, meter, run
+from onewrite.core.ledgers import SeenIds
+from onewrite.dynamodb import AsyncGuardedTable, GuardedTable
+
+
+class Lost(Exception):
+    """What a client raises."""
+
+
+class Client:
+    """Answers each call with the next of `replies`, or raises it."""
+
+    def __init__(self, *replies: Any) -> None:
+        self.replies = list(replies)
+        self.calls: list[Any] = []
+
+    def update_item(self, *args: Any, **kwargs: Any) -> Any:
+        self.calls.append((args, kwargs))
+        reply = self.replies.pop(0)
+        if isinstance(reply, BaseException):
+            raise reply
+        return reply
+
+
+class AsyncClient(Client):
+    async def update_item(self, *args: Any, **kwargs: Any) -> Any:
+        await asyncio.sleep(0)
+        return super().update_item(*args, **kwargs)
+
+
+class Twin:
+    """The same flow and the same script, with either loop."""
+
+    def __init__(self, *, asynchronous: bool) -> None:
+        self._asynchronous = asynchronous
+        self.slept: list[float] = []
+
+    def client(self, *replies: Any) -> Client:
+        return AsyncClient(*replies) if self._asynchronous else Client(*replies)
+
+    def run(self, flow: Flow[Any], client: Client) -> Any:
+        if not self._asynchronous:
+            return run(flow, client, sleep=self.slept.append)
+
+        async def sleep(seconds: float) -> None:
+            self.slept.append(seconds)
+
+        return asyncio.run(arun(flow, client, sleep=sleep))
+
+
+@pytest.fixture(params=[False, True], ids=["run", "arun"])
+def twin(request: pytest.FixtureRequest) -> Twin:
+    return Twin(asynchronous=request.param)
+
+
+def two_calls(log: list[Any]) -> Flow[str]:
+    log.append((yield Call("update_item", ("a",), {"b": 1})))
+    log.append((yield Call("update_item")))
+    return "done"
+
+
+def test_a_flow_is_sent_each_reply_and_its_result_returned(twin: Twin) -> None:
+    client, log = twin.client("first", "second"), list[Any]()
+    assert twin.run(two_calls(log), client) == "done"
+    assert log == ["first", "second"]
+    assert client.calls == [(("a",), {"b": 1}), ((), {})]
+
+
+def test_a_flow_may_end_without_a_call(twin: Twin) -> None:
+    def flow() -> Flow[int]:
+        return 7
+        yield Call("update_item")
+
+    assert twin.run(flow(), twin.client()) == 7
+
+
+def test_the_clients_exception_is_thrown_into_the_flow_which_may_go_on(twin: Twin) -> None:
+    error = Lost("no answer")
+
+    def flow() -> Flow[Any]:
+        try:
+            yield Call("update_item")
+        except Lost as caught:
+            return caught, (yield Call("update_item"))
+
+    assert twin.run(flow(), twin.client(error, "second")) == (error, "second")
+
+
+def test_a_flow_that_returns_from_an_exception_ends_well(twin: Twin) -> None:
+    def flow() -> Flow[str]:
+        try:
+            yield Call("update_item")
+        except Lost:
+            return "known"
+        raise AssertionError
+
+    assert twin.run(flow(), twin.client(Lost())) == "known"
+
+
+def test_an_exception_that_the_flow_does_not_want_leaves_as_the_client_raised_it(twin: Twin) -> None:
+    error = Lost("no answer")
+    with pytest.raises(Lost) as raised:
+        twin.run(two_calls([]), twin.client(error))
+    assert raised.value is error
+    assert raised.value.__cause__ is None
+    assert raised.value.__context__ is None
+
+
+def test_an_exception_of_the_flows_own_leaves_too(twin: Twin) -> None:
+    def flow() -> Flow[None]:
+        yield Call("update_item")
+        raise ValueError("mine")
+
+    with pytest.raises(ValueError, match="mine"):
+        twin.run(flow(), twin.client("first"))
+
+
+def test_a_flow_that_raises_is_closed(twin: Twin) -> None:
+    flow = two_calls([])
+    with pytest.raises(Lost):
+        twin.run(flow, twin.client(Lost()))
+    assert flow.gi_frame is None  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("end", [KeyboardInterrupt, SystemExit])
+def test_what_ends_the_process_is_no_business_of_the_flow_and_closes_it(end: type[BaseException]) -> None:
+    seen: list[str] = []
+
+    def flow() -> Flow[None]:
+        try:
+            yield Call("update_item")
+        except GeneratorExit:
+            seen.append("closed")
+            raise
+        except BaseException:
+            seen.append("thrown")
+            raise
+
+    with pytest.raises(end):
+        run(flow(), Client(end()))
+    assert seen == ["closed"]
+
+
+def test_a_wait_sleeps_as_long_as_asked_and_calls_nothing(twin: Twin) -> None:
+    def flow() -> Flow[Any]:
+        reply = yield Wait(0.25)
+        return reply, (yield Call("update_item"))
+
+    client = twin.client("first")
+    assert twin.run(flow(), client) == (None, "first")
+    assert twin.slept == [0.25]
+    assert len(client.calls) == 1
+
+
+def test_an_interrupted_wait_is_thrown_into_the_flow() -> None:
+    def flow() -> Flow[str]:
+        try:
+            yield Wait(1.0)
+        except Lost:
+            return "woken"
+        raise AssertionError
+
+    def sleep(_: float) -> None:
+        raise Lost
+
+    assert run(flow(), Client(), sleep=sleep) == "woken"
+
+
+def test_a_cancelled_task_closes_its_flow_and_stays_cancelled() -> None:
+    seen: list[str] = []
+    started = asyncio.Event()
+
+    class Silent:
+        async def update_item(self) -> None:
+            started.set()
+            await asyncio.Event().wait()
+
+    def flow() -> Flow[None]:
+        try:
+            yield Call("update_item")
+        except GeneratorExit:
+            seen.append("closed")
+            raise
+        except BaseException:
+            seen.append("thrown")
+            raise
+
+    async def main() -> None:
+        task = asyncio.create_task(arun(flow(), Silent()))
+        await started.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert seen == ["closed"]  # at once, not when it is collected
+
+    asyncio.run(main())
+
+
+def test_a_blocking_loop_refuses_an_asynchronous_client_and_leaves_no_coroutine_behind() -> None:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        with pytest.raises(ConfigurationError, match="AsyncClient is asynchronous: guard it with the Async class"):
+            run(two_calls([]), AsyncClient("first"))
+        gc.collect()
+    assert [str(warning.message) for warning in caught if "never awaited" in str(warning.message)] == []
+
+
+def test_an_asynchronous_client_is_never_sent_anything_by_the_blocking_loop() -> None:
+    client = AsyncClient("first")
+    with pytest.raises(ConfigurationError):
+        run(two_calls([]), client)
+    assert client.calls == []
+
+
+def test_an_asynchronous_loop_refuses_a_blocking_client() -> None:
+    with pytest.raises(
+        ConfigurationError,
+        match="Client is not asynchronous, and has sent the request: guard it with the class without Async",
+    ):
+        asyncio.run(arun(two_calls([]), Client("first")))
+
+
+def made_by(module: str, *, asynchronous: bool) -> Any:
+    """A client as that library would make it."""
+    return type("Client", (AsyncClient if asynchronous else Client,), {"__module__": module})()
+
+
+@pytest.mark.parametrize(
+    ("module", "asynchronous", "fits"),
+    [
+        ("boto3.resources.factory", False, {False}),
+        ("botocore.client", False, {False}),
+        ("pymongo.synchronous.collection", False, {False}),
+        ("pymongo.asynchronous.collection", True, {True}),
+        ("aiobotocore.client", False, {True}),  # its methods are coroutines behind a plain face
+        ("motor.core", False, {True}),
+        ("tests.own", True, {True}),
+        ("tests.own", False, {True, False}),  # nobody knows what such a client's methods return
+    ],
+)
+@pytest.mark.parametrize("awaited", [False, True])
+def test_a_store_that_must_be_awaited_is_told_from_one_that_must_not_before_anything_is_sent(
+    module: str, asynchronous: bool, fits: set[bool], awaited: bool
+) -> None:
+    client = made_by(module, asynchronous=asynchronous)
+    if awaited in fits:
+        check_awaited(client, "update_item", awaited=awaited)
+        return
+    said = (
+        "is not asynchronous: guard it with the class without Async"
+        if awaited
+        else "is asynchronous: guard it with the Async"
+    )
+    with pytest.raises(ConfigurationError, match=f"Client {said}"):
+        check_awaited(client, "update_item", awaited=awaited)
+
+
+def test_a_guarded_table_refuses_the_other_kind_of_client_when_it_is_made() -> None:
+    with pytest.raises(ConfigurationError, match="is asynchronous"):
+        GuardedTable(AsyncClient(), SeenIds(), table_name="orders")
+    with pytest.raises(ConfigurationError, match="is not asynchronous"):
+        AsyncGuardedTable(made_by("botocore.client", asynchronous=False), SeenIds(), table_name="orders")
+
+
+def test_a_meter_counts_the_requests_of_what_runs_under_it(twin: Twin) -> None:
+    counting = Meter()
+    before = meter.set(counting)
+    try:
+        twin.run(two_calls([]), twin.client("first", "second"))
+        with pytest.raises(Lost):
+            twin.run(two_calls([]), twin.client(Lost()))
+    finally:
+        meter.reset(before)
+    twin.run(two_calls([]), twin.client("first", "second"))
+    assert counting.requests == 3
+
+
+def test_a_function_is_called_and_what_it_returns_is_awaited_where_calls_are(twin: Twin) -> None:
+    async def later(n: int, *, plus: int) -> int:
+        await asyncio.sleep(0)
+        return n + plus
+
+    def now(n: int, *, plus: int) -> int:
+        return n + plus
+
+    def flow(function: Any) -> Flow[int]:
+        try:
+            return (yield Do(function, (1,), {"plus": 2}))
+        except ZeroDivisionError:
+            return (yield Do(function, (3,), {"plus": 4}, sends=True))
+
+    counting = Meter()
+    before = meter.set(counting)
+    try:
+        assert twin.run(flow(now), twin.client()) == 3
+        assert counting.requests == 0
+        assert twin.run(flow(Mock(side_effect=[ZeroDivisionError, 7])), twin.client()) == 7
+        assert counting.requests == 1
+    finally:
+        meter.reset(before)
+    if isinstance(twin.client(), AsyncClient):
+        assert twin.run(flow(later), twin.client()) == 3
+    else:
+        with pytest.raises(ConfigurationError, match="given an asynchronous function"):
+            twin.run(flow(later), twin.client())
+
+
+def test_the_calls_of_a_flow_may_be_made_at_another_target(twin: Twin) -> None:
+    log: list[Any] = []
+    there = twin.client("first", "second")
+    here = twin.client()
+    assert twin.run(at(there, two_calls(log)), here) == "done"
+    assert (log, here.calls) == (["first", "second"], [])
+    assert there.calls[0] == (("a",), {"b": 1})
+
+
+def test_a_flow_that_is_made_at_another_target_sees_errors_and_waits(twin: Twin) -> None:
+    def flow() -> Flow[str]:
+        yield Wait(0.5)
+        try:
+            yield Call("update_item")
+        except Lost:
+            return (yield Call("update_item"))
+        return "not lost"
+
+    assert twin.run(at(twin.client(Lost(), "again"), flow()), twin.client()) == "again"
+    assert twin.slept == [0.5]
+    with pytest.raises(Lost):
+        twin.run(at(twin.client(Lost(), Lost()), flow()), twin.client())
+
+
+def test_the_loops_sleep_for_real_unless_told_otherwise() -> None:
+    def flow() -> Flow[str]:
+        yield Wait(0.0)
+        return "woken"
+
+    assert run(flow(), Client()) == "woken"
+    assert asyncio.run(arun(flow(), Client())) == "woken"
+
+
+def test_two_calls_do_not_share_their_arguments() -> None:
+    with pytest.raises(TypeError):
+        Call("update_item").kwargs["Key"] = {}
+    assert Call("update_item").kwargs == {}

@@ -1,0 +1,355 @@
+"""Several messages in one write, on a store in memory: who is let in, how often the store is asked, and what each message hears."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import pytest
+
+from onewrite import (
+    Applied,
+    Busy,
+    ConfigurationError,
+    Deferred,
+    Duplicate,
+    Event,
+    HighWaterMark,
+    InSequence,
+    InvalidMessage,
+    InvalidUpdate,
+    LedgerMismatch,
+    Message,
+    MessageIDs,
+    Outcome,
+    Rejected,
+    SeenIds,
+    Stale,
+)
+from onewrite.core.flow import Flow, run
+from onewrite.core.folding import TOO_MUCH, Each, Native, Refused, TooMuch, Written, fold, joined
+from onewrite.core.label import Slot
+from onewrite.core.ledgers import Ledger
+from onewrite.core.ledgers.entry import ABSENT, Advance, Entry, Lookup, Remember
+
+NOW = 1_790_000_000.0
+
+
+def message(n: int | str, source: str = "s", cost: int = 1, name: str = "") -> Message:
+    return Message(name or f"m{n}", source=source, sequence=n, body=cost)
+
+
+def messages(*numbers: int) -> list[Message]:
+    return [message(n) for n in numbers]
+
+
+def kinds(outcomes: Sequence[Outcome]) -> list[type[Outcome]]:
+    return [type(outcome) for outcome in outcomes]
+
+
+@dataclass
+class Memory:
+    """An entity with a ledger, and with a budget that the messages' costs are taken from. `writes` are the ids of each try."""
+
+    ledger: Ledger
+    budget: int = 1000
+    most: int = 100
+    fits: int = 100  # how many messages one write may have
+    busy: frozenset[str] = frozenset()
+    before: Callable[[], object] = lambda: None  # what others do before each try
+    held: dict[Slot, Any] = field(default_factory=dict[Slot, Any])
+    writes: list[list[str]] = field(default_factory=list[list[str]])
+
+    def entry(self, message: Message) -> Entry:
+        return self.ledger.entry(message, NOW)
+
+    def entity_of(self, native: Native) -> object:
+        return native.get("entity")
+
+    def canonical(self, entity: object) -> Hashable:
+        return repr(entity)
+
+    def write_all(self, each: Sequence[Each], native: Native) -> Flow[Written | Refused | TooMuch]:
+        yield from ()
+        if len(each) > self.fits:
+            return TOO_MUCH
+        return self.attempt([one.message for one in each])
+
+    def write_one(self, message: Message, native: Native) -> Flow[Outcome]:
+        yield from ()
+        done = self.attempt([message])
+        if isinstance(done, Written):
+            return Applied(message)
+        refusal = self._refusal(Each(0, message, self.entry(message)), self._look_up)
+        return Rejected(message) if refusal is None else refusal
+
+    def attempt(self, messages: Sequence[Message]) -> Written | Refused:
+        """The write of an engine: all of the marks, or nothing."""
+        self.before()
+        self.writes.append([message.id for message in messages])
+        entry, cost = joined([self.entry(message) for message in messages]), sum([message.body for message in messages])
+        first = [Each(0, message, self.entry(message)) for message in messages]
+        kept_out = any(not self._lets_in(one, first) for one in first)
+        if kept_out or cost > self.budget:
+            return Refused(self._look_up, self._refusal)
+        self.budget -= cost
+        for change in entry.written:
+            if isinstance(change, Advance):
+                self.held[change.slot] = change.reaches
+            elif isinstance(change, Remember):
+                self.held[change.sets.present] = self.held.get(change.sets.present, frozenset()) | {change.mark}
+        return Written()
+
+    def _lets_in(self, one: Each, each: Sequence[Each]) -> bool:
+        """As a condition does, which asks of the first message of each source where its mark stands."""
+        own = one.entry.own
+        before = [other.entry.own for other in each[: each.index(one)]]
+        earlier = [
+            other for other in before if isinstance(own, Advance) and isinstance(other, Advance) and other.slot == own.slot
+        ]
+        return bool(earlier) or self._refusal(one, self._look_up) is None
+
+    def _look_up(self, slot: Slot) -> object:
+        return self.held.get(slot, ABSENT)
+
+    def _refusal(self, one: Each, ledger: Lookup) -> Outcome | None:
+        if one.message.id in self.busy:
+            return Busy(one.message, NOW)
+        return one.entry.judge(one.message, ledger)
+
+
+def write(_: list[Message]) -> dict[str, Any]:
+    return {"entity": "e"}
+
+
+def folded(store: Memory, given: Sequence[Message]) -> list[Outcome]:
+    return run(fold(store, given, write), None)
+
+
+# --- how the store is asked -------------------------------------------------------------------------------------------
+
+
+def test_more_than_the_store_begins_with_are_written_in_chunks() -> None:
+    store = Memory(SeenIds(), most=4)
+    assert kinds(folded(store, messages(*range(10)))) == [Applied] * 10
+    assert [len(ids) for ids in store.writes] == [4, 4, 2]
+
+
+def test_what_is_too_much_is_halved_and_the_rest_is_written_in_chunks_of_that_size() -> None:
+    store = Memory(InSequence(), fits=3)
+    assert kinds(folded(store, messages(*range(1, 9)))) == [Applied] * 8
+    assert [len(ids) for ids in store.writes] == [2, 2, 2, 2]
+
+
+@pytest.mark.parametrize("ledger", [SeenIds(), HighWaterMark(), InSequence()], ids=["seen", "mark", "sequence"])
+def test_a_store_that_has_room_for_one_message_gets_one_at_a_time(ledger: Ledger) -> None:
+    store = Memory(ledger, fits=0)
+    assert kinds(folded(store, messages(1, 2, 3))) == [Applied] * 3
+    assert store.writes == [["m1"], ["m2"], ["m3"]]
+
+
+@pytest.mark.parametrize("ledger", [SeenIds(), HighWaterMark(), InSequence()], ids=["seen", "mark", "sequence"])
+def test_another_writer_who_is_always_first_costs_one_request_a_message(ledger: Ledger) -> None:
+    rival, store, left = Memory(ledger), Memory(ledger), messages(*range(1, 11))
+    rival.held = store.held
+    store.before = lambda: rival.attempt([left.pop(0)]) if left else None
+    outcomes = folded(store, messages(*range(1, 11)))
+    assert {*kinds(outcomes)} <= {Duplicate, Stale}
+    assert len(store.writes) <= 10
+
+
+@pytest.mark.parametrize("ledger", [SeenIds(), HighWaterMark()], ids=["seen", "mark"])
+@pytest.mark.parametrize("budget", range(8))
+def test_a_condition_that_refuses_costs_one_request_more_than_the_messages_alone(ledger: Ledger, budget: int) -> None:
+    given = [message(n, cost=n % 3 + 1) for n in range(1, 5)]
+    store, alone = Memory(ledger, budget), Memory(ledger, budget)
+    assert kinds(folded(store, given)) == [kind for one in given for kind in kinds(folded(alone, [one]))]
+    assert (store.held, store.budget) == (alone.held, alone.budget)
+    assert len(store.writes) <= len(given) + 1
+
+
+def test_what_an_earlier_look_has_shown_to_be_a_duplicate_is_not_sent_again_one_by_one() -> None:
+    store = Memory(SeenIds(), budget=2)
+    folded(store, [message(2, cost=0)])
+    outcomes = folded(store, [message(n, cost=2) for n in (1, 2, 3)])
+    assert kinds(outcomes) == [Applied, Duplicate, Rejected]
+    assert store.writes == [["m2"], ["m1", "m2", "m3"], ["m1", "m3"], ["m1"], ["m3"]]
+
+
+def test_the_last_that_is_left_is_written_as_it_would_be_alone() -> None:
+    store = Memory(SeenIds())
+    folded(store, messages(1, 2))
+    assert kinds(folded(store, messages(1, 2, 3))) == [Duplicate, Duplicate, Applied]
+    assert store.writes[1:] == [["m1", "m2", "m3"], ["m3"]]
+
+
+def test_a_mark_that_is_ahead_of_a_part_of_the_batch_costs_one_look() -> None:
+    store = Memory(InSequence())
+    folded(store, messages(1, 2, 3, 4, 5, 6))
+    assert kinds(folded(store, messages(3, 4, 7, 8))) == [Stale, Stale, Applied, Applied]
+    assert store.writes[1:] == [["m3", "m4"], ["m7", "m8"]]
+
+
+# --- what each message hears ------------------------------------------------------------------------------------------
+
+
+def test_a_gap_defers_what_is_behind_it_and_says_what_is_missing() -> None:
+    outcomes = folded(Memory(InSequence()), messages(1, 2, 4))
+    assert outcomes == [Applied(message(1)), Applied(message(2)), Deferred(message(4), 3)]
+
+
+def test_a_refused_message_that_opens_the_way_is_seen_by_those_behind_it() -> None:
+    store = Memory(InSequence(), budget=1)
+    outcomes = folded(store, [message(1, cost=1), message(2, cost=1)])
+    assert kinds(outcomes) == [Applied, Rejected]
+    assert store.writes == [["m1", "m2"], ["m1"], ["m2"]]
+
+
+def test_a_message_that_waits_for_one_which_passes_alone_is_tried_again_one_by_one() -> None:
+    store = Memory(InSequence(), budget=2)
+    given = [message(1, cost=1), message(2, cost=1), message(3, cost=1), message(5, cost=1)]
+    assert kinds(folded(store, given)) == [Applied, Applied, Rejected, Deferred]
+
+
+def test_a_busy_message_drops_out_and_the_others_are_written_at_once() -> None:
+    store = Memory(SeenIds(), busy=frozenset({"m2"}))
+    assert kinds(folded(store, messages(1, 2, 3, 4))) == [Applied, Busy, Applied, Applied]
+    assert store.writes == [["m1", "m2", "m3", "m4"], ["m1", "m3", "m4"]]
+
+
+def test_steps_that_others_begin_and_let_go_all_the_time_end_the_rounds_and_the_messages_go_one_by_one() -> None:
+    store, busy = Memory(SeenIds()), iter(["m3", "m2", "m1"])
+    store.before = lambda: setattr(store, "busy", frozenset({next(busy, "")}))
+    assert kinds(folded(store, messages(1, 2, 3))) == [Busy, Applied, Applied]
+    assert store.writes == [["m1", "m2", "m3"], ["m1", "m2"], ["m1", "m3"], ["m2"], ["m3"]]
+
+
+def test_two_messages_of_one_sequence_are_each_judged_by_themselves() -> None:
+    first, second = message(1, name="one"), message(1, name="another")
+    assert kinds(folded(Memory(HighWaterMark()), [first, second])) == [Applied, Duplicate]
+    busy = Memory(HighWaterMark(), busy=frozenset({"one"}))
+    assert kinds(folded(busy, [first, second])) == [Busy, Applied]
+
+
+def test_a_copy_hears_what_the_first_one_has_heard_and_is_a_duplicate_of_what_was_applied() -> None:
+    store = Memory(SeenIds(), budget=1)
+    outcomes = folded(store, [message(1), message(2, cost=5), message(1), message(2, cost=5)])
+    assert kinds(outcomes) == [Applied, Rejected, Duplicate, Rejected]
+    assert [outcome.message.id for outcome in outcomes] == ["m1", "m2", "m1", "m2"]
+
+
+def test_an_id_that_was_kept_by_hand_counts_for_every_source_within_a_batch_too() -> None:
+    ledger = MessageIDs()
+    plain, of_source = Message("x", body=1), Message("x", source="s", body=1)
+    assert kinds(folded(Memory(ledger), [plain, of_source])) == [Applied, Duplicate]
+    assert kinds(folded(Memory(ledger), [of_source, plain])) == [Applied, Applied]
+
+
+def test_sequences_that_do_not_compare_are_refused_before_anything_is_written() -> None:
+    store = Memory(HighWaterMark())
+    with pytest.raises(LedgerMismatch, match="do not compare"):
+        folded(store, [message(1), message("a")])
+    assert store.writes == []
+
+
+def test_what_the_function_raises_passes_through_and_what_was_written_before_stays() -> None:
+    store = Memory(SeenIds(), most=2)
+
+    def fails_at_last(fresh: list[Message]) -> dict[str, Any]:
+        if fresh[0].id == "m3":
+            raise ZeroDivisionError
+        return write(fresh)
+
+    with pytest.raises(ZeroDivisionError):
+        run(fold(store, messages(1, 2, 3, 4), fails_at_last), None)
+    assert kinds(folded(store, messages(1, 2, 3, 4))) == [Duplicate, Duplicate, Applied, Applied]
+
+
+def test_the_function_may_change_the_list_that_it_is_given() -> None:
+    store = Memory(SeenIds(), budget=1)
+
+    def empties(fresh: list[Message]) -> dict[str, Any]:
+        fresh.clear()
+        return {"entity": "e"}
+
+    assert kinds(run(fold(store, messages(1, 2), empties), None)) == [Applied, Rejected]
+
+
+@pytest.mark.parametrize(
+    ("made", "error"),
+    [
+        ([], "returned a list"),
+        ({"entity": "e", "finishes": None}, "finishes no step"),
+        ({"entity": "another"}, "one entity"),
+    ],
+)
+def test_what_the_function_returns_is_checked(made: Any, error: str) -> None:
+    calls = iter([{"entity": "e"}, made])
+    with pytest.raises(InvalidUpdate, match=error):
+        run(fold(Memory(SeenIds(), most=1), messages(1, 2), lambda _: next(calls)), None)
+
+
+def test_an_event_has_one_of_the_messages_for_its_cause_also_where_there_is_one_alone() -> None:
+    def emits(cause: str | None) -> Callable[[list[Message]], dict[str, Any]]:
+        return lambda _: {"entity": "e", "emit": [Event("Added", 1, cause=cause)]}
+
+    for cause in (None, "m2"):
+        with pytest.raises(ConfigurationError, match="cause=message"):
+            run(fold(Memory(SeenIds()), messages(1), emits(cause)), None)
+    assert kinds(run(fold(Memory(SeenIds()), messages(1), emits("m1")), None)) == [Applied]
+
+
+def test_what_is_no_message_is_refused() -> None:
+    with pytest.raises(InvalidMessage, match="a str: make it a Message"):
+        folded(Memory(SeenIds()), ["m1"])  # type: ignore[list-item]  # what is tested
+
+
+class Fill(NamedTuple):
+    """A change that is neither remembered in a set nor a mark that advances."""
+
+    slot: Slot
+    mark: int
+
+
+class Blocks:
+    """A ledger whose marks share places."""
+
+    def entry(self, message: Message, now: float) -> Any:
+        change: Any = Fill(Slot("blocks"), 1)
+        return SeenIds().entry(message, now)._replace(own=change)
+
+
+def test_a_ledger_in_which_two_messages_may_need_one_place_is_refused() -> None:
+    store = Memory(Blocks())  # type: ignore[arg-type]  # it has what a fold asks of it
+    with pytest.raises(ConfigurationError, match="one by one"):
+        folded(store, messages(1))
+
+
+# --- what one write of all asks ---------------------------------------------------------------------------------------
+
+
+def test_a_source_moves_from_below_its_first_sequence_to_its_last_one_in_one_step() -> None:
+    ledger = InSequence()
+    entry = joined([ledger.entry(each, NOW) for each in (message(4), message(1, "t"), message(5), message(6))])
+    assert [(change.mark, change.reaches, change.rule) for change in entry.written if isinstance(change, Advance)] == [
+        (4, 6, "next"),
+        (1, 1, "first"),
+    ]
+    assert entry.changes == entry.written
+
+
+def test_of_a_ledger_that_is_only_looked_into_the_first_sequence_of_each_form_is_asked_for() -> None:
+    ledger = SeenIds(also=HighWaterMark())
+    given = [message(3), message(4), message("07"), message("08"), message("009"), message(1, "t")]
+    entry = joined([ledger.entry(each, NOW) for each in given])
+    assert [change.mark for change in entry.also] == [3, "07", "009", 1]
+    assert all(change.last is None for change in entry.also if isinstance(change, Advance))
+    assert len(entry.written) == 6
+
+
+def test_every_mark_is_looked_for_in_a_set_that_was_used_before() -> None:
+    ledger = HighWaterMark(also=SeenIds())
+    entry = joined([ledger.entry(each, NOW) for each in messages(1, 2, 3)])
+    assert len(entry.also) == 3
+    assert entry.written == (entry.own,)

@@ -1,0 +1,144 @@
+"""Entities as version ow1 of the format stores them: each later version must read them, and write them as they are.
+
+`python -m tests.core.test_golden` writes the files anew. A file that is there is never changed: a new format gets new ones.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from datetime import timedelta
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+from boto3.dynamodb.types import TypeDeserializer, TypeSerializer
+from bson import json_util
+
+from onewrite import Applied, HighWaterMark, InSequence, Message, MessageIDs, SeenIds, sortable
+from onewrite.core.ledgers import Ledger
+from onewrite.dynamodb import GuardedTable, layout
+from onewrite.mongodb import GuardedCollection
+from onewrite.mongodb import layout as mongodb_layout
+from onewrite.testing import mongomock_collection, moto_table
+from tests.support.seams import named
+
+FOLDER = Path(__file__).parents[1] / "golden"
+START, STEP = 1_790_000_000.0, 86_400.0 * 3  # messages come every three days, so that sets of several generations are there
+LEDGERS: dict[str, Ledger] = {
+    "seen-14d": SeenIds(),
+    "seen-36h-readable": SeenIds(timedelta(hours=36), readable=True),
+    "seen-all": SeenIds(retention=None),
+    "seen-all-readable": SeenIds(retention=None, readable=True),
+    "message-ids": MessageIDs(),
+    "marks": HighWaterMark(),
+    "moved": SeenIds(name="seen", also=HighWaterMark()),
+}
+SEQUENCE = InSequence()  # reads and writes what HighWaterMark does
+MESSAGES = [
+    Message("evt-1", sequence=1),
+    Message("evt-2", source="order-7", sequence=2),
+    Message("evt-3", source="a.b$c%\0é", sequence=3),
+    Message("evt-4", source="order-7", sequence=4).part("stock"),
+    Message(
+        "evt-5",
+        source="shard",
+        sequence=sortable(49_590_338_271_490_256_608_559_692_538_361_571_095_921_575_989_136_588_898),
+    ),
+]
+FRESH = [Message("evt-6", source="order-8", sequence=6), Message("evt-3", source="order-9", sequence=1)]
+KINDS = list(LEDGERS)
+
+
+def _entities(ledger: Ledger) -> dict[str, Any]:
+    """What is stored after all messages, on either engine."""
+    times, names = count(), count()
+
+    def clock() -> float:
+        return START + next(times) * STEP
+
+    with moto_table("orders") as table, mongomock_collection("orders") as collection:
+        items = named(GuardedTable(table, ledger, clock=clock), lambda: f"attempt-{next(names)}")
+        for message in MESSAGES:
+            values = {":one": 1}
+            native: dict[str, Any] = {"UpdateExpression": "ADD n :one", "ExpressionAttributeValues": values}
+            assert isinstance(items.update_item(message, Key={"orderId": "o-1"}, **native), Applied)
+        times = count()
+        documents = GuardedCollection(collection, ledger, clock=clock)
+        for message in MESSAGES:
+            assert isinstance(documents.update_one(message, {"_id": "o-1"}, {"$inc": {"n": 1}}, upsert=True), Applied)
+        item = table.get_item(Key={"orderId": "o-1"})["Item"]
+        return {"dynamodb": _typed(item), "mongodb": json.loads(json_util.dumps(collection.find_one({"_id": "o-1"})))}
+
+
+def _typed(item: dict[str, Any]) -> dict[str, Any]:
+    """An item as JSON, with its sets and names in order."""
+    serialize: Any = TypeSerializer().serialize
+    found: dict[str, Any] = {}
+    for name in sorted(item):
+        ((kind, value),) = serialize(item[name]).items()
+        if kind == "BS":
+            value = sorted(bytes(member).hex() for member in value)
+        found[name] = {kind: sorted(value) if kind == "SS" else value}
+    return found
+
+
+def _plain(item: dict[str, Any]) -> dict[str, Any]:
+    deserialize: Any = TypeDeserializer().deserialize
+    typed = {
+        name: {"BS": [bytes.fromhex(member) for member in value["BS"]]} if "BS" in value else value
+        for name, value in item.items()
+    }
+    return {name: deserialize(value) for name, value in typed.items()}
+
+
+def _stored(kind: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((FOLDER / f"{kind}.json").read_text())
+    return found
+
+
+@pytest.fixture(params=KINDS)
+def kind(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
+
+
+def _now() -> float:
+    return START + (len(MESSAGES) - 1) * STEP
+
+
+def test_what_is_written_today_is_what_the_format_says(kind: str) -> None:
+    assert _entities(LEDGERS[kind]) == _stored(kind)
+
+
+@pytest.mark.parametrize("engine", ["dynamodb", "mongodb"])
+def test_a_stored_message_is_recognised_and_no_other(kind: str, engine: str) -> None:
+    stored, ledger = _stored(kind)[engine], LEDGERS[kind]
+    held = (
+        layout.lookup(_plain(stored)) if engine == "dynamodb" else mongodb_layout.lookup(json_util.loads(json.dumps(stored)))
+    )
+    kept = MESSAGES[-1:] if kind == "seen-36h-readable" else MESSAGES  # the others are older than it remembers
+    assert all(ledger.entry(message, _now()).judge(message, held) is not None for message in kept)
+    assert all(ledger.entry(message, _now()).judge(message, held) is None for message in FRESH)
+
+
+def test_marks_are_read_by_both_ledgers_that_keep_marks() -> None:
+    held = layout.lookup(_plain(_stored("marks")["dynamodb"]))
+    again = Message("evt-2", source="order-7", sequence=2)
+    assert SEQUENCE.entry(again, START).judge(again, held) == HighWaterMark().entry(again, START).judge(again, held)
+
+
+def test_nothing_of_the_ledger_is_taken_for_the_callers(kind: str) -> None:
+    stored, terms = _stored(kind), LEDGERS[kind].terms
+    assert layout.without_ledger(terms, _plain(stored["dynamodb"])) == {"orderId": "o-1", "n": len(MESSAGES)}
+    document = json_util.loads(json.dumps(stored["mongodb"]))
+    assert mongodb_layout.without_ledger(terms, document) == {"_id": "o-1", "n": len(MESSAGES)}
+
+
+if __name__ == "__main__":
+    for name, ledger in LEDGERS.items():
+        path = FOLDER / f"{name}.json"
+        if not path.exists():
+            path.write_text(json.dumps(_entities(ledger), indent=2, ensure_ascii=False) + "\n")
+            sys.stdout.write(f"{path}\n")

@@ -1,0 +1,64 @@
+"""Which ledgers an entity holds, read from its labels alone."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from onewrite import HighWaterMark, InSequence, LedgerMismatch, SeenIds, SeenNumbers
+from onewrite.core.ledgers import Ledger
+from onewrite.core.ledgers.kept import Kept, kept_ledgers
+
+
+@pytest.mark.parametrize(
+    "ledger",
+    [
+        SeenIds(),
+        SeenIds(timedelta(hours=36), name="mine", readable=True),
+        SeenIds(timedelta(seconds=1, microseconds=5)),
+        SeenIds(None),
+        SeenIds(None, readable=True),
+        HighWaterMark(name="marks"),
+        SeenNumbers(7),
+    ],
+    ids=lambda ledger: ledger.layout,
+)
+def test_the_label_is_enough_to_make_the_ledger_again(ledger: Ledger) -> None:
+    (label,) = ledger.terms.labels
+    (kept,) = kept_ledgers([("id", "e"), (label.slot.group, label.text)])
+    assert kept.ledger == ledger
+    assert kept.moved_to is None
+
+
+def test_marks_are_read_as_those_of_a_high_water_mark_whoever_keeps_them() -> None:
+    (label,) = InSequence().terms.labels
+    (kept,) = kept_ledgers([(label.slot.group, label.text)])
+    assert kept.ledger == HighWaterMark()
+
+
+def test_an_outbox_and_a_field_of_the_users_are_no_ledgers() -> None:
+    assert (
+        kept_ledgers(
+            [
+                ("ow_o", "ow1 outbox shop/orders"),
+                ("general_ledger", "2026"),
+                ("events", 3),
+                ("ow_l", None),
+                ("x_ow_l", "ow1 14d"),
+            ]
+        )
+        == []
+    )
+
+
+def test_a_ledger_that_has_moved_says_where_to() -> None:
+    found = kept_ledgers([("ow_seen:l", "ow1 14d"), ("ow_l", "ow1 > ow_seen:l")])
+    assert found == [Kept("ow_l", "> ow_seen:l"), Kept("ow_seen:l", "14d")]
+    assert [kept.moved_to for kept in found] == ["ow_seen:l", None]
+
+
+@pytest.mark.parametrize("layout", ["14w", "3d4", "numbers", "numbers x", "all texts", "> seen"])
+def test_a_layout_that_nobody_knows_is_refused_with_its_words(layout: str) -> None:
+    with pytest.raises(LedgerMismatch, match=f"{layout!r}, and this version"):
+        _ = Kept("ow_l", layout).ledger

@@ -1,0 +1,365 @@
+"""What beginning, finishing and letting go of a step take, each flow driven by hand with the answers that an engine would give."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from hashlib import blake2b
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+from pymongo.errors import OperationFailure
+
+from onewrite import (
+    Applied,
+    Begun,
+    Busy,
+    Deferred,
+    Duplicate,
+    EntityTooLarge,
+    HighWaterMark,
+    InSequence,
+    InvalidUpdate,
+    LedgerMismatch,
+    Message,
+    Missing,
+    Outbox,
+    Rejected,
+    SeenIds,
+    Superseded,
+)
+from onewrite.core.flow import Call, Do
+from onewrite.core.ledgers import Ledger
+from onewrite.core.step import STEP_SKEW, Asked, Step, new_step, read_step, step_mark
+from onewrite.core.step_flows import Start, begun
+from onewrite.dynamodb import steps as table_steps
+from onewrite.dynamodb.flows import Flows as TableFlows
+from onewrite.mongodb import steps as collection_steps
+from onewrite.mongodb.flows import Flows as CollectionFlows
+from tests.support.driven import Collection, Table, failure, play, refusal, reply, too_large
+
+NOW = 1_790_000_000.0
+M = Message("m5", source="s", sequence=5)
+ASKED = Asked("charge", timedelta(minutes=1), timedelta(days=1))
+KEY: dict[str, Any] = {"Key": {"orderId": "o-1"}}
+QUERY = {"_id": "o-1"}
+MARK = step_mark("ow_l", M)
+DONE: dict[str, Any] = {}
+
+
+def step(call: str = "another", ago: float = 3600.0, ledger: str = "ow_l") -> Step:
+    """A step that another call has begun, whose lease is over."""
+    return new_step(ledger, M, ASKED, call, NOW - ago)
+
+
+def item(*steps: Step, **more: Any) -> dict[str, Any]:
+    held: dict[str, Any] = {"orderId": "o-1", "n": 1, **more}
+    for each in steps:
+        mark = step_mark(each.ledger, M)
+        held |= {"ow_steps": {mark}, f"ow_step_{mark.hex()}": each.stored()}
+    return held
+
+
+def document(*steps: Step, **more: Any) -> dict[str, Any]:
+    return {"_id": "o-1", "ow_steps": {step_mark(each.ledger, M).hex(): each.stored() for each in steps}, **more}
+
+
+LANDED, NOTHING = reply(1), reply()
+
+
+def table(ledger: Ledger | None = None) -> TableFlows:
+    return TableFlows(Table(), ledger or SeenIds(), None, lambda: NOW, lambda: "mine", awaited=False)
+
+
+def collection(ledger: Ledger | None = None) -> CollectionFlows:
+    return CollectionFlows(
+        Collection(), ledger or SeenIds(), lambda: NOW, (), "majority", attempts=lambda: "mine", awaited=False
+    )
+
+
+def mine() -> Step:
+    return new_step("ow_l", M, ASKED, "mine", NOW)
+
+
+def claim(held: Step) -> Begun:
+    return held.begun(M, KEY["Key"], lambda: NOW)
+
+
+# --- DynamoDB ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_begin_whose_answer_was_lost_finds_its_own_claim() -> None:
+    begun, steps = play(table_steps.begin(table(), M, KEY, ASKED), refusal(item(mine())))
+    assert isinstance(begun, Begun)
+    assert (begun.fence, len(steps)) == (mine().fence, 1)
+
+
+def test_a_takeover_is_one_more_request_that_demands_the_old_fence() -> None:
+    old = step()
+    begun, (_, takeover) = play(table_steps.begin(table(), M, KEY, ASKED), refusal(item(old)), DONE)
+    assert isinstance(begun, Begun)
+    assert begun.since == old.since
+    assert takeover.kwargs["ConditionExpression"] == "#step.#fence=:old"
+    assert takeover.kwargs["ExpressionAttributeValues"][":old"] == old.fence
+
+
+def test_a_step_that_was_let_go_before_it_could_be_taken_over_is_begun_anew() -> None:
+    begun, steps = play(table_steps.begin(table(), M, KEY, ASKED), refusal(item(step())), refusal(item()), DONE)
+    assert isinstance(begun, Begun)
+    assert (begun.since, begun.first, len(steps)) == (NOW, True, 3)
+
+
+def test_a_step_that_was_finished_before_it_could_be_taken_over_is_a_duplicate() -> None:
+    done = item(ow_l="ow1 14d", ow_r1={bytes.fromhex("e2925dfad35a3323aea4")})
+    answer, _ = play(table_steps.begin(table(), M, KEY, ASKED), refusal(item(step())), refusal(done))
+    assert isinstance(answer, Duplicate)
+
+
+def test_an_entity_that_vanishes_before_its_step_is_taken_over_is_missing() -> None:
+    assert play(table_steps.begin(table(), M, KEY, ASKED), refusal(item(step())), refusal(None))[0] == Missing(M)
+
+
+def test_who_always_comes_second_is_told_to_come_again() -> None:
+    others = [refusal(item(step(f"other {n}"))) for n in range(6)]
+    assert play(table_steps.begin(table(), M, KEY, ASKED), *others)[0] == Busy(M, NOW)
+
+
+def test_an_entity_that_a_step_would_make_too_large_is_said_to_be_so() -> None:
+    with pytest.raises(EntityTooLarge, match="exceed DynamoDB's"):
+        play(table_steps.begin(table(), M, KEY, ASKED), too_large(), {"Item": item()})
+    flow = table().finish(M, KEY, claim(mine()))
+    with pytest.raises(EntityTooLarge):
+        play(flow, too_large(), {"Item": item(mine())})
+
+
+@pytest.mark.parametrize("ledger", [SeenIds(), HighWaterMark(), InSequence()], ids=["ids", "mark", "sequence"])
+def test_a_finish_that_is_too_large_for_an_item_that_may_not_be_read_is_told_so_and_not_that_its_step_is_gone(
+    ledger: Ledger,
+) -> None:
+    with pytest.raises(EntityTooLarge, match="not known"):
+        play(table(ledger).finish(M, KEY, claim(mine())), too_large(), failure("AccessDeniedException"))
+
+
+def test_a_begin_tells_a_duplicate_whatever_the_outbox_and_refuses_one_that_could_not_be_finished() -> None:
+    ours, other = Outbox("orders"), {"ow_o": "ow1 outbox bills", "ow_events": []}
+    tables = TableFlows(Table(), SeenIds(), None, lambda: NOW, lambda: "mine", outbox=ours, awaited=False)
+    done = item(ow_l="ow1 14d", ow_r1={bytes.fromhex("e2925dfad35a3323aea4")}, **other)
+    assert isinstance(play(table_steps.begin(tables, M, KEY, ASKED), refusal(done))[0], Duplicate)
+    with pytest.raises(LedgerMismatch, match="bills"):
+        play(table_steps.begin(tables, M, KEY, ASKED), refusal(item(step(), **other)))
+    documents = CollectionFlows(Collection(), SeenIds(), lambda: NOW, (), "majority", outbox=ours, awaited=False)
+    marks: dict[str, Any] = {"ow_l": "ow1 14d", "ow_r": {"r1": [bytes.fromhex("e2925dfad35a3323aea4")]}}
+    begun, _ = play(collection_steps.begin(documents, M, QUERY, {}, ASKED), NOTHING, document(**marks, **other))
+    assert isinstance(begun, Duplicate)
+    with pytest.raises(LedgerMismatch, match="bills"):
+        play(collection_steps.begin(documents, M, QUERY, {}, ASKED), NOTHING, document(step(), **other))
+
+
+def test_a_begin_that_is_denied_says_what_the_driver_says() -> None:
+    with pytest.raises(ClientError, match="AccessDenied"):
+        play(table_steps.begin(table(), M, KEY, ASKED), failure("AccessDeniedException"))
+
+
+@pytest.mark.parametrize("name", ["UpdateExpression", "ReturnValues"])
+def test_a_begin_takes_nothing_that_changes_the_entity(name: str) -> None:
+    with pytest.raises(InvalidUpdate, match=f"leave out {name}"):
+        play(table_steps.begin(table(), M, {**KEY, name: "ALL_NEW"}, ASKED))
+
+
+def test_a_finish_whose_answer_was_lost_is_known_by_its_token() -> None:
+    marks = {"ow_r1": {bytes.fromhex("e2925dfad35a3323aea4")}}
+    landed = item(**marks, ow_t4={blake2b(b"mine", digest_size=6).digest()})
+    assert play(table().finish(M, KEY, claim(mine())), refusal(landed))[0] == Applied(M, retried=True)
+
+
+def test_a_finish_asks_for_nothing_but_its_fence_and_the_kind_of_the_ledger() -> None:
+    _, (call,) = play(table().finish(M, {**KEY, "UpdateExpression": "ADD n :one"}, claim(mine())), DONE)
+    assert call.kwargs["ConditionExpression"].startswith("#ow_x.#ow_xf=:ow_f AND (attribute_not_exists(ow_l)")
+    assert "contains" not in call.kwargs["ConditionExpression"]
+    assert call.kwargs["UpdateExpression"].endswith("DELETE ow_steps :ow_xs")
+    assert f"ow_step_{MARK.hex()}" in call.kwargs["ExpressionAttributeNames"].values()
+
+
+def test_a_finish_under_the_wrong_ledger_is_a_mismatch() -> None:
+    with pytest.raises(LedgerMismatch, match="kept as '36h'"):
+        play(table().finish(M, KEY, claim(mine())), refusal(item(mine(), ow_l="ow1 36h")))
+
+
+def test_a_finish_behind_a_gap_waits_for_what_is_missing() -> None:
+    own = new_step("ow_l", M, ASKED, "mine", NOW)
+    held = item(own, ow_l="ow1 marks", **{"ow_@s": 2})
+    answer, _ = play(table(InSequence()).finish(M, KEY, claim(own)), refusal(held))
+    assert (type(answer), answer.expected, answer.settled) == (Deferred, 3, False)
+
+
+@pytest.mark.parametrize("marks", [[4], [7, 4, 7, 4, 7, 4, 7, 4, 7]], ids=["it would fit", "moved back and forth"])
+def test_a_finish_that_never_fits_is_a_mismatch(marks: list[int]) -> None:
+    refusals = [refusal(item(mine(), ow_l="ow1 marks", **{"ow_@s": mark})) for mark in marks]
+    with pytest.raises(LedgerMismatch, match="moved the mark back"):
+        play(table(InSequence()).finish(M, KEY, claim(mine())), *refusals)
+
+
+def test_a_step_that_others_begin_and_let_go_all_the_time_is_busy() -> None:
+    start = Start(M, KEY["Key"], ASKED, mine(), NOW, lambda: NOW)
+    fences: list[str | None] = []
+    others = step
+
+    def try_to_begin(step: Step, replaced: str | None) -> Any:
+        assert step.first is (replaced is None)
+        fences.append(replaced)
+        return others(f"other {len(fences)}")
+        yield
+
+    with pytest.raises(StopIteration) as done:
+        next(begun(start, try_to_begin))
+    assert done.value.value == Busy(M, NOW)
+    assert fences == [None, *[step(f"other {n}").fence for n in range(1, 6)]]
+
+
+def test_a_step_that_is_gone_and_was_not_done_is_superseded() -> None:
+    assert play(table().finish(M, KEY, claim(mine())), refusal(item()))[0] == Superseded(M, {"orderId": "o-1", "n": 1})
+    assert isinstance(play(table(InSequence()).finish(M, KEY, claim(mine())), refusal(item()))[0], Superseded)
+
+
+def test_a_release_of_what_is_no_longer_there_is_none_and_says_what_the_driver_says() -> None:
+    play(table_steps.release(table(), claim(mine()), sent=True), refusal(item()))
+    with pytest.raises(ClientError, match="Throttling"):
+        play(table_steps.release(table(), claim(mine()), sent=True), failure("ThrottlingException"))
+
+
+def test_a_write_that_meets_another_messages_step_is_sent_again_and_the_next_asks_at_once() -> None:
+    store = table()
+    other = {**item(), "ow_steps": {b"0123456789"}}
+    assert play(store.write(M, {**KEY, "UpdateExpression": "ADD n :one"}), refusal(other), DONE)[0] == Applied(M)
+    _, (call,) = play(store.write(M, {**KEY, "UpdateExpression": "ADD n :one"}), DONE)
+    assert "NOT contains(ow_steps,:ow_o)" in call.kwargs["ConditionExpression"]
+    assert call.kwargs["ExpressionAttributeValues"][":ow_o"] == MARK
+
+
+def test_a_refusal_that_is_recorded_beside_another_messages_step_is_sent_again() -> None:
+    closed = {"ConditionExpression": "attribute_not_exists(closed)"}
+    held = {**item(closed=True), "ow_l": "ow1 marks", "ow_@s": 4}
+    other = {**held, "ow_steps": {b"0123456789"}}
+    flow = table(InSequence()).write(M, {**KEY, **closed})
+    answer, steps = play(flow, refusal(held), refusal(other), DONE)
+    assert isinstance(answer, Rejected)
+    assert answer.settled
+    assert "NOT contains(ow_steps,:ow_o)" in steps[-1].kwargs["ConditionExpression"]
+
+
+# --- MongoDB ----------------------------------------------------------------------------------------------------------
+
+
+def test_on_mongodb_a_takeover_is_a_look_and_a_write_that_demands_the_old_fence() -> None:
+    old = step()
+    begun, steps = play(collection_steps.begin(collection(), M, QUERY, {}, ASKED), NOTHING, document(old), LANDED)
+    assert isinstance(begun, Begun)
+    assert steps[-1].args[0] == {"_id": "o-1", f"ow_steps.{MARK.hex()}.fence": old.fence}
+
+
+def test_on_mongodb_a_step_that_was_let_go_meanwhile_is_begun_anew() -> None:
+    begun, _ = play(
+        collection_steps.begin(collection(), M, QUERY, {}, ASKED), NOTHING, document(step()), NOTHING, document(), LANDED
+    )
+    assert isinstance(begun, Begun)
+    assert begun.first
+
+
+def test_on_mongodb_a_refusal_that_nothing_explains_is_tried_once_more() -> None:
+    assert isinstance(play(collection_steps.begin(collection(), M, QUERY, {}, ASKED), NOTHING, document(), LANDED)[0], Begun)
+    twice = play(collection_steps.begin(collection(), M, QUERY, {}, ASKED), NOTHING, document(), NOTHING, document())
+    assert isinstance(twice[0], Rejected)
+
+
+def test_on_mongodb_a_step_that_makes_the_entity_too_large_is_said_to_do_so() -> None:
+    with pytest.raises(EntityTooLarge):
+        play(collection_steps.begin(collection(), M, QUERY, {}, ASKED), OperationFailure("too large", 17419), document())
+
+
+def test_on_mongodb_text_in_the_ledger_asks_once_for_the_collation() -> None:
+    flow = collection_steps.begin(collection(SeenIds(readable=True)), M, QUERY, {}, ASKED)
+    _, steps = play(flow, {"_id_": {"key": [("_id", 1)]}}, LANDED)
+    assert [each.method for each in steps] == ["index_information", "update_one"]
+
+
+def test_on_mongodb_nobody_creates_or_hides_what_begins() -> None:
+    with pytest.raises(InvalidUpdate, match="begin creates nothing"):
+        play(collection_steps.begin(collection(), M, QUERY, {"upsert": True}, ASKED))
+    with pytest.raises(InvalidUpdate, match="begin in a transaction"):
+        play(collection_steps.begin(collection(), M, QUERY, {"session": Transaction()}, ASKED))
+
+
+class Transaction:
+    in_transaction = True
+
+
+def test_on_mongodb_a_finish_behind_a_gap_waits_for_what_is_missing() -> None:
+    own = new_step("ow_l", M, ASKED, "mine", NOW)
+    held = document(own, ow_l="ow1 marks", **{"ow_@": {"s": 2}})
+    flow = collection(InSequence()).write(
+        M, QUERY, {"$inc": {"n": 1}}, {}, "update_one", emit=None, finishes=own.begun(M, QUERY, lambda: NOW)
+    )
+    answer, _ = play(flow, NOTHING, held)
+    assert (type(answer), answer.expected, answer.settled) == (Deferred, 3, False)
+
+
+@pytest.mark.parametrize("update", [{"$inc": {"n": 1}}, [{"$set": {"n": 1}}]])
+@pytest.mark.parametrize("ledger", [SeenIds(), HighWaterMark()], ids=["seen", "mark"])
+def test_on_mongodb_a_finish_of_any_form_takes_the_step_out(ledger: Ledger, update: Any) -> None:
+    own = new_step(ledger.attribute, M, ASKED, "mine", NOW)
+    finishes = own.begun(M, QUERY, lambda: NOW)
+    held = document(own, ow_l="ow1 marks", **{"ow_@": {"s": 9}}) if isinstance(ledger, HighWaterMark) else None
+    answers = [LANDED] if held is None else [NOTHING, held, LANDED]
+    flow = collection(ledger).write(M, QUERY, update, {}, "update_one", emit=None, finishes=finishes)
+    answer, steps = play(flow, *answers)
+    assert isinstance(answer, Applied)
+    path = f"ow_steps.{step_mark(ledger.attribute, M).hex()}"
+    sent = steps[-1].args
+    assert sent[0][f"{path}.fence"] == own.fence
+    taken = sent[1]["$unset"] if isinstance(update, dict) else sent[1][-1]["$set"]
+    assert taken[path] in {"", "$$REMOVE"}
+
+
+# --- perform ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_failing_effect_whose_step_cannot_be_released_says_both() -> None:
+    flow = table_steps.perform(table(), M, KEY, ASKED, effect=lambda _: None, then=dict)
+    assert isinstance(next(flow), Call)
+    assert isinstance(flow.send(DONE), Do)
+    assert isinstance(flow.throw(TimeoutError("no answer")), Call)
+    with pytest.raises(TimeoutError, match="no answer") as raised:
+        flow.throw(failure("ThrottlingException"))
+    assert "stays until its lease ends" in raised.value.__notes__[0]
+
+
+# --- what is stored ---------------------------------------------------------------------------------------------------
+
+
+def test_a_step_is_read_as_it_was_stored() -> None:
+    plain = Message("m")
+    for message in (M, plain, plain.part("a"), Message("m", sequence="7")):
+        held = new_step("a", message, ASKED, "c", NOW)
+        assert read_step(held.stored()) == held
+    assert set(new_step("a", plain, ASKED, "c", NOW).stored()) == {"ledger", "id", "key", "fence", "since", "until", "first"}
+
+
+@pytest.mark.parametrize("held", [None, "text", {}, {**mine().stored(), "since": "soon"}, {**mine().stored(), "id": 7}])
+def test_what_is_no_step_is_a_mismatch(held: Any) -> None:
+    with pytest.raises(LedgerMismatch, match="where a step of a message should be"):
+        read_step(held)
+
+
+def test_two_ledgers_and_two_messages_have_steps_of_their_own() -> None:
+    others = [Message("m5"), Message("m6", source="s"), M.part("x"), Message("5", source="sm")]
+    marks = {
+        step_mark("ow_l", M),
+        step_mark("ow_s:l", M),
+        step_mark("messageIDs", M),
+        *[step_mark("ow_l", other) for other in others],
+    }
+    assert len(marks) == 7
+
+
+def test_the_clocks_of_two_workers_may_be_as_far_off_as_for_tokens() -> None:
+    assert timedelta(minutes=5) == STEP_SKEW

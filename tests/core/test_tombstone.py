@@ -1,0 +1,75 @@
+"""What a store may be made with so that it can delete, and what a tombstone says."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from onewrite import ConfigurationError, LedgerMismatch, MessageIDs, SeenIds, Tombstones
+from onewrite.core.tombstone import new_tombstone, read_tombstone
+from onewrite.dynamodb import GuardedTable
+from onewrite.mongodb import GuardedCollection
+from onewrite.testing.standins.stores import mongomock_collection
+
+
+class Table:
+    name = "orders"
+
+    def update_item(self) -> None:
+        """Never called."""
+
+
+@pytest.mark.parametrize("retention", [14, None, timedelta(0), timedelta(milliseconds=1), timedelta(days=40_000)])
+def test_a_retention_is_a_timedelta_from_a_second_to_a_hundred_years(retention: Any) -> None:
+    with pytest.raises(ConfigurationError, match=r"timedelta\(days=14\)"):
+        Tombstones(retention)
+
+
+@pytest.mark.parametrize(
+    "attribute", ["", "a.b", "$a", "_id", 7, "ow_", "ow_l", "ow_all", "ow_due", "ow_steps", "ow_tombstone", "ow_mine"]
+)
+def test_the_ttl_attribute_is_a_top_level_name(attribute: Any) -> None:
+    with pytest.raises(ConfigurationError, match="at the top of an entity"):
+        Tombstones(timedelta(days=1), attribute)
+
+
+@pytest.mark.parametrize("attribute", ["messageIDs"])
+def test_the_ttl_attribute_is_none_of_the_stores_own(attribute: str) -> None:
+    more: Any = {"tombstones": Tombstones(timedelta(days=1), attribute)}
+    with pytest.raises(ConfigurationError, match="give it another"):
+        GuardedTable(Table(), MessageIDs(), **more)
+    with pytest.raises(ConfigurationError, match="give it another"):
+        GuardedCollection(mongomock_collection(), SeenIds(also=MessageIDs()), **more)
+
+
+def test_the_ttl_field_does_not_name_a_document() -> None:
+    with pytest.raises(ConfigurationError, match="give it another"):
+        GuardedCollection(
+            mongomock_collection(), SeenIds(), key=("email",), tombstones=Tombstones(timedelta(days=1), "email")
+        )
+
+
+def test_what_is_no_tombstones_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match=r"tombstones=Tombstones\(timedelta"):
+        GuardedTable(Table(), SeenIds(), tombstones=timedelta(days=14))  # type: ignore[call-overload]  # the point
+
+
+def test_a_tombstone_is_read_as_it_was_stored() -> None:
+    tombstone = new_tombstone(Tombstones(timedelta(days=1, microseconds=1), "gone_at"), 1.5, "call", ["b", "a"])
+    assert tombstone.stored() == {
+        "at": "1970-01-01T00:00:01.500Z",
+        "ttl": "gone_at",
+        "seconds": 86_401,
+        "by": "da2ad283ad3e175f",
+        "key": ["a", "b"],
+    }
+    assert read_tombstone(tombstone.stored()) == tombstone
+    assert tombstone.expiry(1.5) == 86_403
+
+
+@pytest.mark.parametrize("held", ["text", None, {}, {"at": "", "ttl": "", "seconds": "x", "by": "", "key": []}, 7])
+def test_what_is_no_tombstone_is_a_mismatch(held: object) -> None:
+    with pytest.raises(LedgerMismatch, match="ow_tombstone"):
+        read_tombstone(held)

@@ -1,0 +1,108 @@
+"""What a store says of itself in the log, and how seldom."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from onewrite.core.watch import LARGE_LEDGER, MANY_SOURCES, Watch
+
+NOW = 1_790_000_000.0
+SKEW = timedelta(hours=6)
+HOURS = 3600.0
+
+
+@pytest.fixture(name="said")
+def _said(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+    caplog.set_level("DEBUG", logger="onewrite")
+    return caplog
+
+
+# --- when it looks ----------------------------------------------------------------------------------------------------
+
+
+def test_a_ledger_that_knows_no_time_never_compares_clocks(said: pytest.LogCaptureFixture) -> None:
+    watch = Watch(None)
+    assert not watch.wants_clock(NOW)
+    watch.clock(NOW, NOW + 1e9)
+    assert said.messages == []
+
+
+def test_clocks_are_compared_at_the_first_write_and_then_once_an_hour() -> None:
+    watch = Watch(SKEW)
+    times = [0.0, 1.0, HOURS - 1, HOURS, HOURS + 1, 2 * HOURS - 1, 2 * HOURS]
+    assert [time for time in times if watch.wants_clock(NOW + time)] == [0.0, HOURS, 2 * HOURS]
+
+
+def test_a_clock_that_is_set_back_is_compared_as_soon() -> None:
+    watch = Watch(SKEW)
+    assert [watch.wants_clock(NOW - time) for time in (0.0, 1.0, HOURS)] == [True, False, True]
+
+
+def test_each_store_compares_for_itself() -> None:
+    assert [Watch(SKEW).wants_clock(NOW) for _ in range(2)] == [True, True]
+
+
+# --- clocks -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("apart", [0.0, 1.0, 6 * HOURS, -6 * HOURS])
+def test_a_clock_that_is_off_by_no_more_than_the_ledger_bears_is_not_mentioned(
+    said: pytest.LogCaptureFixture, apart: float
+) -> None:
+    Watch(SKEW).clock(NOW, NOW + apart)
+    assert said.messages == []
+
+
+@pytest.mark.parametrize(("apart", "way"), [(6 * HOURS + 1, "behind"), (-6 * HOURS - 1, "ahead of")])
+def test_a_clock_that_is_off_by_more_is_warned_of_with_its_direction_and_the_limit(
+    said: pytest.LogCaptureFixture, apart: float, way: str
+) -> None:
+    Watch(SKEW).clock(NOW, NOW + apart)
+    ((logger, level, text),) = [(record.name, record.levelname, record.message) for record in said.records]
+    assert (logger, level) == ("onewrite", "WARNING")
+    assert f"clock is 21601 seconds {way} the database's, and the ledger bears 21600" in text
+
+
+def test_a_wrong_clock_is_said_once_a_store(said: pytest.LogCaptureFixture) -> None:
+    watch = Watch(SKEW)
+    for apart in (7 * HOURS, -8 * HOURS):
+        watch.clock(NOW, NOW + apart)
+    Watch(SKEW).clock(NOW, NOW + 9 * HOURS)
+    assert len(said.messages) == 2
+
+
+# --- ledgers ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_ledger_of_common_size_is_not_mentioned(said: pytest.LogCaptureFixture) -> None:
+    Watch(SKEW).ledger(0, 0)
+    Watch(SKEW).ledger(LARGE_LEDGER, MANY_SOURCES)
+    assert said.messages == []
+
+
+def test_a_large_ledger_is_said_once_a_store_with_what_helps(said: pytest.LogCaptureFixture) -> None:
+    watch = Watch(SKEW)
+    for size in (LARGE_LEDGER + 1, 2 * LARGE_LEDGER):
+        watch.ledger(size, 1)
+    (text,) = said.messages
+    assert "has 10241 bytes" in text
+    assert "shorter retention" in text
+
+
+def test_many_sources_are_said_once_a_store_with_what_helps(said: pytest.LogCaptureFixture) -> None:
+    watch = Watch(None)
+    for sources in (MANY_SOURCES + 1, 2 * MANY_SOURCES):
+        watch.ledger(1, sources)
+    (text,) = said.messages
+    assert "marks of 101 sources" in text
+    assert "SeenIds" in text
+
+
+def test_each_trouble_is_said_by_itself(said: pytest.LogCaptureFixture) -> None:
+    watch = Watch(SKEW)
+    for _ in range(3):
+        watch.clock(NOW, NOW + 7 * HOURS)
+        watch.ledger(LARGE_LEDGER + 1, MANY_SOURCES + 1)
+    assert [text.split()[0] for text in said.messages] == ["This", "The", "An"]

@@ -1,0 +1,85 @@
+"""Each row of the table of sources in docs/queue.md: its decorator and its identities settle what that source delivers."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import onewrite.aws_lambda
+import onewrite.identity
+from onewrite import Message
+from onewrite.testing import dynamodb_stream_event, kafka_event, kinesis_event, sqs_event
+from tests.aws_lambda.test_aws_lambda_sources import CHANGED, PLACED, PUBLISHED, STORED, in_a_list, of_documentdb, of_sns
+
+PAGE = Path(__file__).parents[2] / "docs" / "queue.md"
+ROW = re.compile(r"^\| ([^|]+) \| `(\w+_handler)` \| (.+) \|$", re.MULTILINE)
+ROWS = {name.strip(): (decorator, re.findall(r"`([^`]+)`", cell)) for name, decorator, cell in ROW.findall(PAGE.read_text())}
+
+ORDER = {"eventId": "e-1", "cents": 900}
+EVENT = {**PLACED, "detail": ORDER}
+NOTIFICATION = {**PUBLISHED, "Message": json.dumps(ORDER)}
+EVENTS: dict[str, Any] = {
+    "SQS, standard queue": sqs_event(ORDER),
+    "SQS, FIFO queue": sqs_event(ORDER, fifo=True),
+    "SNS through SQS": sqs_event(NOTIFICATION),
+    "EventBridge through SQS": sqs_event(EVENT),
+    "S3 through SQS": sqs_event({"Records": [STORED]}),
+    "Kinesis": kinesis_event(ORDER),
+    "DynamoDB Streams": dynamodb_stream_event((None, {"orderId": "o-1"})),
+    "Kafka": kafka_event(ORDER),
+    "DocumentDB": of_documentdb(CHANGED),
+    "SNS": of_sns(NOTIFICATION),
+    "EventBridge": EVENT,
+    "S3": {"Records": [STORED]},
+}
+CASES = [(name, decorator, identity) for name, (decorator, cells) in ROWS.items() for identity in cells]
+
+
+def test_the_table_has_a_row_for_each_source_with_an_event() -> None:
+    assert ROWS.keys() == EVENTS.keys()
+    assert {decorator for decorator, _ in ROWS.values()} == {
+        name for name in onewrite.aws_lambda.__all__ if name.endswith("_handler")
+    }
+
+
+@pytest.mark.parametrize(("name", "decorator", "identity"), CASES)
+def test_a_row_settles_what_its_source_delivers_and_gives_a_redelivery_the_same_id(
+    name: str, decorator: str, identity: str
+) -> None:
+    made = eval(identity, vars(onewrite.identity))  # noqa: S307  # our own page
+    seen: list[Message] = []
+    handler = getattr(onewrite.aws_lambda, decorator)(made)(seen.append)
+    for _ in range(2):
+        assert handler(json.loads(json.dumps(EVENTS[name])), None) == {"batchItemFailures": []}
+    assert len(seen) == 2
+    assert seen[0] == seen[1]
+    assert ("eventId" in identity) == (seen[0].id == "e-1")
+
+
+@pytest.mark.parametrize("identity", ["cloudevent()", "cloudevent_batch()"])
+@pytest.mark.parametrize("source", ["SQS", "Kinesis", "Kafka", "EventBridge Pipes"])
+def test_cloudevents_come_from_any_source(identity: str, source: str) -> None:
+    event: Any = {"specversion": "1.0", "id": "e-1", "source": "/shop", "type": "paid", "data": ORDER}
+    body = [event] if "batch" in identity else event
+    made = eval(identity, vars(onewrite.identity))  # noqa: S307  # the page's
+    events = {
+        "SQS": ("sqs_handler", sqs_event(body)),
+        "Kinesis": ("kinesis_handler", kinesis_event(json.dumps(body))),
+        "Kafka": ("kafka_handler", kafka_event(json.dumps(body))),
+        "EventBridge Pipes": ("sqs_handler", sqs_event(body)["Records"]),
+    }
+    decorator, delivered = events[source]
+    seen: list[Message] = []
+    getattr(onewrite.aws_lambda, decorator)(made)(seen.append)(delivered, None)
+    assert [(message.id, message.body) for message in seen] == [("5:/shop:e-1", ORDER)]
+
+
+def test_a_pipe_needs_no_other_identity_than_its_source() -> None:
+    seen: list[Message] = []
+    handler = onewrite.aws_lambda.kinesis_handler(onewrite.identity.kinesis_position())(seen.append)
+    handler(in_a_list(onewrite.aws_lambda.kinesis_handler, ["a"]))
+    assert seen[0].sequence is not None

@@ -1,0 +1,98 @@
+"""Without the packages of an extra: what does without them works, and what needs them names the extra."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import onewrite
+from onewrite.core.extras import installed_by
+
+SOURCE = Path(onewrite.__path__[0]).parent
+
+BLOCKED = """
+import json, sys
+
+class Refusing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {blocked!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+sys.path.insert(0, {source!r})
+sys.meta_path.insert(0, Refusing())
+try:
+    {statement}
+except ImportError as error:
+    print(json.dumps([type(error).__name__, error.name, str(error), error.__suppress_context__]))
+else:
+    print(json.dumps(sorted({{name.partition(".")[0] for name in sys.modules}} & set({blocked!r}))))
+"""
+DRIVERS = ("boto3", "botocore", "aiobotocore", "pymongo", "bson", "jmespath")
+
+
+def without(blocked: tuple[str, ...], statement: str) -> Any:
+    """What a new process says that has none of these packages."""
+    program = BLOCKED.format(blocked=blocked, source=str(SOURCE), statement=statement)
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    return json.loads(found.stdout)
+
+
+@pytest.mark.parametrize(
+    ("module", "blocked", "missing", "package", "extra"),
+    [
+        ("dynamodb", ("boto3",), "boto3", "boto3", "dynamodb"),
+        ("dynamodb", ("boto3", "botocore"), "boto3", "boto3", "dynamodb"),
+        ("mongodb", ("pymongo", "bson"), "bson", "pymongo", "mongodb"),
+        ("mongodb", ("pymongo",), "pymongo", "pymongo", "mongodb"),
+        ("sqs", ("boto3", "botocore"), "botocore", "botocore", "aws"),
+    ],
+)
+def test_a_missing_driver_is_an_import_error_that_names_the_extra(
+    module: str, blocked: tuple[str, ...], missing: str, package: str, extra: str
+) -> None:
+    kind, name, text, hides_the_cause = without(blocked, f"import onewrite.{module}")
+    assert kind == "ModuleNotFoundError"
+    assert name.partition(".")[0] == missing
+    assert text == f'onewrite.{module} needs {package}, which is not installed: pip install "onewrite[{extra}]"'
+    assert hides_the_cause
+
+
+@pytest.mark.parametrize(
+    "module", ["onewrite", "onewrite.identity", "onewrite.aws_lambda", "onewrite.metrics", "onewrite.outbox"]
+)
+def test_what_needs_no_driver_is_imported_without_any(module: str) -> None:
+    assert without(DRIVERS, f"import {module}") == []
+
+
+@pytest.mark.parametrize(
+    "identity", ["sqs_message_id()", "cloudevent()", "sns(sqs_message_id())", "eventbridge(cloudevent())"]
+)
+def test_an_identity_without_an_expression_needs_no_jmespath(identity: str) -> None:
+    assert without(("jmespath",), f"from onewrite.identity import *; {identity}") == []
+
+
+@pytest.mark.parametrize("identity", ["json_body(id='no')", "eventbridge(json_body(id='no'))"])
+def test_an_identity_with_an_expression_names_the_extra_where_it_is_made(identity: str) -> None:
+    kind, name, text, _ = without(("jmespath",), f"from onewrite.identity import *; {identity}")
+    assert (kind, name) == ("ModuleNotFoundError", "jmespath")
+    assert text == 'json_body needs jmespath, which is not installed: pip install "onewrite[aws]"'
+
+
+def test_an_import_of_somebody_else_that_fails_is_left_as_it_is() -> None:
+    theirs = ModuleNotFoundError("No module named 'shop'", name="shop")
+    with pytest.raises(ModuleNotFoundError) as caught, installed_by("mongodb", "onewrite.mongodb"):
+        raise theirs
+    assert caught.value is theirs
+
+
+def test_a_workers_image_has_no_plotting_in_it() -> None:
+    """The page of `onewrite plan` is drawn without Plotly, which takes 70 MB."""
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    wanted = [each for extra in project["optional-dependencies"].values() for each in extra]
+    assert not [each for each in wanted if each.startswith("plotly")]

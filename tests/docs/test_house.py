@@ -1,0 +1,324 @@
+"""How the house is built: what it imports, and what it exports."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import subprocess
+import sys
+from collections.abc import Iterator
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+import onewrite
+import onewrite.aws_lambda
+import onewrite.dynamodb
+import onewrite.identity
+import onewrite.mongodb
+import onewrite.outbox
+import onewrite.sqs
+import onewrite.testing
+
+SOURCE = Path(onewrite.__path__[0])
+FILES = sorted(SOURCE.rglob("*.py"))
+TREES = {path: ast.parse(path.read_text()) for path in FILES}
+
+# Each may import what stands before it. "" is `onewrite` itself, which re-exports what stands before it.
+FLOORS = [
+    {"errors"},
+    {"message"},
+    {"outcome"},
+    {"core"},
+    {""},
+    {"lean"},
+    {"identity"},
+    {"dynamodb", "mongodb"},
+    {"metrics"},
+    {"batch"},
+    {"aws_lambda"},
+    {"sqs"},
+    {"outbox"},
+    {"testing"},
+    {"operate"},
+    {"__main__"},
+]
+PACKAGES = [
+    onewrite,
+    onewrite.aws_lambda,
+    onewrite.dynamodb,
+    onewrite.identity,
+    onewrite.mongodb,
+    onewrite.outbox,
+    onewrite.sqs,
+    onewrite.testing,
+]
+LEVEL = {room: level for level, floor in enumerate(FLOORS) for room in floor}
+
+
+def module_of(path: Path) -> str:
+    parts = path.relative_to(SOURCE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {module_of(path) for path in FILES}
+
+
+def room(module: str) -> str:
+    return module.split(".")[1] if "." in module else ""
+
+
+def imports(tree: ast.Module) -> Iterator[str]:
+    """The modules of ours that a module imports, inside functions and for types too."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name.split(".")[0] == "onewrite")
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "an import says the whole name"
+            if (node.module or "").split(".")[0] == "onewrite":
+                for alias in node.names:
+                    inner = f"{node.module}.{alias.name}"
+                    yield inner if inner in MODULES else str(node.module)
+
+
+def test_importing_onewrite_imports_no_driver_and_no_tool() -> None:
+    program = """
+import sys
+import onewrite
+known = {name.split(".")[0] for name in sys.modules}
+print(*sorted(known & {"boto3", "botocore", "aiobotocore", "pymongo", "bson", "mongomock", "moto", "rich", "typer", "click"}))
+print(*sorted(name for name in sys.modules if name.startswith("onewrite.")))
+"""
+    command = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(SOURCE.parent)!r})\n{program}"]
+    found = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split("\n")
+    assert found[0] == ""
+    modules = (
+        "core",
+        "core.clock",
+        "core.event",
+        "core.inbox",
+        "core.label",
+        "core.ledgers",
+        "core.ledgers.entry",
+        "core.ledgers.ledger",
+        "core.ledgers.marks",
+        "core.ledgers.ring",
+        "core.ledgers.seen_ids",
+        "core.ledgers.seen_numbers",
+        "core.targets",
+        "core.tombstone",
+        "errors",
+        "message",
+        "outcome",
+    )
+    assert found[1].split() == [f"onewrite.{module}" for module in modules]
+
+
+@pytest.mark.parametrize(("engine", "other"), [("dynamodb", "pymongo"), ("mongodb", "botocore")])
+def test_an_engine_does_without_the_others_driver(engine: str, other: str) -> None:
+    program = (
+        f"import sys; sys.path.insert(0, {str(SOURCE.parent)!r}); import onewrite.{engine}; print({other!r} in sys.modules)"
+    )
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert found == "False\n"
+
+
+def test_the_exported_names_are_these() -> None:
+    assert onewrite.__all__ == [
+        "Answer",
+        "Applied",
+        "Begun",
+        "Busy",
+        "ConfigurationError",
+        "Deferred",
+        "Duplicate",
+        "EntityTooLarge",
+        "Event",
+        "Gone",
+        "HighWaterMark",
+        "InSequence",
+        "Inbox",
+        "InvalidMessage",
+        "InvalidUpdate",
+        "LedgerMismatch",
+        "Message",
+        "MessageIDs",
+        "Missing",
+        "OnewriteError",
+        "Outbox",
+        "Outcome",
+        "Rejected",
+        "SeenIds",
+        "SeenNumbers",
+        "Stale",
+        "Superseded",
+        "Tombstones",
+        "Uncertain",
+        "sortable",
+    ]
+    joint = ["Prepared", "atransact", "explain_transaction", "transact"]
+    assert onewrite.dynamodb.__all__ == ["AsyncGuardedTable", "GuardedTable", *joint]
+    assert onewrite.mongodb.__all__ == ["AsyncGuardedCollection", "GuardedCollection", *joint]
+    assert onewrite.identity.__all__ == [
+        "Identity",
+        "Record",
+        "Skip",
+        "cloudevent",
+        "cloudevent_batch",
+        "documentdb_position",
+        "dynamodb_stream_position",
+        "eventbridge",
+        "fifo_sequence",
+        "json_body",
+        "kafka_position",
+        "kinesis_position",
+        "record_id",
+        "s3_object",
+        "skip_deletions",
+        "sns",
+        "sqs_message_id",
+    ]
+    assert onewrite.aws_lambda.__all__ == [
+        "EveryRecordFailed",
+        "Failure",
+        "Handler",
+        "NotSettled",
+        "Report",
+        "Result",
+        "documentdb_handler",
+        "dynamodb_stream_handler",
+        "eventbridge_handler",
+        "kafka_handler",
+        "kinesis_handler",
+        "s3_handler",
+        "sns_handler",
+        "sqs_handler",
+    ]
+    assert onewrite.outbox.__all__ == [
+        "AsyncRelay",
+        "Broken",
+        "Flushed",
+        "OutboxState",
+        "Outgoing",
+        "Relay",
+        "Swept",
+        "TokenFile",
+        "Tokens",
+        "Waiting",
+        "stream_handler",
+        "to_eventbridge",
+        "to_sns",
+        "to_sqs",
+    ]
+    assert onewrite.sqs.__all__ == ["QueueRefused", "Worker", "WorkerStuck", "backoff"]
+    assert onewrite.testing.__all__ == [
+        "Crash",
+        "ExplorationWarning",
+        "Faults",
+        "ProgramMissing",
+        "StandInLies",
+        "dynamodb_local",
+        "dynamodb_stream_event",
+        "dynoxide",
+        "explore",
+        "kafka_event",
+        "kinesis_event",
+        "lambda_context",
+        "mongod",
+        "mongomock_collection",
+        "moto_table",
+        "seeded",
+        "sqs_event",
+    ]
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_what_is_exported_is_sorted_and_there(package: object) -> None:
+    names: list[str] = vars(package)["__all__"]
+    assert names == sorted(names)
+    assert [name for name in names if not hasattr(package, name)] == []
+
+
+def test_every_module_has_its_floor() -> None:
+    assert {room(module) for module in MODULES} - set(LEVEL) == set()
+
+
+@pytest.mark.parametrize("path", FILES, ids=module_of)
+def test_imports_point_one_way(path: Path) -> None:
+    own = room(module_of(path))
+    upwards = [name for name in imports(TREES[path]) if room(name) != own and LEVEL[room(name)] >= LEVEL[own]]
+    assert upwards == []
+
+
+def test_no_imports_go_round_in_a_circle() -> None:
+    graph = {module_of(path): set(imports(tree)) - {module_of(path)} for path, tree in TREES.items()}
+    assert len(list(TopologicalSorter(graph).static_order())) == len(MODULES)
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_every_exported_class_and_method_says_what_it_is(package: object) -> None:
+    silent = []
+    for name in vars(package)["__all__"]:
+        exported = getattr(package, name)
+        if not inspect.isclass(exported) and not inspect.isfunction(exported):
+            continue  # a type alias
+        if not inspect.getdoc(exported):
+            silent.append(name)
+        for method, value in vars(exported).items():
+            # `entry` is what the engines ask a ledger for: its protocol speaks for it.
+            if inspect.isfunction(value) and not method.startswith("_") and method != "entry" and not value.__doc__:
+                silent.append(f"{name}.{method}")
+    assert silent == []
+
+
+@pytest.mark.parametrize("path", FILES, ids=module_of)
+def test_every_module_says_what_it_is(path: Path) -> None:
+    assert ast.get_docstring(TREES[path])
+
+
+def public(path: Path) -> set[str]:
+    """The functions and classes of a module, and the methods of its classes, that are not private."""
+    found: set[str] = set()
+    for node in TREES[path].body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            found.add(node.name)
+        if isinstance(node, ast.ClassDef):
+            found |= {f"{node.name}.{each.name}" for each in node.body if isinstance(each, ast.FunctionDef)}
+    return {name for name in found if not any(part.startswith("_") for part in name.split("."))}
+
+
+OF_ONE_ENGINE = {
+    "dynamodb": {"lean", "placeholders", "size", "table", "values"},
+    "mongodb": {"collection", "indexes"},
+}
+ALIKE = ["steps", "transactions"]
+# What both engines have in the modules where the engines themselves differ.
+COMMON = {
+    "deletes": {"delete"},
+    "flows": {
+        "Flows", "Flows.finish", "Flows.guards", "Flows.image_of", "Flows.new_write", "Flows.raise_failure", "Flows.record",
+        "Flows.record_refusal", "Flows.seen", "Flows.too_large", "Flows.without_ledger", "Flows.write", "Flows.written",
+    },
+    "folds": {"Folds", "Folds.entity_of", "Folds.entry", "Folds.write_all", "Folds.write_one", "fold_into"},
+    "layout": {"Held", "canonical", "held_of", "image_of", "is_made_by", "lookup", "names_of", "without_ledger"},
+    "outboxes": {
+        "Finder", "Finder.next", "Outboxes", "Outboxes.canonical", "Outboxes.clear", "Outboxes.entity", "Outboxes.finder",
+        "Outboxes.of_doorbell", "Outboxes.of_source", "Outboxes.postpone", "Outboxes.read", "Outboxes.replace", "Outboxes.restart",
+        "origin",
+    },
+    "participants": {"Action", "Action.counts", "Action.shows_effect", "Mark", "Prepared", "action", "alone", "marks_of", "prepared"},
+    "request": {"Parts", "parts_of"},
+}  # fmt: skip
+
+
+def test_both_engines_have_the_same_modules_with_the_same_names_in_them() -> None:
+    engines = [SOURCE / name for name in OF_ONE_ENGINE]
+    modules = [{path.stem for path in FILES if path.parent == engine} for engine in engines]
+    assert [mine - other for mine, other in (modules, reversed(modules))] == list(OF_ONE_ENGINE.values())
+    for module in ALIKE:
+        one, other = (public(engine / f"{module}.py") for engine in engines)
+        assert one == other
+    for module, names in COMMON.items():
+        for engine in engines:
+            assert names <= public(engine / f"{module}.py")

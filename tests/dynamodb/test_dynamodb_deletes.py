@@ -1,0 +1,242 @@
+"""The two requests of a delete from a table: what each says, and what happens where one of them, or the worker, is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any
+
+import boto3
+import pytest
+from botocore.exceptions import ClientError
+
+from onewrite import (
+    Applied,
+    Duplicate,
+    EntityTooLarge,
+    Event,
+    Gone,
+    InvalidUpdate,
+    LedgerMismatch,
+    Message,
+    Outbox,
+    SeenIds,
+    Tombstones,
+)
+from onewrite.core.flow import Call, Flow, drive, performer
+from onewrite.dynamodb import GuardedTable
+from onewrite.dynamodb.deletes import delete
+from onewrite.dynamodb.flows import Flows
+from onewrite.testing import Crash, Faults, moto_table
+from tests.support.driven import Table
+from tests.support.seams import named
+
+NOW = 1_790_000_000.0
+TOMBSTONES = Tombstones(timedelta(days=1))
+EXPIRY = Decimal(NOW) + 86_400
+KEY: Any = {"orderId": "o"}
+MADE: Any = {"UpdateExpression": "SET n=:n, colour=:n", "ExpressionAttributeValues": {":n": 7}}
+M1, M2, M3 = Message("m1"), Message("m2"), Message("m3")
+
+
+def deleting() -> Flow[Any]:
+    """A delete that the test drives by hand."""
+    flows = Flows(Table(), SeenIds(), None, lambda: NOW, lambda: "try", tombstones=TOMBSTONES, awaited=False)
+    return delete(flows, M1, {"Key": KEY})
+
+
+@pytest.fixture
+def table() -> Iterator[Any]:
+    with moto_table() as table:
+        yield table
+
+
+def guarded(store: Any, **more: Any) -> GuardedTable:
+    return GuardedTable(store, SeenIds(), clock=lambda: NOW, outbox=Outbox("shop"), tombstones=TOMBSTONES, **more)
+
+
+def item(table: Any) -> dict[str, Any]:
+    return table.get_item(Key=KEY).get("Item", {})
+
+
+def own(table: Any) -> dict[str, Any]:
+    return {name: value for name, value in item(table).items() if not name.startswith(("messageIDs", "ow_"))}
+
+
+def test_a_delete_takes_two_requests_and_its_redelivery_one(table: Any) -> None:
+    guarded(table).update_item(M1, Key=KEY, **MADE)
+    requests: list[str] = []
+    orders = guarded(table)
+    table.meta.client.meta.events.register("before-call.dynamodb", lambda model, **_: requests.append(model.name))
+    orders.delete_item(M2, Key=KEY)
+    assert requests == ["UpdateItem"] * 2
+    orders.delete_item(M2, Key=KEY)
+    assert requests == ["UpdateItem"] * 3
+
+
+@pytest.mark.parametrize("again", [M2, M3], ids=["redelivery", "another delete"])
+def test_whoever_deletes_again_removes_what_a_worker_that_died_has_left(table: Any, again: Message) -> None:
+    guarded(table).update_item(M1, Key=KEY, **MADE)
+    faults = Faults(table)
+    faults.after(1)
+    with pytest.raises(Crash):
+        guarded(faults.store).delete_item(M2, Key=KEY)
+    orders = guarded(table)
+    assert own(table) == {**KEY, "n": 7, "colour": 7}
+    assert orders.get_item(Key=KEY) is None
+    assert orders.get_item(Key=KEY, ProjectionExpression="n") is None
+    assert orders.without_ledger(item(table)) == KEY
+    assert orders.update_item(M3, Key=KEY, **MADE) == Gone(M3)
+    assert orders.delete_item(again, Key=KEY) == (Duplicate(M2) if again is M2 else Gone(M3))
+    assert own(table) == {**KEY, "expiresAt": EXPIRY}
+
+
+@pytest.mark.parametrize("request_lost", [1, 2])
+@pytest.mark.parametrize("shows", [False, True])
+def test_a_lost_answer_of_either_request_is_recognised(table: Any, request_lost: int, shows: bool) -> None:
+    guarded(table).update_item(M1, Key=KEY, **MADE)
+    faults = Faults(table)
+    faults.lose_answer(request_lost)
+    outcome = guarded(faults.store).delete_item(M2, Key=KEY, ReturnValues="ALL_OLD" if shows else "NONE")
+    assert isinstance(outcome, Applied)
+    assert outcome.retried == (request_lost == 1)
+    assert outcome.entity == ({**KEY, "n": 7, "colour": 7} if shows else None)
+    assert own(table) == {**KEY, "expiresAt": EXPIRY}
+
+
+def test_what_a_faster_redelivery_has_removed_is_not_returned(table: Any) -> None:
+    orders = named(guarded(table), lambda: "same")
+    orders.delete_item(M1, Key=KEY)
+    outcome = orders.delete_item(M1, Key=KEY, ReturnValues="ALL_OLD")  # with the token of the call before
+    assert outcome == Applied(M1, retried=True)
+
+
+def test_a_clean_up_leaves_what_came_after_the_database_has_removed_the_tombstone(table: Any) -> None:
+    orders = guarded(table)
+    flow = delete(orders._flows, M1, {"Key": KEY})
+    perform = performer(table)
+    second = flow.send(perform(next(flow)))
+    table.delete_item(Key=KEY)
+    orders.update_item(M2, Key=KEY, **MADE)
+    with pytest.raises(ClientError) as refusal:
+        perform(second)
+    with pytest.raises(StopIteration):
+        flow.throw(refusal.value)
+    assert orders.get_item(Key=KEY) == {**KEY, "n": 7, "colour": 7}
+
+
+def test_another_error_of_the_second_request_passes_through() -> None:
+    flow = deleting()
+    next(flow)
+    flow.send({"Attributes": {**KEY, "n": 7}})
+    denied: Any = {"Error": {"Code": "AccessDeniedException", "Message": ""}}
+    with pytest.raises(ClientError, match="AccessDenied"):
+        flow.throw(ClientError(denied, "UpdateItem"))
+
+
+def test_many_attributes_are_removed_in_several_requests_and_the_last_lets_it_expire() -> None:
+    flow = deleting()
+    sent: list[Call] = []
+
+    def answer(step: Any) -> Any:
+        sent.append(step)
+        return {"Attributes": {**KEY, **{f"name{n:04}": n for n in range(1200)}}} if len(sent) == 1 else {}
+
+    assert isinstance(drive(flow, answer), Applied)
+    updates = [call.kwargs["UpdateExpression"] for call in sent[1:]]
+    assert all(len(update) <= 4096 for update in updates)
+    assert ["SET" in update for update in updates] == [False, False, True]
+    removed = [name for call in sent[1:] for name in call.kwargs["ExpressionAttributeNames"].values()]
+    assert {f"name{n:04}" for n in range(1200)} <= {*removed}
+
+
+def test_the_key_of_an_index_is_removed_too_so_that_a_sparse_index_forgets_the_item() -> None:
+    index = {
+        "IndexName": "by_email",
+        "KeySchema": [{"AttributeName": "email", "KeyType": "HASH"}],
+        "Projection": {"ProjectionType": "KEYS_ONLY"},
+    }
+    with moto_table(types={"email": "S"}, GlobalSecondaryIndexes=[index]) as table:
+        orders = guarded(table)
+        orders.put_item(M1, Item={**KEY, "email": "a@b"})
+        orders.delete_item(M2, Key=KEY)
+        assert table.scan(IndexName="by_email")["Items"] == []
+
+
+def test_the_callers_own_expiry_is_returned_and_counts_no_more(table: Any) -> None:
+    orders = guarded(table)
+    orders.put_item(M1, Item={**KEY, "expiresAt": 5})
+    outcome = orders.delete_item(M2, Key=KEY, emit=[Event("Gone", 1)], ReturnValues="ALL_OLD")
+    assert isinstance(outcome, Applied)
+    assert outcome.entity == {**KEY, "expiresAt": 5}
+    assert "expiresAt" not in item(table)
+
+
+def test_a_client_deletes_as_a_table_does(table: Any) -> None:
+    client = boto3.client("dynamodb")
+    orders = GuardedTable(client, SeenIds(), table_name="orders", clock=lambda: NOW, tombstones=TOMBSTONES)
+    orders.put_item(M1, Item={**KEY, "n": 1})
+    condition = {
+        "ConditionExpression": "#n = :n AND attribute_not_exists(expiresAt)",
+        "ExpressionAttributeNames": {"#n": "n"},
+        "ExpressionAttributeValues": {":n": 1},
+    }
+    outcome = orders.delete_item(M2, Key=KEY, **condition, ReturnValues="ALL_OLD")  # type: ignore[arg-type]  # a dict of a test
+    assert isinstance(outcome, Applied)
+    assert outcome.entity == {**KEY, "n": 1}
+    typed_item = client.get_item(TableName="orders", Key={"orderId": {"S": "o"}})["Item"]
+    assert orders.without_ledger(typed_item) == {"orderId": {"S": "o"}}
+    client.close()
+
+
+@pytest.mark.parametrize(
+    ("native", "says"),
+    [
+        ({"UpdateExpression": "SET n=:n"}, "takes no UpdateExpression"),
+        ({"Item": {}}, "takes no Item"),
+        ({"ReturnValues": "ALL_NEW"}, "ALL_OLD or NONE"),
+        ({"ConditionExpression": "attribute_exists(ow_tombstone)"}, "onewrite's own"),
+    ],
+)
+def test_what_a_delete_cannot_do_is_refused_before_anything_is_sent(table: Any, native: Any, says: str) -> None:
+    with pytest.raises(InvalidUpdate, match=says):
+        guarded(table).delete_item(M1, Key=KEY, **native)
+    assert item(table) == {}
+
+
+def test_something_else_where_the_tombstone_should_be_is_a_mismatch(table: Any) -> None:
+    table.put_item(Item={**KEY, "ow_tombstone": "mine"})
+    with pytest.raises(LedgerMismatch, match="ow_tombstone"):
+        guarded(table).delete_item(M1, Key=KEY)
+
+
+_LARGE: Any = {
+    "Error": {"Code": "ValidationException", "Message": "Item size to update has exceeded the maximum allowed size"}
+}
+
+
+def test_an_item_without_room_for_a_tombstone_loses_its_largest_attributes_with_the_first_request() -> None:
+    flow = deleting()
+    next(flow)
+    flow.throw(ClientError(_LARGE, "UpdateItem"))
+    held = {**KEY, "expiresAt": 1, "large": "x" * 300, **{f"n{n}": n for n in range(120)}}
+    again = flow.send({"Item": held})
+    assert isinstance(again, Call)
+    names = again.kwargs["ExpressionAttributeNames"]
+    assert names["#ow_r0"] == "large"
+    assert len([name for name in names if name.startswith("#ow_r")]) == 100
+    assert [*names.values()].count("expiresAt") == 1
+
+
+@pytest.mark.parametrize("held", [{**KEY, "n": 1}, KEY, None])
+def test_an_item_that_is_too_large_even_so_raises_as_every_write_does(held: Any) -> None:
+    flow = deleting()
+    next(flow)
+    flow.throw(ClientError(_LARGE, "UpdateItem"))
+    answer = {} if held is None else {"Item": held}
+    if held is not None and "n" in held:  # then a second try removes it at once
+        flow.send(answer)
+        flow.throw(ClientError(_LARGE, "UpdateItem"))
+    with pytest.raises(EntityTooLarge):
+        flow.send(answer)

@@ -1,0 +1,480 @@
+"""What a guarded table does step by step: each flow is driven by hand, with the answers that DynamoDB would give."""
+
+from __future__ import annotations
+
+import logging
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+
+from onewrite import (
+    Applied,
+    Begun,
+    ConfigurationError,
+    Deferred,
+    Duplicate,
+    EntityTooLarge,
+    Event,
+    HighWaterMark,
+    InSequence,
+    InvalidUpdate,
+    LedgerMismatch,
+    Message,
+    Missing,
+    Outbox,
+    Rejected,
+    SeenIds,
+    Stale,
+)
+from onewrite.core.clock import random_name
+from onewrite.core.flow import Call, Flow, Wait, Yielded
+from onewrite.core.ledgers import Ledger
+from onewrite.core.watch import LARGE_LEDGER, MANY_SOURCES
+from onewrite.dynamodb import GuardedTable
+from onewrite.dynamodb.flows import Flows
+from onewrite.dynamodb.request import guard_put
+from onewrite.dynamodb.values import typed
+from onewrite.testing import moto_table
+from tests.support.driven import Table, failure, play, refusal, too_large
+
+NOW = 1_790_000_000.0
+M5 = Message("m5", source="s", sequence=5)
+HASH = bytes.fromhex("e2925dfad35a3323aea4")  # of the source "s" and the id "m5"
+TOKEN = bytes.fromhex("206dda326f31")  # of the name "try"
+KEY: dict[str, Any] = {"Key": {"orderId": "o-1"}}
+CLOSE: dict[str, Any] = {
+    **KEY,
+    "UpdateExpression": "SET closed = :yes",
+    "ConditionExpression": "attribute_not_exists(closed)",
+    "ExpressionAttributeValues": {":yes": True},
+}
+ENTITY: dict[str, Any] = {"orderId": "o-1", "n": Decimal(1)}
+SEEN: dict[str, Any] = {**ENTITY, "ow_l": "ow1 14d", "ow_r1": {HASH}}
+DONE: dict[str, Any] = {"ResponseMetadata": {}}
+
+
+def flows(ledger: Ledger, *, client: bool = False, now: float = NOW) -> Flows:
+    target, name = (object(), "orders") if client else (Table(), None)
+    return Flows(target, ledger, name, lambda: now, lambda: "try", awaited=False)
+
+
+def methods(steps: list[Yielded]) -> list[str]:
+    return [step.method if isinstance(step, Call) else "wait" for step in steps]
+
+
+def mistyped() -> ClientError:
+    return failure("ValidationException", "An operand in the update expression has an incorrect data type")
+
+
+def conflict() -> ClientError:
+    return failure("TransactionConflictException", "Transaction is ongoing for the item")
+
+
+# --- a write ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_write_that_lands_is_one_request_and_keeps_the_drivers_answer() -> None:
+    outcome, steps = play(flows(SeenIds()).write(M5, CLOSE), DONE)
+    assert outcome == Applied(M5)
+    assert outcome.response is DONE
+    assert methods(steps) == ["update_item"]
+
+
+def test_what_comes_back_is_shown_without_the_ledger() -> None:
+    plain, _ = play(flows(SeenIds()).write(M5, CLOSE), {"Attributes": SEEN})
+    from_client, _ = play(flows(SeenIds(), client=True).write(M5, CLOSE), {"Attributes": typed(SEEN)})
+    assert plain.entity == from_client.entity == ENTITY
+
+
+def test_a_client_is_told_the_table() -> None:
+    _, steps = play(flows(SeenIds(), client=True).write(M5, CLOSE), DONE)
+    assert isinstance(steps[0], Call)
+    assert steps[0].kwargs["TableName"] == "orders"
+    assert steps[0].kwargs["Key"] == typed({"orderId": "o-1"})
+
+
+def test_a_refusal_shows_why_without_another_request() -> None:
+    assert play(flows(SeenIds()).write(M5, CLOSE), refusal(SEEN))[0] == Duplicate(M5, ENTITY)
+    assert play(flows(SeenIds()).write(M5, CLOSE), refusal(ENTITY))[0] == Rejected(M5, ENTITY)
+    assert play(flows(SeenIds()).write(M5, CLOSE), refusal(None))[0] == Missing(M5)
+
+
+@pytest.mark.parametrize("native", [CLOSE, {**CLOSE, "ReturnValues": "UPDATED_NEW"}, {**CLOSE, "ReturnValues": "ALL_NEW"}])
+def test_a_try_whose_answer_was_lost_is_applied_and_shows_the_entity_where_that_was_asked_for(native: Any) -> None:
+    held = {**SEEN, "ow_t4": {TOKEN}}
+    shown = ENTITY if native.get("ReturnValues") == "ALL_NEW" else None
+    assert play(flows(SeenIds()).write(M5, native), refusal(held))[0] == Applied(M5, shown, retried=True)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [failure("AccessDeniedException"), failure("ValidationException", "Syntax error"), ClientError({}, "UpdateItem")],
+)
+@pytest.mark.parametrize("ledger", [SeenIds(), InSequence()])
+def test_any_other_failure_leaves_as_the_driver_raised_it(ledger: Ledger, error: ClientError) -> None:
+    with pytest.raises(ClientError) as raised:
+        play(flows(ledger).write(M5, CLOSE), error)
+    assert raised.value is error
+    assert raised.value.__cause__ is None
+
+
+# --- a transaction in the way -----------------------------------------------------------------------------------------
+
+
+def test_a_conflict_with_a_transaction_is_waited_out() -> None:
+    outcome, steps = play(flows(SeenIds()).write(M5, CLOSE), conflict(), None, conflict(), None, DONE)
+    assert outcome == Applied(M5)
+    assert methods(steps) == ["update_item", "wait", "update_item", "wait", "update_item"]
+    waits = [step.seconds for step in steps if isinstance(step, Wait)]
+    assert waits == sorted(waits)
+    assert steps[0] == steps[2] == steps[4]  # the very same request, and so the same token
+
+
+def test_a_conflict_that_lasts_is_the_drivers_own_in_the_end() -> None:
+    last = conflict()
+    with pytest.raises(ClientError) as raised:
+        play(flows(SeenIds()).write(M5, CLOSE), *[conflict(), None] * 5, last)
+    assert raised.value is last
+    assert raised.value.__cause__ is None
+
+
+def test_what_is_refused_after_a_conflict_is_explained() -> None:
+    assert play(flows(SeenIds()).write(M5, CLOSE), conflict(), None, refusal(SEEN))[0] == Duplicate(M5, ENTITY)
+
+
+def test_another_failure_after_a_conflict_leaves_as_it_is() -> None:
+    denied = failure("AccessDeniedException")
+    with pytest.raises(ClientError) as raised:
+        play(flows(SeenIds()).write(M5, CLOSE), conflict(), None, denied)
+    assert raised.value is denied
+    assert raised.value.__cause__ is None
+
+
+# --- an entity that is too large, or that something else is in ----------------------------------------------------------
+
+
+@pytest.mark.parametrize("client", [False, True])
+def test_a_redelivery_to_an_entity_that_is_full_is_a_duplicate(client: bool) -> None:
+    # DynamoDB looks at the size before the condition.
+    held = {"Item": typed(SEEN) if client else SEEN}
+    outcome, steps = play(flows(SeenIds(), client=client).write(M5, CLOSE), too_large(), held)
+    assert outcome == Duplicate(M5, ENTITY)
+    read = {"Key": typed(KEY["Key"]), "TableName": "orders"} if client else KEY
+    assert steps[1] == Call("get_item", (), {**read, "ConsistentRead": True})
+
+
+def test_a_fresh_message_for_an_entity_that_is_full_says_how_large_it_is() -> None:
+    with pytest.raises(
+        EntityTooLarge, match=r"409600 bytes: it has 39 now, 26 of them its ledger's and 13 the caller's own"
+    ):
+        play(flows(SeenIds()).write(Message("m6"), CLOSE), too_large(), {"Item": SEEN})
+
+
+def test_an_entity_whose_outbox_is_full_says_what_the_outbox_takes() -> None:
+    guarded = Flows(Table(), SeenIds(), None, lambda: NOW, lambda: "try", outbox=Outbox("shop"), awaited=False)
+    full = {**SEEN, "ow_o": "ow1 outbox shop/orders", "ow_events": [{"body": "x" * 1000}]}
+    with pytest.raises(
+        EntityTooLarge, match="26 of them its ledger's, 1047 its outbox's, whose events wait for a relay, and 13"
+    ):
+        play(guarded.write(Message("m6"), CLOSE), too_large(), {"Item": full})
+
+
+@pytest.mark.parametrize("held", [SEEN, None], ids=["there", "missing"])
+def test_an_entity_that_a_large_event_would_fill_says_so(held: Any) -> None:
+    guarded = Flows(Table(), SeenIds(), None, lambda: NOW, lambda: "try", outbox=Outbox("shop"), awaited=False)
+    flow = guarded.write(Message("m6"), CLOSE, emit=[Event("A", "x" * 1000)])
+    with pytest.raises(
+        EntityTooLarge, match=r"The events of this write would add 1\d\d\d\. .* Emit less, and let a relay publish"
+    ):
+        play(flow, too_large(), {"Item": held} if held else {})
+
+
+@pytest.mark.parametrize("answer", [failure("AccessDeniedException"), {}], ids=["no right to read", "deleted meanwhile"])
+def test_an_entity_that_cannot_be_read_is_too_large_all_the_same(answer: Any) -> None:
+    error = too_large()
+    with pytest.raises(EntityTooLarge, match="its present size is not known") as raised:
+        play(flows(SeenIds()).write(M5, CLOSE), error, answer)
+    assert raised.value.__cause__ is error
+
+
+def test_a_write_that_is_too_large_for_an_item_that_may_not_be_read_does_not_wait_for_a_message_before_it() -> None:
+    with pytest.raises(EntityTooLarge, match="its present size is not known"):
+        play(flows(InSequence()).write(M5, CLOSE), too_large(), failure("AccessDeniedException"))
+
+
+def test_a_record_that_finishes_a_step_changes_nothing_but_the_ledger_either() -> None:
+    claim = Begun(M5, "key", "fence", NOW, NOW + 60, entity_key=CLOSE["Key"])
+    with pytest.raises(InvalidUpdate, match="record changes nothing but the ledger"):
+        flows(SeenIds()).record(M5, CLOSE, finishes=claim)
+
+
+@pytest.mark.parametrize("client", [False, True])
+def test_a_new_item_that_is_too_large_is_measured_as_it_was_sent(client: bool) -> None:
+    native = {"Item": {"orderId": "o-1", "text": "x" * 1000}}
+    with pytest.raises(EntityTooLarge, match=r"it has 1\d\d\d now, \d\d of them its ledger's and 1014 the caller's own"):
+        play(flows(SeenIds(), client=client).write(M5, native, guard_put), too_large())
+
+
+def test_a_new_item_of_a_wrong_type_is_the_drivers_to_refuse_and_nothing_is_read() -> None:
+    error = mistyped()
+    with pytest.raises(ClientError) as raised:
+        play(flows(SeenIds()).write(M5, {"Item": {"orderId": 1}}, guard_put), error)
+    assert raised.value is error
+    assert raised.value.__cause__ is None
+
+
+@pytest.mark.parametrize(
+    ("ledger", "held"),
+    [
+        (SeenIds(), {"ow_r1": "x"}),
+        (SeenIds(), {"ow_r1": {Decimal(5)}}),
+        (SeenIds(readable=True), {"ow_14dt_r1": {HASH}}),
+        (SeenIds(retention=None), {"ow_all": [1]}),
+    ],
+)
+def test_something_else_in_the_ledgers_place_is_a_mismatch_and_no_failure_of_the_driver(
+    ledger: Ledger, held: dict[str, Any]
+) -> None:
+    with pytest.raises(LedgerMismatch):
+        play(flows(ledger).write(M5, CLOSE), mistyped(), {"Item": {**ENTITY, **held}})
+
+
+@pytest.mark.parametrize("value", [Decimal(5), "x", None, True, {"x"}], ids=repr)
+def test_something_else_in_the_tokens_place_is_a_mismatch(value: object) -> None:
+    with pytest.raises(LedgerMismatch, match="'ow_t4' holds something else than the tokens"):
+        play(flows(SeenIds()).write(M5, CLOSE), mistyped(), {"Item": {**ENTITY, "ow_t4": value}})
+
+
+def test_a_callers_own_wrong_type_is_the_drivers_to_refuse() -> None:
+    error = mistyped()
+    with pytest.raises(ClientError) as raised:
+        play(flows(SeenIds()).write(M5, CLOSE), error, {"Item": ENTITY})
+    assert raised.value is error
+    assert raised.value.__cause__ is None
+
+
+def test_a_redelivery_whose_update_no_longer_fits_the_entity_is_a_duplicate() -> None:
+    assert play(flows(SeenIds()).write(M5, CLOSE), mistyped(), {"Item": SEEN})[0] == Duplicate(M5, ENTITY)
+
+
+# --- a refusal in a sequence ------------------------------------------------------------------------------------------
+
+FOURTH: dict[str, Any] = {**ENTITY, "closed": True, "ow_l": "ow1 marks", "ow_@s": Decimal(4)}
+CLOSED: dict[str, Any] = {**ENTITY, "closed": True}
+
+
+@pytest.mark.parametrize("client", [False, True])
+def test_a_message_of_a_sequence_that_the_caller_refuses_moves_the_mark_in_a_second_request(client: bool) -> None:
+    native = {**CLOSE, "ReturnValues": "ALL_NEW"}
+    outcome, steps = play(flows(InSequence(), client=client).write(M5, native), refusal(FOURTH), DONE)
+    assert outcome == Rejected(M5, CLOSED)
+    assert outcome.settled
+    second = steps[1]
+    assert isinstance(second, Call)
+    assert second.method == "update_item"
+    assert "closed" not in str(second.kwargs)
+    assert second.kwargs["UpdateExpression"].startswith("SET ow_l=:ow_l0,#ow_m0=:ow_m0 ")
+    assert second.kwargs["ConditionExpression"].startswith("attribute_exists(#ow_k0) AND ")
+    assert second.kwargs["ExpressionAttributeNames"] == {"#ow_k0": "orderId", "#ow_m0": "ow_@s"}
+    assert "ReturnValues" not in second.kwargs
+
+
+def test_no_mark_is_moved_where_there_is_no_entity_to_hold_it() -> None:
+    outcome, steps = play(flows(InSequence(5)).write(M5, CLOSE), refusal(None))
+    assert outcome == Missing(M5)
+    assert len(steps) == 1
+
+
+def test_no_mark_is_moved_after_a_put_of_which_nobody_tells_the_key() -> None:
+    item = {"Item": {"orderId": "o-1", "n": 0}}
+    outcome, steps = play(flows(InSequence()).write(M5, item, guard_put), refusal(FOURTH))
+    assert outcome == Rejected(M5, CLOSED, settled=False)
+    assert len(steps) == 1
+
+
+@pytest.mark.parametrize("ledger", [SeenIds(), HighWaterMark()])
+def test_other_ledgers_let_a_refused_message_come_again(ledger: Ledger) -> None:
+    outcome, steps = play(flows(ledger).write(M5, CLOSE), refusal(CLOSED))
+    assert outcome == Rejected(M5, CLOSED)
+    assert len(steps) == 1
+
+
+@pytest.mark.parametrize(
+    ("held", "expected"),
+    [
+        (None, Deferred(M5, 2)),  # the entity was deleted meanwhile
+        ({**FOURTH, "ow_@s": Decimal(5)}, Duplicate(M5, CLOSED)),
+        ({**FOURTH, "ow_@s": Decimal(7)}, Stale(M5, 7, CLOSED)),
+        ({**FOURTH, "ow_@s": Decimal(2)}, Deferred(M5, 3, CLOSED)),
+        ({**FOURTH, "ow_@s": Decimal(5), "ow_t4": {TOKEN}}, Rejected(M5, CLOSED)),  # its answer was lost
+    ],
+)
+def test_what_changed_before_the_mark_could_be_moved_is_told(held: Any, expected: object) -> None:
+    assert play(flows(InSequence(first=2)).write(M5, CLOSE), refusal(FOURTH), refusal(held))[0] == expected
+
+
+def test_a_first_message_whose_entity_was_deleted_before_the_mark_could_be_moved_has_to_come_again() -> None:
+    outcome, steps = play(flows(InSequence(first=5)).write(M5, CLOSE), refusal(CLOSED), refusal(None))
+    assert outcome == Missing(M5)
+    assert methods(steps) == ["update_item", "update_item"]
+
+
+def test_the_mark_is_moved_once_a_transaction_lets_it() -> None:
+    outcome, steps = play(flows(InSequence()).write(M5, CLOSE), refusal(FOURTH), conflict(), None, DONE)
+    assert outcome == Rejected(M5, CLOSED)
+    assert methods(steps) == ["update_item", "update_item", "wait", "update_item"]
+
+
+def test_a_mark_that_cannot_be_moved_is_the_drivers_failure() -> None:
+    denied = failure("AccessDeniedException")
+    with pytest.raises(ClientError) as raised:
+        play(flows(InSequence()).write(M5, CLOSE), refusal(FOURTH), denied)
+    assert raised.value is denied
+    assert raised.value.__cause__ is None
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("item", "expected"),
+    [(None, Applied(M5)), (ENTITY, Applied(M5, ENTITY)), (SEEN, Duplicate(M5, ENTITY))],
+    ids=["nothing", "fresh", "seen"],
+)
+def test_seen_reads_the_entity_as_it_is_now(item: Any, expected: object) -> None:
+    outcome, steps = play(flows(SeenIds()).seen(M5, KEY), {} if item is None else {"Item": item})
+    assert outcome == expected
+    assert steps == [Call("get_item", (), {"ConsistentRead": True, **KEY})]
+
+
+@pytest.mark.parametrize("name", ["ProjectionExpression", "AttributesToGet"])
+def test_seen_needs_the_whole_entity(name: str) -> None:
+    with pytest.raises(InvalidUpdate, match=f"leave out {name}"):
+        play(flows(SeenIds()).seen(M5, {**KEY, name: "n"}))
+
+
+@pytest.mark.parametrize("client", [False, True])
+def test_an_entity_is_read_without_its_ledger(client: bool) -> None:
+    item = typed(SEEN) if client else SEEN
+    found, steps = play(flows(SeenIds(), client=client).get({**KEY, "ConsistentRead": True}), {"Item": item})
+    assert found == ENTITY
+    read = {"TableName": "orders", "Key": typed(KEY["Key"])} if client else KEY
+    assert steps == [Call("get_item", (), {**read, "ConsistentRead": True})]
+    assert play(flows(SeenIds(), client=client).get(KEY), {})[0] is None
+
+
+@pytest.mark.parametrize("name", ["get", "seen"])
+def test_a_key_in_typed_values_is_refused_where_a_client_would_look_for_a_map(name: str) -> None:
+    native = {"Key": {"orderId": {"S": "o-1"}}}
+
+    def read(*, client: bool) -> Flow[Any]:
+        store = flows(SeenIds(), client=client)
+        return store.get(native) if name == "get" else store.seen(M5, native)
+
+    with pytest.raises(InvalidUpdate, match=r"orderId is \{'S': 'o-1'\}, a typed value: a guarded client takes plain ones"):
+        next(read(client=True))
+    step = next(read(client=False))  # a Table takes it for the map that it is, and DynamoDB says what is wrong with it
+    assert isinstance(step, Call)
+    assert step.kwargs["Key"] == native["Key"]
+
+
+def test_a_read_without_a_key_is_the_drivers_to_refuse() -> None:
+    _, steps = play(flows(SeenIds(), client=True).get({}), {})
+    assert steps == [Call("get_item", (), {"TableName": "orders"})]
+
+
+@pytest.mark.parametrize("native", [{"UpdateExpression": "REMOVE a"}, {"Item": {"orderId": "o-1"}}])
+def test_a_record_changes_nothing_but_the_ledger(native: dict[str, Any]) -> None:
+    with pytest.raises(InvalidUpdate, match="record changes nothing but the ledger"):
+        flows(SeenIds()).record(M5, {**KEY, **native})
+
+
+@pytest.mark.parametrize("spelt", [dict, typed], ids=["plain", "typed"])
+def test_an_item_that_was_read_another_way_is_shown_without_its_ledger(spelt: Any) -> None:
+    assert flows(SeenIds()).without_ledger(spelt(SEEN)) == spelt(ENTITY)
+
+
+@pytest.mark.parametrize(
+    "value", [{Decimal(1)}, {b"x"}, {"x"}, [Decimal(1)], [], "x", Decimal(1), {"a": Decimal(1)}, None, True], ids=repr
+)
+def test_what_stands_beside_a_ledger_stops_all_messages_or_none(value: object) -> None:
+    with moto_table(
+        TableName="orders",
+        KeySchema=[{"AttributeName": "orderId", "KeyType": "HASH"}],
+        AttributeDefinitions=[{"AttributeName": "orderId", "AttributeType": "S"}],
+        BillingMode="PAY_PER_REQUEST",
+    ) as table:
+        table.put_item(Item={"orderId": "o-1", "messageIDs": value})
+        store = GuardedTable(table, SeenIds())
+        try:
+            assert isinstance(store.record(M5, **KEY), Applied)
+        except LedgerMismatch:
+            return
+        assert isinstance(store.record(M5, **KEY), Duplicate)
+        assert isinstance(store.seen(Message("m6"), **KEY), Applied)
+
+
+# --- names of attempts, clocks and sizes ------------------------------------------------------------------------------
+
+
+def test_each_call_has_a_name_of_its_own() -> None:
+    assert len({random_name() for _ in range(100)}) == 100
+
+
+def dated(date: str | None) -> dict[str, Any]:
+    return {"ResponseMetadata": {"HTTPHeaders": {} if date is None else {"date": date}}}
+
+
+# 1,790,000,000 is the 21st of September 2026, 14:13:20.
+def test_a_clock_that_is_off_by_more_than_the_ledger_bears_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, "onewrite")
+    clock = iter([NOW, NOW + 1, NOW + 4000, NOW + 8000])
+    steady = Flows(Table(), SeenIds(), None, lambda: next(clock), lambda: "try", awaited=False)
+    for date in ("Mon, 21 Sep 2026 14:13:20 GMT", None, "Mon, 21 Sep 2026 22:13:20 GMT", "Mon, 21 Sep 2026 22:13:20 GMT"):
+        play(steady.write(M5, CLOSE), dated(date))
+    assert [record.getMessage().partition(":")[0] for record in caplog.records] == [
+        "This process's clock is 24800 seconds behind the database's, and the ledger bears 21600"
+    ]
+
+
+@pytest.mark.parametrize("date", [None, "Mon, 21 Sep 2026 20:10:00 GMT"])
+def test_a_clock_that_is_right_enough_or_not_told_is_no_matter(date: str | None, caplog: pytest.LogCaptureFixture) -> None:
+    play(flows(SeenIds()).write(M5, CLOSE), dated(date))
+    play(flows(HighWaterMark()).write(M5, CLOSE), dated("Mon, 21 Sep 1970 20:10:00 GMT"))  # it knows no time
+    assert caplog.records == []
+
+
+def test_a_ledger_that_has_grown_large_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    few, many = ({n.to_bytes(10) for n in range(count)} for count in (LARGE_LEDGER // 10 - 10, LARGE_LEDGER // 10))
+    store = flows(SeenIds())
+    play(store.get(KEY), {"Item": {**ENTITY, "ow_r0": few}})
+    assert caplog.records == []
+    for _ in range(2):
+        play(store.get(KEY), {"Item": {**ENTITY, "ow_r0": many}})
+    assert [record.getMessage()[:40] for record in caplog.records] == ["The ledger of an entity has 10245 bytes,"]
+
+
+def test_an_entity_of_too_many_sources_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    store = flows(HighWaterMark())
+    marks = {f"ow_@{n}": Decimal(n) for n in range(MANY_SOURCES + 1)}
+    for _ in range(2):
+        play(store.write(M5, CLOSE), refusal({**ENTITY, **marks}))
+    assert [record.getMessage()[:44] for record in caplog.records] == ["An entity holds the marks of 101 sources, no"]
+
+
+# --- putting together -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("table", "name", "said"),
+    [
+        (object(), None, "say which one with table_name="),
+        (object(), "", "say which one with table_name="),
+        (Table(), "orders", "A Table knows its own name"),
+    ],
+)
+def test_a_table_is_named_once(table: object, name: str | None, said: str) -> None:
+    with pytest.raises(ConfigurationError, match=said):
+        Flows(table, SeenIds(), name, lambda: NOW, random_name, awaited=False)

@@ -1,0 +1,496 @@
+"""A transaction on DynamoDB step by step: each flow is driven by hand, with the answers that DynamoDB would give."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+import boto3
+import pytest
+from boto3.dynamodb.conditions import Attr
+from botocore.exceptions import ClientError
+
+from onewrite import (
+    Applied,
+    Busy,
+    ConfigurationError,
+    Duplicate,
+    EntityTooLarge,
+    HighWaterMark,
+    Inbox,
+    InSequence,
+    InvalidUpdate,
+    LedgerMismatch,
+    Message,
+    Missing,
+    SeenIds,
+    Stale,
+)
+from onewrite.core.step import Step, step_mark
+from onewrite.dynamodb import AsyncGuardedTable, GuardedTable, atransact, explain_transaction, transact
+from onewrite.dynamodb.values import typed
+from tests.support import driven
+from tests.support.seams import named
+
+NOW = 1_790_000_000.0
+M5 = Message("m5", source="s", sequence=5)
+HASH = bytes.fromhex("e2925dfad35a3323aea4")  # of the source "s" and the id "m5"
+TOKEN = bytes.fromhex("206dda326f31")  # of the name "try"
+STEP_OF_M5 = "ow_step_"
+SEEN: dict[str, Any] = {"id": "a", "ow_l": "ow1 14d", "ow_r1": {HASH}}
+LANDED: dict[str, Any] = {**SEEN, "ow_t4": {TOKEN}}
+PASSED: dict[str, Any] = {"id": "b", "ow_l": "ow1 marks", "ow_@s": 7}
+FREE: dict[str, Any] = {"id": "a", "n": 1}
+DONE: dict[str, Any] = {"ResponseMetadata": {}}
+
+
+class Client:
+    """A low-level client that answers each request with the next of a list."""
+
+    def __init__(self, *answers: Any) -> None:
+        self.answers = list(answers)
+        self.sent: list[tuple[str, dict[str, Any]]] = []
+        self.meta = SimpleNamespace()
+
+    def transact_write_items(self, **request: Any) -> Any:
+        return self._answer("transact_write_items", request)
+
+    def update_item(self, **request: Any) -> Any:
+        return self._answer("update_item", request)
+
+    def get_item(self, **request: Any) -> Any:
+        return self._answer("get_item", request)
+
+    def _answer(self, method: str, request: dict[str, Any]) -> Any:
+        self.sent.append((method, request))
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    @property
+    def tokens(self) -> list[str]:
+        return [request["ClientRequestToken"] for method, request in self.sent if method == "transact_write_items"]
+
+
+class Clock:
+    """Stands still."""
+
+    def __call__(self) -> float:
+        return NOW
+
+
+def guarded(client: Any, ledger: Any = None, **options: Any) -> GuardedTable:
+    options = {"table_name": "orders", "clock": Clock(), **options}
+    return named(GuardedTable(client, ledger or SeenIds(), **options), lambda: "try")
+
+
+def writes(client: Any, ledger: Any = None, **native: Any) -> list[Any]:
+    """Two writes, of items a and b."""
+    table = guarded(client, ledger)
+    update: dict[str, Any] = {"UpdateExpression": "ADD n :n", "ExpressionAttributeValues": {":n": 1}, **native}
+    return [table.updating(Key={"id": key}, **update) for key in "ab"]
+
+
+def sent(client: Client, participants: Any = None, **options: Any) -> Any:
+    return transact(M5, participants or writes(client), **options)
+
+
+failure = partial(driven.failure, operation="TransactWriteItems")
+
+
+def cancelled(*reasons: Any) -> ClientError:
+    """A reason is None, a code, or the item that a condition refused."""
+    return failure(
+        "TransactionCanceledException", "Transaction cancelled", CancellationReasons=[_reason(each) for each in reasons]
+    )
+
+
+def _reason(reason: Any) -> dict[str, Any]:
+    if isinstance(reason, Mapping):
+        shown = {"Item": typed(reason)} if reason else {}
+        return {"Code": "ConditionalCheckFailed", "Message": "The conditional request failed", **shown}
+    if isinstance(reason, tuple):
+        return {"Code": reason[0], "Message": reason[1]}
+    return {"Code": reason or "None"}
+
+
+# --- one request -------------------------------------------------------------------------------------------------------
+
+
+def test_a_transaction_is_one_request_and_keeps_the_drivers_answer() -> None:
+    client = Client(DONE)
+    outcome = sent(client)
+    assert outcome == Applied(M5)
+    assert outcome.response is DONE
+    ((method, request),) = client.sent
+    assert method == "transact_write_items"
+    assert [action["Update"]["Key"] for action in request["TransactItems"]] == [{"id": {"S": "a"}}, {"id": {"S": "b"}}]
+    for action in request["TransactItems"]:
+        assert action["Update"]["TableName"] == "orders"
+        assert action["Update"]["ReturnValuesOnConditionCheckFailure"] == "ALL_OLD"
+    assert len(request["ClientRequestToken"]) <= 36
+
+
+def test_a_condition_may_be_made_by_attr_with_a_ledger_and_without() -> None:
+    client = Client()
+    update: dict[str, Any] = {"UpdateExpression": "SET n = :n", "ExpressionAttributeValues": {":n": 1}}
+    plain = GuardedTable(client, None, table_name="plain")
+    prepared = [
+        plain.updating(Key={"id": "a"}, ConditionExpression=Attr("open").eq(True), **update),
+        guarded(client).updating(Key={"id": "a"}, ConditionExpression=Attr("open").eq(True), **update),
+    ]
+    inbox = Inbox(client, consumer="c", retention=timedelta(days=1), table_name="inbox", clock=Clock())
+    request = explain_transaction(M5, prepared, inbox=inbox)
+    first = request[0]["Update"]
+    assert first["ConditionExpression"] == "attribute_not_exists(ow_tombstone) AND (#n0 = :v0)"
+    assert first["ExpressionAttributeValues"] == {":n": {"N": "1"}, ":v0": {"BOOL": True}}
+    assert request[2]["Put"]["Item"]["id"] == {"S": "1:c1:s2:m5"}
+    assert client.sent == []
+
+
+# --- what is in the way for a moment -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "reason", ["TransactionConflict", "ProvisionedThroughputExceeded", "ThrottlingError", "RequestLimitExceeded"]
+)
+def test_what_passes_is_waited_for_and_tried_again_with_a_new_token(reason: str) -> None:
+    client = Client(cancelled(reason, None), cancelled({}, reason), cancelled(PASSED, reason), DONE)
+    assert sent(client, writes(client, HighWaterMark())) == Applied(M5)
+    assert len(set(client.tokens)) == 4
+
+
+@pytest.mark.parametrize(
+    "code", ["TransactionInProgressException", "ThrottlingException", "ProvisionedThroughputExceededException"]
+)
+def test_a_request_without_a_verdict_is_sent_again_as_it_was(code: str) -> None:
+    client = Client(failure(code), failure(code), DONE)
+    assert sent(client) == Applied(M5)
+    assert client.sent[0] == client.sent[1] == client.sent[2]
+
+
+@pytest.mark.parametrize("error", [cancelled("TransactionConflict", {}), failure("ThrottlingException")])
+def test_what_does_not_pass_in_time_is_raised_as_the_driver_raised_it(error: ClientError) -> None:
+    client = Client(*[error] * 20)
+    with pytest.raises(ClientError) as raised:
+        sent(client, deadline=timedelta(seconds=0.2))
+    assert raised.value is error
+    assert 1 < len(client.sent) < 20  # how often depends on chance and on the machine
+
+
+def test_a_duplicate_is_known_although_something_else_passes() -> None:
+    client = Client(cancelled("TransactionConflict", SEEN))
+    outcome = sent(client)
+    assert isinstance(outcome, Duplicate)
+    assert outcome.participant == 1
+    assert len(client.sent) == 1
+
+
+def test_other_errors_leave_as_they_came() -> None:
+    for error in (failure("AccessDeniedException"), failure("ValidationException", "Invalid UpdateExpression")):
+        with pytest.raises(ClientError) as raised:
+            sent(Client(error))
+        assert raised.value is error
+    for error in (cancelled("ItemCollectionSizeLimitExceeded", None), cancelled(None), cancelled(None, None)):
+        with pytest.raises(ClientError) as raised:
+            sent(Client(error))
+        assert raised.value is error
+
+
+def test_a_deadline_is_a_timedelta() -> None:
+    with pytest.raises(ConfigurationError, match="give a timedelta"):
+        sent(Client(), deadline=3)
+
+
+# --- the answer got lost -----------------------------------------------------------------------------------------------
+
+
+def test_one_image_with_the_calls_own_token_shows_that_it_landed_if_all_show_the_effect() -> None:
+    assert sent(Client(cancelled(SEEN, LANDED))) == Applied(M5, retried=True)
+    assert sent(Client(cancelled(None, LANDED))) == Duplicate(M5, {"id": "a"}, participant=1)
+
+
+def test_the_token_of_the_call_stays_the_same_for_all_its_tries() -> None:
+    client = Client(cancelled("TransactionConflict", None), cancelled(LANDED, LANDED))
+    assert sent(client) == Applied(M5, retried=True)
+    tokens = [request["TransactItems"][0]["Update"]["ExpressionAttributeValues"][":ow_a"] for _, request in client.sent]
+    assert tokens[0] == tokens[1] == {"BS": [TOKEN]}
+
+
+def test_the_inbox_shows_that_it_landed() -> None:
+    client = Client()
+    inbox = Inbox(client, consumer="c", retention=timedelta(days=1), table_name="inbox", clock=Clock())
+    plain = named(GuardedTable(client, None, table_name="plain"), lambda: "try")
+    write = plain.putting(Item={"id": "a"})
+    mark = explain_transaction(M5, [write], inbox=inbox)[1]["Put"]["Item"]
+    for item, expected in (
+        (mark, Applied(M5, retried=True)),
+        ({**mark, "ow_t": {"B": b"another"}}, Duplicate(M5)),
+        ({"id": mark["id"]}, Duplicate(M5)),
+    ):
+        reasons = [{"Code": "None"}, {"Code": "ConditionalCheckFailed", "Item": item}]
+        client.answers = [failure("TransactionCanceledException", CancellationReasons=reasons)]
+        assert sent(client, [write], inbox=inbox) == expected
+
+
+def test_a_mark_that_expired_in_between_lets_the_message_in() -> None:
+    client = Client(cancelled(None, {}), DONE)
+    inbox = Inbox(client, consumer="c", retention=timedelta(days=1), table_name="inbox", clock=Clock())
+    write = GuardedTable(client, None, table_name="plain").putting(Item={"id": "a"})
+    assert sent(client, [write], inbox=inbox) == Applied(M5)
+
+
+# --- reasons by position -----------------------------------------------------------------------------------------------
+
+
+def test_the_reasons_are_taken_by_position() -> None:
+    client = Client(cancelled(None, PASSED))
+    outcome = sent(client, writes(client, HighWaterMark()))
+    assert isinstance(outcome, Stale)
+    assert (outcome.participant, outcome.mark) == (1, 7)
+
+
+def test_codes_are_read_from_the_text_where_nothing_else_has_them() -> None:
+    text = "Transaction cancelled, please refer cancellation reasons for specific reasons [None, ConditionalCheckFailed]"
+    client = Client(failure("TransactionCanceledException", text), {"Item": typed({**SEEN, "id": "b"})})
+    outcome = sent(client)
+    assert isinstance(outcome, Duplicate)
+    assert outcome.participant == 1
+    assert client.sent[1] == ("get_item", {"TableName": "orders", "Key": {"id": {"S": "b"}}, "ConsistentRead": True})
+
+
+def test_an_item_that_is_not_there_any_more_is_read_as_none() -> None:
+    text = "Transaction cancelled [ConditionalCheckFailed, TransactionConflict]"
+    error = failure("TransactionCanceledException", text)
+    client = Client(error, {}, failure("TransactionCanceledException", text.replace("TransactionConflict", "None")), {})
+    assert sent(client) == Missing(M5, participant=0)
+
+
+def test_a_put_whose_item_nobody_shows_leaves_the_drivers_error() -> None:
+    error = failure("TransactionCanceledException", "[ConditionalCheckFailed, None]")
+    client = Client(error)
+    with pytest.raises(ClientError) as raised:
+        sent(client, [guarded(client).putting(Item={"id": "c"}), *writes(client)[:1]])
+    assert raised.value is error
+
+
+# --- steps of messages -------------------------------------------------------------------------------------------------
+
+
+def test_where_another_message_has_a_step_open_the_transaction_asks_exactly() -> None:
+    client = Client(cancelled({**FREE, "ow_steps": {b"another"}}, None), DONE)
+    assert sent(client) == Applied(M5)
+    first, second = (request["TransactItems"][0]["Update"]["ConditionExpression"] for _, request in client.sent)
+    assert "attribute_not_exists(ow_steps)" in first
+    assert "NOT contains(ow_steps,:ow_o)" in second
+
+
+def test_an_own_open_step_weighs_more_than_what_the_ledgers_say() -> None:
+    mark = step_mark("ow_l", M5)
+    step = Step("events", M5, "key", "fence", NOW - 1, NOW + 60, True)
+    held = {**FREE, "ow_steps": {mark}, f"{STEP_OF_M5}{mark.hex()}": step.stored()}
+    client = Client(cancelled(PASSED, held))
+    outcome = sent(client, writes(client, HighWaterMark()))
+    assert isinstance(outcome, Busy)
+    assert outcome.participant == 1
+
+
+# --- what DynamoDB finds invalid ---------------------------------------------------------------------------------------
+
+TOO_LARGE = ("ValidationError", "Item size to update has exceeded the maximum allowed size")
+MISTYPED = ("ValidationError", "An operand in the update expression has an incorrect data type")
+
+
+def test_an_entity_that_would_be_too_large_is_named_with_its_sizes() -> None:
+    client = Client(cancelled(None, TOO_LARGE), {"Item": typed(FREE)})
+    with pytest.raises(EntityTooLarge, match="bytes"):
+        sent(client)
+    item = {"id": "c", "text": "x"}
+    client = Client(cancelled(None, TOO_LARGE))
+    with pytest.raises(EntityTooLarge, match="bytes"):
+        sent(client, [*writes(client)[:1], guarded(client).putting(Item=item)])
+
+
+@pytest.mark.parametrize("reason", [TOO_LARGE, MISTYPED])
+def test_what_is_found_invalid_may_be_a_redelivery(reason: Any) -> None:
+    client = Client(cancelled(reason, None), {"Item": typed(SEEN)})
+    outcome = sent(client)
+    assert isinstance(outcome, Duplicate)
+    assert outcome.participant == 0
+
+
+def test_where_the_item_may_not_be_read_its_size_is_not_known() -> None:
+    client = Client(cancelled(TOO_LARGE, None), failure("AccessDeniedException"))
+    with pytest.raises(EntityTooLarge, match="not known"):
+        sent(client)
+
+
+def test_where_the_item_may_not_be_read_no_message_is_believed_to_be_missing_before_it() -> None:
+    client = Client(cancelled(TOO_LARGE, None), failure("AccessDeniedException"))
+    with pytest.raises(EntityTooLarge, match="not known"):
+        sent(client, writes(client, InSequence()))
+
+
+def test_another_type_in_the_callers_own_attribute_leaves_the_drivers_error() -> None:
+    error = cancelled(MISTYPED, None)
+    with pytest.raises(ClientError) as raised:
+        sent(Client(error, {"Item": typed(FREE)}))
+    assert raised.value is error
+    with pytest.raises(LedgerMismatch, match="tokens"):
+        sent(Client(error, {"Item": typed({**FREE, "ow_t4": "text"})}))
+
+
+def test_a_weightier_answer_goes_before_what_is_invalid() -> None:
+    client = Client(cancelled(TOO_LARGE, PASSED), {"Item": typed(FREE)})
+    assert isinstance(sent(client, writes(client, HighWaterMark())), Stale)
+
+
+def test_what_is_invalid_in_a_write_without_a_ledger_is_the_drivers_to_say() -> None:
+    error = cancelled(("ValidationError", "The document path is invalid"), None)
+    with pytest.raises(ClientError) as raised:
+        sent(Client(error))
+    assert raised.value is error
+    client = Client(cancelled(MISTYPED, None), {"Item": typed(FREE)})
+    inbox = Inbox(client, consumer="c", retention=timedelta(days=1), table_name="inbox", clock=Clock())
+    update: dict[str, Any] = {"UpdateExpression": "ADD n :n", "ExpressionAttributeValues": {":n": 1}}
+    with pytest.raises(ClientError, match="TransactionCanceled"):
+        sent(client, [GuardedTable(client, None, table_name="p").updating(Key={"id": "a"}, **update)], inbox=inbox)
+
+
+@pytest.mark.parametrize("text", [TOO_LARGE[1], MISTYPED[1]])
+def test_a_whole_request_that_is_invalid_is_looked_into_item_by_item(text: str) -> None:
+    client = Client(failure("ValidationException", text), {"Item": typed(FREE)}, {"Item": typed({**SEEN, "id": "b"})})
+    outcome = sent(client)
+    assert isinstance(outcome, Duplicate)
+    assert outcome.participant == 1
+
+
+def test_the_servers_word_that_an_item_is_there_twice_is_said_as_ours() -> None:
+    text = "Transaction request cannot include multiple operations on one item"
+    client = Client(failure("ValidationException", text))
+    with pytest.raises(InvalidUpdate, match="same item"):
+        sent(client)
+
+
+# --- what cannot be sent -----------------------------------------------------------------------------------------------
+
+
+def test_what_a_write_in_a_transaction_does_not_take_is_refused_where_it_is_prepared() -> None:
+    table: Any = guarded(Client())
+    refused: list[tuple[Callable[[], Any], str]] = [
+        (lambda: table.updating(Key={"id": "a"}, UpdateExpression="REMOVE a", ReturnValues="ALL_NEW"), "returns no items"),
+        (lambda: table.putting(Item={"id": "a"}, finishes=object()), "would leave the step open"),
+        (lambda: table.recording(Key={"id": "a"}, UpdateExpression="REMOVE a"), "it takes ConditionExpression"),
+    ]
+    for prepare, why in refused:
+        with pytest.raises(InvalidUpdate, match=f"takes no .*{why}"):
+            prepare()
+
+
+def test_too_many_writes_and_too_many_bytes_are_refused() -> None:
+    client = Client()
+    table = guarded(client)
+    many = [table.recording(Key={"id": str(n)}) for n in range(101)]
+    with pytest.raises(InvalidUpdate, match="101 writes"):
+        sent(client, many)
+    large = [table.putting(Item={"id": str(n), "text": "x" * 390_000}) for n in range(11)]
+    with pytest.raises(InvalidUpdate, match="bytes"):
+        sent(client, large)
+
+
+def test_the_same_item_is_found_among_updates_and_puts_of_one_table() -> None:
+    client = Client(DONE)
+    table, other = guarded(client), guarded(client, table_name="other")
+    update = table.recording(Key={"id": "a", "n": 1})
+    with pytest.raises(InvalidUpdate, match="same item"):
+        sent(client, [update, table.putting(Item={"n": 1, "id": "a", "x": 2})])
+    others = [
+        other.recording(Key={"id": "a", "n": 1}),
+        table.recording(Key={"id": "a", "n": 2}),
+        table.putting(Item={"x": 1}),
+    ]
+    assert sent(client, [update, *others]) == Applied(M5)
+
+
+def test_all_writes_are_of_one_client() -> None:
+    one, other = Client(), Client()
+    with pytest.raises(ConfigurationError, match="same client"):
+        sent(one, [*writes(one)[:1], *writes(other)[1:]])
+    for inbox in (
+        Inbox(other, consumer="c", retention=timedelta(days=1), table_name="inbox"),
+        Inbox(one, consumer="c", retention=timedelta(days=1)),
+        Inbox(object(), consumer="c", retention=timedelta(days=1), table_name="inbox"),
+    ):
+        with pytest.raises(ConfigurationError, match="client"):
+            sent(one, writes(one), inbox=inbox)
+
+
+def test_two_tables_of_one_resource_have_one_client() -> None:
+    resource: Any = boto3.resource("dynamodb", region_name="eu-west-1")
+    tables = [GuardedTable(resource.Table(name), SeenIds()) for name in ("orders", "stock")]
+    inbox = Inbox(resource.Table("inbox"), consumer="c", retention=timedelta(days=1))
+    request = explain_transaction(M5, [table.recording(Key={"id": "a"}) for table in tables], inbox=inbox)
+    names = [next(iter(action.values()))["TableName"] for action in request]
+    assert names == ["orders", "stock", "inbox"]
+    resource.meta.client.close()
+
+
+def test_the_form_of_the_call_is_that_of_the_stores() -> None:
+    class AsyncClient(Client):
+        async def update_item(self, **request: Any) -> Any:
+            return request
+
+    store = AsyncGuardedTable(AsyncClient(), SeenIds(), table_name="orders")
+    with pytest.raises(ConfigurationError, match="use atransact"):
+        transact(M5, [store.recording(Key={"id": "a"})])
+    with pytest.raises(ConfigurationError, match="use transact"):
+        asyncio.run(atransact(M5, writes(Client())))
+
+
+@pytest.mark.parametrize(
+    ("native", "complaint"),
+    [
+        ({"Key": {"id": "a"}}, "nothing to record"),
+        ({"Key": {"id": "a"}, "UpdateExpression": "SET ow_tombstone = :n"}, "onewrite's own"),
+        (
+            {"Key": {"id": "a"}, "UpdateExpression": "REMOVE a", "ConditionExpression": "attribute_exists(ow_steps)"},
+            "onewrite's own",
+        ),
+        ({"Key": {"id": "a"}, "UpdateExpression": "SET #ow_a = :n"}, "begins as our own"),
+    ],
+)
+def test_a_write_without_a_ledger_leaves_alone_what_is_ours(native: Any, complaint: str) -> None:
+    client = Client()
+    values: Any = {
+        "ExpressionAttributeValues": {":n": 1},
+        "ExpressionAttributeNames": {"#ow_a": "a"} if "#ow" in str(native) else {},
+    }
+    inbox = Inbox(client, consumer="c", retention=timedelta(days=1), table_name="inbox")
+    plain = GuardedTable(client, None, table_name="plain")
+    with pytest.raises(InvalidUpdate, match=complaint):
+        sent(client, [plain.updating(**native, **values)], inbox=inbox)
+
+
+def test_a_put_without_a_ledger_needs_its_item_and_has_no_outbox() -> None:
+    client = Client()
+    inbox = Inbox(client, consumer="c", retention=timedelta(days=1), table_name="inbox")
+    plain = GuardedTable(client, None, table_name="plain")
+    with pytest.raises(InvalidUpdate, match="needs the Item"):
+        sent(client, [plain.putting(Item={})], inbox=inbox)
+    with pytest.raises(ConfigurationError, match="no outbox"):
+        sent(client, [plain.putting(Item={"id": "a"}, emit=[])], inbox=inbox)
+
+
+def test_a_mark_whose_item_nobody_shows_is_read() -> None:
+    client = Client()
+    inbox = Inbox(client, consumer="c", retention=timedelta(days=1), table_name="inbox", clock=Clock())
+    error = failure("TransactionCanceledException", "[None, ConditionalCheckFailed]")
+    client.answers = [error, {"Item": typed({"id": "1:c1:s2:m5"})}]
+    write = GuardedTable(client, None, table_name="plain").putting(Item={"id": "a"})
+    assert sent(client, [write], inbox=inbox) == Duplicate(M5)
+    assert client.sent[1][1] == {"TableName": "inbox", "Key": {"id": {"S": "1:c1:s2:m5"}}, "ConsistentRead": True}

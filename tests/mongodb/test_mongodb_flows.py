@@ -1,0 +1,717 @@
+"""What a guarded collection does step by step: each flow is driven by hand, with the answers that MongoDB would give."""
+
+from __future__ import annotations
+
+import logging
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from bson.timestamp import Timestamp
+from pymongo import ReadPreference, WriteConcern
+from pymongo.errors import (
+    AutoReconnect,
+    DocumentTooLarge,
+    DuplicateKeyError,
+    ExecutionTimeout,
+    OperationFailure,
+    WriteConcernError,
+)
+from pymongo.read_concern import ReadConcern
+
+from onewrite import (
+    Applied,
+    ConfigurationError,
+    Deferred,
+    Duplicate,
+    EntityTooLarge,
+    Event,
+    HighWaterMark,
+    InSequence,
+    InvalidUpdate,
+    LedgerMismatch,
+    Message,
+    Missing,
+    Outbox,
+    Rejected,
+    SeenIds,
+    Stale,
+)
+from onewrite.core.flow import Call, Flow
+from onewrite.core.ledgers import Ledger
+from onewrite.core.watch import LARGE_LEDGER, MANY_SOURCES
+from onewrite.core.write import NO_STEP, Write
+from onewrite.mongodb.flows import LARGEST_DOCUMENT, Flows, next_try
+from onewrite.mongodb.request import guard
+from tests.support.driven import play, reply
+
+NOW = 1_790_000_000.0
+M5 = Message("m5", source="s", sequence=5)
+HASH = bytes.fromhex("e2925dfad35a3323aea4")  # of the source "s" and the id "m5"
+QUERY: dict[str, Any] = {"_id": "o-1"}
+OPEN_ONLY: dict[str, Any] = {"_id": "o-1", "closed": {"$exists": False}}
+UPDATE: dict[str, Any] = {"$inc": {"n": 1}}
+ENTITY: dict[str, Any] = {"_id": "o-1", "n": 1}
+SEEN: dict[str, Any] = {**ENTITY, "ow_l": "ow1 14d", "ow_r": {"r1": [HASH]}}
+FOURTH: dict[str, Any] = {**ENTITY, "ow_l": "ow1 marks", "ow_@": {"s": 4}}
+BY_ID: dict[str, Any] = {"_id_": {"key": [("_id", 1)]}}
+IN_TRANSACTION: Any = SimpleNamespace(in_transaction=True)
+
+
+class Collection:
+    """A collection as the flows see it when they are made; they are then driven by hand."""
+
+    name = "orders"
+    write_concern = WriteConcern(wtimeout=500)
+
+    def __init__(self) -> None:
+        self.asked: dict[str, Any] = {}
+
+    def with_options(self, **asked: Any) -> Collection:
+        copy = type(self)()
+        copy.asked = asked
+        return copy
+
+
+LANDED, CREATED, NOTHING = reply(1), reply(1, upserted="o-1"), reply()
+
+
+def flows(ledger: Ledger, *, fields: Any = (), now: float = NOW) -> Flows:
+    return Flows(Collection(), ledger, lambda: now, fields, "majority", awaited=False)
+
+
+def in_use(ledger: Ledger) -> Flows:
+    """A store that has seen that its collection has an index on `_id`."""
+    store = flows(ledger)
+    store._indexes = BY_ID
+    return store
+
+
+def write(ledger: Ledger, query: Any = QUERY, /, update: Any = None, **native: Any) -> Flow[Any]:
+    return flows(ledger).write(M5, query, update or UPDATE, native, "update_one")
+
+
+def methods(steps: list[Call]) -> list[str]:
+    return [("upsert" if step.kwargs.get("upsert") else step.method) for step in steps]
+
+
+def lost_race(**details: Any) -> DuplicateKeyError:
+    return DuplicateKeyError("E11000", 11000, {"keyPattern": {"_id": 1}, **details})
+
+
+# --- a write ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_write_that_lands_is_one_request_and_keeps_the_drivers_answer() -> None:
+    outcome, steps = play(write(SeenIds(), hint="_id_"), LANDED)
+    assert outcome == Applied(M5)
+    assert outcome.response is LANDED
+    assert methods(steps) == ["update_one"]
+    assert steps[0].kwargs == {"upsert": False, "hint": "_id_"}
+
+
+def test_a_write_that_creates_is_one_request_too() -> None:
+    outcome, steps = play(write(SeenIds(), upsert=True), CREATED)
+    assert outcome == Applied(M5)
+    assert methods(steps) == ["upsert"]
+
+
+@pytest.mark.parametrize(
+    ("reply", "native", "entity"),
+    [
+        (SEEN, {}, ENTITY),
+        (SEEN, {"upsert": True}, ENTITY),
+        (None, {"upsert": True}, None),  # a new document's state before
+    ],
+)
+def test_a_document_that_is_asked_for_comes_back_without_its_ledger(reply: Any, native: Any, entity: Any) -> None:
+    flow = flows(SeenIds()).write(M5, QUERY, UPDATE, native, "find_one_and_update")
+    outcome, steps = play(flow, reply)
+    assert outcome == Applied(M5, entity)
+    assert steps[0].method == "find_one_and_update"
+
+
+def test_a_document_that_is_asked_for_and_not_matched_is_looked_for() -> None:
+    outcome, steps = play(flows(SeenIds()).write(M5, QUERY, UPDATE, {}, "find_one_and_update"), None, SEEN)
+    assert outcome == Duplicate(M5, ENTITY)
+    assert methods(steps) == ["find_one_and_update", "find_one"]
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [(SEEN, Duplicate(M5, ENTITY)), (ENTITY, Rejected(M5, ENTITY)), (None, Missing(M5))],
+    ids=["seen", "refused", "missing"],
+)
+def test_a_write_that_matches_nothing_is_explained_by_a_look(found: Any, expected: object) -> None:
+    native = {"session": None, "comment": "c", "collation": {"locale": "simple"}, "hint": "_id_"}
+    outcome, steps = play(write(SeenIds(), OPEN_ONLY, **native), NOTHING, found, *([None] if found is ENTITY else []))
+    assert outcome == expected
+    assert steps[1] == Call("find_one", (QUERY,), {"session": None, "comment": "c", "collation": {"locale": "simple"}})
+
+
+def test_an_upsert_that_lost_the_race_to_create_is_tried_again_without_upsert() -> None:
+    outcome, steps = play(write(SeenIds(), upsert=True), lost_race(), ENTITY, LANDED)
+    assert outcome == Applied(M5)
+    assert methods(steps) == ["upsert", "find_one", "update_one"]
+
+
+@pytest.mark.parametrize("ledger", [SeenIds(), HighWaterMark(), InSequence(5)])
+def test_an_entity_that_is_created_and_deleted_again_and_again_is_the_drivers_failure_in_the_end(ledger: Ledger) -> None:
+    errors = [lost_race() for _ in range(3)]
+    answers = [answer for error in errors for answer in (error, None, NOTHING, None)]
+    with pytest.raises(DuplicateKeyError) as raised:
+        play(write(ledger, upsert=True), *answers)
+    assert raised.value in errors
+
+
+def test_an_upsert_that_matched_nothing_and_created_nothing_is_tried_again() -> None:
+    outcome, steps = play(write(SeenIds(), upsert=True), lost_race(), None, NOTHING, None, CREATED)
+    assert outcome == Applied(M5)
+    assert methods(steps) == ["upsert", "find_one", "update_one", "find_one", "upsert"]
+
+
+def test_a_gap_that_was_filled_before_the_look_is_tried_once_more() -> None:
+    outcome, steps = play(write(InSequence()), NOTHING, FOURTH, LANDED)
+    assert outcome == Applied(M5)
+    assert methods(steps) == ["update_one", "find_one", "update_one"]
+
+
+@pytest.mark.parametrize(
+    ("ledger", "upsert", "query", "turn", "failed", "exists", "expected"),
+    [
+        # A failed upsert: the entity is there, or was.
+        (SeenIds(), True, QUERY, 1, True, True, False),
+        (SeenIds(), True, OPEN_ONLY, 3, True, False, False),
+        # It was deleted meanwhile, and maybe created again.
+        (SeenIds(), True, QUERY, 2, False, False, True),
+        (SeenIds(), True, QUERY, 2, False, True, True),
+        (SeenIds(), True, OPEN_ONLY, 2, False, False, True),
+        # The caller's own condition refused.
+        (SeenIds(), True, OPEN_ONLY, 2, False, True, None),
+        (SeenIds(), False, QUERY, 1, False, True, None),
+        (SeenIds(), False, QUERY, 1, False, False, None),
+        # A gap may have been filled before the look, once.
+        (InSequence(), False, QUERY, 1, False, True, False),
+        (InSequence(), True, QUERY, 1, False, True, False),
+        (InSequence(), True, QUERY, 2, False, True, None),
+        (InSequence(5), False, QUERY, 1, False, True, None),
+    ],
+)
+def test_what_is_tried_next_after_a_write_that_did_not_land(
+    ledger: Ledger, upsert: bool, query: Any, turn: int, failed: bool, exists: bool, expected: bool | None
+) -> None:
+    write = Write(M5, {"_id": "o-1"}, NOW, ledger.entry(M5, NOW), NO_STEP)
+    request = guard(write, (), query, UPDATE, {"upsert": upsert})
+    assert next_try(request, turn, failed=failed, exists=exists) is expected
+
+
+# --- failures ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("code", [121, 54, 17124, 2, 11000])
+def test_an_upsert_that_fails_after_the_message_is_in_is_a_duplicate(code: int) -> None:
+    error = lost_race() if code == 11000 else OperationFailure("no", code)
+    outcome, steps = play(write(SeenIds(), upsert=True), error, SEEN)
+    assert outcome == Duplicate(M5, ENTITY)
+    assert methods(steps) == ["upsert", "find_one"]
+
+
+@pytest.mark.parametrize("code", [121, 54, 17124, 91])
+def test_an_upsert_that_fails_where_there_is_no_entity_is_the_drivers_failure(code: int) -> None:
+    error = OperationFailure("no", code)
+    with pytest.raises(OperationFailure) as raised:
+        play(write(SeenIds(), upsert=True), error, None)
+    assert raised.value is error
+    assert raised.value.__cause__ is None
+
+
+@pytest.mark.parametrize("code", [121, 54, 17124])
+def test_an_upsert_that_fails_where_the_entity_refuses_the_message_is_a_refusal(code: int) -> None:
+    outcome, steps = play(
+        write(SeenIds(), OPEN_ONLY, upsert=True), OperationFailure("no", code), ENTITY, NOTHING, ENTITY, None
+    )
+    assert outcome == Rejected(M5, ENTITY)
+    assert methods(steps) == ["upsert", "find_one", "update_one", "find_one", "find_one"]
+
+
+def test_a_callers_own_unique_index_that_refuses_a_creation_is_the_callers_business() -> None:
+    error = DuplicateKeyError("E11000", 11000, {"keyPattern": {"phone": 1}})
+    with pytest.raises(DuplicateKeyError) as raised:
+        play(write(SeenIds(), upsert=True), error, None)
+    assert raised.value is error
+
+
+def test_a_callers_own_unique_index_that_refuses_a_change_is_not_looked_into() -> None:
+    error = DuplicateKeyError("E11000", 11000, {"keyPattern": {"phone": 1}})
+    with pytest.raises(DuplicateKeyError) as raised:
+        play(write(SeenIds()), error)
+    assert raised.value is error
+    assert raised.value.__cause__ is None
+
+
+@pytest.mark.parametrize("upsert", [False, True])
+@pytest.mark.parametrize(
+    "error", [WriteConcernError("wtimeout", 64), ExecutionTimeout("time is up", 50)], ids=["concern", "time"]
+)
+def test_a_write_that_may_have_landed_leaves_its_failure_to_the_caller_without_a_look(
+    error: Exception, upsert: bool
+) -> None:
+    with pytest.raises(type(error)) as raised:
+        play(write(SeenIds(), upsert=upsert), error)
+    assert raised.value is error
+    assert raised.value.__cause__ is None
+
+
+def test_a_lost_connection_leaves_as_the_driver_raised_it() -> None:
+    error = AutoReconnect("gone")
+    with pytest.raises(AutoReconnect) as raised:
+        play(write(SeenIds(), upsert=True), error)
+    assert raised.value is error
+    assert raised.value.__cause__ is None
+
+
+def test_where_the_look_fails_too_the_writes_own_failure_is_seen() -> None:
+    error = OperationFailure("no", 121)
+    with pytest.raises(OperationFailure) as raised:
+        play(write(SeenIds(), upsert=True), error, AutoReconnect("gone"))
+    assert raised.value is error
+    assert raised.value.__cause__ is None
+
+
+def test_where_only_the_look_fails_its_failure_is_seen() -> None:
+    gone = AutoReconnect("gone")
+    with pytest.raises(AutoReconnect) as raised:
+        play(write(SeenIds()), NOTHING, gone)
+    assert raised.value is gone
+    assert raised.value.__cause__ is None
+
+
+@pytest.mark.parametrize("code", [2, 14, 28, 28664])
+def test_something_else_in_the_ledgers_place_is_a_mismatch_and_no_failure_of_the_driver(code: int) -> None:
+    error = OperationFailure("no", code)
+    with pytest.raises(LedgerMismatch, match="'ow_r' holds a str"):
+        play(write(SeenIds()), error, {**ENTITY, "ow_r": "x"})
+
+
+@pytest.mark.parametrize("found", [ENTITY, SEEN, None])
+def test_a_failure_about_the_callers_own_content_is_the_drivers(found: Any) -> None:
+    error = OperationFailure("no", 14)
+    with pytest.raises(OperationFailure) as raised:
+        play(write(SeenIds()), error, found)
+    assert raised.value is error
+    assert raised.value.__cause__ is None
+
+
+def test_an_upserts_failure_about_content_where_there_is_no_entity_is_the_drivers() -> None:
+    error = OperationFailure("no", 14)
+    with pytest.raises(OperationFailure) as raised:
+        play(write(SeenIds(), upsert=True), error, None, None)
+    assert raised.value is error
+    assert raised.value.__cause__ is None
+
+
+@pytest.mark.parametrize("error", [OperationFailure("no", 17419), DocumentTooLarge("no")])
+@pytest.mark.parametrize("found", [SEEN, None], ids=["there", "missing"])
+def test_an_entity_that_is_too_large_is_said_with_its_size(error: Exception, found: Any) -> None:
+    sizes = "it has 81 now, 56 of them its ledger's and 25 the caller's own" if found else "it has 5 now"
+    with pytest.raises(EntityTooLarge, match=sizes) as raised:
+        play(write(SeenIds()), error, found)
+    assert raised.value.__cause__ is error
+
+
+def test_a_document_whose_outbox_is_full_says_what_the_outbox_takes() -> None:
+    guarded = Flows(Collection(), SeenIds(), lambda: NOW, (), "majority", outbox=Outbox("shop"), awaited=False)
+    full = {**SEEN, "ow_events": [{"body": "x" * 1000}]}
+    flow = guarded.write(M5, {"_id": SEEN["_id"]}, {"$inc": {"n": 1}}, {}, "update_one")
+    with pytest.raises(
+        EntityTooLarge, match=r"56 of them its ledger's, 10\d\d its outbox's, whose events wait for a relay, and 25"
+    ):
+        play(flow, OperationFailure("no", 17419), full)
+
+
+def test_a_document_that_a_large_event_would_fill_says_so() -> None:
+    guarded = Flows(Collection(), SeenIds(), lambda: NOW, (), "majority", outbox=Outbox("shop"), awaited=False)
+    emit = [Event("A", "x" * 1000)]
+    flow = guarded.write(M5, {"_id": SEEN["_id"]}, {"$inc": {"n": 1}}, {}, "update_one", emit=emit)
+    with pytest.raises(
+        EntityTooLarge, match=r"The events of this write would add 1\d\d\d\. .* Emit less, and let a relay publish"
+    ):
+        play(flow, OperationFailure("no", 17419), {"_id": SEEN["_id"]})
+
+
+def test_an_upsert_of_an_entity_that_is_full_is_said_to_be_so_once_it_is_sure() -> None:
+    first, second = OperationFailure("no", 17419), OperationFailure("no", 17419)
+    with pytest.raises(EntityTooLarge) as raised:
+        play(write(SeenIds(), upsert=True), first, ENTITY, second, ENTITY)
+    assert raised.value.__cause__ is second
+
+
+def test_nothing_is_looked_for_in_a_transaction_that_is_aborted() -> None:
+    error = OperationFailure("no", 14)
+    with pytest.raises(OperationFailure) as raised:
+        play(write(SeenIds(), session=IN_TRANSACTION), error)
+    assert raised.value is error
+    assert raised.value.__cause__ is None
+
+
+# --- a refusal in a sequence ------------------------------------------------------------------------------------------
+
+
+def test_a_message_of_a_sequence_that_the_caller_refuses_moves_the_mark_in_a_second_request() -> None:
+    flow = write(InSequence(), OPEN_ONLY, comment="c", hint="_id_")
+    outcome, steps = play(flow, NOTHING, FOURTH, NOTHING, FOURTH, None, LANDED)
+    assert outcome == Rejected(M5, ENTITY)
+    assert outcome.settled
+    query, update = steps[-1].args
+    assert {"_id": "o-1"}.items() <= query.items()
+    assert "closed" not in query
+    assert update == {"$set": {"ow_l": "ow1 marks", "ow_@.s": 5}}
+    assert steps[-1].kwargs == {"upsert": False, "comment": "c"}
+
+
+def test_no_mark_is_moved_where_there_is_no_entity_to_hold_it() -> None:
+    outcome, steps = play(write(InSequence(5)), NOTHING, None)
+    assert outcome == Missing(M5)
+    assert methods(steps) == ["update_one", "find_one"]
+
+
+@pytest.mark.parametrize("ledger", [SeenIds(), HighWaterMark()])
+def test_other_ledgers_let_a_refused_message_come_again(ledger: Ledger) -> None:
+    outcome, steps = play(write(ledger, OPEN_ONLY), NOTHING, ENTITY, None)
+    assert outcome == Rejected(M5, ENTITY)
+    assert len(steps) == 3
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        (None, Missing(M5)),  # the entity was deleted meanwhile
+        (ENTITY, Rejected(M5, ENTITY, settled=False)),
+        ({**ENTITY, "ow_@": {"s": 5}}, Duplicate(M5, ENTITY)),
+        ({**ENTITY, "ow_@": {"s": 7}}, Stale(M5, 7, ENTITY)),
+    ],
+)
+def test_what_changed_before_the_mark_could_be_moved_is_told(found: Any, expected: object) -> None:
+    outcome, steps = play(write(InSequence(5), OPEN_ONLY), NOTHING, ENTITY, None, NOTHING, found)
+    assert outcome == expected
+    assert methods(steps) == ["update_one", "find_one", "find_one", "update_one", "find_one"]
+
+
+def test_what_changed_before_the_mark_could_be_moved_is_shown_as_the_caller_asks_to_see_it() -> None:
+    asked = {"projection": {"n": 1}, "comment": "c"}
+    flow = flows(InSequence(5)).write(M5, OPEN_ONLY, UPDATE, asked, "find_one_and_update")
+    outcome, steps = play(flow, None, ENTITY, None, NOTHING, ENTITY)
+    assert outcome == Rejected(M5, ENTITY, settled=False)
+    assert steps[-1] == steps[1]
+    assert steps[-1].kwargs["projection"].items() >= {"n": 1}.items()
+
+
+# --- an insert --------------------------------------------------------------------------------------------------------
+
+
+def insert(ledger: Ledger, **native: Any) -> Flow[Any]:
+    return in_use(ledger).insert(M5, ENTITY, native)
+
+
+def test_an_insert_that_lands_is_one_request_and_keeps_the_drivers_answer() -> None:
+    outcome, steps = play(insert(SeenIds(), comment="c"), "the answer")
+    assert outcome == Applied(M5)
+    assert outcome.response == "the answer"
+    assert steps == [Call("insert_one", (SEEN,), {"comment": "c"})]
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"), [(SEEN, Duplicate(M5, ENTITY)), ({"_id": "o-1", "n": 7}, Rejected(M5, {"_id": "o-1", "n": 7}))]
+)
+def test_an_insert_of_what_is_there_is_a_duplicate_or_refused(found: Any, expected: object) -> None:
+    answers = [lost_race(), found] if isinstance(expected, Duplicate) else [lost_race(), found, NOTHING, found]
+    assert play(insert(SeenIds()), *answers)[0] == expected
+
+
+def test_a_refused_insert_is_confirmed_by_a_write_that_matches_nothing() -> None:
+    held = {"_id": "o-1", "n": 7}
+    outcome, steps = play(insert(SeenIds(), comment="c", bypass_document_validation=True), lost_race(), held, NOTHING, held)
+    assert outcome == Rejected(M5, held)
+    assert methods(steps) == ["insert_one", "find_one", "update_one", "find_one"]
+    query, update = steps[2].args
+    assert query == {"$and": [{"_id": "o-1"}, {"_id": {"$exists": False}}]}
+    assert update == {"$unset": {"ow_tombstone": ""}}
+    assert steps[2].kwargs == {"comment": "c"}
+
+
+def test_a_refused_insert_that_was_not_safe_is_a_duplicate_or_what_the_second_look_says() -> None:
+    assert play(insert(SeenIds()), lost_race(), ENTITY, NOTHING, SEEN)[0] == Duplicate(M5, ENTITY)
+    assert play(insert(SeenIds()), lost_race(), ENTITY, NOTHING, None)[0] == Missing(M5)
+
+
+def test_an_insert_over_nothing_but_a_key_comes_again_in_whatever_form_the_driver_returns_the_key() -> None:
+    at = datetime(2026, 1, 1, tzinfo=UTC)
+    held = {"_id": at.replace(tzinfo=None)}
+    flow = in_use(SeenIds()).insert(M5, {"_id": at, "n": 1}, {})
+    outcome, _ = play(flow, lost_race(), held, NOTHING, held)
+    assert outcome == Rejected(M5, held, settled=False)
+
+
+def test_a_confirmation_that_a_majority_does_not_give_leaves_as_the_driver_raised_it() -> None:
+    error = WriteConcernError("wtimeout", 64)
+    with pytest.raises(WriteConcernError) as raised:
+        play(insert(SeenIds()), lost_race(), ENTITY, error)
+    assert raised.value is error
+
+
+def test_an_insert_of_what_was_deleted_meanwhile_is_tried_again() -> None:
+    outcome, steps = play(insert(SeenIds()), lost_race(), None, "nothing matched", "the answer")
+    assert outcome == Applied(M5)
+    assert methods(steps) == ["insert_one", "find_one", "update_one", "insert_one"]
+
+
+def test_an_insert_of_what_comes_and_goes_is_the_drivers_failure_in_the_end() -> None:
+    errors = [lost_race() for _ in range(6)]
+    with pytest.raises(DuplicateKeyError) as raised:
+        play(insert(SeenIds()), *[answer for error in errors for answer in (error, None, "nothing matched")])
+    assert raised.value is errors[-1]
+
+
+def test_a_callers_own_unique_index_that_refuses_an_insert_is_the_callers_business() -> None:
+    error = DuplicateKeyError("E11000", 11000, {"keyPattern": {"email": 1}})
+    with pytest.raises(DuplicateKeyError) as raised:
+        play(insert(SeenIds()), error)
+    assert raised.value is error
+
+
+@pytest.mark.parametrize("error", [OperationFailure("too large", 2), DocumentTooLarge("too large")])
+def test_an_insert_that_is_too_large_is_said_with_its_size(error: Exception) -> None:
+    flow = in_use(SeenIds()).insert(M5, {"_id": 1, "text": "x" * LARGEST_DOCUMENT}, {})
+    with pytest.raises(EntityTooLarge, match="it has 16777297 now, 56 of them its ledger's") as raised:
+        play(flow, error)
+    assert raised.value.__cause__ is error
+
+
+def test_an_insert_that_fails_otherwise_leaves_as_the_driver_raised_it() -> None:
+    error = OperationFailure("no", 121)
+    with pytest.raises(OperationFailure) as raised:
+        play(insert(SeenIds()), error)
+    assert raised.value is error
+
+
+def test_an_insert_after_a_gap_creates_nothing_and_looks() -> None:
+    assert play(insert(InSequence()), None)[0] == Deferred(M5, 1)
+    assert play(insert(InSequence()), {**ENTITY, "ow_@": {"s": 3}})[0] == Deferred(M5, 4, ENTITY)
+    assert play(insert(InSequence()), {**ENTITY, "ow_@": {"s": 5}})[0] == Duplicate(M5, ENTITY)
+
+
+def test_an_insert_that_follows_others_is_refused_and_moves_the_mark() -> None:
+    outcome, steps = play(insert(InSequence()), FOURTH, LANDED)
+    assert outcome == Rejected(M5, ENTITY)
+    assert methods(steps) == ["find_one", "update_one"]
+
+
+def test_the_first_message_of_a_source_that_finds_its_entity_there_is_confirmed_and_moves_the_mark() -> None:
+    outcome, steps = play(insert(InSequence(5)), lost_race(), ENTITY, NOTHING, ENTITY, LANDED)
+    assert outcome == Rejected(M5, ENTITY)
+    assert methods(steps) == ["insert_one", "find_one", "update_one", "find_one", "update_one"]
+
+
+# --- what else is asked -----------------------------------------------------------------------------------------------
+
+
+def test_a_record_creates_where_the_entity_is_named_by_id_and_no_transaction_forbids_it() -> None:
+    assert play(flows(SeenIds()).record(M5, QUERY, {}), CREATED)[1][0].kwargs == {"upsert": True}
+    assert play(flows(SeenIds()).record(M5, QUERY, {"upsert": False}), LANDED)[1][0].kwargs == {"upsert": False}
+    session = {"session": IN_TRANSACTION}
+    assert play(flows(SeenIds()).record(M5, QUERY, session), LANDED)[1][0].kwargs == {"upsert": False, **session}
+    by_email = flows(SeenIds(), fields=["email"]).record(M5, {"email": "a@b"}, {})
+    indexes = {"email_1": {"key": [("email", 1)], "unique": True}}
+    assert play(by_email, indexes, LANDED)[1][1].kwargs == {"upsert": False}
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [(None, Applied(M5)), (ENTITY, Applied(M5, ENTITY)), (SEEN, Duplicate(M5, ENTITY))],
+    ids=["nothing", "fresh", "seen"],
+)
+def test_seen_looks_once(found: Any, expected: object) -> None:
+    outcome, steps = play(flows(SeenIds()).seen(M5, OPEN_ONLY, {"comment": "c"}), found)
+    assert outcome == expected
+    assert steps == [Call("find_one", (QUERY,), {"comment": "c"})]
+
+
+@pytest.mark.parametrize("name", ["projection", "skip", "sort"])
+def test_seen_needs_the_whole_entity(name: str) -> None:
+    with pytest.raises(InvalidUpdate, match=f"leave out {name}"):
+        play(flows(SeenIds()).seen(M5, QUERY, {name: {"n": 1}}))
+
+
+def test_seen_refuses_a_filter_that_reads_the_ledger() -> None:
+    with pytest.raises(InvalidUpdate, match="onewrite's own"):
+        play(flows(SeenIds()).seen(M5, {**QUERY, "ow_r.r0": HASH}, {}))
+
+
+def test_a_document_is_read_without_its_ledger() -> None:
+    found, steps = play(flows(SeenIds()).find({"n": 1}, {"sort": [("n", 1)]}), SEEN)
+    assert found == ENTITY
+    assert steps == [Call("find_one", ({"n": 1, "ow_tombstone": {"$exists": False}},), {"sort": [("n", 1)]})]
+    assert play(flows(SeenIds()).find({"n": 1}, {}), None)[0] is None
+    assert flows(SeenIds()).without_ledger(SEEN) == ENTITY
+
+
+# --- the collection ---------------------------------------------------------------------------------------------------
+
+ENGLISH: dict[str, Any] = {"_id_": {"key": [("_id", 1)], "collation": {"locale": "en"}}}
+UNIQUE = {**BY_ID, "email_1": {"key": [("email", 1)], "unique": True}}
+READABLE = SeenIds(readable=True)
+NAMES = "database.list_collection_names"
+
+
+def test_a_ledger_of_hashes_that_names_entities_by_id_asks_the_collection_nothing() -> None:
+    store = flows(SeenIds())
+    assert methods(play(store.write(M5, QUERY, UPDATE, {}, "update_one"), LANDED)[1]) == ["update_one"]
+    assert methods(play(store.seen(M5, QUERY, {}), None)[1]) == ["find_one"]
+
+
+def test_the_indexes_of_a_collection_are_asked_for_once_where_they_matter() -> None:
+    store = flows(READABLE)
+    first = play(store.write(M5, QUERY, UPDATE, {}, "update_one"), BY_ID, LANDED)[1]
+    second = play(store.write(M5, QUERY, UPDATE, {}, "update_one"), LANDED)[1]
+    assert [methods(first), methods(second)] == [["index_information", "update_one"], ["update_one"]]
+
+
+def test_a_collection_that_is_not_there_yet_is_asked_again_since_it_may_be_created_with_a_collation() -> None:
+    store = flows(READABLE)
+    play(store.write(M5, QUERY, UPDATE, {}, "update_one"), {}, NOTHING, None)
+    with pytest.raises(ConfigurationError, match="compares text by the collation 'en'"):
+        play(store.write(M5, QUERY, UPDATE, {}, "update_one"), ENGLISH)
+
+
+def test_the_first_insert_asks_whether_ids_are_unique() -> None:
+    store = flows(SeenIds())
+    assert methods(play(store.insert(M5, ENTITY, {}), BY_ID, "the answer")[1]) == ["index_information", "insert_one"]
+    assert methods(play(store.insert(M5, ENTITY, {}), "the answer")[1]) == ["insert_one"]
+
+
+def test_an_insert_may_create_the_collection() -> None:
+    steps = play(flows(SeenIds()).insert(M5, ENTITY, {}), {}, ["others"], "the answer")[1]
+    assert methods(steps) == ["index_information", NAMES, "insert_one"]
+
+
+def test_an_insert_into_a_collection_without_an_index_on_id_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="does not keep _id unique"):
+        play(flows(SeenIds()).insert(M5, ENTITY, {}), {}, ["others", "orders"], {"at_1": {"key": [("at", 1)]}})
+
+
+def test_a_collection_that_another_creates_between_two_looks_takes_an_insert() -> None:
+    steps = play(flows(SeenIds()).insert(M5, ENTITY, {}), {}, ["orders"], BY_ID, "the answer")[1]
+    assert methods(steps) == ["index_information", NAMES, "index_information", "insert_one"]
+
+
+@pytest.mark.parametrize("ledger", [READABLE, HighWaterMark()])
+def test_a_collation_of_the_collection_is_refused_before_each_write_that_it_could_spoil(ledger: Ledger) -> None:
+    store, message = flows(ledger), Message("m", sequence="a")
+    for _ in range(2):
+        with pytest.raises(ConfigurationError, match="compares text by the collation 'en'"):
+            play(store.write(message, QUERY, UPDATE, {}, "update_one"), ENGLISH)
+    with pytest.raises(ConfigurationError, match="compares text by the collation 'en'"):
+        play(store.seen(message, QUERY, {}), ENGLISH)
+
+
+def test_what_was_no_matter_to_the_first_write_is_refused_where_it_matters_to_a_later_one() -> None:
+    store = flows(READABLE)
+    play(store.seen(M5, QUERY, {}), {}, None)
+    with pytest.raises(ConfigurationError, match="does not keep _id unique"):
+        play(store.insert(M5, ENTITY, {}), {}, ["orders"], {})
+    store = flows(HighWaterMark())
+    play(store.insert(M5, ENTITY, {}), ENGLISH, "the answer")
+    with pytest.raises(ConfigurationError, match="compares text by the collation 'en'"):
+        next(store.write(Message("m", sequence="a"), QUERY, UPDATE, {}, "update_one"))
+
+
+def test_declared_fields_are_checked_once_against_a_unique_index() -> None:
+    store, query = flows(SeenIds(), fields=["email"]), {"email": "a@b"}
+    for _ in range(2):
+        with pytest.raises(ConfigurationError, match="only under a unique index"):
+            play(store.write(M5, query, UPDATE, {}, "update_one"), BY_ID)
+    first = play(store.write(M5, query, UPDATE, {}, "update_one"), UNIQUE, LANDED)[1]
+    second = play(store.seen(M5, query, {}), None)[1]
+    assert [methods(first), methods(second)] == [["index_information", "update_one"], ["find_one"]]
+
+
+def test_declared_fields_name_the_entity_of_every_request() -> None:
+    store, query = flows(InSequence(5), fields=["email"]), {"email": "a@b", "closed": {"$exists": False}}
+    flow = store.write(M5, query, UPDATE, {}, "update_one")
+    outcome, steps = play(flow, UNIQUE, NOTHING, ENTITY, None, LANDED)
+    assert outcome == Rejected(M5, ENTITY)
+    assert steps[2].args == ({"email": "a@b"},)
+    assert steps[3].args == (query,)
+    assert {"email": "a@b"}.items() <= steps[4].args[0].items()
+
+
+@pytest.mark.parametrize("fields", ["email", 5, [1], [("email", 1)], {"email"}], ids=repr)
+def test_declared_fields_are_a_row_of_names(fields: Any) -> None:
+    with pytest.raises(ConfigurationError, match=r'key=.*as in \("email",\)'):
+        flows(SeenIds(), fields=fields)
+
+
+def test_writes_are_acknowledged_by_a_majority_and_looks_see_what_it_has() -> None:
+    assert flows(SeenIds()).target.asked == {
+        "write_concern": WriteConcern("majority", j=True, wtimeout=500),
+        "read_concern": ReadConcern("majority"),
+        "read_preference": ReadPreference.PRIMARY,
+    }
+    lax = Flows(Collection(), SeenIds(), lambda: NOW, (), "acknowledged", awaited=False)
+    assert lax.target.asked == {"read_preference": ReadPreference.PRIMARY}
+
+
+def test_a_collection_that_tells_no_outcome_is_refused() -> None:
+    class Careless(Collection):
+        write_concern = WriteConcern(w=0)
+
+    with pytest.raises(ConfigurationError, match="w=0"):
+        Flows(Careless(), SeenIds(), lambda: NOW, (), "acknowledged", awaited=False)
+    odd: Any = "none"
+    with pytest.raises(ConfigurationError, match="durability='none'"):
+        Flows(Collection(), SeenIds(), lambda: NOW, (), odd, awaited=False)
+
+
+# --- clocks and sizes -------------------------------------------------------------------------------------------------
+
+
+def test_a_clock_that_is_off_by_more_than_the_ledger_bears_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, "onewrite")
+    clock = iter([n * 4000 + NOW for n in range(20)])
+    store = Flows(Collection(), SeenIds(), lambda: next(clock), (), "majority", awaited=False)
+    for time in (None, int(NOW), int(NOW) + 90_000, int(NOW) + 900_000):
+        result = {} if time is None else {"operationTime": Timestamp(time, 1)}
+        play(store.write(M5, QUERY, UPDATE, {}, "update_one"), reply(1, **result))
+    (record,) = caplog.records
+    assert "seconds behind the database's, and the ledger bears 21600" in record.getMessage()
+
+
+def test_a_ledger_that_knows_no_time_compares_no_clocks(caplog: pytest.LogCaptureFixture) -> None:
+    play(write(HighWaterMark()), reply(1, operationTime=Timestamp(1, 1)))
+    assert caplog.records == []
+
+
+def test_a_ledger_that_has_grown_large_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    few, many = ([n.to_bytes(10) for n in range(count)] for count in (10, LARGE_LEDGER // 10))
+    store = flows(SeenIds())
+    play(store.find(QUERY, {}), {**ENTITY, "ow_r": {"r0": few}})
+    assert caplog.records == []
+    for _ in range(2):
+        play(store.find(QUERY, {}), {**ENTITY, "ow_r": {"r0": many}})
+    (record,) = caplog.records
+    assert record.getMessage().startswith("The ledger of an entity has ")
+
+
+def test_an_entity_of_too_many_sources_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    store = flows(HighWaterMark())
+    marks = {str(n): n for n in range(MANY_SOURCES + 1)}
+    for _ in range(2):
+        play(store.seen(M5, QUERY, {}), {**ENTITY, "ow_@": marks})
+    (record,) = caplog.records
+    assert record.getMessage().startswith("An entity holds the marks of 101 sources")
+
+
+def test_something_else_where_the_marks_should_be_counts_for_none(caplog: pytest.LogCaptureFixture) -> None:
+    assert play(flows(HighWaterMark()).find(QUERY, {}), {**ENTITY, "ow_@": "x" * 200})[0] == ENTITY
+    assert caplog.records == []

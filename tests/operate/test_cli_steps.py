@@ -1,0 +1,257 @@
+"""The `steps` verb: which steps are open in a table or a collection, of every ledger."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import boto3
+import pytest
+from moto import mock_aws
+
+from onewrite import Applied, Begun, HighWaterMark, InSequence, Message, SeenIds
+from onewrite.core.event import moment
+from onewrite.core.ledgers import Ledger
+from onewrite.core.step import Asked, FoundStep, new_step
+from onewrite.dynamodb import GuardedTable
+from onewrite.mongodb import GuardedCollection
+from onewrite.operate import main, steps
+from onewrite.operate.steps import Oldest
+from onewrite.testing.servers.engines import REGION
+from onewrite.testing.standins.collection import StandInClient
+from tests.engines.stores import create_table
+
+START = 1_790_000_000.0
+LEASE = timedelta(minutes=1)
+LEDGERS: list[Ledger] = [SeenIds(), HighWaterMark(name="marks"), InSequence(name="sequence")]
+
+
+class Place(ABC):
+    """Where steps are begun, on one engine: each in an entity of its own."""
+
+    options: tuple[str, str]
+
+    @abstractmethod
+    def begin(self, n: int, ledger: Ledger | None = None, *, source: str = "bank", at: float = START) -> Begun: ...
+    @abstractmethod
+    def finish(self, n: int, step: Begun) -> object: ...
+    @abstractmethod
+    def put(self, entity: str, **fields: Any) -> None: ...
+
+
+class TablePlace(Place):
+    options = ("--table", "payments")
+
+    def __init__(self) -> None:
+        self.client = boto3.client("dynamodb", region_name=REGION)
+        create_table(self.client, "payments")
+
+    def _guarded(self, ledger: Ledger | None, at: float) -> GuardedTable:
+        return GuardedTable(self.client, ledger or SeenIds(), table_name="payments", clock=lambda: at)
+
+    def begin(self, n: int, ledger: Ledger | None = None, *, source: str = "bank", at: float = START) -> Begun:
+        self.put(f"e{n}")
+        step = self._guarded(ledger, at).begin(
+            Message(f"m{n}", source=source, sequence=1), "charge", Key={"id": f"e{n}"}, lease=LEASE, safe_for=LEASE
+        )
+        assert isinstance(step, Begun)
+        return step
+
+    def finish(self, n: int, step: Begun) -> object:
+        return self._guarded(None, START).record(step.message, Key={"id": f"e{n}"}, finishes=step)
+
+    def put(self, entity: str, **fields: Any) -> None:
+        boto3.resource("dynamodb", region_name=REGION).Table("payments").put_item(Item={"id": entity, **fields})
+
+
+class CollectionPlace(Place):
+    options = ("--collection", "mongodb://localhost/shop.payments")
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        client = StandInClient()
+        self.collection = client.shop.payments
+        monkeypatch.setattr("onewrite.operate.stores._mongo_client", lambda _: client)
+
+    def _guarded(self, ledger: Ledger | None, at: float) -> GuardedCollection:
+        return GuardedCollection(self.collection, ledger or SeenIds(), clock=lambda: at)
+
+    def begin(self, n: int, ledger: Ledger | None = None, *, source: str = "bank", at: float = START) -> Begun:
+        self.put(f"e{n}")
+        step = self._guarded(ledger, at).begin(
+            Message(f"m{n}", source=source, sequence=1), "charge", {"_id": f"e{n}"}, lease=LEASE, safe_for=LEASE
+        )
+        assert isinstance(step, Begun)
+        return step
+
+    def finish(self, n: int, step: Begun) -> object:
+        return self._guarded(None, START).record(step.message, {"_id": f"e{n}"}, finishes=step)
+
+    def put(self, entity: str, **fields: Any) -> None:
+        self.collection.insert_one({"_id": entity, **fields})
+
+
+@pytest.fixture(params=["dynamodb", "mongodb"])
+def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
+    monkeypatch.setenv("AWS_DEFAULT_REGION", REGION)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "dummy")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "dummy")
+    monkeypatch.setattr("time.time", lambda: START + 3600)
+    with mock_aws():
+        yield TablePlace() if request.param == "dynamodb" else CollectionPlace(monkeypatch)
+
+
+def listed(capsys: pytest.CaptureFixture[str], place: Place, *options: str, code: int = 0) -> Any:
+    assert main(["steps", *place.options, "--json", *options]) == code
+    return json.loads(capsys.readouterr().out)
+
+
+def test_the_steps_of_every_ledger_are_listed_those_first_that_were_begun_first(
+    place: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    begun = {n: place.begin(n, ledger, at=START - n) for n, ledger in enumerate(LEDGERS)}
+    place.put("without a step", n=1)
+    found = listed(capsys, place)
+    assert (found["open"], found["damaged"]) == (3, 0)
+    assert [step["message"] for step in found["steps"]] == ["m2", "m1", "m0"]
+    assert [step["ledger"] for step in found["steps"]] == ["ow_sequence:l", "ow_marks:l", "ow_l"]
+    first, step = found["steps"][0], begun[2]
+    assert first["entity"].endswith("id=S:e2")
+    assert (first["key"], first["source"], first["sequence"], first["parts"]) == (step.key, "bank", 1, [])
+    assert (first["begun"], first["until"]) == (moment(step.since), moment(step.until))
+
+
+def test_what_was_finished_is_not_listed(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    step = place.begin(1)
+    assert isinstance(place.finish(1, step), Applied)
+    assert listed(capsys, place) == {"open": 0, "damaged": 0, "steps": []}
+    assert main(["steps", *place.options]) == 0
+    assert capsys.readouterr().out == "No step is open.\n"
+
+
+def test_only_what_is_old_enough_is_listed(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    place.begin(1, at=START)
+    place.begin(2, at=START + 3000)
+    place.begin(3, at=START + 3900)  # by a worker whose clock is ahead
+    assert [step["message"] for step in listed(capsys, place)["steps"]] == ["m1", "m2", "m3"]
+    assert [step["message"] for step in listed(capsys, place, "--older-than", "600")["steps"]] == ["m1", "m2"]
+    assert [step["message"] for step in listed(capsys, place, "--older-than", "601")["steps"]] == ["m1"]
+
+
+def test_a_table_is_read_to_its_last_page(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    for n in range(4):
+        place.put(f"large{n}", text="x" * 390_000)  # a page of a scan has a megabyte
+    for n in range(7):
+        place.begin(n, at=START - n)
+    assert [step["message"] for step in listed(capsys, place)["steps"]] == [f"m{n}" for n in reversed(range(7))]
+
+
+def test_what_is_not_listed_is_counted(
+    place: Place, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(steps, "_MOST", 2)
+    for n in range(4):
+        place.begin(n, at=START - n)
+    found = listed(capsys, place)
+    assert (found["open"], [step["message"] for step in found["steps"]]) == (4, ["m3", "m2"])
+    assert main(["steps", *place.options]) == 0
+    *lines, last = capsys.readouterr().out.splitlines()
+    assert (len(lines), last) == (2, "2 more were begun later.")
+
+
+def test_a_line_says_what_an_operator_must_know_and_shows_no_control_character(
+    place: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    step = place.begin(1, source="\x1b[31mbank\n")
+    assert main(["steps", *place.options]) == 0
+    (line,) = capsys.readouterr().out.splitlines()
+    entity = "_id=S:e1" if "--collection" in place.options else "id=S:e1"
+    assert line == (
+        f"1:00:00  begun {moment(START)}, lease until {moment(START + 60)}  message m1 of \\x1b[31mbank\\n  "
+        f"key {step.key}  in ow_l of {entity}"
+    )
+    place.begin(2, source="")
+    assert main(["steps", *place.options]) == 0
+    assert "message m2  key" in capsys.readouterr().out
+
+
+def test_a_terminal_shows_a_table(place: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    place.begin(1, source="[red]bank")
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stdout", terminal)
+    monkeypatch.setenv("COLUMNS", "300")
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert main(["steps", *place.options]) == 0
+    shown = terminal.getvalue()
+    assert all(heading in shown for heading in steps.HEADINGS)
+    assert "[red]bank" in shown
+
+
+@pytest.mark.parametrize("held", [{"ow_steps": "x"}, {"ow_steps": ["x"]}])
+def test_a_damaged_entity_is_named_and_hides_no_other(
+    place: Place, held: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    place.begin(1)
+    place.put("damaged", **held)
+    assert main(["steps", *place.options, "--json"]) == 1
+    out, err = capsys.readouterr()
+    found = json.loads(out)
+    assert (found["open"], found["damaged"], len(found["steps"])) == (1, 1, 1)
+    assert "id=S:damaged: The entity holds something else" in err
+
+
+def test_a_mark_without_its_step_is_damage(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "dummy")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "dummy")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", REGION)
+    with mock_aws():
+        place = TablePlace()
+        place.put("one", ow_steps={b"0123456789"})
+        place.put("two", ow_steps={"text"})
+        place.put("three", ow_steps={b"0123456789"}, **{f"ow_step_{b'0123456789'.hex()}": {"id": ""}})
+        assert main(["steps", *place.options]) == 1
+        assert capsys.readouterr().err.count("Repair the entity") == 3
+
+
+def test_a_table_that_is_not_there_has_exit_code_3_and_what_is_no_store_2(
+    place: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["steps", "--table", "missing"]) == 3
+    assert "There is no such table here" in capsys.readouterr().err
+    assert main(["steps", "--collection", "redis://secret@payments"]) == 2
+    err = capsys.readouterr().err
+    assert "A collection is given as" in err
+    assert "secret" not in err
+
+
+def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setitem(sys.modules, "boto3", None)
+    assert main(["steps", "--table", "payments"]) == 2
+    assert 'Run: pip install "onewrite[cli,aws,mongodb]"' in capsys.readouterr().err
+
+
+def test_the_store_may_come_from_the_environment(
+    place: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place.begin(1)
+    name, value = place.options
+    monkeypatch.setenv(f"ONEWRITE_{name.removeprefix('--').upper()}", value)
+    assert main(["steps", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["open"] == 1
+
+
+def test_the_oldest_are_kept_however_many_there_are() -> None:
+    oldest, message, asked = Oldest(3, START + 100), Message("m"), Asked("charge", LEASE, LEASE)
+    for n in (5, 3, 3, 200, 1, 4, 2):
+        oldest.add(FoundStep(f"e{n}", new_step("a", message, asked, f"call {n}", START + n)))
+    assert [each.entity for each in oldest.listed()] == ["e1", "e2", "e3"]
+    assert oldest.count == 6

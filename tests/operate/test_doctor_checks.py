@@ -1,0 +1,546 @@
+"""The checks of the doctor, each on facts just below, at and just above where it finds something."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from onewrite import HighWaterMark, InSequence, Outbox, SeenIds, SeenNumbers, Tombstones
+from onewrite.core.ledgers import Ledger
+from onewrite.core.ledgers.kept import Kept
+from onewrite.operate.doctor.checks import CHECKS, examine
+from onewrite.operate.doctor.facts import (
+    Checked,
+    Clock,
+    Collection,
+    Entity,
+    Facts,
+    Feed,
+    Function,
+    Index,
+    Members,
+    Module,
+    Queue,
+    Sample,
+    Server,
+    Store,
+    Table,
+    Unread,
+    span,
+)
+
+DAY = 86_400
+NOW = 1_790_000_000.0
+KEPT = Kept("ow_l", "14d")
+ARN = "arn:aws:sqs:eu-west-1:1:orders"
+QUEUE = Queue("orders", ARN, fifo=False, retention=4 * DAY, visibility=60)
+WITH_DEAD = replace(QUEUE, dead_letters=f"{ARN}-dead")
+DEAD = Queue("orders-dead", f"{ARN}-dead", fifo=False, retention=10 * DAY, visibility=30)
+FUNCTION = Function("ship", timeout=10)
+FEED = Feed(ARN, window=0, reports_failures=True)
+TABLE = Table("orders", ("id",))
+SERVER = Server("replica set", (), Clock(0, 0))
+DENIED = Unread("the thing", "no", "service:Action")
+FAILED = Unread("the thing", "timed out")
+
+
+def entity(name: str = "e", size: int = 100, *, own: str = "id total", **more: Any) -> Entity:
+    """One with a ledger of 50 bytes, unless `more` says otherwise."""
+    given = {"ledger": {"ow_l": 20, "ow_r0": 30}, "kept": (KEPT,), **more}
+    return Entity(name, size, frozenset(own.split()), **given)
+
+
+def bare(name: str = "b", own: str = "id total", **more: Any) -> Entity:
+    return entity(name, own=own, **{"ledger": {}, "kept": (), **more})
+
+
+def sample(*entities: Entity, keys: tuple[str, ...] = ("id",)) -> Sample:
+    return Sample(entities, keys, limit=409_600, now=NOW)
+
+
+def module(ledger: Ledger | None, place: str = "the table orders", **more: Any) -> Module:
+    return Module("shop.handlers", (Store(place, ledger, **{"engine": "dynamodb", **more}),))
+
+
+def checked(code: str, facts: Facts) -> Checked:
+    return next(each for each in examine(facts) if each.check.code == code)
+
+
+def state(code: str, facts: Facts) -> str:
+    """What the check says: the severity of what it finds, or its state."""
+    found = checked(code, facts)
+    severities = {finding.severity for finding in found.findings}
+    return max(severities, default=found.state, key=lambda each: each == "error")
+
+
+def days(count: float) -> SeenIds:
+    return SeenIds(timedelta(days=count))
+
+
+HOUR_LESS = 1 / 24
+
+
+@pytest.mark.parametrize(
+    ("code", "queue", "dead", "ledger", "expected"),
+    [
+        # Without dead letters, the queue alone counts.
+        ("ledger-retention", QUEUE, None, days(4 - HOUR_LESS), "error"),
+        ("ledger-retention", QUEUE, None, days(4), "passed"),
+        ("ledger-retention", QUEUE, None, days(4 + HOUR_LESS), "passed"),
+        # A standard queue's message keeps its age, so that the longer of both retentions counts.
+        ("ledger-retention", WITH_DEAD, DEAD, days(10 - HOUR_LESS), "error"),
+        ("ledger-retention", WITH_DEAD, DEAD, days(10), "passed"),
+        ("ledger-retention", WITH_DEAD, replace(DEAD, retention=3 * DAY), days(4), "passed"),
+        ("ledger-retention", WITH_DEAD, replace(DEAD, retention=3 * DAY), days(4 - HOUR_LESS), "error"),
+        # In a FIFO dead-letter queue the age begins anew, so that the sum counts.
+        ("ledger-retention", replace(WITH_DEAD, fifo=True), DEAD, days(14 - HOUR_LESS), "error"),
+        ("ledger-retention", replace(WITH_DEAD, fifo=True), DEAD, days(14), "passed"),
+        # What forgets nothing remembers for long enough.
+        ("ledger-retention", QUEUE, None, SeenIds(None), "passed"),
+        ("ledger-retention", QUEUE, None, HighWaterMark(), "passed"),
+        ("ledger-retention", QUEUE, None, SeenNumbers(), "passed"),
+        # What is too short for the queue alone is too short, whatever its dead letters are.
+        ("ledger-retention", WITH_DEAD, DENIED, days(3), "error"),
+        ("ledger-retention", WITH_DEAD, DENIED, days(4), "not checked"),
+        ("ledger-retention", None, None, days(1), "not checked"),
+        ("ledger-retention", DENIED, None, days(1), "not checked"),
+        ("ledger-retention", QUEUE, None, None, "not checked"),
+        # The order of a standard queue.
+        ("order", QUEUE, None, HighWaterMark(), "error"),
+        ("order", QUEUE, None, InSequence(), "passed"),
+        ("order", replace(QUEUE, receives=5), None, InSequence(), "passed"),
+        ("order", replace(QUEUE, receives=4), None, InSequence(), "warning"),
+        ("order", QUEUE, None, SeenIds(), "passed"),
+        ("order", QUEUE, None, SeenNumbers(), "passed"),
+        ("order", replace(QUEUE, fifo=True), None, HighWaterMark(), "passed"),
+        ("order", replace(QUEUE, fifo=True), None, InSequence(), "passed"),
+    ],
+)
+def test_a_ledger_suits_its_queue(code: str, queue: Any, dead: Any, ledger: Ledger | None, expected: str) -> None:
+    assert state(code, Facts(queue=queue, dead_letters=dead, module=module(ledger))) == expected
+
+
+@pytest.mark.parametrize(
+    ("tombstones", "expected"), [(4 - HOUR_LESS, "error"), (4, "passed"), (5, "passed"), (None, "not checked")]
+)
+def test_tombstones_stay_for_as_long_as_a_message_may_come(tombstones: float | None, expected: str) -> None:
+    kept = None if tombstones is None else Tombstones(timedelta(days=tombstones))
+    assert state("tombstone-retention", Facts(queue=QUEUE, module=module(SeenIds(), tombstones=kept))) == expected
+    seconds = None if tombstones is None else int(tombstones * DAY)
+    assert state("tombstone-retention", Facts(queue=QUEUE, sample=sample(entity(tombstone=seconds)))) == expected
+
+
+@pytest.mark.parametrize(
+    ("visibility", "window", "expected"),
+    [
+        (9, 0, "error"),
+        (10, 0, "warning"),
+        (59, 0, "warning"),
+        (60, 0, "passed"),
+        (61, 0, "passed"),
+        (29, 20, "error"),
+        (30, 20, "warning"),
+        (79, 20, "warning"),
+        (80, 20, "passed"),
+    ],
+)
+def test_a_message_is_hidden_for_six_times_the_timeout_and_the_batching_window(
+    visibility: int, window: int, expected: str
+) -> None:
+    queue, feed = replace(QUEUE, visibility=visibility), replace(FEED, window=window)
+    assert state("visibility-timeout", Facts(queue=queue, function=FUNCTION, feeds=(feed,))) == expected
+
+
+def test_a_function_that_is_fed_from_elsewhere_says_nothing_of_the_queue() -> None:
+    other = replace(FEED, source="arn:aws:sqs:eu-west-1:1:other", reports_failures=False)
+    facts = Facts(queue=QUEUE, function=FUNCTION, feeds=(other,))
+    assert {state(code, facts) for code in ("visibility-timeout", "partial-failures")} == {"not checked"}
+    assert state("partial-failures", replace(facts, queue=None)) == "error"
+    assert state("partial-failures", replace(facts, queue=None, feeds=())) == "not checked"
+
+
+@pytest.mark.parametrize(("reports", "expected"), [(True, "passed"), (False, "error")])
+def test_lambda_must_read_which_records_failed(reports: bool, expected: str) -> None:
+    feeds = (FEED, replace(FEED, reports_failures=reports))
+    assert state("partial-failures", Facts(queue=QUEUE, function=FUNCTION, feeds=feeds)) == expected
+    assert state("partial-failures", Facts(queue=DENIED, function=DENIED, feeds=feeds)) == expected
+
+
+MSK = Feed("arn:aws:kafka:eu-west-1:1:cluster/k", 0, reports_failures=False, kafka=True)
+
+
+@pytest.mark.parametrize(
+    ("provisioned", "reports", "raising", "answering", "unknown"),
+    [
+        (True, True, "passed", "passed", "passed"),
+        (True, False, "passed", "error", "not checked"),
+        (False, True, "passed", "error", "not checked"),
+        (False, False, "passed", "error", "not checked"),
+    ],
+)
+def test_of_kafka_lambda_reads_an_answer_in_provisioned_mode_only(
+    provisioned: bool, reports: bool, raising: str, answering: str, unknown: str
+) -> None:
+    feeds = (replace(MSK, provisioned=provisioned, reports_failures=reports), FEED)
+    facts = Facts(function=FUNCTION, feeds=feeds)
+
+    def with_handler(answers: bool | None) -> Facts:
+        return replace(facts, module=replace(module(SeenIds()), kafka_answers=answers))
+
+    assert state("partial-failures", with_handler(answers=False)) == raising
+    assert state("partial-failures", with_handler(answers=True)) == answering
+    assert state("partial-failures", with_handler(answers=None)) == unknown
+    assert state("partial-failures", facts) == unknown
+
+
+def test_what_kafka_lacks_is_said_with_both_remedies() -> None:
+    facts = Facts(function=FUNCTION, feeds=(MSK,), module=replace(module(SeenIds()), kafka_answers=True))
+    (finding,) = checked("partial-failures", facts).findings
+    assert finding.what.startswith(f"The event source mapping from {MSK.source} lacks provisioned mode, and ")
+    assert "Leave out provisioned_mode=True" in finding.do
+    assert "ProvisionedPollerConfig" in finding.do
+    told = checked("partial-failures", Facts(function=FUNCTION, feeds=(MSK,))).told
+    assert told.startswith(
+        f"Lambda reads no answer of the mapping from {MSK.source}. That is right for kafka_handler, which raises"
+    )
+    other = replace(facts, feeds=(replace(MSK, provisioned=True),))
+    assert " lacks ReportBatchItemFailures, and " in checked("partial-failures", other).findings[0].what
+
+
+def test_the_labels_of_a_sample_tell_the_ledgers_where_no_module_does() -> None:
+    later = Kept("ow_other:l", "something new")
+    moved = Kept("ow_old:l", "> ow_l")
+    marks = entity(kept=(Kept("ow_l", "marks"), later, moved))
+    found = checked("order", Facts(queue=QUEUE, sample=sample(marks, entity(kept=(later,)))))
+    assert [finding.what.partition(" of ")[0] for finding in found.findings] == ["HighWaterMark or InSequence"]
+    without_ledger = Facts(queue=QUEUE, module=module(None), sample=sample(marks))
+    assert state("order", without_ledger) == "error"
+    only_later = Facts(queue=QUEUE, sample=sample(entity(kept=(later, moved))))
+    assert state("order", only_later) == "not checked"
+    assert state("ledger-retention", Facts(queue=replace(QUEUE, retention=14 * DAY + 1), sample=sample(entity()))) == "error"
+
+
+@pytest.mark.parametrize(
+    ("left", "expected"), [(4 * DAY - 1, "error"), (4 * DAY, "passed"), (4 * DAY + 1, "passed"), (-1, "not checked")]
+)
+def test_ttl_is_judged_by_the_entity_that_expires_last(left: int, expected: str) -> None:
+    guarded = [entity("a", expires=NOW + 1), entity("b", expires=NOW + left)] if left > 0 else [entity(expires=NOW + left)]
+    others = [bare(expires=NOW + 99 * DAY), entity(expires=NOW + 99 * DAY, tombstone=1), entity()]
+    assert state("ttl", Facts(queue=QUEUE, expiry=("expiresAt",), sample=sample(*guarded, *others))) == expected
+
+
+@pytest.mark.parametrize(
+    ("size", "ledger", "expected"),
+    [
+        (20_480, 10_240, "passed"),  # as large as is not worth a warning of the store either
+        (20_482, 10_241, "warning"),
+        (20_483, 10_241, "passed"),  # less than half
+        (327_679, 20_000, "passed"),
+        (327_680, 20_000, "error"),  # four fifths of what an item may have
+        (327_680, 10_240, "passed"),
+    ],
+)
+def test_the_share_of_the_ledger_in_the_largest_entities(size: int, ledger: int, expected: str) -> None:
+    facts = Facts(sample=sample(entity("small"), entity("large", size, ledger={"ow_r0": ledger}), bare()))
+    assert state("ledger-share", facts) == expected
+    assert "large has" in checked("ledger-share", facts).told
+    assert state("ledger-share", Facts(sample=sample(bare()))) == "not checked"
+
+
+@pytest.mark.parametrize(
+    ("index", "expected"),
+    [
+        (Index("all", ("total",), None), "warning"),
+        (Index("sparse", ("total", "due"), None), "passed"),  # no entity with a ledger has both keys
+        (Index("keys", ("total",), frozenset()), "passed"),
+        (Index("some", ("total",), frozenset({"name"})), "passed"),
+        (Index("named", ("total",), frozenset({"ow_r0"})), "warning"),
+    ],
+)
+def test_an_index_that_copies_the_ledger_is_found(index: Index, expected: str) -> None:
+    facts = Facts(table=replace(TABLE, indexes=(index,)), sample=sample(entity(), bare(own="id total due")))
+    assert state("indexes", facts) == expected
+
+
+def test_an_index_of_a_table_without_ledgers_copies_none_until_a_store_of_the_module_writes_them() -> None:
+    table = replace(TABLE, indexes=(Index("all", ("total",), None), Index("keys", ("total",), frozenset())))
+    facts = Facts(table=table, sample=sample())
+    assert state("indexes", facts) == "not checked"
+    assert state("indexes", replace(facts, module=module(SeenIds(), "the table other"))) == "not checked"
+    assert len(checked("indexes", replace(facts, module=module(SeenIds()))).findings) == 1
+    assert state("indexes", Facts(table=TABLE)) == "passed"
+
+
+@pytest.mark.parametrize(
+    ("other", "expected"),
+    [
+        (bare(), "warning"),
+        (bare(own="id"), "passed"),  # nothing but its key
+        (bare(tombstone=9), "passed"),
+        (bare(in_use=True), "passed"),
+        (bare(unlabelled=("ow_l",)), "passed"),  # which is another finding
+        (entity("other"), "passed"),
+    ],
+)
+def test_an_entity_without_a_ledger_beside_others_that_have_one_may_have_lost_it(other: Entity, expected: str) -> None:
+    assert state("erased-ledgers", Facts(sample=sample(entity(), other))) == expected
+    assert state("erased-ledgers", Facts(sample=sample(bare()))) == "not checked"
+
+
+@pytest.mark.parametrize(
+    ("own", "expected"),
+    [
+        ("pk sk total", "warning"),  # the very same attributes
+        ("pk sk total note", "warning"),  # all that those with a ledger have in common, and more
+        ("pk sk name", "passed"),  # another kind of entity in the same table
+    ],
+)
+def test_in_a_table_with_a_sort_key_an_entity_of_another_kind_needs_no_ledger(own: str, expected: str) -> None:
+    guarded = entity(own="pk sk total"), entity(own="pk sk total paid")
+    assert state("erased-ledgers", Facts(sample=sample(*guarded, bare(own=own), keys=("pk", "sk")))) == expected
+
+
+def test_where_ledgers_have_only_keys_in_common_the_same_attributes_tell_the_kind() -> None:
+    guarded = entity(own="pk sk total"), entity(own="pk sk name")
+    facts = [Facts(sample=sample(*guarded, bare(own=own), keys=("pk", "sk"))) for own in ("pk sk name", "pk sk colour")]
+    assert [state("erased-ledgers", each) for each in facts] == ["warning", "passed"]
+
+
+def test_parts_of_a_ledger_that_are_missing_are_found() -> None:
+    assert state("damaged-ledgers", Facts(sample=sample(entity()))) == "passed"
+    assert state("damaged-ledgers", Facts(sample=sample(entity(unlabelled=("ow_l",))))) == "error"
+    several = [entity(f"e{n}", unmarked=("ow_l",)) for n in range(5)]
+    found = checked("damaged-ledgers", Facts(sample=sample(*several)))
+    assert [finding.severity for finding in found.findings] == ["warning"]
+    assert "e0, e1, e2 and 2 more" in found.findings[0].what
+
+
+@pytest.mark.parametrize(
+    ("replicas", "strong", "expected"),
+    [((), False, "passed"), (("eu-west-2",), False, "warning"), (("eu-west-2",), True, "passed")],
+)
+def test_a_global_table_must_be_strong(replicas: tuple[str, ...], strong: bool, expected: str) -> None:
+    assert state("global-table", Facts(table=replace(TABLE, replicas=replicas, strong=strong))) == expected
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize(
+    ("off", "margin", "expected"), [(60, 0, "passed"), (60.1, 0, "error"), (61, 1, "passed"), (61.1, 1, "error")]
+)
+def test_clocks_are_compared_with_what_the_ledger_bears(sign: int, off: float, margin: float, expected: str) -> None:
+    ledger = SeenIds(timedelta(minutes=56))  # of which a 56th is a minute
+    assert state("clock", Facts(clock=Clock(sign * off, margin), module=module(ledger))) == expected
+    assert state("clock", Facts(clock=Clock(sign * off, margin), module=module(HighWaterMark()))) == "passed"
+
+
+@pytest.mark.parametrize(
+    ("w", "default", "of_collection", "of_store"),
+    [
+        ("majority", None, "passed", "passed"),
+        (2, None, "passed", "passed"),
+        (1, None, "warning", "error"),
+        (0, None, "error", "error"),
+        (None, "majority", "passed", "passed"),
+        (None, 1, "warning", "error"),
+        (None, DENIED, "not checked", "not checked"),
+    ],
+)
+def test_what_is_acknowledged_must_outlive_a_failover(w: Any, default: Any, of_collection: str, of_store: str) -> None:
+    named = Collection("the collection orders", w)
+    assert state("write-concern", Facts(collection=named, server=SERVER, default_w=default)) == of_collection
+    stores = module(SeenIds(), "the collection orders", engine="mongodb", w=w)
+    assert state("write-concern", Facts(module=stores, server=SERVER, default_w=default)) == of_store
+
+
+def test_a_standalone_acknowledges_what_a_crash_takes_back() -> None:
+    alone = replace(SERVER, kind="standalone")
+    facts = Facts(collection=Collection("c", None), server=alone)
+    assert [state(code, facts) for code in ("write-concern", "standalone", "arbiter")] == [
+        "warning",
+        "warning",
+        "not checked",
+    ]
+
+
+def test_where_a_store_of_the_module_writes_to_the_collection_its_own_write_concern_counts() -> None:
+    stores = module(SeenIds(), "the collection orders", engine="mongodb", w="majority")
+    facts = Facts(collection=Collection("the collection orders", 1), module=stores)
+    assert state("write-concern", facts) == "passed"
+    assert state("write-concern", replace(facts, collection=Collection("the collection other", 1))) == "warning"
+
+
+@pytest.mark.parametrize("kind", ["replica set", "mongos"])
+def test_a_member_of_a_set_is_no_standalone(kind: str) -> None:
+    assert state("standalone", Facts(server=replace(SERVER, kind=kind))) == "passed"
+
+
+@pytest.mark.parametrize(
+    ("in_hello", "members", "expected"),
+    [
+        ((), Members((), 3, 2), "passed"),
+        (("h:1",), Members((), 3, 2), "warning"),
+        ((), Members(("h:1",), 2, 2), "warning"),
+        (("h:1",), DENIED, "warning"),
+        ((), DENIED, "not checked"),
+        ((), Members((), 2, 2), "warning"),  # both of two must have each write
+        ((), Members((), 1, 1), "passed"),
+        (("h:1", "h:2"), Members((), 3, 3), "warning"),
+    ],
+)
+def test_a_majority_must_be_able_to_write_while_a_server_is_down(in_hello: Any, members: Any, expected: str) -> None:
+    assert state("arbiter", Facts(server=replace(SERVER, arbiters=in_hello), members=members)) == expected
+
+
+@pytest.mark.parametrize(
+    ("version", "expected"),
+    [
+        ("6.0.24", "warning"),
+        ("6.0.25", "passed"),
+        ("6.0.26", "passed"),
+        ("7.0.21", "warning"),
+        ("7.0.22", "passed"),
+        ("8.0.11-rc1", "warning"),
+        ("8.0.12", "passed"),
+        ("5.0.1", "passed"),
+        ("8.2.0", "passed"),
+        ("unknown", "passed"),
+    ],
+)
+def test_a_server_with_a_known_fault_is_found(version: str, expected: str) -> None:
+    assert state("server-version", Facts(version=version)) == expected
+
+
+def test_without_facts_no_check_is_made_and_each_says_what_it_needs() -> None:
+    found = examine(Facts())
+    assert [each.check.code for each in found] == [check.code for check in CHECKS]
+    assert {each.state for each in found} == {"not checked"}
+    assert all("needs" in each.told for each in found)
+
+
+@pytest.mark.parametrize(("lacking", "why"), [(DENIED, "service:Action is missing"), (FAILED, "the request failed")])
+def test_a_check_that_lacks_a_fact_says_which_and_why(lacking: Unread, why: str) -> None:
+    found = checked("global-table", Facts(table=lacking))
+    assert (found.state, found.missing) == ("not checked", lacking)
+    assert why in found.told
+
+
+@pytest.mark.parametrize(
+    ("dead", "receives", "expected"), [(None, None, "warning"), ("arn:dead", 1, "warning"), ("arn:dead", 2, "passed")]
+)
+def test_what_fails_again_and_again_ends_where_somebody_sees_it(
+    dead: str | None, receives: int | None, expected: str
+) -> None:
+    assert state("dead-letters", Facts(queue=replace(QUEUE, dead_letters=dead, receives=receives))) == expected
+
+
+OTHER = replace(FEED, source="arn:aws:sqs:eu-west-1:1:other")
+
+
+@pytest.mark.parametrize(
+    ("queue", "feeds", "expected"),
+    [
+        (QUEUE, (FEED,), "passed"),
+        (QUEUE, (FEED, OTHER), "passed"),
+        (QUEUE, (OTHER,), "error"),
+        (QUEUE, (), "error"),
+        (QUEUE, (replace(FEED, enabled=False),), "error"),
+        (QUEUE, (FEED, replace(OTHER, enabled=False)), "warning"),
+        (None, (FEED,), "passed"),
+        (None, (), "passed"),
+        (None, (replace(FEED, enabled=False),), "warning"),
+        (QUEUE, DENIED, "not checked"),
+    ],
+)
+def test_a_function_is_fed_from_the_queue_that_is_named(queue: Any, feeds: Any, expected: str) -> None:
+    assert state("mapping", Facts(queue=queue, function=FUNCTION, feeds=feeds)) == expected
+
+
+@pytest.mark.parametrize(
+    ("expiry", "ttl", "dead", "expected"),
+    [
+        (("expiresAt",), "expiresAt", False, "passed"),
+        ((), "expiresAt", False, "warning"),
+        (("other",), "expiresAt", False, "warning"),
+        ((), None, True, "warning"),
+        (("any",), None, True, "passed"),
+        ((), None, False, "not checked"),
+        (None, "expiresAt", False, "not checked"),
+        (DENIED, "expiresAt", False, "not checked"),
+    ],
+)
+def test_the_database_removes_tombstones(expiry: Any, ttl: str | None, dead: bool, expected: str) -> None:
+    tombstones = None if ttl is None else Tombstones(timedelta(days=30), ttl_attribute=ttl)
+    facts = Facts(table=TABLE, expiry=expiry, module=module(SeenIds(), tombstones=tombstones))
+    assert state("tombstone-ttl", replace(facts, sample=sample(entity(tombstone=1 if dead else None)))) == expected
+    elsewhere = replace(facts, module=module(SeenIds(), place="the table stock", tombstones=tombstones))
+    assert state("tombstone-ttl", elsewhere) == "not checked"
+
+
+PENDING = Index("pending", ("ow_shard", "ow_due"), frozenset())
+
+
+@pytest.mark.parametrize(
+    ("index", "found", "expected"),
+    [
+        ("pending", PENDING, "passed"),
+        ("pending", replace(PENDING, name="other"), "error"),
+        ("pending", replace(PENDING, keys=("ow_due",)), "error"),
+        (None, PENDING, "not checked"),
+    ],
+)
+def test_an_outbox_that_names_an_index_has_it(index: str | None, found: Index, expected: str) -> None:
+    facts = Facts(table=replace(TABLE, indexes=(found,)), module=module(SeenIds(), outbox=Outbox("o", index=index)))
+    assert state("outbox-index", facts) == expected
+    assert state("outbox-index", replace(facts, module=None)) == "not checked"
+
+
+@pytest.mark.parametrize(
+    ("keys", "boxes", "expected"),
+    [
+        ((("_id",), ("ow_due",)), True, "passed"),
+        ((("_id",),), True, "warning"),
+        ((("_id",), ("a", "ow_due")), True, "warning"),
+        ((("_id",),), False, "not checked"),
+        (DENIED, True, "not checked"),
+    ],
+)
+def test_a_collection_with_outboxes_has_an_index_on_what_is_due(keys: Any, boxes: bool, expected: str) -> None:
+    place = "the collection orders"
+    facts = Facts(collection=Collection(place, None), index_keys=keys)
+    assert state("outbox-index", replace(facts, sample=sample(entity(outbox=boxes)))) == expected
+    outbox = Outbox("o") if boxes else None
+    assert state("outbox-index", replace(facts, module=module(SeenIds(), place=place, outbox=outbox))) == expected
+
+
+def test_what_a_later_version_has_written_is_named_and_not_judged() -> None:
+    later = bare("later", later=("ow_l: ow2 14d",), in_use=True)
+    found = checked("later-format", Facts(sample=sample(entity(), later)))
+    assert (found.state, found.findings[0].severity) == ("found", "warning")
+    assert "ow_l: ow2 14d" in found.findings[0].what
+    assert state("later-format", Facts(sample=sample(entity()))) == "passed"
+    assert state("erased-ledgers", Facts(sample=sample(entity(), later))) == "passed"
+
+
+def test_what_could_not_be_read_is_listed_once() -> None:
+    assert Facts(queue=DENIED, table=DENIED, function=FAILED).unread() == [DENIED, FAILED]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (DAY, "1 day"),
+        (14 * DAY, "14 days"),
+        (7_200, "2 hours"),
+        (90, "90 seconds"),
+        (120, "2 minutes"),
+        (5_430, "1:30:30"),
+        (0.4, "0 seconds"),
+        (1, "1 second"),
+        (DAY + 1, "1 day, 0:00:01"),
+    ],
+)
+def test_a_duration_is_said_as_a_person_says_it(seconds: float, text: str) -> None:
+    assert span(seconds) == text

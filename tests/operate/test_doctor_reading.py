@@ -1,0 +1,644 @@
+"""What the doctor reads of SQS, Lambda, DynamoDB and a module, and what it does where it may not."""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from types import ModuleType
+from typing import Any
+
+import boto3
+import pytest
+from botocore.exceptions import ClientError, EndpointConnectionError
+from moto import mock_aws
+from pymongo.errors import OperationFailure
+
+from onewrite import Applied, Event, HighWaterMark, Message, Outbox, SeenIds, SeenNumbers, Tombstones
+from onewrite.aws_lambda import kafka_handler, kinesis_handler, sqs_handler
+from onewrite.core.flow import Do
+from onewrite.core.ledgers.kept import Kept
+from onewrite.dynamodb import AsyncGuardedTable, GuardedTable
+from onewrite.identity import kafka_position, sqs_message_id
+from onewrite.mongodb import GuardedCollection
+from onewrite.operate.doctor.amazon import AMAZON, OfTable, read_function, read_queues, read_table
+from onewrite.operate.doctor.facts import (
+    Clock,
+    Entity,
+    Feed,
+    Function,
+    Index,
+    Members,
+    Queue,
+    Sample,
+    Server,
+    Store,
+    Table,
+    Unread,
+)
+from onewrite.operate.doctor.mongodb import MONGODB, OfCollection, read_collection
+from onewrite.operate.doctor.reading import Question, Reader, read_module, refused_by_aws, refused_by_mongodb
+from onewrite.testing.servers.engines import REGION
+from onewrite.testing.standins.collection import StandInClient
+from tests.support.seams import named
+
+NOW = 1_790_000_000.0
+ACCOUNT = "123456789012"
+
+
+def refusal(code: str = "AccessDeniedException") -> ClientError:
+    return ClientError({"Error": {"Code": code, "Message": "not\n  authorized"}}, "Operation")
+
+
+@dataclass
+class Without:
+    """A client that refuses these methods, and answers all others."""
+
+    client: Any
+    refused: frozenset[str]
+    error: Exception = field(default_factory=refusal)
+    asked: list[str] = field(default_factory=list[str])
+
+    def __getattr__(self, name: str) -> Any:
+        self.asked.append(name)
+        return partial(self._raise) if name in self.refused else getattr(self.client, name)
+
+    def _raise(self, **_: Any) -> None:
+        raise self.error
+
+
+def without(client: Any, *methods: str, error: Exception | None = None) -> Without:
+    return Without(client, frozenset(methods), error or refusal())
+
+
+@pytest.fixture(autouse=True)
+def _amazon(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("AWS_DEFAULT_REGION", REGION)
+    with mock_aws():
+        yield
+
+
+# --- SQS and Lambda ---------------------------------------------------------------------------------------------------
+
+
+def make_queue(name: str = "orders", dead: str | None = "dead") -> str:
+    sqs = boto3.client("sqs")
+    fifo: Any = {"FifoQueue": "true"} if name.endswith(".fifo") else {}
+    if dead is not None:
+        sqs.create_queue(QueueName=dead, Attributes={"MessageRetentionPeriod": "1209600", **fifo})
+        policy = {"deadLetterTargetArn": arn_of(dead), "maxReceiveCount": 5}
+        fifo = {**fifo, "RedrivePolicy": json.dumps(policy)}
+    return sqs.create_queue(QueueName=name, Attributes={"VisibilityTimeout": "90", **fifo})["QueueUrl"]
+
+
+def arn_of(name: str) -> str:
+    return f"arn:aws:sqs:{REGION}:{ACCOUNT}:{name}"
+
+
+@pytest.mark.parametrize("suffix", ["", ".fifo"])
+def test_a_queue_is_read_with_its_dead_letter_queue(suffix: str) -> None:
+    url = make_queue(f"orders{suffix}", f"dead{suffix}")
+    found = AMAZON.run(read_queues(url), boto3.client("sqs"))
+    name, dead, fifo = f"orders{suffix}", f"dead{suffix}", bool(suffix)
+    assert found.queue == Queue(name, arn_of(name), fifo, 345_600, 90, arn_of(dead), 5)
+    assert found.dead_letters == Queue(dead, arn_of(dead), fifo, 1_209_600, 30)
+
+
+def test_a_queue_without_dead_letters_is_read() -> None:
+    found = AMAZON.run(read_queues(make_queue(dead=None)), boto3.client("sqs"))
+    assert isinstance(found.queue, Queue)
+    assert (found.queue.dead_letters, found.dead_letters) == (None, None)
+
+
+def test_a_queue_that_may_not_be_read_is_told_by_the_permission() -> None:
+    found = AMAZON.run(read_queues("https://sqs.eu-west-1.amazonaws.com/1/orders"), without(None, "get_queue_attributes"))
+    assert isinstance(found.queue, Unread)
+    assert (found.queue.permission, found.dead_letters) == ("sqs:GetQueueAttributes", None)
+    assert found.queue.error.endswith("not authorized")
+
+
+def test_a_queue_that_does_not_exist_lacks_no_permission() -> None:
+    found = AMAZON.run(read_queues(f"https://sqs.{REGION}.amazonaws.com/{ACCOUNT}/none"), boto3.client("sqs"))
+    assert isinstance(found.queue, Unread)
+    assert found.queue.permission is None
+
+
+def test_the_dead_letter_queue_may_be_unreadable_alone() -> None:
+    sqs, url = boto3.client("sqs"), make_queue()
+
+    class OnlyTheFirst:
+        def get_queue_attributes(self, *, QueueUrl: str, AttributeNames: Any) -> Any:  # noqa: N803  # as botocore names them
+            if QueueUrl != url:
+                raise refusal("AccessDenied")
+            return sqs.get_queue_attributes(QueueUrl=QueueUrl, AttributeNames=AttributeNames)
+
+    found = AMAZON.run(read_queues(url), OnlyTheFirst())
+    assert isinstance(found.queue, Queue)
+    assert isinstance(found.dead_letters, Unread)
+    assert found.dead_letters.what == f"the dead-letter queue {url.removesuffix('orders')}dead"
+
+
+class FakeLambda:
+    """Answers as Lambda does, two pages of mappings."""
+
+    def get_function_configuration(self, *, FunctionName: str) -> Any:  # noqa: N803  # as botocore names it
+        return {"FunctionName": FunctionName.rpartition(":")[2], "Timeout": 7}
+
+    def list_event_source_mappings(self, *, FunctionName: str, Marker: str | None = None) -> Any:  # noqa: N803  # as above
+        assert FunctionName == "ship"
+        if Marker is None:
+            first = {"EventSourceArn": arn_of("orders"), "FunctionResponseTypes": ["ReportBatchItemFailures"]}
+            off = {"EventSourceArn": arn_of("off"), "State": "Disabled"}
+            return {"EventSourceMappings": [{**first, "MaximumBatchingWindowInSeconds": 20}, off], "NextMarker": "more"}
+        stream = {"EventSourceArn": "arn:aws:kinesis:eu-west-1:1:stream/s", "State": "Enabled"}
+        kafka = {"EventSourceArn": "arn:aws:kafka:eu-west-1:1:cluster/k", "ProvisionedPollerConfig": {"MinimumPollers": 1}}
+        reports = {"FunctionResponseTypes": ["ReportBatchItemFailures"]}
+        endpoints = {"Endpoints": {"KAFKA_BOOTSTRAP_SERVERS": ["a:9092", "b:9092"]}}
+        others: Any = (
+            {**kafka, **reports},
+            {"SelfManagedEventSource": endpoints, "Topics": ["t"]},
+            {"SelfManagedEventSource": {}},
+            {"EventSourceArn": "arn:aws:mq:eu-west-1:1:broker:b"},
+            {"EventSourceArn": "arn:aws:rds:eu-west-1:1:cluster:c"},
+        )
+        return {"EventSourceMappings": [stream, *others]}
+
+
+def test_a_function_is_read_with_its_mappings_of_all_pages() -> None:
+    found = AMAZON.run(read_function("ship"), FakeLambda())
+    assert found.function == Function("ship", 7)
+    assert found.feeds == (
+        Feed(arn_of("orders"), 20, reports_failures=True),
+        Feed(arn_of("off"), 0, reports_failures=False, enabled=False),
+        Feed("arn:aws:kinesis:eu-west-1:1:stream/s", 0, reports_failures=False),
+        Feed("arn:aws:kafka:eu-west-1:1:cluster/k", 0, reports_failures=True, kafka=True, provisioned=True),
+        Feed("self-managed:kafka:a:9092,b:9092", 0, reports_failures=False, kafka=True),
+        Feed("self-managed:kafka:", 0, reports_failures=False, kafka=True),
+    )
+
+
+def test_moto_answers_as_the_reader_expects() -> None:
+    iam, client, url = boto3.client("iam"), boto3.client("lambda"), make_queue(dead=None)
+    role = iam.create_role(RoleName="r", AssumeRolePolicyDocument="{}")["Role"]["Arn"]
+    code: Any = {"ZipFile": b"x"}
+    client.create_function(FunctionName="ship", Role=role, Runtime="python3.13", Handler="a.b", Code=code, Timeout=8)
+    client.create_event_source_mapping(
+        FunctionName="ship", EventSourceArn=arn_of("orders"), MaximumBatchingWindowInSeconds=3
+    )
+    found = AMAZON.run(read_function("ship"), client)
+    assert (found.function, found.feeds) == (Function("ship", 8), (Feed(arn_of(url.rpartition("/")[2]), 3, False),))
+
+
+def test_what_of_a_function_may_not_be_read_is_told_and_the_rest_is_read() -> None:
+    found = AMAZON.run(read_function("ship"), without(FakeLambda(), "get_function_configuration"))
+    assert isinstance(found.function, Unread)
+    assert found.function.permission == "lambda:GetFunctionConfiguration"
+    assert isinstance(found.feeds, tuple)
+    found = AMAZON.run(read_function("ship"), without(FakeLambda(), "list_event_source_mappings"))
+    assert found.function == Function("ship", 7)
+    assert isinstance(found.feeds, Unread)
+    assert found.feeds.permission == "lambda:ListEventSourceMappings"
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (refusal("AccessDenied"), True),
+        (refusal("UnauthorizedOperation"), True),
+        (refusal("ResourceNotFoundException"), False),
+        (EndpointConnectionError(endpoint_url="http://nowhere"), False),
+    ],
+)
+def test_a_refusal_of_aws_is_told_from_other_failures(error: Exception, expected: bool) -> None:
+    assert refused_by_aws(error) == expected
+
+
+@pytest.mark.parametrize(("code", "expected"), [(13, True), (8000, True), (59, False)])
+def test_a_refusal_of_mongodb_is_told_from_other_failures(code: int, expected: bool) -> None:
+    assert refused_by_mongodb(OperationFailure("no", code)) == expected
+
+
+def test_an_error_of_our_own_is_no_failure_of_the_service() -> None:
+    def reader() -> Reader[None]:
+        yield Question("it", "it:Read", Do({}.__getitem__, ("ours",)))
+
+    with pytest.raises(KeyError):
+        AMAZON.run(reader(), None)
+
+
+# --- DynamoDB ---------------------------------------------------------------------------------------------------------
+
+
+def make_table(*, ttl: bool = True, global_index: str = "ALL") -> Any:
+    client = boto3.client("dynamodb")
+    names = ("id", "status", "part")
+    some: Any = {"ProjectionType": "INCLUDE", "NonKeyAttributes": ["total"]}
+    of_global: Any = [
+        {
+            "IndexName": "by-status",
+            "KeySchema": [{"AttributeName": "status", "KeyType": "HASH"}],
+            "Projection": {"ProjectionType": global_index},
+        }
+    ]
+    of_local: Any = [
+        {
+            "IndexName": "local",
+            "KeySchema": [{"AttributeName": "id", "KeyType": "HASH"}, {"AttributeName": "status", "KeyType": "RANGE"}],
+            "Projection": some,
+        }
+    ]
+    client.create_table(
+        TableName="orders",
+        KeySchema=[{"AttributeName": "id", "KeyType": "HASH"}, {"AttributeName": "part", "KeyType": "RANGE"}],
+        AttributeDefinitions=[{"AttributeName": name, "AttributeType": "S"} for name in names],
+        BillingMode="PAY_PER_REQUEST",
+        GlobalSecondaryIndexes=of_global,
+        LocalSecondaryIndexes=of_local,
+    )
+    if ttl:
+        setting: Any = {"Enabled": True, "AttributeName": "expiresAt"}
+        client.update_time_to_live(TableName="orders", TimeToLiveSpecification=setting)
+    return client
+
+
+def key(n: int) -> dict[str, str]:
+    return {"id": f"o{n}", "part": "head"}
+
+
+def look(client: Any, most: int = 100) -> OfTable:
+    return AMAZON.run(read_table("orders", most, lambda: NOW), client)
+
+
+def sample_of(found: object) -> Sample:
+    assert isinstance(found, Sample)
+    return found
+
+
+def test_a_table_is_read_with_its_indexes_and_its_ttl() -> None:
+    found = look(make_table())
+    indexes = Index("by-status", ("status",), None), Index("local", ("id", "status"), frozenset({"total"}))
+    assert found.table == Table("orders", ("id", "part"), indexes)
+    assert found.expiry == ("expiresAt",)
+    assert isinstance(found.clock, Clock)
+    assert sample_of(found.sample).entities == ()
+
+
+def test_a_table_without_ttl_has_no_attribute_of_it() -> None:
+    assert look(make_table(ttl=False)).expiry == ()
+
+
+class Described:
+    """A client of a table that is described so."""
+
+    def __init__(self, **described: Any) -> None:
+        key_schema = [{"AttributeName": "id", "KeyType": "HASH"}]
+        self._table = {"TableName": "orders", "KeySchema": key_schema, **described}
+
+    def describe_table(self, **_: Any) -> Any:
+        return {"Table": self._table}
+
+    def describe_time_to_live(self, **_: Any) -> Any:
+        return {"TimeToLiveDescription": {"TimeToLiveStatus": "DISABLED"}}
+
+    def scan(self, **_: Any) -> Any:
+        return {"Items": []}
+
+
+@pytest.mark.parametrize(("consistency", "strong"), [("STRONG", True), ("EVENTUAL", False), (None, False)])
+def test_a_global_table_is_read_with_its_other_regions(consistency: str | None, strong: bool) -> None:
+    regions = [{"RegionName": name} for name in ("eu-west-2", "eu-west-1", "us-east-1")]
+    more = {} if consistency is None else {"MultiRegionConsistency": consistency}
+    found = look(Described(Replicas=regions, TableArn="arn:aws:dynamodb:eu-west-1:1:table/orders", **more))
+    assert found.table == Table("orders", ("id",), (), ("eu-west-2", "us-east-1"), strong)
+    assert found.clock is None  # the answer has no Date
+
+
+def test_the_clock_of_the_table_is_compared_with_the_middle_of_the_request() -> None:
+    class Dated(Described):
+        def describe_table(self, **more: Any) -> Any:
+            date = "Mon, 21 Sep 2026 14:13:20 GMT"  # NOW, of which the answer cuts off the fraction of a second
+            return {**super().describe_table(**more), "ResponseMetadata": {"HTTPHeaders": {"date": date}}}
+
+    times = iter([NOW - 10, NOW - 6, NOW])
+    found = AMAZON.run(read_table("orders", 1, lambda: next(times)), Dated())
+    assert found.clock == Clock(8.5, 2.5)
+
+
+def test_an_item_is_read_with_its_ledger() -> None:
+    client = make_table()
+    store = named(GuardedTable(client, SeenIds(), table_name="orders", clock=lambda: NOW, outbox=Outbox("o")), lambda: "a")
+    write = {"UpdateExpression": "SET expiresAt = :e", "ExpressionAttributeValues": {":e": 5}}
+    assert isinstance(store.update_item(Message("m"), Key=key(1), emit=[Event("E", {})], **write), Applied)  # type: ignore[arg-type]
+    client.put_item(TableName="orders", Item={"id": {"S": "o2"}, "part": {"S": "head"}, "expiresAt": {"S": "never"}})
+    one, two = sorted(sample_of(look(client).sample).entities, key=lambda each: each.name)
+    assert one.name == "id=S:o1/part=S:head"
+    assert one.own == {"id", "part", "expiresAt"}
+    assert one.kept == (Kept("ow_l", "14d"),)
+    sets = [name for name in one.ledger if name.startswith("ow_r")]
+    assert one.ledger[sets[0]] == len(sets[0]) + 10
+    assert sum(one.ledger.values()) < one.size
+    assert (one.expires, one.in_use, one.unlabelled, one.unmarked, one.tombstone) == (5.0, True, (), (), None)
+    assert (two.ledger, two.kept, two.expires, two.in_use) == ({}, (), None, False)
+
+
+def put(client: Any, **fields: Any) -> Entity:
+    boto3.resource("dynamodb").Table("orders").put_item(Item={**key(1), **fields})
+    return sample_of(look(client).sample).entities[0]
+
+
+@pytest.mark.parametrize(
+    ("fields", "unlabelled", "unmarked"),
+    [
+        ({"ow_m:r0": {b"x"}, "ow_m:t1": {b"x"}}, ("ow_m:l",), ()),
+        ({"ow_m:14dt_r5": {"x"}, "ow_m:l": "ow1 14d text"}, (), ()),
+        ({"m_14d_r0": {b"x"}, "ow": "text", "r_all": {b"x"}, "m@s": 1}, (), ()),  # names as the user's own may be
+        ({"ow_t0": {b"x"}, "messageIDs": {"m"}}, (), ()),  # as MessageIDs leaves it
+        ({"ow_m:l": "ow1 14d", "ow_m:t1": {b"x"}}, (), ("ow_m:l",)),
+        ({"ow_m:l": "ow1 all text", "ow_m:allt": {"x"}}, (), ()),
+        ({"ow_m:l": "ow1 marks", "ow_m:@source": 7}, (), ()),
+        ({"ow_m:l": "ow1 marks"}, (), ("ow_m:l",)),
+        ({"ow_m:l": "ow1 > ow_other:l"}, (), ()),
+        ({"ow_m:l": "ow1 of later", "ow_m:@x": 1}, (), ()),
+    ],
+)
+def test_parts_of_a_ledger_that_are_missing_from_an_item_are_named(
+    fields: dict[str, Any], unlabelled: tuple[str, ...], unmarked: tuple[str, ...]
+) -> None:
+    found = put(make_table(), **fields)
+    assert (found.unlabelled, found.unmarked) == (unlabelled, unmarked)
+
+
+def test_a_tombstone_is_read_and_a_damaged_one_is_no_tombstone() -> None:
+    client = make_table()
+    tombstones = Tombstones(timedelta(days=3))
+    store = GuardedTable(client, SeenNumbers(), table_name="orders", tombstones=tombstones)
+    put(client)
+    assert isinstance(store.delete_item(Message("m", sequence=1), Key=key(1)), Applied)
+    found = sample_of(look(client).sample).entities[0]
+    assert (found.tombstone, found.own) == (3 * 86_400, frozenset({"id", "part", "expiresAt"}))
+    assert put(client, ow_tombstone={"at": "then"}).tombstone is None
+
+
+def test_an_open_step_shows_that_a_guarded_store_has_written_the_item() -> None:
+    assert put(make_table(), ow_steps={b"x"}).in_use
+
+
+def test_no_more_items_are_read_than_were_asked_for_over_several_pages() -> None:
+    client = make_table()
+    for n in range(7):
+        client.put_item(TableName="orders", Item={"id": {"S": f"o{n}"}, "part": {"S": "x" * 1000}})
+
+    class InPages:
+        describe_table, describe_time_to_live = client.describe_table, client.describe_time_to_live
+
+        def scan(self, *, Limit: int, **more: Any) -> Any:  # noqa: N803  # as botocore names it
+            return client.scan(Limit=min(Limit, 2), **more)
+
+    assert [len(sample_of(look(InPages(), most).sample).entities) for most in (1, 2, 5, 7, 100)] == [1, 2, 5, 7, 7]
+
+
+@pytest.mark.parametrize(
+    ("method", "permission"),
+    [("describe_time_to_live", "dynamodb:DescribeTimeToLive"), ("scan", "dynamodb:Scan")],
+)
+def test_what_of_a_table_may_not_be_read_is_told_and_the_rest_is_read(method: str, permission: str) -> None:
+    found = look(without(make_table(), method))
+    assert isinstance(found.table, Table)
+    unread = [fact for fact in found if isinstance(fact, Unread)]
+    assert [fact.permission for fact in unread] == [permission]
+
+
+def test_a_table_that_may_not_be_described_is_asked_for_its_ttl_alone() -> None:
+    client = without(make_table(), "describe_table")
+    found = look(client)
+    assert isinstance(found.table, Unread)
+    assert found.table.permission == "dynamodb:DescribeTable"
+    assert (found.sample, found.clock, found.expiry) == (found.table, found.table, ("expiresAt",))
+
+
+def test_a_table_that_cannot_be_reached_is_asked_once() -> None:
+    client = without(None, "describe_table", error=EndpointConnectionError(endpoint_url="http://nowhere"))
+    found = look(client)
+    assert client.asked == ["describe_table"]
+    assert isinstance(found.table, Unread)
+    assert (found.expiry, found.sample, found.table.permission) == (found.table, found.table, None)
+
+
+# --- a module ---------------------------------------------------------------------------------------------------------
+
+
+def module_of(**values: Any) -> ModuleType:
+    found = ModuleType("handlers")
+    vars(found).update(values)
+    return found
+
+
+def table_store(name: str, ledger: Any = None, **more: Any) -> GuardedTable:
+    return GuardedTable(boto3.resource("dynamodb").Table(name), ledger, **more)
+
+
+orders: Any = None
+stock: Any = None
+bills: Any = None
+stores: Any = None
+service: Any = None
+other: Any = None  # set by the tests, as a module's own globals
+
+
+def helper(message: Message) -> None:
+    [orders.update_item(each) for each in (message,)]
+    helper(message)  # it is looked into once
+
+
+def test_the_stores_of_a_module_are_found_with_their_ledgers() -> None:
+    tombstones = Tombstones(timedelta(days=1))
+    client = StandInClient()
+    documents = GuardedCollection(client.shop.stock, HighWaterMark(), durability="acknowledged")
+    safe = GuardedCollection(client.shop.safe, HighWaterMark())
+    first = table_store("orders", SeenIds(), tombstones=tombstones)
+    found = read_module("shop", module_of(a=first, again=first, b=documents, c=safe, d=table_store("plain"), e=7))
+    assert found.name == "shop"
+    assert found.stores == (
+        Store("the table orders", SeenIds(), "dynamodb", tombstones),
+        Store("the collection stock", HighWaterMark(), "mongodb", None, None, None),
+        Store("the collection safe", HighWaterMark(), "mongodb", None, None, "majority"),
+        Store("the table plain", None, "dynamodb"),
+    )
+
+
+def test_a_module_says_whether_its_handlers_of_kafka_answer() -> None:
+    def handler(**options: Any) -> Any:
+        return kafka_handler(kafka_position(), **options)(lambda _: None)
+
+    assert read_module("shop", module_of(a=sqs_handler(sqs_message_id())(lambda _: None))).kafka_answers is None
+    assert read_module("shop", module_of(a=handler())).kafka_answers is False
+    assert read_module("shop", module_of(a=handler(), b=handler(provisioned_mode=True))).kafka_answers is True
+    assert read_module("shop:a", handler(provisioned_mode=True)).kafka_answers is True
+
+
+def test_an_asynchronous_store_is_found() -> None:
+    class Asynchronous:
+        __module__ = "aiobotocore.client"
+
+        async def update_item(self, **_: Any) -> None: ...
+
+    store = AsyncGuardedTable(Asynchronous(), SeenIds(), table_name="orders")
+    assert read_module("shop", module_of(store=store)).stores == (Store("the table orders", SeenIds(), "dynamodb"),)
+
+
+@pytest.fixture
+def _stores(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("orders", "stock", "bills", "other"):
+        monkeypatch.setitem(globals(), name, table_store(name, SeenIds()))
+
+
+def with_stores(_stores: object, _message: Message) -> None:
+    """As of a partial."""
+
+
+class Service:
+    """A handler's object."""
+
+    def __init__(self, store: object) -> None:
+        self.store = store
+
+    def handle(self, message: Message) -> None: ...
+
+    def __call__(self, message: Message) -> None:
+        """As a handler by itself."""
+        helper(message)
+
+
+@pytest.mark.usefixtures("_stores")
+def test_only_the_stores_count_that_handlers_of_sqs_use() -> None:
+    inner = table_store("inner", SeenIds())
+
+    @sqs_handler(sqs_message_id())
+    def ship(message: Message) -> None:
+        helper(message)
+        stock.update_item(message)
+        print(inner)  # so that it is in the closure
+
+    @kinesis_handler(sqs_message_id())
+    def count(message: Message) -> None:
+        bills.update_item(message)
+
+    found = read_module("shop", module_of(ship=ship, count=count, **{n: globals()[n] for n in ("orders", "bills", "other")}))
+    assert sorted(store.place for store in found.stores) == ["the table inner", "the table orders", "the table stock"]
+    of_one = read_module("shop:count", count)
+    assert [store.place for store in of_one.stores] == ["the table bills"]
+
+
+@pytest.mark.usefixtures("_stores")
+def test_the_stores_of_an_object_or_a_partial_are_found() -> None:
+    method = sqs_handler(sqs_message_id())(Service(stock).handle)
+    part = sqs_handler(sqs_message_id())(partial(with_stores, [{"store": bills}]))
+    called = sqs_handler(sqs_message_id())(Service(stock))
+    for handler, places in ((method, "orders stock"), (part, "bills"), (called, "orders stock")):
+        found = sorted(store.place for store in read_module("shop", module_of(handler=handler, other=other)).stores)
+        assert found == [f"the table {place}" for place in places.split()]
+
+
+@pytest.mark.usefixtures("_stores")
+def test_stores_are_found_in_a_module_of_their_own_and_in_objects_of_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(globals(), "stores", module_of(orders=orders, stock=stock))
+    monkeypatch.setitem(globals(), "service", Service(Service(bills)))
+
+    @sqs_handler(sqs_message_id())
+    def ship(message: Message) -> None:
+        stores.orders.update_item(message)
+        service.handle(message)
+        json.dumps(deque())
+
+    found = read_module("shop", module_of(ship=ship, other=other))
+    assert sorted(store.place for store in found.stores) == ["the table bills", "the table orders"]
+
+
+@pytest.mark.usefixtures("_stores")
+def test_a_handler_of_which_no_store_can_be_told_may_use_any() -> None:
+    @sqs_handler(sqs_message_id())
+    def first(message: Message) -> None:
+        vars()["orders"].update_item(message)
+
+    @sqs_handler(sqs_message_id())
+    def second(message: Message) -> None:
+        stock.update_item(message)
+
+    found = read_module("shop", module_of(first=first, second=second, orders=orders, bills=bills))
+    assert sorted(store.place for store in found.stores) == ["the table bills", "the table orders", "the table stock"]
+
+
+def test_a_name_that_is_not_yet_bound_is_passed_over() -> None:
+    @sqs_handler(sqs_message_id())
+    def ship(message: Message) -> None:
+        print(late, message)  # so that it is in the closure
+
+    assert read_module("shop", ship).stores == ()
+    late = 1
+
+
+# --- MongoDB, where no server is needed -------------------------------------------------------------------------------
+
+
+class Answering:
+    """A collection whose server answers so, and refuses all other commands."""
+
+    name = "orders"
+
+    def __init__(self, **answers: Any) -> None:
+        self.write_concern = StandInClient().shop.orders.write_concern
+        self.answers, self.asked = answers, list[str]()
+        self.database = self.client = self.admin = self
+
+    def command(self, name: str) -> Any:
+        self.asked.append(name)
+        if name not in self.answers:
+            raise OperationFailure("no", 13)
+        return self.answers[name]
+
+    def index_information(self) -> Any:
+        return {}
+
+    def aggregate(self, _: Any) -> Any:
+        return iter([])
+
+
+def look_at(collection: Answering) -> OfCollection:
+    return MONGODB.run(read_collection(collection, 10, lambda: NOW), collection)
+
+
+def test_a_server_that_cannot_be_reached_is_asked_once() -> None:
+    collection = Answering()
+    found = look_at(collection)
+    assert collection.asked == ["hello"]
+    assert isinstance(found.server, Unread)
+    assert {*found[1:]} == {found.server}
+
+
+HELLO = {"localTime": datetime.fromtimestamp(NOW + 5, UTC)}
+
+
+def test_the_arbiters_of_a_set_are_read_from_both_answers() -> None:
+    members = [
+        {"name": "a:1", "stateStr": "PRIMARY"},
+        {"name": "b:1", "stateStr": "SECONDARY"},
+        {"name": "c:1", "stateStr": "ARBITER"},
+    ]
+    answers = {"hello": {**HELLO, "setName": "rs0", "arbiters": ["c:1"]}, "replSetGetStatus": {"members": members}}
+    found = look_at(
+        Answering(**answers, getDefaultRWConcern={"defaultWriteConcern": {"w": 1}}, buildInfo={"version": "8.0.1"})
+    )
+    assert found.server == Server("replica set", ("c:1",), Clock(5, 0))
+    assert found.members == Members(("c:1",), 2, 2)
+    assert (found.default_w, found.version) == (1, "8.0.1")
+
+
+def test_a_mongos_is_asked_for_no_members() -> None:
+    collection = Answering(hello={**HELLO, "msg": "isdbgrid"}, getDefaultRWConcern={})
+    found = look_at(collection)
+    assert found.server == Server("mongos", (), Clock(5, 0))
+    assert (found.members, found.default_w) == (None, 1)
+    assert collection.asked == ["hello", "buildInfo", "getDefaultRWConcern"]

@@ -1,0 +1,657 @@
+"""What a relay does step by step: its flows over boxes in memory, with the answers that a broker may give."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from onewrite import ConfigurationError, LedgerMismatch, Message, Outbox
+from onewrite.core.event import Event, emission, emitter_of, moment, seconds
+from onewrite.core.flow import drive
+from onewrite.core.pending import Box, Broken, Pending, Search, read_box
+from onewrite.outbox import Outgoing, Swept
+from onewrite.outbox.passes import CHUNK, Passes, Publish
+from onewrite.outbox.relay import pause, report_pass
+
+NOW = 1_790_000_000.0
+OUTBOX = Outbox("o")
+EMITTER = emitter_of(OUTBOX, "ow_l")
+Reply = Callable[[list[Outgoing]], Any]
+
+
+def box(name: str, *types: str, age: float = 0.0, **more: Any) -> Box:
+    stored = emission(EMITTER, Message(name), [Event(each, None) for each in types], NOW - age, name).events
+    return Box({"id": name}, f"o/{name}", events=tuple([Pending(**event) for event in stored]), **more)
+
+
+class Boxes:
+    """Entities in memory that nobody else changes, and the changes that are asked of them. No request is sent."""
+
+    outbox = OUTBOX
+    target = None
+
+    def __init__(self, *boxes: Box | Broken) -> None:
+        self.boxes = boxes
+        self.cleared: list[tuple[str, int]] = []
+        self.postponed: list[tuple[str, float]] = []
+        self.overtaken: set[str] = set()
+        self.failing: dict[str, Exception] = {}  # what is raised at a clear of which entity
+        self.postpone_fails: Exception | None = None
+
+    def entity(self, filter: object, key: object) -> Mapping[str, Any]:
+        raise NotImplementedError
+
+    of_doorbell: Any = entity
+    of_source: Any = entity
+    replace: Any = entity
+    restart: Any = entity
+
+    def read(self, entity: Mapping[str, Any], /) -> Any:
+        found = next(each for each in self.boxes if each.entity == entity)
+        if isinstance(found, Broken):
+            raise found.error
+        return found
+        yield
+
+    def clear(self, box: Box, count: int, now: float) -> Any:
+        name = box.entity["id"]
+        if name in self.failing:
+            raise self.failing[name]
+        if name in self.overtaken:
+            return Box(box.entity, box.origin)
+        self.cleared.append((name, count))
+        return None
+        yield
+
+    def postpone(self, box: Box, due: str) -> Any:
+        if self.postpone_fails is not None:
+            raise self.postpone_fails
+        self.postponed.append((box.entity["id"], round(seconds(due) - NOW, 3)))
+        return None
+        yield
+
+    def canonical(self, entity: Mapping[str, Any], /) -> str:
+        return repr(entity)
+
+    def finder(self, before: str | None) -> Any:
+        boxes = iter(self.boxes)
+
+        class Finder:
+            def next(self) -> Any:
+                return next(boxes, None)
+                yield
+
+        return Finder()
+
+
+def passes(boxes: Boxes, *, batch: int = 3, stopping: Callable[[], bool] = lambda: False) -> Passes:
+    return Passes(boxes, lambda: NOW, lambda: 1.0, batch, stopping)
+
+
+def play(steps: Any, reply: Reply) -> tuple[Any, list[list[str]]]:
+    """The result, and the types of the events in each call to the broker."""
+    calls: list[list[str]] = []
+
+    def perform(step: Any) -> Any:
+        assert isinstance(step, Publish)
+        calls.append([f"{event.entity['id']}{event.sequence}" for event in step.events])
+        return reply([*step.events])
+
+    return drive(steps, perform), calls
+
+
+def takes_all(events: list[Outgoing]) -> None:
+    return None
+
+
+def fails_with(*names: str) -> Reply:
+    def reply(events: list[Outgoing]) -> None:
+        if any(event.entity["id"] in names for event in events):
+            raise ConnectionError
+
+    return reply
+
+
+def refuses(*types: str) -> Reply:
+    return lambda events: [event for event in events if event.type in types]
+
+
+def test_a_call_has_one_event_of_each_entity_and_is_filled_up_as_entities_are_done() -> None:
+    boxes = Boxes(box("a", *"XXX"), box("b", "X"), box("c", "X"), box("d", *"XX"))
+    swept, calls = play(passes(boxes).sweep(0.0), takes_all)
+    assert calls == [["a1", "b1", "c1"], ["a2", "d1"], ["a3", "d2"]]
+    assert sorted(boxes.cleared) == [("a", 3), ("b", 1), ("c", 1), ("d", 2)]
+    assert (swept.entities, swept.published, swept.pending) == (4, 7, 0)
+
+
+def test_an_entity_with_many_events_is_cleared_again_and_again() -> None:
+    boxes = Boxes(box("a", *["X"] * (2 * CHUNK + 1)))
+    flushed, _ = play(passes(boxes).flush({"id": "a"}), takes_all)
+    assert boxes.cleared == [("a", CHUNK), ("a", CHUNK), ("a", 1)]
+    assert [event.sequence for event in flushed.published] == [*range(1, 2 * CHUNK + 2)]
+
+
+def test_a_call_that_fails_is_made_again_for_each_so_that_one_holds_up_no_other() -> None:
+    boxes = Boxes(box("a", *"XX"), box("b", "X"), box("c", "X"))
+    swept, calls = play(passes(boxes).sweep(0.0), fails_with("b"))
+    assert calls == [["a1", "b1", "c1"], ["a1"], ["b1"], ["c1"], ["a2"]]
+    assert [event.entity["id"] for event, _ in swept.failed] == ["b"]
+    assert (swept.published, swept.pending, swept.error) == (3, 1, None)
+    assert boxes.postponed == [("b", 1.0)]
+
+
+def test_a_pass_ends_where_the_broker_takes_no_call_at_all() -> None:
+    now, boxes = [NOW], Boxes(*[box(name, "X") for name in "abcdefg"])
+
+    def fails_slowly(events: list[Outgoing]) -> None:
+        now[0] += 10.0
+        raise ConnectionError
+
+    swept, calls = play(Passes(boxes, lambda: now[0], lambda: 1.0, 3, lambda: False).sweep(0.0), fails_slowly)
+    assert calls == [["a1", "b1", "c1"], ["a1"], ["b1"]]  # for half a minute nobody has answered
+    assert isinstance(swept.error, ConnectionError)
+    assert (boxes.cleared, swept.complete, len(swept.failed)) == ([], False, 3)
+
+
+def test_a_search_that_took_long_counts_as_no_silence_of_the_broker() -> None:
+    now = [NOW]
+
+    class Slow(Boxes):
+        def finder(self, before: str | None) -> Any:
+            now[0] += 100.0
+            return super().finder(before)
+
+    relay = Passes(Slow(*[box(name, "X") for name in "abcde"]), lambda: now[0], lambda: 1.0, 2, lambda: False)
+    swept, _ = play(relay.sweep(0.0), fails_with("a", "b", "c"))
+    assert (swept.published, len(swept.failed), swept.error) == (2, 3, None)
+
+
+def test_many_events_whose_call_raises_do_not_keep_one_behind_them() -> None:
+    bad = [f"{n}" for n in range(500)]
+    boxes = Boxes(*[box(name, "X") for name in bad], box("good", "X"))
+    swept, _ = play(passes(boxes).sweep(0.0), fails_with(*bad))
+    assert (boxes.cleared, len(swept.failed), swept.error, swept.complete) == ([("good", 1)], 500, None, True)
+
+
+def test_a_doorbell_s_pass_goes_on_where_the_broker_takes_no_call() -> None:
+    relay = passes(Boxes(*[box(name, "X") for name in "abc"]), batch=1)
+    swept, _ = play(relay.ring([{"id": name} for name in "abc"]), fails_with("a", "b"))
+    assert (swept.published, len(swept.failed), swept.error) == (1, 2, None)
+
+
+def test_what_the_database_does_not_clear_holds_up_no_other_and_is_tried_again_later_each_time(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    now, boxes = [NOW], Boxes(box("a", *"XX", age=9.0), box("b", "X"))
+    boxes.failing = {"a": ConnectionError("not valid")}
+    relay = Passes(boxes, lambda: now[0], lambda: 1.0, 3, lambda: False)
+    swept, calls = play(relay.sweep(0.0), takes_all)
+    assert (calls, boxes.cleared, swept.error) == ([["a1", "b1"], ["a2"]], [("b", 1)], boxes.failing["a"])
+    assert [(event.sequence, error) for event, error in swept.failed] == [(1, boxes.failing["a"])]
+    assert (swept.pending, swept.oldest, swept.overtaken) == (2, 9.0, 0)
+    assert caplog.messages[0].startswith("What was published of {'id': 'a'}, or refused, could not be noted there")
+    boxes.boxes = boxes.boxes[:1]
+    swept, calls = play(relay.sweep(0.0), takes_all)
+    assert (calls, swept.pending, swept.oldest) == ([], 2, 9.0)
+    tries = [second for second in range(2000) if _is_tried(relay, now, second)]
+    assert tries == [1, 3, 7, 15, 31, 63, 127, 255, 511, 811, 1111, 1411, 1711]
+
+
+def _is_tried(relay: Passes, now: list[float], second: int) -> bool:
+    now[0] = NOW + second
+    return bool(play(relay.sweep(0.0), takes_all)[1])
+
+
+def test_seventy_entities_that_the_database_does_not_clear_do_not_keep_one_behind_them() -> None:
+    bad = [f"{n}" for n in range(70)]
+    boxes = Boxes(*[box(name, "X") for name in bad], box("good", "X"))
+    boxes.failing = dict.fromkeys(bad, ConnectionError("not valid"))
+    play(passes(boxes).sweep(0.0), takes_all)
+    assert boxes.cleared == [("good", 1)]
+
+
+def test_what_was_found_does_not_wait_for_a_search_that_takes_long() -> None:
+    now = [NOW]
+
+    class Slow(Boxes):
+        def finder(self, before: str | None) -> Any:
+            found = iter([box("a", "X"), *[Search.GOES_ON] * 9, box("b", "X")])
+
+            class Finder:
+                def next(self) -> Any:
+                    now[0] += 0.5
+                    return next(found, None)
+                    yield
+
+            return Finder()
+
+    def relay() -> Passes:
+        return Passes(Slow(), lambda: now[0], lambda: 1.0, 3, lambda: False)
+
+    assert play(relay().sweep(0.0), takes_all)[1] == [["a1"], ["b1"]]
+    swept, calls = play(relay().sweep(0.0, within=4.0), takes_all)
+    assert (calls, swept.complete) == ([["a1"]], False)
+
+
+def test_a_pass_ends_where_the_database_takes_no_change_at_all() -> None:
+    boxes = Boxes(*[box(name, "X") for name in "abcdefg"])
+    boxes.failing = {name: ConnectionError() for name in "abcdefg"}
+    now = [NOW]
+
+    def takes_slowly(events: list[Outgoing]) -> None:
+        now[0] += 15.0
+
+    swept, calls = play(Passes(boxes, lambda: now[0], lambda: 1.0, 3, lambda: False).sweep(0.0), takes_slowly)
+    assert calls == [["a1", "b1", "c1"], ["d1", "e1", "f1"]]  # for half a minute nobody has answered
+    assert (swept.error, swept.complete) == (boxes.failing["f"], False)
+
+
+def test_an_outbox_that_can_no_longer_be_read_when_it_is_cleared_holds_up_no_other() -> None:
+    boxes = Boxes(box("a", "X"), box("b", "X"))
+    boxes.failing = {"a": LedgerMismatch("something else")}
+    swept, _ = play(passes(boxes).sweep(0.0), takes_all)
+    assert ([each.entity for each in swept.broken], boxes.cleared) == ([{"id": "a"}], [("b", 1)])
+    assert (swept.overtaken, swept.pending) == (0, 0)
+
+
+def test_where_a_call_and_the_clear_of_what_went_out_before_both_fail_the_event_of_the_call_is_told() -> None:
+    boxes, replies = Boxes(box("a", *"XX")), iter([None])
+    boxes.failing = {"a": TimeoutError()}
+
+    def reply(events: list[Outgoing]) -> None:
+        if next(replies, "") == "":
+            raise ConnectionError
+
+    swept, _ = play(passes(boxes).sweep(0.0), reply)
+    assert [(event.sequence, type(error)) for event, error in swept.failed] == [(2, ConnectionError)]
+    assert (swept.published, swept.pending) == (1, 2)
+
+
+def test_an_entity_that_is_found_again_while_its_events_go_out_is_not_taken_twice() -> None:
+    boxes = Boxes(box("a", *"XX"), box("a", *"XX"), box("b", "X"))
+    _, calls = play(passes(boxes).sweep(0.0), takes_all)
+    assert calls == [["a1", "b1"], ["a2"]]
+
+
+def test_no_single_call_is_begun_when_the_time_is_up() -> None:
+    now = [NOW]
+
+    def takes_one(events: list[Outgoing]) -> None:
+        now[0] += 6.0
+        if len(events) > 1:
+            raise ConnectionError
+
+    relay = Passes(Boxes(*[box(name, "X") for name in "abc"]), lambda: now[0], lambda: 1.0, 3, lambda: False)
+    swept, calls = play(relay.sweep(0.0, within=10.0), takes_one)
+    assert (calls, swept.published, len(swept.failed)) == ([["a1", "b1", "c1"], ["a1"]], 1, 2)
+
+
+def test_no_call_is_begun_when_a_clear_has_taken_all_the_time() -> None:
+    now = [NOW]
+
+    class Slow(Boxes):
+        def clear(self, box: Box, count: int, now_: float) -> Any:
+            now[0] += 20.0
+            return super().clear(box, count, now_)
+
+    boxes = Slow(box("a", "X"), box("b", *"XXX"))
+    relay = Passes(boxes, lambda: now[0], lambda: 1.0, 3, lambda: False)
+    swept, calls = play(relay.sweep(0.0, within=10.0), takes_all)
+    assert (calls, boxes.cleared, swept.pending) == ([["a1", "b1"]], [("a", 1), ("b", 1)], 2)
+
+
+def test_a_sweep_that_has_ended_before_it_has_looked_at_all_is_not_complete() -> None:
+    stopped = iter([False] * 3 + [True] * 9)
+    boxes = Boxes(*[box(name, "X") for name in "abc"])
+    swept, _ = play(passes(boxes, batch=1, stopping=lambda: next(stopped)).sweep(0.0), takes_all)
+    assert (swept.published, swept.complete) == (1, False)
+
+
+def test_an_entity_that_cannot_be_read_now_holds_up_no_other(caplog: pytest.LogCaptureFixture) -> None:
+    throttled: Any = Broken({"id": "a"}, ConnectionError("throttled"))
+    boxes = Boxes(throttled, box("b", "X"))
+    swept, calls = play(passes(boxes).ring([{"id": name} for name in "ab"]), takes_all)
+    assert (calls, swept.error) == ([["b1"]], None)
+    assert caplog.messages == ["The outbox of {'id': 'a'} cannot be read: throttled"]
+    for names in ("ba", "aaab", "a" * 50 + "b" + "a" * 50):
+        swept, calls = play(passes(boxes).ring([{"id": name} for name in names]), takes_all)
+        assert (calls, swept.error, swept.complete) == ([["b1"]], None, False)
+        assert {str(broken.error) for broken in swept.broken} == {"throttled"}
+
+
+def test_where_nothing_can_be_read_the_pass_fails() -> None:
+    throttled = Broken({"id": "a"}, ConnectionError("throttled"))
+    for names in ("a", "a" * 50):
+        with pytest.raises(ConnectionError):
+            play(passes(Boxes(throttled)).ring([{"id": name} for name in names]), takes_all)
+
+
+@pytest.mark.parametrize(("unreadable", "seconds"), [(4, 10.0), (12, 3.0), (40, 1.0), (9, 120.0)])
+def test_an_entity_behind_several_that_fail_slowly_goes_out_with_one_of_the_next_passes(
+    unreadable: int, seconds: float
+) -> None:
+    """As of a partition that is throttled, where each read fails after the client's own tries."""
+    now = [NOW]
+
+    class Slow(Boxes):
+        def finder(self, before: str | None) -> Any:
+            boxes = iter(self.boxes)
+
+            class Finder:
+                def next(self) -> Any:
+                    found = next(boxes, None)
+                    now[0] += seconds if isinstance(found, Broken) else 0.0
+                    return found
+                    yield
+
+            return Finder()
+
+    throttled = [Broken({"id": f"x{n}"}, ConnectionError("throttled")) for n in range(unreadable)]
+    boxes = Slow(*throttled, *[box(name, "X") for name in "abc"])
+    relay = Passes(boxes, lambda: now[0], lambda: 1.0, 3, lambda: False)
+    for _ in range(3):
+        with suppress(ConnectionError):
+            play(relay.sweep(0.0), takes_all)
+    assert boxes.cleared[:3] == [("a", 1), ("b", 1), ("c", 1)]
+
+
+@pytest.mark.parametrize("kind", ["sweep", "flush"])
+def test_what_went_out_is_cleared_before_a_wrong_reply_ends_the_pass(kind: str) -> None:
+    boxes, replies = Boxes(box("a", *"XXX"), box("b", "X")), iter([None, None, "ok"])
+    relay = passes(boxes)
+    with pytest.raises(ConfigurationError, match="publish returned"):
+        play(relay.sweep(0.0) if kind == "sweep" else relay.flush({"id": "a"}), lambda _: next(replies))
+    assert ("a", 2) in boxes.cleared
+
+
+def test_what_was_found_goes_out_where_the_search_for_more_fails() -> None:
+    class Throttled(Boxes):
+        def finder(self, before: str | None) -> Any:
+            found = super().finder(before)
+
+            class Finder:
+                def next(self) -> Any:
+                    box = yield from found.next()
+                    if box is None:
+                        raise ConnectionError("throttled")
+                    return box
+
+            return Finder()
+
+    boxes = Throttled(box("a", *"XX"), box("b", "X"))
+    swept, _ = play(passes(boxes).sweep(0.0), takes_all)
+    assert sorted(boxes.cleared) == [("a", 2), ("b", 1)]
+    assert (str(swept.error), swept.published, swept.complete) == ("throttled", 3, False)
+    with pytest.raises(ConnectionError, match="throttled"):
+        play(passes(Throttled()).sweep(0.0), takes_all)
+
+
+def test_a_pass_that_ends_clears_what_was_accepted_before() -> None:
+    boxes, stopped = Boxes(box("a", *"XX")), iter([False] * 4 + [True] * 3)
+    swept, calls = play(passes(boxes, stopping=lambda: next(stopped)).sweep(0.0), takes_all)
+    assert (calls, boxes.cleared) == ([["a1"]], [("a", 1)])
+    assert (swept.published, swept.pending, swept.oldest) == (1, 1, 0.0)
+
+
+def test_a_refused_event_stops_its_entity_only_and_is_reported_with_its_age() -> None:
+    boxes = Boxes(box("a", "X", "Poison", "X", age=40.0), box("b", "X"))
+    swept, _ = play(passes(boxes).sweep(0.0), refuses("Poison"))
+    assert [(event.type, event.sequence) for event in swept.refused] == [("Poison", 2)]
+    assert (swept.published, swept.pending, swept.oldest, swept.waited) == (2, 2, 40.0, 40.0)
+    assert sorted(boxes.cleared) == [("a", 1), ("b", 1)]
+
+
+def test_it_is_told_for_how_long_the_oldest_published_event_had_waited() -> None:
+    swept, _ = play(passes(Boxes(box("a", "X", age=3.0), box("b", "X", age=90.0))).sweep(0.0), takes_all)
+    assert (swept.published, swept.pending, swept.oldest, swept.waited) == (2, 0, 0.0, 90.0)
+
+
+@pytest.mark.parametrize(("age", "wait"), [(0.0, 1.0), (8.0, 8.0), (1e6, 300.0), (-50.0, 51.0)])
+def test_the_wait_after_a_refusal_is_as_long_as_the_event_has_waited(age: float, wait: float) -> None:
+    boxes = Boxes(box("a", "Poison", age=age))
+    play(passes(boxes).sweep(0.0), refuses("Poison"))
+    assert boxes.postponed == [("a", wait)]
+
+
+def test_after_a_failed_call_the_wait_is_a_minute_at_most() -> None:
+    boxes = Boxes(box("a", "X", age=1e6))
+    with pytest.raises(ConnectionError):
+        play(passes(boxes).flush({"id": "a"}), fails_with("a"))
+    assert boxes.postponed == [("a", 60.0)]
+
+
+def test_who_loses_the_clear_goes_on_to_the_next() -> None:
+    boxes = Boxes(box("a", *"XX"), box("b", "X"))
+    boxes.overtaken = {"a"}
+    swept, _ = play(passes(boxes).sweep(0.0), takes_all)
+    assert (swept.entities, swept.overtaken, boxes.cleared) == (2, 1, [("b", 1)])
+
+
+def test_who_loses_the_clear_postpones_nothing() -> None:
+    boxes = Boxes(box("a", *"XY"))
+    boxes.overtaken = {"a"}
+    swept, _ = play(passes(boxes).sweep(0.0), lambda events: [event for event in events if event.type == "Y"])
+    assert (swept.overtaken, len(swept.refused), boxes.postponed) == (1, 1, [])
+
+
+def test_an_entity_that_cannot_be_read_is_reported_and_holds_up_no_other() -> None:
+    broken = Broken({"id": "a"}, LedgerMismatch("something else"))
+    for steps in (passes(boxes := Boxes(broken, box("b", "X"))).sweep(0.0), passes(boxes).ring([{"id": "a"}, {"id": "b"}])):
+        boxes.cleared.clear()
+        swept, _ = play(steps, takes_all)
+        assert [each.entity for each in swept.broken] == [{"id": "a"}]
+        assert boxes.cleared == [("b", 1)]
+
+
+def test_an_entity_that_cannot_be_read_is_in_the_log_once_in_five_minutes(caplog: pytest.LogCaptureFixture) -> None:
+    now = [NOW]
+    boxes = Boxes(Broken({"id": "a"}, LedgerMismatch("something else")))
+    relay = Passes(boxes, lambda: now[0], lambda: 0.5, 10, lambda: False)
+    for after, lines in ((0.0, 1), (1.0, 1), (299.0, 1), (300.0, 2), (301.0, 2)):
+        now[0] = NOW + after
+        play(relay.sweep(0.0), takes_all)
+        assert len(caplog.records) == lines
+    assert caplog.messages[0] == "The outbox of {'id': 'a'} cannot be read: something else"
+
+
+def test_a_pass_that_can_read_nothing_ends_after_five_minutes_and_the_next_one_gets_twice_as_far() -> None:
+    now, reads = [NOW], [0]
+
+    class Unreadable(Boxes):
+        def finder(self, before: str | None) -> Any:
+            class Finder:
+                def next(self) -> Any:
+                    now[0] += 100.0
+                    reads[0] += 1
+                    return Broken({"id": str(reads[0])}, ConnectionError("throttled"))
+                    yield
+
+            return Finder()
+
+    relay = Passes(Unreadable(), lambda: now[0], lambda: 0.5, 10, lambda: False)
+    for expected in (4, 7, 13):  # after 300, 600 and 1200 seconds from the first
+        reads[0] = 0
+        with pytest.raises(ConnectionError, match="throttled"):
+            play(relay.sweep(0.0), takes_all)
+        assert reads[0] == expected
+
+
+def test_what_cannot_be_read_is_listed() -> None:
+    broken = [Broken({"id": name}, LedgerMismatch("something else")) for name in "xyz"]
+    listed, _ = play(passes(Boxes(broken[0], box("a", "X"), *broken[1:])).broken(2), takes_all)
+    assert listed == broken[:2]
+
+
+def test_a_sweep_looks_for_all_that_is_pending_and_a_doorbell_s_pass_does_not() -> None:
+    boxes = Boxes(box("a", "X"))
+    assert play(passes(boxes).sweep(0.0), takes_all)[0].complete
+    assert not play(passes(boxes).ring([{"id": "a"}]), takes_all)[0].complete
+
+
+def test_a_doorbell_leaves_alone_who_waits_after_a_refusal_and_who_has_nothing() -> None:
+    later = moment(NOW + 5)
+    boxes = Boxes(box("a", "X", due=later), box("b"), box("c", "X", due=moment(NOW)))
+    _, calls = play(passes(boxes).ring([{"id": name} for name in "abc"]), takes_all)
+    assert calls == [["c1"]]
+
+
+def test_the_oldest_that_wait_are_listed_and_those_that_cannot_be_read_are_not() -> None:
+    broken = Broken({"id": "x"}, LedgerMismatch("something else"))
+    boxes = Boxes(box("a", "X", age=5.0), broken, box("b", *"XX", age=9.0), box("c", "X", age=1.0), box("d", "X", age=7.0))
+    waiting, _ = play(passes(boxes).waiting(2.0, 2), takes_all)
+    assert [(each.entity["id"], each.age, each.pending) for each in waiting] == [("b", 9.0, 2), ("d", 7.0, 1)]
+
+
+def test_what_a_writer_emitted_whose_clock_is_ahead_is_listed_too() -> None:
+    boxes = Boxes(*[box(f"{n}", "X", age=n - 60.0) for n in range(9)])
+    waiting, _ = play(passes(boxes).waiting(0.0, 3), takes_all)
+    assert [each.age for each in waiting] == [-52.0, -53.0, -54.0]
+    assert play(passes(boxes).waiting(1.0, 3), takes_all)[0] == []
+
+
+def test_a_writer_s_clock_that_is_ahead_postpones_nothing() -> None:
+    ahead = box("a", "X", age=-60.0, due=moment(NOW + 60))
+    assert not ahead.postponed(NOW)
+
+
+@pytest.mark.parametrize("reply", [True, "ok", ("a",), {"Failed": []}, [1], 0], ids=repr)
+def test_an_answer_that_is_not_understood_is_an_error_and_clears_nothing(reply: Any) -> None:
+    boxes = Boxes(box("a", "X"))
+    with pytest.raises(ConfigurationError, match="publish returned"):
+        play(passes(boxes).sweep(0.0), lambda _: reply)
+    assert boxes.cleared == []
+
+
+def test_an_event_of_another_call_is_no_answer() -> None:
+    other = box("b", "X").outgoing(0)
+    with pytest.raises(ConfigurationError, match="publish returned"):
+        play(passes(Boxes(box("a", "X"))).flush({"id": "a"}), lambda _: [other])
+
+
+def test_an_asynchronous_publisher_that_nobody_awaits_is_an_error() -> None:
+    async def publish() -> None: ...
+
+    boxes = Boxes(box("a", "X"))
+    with pytest.raises(ConfigurationError, match="use AsyncRelay"):
+        play(passes(boxes).flush({"id": "a"}), lambda _: publish())
+    assert boxes.cleared == []
+
+
+def test_a_cloudevent_shows_the_body_as_it_was_emitted_and_the_sequence_as_the_extension_says() -> None:
+    stored = Pending("id", "Paid", '{"price":1.50}', moment(NOW), "n", "cause")
+    event = Box({"id": 1}, "o/1", sent=6, incarnation="life", events=(stored,)).outgoing(0)
+    text = event.cloudevent()
+    assert text.endswith(',"data":{"price":1.50}}')
+    assert json.loads(text) == {
+        "specversion": "1.0",
+        "id": event.id,
+        "source": "o/1/life",
+        "type": "Paid",
+        "time": "2026-09-21T14:13:20.000Z",
+        "datacontenttype": "application/json",
+        "sequence": "7",
+        "sequencetype": "Integer",
+        "causationid": "cause",
+        "data": {"price": 1.5},
+    }
+
+
+def test_ids_differ_between_two_entities_that_one_message_touches() -> None:
+    assert box("a", "X").outgoing(0).id != Box({"id": "b"}, "o/b", events=box("a", "X").events).outgoing(0).id
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"ow_events": "text"},
+        {"ow_events": ["text"]},
+        {"ow_events": [{"id": "1"}]},
+        {"ow_sent": "1", "ow_life": "a"},
+        {"ow_sent": 1},
+        {"ow_life": "a"},
+        {"ow_sent": -1, "ow_life": "a"},
+        {"ow_due": 1},
+        {"ow_due": "2026-09-21T14:13:20.000Z"},
+    ],
+    ids=repr,
+)
+def test_what_is_no_outbox_is_never_read_as_one(fields: dict[str, Any]) -> None:
+    with pytest.raises(LedgerMismatch, match=r"something else than events|no outbox of this version"):
+        read_box(OUTBOX.label, {}, "o", {"ow_o": OUTBOX.label, **fields})
+
+
+def test_relays_wait_longer_with_each_failure_and_not_all_alike() -> None:
+    assert [pause(failures, 1.0, 1.0) for failures in (0, 1, 2, 6, 60)] == [1.0, 2.0, 4.0, 60.0, 60.0]
+    assert pause(0, 1.0, 0.0) == 0.5
+    assert pause(3, 120.0, 1.0) == 120.0
+    assert [pause(failures, 0.0, 1.0) for failures in (0, 1, 2)] == [0.0, 0.2, 0.4]
+
+
+def test_a_pass_is_told_of_in_the_log_and_to_the_hook(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING)
+    told: list[Swept] = []
+    swept = Swept(refused=[box("a", "X").outgoing(0)], error=ValueError("w"))
+    assert report_pass(swept, 2, told.append) == 3
+    assert told == [swept]
+    assert all(words in caplog.text for words in ("was refused", "has failed"))
+    assert report_pass(Swept(), 2, None) == 0
+
+
+def test_what_failed_is_named_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    first, error = box("a", "X").outgoing(0), ConnectionError("away")
+    report_pass(Swept(failed=[(first, error)]), 0, None)
+    report_pass(Swept(failed=[(first, error)], error=error), 0, None)
+    assert caplog.messages == [
+        f"Event {first.id} of {first.source} has failed, and is tried again later: ConnectionError('away')",
+        f"A pass of the relay has failed, and the next one tries again: ConnectionError('away'). Failed events: 1, the first {first.id}.",
+    ]
+
+
+def test_a_hook_that_fails_stops_no_relay(caplog: pytest.LogCaptureFixture) -> None:
+    def hook(swept: Swept) -> None:
+        raise ValueError("no disk")
+
+    assert report_pass(Swept(), 0, hook) == 0
+    assert report_pass(Swept(error=ValueError("w")), 1, hook) == 2
+    assert caplog.messages[0] == "A hook has failed after a pass of the relay, which goes on: ValueError('no disk')"
+
+
+def test_an_asynchronous_hook_that_nobody_would_await_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
+    async def hook(swept: Swept) -> None: ...
+
+    assert report_pass(Swept(), 0, hook) == 0
+    assert caplog.messages == ["on_pass is asynchronous, and nobody awaits it: give a plain function."]
+
+
+def test_a_log_filter_that_fails_stops_no_relay_and_hides_no_pass_from_the_hook() -> None:
+    def filter_(record: logging.LogRecord) -> bool:
+        raise AttributeError
+
+    told: list[Swept] = []
+    logger = logging.getLogger("onewrite")
+    logger.addFilter(filter_)
+    try:
+        report_pass(Swept(refused=[box("a", "X").outgoing(0)]), 0, told.append)
+    finally:
+        logger.removeFilter(filter_)
+    assert len(told) == 1
+
+
+def test_of_a_flush_what_publish_raises_is_raised_also_where_the_database_fails_after_it() -> None:
+    boxes = Boxes(box("a", "X"))
+    boxes.postpone_fails = TimeoutError()
+    with pytest.raises(ConnectionError) as raised:
+        play(passes(boxes).flush({"id": "a"}), fails_with("a"))
+    assert raised.value.__cause__ is boxes.postpone_fails
+
+
+def test_of_a_flush_what_the_database_raises_is_raised() -> None:
+    boxes = Boxes(box("a", "X"))
+    boxes.failing = {"a": TimeoutError()}
+    with pytest.raises(TimeoutError):
+        play(passes(boxes).flush({"id": "a"}), takes_all)

@@ -1,0 +1,1056 @@
+"""The explorer on real stand-ins: what it finds, what it lets pass, and what it says."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import itertools
+import os
+import re
+import subprocess
+import sys
+import threading
+import time
+import uuid
+import warnings
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import fields, replace
+from itertools import count
+from typing import Any, get_type_hints
+
+import pytest
+from botocore.exceptions import ClientError, ConnectionClosedError, ParamValidationError
+from pymongo.errors import DuplicateKeyError
+
+from onewrite import ConfigurationError, Deferred, HighWaterMark, InSequence, Message, SeenIds
+from onewrite.core.clock import random_name
+from onewrite.dynamodb import GuardedTable
+from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
+from onewrite.testing.explorer.exploration import Exploration, IncompleteExploration
+from onewrite.testing.explorer.explore import Arguments, Explore, ExploreOptions, explore, run
+from onewrite.testing.standins.stores import mongomock_collection, moto_tables
+from onewrite.testing.taps.faults import Crash
+
+Handler = Callable[[Message], Any]
+MESSAGES = [Message("m1", "s", 1, 30), Message("m2", "s", 2, 50)]
+
+
+def customers() -> Any:
+    return mongomock_collection("customers")
+
+
+def credit(collection: Any) -> Any:
+    return collection.find_one({"_id": "c1"}, {"credit": 1})
+
+
+def on_mongodb(build: Callable[[Any], Any], messages: list[Any] = MESSAGES, **options: Any) -> Exploration:
+    return explore(build, **{"messages": messages, "world": customers, "observe": credit, **options})
+
+
+def reserve(collection: Any, amount: int, **update: Any) -> None:
+    collection.update_one({"_id": "c1"}, {"$inc": {"credit": amount}, **update}, upsert=True)
+
+
+def increment(collection: Any) -> Handler:
+    return lambda message: reserve(collection, message.body)
+
+
+def guarded_by(ledger: Any) -> Callable[[Any], Handler]:
+    def build(collection: Any) -> Handler:
+        guarded = GuardedCollection(collection, ledger)
+        return lambda message: guarded.update_one(message, {"_id": "c1"}, {"$inc": {"credit": message.body}}, upsert=True)
+
+    return build
+
+
+def words(report: Exploration) -> list[str]:
+    assert report.counterexample is not None
+    return [str(step) for step in report.counterexample.steps]
+
+
+# --- MongoDB ----------------------------------------------------------------------------------------------------------
+
+
+def test_an_increment_that_is_not_guarded_is_found_with_two_deliveries() -> None:
+    report = on_mongodb(increment)
+    assert not report.ok
+    assert not report.exhausted
+    assert words(report) == [
+        "m1, delivery 1: update_one customers c1: applied",
+        "m1, delivery 2: update_one customers c1: applied",
+    ]
+    assert report.counterexample is not None
+    assert report.counterexample.expected == ({"_id": "c1", "credit": 80},)
+    assert report.counterexample.observed == {"_id": "c1", "credit": 110}
+
+
+def test_a_read_before_the_write_is_found_with_four_steps() -> None:
+    def build(collection: Any) -> Handler:
+        def handle(message: Message) -> None:
+            customer = collection.find_one({"_id": "c1"}) or {"credit": 0, "ids": []}
+            if message.id not in customer["ids"]:
+                changed = {"credit": customer["credit"] + message.body, "ids": [*customer["ids"], message.id]}
+                collection.update_one({"_id": "c1"}, {"$set": changed}, upsert=True)
+
+        return handle
+
+    assert [step.partition(": ")[2].split()[0] for step in words(on_mongodb(build))] == [
+        "find_one",
+        "find_one",
+        "update_one",
+        "update_one",
+    ]
+    assert on_mongodb(build, concurrency=1).ok
+
+
+@pytest.mark.parametrize("ledger", [SeenIds(), SeenIds(retention=None), SeenIds(readable=True), InSequence()], ids=repr)
+def test_a_ledger_for_any_order_passes_in_any_order(ledger: Any) -> None:
+    before = time.perf_counter()
+    report = on_mongodb(guarded_by(ledger))
+    report.assert_effectively_once()
+    assert report.ok
+    assert report.exhausted
+    assert report.counterexample is None
+    assert report.schedules > 100
+    assert report.pruned > 0
+    assert 0 < report.seconds < time.perf_counter() - before
+
+
+@pytest.mark.parametrize("reorder", ["within_source", False])
+def test_a_high_water_mark_passes_where_the_queue_keeps_the_order(reorder: Any) -> None:
+    on_mongodb(guarded_by(HighWaterMark()), reorder=reorder).assert_effectively_once()
+
+
+def test_a_high_water_mark_on_a_queue_without_order_is_found_with_one_step() -> None:
+    report = on_mongodb(guarded_by(HighWaterMark()))
+    assert words(report) == ["m2, delivery 1: update_one customers c1: guarded, applied"]
+    assert "m1, delivery 1: find_one customers c1: read, stale" in str(report)
+
+
+def test_a_high_water_mark_is_found_though_the_handler_keeps_the_outcome_to_itself() -> None:
+    def build(collection: Any) -> Handler:
+        guarded = guarded_by(HighWaterMark())(collection)
+
+        def handle(message: Message) -> None:
+            guarded(message)
+
+        return handle
+
+    assert words(on_mongodb(build)) == ["m2, delivery 1: update_one customers c1: guarded, applied"]
+
+
+def test_a_world_may_begin_with_what_the_handler_needs() -> None:
+    def world() -> Any:
+        collection = customers()
+        collection.insert_one({"_id": "c1", "credit": 100})
+        return collection
+
+    assert on_mongodb(guarded_by(SeenIds()), world=world).exhausted
+    report = on_mongodb(increment, world=world)
+    assert report.counterexample is not None
+    assert report.counterexample.expected == ({"_id": "c1", "credit": 180},)
+
+
+def test_a_store_that_does_not_take_back_what_it_held_is_explored_all_the_same_and_named() -> None:
+    def world() -> Any:
+        collection = customers()
+        insert_one, ticks = collection.insert_one, count()
+        collection.insert_one = lambda document: insert_one({**document, "at": next(ticks)})
+        return collection
+
+    report = on_mongodb(guarded_by(SeenIds()), world=world)
+    assert report.exhausted
+    assert "'customers' did not take back what it had held" in str(report)
+
+
+def test_an_observe_that_no_message_changes_is_pointed_out() -> None:
+    report = on_mongodb(guarded_by(SeenIds()), observe=lambda customers: customers.find_one({"_id": "c2"}))
+    assert report.ok
+    assert "No message changes what observe() sees" in str(report)
+
+
+def test_a_gap_is_delivered_again_until_it_is_filled() -> None:
+    outcomes: list[Any] = []
+
+    def build(collection: Any) -> Handler:
+        inner = guarded_by(InSequence())(collection)
+
+        def handle(message: Message) -> Any:
+            outcomes.append(inner(message))
+            return [outcomes[-1]]
+
+        return handle
+
+    on_mongodb(build).assert_effectively_once()
+    assert any(isinstance(outcome, Deferred) for outcome in outcomes)
+
+
+def test_a_mark_in_a_document_of_its_own_is_found_before_and_after_the_effect() -> None:
+    def marked(collection: Any, message: Message) -> bool:
+        try:
+            collection.insert_one({"_id": message.id})
+        except DuplicateKeyError:
+            return False
+        return True
+
+    def before(collection: Any) -> Handler:
+        return lambda message: reserve(collection, message.body) if marked(collection, message) else None
+
+    def after(collection: Any) -> Handler:
+        def handle(message: Message) -> None:
+            if collection.find_one({"_id": message.id}) is None:
+                reserve(collection, message.body)
+                marked(collection, message)
+
+        return handle
+
+    assert words(on_mongodb(before)) == ["m1, delivery 1: insert_one customers m1: applied, then CRASH"]
+    assert words(on_mongodb(after)) == [
+        "m1, delivery 1: find_one customers m1: read, nothing there",
+        "m1, delivery 1: update_one customers c1: applied, then CRASH",
+    ]
+
+
+def test_an_effect_outside_the_store_counts_where_observe_sees_it() -> None:
+    sent: list[str] = []
+
+    def build(collection: Any) -> Handler:
+        sent.clear()
+        inner = guarded_by(SeenIds())(collection)
+
+        def handle(message: Message) -> Any:
+            sent.append(message.id)
+            return inner(message)
+
+        return handle
+
+    report = on_mongodb(build, observe=lambda _: sorted(sent), deliveries=1)
+    assert words(report) == ["m1, delivery 1: CRASH before update_one customers c1"]
+    assert report.counterexample is not None
+    assert report.counterexample.observed == ["m1", "m1", "m2"]
+
+
+def test_what_world_makes_anew_beside_the_store_is_made_anew_for_every_schedule() -> None:
+    sent: list[str] = []
+
+    def world() -> Any:
+        sent.clear()
+        return customers()
+
+    def build(collection: Any) -> Handler:
+        inner = guarded_by(SeenIds())(collection)
+
+        def handle(message: Message) -> Any:
+            outcome = inner(message)
+            if type(outcome).__name__ == "Applied":
+                sent.append(message.id)
+            return outcome
+
+        return handle
+
+    report = on_mongodb(build, world=world, observe=lambda _: sorted(sent))
+    assert words(report) == ["m1, delivery 1: update_one customers c1: guarded, applied, then CRASH"]
+    assert report.nondeterministic is None
+    assert on_mongodb(build, world=world, observe=lambda _: sorted(sent), faults=0).ok
+
+
+def test_what_observe_sees_beside_the_store_and_nobody_makes_anew_is_named() -> None:
+    sent: list[str] = []
+
+    def build(collection: Any) -> Handler:
+        return lambda message: sent.append(message.id)
+
+    report = on_mongodb(build, observe=lambda _: len(sent))
+    assert not report.ok
+    assert "must be made anew in build() or world()" in str(report)
+
+
+def test_an_invariant_is_checked_at_every_end() -> None:
+    def spent(limit: int) -> Callable[[Any], Any]:
+        def check(collection: Any) -> None:
+            assert credit(collection)["credit"] <= limit, "over the limit"
+
+        return check
+
+    guarded = guarded_by(SeenIds())
+    assert on_mongodb(guarded, invariant=spent(80)).ok
+    assert on_mongodb(guarded, invariant=lambda _: True).ok
+    broken = on_mongodb(guarded, invariant=spent(79))
+    assert "the invariant is broken: AssertionError: over the limit" in str(broken)
+    assert "Not effectively once: the invariant is broken." in str(on_mongodb(guarded, invariant=lambda _: False))
+
+
+def test_an_observe_that_fails_on_what_a_schedule_leaves_is_a_finding() -> None:
+    def build(collection: Any) -> Handler:
+        def handle(message: Message) -> None:
+            if collection.find_one({"_id": message.id}) is None:
+                collection.insert_one({"_id": message.id})
+                reserve(collection, message.body)
+
+        return handle
+
+    report = on_mongodb(build, MESSAGES[:1], observe=lambda c: c.find_one({"_id": "c1"})["credit"])
+    assert "observe failed with TypeError" in str(report)
+
+
+def test_a_message_that_never_settles_is_a_finding() -> None:
+    def build(collection: Any) -> Handler:
+        def handle(message: Message) -> None:
+            collection.insert_one({"_id": message.id})
+            reserve(collection, message.body)
+
+        return handle
+
+    report = on_mongodb(build)
+    assert len(words(report)) == 1
+    assert "m1 never settled: DuplicateKeyError" in str(report)
+
+
+def test_a_handler_that_never_says_done_is_a_finding_too() -> None:
+    def build(collection: Any) -> Handler:
+        def handle(message: Message) -> Any:
+            collection.update_one({"_id": "c1"}, {"$inc": {"tries": 1}}, upsert=True)
+            return Deferred(message, 1) if credit(collection) and collection.find_one({"_id": "c1"})["tries"] > 1 else None
+
+        return handle
+
+    report = on_mongodb(build, MESSAGES[:1])
+    assert "m1 never settled: TimeoutError: the handler never says that it is done. The last answer" in str(report)
+
+
+def test_a_handler_that_raises_on_a_conflict_has_its_message_again() -> None:
+    def build(collection: Any) -> Handler:
+        def handle(message: Message) -> None:
+            customer = collection.find_one({"_id": "c1"}) or {"version": 0, "ids": [], "credit": 0}
+            if message.id in customer["ids"]:
+                return
+            changed = {"credit": customer["credit"] + message.body, "version": customer["version"] + 1}
+            collection.update_one(
+                {"_id": "c1", "version": customer["version"]} if customer["version"] else {"_id": "c1"},
+                {"$set": changed, "$push": {"ids": message.id}}
+                if customer["version"]
+                else {"$setOnInsert": {**changed, "ids": [message.id]}},
+                upsert=not customer["version"],
+            )
+            if message.id not in collection.find_one({"_id": "c1"})["ids"]:
+                raise RuntimeError("somebody was quicker")
+
+        return handle
+
+    on_mongodb(build, schedules=100_000).assert_effectively_once()
+
+
+def test_two_entities_each_with_a_guard_take_no_more_schedules_than_one() -> None:
+    def build(collection: Any) -> Handler:
+        guarded = GuardedCollection(collection, SeenIds())
+
+        def handle(message: Message) -> Any:
+            return guarded.update_one(message, {"_id": message.source}, {"$inc": {"credit": message.body}}, upsert=True)
+
+        return handle
+
+    def observe(collection: Any) -> Any:
+        return list(collection.find({}, {"credit": 1}).sort("_id", 1))
+
+    same = on_mongodb(build, observe=observe)
+    apart = on_mongodb(build, [MESSAGES[0], Message("m2", "other", 1, 50)], observe=observe)
+    assert same.ok
+    assert apart.ok
+    assert apart.schedules <= same.schedules
+
+
+# --- DynamoDB ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def orders() -> Iterator[Callable[[], Any]]:
+    with moto_tables() as make:
+        yield make
+
+
+ADD: dict[str, Any] = {"UpdateExpression": "ADD paid :cents"}
+
+
+def paid(table: Any) -> Any:
+    item = table.get_item(Key={"orderId": "o-1"}, ConsistentRead=True).get("Item")
+    return item and item.get("paid")
+
+
+def pay(table: Any) -> Handler:
+    def handle(message: Message) -> None:
+        table.update_item(Key={"orderId": "o-1"}, **ADD, ExpressionAttributeValues={":cents": message.body})
+
+    return handle
+
+
+def pay_once(table: Any) -> Handler:
+    guarded = GuardedTable(table, SeenIds())
+    return lambda message: guarded.update_item(
+        message, Key={"orderId": "o-1"}, **ADD, ExpressionAttributeValues={":cents": message.body}
+    )
+
+
+def test_on_dynamodb_the_guard_passes_and_the_plain_write_is_found(orders: Any) -> None:
+    report = explore(pay_once, messages=MESSAGES, world=orders, observe=paid)
+    report.assert_effectively_once()
+    assert report.exhausted
+    plain = explore(pay, messages=MESSAGES, world=orders, observe=paid)
+    assert words(plain) == [
+        "m1, delivery 1: UpdateItem orders o-1: applied",
+        "m1, delivery 2: UpdateItem orders o-1: applied",
+    ]
+
+
+def test_an_answer_that_is_lost_and_tried_again_by_the_driver_is_met_even_without_a_redelivery(orders: Any) -> None:
+    retries: list[int] = []
+
+    def build(table: Any) -> Handler:
+        def handle(message: Message) -> None:
+            # It believes that it knows better than its queue: what it has sent once, it never sends again.
+            if table.get_item(Key={"orderId": message.id}).get("Item") is None:
+                table.put_item(Item={"orderId": message.id})
+                answer = table.update_item(Key={"orderId": "o-1"}, **ADD, ExpressionAttributeValues={":cents": message.body})
+                retries.append(answer["ResponseMetadata"]["RetryAttempts"])
+
+        return handle
+
+    report = explore(build, messages=MESSAGES[:1], world=orders, observe=paid, deliveries=1)
+    assert not report.ok
+    assert set(retries) == {0, 1}
+
+
+def test_a_guarded_write_that_the_driver_sends_again_is_applied_once_and_says_so(orders: Any) -> None:
+    retried: list[bool] = []
+
+    def build(table: Any) -> Handler:
+        inner = pay_once(table)
+
+        def handle(message: Message) -> Any:
+            outcome = inner(message)
+            retried.append(getattr(outcome, "retried", False))
+            return outcome
+
+        return handle
+
+    explore(build, messages=MESSAGES[:1], world=orders, observe=paid, deliveries=1).assert_effectively_once()
+    assert True in retried
+
+
+def test_a_request_that_fails_on_its_way_raises_what_the_driver_raises(orders: Any) -> None:
+    raised: list[type[Exception]] = []
+
+    def catching(handle: Handler) -> Handler:
+        def caught(message: Message) -> Any:
+            try:
+                return handle(message)
+            except Exception as error:
+                raised.append(type(error))
+                raise
+
+        return caught
+
+    explore(lambda table: catching(pay_once(table)), messages=MESSAGES[:1], world=orders, observe=paid)
+    on_mongodb(lambda collection: catching(guarded_by(SeenIds())(collection)), MESSAGES[:1])
+    names = {kind.__name__ for kind in raised}
+    assert names == {
+        *("ConnectionClosedError", "EndpointConnectionError", "ProvisionedThroughputExceededException"),
+        *("AutoReconnect", "ServerSelectionTimeoutError", "OperationFailure"),
+    }
+
+
+def test_an_exception_taken_for_a_duplicate_is_found(orders: Any) -> None:
+    def build(table: Any) -> Handler:
+        def handle(message: Message) -> None:
+            with suppress(ClientError, ConnectionClosedError):
+                table.put_item(Item={"orderId": message.id}, ConditionExpression="attribute_not_exists(orderId)")
+                pay(table)(message)
+
+        return handle
+
+    assert len(words(explore(build, messages=MESSAGES, world=orders, observe=paid))) <= 2
+
+
+def test_a_request_that_the_driver_itself_refuses_is_met_by_no_second_try(orders: Any) -> None:
+    def build(table: Any) -> Handler:
+        inner = pay_once(table)
+
+        def handle(message: Message) -> Any:
+            with suppress(ParamValidationError, ConnectionClosedError):
+                table.update_item(Key={"orderId": "o-1"}, Misspelt=True)
+            return inner(message)
+
+        return handle
+
+    explore(build, messages=MESSAGES[:1], world=orders, observe=paid).assert_effectively_once()
+
+
+def test_a_dict_of_stores_is_explored_together(orders: Any) -> None:
+    def build(stores: Any) -> Handler:
+        order, customer = pay_once(stores["orders"]), guarded_by(SeenIds())(stores["customers"])
+        return lambda message: (order(message), customer(message))
+
+    def world() -> Any:
+        return {"orders": orders(), "customers": customers()}
+
+    def observe(stores: Any) -> Any:
+        return paid(stores["orders"]), credit(stores["customers"])
+
+    explore(build, messages=MESSAGES[:1], world=world, observe=observe).assert_effectively_once()
+
+
+# --- how handlers behave ----------------------------------------------------------------------------------------------
+
+
+def test_an_id_minted_in_the_handler_is_named_and_found() -> None:
+    def build(collection: Any) -> Handler:
+        return lambda message: collection.insert_one({"_id": str(uuid.uuid4()), "amount": message.body})
+
+    report = on_mongodb(build, observe=lambda c: c.count_documents({}))
+    assert not report.ok
+    assert report.nondeterministic is not None
+    assert "m1, delivery 1 is not the same each time" in report.nondeterministic
+    assert "message.child(name)" in report.nondeterministic
+    assert len(words(report)) == 2
+    with pytest.raises(AssertionError, match="Not deterministic"):
+        report.assert_effectively_once()
+
+
+def test_time_in_a_request_is_named_with_the_place_where_it_stands() -> None:
+    def build(collection: Any) -> Handler:
+        inner = GuardedCollection(collection, SeenIds())
+
+        def handle(message: Message) -> Any:
+            update = {"$inc": {"credit": message.body}, "$set": {"at": time.time()}}
+            return inner.update_one(message, {"_id": "c1"}, update, upsert=True)
+
+        return handle
+
+    report = on_mongodb(build)
+    assert report.counterexample is None
+    assert not report.ok
+    assert report.nondeterministic is not None
+    assert "in update_one customers c1 it gave update." in report.nondeterministic
+    assert "$set.at" in report.nondeterministic
+
+
+def test_a_handler_that_sends_another_number_of_requests_each_time_is_named() -> None:
+    calls: list[str] = []
+
+    def build(collection: Any) -> Handler:
+        inner = guarded_by(SeenIds())(collection)
+
+        def handle(message: Message) -> Any:
+            calls.append(message.id)
+            if len(calls) % 3 == 0:
+                collection.count_documents({})
+            return inner(message)
+
+        return handle
+
+    report = on_mongodb(build, schedules=50)
+    assert not report.ok
+    assert report.nondeterministic is not None
+    assert "is not the same each time" in report.nondeterministic
+
+
+def test_a_handler_that_does_nothing_the_second_time_is_named() -> None:
+    left = [20]  # the two runs in order, which compare equal, and some schedules
+
+    def build(collection: Any) -> Handler:
+        inner = guarded_by(SeenIds())(collection)
+
+        def handle(message: Message) -> Any:
+            left[0] -= 1
+            return inner(message) if left[0] > 0 else None
+
+        return handle
+
+    report = on_mongodb(build, schedules=50)
+    assert not report.ok
+    assert "and nothing the second" in str(report)
+
+
+def test_requests_without_a_canonical_form_are_explored_without_a_memory_of_them() -> None:
+    def build(collection: Any) -> Handler:
+        inner = GuardedCollection(collection, SeenIds())
+
+        def handle(message: Message) -> Any:
+            update = {"$inc": {"credit": message.body}}
+            return inner.update_one(message, {"_id": "c1"}, update, upsert=True, hint=None, comment=lambda: None)
+
+        return handle
+
+    report = on_mongodb(build, MESSAGES[:1])
+    assert report.counterexample is None
+
+
+def test_more_orders_than_can_be_tried_are_owned_up_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("onewrite.testing.explorer.judge.MOST_ORDERS", 2)
+    messages = [Message(f"m{n}", body=n) for n in range(3)]
+    report = on_mongodb(increment, messages)
+    assert "The messages and their tasks have more than 2 orders: not all were tried for what is expected." in str(report)
+    assert "orders" not in str(on_mongodb(increment, MESSAGES))
+
+
+def test_where_a_message_never_settles_observe_may_fail() -> None:
+    def build(collection: Any) -> Handler:
+        def handle(message: Message) -> None:
+            collection.insert_one({"_id": message.id})
+            reserve(collection, message.body)
+
+        return handle
+
+    report = on_mongodb(build, MESSAGES[:1], observe=lambda c: c.find_one({"_id": "c1"})["credit"], faults=1)
+    assert report.counterexample is not None
+
+
+def test_an_asynchronous_handler_is_explored_like_any_other() -> None:
+    def build(collection: Any) -> Any:
+        guarded = AsyncGuardedCollection(collection, SeenIds())
+
+        async def handle(message: Message) -> Any:
+            return await guarded.update_one(message, {"_id": "c1"}, {"$inc": {"credit": message.body}}, upsert=True)
+
+        return handle
+
+    def plain(collection: Any) -> Any:
+        async def handle(message: Message) -> None:
+            await collection.update_one({"_id": "c1"}, {"$inc": {"credit": message.body}}, upsert=True)
+
+        return handle
+
+    async def observe(collection: Any) -> Any:
+        return await collection.find_one({"_id": "c1"}, {"credit": 1})
+
+    def world() -> Any:
+        return mongomock_collection("customers", asynchronous=True)
+
+    report = explore(build, messages=MESSAGES, world=world, observe=observe)
+    report.assert_effectively_once()
+    assert report.exhausted
+    assert len(words(explore(plain, messages=MESSAGES, world=world, observe=observe))) == 2
+
+
+def test_requests_that_an_asynchronous_handler_gathers_are_sent_one_after_the_other() -> None:
+    def build(collection: Any) -> Any:
+        async def handle(message: Message) -> None:
+            changes = [{"_id": f"{message.id}.{part}"} for part in "ab"]
+            await asyncio.gather(*[collection.update_one(change, {"$set": {"done": 1}}, upsert=True) for change in changes])
+
+        return handle
+
+    async def observe(collection: Any) -> Any:
+        return await collection.count_documents({})
+
+    report = explore(
+        build, messages=MESSAGES[:1], world=lambda: mongomock_collection(asynchronous=True), observe=observe, concurrency=1
+    )
+    report.assert_effectively_once()
+    assert report.schedules > 5
+
+
+async def explore_in_a_loop() -> Exploration:
+    return on_mongodb(increment)
+
+
+def test_the_explorer_may_be_called_where_a_loop_runs() -> None:
+    assert len(words(asyncio.run(explore_in_a_loop()))) == 2
+
+
+def test_what_a_dead_process_sends_on_its_way_out_never_arrives() -> None:
+    cleaned: list[str] = []
+
+    def build(collection: Any) -> Handler:
+        inner = guarded_by(SeenIds())(collection)
+
+        def handle(message: Message) -> Any:
+            try:
+                return inner(message)
+            except BaseException:  # as people write it
+                collection.delete_one({"_id": "c1"})
+            finally:
+                cleaned.append(message.id)
+                collection.count_documents({})
+
+        return handle
+
+    # An exception is another matter: there the handler lives, and deletes what was written.
+    report = on_mongodb(build, faults=1)
+    assert not report.ok
+    assert all("CRASH" not in step for step in words(report))
+    assert cleaned
+
+
+def test_a_handler_that_swallows_its_crash_and_returns_has_crashed_all_the_same() -> None:
+    def build(collection: Any) -> Handler:
+        inner = guarded_by(SeenIds())(collection)
+
+        def handle(message: Message) -> Any:
+            with suppress(Crash):
+                return inner(message)
+
+        return handle
+
+    report = on_mongodb(build, MESSAGES[:1])
+    report.assert_effectively_once()
+
+
+def test_a_handler_keeps_its_memory_through_a_schedule_and_loses_it_after() -> None:
+    def build(collection: Any) -> Handler:
+        seen: set[str] = set()
+
+        def handle(message: Message) -> None:
+            if message.id not in seen:
+                reserve(collection, message.body)
+                seen.add(message.id)
+
+        return handle
+
+    assert on_mongodb(build, faults=0).ok
+    assert words(on_mongodb(build)) == ["m1, delivery 1: update_one customers c1: applied, then CRASH"]
+
+
+def test_every_delivery_has_a_message_of_its_own() -> None:
+    def build(collection: Any) -> Handler:
+        def handle(message: Message) -> None:
+            collection.update_one({"_id": message.id}, {"$set": {"amount": message.body.pop("amount")}}, upsert=True)
+
+        return handle
+
+    messages = [Message("m1", body={"amount": 30})]
+    on_mongodb(build, messages, observe=lambda c: c.find_one({"_id": "m1"})).assert_effectively_once()
+    assert messages[0].body == {"amount": 30}
+
+
+def test_messages_of_any_kind_are_delivered_and_numbered_where_they_have_no_id() -> None:
+    def build(collection: Any) -> Handler:
+        return lambda message: reserve(collection, message["amount"])  # type: ignore[index]  # a dict
+
+    assert words(on_mongodb(build, [{"amount": 1}, {"amount": 2}]))[0].startswith("#1, delivery 1: update_one")
+
+
+# --- what stops an exploration ----------------------------------------------------------------------------------------
+
+
+def test_a_handler_that_waits_for_what_cannot_come_is_named_after_the_timeout() -> None:
+    def build(collection: Any) -> Handler:
+        lock = threading.Lock()
+        inner = guarded_by(SeenIds())(collection)
+
+        def handle(message: Message) -> Any:
+            with lock:
+                return inner(message)
+
+        return handle
+
+    with pytest.raises(
+        ConfigurationError, match=r"m[12], delivery [12] has neither sent a request nor returned for 2 seconds"
+    ):
+        on_mongodb(build, timeout=2)
+
+
+def test_a_thread_that_the_handler_starts_may_send_nothing() -> None:
+    def build(collection: Any) -> Handler:
+        def handle(message: Message) -> None:
+            thread = threading.Thread(target=suppressed(lambda: reserve(collection, message.body)))
+            thread.start()
+            thread.join()
+
+        return handle
+
+    with pytest.raises(
+        ConfigurationError, match="update_one customers c1 was sent by a thread that the handler has started"
+    ):
+        on_mongodb(build)
+
+
+def suppressed(function: Callable[[], Any]) -> Callable[[], None]:
+    def call() -> None:
+        with suppress(ConfigurationError):
+            function()
+
+    return call
+
+
+def test_a_handler_that_fails_undisturbed_stops_the_exploration() -> None:
+    def build(collection: Any) -> Handler:
+        def handle(message: Message) -> None:
+            raise KeyError(message.id)
+
+        return handle
+
+    with pytest.raises(ConfigurationError, match="fails even undisturbed: m1, m2 never settled: KeyError: 'm"):
+        on_mongodb(build)
+
+
+def test_an_observe_that_fails_undisturbed_stops_it_too() -> None:
+    with pytest.raises(ConfigurationError, match=r"observe\(store\) fails after undisturbed processing: KeyError"):
+        on_mongodb(increment, observe=lambda collection: credit(collection)["debit"])
+
+
+def test_a_world_that_changes_stops_it_too() -> None:
+    worlds = [customers(), customers(), mongomock_collection("orders")]
+
+    def build(collection: Any) -> Handler:
+        def handle(message: Message) -> None:
+            collection.create_index("credit")
+            reserve(collection, message.body)
+
+        return handle
+
+    with pytest.raises(ConfigurationError, match=r"world\(\)"):
+        on_mongodb(build, world=lambda: worlds.pop(0))
+
+
+def test_mongodb_is_explored_where_nobody_has_imported_boto3(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "onewrite.dynamodb.request")
+    on_mongodb(guarded_by(SeenIds()), MESSAGES[:1]).assert_effectively_once()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "match"),
+    [
+        ({"messages": []}, "nothing to deliver"),
+        ({"messages": [MESSAGES[0], MESSAGES[0]]}, "Two messages have the id 'm1'"),
+        ({"messages": [{"amount": 1}], "reorder": "within_source"}, "asks each message for its source"),
+        ({"build": None}, "build=None: give a function"),
+        ({"build": lambda store: None}, "gave None: let it return the handler"),
+        ({"world": customers()}, "world="),
+        ({"observe": 3}, "observe=3"),
+        ({"invariant": 3}, "invariant=3"),
+        ({"schedules": 0}, "schedules=0"),
+        ({"schedules": True}, "schedules=True"),
+        ({"timeout": 0}, "timeout=0"),
+        ({"timeout": "long"}, "timeout='long'"),
+        ({"replay": "hello"}, "is no replay code"),
+        ({"reorder": "sometimes"}, "reorder='sometimes'"),
+    ],
+    ids=lambda value: str(value)[:30],
+)
+def test_misuse_is_refused_with_what_to_do(wrong: dict[str, Any], match: str) -> None:
+    with pytest.raises(ConfigurationError, match=match):
+        explore(**{"build": increment, "messages": MESSAGES, "world": customers, "observe": credit, **wrong})
+
+
+# --- how it is called -------------------------------------------------------------------------------------------------
+
+
+def test_explore_shows_what_it_does_and_each_of_its_arguments_with_its_default() -> None:
+    assert str(explore.__doc__).startswith("Run a handler through every schedule within bounds")
+    said = dict(re.findall(r"^ +(\w+): (.*(?:\n {16}.*)*)$", str(explore.__doc__), re.MULTILINE))
+    arguments = {field.name: field.default for field in fields(Arguments) if field.name not in ("at_random", "seed")}
+    assert list(said) == list(arguments)
+    for name, default in arguments.items():
+        if type(default) in (int, float):
+            assert said[name].endswith(f"The default is {default:,.0f}.")
+
+
+def test_what_is_said_of_its_options_is_what_type_checkers_know_of_them() -> None:
+    positional = {"build", "messages", "world", "observe"}
+    assert set(inspect.signature(explore).parameters) == {*positional, "options"}
+    assert set(inspect.signature(explore.random).parameters) == {*positional, "options", "seed"}
+    assert set(get_type_hints(ExploreOptions)) == {field.name for field in fields(Arguments)} - positional - {
+        "at_random",
+        "seed",
+    }
+
+
+def test_random_schedules_have_wider_bounds_unless_the_test_says_otherwise() -> None:
+    asked: list[Arguments] = []
+
+    def note(arguments: Arguments) -> Exploration:
+        asked.append(arguments)
+        return run(replace(arguments, schedules=1))
+
+    noting = Explore(note)
+    noting.random(increment, MESSAGES, customers, credit)
+    noting.random(increment, MESSAGES, customers, credit, faults=0, seed=7)
+    assert [(one.deliveries, one.faults, one.concurrency, one.seed) for one in asked] == [(3, 2, 3, 0), (3, 0, 3, 7)]
+    assert "deliveries=3, faults=2 and concurrency=3" in str(explore.random.__doc__)
+
+
+# --- what guarded stores take from outside ----------------------------------------------------------------------------
+
+
+def test_time_stands_still_for_a_guarded_store_without_a_clock_of_its_own(
+    orders: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    explore(pay_once, MESSAGES[:1], orders, paid)  # from now on the explorer tells guarded stores the time
+    hours = itertools.count(1_790_000_000, 3600)
+    monkeypatch.setattr(time, "time", lambda: float(next(hours)))
+    report = explore(pay_once, MESSAGES, orders, paid)
+    report.assert_effectively_once()
+    assert report.exhausted
+
+
+def test_outside_of_explored_calls_the_names_of_attempts_are_random_also_while_an_exploration_is_under_way(
+    orders: Any,
+) -> None:
+    names: list[str] = []
+
+    def build(table: Any) -> Handler:
+        inner = pay_once(table)
+
+        def handle(message: Message) -> Any:
+            thread = threading.Thread(target=lambda: names.append(random_name()))  # a thread has a context of its own
+            thread.start()
+            thread.join()
+            return inner(message)
+
+        return handle
+
+    explore(build, MESSAGES[:1], orders, paid).assert_effectively_once()
+    names += [random_name() for _ in range(10)]
+    assert all(re.fullmatch("[0-9a-f]{16}", name) for name in names)
+    assert len(set(names)) == len(names) > 20
+
+
+def test_explorations_that_run_at_the_same_time_count_their_attempts_apart(orders: Any) -> None:
+    both_here, begun = threading.Barrier(2), set[str]()
+
+    def world(name: str) -> Any:
+        if name not in begun:
+            begun.add(name)
+            both_here.wait(timeout=60)  # each begins while the other does
+        return orders(name)
+
+    build, tables = pay_once, [lambda: world("one"), lambda: world("two")]
+    with ThreadPoolExecutor(len(tables)) as pool:
+        found = list(pool.map(lambda world: explore(build, MESSAGES[:1], world, paid), tables))
+    assert [report.nondeterministic for report in found] == [None, None]
+    assert found[0].schedules == found[1].schedules
+    assert all(report.exhausted for report in found)
+
+
+SHOW_REQUESTS = """
+from onewrite import Message, SeenIds
+from onewrite.dynamodb import GuardedTable
+from onewrite.testing import explore
+from onewrite.testing.explorer.subject import Subject
+from onewrite.testing.standins.stores import moto_tables
+
+perform = Subject.perform
+Subject.perform = lambda subject, request, key: print(request.arguments) or perform(subject, request, key)
+
+def build(table):
+    guarded = GuardedTable(table, SeenIds(), clock=lambda: 1_790_000_000.0)
+    return lambda message: guarded.update_item(
+        message, Key={"orderId": "o-1"}, UpdateExpression="ADD paid :c", ExpressionAttributeValues={":c": message.body}
+    )
+
+with moto_tables() as make:
+    messages = [Message("m1", body=1), Message("m2", body=2)]
+    report = explore(build, messages, lambda: make("orders", key="orderId"), lambda table: table.scan()["Count"], deliveries=1)
+    print(report.schedules, report.pruned)
+"""
+
+
+def test_every_run_of_a_program_explores_the_same_schedules_and_sends_the_same_requests() -> None:
+    environments = [{**os.environ, "PYTHONHASHSEED": seed} for seed in ("1", "2")]
+    runs = [
+        subprocess.Popen([sys.executable, "-c", SHOW_REQUESTS], stdout=subprocess.PIPE, text=True, env=environment)
+        for environment in environments
+    ]
+    one, other = (run.communicate()[0] for run in runs)
+    assert one == other
+    assert len(one.splitlines()) > 20
+    assert "ow_" in one
+
+
+# --- reports ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_counterexample_is_a_timeline_with_what_was_expected_and_how_to_see_it_again() -> None:
+    assert str(on_mongodb(increment).counterexample) == (
+        "Not effectively once: processing each message once, one at a time, never ends like this.\n"
+        "\n"
+        "     m1, delivery 1                                m1, delivery 2\n"
+        "  1  update_one customers c1: applied\n"
+        "  2                                                update_one customers c1: applied\n"
+        "     then redelivered until settled:\n"
+        "     m2, delivery 1: update_one customers c1: applied\n"
+        "\n"
+        "  expected  {'credit': 80, '_id': 'c1'}\n"
+        "  observed  {'credit': 110, '_id': 'c1'}\n"
+        '  replay    explore(..., replay="1.9e92.1a1b.2052")'
+    )
+
+
+def test_a_failed_assertion_shows_it_and_what_was_explored() -> None:
+    with pytest.raises(AssertionError) as failure:
+        on_mongodb(increment).assert_effectively_once()
+    assert "  1  update_one customers c1: applied" in str(failure.value)
+    assert "deliveries=2, faults=1, reorder=True, concurrency=2" in str(failure.value)
+
+
+def test_a_replay_runs_exactly_the_schedule_of_the_replay_code() -> None:
+    found = on_mongodb(increment)
+    assert found.counterexample is not None
+    again = on_mongodb(increment, replay=found.counterexample.replay_code)
+    assert again.schedules == 1
+    assert again.counterexample == found.counterexample
+    other = on_mongodb(increment, replay="1.9e92.1aA.329c")
+    assert words(other) == ["m1, delivery 1: update_one customers c1: applied, then CRASH"]
+
+
+def test_a_replay_of_what_has_been_mended_passes_and_says_when_steps_are_missing() -> None:
+    found = on_mongodb(increment)
+    assert found.counterexample is not None
+    mended = on_mongodb(guarded_by(SeenIds()), replay=found.counterexample.replay_code)
+    assert mended.ok
+    assert "have changed" not in str(mended)
+    narrower = on_mongodb(increment, replay=found.counterexample.replay_code, deliveries=1)
+    assert narrower.ok
+    assert "The handler or the bounds have changed" in str(narrower)
+
+
+def test_a_test_that_pytest_runs_is_replayed_by_its_name() -> None:
+    report = run(Arguments(increment, MESSAGES, customers, credit), "tests/test_a.py::test_b[c d]")
+    assert "replay    pytest 'tests/test_a.py::test_b[c d]' --onewrite-replay 1.9e92.1a1b.2052" in str(report)
+
+
+def test_an_exploration_that_is_cut_short_warns() -> None:
+    report = on_mongodb(guarded_by(SeenIds()), schedules=5)
+    assert report.ok
+    assert not report.exhausted
+    assert report.schedules == 5
+    with pytest.warns(IncompleteExploration, match="These were not all: raise schedules="):
+        report.assert_effectively_once()
+
+
+def test_long_explorations_say_how_far_they_are(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    on_mongodb(guarded_by(SeenIds()), MESSAGES[:1])
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr("onewrite.testing.explorer.explore._SECONDS_BETWEEN_LINES", 0.0)
+    on_mongodb(guarded_by(SeenIds()), MESSAGES[:1])
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == "exploring: 1 schedules run, 0 branches pruned, 0 s"
+    assert [line.split()[1] for line in lines] == [str(number) for number in range(1, len(lines) + 1)]
+    assert len(lines) > 3
+
+
+# --- at random --------------------------------------------------------------------------------------------------------
+
+
+def test_random_schedules_find_the_same_in_larger_scopes_and_shrink_it() -> None:
+    messages = [Message(f"m{n}", body=n) for n in range(1, 6)]
+    options: dict[str, Any] = {"messages": messages, "world": customers, "observe": credit, "seed": 7}
+    report = explore.random(increment, **options)
+    assert len(words(report)) == 2
+    assert report == explore.random(increment, **options) or report.counterexample is not None
+    again = explore.random(increment, **options)
+    assert (again.counterexample, again.schedules) == (report.counterexample, report.schedules)
+
+
+def test_random_schedules_that_find_nothing_claim_no_more() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        report = explore.random(
+            guarded_by(SeenIds()), messages=MESSAGES, world=customers, observe=credit, seed=1, schedules=50
+        )
+    assert report.ok
+    assert not report.exhausted
+    assert report.schedules == 50
+    assert "drawn at random" in str(report)

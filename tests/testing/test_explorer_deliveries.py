@@ -1,0 +1,235 @@
+"""Calls that stand still at every request."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+from collections.abc import Callable, Generator, Iterator
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from onewrite import ConfigurationError
+from onewrite.core.clock import random_name
+from onewrite.testing.explorer.calls import CallThreads, Reply, current_call
+from onewrite.testing.taps.faults import Crash
+from onewrite.testing.taps.traffic import Request
+
+PATIENCE = 60.0  # seconds until a test that hangs fails
+
+
+@pytest.fixture
+def threads() -> Iterator[CallThreads]:
+    threads = CallThreads(timeout=PATIENCE)
+    yield threads
+    threads.close()
+
+
+def send(name: str) -> Any:
+    call = current_call.get()
+    assert call is not None
+    return call.ask(Request("store", name, {}, None, writes=True))
+
+
+def test_a_call_stands_still_at_its_request_until_it_is_answered(threads: CallThreads) -> None:
+    log: list[str] = []
+
+    def handle(message: str) -> str:
+        log.append(f"begins {message}")
+        log.append(send("first"))
+        log.append(send("second"))
+        return "done"
+
+    call = threads.begin(handle, "m1", "m1, delivery 1")
+    assert (log, str(call.request)) == (["begins m1"], "first store")
+    call.resume(Reply("one"))
+    assert (log, str(call.request)) == (["begins m1", "one"], "second store")
+    assert not call.ended
+    call.resume(Reply("two"))
+    assert call.ended
+    assert call.result == Reply("done")
+    assert call.request is None
+
+
+def test_several_calls_stand_still_at_the_same_time(threads: CallThreads) -> None:
+    calls = [threads.begin(send, name, name) for name in ("a", "b", "c")]
+    for number, call in reversed(list(enumerate(calls))):
+        call.resume(Reply(number))
+    assert [call.result.value for call in calls] == [0, 1, 2]
+
+
+def test_an_exception_is_raised_where_the_request_was_made(threads: CallThreads) -> None:
+    def handle(message: str) -> str:
+        try:
+            send(message)
+        except KeyError as error:
+            return f"caught {error}"
+        return "nothing"
+
+    call = threads.begin(handle, "m1", "m1")
+    call.resume(Reply(error=KeyError("lost")))
+    assert call.result == Reply("caught 'lost'")
+
+
+def test_what_the_handler_raises_is_how_it_ends(threads: CallThreads) -> None:
+    def handle(message: str) -> None:
+        raise SystemExit(message)
+
+    call = threads.begin(handle, "m1", "m1")
+    assert call.ended
+    assert isinstance(call.result.error, SystemExit)
+
+
+def test_a_call_that_dies_sends_nothing_more(threads: CallThreads) -> None:
+    refused: list[BaseException] = []
+
+    def handle(message: str) -> str:
+        try:
+            send(message)
+        finally:
+            for _ in range(2):
+                try:
+                    send("clean up")
+                except BaseException as error:  # as people write it
+                    refused.append(error)
+        return "never"
+
+    call = threads.begin(handle, "m1", "m1")
+    call.die()
+    assert call.ended
+    assert call.died
+    assert isinstance(call.result.error, Crash)
+    assert [str(error) for error in refused] == ["The process is dead, and does not send clean up store."] * 2
+
+
+def test_threads_are_used_again(threads: CallThreads) -> None:
+    names = set()
+    for _ in range(5):
+        call = threads.begin(lambda _: threading.get_ident(), "m", "m")
+        names.add(call.result.value)
+        threads.release(call)
+    assert len(names) == 1
+
+
+def test_a_handler_sees_the_context_of_its_caller_and_leaves_none(threads: CallThreads) -> None:
+    variable = contextvars.ContextVar("variable", default="unset")
+    variable.set("outside")
+
+    def handle(_: str) -> str:
+        before = variable.get()
+        variable.set("inside")
+        return before
+
+    for _ in range(2):
+        call = threads.begin(handle, "m", "m")
+        assert call.result.value == "outside"
+        threads.release(call)
+    assert variable.get() == "outside"
+
+
+def test_a_call_that_neither_asks_nor_ends_is_named_and_left_behind() -> None:
+    threads = CallThreads(timeout=PATIENCE)
+    let_go = threading.Event()
+    call = threads.begin(send, "m1", "m1, delivery 1")
+
+    def hang(_: str) -> None:
+        with suppress(BaseException):
+            send("first")
+        let_go.wait()
+
+    stuck = threads.begin(hang, "m2", "m2, delivery 1")
+    stuck.thread.timeout = 0.05
+    with pytest.raises(ConfigurationError, match=r"m2, delivery 1 has neither sent a request nor returned for 0.05 seconds"):
+        stuck.resume(Reply())
+    threads.release(stuck)  # gives it a moment to die, which it does not use
+    threads.release(call)
+    assert call.died
+    let_go.set()
+    threads.close()
+
+
+async def asend(name: str) -> Any:
+    await asyncio.sleep(0)
+    return send(name)
+
+
+def test_a_coroutine_stands_still_in_the_same_way(threads: CallThreads) -> None:
+    async def handle(message: str) -> list[Any]:
+        return [await asend(message), *await asyncio.gather(asend("left"), asend("right"))]
+
+    call = threads.begin(handle, "m1", "m1")
+    asked = []
+    while not call.ended:
+        asked.append(str(call.request))
+        call.resume(Reply(len(asked)))
+    assert asked == ["m1 store", "left store", "right store"]
+    assert call.result == Reply([1, 2, 3])
+    threads.release(call)
+    assert threads.begin(handle, "m2", "m2").request is not None
+
+
+def test_a_coroutine_that_dies_takes_its_tasks_with_it(threads: CallThreads) -> None:
+    log: list[str] = []
+
+    async def clean_up() -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            log.append("cancelled")
+
+    async def handle(message: str) -> None:
+        task = asyncio.create_task(clean_up())
+        await asyncio.sleep(0)
+        await asend(message)
+        await task
+
+    call = threads.begin(handle, "m1", "m1")
+    call.die()
+    assert isinstance(call.result.error, Crash)
+    assert log == ["cancelled"]
+
+
+def test_the_tasks_of_a_coroutine_count_their_attempts_together(threads: CallThreads) -> None:
+    async def attempt() -> str:
+        await asyncio.sleep(0)
+        return random_name()
+
+    async def handle(_: str) -> tuple[str, str]:
+        return await asyncio.gather(attempt(), attempt())
+
+    for _ in range(2):
+        call = threads.begin(handle, "m1", "m1, delivery 1")
+        assert call.result.value == ["m1, delivery 1, attempt 1", "m1, delivery 1, attempt 2"]
+        threads.release(call)
+
+
+def test_an_awaitable_that_is_no_coroutine_is_awaited_too(threads: CallThreads) -> None:
+    class Later:
+        def __await__(self) -> Generator[Any, Any, str]:
+            yield from asend("m").__await__()
+            return "done"
+
+    call = threads.begin(lambda _: Later(), "m", "m")
+    call.resume(Reply())
+    assert call.result.value == "done"
+
+
+def test_closing_ends_the_threads() -> None:
+    others = {*threading.enumerate()}  # of other tests: some of them may end meanwhile
+    threads = CallThreads(timeout=PATIENCE)
+    handlers: list[Callable[[Any], Any]] = [send, lambda name: asend(name)]  # noqa: PLW0108  # one that is no coroutine function
+    for handler in handlers:
+        call = threads.begin(handler, "m", "m")
+        assert len(started(others)) == 1
+        call.resume(Reply())
+        threads.release(call)
+    threads.close()
+    for thread in started(others):
+        thread.join(PATIENCE)
+    assert started(others) == []
+
+
+def started(others: set[threading.Thread]) -> list[threading.Thread]:
+    return [each for each in threading.enumerate() if each not in others and each.name == "onewrite explorer"]

@@ -1,0 +1,72 @@
+"""A guarded collection on mongomock as it is, without the stand-in that mends it: many tests have one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import mongomock
+import pytest
+from pymongo.errors import DuplicateKeyError
+
+from onewrite import Applied, ConfigurationError, Duplicate, HighWaterMark, InSequence, Message, Rejected, SeenIds
+from onewrite.core.ledgers import Ledger
+from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
+
+M1, M2 = (Message(f"m{n}", source="s", sequence=n) for n in (1, 2))
+LEDGERS = [SeenIds(), SeenIds(readable=True), SeenIds(retention=None), HighWaterMark(), InSequence()]
+ledgers = pytest.mark.parametrize("ledger", LEDGERS, ids=str)
+
+
+@pytest.fixture
+def orders() -> Any:
+    return mongomock.MongoClient().shop.orders
+
+
+@ledgers
+def test_every_way_to_write_takes_effect_once(orders: Any, ledger: Ledger) -> None:
+    guarded = GuardedCollection(orders, ledger)
+    for expected in (Applied, Duplicate):
+        assert isinstance(guarded.insert_one(M1, {"_id": "inserted", "n": 1}), expected)
+        assert isinstance(guarded.update_one(M1, {"_id": "updated"}, {"$inc": {"n": 1}}, upsert=True), expected)
+        assert isinstance(guarded.find_one_and_update(M1, {"_id": "found"}, {"$inc": {"n": 1}}, upsert=True), expected)
+        assert isinstance(guarded.record(M1, {"_id": "recorded"}), expected)
+        assert isinstance(guarded.seen(M1, {"_id": "recorded"}), Duplicate)
+    assert [guarded.find_one({"_id": name}) for name in ("inserted", "updated", "found")] == [
+        {"_id": name, "n": 1} for name in ("inserted", "updated", "found")
+    ]
+
+
+@ledgers
+def test_an_insert_of_what_another_message_has_created_is_refused(orders: Any, ledger: Ledger) -> None:
+    guarded = GuardedCollection(orders, ledger)
+    guarded.insert_one(M1, {"_id": "o-1", "n": 1})
+    assert guarded.insert_one(M2, {"_id": "o-1", "n": 2}) == Rejected(M2, {"_id": "o-1", "n": 1})
+
+
+def test_fields_under_a_unique_index_name_an_entity(orders: Any) -> None:
+    guarded = GuardedCollection(orders, SeenIds(), key=("email",))
+    with pytest.raises(ConfigurationError, match="unique index"):
+        guarded.update_one(M1, {"email": "a@b"}, {"$inc": {"n": 1}}, upsert=True)
+    orders.create_index("email", unique=True)
+    for expected in (Applied, Duplicate):
+        assert isinstance(guarded.update_one(M1, {"email": "a@b"}, {"$inc": {"n": 1}}, upsert=True), expected)
+
+
+def test_a_unique_index_of_the_callers_refuses_as_the_driver_does_although_mongomock_does_not_say_which(orders: Any) -> None:
+    orders.create_index("email", unique=True)
+    orders.insert_one({"_id": "other", "email": "a@b"})
+    guarded = GuardedCollection(orders, SeenIds())
+    with pytest.raises(DuplicateKeyError):
+        guarded.insert_one(M1, {"_id": "o-1", "email": "a@b"})
+    with pytest.raises(DuplicateKeyError):
+        guarded.update_one(M1, {"_id": "o-1"}, {"$set": {"email": "a@b"}}, upsert=True)
+    assert orders.count_documents({}) == 1
+
+
+async def _write(guarded: AsyncGuardedCollection) -> None:
+    await guarded.update_one(M1, {"_id": "o-1"}, {"$inc": {"n": 1}}, upsert=True)
+
+
+def test_the_asynchronous_guard_says_that_mongomock_is_not_asynchronous(orders: Any) -> None:
+    with pytest.raises(ConfigurationError, match="is not asynchronous"):
+        _write(AsyncGuardedCollection(orders, SeenIds())).send(None)
