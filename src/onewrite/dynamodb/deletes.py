@@ -41,7 +41,10 @@ def delete(flows: Flows, message: Message, native: Mapping[str, Any], emit: obje
     burial = Burial(new_tombstone(tombstones, write.now, name, list(native.get("Key", {}))))
     outcome, item = yield from _bury(flows, write._replace(burial=burial), {**native, "ReturnValues": "ALL_OLD"})
     if isinstance(outcome, Applied):
-        entity = _deleted(flows, item) if outcome.retried else outcome.entity
+        entity = outcome.entity
+        if outcome.retried:  # what was deleted, where it is still there
+            own = _own(flows, item)
+            entity = own if own.keys() - {*read_tombstone(item[TOMBSTONE]).key} else None
         outcome = replace(outcome, entity=entity if native.get("ReturnValues") == "ALL_OLD" else None)
     if TOMBSTONE in item:
         yield from _clean_up(flows, native["Key"], item)
@@ -90,12 +93,6 @@ def _smaller(flows: Flows, write: Write, error: ClientError, call: Call, image: 
             raise
         largest = sorted(own, key=lambda name: (-own[name], name))[:_MOST_AT_ONCE]
         return write._replace(burial=burial._replace(removes=tuple(largest)))
-
-
-def _deleted(flows: Flows, item: Mapping[str, Any]) -> Entity | None:
-    """What was deleted, where it is still there."""
-    own = _own(flows, item)
-    return own if own.keys() - {*read_tombstone(item[TOMBSTONE]).key} else None
 
 
 def _own(flows: Flows, item: Mapping[str, Any]) -> Entity:

@@ -242,7 +242,8 @@ class Flows:
             if held is not None:
                 self._look_at_ledger(held)
             return self.image_of(held), None
-        if not (_is_too_large(error) or _is_mistyped(error)):
+        is_mistyped = code(error) == "ValidationException" and says_mistyped(text_of(error))
+        if not (_is_too_large(error) or is_mistyped):
             raise error
         # DynamoDB looks at the size, and at some types, before the condition: this may be a redelivery.
         if "Item" not in call.kwargs:  # a put does not say which part of it is the key
@@ -424,10 +425,6 @@ def _is_too_large(error: ClientError) -> bool:
 
 def says_too_large(text: str) -> bool:
     return "size" in text and "exceeded the maximum allowed size" in text
-
-
-def _is_mistyped(error: ClientError) -> bool:
-    return code(error) == "ValidationException" and says_mistyped(text_of(error))
 
 
 def says_mistyped(text: str) -> bool:

@@ -227,13 +227,12 @@ def _reasons(error: ClientError, parts: Sequence[Part]) -> list[_Reason]:
         raise error
     pairs = zip(parts, given, strict=True)
     shown = "CancellationReasons" in error.response
-    return [_reason(part, each, shown=shown) for part, each in pairs if each.get("Code", "None") != "None"]
-
-
-def _reason(part: Part, given: Mapping[str, Any], *, shown: bool) -> _Reason:
-    # Even a Table's client gives typed values here: boto3 does not convert the members of an error.
-    item = plain(given["Item"]) if given.get("Item") else None
-    return _Reason(part, given["Code"], str(given.get("Message", "")), item, shown)
+    return [
+        # Even a Table's client gives typed values here: boto3 does not convert the members of an error.
+        _Reason(part, each["Code"], str(each.get("Message", "")), plain(each["Item"]) if each.get("Item") else None, shown)
+        for part, each in pairs
+        if each.get("Code", "None") != "None"
+    ]
 
 
 def _invalid(reason: _Reason, error: ClientError) -> Flow[_Verdict]:

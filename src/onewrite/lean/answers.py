@@ -44,7 +44,10 @@ class Parser:
         """What boto3's method returns, or what the response of its error holds."""
         _check(answer, self._checksum)
         if answer.status == _YES and answer.body == _NOTHING:
-            return {"ResponseMetadata": _metadata(answer)}  # the commonest answer, for which the parser would take longest
+            # The commonest answer, for which the parser would take longest, as the parser makes it.
+            named = {"RequestId": answer.headers["x-amzn-requestid"]} if "x-amzn-requestid" in answer.headers else {}
+            told = {"HTTPStatusCode": answer.status, "HTTPHeaders": answer.headers, "RetryAttempts": 0}
+            return {"ResponseMetadata": {**named, **told}}
         response = {"body": answer.body, "headers": answer.headers, "status_code": answer.status, "context": {}}
         found = self._parser.parse(response, self._model.operation_model(operation).output_shape)
         if answer.status == _NO:
@@ -54,12 +57,6 @@ class Parser:
             found.update(self._parser.parse(response, self._refusal))
         found["ResponseMetadata"]["RetryAttempts"] = 0
         return cast("dict[str, Any]", found)
-
-
-def _metadata(answer: Answer) -> dict[str, Any]:
-    """As botocore's parser makes it."""
-    named = {"RequestId": answer.headers["x-amzn-requestid"]} if "x-amzn-requestid" in answer.headers else {}
-    return {**named, "HTTPStatusCode": answer.status, "HTTPHeaders": answer.headers, "RetryAttempts": 0}
 
 
 def _check(answer: Answer, checksum: str | None) -> None:

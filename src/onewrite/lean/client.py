@@ -20,7 +20,7 @@ from onewrite.lean.pool import Pool
 from onewrite.lean.refusals import refusal, stand_ins, unknown
 from onewrite.lean.routes import Route, Routes, trace
 from onewrite.lean.service import Service
-from onewrite.lean.wire import Answer, Unreadable, Wiring
+from onewrite.lean.wire import Unreadable, Wiring
 
 _log = logging.getLogger("onewrite")
 # Answers in a row that cannot be read. One may be an error page of a proxy, and three show what all answers are like here.
@@ -73,7 +73,8 @@ class LeanClient:
         if not request.keys() <= self._arguments[operation]:
             return None  # an argument that is none is for botocore to refuse: the service would not look at it
         try:
-            answer = self._exchanged(operation, request)
+            route, body = self._routes.present(operation, request), self.service.body(request)
+            answer = self._pool.exchange(route.address, self._bytes(route, operation, body))
             self._unreadable = 0
             return self._parser.parsed(operation, answer)
         except Unreadable as error:
@@ -91,10 +92,6 @@ class LeanClient:
         else:
             sender = self.service.sender
             _log.warning("No answer can be read by %s (%s): from now on its requests go by the boto3 client.", sender, error)
-
-    def _exchanged(self, operation: str, request: dict[str, Any]) -> Answer:
-        route, body = self._routes.present(operation, request), self.service.body(request)
-        return self._pool.exchange(route.address, self._bytes(route, operation, body))
 
     def _bytes(self, route: Route, operation: str, body: bytes) -> bytes:
         unsigned, fixed = self._head[operation]

@@ -100,16 +100,12 @@ class Flows:
         self._whose = getattr(collection, "full_name", "")
         self.unique_indexes_fit = False  # has it been seen that no unique index would take two tombstones for one?
         self._watch = Watch(self.ledger.skew)
-        check_store_tombstones(tombstones, self._has)
+        check_store_tombstones(tombstones, lambda name: name in self.key_fields or not self.without_ledger({name: 0}))
 
     @property
     def key_fields(self) -> tuple[str, ...]:
         """The fields that name an entity, and stay in what is left of it."""
         return tuple(dict.fromkeys(["_id", *map(root, self.fields)]))
-
-    def _has(self, name: str) -> bool:
-        """Does the store need this field for itself?"""
-        return name in self.key_fields or not self.without_ledger({name: 0})
 
     @property
     def guards(self) -> bool:

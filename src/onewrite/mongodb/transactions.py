@@ -154,7 +154,9 @@ class _Transaction(Transaction[Prepared, Part, _Refusal]):
         seen = yield from self._looked_at(left, refusal, first=turn == 0)
         if not any(isinstance(outcome, Applied | Duplicate) for outcome in seen.outcomes.values()):
             for part in left:
-                yield from _waited(part)
+                # A write that matches nothing waits until a majority has all that came before it: so with what stood in the way.
+                nothing: Document = {"$and": [part.entity, {"_id": {"$exists": False}}]}
+                yield Do(part.target.update_one, (nothing, {"$unset": {TOMBSTONE: ""}}), sends=True)
             # What is held back by a first look fits the second, which is the one that counts.
             seen = yield from self._looked_at(left, refusal, first=turn == 0)
         is_ours = any(isinstance(outcome, Applied) for outcome in seen.outcomes.values())
@@ -259,12 +261,6 @@ def _check_distinct(parts: Sequence[Part], refused: Part) -> Flow[None]:
 
 
 _SAME = "Two participants write the same document: make them one write."
-
-
-def _waited(part: Part) -> Flow[None]:
-    """Wait until a majority has what stood in the way: a write that matches nothing waits for all that came before it."""
-    nothing: Document = {"$and": [part.entity, {"_id": {"$exists": False}}]}
-    yield Do(part.target.update_one, (nothing, {"$unset": {TOMBSTONE: ""}}), sends=True)
 
 
 # --- what cannot be sent -----------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, cast
 
 from onewrite.core.event import moment
-from onewrite.core.label import TOMBSTONE, Slot, label_of, whose
+from onewrite.core.label import TOMBSTONE, label_of, whose
 from onewrite.core.ledgers import HighWaterMark, InSequence, Ledger, MessageIDs, SeenIds, SeenNumbers
 from onewrite.core.ledgers.entry import ABSENT, Advance, Change, Entry, Lookup, Remember
 from onewrite.core.step import answer_to, no_step, read_step, step_mark
@@ -167,7 +167,11 @@ def _reason(image: Image, change: Change, held: Lookup) -> str:
     match change:
         case Remember():
             spellings = {change.mark, *change.aliases}
-            slots = [slot for slot in change.sets.live if spellings & cast("frozenset[str | bytes]", _set(held, slot))]
+            slots = [
+                slot
+                for slot in change.sets.live
+                if isinstance(marks := held(slot), frozenset) and not marks.isdisjoint(spellings)
+            ]
             return f"{' and '.join([place(slot) for slot in slots])} has it"
         case Advance():
             mark = held(change.slot)
@@ -175,8 +179,3 @@ def _reason(image: Image, change: Change, held: Lookup) -> str:
         case _:
             block = cast("int", held(change.tag))
             return f"{place(change.tag)} has the block that begins with {block * change.size}"
-
-
-def _set(held: Lookup, slot: Slot) -> frozenset[object]:
-    found = held(slot)
-    return cast("frozenset[object]", found) if isinstance(found, frozenset) else frozenset()

@@ -168,8 +168,11 @@ def _block(each: Block) -> dict[str, Any]:
 
 def _outbox(image: Image, attribute: str) -> dict[str, Any]:
     size = image.bytes_of(image.fields_of(attribute))
+    found = {name: image.fields[name] for name in (*OUTBOX, TOMBSTONE) if name in image.fields}
+    # Its list of events as it is.
+    held = {name: value if isinstance(value, list | Mapping) else image.lookup(Slot(name)) for name, value in found.items()}
     try:
-        box = read_box(None, {}, image.named, _held(image))
+        box = read_box(None, {}, image.named, held)
     except LedgerMismatch as error:
         return {"attribute": attribute, "bytes": size, "damaged": str(error)}
     return {
@@ -180,12 +183,6 @@ def _outbox(image: Image, attribute: str) -> dict[str, Any]:
         "due": box.due,
         "events": [_event(box, place) for place in range(len(box.events))],
     }
-
-
-def _held(image: Image) -> dict[str, Any]:
-    """The fields of an outbox, its list of events as it is."""
-    found = {name: image.fields[name] for name in (*OUTBOX, TOMBSTONE) if name in image.fields}
-    return {name: value if isinstance(value, list | Mapping) else image.lookup(Slot(name)) for name, value in found.items()}
 
 
 def _event(box: Box, place: int) -> dict[str, Any]:

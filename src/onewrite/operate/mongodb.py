@@ -44,16 +44,12 @@ _READ = json_util.JSONOptions(datetime_conversion=DatetimeConversion.DATETIME_AU
 LENIENT = STORED.with_options(unicode_decode_error_handler="replace")
 
 
-def _field_of(slot: Slot) -> str:
-    return slot.group
-
-
 def _spelled(value: object) -> str | None:
     is_key = isinstance(value, str | int | bson.ObjectId) and not isinstance(value, bool | bson.Code)
     return (str(int(value)) if isinstance(value, int) else str(value)) if is_key else None
 
 
-LAYOUT = Layout("MongoDB", _field_of, path_of, is_made_by, _spelled, tokens=0, largest=2**63 - 1)
+LAYOUT = Layout("MongoDB", lambda slot: slot.group, path_of, is_made_by, _spelled, tokens=0, largest=2**63 - 1)
 
 
 class CollectionStore:

@@ -80,7 +80,8 @@ def json_text(comparison: Comparison) -> str:
 def plain_text(comparison: Comparison) -> str:
     lines = [HEADINGS, *map(cells, comparison.rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    table = [_aligned(line, widths) for line in lines]
+    # The first cell is aligned to the left, and the numbers to the right.
+    table = ["  ".join([first.ljust(widths[0]), *map(str.rjust, numbers, widths[1:])]) for first, *numbers in lines]
     rule = "  ".join("-" * width for width in widths)
     return "\n".join([title(comparison), "", table[0], rule, *table[1:], "", meaning(comparison), ""])
 
@@ -125,9 +126,3 @@ def meaning(comparison: Comparison) -> str:
     if not comparison.exactly_once:
         return f"The row of {ONEWRITE} must be all zeros, and is not: this is a bug in {ONEWRITE}."
     return "Messages came twice and workers died on the way: a row with two zeros applied each message exactly once."
-
-
-def _aligned(line: tuple[str, ...], widths: list[int]) -> str:
-    """The first cell is aligned to the left, and the numbers to the right."""
-    first, *numbers = zip(line, widths, strict=True)
-    return "  ".join([first[0].ljust(first[1]), *[cell.rjust(width) for cell, width in numbers]])

@@ -23,7 +23,6 @@ from onewrite.operate.doctor.facts import (
     NotCheckedError,
     Queue,
     Sample,
-    Table,
     Unread,
     known,
     span,
@@ -429,7 +428,12 @@ def ledger_share(facts: Facts) -> Findings:
     guarded = sorted([each for each in sample.entities if each.ledger], key=lambda each: -each.size)
     if not guarded:
         raise NotCheckedError("None of the entities that were read has a ledger.")
-    found = [each for each in guarded if _is_large(each, sample.limit)]
+    found = [
+        each
+        for each in guarded
+        if (own := sum(each.ledger.values())) > LARGE_LEDGER
+        and (own >= _LARGE_SHARE * each.size or each.size >= _FULL * sample.limit)
+    ]
     full = [each for each in found if each.size >= _FULL * sample.limit]
     if found:
         largest = found[0]
@@ -447,11 +451,6 @@ def ledger_share(facts: Facts) -> Findings:
     return f"The largest of {len(guarded)} entities with a ledger: {_sizes(guarded[0])}."
 
 
-def _is_large(entity: Entity, limit: int) -> bool:
-    own = sum(entity.ledger.values())
-    return own > LARGE_LEDGER and (own >= _LARGE_SHARE * entity.size or entity.size >= _FULL * limit)
-
-
 def _sizes(entity: Entity) -> str:
     own = sum(entity.ledger.values())
     return f"{entity.name} has {entity.size:,} bytes, of which {own:,} ({own / entity.size:.0%}) are ledger"
@@ -464,7 +463,9 @@ def indexes(facts: Facts) -> Findings:
         return "The table has no secondary index."
     sample = known(facts.sample, _GIVER)
     guarded = [each for each in sample.entities if each.ledger]
-    if not guarded and not _is_written_guarded(facts, table):
+    stores = facts.module.stores if facts.module is not None else ()
+    is_guarded = any(store.ledger is not None and store.place == f"the table {table.name}" for store in stores)
+    if not guarded and not is_guarded:
         raise NotCheckedError(
             "None of the entities that were read has a ledger, so that it is not known what indexes copy of it."
         )
@@ -481,11 +482,6 @@ def indexes(facts: Facts) -> Findings:
                 "the table, the sample",
             )
     return f"Looked at {', '.join([index.name for index in table.indexes])}."
-
-
-def _is_written_guarded(facts: Facts, table: Table) -> bool:
-    stores = facts.module.stores if facts.module is not None else ()
-    return any(store.ledger is not None and store.place == f"the table {table.name}" for store in stores)
 
 
 def _copies(what: str, rests_on: str) -> Finding:
@@ -540,7 +536,13 @@ def erased(facts: Facts) -> Findings:
     guarded = [each for each in sample.entities if each.ledger]
     if not guarded:
         raise NotCheckedError("None of the entities that were read has a ledger.")
-    bare = [each for each in sample.entities if _is_bare(each, sample) and _is_sibling(each, guarded, sample)]
+    bare = [
+        each
+        for each in sample.entities
+        if each.own.difference(sample.keys)
+        and not (each.ledger or each.in_use or each.unlabelled or each.tombstone is not None)
+        and _is_sibling(each, guarded, sample)
+    ]
     if bare:
         yield Finding(
             "warning",
@@ -551,11 +553,6 @@ def erased(facts: Facts) -> Findings:
             "the sample",
         )
     return f"{len(guarded)} of {len(sample.entities)} entities that were read have a ledger."
-
-
-def _is_bare(entity: Entity, sample: Sample) -> bool:
-    business = entity.own.difference(sample.keys)
-    return bool(business) and not (entity.ledger or entity.in_use or entity.unlabelled or entity.tombstone is not None)
 
 
 def _is_sibling(entity: Entity, guarded: Several[Entity], sample: Sample) -> bool:

@@ -313,7 +313,12 @@ def read(code: str) -> tuple[str, Steps]:
     names_checksum, steps, checksum = found.groups()
     if checksum != _checksum(f"{version}.{names_checksum}.{steps}"):
         raise ConfigurationError(f"{code!r} is mistyped: copy it whole from the report of a counterexample.")
-    return names_checksum, tuple(_decode_step(*parts) for parts in _STEP.findall(steps))
+    return names_checksum, tuple(
+        ScheduleStep(
+            Delivery(int(message) - 1, ord(letter) - ord("a")), Fault(fault), sum(ord(each) - ord("a") for each in which)
+        )
+        for message, letter, which, fault in _STEP.findall(steps)
+    )
 
 
 def _encode_step(step: ScheduleStep) -> str:
@@ -321,11 +326,6 @@ def _encode_step(step: ScheduleStep) -> str:
     rows, last = divmod(which, _LETTERS)
     place = "z" * rows + (chr(ord("a") + last) if last else "")
     return f"{message + 1}{chr(ord('a') + number)}{place}{fault.value}"
-
-
-def _decode_step(message: str, letter: str, which: str, fault: str) -> ScheduleStep:
-    place = sum(ord(letter) - ord("a") for letter in which)
-    return ScheduleStep(Delivery(int(message) - 1, ord(letter) - ord("a")), Fault(fault), place)
 
 
 def _checksum(text: str) -> str:

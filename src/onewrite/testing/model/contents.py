@@ -199,17 +199,16 @@ def tables_of(store: Store) -> StoreCalls[tuple[str, ...]]:
 
 def _contents(key: tuple[str, ...], found: list[Entity], *, ordered: bool) -> Contents:
     entities = {canonical([entity[name] for name in key], ordered=ordered): entity for entity in found}
-    forms = {name: _form(entity, ordered=ordered) for name, entity in entities.items()}
+    # MongoDB keeps the marks of a ledger in arrays, whose order means nothing to a ledger. So documents are equal that have got the same
+    # messages in different orders, and there are far fewer states.
+    forms = {
+        name: canonical(
+            {each: _as_sets(value) if ordered and is_ours(each) else value for each, value in entity.items()},
+            ordered=ordered,
+        )
+        for name, entity in entities.items()
+    }
     return Contents(key, entities, forms, _digest(forms))
-
-
-def _form(entity: Entity, *, ordered: bool) -> Hashable:
-    """The canonical form. MongoDB keeps the marks of a ledger in arrays, whose order means nothing to a ledger.
-
-    So documents are equal that have got the same messages in different orders, and there are far fewer states.
-    """
-    held = {name: _as_sets(value) if ordered and is_ours(name) else value for name, value in entity.items()}
-    return canonical(held, ordered=ordered)
 
 
 def _as_sets(value: object) -> object:
