@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import subprocess
 import sys
 from typing import Any, NoReturn
 
@@ -126,3 +127,13 @@ def _assert_one_line_with_the_remedy(capsys: pytest.CaptureFixture[str], name: s
     assert printed.err.count("\n") == 1
     assert REMEDY in printed.err
     assert name.partition(".")[0] in printed.err
+
+
+def test_the_verbs_need_neither_driver_before_they_use_it() -> None:
+    program = """
+import sys
+import onewrite.operate.app
+print(*sorted({name.split(".")[0] for name in sys.modules} & {"boto3", "botocore", "pymongo", "bson", "mongomock", "moto"}))
+"""
+    command = [sys.executable, "-c", f"import sys; sys.path[:0] = {sys.path!r}\n{program}"]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "\n"

@@ -23,9 +23,7 @@ from onewrite.core.flow import run
 from onewrite.core.ledgers.seen_ids import LONGEST_SQS_RETENTION, UNITS
 from onewrite.errors import ConfigurationError
 from onewrite.operate.options import AsJson, CollectionUrl, EndpointUrl, Region, TableName, VersionOption, option
-from onewrite.operate.plan.dynamodb import OnDynamoDB
 from onewrite.operate.plan.inputs import Does, IndexLoad, Inputs, Prices
-from onewrite.operate.plan.mongodb import OnMongoDB
 from onewrite.operate.plan.page import page
 from onewrite.operate.plan.texts import json_text, plain_text, table
 from onewrite.operate.plan.ways import Engine, Sample, ways
@@ -218,7 +216,11 @@ def _indexes(options: Mapping[str, Any], sample: Sample | None, item_bytes: int)
 def engine_of(inputs: Inputs) -> Engine:
     """What counts for the engine of the inputs."""
     if inputs.engine == "dynamodb":
+        from onewrite.operate.plan.dynamodb import OnDynamoDB  # noqa: PLC0415  # each driver may be missing
+
         return OnDynamoDB(inputs)
+
+    from onewrite.operate.plan.mongodb import OnMongoDB  # noqa: PLC0415
 
     return OnMongoDB(inputs)
 
