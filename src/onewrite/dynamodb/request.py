@@ -497,7 +497,9 @@ def _add_outbox(parts: Parts, label: str, *, emits: bool) -> None:
 def of_write(write: Write) -> tuple[dict[str, str], dict[str, Any]]:
     """The names that contain the source or the mark of a step, and the values, of this write, by their placeholders."""
     entry, step, emission = write.entry, write.step, write.emission
-    own, names, values = entry.own, cast("dict[str, str]", {}), cast("dict[str, Any]", {})
+    own = entry.own
+    names: dict[str, str] = {}
+    values: dict[str, Any] = {}
     if write.token is not None:
         values[":ow_a"] = Members((cast("Token", write.token).value,))
     if type(step) is Begins or (type(step) is NoStep and step.exact):

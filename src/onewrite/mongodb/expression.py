@@ -125,8 +125,7 @@ def _value_of(name: str, said: list[tuple[str, Any]]) -> Any:
 def _one_value(name: str, value: Any) -> Any:
     if type(value) in _SCALARS:
         return value
-    is_eq = isinstance(value, Mapping) and list(cast("Document", value)) == ["$eq"]
-    if is_eq and not _has_operators(value["$eq"]):
+    if _is_eq(value) and not _has_operators(value["$eq"]):
         value = value["$eq"]
     elif _has_operators(value):  # also inside of an $eq: outside of it, where we name the entity, it would be a query again
         raise InvalidUpdate(f"{name} names the entity, and {value!r} may be several: give it one value.")
@@ -139,6 +138,10 @@ def _has_operators(value: object) -> bool:
     if isinstance(value, re.Pattern | Regex):
         return True
     return isinstance(value, Mapping) and any(str(key).startswith("$") for key in cast("Document", value))
+
+
+def _is_eq(value: object) -> bool:
+    return isinstance(value, Mapping) and list(cast("Document", value)) == ["$eq"]
 
 
 def _queried(query: Document) -> Iterator[str]:

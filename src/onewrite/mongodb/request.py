@@ -150,7 +150,9 @@ def parts_of(write: Write) -> Parts:
     entry, step = write.entry, write.step
     own, terms = entry.own, entry.terms
     fits, label = labels(terms)
-    asks, also, removes = {**fits}, cast("list[dict[str, Any]]", []), cast("dict[str, str]", {})
+    asks = {**fits}
+    also: list[dict[str, Any]] = []
+    removes: dict[str, str] = {}
     # --- the entity and its steps
     finishes = step if isinstance(step, Finishes) else None
     if finishes is not None or isinstance(step, Withdraws):
@@ -187,7 +189,8 @@ def parts_of(write: Write) -> Parts:
     # --- what it gains
     if isinstance(step, Withdraws):
         return Parts(asks, also, {}, {}, removes)
-    sets, pushes = {**label}, cast("dict[str, list[Any]]", {})
+    sets = {**label}
+    pushes: dict[str, list[Any]] = {}
     if isinstance(step, Begins):
         sets[step_path(terms.attribute, write.message)] = step.step.stored()
     elif finishes is None or not finishes.overtaken:

@@ -170,7 +170,9 @@ def _outbox(image: Image, attribute: str) -> dict[str, Any]:
     size = image.bytes_of(image.fields_of(attribute))
     found = {name: image.fields[name] for name in (*OUTBOX, TOMBSTONE) if name in image.fields}
     # Its list of events as it is.
-    held = {name: value if isinstance(value, list | Mapping) else image.lookup(Slot(name)) for name, value in found.items()}
+    held: dict[str, Any] = {
+        name: value if isinstance(value, list | Mapping) else image.lookup(Slot(name)) for name, value in found.items()
+    }
     try:
         box = read_box(None, {}, image.named, held)
     except LedgerMismatch as error:

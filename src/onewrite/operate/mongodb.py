@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from copy import deepcopy
+from operator import attrgetter
 from typing import Any, cast
 
 import bson
@@ -49,7 +50,7 @@ def _spelled(value: object) -> str | None:
     return (str(int(value)) if isinstance(value, int) else str(value)) if is_key else None
 
 
-LAYOUT = Layout("MongoDB", lambda slot: slot.group, path_of, is_made_by, _spelled, tokens=0, largest=2**63 - 1)
+LAYOUT = Layout("MongoDB", attrgetter("group"), path_of, is_made_by, _spelled, tokens=0, largest=2**63 - 1)
 
 
 class CollectionStore:
