@@ -167,7 +167,7 @@ def parts_of(write: Write) -> Parts:
         else:
             for message in (write.message, *write.others):
                 for ledger in terms.attributes:
-                    asks[step_path(ledger, message)] = _ABSENT
+                    asks[f"{STEPS}.{step_mark(ledger, message).hex()}"] = _ABSENT
     # --- what the ledger asks. A finish is asked only for the order: a mark that others have moved on stays where it is.
     lacking: dict[str, tuple[Mark, ...]] = {}  # of several messages, a set must lack the marks of all
     for change in (own, *entry.more, *entry.also) if finishes is None else (own,):
@@ -254,7 +254,8 @@ def places(sets: Sets) -> _Places:
 
 
 def _is_past(change: Advance) -> dict[str, Any]:
-    _check_range(change, change.mark, change.reaches)
+    if type(change.mark) is int:
+        _check_range(change, change.mark, change.reaches)
     path = path_of(change.slot)
     # A comparison also matches an element of an array. An array is not a mark, and must not be overwritten.
     alone = {f"{path}.0": _ABSENT}
@@ -279,7 +280,7 @@ def _fits(change: Number) -> dict[str, Any]:
 
 def _check_range(change: Change, *marks: Mark | int) -> None:
     for mark in marks:
-        if isinstance(mark, int) and not -_LARGEST <= mark <= _LARGEST:
+        if type(mark) is int and not -_LARGEST <= mark <= _LARGEST:
             numbers = "SeenNumbers keeps nothing else: use SeenIds"
             remedy = numbers if isinstance(change, Number) else "use onewrite.sortable(n)"
             raise InvalidMessage(f"Sequence {mark} does not fit the 64 bits of a BSON integer: {remedy}.")

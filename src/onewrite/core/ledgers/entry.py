@@ -260,7 +260,11 @@ class Entry(NamedTuple):
         if self.also or self.more:
             return self.terms, len(self.more), *[change.shape for change in self.changes]
         own = self.own
-        return (self.terms, own.sets, len(own.aliases)) if type(own) is Remember else (self.terms, own.shape)
+        if type(own) is Remember:
+            return self.terms, own.sets, len(own.aliases)
+        if type(own) is Advance:
+            return self.terms, own.rule, type(own.mark) is str and own.has_digits, own.last is not None
+        return self.terms, own.shape
 
     @property
     def dead(self) -> list[Slot]:
