@@ -564,6 +564,21 @@ def test_a_deferred_message_is_tried_again_by_itself_as_soon_as_the_one_before_i
     assert [result.settled for result in report.results] == [True, True, True, True, False]
 
 
+def test_a_record_with_several_groups_is_tried_again_where_it_is_the_only_one_too() -> None:
+    calls: list[str] = []
+
+    def each(messages: list[Message]) -> list[Answer]:
+        calls.append(" ".join(message.id for message in messages))
+        return [
+            Deferred(message, 1) if calls.count("b1") == 1 and message.id == "b1" else Applied(message)
+            for message in messages
+        ]
+
+    handler = sqs_handler(lambda _: [Message("a1", "s", 1), Message("b1", "s", 2)], group_by=letter)(each)
+    assert identifiers(handler(sqs(["any"]))) == []
+    assert calls == ["a1", "b1", "a1", "b1"]
+
+
 def test_those_that_came_too_early_in_their_own_group_are_tried_again_in_their_order() -> None:
     entity = OneAfterTheOther()
     handler = sqs_handler(by_name, group_by=lambda _: 0)(entity)

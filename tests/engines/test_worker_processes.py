@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -165,9 +166,19 @@ def test_a_command_that_is_wrong_for_every_process_ends_with_2_and_says_why(
         assert all(json.loads(line)["level"] for line in command.log.splitlines())
 
 
+def behind_a_free_port() -> socket.socket:
+    """A port that is taken, behind one that is not."""
+    while True:
+        taken = socket.create_server(("127.0.0.1", 0))
+        with suppress(OSError):
+            socket.create_server(("127.0.0.1", taken.getsockname()[1] - 1)).close()
+            return taken
+        taken.close()
+
+
 def test_what_one_process_cannot_begin_for_ends_none_of_the_others_and_is_tried_again(sqs: HttpSqs, tmp_path: Path) -> None:
     """The port of the second one is taken by another program."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
+    with behind_a_free_port() as taken:
         port = taken.getsockname()[1]
         sqs.fill("orders", ["x"] * 20)
         command = Command(tmp_path, sqs.url("orders"), "note", "--processes", "2", "--health-port", str(port - 1))

@@ -18,7 +18,7 @@ from botocore.exceptions import EndpointConnectionError
 from moto import mock_aws
 from pymongo.errors import ServerSelectionTimeoutError
 
-from onewrite import HighWaterMark, Message, SeenIds
+from onewrite import ConfigurationError, HighWaterMark, Message, SeenIds
 from onewrite.dynamodb import GuardedTable
 from onewrite.operate import main
 from onewrite.operate.app import app
@@ -159,6 +159,14 @@ def test_a_sequence_is_a_number_only_if_it_is_written_as_one(
 
     assert sequence_of(said) == expected
     assert type(sequence_of(said)) is type(expected)
+
+
+def test_a_sequence_of_more_digits_than_a_number_may_have_is_refused_unless_it_is_called_a_text() -> None:
+    from onewrite.operate.options import sequence_of  # noqa: PLC0415
+
+    with pytest.raises(ConfigurationError, match="has 5000 digits"):
+        sequence_of("1" * 5000)
+    assert sequence_of("text:" + "1" * 5000) == "1" * 5000
 
 
 @pytest.mark.parametrize(("said", "kept"), [("00042", "00042"), ("text:42", "42"), ("42", 42), ("-7", -7)])

@@ -93,12 +93,16 @@ def passes(boxes: Boxes, *, batch: int = 3, stopping: Callable[[], bool] = lambd
     return Passes(boxes, lambda: NOW, lambda: 1.0, batch, stopping)
 
 
+MOST_CALLS = 1000  # far more than any pass here makes
+
+
 def play(steps: Any, reply: Reply) -> tuple[Any, list[list[str]]]:
     """The result, and the types of the events in each call to the broker."""
     calls: list[list[str]] = []
 
     def perform(step: Any) -> Any:
         assert isinstance(step, Publish)
+        assert len(calls) < MOST_CALLS, "the pass never ends"
         calls.append([f"{event.entity['id']}{event.sequence}" for event in step.events])
         return reply([*step.events])
 

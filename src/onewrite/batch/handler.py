@@ -278,7 +278,8 @@ class Handler(Generic[R]):
                     [state.messages[0] if state and len(state.messages) == 1 else None for state in ahead]
                 )
             queue = Lanes(lanes, order, strict=in_order)
-            batch = workers.Batch(queue, deadline, count, units, tries_again=not in_order and count > 1)
+            tries_again = not in_order and (count > 1 or self._group_by is not None)  # one record may have several groups
+            batch = workers.Batch(queue, deadline, count, units, tries_again=tries_again)
             at_a_time = 1 if self._max_workers == 1 else min(self._max_workers, queue.width)
             if self.is_async:
                 workers.in_tasks(batch, aprocess, at_a_time)

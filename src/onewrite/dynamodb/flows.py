@@ -182,7 +182,7 @@ class Flows:
     def written(self, write: Write, native: Mapping[str, Any], guard: Guard) -> Flow[Outcome]:
         """Send the write until it is known what it means, in the form that fits the entity."""
         while True:
-            call = guard(write, {**self.table, **native}, self.convert)
+            call = self.call(write, native, guard)
             try:
                 try:
                     response = yield call
@@ -200,9 +200,7 @@ class Flows:
             watch = self._watch
             if not watch.since < write.now < watch.until:
                 self.compare_clocks(write.now, response)
-            if "Attributes" in response:
-                return self.applied(write.message, response)
-            return Applied(write.message, response=response)
+            return self.applied(write.message, response)
 
     def learn(self, write: Write) -> None:
         """Where one message has a step open, more will: from now on ask for a step of the message's own."""
@@ -316,7 +314,7 @@ class Flows:
     def compare_clocks(self, now: float, response: Mapping[str, Any]) -> None:
         if self._watch.wants_clock(now):
             date = response.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
-            if date:
+            with suppress(TypeError, ValueError):  # no date, or none that can be read: the write is made all the same
                 self._watch.clock(now, parsedate_to_datetime(date).timestamp())
 
 

@@ -130,8 +130,15 @@ def sequence_of(text: str) -> int | str:
     if text.startswith(_TEXT):
         return text.removeprefix(_TEXT)
     digits = text.removeprefix("-")
-    is_number = digits.isascii() and digits.isdigit() and text == str(int(text))
-    return int(text) if is_number else text
+    if not (digits.isascii() and digits.isdigit()):
+        return text
+    try:
+        number = int(text)
+    except ValueError as error:  # Python makes no number of some thousand digits
+        raise ConfigurationError(
+            f"--sequence has {len(digits)} digits: write {_TEXT} before it if the sequence is a text."
+        ) from error
+    return number if text == str(number) else text
 
 
 def global_meter() -> Meter:
