@@ -26,7 +26,7 @@ from onewrite import (
 )
 from onewrite.core.event import moment
 from onewrite.core.ledgers import Ledger
-from onewrite.core.ledgers.ring import ring_at, span_at, window
+from onewrite.core.ledgers.ring import ring_of, span_at, window
 from onewrite.operate import main
 from tests.support.repairs import NOW, Place, log_as_it_was, place_of, printed
 from tests.support.seams import named
@@ -80,8 +80,8 @@ def test_ids_are_shown_with_the_time_in_which_they_were_written(place: Place, ca
 
 def test_a_set_that_no_store_looks_into_any_more_says_so(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     seen = window(timedelta(days=14), timedelta(hours=6))
-    live = ring_at(seen, NOW, 6).live
-    ago = next(days for days in range(30, 90) if ring_at(seen, NOW - days * DAY, 6).present not in live)
+    live = ring_of(seen, int(NOW * 1_000_000), 6).live
+    ago = next(days for days in range(30, 90) if ring_of(seen, int((NOW - days * DAY) * 1_000_000), 6).present not in live)
     place.apply(SeenIds(), M1, at=NOW - ago * DAY)
     (ledger,) = inspect(place, capsys)["ledgers"]
     assert [each["live"] for each in ledger["sets"]] == [False]

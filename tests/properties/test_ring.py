@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from onewrite import Duplicate, Message, SeenIds
 from onewrite.core.label import Slot
 from onewrite.core.ledgers.entry import ABSENT, Mark, Remember
-from onewrite.core.ledgers.ring import Ring, Window, ring_at, slots, window
+from onewrite.core.ledgers.ring import Ring, Window, ring_of, slots, window
 from onewrite.core.ledgers.seen_ids import SLOTS
 from onewrite.dynamodb.layout import ATTEMPT_SLOTS
 
@@ -38,7 +38,7 @@ class Promise(NamedTuple):
         return window(self.kept, self.skew)
 
     def at(self, now: float) -> Ring:
-        return ring_at(self.seen, now, self.slots)
+        return ring_of(self.seen, int(now * 1_000_000), self.slots)
 
     def after(self, true: float, share: float) -> float:
         """What a clock shows that is off by this share of the skew."""
@@ -236,7 +236,7 @@ def test_generations_in_a_row_have_slots_of_their_own(count: int, row: int, gene
     """Three of them, for they may be live at once; of tokens four, so that what ends is emptied before its slot comes again."""
     one_second = window(timedelta(seconds=1), timedelta(0))
     present = [
-        ring_at(one_second, (n + 0.5) * one_second.width / 1e6, count).present for n in range(generation, generation + row)
+        ring_of(one_second, int((n + 0.5) * one_second.width), count).present for n in range(generation, generation + row)
     ]
     assert len(set(present)) == row
 

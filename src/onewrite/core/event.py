@@ -23,25 +23,6 @@ from onewrite.core.label import outbox_label, whose
 from onewrite.errors import ConfigurationError, InvalidUpdate
 from onewrite.message import Message
 
-_LEAVES = frozenset({str, int, float, bool, bytes, type(None)})
-
-
-def copied(value: Any) -> Any:
-    """A copy down to the last container. What cannot be copied, as an object with a lock, stays the same object."""
-    if type(value) in _LEAVES:
-        return value
-    if isinstance(value, dict | MappingProxyType):
-        return {name: copied(each) for name, each in value.items()}  # pyright: ignore[reportUnknownVariableType]
-    if type(value) is list:
-        return [copied(each) for each in value]  # pyright: ignore[reportUnknownVariableType]
-    if type(value) is tuple:
-        return tuple([copied(each) for each in value])  # pyright: ignore[reportUnknownVariableType]
-    try:
-        return deepcopy(value)
-    except Exception:
-        return value
-
-
 T = TypeVar("T")
 
 _TEXT, _SIMPLE = frozenset({str}), frozenset({str, int, float, bool, type(None)})
@@ -393,3 +374,25 @@ def _check_text(what: str, value: object) -> None:
         raise InvalidUpdate(
             f"Event.{what} has {length} bytes, and at most {Message.longest_text} are allowed, as in an id: put what is long into the body."
         )
+
+
+# --- what a caller may change after the call -----------------------------------------------------------------------------
+
+
+_LEAVES = frozenset({str, int, float, bool, bytes, type(None)})
+
+
+def copied(value: Any) -> Any:
+    """A copy down to the last container. What cannot be copied, as an object with a lock, stays the same object."""
+    if type(value) in _LEAVES:
+        return value
+    if isinstance(value, dict | MappingProxyType):
+        return {name: copied(each) for name, each in value.items()}  # pyright: ignore[reportUnknownVariableType]
+    if type(value) is list:
+        return [copied(each) for each in value]  # pyright: ignore[reportUnknownVariableType]
+    if type(value) is tuple:
+        return tuple([copied(each) for each in value])  # pyright: ignore[reportUnknownVariableType]
+    try:
+        return deepcopy(value)
+    except Exception:
+        return value

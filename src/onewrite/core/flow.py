@@ -19,35 +19,6 @@ from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar, cast
 from onewrite.errors import ConfigurationError, InvalidUpdate
 from onewrite.outcome import Answer, Missing
 
-A = TypeVar("A", bound=Answer)
-
-MISSING_OK = "missing_ok"
-
-
-def asked_of(native: Mapping[str, Any]) -> tuple[Mapping[str, Any], bool]:
-    """The native arguments of a call, and whether a missing entity is an answer to it."""
-    if MISSING_OK not in native:
-        return native, False
-    missing_ok = cast("object", native[MISSING_OK])
-    if not isinstance(missing_ok, bool):
-        raise InvalidUpdate(
-            f"missing_ok={missing_ok!r}: give True where a missing entity is an answer, and leave it out otherwise."
-        )
-    return {name: value for name, value in native.items() if name != MISSING_OK}, missing_ok
-
-
-def accepting(flow: Flow[A], *, counts: bool) -> Flow[A]:
-    """The flow of a call to which a missing entity is an answer. `counts`: later messages wait for this one."""
-    outcome = yield from flow
-    return accepted(outcome, missing_ok=True, counts=counts)
-
-
-def accepted(outcome: A, *, missing_ok: bool, counts: bool) -> A:
-    if missing_ok and not counts and isinstance(outcome, Missing):
-        return cast("A", replace(outcome, settled=True))
-    return outcome
-
-
 S = TypeVar("S")
 T = TypeVar("T")
 
@@ -277,3 +248,35 @@ async def adrive(steps: Generator[S, Any, T], perform: Callable[[S], Awaitable[A
         return done.value  # type: ignore[no-any-return]  # StopIteration does not know what it carries
     finally:
         steps.close()
+
+
+# --- a call to which a missing entity is an answer -----------------------------------------------------------------------
+
+
+A = TypeVar("A", bound=Answer)
+
+MISSING_OK = "missing_ok"
+
+
+def asked_of(native: Mapping[str, Any]) -> tuple[Mapping[str, Any], bool]:
+    """The native arguments of a call, and whether a missing entity is an answer to it."""
+    if MISSING_OK not in native:
+        return native, False
+    missing_ok = cast("object", native[MISSING_OK])
+    if not isinstance(missing_ok, bool):
+        raise InvalidUpdate(
+            f"missing_ok={missing_ok!r}: give True where a missing entity is an answer, and leave it out otherwise."
+        )
+    return {name: value for name, value in native.items() if name != MISSING_OK}, missing_ok
+
+
+def accepting(flow: Flow[A], *, counts: bool) -> Flow[A]:
+    """The flow of a call to which a missing entity is an answer. `counts`: later messages wait for this one."""
+    outcome = yield from flow
+    return accepted(outcome, missing_ok=True, counts=counts)
+
+
+def accepted(outcome: A, *, missing_ok: bool, counts: bool) -> A:
+    if missing_ok and not counts and isinstance(outcome, Missing):
+        return cast("A", replace(outcome, settled=True))
+    return outcome

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import Any, Final, Generic, Protocol, TypeVar, cast
+from typing import Any, ClassVar, Final, Generic, Protocol, TypeVar, cast
 
 from onewrite.core.flow import Flow, Wait
 from onewrite.core.inbox import INBOX, Inbox
@@ -96,9 +96,8 @@ class Findings:
     """Why a transaction was not made, as far as could be seen."""
 
     outcomes: Mapping[int, Outcome]  # of the writes that were refused, by their places
-    forms: Mapping[int, Write] = field(
-        default_factory=dict[int, Write]
-    )  # of the writes that another form fits, by their places
+    # The writes in the form that fits, where that is another one, by their places.
+    forms: Mapping[int, Write] = field(default_factory=dict[int, Write])
     passes: bool = False  # what is in the way goes away by itself, or at the next try
     waits: bool = False  # and the next try is not made at once
     failure: Exception | None = None  # something cannot be done at all
@@ -113,14 +112,32 @@ class Findings:
 class Transaction(ABC, Generic[P, W, R]):
     """One call of `transact`. `R`: what an engine has in its hands where the transaction was refused."""
 
-    def __init__(self, message: Message, participants: tuple[P, ...], inbox: Inbox | None, *, completes: bool) -> None:
-        self.message, self.participants, self.inbox = message, participants, inbox
-        self.store = participants[0].store  # whose client and clock are those of the transaction
-        self.completes = completes
+    kind: type[P]  # of its participants
+    stores: ClassVar[str]  # what makes them
+    instead: ClassVar[str]  # how they are made, for whoever gives something else
+
+    def __init__(
+        self,
+        message: Message,
+        participants: Sequence[P],
+        inbox: Inbox | None,
+        *,
+        awaited: bool | None,
+        completes: bool = False,
+    ) -> None:
+        self.message, self.inbox, self.completes = message, inbox, completes
+        self.participants: tuple[P, ...] = self._checked(participants)
+        self.store = self.participants[0].store  # whose client and clock are those of the transaction
+        _check_stores(self.participants, inbox, awaited=awaited)
+        self.check()
 
     @property
     def is_single(self) -> bool:
         return len(self.participants) == 1 and self.inbox is None
+
+    @abstractmethod
+    def check(self) -> None:
+        """Refuse what the engine cannot do in one transaction."""
 
     @abstractmethod
     def parts(self, name: str, forms: Mapping[int, Write]) -> list[W]:
@@ -173,31 +190,32 @@ class Transaction(ABC, Generic[P, W, R]):
             return None
         if findings.failure is not None and isinstance(outcome, Unmet | None):
             raise findings.failure
-        # Where messages wait for the one before them, a refusal that nothing remembers must come again.
-        waits = isinstance(outcome, Unmet) and any(part.counts for part in parts)
-        return replace(cast("Unmet", outcome), settled=False) if waits else outcome
+        if isinstance(outcome, Unmet) and any(part.counts for part in parts):
+            # Messages wait for the one before them: a refusal that nothing remembers must come again.
+            return replace(outcome, settled=False)
+        return outcome
 
-
-def checked(participants: object, kind: type[P], *, stores: str, instead: str) -> tuple[P, ...]:
-    """The participants. `stores` are what makes them, and `instead` shows how, for whoever gives something else."""
-    if not isinstance(participants, Sequence) or isinstance(participants, str):
-        raise InvalidUpdate(
-            f"transact takes the message first and a list of writes behind it, and got a {type(participants).__name__} for the list: write "
-            f"{instead}."
-        )
-    given = tuple(cast("Sequence[object]", participants))
-    if not given:
-        raise InvalidUpdate("A transaction of no writes would say nothing of the message: give it one participant at least.")
-    for each in given:
-        if not isinstance(each, kind):
+    def _checked(self, participants: object) -> tuple[P, ...]:
+        if not isinstance(participants, Sequence) or isinstance(participants, str):
             raise InvalidUpdate(
-                f"transact takes a list of writes of guarded {stores} that are not sent yet, and got a {type(each).__name__}: write "
-                f"{instead}."
+                f"transact takes the message first and a list of writes behind it, and got a {type(participants).__name__} for the list: write "
+                f"{self.instead}."
             )
-    return cast("tuple[P, ...]", given)
+        given = tuple(cast("Sequence[object]", participants))
+        if not given:
+            raise InvalidUpdate(
+                "A transaction of no writes would say nothing of the message: give it one participant at least."
+            )
+        for each in given:
+            if not isinstance(each, self.kind):
+                raise InvalidUpdate(
+                    f"transact takes a list of writes of guarded {self.stores} that are not sent yet, and got a {type(each).__name__}: write "
+                    f"{self.instead}."
+                )
+        return cast("tuple[P, ...]", given)
 
 
-def check_stores(participants: Sequence[Participant], inbox: Inbox | None, *, awaited: bool | None) -> None:
+def _check_stores(participants: Sequence[Participant], inbox: Inbox | None, *, awaited: bool | None) -> None:
     if inbox is not None and not isinstance(cast("object", inbox), Inbox):
         raise ConfigurationError(
             f"inbox={inbox!r}: give an Inbox, as in inbox=Inbox(table, consumer='billing', retention=...)."
@@ -212,11 +230,16 @@ def check_stores(participants: Sequence[Participant], inbox: Inbox | None, *, aw
             )
 
 
+_WHY = {
+    "finishes": "a transaction that is refused would leave the step open although its effect has happened. Finish it by a write of its own."
+}
+
+
 def check_arguments(method: str, given: Iterable[str], taken: Collection[str], why: Mapping[str, str]) -> None:
-    """Raise for an argument that this write of a transaction does not take. `why`: the reasons that need more than the list."""
+    """Raise for an argument that this write of a transaction does not take. `why`: an engine's reasons that need more than the list."""
     for name in given:
         if name not in taken:
-            reason = why.get(name, f"it takes {', '.join(sorted(taken))} and emit.")
+            reason = {**_WHY, **why}.get(name, f"it takes {', '.join(sorted(taken))} and emit.")
             raise InvalidUpdate(f"{method} takes no {name}: {reason}")
 
 

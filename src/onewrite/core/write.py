@@ -29,35 +29,6 @@ from onewrite.errors import EntityTooLarge
 from onewrite.message import Message
 from onewrite.outcome import Applied, Busy, Deferred, Entity, Missing, Outcome, Rejected, Superseded, Uncertain, Unmet
 
-
-class Size(NamedTuple):
-    """The bytes of an entity, in `total`, and what they are. `emitted` would come with the write's own events."""
-
-    total: int
-    own: int  # the caller's
-    outbox: int
-    emitted: int = 0
-
-    @property
-    def ledger(self) -> int:
-        return self.total - self.own - self.outbox
-
-
-def too_large(limit: str, size: Size, remedy: str) -> EntityTooLarge:
-    """`remedy` is what helps where the ledger takes more than the events. Nothing is known of an entity of no size."""
-    if not size.total:
-        shares = "its present size is not known"
-    else:
-        waiting = f", {size.outbox} its outbox's, whose events wait for a relay," if size.outbox else ""
-        shares = f"it has {size.total} now, {size.ledger} of them its ledger's{waiting} and {size.own} the caller's own"
-    brings = f" The events of this write would add {size.emitted}." if size.emitted else ""
-    if size.outbox + size.emitted > size.ledger:
-        remedy = "Emit less, and let a relay publish what waits: until then it stands in the entity."
-    return EntityTooLarge(
-        f"The entity would exceed {limit}: {shares}.{brings} It is unchanged, and will refuse every further message that adds to it. {remedy}"
-    )
-
-
 _TURNS = 8  # in how many forms a write is sent at most: each after the second means that another writer has come in between
 
 
@@ -233,6 +204,15 @@ def _of_finish(write: Write, finishes: Finishes, image: Image) -> Outcome | Writ
     return write.again(step=fitting, entry=entry) if write.turn < _TURNS else None
 
 
+def met_by_begin(write: Write, image: Image) -> Step | Outcome:
+    """What has refused the begin of a step: the one that is open, or why the message may have none."""
+    step = open_step(write, image)
+    if step is not None:
+        check_emits(write, image)  # whoever takes the step over must be able to finish it
+        return step
+    return cast("Outcome", judged(write, image))  # a begin has one form
+
+
 def open_step(write: Write, image: Image) -> Step | None:
     """The step that the message has begun and not finished, under this ledger or one in its also=."""
     if not image.steps:
@@ -266,3 +246,34 @@ def of_creation(outcome: Outcome, item: Mapping[str, Any], keys: int) -> Outcome
     if is_bare and cast("Entity", outcome.entity).items() < item.items():
         return replace(cast("Rejected", outcome), settled=False)
     return outcome
+
+
+# --- an entity that is full ----------------------------------------------------------------------------------------------
+
+
+class Size(NamedTuple):
+    """The bytes of an entity, in `total`, and what they are. `emitted` would come with the write's own events."""
+
+    total: int
+    own: int  # the caller's
+    outbox: int
+    emitted: int = 0
+
+    @property
+    def ledger(self) -> int:
+        return self.total - self.own - self.outbox
+
+
+def too_large(limit: str, size: Size, remedy: str) -> EntityTooLarge:
+    """`remedy` is what helps where the ledger takes more than the events. Nothing is known of an entity of no size."""
+    if not size.total:
+        shares = "its present size is not known"
+    else:
+        waiting = f", {size.outbox} its outbox's, whose events wait for a relay," if size.outbox else ""
+        shares = f"it has {size.total} now, {size.ledger} of them its ledger's{waiting} and {size.own} the caller's own"
+    brings = f" The events of this write would add {size.emitted}." if size.emitted else ""
+    if size.outbox + size.emitted > size.ledger:
+        remedy = "Emit less, and let a relay publish what waits: until then it stands in the entity."
+    return EntityTooLarge(
+        f"The entity would exceed {limit}: {shares}.{brings} It is unchanged, and will refuse every further message that adds to it. {remedy}"
+    )

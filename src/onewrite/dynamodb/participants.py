@@ -36,8 +36,6 @@ _ARGUMENTS: dict[PreparedMethod, set[str]] = {
 }
 _WHY = {
     "ReturnValues": "a transaction returns no items. Read them after it.",
-    "finishes": "a transaction that is refused would leave the step open although its effect has happened. Finish it by a "
-    "write of its own.",
 }
 
 

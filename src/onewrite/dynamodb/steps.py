@@ -21,7 +21,7 @@ from onewrite.core.step import (
     step_mark,
 )
 from onewrite.core.step_flows import Effect, Start, Then, begun, let_go, performed, shown
-from onewrite.core.write import Begins, Withdraws, Write, check_emits, judged, open_step
+from onewrite.core.write import Begins, Withdraws, Write, met_by_begin
 from onewrite.dynamodb.flows import Flows, check_reads_all, code, send
 from onewrite.dynamodb.layout import canonical, name_of_step
 from onewrite.dynamodb.request import guard_begin, guard_update
@@ -57,20 +57,16 @@ def _try_begin(flows: Flows, write: Write, native: Mapping[str, Any], replaced: 
         yield from send(call)
     except ClientError as error:
         image, unexplained = yield from flows.refusal(error, write, call)
-        met = open_step(write, image)
-        if met is not None:
-            check_emits(write, image)  # whoever takes the step over must be able to finish it
+        met = met_by_begin(write, image)
+        if not isinstance(met, Unmet):
             return met
-        outcome = cast("Outcome", judged(write, image))  # a begin has one form
-        if not isinstance(outcome, Unmet):
-            return outcome
         if unexplained is not None:
             flows.raise_failure(unexplained, write, call, image)
         if replaced is not None and image.exists:
             return None  # the step that was to be replaced is gone, and the message was not done
-        if isinstance(outcome, Rejected) and write.entry.own.counts:
-            return (yield from flows.record_refusal(outcome, native))
-        return outcome
+        if isinstance(met, Rejected) and write.entry.own.counts:
+            return (yield from flows.record_refusal(met, native))
+        return met
     return step
 
 

@@ -18,7 +18,7 @@ from botocore.exceptions import ClientError
 from onewrite.core.clock import random_share
 from onewrite.core.flow import Call, Flow, Wait, arun, run
 from onewrite.core.inbox import Inbox
-from onewrite.core.transaction import DEADLINE, Backoff, Findings, Transaction, check_stores, checked
+from onewrite.core.transaction import DEADLINE, Backoff, Findings, Transaction
 from onewrite.core.write import Write
 from onewrite.dynamodb.flows import code, says_mistyped, says_too_large, text_of
 from onewrite.dynamodb.layout import canonical
@@ -100,21 +100,13 @@ class _Reason(NamedTuple):
 
 
 class _Transaction(Transaction[Prepared, Part, ClientError]):
-    def __init__(
-        self,
-        message: Message,
-        participants: Sequence[Prepared],
-        inbox: Inbox | None,
-        *,
-        awaited: bool | None,
-        completes: bool = False,
-    ) -> None:
-        instead = "[orders.updating(...), stock.updating(...)], as you would write orders.update_item(message, ...)"
-        super().__init__(
-            message, checked(participants, Prepared, stores="tables", instead=instead), inbox, completes=completes
-        )
-        _check_stores(self.participants, inbox, awaited=awaited)
-        _check_limits(self.participants, inbox)
+    kind = Prepared
+    stores = "tables"
+    instead = "[orders.updating(...), stock.updating(...)], as you would write orders.update_item(message, ...)"
+
+    def check(self) -> None:
+        _check_client(self.participants, self.inbox)
+        _check_limits(self.participants, self.inbox)
 
     def explained(self) -> list[dict[str, Any]]:
         name = self.store.attempts()
@@ -270,8 +262,7 @@ def _read(part: Part, error: ClientError) -> Flow[Entity | None]:
 # --- what cannot be sent -----------------------------------------------------------------------------------------------
 
 
-def _check_stores(participants: Sequence[Prepared], inbox: Inbox | None, *, awaited: bool | None) -> None:
-    check_stores(participants, inbox, awaited=awaited)
+def _check_client(participants: Sequence[Prepared], inbox: Inbox | None) -> None:
     # A client that is tapped by a test is a copy, which has the same `meta`.
     clients = [each.store.target for each in participants] if len(participants) > 1 or inbox is not None else []
     clients += [] if inbox is None else [client_of(inbox)]

@@ -45,8 +45,6 @@ _WHY = {
     # CVE-2025-10060: an upsert that is sent again within a transaction can end the server.
     "upsert": "servers have crashed on upserts in transactions. Create what may be missing by inserting(...), in a transaction that "
     "may find it there.",
-    "finishes": "a transaction that is refused would leave the step open although its effect has happened. Finish it by a "
-    "write of its own.",
 }
 
 

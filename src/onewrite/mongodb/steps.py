@@ -17,7 +17,7 @@ from onewrite.core.step import (
     new_step,
 )
 from onewrite.core.step_flows import Effect, Start, Then, begun, let_go, performed, shown
-from onewrite.core.write import Begins, Withdraws, check_emits, judged, open_step
+from onewrite.core.write import Begins, Withdraws, met_by_begin
 from onewrite.errors import InvalidUpdate
 from onewrite.message import Message
 from onewrite.mongodb.expression import identity
@@ -54,23 +54,19 @@ def _try_begin(flows: Flows, request: Request, step: Step, replaced: str | None)
         path = step_path(step.ledger, write.message)
         same = {**write.key, f"{path}.fence": replaced}
         request = request._replace(filter=same, update={"$set": {path: step.stored()}})
-    outcome: Outcome | None = None
+    met: Step | Outcome | None = None
     for _ in range(2):  # what refused the write may be gone by the look, as a step that was let go is
         if (yield from flows.lands(request)):
             return step
         image = flows.image_of((yield from flows.look(write.key, request.native)))
-        met = open_step(write, image)
-        if met is not None:
-            check_emits(write, image)  # whoever takes the step over must be able to finish it
+        met = met_by_begin(write, image)
+        if not isinstance(met, Unmet):
             return met
-        outcome = cast("Outcome", judged(write, image))  # a begin has one form
-        if not isinstance(outcome, Unmet):
-            return outcome
         if replaced is not None and image.exists:
             return None  # the step that was to be replaced is gone, and the message was not done
-    if isinstance(outcome, Rejected) and (yield from flows.holds(request)):
-        return replace(outcome, settled=False)  # something else than the caller's condition refused it, as a hint may
-    return (yield from flows.record_refusal(cast("Outcome", outcome), write, request.native))
+    if isinstance(met, Rejected) and (yield from flows.holds(request)):
+        return replace(met, settled=False)  # something else than the caller's condition refused it, as a hint may
+    return (yield from flows.record_refusal(cast("Outcome", met), write, request.native))
 
 
 def release(flows: Flows, step: Begun, *, sent: bool) -> Flow[None]:

@@ -18,7 +18,7 @@ from onewrite.core.clock import random_share
 from onewrite.core.flow import Do, Flow, Wait, arun, run
 from onewrite.core.inbox import INBOX, Inbox
 from onewrite.core.label import TOMBSTONE
-from onewrite.core.transaction import DEADLINE, Backoff, Findings, Transaction, check_stores, checked
+from onewrite.core.transaction import DEADLINE, Backoff, Findings, Transaction
 from onewrite.core.write import Write
 from onewrite.errors import ConfigurationError, InvalidUpdate
 from onewrite.message import Message
@@ -86,22 +86,13 @@ class _Refusal(NamedTuple):
 
 
 class _Transaction(Transaction[Prepared, Part, _Refusal]):
+    kind = Prepared
+    stores = "collections"
+    instead = "[orders.updating(...), stock.updating(...)], as you would write orders.update_one(message, ...)"
     _session: Any
 
-    def __init__(
-        self,
-        message: Message,
-        participants: Sequence[Prepared],
-        inbox: Inbox | None,
-        *,
-        awaited: bool | None,
-        completes: bool = False,
-    ) -> None:
-        instead = "[orders.updating(...), stock.updating(...)], as you would write orders.update_one(message, ...)"
-        super().__init__(
-            message, checked(participants, Prepared, stores="collections", instead=instead), inbox, completes=completes
-        )
-        _check_stores(self.participants, inbox, awaited=awaited)
+    def check(self) -> None:
+        _check_documents(self.participants, self.inbox)
 
     def new_session(self) -> Any:
         try:
@@ -266,8 +257,8 @@ _SAME = "Two participants write the same document: make them one write."
 # --- what cannot be sent -----------------------------------------------------------------------------------------------
 
 
-def _check_stores(participants: Sequence[Prepared], inbox: Inbox | None, *, awaited: bool | None) -> None:
-    check_stores(participants, inbox, awaited=awaited)
+def _check_documents(participants: Sequence[Prepared], inbox: Inbox | None) -> None:
+    """Refuse those of several clients, and two of one document."""
     targets = [each.store.target for each in participants] + ([] if inbox is None else [inbox.store])
     if not all(_is_same(_client_of(targets[0]), _client_of(target)) for target in targets):
         raise ConfigurationError(

@@ -68,14 +68,8 @@ def window(kept: timedelta, skew: timedelta) -> Window:
     return Window(behind, ahead, -(-(behind + ahead) // (_LIVE - 1)))
 
 
-def ring_at(seen: Window, now: float, count: int) -> Ring:
-    """The ring of `count` slots at `now`, in epoch seconds."""
-    moment = int(now * 1_000_000)
-    return _ring((moment - seen.behind) // seen.width, moment // seen.width, (moment + seen.ahead) // seen.width, count)
-
-
 def ring_of(seen: Window, moment: int, count: int) -> Ring:
-    """The same at a moment in microseconds."""
+    """The ring of `count` slots at a moment in microseconds."""
     return _ring((moment - seen.behind) // seen.width, moment // seen.width, (moment + seen.ahead) // seen.width, count)
 
 
