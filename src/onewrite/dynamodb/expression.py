@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate, pairwise
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from onewrite.errors import InvalidUpdate
 
@@ -186,3 +186,25 @@ def _operators(name: str, tokens: list[Token]) -> int:
         return functions + words.count("+") + words.count("-")
     between = words.count("BETWEEN")  # its AND is not counted a second time
     return functions + sum(word in _KEYWORDS or word in _COMPARISONS for word in words) - between
+
+
+# --- an expression that is wholly ours -----------------------------------------------------------------------------
+
+
+class Placeholders:
+    """Collects the names and values of one request that is wholly ours."""
+
+    def __init__(self) -> None:
+        self.names: dict[str, str] = {}
+        self.values: dict[str, Any] = {}
+        self._placeholders: dict[str, str] = {}
+
+    def name(self, name: str) -> str:
+        placeholder = self._placeholders.setdefault(name, f"#n{len(self._placeholders)}")
+        self.names[placeholder] = name
+        return placeholder
+
+    def value(self, value: Any) -> str:
+        placeholder = f":v{len(self.values)}"
+        self.values[placeholder] = value
+        return placeholder

@@ -20,9 +20,9 @@ from onewrite.core.event import Outbox, copied
 from onewrite.core.flow import Call, Flow
 from onewrite.core.label import OUTBOX, TOMBSTONE
 from onewrite.core.pending import Box, Broken, Pending, Search, box_of, key_parts, read_box
+from onewrite.dynamodb.expression import Placeholders
 from onewrite.dynamodb.flows import client_of, code, insist
 from onewrite.dynamodb.layout import canonical, number_text
-from onewrite.dynamodb.placeholders import Placeholders
 from onewrite.dynamodb.values import is_typed, let_read_long_numbers, plain, raw, typed
 from onewrite.errors import ConfigurationError
 

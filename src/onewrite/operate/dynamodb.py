@@ -22,11 +22,10 @@ from onewrite.core.label import PREFIX, STEP, STEPS, TOMBSTONE, Slot, whose
 from onewrite.core.ledgers import HighWaterMark
 from onewrite.core.ledgers.entry import Advance
 from onewrite.core.ledgers.seen_ids import KEPT
-from onewrite.dynamodb.expression import check_limits, merge_update
+from onewrite.dynamodb.expression import Placeholders, check_limits, merge_update
 from onewrite.dynamodb.flows import Flows, code, says_too_large, send, text_of
 from onewrite.dynamodb.layout import ATTEMPT_SLOTS, is_made_by, lookup, name_of
 from onewrite.dynamodb.outboxes import origin
-from onewrite.dynamodb.placeholders import Placeholders
 from onewrite.dynamodb.request import Words, constants, fits_labels
 from onewrite.dynamodb.size import LARGEST_ITEM, item_size
 from onewrite.dynamodb.values import Members, is_typed, plain, raw, typed
