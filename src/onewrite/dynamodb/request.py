@@ -46,7 +46,6 @@ _WORD = re.compile(r"[A-Za-z][A-Za-z0-9]*_\w*", re.ASCII)
 _OURS = re.compile(r"[#:]ow_\w+")
 _BEYOND = 10**38  # DynamoDB numbers have 38 digits
 _WIDE_ITEM = "to create an item of so many attributes, use update_item with ConditionExpression='attribute_not_exists(...)' of its key"
-_NOTHING: Mapping[str, Any] = {}
 _LEGACY = frozenset({"AttributeUpdates", "Expected", "ConditionalOperator"})
 _KEPT = 1024  # texts: as many as the caller's source code has calls, for each moment of a ledger's ring
 
@@ -197,8 +196,7 @@ def _merged(
     """The caller's call, its names and values, and the expressions with ours merged in."""
     if isinstance(native.get("ConditionExpression"), ConditionBase):
         native = written_out(native)
-    names = _mapping(native, "ExpressionAttributeNames") if "ExpressionAttributeNames" in native else _NOTHING
-    values = _mapping(native, "ExpressionAttributeValues") if "ExpressionAttributeValues" in native else _NOTHING
+    names, values = _mapping(native, "ExpressionAttributeNames"), _mapping(native, "ExpressionAttributeValues")
     update, only_if = native.get("UpdateExpression"), native.get("ConditionExpression")
     step, token, emission, burial = write.step, cast("Token | None", write.token), write.emission, write.burial
     shape = (  # what decides the text: first of our parts, then of the caller's call
@@ -641,7 +639,7 @@ def _check_placeholders(placeholders: Iterable[object]) -> None:
 
 def checked_key(native: Mapping[str, Any]) -> Mapping[str, Any]:
     """The caller's key, which has no name of ours."""
-    key = native["Key"] if type(native.get("Key")) is dict else _mapping(native, "Key")
+    key = _mapping(native, "Key")
     for name in key:
         if type(name) is str and name.startswith(OURS):
             raise touches_ours(name)

@@ -167,7 +167,7 @@ def parts_of(write: Write) -> Parts:
         else:
             for message in (write.message, *write.others):
                 for ledger in terms.attributes:
-                    asks[f"{STEPS}.{step_mark(ledger, message).hex()}"] = _ABSENT
+                    asks[step_path(ledger, message)] = _ABSENT
     # --- what the ledger asks. A finish is asked only for the order: a mark that others have moved on stays where it is.
     lacking: dict[str, tuple[Mark, ...]] = {}  # of several messages, a set must lack the marks of all
     for change in (own, *entry.more, *entry.also) if finishes is None else (own,):
