@@ -16,7 +16,7 @@ The finish of a step asks for the step before all else: see `_of_finish`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple, Protocol, TypeAlias, cast
 
@@ -35,6 +35,10 @@ _TURNS = 8  # in how many forms a write is sent at most: each after the second m
 class Token(Protocol):
     """What tells the entity's writer from all others, where the engine does not recognise its own retries."""
 
+    @property
+    def value(self) -> bytes: ...
+    @property
+    def ring(self) -> Hashable: ...
     def stands_in(self, fields: Mapping[str, Any]) -> bool: ...
 
 

@@ -246,9 +246,10 @@ class Flows:
     def written(self, request: Request, writer: Writer) -> Flow[Outcome]:
         """Send a write until it is known what it means. What may have been a race is tried again."""
         entry = request.write.entry
-        if self.fields or type(entry.own.mark) is not bytes or entry.also:
+        if self.fields or type(entry.own.mark) is str or entry.also:
             yield from self.check_collection(entry)
-        upsert, failure = request.upsert, cast("Exception | None", None)
+        upsert = request.upsert
+        failure: Exception | None = None
         for turn in range(1, ROUNDS + 1):
             tried = yield from self.try_once(request, writer, upsert=upsert)
             if isinstance(tried, Applied):
