@@ -121,8 +121,12 @@ async def _sleep(seconds: float) -> None:
 
 
 def run(flow: Flow[T], target: object, *, sleep: Callable[[float], None] = time.sleep) -> T:
-    """Drive a flow with a blocking client. It is `drive` written out, because every write passes here."""
-    counting = meter.get()
+    """Drive a flow with a blocking client."""
+    return drive_client(flow, target, meter.get(), sleep)
+
+
+def drive_client(flow: Flow[T], target: object, counting: Meter | None, sleep: Callable[[float], None]) -> T:
+    """`drive` with `perform` written out, because every write passes here."""
     try:
         step = next(flow)
         while True:

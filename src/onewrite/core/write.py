@@ -80,7 +80,7 @@ class Burial(NamedTuple):
     removes: tuple[str, ...] = ()
 
 
-NO_STEP = NoStep()
+NO_STEP, NO_STEP_OF_ANYBODY = NoStep(), NoStep(exact=False)
 StepPart: TypeAlias = NoStep | NoStepAtAll | Begins | Finishes | Withdraws
 
 

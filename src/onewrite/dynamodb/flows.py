@@ -26,6 +26,7 @@ from onewrite.core.tombstone import Tombstones, check_store_tombstones
 from onewrite.core.watch import Watch
 from onewrite.core.write import (
     NO_STEP,
+    NO_STEP_OF_ANYBODY,
     Finishes,
     Image,
     NoStep,
@@ -173,7 +174,7 @@ class Flows:
             emitted = emission(self.emitter, message, emit, now, f"{self.table_name} {name} {place}")
         key, token = native.get("Key", {}), new_token(self.ledger.attribute, name, now)
         if step is None:
-            step = NO_STEP if self.exact else _NO_STEP_OF_ANYBODY
+            step = NO_STEP if self.exact else NO_STEP_OF_ANYBODY
         return Write(message, key, now, entry.asking if creates else entry, step, emitted, token)
 
     def call(self, write: Write, native: Mapping[str, Any], guard: Guard) -> Call:
@@ -318,7 +319,6 @@ class Flows:
                 self._watch.clock(now, parsedate_to_datetime(date).timestamp())
 
 
-_NO_STEP_OF_ANYBODY = NoStep(exact=False)
 _CONDITION = (
     "A write that finishes a step takes no condition: if it were refused, the effect would never be recorded. Put the condition into "
     "begin."

@@ -37,6 +37,7 @@ from onewrite.core.tombstone import Tombstones, check_store_tombstones
 from onewrite.core.watch import Watch
 from onewrite.core.write import (
     NO_STEP,
+    NO_STEP_OF_ANYBODY,
     Finishes,
     Image,
     Size,
@@ -100,6 +101,7 @@ class Flows:
         self._whose = getattr(collection, "full_name", "")
         self.unique_indexes_fit = False  # has it been seen that no unique index would take two tombstones for one?
         self._watch = Watch(self.ledger.skew)
+        self.exact = False  # do writes ask for a step of their own message? Until one has been met they ask for any.
         check_store_tombstones(tombstones, lambda name: name in self.key_fields or not self.without_ledger({name: 0}))
 
     @property
@@ -131,7 +133,8 @@ class Flows:
             check_message(message)
         # Before the filter: an update in its place names no entity either.
         check_update(self.ledger.terms, self.fields, update)
-        request = guard(self.new_write(message, query, emit), self.fields, query, update, native)
+        step = NO_STEP if self.exact else NO_STEP_OF_ANYBODY
+        request = guard(self.new_write(message, query, emit, step), self.fields, query, update, native)
         flow = self.written(request, writer)
         return accepting(flow, counts=request.write.entry.own.counts) if missing_ok else flow
 
@@ -270,7 +273,9 @@ class Flows:
                 return (yield from self.record_refusal(cast("Outcome", answer), request.write, request.native))
             upsert, failure = following, tried or failure
             again = answer if isinstance(answer, Write) else write._replace(entry=write.entry.facing(image.held))
-            request = request if again.entry == request.write.entry else request.of(again)
+            if (again.entry, again.step) != (request.write.entry, request.write.step):
+                self.exact = self.exact or again.step == NO_STEP  # where one message has a step open, more will
+                request = request.of(again)
         if failure is None:  # others have written to the entity or deleted it all the time
             return Rejected(request.write.message, settled=False)
         raise failure

@@ -11,7 +11,7 @@ from onewrite.core.event import copied, emission_of_fold
 from onewrite.core.flow import Flow, accepting, asked_of
 from onewrite.core.folding import TOO_MUCH, Each, Function, Native, Refused, TooMuch, Written, fold, joined, planned
 from onewrite.core.ledgers.entry import Entry, Lookup
-from onewrite.core.write import NO_STEP, Image, Write, kept_out
+from onewrite.core.write import NO_STEP, NO_STEP_OF_ANYBODY, Image, Write, kept_out
 from onewrite.errors import EntityTooLarge, InvalidUpdate
 from onewrite.message import Message
 from onewrite.mongodb.expression import check_filter, check_update, identity
@@ -79,7 +79,8 @@ class Folds:
             check_filter(entry.terms, query)
             options = {"upsert": creates_by_record(query, flows.fields, options), **options}
         key = identity(query, flows.fields, entry.terms)
-        write = Write(messages[0], key, now, entry, NO_STEP, emitted, others=tuple(messages[1:]))
+        step = NO_STEP if len(messages) > 1 or flows.exact else NO_STEP_OF_ANYBODY
+        write = Write(messages[0], key, now, entry, step, emitted, others=tuple(messages[1:]))
         writer: Writer = "find_one_and_update" if _RETURNING & options.keys() else "update_one"
         return guard(write, flows.fields, query, update, options), writer
 

@@ -14,7 +14,7 @@ from onewrite.core.event import Emission
 from onewrite.core.label import OUTBOX, STEPS, TOMBSTONE
 from onewrite.core.ledgers.entry import Advance, Change, Entry, Form, Mark, Number, Remember, Sets, Terms
 from onewrite.core.step import step_mark
-from onewrite.core.write import Begins, Finishes, NoStep, Withdraws, Write
+from onewrite.core.write import Begins, Finishes, NoStep, NoStepAtAll, Withdraws, Write
 from onewrite.errors import InvalidMessage, InvalidUpdate
 from onewrite.message import Message
 from onewrite.mongodb.expression import Update, asks_more, check_document, check_projection, identity
@@ -23,6 +23,7 @@ from onewrite.mongodb.layout import Document, path_of
 
 _SMALLEST, _LARGEST = -(2**63) + 1, 2**63 - 1  # BSON's integers have 64 bits
 _ABSENT: Document = {"$exists": False}
+_NONE_OPEN: Document = {"$in": [None, {}]}  # the last step that is finished leaves an empty document
 
 
 class Request(NamedTuple):
@@ -153,17 +154,17 @@ def parts_of(write: Write) -> Parts:
     removes: dict[str, str] = {}
     finishes: Finishes | None = None
     # --- the entity and its steps
-    if type(step) is NoStep or type(step) is Begins:
+    if isinstance(step, NoStepAtAll) or (isinstance(step, NoStep) and not step.exact):
+        asks[STEPS] = _NONE_OPEN
+    elif isinstance(step, NoStep | Begins):
         for message in (write.message, *write.others):
             for ledger in entry.terms.attributes:
                 asks[step_path(ledger, message)] = _ABSENT
-    elif isinstance(step, Finishes | Withdraws):
+    else:
         # The fence alone says that the effect is this worker's to record.
         path = step_path(step.ledger, write.message)
         asks, removes = {**kept.fits, f"{path}.fence": step.fence}, {path: ""}
         finishes = step if isinstance(step, Finishes) else None
-    else:
-        asks[STEPS] = {"$in": [None, {}]}  # the last step that is finished leaves an empty document
     # --- what the ledger asks. A finish is asked only for the order: a mark that others have moved on stays where it is.
     if finishes is not None:
         if type(own) is Advance and finishes.overtaken:
@@ -192,7 +193,7 @@ def parts_of(write: Write) -> Parts:
         return Parts(asks, also, {}, {}, removes)
     sets = {**kept.sets}
     pushes: dict[str, list[Any]] = {}
-    if type(step) is Begins:
+    if isinstance(step, Begins):
         sets[step_path(entry.terms.attribute, write.message)] = step.step.stored()
     elif finishes is None or not finishes.overtaken:
         gain(entry, sets, pushes, removes)

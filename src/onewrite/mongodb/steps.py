@@ -37,6 +37,7 @@ def begin(flows: Flows, message: Message, query: Document, native: Document, ask
         check_claim(asked.after, message, identity(query, flows.fields), flows.canonical)
     write = flows.new_write(message, query, creates=True)
     fresh = new_step(flows.ledger.attribute, message, asked, flows.attempts(), write.now)
+    flows.exact = True  # this store's writes will meet open steps
     request = guard(write._replace(step=Begins(fresh)), flows.fields, query, None, native)
     yield from flows.check_collection(write.entry)
 

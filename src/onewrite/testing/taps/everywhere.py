@@ -181,9 +181,9 @@ def _patches(module: str) -> Iterator[Patch]:
         yield sys.modules[module].Runner, "run", _running_anew
     if module in _TASKS:
         yield sys.modules[module], "as_completed", _in_given_order
-    if module == _FLOWS:  # `run` and `arun` find these two there
-        yield sys.modules[module], "drive", _noting
-        yield sys.modules[module], "adrive", _noting
+    if module == _FLOWS:  # `run` and `arun` find these there
+        for name in ("drive", "adrive", "drive_client"):
+            yield sys.modules[module], name, _noting
     if module == _MOTOR:
         yield sys.modules[module], "run_on_executor", _refusing
     if module in _CLIENTS:
