@@ -25,7 +25,7 @@ def test_help_names_the_verbs(capsys: pytest.CaptureFixture[str]) -> None:
     [
         (["demo", "--messages", "0"], "--messages"),
         (["demo", "--messages", "many"], "--messages"),
-        (["demo", "--engine", "redis"], "redis"),
+        (["demo", "--engine", "redis"], "--engine"),
         (["demo", "--seed", "x"], "--seed"),
         (["demo", "--colour"], "--colour"),
         (["demo", "extra"], "extra"),
@@ -41,6 +41,49 @@ def test_wrong_arguments_return_2_and_are_named_on_stderr(
     assert complaint in printed.err
     assert printed.out == ""
     assert "\x1b" not in printed.err
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("inspect --foo", "inspect has no option --foo. `onewrite inspect --help` shows what it takes."),
+        (
+            "inspect --keyy 1",
+            "inspect has no option --keyy. Did you mean --key? `onewrite inspect --help` shows what it takes.",
+        ),
+        ("--loud", "onewrite has no option --loud. `onewrite --help` shows what it takes."),
+        ("inspect --key", "--key needs a value behind it. `onewrite inspect --help` shows what it takes."),
+        ("doctor --strict=maybe", "--strict takes no value. `onewrite doctor --help` shows what it takes."),
+        ("set-mark -5 --source s", "set-mark needs --key JSON: The entity: "),
+        (
+            "forget --key 1",
+            "forget needs --message ID: The id of the message. `onewrite forget --help` shows what it takes.",
+        ),
+        ("worker", "worker needs MODULE:HANDLER: Where the handler is, as in shop.handlers:ship. "),
+        (
+            "inspect --key 1 --in-sequence x",
+            "--in-sequence takes a whole number. `onewrite inspect --help` shows what it takes.",
+        ),
+        ("steps --older-than -1", "--older-than takes a number from 0 on. "),
+        ("worker a:b --timeout 1e9", "--timeout takes a number from 0.001 to 43200. "),
+        ("demo --engine redis", "--engine takes one of dynamodb, mongodb. `onewrite demo --help` shows what it takes."),
+        ("demo extra more", "demo takes no more arguments: extra more. `onewrite demo --help` shows what it takes."),
+        ("demo --port 1", "--port: needs --web."),
+        ("dance", "There is no verb 'dance': give one of demo, worker, relay, "),
+    ],
+)
+def test_a_command_line_that_is_wrong_is_told_in_our_words_what_to_do(
+    line: str, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(line.split()) == 2
+    printed = capsys.readouterr()
+    assert printed.err.startswith(f"onewrite: {words}")
+    assert printed.out == ""
+
+
+def test_the_command_alone_shows_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+    assert "set-mark" in "".join(capsys.readouterr())
 
 
 def test_without_argv_the_arguments_of_the_process_are_used(

@@ -119,7 +119,7 @@ def test_not_there_and_nothing_to_do_and_failed_are_told_apart(
     assert main(["inspect", *ORDERS]) == 0
     assert main(["inspect", "--table", "orders", "--key", '{"id": "missing"}']) == 3
     assert main(["inspect", "--table", "missing", "--key", '{"id": "e"}']) == 3
-    assert main(["forget", "m9", *ORDERS]) == 4
+    assert main(["forget", "--message", "m9", *ORDERS]) == 4
     assert main(["set-mark", "4", *ORDERS]) == 2
     assert main(["inspect", "--table", "orders", "--key", "[]"]) == 2
     capsys.readouterr()
@@ -142,11 +142,11 @@ def test_not_there_and_nothing_to_do_and_failed_are_told_apart(
 
 @pytest.mark.parametrize("number", ["-5", "-0", "7"])
 def test_a_negative_number_is_a_value(number: str, store: GuardedTable, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["forget", number, *ORDERS]) == 4
+    assert main(["forget", "--message", number, *ORDERS]) == 4
     assert f"message {number}" in capsys.readouterr().err
     assert main(["inspect", *ORDERS, "--message", "m", "--sequence", number]) == 0
     assert main(["forget", "--colour", *ORDERS]) == 2
-    assert main(["forget", "-5", "--colour", *ORDERS]) == 2
+    assert main(["forget", "--message", "-5", "--colour", *ORDERS]) == 2
 
 
 @pytest.mark.parametrize(
@@ -266,7 +266,7 @@ def test_a_later_format_is_named_by_every_verb_and_interpreted_by_none(capsys: p
     assert "'ow2 outbox o'" in text
     assert "source s" not in text
     assert "ow_r0" not in text
-    for verb in (("forget", "m1"), ("set-mark", "3"), ("clear",), ("clear", "--tokens")):
+    for verb in (("forget", "--message", "m1"), ("set-mark", "3"), ("clear",), ("clear", "--tokens")):
         assert "'ow2 14d fancy'" in told(*verb, *ORDERS, code=2)
     assert "'ow2 14d fancy'" in told("strip", "--table", "orders", code=1).replace("ow2 outbox o", "ow2 14d fancy")
     assert "ow_l: ow2 14d fancy" in told("doctor", "--table", "orders", code=1)

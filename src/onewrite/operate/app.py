@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any
+from enum import Enum
+from typing import Any, get_args, get_type_hints
 
 import typer
 from typer.core import TyperCommand
@@ -48,13 +49,66 @@ def onewrite(*, version: VersionOption = False) -> None:  # its callback has pri
 
 
 def run(arguments: Sequence[str], early_signals: EarlySignals) -> int:
-    """Run a verb and return the exit code. Typer raises SystemExit at the end, and this returns the code that is in it."""
+    """Run a verb and return the exit code."""
     command = typer.main.get_command(app)  # Calling `app` itself would replace sys.excepthook.
-    code: str | int | None = None
+    line = CommandLine(arguments, early_signals)
     try:
-        command.main(args=list(arguments), prog_name="onewrite", obj=CommandLine(arguments, early_signals))
+        code: int | None = command.main(args=list(arguments), prog_name="onewrite", obj=line, standalone_mode=False)
     except Failed as error:
-        code = told(error, Exit.FAILED)
-    except SystemExit as end:
-        code = end.code
-    return int(code) if isinstance(code, int) else int(code is not None)
+        return told(error, Exit.FAILED)
+    except typer.Abort:
+        return told("Stopped.", Exit.FAILED)
+    except SystemExit as ended:
+        return int(ended.code) if isinstance(ended.code, int) else int(ended.code is not None)
+    except Misuse as error:
+        misuse: Any = error
+        if not arguments:  # it holds the help
+            misuse.show()
+            return Exit.REFUSED
+        return told(in_our_words(misuse, [*arguments]), Exit.REFUSED)
+    return code or 0
+
+
+Misuse: type[Exception] = typer.BadParameter.__bases__[
+    0
+]  # Typer has no public name for what all misspelt command lines raise
+
+
+def in_our_words(error: Any, arguments: list[str]) -> str:
+    """What is wrong with the command line, and what to do. Typer's own words depend on its version, and on what it is built with."""
+    functions = [info.callback for info in app.registered_commands if info.callback is not None]
+    verbs = {function.__name__.replace("_", "-"): function for function in functions}
+    verb = arguments[0] if arguments and arguments[0] in verbs else ""
+    called, see = verb or "onewrite", f"`{f'onewrite {verb}'.strip()} --help` shows what it takes."
+    hints = get_type_hints(verbs[verb], include_extras=True) if verb else {}
+    param: Any = getattr(error, "param", None)
+    match type(error).__name__:
+        case "NoSuchOption":
+            likely = f" Did you mean {' or '.join(error.possibilities)}?" if error.possibilities else ""
+            return f"{called} has no option {error.option_name}.{likely} {see}"
+        case "BadOptionUsage":
+            is_switch = any(each.startswith(f"{error.option_name}=") for each in arguments)
+            return f"{error.option_name} {'takes no value' if is_switch else 'needs a value behind it'}. {see}"
+        case "MissingParameter":
+            named = f"{param.opts[0]} {param.metavar}" if param.param_type_name == "option" else param.metavar
+            return f"{called} needs {named}: {param.help} {see}"
+        case "BadParameter" if param is None:  # one of ours
+            return f"{error.param_hint}: {error.message}"
+        case "BadParameter":
+            return f"{param.opts[0]} takes {_values_of(hints[param.name])}. {see}"
+        case _ if verb or (arguments and arguments[0].startswith("-")):
+            return f"{called} takes no more arguments: {error.message.rpartition('(')[2].rstrip(')')}. {see}"
+        case _:
+            return f"There is no verb {arguments[0]!r}: give one of {', '.join(verbs)}."
+
+
+def _values_of(annotated: Any) -> str:
+    """Which values an option takes, by its type and its bounds."""
+    kind, option = annotated.__origin__, annotated.__metadata__[0]
+    kinds = [each for each in (get_args(kind) or (kind,)) if each is not type(None)]
+    if issubclass(kinds[0], Enum):
+        return f"one of {', '.join([str(each.value) for each in kinds[0]])}"
+    number = "a whole number" if kinds[0] is int else "a number"
+    if option.max is not None:
+        return f"{number} from {option.min} to {option.max:g}"
+    return number if option.min is None else f"{number} from {option.min} on"

@@ -50,8 +50,8 @@ Shown: TypeAlias = Annotated[
 
 
 def forget(
-    message: Annotated[str, typer.Argument(metavar="ID", help="The id of the message.")],
     *,
+    message: Annotated[str, typer.Option("--message", metavar="ID", help="The id of the message.")],
     key: Key,
     table: TableName = None,
     collection: CollectionUrl = None,
