@@ -98,6 +98,8 @@ HOUR_LESS = 1 / 24
         # In a FIFO dead-letter queue the age begins anew, so that the sum counts.
         ("ledger-retention", replace(WITH_DEAD, fifo=True), DEAD, days(14 - HOUR_LESS), "error"),
         ("ledger-retention", replace(WITH_DEAD, fifo=True), DEAD, days(14), "passed"),
+        ("ledger-retention", replace(WITH_DEAD, fifo=True), replace(DEAD, retention=14 * DAY), days(14), "error"),
+        ("ledger-retention", replace(WITH_DEAD, fifo=True), replace(DEAD, retention=14 * DAY), days(18), "passed"),
         # What forgets nothing remembers for long enough.
         ("ledger-retention", QUEUE, None, SeenIds(None), "passed"),
         ("ledger-retention", QUEUE, None, HighWaterMark(), "passed"),
