@@ -7,6 +7,7 @@ a stand-in cannot show at all, such as a lost answer or a failover, needs a serv
 
 from __future__ import annotations
 
+import atexit
 import os
 import threading
 from collections.abc import Generator, Iterable, Mapping
@@ -75,6 +76,9 @@ def moto_table(
         opened.close()
         raise
     table.close_stand_in = opened.close
+    # A guarded store keeps the client alone, so nobody may hold this Table, and its being collected must not close it.
+    atexit.register(opened.close)
+    opened.callback(atexit.unregister, opened.close)
     return table
 
 
