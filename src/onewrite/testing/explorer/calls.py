@@ -526,7 +526,9 @@ class HandlerCall:
         try:
             returned = handler(message)
             if inspect.isawaitable(returned):
-                returned = self._complete(returned)
+                loop = self.thread.loop()
+                with self.running(loop):
+                    returned = loop.run_until_complete(awaited(returned))
             self.result = Reply(returned)
         except BaseException as error:
             self.result = Reply(error=error)
@@ -608,11 +610,6 @@ class HandlerCall:
             return
         with watched.running():
             yield
-
-    def _complete(self, awaitable: Awaitable[Any]) -> Any:
-        loop = self.thread.loop()
-        with self.running(loop):
-            return loop.run_until_complete(awaited(awaitable))
 
     def _begin_to_wait(self, request: Request, future: asyncio.Future[Any] | None) -> _Waiter:
         if self.dead:

@@ -23,8 +23,6 @@ _NARROWEST_COLUMN, _WIDEST_COLUMN = 20, 46
 _STATES_SHOWN = 6
 _REDELIVERIES_SHOWN = 12  # a message that is never settled is redelivered more often than anybody wants to read
 _AFTER_REQUEST = {
-    Fault.NONE: "",
-    Fault.CRASH_BEFORE: "",
     Fault.CRASH_AFTER: ", then CRASH",
     Fault.LOST: ", but the answer is lost",
     Fault.UNPROCESSED: ", but the last part is left, which the answer says",
@@ -197,7 +195,7 @@ def in_words(step: TrialStep) -> str:
         answers[0] = f"cancelled, but it has arrived: {answers[0]}"
     if fault is Fault.RETRIED:
         return f"{request}: {answers[0]}, the answer is lost, sent again by the driver: {answers[1]}{_ending(step)}"
-    return f"{request}: {answers[0]}{_AFTER_REQUEST[fault]}{_ending(step)}"
+    return f"{request}: {answers[0]}{_AFTER_REQUEST.get(fault, '')}{_ending(step)}"
 
 
 def _shown_steps(judged: JudgedSchedule, names: Sequence[str]) -> list[ShownStep]:

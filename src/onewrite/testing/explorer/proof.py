@@ -17,9 +17,10 @@ No store is asked anything: the answers are those that are remembered.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from itertools import product
 from random import Random
-from typing import Any, NamedTuple, Self, cast
+from typing import Any, NamedTuple, cast
 
 from onewrite.testing.explorer.calls import HandlerCall
 from onewrite.testing.explorer.memory import is_readable
@@ -87,21 +88,14 @@ def _prove_of_several(subject: Subject, recall: Recall, kinds: Sequence[_Course]
                 pass
 
 
-class _Process:
+class _Process(ExitStack):
     """A handler that was just built, and what is delivered to it."""
 
     def __init__(self, subject: Subject, recall: Recall) -> None:
+        super().__init__()
         self.invocation = subject.begin()
         self._subject = subject
         self._recall = recall
-        self._open: list[_UnderWay] = []
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for one in self._open:
-            one.close()
 
     def deliver(self, *courses: _Course) -> None:
         """Run these courses, one after the other."""
@@ -126,8 +120,9 @@ class _Process:
         """Run a course up to its first request."""
         root = course.histories[0]
         call = self._subject.call(self.invocation, root.delivery, root.parts)
-        self._open.append(_UnderWay(self._subject, self._recall, course, call))
-        return self._open[-1]
+        under_way = _UnderWay(self._subject, self._recall, course, call)
+        self.callback(under_way.close)
+        return under_way
 
 
 class _UnderWay:

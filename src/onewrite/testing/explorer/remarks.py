@@ -158,17 +158,13 @@ def remarks_on(
 
 def remark_on_invariant(invariant: Callable[..., Any], *, asks: bool) -> Iterator[Remark]:
     """What to say about an invariant that returned None each time, and that asks the stores or does not."""
-    if _throws_away_a_comparison(invariant):
+    # A comparison for a statement is `left >= 0` where `return left >= 0` is meant.
+    code = getattr(inspect.unwrap(invariant), "__code__", None)
+    names = [] if code is None else [one.opname for one in dis.get_instructions(code)]
+    if any(one in _COMPARISONS and other == "POP_TOP" for one, other in pairwise(names)):
         yield Remark("unchecked", "The invariant compares, and does nothing with the result: return it, or assert it.")
     elif not asks:
         yield Remark("unchecked", "The invariant returns None each time, and asks none of the stores: it checks nothing.")
-
-
-def _throws_away_a_comparison(function: Callable[..., Any]) -> bool:
-    """Does its code have a comparison for a statement, such as `left >= 0` where `return left >= 0` is meant?"""
-    code = getattr(inspect.unwrap(function), "__code__", None)
-    names = [] if code is None else [one.opname for one in dis.get_instructions(code)]
-    return any(one in _COMPARISONS and other == "POP_TOP" for one, other in pairwise(names))
 
 
 def in_words(error: BaseException) -> str:

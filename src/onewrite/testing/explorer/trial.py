@@ -322,11 +322,6 @@ class Trial:
         if not isinstance(call, CallFromMemory):
             self._subject.threads.release(call.call if isinstance(call, RecordedCall) else call)
 
-    def _only(self, delivery: Delivery) -> tuple[str, ...]:
-        ids = self._subject.deliverables[delivery.message].ids
-        places = self._places(delivery, self._brought[delivery])
-        return tuple(ids[place] for place in places) if len(places) < len(ids) else ()
-
     def _places(self, delivery: Delivery, parts: tuple[int, ...]) -> tuple[int, ...]:
         return tuple(part - self.progress.parts[delivery.message][0] for part in parts)
 
@@ -335,7 +330,9 @@ class Trial:
     ) -> TrialStep:
         """A step with what came of it. The message is settled where the handler returns, though something may still go on then."""
         delivery, dead = taken.step.delivery, call.dead
-        only, end = self._only(delivery), None
+        ids, places = self._subject.deliverables[delivery.message].ids, self._places(delivery, self._brought[delivery])
+        only = tuple(ids[place] for place in places) if len(places) < len(ids) else ()
+        end: Reply | None = None
         again: tuple[str, ...] = ()
         outcomes: tuple[object, ...] = ()
         if call.returned and not had_returned:

@@ -151,7 +151,6 @@ _CONTENT = ("TransactItems", "TransactStatements")
 
 
 _OTHER_CONTENT = "The request uses the same client token as a previous, but non-identical request."
-_DONE_ALREADY = {"RequestId": "", "HTTPStatusCode": 200, "HTTPHeaders": {}, "RetryAttempts": 0}
 
 # --- transactions of MongoDB ------------------------------------------------------------------------------------------
 #
@@ -567,7 +566,7 @@ class Machine:
         if key is None or remembered[token] != key:
             store = self.databases.stores[request.store]
             raise client_error(store, request, "IdempotentParameterMismatchException", _OTHER_CONTENT)
-        return {"ResponseMetadata": {**_DONE_ALREADY}}
+        return {"ResponseMetadata": {"RequestId": "", "HTTPStatusCode": 200, "HTTPHeaders": {}, "RetryAttempts": 0}}
 
     def _answer_plain(self, request: Request) -> StoreCalls[Any]:
         key = self.key(request)
