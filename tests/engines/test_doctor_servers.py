@@ -17,7 +17,7 @@ from onewrite import Applied, HighWaterMark, Message, SeenIds, Tombstones
 from onewrite.core.ledgers.kept import Kept
 from onewrite.mongodb import GuardedCollection
 from onewrite.operate import main
-from onewrite.operate.doctor.facts import Clock, Entity, Members, Sample, Server, Unread
+from onewrite.operate.doctor.facts import ClockOffset, Entity, EntitySample, MongoDBServer, ReplicaSetMembers, Unread
 from onewrite.operate.doctor.mongodb import MONGODB, OfCollection, read_collection
 from onewrite.testing.servers.engines import Mongod
 from tests.support.engines import mongod_binary, require
@@ -33,7 +33,7 @@ def look(collection: Documents, most: int = 100) -> OfCollection:
 
 
 def entities(found: OfCollection) -> dict[str, Entity]:
-    assert isinstance(found.sample, Sample)
+    assert isinstance(found.sample, EntitySample)
     return {each.name: each for each in found.sample.entities}
 
 
@@ -51,11 +51,11 @@ def refused(collection: Documents, *commands: str) -> Iterator[None]:
 
 def test_a_replica_set_is_read(collection: Documents) -> None:
     found = look(collection)
-    assert isinstance(found.server, Server)
+    assert isinstance(found.server, MongoDBServer)
     assert (found.server.kind, found.server.arbiters) == ("replica set", ())
-    assert isinstance(found.server.clock, Clock)
+    assert isinstance(found.server.clock, ClockOffset)
     assert abs(found.server.clock.ahead) < 60
-    assert (found.members, found.default_w, found.version) == (Members((), 1, 1), "majority", "6.0.5")
+    assert (found.members, found.default_w, found.version) == (ReplicaSetMembers((), 1, 1), "majority", "6.0.5")
     assert (found.collection.w, found.expiry) == (None, ())
     assert entities(found) == {}
 
@@ -64,7 +64,7 @@ def test_a_standalone_is_read_and_asked_for_nothing_that_it_lacks() -> None:
     require(mongod_binary)
     with Mongod(replica_set=False) as server:
         found = look(server.collection())
-        assert isinstance(found.server, Server)
+        assert isinstance(found.server, MongoDBServer)
         assert (found.server.kind, found.members, found.default_w) == ("standalone", None, None)
 
 

@@ -39,7 +39,7 @@ _WORKERS = 2
 
 
 @dataclass(slots=True)
-class Clock:
+class SimulatedClock:
     """The simulated time, in epoch seconds."""
 
     now: float = START
@@ -107,7 +107,7 @@ class Turn(Enum):
 
 
 @dataclass(slots=True)
-class Worker:
+class SimulatedWorker:
     """Has one copy in hand at a time. When it dies, another worker takes its place.
 
     The moments of its deaths depend on the copy only, so that each handler dies at the same deliveries. `settled` is called when
@@ -174,10 +174,10 @@ def sendings(events: Sequence[Message], seed: int) -> list[Copy]:
     return copies
 
 
-def deliver(broker: Broker, handle: Handler, clock: Clock, *, seed: int, settled: Callable[[], None]) -> None:
+def deliver(broker: Broker, handle: Handler, clock: SimulatedClock, *, seed: int, settled: Callable[[], None]) -> None:
     """Let the workers go on until every copy is acknowledged. `settled` is called for each of these."""
     turns = Random(f"{seed}/turns")
-    workers = [Worker(broker, handle, seed, settled) for _ in range(_WORKERS)]
+    workers = [SimulatedWorker(broker, handle, seed, settled) for _ in range(_WORKERS)]
     while (due := broker.next_due()) is not None:
         busy = any(worker.copy is not None for worker in workers)
         clock.now = clock.now + 1 if busy else max(clock.now + 1, due)
@@ -255,7 +255,7 @@ def compare(engine: Engine, messages: int, seed: int, settled: Settled) -> Compa
 
 
 def _row(name: str, open_shop: OpenShop, events: Sequence[Message], seed: int, settled: Settled) -> Row:
-    clock, broker = Clock(), Broker(sendings(events, seed))
+    clock, broker = SimulatedClock(), Broker(sendings(events, seed))
     shop = open_shop(f"shop-{list(HANDLERS).index(name)}", clock)
     deliver(broker, partial(HANDLERS[name], shop), clock, seed=seed, settled=lambda: settled(name))
     requests = shop.requests  # before counting the effects sends requests too

@@ -22,7 +22,7 @@ from typing import Any, TypeAlias
 
 from onewrite.errors import ConfigurationError
 from onewrite.operate.demo.shops import Engine, shops
-from onewrite.operate.demo.stream import Command, Stream, command
+from onewrite.operate.demo.stream import Command, PaymentStream, command
 
 # --- The latest view of the stream, for all pages that are open -----------------------------------------------------------
 
@@ -83,11 +83,11 @@ class End(Enum):
 Commands: TypeAlias = SimpleQueue[Command | End]
 
 
-def text_of(stream: Stream) -> str:
+def text_of(stream: PaymentStream) -> str:
     return json.dumps(stream.view(), separators=(",", ":"))
 
 
-def play(stream: Stream, feed: Feed, commands: Commands, *, clock: Callable[[], float] = time.monotonic) -> None:
+def play(stream: PaymentStream, feed: Feed, commands: Commands, *, clock: Callable[[], float] = time.monotonic) -> None:
     """Until the end is asked for. All that is done to the stream is done by the thread that calls this."""
     due = clock()
     while True:
@@ -141,7 +141,7 @@ _HEADERS = MappingProxyType(
 )
 
 
-class Server:
+class PageServer:
     """Answers from a thread for each request, from its making until it is closed. Port 0 takes one that is free."""
 
     def __init__(self, port: int, feed: Feed, put: Put) -> None:
@@ -187,7 +187,7 @@ class Server:
 
 class _Request(BaseHTTPRequestHandler):
     timeout = 60.0  # seconds of a read or a write, so that a connection without a word does not keep its thread for ever
-    server_of_page: Server
+    server_of_page: PageServer
 
     def handle(self) -> None:
         with suppress(OSError):  # The page was closed, or kept silent for too long. The base class would print a traceback.
@@ -266,7 +266,7 @@ def serve(engine: Engine, seed: int, port: int, *, opens: bool) -> None:
     """Raises ConfigurationError where it cannot listen on this port."""
     commands: Commands = SimpleQueue()
     with _ended_by_signals(lambda: commands.put(End.END)), shops(engine) as open_shop:
-        stream = Stream(open_shop, seed)
+        stream = PaymentStream(open_shop, seed)
         feed = Feed(text_of(stream))
         server = _server(port, feed, commands)
         try:
@@ -279,9 +279,9 @@ def serve(engine: Engine, seed: int, port: int, *, opens: bool) -> None:
             server.close()
 
 
-def _server(port: int, feed: Feed, commands: Commands) -> Server:
+def _server(port: int, feed: Feed, commands: Commands) -> PageServer:
     try:
-        return Server(port, feed, commands.put)
+        return PageServer(port, feed, commands.put)
     except OSError as error:
         message = (
             f"The demo cannot listen on port {port}: {error.strerror}. Give another --port, or none to take a free one."

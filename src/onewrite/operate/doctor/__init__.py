@@ -23,7 +23,7 @@ from rich.text import Text
 from onewrite.errors import ConfigurationError
 from onewrite.message import printable
 from onewrite.operate.doctor.checks import examine
-from onewrite.operate.doctor.facts import Checked, Facts, Finding, Server, Unread
+from onewrite.operate.doctor.facts import Checked, DoctorFinding, Facts, MongoDBServer, Unread
 from onewrite.operate.modules import find, find_module
 from onewrite.operate.options import AsJson, CollectionUrl, EndpointUrl, Given, Region, TableName, VersionOption, option
 from onewrite.operate.report import end, is_plain, tell
@@ -34,7 +34,7 @@ _LONGEST = 4096  # characters of a sentence, which may quote names of the user's
 _HEADINGS = {"error": "Errors: a message may be lost, or take effect twice", "warning": "Warnings"}
 
 
-class Report:
+class DoctorReport:
     """All checks, and what could not be read. `strict`: does what could not be checked for lack of a permission count as found?"""
 
     def __init__(self, checks: Sequence[Checked], unread: Sequence[Unread], *, strict: bool) -> None:
@@ -112,7 +112,7 @@ def _as_json(checked: Checked) -> dict[str, object]:
     }
 
 
-def _finding_lines(code: str, finding: Finding) -> Iterator[str]:
+def _finding_lines(code: str, finding: DoctorFinding) -> Iterator[str]:
     yield from _wrapped("  ", f"{code}: {finding.what}")
     yield from _wrapped("    ", f"Why: {finding.why}")
     yield from _wrapped("    ", f"Do: {finding.do}")
@@ -175,7 +175,7 @@ def doctor(
 
     def examined() -> int:
         facts = _facts(given)
-        report = Report(examine(facts), facts.unread(), strict=strict)
+        report = DoctorReport(examine(facts), facts.unread(), strict=strict)
         if as_json:
             tell(report.json_text())
         elif is_plain(sys.stdout, os.environ):
@@ -250,6 +250,6 @@ def _of_store(given: Given) -> Reader | None:
 
         with closing(collection.database.client):
             found = MONGODB.run(read_collection(as_users(collection), most, time.time), as_users(collection))
-        return {**found._asdict(), "clock": found.server.clock if isinstance(found.server, Server) else found.server}
+        return {**found._asdict(), "clock": found.server.clock if isinstance(found.server, MongoDBServer) else found.server}
 
     return of_collection

@@ -12,7 +12,17 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from onewrite.core.flow import Call
 from onewrite.dynamodb.size import LARGEST_ITEM
-from onewrite.operate.doctor.facts import Clock, Fact, Feed, Function, Index, Queue, Sample, Table, Unread
+from onewrite.operate.doctor.facts import (
+    ClockOffset,
+    EntitySample,
+    EventSourceMapping,
+    Fact,
+    Function,
+    Queue,
+    TableDescription,
+    TableIndex,
+    Unread,
+)
 from onewrite.operate.doctor.reading import (
     Asking,
     Question,
@@ -40,7 +50,7 @@ class Fed(NamedTuple):
     """A function, and from where it is fed."""
 
     function: Function | Unread
-    feeds: tuple[Feed, ...] | Unread
+    feeds: tuple[EventSourceMapping, ...] | Unread
 
 
 def read_queues(url: str) -> Reader[Queues]:
@@ -81,7 +91,7 @@ def read_function(name: str) -> Reader[Fed]:
     return Fed(function, (yield from _read_feeds(name)))
 
 
-def _read_feeds(name: str) -> Reader[tuple[Feed, ...] | Unread]:
+def _read_feeds(name: str) -> Reader[tuple[EventSourceMapping, ...] | Unread]:
     what = f"the event source mappings of the function {name}"
     found: list[Mapping[str, Any]] = []
     start: dict[str, str] = {}
@@ -104,9 +114,9 @@ def _source(mapping: Mapping[str, Any]) -> str:
     return f"self-managed:kafka:{','.join(endpoints.get('KAFKA_BOOTSTRAP_SERVERS') or ())}"
 
 
-def _feed(mapping: Mapping[str, Any]) -> Feed:
+def _feed(mapping: Mapping[str, Any]) -> EventSourceMapping:
     source = _source(mapping)
-    return Feed(
+    return EventSourceMapping(
         source,
         int(mapping.get("MaximumBatchingWindowInSeconds") or 0),
         _REPORTS in (mapping.get("FunctionResponseTypes") or ()),
@@ -122,10 +132,10 @@ _CUT = 0.5  # seconds: an answer says its time in whole seconds, the rest being 
 class OfTable(NamedTuple):
     """What was read of a table."""
 
-    table: Table | Unread
-    clock: Fact[Clock] = None
+    table: TableDescription | Unread
+    clock: Fact[ClockOffset] = None
     expiry: Fact[tuple[str, ...]] = None
-    sample: Fact[Sample] = None
+    sample: Fact[EntitySample] = None
 
 
 def read_table(name: str, most: int, clock: Callable[[], float]) -> Reader[OfTable]:
@@ -142,11 +152,11 @@ def read_table(name: str, most: int, clock: Callable[[], float]) -> Reader[OfTab
     return OfTable(table, _clock(reply, before, after), expiry, (yield from _read_sample(table, expiry, most, clock)))
 
 
-def _table(found: Mapping[str, Any]) -> Table:
+def _table(found: Mapping[str, Any]) -> TableDescription:
     indexes = [*found.get("GlobalSecondaryIndexes", ()), *found.get("LocalSecondaryIndexes", ())]
     here = str(found.get("TableArn", "")).split(":")[3:4]
     regions = sorted({each["RegionName"] for each in found.get("Replicas", ())}.difference(here))
-    return Table(
+    return TableDescription(
         found["TableName"],
         _key(found),
         tuple([_index(each) for each in indexes]),
@@ -159,18 +169,18 @@ def _key(found: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple([part["AttributeName"] for part in found["KeySchema"]])
 
 
-def _index(found: Mapping[str, Any]) -> Index:
+def _index(found: Mapping[str, Any]) -> TableIndex:
     projection = found.get("Projection", {})
     included = None if projection.get("ProjectionType") == "ALL" else frozenset(projection.get("NonKeyAttributes", ()))
-    return Index(found["IndexName"], _key(found), included)
+    return TableIndex(found["IndexName"], _key(found), included)
 
 
-def _clock(reply: Mapping[str, Any], before: float, after: float) -> Clock | None:
+def _clock(reply: Mapping[str, Any], before: float, after: float) -> ClockOffset | None:
     date = reply.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
     if not date:
         return None
     server = parsedate_to_datetime(date).timestamp() + _CUT
-    return Clock(server - (before + after) / 2, (after - before) / 2 + _CUT)
+    return ClockOffset(server - (before + after) / 2, (after - before) / 2 + _CUT)
 
 
 def _read_expiry(name: str) -> Reader[tuple[str, ...] | Unread]:
@@ -183,8 +193,8 @@ def _read_expiry(name: str) -> Reader[tuple[str, ...] | Unread]:
 
 
 def _read_sample(
-    table: Table, expiry: tuple[str, ...] | Unread, most: int, clock: Callable[[], float]
-) -> Reader[Sample | Unread]:
+    table: TableDescription, expiry: tuple[str, ...] | Unread, most: int, clock: Callable[[], float]
+) -> Reader[EntitySample | Unread]:
     scan, images = Scan(table.name, consistent=False, size=most, keys=table.keys), list[Image]()
     while len(images) < most:
         page = yield from each(f"the items of the table {table.name}", "dynamodb:Scan", scan.next())
@@ -195,7 +205,7 @@ def _read_sample(
         images.extend(page)
     ttl = expiry[0] if isinstance(expiry, tuple) and expiry else ""
     entities = tuple([entity_in(image, _seconds(image.fields.get(ttl))) for image in images[:most]])
-    return Sample(entities, table.keys, LARGEST_ITEM, clock())
+    return EntitySample(entities, table.keys, LARGEST_ITEM, clock())
 
 
 def _seconds(value: object) -> float | None:

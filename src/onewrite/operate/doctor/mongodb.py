@@ -11,7 +11,15 @@ from pymongo.errors import PyMongoError
 from onewrite.core.flow import Call
 from onewrite.mongodb.flows import LARGEST_DOCUMENT
 from onewrite.mongodb.outboxes import reading
-from onewrite.operate.doctor.facts import Clock, Collection, Fact, Members, Sample, Server, Unread
+from onewrite.operate.doctor.facts import (
+    ClockOffset,
+    Collection,
+    EntitySample,
+    Fact,
+    MongoDBServer,
+    ReplicaSetMembers,
+    Unread,
+)
 from onewrite.operate.doctor.reading import (
     Asking,
     Question,
@@ -34,13 +42,13 @@ class OfCollection(NamedTuple):
     """What was read of a collection and its server."""
 
     collection: Collection
-    server: Server | Unread
+    server: MongoDBServer | Unread
     version: Fact[str] = None
-    members: Fact[Members] = None
+    members: Fact[ReplicaSetMembers] = None
     default_w: Fact[int | str] = None
     expiry: Fact[tuple[str, ...]] = None
     index_keys: Fact[tuple[tuple[str, ...], ...]] = None
-    sample: Fact[Sample] = None
+    sample: Fact[EntitySample] = None
 
 
 def read_collection(collection: Any, most: int, clock: Callable[[], float]) -> Reader[OfCollection]:
@@ -75,24 +83,24 @@ def _admin(command: str) -> Call:
     return Call("database.client.admin.command", (command,))
 
 
-def _server(reply: Mapping[str, Any], before: float, after: float) -> Server:
+def _server(reply: Mapping[str, Any], before: float, after: float) -> MongoDBServer:
     kind = "mongos" if reply.get("msg") == "isdbgrid" else "replica set" if "setName" in reply else "standalone"
     ahead = _seconds(reply["localTime"]) - (before + after) / 2
-    return Server(kind, tuple(reply.get("arbiters", ())), Clock(ahead, (after - before) / 2))
+    return MongoDBServer(kind, tuple(reply.get("arbiters", ())), ClockOffset(ahead, (after - before) / 2))
 
 
 def _seconds(moment: datetime) -> float:
     return (moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).timestamp()
 
 
-def _read_members() -> Reader[Members | Unread]:
+def _read_members() -> Reader[ReplicaSetMembers | Unread]:
     reply = yield Question("the members of the replica set", "replSetGetStatus", _admin("replSetGetStatus"))
     if isinstance(reply, Unread):
         return reply
     arbiters = [each["name"] for each in reply["members"] if each.get("stateStr") == "ARBITER"]
     writing = int(reply.get("writableVotingMembersCount", len(reply["members"]) - len(arbiters)))
     majority = int(reply.get("writeMajorityCount", len(reply["members"]) // 2 + 1))
-    return Members(tuple(arbiters), writing, majority)
+    return ReplicaSetMembers(tuple(arbiters), writing, majority)
 
 
 def _read_default() -> Reader[int | str | Unread]:
@@ -104,12 +112,14 @@ def _read_default() -> Reader[int | str | Unread]:
     return w
 
 
-def _read_sample(what: str, expiry: Mapping[str, float], most: int, clock: Callable[[], float]) -> Reader[Sample | Unread]:
+def _read_sample(
+    what: str, expiry: Mapping[str, float], most: int, clock: Callable[[], float]
+) -> Reader[EntitySample | Unread]:
     images = yield from each(what, "find", sample(most))
     if isinstance(images, Unread):
         return images
     entities = tuple([entity_in(image, _expires(image.raw, expiry)) for image in images])
-    return Sample(entities, ("_id",), LARGEST_DOCUMENT, clock())
+    return EntitySample(entities, ("_id",), LARGEST_DOCUMENT, clock())
 
 
 def _expires(document: Mapping[str, Any], expiry: Mapping[str, float]) -> float | None:

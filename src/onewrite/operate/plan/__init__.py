@@ -26,7 +26,7 @@ from onewrite.operate.options import AsJson, CollectionUrl, EndpointUrl, Region,
 from onewrite.operate.plan.inputs import Does, IndexLoad, Inputs, Prices
 from onewrite.operate.plan.page import page
 from onewrite.operate.plan.texts import json_text, plain_text, table
-from onewrite.operate.plan.ways import Engine, Sample, ways
+from onewrite.operate.plan.ways import EngineCosts, StoreSample, ways
 from onewrite.operate.report import end, is_plain, tell
 from onewrite.operate.stores import is_named, store_of
 
@@ -123,7 +123,7 @@ class EngineName(Enum):
     MONGODB = "mongodb"
 
 
-def asked(options: Mapping[str, Any]) -> tuple[Inputs, Sample | None]:
+def asked(options: Mapping[str, Any]) -> tuple[Inputs, StoreSample | None]:
     """The inputs, and what was read of the store if one is named."""
     rate = _needed(options["messages"], "--messages", "as in --messages 10000/d")
     messages = per_day(rate)
@@ -149,7 +149,7 @@ def asked(options: Mapping[str, Any]) -> tuple[Inputs, Sample | None]:
     return inputs, sample
 
 
-def _retention(said: timedelta | None, sample: Sample | None) -> timedelta:
+def _retention(said: timedelta | None, sample: StoreSample | None) -> timedelta:
     """What is said, or else what the store's own ledgers have, or else what `SeenIds()` has."""
     if said is not None:
         return said
@@ -162,7 +162,7 @@ def _needed(value: str | None, name: str, example: str) -> str:
     return value
 
 
-def _needed_of(sample: Sample | None, value: int | None, name: str, option: str) -> int:
+def _needed_of(sample: StoreSample | None, value: int | None, name: str, option: str) -> int:
     """The value of an option, or what the sample shows."""
     if value is not None:  # nothing but 0: the inputs say what is wrong with it
         return value
@@ -173,7 +173,7 @@ def _needed_of(sample: Sample | None, value: int | None, name: str, option: str)
     return int(found)
 
 
-def _read(options: Mapping[str, Any]) -> Sample | None:
+def _read(options: Mapping[str, Any]) -> StoreSample | None:
     if not is_named(options):
         return None
     store, most = store_of(options), options["sample"]
@@ -186,7 +186,7 @@ def _read(options: Mapping[str, Any]) -> Sample | None:
     return run(collection_sample(store, most), store.target)
 
 
-def _engine(options: Mapping[str, Any], sample: Sample | None) -> Any:
+def _engine(options: Mapping[str, Any], sample: StoreSample | None) -> Any:
     asked_for: EngineName | None = options["engine"]
     if sample is None:
         return (asked_for or EngineName.DYNAMODB).value
@@ -197,7 +197,7 @@ def _engine(options: Mapping[str, Any], sample: Sample | None) -> Any:
     return sample.engine
 
 
-def _indexes(options: Mapping[str, Any], sample: Sample | None, item_bytes: int) -> tuple[IndexLoad, ...]:
+def _indexes(options: Mapping[str, Any], sample: StoreSample | None, item_bytes: int) -> tuple[IndexLoad, ...]:
     said: list[str] = options["index"] or []
     writes: list[str] = options["writes"] or []
     if sample is None:
@@ -213,7 +213,7 @@ def _indexes(options: Mapping[str, Any], sample: Sample | None, item_bytes: int)
     return with_writes(sample.indexes, writes)
 
 
-def engine_of(inputs: Inputs) -> Engine:
+def engine_of(inputs: Inputs) -> EngineCosts:
     """What counts for the engine of the inputs."""
     if inputs.engine == "dynamodb":
         from onewrite.operate.plan.dynamodb import OnDynamoDB  # noqa: PLC0415  # each driver may be missing
