@@ -17,8 +17,8 @@ from onewrite import Applied, HighWaterMark, Message, SeenIds, Tombstones
 from onewrite.core.ledgers.kept import Kept
 from onewrite.mongodb import GuardedCollection
 from onewrite.operate import main
-from onewrite.operate.doctor.facts import ClockOffset, Entity, EntitySample, MongoDBServer, ReplicaSetMembers, Unread
-from onewrite.operate.doctor.mongodb import MONGODB, OfCollection, read_collection
+from onewrite.operate.doctor.facts import ClockOffset, Entity, EntitySample, Facts, MongoDBServer, ReplicaSetMembers, Unread
+from onewrite.operate.doctor.mongodb import MONGODB, read_collection
 from onewrite.testing.servers.engines import Mongod
 from tests.support.engines import mongod_binary, require
 
@@ -28,11 +28,11 @@ Documents = Collection[dict[str, Any]]
 _UNAUTHORIZED = 13
 
 
-def look(collection: Documents, most: int = 100) -> OfCollection:
+def look(collection: Documents, most: int = 100) -> Facts:
     return MONGODB.run(read_collection(collection, most, time.time), collection)
 
 
-def entities(found: OfCollection) -> dict[str, Entity]:
+def entities(found: Facts) -> dict[str, Entity]:
     assert isinstance(found.sample, EntitySample)
     return {each.name: each for each in found.sample.entities}
 

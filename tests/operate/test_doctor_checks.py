@@ -140,8 +140,7 @@ def test_tombstones_stay_for_as_long_as_a_message_may_come(tombstones: float | N
 def test_a_late_redrive_from_the_dead_letters_of_a_fifo_queue_is_told_to_who_has_a_shorter_ledger_or_tombstone() -> None:
     facts = Facts(queue=replace(WITH_DEAD, fifo=True), dead_letters=LONG_DEAD)
     late = "Redrive dead letters within {} of when they were sent: what is redriven later may take effect again."
-    kept = {"tombstones": Tombstones(timedelta(days=15))}
-    default = replace(facts, module=module(SeenIds(), **kept))
+    default = replace(facts, module=module(SeenIds(), tombstones=Tombstones(timedelta(days=15))))
     assert late.format("14 days") in checked("ledger-retention", default).told
     assert "18 days in all" in checked("ledger-retention", default).told
     assert late.format("15 days") in checked("tombstone-retention", default).told

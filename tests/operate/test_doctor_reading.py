@@ -24,12 +24,13 @@ from onewrite.core.ledgers.kept import Kept
 from onewrite.dynamodb import AsyncGuardedTable, GuardedTable
 from onewrite.identity import kafka_position, sqs_message_id
 from onewrite.mongodb import GuardedCollection
-from onewrite.operate.doctor.amazon import AMAZON, OfTable, read_function, read_queues, read_table
+from onewrite.operate.doctor.amazon import AMAZON, read_function, read_queues, read_table
 from onewrite.operate.doctor.facts import (
     ClockOffset,
     Entity,
     EntitySample,
     EventSourceMapping,
+    Facts,
     Function,
     ModuleStore,
     MongoDBServer,
@@ -39,7 +40,7 @@ from onewrite.operate.doctor.facts import (
     TableIndex,
     Unread,
 )
-from onewrite.operate.doctor.mongodb import MONGODB, OfCollection, read_collection
+from onewrite.operate.doctor.mongodb import MONGODB, read_collection
 from onewrite.operate.doctor.reading import Question, Reader, read_module, refused_by_aws, refused_by_mongodb
 from onewrite.testing.servers.engines import REGION
 from onewrite.testing.standins.collection import StandInClient
@@ -271,7 +272,7 @@ def key(n: int) -> dict[str, str]:
     return {"id": f"o{n}", "part": "head"}
 
 
-def look(client: Any, most: int = 100) -> OfTable:
+def look(client: Any, most: int = 100) -> Facts:
     return AMAZON.run(read_table("orders", most, lambda: NOW), client)
 
 
@@ -410,8 +411,7 @@ def test_no_more_items_are_read_than_were_asked_for_over_several_pages() -> None
 def test_what_of_a_table_may_not_be_read_is_told_and_the_rest_is_read(method: str, permission: str) -> None:
     found = look(without(make_table(), method))
     assert isinstance(found.table, TableDescription)
-    unread = [fact for fact in found if isinstance(fact, Unread)]
-    assert [fact.permission for fact in unread] == [permission]
+    assert [fact.permission for fact in found.unread()] == [permission]
 
 
 def test_a_table_that_may_not_be_described_is_asked_for_its_ttl_alone() -> None:
@@ -609,7 +609,7 @@ class Answering:
         return iter([])
 
 
-def look_at(collection: Answering) -> OfCollection:
+def look_at(collection: Answering) -> Facts:
     return MONGODB.run(read_collection(collection, 10, lambda: NOW), collection)
 
 
@@ -618,7 +618,9 @@ def test_a_server_that_cannot_be_reached_is_asked_once() -> None:
     found = look_at(collection)
     assert collection.asked == ["hello"]
     assert isinstance(found.server, Unread)
-    assert {*found[1:]} == {found.server}
+    assert found.unread() == [found.server]
+    assert {found.clock, found.version, found.members, found.default_w} == {found.server}
+    assert {found.expiry, found.index_keys, found.sample} == {found.server}
 
 
 HELLO = {"localTime": datetime.fromtimestamp(NOW + 5, UTC)}

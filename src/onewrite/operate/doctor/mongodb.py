@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Any
 
 from pymongo.errors import PyMongoError
 
@@ -15,7 +15,7 @@ from onewrite.operate.doctor.facts import (
     ClockOffset,
     Collection,
     EntitySample,
-    Fact,
+    Facts,
     MongoDBServer,
     ReplicaSetMembers,
     Unread,
@@ -38,45 +38,47 @@ def as_users(collection: Any) -> Any:
     return reading(collection, LENIENT)
 
 
-class OfCollection(NamedTuple):
-    """What was read of a collection and its server."""
-
-    collection: Collection
-    server: MongoDBServer | Unread
-    version: Fact[str] = None
-    members: Fact[ReplicaSetMembers] = None
-    default_w: Fact[int | str] = None
-    expiry: Fact[tuple[str, ...]] = None
-    index_keys: Fact[tuple[tuple[str, ...], ...]] = None
-    sample: Fact[EntitySample] = None
-
-
-def read_collection(collection: Any, most: int, clock: Callable[[], float]) -> Reader[OfCollection]:
+def read_collection(collection: Any, most: int, clock: Callable[[], float]) -> Reader[Facts]:
     """`most`: how many documents are read at the most."""
     named = Collection(f"the collection {collection.name}", collection.write_concern.document.get("w"))
     before = clock()
     reply = yield Question("the server", "hello", _admin("hello"))
     if isinstance(reply, Unread):  # no server was reached, and each further request would wait for one as long
-        return OfCollection(named, reply, reply, reply, reply, reply, reply, reply)
+        return Facts(
+            collection=named,
+            server=reply,
+            clock=reply,
+            version=reply,
+            members=reply,
+            default_w=reply,
+            expiry=reply,
+            index_keys=reply,
+            sample=reply,
+        )
     server = _server(reply, before, clock())
     build = yield Question("the server's version", "buildInfo", _admin("buildInfo"))
-    version = build if isinstance(build, Unread) else str(build["version"])
     members = (yield from _read_members()) if server.kind == "replica set" else None
     default_w = (yield from _read_default()) if server.kind != "standalone" else None
     indexes = yield Question(f"the indexes of the collection {collection.name}", "listIndexes", Call("index_information"))
+    keys = expiry = indexes
     after: dict[str, float] = {}
     if not isinstance(indexes, Unread):
+        keys = tuple([tuple([key for key, _ in index["key"]]) for index in indexes.values()])
         # The fields of TTL indexes, and how many seconds after the time in them a document expires.
-        found = [index for index in indexes.values() if "expireAfterSeconds" in index]
-        after = {index["key"][0][0]: float(index["expireAfterSeconds"]) for index in found}
-    expiry = indexes if isinstance(indexes, Unread) else tuple(after)
-    keys = (
-        indexes
-        if isinstance(indexes, Unread)
-        else tuple([tuple([key for key, _ in index["key"]]) for index in indexes.values()])
+        expiring = [index for index in indexes.values() if "expireAfterSeconds" in index]
+        after = {index["key"][0][0]: float(index["expireAfterSeconds"]) for index in expiring}
+        expiry = tuple(after)
+    return Facts(
+        collection=named,
+        server=server,
+        clock=server.clock,
+        version=build if isinstance(build, Unread) else str(build["version"]),
+        members=members,
+        default_w=default_w,
+        expiry=expiry,
+        index_keys=keys,
+        sample=(yield from _read_sample(named.name, after, most, clock)),
     )
-    documents = yield from _read_sample(named.name, after, most, clock)
-    return OfCollection(named, server, version, members, default_w, expiry, keys, documents)
 
 
 def _admin(command: str) -> Call:

@@ -10,7 +10,7 @@ stored, and not counted here.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import lru_cache
 from typing import Any, TypeAlias, cast
@@ -256,7 +256,7 @@ def table_sample(store: Store, most: int) -> Flow[StoreSample]:
     items = [{name: value for name, value in image.fields.items() if not is_ours(name)} for image in images]
     loads = {index.name: _load(index, items) for index in indexes_of(described)}
     used = tuple([load for load in loads.values() if load is not None])
-    return found._replace(indexes=used, unused=tuple([name for name, load in loads.items() if load is None]))
+    return replace(found, indexes=used, unused=tuple([name for name, load in loads.items() if load is None]))
 
 
 def indexes_of(described: Mapping[str, Any]) -> list[SecondaryIndex]:

@@ -196,7 +196,8 @@ _FEWEST = 1e-6  # messages a day
 _OLDEST = 36_525  # days: a hundred years
 
 
-class Prices(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Prices:
     """In US dollars. The defaults are those of on-demand tables of the standard class in us-east-1, as they have been since 2024-11-01."""
 
     per_million_units: float = 0.625

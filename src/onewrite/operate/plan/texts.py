@@ -47,7 +47,7 @@ def columns(inputs: Inputs, compared: list[Way]) -> list[Column]:
     return [Column(heading, cells) for heading, cells in found if cells]
 
 
-def table(inputs: Inputs, compared: list[Way]) -> Table:
+def rich_table(inputs: Inputs, compared: list[Way]) -> Table:
     """For a terminal."""
     found = Table(title=title(inputs))
     shown = columns(inputs, compared)
@@ -128,24 +128,12 @@ def _of_engine(inputs: Inputs) -> Iterator[str]:
 
 def json_text(inputs: Inputs, compared: list[Way], sample: StoreSample | None) -> str:
     """For a program: numbers as they are, times in days, sizes in bytes, shares as fractions."""
-    given = {**asdict(inputs), "retention": inputs.retention.total_seconds() / 86_400, "prices": inputs.prices._asdict()}
-    told: list[dict[str, Any]] = [
-        {
-            **asdict(way),
-            "ledger": way.ledger and way.ledger._asdict(),
-            "fresh": way.fresh and way.fresh._asdict(),
-            "refused": way.refused and way.refused._asdict(),
-        }
-        for way in compared
-    ]
+    given = {**asdict(inputs), "retention": inputs.retention.total_seconds() / 86_400}
+    each_way = [asdict(way) for way in compared]
     days = None if sample is None or sample.retention is None else sample.retention.total_seconds() / 86_400
-    found = (
-        None
-        if sample is None
-        else {**sample._asdict(), "indexes": [asdict(each) for each in sample.indexes], "retention": days}
-    )
+    read = None if sample is None else {**asdict(sample), "retention": days}
     unit = "write units" if inputs.engine == "dynamodb" else None
-    return json.dumps({"unit": unit, "inputs": given, "sample": found, "ways": told}, indent=2) + "\n"
+    return json.dumps({"unit": unit, "inputs": given, "sample": read, "ways": each_way}, indent=2) + "\n"
 
 
 # --- numbers in words ---------------------------------------------------------------------------------------------------

@@ -30,7 +30,8 @@ from onewrite.operate.plan.inputs import (
 )
 
 
-class StoreSample(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class StoreSample:
     """Some entities of a store. Sizes are in bytes; `own` and `ledger` are those of an average entity, without its ledger and of it."""
 
     engine: str
@@ -199,7 +200,8 @@ _RATES = 1e-9, 1e6  # messages a second: the least and the most that are tried
 _EXACT = 1.002  # how near the most messages a second are found
 
 
-class Spread(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Spread:
     """A number that changes as a ledger fills and is cleared: on average, at its least and at its most."""
 
     mean: float
