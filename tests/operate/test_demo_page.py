@@ -13,7 +13,7 @@ import pytest
 from onewrite.operate.demo.comparison import CLAIM, ONEWRITE, PLAIN
 from onewrite.operate.demo.shops import Engine, shops
 from onewrite.operate.demo.stream import Change, PaymentStream, SingleTurn
-from onewrite.operate.demo.web import Commands, End, Feed, PageServer, play, text_of
+from onewrite.operate.demo.web import Commands, Feed, PageServer, play, text_of
 from tests.support.browser import browser, watched
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def served(*changes: Change) -> Iterator[tuple[PaymentStream, PageServer]]:
         try:
             yield stream, server
         finally:
-            commands.put(End.END)
+            commands.put(None)
             player.join()
             server.close()
 

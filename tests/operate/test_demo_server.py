@@ -25,7 +25,7 @@ import pytest
 from onewrite.operate import main
 from onewrite.operate.demo.shops import Engine, shops
 from onewrite.operate.demo.stream import Change, Command, Kill, PaymentStream, SingleTurn
-from onewrite.operate.demo.web import Commands, End, Feed, PageServer, play, text_of
+from onewrite.operate.demo.web import Commands, Feed, PageServer, play, text_of
 
 
 @pytest.fixture
@@ -248,7 +248,7 @@ def test_the_stream_goes_on_in_time_while_it_is_read_and_commands_are_done_at_on
             stood = tick(feed)
             commands.put(SingleTurn())
             until(lambda: tick(feed) == stood + 1)
-        commands.put(End.END)
+        commands.put(None)
         player.join(10)
         assert not player.is_alive()
 
@@ -262,11 +262,11 @@ def tick(feed: Feed) -> int:
 class Timed:
     """Commands by the clock: each is there at its time, which passes while it is waited for."""
 
-    def __init__(self, *commands: tuple[float, Command | End]) -> None:
+    def __init__(self, *commands: tuple[float, Command | None]) -> None:
         self.now = 0.0
         self._commands = list(commands)
 
-    def get(self, timeout: float) -> Command | End:
+    def get(self, timeout: float) -> Command | None:
         at = self._commands[0][0]
         if at > self.now + timeout:
             self.now += timeout
@@ -277,7 +277,7 @@ class Timed:
 
 @pytest.mark.parametrize(("speed", "ticks"), [(1, 10), (4, 40)])
 def test_a_second_has_as_many_turns_as_the_speed_says_however_many_commands_come(speed: int, ticks: int) -> None:
-    timed = Timed((0, Change({"speed": speed})), *((n / 7, Kill(None)) for n in range(1, 60)), (9.99, End.END))
+    timed = Timed((0, Change({"speed": speed})), *((n / 7, Kill(None)) for n in range(1, 60)), (9.99, None))
     with shops(Engine.MONGODB) as open_shop:
         stream = PaymentStream(open_shop, 1)
         feed = Feed("")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from enum import Enum, StrEnum, auto
+from enum import Enum, auto
 from functools import partial
 from itertools import count
 from math import ceil
@@ -21,6 +21,7 @@ from onewrite.operate.demo.comparison import (
     PLAIN,
     Broker,
     Copy,
+    RequestResult,
     SimulatedClock,
     SimulatedWorker,
     Turn,
@@ -168,44 +169,6 @@ def _kill(values: Mapping[str, object]) -> Kill:
     return Kill(cast("str | None", lane))
 
 
-# --- A shop that keeps its last answer, so that a page can show what each request came to ---------------------------------
-
-
-class RequestResult(StrEnum):
-    """What a request of a handler came to."""
-
-    WRITTEN = "written"
-    CLAIMED = "claimed"
-    KNOWN = "known"
-
-
-class Watched:
-    def __init__(self, shop: Shop) -> None:
-        self._shop = shop
-        self.answer: RequestResult | None = None
-
-    @property
-    def requests(self) -> int:
-        return self._shop.requests
-
-    def write(self, message: Message) -> None:
-        self._shop.write(message)
-        self.answer = RequestResult.WRITTEN
-
-    def claim(self, message: Message) -> bool:
-        new = self._shop.claim(message)
-        self.answer = RequestResult.CLAIMED if new else RequestResult.KNOWN
-        return new
-
-    def guarded_write(self, message: Message) -> bool:
-        new = self._shop.guarded_write(message)
-        self.answer = RequestResult.WRITTEN if new else RequestResult.KNOWN
-        return new
-
-    def order(self, name: str) -> Entity:
-        return self._shop.order(name)
-
-
 # --- What the page says: what has happened, and why -----------------------------------------------------------------------
 
 
@@ -302,12 +265,12 @@ def remark(lane: str, what: What, message: Message) -> LogLine:
     return LogLine(lane, _MOODS.get(what, ""), text, why)
 
 
-def doing(turn: Turn, answer: RequestResult | None, number: int | None, *, dead: bool) -> str:
+def doing(turn: Turn, result: RequestResult | None, number: int | None, *, dead: bool) -> str:
     """What a worker has just done."""
     if dead:
         return "dead, another one is coming"
-    if turn is Turn.WENT_ON and answer:
-        return _DOING[answer].format(n=number)
+    if turn is Turn.WENT_ON and result:
+        return _DOING[result].format(n=number)
     if turn is Turn.ENDED:
         return f"payment {number} is acknowledged"
     return f"payment {number} is received" if turn is Turn.RECEIVED else "waits for a message"
@@ -336,9 +299,9 @@ class HandlerLane:
     def __init__(self, name: str, shop: Shop, seed: int) -> None:
         self.name = name
         self.books = Books()
-        self._shop = Watched(shop)
+        self._shop = shop
         self._broker = Broker()
-        self._worker = SimulatedWorker(self._broker, partial(HANDLERS[name], self._shop), seed, settled=lambda: None)
+        self._worker = SimulatedWorker(self._broker, partial(HANDLERS[name], shop), seed, settled=lambda: None)
         self._requests = self._dropped = self._away = 0
         self._turn, self._turned = Turn.WAITED, self._worker.copy
         self._doomed = False
@@ -357,7 +320,7 @@ class HandlerLane:
             self._turn = Turn.WAITED
             return []
         copy, before = self._worker.copy, self._shop.requests
-        if copy and self._doomed and self._shop.answer is _HURTS[self.name]:
+        if copy and self._doomed and self._worker.result is _HURTS[self.name]:
             self._worker.die()
             self._turn, self._doomed = Turn.DIED, False
         else:
@@ -378,7 +341,7 @@ class HandlerLane:
             "about": ABOUT[self.name],
             "queue": [copy_view(each, now) for each in self.waiting(now)],
             "worker": self._worker_view(copy, now),
-            "request": self._shop.answer if self._turn is Turn.WENT_ON else None,
+            "request": self._worker.result if self._turn is Turn.WENT_ON else None,
             "acknowledged": self._turned.number if self._turned and self._turn is Turn.ENDED else None,
             "balance": books.balance,
             "expected": books.expected,
@@ -396,7 +359,7 @@ class HandlerLane:
             "dead": dead,
             "doomed": self._doomed,
             "copy": copy_view(copy, now) if copy else None,
-            "doing": doing(self._turn, self._shop.answer, number, dead=dead),
+            "doing": doing(self._turn, self._worker.result, number, dead=dead),
         }
 
     def _remarks(self, copy: Copy) -> Sequence[What]:
@@ -407,16 +370,15 @@ class HandlerLane:
                 return self._acknowledged(copy.message)
             case Turn.DIED:
                 self._away = _AWAY
-                return [_DIED[self._shop.answer]]
+                return [_DIED[self._worker.result]]
             case _:
-                self._shop.answer = None  # A delivery begins.
                 return []
 
     def _answered(self, message: Message) -> Sequence[What]:
         times = self.books.look(message, self._order(message))
-        if self._shop.answer is RequestResult.WRITTEN and times > 1:
+        if self._worker.result is RequestResult.WRITTEN and times > 1:
             return [What.DOUBLED]
-        if self._shop.answer is RequestResult.KNOWN and times:
+        if self._worker.result is RequestResult.KNOWN and times:
             self._dropped += 1
             return [What.DROPPED]
         return []

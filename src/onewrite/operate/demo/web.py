@@ -11,7 +11,6 @@ import webbrowser
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from email.message import Message as Headers
-from enum import Enum, auto
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.resources import files
@@ -74,13 +73,7 @@ class Feed:
 # --- Lets the stream go on in time, as long as a page is open, and does at once what a page asks for ----------------------
 
 
-class End(Enum):
-    """What stands in the queue after the last command."""
-
-    END = auto()
-
-
-Commands: TypeAlias = SimpleQueue[Command | End]
+Commands: TypeAlias = SimpleQueue[Command | None]  # None is the end
 
 
 def text_of(stream: PaymentStream) -> str:
@@ -91,23 +84,17 @@ def play(stream: PaymentStream, feed: Feed, commands: Commands, *, clock: Callab
     """Until the end is asked for. All that is done to the stream is done by the thread that calls this."""
     due = clock()
     while True:
-        command = _next(commands, due - clock())
-        if command is End.END:
-            return
-        if command is not None:
-            stream.obey(command)
-        else:
+        try:
+            command = commands.get(timeout=max(0, due - clock()))
+        except Empty:
             due = clock() + 1 / stream.settings.speed
             if stream.settings.running and feed.is_read:
                 stream.tick()
+        else:
+            if command is None:
+                return
+            stream.obey(command)
         feed.publish(text_of(stream))
-
-
-def _next(commands: Commands, patience: float) -> Command | End | None:
-    try:
-        return commands.get(timeout=max(0, patience))
-    except Empty:
-        return None
 
 
 # --- Serves the page on loopback, and to this page alone ------------------------------------------------------------------
@@ -265,10 +252,15 @@ class _Request(BaseHTTPRequestHandler):
 def serve(engine: Engine, seed: int, port: int, *, opens: bool) -> None:
     """Raises ConfigurationError where it cannot listen on this port."""
     commands: Commands = SimpleQueue()
-    with _ended_by_signals(lambda: commands.put(End.END)), shops(engine) as open_shop:
+    with _ended_by_signals(lambda: commands.put(None)), shops(engine) as open_shop:
         stream = PaymentStream(open_shop, seed)
         feed = Feed(text_of(stream))
-        server = _server(port, feed, commands)
+        try:
+            server = PageServer(port, feed, commands.put)
+        except OSError as error:
+            raise ConfigurationError(
+                f"The demo cannot listen on port {port}: {error.strerror}. Give another --port, or none to take a free one."
+            ) from error
         try:
             sys.stdout.write(f"The demo is at {server.url}  (Ctrl-C ends it)\n")
             sys.stdout.flush()
@@ -277,16 +269,6 @@ def serve(engine: Engine, seed: int, port: int, *, opens: bool) -> None:
             play(stream, feed, commands)
         finally:
             server.close()
-
-
-def _server(port: int, feed: Feed, commands: Commands) -> PageServer:
-    try:
-        return PageServer(port, feed, commands.put)
-    except OSError as error:
-        message = (
-            f"The demo cannot listen on port {port}: {error.strerror}. Give another --port, or none to take a free one."
-        )
-        raise ConfigurationError(message) from error
 
 
 @contextmanager
