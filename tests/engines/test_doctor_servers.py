@@ -69,7 +69,9 @@ def test_a_standalone_is_read_and_asked_for_nothing_that_it_lacks() -> None:
 
 
 def test_the_write_concern_of_the_collection_is_read(collection: Documents) -> None:
-    assert look(collection.with_options(write_concern=WriteConcern(1))).collection.w == 1
+    found = look(collection.with_options(write_concern=WriteConcern(1))).collection
+    assert found is not None
+    assert found.w == 1
 
 
 def test_documents_are_read_with_their_ledgers(collection: Documents) -> None:
@@ -138,7 +140,7 @@ def test_what_may_not_be_read_is_told_and_the_rest_is_read(
     collection.insert_one({"_id": 1})
     with refused(collection, command):
         found = look(collection)
-    unread = {name: value for name, value in found._asdict().items() if isinstance(value, Unread)}
+    unread = {name: value for name in Facts.__slots__ if isinstance(value := getattr(found, name), Unread)}
     assert [*unread] == fact.split()
     assert {each.permission for each in unread.values()} == {permission}
 

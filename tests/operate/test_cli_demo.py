@@ -30,6 +30,7 @@ from onewrite.operate.demo.comparison import (
     Broker,
     Comparison,
     Copy,
+    RequestResult,
     Row,
     ShopHandler,
     SimulatedClock,
@@ -180,7 +181,8 @@ def test_every_copy_is_settled_and_redelivery_overtaking_and_doubles_all_happen(
 
     def handle(message: Message) -> Steps:
         handed.append(message.id)
-        yield
+        yield None
+        return RequestResult.WRITTEN
 
     deliver(broker, handle, SimulatedClock(), seed=3, settled=lambda: settled.append(1))
     assert all(copy.acknowledged for copy in copies)
@@ -198,9 +200,10 @@ def test_both_workers_may_hold_one_message_at_once() -> None:
         held[message.id] += 1
         at_once.append(held[message.id])
         try:
-            yield
+            yield None
         finally:
             held[message.id] -= 1
+        return RequestResult.WRITTEN
 
     deliver(Broker(sendings(order_events(100, 2), 2)), handle, SimulatedClock(), seed=2, settled=lambda: None)
     assert max(at_once) == 2
@@ -229,6 +232,7 @@ def test_a_copy_that_both_workers_finish_is_settled_once(seed: int) -> None:
 
     def slow(_: Message) -> Steps:
         yield from [None] * 12
+        return RequestResult.WRITTEN
 
     deliver(Broker(copies), slow, SimulatedClock(), seed=seed, settled=lambda: settled.append(1))
     assert len(settled) == len(copies)
