@@ -404,7 +404,7 @@ def copy_view(copy: Copy, now: float) -> dict[str, Any]:
     }
 
 
-# --- Payments without an end, sent to the three handlers alike, and all that the page shows of it. The seed decides what ha
+# --- Payments without an end, sent to the three handlers alike, and all that the page shows of it. The seed decides what happens
 
 
 _PACE = 5  # turns between two payments: a delivery takes three or four

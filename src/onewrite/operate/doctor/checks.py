@@ -393,7 +393,7 @@ def _timedelta(seconds: int) -> str:
     return f"timedelta(days={seconds // 86_400})" if seconds % 86_400 == 0 else f"timedelta(seconds={seconds})"
 
 
-# --- Checks of what a table or collection holds: the share of the ledger, and entities that lost theirs or will lose it. Pu
+# --- Checks of what a table or collection holds: the share of the ledger, and entities that lost theirs or will lose it
 
 
 _GIVER = "--table or --collection"

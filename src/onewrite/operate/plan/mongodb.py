@@ -15,6 +15,7 @@ from onewrite.core.label import Slot, prefix_of
 from onewrite.core.ledgers import Ledger, SeenNumbers
 from onewrite.core.ledgers.entry import Advance, Remember
 from onewrite.message import Message
+from onewrite.mongodb.flows import LARGEST_DOCUMENT
 from onewrite.mongodb.layout import lookup, path_of
 from onewrite.mongodb.request import gain, initial, labels
 from onewrite.operate.image import Store
@@ -32,7 +33,6 @@ from onewrite.operate.plan.inputs import (
 )
 from onewrite.operate.plan.ways import Other, Sizes, StoreSample, sample_of
 
-LARGEST_DOCUMENT = 16 * 1024 * 1024
 _EMPTY = len(bson.encode({}))
 
 
