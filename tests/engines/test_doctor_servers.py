@@ -56,6 +56,7 @@ def test_a_replica_set_is_read(collection: Documents) -> None:
     assert isinstance(found.server.clock, ClockOffset)
     assert abs(found.server.clock.ahead) < 60
     assert (found.members, found.default_w, found.version) == (ReplicaSetMembers((), 1, 1), "majority", "6.0.5")
+    assert found.collection is not None
     assert (found.collection.w, found.expiry) == (None, ())
     assert entities(found) == {}
 
