@@ -25,7 +25,7 @@ from onewrite.core.ledgers.seen_ids import KEPT, SLOTS
 from onewrite.core.tombstone import read_tombstone
 from onewrite.errors import LedgerMismatch
 from onewrite.message import printable
-from onewrite.operate.doctor.facts import Entity, Module, Store, Unread
+from onewrite.operate.doctor.facts import Entity, Module, ModuleStore, Unread
 from onewrite.operate.image import Image, later_labels
 
 T = TypeVar("T")
@@ -234,7 +234,7 @@ def _inside(value: object) -> Iterator[object]:
             yield from [each for each in vars(type(value)).values() if isinstance(each, FunctionType)]
 
 
-def _store(store: Any) -> Store:
+def _store(store: Any) -> ModuleStore:
     # A store keeps these to itself: nobody but the doctor needs them.
     flows = attrgetter("_flows")(store)
     ledger, tombstones = flows.ledger, flows.tombstones
@@ -242,5 +242,5 @@ def _store(store: Any) -> Store:
     kept = None if ledger is NO_LEDGER else ledger
     if type(store).__module__.startswith("onewrite.mongodb."):
         w = flows.target.write_concern.document.get("w")
-        return Store(f"the collection {flows.target.name}", kept, "mongodb", tombstones, outbox, w)
-    return Store(f"the table {flows.table_name}", kept, "dynamodb", tombstones, outbox)
+        return ModuleStore(f"the collection {flows.target.name}", kept, "mongodb", tombstones, outbox, w)
+    return ModuleStore(f"the table {flows.table_name}", kept, "dynamodb", tombstones, outbox)
