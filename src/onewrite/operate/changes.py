@@ -201,7 +201,7 @@ def _check_answerable(image: Image, choices: list[Held], asked: Asked) -> None:
             source += "".join([f" --part {part}" for part in asked.message.parts])
             raise CannotRepair(
                 f"The ledger {held.attribute!r} keeps one mark for each source and no single messages, so that it cannot forget one. To let "
-                f"messages of a source take effect again, move its mark back: onewrite set-mark{source} with the sequence before the first of "
+                f"messages of a source take effect again, move its mark back: onewrite set-mark{source} --sequence N, with the one before the first of "
                 "them. All that come after it take effect again then, if they are delivered again."
             )
         if isinstance(ledger, SeenNumbers):

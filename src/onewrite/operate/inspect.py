@@ -19,6 +19,7 @@ from onewrite.operate.changes import hints
 from onewrite.operate.image import Block, Held, IdSet, Image, held_ledgers, read_id
 from onewrite.operate.modules import ledger_of
 from onewrite.operate.options import (
+    AnyMessageId,
     AsJson,
     At,
     Attribute,
@@ -38,9 +39,6 @@ from onewrite.operate.report import count_of, end, shown, tell, tell_json
 from onewrite.operate.stores import entity_of, store_of
 from onewrite.operate.strip import outboxes_of
 
-MessageId: TypeAlias = Annotated[
-    str | None, typer.Option("--message", metavar="ID", help="Say what a delivery of this message would get, and why.")
-]
 InSequence: TypeAlias = Annotated[
     int | None,
     typer.Option(
@@ -65,7 +63,7 @@ def inspect(
     region: Region = None,
     endpoint_url: EndpointUrl = None,
     attribute: Attribute = None,
-    message: MessageId = None,
+    message: AnyMessageId = None,
     source: Source = "",
     sequence: SequenceOption = None,
     part: Parts = None,
@@ -77,7 +75,7 @@ def inspect(
 ) -> None:
     """Show what an entity holds: ledgers with their ids and marks, pending events, open steps, a tombstone, and their bytes.
 
-    It only reads. The exit code is 1 if the store cannot be read, or has no such entity.
+    With --message it says what a delivery of that message would get, and why. It only reads. The exit code is 1 if the store cannot be read, or has no such entity.
     """
     given = locals()
     end(lambda: _inspect(given))
