@@ -469,7 +469,7 @@ def test_a_mark_cannot_forget_one_message_and_says_what_to_do(place: Place, caps
     assert place.run("forget", "--message", "m1", "--source", "s", "--attribute", "ow_l") == 2
     assert "onewrite set-mark --source s" in capsys.readouterr().err
     assert place.run("forget", "--message", "m1", "--attribute", "ow_more:l") == 2
-    assert "onewrite set-mark with" in capsys.readouterr().err
+    assert "onewrite set-mark --sequence N" in capsys.readouterr().err
 
 
 def test_what_cannot_be_forgotten_is_told(place: Place, capsys: pytest.CaptureFixture[str]) -> None:

@@ -67,7 +67,7 @@ def run(arguments: Sequence[str], early_signals: EarlySignals) -> int:
 
 def _misuse(error: Any, arguments: Sequence[str]) -> str:
     """What is wrong with the command line, and what to write instead. Only the kind of Typer's error is used, and none of its words."""
-    parameter = getattr(error, "param", None)
+    parameter: Any = getattr(error, "param", None)
     match type(error).__name__:
         case "NoSuchOption":
             similar = " or ".join(sorted(error.possibilities or ()))

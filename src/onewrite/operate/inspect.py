@@ -14,9 +14,9 @@ from onewrite.core.pending import Box, read_box
 from onewrite.core.step import FoundStep, Step, found_step
 from onewrite.core.tombstone import read_tombstone
 from onewrite.errors import LedgerMismatch
-from onewrite.operate.answers import Asked, expected
+from onewrite.operate.answers import Inquiry, expected
 from onewrite.operate.changes import hints
-from onewrite.operate.image import Block, Held, IdSet, Image, held_ledgers, read_id
+from onewrite.operate.image import Block, EntityLedger, IdSet, Image, held_ledgers, read_id
 from onewrite.operate.modules import ledger_of
 from onewrite.operate.options import (
     AnyMessageId,
@@ -84,13 +84,13 @@ def inspect(
 def _inspect(given: dict[str, Any]) -> int:
     now, attribute, asked = moment_of(given["at"], time.time()), given["attribute"], None
     if given["message"] is not None:
-        asked = Asked(message_of(given), now, attribute, given["in_sequence"], ledger_of(given["ledger"]))
+        asked = Inquiry(message_of(given), now, attribute, given["in_sequence"], ledger_of(given["ledger"]))
     found = inspection(entity_of(store_of(given), given["key"]), now, attribute, asked)
     tell_json(found) if given["as_json"] else tell(inspected(found, given["message"]))
     return 0
 
 
-def inspection(image: Image, now: float, attribute: str | None, asked: Asked | None) -> dict[str, Any]:
+def inspection(image: Image, now: float, attribute: str | None, asked: Inquiry | None) -> dict[str, Any]:
     """What there is, and what a delivery of the message that is asked about would get."""
     ledgers = [held for held in held_ledgers(image, now, attribute) if attribute in (None, held.attribute)]
     answers = expected(image, asked) if asked else []
@@ -108,7 +108,7 @@ def inspection(image: Image, now: float, attribute: str | None, asked: Asked | N
     }
 
 
-def _ledger(held: Held) -> dict[str, Any]:
+def _ledger(held: EntityLedger) -> dict[str, Any]:
     return {
         "attribute": held.attribute,
         "kept": None if held.kept is None else held.kept.layout,

@@ -14,7 +14,7 @@ from onewrite.core.flow import run
 from onewrite.core.label import OUTBOX, is_outbox_label
 from onewrite.errors import ConfigurationError
 from onewrite.operate import changes
-from onewrite.operate.answers import Asked
+from onewrite.operate.answers import Inquiry
 from onewrite.operate.changes import Repair, Wanted
 from onewrite.operate.image import Image, Store
 from onewrite.operate.options import (
@@ -72,7 +72,7 @@ def forget(
     given = locals()
     end(
         lambda: _change(
-            "forget", given, lambda image: changes.forget(image, Asked(message_of(given), time.time(), given["attribute"]))
+            "forget", given, lambda image: changes.forget(image, Inquiry(message_of(given), time.time(), given["attribute"]))
         )
     )
 
