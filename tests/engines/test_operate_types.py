@@ -107,7 +107,9 @@ def go_through(capsys: pytest.CaptureFixture[str], store: tuple[str, str], key: 
         "written"
     ]
     run(capsys, "forget", "--message", "m3", *one, codes=(2, 4))
-    assert run(capsys, "set-mark", "-3", *one, "--source", "s", "--attribute", "ow_marks:l", "--yes")["written"]
+    assert run(capsys, "set-mark", "--sequence", "-3", *one, "--source", "s", "--attribute", "ow_marks:l", "--yes")[
+        "written"
+    ]
     assert run(capsys, "clear", *one, "--attribute", "ow_text:l", "--yes")["written"]
     assert run(capsys, "steps", *store)["open"] == 0
     run(capsys, "doctor", *store, codes=(0, 1))

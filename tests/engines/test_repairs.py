@@ -469,7 +469,7 @@ def test_a_mark_cannot_forget_one_message_and_says_what_to_do(place: Place, caps
     assert place.run("forget", "--message", "m1", "--source", "s", "--attribute", "ow_l") == 2
     assert "onewrite set-mark --source s" in capsys.readouterr().err
     assert place.run("forget", "--message", "m1", "--attribute", "ow_more:l") == 2
-    assert "onewrite set-mark with" in capsys.readouterr().err
+    assert "onewrite set-mark --sequence N" in capsys.readouterr().err
 
 
 def test_what_cannot_be_forgotten_is_told(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
@@ -528,7 +528,7 @@ def test_who_wrote_what_is_in_the_log(place: Place, caplog: pytest.LogCaptureFix
 def test_a_mark_that_is_set_back_lets_in_what_it_names(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     messages = [Message(f"m{n}", source="s", sequence=n) for n in range(1, 4)]
     assert place.apply(InSequence(), *messages) == ["Applied"] * 3
-    shown = printed(capsys, lambda: place.run("set-mark", "1", "--source", "s", "--yes", "--json"))
+    shown = printed(capsys, lambda: place.run("set-mark", "--sequence", "1", "--source", "s", "--yes", "--json"))
     assert shown["effects"][:2] == [
         "Sequences 2 to 3 of source 's': each takes effect again if it is delivered again.",
         "InSequence waits for 2 next.",
@@ -539,10 +539,12 @@ def test_a_mark_that_is_set_back_lets_in_what_it_names(place: Place, capsys: pyt
 
 def test_a_mark_that_is_set_on_names_what_it_drops(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     place.apply(HighWaterMark(), Message("m", source="s", sequence=3).part("p"))
-    shown = printed(capsys, lambda: place.run("set-mark", "4", "--source", "s", "--part", "p", "--yes", "--json"))
+    shown = printed(
+        capsys, lambda: place.run("set-mark", "--sequence", "4", "--source", "s", "--part", "p", "--yes", "--json")
+    )
     assert shown["effects"][0].startswith("Sequence 4 of source 's', part 'p': each is refused from now on")
     assert place.apply(HighWaterMark(), Message("m", source="s", sequence=4).part("p")) == ["Duplicate"]
-    new = printed(capsys, lambda: place.run("set-mark", "7", "--yes", "--json"))
+    new = printed(capsys, lambda: place.run("set-mark", "--sequence", "7", "--yes", "--json"))
     assert new["effects"][0].startswith("Every sequence without a source up to 7 is refused")
     assert place.apply(HighWaterMark(), Message("m", sequence=7)) == ["Duplicate"]
 
@@ -575,7 +577,7 @@ def test_a_mark_keeps_its_spelling(
     held: int | str, value: str, expected: int | str | None, place: Place, capsys: pytest.CaptureFixture[str]
 ) -> None:
     place.apply(HighWaterMark(), Message("m", source="s", sequence=held))
-    code = place.run("set-mark", "--source", "s", "--yes", "--", value)
+    code = place.run("set-mark", "--source", "s", "--sequence", value, "--yes")
     assert code == (2 if expected is None else 0)
     capsys.readouterr()
     (mark,) = inspect(place, capsys)["ledgers"][0]["marks"]
@@ -587,27 +589,27 @@ def test_a_mark_is_not_set_where_that_would_be_wrong(place: Place, capsys: pytes
     place.write(store, Message("m1", source="s", sequence=1))
     place.apply(SeenIds(name="ids"), M1)
     for options, code, text in (
-        (("1", "--source", "s"), 4, "is 1 already"),
+        (("--sequence", "1", "--source", "s"), 4, "is 1 already"),
         (("--remove", "--source", "t"), 4, "is not there already"),
         ((), 2, "or --remove"),
-        (("1", "--remove"), 2, "or --remove"),
-        (("1", "--attribute", "ow_ids:l"), 2, "There is no ledger of marks"),
+        (("--sequence", "1", "--remove"), 2, "or --remove"),
+        (("--sequence", "1", "--attribute", "ow_ids:l"), 2, "There is no ledger of marks"),
     ):
         assert place.run("set-mark", *options) == code
         assert text in capsys.readouterr().err
     place.named(store, "begin", Message("m2", source="s", sequence=2), "charge", lease=LEASE, safe_for=LEASE)
-    assert place.run("set-mark", "5", "--source", "s", "--yes") == 2
+    assert place.run("set-mark", "--sequence", "5", "--source", "s", "--yes") == 2
     assert "has a step open" in capsys.readouterr().err
-    assert place.run("set-mark", "5", "--source", "t", "--yes") == 0
+    assert place.run("set-mark", "--sequence", "5", "--source", "t", "--yes") == 0
     place.apply(HighWaterMark(name="more"), Message("m", source="s", sequence=1))
-    assert place.run("set-mark", "5", "--source", "t") == 2
+    assert place.run("set-mark", "--sequence", "5", "--source", "t") == 2
     assert "'ow_l' and 'ow_more:l'" in capsys.readouterr().err
 
 
 def test_something_else_than_a_mark_is_not_overwritten(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     group: dict[str, Any] = {"ow_@s": [1]} if place.names_tokens else {"ow_@": {"s": [1]}}
     place.put(ow_l="ow1 marks", **group)
-    assert place.run("set-mark", "5", "--source", "s", "--yes") == 2
+    assert place.run("set-mark", "--sequence", "5", "--source", "s", "--yes") == 2
     assert "which is no mark" in capsys.readouterr().err
 
 

@@ -13,12 +13,12 @@ from onewrite.core.ledgers.entry import ABSENT, Advance, Change, Entry, Lookup, 
 from onewrite.core.step import answer_to, no_step, read_step, step_mark
 from onewrite.errors import ConfigurationError, InvalidMessage, LedgerMismatch
 from onewrite.message import Message
-from onewrite.operate.image import Held, Image, held_ledgers, kept_as, moved_here
+from onewrite.operate.image import EntityLedger, Image, held_ledgers, kept_as, moved_here
 from onewrite.outcome import Busy, Deferred, Gone, Outcome, Stale, Uncertain
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class Inquiry:
     """A message, the moment at which it is asked about, and which ledgers are asked."""
 
     message: Message
@@ -46,7 +46,7 @@ class Expected(NamedTuple):
         return self.outcome not in ("Applied", "Deferred", "InvalidMessage", "LedgerMismatch")
 
 
-def expected(image: Image, asked: Asked) -> list[Expected]:
+def expected(image: Image, asked: Inquiry) -> list[Expected]:
     """One answer for each ledger that a store may have, given what the operator says and the labels of the entity."""
     if asked.ledger is not None:
         return [judged(image, asked.ledger, asked.message, asked.now, image.lookup)]
@@ -61,7 +61,7 @@ def expected(image: Image, asked: Asked) -> list[Expected]:
     return [answer for each in held for answer in _expected_of(image, asked, each, every)]
 
 
-def _expected_of(image: Image, asked: Asked, held: Held, every: list[Held]) -> Iterator[Expected]:
+def _expected_of(image: Image, asked: Inquiry, held: EntityLedger, every: list[EntityLedger]) -> Iterator[Expected]:
     """A set that is kept by hand says nothing of the stores that look into it: where it makes a difference there are two answers."""
     by_hand = tuple([MessageIDs(each.attribute) for each in every if each.kept is None and each.sets and each is not held])
     try:
@@ -79,7 +79,7 @@ def _expected_of(image: Image, asked: Asked, held: Held, every: list[Held]) -> I
 
 
 def stores_ledgers(
-    held: Held, every: list[Held], in_sequence: int | None = None, more: tuple[Ledger, ...] = ()
+    held: EntityLedger, every: list[EntityLedger], in_sequence: int | None = None, more: tuple[Ledger, ...] = ()
 ) -> list[Ledger]:
     """The ledgers that a store may have which writes there: the one of the label, with all that came before in its also=."""
     own = kept_as(held)

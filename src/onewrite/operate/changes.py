@@ -16,11 +16,11 @@ from onewrite.core.ledgers.marks import mark_slot
 from onewrite.core.step import read_step
 from onewrite.errors import InvalidMessage, LedgerMismatch
 from onewrite.message import Message, is_sortable, named, sortable
-from onewrite.operate.answers import Asked, judged, stores_ledgers
+from onewrite.operate.answers import Inquiry, judged, stores_ledgers
 from onewrite.operate.image import (
     CannotRepair,
     Edit,
-    Held,
+    EntityLedger,
     Image,
     as_read,
     held_ledgers,
@@ -62,7 +62,7 @@ class Repair:
 # --- forget -------------------------------------------------------------------------------------------------------------
 
 
-def forget(image: Image, asked: Asked) -> Repair:
+def forget(image: Image, asked: Inquiry) -> Repair:
     """Let a message take effect once more."""
     every = held_ledgers(image, asked.now, asked.attribute)
     _check_alive(image)
@@ -90,7 +90,7 @@ def forget(image: Image, asked: Asked) -> Repair:
     return Repair(edit, changes, tuple(_effects_of_forgetting(image, asked.message, family, drops)))
 
 
-def known_as(image: Image, asked: Asked) -> list[Message]:
+def known_as(image: Image, asked: Inquiry) -> list[Message]:
     """The message under other sources and parts, where a ledger holds it so or a step of it is open.
 
     A ledger may keep no more than hashes. So this tries what the entity shows: the sources and parts of marks, readable ids and steps, and the
@@ -119,7 +119,7 @@ def known_as(image: Image, asked: Asked) -> list[Message]:
     return found
 
 
-def _shown_sources(every: list[Held]) -> Iterator[tuple[str, tuple[str, ...]]]:
+def _shown_sources(every: list[EntityLedger]) -> Iterator[tuple[str, tuple[str, ...]]]:
     for held in every:
         yield from [(mark.source, mark.parts) for mark in held.marks]
         yield from [(block.source, block.parts) for block in held.blocks if not block.is_hashed]
@@ -128,7 +128,7 @@ def _shown_sources(every: list[Held]) -> Iterator[tuple[str, tuple[str, ...]]]:
             yield named_id.source, named_id.parts
 
 
-def hints(image: Image, asked: Asked) -> tuple[str, ...]:
+def hints(image: Image, asked: Inquiry) -> tuple[str, ...]:
     """What is to be given besides, if the entity does not know a message that should be known."""
     message = asked.message
     found = list[str]()
@@ -151,7 +151,7 @@ def hints(image: Image, asked: Asked) -> tuple[str, ...]:
     return () if message.source else (_NAME_IT,)
 
 
-def _choices(every: list[Held], attribute: str | None) -> list[Held]:
+def _choices(every: list[EntityLedger], attribute: str | None) -> list[EntityLedger]:
     """The ledgers in which something may be changed."""
     for held in every:
         if held.attribute == attribute and held.moved_to:
@@ -168,7 +168,7 @@ def _choices(every: list[Held], attribute: str | None) -> list[Held]:
     return found
 
 
-def _drops(image: Image, held: Held, every: list[Held], asked: Asked) -> list[Drop]:
+def _drops(image: Image, held: EntityLedger, every: list[EntityLedger], asked: Inquiry) -> list[Drop]:
     """The marks of the message, in every spelling and in every set that some store may look into."""
     drops: list[Drop] = []
     for each in (held, *moved_here(every, held.attribute)):
@@ -182,7 +182,7 @@ def _drops(image: Image, held: Held, every: list[Held], asked: Asked) -> list[Dr
     return drops
 
 
-def _numbers(image: Image, ledger: SeenNumbers, asked: Asked) -> Iterator[Drop]:
+def _numbers(image: Image, ledger: SeenNumbers, asked: Inquiry) -> Iterator[Drop]:
     try:
         number = ledger.look(asked.message, asked.now)
     except InvalidMessage:  # it is none of this ledger's messages
@@ -192,7 +192,7 @@ def _numbers(image: Image, ledger: SeenNumbers, asked: Asked) -> Iterator[Drop]:
         yield number.numbers, (number.mark,)
 
 
-def _check_answerable(image: Image, choices: list[Held], asked: Asked) -> None:
+def _check_answerable(image: Image, choices: list[EntityLedger], asked: Inquiry) -> None:
     """Raise where a ledger cannot say whether it holds the message, or cannot forget a single one."""
     for held in choices:
         ledger = kept_as(held)
@@ -201,7 +201,7 @@ def _check_answerable(image: Image, choices: list[Held], asked: Asked) -> None:
             source += "".join([f" --part {part}" for part in asked.message.parts])
             raise CannotRepair(
                 f"The ledger {held.attribute!r} keeps one mark for each source and no single messages, so that it cannot forget one. To let "
-                f"messages of a source take effect again, move its mark back: onewrite set-mark{source} with the sequence before the first of "
+                f"messages of a source take effect again, move its mark back: onewrite set-mark{source} --sequence N, where N is the one before the first of "
                 "them. All that come after it take effect again then, if they are delivered again."
             )
         if isinstance(ledger, SeenNumbers):
@@ -210,14 +210,14 @@ def _check_answerable(image: Image, choices: list[Held], asked: Asked) -> None:
                 raise CannotRepair(_OVERTAKEN.format(named=named(asked.message), mark=refusal.mark))
 
 
-def _check_helps(image: Image, asked: Asked, ledger: Ledger, edit: Edit) -> None:
+def _check_helps(image: Image, asked: Inquiry, ledger: Ledger, edit: Edit) -> None:
     """Raise if the message would be kept out all the same."""
     answer = judged(image, ledger, asked.message, asked.now, without(image, edit))
     if not answer.is_applied:
         raise CannotRepair(f"That would not help: a delivery would still get {answer.outcome}, because {answer.why}.")
 
 
-def _effects_of_forgetting(image: Image, message: Message, family: list[Held], drops: list[Drop]) -> Iterator[str]:
+def _effects_of_forgetting(image: Image, message: Message, family: list[EntityLedger], drops: list[Drop]) -> Iterator[str]:
     yield f"The next delivery of {named(message)} takes effect again, once. If its first effect is still there, it will be there twice."
     plain = [slot for slot, members in drops if message.source and message.id in members]
     for slot in plain:
@@ -270,7 +270,7 @@ def set_mark(image: Image, wanted: Wanted, now: float) -> Repair:
     )
 
 
-def _ledger_of_marks(every: list[Held], attribute: str | None) -> Held:
+def _ledger_of_marks(every: list[EntityLedger], attribute: str | None) -> EntityLedger:
     found = [held for held in _choices(every, attribute) if isinstance(kept_as(held), HighWaterMark)]
     if not found:
         raise CannotRepair(
@@ -368,7 +368,7 @@ def clear(image: Image, attribute: str | None, now: float, *, tokens: bool) -> R
     return Repair(edit, tuple([f"{name} is removed" for name in edit.removes]), tuple(_effects_of_clearing(held)))
 
 
-def _to_clear(every: list[Held], attribute: str | None) -> Held:
+def _to_clear(every: list[EntityLedger], attribute: str | None) -> EntityLedger:
     found = [
         held for held in every if attribute in (None, held.attribute) and (held.kept is not None or held.version is not None)
     ]
@@ -383,7 +383,7 @@ def _to_clear(every: list[Held], attribute: str | None) -> Held:
     return found[0]
 
 
-def _clear_tokens(image: Image, held: Held) -> Repair:
+def _clear_tokens(image: Image, held: EntityLedger) -> Repair:
     fields = _tokens(image, [held])
     if not fields:
         raise NothingToDo(f"The ledger {held.attribute!r} has no tokens of attempts.")
@@ -392,7 +392,7 @@ def _clear_tokens(image: Image, held: Held) -> Repair:
     return Repair(edit, tuple([f"{name} is removed" for name in fields]), (effect,))
 
 
-def _effects_of_clearing(held: Held) -> Iterator[str]:
+def _effects_of_clearing(held: EntityLedger) -> Iterator[str]:
     if ids := sum([len(each.ids) for each in held.sets]):
         yield f"All {ids} ids are forgotten: each of their messages takes effect again if it is delivered again."
     for mark in held.marks:
@@ -415,6 +415,6 @@ def _check_alive(image: Image) -> None:
         )
 
 
-def _tokens(image: Image, family: Iterable[Held]) -> tuple[str, ...]:
+def _tokens(image: Image, family: Iterable[EntityLedger]) -> tuple[str, ...]:
     slots = [slot for held in family for slot in image.tokens_of(held.attribute)]
     return tuple([image.layout.field_of(slot) for slot in slots if slot in image.slots])

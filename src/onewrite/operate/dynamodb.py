@@ -80,8 +80,8 @@ class TableStore:
 
     def scan(
         self, attribute: str | None = None, *, consistent: bool = True, size: int | None = None, position: object = None
-    ) -> Scan:
-        return Scan(self.name, attribute, consistent=consistent, size=size, position=position)
+    ) -> TableScan:
+        return TableScan(self.name, attribute, consistent=consistent, size=size, position=position)
 
     def count(self) -> Flow[int]:
         """About how many items there are, as DynamoDB counts them every few hours."""
@@ -153,7 +153,7 @@ class TableStore:
         return self.size_after(image, step) + _ROOM <= LARGEST_ITEM
 
 
-class Scan:
+class TableScan:
     """Goes through a table once, page by page, and can go on at a `position`. `attribute`: only items that have it count."""
 
     def __init__(

@@ -105,7 +105,7 @@ class Edit:
     deletes: bool = False  # the whole entity, of which nothing is left but what is ours
 
 
-class Scan(Protocol):
+class EntityScan(Protocol):
     """Goes through a store once, page by page."""
 
     read: int  # entities that were read by now, those too that do not count
@@ -128,7 +128,7 @@ class Store(Protocol):
 
     def scan(
         self, attribute: str | None = None, *, consistent: bool = True, size: int | None = None, position: object = None
-    ) -> Scan:
+    ) -> EntityScan:
         """All entities, or those that have the attribute, of so many a page."""
         ...
 
@@ -203,7 +203,7 @@ class Foreign(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class EntityLedger:
     """What stands in the ledger that is known by `attribute`. `kept` is None where there is no label: a set that is kept by hand.
 
     `version` is the label of another version of the format, of which nothing else is known.
@@ -235,7 +235,7 @@ class Held:
         return tuple({each.layout: each for each in found}.values())
 
 
-def held_ledgers(image: Image, now: float, named: str | None = None) -> list[Held]:
+def held_ledgers(image: Image, now: float, named: str | None = None) -> list[EntityLedger]:
     """All ledgers of the entity, and what stands at the attribute that is named, in the order of their attributes."""
     kept = {each.attribute: each for each in kept_ledgers(image.fields.items())}
     others = {name: str(text) for name, text in image.fields.items() if is_label_name(name) and is_other_version(text)}
@@ -259,7 +259,7 @@ def holds_set_by_hand(image: Image) -> bool:
     return bool(members) and all(isinstance(member, str) for member in members)
 
 
-def _held(image: Image, now: float, attribute: str, kept: Kept | None, version: str | None) -> Held:
+def _held(image: Image, now: float, attribute: str, kept: Kept | None, version: str | None) -> EntityLedger:
     # Nothing is concluded from what another version has written.
     found = [] if version is not None else [*_contents(image, attribute, now)]
     tokens = (
@@ -267,7 +267,7 @@ def _held(image: Image, now: float, attribute: str, kept: Kept | None, version: 
         if is_ours(attribute) and version is None
         else []
     )
-    return Held(
+    return EntityLedger(
         attribute,
         kept,
         version,
@@ -389,21 +389,23 @@ def read_id(text: str) -> NamedId:
     return NamedId(unquote(source), tuple([unquote(part) for part in parts]), found["id"])
 
 
-def moved_here(ledgers: list[Held], attribute: str) -> list[Held]:
+def moved_here(ledgers: list[EntityLedger], attribute: str) -> list[EntityLedger]:
     """The ledgers whose labels say that they have moved to this attribute, at once or by way of another."""
     found = [each for each in ledgers if each.moved_to == attribute and each.attribute != attribute]
     rest = [each for each in ledgers if each not in found]
     return [*found, *[further for each in found for further in moved_here(rest, each.attribute)]]
 
 
-def kept_as(held: Held) -> Ledger:
+def kept_as(held: EntityLedger) -> Ledger:
     """The ledger whose label stands there. A set that was kept by hand is read as `SeenIds` reads it."""
     if held.version is not None:
         raise LedgerMismatch(other_version(held.attribute, held.version))
     return MessageIDs(held.attribute) if held.kept is None else held.kept.ledger
 
 
-def as_read(image: Image, family: Iterable[Held], slots: Iterable[Slot] = (), fields: Iterable[str] = ()) -> tuple[str, ...]:
+def as_read(
+    image: Image, family: Iterable[EntityLedger], slots: Iterable[Slot] = (), fields: Iterable[str] = ()
+) -> tuple[str, ...]:
     """The fields that must still be as they were read, for a repair that looks at these ledgers and changes these slots and fields.
 
     Every guarded write adds a token to its ledger. On an engine without tokens it changes one of the ledger's fields: there all of

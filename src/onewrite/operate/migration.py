@@ -49,7 +49,7 @@ _NAMES = re.compile(r"\{([^{}]+)\}")
 REST = "*"  # in a template: what stands behind the prefix in the name of an old attribute
 
 
-class State(Enum):
+class EntityState(Enum):
     """What an entity is found to be. The last that fits one of its attributes counts for all."""
 
     CARRIED = "carried"  # the ledger holds all that the old attribute holds
@@ -58,8 +58,8 @@ class State(Enum):
     TOO_LARGE = "too large"  # there is no room for both
     REFUSED = "refused"  # somebody has to look at it
 
-    def or_worse(self, other: State) -> State:
-        order = list(State)
+    def or_worse(self, other: EntityState) -> EntityState:
+        order = list(EntityState)
         return max(self, other, key=order.index)
 
 
@@ -102,10 +102,10 @@ def sets_of(step: CarryIds) -> Sets:
     return cast("Remember", step.entry.own).sets
 
 
-class Plan(NamedTuple):
+class EntityPlan(NamedTuple):
     """What is to be done with an entity, in this order; and what of it there is to tell."""
 
-    state: State
+    state: EntityState
     steps: tuple[Step, ...] = ()
     marks: int = 0  # how many the ledger gains
     why: str = ""
@@ -133,15 +133,15 @@ class Origin(Protocol):
     def ledger(self) -> Ledger: ...
     def names(self, image: Image) -> list[str]: ...  # those that the entity has
     def carried(self, image: Image, now: float) -> list[Carried]: ...  # all that the old attributes say
-    def plan(self, image: Image, now: float, fits: Fits, *, drops: bool) -> Plan: ...
+    def plan(self, image: Image, now: float, fits: Fits, *, drops: bool) -> EntityPlan: ...
 
 
-def refusing(plan: Callable[[], Plan]) -> Plan:
+def refusing(plan: Callable[[], EntityPlan]) -> EntityPlan:
     """The plan, or where the entity holds something else than expected, that it is refused."""
     try:
         return plan()
     except OnewriteError as error:
-        return Plan(State.REFUSED, why=str(error))
+        return EntityPlan(EntityState.REFUSED, why=str(error))
 
 
 def check_template(template: str) -> None:
@@ -195,11 +195,11 @@ class Ids:
     def names(self, image: Image) -> list[str]:
         return [self.attribute] if self.attribute in image.fields else []
 
-    def plan(self, image: Image, now: float, fits: Fits, *, drops: bool) -> Plan:
+    def plan(self, image: Image, now: float, fits: Fits, *, drops: bool) -> EntityPlan:
         """What is to be done with the entity. `drops`: may the old attribute be removed?"""
         return refusing(lambda: self._plan(image, now, fits, drops=drops))
 
-    def _plan(self, image: Image, now: float, fits: Fits, *, drops: bool) -> Plan:
+    def _plan(self, image: Image, now: float, fits: Fits, *, drops: bool) -> EntityPlan:
         entry = self._looking.entry(Message("any"), now)
         entry.check(image.lookup)
         marks = list(dict.fromkeys([cast("Mark", each.mark) for each in self.carried(image, now)]))
@@ -207,19 +207,20 @@ class Ids:
         missing = tuple([mark for mark in marks if mark not in held])
         drop = Drop(self.attribute, entry, image.raw[self.attribute])
         if not missing:
-            return Plan(State.CARRIED, (drop,) if drops else ())
+            return EntityPlan(EntityState.CARRIED, (drop,) if drops else ())
         count = len(missing)
-        state = State.CHANGED if count < len(marks) else State.FRESH
+        state = EntityState.CHANGED if count < len(marks) else EntityState.FRESH
         step = CarryIds(self.attribute, entry, missing)
         if fits(image, step):
-            return Plan(state, (step,), count)
+            return EntityPlan(state, (step,), count)
         # There is no room for both. So all ids change place in one write, which only a drop may do.
         step = step._replace(drop=drop)
         if not fits(image, step):
-            return Plan(
-                State.REFUSED, why="Even without the old set the entity would be too large for the database: split it first."
+            return EntityPlan(
+                EntityState.REFUSED,
+                why="Even without the old set the entity would be too large for the database: split it first.",
             )
-        return Plan(State.TOO_LARGE, (step,) if drops else (), count, "" if drops else _NO_ROOM)
+        return EntityPlan(EntityState.TOO_LARGE, (step,) if drops else (), count, "" if drops else _NO_ROOM)
 
     def carried(self, image: Image, now: float) -> list[Carried]:
         """The messages of the old set's ids, in one order, with their marks in the ledger."""
@@ -291,13 +292,13 @@ class Versions:
     def attribute(self) -> str | None:
         return self.name if self._prefix is None else None
 
-    def plan(self, image: Image, now: float, fits: Fits, *, drops: bool) -> Plan:
+    def plan(self, image: Image, now: float, fits: Fits, *, drops: bool) -> EntityPlan:
         """What is to be done with the entity. `drops`: may the old attributes be removed?"""
         plans = [refusing(partial(self._plan, name, image, now, fits, drops=drops)) for name in self.names(image)]
-        whole = Plan(State.CARRIED)
+        whole = EntityPlan(EntityState.CARRIED)
         for each in plans:
             state = whole.state.or_worse(each.state)
-            whole = Plan(state, (*whole.steps, *each.steps), whole.marks + each.marks, whole.why or each.why)
+            whole = EntityPlan(state, (*whole.steps, *each.steps), whole.marks + each.marks, whole.why or each.why)
         return whole
 
     def names(self, image: Image) -> list[str]:
@@ -318,16 +319,16 @@ class Versions:
             raise LedgerMismatch(f"{name!r} holds a {type(sequence).__name__}, and a mark is an integer or text.")
         return Message("migrated", source=filled(self.source, image, name[len(self._prefix or "") :]), sequence=sequence)
 
-    def _plan(self, name: str, image: Image, now: float, fits: Fits, *, drops: bool) -> Plan:
+    def _plan(self, name: str, image: Image, now: float, fits: Fits, *, drops: bool) -> EntityPlan:
         message, read = self._last(name, image), image.raw[name]
         entry = self.ledger.entry(message, now)
         if entry.judge(message, image.lookup) is not None:
-            return Plan(State.CARRIED, (Drop(name, entry, read),) if drops else ())
+            return EntityPlan(EntityState.CARRIED, (Drop(name, entry, read),) if drops else ())
         step = CarryMark(name, entry, message, read)
         if not fits(image, step):
-            return Plan(State.REFUSED, why="The entity would be too large for the database: split it first.")
+            return EntityPlan(EntityState.REFUSED, why="The entity would be too large for the database: split it first.")
         marks: Advance = self.ledger.look(message, now)
-        return Plan(State.FRESH if image.lookup(marks.slot) is ABSENT else State.CHANGED, (step,), 1)
+        return EntityPlan(EntityState.FRESH if image.lookup(marks.slot) is ABSENT else EntityState.CHANGED, (step,), 1)
 
 
 # --- the flow that migrates one entity, on any engine, and the pace of many -------------------------------------------------
@@ -348,7 +349,7 @@ class Visit(NamedTuple):
     """What became of one entity. `size`: its bytes after the steps that were taken, or that would be."""
 
     image: Image
-    plan: Plan
+    plan: EntityPlan
     size: int
     carried: bool = False
     dropped: bool = False
@@ -374,7 +375,7 @@ def visit(
         if stopped is None:
             return visited
         if stopped:
-            return visited._replace(plan=plan._replace(state=State.REFUSED, why=stopped))
+            return visited._replace(plan=plan._replace(state=EntityState.REFUSED, why=stopped))
         now: Image | None = yield from store.read(image.key)
         if now is None or not is_concerned(origin, now):
             return visited
@@ -384,7 +385,7 @@ def visit(
     return visited._replace(lost=writes)
 
 
-def _written(store: MigratedStore, image: Image, plan: Plan) -> Flow[tuple[list[Step], str | None]]:
+def _written(store: MigratedStore, image: Image, plan: EntityPlan) -> Flow[tuple[list[Step], str | None]]:
     """The steps that were taken, and what stopped the others: nothing, another writer (""), or a reason to tell."""
     written: list[Step] = []
     for step in plan.steps:
@@ -397,7 +398,7 @@ def _written(store: MigratedStore, image: Image, plan: Plan) -> Flow[tuple[list[
     return written, None
 
 
-def _visited(store: MigratedStore, image: Image, plan: Plan) -> Visit:
+def _visited(store: MigratedStore, image: Image, plan: EntityPlan) -> Visit:
     grown = sum([store.size_after(image, step) - image.size for step in plan.steps])
     return Visit(image, plan, image.size + grown)
 

@@ -88,9 +88,9 @@ class CollectionStore:
 
     def scan(
         self, attribute: str | None = None, *, consistent: bool = True, size: int | None = None, position: object = None
-    ) -> Scan:
+    ) -> CollectionScan:
         del consistent  # a majority's is all that is read
-        return Scan(attribute, size=size, position=position)
+        return CollectionScan(attribute, size=size, position=position)
 
     def count(self) -> Flow[int]:
         """About how many documents there are."""
@@ -155,7 +155,7 @@ class CollectionStore:
         return self.size_after(image, step) + _ROOM <= LARGEST_DOCUMENT
 
 
-class Scan:
+class CollectionScan:
     """Goes through a collection once, and can go on at a `position`. `attribute`: only documents that have this field count.
 
     Each page is a query of its own, which begins where the last one ended in the index on `_id`: a cursor would be closed by the

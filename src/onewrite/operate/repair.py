@@ -14,7 +14,7 @@ from onewrite.core.flow import run
 from onewrite.core.label import OUTBOX, is_outbox_label
 from onewrite.errors import ConfigurationError
 from onewrite.operate import changes
-from onewrite.operate.answers import Asked
+from onewrite.operate.answers import Inquiry
 from onewrite.operate.changes import Repair, Wanted
 from onewrite.operate.image import Image, Store
 from onewrite.operate.options import (
@@ -24,6 +24,7 @@ from onewrite.operate.options import (
     EndpointUrl,
     Given,
     Key,
+    MessageId,
     Operator,
     Parts,
     Region,
@@ -53,6 +54,7 @@ def forget(
     *,
     message: Annotated[str, typer.Option("--message", metavar="ID", help="The id of the message.")],
     key: Key,
+    message: MessageId,
     table: TableName = None,
     collection: CollectionUrl = None,
     region: Region = None,
@@ -71,13 +73,12 @@ def forget(
     given = locals()
     end(
         lambda: _change(
-            "forget", given, lambda image: changes.forget(image, Asked(message_of(given), time.time(), given["attribute"]))
+            "forget", given, lambda image: changes.forget(image, Inquiry(message_of(given), time.time(), given["attribute"]))
         )
     )
 
 
 def set_mark(
-    value: Annotated[str | None, typer.Argument(metavar="[SEQUENCE]", help="The last sequence that counts as done.")] = None,
     *,
     key: Key,
     table: TableName = None,
@@ -87,6 +88,10 @@ def set_mark(
     attribute: Attribute = None,
     source: Source = "",
     part: Parts = None,
+    sequence: Annotated[
+        str | None,
+        typer.Option("--sequence", metavar="N", help="The last sequence that shall count as done, as a message has it."),
+    ] = None,
     remove: Annotated[bool, typer.Option("--remove", help="Remove the mark, as if nothing of the source had come.")] = False,
     yes: Yes = False,
     digest: Shown = None,
@@ -98,9 +103,9 @@ def set_mark(
     given = locals()
 
     def marked(image: Image) -> Repair:
-        if (given["value"] is None) != given["remove"]:
-            raise ConfigurationError("Give the sequence that the mark shall have, or --remove.")
-        wanted = Wanted(given["source"], tuple(given["part"] or ()), given["value"], given["attribute"])
+        if (given["sequence"] is None) != given["remove"]:
+            raise ConfigurationError("Give --sequence, which the mark shall have, or --remove.")
+        wanted = Wanted(given["source"], tuple(given["part"] or ()), given["sequence"], given["attribute"])
         return changes.set_mark(image, wanted, time.time())
 
     end(lambda: _change("set-mark", given, marked))
