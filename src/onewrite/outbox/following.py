@@ -18,7 +18,7 @@ from onewrite.core.extras import installed_by
 from onewrite.core.flow import Call, Yielded
 from onewrite.core.label import OUTBOX
 from onewrite.errors import ConfigurationError, OnewriteError
-from onewrite.outbox.passes import Outboxes, Passes, Publish, Swept, log
+from onewrite.outbox.passes import Passes, Publish, StoredOutboxes, Swept, log
 
 # ChangeStreamHistoryLost, ChangeStreamFatalError, and InvalidResumeToken: the token leads nowhere any more.
 _LOST = frozenset({286, 280, 260})
@@ -92,7 +92,7 @@ class Follower:
     """The steps of one relay that follows a stream. `last_sweep` is its time, also of a stream that was open before."""
 
     passes: Passes
-    boxes: Outboxes
+    boxes: StoredOutboxes
     tokens: Tokens
     sweep_every: float
     clock: Callable[[], float]
