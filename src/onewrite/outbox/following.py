@@ -53,10 +53,10 @@ class TokenFile:
             from bson import json_util  # noqa: PLC0415  # relays of tables do without it
             from bson.errors import BSONError  # noqa: PLC0415
         try:
-            found: object = json_util.loads(self._path.read_text())
+            token: object = json_util.loads(self._path.read_text())
         except (OSError, ValueError, TypeError, BSONError):
             return None
-        return cast("Token", found) if isinstance(found, dict) and "_data" in found else None
+        return cast("Token", token) if isinstance(token, dict) and "_data" in token else None
 
     def save(self, token: Token | None) -> None:
         """Keep the token; None forgets the one that is there."""

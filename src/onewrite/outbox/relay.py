@@ -104,8 +104,7 @@ class _RelayFlows:
     def _following(self, tokens: Tokens, sweep_every: float, on_pass: OnPass | None) -> Following:
         """Open the stream again and again, until stopped."""
         failures, report = 0, partial(report_pass, failures=0, on_pass=on_pass)
-        stopping = lambda: self._stopped  # noqa: E731  # one word among the arguments
-        follower = Follower(self._passes, self._boxes, tokens, sweep_every, self._clock, stopping, report)
+        follower = Follower(self._passes, self._boxes, tokens, sweep_every, self._clock, lambda: self._stopped, report)
         while not self._stopped:
             try:
                 yield from follower.follow()
