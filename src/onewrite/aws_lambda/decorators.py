@@ -155,7 +155,13 @@ def _decorator(name: str, source: Source, identity: Identity, group_by: GroupBy 
         raise ConfigurationError(
             f"{source.name} gives one record at a time, so that group_by has nothing to group: leave it out."
         )
-    _check_identity(name, identity)
+    check_identity(identity, f"{name}({{}})")
+    if takes_messages(identity):  # Above all it may be the function that was to be decorated.
+        shown = getattr(identity, "__name__", repr(identity))
+        raise ConfigurationError(
+            f"@{name} needs an identity, which says of each record what message it is, and got {shown}, which takes messages: write "
+            f"@{name}(json_body(id='id')) above the function. If {shown} is an identity, call its argument record."
+        )
 
     def make(each: Callable[..., Any]) -> Handler[Any]:
         if isinstance(each, type):
@@ -166,14 +172,3 @@ def _decorator(name: str, source: Source, identity: Identity, group_by: GroupBy 
         return Handler(each, source, identity, group_by=group_by, **options)
 
     return Decorator(name, make)
-
-
-def _check_identity(name: str, identity: object) -> None:
-    """Raise unless this can be an identity. Above all it may be the function that was to be decorated."""
-    check_identity(identity, f"{name}({{}})")
-    if takes_messages(identity):
-        shown = getattr(identity, "__name__", repr(identity))
-        raise ConfigurationError(
-            f"@{name} needs an identity, which says of each record what message it is, and got {shown}, which takes messages: write "
-            f"@{name}(json_body(id='id')) above the function. If {shown} is an identity, call its argument record."
-        )
