@@ -531,9 +531,9 @@ def _refused(events: Sequence[Outgoing], reply: object) -> frozenset[str]:
     if isinstance(reply, CoroutineType):
         reply.close()
         raise ConfigurationError("publish is asynchronous, and this relay does not await it: use AsyncRelay.")
-    given = {event.id for event in events}
+    published = {event.id for event in events}
     members = cast("list[object]", reply) if isinstance(reply, list) else [reply]
-    ids = [member.id for member in members if isinstance(member, Outgoing) and member.id in given]
+    ids = [member.id for member in members if isinstance(member, Outgoing) and member.id in published]
     if not isinstance(reply, list) or len(ids) < len(members):
         raise ConfigurationError(
             f"publish returned {reply!r}: return None if all events were accepted, or the list of those that were not. Nothing of "

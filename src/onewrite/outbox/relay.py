@@ -301,33 +301,27 @@ def stream_handler(relay: HandledRelay, *, on_pass: OnPass | None = None) -> Han
 
     With an `AsyncRelay`, or an asynchronous function that makes one at the first invocation, all invocations have one event loop.
     """
-    if isinstance(relay, Relay):
+    if isinstance(relay, type) or not (isinstance(relay, Relay | AsyncRelay) or callable(relay)):
+        raise ConfigurationError(
+            f"stream_handler({relay!r}): give a Relay, an AsyncRelay, or an asynchronous function that makes one."
+        )
+    relays = [relay] if isinstance(relay, AsyncRelay) else []
 
-        def make_pass(event: Mapping[str, Any], within: timedelta) -> Swept | None:
-            swept: Swept | None = _pass_of(relay, event, within)
-            return swept
-
-    else:
-        if isinstance(relay, type) or (not isinstance(relay, AsyncRelay) and not callable(relay)):
-            raise ConfigurationError(
-                f"stream_handler({relay!r}): give a Relay, an AsyncRelay, or an asynchronous function that makes one."
-            )
-        made = [relay] if isinstance(relay, AsyncRelay) else []
-
-        async def make(event: Mapping[str, Any], within: timedelta) -> Swept | None:
-            if not made:
-                made.append(await cast("Callable[[], Awaitable[AsyncRelay]]", relay)())
-            awaitable = _pass_of(made[0], event, within)
-            return None if awaitable is None else await awaitable
-
-        def make_pass(event: Mapping[str, Any], within: timedelta) -> Swept | None:
-            return runner_of_this_thread().run(make(event, within))
+    async def apass(event: Mapping[str, Any], within: timedelta) -> Swept | None:
+        if not relays:
+            relays.append(await cast("Callable[[], Awaitable[AsyncRelay]]", relay)())
+        awaitable = _pass_of(relays[0], event, within)
+        return None if awaitable is None else await awaitable
 
     def handler(event: Mapping[str, Any], context: Any) -> dict[str, Any]:
         try:
             remaining = getattr(context, "get_remaining_time_in_millis", None)
             within = _FOR_EVER if remaining is None else timedelta(milliseconds=remaining()) - _MARGIN
-            swept = make_pass(event, within)
+            swept: Swept | None
+            if isinstance(relay, Relay):
+                swept = _pass_of(relay, event, within)
+            else:
+                swept = runner_of_this_thread().run(apass(event, within))
         except OnewriteError:
             raise
         except Exception as error:
