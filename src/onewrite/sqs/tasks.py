@@ -8,25 +8,42 @@ from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from onewrite.batch.function import where_coroutine_stands, where_thread_stands
 from onewrite.sqs.state import BEAT, Results
 from onewrite.sqs.waiting import Load
 
-if TYPE_CHECKING:
-    from onewrite.sqs.threads import WorkerThreads
+
+class Loads(Protocol):
+    """Where the tasks get loads, and bring the results. None of this waits, but `aprocess` for the function."""
+
+    def ready(self) -> int:
+        """How many loads may begin."""
+        ...
+
+    def take(self, *, last: bool) -> Load | None: ...
+
+    async def aprocess(self, load: Load) -> Results: ...
+
+    def failed(self, load: Load, error: BaseException) -> Results: ...
+
+    def bring(self, load: Load, results: Results) -> None: ...
+
+    def look(self) -> None: ...
+
+    def loop_ended(self, error: BaseException) -> None: ...
 
 
 class Tasks:
-    """One task for each slot that is busy. `threads` has the loads and takes the results.
+    """One task for each slot that is busy.
 
     A task takes its load when it runs for the first time, and not when it is made: a loop that stands still has not begun what it
     will not begin.
     """
 
-    def __init__(self, threads: WorkerThreads, each: Callable[..., Any]) -> None:
-        self._threads, self._each = threads, each
+    def __init__(self, loads: Loads, each: Callable[..., Any]) -> None:
+        self._loads, self._each = loads, each
         self._tasks: dict[Load, asyncio.Task[None]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
@@ -37,7 +54,7 @@ class Tasks:
         self._over: Future[None] = Future()
 
     def wake(self) -> None:
-        """Messages are ready. The lock of the threads is held."""
+        """Messages are ready. The lock of the loads is held."""
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
             self._thread = threading.Thread(target=self._run, args=(self._loop,), name="onewrite-tasks", daemon=True)
@@ -66,7 +83,7 @@ class Tasks:
 
             def give_sign() -> None:
                 self._sign_wanted = None
-                self._threads.look()
+                self._loads.look()
 
             self._call_soon(give_sign)
 
@@ -108,27 +125,27 @@ class Tasks:
             with asyncio.Runner(loop_factory=lambda: loop) as runner:
                 runner.run(until_over())
         except BaseException as error:  # Code of the user's has ended the loop: nothing begins any more.
-            self._threads.loop_ended(error)
+            self._loads.loop_ended(error)
 
     def _begin(self) -> None:
         self._woken = False  # before the look, so that what becomes ready during it is not missed
-        for _ in range(self._threads.ready() - self._coming):
+        for _ in range(self._loads.ready() - self._coming):
             self._coming += 1
             asyncio.get_running_loop().create_task(self._process())  # The loop keeps it until it has run, and then we do.
 
     async def _process(self) -> None:
         self._coming -= 1
-        load = self._threads.take(last=not self._coming)
+        load = self._loads.take(last=not self._coming)
         task = asyncio.current_task()
         if load is None or task is None:  # It was given back meanwhile.
             return
         self._tasks[load] = task
         results: Results
         try:
-            results = await self._threads.aprocess(load)
+            results = await self._loads.aprocess(load)
         except (
             BaseException
         ) as error:  # It was cancelled. Whatever is raised here would end the loop, and with it all other tasks.
-            results = self._threads.failed(load, error)
-        self._threads.bring(load, results)
+            results = self._loads.failed(load, error)
+        self._loads.bring(load, results)
         del self._tasks[load]
