@@ -17,7 +17,7 @@ from typing import Any, TypeAlias, cast
 
 from onewrite.batch.source import Identifier, Source, field_at
 from onewrite.identity import Skip
-from onewrite.identity.notification import is_s3_test
+from onewrite.identity.body import is_s3_test
 from onewrite.identity.record import DOCUMENTDB as DOCUMENTDB_ORIGIN
 from onewrite.identity.record import refuse_aggregated
 

@@ -509,18 +509,15 @@ class HandlerFunction(Protocol[M_contra, R_co]):
         """Whose batches it takes."""
         ...
 
-    @property
-    def run(self) -> Callable[..., Report]:
+    def run(self, event: Any, context: Any = None) -> Report:
         """As `Handler.run`."""
         ...
 
-    @property
-    def process(self) -> Callable[[Any], Result]:
+    def process(self, record: Any) -> Result:
         """As `Handler.process`."""
         ...
 
-    @property
-    def aprocess(self) -> Callable[[Any], Awaitable[Result]]:
+    async def aprocess(self, record: Any) -> Result:
         """As `Handler.aprocess`."""
         ...
 

@@ -17,10 +17,8 @@ floats. MongoDB accepts no Decimals: there, give `parse_float=float` to the iden
 `eventbridge(json_body(...))` that is `eventbridge`.
 """
 
-from onewrite.identity.cloudevents import cloudevent, cloudevent_batch
-from onewrite.identity.envelope import eventbridge, skip_deletions, sns
+from onewrite.identity.body import cloudevent, cloudevent_batch, eventbridge, s3_object, skip_deletions, sns
 from onewrite.identity.expression import json_body
-from onewrite.identity.notification import s3_object
 from onewrite.identity.position import (
     documentdb_position,
     dynamodb_stream_position,

@@ -21,7 +21,7 @@ from onewrite.operate.migration import MigratedStore
 from onewrite.operate.options import Given
 from onewrite.operate.report import NotThere
 from onewrite.outbox import Outgoing, Relay, to_eventbridge, to_sns, to_sqs
-from onewrite.outbox.passes import Outboxes
+from onewrite.outbox.passes import StoredOutboxes
 from onewrite.outbox.relay import Publisher
 
 _ONE = (
@@ -75,12 +75,12 @@ def relay_of(given: Given, outbox: Outbox, to: str | None) -> Relay:
     class OutboxStore:
         """As much of a store as a relay needs."""
 
-        outboxes: Outboxes
+        outboxes: StoredOutboxes
 
     return Relay(OutboxStore(_outboxes(given, outbox)), _nowhere if to is None else _publisher(to, outbox, given))
 
 
-def _outboxes(given: Given, outbox: Outbox) -> Outboxes:
+def _outboxes(given: Given, outbox: Outbox) -> StoredOutboxes:
     _check_named(given)
     table, collection = given["table"], given["collection"]
     if table is not None:

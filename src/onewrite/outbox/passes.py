@@ -58,13 +58,13 @@ class Publish:
 Pass: TypeAlias = Generator[Yielded | Publish, Any, T]
 
 
-class Finder(Protocol):
+class EntityFinder(Protocol):
     """Goes through the entities that have something pending."""
 
     def next(self) -> Flow[Box | Broken | Search | None]: ...
 
 
-class Outboxes(Protocol):
+class StoredOutboxes(Protocol):
     """What a relay asks of a store. A change returns None, or the outbox as it is now if that is not the one that was read."""
 
     outbox: Outbox
@@ -80,7 +80,7 @@ class Outboxes(Protocol):
     def postpone(self, box: Box, due: str) -> Flow[Box | None]: ...
     def replace(self, box: Box, place: int, event: Pending) -> Flow[Box | None]: ...
     def restart(self, box: Box, incarnation: str) -> Flow[Box | None]: ...
-    def finder(self, before: str | None) -> Finder: ...
+    def finder(self, before: str | None) -> EntityFinder: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +143,7 @@ class OutboxState:
 
 
 @dataclass(slots=True)
-class Lane:
+class EntityLane:
     """One entity in a pass: its events go out one after the other."""
 
     box: Box
@@ -197,10 +197,10 @@ class PassedOver:
 class _Progress:
     """How far a pass has come."""
 
-    finder: Finder
+    finder: EntityFinder
     until: float
     swept: Swept = field(default_factory=Swept)
-    lanes: list[Lane] = field(default_factory=list[Lane])
+    lanes: list[EntityLane] = field(default_factory=list[EntityLane])
     more: bool = True  # may the finder find more?
     search_error: Exception | None = None  # what has ended the search
     reads: bool = False  # has anything that was found been read?
@@ -209,21 +209,17 @@ class _Progress:
 
 
 class Passes:
-    """The flows of a relay. `stopping` is asked between two calls to the broker."""
+    """The flows of a relay. `stopping` is asked between two calls to the broker; `share` draws a part of one, which keeps relays apart."""
 
     def __init__(
         self,
-        boxes: Outboxes,
+        boxes: StoredOutboxes,
         clock: Callable[[], float],
-        chance: Callable[[], float],
+        share: Callable[[], float],
         batch: int,
         stopping: Callable[[], bool],
     ) -> None:
-        self._boxes = boxes
-        self._clock = clock
-        self._chance = chance
-        self._batch = batch
-        self._stopping = stopping
+        self._boxes, self._clock, self._share, self._batch, self._stopping = boxes, clock, share, batch, stopping
         self._patience = _LONGEST_UNREAD
         self._passed_over = PassedOver(_SHORTEST_WAIT, _LONGEST_AFTER_REFUSAL)
         # The entities of which the log says already that they are broken.
@@ -232,7 +228,7 @@ class Passes:
     def flush(self, entity: Entity) -> Pass[Flushed]:
         """One pass over one entity, also if it waits after a refusal."""
         self._clock()  # a wrong one must not be noticed between the broker and the clear
-        lane = Lane((yield from self._boxes.read(entity)))
+        lane = EntityLane((yield from self._boxes.read(entity)))
         try:
             while lane.runs:
                 yield from self._publish([lane], inf)
@@ -258,7 +254,7 @@ class Passes:
         swept.complete = False
         return swept
 
-    def _pass(self, finder: Finder, until: float) -> Pass[Swept]:
+    def _pass(self, finder: EntityFinder, until: float) -> Pass[Swept]:
         now = self._clock()
         self._passed_over.forget(now)
         self._logged.forget(now)
@@ -358,9 +354,9 @@ class Passes:
             progress.swept.pending += len(box.events)
             progress.swept.oldest = max(progress.swept.oldest, now - seconds(box.events[0].time))
         else:
-            progress.lanes.append(Lane(box))
+            progress.lanes.append(EntityLane(box))
 
-    def _publish(self, lanes: Sequence[Lane], until: float) -> Pass[Exception | None]:
+    def _publish(self, lanes: Sequence[EntityLane], until: float) -> Pass[Exception | None]:
         """Publish the next event of each entity. Returns what was raised if the broker has answered no call.
 
         Where a call of several fails, nothing is known about any. Then each goes by itself, so that one that cannot be published
@@ -391,7 +387,7 @@ class Passes:
                 silence = silence and failure
         return silence
 
-    def _settle(self, lane: Lane, *, ends: bool = False) -> Pass[None]:
+    def _settle(self, lane: EntityLane, *, ends: bool = False) -> Pass[None]:
         """Clear what was accepted, where that is due, and let a failing entity wait."""
         if lane.accepted and (ends or not lane.runs or lane.accepted == CHUNK):
             box = lane.box
@@ -410,10 +406,10 @@ class Passes:
         if not lane.overtaken and (lane.refused is not None or lane.error is not None):
             now, began = self._clock(), seconds(lane.box.events[0].time)
             waited = min(max(now - began, 1.0), _LONGEST_AFTER_REFUSAL if lane.error is None else _LONGEST_AFTER_FAILURE)
-            due = max(now, began) + waited * (0.5 + self._chance() / 2)
+            due = max(now, began) + waited * (0.5 + self._share() / 2)
             yield from self._boxes.postpone(lane.box, moment(due))
 
-    def _clear_after_error(self, lanes: Sequence[Lane]) -> Pass[None]:
+    def _clear_after_error(self, lanes: Sequence[EntityLane]) -> Pass[None]:
         """Clear what has gone out before an error ends the pass, so that it does not go out again."""
         for lane in lanes:
             with suppress(Exception):  # the first error is the one to tell
@@ -430,7 +426,7 @@ class Passes:
             self._logged.add(name, now)
             log(ERROR, "The outbox of %r cannot be read: %s", dict(broken.entity), broken.error)
 
-    def _note(self, swept: Swept, lane: Lane) -> None:
+    def _note(self, swept: Swept, lane: EntityLane) -> None:
         swept.entities += 1
         swept.published += len(lane.published)
         if lane.published:
@@ -515,7 +511,7 @@ class Passes:
 class _OfDoorbell:
     """Goes through the entities that a doorbell names."""
 
-    def __init__(self, boxes: Outboxes, entities: Sequence[Entity], now: float) -> None:
+    def __init__(self, boxes: StoredOutboxes, entities: Sequence[Entity], now: float) -> None:
         self._boxes = boxes
         self._entities = deque(entities)
         self._now = now
@@ -535,9 +531,9 @@ def _refused(events: Sequence[Outgoing], reply: object) -> frozenset[str]:
     if isinstance(reply, CoroutineType):
         reply.close()
         raise ConfigurationError("publish is asynchronous, and this relay does not await it: use AsyncRelay.")
-    given = {event.id for event in events}
+    published = {event.id for event in events}
     members = cast("list[object]", reply) if isinstance(reply, list) else [reply]
-    ids = [member.id for member in members if isinstance(member, Outgoing) and member.id in given]
+    ids = [member.id for member in members if isinstance(member, Outgoing) and member.id in published]
     if not isinstance(reply, list) or len(ids) < len(members):
         raise ConfigurationError(
             f"publish returned {reply!r}: return None if all events were accepted, or the list of those that were not. Nothing of "

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 from math import ceil, inf
 from operator import attrgetter
+from types import NoneType
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from onewrite.batch.report import Result
@@ -101,6 +102,15 @@ class Ending:
     wait: float = 0.0
 
 
+_KINDS: dict[type, Kind] = {
+    NoneType: "settled",
+    Begun: "failed",
+    Busy: "busy",
+    Superseded: "superseded",
+    Uncertain: "uncertain",
+}  # by what is not settled
+
+
 def ending_of(result: Result | None, clock: Callable[[], float]) -> Ending:
     """`clock` gives epoch seconds. None: the message was not processed."""
     if result is None:
@@ -109,25 +119,8 @@ def ending_of(result: Result | None, clock: Callable[[], float]) -> Ending:
     # A function may return any number, also one that is none: then the message is tried again soon.
     wait = min(max(0.0, busy.until - clock()), LONGEST_HIDDEN) if isinstance(busy, Busy) else 0.0
     source, sequence = (None, None) if processed is None else (processed.source, processed.sequence)
-    return Ending(_kind(result), source, sequence, wait)
-
-
-def _kind(result: Result) -> Kind:
-    if result.error is not None:
-        return "failed"
-    match result.unsettled:
-        case None:
-            return "settled"
-        case Busy():
-            return "busy"
-        case Uncertain():
-            return "uncertain"
-        case Superseded():
-            return "superseded"
-        case Begun():
-            return "failed"
-        case _:
-            return "deferred"
+    kind = "failed" if result.error is not None else _KINDS.get(type(result.unsettled), "deferred")
+    return Ending(kind, source, sequence, wait)
 
 
 Why: TypeAlias = Literal[
@@ -379,7 +372,7 @@ class WorkerState:
         self._begun_at = -inf  # when something last began
         self.is_silent = False  # the event loop stands still, so nothing would begin whatever is free
         self._sweep: deque[QueueMessage] = deque()
-        self._next_sweep = 0.0
+        self.next_sweep = 0.0
         self._deleting = [0 for _ in queues]  # requests that delete, under way
         self._requests = 0  # that hide, under way
         self.stopping = False
@@ -618,8 +611,8 @@ class WorkerState:
                 batch.append(self._back.popleft())
             self._requests += 1
             return Hide(queue, tuple(batch), gives_back=True)
-        if not self._sweep and now >= self._next_sweep:
-            self._next_sweep = now + min(terms.visibility for terms in self._queues) / _SWEEPS_PER_TIMEOUT
+        if not self._sweep and now >= self.next_sweep:
+            self.next_sweep = now + min(terms.visibility for terms in self._queues) / _SWEEPS_PER_TIMEOUT
             for message in sorted(self._kept, key=attrgetter("queue")):
                 visibility = self._queues[message.queue].visibility
                 if not message.lost and message.hidden_until - now < visibility * (1 - 2 / _SWEEPS_PER_TIMEOUT) + 1e-9:
@@ -705,10 +698,6 @@ class WorkerState:
     @property
     def gives_back(self) -> bool:
         return bool(self._back)
-
-    @property
-    def next_sweep(self) -> float:
-        return self._next_sweep
 
     def next_due(self, now: float) -> float:
         """When there is something to do again, if nothing happens before."""

@@ -173,8 +173,8 @@ class Worker:
 
     @property
     def _urls(self) -> tuple[str, ...]:
-        given = self.queue_url
-        return tuple(given) if isinstance(given, list | tuple) else (cast("str", given),)
+        urls = self.queue_url
+        return tuple(urls) if isinstance(urls, list | tuple) else (cast("str", urls),)
 
     @property
     def _name(self) -> str:
@@ -290,45 +290,33 @@ def _check_number(name: str, value: Any, low: float, high: float, *, whole: bool
 # --- when it stops: when nothing is under way, or at a deadline if that comes first --------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _Deadlines:
-    """When the worker leaves at the latest, in the clock's seconds: with nothing under way, and with something under way."""
-
-    idle: float
-    busy: float
-
-
 class StopRequest:
     """Whether and until when a worker is to stop. It is asked for once, and cannot be taken back."""
 
     def __init__(self, drain_seconds: float, clock: Callable[[], float]) -> None:
         self._drain_seconds = drain_seconds
         self._clock = clock
-        self._deadlines: _Deadlines | None = None
+        # When the worker leaves at the latest, in the clock's seconds, if it is to stop.
+        self._idle_until = self.deadline = inf
         # What ends a wait. A signal handler may put into a SimpleQueue, whatever code it interrupts. It may not set an Event:
         # the interrupted code may hold the Event's own lock.
         self._wake: SimpleQueue[None] = SimpleQueue()
 
     @property
     def is_wanted(self) -> bool:
-        return self._deadlines is not None
-
-    @property
-    def deadline(self) -> float:
-        """When what is under way is left behind."""
-        return inf if self._deadlines is None else self._deadlines.busy
+        return self.deadline < inf
 
     def ask(self) -> None:
-        if self._deadlines is None:
+        if not self.is_wanted:
             now = self._clock()
-            last = now + self._drain_seconds
-            self._deadlines = _Deadlines(idle=min(now + _LAST_ANSWER, last), busy=last)
+            self._idle_until = now + min(_LAST_ANSWER, self._drain_seconds)
+            self.deadline = now + self._drain_seconds
         self._wake.put(None)
 
     def ask_or_hurry(self) -> None:
         """Ask for a stop; the second time, ask for it at once."""
-        if self._deadlines is not None:
-            self._deadlines = _Deadlines(idle=self._clock(), busy=self._clock())
+        if self.is_wanted:
+            self._idle_until = self.deadline = self._clock()
         self.ask()
 
     def wait(
@@ -348,8 +336,8 @@ class StopRequest:
                 is_announced = True
                 when_wanted()
             seconds = inf
-            if self._deadlines is not None:
-                seconds = (self._deadlines.busy if is_busy() else self._deadlines.idle) - self._clock()
+            if self.is_wanted:
+                seconds = (self.deadline if is_busy() else self._idle_until) - self._clock()
             if seconds <= 0:
                 return
             with suppress(Empty):
