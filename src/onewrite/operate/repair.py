@@ -52,7 +52,6 @@ Shown: TypeAlias = Annotated[
 
 def forget(
     *,
-    message: Annotated[str, typer.Option("--message", metavar="ID", help="The id of the message.")],
     key: Key,
     message: MessageId,
     table: TableName = None,
