@@ -151,7 +151,7 @@ class DynamoDBServer(Server):
         **native: Any,
     ) -> Any:
         """An empty table, with the arguments of `moto_table`. One of the same name is dropped."""
-        request = table_request(name, key, sort_key, types, native)
+        request = table_request(name, key, sort_key=sort_key, types=types, **native)
         resource: Any = self.resource()
         with suppress(resource.meta.client.exceptions.ResourceNotFoundException):
             resource.Table(request["TableName"]).delete()

@@ -80,7 +80,7 @@ from onewrite.testing.standins.mongodb_rules import (
     without_patterns,
     write_error,
 )
-from onewrite.testing.taps.mongodb_methods import bound, signature_of
+from onewrite.testing.taps.mongodb_methods import DATABASE_SILENT, SILENT, bound, signature_of
 
 # --- which methods are answered ---------------------------------------------------------------------------------------
 #
@@ -125,39 +125,12 @@ DATABASE_ANSWERED: Mapping[str, frozenset[str]] = {
     "list_collection_names": frozenset(),  # with a filter, mongomock also lists collections that were only named
 }
 # These attributes send nothing, and mongomock or the stand-in has them.
-KEPT = frozenset(
-    {
-        "client",
-        "codec_options",
-        "database",
-        "full_name",
-        "get_collection",
-        "name",
-        "read_concern",
-        "read_preference",
-        "with_options",
-        "write_concern",
-    }
-)
+KEPT = (SILENT | DATABASE_SILENT) - {"next"}
 # These arguments change nothing that a test could see here: mongomock is not given them.
-_WITHOUT_EFFECT = frozenset(
-    {
-        "allowDiskUse",
-        "allow_disk_use",
-        "allow_partial_results",
-        "background",
-        "batchSize",
-        "batch_size",
-        "bypassDocumentValidation",
-        "bypass_document_validation",
-        "check_exists",
-        "comment",
-        "maxTimeMS",
-        "max_time_ms",
-        "no_cursor_timeout",
-        "oplog_replay",
-    }
-)
+_WITHOUT_EFFECT = frozenset({
+    "allowDiskUse", "allow_disk_use", "allow_partial_results", "background", "batchSize", "batch_size", "bypassDocumentValidation",
+    "bypass_document_validation", "check_exists", "comment", "maxTimeMS", "max_time_ms", "no_cursor_timeout", "oplog_replay",
+})  # fmt: skip
 
 
 def arguments_of(

@@ -222,29 +222,11 @@ _TYPES = {
     13: "javascript", 16: "int", 17: "timestamp", 18: "long", 19: "decimal", -1: "minKey", 127: "maxKey",
 }  # fmt: skip
 _NUMBERS = ("int", "long", "double", "decimal")
-_NOT_HERE = frozenset(
-    [
-        "$text",
-        "$where",
-        "$jsonSchema",
-        "$near",
-        "$nearSphere",
-        "$geoWithin",
-        "$geoIntersects",
-        "$bitsAllSet",
-        "$bitsAllClear",
-        "$bitsAnySet",
-        "$bitsAnyClear",
-        "$rand",
-        "$sampleRate",
-        "$alwaysTrue",
-        "$alwaysFalse",
-        "$within",
-        "$uniqueDocs",
-        "$maxDistance",
-        "$minDistance",
-    ]
-)
+_NOT_HERE = frozenset({
+    "$text", "$where", "$jsonSchema", "$near", "$nearSphere", "$geoWithin", "$geoIntersects", "$bitsAllSet", "$bitsAllClear",
+    "$bitsAnySet", "$bitsAnyClear", "$rand", "$sampleRate", "$alwaysTrue", "$alwaysFalse", "$within", "$uniqueDocs", "$maxDistance",
+    "$minDistance",
+})  # fmt: skip
 
 
 def matcher(query: Any, evaluate: Expression) -> Matches:
@@ -548,24 +530,10 @@ def _is_true(value: Any) -> bool:
 _LONGEST = 2**63
 _MOST_PADDING = 1_500_000
 _NO_CREATING = ("$unset", "$pull", "$pullAll", "$pop")
-_OPERATORS = frozenset(
-    [
-        "$set",
-        "$unset",
-        "$inc",
-        "$mul",
-        "$min",
-        "$max",
-        "$push",
-        "$addToSet",
-        "$pull",
-        "$pullAll",
-        "$pop",
-        "$rename",
-        "$setOnInsert",
-        "$currentDate",
-    ]
-)
+_OPERATORS = frozenset({
+    "$set", "$unset", "$inc", "$mul", "$min", "$max", "$push", "$addToSet", "$pull", "$pullAll", "$pop", "$rename", "$setOnInsert",
+    "$currentDate",
+})  # fmt: skip
 _UPDATES_NOT_HERE = frozenset({"$bit"})
 
 

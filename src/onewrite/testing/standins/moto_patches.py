@@ -110,12 +110,13 @@ def _requests() -> Iterator[tuple[Any, str, Patch]]:
     yield DynamoHandler, "call_action", _atomic
     for name in ("put_item", "get_item", "delete_item", "query", "scan", "batch_get_item"):
         yield DynamoHandler, name, _checked
-    for name, patch in {
+    patches: dict[str, Patch] = {
         "batch_write_item": _by_table,
         "transact_get_items": _projected,
         "update_item": _with_right_attributes,
         "transact_write_items": partial(_once_per_token, {}),
-    }.items():
+    }
+    for name, patch in patches.items():
         yield DynamoHandler, name, partial(_checked_and, patch)
     for name in ("execute_statement", "execute_transaction", "batch_execute_statement"):
         yield DynamoHandler, name, _refuse_partiql
@@ -193,7 +194,8 @@ def _check_keys(handler: Any) -> None:
         check_batch_write(batches, {name: _own_keys(table) for name, table in tables.items()})
     for name, table in tables.items():
         batch: Any = batches.get(name, body)
-        for operation in [one for write in batch for one in write.values()] if isinstance(batch, list) else [batch]:
+        writes = cast("list[Mapping[str, Any]]", batch) if isinstance(batch, list) else [{"": batch}]
+        for operation in [one for write in writes for one in write.values()]:
             _check_item(table, operation)
 
 
@@ -311,7 +313,7 @@ def _writes() -> Iterator[tuple[Any, str, Patch]]:
 
 def _without_limit(_original: Original, values: Any, key: str, value: Any) -> None:
     """moto has a limit here that DynamoDB does not have."""
-    dict.__setitem__(values, key, value)
+    dict[str, Any].__setitem__(values, key, value)
 
 
 def _all_or_nothing(
@@ -402,7 +404,7 @@ _SIZED = ("S", "B", "SS", "NS", "BS", "L", "M")
 _ORDERED = ("S", "N", "B")
 
 
-def _conditions() -> Iterator[tuple[Any, str, Patch]]:
+def _conditions() -> Iterator[tuple[Any, str, Callable[[Original, Any, Item], Any]]]:
     yield FuncSize, "expr", lambda _, func, item: _size(func, item)
     yield OpEqual, "expr", lambda _, op, item: _equal(op.lhs, op.rhs, item)
     yield OpNotEqual, "expr", lambda _, op, item: not _equal(op.lhs, op.rhs, item)
