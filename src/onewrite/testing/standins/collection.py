@@ -68,6 +68,7 @@ from onewrite.testing.standins.mongodb_rules import (
     duplicate_key,
     equal,
     equalities,
+    field_at,
     flattened,
     is_condition,
     is_positional,
@@ -403,7 +404,7 @@ class StandInCollection(Collection):
         """The unique index in which another document has the same values, and these."""
         found: tuple[str, dict[str, Any]] = "", {}
         for name, index in self._store.indexes.items():
-            values = {field: _value_at(document, field) for field, _ in index["key"]}
+            values = {field: field_at(document, field) for field, _ in index["key"]}
             if index.get("unique") and len(list(self._iter_documents(values))) > 1:
                 found = name, values
         return found
@@ -550,13 +551,6 @@ def _goes_through_array(document: Document, field: str) -> bool:
         if isinstance(value, list | tuple):
             return True
     return False
-
-
-def _value_at(document: Document, field: str) -> Any:
-    value: Any = document
-    for part in field.split("."):
-        value = value.get(part) if isinstance(value, Mapping) else None
-    return value
 
 
 # ---------------------------------------------------------------- what can be called
