@@ -109,7 +109,7 @@ _DIE_WITH_PARENT = (
 )
 
 
-class Server(ABC):
+class ServerProcess(ABC):
     """One child process with a temporary folder. It has the same port and data again after kill() or stop() and restart()."""
 
     name: ClassVar[str]

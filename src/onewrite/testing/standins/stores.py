@@ -88,15 +88,8 @@ def moto_tables() -> Generator[MakeTable, None, None]:
     with _shared_mock.opened() as account:
         names: set[str] = set()
 
-        def make(
-            name: str = "orders",
-            key: str = "orderId",
-            *,
-            sort_key: str | None = None,
-            types: Mapping[str, str] | None = None,
-            **native: Any,
-        ) -> Any:
-            request = table_request(name, key, sort_key, types, native)
+        def make(name: str = "orders", key: str = "orderId", **options: Any) -> Any:
+            request = table_request(name, key, **options)
             names.add(request["TableName"])
             table = account.put(request)
             table.close_stand_in = partial(account.remove, [request["TableName"]])

@@ -15,6 +15,7 @@ from typing import Any, Literal, TypeAlias, cast
 from onewrite.errors import ConfigurationError
 from onewrite.testing.taps import aws, mongodb
 from onewrite.testing.taps.aws import is_dynamodb_client, service_of
+from onewrite.testing.taps.mongodb_methods import DOCUMENT_READS
 from onewrite.testing.taps.traffic import Gate, Key, Request, commute, describe, is_guarded
 
 # --- taps -------------------------------------------------------------------------------------------------------------
@@ -97,7 +98,6 @@ def send(store: Store, request: Request) -> Any:
 # Which reads may be answered from before the last write.
 
 _READS = frozenset({"GetItem", "Query", "Scan", "BatchGetItem", "ExecuteStatement"})
-_DOCUMENT_READS = frozenset({"find", "find_one", "aggregate", "count_documents", "estimated_document_count", "distinct"})
 _FROM_SECONDARIES = frozenset({"secondary", "secondaryPreferred", "nearest"})
 
 
@@ -114,7 +114,7 @@ def may_be_stale(store: Store, request: Request) -> bool:
     if request.writes:
         return False
     if kind_of(store) == "collection":
-        return request.method in _DOCUMENT_READS and _is_from_a_secondary(store, request)
+        return request.method in DOCUMENT_READS and _is_from_a_secondary(store, request)
     # A BatchGetItem says it for each table. One of both kinds is not split: it counts as consistent.
     tables = request.arguments.get("RequestItems")
     parts = list(cast("Mapping[str, Any]", tables).values()) if isinstance(tables, Mapping) else [request.arguments]
