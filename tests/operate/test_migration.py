@@ -15,7 +15,7 @@ from onewrite.mongodb import GuardedCollection
 from onewrite.operate import dynamodb as of_dynamodb
 from onewrite.operate import mongodb as of_mongodb
 from onewrite.operate.dynamodb import TableStore
-from onewrite.operate.image import Image
+from onewrite.operate.image import EntityImage
 from onewrite.operate.migration import Drop, EntityState, Ids, Step, Versions, Visit, is_concerned, pause, visit
 from onewrite.operate.mongodb import CollectionStore
 from onewrite.testing.standins.stores import mongomock_collection, moto_table
@@ -38,9 +38,9 @@ def store_of(collection: Any) -> CollectionStore:
     return CollectionStore(collection, clock=clock)
 
 
-def found_in(store: Any, attribute: str = "ids") -> Image:
+def found_in(store: Any, attribute: str = "ids") -> EntityImage:
     (image,) = run(store.scan(attribute).next(), store.target)
-    found: Image = image
+    found: EntityImage = image
     return found
 
 
@@ -110,7 +110,7 @@ class Racing(CollectionStore):
         super().__init__(collection, clock=clock)
         self._change, self._times = change, times
 
-    def migrate(self, image: Image, step: Step) -> Flow[bool]:
+    def migrate(self, image: EntityImage, step: Step) -> Flow[bool]:
         if self._times:
             self._times -= 1
             self.target.update_one(image.key, self._change)

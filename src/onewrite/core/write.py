@@ -32,7 +32,7 @@ from onewrite.outcome import Applied, Busy, Deferred, Entity, Missing, Outcome, 
 _TURNS = 8  # in how many forms a write is sent at most: each after the second means that another writer has come in between
 
 
-class Token(Protocol):
+class CallToken(Protocol):
     """What tells the entity's writer from all others, where the engine does not recognise its own retries."""
 
     @property
@@ -93,7 +93,7 @@ class Write(NamedTuple):
     entry: Entry  # what the ledger asks, and what it gains
     step: StepPart
     emission: Emission | None = None  # what the outbox gains, in a store that has one
-    token: Token | None = None
+    token: CallToken | None = None
     burial: Burial | None = None  # what it leaves of the entity
     others: tuple[Message, ...] = ()  # that it writes too
     turn: int = 0  # in how many other forms it was sent before

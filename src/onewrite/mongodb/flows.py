@@ -63,7 +63,7 @@ from onewrite.mongodb.expression import (
 )
 from onewrite.mongodb.indexes import check_ids_are_unique, check_indexes, id_index, keeps_text
 from onewrite.mongodb.layout import Document, canonical, codec_of, held_of, image_of, without_ledger
-from onewrite.mongodb.request import Request, creates_by_record, guard, guard_insert, in_transaction
+from onewrite.mongodb.request import ReadyWrite, creates_by_record, guard, guard_insert, in_transaction
 from onewrite.outcome import Applied, Entity, Outcome, Rejected, Unmet
 
 Writer = Literal["update_one", "find_one_and_update"]
@@ -246,7 +246,7 @@ class Flows:
         key = {} if query is None else identity(query, self.fields, entry.terms)
         return Write(message, key, now, entry.asking if creates else entry, step, emitted)
 
-    def written(self, request: Request, writer: Writer) -> Flow[Outcome]:
+    def written(self, request: ReadyWrite, writer: Writer) -> Flow[Outcome]:
         """Send a write until it is known what it means. What may have been a race is tried again."""
         entry = request.write.entry
         if self.fields or type(entry.own.mark) is str or entry.also:
@@ -280,7 +280,7 @@ class Flows:
             return Rejected(request.write.message, settled=False)
         raise failure
 
-    def try_once(self, request: Request, writer: Writer, *, upsert: bool) -> Flow[Applied | Exception | None]:
+    def try_once(self, request: ReadyWrite, writer: Writer, *, upsert: bool) -> Flow[Applied | Exception | None]:
         """Write once. None: it matched nothing. An exception: it matched nothing, and could not create either."""
         try:
             reply = yield Call(writer, (request.filter, request.update), {"upsert": upsert, **request.native})
@@ -301,7 +301,7 @@ class Flows:
             watch.clock(now, time.time)
         return Applied(message, response=reply)
 
-    def lands(self, request: Request) -> Flow[bool]:
+    def lands(self, request: ReadyWrite) -> Flow[bool]:
         """Send a write that creates nothing. Did it match?"""
         return (yield from self.try_once(request, "update_one", upsert=False)) is not None
 
@@ -365,10 +365,10 @@ class Flows:
             self._look_at_ledger(found)
         return found
 
-    def _look_of(self, request: Request) -> Flow[Document | None]:
+    def _look_of(self, request: ReadyWrite) -> Flow[Document | None]:
         return self.look(request.write.key, request.native, request.write.entry)
 
-    def look_after(self, failure: Exception | None, request: Request) -> Flow[Document | None]:
+    def look_after(self, failure: Exception | None, request: ReadyWrite) -> Flow[Document | None]:
         """Look, and where that fails too, let the write's own failure be the one that is seen."""
         try:
             return (yield from self._look_of(request))
@@ -377,7 +377,7 @@ class Flows:
                 raise
             raise failure from None
 
-    def holds(self, request: Request) -> Flow[bool]:
+    def holds(self, request: ReadyWrite) -> Flow[bool]:
         """Does the caller's own condition hold by now? Then something else than the condition has refused the write."""
         if not request.conditional:
             return True
@@ -388,7 +388,7 @@ class Flows:
     def image_of(self, document: Document | None) -> Image:
         return image_of(self.ledger.terms, document)
 
-    def raise_failure(self, error: Exception, request: Request) -> Flow[NoReturn]:
+    def raise_failure(self, error: Exception, request: ReadyWrite) -> Flow[NoReturn]:
         """Raise what the failure means for the ledger, or the failure itself."""
         is_large = isinstance(error, DocumentTooLarge) or is_too_large(error)
         if in_transaction(request.native) or not (is_large or may_be_ledger(error)):
@@ -465,7 +465,7 @@ _CONDITIONAL = (
 )
 
 
-def next_try(request: Request, turn: int, *, failed: bool, exists: bool, fits: bool = True) -> bool | None:
+def next_try(request: ReadyWrite, turn: int, *, failed: bool, exists: bool, fits: bool = True) -> bool | None:
     """A write did not land although the ledger would let it in. Is the next one an upsert? None if there is none.
 
     `fits`: was it in the form that the ledger wants, as an earlier look has shown?

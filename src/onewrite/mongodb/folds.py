@@ -17,7 +17,7 @@ from onewrite.message import Message
 from onewrite.mongodb.expression import check_filter, check_update, identity
 from onewrite.mongodb.flows import ROUNDS, Flows, Writer, is_of_entity, next_try
 from onewrite.mongodb.layout import Document
-from onewrite.mongodb.request import Request, creates_by_record, guard
+from onewrite.mongodb.request import ReadyWrite, creates_by_record, guard
 from onewrite.outcome import Applied, Outcome
 
 # Measured on MongoDB 6: in writes of more messages than these each of them costs the server more again, not less, because every mark
@@ -63,7 +63,7 @@ class Folds:
         except (EntityTooLarge, DocumentTooLarge):  # the latter in a transaction, where nothing was sent
             return TOO_MUCH
 
-    def _request(self, messages: Sequence[Message], native: Native) -> tuple[Request, Writer]:
+    def _request(self, messages: Sequence[Message], native: Native) -> tuple[ReadyWrite, Writer]:
         flows = self._flows
         options: dict[str, Any] = dict(asked_of(native)[0])
         query, update, emit = options.pop("filter"), options.pop("update", None), options.pop("emit", None)
@@ -84,7 +84,7 @@ class Folds:
         writer: Writer = "find_one_and_update" if _RETURNING & options.keys() else "update_one"
         return guard(write, flows.fields, query, update, options), writer
 
-    def _write_all(self, each: Sequence[Each], request: Request, writer: Writer) -> Flow[Written | Refused]:
+    def _write_all(self, each: Sequence[Each], request: ReadyWrite, writer: Writer) -> Flow[Written | Refused]:
         """As `Flows.written`: what may have been a race is tried again. Only the judgement is that of each message."""
         flows = self._flows
         yield from flows.check_collection(request.write.entry)

@@ -29,7 +29,7 @@ from onewrite.mongodb.expression import (
 )
 from onewrite.mongodb.flows import LARGEST_DOCUMENT, Flows, is_of_entity, of_majority
 from onewrite.mongodb.layout import Document, lookup, without_ledger
-from onewrite.mongodb.request import Request, guard, guard_insert
+from onewrite.mongodb.request import ReadyWrite, guard, guard_insert
 from onewrite.outcome import Applied, Duplicate, Gone, Missing, Outcome, Rejected, Unmet
 
 PreparedMethod = Literal["updating", "inserting", "recording"]
@@ -76,7 +76,7 @@ class Action(NamedTuple):
     args: tuple[Any, ...]
     native: Mapping[str, Any]
     write: Write | None = None
-    request: Request | None = None
+    request: ReadyWrite | None = None
     missing_ok: bool = False
     query: Document | None = None  # the caller's own filter
 

@@ -26,7 +26,7 @@ _ABSENT: Document = {"$exists": False}
 _NONE_OPEN: Document = {"$in": [None, {}]}  # the last step that is finished leaves an empty document
 
 
-class Request(NamedTuple):
+class ReadyWrite(NamedTuple):
     """A write that is ready to be sent."""
 
     write: Write
@@ -42,13 +42,15 @@ class Request(NamedTuple):
         """Does the caller's filter say more than which entity?"""
         return asks_more(self.query, self.write.key)
 
-    def of(self, write: Write) -> Request:
+    def of(self, write: Write) -> ReadyWrite:
         """The same call with these parts."""
         asked, update = _merged(write, self.query, self.change)
         return self._replace(write=write, filter=asked, update=update)
 
 
-def guard(write: Write, fields: Sequence[str], query: Document, update: Update | None, native: Mapping[str, Any]) -> Request:
+def guard(
+    write: Write, fields: Sequence[str], query: Document, update: Update | None, native: Mapping[str, Any]
+) -> ReadyWrite:
     """`fields`: those that name an entity, beside `_id`. `update`: one that touches nothing of ours; None where nothing else changes."""
     entry, options, upsert = write.entry, native, False
     if update is None:
@@ -65,7 +67,7 @@ def guard(write: Write, fields: Sequence[str], query: Document, update: Update |
     # What follows a gap creates no entity; and the equality in its filter would be copied into the new document.
     upsert = upsert and not (entry.own.counts and entry.follows_gap)
     asked, changed = _merged(write, query, update)
-    return Request(write, asked, changed, upsert, options, query, update)
+    return ReadyWrite(write, asked, changed, upsert, options, query, update)
 
 
 def guard_insert(write: Write, document: Document, native: Mapping[str, Any]) -> dict[str, Any]:

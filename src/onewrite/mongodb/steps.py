@@ -23,7 +23,7 @@ from onewrite.message import Message
 from onewrite.mongodb.expression import identity
 from onewrite.mongodb.flows import Flows
 from onewrite.mongodb.layout import Document
-from onewrite.mongodb.request import Request, check_not_in_transaction, guard, step_path
+from onewrite.mongodb.request import ReadyWrite, check_not_in_transaction, guard, step_path
 from onewrite.outcome import Answer, Begun, Busy, Outcome, Rejected, Uncertain, Unmet
 
 
@@ -49,7 +49,7 @@ def begin(flows: Flows, message: Message, query: Document, native: Document, ask
     return accepted(answer, missing_ok=missing_ok, counts=write.entry.own.counts)
 
 
-def _try_begin(flows: Flows, request: Request, step: Step, replaced: str | None) -> Flow[Step | Outcome | None]:
+def _try_begin(flows: Flows, request: ReadyWrite, step: Step, replaced: str | None) -> Flow[Step | Outcome | None]:
     write = request.write
     if replaced is not None:
         path = step_path(step.ledger, write.message)

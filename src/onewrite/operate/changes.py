@@ -20,8 +20,8 @@ from onewrite.operate.answers import Inquiry, judged, stores_ledgers
 from onewrite.operate.image import (
     CannotRepair,
     Edit,
+    EntityImage,
     EntityLedger,
-    Image,
     as_read,
     held_ledgers,
     kept_as,
@@ -62,7 +62,7 @@ class Repair:
 # --- forget -------------------------------------------------------------------------------------------------------------
 
 
-def forget(image: Image, asked: Inquiry) -> Repair:
+def forget(image: EntityImage, asked: Inquiry) -> Repair:
     """Let a message take effect once more."""
     every = held_ledgers(image, asked.now, asked.attribute)
     _check_alive(image)
@@ -90,7 +90,7 @@ def forget(image: Image, asked: Inquiry) -> Repair:
     return Repair(edit, changes, tuple(_effects_of_forgetting(image, asked.message, family, drops)))
 
 
-def known_as(image: Image, asked: Inquiry) -> list[Message]:
+def known_as(image: EntityImage, asked: Inquiry) -> list[Message]:
     """The message under other sources and parts, where a ledger holds it so or a step of it is open.
 
     A ledger may keep no more than hashes. So this tries what the entity shows: the sources and parts of marks, readable ids and steps, and the
@@ -128,7 +128,7 @@ def _shown_sources(every: list[EntityLedger]) -> Iterator[tuple[str, tuple[str, 
             yield named_id.source, named_id.parts
 
 
-def hints(image: Image, asked: Inquiry) -> tuple[str, ...]:
+def hints(image: EntityImage, asked: Inquiry) -> tuple[str, ...]:
     """What is to be given besides, if the entity does not know a message that should be known."""
     message = asked.message
     found = list[str]()
@@ -168,7 +168,7 @@ def _choices(every: list[EntityLedger], attribute: str | None) -> list[EntityLed
     return found
 
 
-def _drops(image: Image, held: EntityLedger, every: list[EntityLedger], asked: Inquiry) -> list[Drop]:
+def _drops(image: EntityImage, held: EntityLedger, every: list[EntityLedger], asked: Inquiry) -> list[Drop]:
     """The marks of the message, in every spelling and in every set that some store may look into."""
     drops: list[Drop] = []
     for each in (held, *moved_here(every, held.attribute)):
@@ -182,7 +182,7 @@ def _drops(image: Image, held: EntityLedger, every: list[EntityLedger], asked: I
     return drops
 
 
-def _numbers(image: Image, ledger: SeenNumbers, asked: Inquiry) -> Iterator[Drop]:
+def _numbers(image: EntityImage, ledger: SeenNumbers, asked: Inquiry) -> Iterator[Drop]:
     try:
         number = ledger.look(asked.message, asked.now)
     except InvalidMessage:  # it is none of this ledger's messages
@@ -192,7 +192,7 @@ def _numbers(image: Image, ledger: SeenNumbers, asked: Inquiry) -> Iterator[Drop
         yield number.numbers, (number.mark,)
 
 
-def _check_answerable(image: Image, choices: list[EntityLedger], asked: Inquiry) -> None:
+def _check_answerable(image: EntityImage, choices: list[EntityLedger], asked: Inquiry) -> None:
     """Raise where a ledger cannot say whether it holds the message, or cannot forget a single one."""
     for held in choices:
         ledger = kept_as(held)
@@ -210,14 +210,16 @@ def _check_answerable(image: Image, choices: list[EntityLedger], asked: Inquiry)
                 raise CannotRepair(_OVERTAKEN.format(named=named(asked.message), mark=refusal.mark))
 
 
-def _check_helps(image: Image, asked: Inquiry, ledger: Ledger, edit: Edit) -> None:
+def _check_helps(image: EntityImage, asked: Inquiry, ledger: Ledger, edit: Edit) -> None:
     """Raise if the message would be kept out all the same."""
     answer = judged(image, ledger, asked.message, asked.now, without(image, edit))
     if not answer.is_applied:
         raise CannotRepair(f"That would not help: a delivery would still get {answer.outcome}, because {answer.why}.")
 
 
-def _effects_of_forgetting(image: Image, message: Message, family: list[EntityLedger], drops: list[Drop]) -> Iterator[str]:
+def _effects_of_forgetting(
+    image: EntityImage, message: Message, family: list[EntityLedger], drops: list[Drop]
+) -> Iterator[str]:
     yield f"The next delivery of {named(message)} takes effect again, once. If its first effect is still there, it will be there twice."
     plain = [slot for slot, members in drops if message.source and message.id in members]
     for slot in plain:
@@ -242,7 +244,7 @@ class Wanted:
     attribute: str | None = None
 
 
-def set_mark(image: Image, wanted: Wanted, now: float) -> Repair:
+def set_mark(image: EntityImage, wanted: Wanted, now: float) -> Repair:
     """Move the mark of a source, back or on, or remove it."""
     _check_alive(image)
     held = _ledger_of_marks(held_ledgers(image, now, wanted.attribute), wanted.attribute)
@@ -283,7 +285,7 @@ def _ledger_of_marks(every: list[EntityLedger], attribute: str | None) -> Entity
     return found[0]
 
 
-def as_mark(image: Image, text: str, before: object) -> int | str:
+def as_mark(image: EntityImage, text: str, before: object) -> int | str:
     """The operator's text as a mark that compares with the one that is there."""
     said = sequence_of(text)
     if isinstance(before, str):
@@ -334,7 +336,7 @@ def _span(low: object, high: object) -> str:
     return f"The sequences after {low!r} up to {high!r}"
 
 
-def _check_no_step(image: Image, attribute: str, wanted: Wanted) -> None:
+def _check_no_step(image: EntityImage, attribute: str, wanted: Wanted) -> None:
     for stored in image.steps.values():
         step = read_step(stored)
         same = step.message.source == wanted.source and step.message.parts == wanted.parts
@@ -348,7 +350,7 @@ def _check_no_step(image: Image, attribute: str, wanted: Wanted) -> None:
 # --- clear --------------------------------------------------------------------------------------------------------------
 
 
-def clear(image: Image, attribute: str | None, now: float, *, tokens: bool) -> Repair:
+def clear(image: EntityImage, attribute: str | None, now: float, *, tokens: bool) -> Repair:
     """Empty a ledger, or remove the tokens of its recent attempts only."""
     _check_alive(image)
     held = _to_clear(held_ledgers(image, now, attribute), attribute)
@@ -383,7 +385,7 @@ def _to_clear(every: list[EntityLedger], attribute: str | None) -> EntityLedger:
     return found[0]
 
 
-def _clear_tokens(image: Image, held: EntityLedger) -> Repair:
+def _clear_tokens(image: EntityImage, held: EntityLedger) -> Repair:
     fields = _tokens(image, [held])
     if not fields:
         raise NothingToDo(f"The ledger {held.attribute!r} has no tokens of attempts.")
@@ -408,13 +410,13 @@ def _effects_of_clearing(held: EntityLedger) -> Iterator[str]:
 # --- what they have in common -------------------------------------------------------------------------------------------
 
 
-def _check_alive(image: Image) -> None:
+def _check_alive(image: EntityImage) -> None:
     if TOMBSTONE in image.fields:
         raise CannotRepair(
             "The entity was deleted, and its tombstone refuses every message whatever the ledger says. The database removes it by its TTL."
         )
 
 
-def _tokens(image: Image, family: Iterable[EntityLedger]) -> tuple[str, ...]:
+def _tokens(image: EntityImage, family: Iterable[EntityLedger]) -> tuple[str, ...]:
     slots = [slot for held in family for slot in image.tokens_of(held.attribute)]
     return tuple([image.layout.field_of(slot) for slot in slots if slot in image.slots])

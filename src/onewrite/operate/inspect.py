@@ -16,7 +16,7 @@ from onewrite.core.tombstone import read_tombstone
 from onewrite.errors import LedgerMismatch
 from onewrite.operate.answers import Inquiry, expected
 from onewrite.operate.changes import hints
-from onewrite.operate.image import Block, EntityLedger, IdSet, Image, held_ledgers, read_id
+from onewrite.operate.image import Block, EntityImage, EntityLedger, IdSet, held_ledgers, read_id
 from onewrite.operate.modules import ledger_of
 from onewrite.operate.options import (
     AnyMessageId,
@@ -90,7 +90,7 @@ def _inspect(given: dict[str, Any]) -> int:
     return 0
 
 
-def inspection(image: Image, now: float, attribute: str | None, asked: Inquiry | None) -> dict[str, Any]:
+def inspection(image: EntityImage, now: float, attribute: str | None, asked: Inquiry | None) -> dict[str, Any]:
     """What there is, and what a delivery of the message that is asked about would get."""
     ledgers = [held for held in held_ledgers(image, now, attribute) if attribute in (None, held.attribute)]
     answers = expected(image, asked) if asked else []
@@ -164,7 +164,7 @@ def _block(each: Block) -> dict[str, Any]:
     }
 
 
-def _outbox(image: Image, attribute: str) -> dict[str, Any]:
+def _outbox(image: EntityImage, attribute: str) -> dict[str, Any]:
     size = image.bytes_of(image.fields_of(attribute))
     found = {name: image.fields[name] for name in (*OUTBOX, TOMBSTONE) if name in image.fields}
     # Its list of events as it is.
@@ -196,7 +196,7 @@ def _event(box: Box, place: int) -> dict[str, Any]:
     }
 
 
-def _step(image: Image, mark: str, now: float) -> dict[str, Any]:
+def _step(image: EntityImage, mark: str, now: float) -> dict[str, Any]:
     found: FoundStep = found_step(image.named, image.steps[mark])
     step = found.step
     if not isinstance(step, Step):
@@ -213,7 +213,7 @@ def _step(image: Image, mark: str, now: float) -> dict[str, Any]:
     }
 
 
-def _tombstone(image: Image) -> dict[str, Any] | None:
+def _tombstone(image: EntityImage) -> dict[str, Any] | None:
     if TOMBSTONE not in image.fields:
         return None
     try:

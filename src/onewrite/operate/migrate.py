@@ -22,7 +22,7 @@ from onewrite.core.ledgers import HighWaterMark, SeenIds
 from onewrite.core.ledgers.kept import Kept
 from onewrite.errors import ConfigurationError, LedgerMismatch, OnewriteError
 from onewrite.message import Message, named
-from onewrite.operate.image import Image
+from onewrite.operate.image import EntityImage
 from onewrite.operate.migration import (
     Carried,
     EntityPlan,
@@ -148,7 +148,7 @@ def _migrate(given: dict[str, Any]) -> int:
     return int(report.found_something)
 
 
-def _visited(store: MigratedStore, origin: Origin, image: Image, report: MigrationReport) -> Visit:
+def _visited(store: MigratedStore, origin: Origin, image: EntityImage, report: MigrationReport) -> Visit:
     """What becomes of an entity; nothing, where the sample shows that consumers would not recognise what is carried."""
     if why := report.sample and report.sample.differs(origin, image):
         return Visit(image, EntityPlan(EntityState.REFUSED, why=why), image.size)
@@ -213,7 +213,7 @@ class MessageSample:
             raise ConfigurationError(f"--records {records}: the identity makes no message of what is there.")
         return cls(messages)
 
-    def differs(self, origin: Origin, image: Image) -> str:
+    def differs(self, origin: Origin, image: EntityImage) -> str:
         """Why consumers would not recognise what is carried, as far as the sample shows it; nothing if they would."""
         now = time.time()
         try:

@@ -43,7 +43,7 @@ from onewrite.core.ledgers import HighWaterMark, Ledger, MessageIDs, SeenIds
 from onewrite.core.ledgers.entry import ABSENT, Advance, Entry, Lookup, Mark, Remember, Sets
 from onewrite.errors import ConfigurationError, LedgerMismatch, OnewriteError
 from onewrite.message import Message
-from onewrite.operate.image import Image, Store
+from onewrite.operate.image import EntityImage, EntityStore
 
 _NAMES = re.compile(r"\{([^{}]+)\}")
 REST = "*"  # in a template: what stands behind the prefix in the name of an old attribute
@@ -121,7 +121,7 @@ class Carried(NamedTuple):
 class Fits(Protocol):
     """Would the entity after this step be as small as the engine demands?"""
 
-    def __call__(self, image: Image, step: Step, /) -> bool: ...
+    def __call__(self, image: EntityImage, step: Step, /) -> bool: ...
 
 
 class Origin(Protocol):
@@ -131,9 +131,9 @@ class Origin(Protocol):
     def attribute(self) -> str | None: ...  # its one name, by which a store finds such entities
     @property
     def ledger(self) -> Ledger: ...
-    def names(self, image: Image) -> list[str]: ...  # those that the entity has
-    def carried(self, image: Image, now: float) -> list[Carried]: ...  # all that the old attributes say
-    def plan(self, image: Image, now: float, fits: Fits, *, drops: bool) -> EntityPlan: ...
+    def names(self, image: EntityImage) -> list[str]: ...  # those that the entity has
+    def carried(self, image: EntityImage, now: float) -> list[Carried]: ...  # all that the old attributes say
+    def plan(self, image: EntityImage, now: float, fits: Fits, *, drops: bool) -> EntityPlan: ...
 
 
 def refusing(plan: Callable[[], EntityPlan]) -> EntityPlan:
@@ -150,7 +150,7 @@ def check_template(template: str) -> None:
         raise ConfigurationError(f"--source {template!r}: a name stands in braces, as in orders/{{orderId}}.")
 
 
-def filled(template: str, image: Image, rest: str = "") -> str:
+def filled(template: str, image: EntityImage, rest: str = "") -> str:
     """The source of an entity's messages: each {name} is what the entity holds under that name."""
 
     def value(match: re.Match[str]) -> str:
@@ -192,14 +192,14 @@ class Ids:
         object.__setattr__(self, "_before", before)
         object.__setattr__(self, "_looking", looking)
 
-    def names(self, image: Image) -> list[str]:
+    def names(self, image: EntityImage) -> list[str]:
         return [self.attribute] if self.attribute in image.fields else []
 
-    def plan(self, image: Image, now: float, fits: Fits, *, drops: bool) -> EntityPlan:
+    def plan(self, image: EntityImage, now: float, fits: Fits, *, drops: bool) -> EntityPlan:
         """What is to be done with the entity. `drops`: may the old attribute be removed?"""
         return refusing(lambda: self._plan(image, now, fits, drops=drops))
 
-    def _plan(self, image: Image, now: float, fits: Fits, *, drops: bool) -> EntityPlan:
+    def _plan(self, image: EntityImage, now: float, fits: Fits, *, drops: bool) -> EntityPlan:
         entry = self._looking.entry(Message("any"), now)
         entry.check(image.lookup)
         marks = list(dict.fromkeys([cast("Mark", each.mark) for each in self.carried(image, now)]))
@@ -222,7 +222,7 @@ class Ids:
             )
         return EntityPlan(EntityState.TOO_LARGE, (step,) if drops else (), count, "" if drops else _NO_ROOM)
 
-    def carried(self, image: Image, now: float) -> list[Carried]:
+    def carried(self, image: EntityImage, now: float) -> list[Carried]:
         """The messages of the old set's ids, in one order, with their marks in the ledger."""
         old = self._before.look(Message("any"), now)
         texts = cast("list[str]", sorted(_held(old, image.lookup)))
@@ -292,7 +292,7 @@ class Versions:
     def attribute(self) -> str | None:
         return self.name if self._prefix is None else None
 
-    def plan(self, image: Image, now: float, fits: Fits, *, drops: bool) -> EntityPlan:
+    def plan(self, image: EntityImage, now: float, fits: Fits, *, drops: bool) -> EntityPlan:
         """What is to be done with the entity. `drops`: may the old attributes be removed?"""
         plans = [refusing(partial(self._plan, name, image, now, fits, drops=drops)) for name in self.names(image)]
         whole = EntityPlan(EntityState.CARRIED)
@@ -301,25 +301,25 @@ class Versions:
             whole = EntityPlan(state, (*whole.steps, *each.steps), whole.marks + each.marks, whole.why or each.why)
         return whole
 
-    def names(self, image: Image) -> list[str]:
+    def names(self, image: EntityImage) -> list[str]:
         if self._prefix is None:
             return [self.name] if self.name in image.fields else []
         ours = f"{prefix_of(self.ledger.attribute)}@"
         return sorted([name for name in image.fields if name.startswith(self._prefix) and not name.startswith(ours)])
 
-    def carried(self, image: Image, now: float) -> list[Carried]:
+    def carried(self, image: EntityImage, now: float) -> list[Carried]:
         """The last messages of the sources whose numbers the entity has, with the marks that they leave."""
         del now  # a mark knows no time
         messages = [self._last(name, image) for name in self.names(image)]
         return [Carried(message, cast("int | str", message.sequence)) for message in messages]
 
-    def _last(self, name: str, image: Image) -> Message:
+    def _last(self, name: str, image: EntityImage) -> Message:
         sequence = image.lookup(Slot(name))
         if type(sequence) is not int and not isinstance(sequence, str):
             raise LedgerMismatch(f"{name!r} holds a {type(sequence).__name__}, and a mark is an integer or text.")
         return Message("migrated", source=filled(self.source, image, name[len(self._prefix or "") :]), sequence=sequence)
 
-    def _plan(self, name: str, image: Image, now: float, fits: Fits, *, drops: bool) -> EntityPlan:
+    def _plan(self, name: str, image: EntityImage, now: float, fits: Fits, *, drops: bool) -> EntityPlan:
         message, read = self._last(name, image), image.raw[name]
         entry = self.ledger.entry(message, now)
         if entry.judge(message, image.lookup) is not None:
@@ -337,18 +337,20 @@ class Versions:
 _TRIES = 8
 
 
-class MigratedStore(Store, Protocol):
+class MigratedStore(EntityStore, Protocol):
     """What a migration asks of an engine besides."""
 
-    def migrate(self, image: Image, step: Step, /) -> Flow[bool]: ...  # whether the write found the entity as it must be
-    def size_after(self, image: Image, step: Step, /) -> int: ...  # the bytes of the entity
-    def fits(self, image: Image, step: Step, /) -> bool: ...
+    def migrate(
+        self, image: EntityImage, step: Step, /
+    ) -> Flow[bool]: ...  # whether the write found the entity as it must be
+    def size_after(self, image: EntityImage, step: Step, /) -> int: ...  # the bytes of the entity
+    def fits(self, image: EntityImage, step: Step, /) -> bool: ...
 
 
 class Visit(NamedTuple):
     """What became of one entity. `size`: its bytes after the steps that were taken, or that would be."""
 
-    image: Image
+    image: EntityImage
     plan: EntityPlan
     size: int
     carried: bool = False
@@ -356,13 +358,13 @@ class Visit(NamedTuple):
     lost: bool = False  # did others write the entity at every try?
 
 
-def is_concerned(origin: Origin, image: Image) -> bool:
+def is_concerned(origin: Origin, image: EntityImage) -> bool:
     """Is there something to carry, in an entity that was not deleted?"""
     return TOMBSTONE not in image.fields and bool(origin.names(image))
 
 
 def visit(
-    store: MigratedStore, origin: Origin, image: Image, clock: Callable[[], float], *, drops: bool, writes: bool
+    store: MigratedStore, origin: Origin, image: EntityImage, clock: Callable[[], float], *, drops: bool, writes: bool
 ) -> Flow[Visit]:
     """Do with an entity what its plan says, or without `writes` only say it. Nothing is left half done that harms."""
     plan = origin.plan(image, clock(), store.fits, drops=drops)
@@ -376,7 +378,7 @@ def visit(
             return visited
         if stopped:
             return visited._replace(plan=plan._replace(state=EntityState.REFUSED, why=stopped))
-        now: Image | None = yield from store.read(image.key)
+        now: EntityImage | None = yield from store.read(image.key)
         if now is None or not is_concerned(origin, now):
             return visited
         image, plan = now, origin.plan(now, clock(), store.fits, drops=drops and not carried)
@@ -385,7 +387,7 @@ def visit(
     return visited._replace(lost=writes)
 
 
-def _written(store: MigratedStore, image: Image, plan: EntityPlan) -> Flow[tuple[list[Step], str | None]]:
+def _written(store: MigratedStore, image: EntityImage, plan: EntityPlan) -> Flow[tuple[list[Step], str | None]]:
     """The steps that were taken, and what stopped the others: nothing, another writer (""), or a reason to tell."""
     written: list[Step] = []
     for step in plan.steps:
@@ -398,7 +400,7 @@ def _written(store: MigratedStore, image: Image, plan: EntityPlan) -> Flow[tuple
     return written, None
 
 
-def _visited(store: MigratedStore, image: Image, plan: EntityPlan) -> Visit:
+def _visited(store: MigratedStore, image: EntityImage, plan: EntityPlan) -> Visit:
     grown = sum([store.size_after(image, step) - image.size for step in plan.steps])
     return Visit(image, plan, image.size + grown)
 

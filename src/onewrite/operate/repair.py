@@ -16,7 +16,7 @@ from onewrite.errors import ConfigurationError
 from onewrite.operate import changes
 from onewrite.operate.answers import Inquiry
 from onewrite.operate.changes import Repair, Wanted
-from onewrite.operate.image import Image, Store
+from onewrite.operate.image import EntityImage, EntityStore
 from onewrite.operate.options import (
     AsJson,
     Attribute,
@@ -101,7 +101,7 @@ def set_mark(
     """Move the mark of a source back or on. It shows which sequences that lets in or drops, and writes only with --yes."""
     given = locals()
 
-    def marked(image: Image) -> Repair:
+    def marked(image: EntityImage) -> Repair:
         if (given["sequence"] is None) != given["remove"]:
             raise ConfigurationError("Give --sequence, which the mark shall have, or --remove.")
         wanted = Wanted(given["source"], tuple(given["part"] or ()), given["sequence"], given["attribute"])
@@ -136,7 +136,7 @@ def clear(
     )
 
 
-def _change(act: str, given: Given, planned: Callable[[Image], Repair]) -> int:
+def _change(act: str, given: Given, planned: Callable[[EntityImage], Repair]) -> int:
     """Show a change of an entity, and write it if that is asked for and the entity is still as it was shown."""
     store = store_of(given)
     image = entity_of(store, given["key"])
@@ -178,7 +178,7 @@ def _shortened(value: Any, most: int = 5) -> Any:
             return value
 
 
-def _write(act: str, operator: str | None, store: Store, image: Image, repair: Repair) -> int:
+def _write(act: str, operator: str | None, store: EntityStore, image: EntityImage, repair: Repair) -> int:
     """Write it, and leave a record of what was done and who asked for it."""
     log_to_stderr()
     count = len(store.calls(image, repair.edit))

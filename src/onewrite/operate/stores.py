@@ -16,7 +16,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 from onewrite.core.event import Outbox
 from onewrite.core.flow import run
 from onewrite.errors import ConfigurationError
-from onewrite.operate.image import Image
+from onewrite.operate.image import EntityImage
 from onewrite.operate.migration import MigratedStore
 from onewrite.operate.options import Given
 from onewrite.operate.report import NotThere
@@ -60,7 +60,7 @@ def users_collection(given: Given) -> Any:
     return mongo_collection(given["collection"])
 
 
-def entity_of(store: MigratedStore, key: str) -> Image:
+def entity_of(store: MigratedStore, key: str) -> EntityImage:
     """The entity as it is now."""
     image = run(store.read(store.key(key)), store.target)
     if image is None:

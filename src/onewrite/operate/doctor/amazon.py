@@ -32,7 +32,7 @@ from onewrite.operate.doctor.reading import (
     refused_by_aws,
 )
 from onewrite.operate.dynamodb import TableScan
-from onewrite.operate.image import Image
+from onewrite.operate.image import EntityImage
 
 AMAZON = Asking(lambda error: isinstance(error, BotoCoreError | ClientError), refused_by_aws)
 _REPORTS = "ReportBatchItemFailures"
@@ -166,7 +166,7 @@ def _read_expiry(name: str) -> Reader[tuple[str, ...] | Unread]:
 def _read_sample(
     table: TableDescription, expiry: tuple[str, ...] | Unread, most: int, clock: Callable[[], float]
 ) -> Reader[EntitySample | Unread]:
-    scan, images = TableScan(table.name, consistent=False, size=most, keys=table.keys), list[Image]()
+    scan, images = TableScan(table.name, consistent=False, size=most, keys=table.keys), list[EntityImage]()
     while len(images) < most:
         page = yield from each(f"the items of the table {table.name}", "dynamodb:Scan", scan.next())
         if isinstance(page, Unread):

@@ -26,7 +26,7 @@ from onewrite.core.tombstone import read_tombstone
 from onewrite.errors import LedgerMismatch
 from onewrite.message import printable
 from onewrite.operate.doctor.facts import Entity, Module, ModuleStore, Unread
-from onewrite.operate.image import Image, later_labels
+from onewrite.operate.image import EntityImage, later_labels
 
 T = TypeVar("T")
 
@@ -101,7 +101,7 @@ def each(what: str, permission: str, flow: Flow[T]) -> Reader[T | Unread]:
 _KEPT = re.compile(rf"(?P<prefix>{PREFIX})(?:{KEPT}r[0-{SLOTS - 1}]?|allt?|@.*)", re.DOTALL)
 
 
-def entity_in(image: Image, expires: float | None) -> Entity:
+def entity_in(image: EntityImage, expires: float | None) -> Entity:
     """`expires`: when the database removes it, in epoch seconds."""
     fields = image.fields
     kept = kept_ledgers(fields.items())

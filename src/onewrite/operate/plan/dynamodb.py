@@ -27,7 +27,7 @@ from onewrite.dynamodb.participants import marks_of
 from onewrite.dynamodb.request import ATTEMPTS, TOKEN_BYTES, new_token, of_write, parts_of
 from onewrite.dynamodb.size import LARGEST_ITEM, item_size, value_size
 from onewrite.message import Message
-from onewrite.operate.image import Store
+from onewrite.operate.image import EntityStore
 from onewrite.operate.plan.inputs import (
     BIRTH,
     SECOND,
@@ -247,7 +247,7 @@ def _second_tries(ledger: Ledger) -> float:
 # --- a live table, which is only read ------------------------------------------------------------------------------------
 
 
-def table_sample(store: Store, most: int) -> Flow[StoreSample]:
+def table_sample(store: EntityStore, most: int) -> Flow[StoreSample]:
     """The first page of a scan, whose order is that of a hash and so as good as random; eventually consistent, at half the price."""
     described = (yield Call("describe_table", (), {"TableName": store.name}))["Table"]
     images = (yield from store.scan(consistent=False, size=most).next()) or []

@@ -18,7 +18,7 @@ from onewrite.message import Message
 from onewrite.mongodb.flows import LARGEST_DOCUMENT
 from onewrite.mongodb.layout import lookup, path_of
 from onewrite.mongodb.request import gain, initial, labels
-from onewrite.operate.image import Store
+from onewrite.operate.image import EntityStore
 from onewrite.operate.mongodb import sample
 from onewrite.operate.plan.inputs import (
     SECOND,
@@ -200,7 +200,7 @@ class OnMongoDB:
         ]
 
 
-def collection_sample(store: Store, most: int) -> Flow[StoreSample]:
+def collection_sample(store: EntityStore, most: int) -> Flow[StoreSample]:
     """Documents that MongoDB picks at random."""
     entities = yield from store.count()
     return sample_of("mongodb", store.name, entities, (yield from sample(most)))

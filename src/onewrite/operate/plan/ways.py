@@ -15,7 +15,7 @@ from onewrite.core.ledgers.kept import kept_ledgers
 from onewrite.core.ledgers.ring import Window, next_change
 from onewrite.core.ledgers.seen_ids import UNITS
 from onewrite.errors import LedgerMismatch
-from onewrite.operate.image import Image, later_labels
+from onewrite.operate.image import EntityImage, later_labels
 from onewrite.operate.plan.inputs import (
     BIRTH,
     CENTURY,
@@ -49,7 +49,7 @@ class StoreSample:
     unused: tuple[str, ...] = ()  # indexes in which none of the entities is
 
 
-def sample_of(engine: str, name: str, entities: int, images: Sequence[Image]) -> StoreSample:
+def sample_of(engine: str, name: str, entities: int, images: Sequence[EntityImage]) -> StoreSample:
     """What the images show."""
     kept: dict[str, int] = {}
     for image in images:
@@ -73,7 +73,7 @@ def sample_of(engine: str, name: str, entities: int, images: Sequence[Image]) ->
     )
 
 
-def _retention_in(images: Sequence[Image]) -> timedelta | None:
+def _retention_in(images: Sequence[EntityImage]) -> timedelta | None:
     """For how long the ledgers of ids remember that most entities have."""
     found = Counter[timedelta]()
     for image in images:

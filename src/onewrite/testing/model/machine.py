@@ -35,7 +35,7 @@ from onewrite.testing.taps.traffic import (
     Key,
     Request,
     StoreCalls,
-    Transaction,
+    TransactionKey,
     amake_calls,
     is_dynamodb,
     make_calls,
@@ -263,7 +263,7 @@ class Transactions:
         marks = yield from self._marks(before, after.state, after.state.contents)
         return self._writers(marks)
 
-    def answer(self, request: Request, transaction: Transaction) -> StoreCalls[Any]:
+    def answer(self, request: Request, transaction: TransactionKey) -> StoreCalls[Any]:
         """Answer a request of a transaction."""
         if request.method == COMMIT:
             return self._commit(transaction)
@@ -280,7 +280,7 @@ class Transactions:
 
     # ------------------------------------------------------------ operations
 
-    def _operation(self, request: Request, transaction: Transaction) -> StoreCalls[Any]:
+    def _operation(self, request: Request, transaction: TransactionKey) -> StoreCalls[Any]:
         if (stores := request.method == "aggregate" and request.writes) or request.method in UNFIT_FOR_TRANSACTIONS:
             what = "An aggregate that stores its result" if stores else request.method
             raise ConfigurationError(
@@ -305,13 +305,13 @@ class Transactions:
         self._open[transaction.name] = OpenTransaction(before.snapshot, after.state, before.written | marks, places)
         return after.value
 
-    def _find(self, transaction: Transaction) -> OpenTransaction:
+    def _find(self, transaction: TransactionKey) -> OpenTransaction:
         if transaction.name not in self._open:
             text = f"Transaction {transaction.number} has been aborted."
             raise server_error(251, "NoSuchTransaction", text, _TRANSIENT)
         return self._open[transaction.name]
 
-    def _check_conflict(self, marks: Marks, transaction: Transaction, before: OpenTransaction) -> StoreCalls[None]:
+    def _check_conflict(self, marks: Marks, transaction: TransactionKey, before: OpenTransaction) -> StoreCalls[None]:
         writers = self._writers(marks) - {transaction.name}
         since = yield from self._marks(before.snapshot, self._machine.present, {mark.place for mark in marks})
         if writers or since & marks:
@@ -322,7 +322,7 @@ class Transactions:
     def _writers(self, marks: Marks) -> frozenset[Name]:
         return frozenset(name for name, one in self._open.items() if one.written & marks)
 
-    def _commit(self, transaction: Transaction) -> None:
+    def _commit(self, transaction: TransactionKey) -> None:
         if transaction.name in self._committed:
             return
         ending = self._find(transaction)

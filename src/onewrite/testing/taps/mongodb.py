@@ -39,7 +39,7 @@ from onewrite.testing.taps.traffic import (
     Key,
     Request,
     StoreCalls,
-    Transaction,
+    TransactionKey,
     amake_calls,
     current_owner,
     make_calls,
@@ -274,8 +274,8 @@ class AnySession:
         self._gate = gate
         self._store = store
         self._state = _State.NONE
-        self._transaction: Transaction | None = None
-        self._unsure: Transaction | None = None  # its commit has failed, so that it may still be open
+        self._transaction: TransactionKey | None = None
+        self._unsure: TransactionKey | None = None  # its commit has failed, so that it may still be open
         self._is_lost = False  # the server has answered with an error, and has aborted the transaction
         self._keys: tuple[Key, ...] | None = ()  # what the transaction has written
         self._tables: tuple[str, ...] = ()

@@ -45,7 +45,7 @@ COMMIT = "commit_transaction"
 ABORT = "abort_transaction"
 
 
-class Transaction(NamedTuple):
+class TransactionKey(NamedTuple):
     """The owner is the delivery that has begun it. `replaces` is the session's earlier one, if that may still be open."""
 
     owner: str
@@ -64,8 +64,8 @@ class Owner:
     name: str
     numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
-    def next_transaction(self, replaces: Transaction | None) -> Transaction:
-        return Transaction(self.name, next(self.numbers), None if replaces is None else replaces.name)
+    def next_transaction(self, replaces: TransactionKey | None) -> TransactionKey:
+        return TransactionKey(self.name, next(self.numbers), None if replaces is None else replaces.name)
 
 
 NOBODY = Owner("")  # what begins outside of any delivery, as in `build` or `observe`
@@ -104,7 +104,7 @@ class Request:
     writes: bool
     tables: tuple[str, ...] = ()
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    transaction: Transaction | None = None
+    transaction: TransactionKey | None = None
     starts: bool = False
 
     def __str__(self) -> str:
