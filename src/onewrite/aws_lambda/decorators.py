@@ -108,7 +108,7 @@ def kafka_handler(
 
     A failure stops its own partition only. Then it raises `NotSettled`, upon which Lambda delivers the whole batch again: it reads no
     answer, unless the event source mapping is in provisioned mode and has ReportBatchItemFailures. Where it is and has,
-    `provisioned_mode=True` answers with what must come again. Where it is not, that would lose whatever failed.
+    `provisioned_mode=True` answers with what must be redelivered. Where it is not, that would lose whatever failed.
     """
     if type(provisioned_mode) is not bool:
         raise ConfigurationError(f"provisioned_mode={provisioned_mode!r}: give True or False.")
@@ -153,7 +153,7 @@ def s3_handler(identity: Identity, **options: Unpack[Options]) -> Decorator[Mess
 def _decorator(name: str, source: Source, identity: Identity, group_by: GroupBy | None, options: Options) -> Decorator[Any]:
     if "group_by" in options:
         raise ConfigurationError(
-            f"{source.name} gives one record at a time, so that group_by has nothing to group: leave it out."
+            f"{source.name} gives one record at a time, so group_by has nothing to group: leave it out."
         )
     check_identity(identity, f"{name}({{}})")
     if takes_messages(identity):  # Above all it may be the function that was to be decorated.

@@ -31,7 +31,7 @@ _GROUP_REMEDY = "with group_by it returns a sequence of one Outcome for each mes
 
 
 class WrongReturn(TypeError):
-    """Its text names types only, so that it may be logged."""
+    """Its text names types only, so it may be logged."""
 
 
 def is_async(each: Any) -> bool:

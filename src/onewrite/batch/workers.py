@@ -192,7 +192,7 @@ def in_tasks(batch: Batch, process: AsyncProcess, workers: int) -> None:
 
 
 def runner_of_this_thread() -> asyncio.Runner:
-    """The same at each call, so that what was made in its event loop can be used again."""
+    """The same at each call, so what was made in its event loop can be used again."""
     import asyncio  # noqa: PLC0415  # as in in_tasks
 
     with suppress(RuntimeError):  # there is none, as it should be

@@ -314,7 +314,7 @@ class _Writing:
         if "finishes" in asked:
             raise InvalidUpdate("A fold finishes no step: finish it by update_item or update_one, message by message.")
         if asked.get("emit") is not None:
-            check_causes(messages, asked["emit"])  # also of one message alone, so that no mistake waits for a larger batch
+            check_causes(messages, asked["emit"])  # also of one message alone, so no mistake waits for a larger batch
         entity = self._store.entity_of(asked)
         if self._entity is ABSENT:
             self._entity = entity

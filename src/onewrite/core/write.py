@@ -242,7 +242,7 @@ def of_creation(outcome: Outcome, item: Mapping[str, Any], keys: int) -> Outcome
     """The answer to the creation of this item, of which so many fields may be the key.
 
     Where nothing is there, the caller's condition was false of that. Where nothing but a key is there, as a `record` leaves it that came
-    before the creation, it comes again.
+    before the creation, it is redelivered.
     """
     if isinstance(outcome, Missing):
         return Rejected(outcome.message)

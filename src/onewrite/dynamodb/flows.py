@@ -1,6 +1,6 @@
 """What a guarded table does, request by request, without a client: the flows that both of its classes run.
 
-A refused condition comes with the item that refused it, so that one request is enough to know why.
+A refused condition comes with the item that refused it, so one request is enough to know why.
 """
 
 from __future__ import annotations
@@ -338,7 +338,7 @@ def check_tokens(write: Write, image: Image) -> None:
     held: object = image.fields.get(name, frozenset())
     if not isinstance(held, AbstractSet) or not all(isinstance(each, Binary) for each in cast("AbstractSet[object]", held)):
         raise LedgerMismatch(
-            f"{name!r} holds something else than the tokens of attempts: another writer uses the name. Repair the entity."
+            f"{name!r} holds something other than the tokens of attempts: another writer uses the name. Repair the entity."
         )
 
 

@@ -252,7 +252,7 @@ def _text(
 
 
 class Words:
-    """Writes attribute names into an expression: as they are where the language allows that, else as placeholders."""
+    """Writes attribute names into an expression: as they are where the language allows that, otherwise as placeholders."""
 
     def __init__(self) -> None:
         self.names: dict[str, str] = {}

@@ -12,7 +12,7 @@ name. `Message.system` holds what only the transport can say: `SenderId`, `Appro
 asked for; one that cannot be raises `InvalidMessage` then.
 
 `Message.body` is parsed if the key was read from its JSON. Otherwise it is as it was delivered: text from SQS, bytes from
-Kinesis and Kafka. Parsed numbers with a fraction are Decimals, so that nothing is rounded, and because DynamoDB accepts no
+Kinesis and Kafka. Parsed numbers with a fraction are Decimals, so nothing is rounded, and because DynamoDB accepts no
 floats. MongoDB accepts no Decimals: there, give `parse_float=float` to the identity that parses the body. In
 `eventbridge(json_body(...))` that is `eventbridge`.
 """

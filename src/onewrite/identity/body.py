@@ -93,7 +93,7 @@ def skip_deletions(inner: Callable[[Record], Identification]) -> Callable[[Recor
     """Settles a record that only says that something is gone, and gives every other one to `inner`.
 
     Such records are the tombstones of Kafka, whose value is null, the REMOVE records of a DynamoDB stream, and the deletes
-    of DocumentDB. They lack what `inner` may look for, and would hold up their partition or shard for ever.
+    of DocumentDB. They lack what `inner` may look for, and would hold up their partition or shard forever.
 
     Stable: as stable as the key of `inner`. Not stable: where that is not. A settled deletion is never seen again, so this
     is for functions that have nothing to do for one.
@@ -126,7 +126,7 @@ def _opened(record: Record, body: Any, kept: Record, published: object) -> dict[
 # The prefixes of attributes in the bindings to HTTP, Kafka, AMQP and JMS. There is no binding to SQS.
 _PREFIX = re.compile("ce[-_]|cloudevents[:_-]", re.IGNORECASE)
 _CONTENT_TYPE = re.compile("content[-_]?type", re.IGNORECASE)
-_LONGEST = 2048  # bytes. It is fixed, whatever Message.longest_text is, because an id must stay the same for ever.
+_LONGEST = 2048  # bytes. It is fixed, whatever Message.longest_text is, because an id must stay the same forever.
 _DIGESTED = "sha256:"
 _INTEGER = re.compile("[+-]?[0-9]{1,129}")  # as many digits as a sequence number of Kinesis may have
 
@@ -141,7 +141,7 @@ def cloudevent(*, parse_float: ParseFloat = Decimal) -> OneMessage:
 
     `message.id` is made of both, because an id is unique within its source only; where that is longer than 2048 bytes, it is a
     digest of it. The extension `sequence` is text, which the
-    producer must write so that it sorts; with the `sequencetype` Integer it becomes an int. `message.body` is the data, parsed
+    producer must write in a form that sorts; with the `sequencetype` Integer it becomes an int. `message.body` is the data, parsed
     unless a content type other than JSON is declared. `message.attributes` has the event's own: "type", "subject", "time".
     """
     decode = decoder(parse_float)
@@ -158,7 +158,7 @@ def cloudevent_batch(*, parse_float: ParseFloat = Decimal) -> Callable[[Record],
     """Each CloudEvent of a batch: the JSON body of the record is an array of events in structured mode.
 
     The function is called with each in turn, and the record is settled when all of them are. After a failure the rest of the
-    array is not begun, so that no event overtakes an earlier one.
+    array is not begun, so no event overtakes an earlier one.
 
     Stable: as with `cloudevent()`, whichever batches an event comes in. Not stable: with a producer that gives it a new id.
     """
@@ -183,7 +183,7 @@ def _message(record: Record, event: Record, data: Any) -> Message:
 def _shortened(text: str) -> str:
     """The text, or a digest of it where no ledger would keep it: the source of an entity with a very long key.
 
-    What looks like a digest is replaced by one too, so that nobody's source is that of another text.
+    What looks like a digest is replaced by one too, so nobody's source is that of another text.
     """
     encoded = text.encode(errors="surrogatepass")
     if len(encoded) <= _LONGEST and not text.startswith(_DIGESTED):

@@ -180,7 +180,7 @@ def decoder(parse_float: ParseFloat) -> Decode:
     def parse_finite(digits: str) -> Any:
         number = parse_float(digits)
         if _is_infinite(number):
-            raise ValueError(digits)  # As a float 1e999 is infinite, and a sum that it once entered is so for ever.
+            raise ValueError(digits)  # As a float 1e999 is infinite, and a sum that it once entered is so forever.
         return number
 
     return json.JSONDecoder(parse_float=parse_finite, parse_constant=_refuse_constant).decode
@@ -218,7 +218,7 @@ def parsed(record: Record, decode: Decode) -> Any:
 #
 # What is beside the body: the attributes of the sender, and what the transport says of the delivery. The two are kept apart.
 #
-# Each is decoded when it is asked for, so that a record fails only for an attribute that is used.
+# Each is decoded when it is asked for, so a record fails only for an attribute that is used.
 
 
 # Decodes a value of the record, of which errors show the record's id only.
@@ -263,7 +263,7 @@ def attributes_of(record: Record, over: Mapping[str, Any] | None = None) -> Attr
 
 
 def system_of(record: Record) -> Attributes:
-    """What the transport says. Nothing that a sender may choose is among its names, so that none of them can be forged."""
+    """What the transport says. Nothing that a sender may choose is among its names, so none of them can be forged."""
     return Attributes(record, _transport_attributes, {})
 
 

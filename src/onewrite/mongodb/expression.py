@@ -66,7 +66,7 @@ def check_filter(terms: Terms, query: object) -> None:
 def check_document(terms: Terms, document: object) -> None:
     if not isinstance(document, Mapping) or cast("Document", document).get("_id") is None:
         raise InvalidUpdate(
-            "The document needs an _id of its own: one that the driver makes up differs on each delivery, so that each would "
+            "The document needs an _id of its own: one that the driver makes up differs on each delivery, so each would "
             "create another entity."
         )
     for name in cast("Document", document):

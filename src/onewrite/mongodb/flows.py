@@ -378,7 +378,7 @@ class Flows:
             raise failure from None
 
     def holds(self, request: ReadyWrite) -> Flow[bool]:
-        """Does the caller's own condition hold by now? Then something else than the condition has refused the write."""
+        """Does the caller's own condition hold by now? Then something other than the condition has refused the write."""
         if not request.conditional:
             return True
         options = {name: request.native[name] for name in (*_LOOK_OPTIONS, "let") if name in request.native}

@@ -67,7 +67,7 @@ class Folds:
         flows = self._flows
         options: dict[str, Any] = dict(asked_of(native)[0])
         query, update, emit = options.pop("filter"), options.pop("update", None), options.pop("emit", None)
-        # All at one moment, so that all marks go into one slot; the messages may have waited for the caller's function.
+        # All at one moment, so all marks go into one slot; the messages may have waited for the caller's function.
         now = flows.clock()
         entry = joined([flows.ledger.entry(message, now) for message in messages])
         emitted = flows.nothing

@@ -66,7 +66,7 @@ def _try_begin(flows: Flows, request: ReadyWrite, step: Step, replaced: str | No
         if replaced is not None and image.exists:
             return None  # the step that was to be replaced is gone, and the message was not done
     if isinstance(met, Rejected) and (yield from flows.holds(request)):
-        return replace(met, settled=False)  # something else than the caller's condition refused it, as a hint may
+        return replace(met, settled=False)  # something other than the caller's condition refused it, as a hint may
     return (yield from flows.record_refusal(cast("Outcome", met), write, request.native))
 
 

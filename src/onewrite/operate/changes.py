@@ -200,7 +200,7 @@ def _check_answerable(image: EntityImage, choices: list[EntityLedger], asked: In
             source = f" --source {asked.message.source}" if asked.message.source else ""
             source += "".join([f" --part {part}" for part in asked.message.parts])
             raise CannotRepair(
-                f"The ledger {held.attribute!r} keeps one mark for each source and no single messages, so that it cannot forget one. To let "
+                f"The ledger {held.attribute!r} keeps one mark for each source and no single messages, so it cannot forget one. To let "
                 f"messages of a source take effect again, move its mark back: onewrite set-mark{source} --sequence N, where N is the one before the first of "
                 "them. All that come after it take effect again then, if they are delivered again."
             )
@@ -379,7 +379,7 @@ def _to_clear(every: list[EntityLedger], attribute: str | None) -> EntityLedger:
         raise CannotRepair(f"There are several ledgers: {names}. Say with --attribute which of them is to be cleared.")
     if not found:
         where = "in the entity" if attribute is None else f"in {attribute!r}"
-        raise CannotRepair(f"There is no label of a ledger {where}, so that nothing there is known to be onewrite's.")
+        raise CannotRepair(f"There is no label of a ledger {where}, so nothing there is known to be onewrite's.")
     if not found[0].moved_to:
         kept_as(found[0])  # raises where a later onewrite has written it
     return found[0]

@@ -135,7 +135,7 @@ class TableStore:
         return True
 
     def size_after(self, image: EntityImage, step: Step) -> int:
-        """The bytes of the item after a migration's step, but for the tokens of attempts."""
+        """The bytes of the item after a migration's step, except for the tokens of attempts."""
         item, entry, drop = plain(image.raw), step.entry, dropped_by(step)
         item |= {name_of(label.slot): label.text for label in entry.terms.labels}
         if isinstance(step, CarryIds):
@@ -206,7 +206,7 @@ class TableScan:
 
 
 def image_of(item: Mapping[str, Any], key_names: Sequence[str]) -> EntityImage:
-    """The image of an item of typed values. It is put in order, so that the same item always makes the same requests."""
+    """The image of an item of typed values. It is put in order, so the same item always makes the same requests."""
     item = {name: _ordered(item[name]) for name in sorted(item)}
     fields = plain(item)
     sizes = {name: item_size({name: value}) for name, value in fields.items()}

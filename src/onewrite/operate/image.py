@@ -159,7 +159,7 @@ _QUOTED = re.compile(r"@(?P<named>[^/]*)/(?P<id>.*)", re.DOTALL)
 
 
 class IdSet(NamedTuple):
-    """A set of ids in one slot. `ledger` keeps its ids so; `span`: when they were written, unless they are kept for ever."""
+    """A set of ids in one slot. `ledger` keeps its ids so; `span`: when they were written, unless they are kept forever."""
 
     slot: Slot
     place: str
@@ -292,7 +292,7 @@ def _held(image: EntityImage, now: float, attribute: str, kept: Kept | None, ver
 
 
 def _contents(image: EntityImage, attribute: str, now: float) -> Iterator[IdSet | SourceMark | Block | Foreign]:
-    """What stands in the slots of a ledger, but for labels and tokens, in the order of their places."""
+    """What stands in the slots of a ledger, except for labels and tokens, in the order of their places."""
     if not is_ours(attribute):
         if Slot(attribute) in image.slots:
             yield _ids(image, Slot(attribute), MessageIDs(attribute))

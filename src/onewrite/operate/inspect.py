@@ -339,7 +339,7 @@ def _tombstone_lines(found: Found | None) -> Iterator[str]:
 
 def _answers(answers: list[Found], message: str) -> Iterator[str]:
     if not answers:
-        yield "No ledger is here yet, so that a delivery would be Applied if your own condition holds."
+        yield "No ledger is here yet, so a delivery would be Applied if your own condition holds."
         return
     yield f"A delivery of message {shown(message)} would get:"
     for answer in answers:

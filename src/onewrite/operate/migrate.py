@@ -414,7 +414,7 @@ class Bookmark:
         return position
 
     def write(self, position: object) -> None:
-        """It replaces the file at once, so that whoever is killed leaves the old one or the new one."""
+        """It replaces the file at once, so whoever is killed leaves the old one or the new one."""
         if position is None:
             self.path.unlink(missing_ok=True)
             return

@@ -5,7 +5,7 @@ How consumers and the migration work side by side
 Three kinds of consumers write to an entity, never more than two kinds at the same time:
 
 - old: the user's own code. It looks into the old attribute, and writes it, in the write of the effect.
-- between: a guarded store that looks into the old attribute and into the ledger. It writes the old attribute, so that it may
+- between: a guarded store that looks into the old attribute and into the ledger. It writes the old attribute, so it may
   run beside the old ones.
 - new: a guarded store that looks into both as well, and writes the ledger alone. It may run beside those between, and not
   beside the old ones, which would not see what it has done.
@@ -21,7 +21,7 @@ The migration makes two kinds of writes, each to one entity, and each is safe at
   would take everything for fresh: so it is done only where the user says that none is left, and never where the old
   attribute has gained anything since it was carried, which shows that somebody still writes it.
 
-A drop makes the look into the old attribute unnecessary. It comes in a later run than the carry, so that what is written
+A drop makes the look into the old attribute unnecessary. It comes in a later run than the carry, so what is written
 between the two shows.
 
 What is carried counts as if it had arrived at this moment: a set has no times, and what it holds must be recognised for a whole
@@ -137,7 +137,7 @@ class Origin(Protocol):
 
 
 def refusing(plan: Callable[[], EntityPlan]) -> EntityPlan:
-    """The plan, or where the entity holds something else than expected, that it is refused."""
+    """The plan, or where the entity holds something other than expected, that it is refused."""
     try:
         return plan()
     except OnewriteError as error:
@@ -242,7 +242,7 @@ class Ids:
             if self._before.look(message, now).mark == text:
                 return [message, own]
         raise LedgerMismatch(
-            f"The old set holds {text!r}. Ids that begin with @ are spelled in another way by a ledger, so that consumers with a look "
+            f"The old set holds {text!r}. Ids that begin with @ are spelled in another way by a ledger, so consumers with a look "
             "into the set would not recognise this one: such an entity cannot be migrated while consumers run."
         )
 
@@ -406,5 +406,5 @@ def _visited(store: MigratedStore, image: EntityImage, plan: EntityPlan) -> Visi
 
 
 def pause(written: int, elapsed: float, rate: float) -> float:
-    """The seconds to wait so that no more than `rate` entities a second are written."""
+    """The seconds to wait so no more than `rate` entities a second are written."""
     return max(0.0, written / rate - elapsed)

@@ -54,7 +54,7 @@ LAYOUT = Layout("MongoDB", attrgetter("group"), path_of, is_made_by, _spelled, t
 
 
 class CollectionStore:
-    """The documents of a collection. It reads what a majority holds, and writes so that a majority has it."""
+    """The documents of a collection. It reads what a majority holds, and waits until a majority has what it writes."""
 
     limit = LARGEST_DOCUMENT
     engine = "mongodb"

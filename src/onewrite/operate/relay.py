@@ -199,7 +199,7 @@ class PassLog:
 
     def __init__(self, hooks: Sequence[OnPass], clock: Callable[[], float] = time.monotonic) -> None:
         self._hooks, self._clock = hooks, clock
-        self._summed_up = -_SUMMARY  # so that the first line comes at once
+        self._summed_up = -_SUMMARY  # so the first line comes at once
         self._counts: Counter[str] = Counter()
         self._last = Swept()
 

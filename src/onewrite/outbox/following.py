@@ -117,7 +117,7 @@ class Follower:
             yield from self._unopened(error, token)
             return
         try:
-            # The stream is open by now, so that nothing falls between it and the sweep.
+            # The stream is open by now, so nothing falls between it and the sweep.
             yield from self._listen(stream)
         except Exception as error:
             yield Take(stream, "close")

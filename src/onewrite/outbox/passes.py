@@ -36,7 +36,7 @@ Entity: TypeAlias = Mapping[str, Any]
 # A relay that dies has published at most so many events of an entity that it has not cleared: they go out twice.
 CHUNK = 25
 TRIES = 3  # of a change to an entity that others write too
-# Seconds until an event is tried again, at most. After a refusal the wait is as long as the event has been waiting, so that it
+# Seconds until an event is tried again, at most. After a refusal the wait is as long as the event has been waiting, so it
 # doubles each time. Where the call failed, the event may be as good as any, and the broker back in a moment.
 _LONGEST_AFTER_REFUSAL = 300.0
 _LONGEST_AFTER_FAILURE = 60.0
@@ -103,7 +103,7 @@ class Swept:
     `waited`: for how many seconds the oldest of the published events had been pending.
     `overtaken` counts the entities whose events another relay has cleared first. `failed` are events whose call raised,
     or that were published and could not be cleared. `error`: at the end of the pass the broker or the database took no call at all.
-    `complete`: it has looked for all that is due, so that no event has been pending for longer than those it met. It is False for a
+    `complete`: it has looked for all that is due, so no event has been pending for longer than those it met. It is False for a
     doorbell's pass, which looks only at what it was told of, and for one whose search has not come to its end.
     """
 
@@ -151,7 +151,7 @@ class EntityLane:
     published: list[Outgoing] = field(default_factory=list[Outgoing])
     refused: Outgoing | None = None
     error: Exception | None = None
-    overtaken: bool = False  # another relay was faster, so that what is in the box is not known any more
+    overtaken: bool = False  # another relay was faster, so what is in the box is not known any more
     broken: bool = False  # something else stands in the outbox by now
     unsettled: Exception | None = None  # the database would not clear what was accepted, or put off what was refused
 
@@ -359,7 +359,7 @@ class Passes:
     def _publish(self, lanes: Sequence[EntityLane], until: float) -> Pass[Exception | None]:
         """Publish the next event of each entity. Returns what was raised if the broker has answered no call.
 
-        Where a call of several fails, nothing is known about any. Then each goes by itself, so that one that cannot be published
+        Where a call of several fails, nothing is known about any. Then each goes by itself, so one that cannot be published
         does not hold up the others.
         """
         events = [lane.event for lane in lanes]
@@ -410,7 +410,7 @@ class Passes:
             yield from self._boxes.postpone(lane.box, moment(due))
 
     def _clear_after_error(self, lanes: Sequence[EntityLane]) -> Pass[None]:
-        """Clear what has gone out before an error ends the pass, so that it does not go out again."""
+        """Clear what has gone out before an error ends the pass, so it does not go out again."""
         for lane in lanes:
             with suppress(Exception):  # the first error is the one to tell
                 yield from self._settle(lane, ends=True)
@@ -419,7 +419,7 @@ class Passes:
         return self._stopping() or self._clock() >= until
 
     def _note_broken(self, swept: Swept, broken: Broken) -> None:
-        """Each pass meets such an entity again, so that the log has a line about it every five minutes at most."""
+        """Each pass meets such an entity again, so the log has a line about it every five minutes at most."""
         swept.broken.append(broken)
         now, name = self._clock(), self._boxes.canonical(broken.entity)
         if not self._logged.has(name, now):
@@ -470,7 +470,7 @@ class Passes:
     def restart(self, entity: Entity, incarnation: str, source: str | None = None) -> Pass[str | None]:
         """Make the entity another source that counts from zero, as after a restore. None: it has no outbox.
 
-        With `source` only if that is its source, so that what is asked for twice is done once.
+        With `source` only if that is its source, so what is asked for twice is done once.
         """
         box = yield from self._boxes.read(entity)
         for _ in range(TRIES):
@@ -494,7 +494,7 @@ class Passes:
                 continue  # what is written to meanwhile may come up twice
             met.add(name)
             age = now - seconds(box.events[0].time)
-            if older_than <= 0 or age >= older_than:  # the clock of its writer may be ahead, so that its age is below zero
+            if older_than <= 0 or age >= older_than:  # the clock of its writer may be ahead, so its age is below zero
                 rows.append(Waiting(box.outgoing(0), age, len(box.events)))
             if len(rows) == 2 * most:
                 rows = sorted(rows, key=lambda each: -each.age)[:most]

@@ -1,6 +1,6 @@
 """The relay: the flows of its store, the two classes that run them, blocking and asynchronous, and its Lambda function.
 
-A doorbell wakes a relay when something is emitted. What goes out is read in the entity, so that a doorbell that is lost or rings
+A doorbell wakes a relay when something is emitted. What goes out is read in the entity, so a doorbell that is lost or rings
 twice does no harm: a sweep finds what no doorbell has told of.
 """
 

@@ -34,7 +34,7 @@ _MOST_NAMED = 20  # messages in one line
 
 _NOTABLE: tuple[Why, ...] = ("deferred", "busy")  # of which nothing else is said
 _WHY: dict[Why, str] = {
-    "failed": "it comes again when its visibility timeout ends",
+    "failed": "it is redelivered when its visibility timeout ends",
     "deferred": "it goes back to the queue, because its source makes no progress or too many wait already",
     "busy": "it goes back to the queue until the step's lease is over, because that is long or too many wait already",
     "uncertain": "it goes back to the queue for a while",
@@ -42,7 +42,7 @@ _WHY: dict[Why, str] = {
     "untouched": "it goes back to the queue without having been processed",
     "overdue": "it has gone back to the queue, because it did not end in time",
     "behind": "it goes back to the queue, because it stands in a group behind a message that does",
-    "lost": "SQS has let it go, and it comes again",
+    "lost": "SQS has let it go, and it is redelivered",
     "stopping": "it goes back to the queue, because the worker stops",
     "stalled": "it goes back to the queue, because no message can begin here",
 }
@@ -185,7 +185,7 @@ class Pulse:
 class HealthPages:
     """Serves the two pages. `counts` says what is at hand, `journal` what has ended, and `trouble` why the worker is of no use, if it is.
 
-    One thread does it, for a few connections at a time and for seconds at most. One more closes the oldest, so that a probe is always
+    One thread does it, for a few connections at a time and for seconds at most. One more closes the oldest, so a probe is always
     answered, and idle connections take neither threads nor file descriptors from the worker.
     """
 

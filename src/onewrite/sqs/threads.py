@@ -320,7 +320,7 @@ class WorkerThreads:
         self._stop()
 
     def _stop_if_asked(self) -> None:
-        """Before anything is begun, so that nothing is begun after a stop was asked for."""
+        """Before anything is begun, so nothing is begun after a stop was asked for."""
         if self._is_to_stop():
             self._state.stop()
 

@@ -1,7 +1,7 @@
 """A broker that delivers at least once, and two workers that may die. Time is simulated, and the seed decides everything.
 
-Copies of messages wait in the broker. A copy that is received comes again unless it is acknowledged in time. A handler is a
-generator that stops before each of its requests. At each turn one of the workers goes on by one step, so that the requests of
+Copies of messages wait in the broker. A copy that is received is redelivered unless it is acknowledged in time. A handler is a
+generator that stops before each of its requests. At each turn one of the workers goes on by one step, so the requests of
 both interleave, or it dies at that point: before a request, between two requests, or before the acknowledgement.
 """
 
@@ -39,10 +39,10 @@ START = 1_767_225_600  # 2026-01-01: any fixed moment would do
 _EVENTS_PER_ORDER = 10  # on average
 _KINDS = (("paidCents", 50_000), ("shippedItems", 9), ("refundedCents", 5_000))
 _PACE = 5  # seconds between two messages: so few that redeliveries mix with new messages, and the workers still keep up
-_SPREAD = 20  # seconds that a copy may be late, so that messages overtake a few others
+_SPREAD = 20  # seconds that a copy may be late, so messages overtake a few others
 _SENT_TWICE = 0.15  # the share of messages that the producer sends twice
 _SENT_AGAIN = 3  # seconds until it sends again: so few that both workers sometimes hold the same message
-VISIBILITY = 12  # seconds until an unacknowledged copy comes again, which is before a slow worker is done
+VISIBILITY = 12  # seconds until an unacknowledged copy is redelivered, which is before a slow worker is done
 _CRASH = 0.07  # the chance of a worker to die at each step
 _WORKERS = 2
 
@@ -119,7 +119,7 @@ class Turn(Enum):
 class SimulatedWorker:
     """Has one copy in hand at a time. When it dies, another worker takes its place.
 
-    The moments of its deaths depend on the copy only, so that each handler dies at the same deliveries. `settled` is called when
+    The moments of its deaths depend on the copy only, so each handler dies at the same deliveries. `settled` is called when
     a copy is acknowledged.
     """
 

@@ -206,7 +206,7 @@ _MOODS = MappingProxyType({What.DOUBLED: "bad", What.LOST: "bad", What.DROPPED: 
 _TEXTS = MappingProxyType(
     {
         What.SENT_TWICE: "Payment {n} is sent twice.",
-        What.DROPPED: "Payment {n} comes again, and is dropped.",
+        What.DROPPED: "Payment {n} is redelivered, and is dropped.",
         What.DOUBLED: "Payment {n} is added once more: {amount} too much.",
         What.LOST: "Payment {n} is dropped, and was never added: {amount} are lost.",
         What.DIED_EARLY: "The worker dies before its first request for payment {n}.",
@@ -394,7 +394,7 @@ class HandlerLane:
 
 
 def copy_view(copy: Copy, now: float) -> dict[str, Any]:
-    """`hidden` is the number of seconds until a copy that was delivered, and not acknowledged, comes again."""
+    """`hidden` is the number of seconds until a copy that was delivered, and not acknowledged, is redelivered."""
     return {
         "copy": copy.number,
         "payment": copy.message.body["number"],
@@ -410,7 +410,7 @@ def copy_view(copy: Copy, now: float) -> dict[str, Any]:
 _PACE = 5  # turns between two payments: a delivery takes three or four
 _FULL = 6  # copies that wait in one queue before the sender waits too: more would not fit on the page
 _SENT_AGAIN = 3  # turns until a payment that is sent twice is sent again, at most
-_PAYMENTS_PER_ORDER = 10  # so that no order grows without end
+_PAYMENTS_PER_ORDER = 10  # so no order grows without end
 _AMOUNTS = range(500, 5_500, 500)  # in cents
 _REMEMBERED = 40  # remarks, for a page that is opened later
 
@@ -483,7 +483,7 @@ class PaymentStream:
         body = {"number": number, "order": order, "field": "paidCents", "amount": amount}
         message = Message(f"payment-{number}", body=body)
         twice = self._chance.random() * 100 < self.settings.duplicates
-        again = now + self._chance.randint(1, _SENT_AGAIN)  # drawn in any case, so that a slider does not change the amounts
+        again = now + self._chance.randint(1, _SENT_AGAIN)  # drawn in any case, so a slider does not change the amounts
         self._add(message, [now, again] if twice else [now])
         self._sent = {"payment": number, "amount": amount, "twice": twice}
         if twice:

@@ -173,7 +173,7 @@ class PageServer:
 
 
 class _Request(BaseHTTPRequestHandler):
-    timeout = 60.0  # seconds of a read or a write, so that a connection without a word does not keep its thread for ever
+    timeout = 60.0  # seconds of a read or a write, so a connection without a word does not keep its thread forever
     server_of_page: PageServer
 
     def handle(self) -> None:

@@ -30,7 +30,7 @@ from onewrite.operate.doctor.facts import (
     span,
 )
 
-# What AWS recommends, so that Lambda can try again where the function is throttled while it has a batch:
+# What AWS recommends, so Lambda can try again where the function is throttled while it has a batch:
 # https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-configure.html
 VISIBILITY_SHARE = 6
 _ENOUGH_RECEIVES = 5
@@ -80,9 +80,7 @@ def guards(facts: Facts) -> list[Guard]:
             kind = "HighWaterMark or InSequence" if kept.layout == "marks" else type(ledger).__name__
             labelled.append(Guard(ledger, f"the sample's entities ({kept.attribute})", kind, "the labels of the sample"))
     if not labelled:
-        raise NotCheckedError(
-            "None of the entities that were read has a ledger, so that the ledger is not known: give a MODULE."
-        )
+        raise NotCheckedError("None of the entities that were read has a ledger, so the ledger is not known: give a MODULE.")
     return labelled
 
 
@@ -221,7 +219,7 @@ def tombstone_ttl(facts: Facts) -> Findings:
             "warning",
             f"Tombstones expire by {' and '.join(missing) or 'an attribute of their own'}, and the database removes nothing by it: "
             f"{'its TTL is by ' + ', '.join(expiry) if expiry else 'it has no TTL'}.",
-            "What is deleted stays for ever: it costs storage, and refuses every message that would create the entity anew.",
+            "What is deleted stays forever: it costs storage, and refuses every message that would create the entity anew.",
             f"Switch TTL on, by {' or '.join(missing) or 'the ttl_attribute of Tombstones'}.",
             "the TTL, the module, the sample",
         )
@@ -296,7 +294,7 @@ def visibility(facts: Facts) -> Findings:
         yield DoctorFinding(
             "error" if early else "warning",
             f"{queue.name} hides a message for {span(queue.visibility)}, and {function.name} may take {span(function.timeout)}{waits}.",
-            "A message comes again while it is still processed, and each time counts for the dead-letter queue."
+            "A message is redelivered while it is still processed, and each time counts for the dead-letter queue."
             if early
             else "Where Lambda has no room to run the function at once, messages come again before it has tried, and each time counts "
             "for the dead-letter queue.",
@@ -324,7 +322,7 @@ def partial_failures(facts: Facts) -> Findings:
                 f"The event source mapping from {feed.source} lacks {lacks}, and kafka_handler(provisioned_mode=True) is in the module.",
                 "That handler names the records that failed in its answer. Of Kafka, Lambda reads it in provisioned mode only, and with "
                 "ReportBatchItemFailures only. Elsewhere the offset moves on, and those records are lost.",
-                "Leave out provisioned_mode=True, so that the handler raises and the whole batch comes again; or set ProvisionedPollerConfig "
+                "Leave out provisioned_mode=True, so the handler raises and the whole batch is redelivered; or set ProvisionedPollerConfig "
                 "of the mapping, and FunctionResponseTypes to [ReportBatchItemFailures].",
                 "the event source mappings of the function, the module",
             )
@@ -445,7 +443,7 @@ def indexes(facts: Facts) -> Findings:
     guarded = [each for each in sample.entities if each.ledger]
     if not guarded and all(store.ledger is None for store in _stores_of_place(facts)):
         raise NotCheckedError(
-            "None of the entities that were read has a ledger, so that it is not known what indexes copy of it."
+            "None of the entities that were read has a ledger, so it is not known what indexes copy of it."
         )
     for index in table.indexes:
         if not guarded and index.included is None:
@@ -466,7 +464,7 @@ def _copies(what: str, rests_on: str) -> DoctorFinding:
     return DoctorFinding(
         "warning",
         what,
-        "Every message changes the ledger, so that each write of such an entity writes the index as well, and is billed for it.",
+        "Every message changes the ledger, so each write of such an entity writes the index as well, and is billed for it.",
         "Create the index anew with KEYS_ONLY, or with INCLUDE and the attributes that its queries read, and drop this one.",
         rests_on,
     )
@@ -554,7 +552,7 @@ def damaged(facts: Facts) -> Findings:
         yield DoctorFinding(
             "error",
             f"{_some(without_label, 'entity has', 'entities have')} marks but no label, in {names}: {_names(without_label)}.",
-            "Every guarded write puts the label there, so that something else may have removed it. A store with another ledger is then not "
+            "Every guarded write puts the label there, so something else may have removed it. A store with another ledger is then not "
             "refused, and may let messages in twice.",
             "Look for writers that remove attributes which they do not know, or copy only some of them.",
             "the sample",
@@ -564,7 +562,7 @@ def damaged(facts: Facts) -> Findings:
         yield DoctorFinding(
             "warning",
             f"{_some(without_marks, 'entity has', 'entities have')} the label of a ledger but no mark, in {names}: {_names(without_marks)}.",
-            "Every guarded write leaves a mark, so that something else may have removed them: an operator who meant to, or a writer "
+            "Every guarded write leaves a mark, so something else may have removed them: an operator who meant to, or a writer "
             "that erases the ledger. What was done before may take effect again.",
             "If no operator has cleared these ledgers, look for writers that remove attributes which they do not know.",
             "the sample",
@@ -677,7 +675,7 @@ def _weak(severity: str, what: str, rests_on: str) -> DoctorFinding:
     return DoctorFinding(
         "error" if severity == "error" else "warning",
         f"{what}.",
-        f"{why}the message is done, so that it is lost.",
+        f"{why}the message is done, so it is lost.",
         'Write with w="majority", which a guarded store does unless it is made with durability="acknowledged"; and let native writers do the same.',
         rests_on,
     )
@@ -690,7 +688,7 @@ def standalone(facts: Facts) -> Findings:
         yield DoctorFinding(
             "warning",
             "The server is a standalone, and no member of a replica set.",
-            "It knows neither retryable writes nor transactions: an answer that is lost is an error, after which the message must come again, "
+            "It knows neither retryable writes nor transactions: an answer that is lost is an error, after which the message must be redelivered, "
             "and transact is refused. When its disk is lost, every effect is.",
             "Make it a replica set, of three members where data counts.",
             "the server's hello",

@@ -163,7 +163,7 @@ class ModuleStore:
 
 @dataclass(frozen=True, slots=True)
 class Module:
-    """What was found in a module: the stores that its handlers of SQS use, if these could be told apart, else all of them.
+    """What was found in a module: the stores that its handlers of SQS use, if these could be told apart, otherwise all of them.
 
     `kafka_answers`: whether a handler of Kafka answers instead of raising; None if there is no handler of Kafka.
     """
@@ -229,7 +229,7 @@ Findings: TypeAlias = Generator[DoctorFinding, None, str]
 
 
 class Check(NamedTuple):
-    """`code` never changes, so that programs may rely on it."""
+    """`code` never changes, so programs may rely on it."""
 
     code: str
     title: str

@@ -34,7 +34,7 @@ MONGODB = Asking(lambda error: isinstance(error, PyMongoError), refused_by_mongo
 
 
 def as_users(collection: Any) -> Any:
-    """The collection as its URL says, but for values that only a lenient reader takes."""
+    """The collection as its URL says, except for values that only a lenient reader takes."""
     return reading(collection, LENIENT)
 
 

@@ -260,7 +260,7 @@ def table_sample(store: EntityStore, most: int) -> Flow[StoreSample]:
 
 
 def indexes_of(described: Mapping[str, Any]) -> list[SecondaryIndex]:
-    """The secondary indexes of a table as DynamoDB describes it, but for that of an outbox, which is counted with the events."""
+    """The secondary indexes of a table as DynamoDB describes it, except for that of an outbox, which is counted with the events."""
     key = tuple([part["AttributeName"] for part in described["KeySchema"]])
     found = list[SecondaryIndex]()
     for kind in ("GlobalSecondaryIndexes", "LocalSecondaryIndexes"):

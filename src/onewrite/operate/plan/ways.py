@@ -282,7 +282,7 @@ def ledgers(inputs: Inputs) -> dict[str, Ledger]:
     return {
         f"SeenIds, {span}": SeenIds(inputs.retention),
         f"SeenIds, {span}, readable": SeenIds(inputs.retention, readable=True),
-        "SeenIds, for ever": SeenIds(None),
+        "SeenIds, forever": SeenIds(None),
         f"SeenNumbers, {inputs.window}": SeenNumbers(inputs.window),
         "HighWaterMark, InSequence": HighWaterMark(),
     }

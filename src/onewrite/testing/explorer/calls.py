@@ -1,4 +1,4 @@
-"""Calls of the handler that stand still at every request, so that the explorer decides which of them goes on.
+"""Calls of the handler that stand still at every request, so the explorer decides which of them goes on.
 
 Each call has a thread of its own. It runs until nothing in it can go on before a request is answered, or until it ends. Then it
 waits, and the explorer goes on. A blocking handler has one request pending then. A coroutine runs in an event loop of the thread,
@@ -48,9 +48,9 @@ from onewrite.testing.taps.traffic import Owner, Request, current_owner
 TaskPath: TypeAlias = tuple[int, ...]
 Place: TypeAlias = tuple[str, int]  # a file and a line of the user's
 
-# In a row without a request. Whoever looks at a clock that stands still would wait for ever, so it really waits then.
+# In a row without a request. Whoever looks at a clock that stands still would wait forever, so it really waits then.
 _MOST_TIMERS = 1000
-_MOST_TIMERS_AT_THE_END = 100  # what has sent nothing by then may wait for ever
+_MOST_TIMERS_AT_THE_END = 100  # what has sent nothing by then may wait forever
 _MOST_CANCELLATIONS = 3  # of tasks that go on waiting though they were cancelled
 _ASYNCIO = f"{Path(asyncio.__file__).parent}{os.sep}"
 _OURS = f"{Path(__file__).parents[2]}{os.sep}"
@@ -749,7 +749,7 @@ class CallThreads:
         """Call the handler, and return when it stands still without a known answer, or has ended."""
         thread = self._idle.pop() if self._idle else _CallThread(self._timeout)
         call = HandlerCall(thread, name, known)
-        context = contextvars.copy_context()  # so that the handler sees the context variables of the test
+        context = contextvars.copy_context()  # so the handler sees the context variables of the test
         context.run(determine, name, self._now, self._use_name)
         context.run(listener.set, self._hears)
         thread.job = lambda: context.run(call.run, handler, message)

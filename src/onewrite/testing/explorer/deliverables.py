@@ -55,7 +55,7 @@ class PlainMessage:
         return copy.deepcopy(self.message)
 
     def failed(self, answer: object, brought: Places) -> Places:
-        """Which of the parts that were brought must come again, now that the handler has answered this."""
+        """Which of the parts that were brought must be redelivered, now that the handler has answered this."""
         return () if is_settled(answer) else brought
 
 
@@ -84,7 +84,7 @@ class LambdaEvent:
         return frozenset(source for place in places if (source := self._source(place)) is not None)
 
     def copy_of(self, places: Places) -> Any:
-        """The event as it comes again, with the records at these places only."""
+        """The event as it is redelivered, with the records at these places only."""
         if isinstance(self.message.get("records"), Mapping):
             kept: dict[Any, list[Any]] = {}
             for place in places:
@@ -162,7 +162,7 @@ def leave_out_a_message(outcomes: Iterable[Sequence[object]]) -> bool:
     """Did a guarded store keep a message out for good? These are the outcomes of each delivery, one after the other.
 
     It did if it answered `Stale`, and also if `Deferred`, or a `Missing` that is no answer, is the last that it said of a message:
-    then the handler has told the broker that the message is done, and it never came again.
+    then the handler has told the broker that the message is done, and it never was redelivered.
     """
     waiting: set[object] = set()
     for of_delivery in outcomes:
@@ -177,7 +177,7 @@ def leave_out_a_message(outcomes: Iterable[Sequence[object]]) -> bool:
 
 
 def _check_copies(message: Any, place: str) -> None:
-    """Each delivery is given a copy of its message, as a queue does, so that what a handler changes in it is gone by the next."""
+    """Each delivery is given a copy of its message, as a queue does, so what a handler changes in it is gone by the next."""
     try:
         copy.deepcopy(message)
     except Exception as error:

@@ -230,7 +230,7 @@ def _without_ledgers(value: object) -> object:
 
 
 def _sorted(value: object) -> object:
-    """The value with its lists sorted, so that two that have the same members in another order are equal."""
+    """The value with its lists sorted, so two that have the same members in another order are equal."""
     if isinstance(value, Mapping):
         return {name: _sorted(inner) for name, inner in cast("Mapping[Any, object]", value).items()}
     if isinstance(value, list | tuple):

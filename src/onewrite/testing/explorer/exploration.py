@@ -99,7 +99,7 @@ class Exploration:
         Args:
             accept: The kinds of remarks that are meant to be so: one, such as "idle", or several. `Remark` lists them.
         """
-        __tracebackhide__ = True  # so that pytest shows the line of the test
+        __tracebackhide__ = True  # so pytest shows the line of the test
         for kind in [accept] if isinstance(accept, str) else accept:
             if kind not in (*VACUOUS, *DOUBTFUL):
                 known = ", ".join((*VACUOUS, *DOUBTFUL))

@@ -38,7 +38,7 @@ from onewrite.testing.taps.traffic import Request
 def predecessors_of(subject: Subject) -> Iterator[tuple[int, ...]]:
     """For each part, those that come before it in every order.
 
-    A record that fails comes again after the others, which changes their order, except for those that its source keeps in
+    A record that fails is redelivered after the others, which changes their order, except for those that its source keeps in
     order: the records of a lane.
     """
     parts = subject.start.parts
@@ -172,7 +172,7 @@ class Judge:
         self._all_tried = False  # all orders, or the first MOST_ORDERS of them
         self._some_untried = False  # there are more orders than MOST_ORDERS
         self._at_first: tuple[Any, ...] = ()  # what `observe` returned before any message
-        self._invariant_says = False  # it has returned something else than None, or raised
+        self._invariant_says = False  # it has returned something other than None, or raised
         self._invariant_asks = False  # it has asked a store
         self._effects: Effects = {}
         self._ends: dict[Hashable, ScheduleEnd] = {}  # what was seen at states, while the handler is recalled
@@ -252,7 +252,7 @@ class Judge:
             prove(self._subject, self._subject.recall)
 
     def do_not_recall(self) -> None:
-        """From now on, run the handler each time. It has done something else than is recalled, perhaps because it has changed."""
+        """From now on, run the handler each time. It has done something other than is recalled, perhaps because it has changed."""
         self._subject.recall = None
         self._compare(self._tried[self._given], self._reference(self._given))
 

@@ -82,7 +82,7 @@ class _Walk:
     def __init__(self) -> None:
         self.form: list[Hashable] = []
         self._numbers: dict[int, int] = {}  # of the objects that were come across, by their ids
-        self._kept: list[object] = []  # so that no other object gets one of these ids
+        self._kept: list[object] = []  # so no other object gets one of these ids
 
     def go_through(self, value: Any) -> None:
         kind = cast("Any", type(value))

@@ -49,7 +49,7 @@ class _Course(NamedTuple):
 
 
 def prove(subject: Subject, recall: Recall) -> None:
-    """Raise `NotRecallableError` if the handler does something else than is remembered."""
+    """Raise `NotRecallableError` if the handler does something other than is remembered."""
     draw = Random("onewrite")
     courses = [*_courses(recall)]
     by_kind = {course.kind: course for course in reversed(courses)}

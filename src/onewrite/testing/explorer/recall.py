@@ -1,9 +1,9 @@
-"""What the handler does after which answers, so that a delivery need not be run where that is known.
+"""What the handler does after which answers, so a delivery need not be run where that is known.
 
 A handler that keeps nothing in memory from one delivery to the next does the same whenever it has been given the same answers. So
 its calls can be recalled instead of made: `RecordedCall` makes a call and remembers what it does, and `CallFromMemory` tells what it
 would do. Each call that is made is compared with what is remembered. `NotRecallableError` says that the handler did something
-else, so that what it does does not follow from the answers alone.
+else, so what it does does not follow from the answers alone.
 """
 
 from __future__ import annotations

@@ -202,7 +202,7 @@ def _on_early(subject: Subject, part: int, results: PartResults) -> Remark:
     else:
         where = f"before {later}" if later else f"after {earlier}"
         text = (
-            f"{_name(subject, part)} finds nothing and does nothing where it comes {where}, and never comes again. If its effect is lost "
+            f"{_name(subject, part)} finds nothing and does nothing where it comes {where}, and never is redelivered. If its effect is lost "
             "by that, raise there, or let a guarded write answer Missing: both bring it back."
         )
     return Remark("early", text)

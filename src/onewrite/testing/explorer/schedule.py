@@ -265,7 +265,7 @@ def check_count(name: str, value: object, least: int) -> None:
 
 # --- replay codes -----------------------------------------------------------------------------------------------------
 #
-# A schedule written as a short text, its replay code, so that it can be run again: `1.9c2f.1aA1b.a4be`.
+# A schedule written as a short text, its replay code, so it can be run again: `1.9c2f.1aA1b.a4be`.
 #
 # A replay code has four parts: the version of this format, a checksum of the messages' names, the steps, and a checksum of
 # all that stands before it. A step is written as the number of its message, a letter for its delivery and, if there is one,

@@ -26,7 +26,7 @@ from onewrite.testing.explorer.trial import Trial, TrialFromMemory
 
 Cost: TypeAlias = tuple[int, ...]
 
-_FEW_STEPS = 4  # a reader takes them in at a glance, so that fewer steps are no easier to read
+_FEW_STEPS = 4  # a reader takes them in at a glance, so fewer steps are no easier to read
 _MOST_TRIALS = 3000  # to look for a shorter schedule, which takes a second or two while the handler is recalled
 _MOST_RUNS = 500  # the same, where the handler itself must run
 

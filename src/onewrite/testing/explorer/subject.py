@@ -192,7 +192,7 @@ class Senders:
     def _gate(self, request: Request, *, awaited: bool) -> Any:
         if request.arguments.get("session") is not None:
             raise ConfigurationError(
-                f"{request} was sent in a session that was started before the exploration, so that its commit would not be seen: let "
+                f"{request} was sent in a session that was started before the exploration, so its commit would not be seen: let "
                 "the handler start its session itself."
             )
         return self._subject.answer(request, awaited=awaited)
@@ -264,7 +264,7 @@ class Subject:
         return self.begin_processes(1)[0]
 
     def begin_processes(self, count: int) -> list[Invocation]:
-        """The same with so many handlers. The first of them was built last, so that it is the one that `observe` may know."""
+        """The same with so many handlers. The first of them was built last, so it is the one that `observe` may know."""
         self.tapped_late = taps.extend()
         if self.tapped_late or self.always_anew:
             self.renew()

@@ -136,7 +136,7 @@ class Trial:
         return self._subject.machine.keys_held()
 
     def _forget_tokens_of(self, delivery: Delivery) -> bool:
-        """Let the tokens of a message be forgotten that comes again when none of its deliveries is under way. Were there any?
+        """Let the tokens of a message be forgotten that is redelivered when none of its deliveries is under way. Were there any?
 
         DynamoDB remembers a token for ten minutes, and a message may come again later than that.
         """
@@ -302,7 +302,7 @@ class Trial:
     def _leave_process(self, delivery: Delivery, *, died: bool) -> None:
         """A delivery has ended. If its process has died, what is delivered from now on goes to another one.
 
-        What is under way goes on where it is. The other process was started before anything happened, so that what `build` empties
+        What is under way goes on where it is. The other process was started before anything happened, so what `build` empties
         for a new schedule is not emptied in the middle of it. One that asks the store for data when it starts is started when it
         takes over.
         """
@@ -499,7 +499,7 @@ class TrialFromMemory(Trial):
                 raise NotRecallableError
             call = cast("CallFromMemory | None", self._calls.get(step.delivery))
             return _Effect(done, position, None if call is None else call.history)
-        # Outside of the block, so that what is raised in the handler does not get `unknown` for its context.
+        # Outside of the block, so what is raised in the handler does not get `unknown` for its context.
         self._learn(step.delivery, missing)
         return self._effect(step, history)
 

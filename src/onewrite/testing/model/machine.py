@@ -2,7 +2,7 @@
 
 An exploration performs one request at a time, so what a request answers and what becomes of the data depend on nothing but
 the data and the request. The machine remembers both. A request that is new at the present state is performed by the real
-store. If the real store holds something else than the present state, it is first brought there: the entities that differ
+store. If the real store holds something other than the present state, it is first brought there: the entities that differ
 are put back.
 
 A state consists of what the tables hold, of the tokens of DynamoDB's transactions, and of the requests that have changed
@@ -167,7 +167,7 @@ _OTHER_CONTENT = "The request uses the same client token as a previous, but non-
 # What a request writes is seen by what it changes, as on the server: an update that sets what is there already writes nothing. A value
 # in a unique index is written too, by the document that gets it or loses it.
 #
-# What differs from a server: A write of several documents is one step, so that it waits before it has written any of them. An update
+# What differs from a server: A write of several documents is one step, so it waits before it has written any of them. An update
 # that would violate a unique index is refused for that, also where a server finds first that the document is another
 # transaction's.
 

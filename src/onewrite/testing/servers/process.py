@@ -219,7 +219,7 @@ class ServerProcess(ABC):
 
 
 def free_port() -> int:
-    """A port below the range for outgoing connections, so that none of them takes it between kill() and restart()."""
+    """A port below the range for outgoing connections, so none of them takes it between kill() and restart()."""
     choice = random.SystemRandom()
     for _ in range(1000):
         port = choice.randrange(20000, 32000)

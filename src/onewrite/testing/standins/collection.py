@@ -87,7 +87,7 @@ from onewrite.testing.taps.mongodb_methods import DATABASE_SILENT, SILENT, bound
 #
 # Which of pymongo's methods mongomock can answer, and with which arguments. Everything else is refused.
 #
-# mongomock takes many arguments that it then ignores, so that a test would see what no MongoDB does.
+# mongomock takes many arguments that it then ignores, so a test would see what no MongoDB does.
 
 
 ANSWERED: Mapping[str, frozenset[str]] = {

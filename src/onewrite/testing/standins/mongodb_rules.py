@@ -90,7 +90,7 @@ in_order = cmp_to_key(compare)  # a key for `sorted`
 
 
 def same(one: Document, other: Document) -> bool:
-    """Are these the same bytes, so that an update from one to the other changes nothing?"""
+    """Are these the same bytes, so an update from one to the other changes nothing?"""
     return bson.encode(one) == bson.encode(other)
 
 
@@ -186,7 +186,7 @@ def value_at_path(value: Any, path: Sequence[str]) -> Any:
 #
 # Which documents a filter matches, as MongoDB decides it, in place of mongomock's own rules. Pure.
 #
-# `matcher` reads the filter first, so that a wrong one is refused whatever the collection holds.
+# `matcher` reads the filter first, so a wrong one is refused whatever the collection holds.
 
 Matches: TypeAlias = Callable[[Any], bool]  # of a document, or of one value
 Expression: TypeAlias = Callable[[Any, Any], Any]  # what an aggregation expression gives for a document
@@ -932,7 +932,7 @@ def _overlap(one: str, other: str) -> bool:
 
 
 def check_positional(update: Document, query: Document) -> None:
-    """Refuse a path such as `a.$.b` of a document that the filter has found by something else than the array."""
+    """Refuse a path such as `a.$.b` of a document that the filter has found by something other than the array."""
     for path in _paths(update):
         array, found, _ = path.partition(".$")
         if found and path[len(array) :].partition("$")[2][:1] in ("", ".") and array not in _asked_arrays(query, array):

@@ -1,4 +1,4 @@
-"""Patches moto so that it answers as DynamoDB does where moto is known to answer otherwise.
+"""Patches moto so it answers as DynamoDB does where moto is known to answer otherwise.
 
 Every request to DynamoDB goes through one method of moto's, whichever client sends it. There a lock makes it atomic, because moto
 checks a condition and then writes, and another thread could write in between.

@@ -1,4 +1,4 @@
-"""Taps on the drivers' own classes, so that requests of every client and collection in the process can be heard.
+"""Taps on the drivers' own classes, so requests of every client and collection in the process can be heard.
 
 Code is heard while a listener is set in its context, as it is while a handler runs. All else passes untouched: what the explorer
 itself sends, what `world` sends, and threads that have nothing to do with the handler. Threads do not inherit contexts. So a

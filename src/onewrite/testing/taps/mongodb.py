@@ -232,7 +232,7 @@ class AsyncCursor(_CursorState):
 
 Callback: TypeAlias = Callable[[Any], Any]
 
-# How often `with_transaction` begins. Each conflict takes another delivery that commits, so that more are rare. What comes up every
+# How often `with_transaction` begins. Each conflict takes another delivery that commits, so more are rare. What comes up every
 # time, for instance because the callback swallows an error or is in its own way, comes up on a server until pymongo gives up after two
 # minutes.
 _MOST_ATTEMPTS = 5
@@ -275,7 +275,7 @@ class AnySession:
         self._store = store
         self._state = _State.NONE
         self._transaction: TransactionKey | None = None
-        self._unsure: TransactionKey | None = None  # its commit has failed, so that it may still be open
+        self._unsure: TransactionKey | None = None  # its commit has failed, so it may still be open
         self._is_lost = False  # the server has answered with an error, and has aborted the transaction
         self._keys: tuple[Key, ...] | None = ()  # what the transaction has written
         self._tables: tuple[str, ...] = ()

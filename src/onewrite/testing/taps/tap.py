@@ -1,7 +1,7 @@
 """Taps a store: makes an object that looks like the store, and calls a gate with each of its requests.
 
 The store itself is not changed. A boto3 client or Table is tapped by a copy that shares everything with it but `_make_api_call`,
-through which all requests go. What botocore does to a request, and what a Table does to its values, comes after the gate, so that
+through which all requests go. What botocore does to a request, and what a Table does to its values, comes after the gate, so
 requests and answers are seen as the handler sees them. A collection is tapped by a proxy, and the sub-collections, the database
 and the result of `with_options` that one gets from it are proxies too.
 """
@@ -71,8 +71,8 @@ def is_async(store: object) -> bool:
 def tap(store: Store, gate: Gate, *, name: str | None = None, explored: bool = False) -> Store:
     """The tapped store, or a dict of tapped stores for a dict of stores. The gate of an asynchronous store is awaited.
 
-    `explored`: the gate knows what transactions of MongoDB do, so that sessions of a collection's client are tapped, and which
-    attributes are the keys of DynamoDB's tables, so that the tap sends nothing of its own.
+    `explored`: the gate knows what transactions of MongoDB do, so sessions of a collection's client are tapped, and which
+    attributes are the keys of DynamoDB's tables, so the tap sends nothing of its own.
     """
     if isinstance(store, Mapping):
         stores = cast("Mapping[str, Store]", store).items()

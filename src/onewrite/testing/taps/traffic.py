@@ -14,7 +14,7 @@ from onewrite.core.flow import adrive, drive
 
 # --- calls of a store -------------------------------------------------------------------------------------------------
 #
-# Work on a store as a generator of calls, so that the same code serves blocking and asynchronous stores.
+# Work on a store as a generator of calls, so the same code serves blocking and asynchronous stores.
 #
 # The generator yields each call that it needs. It is sent what the call returns, or has thrown in what the call raises.
 
@@ -113,7 +113,7 @@ class Request:
 
     @property
     def is_uncommitted(self) -> bool:
-        """Is it part of a transaction, so that only that transaction sees what it writes? The commit is not."""
+        """Is it part of a transaction, so only that transaction sees what it writes? The commit is not."""
         return self.transaction is not None and self.method not in (COMMIT, ABORT)
 
     def _touched(self) -> Iterator[str]:
