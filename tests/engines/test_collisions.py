@@ -227,6 +227,7 @@ def client_of_its_own(dynoxide: Dynoxide) -> Iterator[DynamoDBClient]:
 
 @pytest.mark.parametrize("ledger", LEDGERS.values(), ids=LEDGERS)
 @pytest.mark.parametrize("engine", ["mongod", "dynoxide"])
+@pytest.mark.few(1, each="engine")
 def test_calls_with_one_name_for_all_have_the_answers_of_calls_with_a_name_each(
     engine: str, ledger: Ledger, request: pytest.FixtureRequest
 ) -> None:

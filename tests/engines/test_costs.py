@@ -170,6 +170,7 @@ MESSAGES = 45
 
 @pytest.mark.parametrize("ledger", LEDGERS, ids=str)
 @pytest.mark.parametrize(("texts", "gap"), [(Texts(36, 16, 1), 30), (Texts(9, 0, 1), 700), (Texts(20, 20, 3), 5000)])
+@pytest.mark.few(3)
 def test_the_predicted_bytes_of_a_ledger_are_those_that_stand_in_the_item(
     ledger: Ledger, texts: Texts, gap: int, dynamo: DynamoDBClient, table: str
 ) -> None:
@@ -186,6 +187,7 @@ def test_the_predicted_bytes_of_a_ledger_are_those_that_stand_in_the_item(
 
 @pytest.mark.parametrize("ledger", LEDGERS, ids=str)
 @pytest.mark.parametrize(("texts", "gap"), [(Texts(36, 16, 1), 30), (Texts(9, 0, 1), 700), (Texts(20, 20, 3), 5000)])
+@pytest.mark.few(3)
 def test_the_predicted_bytes_of_a_document_are_those_of_mongodb(
     ledger: Ledger, texts: Texts, gap: int, collection: Collection[dict[str, Any]]
 ) -> None:

@@ -221,6 +221,7 @@ def workers(queue: Queue, store: Store, tmp_path: Path) -> Iterator[Workers]:
     crew.end()
 
 
+@pytest.mark.few(1)
 def test_under_duplicates_kills_and_early_expiry_every_effect_is_in_exactly_once_and_the_queue_is_empty(
     workers: Workers,
 ) -> None:
@@ -253,6 +254,7 @@ def test_what_comes_too_early_waits_for_the_gap_to_close(workers: Workers) -> No
 
 @pytest.mark.parametrize("store", ["moto"], indirect=True)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.few(1)
 def test_on_a_signal_what_is_under_way_is_finished_and_the_rest_given_back_at_once(
     workers: Workers, number: signal.Signals
 ) -> None:

@@ -274,6 +274,7 @@ def test_the_messages_of_a_lost_answer_come_again_when_their_visibility_timeout_
 
 
 @pytest.mark.parametrize("form", ["an old version", "compressed", "no HTTP"])
+@pytest.mark.few(1)
 def test_where_three_answers_in_a_row_cannot_be_read_all_requests_go_by_the_client_from_then_on(
     garbling: Garbling, clients: Clients, name: str, caplog: pytest.LogCaptureFixture, form: str
 ) -> None:
@@ -373,6 +374,7 @@ def test_a_lean_worker_of_several_queues_has_a_way_to_each(
 
 
 @pytest.mark.parametrize("grouped", [False, True], ids=["one by one", "in groups"])
+@pytest.mark.few(1)
 def test_a_lean_worker_runs_asynchronous_functions_and_gathers_groups(
     sqs: HttpSqs, listening: Listening, clients: Clients, name: str, *, grouped: bool
 ) -> None:

@@ -177,6 +177,7 @@ def anyhow(form: Any) -> Any:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.few(1)
 def test_mongomock_answers_as_mongod_does(mongo: MongoClient[dict[str, Any]], seed: int) -> None:
     draw = Random(f"mongodb/{seed}")
     real = mongo.test.differential
@@ -414,6 +415,7 @@ def clients(dynoxide: Dynoxide) -> Iterator[tuple[Any, Any]]:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.few(1)
 def test_moto_answers_as_dynoxide_does(clients: tuple[Any, Any], seed: int) -> None:
     draw = Random(f"dynamodb/{seed}")
     real, stand_in = clients

@@ -318,6 +318,7 @@ KAFKA = kafka(p0="ab", p1="c")
 
 @pytest.mark.parametrize("options", [{}, {"provisioned_mode": True}], ids=["raises", "answers"])
 @pytest.mark.parametrize("wrapped", [False, True], ids=["as it is", "below a decorator"])
+@pytest.mark.few(2)
 def test_a_handler_of_kafka_loses_no_record_as_it_raises_or_says_that_its_answer_is_read(
     options: Any, wrapped: bool
 ) -> None:
@@ -431,6 +432,7 @@ def test_records_of_one_group_must_not() -> None:
     ],
     ids=["eventbridge", "sns", "s3", "unknown", "empty"],
 )
+@pytest.mark.few(2)
 def test_an_event_of_another_kind_is_a_message_that_comes_with_a_context(event: dict[str, Any]) -> None:
     contexts: list[Any] = []
 
@@ -577,6 +579,7 @@ def test_a_message_that_came_twice_in_one_event_has_one_name() -> None:
 
 @pytest.mark.parametrize(("make", "identifier"), [(sqs, "messageId"), (kinesis, "sequenceNumber")], ids=["sqs", "kinesis"])
 @pytest.mark.parametrize("bounds", [Bounds(deliveries=3, concurrency=1), Bounds(deliveries=2)], ids=["one", "two at once"])
+@pytest.mark.few(2)
 def test_pruning_loses_no_end_of_an_event_whose_records_are_settled_one_by_one(
     make: Any, identifier: str, bounds: Bounds
 ) -> None:

@@ -80,6 +80,7 @@ def of_documents(collection: Any) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("build", [of_table, of_two_items])
+@pytest.mark.few(1)
 def test_two_messages_enter_a_block_of_an_item_whoever_comes_first(make: MakeTable, build: Any) -> None:
     messages = [M8, M9] if build is of_table else [M8]
     report = explore(build, messages, lambda: tables(make), of_items)
@@ -87,7 +88,7 @@ def test_two_messages_enter_a_block_of_an_item_whoever_comes_first(make: MakeTab
     assert report.exhausted
 
 
-@pytest.mark.parametrize("build", [of_collection, of_two_documents])
+@pytest.mark.parametrize("build", [of_collection, pytest.param(of_two_documents, marks=pytest.mark.slow)])
 def test_two_messages_enter_a_block_of_a_document_whoever_comes_first(build: Any) -> None:
     messages = [M8, M9] if build is of_collection else [M8]
     report = explore(build, messages, collections, of_documents)
