@@ -20,11 +20,12 @@ from pymongo.errors import PyMongoError
 from onewrite.testing import StandInLies, mongomock_collection
 from onewrite.testing.servers.engines import Dynoxide
 from onewrite.testing.standins.stores import moto_tables
+from tests.support.ci import in_ci
 
 pytestmark = pytest.mark.measured
 
 SEEDS = range(4)
-DRAWN = 250  # requests for each seed, which take a second or two
+DRAWN = 250 if in_ci() else 100  # requests for each seed, which take a second or two
 Result: TypeAlias = tuple[Any, ...]
 
 

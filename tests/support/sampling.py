@@ -3,6 +3,7 @@
 A cross product of store, ledger and case finds in its thousands what a few of them find. Each test keeps every value of each
 of its parameters, and each case of the contract keeps one store of each engine. A test whose cases take long and are much alike
 is marked `few(count, each=...)` instead: `count` of its cases run, or as many for each value of the parameter that `each` names.
+So is every test of the engines, as the contract has its cases there already.
 Which ones these are is up to a hash of their names, so they are the same everywhere. With CI=true, with `--slow`, and in a file
 that is named, all of them run.
 """
@@ -18,6 +19,8 @@ import pytest
 
 from tests.support.ci import in_ci
 from tests.support.slow import named_files
+
+_FEW = {"engines": pytest.mark.few(3).mark}
 
 
 @pytest.hookimpl(trylast=True)  # of what is not slow: a value that only a slow case shows is not missed
@@ -37,7 +40,7 @@ def sample(items: Sequence[pytest.Item]) -> Iterator[pytest.Item]:
     shown: set[Hashable] = set()
     counts: Counter[Hashable] = Counter()
     for item in sorted(items, key=lambda item: (crc32(item.nodeid.encode()), item.nodeid)):
-        if (few := item.get_closest_marker("few")) is not None:
+        if (few := item.get_closest_marker("few") or _FEW.get(item.path.parent.name)) is not None:
             kind = _kind(item, **few.kwargs)
             counts[kind] += 1
             if counts[kind] <= few.args[0]:

@@ -746,9 +746,9 @@ def test_a_handler_that_waits_for_what_cannot_come_is_named_after_the_timeout() 
         return handle
 
     with pytest.raises(
-        ConfigurationError, match=r"m[12], delivery [12] has neither sent a request nor returned for 2 seconds"
+        ConfigurationError, match=r"m[12], delivery [12] has neither sent a request nor returned for 0.5 seconds"
     ):
-        on_mongodb(build, timeout=2)
+        on_mongodb(build, timeout=0.5)
 
 
 def test_a_thread_that_the_handler_starts_may_send_nothing() -> None:
