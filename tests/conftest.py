@@ -11,11 +11,11 @@ import typer.main
 pytest_plugins = [
     "onewrite.testing.plugin",
     "pytester",
+    "tests.support.slow",
+    "tests.support.sampling",
     "tests.support.measured",
     "tests.support.profiles",
     "tests.support.queues",
-    "tests.support.slow",
-    "tests.support.sampling",
 ]
 
 # Every session of boto3 reads the descriptions of the services from files again, and moto gives each test a session of its own.

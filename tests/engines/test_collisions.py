@@ -238,7 +238,7 @@ def test_calls_with_one_name_for_all_have_the_answers_of_calls_with_a_name_each(
             return DynamoPlace(client, ledger, attempts)
         return MongoPlace(client.test[next(_places)], ledger, attempts)
 
-    for seed in range(10 if in_ci() else 3):
+    for seed in range(6 if in_ci() else 3):
         numbers = itertools.count()
         named = run(place(lambda: f"call {next(numbers)}"), seed, forced=False)  # noqa: B023  # it is run in this round
         forced = run(place(lambda: "one name"), seed, forced=True)
