@@ -44,7 +44,7 @@ TARGETS: dict[tuple[str, ...], list[str]] = {
 }
 SPARE = 10.0  # seconds that a test may take longer than it did, on a busy machine, before it counts as one that hangs
 
-_SWAPPED: dict[type[ast.AST], type[ast.AST]] = {
+_SWAPPED: dict[type[ast.AST], Any] = {
     ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt,
     ast.In: ast.NotIn, ast.NotIn: ast.In, ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.And: ast.Or, ast.Or: ast.And,
     ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.FloorDiv, ast.FloorDiv: ast.Mult, ast.Mod: ast.FloorDiv,
@@ -130,8 +130,8 @@ def _changed(node: ast.AST) -> Iterator[tuple[str, Any]]:
                     yield "", lambda place=place, to=to: ops.__setitem__(place, to())
         case ast.BoolOp(op=operator) | ast.BinOp(op=operator) | ast.AugAssign(op=operator) if type(operator) in _SWAPPED:
             yield "", lambda: setattr(node, "op", _SWAPPED[type(operator)]())
-        case ast.UnaryOp(op=ast.Not()):
-            yield "", lambda: setattr(node, "op", ast.UAdd()) or setattr(node, "operand", _truth(node.operand))
+        case ast.UnaryOp(op=ast.Not(), operand=operand):
+            yield "", lambda: node.__dict__.update(op=ast.Not(), operand=ast.UnaryOp(ast.Not(), operand))
         case ast.If(test=test) | ast.IfExp(test=test) | ast.While(test=test) if not isinstance(
             test, ast.Compare | ast.UnaryOp
         ):
@@ -145,17 +145,13 @@ def _changed(node: ast.AST) -> Iterator[tuple[str, Any]]:
         case ast.Return(value=ast.expr() as value) if not (isinstance(value, ast.Constant) and value.value is None):
             yield "", lambda: setattr(node, "value", ast.Constant(None))
     for name in ("body", "orelse"):
-        block = getattr(node, name, None)
+        block: Any = getattr(node, name, None)
         for place, statement in enumerate(block if isinstance(block, list) else []):
             if isinstance(statement, ast.Raise | ast.AugAssign | ast.Continue) or (
                 isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call | ast.YieldFrom | ast.Yield)
             ):
                 words = f"without: {ast.unparse(statement).partition(chr(10))[0]}"
                 yield words, lambda block=block, place=place: block.__setitem__(place, ast.Pass())
-
-
-def _truth(operand: ast.expr) -> ast.expr:
-    return ast.Call(ast.Name("bool", ast.Load()), [operand], [])
 
 
 def _code_of(code: CodeType, name: str, first_line: int) -> CodeType | None:

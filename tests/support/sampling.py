@@ -54,8 +54,8 @@ def sample(items: Sequence[pytest.Item]) -> Iterator[pytest.Item]:
 
 def _kind(item: pytest.Item, *, each: str | None = None) -> Hashable:
     """What `few` counts: the test, or the test with one value of a parameter."""
-    params: dict[str, Any] = item.callspec.params if each is not None else {}  # type: ignore[attr-defined]
-    return item.nodeid.partition("[")[0], repr(params.get(each)) if each in params else None
+    test = item.nodeid.partition("[")[0]
+    return test if each is None else (test, repr(getattr(item, "callspec").params[each]))  # noqa: B009  # an item has it if it has parameters
 
 
 def _shown_by(item: pytest.Item) -> Iterator[Hashable]:
