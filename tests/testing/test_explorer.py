@@ -947,6 +947,8 @@ with moto_tables() as make:
 """
 
 
+@pytest.mark.slow
+@pytest.mark.measured
 def test_every_run_of_a_program_explores_the_same_schedules_and_sends_the_same_requests() -> None:
     environments = [{**os.environ, "PYTHONHASHSEED": seed} for seed in ("1", "2")]
     runs = [
@@ -1034,6 +1036,8 @@ def test_long_explorations_say_how_far_they_are(monkeypatch: pytest.MonkeyPatch,
 # --- at random --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
+@pytest.mark.measured
 def test_random_schedules_find_the_same_in_larger_scopes_and_shrink_it() -> None:
     messages = [Message(f"m{n}", body=n) for n in range(1, 6)]
     options: dict[str, Any] = {"messages": messages, "world": customers, "observe": credit, "seed": 7}

@@ -338,7 +338,8 @@ def test_an_address_that_is_looked_up_once_in_the_life_of_the_process_is_no_diff
 
 
 @pytest.mark.parametrize("service", ["sns", "events", "asynchronous sqs"])
-@pytest.mark.few(1)
+@pytest.mark.slow
+@pytest.mark.measured
 def test_other_services_are_steps_too(world_with_queue: Any, service: str) -> None:
     def publish(message: Message) -> None:
         SNS.publish(TopicArn=SNS.create_topic(Name="paid")["TopicArn"], Message=message.id)

@@ -203,6 +203,8 @@ FIRST_ANSWER_LOST = encode((ScheduleStep(Delivery(0, 0), Fault.LOST),), ["id-a a
 # --- events under the explorer ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
+@pytest.mark.measured
 def test_only_the_records_that_failed_are_delivered_again() -> None:
     seen: list[list[str]] = []
 

@@ -79,7 +79,8 @@ def make() -> Iterator[MakeTable]:
 
 
 @CASES
-@pytest.mark.few(1)
+@pytest.mark.slow
+@pytest.mark.measured
 def test_batches_that_overlap_in_a_table_take_effect_once(make: MakeTable, ledger: Ledger, messages: list[Message]) -> None:
     def n_of(table: Any) -> int:
         return int(table.get_item(Key={"id": "o"}).get("Item", {}).get("n", 0))
