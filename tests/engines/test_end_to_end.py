@@ -311,6 +311,7 @@ class _SilentRequest(BaseHTTPRequestHandler):
 
 
 @pytest.mark.parametrize("store", ["moto"], indirect=True)
+@pytest.mark.slow
 def test_a_worker_that_waits_for_messages_ends_at_a_signal_and_not_with_its_long_poll(workers: Workers) -> None:
     with SilentSqs() as sqs:
         workers.queue = replace(workers.queue, url=f"{sqs.endpoint}/1/q", endpoint=sqs.endpoint)
@@ -340,6 +341,7 @@ def test_a_handler_that_hangs_does_not_keep_the_process_and_its_message_stays(
 
 
 @pytest.mark.parametrize("store", ["moto"], indirect=True)
+@pytest.mark.slow
 def test_a_worker_that_stops_when_empty_leaves_an_empty_queue(workers: Workers) -> None:
     workers.options = ("--stop-when-empty", "--wait", "1", "--visibility-timeout", "3600")
     workers.queue.send(orders(25, random.Random(1)))

@@ -133,7 +133,7 @@ def drops_nothing(open_place: Callable[[AnyLedger], Items | Documents], way: str
 
 @pytest.mark.parametrize("way", ["update", "delete", "begin"])
 @ledgers_slowly
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 def test_something_odd_in_an_item_is_no_reason_to_drop_a_message(
     dynamo: DynamoDBClient, table: str, ledger: AnyLedger, way: str
 ) -> None:
@@ -143,7 +143,7 @@ def test_something_odd_in_an_item_is_no_reason_to_drop_a_message(
 
 @pytest.mark.parametrize("way", ["update", "pipeline", "delete", "begin"])
 @ledgers_slowly
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 def test_something_odd_in_a_document_is_no_reason_to_drop_a_message(
     collection: Collection[dict[str, Any]], ledger: AnyLedger, way: str
 ) -> None:

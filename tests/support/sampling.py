@@ -20,7 +20,7 @@ import pytest
 from tests.support.ci import in_ci
 from tests.support.slow import named_files
 
-_FEW = {"engines": pytest.mark.few(3).mark}
+_FEW = {"engines": pytest.mark.few(2).mark}
 
 
 @pytest.hookimpl(trylast=True)  # of what is not slow: a value that only a slow case shows is not missed
