@@ -77,7 +77,9 @@ def _options() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("source", nargs="*", type=_existing, help="a package or module of yours (default: the example)")
     output = ROOT / "dist" / "function.zip"
-    parser.add_argument("--output", type=Path, default=output, help="a .zip, or else a folder (default: dist/function.zip)")
+    parser.add_argument(
+        "--output", type=Path, default=output, help="a .zip, otherwise a folder (default: dist/function.zip)"
+    )
     parser.add_argument("--install", action="append", default=[], metavar="REQUIREMENT", help="as pip takes it")
     parser.add_argument("--requirements", type=_existing, action="append", default=[], help="a file of requirements")
     parser.add_argument("--architecture", choices=MACHINES, default="arm64", help="the function's (default: arm64)")

@@ -1,4 +1,4 @@
-"""The plugin of this package, loaded here so that its imports are measured too, pytest's own for tests of plugins, and ours."""
+"""The plugin of this package, loaded here so its imports are measured too, pytest's own for tests of plugins, and ours."""
 
 import gc
 from collections.abc import Iterator

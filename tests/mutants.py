@@ -1,7 +1,7 @@
 """Does a test fail when the code is wrong? Changes one thing of a function at a time, and runs the tests that call it.
 
 `python -m tests.mutants` changes what decides about a message: the ledgers, what is read in a refusal, how expressions are merged, and
-what a relay clears. The tests of a room are collected once. Each change is tried in a process forked from there, so that nothing is
+what a relay clears. The tests of a room are collected once. Each change is tried in a process forked from there, so nothing is
 imported again: the changed code takes the place of the function's own, and the quickest tests come first. What no test notices has
 survived, and is printed. What runs at import alone (constants, defaults of arguments, decorators) is not changed.
 """

@@ -49,7 +49,7 @@ class Customers:
     def transfer(self, message: Message, giver_id: str, taker_id: str, cents: int) -> Outcome:
         """Both customers change or neither does. `Rejected`: the first has too little credit. `Missing`: one of them is no customer.
 
-        The two are written in one order by all transfers, so that opposite ones meet at the first document.
+        The two are written in one order by all transfers, so opposite ones meet at the first document.
         """
         given = self._guarded.updating(
             {"_id": giver_id, "available": {"$gte": cents}},

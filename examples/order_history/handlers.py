@@ -18,7 +18,7 @@ CREATED = 1  # the number of an order's first event
 
 
 def handle(history: OrderHistory, event: Event) -> Outcome:
-    """Acknowledge the event if the outcome is `settled`; else leave it to be delivered again."""
+    """Acknowledge the event if the outcome is `settled`; otherwise leave it to be delivered again."""
     message = message_of(event)
     match event:
         case OrderCreated():

@@ -129,7 +129,7 @@ def _step(what: str, at: datetime) -> dict[str, Any]:
 
 
 def _sortable(at: datetime) -> str:
-    """One zone and one length, so that the index sorts text as time."""
+    """One zone and one length, so the index sorts text as time."""
     return at.astimezone(UTC).isoformat(timespec="milliseconds")
 
 

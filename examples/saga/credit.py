@@ -47,7 +47,7 @@ class Credit:
         return self._refuse(message, order) if isinstance(reserved, Rejected | Missing) else reserved
 
     def _refuse(self, message: Message, order: Order) -> Outcome:
-        """To say no is a write as well: it remembers the message, so that no copy gets a yes when there is more to spend.
+        """To say no is a write as well: it remembers the message, so no copy gets a yes when there is more to spend.
 
         After a crash before it the message is decided anew, and nobody has heard otherwise. Who has no account gets an empty one.
         """
@@ -60,7 +60,7 @@ class Credit:
         )
 
     def _release(self, message: Message, order: Order) -> Outcome:
-        """The compensation. An order is cancelled only after its credit was reserved, so that there is something to give back."""
+        """The compensation. An order is cancelled only after its credit was reserved, so there is something to give back."""
         return self.guarded.update_one(
             message,
             {"_id": order.customer_id},

@@ -15,7 +15,7 @@ _MOST = 10  # messages that SQS gives in one request
 
 
 class Queues:
-    """Standard queues of SQS: they keep no order, and what is not deleted comes again."""
+    """Standard queues of SQS: they keep no order, and what is not deleted is redelivered."""
 
     def __init__(self, random: Random) -> None:
         self._random = random

@@ -3,8 +3,8 @@
     {"orderId": "4f9c", "status": "SENT"}
 
 The ledger is `InSequence`: a parcel is fed by one order only, from its birth on, and that order numbers its events 1, 2, 3. The queue
-keeps no order, so what comes too early is `Deferred`, and comes again. Hence an event that has nothing to do here is recorded
-all the same, else the next one would wait for it. A mark takes a few bytes, and never forgets.
+keeps no order, so what comes too early is `Deferred`, and is redelivered. Hence an event that has nothing to do here is recorded
+all the same, otherwise the next one would wait for it. A mark takes a few bytes, and never forgets.
 """
 
 from __future__ import annotations

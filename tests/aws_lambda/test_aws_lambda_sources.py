@@ -115,7 +115,7 @@ def test_a_stream_stops_at_its_first_failure_and_restarts_there(shop: Shop, deco
 
 def test_kafka_raises_after_a_failure_and_other_partitions_go_on(shop: Shop) -> None:
     """Lambda reads no answer of Kafka, except in provisioned mode: whatever was answered, the offset would move on."""
-    with pytest.raises(NotSettled, match="2 of 5 records must come again, which Kafka learns by this error"):
+    with pytest.raises(NotSettled, match="2 of 5 records must be redelivered, which Kafka learns by this error"):
         kafka_handler(by_name)(shop)(kafka(p0=["a", "b!", "c"], p1=["x", "y"]))
     assert shop.seen == ["a", "b!", "x", "y"]
 
@@ -371,7 +371,7 @@ def test_what_is_not_settled_raises_to_be_retried(name: str, outcome: Any) -> No
             raise outcome
         return outcome
 
-    with pytest.raises(NotSettled, match=f"1 of 1 records must come again, which {name} learns by this error") as caught:
+    with pytest.raises(NotSettled, match=f"1 of 1 records must be redelivered, which {name} learns by this error") as caught:
         decorator(identity)(each)(event, None)
     assert type(outcome).__name__ in str(caught.value)
     assert "4111" not in str(caught.value)

@@ -237,7 +237,7 @@ def test_outcomes_without_a_number_wake_nobody() -> None:
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("sources", ["abcde", "abcdefghij"])
 def test_with_a_displacement_of_ten_no_message_comes_more_than_three_times(sources: str, seed: int) -> None:
-    """A standard queue: what has failed comes again when its visibility timeout is over, behind ten others."""
+    """A standard queue: what has failed is redelivered when its visibility timeout is over, behind ten others."""
     rng = random.Random(seed)
     places = [f"{source}{number}" for number in range(1, 100 // len(sources) + 1) for source in sources]
     waiting = [name for _, name in sorted((place + rng.uniform(0, 10), name) for place, name in enumerate(places))]

@@ -1,6 +1,6 @@
 """What it costs to emit an event with a write, against the ways without an outbox in the entity; and what relays do and waste.
 
-Each write of a contender goes to an entity of its own, so that one event is pending at a time, as where a relay keeps up.
+Each write of a contender goes to an entity of its own, so one event is pending at a time, as where a relay keeps up.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Contenders take turns call by call, so that a loaded machine slows each of them alike; what counts is their ratio."""
+"""Contenders take turns call by call, so a loaded machine slows each of them alike; what counts is their ratio."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Plan:
 
     @property
     def warmup(self) -> int:
-        """Rounds that are not counted. There are as many entities, so that each exists before the first counted round."""
+        """Rounds that are not counted. There are as many entities, so each exists before the first counted round."""
         return max(self.rounds // 10, 20)
 
     def key(self, contender: int, turn: int) -> str:

@@ -24,7 +24,7 @@ from tests.benchmarks.speed_mongodb import BUSINESS as MONGODB_UPDATE
 
 TARGET = 30.0  # microseconds: little beside the millisecond that a request takes over loopback
 _ID = "1b4e28ba-2fa1-41d2-883f-0016d3cca427"
-_CALLS = 100  # in one timing: a few milliseconds, so that most timings are not interrupted
+_CALLS = 100  # in one timing: a few milliseconds, so most timings are not interrupted
 _TIMINGS = 41  # to one median
 _MEDIANS = 5
 

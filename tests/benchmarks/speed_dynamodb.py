@@ -102,7 +102,7 @@ def _ids(plan: Plan, client: Any, table: Any) -> Iterator[Duel]:
     same_on_client, same_on_table = same_by_hand(SeenIds(), client, table, values)
     yield Duel("SeenIds, client", "the same request by hand, client", on_client, same_on_client, 1.08)
     yield Duel("SeenIds, Table", "the same request by hand, Table", on_table, same_on_table, 1.10)
-    yield Duel("SeenIds, client", "one set for ever and nothing else by hand, client", on_client, short)
+    yield Duel("SeenIds, client", "one set forever and nothing else by hand, client", on_client, short)
 
 
 _TYPED = {":status": {"S": "SHIPPED"}, ":one": {"N": "1"}}

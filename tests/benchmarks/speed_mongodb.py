@@ -67,7 +67,7 @@ def _ids(plan: Plan, collection: Any) -> Iterator[Duel]:
 
     guarded = _guarded(collection, SeenIds(), [Message(each) for each in ids])
     yield Duel("SeenIds, mongod", "the same by hand", guarded, by_hand, 1.03)
-    yield Duel("SeenIds, mongod", "one array for ever by hand", guarded, one_array)
+    yield Duel("SeenIds, mongod", "one array forever by hand", guarded, one_array)
 
 
 def _seen(key: str, message_id: str) -> tuple[dict[str, Any], dict[str, Any]]:

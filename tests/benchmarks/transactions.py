@@ -1,6 +1,6 @@
 """What several writes in one transaction cost: against the same transaction by hand, and against single guarded writes.
 
-Each turn writes to entities of its own, so that nothing is in the way.
+Each turn writes to entities of its own, so nothing is in the way.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ def rows(plan: Plan) -> Iterator[Row]:
 
 
 def _idle(server: HttpSqs, who: str, *, lean: bool, naive: float | None, other: float | None) -> Iterator[Row]:
-    """A handler that does nothing shows what a worker itself takes. There boto3 alone takes as long as the loop, so that only a lean worker has targets."""
+    """A handler that does nothing shows what a worker itself takes. There boto3 alone takes as long as the loop, so only a lean worker has targets."""
     what, ours = f"{who}, a handler that does nothing", _worker(lambda: None, 10, lean=lean)
     yield _against(server, what, "a plain loop around boto3", ours, _naive, naive)
     if (consumer := _consumer()) is None:

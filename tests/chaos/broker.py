@@ -1,6 +1,6 @@
 """A queue that delivers at least once and in no order, and that kills and freezes the workers to whom it delivers.
 
-A message that is not settled comes again, one that a dead worker held too, and one that is settled may come again all the same.
+A message that is not settled is redelivered, one that a dead worker held too, and one that is settled may come again all the same.
 A message that takes long is handed to a second worker while the first still has it. One loop does all of it, with one
 random generator.
 """
@@ -25,13 +25,13 @@ from tests.chaos.worker import READY, Answer, Habits, Target, work
 OUTCOMES = ("Applied", "Duplicate", "Stale", "Deferred")
 WORKERS = 10
 _START_SECONDS = 60.0
-_TURN = 0.05  # seconds that the loop waits at most, so that new messages come one by one
+_TURN = 0.05  # seconds that the loop waits at most, so new messages come one by one
 _VISIBILITY = 1.0  # seconds after which a message is handed out again although somebody has it
 _ATTACKS_A_SECOND = 1.5
 _TWICE_AT_ONCE, _AGAIN = (
     0.15,
     0.15,
-)  # how often a message goes to two workers at once, and how often a settled one comes again
+)  # how often a message goes to two workers at once, and how often a settled one is redelivered
 
 
 class Worker(Child):

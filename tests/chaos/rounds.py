@@ -18,7 +18,7 @@ from tests.chaos.traffic import Damage, Traffic
 from tests.chaos.witness import Copy, Witness
 
 ROUND_SECONDS = 20.0
-_LARGEST = 150  # messages of a source, so that an entity stays small and a round ends
+_LARGEST = 150  # messages of a source, so an entity stays small and a round ends
 _PATIENCE = 180.0  # for a machine that is busy with something else
 _PAUSE = 1.0  # seconds between two attacks on the servers, on the average
 _SHOWN = 5  # examples of what is wrong
@@ -141,9 +141,9 @@ def _skew() -> float:
 
 
 def _at_the_turn() -> float:
-    """How far to set clocks forward so that they stand where SeenIds goes from one set to the next.
+    """How far to set clocks forward so they stand where SeenIds goes from one set to the next.
 
-    The workers' clocks are off by as much as the ledger bears, so that some write into the set before and some into the set after.
+    The workers' clocks are off by as much as the ledger bears, so some write into the set before and some into the set after.
     """
     width = SeenIds()._window.width / 1_000_000
     now = time.time()

@@ -30,7 +30,7 @@ from tests.support.mongo_proxy import MongoProxy
 from tests.support.proxy import Fault, FaultProxy, Proxy
 from tests.support.replica_set import Member, ReplicaSet, send_signal
 
-# Short, so that a minute has many failovers. On a busy machine a healthy primary may lose its place by it: one failover more.
+# Short, so a minute has many failovers. On a busy machine a healthy primary may lose its place by it: one failover more.
 _ELECTION_MILLISECONDS = 1500
 _CONNECTION_FAULTS = {
     Fault.DROP_REQUEST: 0.02,
@@ -292,7 +292,7 @@ class ControlSetup(ReplicaSetSetup):
     """Writes that the primary alone acknowledges: they must be seen to be lost, or nothing here could see a loss."""
 
     name = "control, w=1"
-    # A source that counts would wait for ever for what was lost.
+    # A source that counts would wait forever for what was lost.
     ledgers = ("SeenIds",)
     relays = 0  # it is about the writes alone
     faults: ClassVar[Mapping[Fault, float]] = {}
@@ -311,7 +311,7 @@ def _is_primary(member: Member) -> bool:
 
 
 class _Unharmed(_OneServer):
-    """The server and the network work. Only workers and relays die, so that there are many more messages and events."""
+    """The server and the network work. Only workers and relays die, so there are many more messages and events."""
 
     faults: ClassVar[Mapping[Fault, float]] = {}
     entities = 40

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from onewrite import HighWaterMark, InSequence, Message, SeenIds, SeenNumbers
 
 AnyLedger = SeenIds | HighWaterMark | InSequence | SeenNumbers
-_WINDOW = 12  # small, so that many messages enter a block
+_WINDOW = 12  # small, so many messages enter a block
 LEDGERS: dict[str, AnyLedger] = {
     "SeenIds": SeenIds(),
     "HighWaterMark": HighWaterMark(),

@@ -1,4 +1,4 @@
-"""Every store behind one small shop, so that one suite says what all of them promise.
+"""Every store behind one small shop, so one suite says what all of them promise.
 
 An order has a number `n` that each message adds to, and may be `closed`.
 """

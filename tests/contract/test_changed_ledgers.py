@@ -64,12 +64,12 @@ MOVED: dict[str, tuple[AnyLedger, AnyLedger]] = {
 }
 CHANGES = IN_PLACE | MOVED
 changes = pytest.mark.parametrize(("before", "now"), CHANGES.values(), ids=CHANGES)
-# A set of the caller's has no label, so that nobody notices a change from it or to it.
+# A set of the caller's has no label, so nobody notices a change from it or to it.
 LABELLED = {name: pair for name, pair in IN_PLACE.items() if not any(isinstance(each, MessageIDs) for each in pair)}
 NOTICED = {name: pair for name, pair in CHANGES.items() if not isinstance(pair[0], MessageIDs)}
 labelled = pytest.mark.parametrize(("before", "now"), NOTICED.values(), ids=NOTICED)
 changes_in_place = pytest.mark.parametrize(("before", "now"), LABELLED.values(), ids=LABELLED)
-# A source that counts waits for what the other ledger has, so that two deployments cannot take turns.
+# A source that counts waits for what the other ledger has, so two deployments cannot take turns.
 UNCOUNTED = {name: pair for name, pair in CHANGES.items() if not any(isinstance(each, InSequence) for each in pair)}
 moves = pytest.mark.parametrize(("before", "now"), MOVED.values(), ids=MOVED)
 

@@ -35,8 +35,8 @@ DAY = 86_400.0
 LEDGERS: dict[str, Ledger] = {
     "seen": SeenIds(),
     "seen readable": SeenIds(readable=True),
-    "seen for ever": SeenIds(retention=None),
-    "seen for ever readable": SeenIds(retention=None, readable=True),
+    "seen forever": SeenIds(retention=None),
+    "seen forever readable": SeenIds(retention=None, readable=True),
     "message ids": MessageIDs(),
     "mark": HighWaterMark(),
     "sequence": InSequence(),

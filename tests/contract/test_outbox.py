@@ -371,7 +371,7 @@ def test_an_outbox_that_cannot_be_read_is_named_and_holds_up_no_other(swept_shop
     swept_shop.put_raw("odd", **{**raw, **due, f"ow_{name}": value, **swept_shop.key("odd")})
     swept_shop.relay(broker).sweep()
     assert broker.said() == [("OrderPaid", 1)]
-    with pytest.raises(LedgerMismatch, match="something else than events"):
+    with pytest.raises(LedgerMismatch, match="something other than events"):
         swept_shop.relay(broker).flush("odd")
 
 

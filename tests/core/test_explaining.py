@@ -14,6 +14,7 @@ from onewrite import Begun, ConfigurationError, Event, InSequence, InvalidUpdate
 from onewrite.dynamodb import AsyncGuardedTable, GuardedTable
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
 from onewrite.testing import mongomock_collection, moto_table
+from onewrite.testing.standins.stores import MakeTable
 from tests.support.seams import named
 
 NOW = 1_790_000_000.0
@@ -163,7 +164,7 @@ def test_an_asynchronous_fold_is_explained_too() -> None:
     assert list(asyncio.run(told())) == ["update_one"]
 
 
-def test_a_message_and_what_follows_it_is_the_update_or_the_put_that_would_be_sent() -> None:
+def test_a_message_and_what_follows_it_is_the_update_or_the_put_that_would_be_sent(moto_table: MakeTable) -> None:
     orders, stock = GuardedTable(moto_table("explained"), SeenIds()), GuardedCollection(mongomock_collection(), SeenIds())
     assert "ADD n :n" in orders.explain(M1, Key=KEY, **ADD)["UpdateExpression"]
     assert orders.explain(M1, Item={**KEY, "n": 1})["Item"]["n"] == 1
@@ -172,7 +173,7 @@ def test_a_message_and_what_follows_it_is_the_update_or_the_put_that_would_be_se
     assert stock.explain(M1, filter=ONE, update=INC)["filter"]["_id"] == "o-1"
 
 
-def test_what_stands_beside_a_function_is_refused_and_not_left_out() -> None:
+def test_what_stands_beside_a_function_is_refused_and_not_left_out(moto_table: MakeTable) -> None:
     orders: Any = GuardedTable(moto_table("explained"), SeenIds())
     stock: Any = GuardedCollection(mongomock_collection(), SeenIds())
     with pytest.raises(ConfigurationError, match="a function and 1, Key= beside it"):

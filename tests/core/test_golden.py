@@ -25,7 +25,7 @@ from onewrite.testing import mongomock_collection, moto_table
 from tests.support.seams import named
 
 FOLDER = Path(__file__).parents[1] / "golden"
-START, STEP = 1_790_000_000.0, 86_400.0 * 3  # messages come every three days, so that sets of several generations are there
+START, STEP = 1_790_000_000.0, 86_400.0 * 3  # messages come every three days, so sets of several generations are there
 LEDGERS: dict[str, Ledger] = {
     "seen-14d": SeenIds(),
     "seen-36h-readable": SeenIds(timedelta(hours=36), readable=True),

@@ -58,7 +58,7 @@ class Held(dict[Slot, Any]):
         return ledger.entry(message, NOW).judge(message, self.look)
 
     def write(self, ledger: AnyLedger, message: Message) -> object:
-        """None for applied, else the ledger's refusal."""
+        """None for applied, otherwise the ledger's refusal."""
         entry = ledger.entry(message, NOW)
         refusal = entry.judge(message, self.look)
         if refusal is None:

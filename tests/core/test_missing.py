@@ -1,4 +1,4 @@
-"""The message that arrives before its entity comes again, unless the handler says that a missing entity is an answer."""
+"""The message that arrives before its entity is redelivered, unless the handler says that a missing entity is an answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a store may be made with so that it can delete, and what a tombstone says."""
+"""What a store may be made with so it can delete, and what a tombstone says."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def test_every_python_block_of_a_page_runs(page: Path) -> None:
     namespace: dict[str, Any] = {"__name__": page.stem}
     with world(page):
         for block in BLOCK.finditer(text):
-            lines_before = text.count("\n", 0, block.start(1))  # so that a traceback shows the line of the page
+            lines_before = text.count("\n", 0, block.start(1))  # so a traceback shows the line of the page
             exec(compile("\n" * lines_before + block[1], str(page), "exec"), namespace)  # noqa: S102  # our own pages
 
 

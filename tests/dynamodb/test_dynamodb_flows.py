@@ -243,7 +243,7 @@ def test_something_else_in_the_ledgers_place_is_a_mismatch_and_no_failure_of_the
 
 @pytest.mark.parametrize("value", [Decimal(5), "x", None, True, {"x"}], ids=repr)
 def test_something_else_in_the_tokens_place_is_a_mismatch(value: object) -> None:
-    with pytest.raises(LedgerMismatch, match="'ow_t4' holds something else than the tokens"):
+    with pytest.raises(LedgerMismatch, match="'ow_t4' holds something other than the tokens"):
         play(flows(SeenIds()).write(M5, CLOSE), mistyped(), {"Item": {**ENTITY, "ow_t4": value}})
 
 

@@ -53,8 +53,8 @@ DONE: dict[str, Any] = {"ResponseMetadata": {}}
 LEDGERS: dict[str, Ledger] = {
     "seen": SeenIds(),
     "seen readable": SeenIds(readable=True),
-    "seen for ever": SeenIds(retention=None),
-    "seen for ever readable": SeenIds(retention=None, readable=True),
+    "seen forever": SeenIds(retention=None),
+    "seen forever readable": SeenIds(retention=None, readable=True),
     "seen after seen": SeenIds(timedelta(days=3), also=SeenIds()),
     "seen after marks": SeenIds(also=HighWaterMark()),
     "seen with a long name": SeenIds(name="a" * 32),
@@ -374,7 +374,7 @@ def test_an_outbox_that_is_not_ours_is_a_mismatch() -> None:
         return {**write(fresh), "emit": [Event("Added", 1, cause=fresh[0])]}
 
     store = flows(SeenIds(), outbox=Outbox("shop"))
-    with pytest.raises(LedgerMismatch, match="something else than events"):
+    with pytest.raises(LedgerMismatch, match="something other than events"):
         play_requests(fold_into(store, messages(1, 2), emits), refusal({**seen(), "ow_events": "mine"}))
 
 

@@ -207,7 +207,7 @@ def test_the_token_of_a_cancelled_transaction_is_not_remembered(machine: Machine
 
 
 def sent_twice_by_the_driver(build: Build, world: Callable[[], Any]) -> int:
-    """The balance after a delivery whose answer is lost, so that botocore sends its request again."""
+    """The balance after a delivery whose answer is lost, so botocore sends its request again."""
     subject = Subject(build, [DEPOSIT], world, Bounds(), 10)
     try:
         trial = Trial(subject)

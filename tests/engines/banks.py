@@ -1,6 +1,6 @@
 """Transfers between accounts, each of them one transaction of two guarded writes: what the proofs deliver and then count.
 
-A message says in its body who gets how much. Each account keeps the ids of its transfers, so that one that is lost and one that
+A message says in its body who gets how much. Each account keeps the ids of its transfers, so one that is lost and one that
 is doubled both show, and so does half of one. Everything can be sent to another process.
 """
 

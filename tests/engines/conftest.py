@@ -79,7 +79,7 @@ def module_fault_proxy(dynoxide: Dynoxide) -> Iterator[FaultProxy]:
 
 @pytest.fixture
 def fault_proxy(module_fault_proxy: FaultProxy) -> Iterator[FaultProxy]:
-    """One proxy a module, so that clients can be shared; clean for each test."""
+    """One proxy a module, so clients can be shared; clean for each test."""
     module_fault_proxy.seen.clear()
     module_fault_proxy.hit.clear()
     yield module_fault_proxy

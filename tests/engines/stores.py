@@ -1,6 +1,6 @@
 """One business write, the same on both engines: what the proofs deliver and then count.
 
-The write adds 1 to `n` and puts the message's id at the end of the list `effects`, so that a lost effect and a doubled one
+The write adds 1 to `n` and puts the message's id at the end of the list `effects`, so a lost effect and a doubled one
 both show. Everything here can be sent to another process.
 """
 

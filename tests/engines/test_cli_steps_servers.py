@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 START = 1_790_000_000.0
 LEASE = timedelta(minutes=1)
 MANY = 250  # more than the first batch of a cursor, which has 101 documents
-TEXT = "x" * 20_000  # so that they are five pages of a scan, of a megabyte each
+TEXT = "x" * 20_000  # so they are five pages of a scan, of a megabyte each
 
 
 def check(option: str, name: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -51,7 +51,7 @@ LEDGERS: dict[str, Ledger] = {
     "SeenIds": SeenIds(),
     "readable": SeenIds(readable=True),
     "an hour": SeenIds(timedelta(hours=1)),
-    "for ever": SeenIds(retention=None),
+    "forever": SeenIds(retention=None),
     "plain set": SeenIds(retention=None, readable=True),
     "HighWaterMark": HighWaterMark(),
     "InSequence": InSequence(),
@@ -71,7 +71,7 @@ class Said(NamedTuple):
 
 
 class Counter:
-    """A clock that moves on with every call, so that no two of them are made at one moment."""
+    """A clock that moves on with every call, so no two of them are made at one moment."""
 
     def __init__(self) -> None:
         self.now = NOW

@@ -142,7 +142,7 @@ def test_what_threads_delete_stays_deleted_whoever_writes_and_whoever_dies(shop:
         assert answer != "Rejected" or kind == "create"
     applied = Counter(one for one, (_, answer) in zip(deliveries, answers, strict=True) if answer == "Applied")
     assert max(applied.values()) == 1
-    for entity in {entity for _, entity in deliveries}:  # what a worker that died has not acknowledged comes again
+    for entity in {entity for _, entity in deliveries}:  # what a worker that died has not acknowledged is redelivered
         assert type(shop.deliver("delete", entity)).__name__ in {"Applied", "Duplicate"}
         assert {type(shop.deliver(kind, entity)).__name__ for kind in KINDS} <= {"Duplicate", "Gone"}
         assert shop.get(entity) is None

@@ -130,7 +130,7 @@ class Workers:
         return file.read_text().splitlines() if file.exists() else []
 
     def until(self, true: Callable[[], object]) -> None:
-        """Wait for as long as it takes, but not for ever without a delivery. Meanwhile no worker ends by itself."""
+        """Wait for as long as it takes, but not forever without a delivery. Meanwhile no worker ends by itself."""
         seen, limit = 0, time.monotonic() + PATIENCE
         while not true():
             assert {worker.process.poll() for worker in self.started} <= {None, -signal.SIGKILL}

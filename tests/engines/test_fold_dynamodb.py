@@ -1,6 +1,6 @@
 """DynamoDB: batches of messages that overlap, from many threads, while requests and answers get lost on the way.
 
-The write adds 1 for each message and puts its id into a list, so that a lost effect and a doubled one both show.
+The write adds 1 for each message and puts its id into a list, so a lost effect and a doubled one both show.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ def test_threads_that_fold_batches_which_overlap_have_each_effect_once(
     dynamo: DynamoDBClient,
     table: str,
 ) -> None:
-    """All threads get all messages of one source, cut into other batches; what raises or is deferred comes again."""
+    """All threads get all messages of one source, cut into other batches; what raises or is deferred is redelivered."""
     fault_proxy.chance(random.Random(23), faults)
     every = messages(*range(1, MESSAGES + 1))
     with ThreadPoolExecutor(THREADS) as pool:

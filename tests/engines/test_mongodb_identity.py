@@ -1,4 +1,4 @@
-"""MongoDB: a filter names one entity, and the collection keeps one entity one; else nothing is sent."""
+"""MongoDB: a filter names one entity, and the collection keeps one entity one; otherwise nothing is sent."""
 
 from __future__ import annotations
 

@@ -258,7 +258,7 @@ def test_a_mark_that_no_majority_holds_makes_no_duplicate(mongo: Client, collect
     concern = WriteConcern(w=1, wtimeout=150)
     fast = GuardedCollection(collection.with_options(write_concern=concern), SeenIds(), durability="acknowledged")
     safe = GuardedCollection(collection.with_options(write_concern=concern), SeenIds())
-    entity = "e" if way != "insert" else "other"  # a majority must know the collection, else the look waits
+    entity = "e" if way != "insert" else "other"  # a majority must know the collection, otherwise the look waits
     collection.with_options(write_concern=WriteConcern("majority")).insert_one({"_id": entity})
     with no_majority(mongo):
         assert isinstance(deliveries(fast)[way](), Applied)

@@ -270,7 +270,7 @@ def _bson(*elements: bytes) -> bytes:
 
 _POINTER = b"\x0c%s\0" + struct.pack("<i", 2) + b"c\0" + b"\x01" * 12
 _UNDEFINED, _ONE, _TWO = b"\x06a\0", b"\x10a\0\x01\0\0\0", b"\x10a\0\x02\0\0\0"
-# What the driver reads as something else than it writes, or not at all.
+# What the driver reads as something other than it writes, or not at all.
 UNWRITABLE: dict[str, bytes] = {
     "undefined in a document": b"\x03_id\0" + _bson(_UNDEFINED),
     "DBPointer": _POINTER % b"_id",

@@ -170,7 +170,7 @@ def test_dynamodb_needs_two_requests_where_a_block_is_entered_and_one_for_all_el
 def test_dynamodb_needs_one_more_request_for_each_writer_that_comes_in_between(
     guarded: Callable[[AnyLedger], GuardedTable], fault_proxy: FaultProxy, form: str
 ) -> None:
-    """The flow is driven by hand, so that another enters the block between the first request and the second."""
+    """The flow is driven by hand, so another enters the block between the first request and the second."""
     table = guarded(NUMBERS)
     add(table, N[0])
     flow = table._flows.write(N[10], addition(N[10], "e"), guard_update)  # a race that nobody has to hope for

@@ -52,7 +52,7 @@ class Provider:
         start = step.clock()
         try:
             self._fail("before")
-            time.sleep(_LATENCY)  # so that a second worker that should not be there is
+            time.sleep(_LATENCY)  # so a second worker that should not be there is
             with self._lock:
                 self.asked[step.key] += 1
             self._fail("after")

@@ -273,7 +273,7 @@ def test_what_is_updated_may_have_400_kb(moto: Any, too_much: int) -> None:
 
 
 def _item_and_rest(too_much: int) -> tuple[dict[str, Any], dict[str, str]]:
-    """An item with an empty `v`, and what `v` must be so that the item has 400 KB and some bytes too much."""
+    """An item with an empty `v`, and what `v` must be so the item has 400 KB and some bytes too much."""
     item: dict[str, Any] = {"id": {"S": "a"}, **{f"v{n}": value for n, value in enumerate(OF_EACH_TYPE)}, "v": {"S": ""}}
     return item, {"S": "x" * (409_600 - item_size(plain(item)) + too_much)}
 

@@ -1,6 +1,6 @@
 """A payment that is recorded in an entity, after a provider was charged: what the proofs of steps deliver and then count.
 
-Time runs fast here, so that nobody waits for the lease of a worker that is dead. Everything can be sent to another process.
+Time runs fast here, so nobody waits for the lease of a worker that is dead. Everything can be sent to another process.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Till(Store):
 
     @contextmanager
     def open(self, attempts: Callable[[], str] = random_name) -> Iterator[Apply]:
-        """The payment in one call, which comes again until it is settled, as a queue's delivery would."""
+        """The payment in one call, which is redelivered until it is settled, as a queue's delivery would."""
         with self.opened(attempts) as (pay, charge):
 
             def apply(message: Message, entity: str) -> Outcome:

@@ -1,6 +1,6 @@
 """A customer's balance on either engine, for handlers that are the same on both, blocking or in coroutines.
 
-The handlers are coroutine functions. With a blocking store nothing in them ever waits, so that `blocking` makes functions of them.
+The handlers are coroutine functions. With a blocking store nothing in them ever waits, so `blocking` makes functions of them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Accounts to keep in coroutines, alike on both engines, so that the handlers of tasks are written once."""
+"""Accounts to keep in coroutines, alike on both engines, so the handlers of tasks are written once."""
 
 from __future__ import annotations
 

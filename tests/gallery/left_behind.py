@@ -22,7 +22,7 @@ def fired_and_forgotten(books: Books) -> Handler:
 
 
 def kept_in_a_set(books: Books) -> Handler:
-    """As the documentation of asyncio shows it, so that the task is not collected. That does not wait for it."""
+    """As the documentation of asyncio shows it, so the task is not collected. That does not wait for it."""
     background: set[asyncio.Task[Any]] = set()
 
     async def handle(message: Message) -> None:

@@ -1,6 +1,6 @@
 """What the handlers share that charge a customer: a payment that is recorded in an entity, and a provider that takes the money.
 
-The provider is one more store, so that to charge is a request like any other. It may arrive at any time after it was sent: the
+The provider is one more store, so to charge is a request like any other. It may arrive at any time after it was sent: the
 explorer knows no timeouts.
 """
 
@@ -25,7 +25,7 @@ DAY = timedelta(days=1)  # for which the provider recognises a key
 
 
 class Minutes:
-    """A clock that goes on only when a delivery begins, so that a schedule is the same each time."""
+    """A clock that goes on only when a delivery begins, so a schedule is the same each time."""
 
     def __init__(self) -> None:
         self.now = float(NOW)

@@ -1,6 +1,6 @@
 """What the handlers share that publish: accounts with a log of what was paid in, and a broker that keeps what it was sent.
 
-The broker is one more store, so that to publish is a request like any other. A consumer of its messages keeps what it was told in
+The broker is one more store, so to publish is a request like any other. A consumer of its messages keeps what it was told in
 order, and at the end that must be the account's own log.
 """
 

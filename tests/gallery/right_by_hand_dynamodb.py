@@ -157,7 +157,7 @@ def put_before_it_is_deleted(stores: Mapping[str, Any]) -> Handler:
 
 
 def phases(orders: Any) -> Handler:
-    """An order is paid and then shipped. What comes too early raises, and comes again."""
+    """An order is paid and then shipped. What comes too early raises, and is redelivered."""
     before = {"paid": "placed", "shipped": "paid"}
 
     def handle(message: Message) -> None:
@@ -305,7 +305,7 @@ def parked_until_its_turn(stores: Mapping[str, Any]) -> Handler:
 
 
 def withdrawn_when_covered(accounts: Any) -> Handler:
-    """A withdrawal that is not covered raises, and comes again until it is."""
+    """A withdrawal that is not covered raises, and is redelivered until it is."""
     guarded = GuardedTable(accounts, SeenIds())
 
     def handle(message: Message) -> None:

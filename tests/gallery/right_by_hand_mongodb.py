@@ -157,7 +157,7 @@ def in_bulk(entries: Any) -> Handler:
 
 
 def phases(orders: Any) -> Handler:
-    """An order is paid and then shipped. What comes too early raises, and comes again."""
+    """An order is paid and then shipped. What comes too early raises, and is redelivered."""
     before = {"paid": "placed", "shipped": "paid"}
 
     def handle(message: Message) -> None:

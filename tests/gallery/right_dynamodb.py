@@ -46,7 +46,7 @@ def transferred(accounts: GuardedTable) -> Callable[[Message], list[Outcome]]:
 
 
 def transacted(accounts: GuardedTable) -> Callable[[Message], Outcome]:
-    """Both entities change in one transaction, so that nobody ever sees one half."""
+    """Both entities change in one transaction, so nobody ever sees one half."""
 
     def add(account: str, amount: int) -> Prepared:
         values = {":n": amount}

@@ -15,7 +15,7 @@ class CircuitOpenError(Exception):
 
 
 def breaker_that_sends_back(bank: Bank) -> Coroutine:
-    """Once it was throttled, it sends the next message back. That one comes again."""
+    """Once it was throttled, it sends the next message back. That one is redelivered."""
     is_open = False
 
     async def handle(message: Message) -> Any:

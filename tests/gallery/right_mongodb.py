@@ -43,7 +43,7 @@ def transferred(accounts: GuardedCollection) -> Callable[[Message], list[Outcome
 
 
 def transacted(accounts: GuardedCollection) -> Callable[[Message], Outcome]:
-    """Both accounts are opened in one transaction, so that nobody ever sees one half."""
+    """Both accounts are opened in one transaction, so nobody ever sees one half."""
 
     def handle(message: Message) -> Outcome:
         amount = message.body["amount"]

@@ -33,7 +33,7 @@ def transferred(accounts: AsyncGuardedCollection) -> Callable[[Message], Awaitab
 
 
 def transacted(accounts: AsyncGuardedCollection) -> Callable[[Message], Awaitable[Outcome]]:
-    """Both accounts are opened in one transaction, so that nobody ever sees one half."""
+    """Both accounts are opened in one transaction, so nobody ever sees one half."""
 
     async def handle(message: Message) -> Outcome:
         amount = message.body["amount"]

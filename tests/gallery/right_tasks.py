@@ -40,7 +40,7 @@ def failures_looked_at(books: Books) -> Handler:
 
 
 def grouped(books: Books) -> Handler:
-    """Whoever fails cancels the others. What was cancelled is done again when the message comes again, if it has not arrived."""
+    """Whoever fails cancels the others. What was cancelled is done again when the message is redelivered, if it has not arrived."""
 
     async def handle(message: Message) -> None:
         async with asyncio.TaskGroup() as group:
@@ -122,7 +122,7 @@ def handed_on_by_a_queue(books: Books) -> Handler:
 
 
 def tried_again_after_a_while(books: Books) -> Handler:
-    """Each task waits before it tries again. The tries are one message, so that it does not matter which of them arrived."""
+    """Each task waits before it tries again. The tries are one message, so it does not matter which of them arrived."""
 
     async def book(message: Message, account: str) -> None:
         with suppress(*FAILURES):

@@ -38,7 +38,7 @@ Handler: TypeAlias = Callable[[Message], Any]
 
 
 class Clock:
-    """It takes the place of the wall clock, and goes on only between deliveries, so that a schedule is the same each time."""
+    """It takes the place of the wall clock, and goes on only between deliveries, so a schedule is the same each time."""
 
     now = NOW
 

@@ -16,12 +16,12 @@ from tests.gallery.cases import Worlds, deposit
 from tests.gallery.publishing import CLOSE, NAMES, RELAY, consumed, received, told, told_in_any_order
 
 ENGINES = ("dynamodb", "mongodb")
-PASS = Message(RELAY)  # of a relay; it is delivered as often as a message, so that two relays work at once
+PASS = Message(RELAY)  # of a relay; it is delivered as often as a message, so two relays work at once
 SECOND = Message(f"{RELAY} 2")
 CLOSING = Message(CLOSE, source="bank")
 ONE, TWO = (deposit(1), PASS), (deposit(1), deposit(2), PASS)
 LIVES = (deposit(1), CLOSING, deposit(2), PASS)
-# A payment that comes again after the account was deleted would open it once more: the ledger has gone with the account.
+# A payment that is redelivered after the account was deleted would open it once more: the ledger has gone with the account.
 EACH_ONCE: Mapping[str, Any] = {"reorder": "within_source", "deliveries": 1}
 
 

@@ -38,7 +38,7 @@ class Work:
 WORKS = {
     "seen": Work("added", SeenIds()),
     "seen readable": Work("added", SeenIds(readable=True)),
-    "seen for ever": Work("added", SeenIds(retention=None)),
+    "seen forever": Work("added", SeenIds(retention=None)),
     "sequence": Work("added", InSequence()),
     "mark in order": Work("added", HighWaterMark(), reorder=False),
     "mark in any order": Work("replaced", HighWaterMark()),

@@ -20,7 +20,7 @@ from tests.gallery import (
 )
 from tests.gallery.cases import CLOSE, OUTBOX, Content, Worlds, added_item, awaited_balances, balances, deposit
 
-FEW = 4  # steps, so that a counterexample is easy to read
+FEW = 4  # steps, so a counterexample is easy to read
 NEVER_EXPECTED = "processing each message once, one at a time, never ends like this"
 NEVER_SETTLED = "m1 never settled"
 BROKEN = "the invariant is broken"

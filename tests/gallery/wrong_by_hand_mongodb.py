@@ -89,7 +89,7 @@ def sum_of_a_read(customers: Any) -> Handler:
 
 
 def processing_state_left_behind(orders: Any) -> Handler:
-    """It lets nobody else work on an order that is being processed. An order whose worker has died is so for ever."""
+    """It lets nobody else work on an order that is being processed. An order whose worker has died is so forever."""
 
     def handle(message: Message) -> None:
         try:
@@ -217,7 +217,7 @@ def gathered(customers: Any) -> Callable[[Message], Awaitable[None]]:
 
 
 def failures_gathered(accounts: Any) -> Callable[[Message], Awaitable[None]]:
-    """It asks `gather` for the exceptions, so that one half does not end the other, and does not look at them."""
+    """It asks `gather` for the exceptions, so one half does not end the other, and does not look at them."""
     guarded = AsyncGuardedCollection(accounts, SeenIds())
 
     async def handle(message: Message) -> None:
@@ -232,7 +232,7 @@ def failures_gathered(accounts: Any) -> Callable[[Message], Awaitable[None]]:
 
 
 def duplicate_taken_for_an_error(customers: Any) -> Handler:
-    """It raises if nothing was matched, because a customer must be there. A duplicate matches nothing either, and comes again."""
+    """It raises if nothing was matched, because a customer must be there. A duplicate matches nothing either, and is redelivered."""
 
     def handle(message: Message) -> None:
         fresh = {**C1, "seen": {"$ne": message.id}}

@@ -166,7 +166,7 @@ def forgets_within_the_redelivery_window(customers: Any) -> Handler:
 
 
 def batch_under_its_first_id(customers: Any) -> Callable[[Any, Any], None]:
-    """It writes a batch at once, and remembers the first of its messages. What comes again alone is taken for a new one."""
+    """It writes a batch at once, and remembers the first of its messages. What is redelivered alone is taken for a new one."""
     guarded = GuardedTable(customers, SeenIds())
 
     def handle(event: Any, context: object) -> None:
@@ -214,7 +214,7 @@ def side_effect_before_the_write(customers: Any) -> Handler:
 
 
 def deleted_with_its_ledger(customers: Any) -> Handler:
-    """It deletes the customer, and the ledger with it. A deposit that comes again after that brings the customer back."""
+    """It deletes the customer, and the ledger with it. A deposit that is redelivered after that brings the customer back."""
     guarded = GuardedTable(customers, SeenIds())
 
     def handle(message: Message) -> None:

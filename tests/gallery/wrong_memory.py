@@ -63,7 +63,7 @@ def given_up_after_the_second_failure(bank: Bank) -> Coroutine:
 
 
 def lost_answer_taken_for_success(bank: Bank) -> Coroutine:
-    """An answer that did not come means that the write has arrived, it thinks, and lets the message go when it comes again."""
+    """An answer that did not come means that the write has arrived, it thinks, and lets the message go when it is redelivered."""
     sent: set[str] = set()
 
     async def handle(message: Message) -> Any:
@@ -164,7 +164,7 @@ def rest_sent_instead(bank: Bank) -> Coroutine:
 
 
 def left_to_the_other_transaction(bank: Bank) -> Coroutine:
-    """Another transaction on the customer means that somebody else is at work, it thinks, and is content when the message comes again."""
+    """Another transaction on the customer means that somebody else is at work, it thinks, and is content when the message is redelivered."""
     busy = False
 
     async def handle(message: Message) -> None:

@@ -17,7 +17,7 @@ Handler = Callable[[Message], Any]
 
 
 def saved_then_published(stores: Mapping[str, Any]) -> Handler:
-    """It saves and then publishes. If it dies in between, the message comes again as a duplicate, and nobody publishes."""
+    """It saves and then publishes. If it dies in between, the message is redelivered as a duplicate, and nobody publishes."""
     here = shop(stores)
 
     def handle(message: Message) -> Any:

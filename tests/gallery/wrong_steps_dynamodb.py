@@ -122,7 +122,7 @@ def batch_then_count(entries: Any) -> Handler:
 
 
 def processing_state_left_behind(orders: Any) -> Handler:
-    """It lets nobody else work on an order that is being processed. An order whose worker has died is so for ever."""
+    """It lets nobody else work on an order that is being processed. An order whose worker has died is so forever."""
     refused = orders.meta.client.exceptions.ConditionalCheckFailedException
 
     def handle(message: Message) -> None:

@@ -149,7 +149,7 @@ def inbox_by_bulk_write(accounts: Any) -> Handler:
                     accounts.bulk_write([update], session=session)
             except BulkWriteError as error:
                 if error.has_error_label("TransientTransactionError"):
-                    raise  # the message comes again
+                    raise  # the message is redelivered
 
     return handle
 
@@ -448,7 +448,7 @@ def test_two_messages_in_each_others_way_are_found(build: Build) -> None:
 
 
 def test_a_callback_that_swallows_a_duplicate_never_gets_through() -> None:
-    """The server has aborted the transaction, so that `with_transaction` begins it again and again."""
+    """The server has aborted the transaction, so `with_transaction` begins it again and again."""
 
     def build(accounts: Any) -> Handler:
         def handle(message: Message) -> None:

@@ -226,7 +226,7 @@ def test_a_copy_comes_again_until_it_is_acknowledged() -> None:
 
 @pytest.mark.parametrize("seed", range(5))  # at 2 and 3 it does happen
 def test_a_copy_that_both_workers_finish_is_settled_once(seed: int) -> None:
-    """Slow handlers: the copy comes again while the first worker still has it."""
+    """Slow handlers: the copy is redelivered while the first worker still has it."""
     copies = sendings(order_events(20, seed), seed)
     settled: list[int] = []
 

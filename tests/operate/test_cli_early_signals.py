@@ -31,7 +31,7 @@ from onewrite.aws_lambda import sqs_handler
 def ship(message):
     ...
 """
-# Python runs this before everything else. The process sends itself the signals that the environment asks for, so that each
+# Python runs this before everything else. The process sends itself the signals that the environment asks for, so each
 # arrives at exactly the moment that a test names, however slow the machine is.
 SIGNALLING = """
 import os

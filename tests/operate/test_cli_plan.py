@@ -46,7 +46,7 @@ def test_it_compares_the_ledgers_and_the_alternatives_side_by_side(capsys: pytes
     assert [each["name"] for each in plan["ways"]] == [
         "SeenIds, 14d",
         "SeenIds, 14d, readable",
-        "SeenIds, for ever",
+        "SeenIds, forever",
         "SeenNumbers, 500",
         "HighWaterMark, InSequence",
         "no guard: duplicates take effect",
@@ -69,7 +69,7 @@ def test_the_table_of_the_guide_is_what_it_says(capsys: pytest.CaptureFixture[st
 
 def test_an_index_that_projects_all_attributes_copies_the_ledger(capsys: pytest.CaptureFixture[str]) -> None:
     alone, copied = planned(capsys, *GIVEN), planned(capsys, *GIVEN, "--index", "by-day=ALL")
-    for name in ("SeenIds, 14d", "SeenIds, for ever"):
+    for name in ("SeenIds, 14d", "SeenIds, forever"):
         assert way(copied, name)["fresh"]["mean"] == 2 * way(alone, name)["fresh"]["mean"]
         assert way(copied, name)["refused"] == way(alone, name)["refused"]
 
@@ -95,8 +95,8 @@ def test_an_index_costs_what_is_written_in_it(index: str, more: int, capsys: pyt
 def test_the_busiest_entity_is_counted_for_itself(capsys: pytest.CaptureFixture[str]) -> None:
     even, uneven = planned(capsys, *GIVEN), planned(capsys, *GIVEN, "--hottest", "20")
     assert way(uneven, "SeenIds, 14d")["ledger"]["high"] > 100 * way(even, "SeenIds, 14d")["ledger"]["high"]
-    assert not way(uneven, "SeenIds, for ever")["fits"]
-    assert way(uneven, "SeenIds, for ever")["dollars"] is None
+    assert not way(uneven, "SeenIds, forever")["fits"]
+    assert way(uneven, "SeenIds, forever")["dollars"] is None
 
 
 def test_where_one_entity_gets_all_messages_the_others_cost_nothing(capsys: pytest.CaptureFixture[str]) -> None:
@@ -335,7 +335,7 @@ def test_on_a_terminal_it_is_a_table(monkeypatch: pytest.MonkeyPatch, capsys: py
 def test_in_a_pipe_it_is_plain_text(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", *GIVEN, "--hottest", "20", "--index", "ALL"]) == 0
     out = capsys.readouterr().out
-    assert "\nSeenIds, for ever  (does not fit)\n" in out
+    assert "\nSeenIds, forever  (does not fit)\n" in out
     assert "Index index 1: an entry has 300 B without a ledger; your own write changes it, and copies the ledger" in out
 
 

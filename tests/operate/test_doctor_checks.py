@@ -91,12 +91,12 @@ HOUR_LESS = 1 / 24
         ("ledger-retention", QUEUE, None, days(4 - HOUR_LESS), "error"),
         ("ledger-retention", QUEUE, None, days(4), "passed"),
         ("ledger-retention", QUEUE, None, days(4 + HOUR_LESS), "passed"),
-        # A standard queue's message keeps its age, so that the longer of both retentions counts.
+        # A standard queue's message keeps its age, so the longer of both retentions counts.
         ("ledger-retention", WITH_DEAD, DEAD, days(10 - HOUR_LESS), "error"),
         ("ledger-retention", WITH_DEAD, DEAD, days(10), "passed"),
         ("ledger-retention", WITH_DEAD, replace(DEAD, retention=3 * DAY), days(4), "passed"),
         ("ledger-retention", WITH_DEAD, replace(DEAD, retention=3 * DAY), days(4 - HOUR_LESS), "error"),
-        # In a FIFO dead-letter queue the age begins anew, so that the sum counts.
+        # In a FIFO dead-letter queue the age begins anew, so the sum counts.
         ("ledger-retention", replace(WITH_DEAD, fifo=True), DEAD, days(14 - HOUR_LESS), "error"),
         ("ledger-retention", replace(WITH_DEAD, fifo=True), DEAD, days(14), "passed"),
         # Of more than 14 days, 14 are enough, which are those of SeenIds() and of our own infrastructure.

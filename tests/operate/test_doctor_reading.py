@@ -523,7 +523,7 @@ def test_only_the_stores_count_that_handlers_of_sqs_use() -> None:
     def ship(message: Message) -> None:
         helper(message)
         stock.update_item(message)
-        print(inner)  # so that it is in the closure
+        print(inner)  # so it is in the closure
 
     @kinesis_handler(sqs_message_id())
     def count(message: Message) -> None:
@@ -577,7 +577,7 @@ def test_a_handler_of_which_no_store_can_be_told_may_use_any() -> None:
 def test_a_name_that_is_not_yet_bound_is_passed_over() -> None:
     @sqs_handler(sqs_message_id())
     def ship(message: Message) -> None:
-        print(late, message)  # so that it is in the closure
+        print(late, message)  # so it is in the closure
 
     assert read_module("shop", ship).stores == ()
     late = 1

@@ -67,7 +67,7 @@ def emit(collection: Any, name: str, event: str = "Paid") -> None:
 
 
 def record(name: str) -> dict[str, Any]:
-    """As a stream has it, but for the types: the stand-in of a collection has none."""
+    """As a stream has it, except for the types: the stand-in of a collection has none."""
     return {"eventName": "MODIFY", "dynamodb": {"Keys": {"_id": name}}}
 
 

@@ -585,7 +585,7 @@ def test_ids_differ_between_two_entities_that_one_message_touches() -> None:
     ids=repr,
 )
 def test_what_is_no_outbox_is_never_read_as_one(fields: dict[str, Any]) -> None:
-    with pytest.raises(LedgerMismatch, match=r"something else than events|no outbox of this version"):
+    with pytest.raises(LedgerMismatch, match=r"something other than events|no outbox of this version"):
         read_box(OUTBOX.label, {}, "o", {"ow_o": OUTBOX.label, **fields})
 
 

@@ -97,7 +97,7 @@ def test_a_time_between_passes_that_is_none_is_refused(collection: Any, poll: fl
 
 
 class Ticks:
-    """A clock that goes on by two minutes each time, so that nothing waits."""
+    """A clock that goes on by two minutes each time, so nothing waits."""
 
     def __init__(self) -> None:
         self.now = 2_000_000_000.0

@@ -194,7 +194,7 @@ REDUCED: tuple[How, ...] = ("pruned", "recalled")
 
 
 def searched(program: Program, bounds: Bounds, how: How, *, lenient: bool = False) -> Found:
-    """`lenient`: no state is a finding, so that no schedule is cut short by one."""
+    """`lenient`: no state is a finding, so no schedule is cut short by one."""
     ends: set[str] = set()
 
     def observed(collection: Any) -> object:
@@ -360,7 +360,7 @@ def every_schedule(requests: Sequence[int], bounds: Bounds) -> Iterator[Steps]:
 
 @cache
 def rewriting(requests: tuple[int, ...]) -> Program:
-    """Every write puts the same, so that no schedule is cut short by a finding."""
+    """Every write puts the same, so no schedule is cut short by a finding."""
     return {name: [("put", KEYS[0])] * count for name, count in zip(NAMES, requests, strict=False)}
 
 

@@ -42,7 +42,7 @@ async def add_guarded(collection: Any, message: Message, key: str, _: Memory) ->
 
 
 async def add_or_fail(collection: Any, message: Message, key: str, _: Memory) -> None:
-    """Raises for a duplicate, so that its siblings are left behind or cancelled."""
+    """Raises for a duplicate, so its siblings are left behind or cancelled."""
     update = {"$inc": {"n": message.body}, "$push": {"ids": message.id}}
     await collection.update_one({"_id": key, "ids": {"$ne": message.id}}, update, upsert=True)
 

@@ -214,7 +214,7 @@ def test_two_ledgers_of_different_names_never_share_a_field(
 def test_two_ledgers_of_one_name_share_nothing_but_label_and_tokens(
     layout: Any, names: Any, data: st.DataObject, name: str, message: Message, now: float
 ) -> None:
-    """So that each finds its own, after one has taken the other's place."""
+    """So each finds its own, after one has taken the other's place."""
     first, second = data.draw(ledgers(name)), data.draw(ledgers(name))
     assume(first.layout != second.layout)
     shared = set(names(first, numbered(message), now)) & set(names(second, numbered(message), now))

@@ -30,7 +30,7 @@ class Store:
         self.effects: list[str] = []
 
     def deliver(self, message: Message, now: float) -> object:
-        """None for applied, else the ledger's refusal."""
+        """None for applied, otherwise the ledger's refusal."""
         entry = self.ledger.entry(message, now)
         if isinstance(entry.own, Number) and not self._lets_in(entry) and entry.judge(message, self.look) is None:
             entry = entry.facing(self.look)
@@ -276,7 +276,7 @@ class InOrderOfText(InOrder):
 
 
 class NoGaps(_Numbered):
-    """InSequence: in any order, for what comes too early comes again."""
+    """InSequence: in any order, for what comes too early is redelivered."""
 
     ledger = InSequence(first=-1)
     first = -1

@@ -68,7 +68,7 @@ class Course:
                 self.go_on(self.relays[number], count, clears=what == "clear")
 
     def go_on(self, relay: Reader, count: int, *, clears: bool) -> None:
-        """A relay reads where it has nothing; else it publishes so many events, or clears what it has published."""
+        """A relay reads where it has nothing; otherwise it publishes so many events, or clears what it has published."""
         if relay.box is None or not relay.box.events:
             relay.box, relay.accepted = self.asked(self.store.outboxes.read(self.key)), 0
         elif relay.accepted == len(relay.box.events) or (clears and relay.accepted):

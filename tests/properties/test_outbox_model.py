@@ -50,7 +50,7 @@ BROKEN = [
     (Rules(nonce=False), "an entity that is deleted and created again", "were never shown"),
     (Rules(count=False, nonce=False), "two relays that work side by side", "were never shown"),
     (Rules(incarnation=False, count=False), "a restore from a backup", "is shown"),
-    (Rules(tombstone=False), "a guarded delete at any time", "stays for ever"),
+    (Rules(tombstone=False), "a guarded delete at any time", "stays forever"),
     (Rules(stops_at_refusal=False), "a prefix that is cleared while more is emitted", "consumers have seen 0 so far"),
 ]
 

@@ -233,7 +233,7 @@ def test_what_one_consumer_writes_no_other_removes_whose_clock_is_as_promised(
 @pytest.mark.parametrize(("count", "row"), [(SLOTS, 3), (ATTEMPT_SLOTS, 3), (ATTEMPT_SLOTS, 4)])
 @given(generation=st.integers(0, 10**9))
 def test_generations_in_a_row_have_slots_of_their_own(count: int, row: int, generation: int) -> None:
-    """Three of them, for they may be live at once; of tokens four, so that what ends is emptied before its slot comes again."""
+    """Three of them, for they may be live at once; of tokens four, so what ends is emptied before its slot is redelivered."""
     one_second = window(timedelta(seconds=1), timedelta(0))
     present = [
         ring_of(one_second, int((n + 0.5) * one_second.width), count).present for n in range(generation, generation + row)

@@ -19,7 +19,9 @@ from onewrite.sqs import backoff
 from tests.support.fake_sqs import URL, FakeSqs, VirtualTime, client_error, lost_connection
 from tests.support.seams import worker_in
 
-Fault = Literal["none", "dies before", "dies after", "throttled", "answer lost", "comes again", "not taken", "never taken"]
+Fault = Literal[
+    "none", "dies before", "dies after", "throttled", "answer lost", "is redelivered", "not taken", "never taken"
+]
 Trouble = Literal[
     "none", "fails", "is deferred", "is busy", "is superseded", "is uncertain", "is slow", "dies before", "dies after"
 ]
@@ -61,7 +63,7 @@ class World:
             self.die()
         if self.fault == "throttled":
             raise client_error("RequestThrottled")
-        if self.fault == "comes again":
+        if self.fault == "is redelivered":
             for stored in self.sqs.messages:
                 stored.visible_at = min(stored.visible_at, self.sqs.time.now)
 

@@ -45,7 +45,7 @@ def copy(collection: Any, _: Message, key: str, memory: dict[str, int], **sessio
 
 
 def add_outside(collection: Any, message: Message, key: str, _: dict[str, int], **__: Any) -> None:
-    """Not part of the transaction, so that it may wait for that, and the other way round."""
+    """Not part of the transaction, so it may wait for that, and the other way round."""
     collection.update_one({"_id": key}, {"$inc": {"n": message.body}})
 
 

@@ -128,9 +128,7 @@ def test_each_answer_closes_its_connection_even_if_the_client_wants_to_keep_it(p
 def test_a_client_that_goes_away_disturbs_nobody(pages: HealthPages) -> None:
     for _ in range(20):
         plug = idle(pages.port, b"GET /metrics HTTP/1.1\r\n\r\n")
-        plug.setsockopt(
-            socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
-        )  # so that closing resets the connection
+        plug.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # so closing resets the connection
         plug.close()
     assert ask(pages.port, "/metrics")[0] == 200
 

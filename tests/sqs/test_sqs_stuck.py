@@ -408,7 +408,7 @@ def test_while_all_slots_are_busy_for_long_what_waits_is_given_to_others_and_not
     asked: list[float] = []
 
     def handle(message: Message) -> Applied:
-        if int(message.id) >= quick:  # The first ones are quick, so that many are taken ahead.
+        if int(message.id) >= quick:  # The first ones are quick, so many are taken ahead.
             time.sleep(500)
         return Applied(message)
 
@@ -513,7 +513,7 @@ def test_a_request_that_never_ends_ends_the_worker_and_is_named(
 
     def handle(message: Message) -> Applied:
         if method == "change_message_visibility_batch":
-            time.sleep(25)  # so that it must be hidden for longer
+            time.sleep(25)  # so it must be hidden for longer
         return Applied(message)
 
     for number in range(3):

@@ -196,4 +196,4 @@ def test_what_is_left_behind_at_the_deadline_is_named(sqs: FakeSqs, caplog: pyte
     leaving = worker(sqs, sqs_handler(identity)(hang), drain_seconds=0)
     assert leaving.run() is False
     over.set()
-    assert f"not everything has ended in time: what has not comes again: record message-1, {NAMED}" in caplog.text
+    assert f"not everything has ended in time: what has not is redelivered: record message-1, {NAMED}" in caplog.text

@@ -1,4 +1,4 @@
-"""A server of the tests' own in a process of its own, so that it does not share the processor time of the test."""
+"""A server of the tests' own in a process of its own, so it does not share the processor time of the test."""
 
 from __future__ import annotations
 

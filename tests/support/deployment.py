@@ -372,7 +372,7 @@ def in_its_function(deployment: Deployment, monkeypatch: pytest.MonkeyPatch) -> 
 def poll(deployment: Deployment, handler: Any) -> int:
     """One turn of what Lambda does with a queue: receive a batch, invoke, delete what the answer does not return.
 
-    What is returned comes again at once, rather than when its visibility timeout ends.
+    What is returned is redelivered at once, rather than when its visibility timeout ends.
     """
     sqs, mapping = sdk.client("sqs"), event_source(deployment)
     received = sqs.receive_message(

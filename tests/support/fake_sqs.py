@@ -1,7 +1,7 @@
 """A standard or FIFO queue in memory, whose clock moves only when everybody waits, and whose requests fail as a test says.
 
 Where SQS may behave in several ways, this does what is worse for a worker: an old receipt handle deletes nothing, a request
-whose answer is lost had its effect, and a message comes again whenever a test wants it.
+whose answer is lost had its effect, and a message is redelivered whenever a test wants it.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class VirtualTime:
         self._strangers.discard(threading.current_thread())
 
     def let_go(self) -> None:
-        """Ends what sleeps for ever, which a worker that has given up has left behind."""
+        """Ends what sleeps forever, which a worker that has given up has left behind."""
         with self._mutex:
             for pause in self._pauses.values():
                 pause.end()
@@ -121,7 +121,7 @@ class VirtualTime:
                     first.end()
 
 
-# The clock that each thread has last looked at, so that threads which another test has left behind do not count.
+# The clock that each thread has last looked at, so threads which another test has left behind do not count.
 _clocks: WeakKeyDictionary[threading.Thread, VirtualTime] = WeakKeyDictionary()
 
 

@@ -29,7 +29,7 @@ class Garbling(FaultProxy):
         garble, self.garble = self.garble, None
         made = garble(answer)
         if made is not None:
-            # It says so, because the connection ends here: else the next request might still be sent on it.
+            # It says so, because the connection ends here: otherwise the next request might still be sent on it.
             client.sendall(made.replace(b"\r\n", b"\r\nconnection: close\r\n", 1))
         return False
 

@@ -1,6 +1,6 @@
 """A quick stand-in for SQS over HTTP, in a process of its own: queues, hidden messages, long polls, and a distance.
 
-It answers a request within some 50 microseconds of its own, so that what is measured against it is the client. It checks no
+It answers a request within some 50 microseconds of its own, so what is measured against it is the client. It checks no
 signature. A queue whose name ends with `.fifo` keeps the order of its groups, and gives the same messages to a second request with
 the same ReceiveRequestAttemptId; it does not know the five minutes of deduplication.
 """

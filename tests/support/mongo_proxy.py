@@ -28,7 +28,7 @@ _DATA_COMMANDS = frozenset(
 class MongoProxy(Proxy):
     """Before a mongod. A client that does not connect directly learns of the members' addresses, and goes there.
 
-    `shown` has what it shall see instead, so that it goes to the proxies before them. Only ports may differ.
+    `shown` has what it shall see instead, so it goes to the proxies before them. Only ports may differ.
     """
 
     writes = frozenset({"update", "insert", "findAndModify"})

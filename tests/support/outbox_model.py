@@ -36,9 +36,7 @@ class World(NamedTuple):
     backup: Entity | None = None
     restored: bool = False  # since then nobody may emit until the entity is restarted
     dead: bool = False  # a tombstone has taken the entity's place
-    waits: bool = (
-        False  # at that moment there were pending events, so that the one who deleted it leaves the expiry to a relay
-    )
+    waits: bool = False  # at that moment there were pending events, so the one who deleted it leaves the expiry to a relay
     expires: bool = False
 
 
@@ -296,7 +294,7 @@ class Model:
             ((_, state),) = following
         sent, incarnation, events = state.world.entity
         if state.world.dead and not state.world.expires:
-            raise Wrong("the tombstone stays for ever")
+            raise Wrong("the tombstone stays forever")
         if events:
             raise Wrong(f"at the end {len(events)} events wait, and the relay does not publish them")
         known = [each for life, n in state.world.shown for each in dict(state.world.emitted)[life][:n]]

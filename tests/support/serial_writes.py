@@ -120,7 +120,7 @@ def _lets_past(entity: Entity, change: Change) -> bool:
 
 
 class Write(NamedTuple):
-    """A write of which the caller was told something. None: the caller died, so that it may have been done or not."""
+    """A write of which the caller was told something. None: the caller died, so it may have been done or not."""
 
     kind: Literal["add", "delete"]
     message: Message

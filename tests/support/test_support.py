@@ -106,7 +106,7 @@ def in_threads(count: int, work: Callable[[], Any]) -> list[Any]:
 def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """No engine anywhere, no network, an empty cache folder."""
     for name in ("ONEWRITE_MONGOD", "ONEWRITE_DYNOXIDE"):
-        monkeypatch.setenv(name, "")  # so that what is set there is undone
+        monkeypatch.setenv(name, "")  # so what is set there is undone
         monkeypatch.delenv(name)
 
     def missing() -> Path:

@@ -482,7 +482,7 @@ def test_two_ways_to_one_state_are_both_followed_where_a_stale_read_tells_them_a
 
     def world() -> Any:
         collection = mongomock_collection("customers")
-        collection.insert_one({"_id": "c1", "n": 0})  # so that both deposits have the same answer
+        collection.insert_one({"_id": "c1", "n": 0})  # so both deposits have the same answer
         return collection
 
     def build(collection: Any) -> Handler:

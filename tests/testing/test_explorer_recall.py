@@ -195,7 +195,7 @@ class Local:
 
 @pytest.fixture
 def no_collection() -> Iterator[None]:
-    """Let Python not look for garbage, so that only what nobody refers to ends."""
+    """Let Python not look for garbage, so only what nobody refers to ends."""
     gc.disable()
     yield
     gc.enable()

@@ -595,7 +595,9 @@ def test_a_message_that_gives_up_where_its_entity_is_not_there_yet_is_named(
     assert report.ok
     (remark,) = report.remarks
     assert remark.kind == "early"
-    assert remark.text.startswith("pay finds nothing and does nothing where it comes before place, and never comes again.")
+    assert remark.text.startswith(
+        "pay finds nothing and does nothing where it comes before place, and never is redelivered."
+    )
 
 
 @pytest.mark.parametrize("messages", [(PAY, PLACE), (PLACE, PAY)])

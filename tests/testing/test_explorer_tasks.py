@@ -127,7 +127,7 @@ def test_requests_have_the_order_of_their_tasks_and_not_that_in_which_sets_are_g
         await ask(name)
 
     call = threads.begin(handle, "m1", "m1")
-    call.resume(Reply(error=KeyError("so that what is left goes on")))
+    call.resume(Reply(error=KeyError("so what is left goes on")))
     assert pending(call) == [*"abcdefgh"]
     threads.release(call)
 

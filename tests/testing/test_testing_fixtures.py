@@ -173,7 +173,7 @@ def test_a_test_whose_engine_is_not_here_is_skipped_with_the_way_to_get_it(run: 
 def test_an_engine_runs_once_for_all_tests(run: Callable[[str], pytest.RunResult], monkeypatch: pytest.MonkeyPatch) -> None:
     starts: list[str] = []
     monkeypatch.setattr("onewrite.testing.servers.process._is_program", lambda _: True)
-    monkeypatch.setattr("onewrite.testing.servers.process.Server.start", lambda server: starts.append(server.name))
+    monkeypatch.setattr("onewrite.testing.servers.process.ServerProcess.start", lambda server: starts.append(server.name))
     monkeypatch.setattr("onewrite.testing.servers.engines.find_dynamodb_local", lambda: (Path("java"), Path("jar")))
     for name in ("MONGOD", "DYNOXIDE"):
         monkeypatch.setenv(f"ONEWRITE_{name}", "a-program")

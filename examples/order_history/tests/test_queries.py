@@ -60,7 +60,7 @@ def test_paging_one_by_one_shows_every_order_once(
 ) -> None:
     seen: list[dict[str, object]] = []
     token = None
-    for _ in range(10):  # more pages than orders, so that a token which leads nowhere new ends the test
+    for _ in range(10):  # more pages than orders, so a token which leads nowhere new ends the test
         page = four_orders.orders_of("c-1", status=status, limit=1, token=token)
         assert len(page.orders) <= 1
         seen += page.orders

@@ -28,7 +28,7 @@ def handler(message: Message) -> Outcome:
         return stock().update_one(message, {"_id": message.body["sku"]}, change, upsert=True)
     except OperationFailure as error:
         if error.code == AUTHENTICATION_FAILED:
-            disconnect()  # The password was changed. This message comes again, and finds the new one.
+            disconnect()  # The password was changed. This message is redelivered, and finds the new one.
         raise
 
 

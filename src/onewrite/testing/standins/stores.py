@@ -7,9 +7,9 @@ a stand-in cannot show at all, such as a lost answer or a failover, needs a serv
 
 from __future__ import annotations
 
-import atexit
 import os
 import threading
+import weakref
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import ExitStack, contextmanager
 from copy import deepcopy
@@ -61,8 +61,8 @@ def moto_table(
     types: Mapping[str, str] | None = None,
     **native: Any,
 ) -> Any:
-    """An empty boto3 Table on moto, for a `with` block, or without one until the process ends; that of the fixture of the same name, until the
-    test ends. Every client that is made while it is open can use it, also `boto3.client("dynamodb")`.
+    """An empty boto3 Table on moto, for a `with` block, or without one for as long as it or its client is used; that of the fixture of the same
+    name, until the test ends. Every client that is made while it is open can use it, also `boto3.client("dynamodb")`.
 
     Keys are strings unless `types` says otherwise, as in `types={"line": "N"}`. Other arguments of `create_table`, such as
     `GlobalSecondaryIndexes`, are handed on. Several tables may be open at once. A table of a name that is already there replaces
@@ -76,9 +76,8 @@ def moto_table(
         opened.close()
         raise
     table.close_stand_in = opened.close
-    # A guarded store keeps the client alone, so nobody may hold this Table, and its being collected must not close it.
-    atexit.register(opened.close)
-    opened.callback(atexit.unregister, opened.close)
+    # A guarded store keeps the client, and nobody may keep the Table.
+    weakref.finalize(table.meta.client, opened.close)
     return table
 
 
