@@ -56,7 +56,6 @@ def a_shop_with_many_packages() -> Iterator[None]:
 
 
 WORLDS: dict[str, Callable[[], AbstractContextManager[None]]] = {
-    "README.md": a_shop,
     "docs/index.md": a_shop,
     "docs/recipes.md": a_shop_with_many_packages,
     "docs/wire.md": partial(a_shop, key="id"),
