@@ -1,7 +1,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test chaos lint bench floors docs diagrams clean
+.PHONY: demo test chaos lint bench floors dist docs diagrams clean
 
 demo: .venv/ready  ## the main job on embedded stand-ins
 	$(BIN)/onewrite demo
@@ -36,6 +36,9 @@ floors:  ## the tests without servers of their own, with the lowest versions tha
 	.venv-floors/bin/uv pip install --quiet --python .venv-floors/bin/python --editable ".[all]" --group test --constraint .venv-floors/lowest.txt
 	.venv-floors/bin/python $(PYTEST) --slow tests/core tests/dynamodb tests/mongodb tests/outbox tests/batch tests/sqs tests/aws_lambda tests/identity tests/lean tests/testing tests/operate tests/docs tests/contract examples
 
+dist: .venv-dist/ready  ## the wheel and the sdist in dist/, tried in environments that hold nothing else
+	PATH="$(CURDIR)/.venv-dist/bin:$$PATH" .venv-dist/bin/python tests/release.py
+
 docs: .venv-docs/ready  ## the documentation as a site in .site/, to be read from there; a link that leads nowhere fails
 	rm -rf .site
 	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/python -m mkdocs --quiet build --config-file docs/site/mkdocs.yml
@@ -50,6 +53,12 @@ diagrams:  ## draws the pictures of the documentation anew; needs Graphviz
 	.venv-docs/bin/python -m pip install --quiet --group docs
 	touch $@
 
+.venv-dist/ready: pyproject.toml
+	$(PYTHON) -m venv .venv-dist
+	.venv-dist/bin/python -m pip install --quiet "pip>=25.1"
+	.venv-dist/bin/python -m pip install --quiet --group dist
+	touch $@
+
 .venv/ready: pyproject.toml
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --upgrade pip
@@ -61,4 +70,4 @@ diagrams:  ## draws the pictures of the documentation anew; needs Graphviz
 	touch $@
 
 clean:
-	rm -rf .venv .venv-docs .venv-floors .site .coverage .mypy_cache .pytest_cache .ruff_cache .hypothesis dist
+	rm -rf .venv .venv-docs .venv-dist .venv-floors .site .coverage .mypy_cache .pytest_cache .ruff_cache .hypothesis dist

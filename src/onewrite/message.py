@@ -25,7 +25,7 @@ class Message:
     the transport itself says of the delivery, such as SQS's SenderId: no sender can write there.
 
     `longest_text` is how many bytes of UTF-8 the id, the source, a sequence and the name of a part may have, because a ledger
-    may keep them in the entity. It is 2048, the longest partition key of DynamoDB, so that what is a key somewhere can be an id.
+    may keep them in the entity. It is 2048, the longest partition key of DynamoDB, so what is a key somewhere can be an id.
     A program that needs longer ones sets `Message.longest_text` once, when it starts.
 
     Two writes of one message to one entity are two parts of it: give the second `message.part("stock")`.
@@ -88,7 +88,7 @@ class Message:
         return _child("of " + together(self.id, self.source, *self.parts) + " " + name)
 
     def part(self, name: str) -> Message:
-        """The same message for another write of it to the same entity, which the ledger would else take for a duplicate."""
+        """The same message for another write of it to the same entity, which the ledger would otherwise take for a duplicate."""
         return replace(self, parts=(*self.parts, name))
 
 
@@ -146,7 +146,7 @@ def named(message: Message) -> str:
 def by_sequence(messages: Sequence[Message | None]) -> list[int]:
     """All places, in the order in which to take the messages: those of a source by their sequence.
 
-    They are taken at the places that their source has, so that no source is put off until the others are done.
+    They are taken at the places that their source has, so no source is put off until the others are done.
     """
     of_source: dict[str, list[tuple[str, int | str, int]]] = {}
     for place, message in enumerate(messages):

@@ -44,7 +44,7 @@ _BUCKET_BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.
 
 
 def print_line(line: str) -> None:
-    sys.stdout.write(f"{line}\n")  # one write with the line's end, so that no other thread writes in between
+    sys.stdout.write(f"{line}\n")  # one write with the line's end, so no other thread writes in between
     sys.stdout.flush()
 
 
@@ -57,7 +57,7 @@ def emf(
 ) -> Hook:
     """Writes a line in CloudWatch's Embedded Metric Format for each record. CloudWatch makes metrics of it in Lambda's log.
 
-    Their dimension is `FunctionName`, as for Lambda's own metrics. Its value is `function`, or else what the environment
+    Their dimension is `FunctionName`, as for Lambda's own metrics. Its value is `function`, otherwise what the environment
     variable AWS_LAMBDA_FUNCTION_NAME holds when this is called; without either there is no dimension. `Retried` counts the
     Applied whose first answer was lost, and `Duration` is in milliseconds.
 
@@ -127,7 +127,7 @@ def opentelemetry(meter: Meter, *, function: str | None = None) -> Hook:
 def kinds_of(reported: Reported) -> list[tuple[str, bool]]:
     """What became of one record: the name of each outcome, and whether the first answer to its write was lost.
 
-    A failure and a record without outcomes have a name too, so that there is always at least one.
+    A failure and a record without outcomes have a name too, so there is always at least one.
     """
     if isinstance(reported, BaseException):
         return [(FAILED, False)]

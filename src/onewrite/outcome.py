@@ -64,7 +64,7 @@ class Stale(_Answer):
 
 @dataclass(frozen=True, slots=True)
 class Deferred(_Answer):
-    """An earlier message of this source is still missing: nothing was written, and the message must come again."""
+    """An earlier message of this source is still missing: nothing was written, and the message must be redelivered."""
 
     settled: ClassVar[bool] = False
 
@@ -78,7 +78,7 @@ class Deferred(_Answer):
 class Rejected(_Answer):
     """The ledger would have let it in; the caller's own condition did not.
 
-    It is settled, but where `InSequence` has nowhere to remember the refusal: what follows would wait for the message for ever.
+    It is settled, but where `InSequence` has nowhere to remember the refusal: what follows would wait for the message forever.
     """
 
     message: Message
@@ -91,7 +91,7 @@ class Rejected(_Answer):
 class Missing(_Answer):
     """There is no such entity, and the write was not to create it: nothing was written.
 
-    The message that creates it may still be on its way, so this one must come again. A write with `missing_ok=True` says that a
+    The message that creates it may still be on its way, so this one must be redelivered. A write with `missing_ok=True` says that a
     missing entity is an answer, and is settled by it; but not under `InSequence`, where nothing would remember the message.
     """
 

@@ -21,7 +21,7 @@ from onewrite import SeenIds
 from onewrite.dynamodb import GuardedTable
 from onewrite.mongodb import GuardedCollection
 from onewrite.testing.servers.engines import Dynoxide, Mongod
-from onewrite.testing.servers.process import Server
+from onewrite.testing.servers.process import ServerProcess
 from tests.chaos.traffic import LEDGERS
 from tests.chaos.worker import OUTBOX, PLACE, Target
 from tests.engines.stores import State, create_table_with_outbox, dynamo_state, mongo_state
@@ -119,13 +119,13 @@ class Setup(ABC):
             proxy.hit.clear()
             proxy.seen.clear()
 
-    def _freeze(self, server: Server, choice: random.Random) -> None:
+    def _freeze(self, server: ServerProcess, choice: random.Random) -> None:
         self.counts["servers frozen"] += 1
         send_signal(server, signal.SIGSTOP)
         self.halt.wait(min(choice.expovariate(2), 3.0))  # now and then longer than a worker waits
         send_signal(server, signal.SIGCONT)
 
-    def _crash(self, server: Server, choice: random.Random) -> None:
+    def _crash(self, server: ServerProcess, choice: random.Random) -> None:
         self.counts["servers killed"] += 1
         server.kill()
         self.halt.wait(choice.uniform(0, 0.5))
@@ -135,7 +135,7 @@ class Setup(ABC):
 class _OneServer(Setup):
     """A server that is frozen, and killed and started again on its data."""
 
-    _server: Server
+    _server: ServerProcess
 
     @property
     def attacks(self) -> Mapping[Attack, float]:

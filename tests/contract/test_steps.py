@@ -203,6 +203,36 @@ def test_other_messages_are_written_while_a_step_is_open(shop: Shop, make_shop: 
     assert n_of(shop) == 3
 
 
+@pytest.mark.parametrize("name", LEDGERS)
+def test_a_store_that_has_met_no_step_yet_takes_an_open_one_for_none_of_another_messages(
+    name: str, make_shop: MakeShop
+) -> None:
+    def new_shop() -> Shop:
+        return make_shop(LEDGERS[name])
+
+    of_another_ledger = make_shop(SeenIds(name="other"))
+    of_another_ledger.put_raw("o", n=0)
+    assert isinstance(of_another_ledger.begin(M1, "o"), Begun)
+    assert isinstance(new_shop().add(M1, "o"), Applied)
+    assert isinstance(new_shop().add(M1, "o"), Duplicate)
+    assert isinstance(new_shop().add(M2, "o", if_open=True), Applied)
+    of_another_ledger.put_raw("closed", n=0, closed=True)
+    assert isinstance(of_another_ledger.begin(M1, "closed"), Begun)
+    assert isinstance(new_shop().add(M1, "closed", if_open=True), Rejected)
+    assert isinstance(new_shop().record(M3, "o"), Applied)
+    assert [type(outcome) for outcome in new_shop().fold([M3, message(4), message(5)], "o")] == [Duplicate, Applied, Applied]
+    assert n_of(new_shop()) == 4
+
+
+@pytest.mark.parametrize("shop", ["seen"], indirect=True)
+def test_a_store_that_has_met_no_step_yet_is_kept_off_by_its_own_messages_step(shop: Shop, make_shop: MakeShop) -> None:
+    begin(shop)
+    for write in ("add", "record", "seen"):
+        other = make_shop(SeenIds())
+        assert isinstance(getattr(other, write)(M1, "o"), Busy), write
+    assert n_of(shop) == 0
+
+
 @pytest.mark.parametrize("shop", ["mark"], indirect=True)
 def test_the_finish_of_an_overtaken_message_leaves_the_mark_where_it_is(shop: Shop) -> None:
     step = begin(shop)

@@ -6,6 +6,8 @@ import doctest
 import importlib
 import pkgutil
 import re
+import subprocess
+import sys
 import tomllib
 import warnings
 from pathlib import Path
@@ -26,7 +28,16 @@ FOUND = [module.name for module in pkgutil.walk_packages(onewrite.__path__, "one
 MODULES = ["onewrite", *(name for name in FOUND if not name.endswith("__main__"))]  # to import that one is to run it
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name)
+README = ROOT / "README.md"
+
+
+@pytest.mark.parametrize("block", [block[1] for block in BLOCK.finditer(README.read_text())], ids=["dynamodb", "mongodb"])
+def test_each_block_of_the_readme_runs_as_it_stands(block: str) -> None:
+    ran = subprocess.run([sys.executable, "-c", block], capture_output=True, text=True, check=False, timeout=60)
+    assert (ran.returncode, ran.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page != README], ids=name)
 def test_every_python_block_of_a_page_runs(page: Path) -> None:
     text = page.read_text()
     namespace: dict[str, Any] = {"__name__": page.stem}

@@ -322,3 +322,19 @@ def test_both_engines_have_the_same_modules_with_the_same_names_in_them() -> Non
     for module, names in COMMON.items():
         for engine in engines:
             assert names <= public(engine / f"{module}.py")
+
+
+def test_a_class_name_means_one_thing() -> None:
+    """Both engines have classes of the same names, and so has a subclass for each of them."""
+    homes: dict[str, set[str]] = {}
+    for path in FILES:
+        place = path.relative_to(SOURCE).as_posix()
+        for engine in OF_ONE_ENGINE:
+            place = place.replace(f"{engine}/", "engine/", 1)
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef):
+                homes.setdefault(node.name, set()).add(place)
+    of_the_stores = {
+        "_NothingSent": {"engine/collection.py", "engine/table.py"}
+    }  # what both stores have that sends no request
+    assert {name: places for name, places in homes.items() if len(places) > 1} == of_the_stores

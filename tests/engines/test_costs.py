@@ -27,8 +27,8 @@ from onewrite.mongodb import GuardedCollection
 from onewrite.operate.dynamodb import TableStore
 from onewrite.operate.mongodb import CollectionStore
 from onewrite.operate.plan import dynamodb as items
-from onewrite.operate.plan.dynamodb import Index, ItemLedger, indexes_of, table_sample
-from onewrite.operate.plan.inputs import SECOND, IndexLoad, Stream, Texts
+from onewrite.operate.plan.dynamodb import ItemLedger, SecondaryIndex, indexes_of, table_sample
+from onewrite.operate.plan.inputs import SECOND, IndexLoad, MessageStream, Texts
 from onewrite.operate.plan.mongodb import DocumentLedger, collection_sample
 from tests.support.seams import named
 from tests.support.write_units import Bill, bill
@@ -65,7 +65,7 @@ class Table:
 
     client: DynamoDBClient
     name: str
-    indexes: list[Index]
+    indexes: list[SecondaryIndex]
 
 
 def random_table(client: DynamoDBClient, name: str, dice: random.Random) -> Table:
@@ -173,7 +173,7 @@ MESSAGES = 45
 def test_the_predicted_bytes_of_a_ledger_are_those_that_stand_in_the_item(
     ledger: Ledger, texts: Texts, gap: int, dynamo: DynamoDBClient, table: str
 ) -> None:
-    stream, now, predicted = Stream(gap * SECOND), [0.0], ItemLedger(ledger, texts)
+    stream, now, predicted = MessageStream(gap * SECOND), [0.0], ItemLedger(ledger, texts)
     store = named(GuardedTable(dynamo, ledger, table_name=table, clock=lambda: now[0]), numbered())
     add: dict[str, Any] = {"UpdateExpression": "ADD n :n", "ExpressionAttributeValues": {":n": 1}, "ReturnValues": "ALL_NEW"}
     for n in range(MESSAGES):
@@ -189,7 +189,7 @@ def test_the_predicted_bytes_of_a_ledger_are_those_that_stand_in_the_item(
 def test_the_predicted_bytes_of_a_document_are_those_of_mongodb(
     ledger: Ledger, texts: Texts, gap: int, collection: Collection[dict[str, Any]]
 ) -> None:
-    stream, now, predicted = Stream(gap * SECOND), [0.0], DocumentLedger(ledger, texts)
+    stream, now, predicted = MessageStream(gap * SECOND), [0.0], DocumentLedger(ledger, texts)
     store = GuardedCollection(collection, ledger, clock=lambda: now[0], durability="acknowledged")
     collection.insert_one({"_id": "e", "n": -1})
     for n in range(MESSAGES):

@@ -17,8 +17,8 @@ from onewrite import Applied, HighWaterMark, Message, SeenIds, Tombstones
 from onewrite.core.ledgers.kept import Kept
 from onewrite.mongodb import GuardedCollection
 from onewrite.operate import main
-from onewrite.operate.doctor.facts import Clock, Entity, Members, Sample, Server, Unread
-from onewrite.operate.doctor.mongodb import MONGODB, OfCollection, read_collection
+from onewrite.operate.doctor.facts import ClockOffset, Entity, EntitySample, Facts, MongoDBServer, ReplicaSetMembers, Unread
+from onewrite.operate.doctor.mongodb import MONGODB, read_collection
 from onewrite.testing.servers.engines import Mongod
 from tests.support.engines import mongod_binary, require
 
@@ -28,12 +28,12 @@ Documents = Collection[dict[str, Any]]
 _UNAUTHORIZED = 13
 
 
-def look(collection: Documents, most: int = 100) -> OfCollection:
+def look(collection: Documents, most: int = 100) -> Facts:
     return MONGODB.run(read_collection(collection, most, time.time), collection)
 
 
-def entities(found: OfCollection) -> dict[str, Entity]:
-    assert isinstance(found.sample, Sample)
+def entities(found: Facts) -> dict[str, Entity]:
+    assert isinstance(found.sample, EntitySample)
     return {each.name: each for each in found.sample.entities}
 
 
@@ -51,11 +51,12 @@ def refused(collection: Documents, *commands: str) -> Iterator[None]:
 
 def test_a_replica_set_is_read(collection: Documents) -> None:
     found = look(collection)
-    assert isinstance(found.server, Server)
+    assert isinstance(found.server, MongoDBServer)
     assert (found.server.kind, found.server.arbiters) == ("replica set", ())
-    assert isinstance(found.server.clock, Clock)
+    assert isinstance(found.server.clock, ClockOffset)
     assert abs(found.server.clock.ahead) < 60
-    assert (found.members, found.default_w, found.version) == (Members((), 1, 1), "majority", "6.0.5")
+    assert (found.members, found.default_w, found.version) == (ReplicaSetMembers((), 1, 1), "majority", "6.0.5")
+    assert found.collection is not None
     assert (found.collection.w, found.expiry) == (None, ())
     assert entities(found) == {}
 
@@ -64,12 +65,14 @@ def test_a_standalone_is_read_and_asked_for_nothing_that_it_lacks() -> None:
     require(mongod_binary)
     with Mongod(replica_set=False) as server:
         found = look(server.collection())
-        assert isinstance(found.server, Server)
+        assert isinstance(found.server, MongoDBServer)
         assert (found.server.kind, found.members, found.default_w) == ("standalone", None, None)
 
 
 def test_the_write_concern_of_the_collection_is_read(collection: Documents) -> None:
-    assert look(collection.with_options(write_concern=WriteConcern(1))).collection.w == 1
+    found = look(collection.with_options(write_concern=WriteConcern(1))).collection
+    assert found is not None
+    assert found.w == 1
 
 
 def test_documents_are_read_with_their_ledgers(collection: Documents) -> None:
@@ -138,7 +141,7 @@ def test_what_may_not_be_read_is_told_and_the_rest_is_read(
     collection.insert_one({"_id": 1})
     with refused(collection, command):
         found = look(collection)
-    unread = {name: value for name, value in found._asdict().items() if isinstance(value, Unread)}
+    unread = {name: value for name in Facts.__slots__ if isinstance(value := getattr(found, name), Unread)}
     assert [*unread] == fact.split()
     assert {each.permission for each in unread.values()} == {permission}
 

@@ -102,10 +102,14 @@ def go_through(capsys: pytest.CaptureFixture[str], store: tuple[str, str], key: 
     assert {each["outcome"] for each in found["answers"]} == {"Duplicate"}
     assert run(capsys, "inspect", *one, "--message", "m2", "--source", "s", "--sequence", "5")["answers"]
     run(capsys, "inspect", *one, "--message", "m1")  # it guesses other sources by the fields of the entity
-    shown = run(capsys, "forget", "m1", *one, "--source", "s", "--attribute", "ow_l")["shown"]
-    assert run(capsys, "forget", "m1", *one, "--source", "s", "--attribute", "ow_l", "--yes", "--shown", shown)["written"]
-    run(capsys, "forget", "m3", *one, codes=(2, 4))
-    assert run(capsys, "set-mark", "-3", *one, "--source", "s", "--attribute", "ow_marks:l", "--yes")["written"]
+    shown = run(capsys, "forget", "--message", "m1", *one, "--source", "s", "--attribute", "ow_l")["shown"]
+    assert run(capsys, "forget", "--message", "m1", *one, "--source", "s", "--attribute", "ow_l", "--yes", "--shown", shown)[
+        "written"
+    ]
+    run(capsys, "forget", "--message", "m3", *one, codes=(2, 4))
+    assert run(capsys, "set-mark", "--sequence", "-3", *one, "--source", "s", "--attribute", "ow_marks:l", "--yes")[
+        "written"
+    ]
     assert run(capsys, "clear", *one, "--attribute", "ow_text:l", "--yes")["written"]
     assert run(capsys, "steps", *store)["open"] == 0
     run(capsys, "doctor", *store, codes=(0, 1))

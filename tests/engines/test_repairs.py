@@ -177,7 +177,7 @@ def test_a_message_that_is_asked_for_without_all_of_its_name_is_found_or_what_is
     assert place.run("inspect", "--message", "m1", *given) == 0
     assert hint in capsys.readouterr().out
     if not isinstance(written[0][0], HighWaterMark):  # which keeps no single messages
-        assert place.run("forget", "m1", "--attribute", written[0][0].attribute, *given) == 4
+        assert place.run("forget", "--message", "m1", "--attribute", written[0][0].attribute, *given) == 4
         assert hint in capsys.readouterr().err
 
 
@@ -201,7 +201,7 @@ def test_a_tombstone_says_when_it_goes(place: Place, capsys: pytest.CaptureFixtu
     out = capsys.readouterr().out
     assert "The database removes it by its TTL, by expiresAt" in out
     assert "Gone from SeenIds(14d)" in out
-    assert place.run("forget", "m1") == 2
+    assert place.run("forget", "--message", "m1") == 2
     assert "tombstone refuses every message" in capsys.readouterr().err
 
 
@@ -247,7 +247,7 @@ def test_another_version_of_the_format_is_named_and_never_changed(place: Place, 
     assert place.run("inspect", "--message", "m1") == 0
     assert "written by another version of onewrite" in capsys.readouterr().out
     for attribute in ("ow_l", "ow_new:l"):
-        assert place.run("forget", "m1", "--attribute", attribute, "--yes") == 2
+        assert place.run("forget", "--message", "m1", "--attribute", attribute, "--yes") == 2
         assert "the version that wrote it" in capsys.readouterr().err or attribute == "ow_new:l"
         assert place.run("clear", "--attribute", attribute, "--yes") == 2
     assert place.run("strip", "--yes", entity=None) == 1
@@ -402,7 +402,7 @@ def test_what_is_forgotten_takes_effect_exactly_once_more(
     message, other = Message("m1", source="s", sequence=3), Message("m2", source="s", sequence=4)
     assert place.apply(ledger, message, other) == ["Applied", "Applied"]
     before = place.stored()
-    options = ("m1", "--source", "s", "--sequence", "3")
+    options = ("--message", "m1", "--source", "s", "--sequence", "3")
     shown = printed(capsys, lambda: place.run("forget", *options, "--json"))
     assert (shown["written"], place.stored()) == (False, before)
     done = printed(capsys, lambda: place.run("forget", *options, "--json", "--yes", "--shown", shown["shown"]))
@@ -422,7 +422,7 @@ def test_a_mark_is_removed_from_every_set_and_in_every_spelling(place: Place, ca
     place.put(**{name: value for name, value in merged.items() if name not in ("id", "_id", "ow_seen:l")})
     last = SeenIds(name="seen", also=before)
     assert place.apply(last, Message("m9"), message) == ["Applied", "Duplicate"]
-    shown = printed(capsys, lambda: place.run("forget", "m1", "--source", "s", "--json", "--yes"))
+    shown = printed(capsys, lambda: place.run("forget", "--message", "m1", "--source", "s", "--json", "--yes"))
     assert len(shown["changes"]) == len(before)
     assert place.apply(last, message, message) == ["Applied", "Duplicate"]
     assert place.apply(last, Message("m6"), Message("m9")) == ["Duplicate"] * 2
@@ -432,7 +432,7 @@ def test_an_id_that_counts_for_every_source_is_forgotten_for_all_of_them(
     place: Place, capsys: pytest.CaptureFixture[str]
 ) -> None:
     place.put(messageIDs={"m1", "m5", "@s/m1"})
-    shown = printed(capsys, lambda: place.run("forget", "m1", "--source", "s", "--json", "--yes"))
+    shown = printed(capsys, lambda: place.run("forget", "--message", "m1", "--source", "s", "--json", "--yes"))
     assert len(shown["changes"]) == 2
     assert "counts for every source" in " ".join(shown["effects"])
     message = Message("m1", source="s")
@@ -444,15 +444,15 @@ def test_forgetting_is_refused_where_it_would_not_help(place: Place, capsys: pyt
     place.apply(HighWaterMark(), Message("m0", source="s", sequence=9))
     place.apply(ledger, Message("m1", source="s", sequence=10))
     stored = place.stored()
-    assert place.run("forget", "m1", "--source", "s", "--sequence", "10") == 0
-    assert place.run("forget", "m1", "--source", "s", "--sequence", "8", "--yes") == 2
+    assert place.run("forget", "--message", "m1", "--source", "s", "--sequence", "10") == 0
+    assert place.run("forget", "--message", "m1", "--source", "s", "--sequence", "8", "--yes") == 2
     assert "would still get Stale" in capsys.readouterr().err
-    assert place.run("forget", "m1", "--source", "s", "--yes") == 2
+    assert place.run("forget", "--message", "m1", "--source", "s", "--yes") == 2
     assert "has no sequence" in capsys.readouterr().err
     assert place.stored() == stored
 
 
-@pytest.mark.parametrize("act", [("forget", "m1"), ("clear",)])
+@pytest.mark.parametrize("act", [("forget", "--message", "m1"), ("clear",)])
 def test_an_open_step_keeps_its_ledger_as_it_is(
     act: tuple[str, ...], place: Place, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -466,26 +466,26 @@ def test_an_open_step_keeps_its_ledger_as_it_is(
 def test_a_mark_cannot_forget_one_message_and_says_what_to_do(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     place.apply(HighWaterMark(), Message("m1", source="s", sequence=1))
     place.apply(HighWaterMark(name="more"), Message("m1", sequence=1))
-    assert place.run("forget", "m1", "--source", "s", "--attribute", "ow_l") == 2
+    assert place.run("forget", "--message", "m1", "--source", "s", "--attribute", "ow_l") == 2
     assert "onewrite set-mark --source s" in capsys.readouterr().err
-    assert place.run("forget", "m1", "--attribute", "ow_more:l") == 2
-    assert "onewrite set-mark with" in capsys.readouterr().err
+    assert place.run("forget", "--message", "m1", "--attribute", "ow_more:l") == 2
+    assert "onewrite set-mark --sequence N" in capsys.readouterr().err
 
 
 def test_what_cannot_be_forgotten_is_told(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     place.apply(SeenIds(), M1)
-    assert place.run("forget", "m2") == 4
+    assert place.run("forget", "--message", "m2") == 4
     assert "No ledger" in capsys.readouterr().err
     place.apply(SeenIds(name="seen", also=SeenIds()), M2)
     place.apply(SeenIds(name="other"), M2)
     for options, text in (
-        (("m1", "--attribute", "ow_l"), "has moved to 'ow_seen:l'"),
-        (("m2",), "say with --attribute"),
-        (("m2", "--attribute", "nothing"), "There is no ledger in 'nothing'"),
+        (("--message", "m1", "--attribute", "ow_l"), "has moved to 'ow_seen:l'"),
+        (("--message", "m2"), "say with --attribute"),
+        (("--message", "m2", "--attribute", "nothing"), "There is no ledger in 'nothing'"),
     ):
         assert place.run("forget", *options, "--yes") == 2
         assert text in capsys.readouterr().err
-    assert place.run("forget", "m2", "--attribute", "ow_other:l", "--yes") == 0
+    assert place.run("forget", "--message", "m2", "--attribute", "ow_other:l", "--yes") == 0
 
 
 def test_a_number_whose_slot_has_gone_on_cannot_be_forgotten(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
@@ -493,29 +493,29 @@ def test_a_number_whose_slot_has_gone_on_cannot_be_forgotten(place: Place, capsy
     place.apply(numbers, *[Message("m", source="s", sequence=n) for n in (1, 30)])
     for sequence, code, text in (("20", 2, "has gone on"), ("29", 4, "No ledger"), (None, 2, "has sequence None")):
         options = () if sequence is None else ("--sequence", sequence)
-        assert place.run("forget", "m", "--source", "s", *options) == code
+        assert place.run("forget", "--message", "m", "--source", "s", *options) == code
         assert text in capsys.readouterr().err
     place.apply(SeenIds(also=numbers), Message("m1", sequence=1))
-    assert place.run("forget", "m1") == 2  # the ledger before needs a number of each message
+    assert place.run("forget", "--message", "m1") == 2  # the ledger before needs a number of each message
     assert "would still get InvalidMessage" in capsys.readouterr().err
 
 
 def test_what_was_shown_is_all_that_is_written(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     place.apply(SeenIds(), M1)
-    assert place.run("forget", "m1") == 0
+    assert place.run("forget", "--message", "m1") == 0
     out = capsys.readouterr().out
     assert "The next delivery of message m1 takes effect again, once." in out
     code = out.split("--shown ")[1].strip()
     place.apply(SeenIds(), M2)
     before = place.stored()
-    assert place.run("forget", "m1", "--yes", "--shown", code) == 1
+    assert place.run("forget", "--message", "m1", "--yes", "--shown", code) == 1
     assert "not as it was shown" in capsys.readouterr().err
     assert place.stored() == before
 
 
 def test_who_wrote_what_is_in_the_log(place: Place, caplog: pytest.LogCaptureFixture) -> None:
     place.apply(SeenIds(None, readable=True), M1)
-    assert place.run("forget", "m1", "--yes", "--operator", "ann") == 0
+    assert place.run("forget", "--message", "m1", "--yes", "--operator", "ann") == 0
     (record,) = [record for record in caplog.records if "asked for" in record.message]
     assert "loses 'm1'" in record.message
     details = record.__dict__["onewrite"]
@@ -528,7 +528,7 @@ def test_who_wrote_what_is_in_the_log(place: Place, caplog: pytest.LogCaptureFix
 def test_a_mark_that_is_set_back_lets_in_what_it_names(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     messages = [Message(f"m{n}", source="s", sequence=n) for n in range(1, 4)]
     assert place.apply(InSequence(), *messages) == ["Applied"] * 3
-    shown = printed(capsys, lambda: place.run("set-mark", "1", "--source", "s", "--yes", "--json"))
+    shown = printed(capsys, lambda: place.run("set-mark", "--sequence", "1", "--source", "s", "--yes", "--json"))
     assert shown["effects"][:2] == [
         "Sequences 2 to 3 of source 's': each takes effect again if it is delivered again.",
         "InSequence waits for 2 next.",
@@ -539,10 +539,12 @@ def test_a_mark_that_is_set_back_lets_in_what_it_names(place: Place, capsys: pyt
 
 def test_a_mark_that_is_set_on_names_what_it_drops(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     place.apply(HighWaterMark(), Message("m", source="s", sequence=3).part("p"))
-    shown = printed(capsys, lambda: place.run("set-mark", "4", "--source", "s", "--part", "p", "--yes", "--json"))
+    shown = printed(
+        capsys, lambda: place.run("set-mark", "--sequence", "4", "--source", "s", "--part", "p", "--yes", "--json")
+    )
     assert shown["effects"][0].startswith("Sequence 4 of source 's', part 'p': each is refused from now on")
     assert place.apply(HighWaterMark(), Message("m", source="s", sequence=4).part("p")) == ["Duplicate"]
-    new = printed(capsys, lambda: place.run("set-mark", "7", "--yes", "--json"))
+    new = printed(capsys, lambda: place.run("set-mark", "--sequence", "7", "--yes", "--json"))
     assert new["effects"][0].startswith("Every sequence without a source up to 7 is refused")
     assert place.apply(HighWaterMark(), Message("m", sequence=7)) == ["Duplicate"]
 
@@ -575,7 +577,7 @@ def test_a_mark_keeps_its_spelling(
     held: int | str, value: str, expected: int | str | None, place: Place, capsys: pytest.CaptureFixture[str]
 ) -> None:
     place.apply(HighWaterMark(), Message("m", source="s", sequence=held))
-    code = place.run("set-mark", "--source", "s", "--yes", "--", value)
+    code = place.run("set-mark", "--source", "s", "--sequence", value, "--yes")
     assert code == (2 if expected is None else 0)
     capsys.readouterr()
     (mark,) = inspect(place, capsys)["ledgers"][0]["marks"]
@@ -587,27 +589,27 @@ def test_a_mark_is_not_set_where_that_would_be_wrong(place: Place, capsys: pytes
     place.write(store, Message("m1", source="s", sequence=1))
     place.apply(SeenIds(name="ids"), M1)
     for options, code, text in (
-        (("1", "--source", "s"), 4, "is 1 already"),
+        (("--sequence", "1", "--source", "s"), 4, "is 1 already"),
         (("--remove", "--source", "t"), 4, "is not there already"),
         ((), 2, "or --remove"),
-        (("1", "--remove"), 2, "or --remove"),
-        (("1", "--attribute", "ow_ids:l"), 2, "There is no ledger of marks"),
+        (("--sequence", "1", "--remove"), 2, "or --remove"),
+        (("--sequence", "1", "--attribute", "ow_ids:l"), 2, "There is no ledger of marks"),
     ):
         assert place.run("set-mark", *options) == code
         assert text in capsys.readouterr().err
     place.named(store, "begin", Message("m2", source="s", sequence=2), "charge", lease=LEASE, safe_for=LEASE)
-    assert place.run("set-mark", "5", "--source", "s", "--yes") == 2
+    assert place.run("set-mark", "--sequence", "5", "--source", "s", "--yes") == 2
     assert "has a step open" in capsys.readouterr().err
-    assert place.run("set-mark", "5", "--source", "t", "--yes") == 0
+    assert place.run("set-mark", "--sequence", "5", "--source", "t", "--yes") == 0
     place.apply(HighWaterMark(name="more"), Message("m", source="s", sequence=1))
-    assert place.run("set-mark", "5", "--source", "t") == 2
+    assert place.run("set-mark", "--sequence", "5", "--source", "t") == 2
     assert "'ow_l' and 'ow_more:l'" in capsys.readouterr().err
 
 
 def test_something_else_than_a_mark_is_not_overwritten(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     group: dict[str, Any] = {"ow_@s": [1]} if place.names_tokens else {"ow_@": {"s": [1]}}
     place.put(ow_l="ow1 marks", **group)
-    assert place.run("set-mark", "5", "--source", "s", "--yes") == 2
+    assert place.run("set-mark", "--sequence", "5", "--source", "s", "--yes") == 2
     assert "which is no mark" in capsys.readouterr().err
 
 
@@ -679,7 +681,7 @@ def test_a_write_whose_answer_was_lost_is_not_called_applied_once_it_is_forgotte
     first = {"ConditionExpression": "attribute_not_exists(n)"}
     assert isinstance(place.write(store, M1, **first), Applied)
     assert place.write(store, M1, **first) == Applied(M1, retried=True)
-    assert place.run("forget", "m1", "--yes") == 0
+    assert place.run("forget", "--message", "m1", "--yes") == 0
     assert type(place.write(store, M1, **first)).__name__ == "Rejected"
 
 
@@ -728,5 +730,5 @@ def test_long_lists_are_cut_for_a_person(place: Place, capsys: pytest.CaptureFix
     assert out.count("and 5 more, which --json shows") == 2
     assert "18, 19 and 5 more, of 0 to 99" in out
     assert len(json.dumps(inspect(place, capsys)["ledgers"][0]["sets"][0]["ids"])) > 25 * 10
-    assert place.run("forget", "m01") == 0
+    assert place.run("forget", "--message", "m01") == 0
     assert "... and 20 more" in capsys.readouterr().out

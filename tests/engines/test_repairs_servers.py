@@ -55,12 +55,12 @@ def business(place: Place, entity: str = "e") -> dict[str, Any]:
 
 
 ACTS = [
-    (SeenIds(), ("forget", "m2", "--source", "s")),
-    (SeenIds(None, readable=True), ("forget", "m2", "--source", "s")),
-    (SeenNumbers(8), ("forget", "m2", "--source", "s", "--sequence", "2")),
-    (HighWaterMark(), ("set-mark", "1", "--source", "s")),
-    (HighWaterMark(), ("set-mark", "9", "--source", "s")),
-    (HighWaterMark(), ("set-mark", "9", "--source", "new")),
+    (SeenIds(), ("forget", "--message", "m2", "--source", "s")),
+    (SeenIds(None, readable=True), ("forget", "--message", "m2", "--source", "s")),
+    (SeenNumbers(8), ("forget", "--message", "m2", "--source", "s", "--sequence", "2")),
+    (HighWaterMark(), ("set-mark", "--sequence", "1", "--source", "s")),
+    (HighWaterMark(), ("set-mark", "--sequence", "9", "--source", "s")),
+    (HighWaterMark(), ("set-mark", "--sequence", "9", "--source", "new")),
     (HighWaterMark(), ("set-mark", "--remove", "--source", "s")),
     (SeenIds(), ("clear",)),
     (SeenNumbers(8), ("clear",)),

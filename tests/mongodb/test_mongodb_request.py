@@ -25,7 +25,7 @@ from onewrite.core.ledgers import Ledger
 from onewrite.core.write import NO_STEP, Write
 from onewrite.mongodb.expression import check_update, identity
 from onewrite.mongodb.indexes import check_ids_are_unique, check_indexes, keeps_text
-from onewrite.mongodb.request import Request, guard_insert, in_transaction
+from onewrite.mongodb.request import ReadyWrite, guard_insert, in_transaction
 from onewrite.mongodb.request import guard as guard_request
 
 NOW = 1_790_000_000.0
@@ -48,7 +48,7 @@ def guard_write(
     update: Any,
     native: Any,
     /,  # as a collection does it
-) -> Request:
+) -> ReadyWrite:
     terms = write.entry.terms
     if update is not None:
         check_update(terms, fields, update)
@@ -57,7 +57,7 @@ def guard_write(
 
 def guard(
     ledger: Ledger, query: Any = QUERY, update: Any = None, /, message: Message = M5, fields: Any = (), **native: Any
-) -> Request:
+) -> ReadyWrite:
     change = {"$inc": {"n": 1}} if update is None else update
     return guard_write(write_of(ledger, message), fields, query, change, native)
 
@@ -112,7 +112,7 @@ MOVES = {"$set": {"ow_l": "ow1 marks", "ow_@.s": 5}}
 def test_a_ledgers_guard_joins_the_filter_and_its_mark_the_operators(ledger: Ledger, guards: Any, folded: Any) -> None:
     write = write_of(ledger)
     guarded = guard_write(write, (), {"_id": "o-1", "left": {"$gte": 2}}, {"$inc": {"left": -2}}, {})
-    assert guarded == Request(
+    assert guarded == ReadyWrite(
         write._replace(key={"_id": "o-1"}),
         filter={"_id": "o-1", "left": {"$gte": 2}, **guards},
         update={"$inc": {"left": -2}, **folded},

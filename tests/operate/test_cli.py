@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import importlib
+import re
 import subprocess
 import sys
+from functools import wraps
 from typing import Any, NoReturn
 
 import pytest
+from typer import Abort
 
 from onewrite.operate import main
+from onewrite.operate.app import app
 
 REMEDY = 'pip install "onewrite[cli,testing,dynamodb,mongodb]"'
 SMALL = ["demo", "--engine", "mongodb", "--messages", "3"]
@@ -23,14 +27,27 @@ def test_help_names_the_verbs(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (["demo", "--messages", "0"], "--messages"),
-        (["demo", "--messages", "many"], "--messages"),
-        (["demo", "--engine", "redis"], "redis"),
-        (["demo", "--seed", "x"], "--seed"),
-        (["demo", "--colour"], "--colour"),
-        (["demo", "extra"], "extra"),
-        (["dance"], "dance"),
-        (["--loud"], "--loud"),
+        (["demo", "--messages", "0"], "--messages 0: give a whole number from 1 on."),
+        (["demo", "--messages", "many"], "--messages many: give a whole number from 1 on."),
+        (["demo", "--messages=many"], "--messages many: give a whole number from 1 on."),
+        (["demo", "--port", "70000"], "--port 70000: give a whole number from 0 to 65535."),
+        (["demo", "--engine", "redis"], "--engine redis: give one of dynamodb, mongodb."),
+        (["demo", "--seed", "x"], "--seed x: give a whole number."),
+        (["demo", "--seed"], "--seed: give a value after it."),
+        (["demo", "--json=3"], "--json is a switch: give it without a value."),
+        (["demo", "--colour"], "--colour is no option here."),
+        (["demo", "--engin", "mongodb"], "--engin is no option here. Did you mean --engine or --open?"),
+        (["demo", "extra", "more"], "extra more: there is nothing that takes this."),
+        (["dance"], "'dance' is no verb. The verbs are clear, demo, doctor, forget,"),
+        (["--loud"], "--loud is no option here."),
+        (["inspect", "--table", "orders"], "--key is missing: give --key JSON."),
+        (["forget", "--key", "k"], "--message is missing: give --message ID."),
+        (["worker"], "MODULE:HANDLER is missing: give it, or set ONEWRITE_WORKER_HANDLER."),
+        (["worker", "a:b"], "--queue-url is missing: give --queue-url VALUE, or set ONEWRITE_WORKER_QUEUE_URL."),
+        (["worker", "a:b", "--queue-url", "u", "--in-flight", "0"], "--in-flight 0: give a whole number from 1 to 10000."),
+        (["relay", "--poll", "soon"], "--poll soon: give a number from 0.01 to 86400."),
+        (["relay", "--metrics", "emf", "--metrics", "x"], "--metrics emf x: give one of emf, opentelemetry."),
+        (["doctor", "nowhere_to_be_found"], "there is no module 'nowhere_to_be_found'"),
     ],
 )
 def test_wrong_arguments_return_2_and_are_named_on_stderr(
@@ -38,9 +55,48 @@ def test_wrong_arguments_return_2_and_are_named_on_stderr(
 ) -> None:
     assert main(arguments) == 2
     printed = capsys.readouterr()
+    assert printed.err.startswith("onewrite: ")
     assert complaint in printed.err
+    assert printed.err.count("\n") == 1
     assert printed.out == ""
     assert "\x1b" not in printed.err
+
+
+# Words of Typer, of click, and of the library by which Typer checks values.
+OF_OTHERS = re.compile(
+    "Usage:|Try '|Error:|Invalid value|No such|Missing|requires an argument|does not take|unexpected|[Ii]nput|valid|greater|not one of"
+)
+
+
+def test_each_option_of_each_verb_is_explained_in_our_words_wherever_it_is_wrong(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried = 0
+    for command in app.registered_commands:
+        verb = command.callback
+        assert verb is not None
+        monkeypatch.setattr(command, "callback", wraps(verb)(lambda **_: None))  # what is right is not done
+        name = verb.__name__.replace("_", "-")
+        assert main([name, "--help"]) == 0
+        options = re.findall(r"^  (?:\[\w:]+\])?(--[a-z-]+)", capsys.readouterr().out, re.MULTILINE)
+        for option in [each for each in options if each not in ("--help", "--version")]:
+            wrong = ([option], [f"{option}=\x1bx"], [f"{option}x", "y"])
+            for arguments in wrong:
+                main([name, *arguments])
+                printed = capsys.readouterr()
+                assert not OF_OTHERS.search(printed.err), (arguments, printed.err)
+                assert "\x1b" not in printed.err
+                tried += 1
+    assert tried > 200
+    monkeypatch.setenv("ONEWRITE_WORKER_LEAN", "maybe")
+    assert main(["worker", "a:b", "--queue-url", "u"]) == 2
+    assert "ONEWRITE_WORKER_LEAN maybe: give true or false." in capsys.readouterr().err
+
+
+def test_a_question_that_nobody_answers_is_no(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    _end_with(monkeypatch, Abort())
+    assert main(SMALL) == 1
+    assert capsys.readouterr().err == "onewrite: Nobody answered, and nothing was done. With --yes nobody is asked.\n"
 
 
 def test_without_argv_the_arguments_of_the_process_are_used(

@@ -28,11 +28,12 @@ from onewrite.operate.demo.comparison import (
     ONEWRITE,
     START,
     Broker,
-    Clock,
     Comparison,
     Copy,
+    RequestResult,
     Row,
     ShopHandler,
+    SimulatedClock,
     Steps,
     claim_then_write,
     compare,
@@ -102,7 +103,7 @@ def test_an_order_has_the_numbers_that_its_journal_adds_up_to(engine: Engine) ->
     events = order_events(30, 2)
     with shops(engine) as open_shop:
         for number, handle in enumerate(HANDLERS.values()):
-            clock = Clock()
+            clock = SimulatedClock()
             shop = open_shop(f"shop-{number}", clock)
             deliver(Broker(sendings(events, 2)), partial(handle, shop), clock, seed=2, settled=lambda: None)
             for order in {event.body["order"] for event in events}:
@@ -148,7 +149,7 @@ def test_what_a_death_between_the_steps_does_to_the_effect(
 ) -> None:
     event = Message("e-1", body={"order": "o-1", "field": "paidCents", "amount": 5})
     with shops(engine) as open_shop:
-        shop = open_shop("one-shop", Clock())
+        shop = open_shop("one-shop", SimulatedClock())
         dying = handle(shop, event)
         for _ in range(steps_before_death):
             next(dying, None)
@@ -163,7 +164,7 @@ def test_what_a_death_between_the_steps_does_to_the_effect(
 def test_requests_are_counted_where_they_are_sent(engine: Engine, handle: ShopHandler, fresh: int) -> None:
     event = Message("e-1", body={"order": "o-1", "field": "paidCents", "amount": 5})
     with shops(engine) as open_shop:
-        shop = open_shop("one-shop", Clock())
+        shop = open_shop("one-shop", SimulatedClock())
         assert shop.requests == 0
         list(handle(shop, event))
         assert shop.requests == fresh
@@ -180,9 +181,10 @@ def test_every_copy_is_settled_and_redelivery_overtaking_and_doubles_all_happen(
 
     def handle(message: Message) -> Steps:
         handed.append(message.id)
-        yield
+        yield None
+        return RequestResult.WRITTEN
 
-    deliver(broker, handle, Clock(), seed=3, settled=lambda: settled.append(1))
+    deliver(broker, handle, SimulatedClock(), seed=3, settled=lambda: settled.append(1))
     assert all(copy.acknowledged for copy in copies)
     assert len(settled) == len(copies) > 100  # the producer sent some twice
     assert len(handed) == broker.deliveries > len(copies)  # the broker gave some again
@@ -198,11 +200,12 @@ def test_both_workers_may_hold_one_message_at_once() -> None:
         held[message.id] += 1
         at_once.append(held[message.id])
         try:
-            yield
+            yield None
         finally:
             held[message.id] -= 1
+        return RequestResult.WRITTEN
 
-    deliver(Broker(sendings(order_events(100, 2), 2)), handle, Clock(), seed=2, settled=lambda: None)
+    deliver(Broker(sendings(order_events(100, 2), 2)), handle, SimulatedClock(), seed=2, settled=lambda: None)
     assert max(at_once) == 2
 
 
@@ -229,8 +232,9 @@ def test_a_copy_that_both_workers_finish_is_settled_once(seed: int) -> None:
 
     def slow(_: Message) -> Steps:
         yield from [None] * 12
+        return RequestResult.WRITTEN
 
-    deliver(Broker(copies), slow, Clock(), seed=seed, settled=lambda: settled.append(1))
+    deliver(Broker(copies), slow, SimulatedClock(), seed=seed, settled=lambda: settled.append(1))
     assert len(settled) == len(copies)
 
 

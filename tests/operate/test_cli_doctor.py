@@ -21,9 +21,9 @@ from moto import mock_aws
 from onewrite import Applied, Event, Message, Rejected, SeenIds
 from onewrite.dynamodb import GuardedTable
 from onewrite.operate import main
-from onewrite.operate.doctor import Report
+from onewrite.operate.doctor import DoctorReport
 from onewrite.operate.doctor.checks import CHECKS, examine
-from onewrite.operate.doctor.facts import Facts, Module, Queue, Store, Table, Unread
+from onewrite.operate.doctor.facts import Facts, Module, ModuleStore, Queue, TableDescription, Unread
 from onewrite.testing.servers.engines import REGION
 from tests.engines.stores import create_table, create_table_with_outbox
 
@@ -295,16 +295,16 @@ def test_a_set_up_of_our_own_defaults_has_no_finding(
 QUEUE = Queue("orders\n\x1b[31m", "arn:orders", fifo=False, retention=4 * DAY, visibility=30)
 
 
-def report(facts: Facts, *, strict: bool = False) -> Report:
-    return Report(examine(facts), facts.unread(), strict=strict)
+def report(facts: Facts, *, strict: bool = False) -> DoctorReport:
+    return DoctorReport(examine(facts), facts.unread(), strict=strict)
 
 
 def test_a_person_reads_errors_first_then_warnings_then_the_rest() -> None:
     stores = (
-        Store("the table orders", SeenIds(timedelta(days=2)), "dynamodb"),
-        Store("the collection c", None, "mongodb", None, None, 2),
+        ModuleStore("the table orders", SeenIds(timedelta(days=2)), "dynamodb"),
+        ModuleStore("the collection c", None, "mongodb", None, None, 2),
     )
-    table = Table("orders", ("id",), replicas=("eu-west-2",))
+    table = TableDescription("orders", ("id",), replicas=("eu-west-2",))
     lines = [*report(Facts(queue=QUEUE, table=table, sample=DENIED, module=Module("shop", stores))).lines()]
     assert lines[0] == "Errors: a message may be lost, or take effect twice"
     headings = [line for line in lines if line in ("Warnings", "Not read", "Passed", "Not checked")]
@@ -319,7 +319,7 @@ def test_a_person_reads_errors_first_then_warnings_then_the_rest() -> None:
 
 
 def test_names_that_are_not_ours_cannot_write_to_the_terminal() -> None:
-    text = "\n".join(report(Facts(queue=QUEUE, table=Table("orders", ("id",)), module=None)).lines())
+    text = "\n".join(report(Facts(queue=QUEUE, table=TableDescription("orders", ("id",)), module=None)).lines())
     assert "\x1b" not in text
 
 
@@ -328,7 +328,7 @@ def test_what_failed_is_told_even_if_no_check_needs_it() -> None:
     assert "the queue orders: the request failed. It does not exist Checks that need it: tombstone-ttl, ttl" in text
     unneeded = report(Facts(dead_letters=FAILED))
     assert "Checks that need it: none" in "\n".join(unneeded.lines())
-    assert (unneeded.code, report(Facts(table=Table("t", ("id",)), sample=DENIED)).code) == (1, 0)
+    assert (unneeded.code, report(Facts(table=TableDescription("t", ("id",)), sample=DENIED)).code) == (1, 0)
 
 
 class Terminal(io.StringIO):

@@ -237,7 +237,7 @@ def test_what_cannot_be_run_as_it_was_asked_for_has_exit_code_2(
 ) -> None:
     assert main(["relay", "shop_relays:nothing"]) == 2
     assert main(["relay", NAME, "--skip", "id", "--stuck"]) == 2
-    assert "give one of" in capsys.readouterr().err
+    assert "Give one of" in capsys.readouterr().err
     assert main(["relay", NAME, "--outbox", "shop/orders"]) == 2
     assert "--outbox goes with" in capsys.readouterr().err
     assert main(["relay", NAME, "--restart", "elsewhere"]) == 2

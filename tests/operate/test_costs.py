@@ -10,15 +10,26 @@ import pytest
 
 from onewrite import HighWaterMark, SeenIds, SeenNumbers
 from onewrite.core.ledgers import Ledger
-from onewrite.operate.plan.dynamodb import Index, ItemLedger, OnDynamoDB
-from onewrite.operate.plan.inputs import BIRTH, DAY, SECOND, Blocks, IndexLoad, Inputs, Stream, Texts, stream_of, turns
+from onewrite.operate.plan.dynamodb import ItemLedger, OnDynamoDB, SecondaryIndex
+from onewrite.operate.plan.inputs import (
+    BIRTH,
+    DAY,
+    SECOND,
+    IndexLoad,
+    Inputs,
+    MessageStream,
+    NumberBlocks,
+    Texts,
+    stream_of,
+    turns,
+)
 from onewrite.operate.plan.mongodb import Repeated, document_size
 from onewrite.operate.plan.ways import by_age, full_after, highest, sizes, sustained, ways
 from tests.support.write_units import bill, refused
 
-BY_A = Index("by a", ("a",), ("id",), ())
-WIDE = Index("wide", ("a",), ("id",), None)
-SOME = Index("some", ("a",), ("id",), ("b",))
+BY_A = SecondaryIndex("by a", ("a",), ("id",), ())
+WIDE = SecondaryIndex("wide", ("a",), ("id",), None)
+SOME = SecondaryIndex("some", ("a",), ("id",), ("b",))
 BIG = "x" * 2000
 TEXTS = Texts(36, 16, 1)
 
@@ -74,12 +85,12 @@ def test_a_ledger_is_never_larger_or_smaller_than_its_extremes(ledger: Ledger) -
 
 
 def test_an_entity_is_full_with_the_message_that_is_one_too_many() -> None:
-    sized, stream = ItemLedger(SeenIds(None), TEXTS), Stream(DAY)
+    sized, stream = ItemLedger(SeenIds(None), TEXTS), MessageStream(DAY)
     room = sum(part.size(stream, BIRTH + 30 * DAY) for part in sized.parts)
     full = full_after(sized, sized.limit - room, stream)
     assert full is not None
     assert 30 < full <= 31 + 1e-6
-    assert full_after(sized, 300, Stream(100 * 365 * DAY)) is None
+    assert full_after(sized, 300, MessageStream(100 * 365 * DAY)) is None
 
 
 def test_a_bounded_ledger_is_full_before_it_forgets_or_never() -> None:
@@ -102,9 +113,9 @@ def test_at_the_most_messages_that_it_takes_for_ever_an_entity_is_neither_full_n
 
 
 def test_the_last_edges_of_blocks_are_where_a_ledger_of_numbers_is_largest_and_smallest() -> None:
-    assert Blocks(25, 1).edges(60) == [60, 48, 49]  # message 49 has the number 50
-    assert Blocks(25, 2).edges(60) == [60, 47, 49]
-    assert Blocks(25, 1).edges(3) == [3]
+    assert NumberBlocks(25, 1).edges(60) == [60, 48, 49]  # message 49 has the number 50
+    assert NumberBlocks(25, 2).edges(60) == [60, 47, 49]
+    assert NumberBlocks(25, 1).edges(3) == [3]
 
 
 def test_an_index_load_costs_what_it_would_on_items() -> None:

@@ -12,8 +12,8 @@ import pytest
 
 from onewrite.operate.demo.comparison import CLAIM, ONEWRITE, PLAIN
 from onewrite.operate.demo.shops import Engine, shops
-from onewrite.operate.demo.stream import Change, Step, Stream
-from onewrite.operate.demo.web import Commands, End, Feed, Server, play, text_of
+from onewrite.operate.demo.stream import Change, PaymentStream, SingleTurn
+from onewrite.operate.demo.web import Commands, Feed, PageServer, play, text_of
 from tests.support.browser import browser, watched
 
 if TYPE_CHECKING:
@@ -41,20 +41,20 @@ def chromium() -> Iterator[Browser]:
 
 
 @contextmanager
-def served(*changes: Change) -> Iterator[tuple[Stream, Server]]:
+def served(*changes: Change) -> Iterator[tuple[PaymentStream, PageServer]]:
     commands: Commands = SimpleQueue()
     with shops(Engine.MONGODB) as open_shop:
-        stream = Stream(open_shop, 1)
+        stream = PaymentStream(open_shop, 1)
         for change in changes:
             stream.obey(change)
         feed = Feed(text_of(stream))
-        server = Server(0, feed, commands.put)
+        server = PageServer(0, feed, commands.put)
         player = threading.Thread(target=play, args=(stream, feed, commands))
         player.start()
         try:
             yield stream, server
         finally:
-            commands.put(End.END)
+            commands.put(None)
             player.join()
             server.close()
 
@@ -139,7 +139,7 @@ def test_onewrite_never_drifts_while_the_others_do(chromium: Browser) -> None:
         page.evaluate(DRIFTS)
         page.click("#kill-all")
         for _ in range(100):
-            server.put(Step())
+            server.put(SingleTurn())
         page.wait_for_function(
             """() => document.querySelector('[data-lane="plain write"] .drift').textContent.includes("too much")
                 && document.querySelector('[data-lane="claim, then write"] .drift').textContent.includes("missing")

@@ -24,8 +24,8 @@ import pytest
 
 from onewrite.operate import main
 from onewrite.operate.demo.shops import Engine, shops
-from onewrite.operate.demo.stream import Change, Command, Kill, Step, Stream
-from onewrite.operate.demo.web import Commands, End, Feed, Server, play, text_of
+from onewrite.operate.demo.stream import Change, Command, Kill, PaymentStream, SingleTurn
+from onewrite.operate.demo.web import Commands, Feed, PageServer, play, text_of
 
 
 @pytest.fixture
@@ -34,20 +34,20 @@ def put() -> list[Command]:
 
 
 @pytest.fixture
-def server(put: list[Command]) -> Iterator[Server]:
-    server = Server(0, Feed('{"first":1}'), put.append)
+def server(put: list[Command]) -> Iterator[PageServer]:
+    server = PageServer(0, Feed('{"first":1}'), put.append)
     yield server
     server.close()
 
 
-def ask(server: Server, method: str, path: str, body: bytes = b"", **headers: str) -> tuple[int, str, Any]:
+def ask(server: PageServer, method: str, path: str, body: bytes = b"", **headers: str) -> tuple[int, str, Any]:
     with closing(http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)) as connection:
         connection.request(method, path, body or None, headers)
         response = connection.getresponse()
         return response.status, response.read().decode(), response.headers
 
 
-def own(server: Server, host: str = "127.0.0.1") -> dict[str, str]:
+def own(server: PageServer, host: str = "127.0.0.1") -> dict[str, str]:
     return {"Host": f"{host}:{server.port}", "Origin": f"http://{host}:{server.port}"}
 
 
@@ -65,7 +65,7 @@ def own(server: Server, host: str = "127.0.0.1") -> dict[str, str]:
         ("/icon.svg", "image/svg+xml"),
     ],
 )
-def test_the_page_may_load_nothing_from_elsewhere_and_be_framed_by_nobody(server: Server, path: str, kind: str) -> None:
+def test_the_page_may_load_nothing_from_elsewhere_and_be_framed_by_nobody(server: PageServer, path: str, kind: str) -> None:
     status, _, headers = ask(server, "GET", path)
     assert (status, headers["Content-Type"].partition(";")[0]) == (200, kind)
     assert "default-src 'none'" in headers["Content-Security-Policy"]
@@ -85,7 +85,7 @@ def test_no_file_of_the_page_names_another_place() -> None:
 
 
 @pytest.mark.parametrize("path", ["/nothing", "/../words.py", "/page/index.html", "//127.0.0.1/"])
-def test_there_is_nothing_else(server: Server, path: str) -> None:
+def test_there_is_nothing_else(server: PageServer, path: str) -> None:
     assert ask(server, "GET", path)[0] == 404
 
 
@@ -96,12 +96,12 @@ def test_there_is_nothing_else(server: Server, path: str) -> None:
 @pytest.mark.parametrize(
     "host", ["rebound.example", "rebound.example:{port}", "127.0.0.1", "127.0.0.1:1", "[::1]:{port}", ""]
 )
-def test_another_host_is_refused_and_told_where_the_page_is(server: Server, path: str, host: str) -> None:
+def test_another_host_is_refused_and_told_where_the_page_is(server: PageServer, path: str, host: str) -> None:
     status, text, _ = ask(server, "GET", path, Host=host.format(port=server.port))
     assert (status, server.url in text) == (403, True)
 
 
-def test_a_request_without_a_host_is_refused(server: Server) -> None:
+def test_a_request_without_a_host_is_refused(server: PageServer) -> None:
     with socket.create_connection(("127.0.0.1", server.port), timeout=10) as raw:
         raw.sendall(b"GET / HTTP/1.0\r\n\r\n")
         assert b" 403 " in raw.makefile("rb").readline()
@@ -111,7 +111,7 @@ def test_a_request_without_a_host_is_refused(server: Server) -> None:
     "origin", ["http://elsewhere.example", "null", "https://127.0.0.1:{port}", "http://localhost:{port}"]
 )
 @pytest.mark.parametrize("method", ["GET", "POST"])
-def test_another_origin_is_refused(server: Server, put: list[Command], method: str, origin: str) -> None:
+def test_another_origin_is_refused(server: PageServer, put: list[Command], method: str, origin: str) -> None:
     status, _, _ = ask(server, method, "/step", b"{}", Origin=origin.format(port=server.port))
     assert (status, put) == (403, [])
 
@@ -124,14 +124,14 @@ def test_another_origin_is_refused(server: Server, put: list[Command], method: s
         "Host: 127.0.0.1:{port}\r\nOrigin: http://elsewhere.example\r\nOrigin: http://127.0.0.1:{port}\r\n",
     ],
 )
-def test_a_header_that_is_spelt_otherwise_or_comes_twice_helps_nobody(server: Server, lines: str) -> None:
+def test_a_header_that_is_spelt_otherwise_or_comes_twice_helps_nobody(server: PageServer, lines: str) -> None:
     with socket.create_connection(("127.0.0.1", server.port), timeout=10) as raw:
         raw.sendall(f"GET / HTTP/1.0\r\n{lines.format(port=server.port)}\r\n".encode())
         assert b" 403 " in raw.makefile("rb").readline()
 
 
 def test_a_visitor_who_keeps_silent_is_left_without_a_word_on_the_terminal(
-    server: Server, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    server: PageServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("onewrite.operate.demo.web._Request.timeout", 0.01)
     head = "".join(f"{name}: {value}\r\n" for name, value in own(server).items())
@@ -141,19 +141,19 @@ def test_a_visitor_who_keeps_silent_is_left_without_a_word_on_the_terminal(
     assert capsys.readouterr().err == ""
 
 
-def test_what_changes_something_must_say_that_it_comes_from_the_page(server: Server, put: list[Command]) -> None:
+def test_what_changes_something_must_say_that_it_comes_from_the_page(server: PageServer, put: list[Command]) -> None:
     status, text, _ = ask(server, "POST", "/step", b"{}")
     assert (status, put) == (403, [])
     assert f"Origin: http://127.0.0.1:{server.port}" in text
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
-def test_the_page_is_obeyed(server: Server, put: list[Command], host: str) -> None:
+def test_the_page_is_obeyed(server: PageServer, put: list[Command], host: str) -> None:
     assert ask(server, "POST", "/kill", b'{"lane": null}', **own(server, host))[0] == 202
     assert put == [Kill(None)]
 
 
-def test_a_command_is_not_a_get(server: Server, put: list[Command]) -> None:
+def test_a_command_is_not_a_get(server: PageServer, put: list[Command]) -> None:
     assert (ask(server, "GET", "/step", b"", **own(server))[0], put) == (404, [])
 
 
@@ -169,13 +169,13 @@ def test_a_command_is_not_a_get(server: Server, put: list[Command]) -> None:
     ],
 )
 def test_a_body_that_makes_no_sense_changes_nothing(
-    server: Server, put: list[Command], path: str, body: bytes, status: int
+    server: PageServer, put: list[Command], path: str, body: bytes, status: int
 ) -> None:
     assert (ask(server, "POST", path, body, **own(server))[0], put) == (status, [])
 
 
 @pytest.mark.parametrize("length", ["-1", "", "9" * 30, "²", "1.5"])
-def test_a_length_that_is_none_is_refused(server: Server, length: str) -> None:
+def test_a_length_that_is_none_is_refused(server: PageServer, length: str) -> None:
     headers = {**own(server), "Content-Length": length}
     head = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
     with socket.create_connection(("127.0.0.1", server.port), timeout=10) as raw:
@@ -183,14 +183,14 @@ def test_a_length_that_is_none_is_refused(server: Server, length: str) -> None:
         assert b" 400 " in raw.makefile("rb").readline()
 
 
-def test_it_listens_on_loopback_only(server: Server) -> None:
+def test_it_listens_on_loopback_only(server: PageServer) -> None:
     assert server._server.server_address[0] == "127.0.0.1"
 
 
 # The views
 
 
-def lines(server: Server) -> Iterator[bytes]:
+def lines(server: PageServer) -> Iterator[bytes]:
     with socket.create_connection(("127.0.0.1", server.port), timeout=10) as raw:
         raw.sendall(f"GET /events HTTP/1.0\r\nHost: 127.0.0.1:{server.port}\r\n\r\n".encode())
         yield from (line for line in raw.makefile("rb") if line.startswith((b"data: ", b": ")))
@@ -203,7 +203,7 @@ def until(holds: Callable[[], bool]) -> None:
         time.sleep(0.001)
 
 
-def test_a_page_gets_the_latest_view_and_each_later_one_until_the_end(server: Server) -> None:
+def test_a_page_gets_the_latest_view_and_each_later_one_until_the_end(server: PageServer) -> None:
     found = lines(server)
     assert next(found) == b'data: {"first":1}\n'
     assert server.feed.is_read
@@ -216,7 +216,9 @@ def test_a_page_gets_the_latest_view_and_each_later_one_until_the_end(server: Se
     assert list(found) == []
 
 
-def test_a_page_that_is_closed_is_noticed_by_a_word_in_the_silence(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_page_that_is_closed_is_noticed_by_a_word_in_the_silence(
+    server: PageServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("onewrite.operate.demo.web._PATIENCE", 0.01)
     found = lines(server)
     assert next(found).startswith(b"data: ")
@@ -231,22 +233,22 @@ def test_a_page_that_is_closed_is_noticed_by_a_word_in_the_silence(server: Serve
 def test_the_stream_goes_on_in_time_while_it_is_read_and_commands_are_done_at_once() -> None:
     commands: Commands = SimpleQueue()
     with shops(Engine.MONGODB) as open_shop:
-        stream = Stream(open_shop, 1)
+        stream = PaymentStream(open_shop, 1)
         feed = Feed(text_of(stream))
         commands.put(Change({"speed": 12}))
         player = threading.Thread(target=play, args=(stream, feed, commands))
         player.start()
         until(lambda: stream.settings.speed == 12)
-        commands.put(Step())
+        commands.put(SingleTurn())
         until(lambda: tick(feed) == 1)  # nobody reads, and only the step is made
         with feed.reading():
             until(lambda: tick(feed) >= 3)
             commands.put(Change({"running": False}))
             until(lambda: not stream.settings.running)
             stood = tick(feed)
-            commands.put(Step())
+            commands.put(SingleTurn())
             until(lambda: tick(feed) == stood + 1)
-        commands.put(End.END)
+        commands.put(None)
         player.join(10)
         assert not player.is_alive()
 
@@ -260,11 +262,11 @@ def tick(feed: Feed) -> int:
 class Timed:
     """Commands by the clock: each is there at its time, which passes while it is waited for."""
 
-    def __init__(self, *commands: tuple[float, Command | End]) -> None:
+    def __init__(self, *commands: tuple[float, Command | None]) -> None:
         self.now = 0.0
         self._commands = list(commands)
 
-    def get(self, timeout: float) -> Command | End:
+    def get(self, timeout: float) -> Command | None:
         at = self._commands[0][0]
         if at > self.now + timeout:
             self.now += timeout
@@ -275,9 +277,9 @@ class Timed:
 
 @pytest.mark.parametrize(("speed", "ticks"), [(1, 10), (4, 40)])
 def test_a_second_has_as_many_turns_as_the_speed_says_however_many_commands_come(speed: int, ticks: int) -> None:
-    timed = Timed((0, Change({"speed": speed})), *((n / 7, Kill(None)) for n in range(1, 60)), (9.99, End.END))
+    timed = Timed((0, Change({"speed": speed})), *((n / 7, Kill(None)) for n in range(1, 60)), (9.99, None))
     with shops(Engine.MONGODB) as open_shop:
-        stream = Stream(open_shop, 1)
+        stream = PaymentStream(open_shop, 1)
         feed = Feed("")
         with feed.reading():
             play(stream, feed, cast("Commands", timed), clock=lambda: timed.now)
@@ -287,7 +289,7 @@ def test_a_second_has_as_many_turns_as_the_speed_says_however_many_commands_come
 # The command
 
 
-def test_a_port_that_is_taken_is_told_in_a_sentence(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_port_that_is_taken_is_told_in_a_sentence(server: PageServer, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["demo", "--web", "--engine", "mongodb", "--port", f"{server.port}"]) == 2
     told = " ".join(capsys.readouterr().err.split())
     assert f"The demo cannot listen on port {server.port}" in told

@@ -10,18 +10,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onewrite import Message
-from onewrite.operate.demo.comparison import CLAIM, HANDLERS, ONEWRITE, PLAIN, START, Clock, Copy, Turn
+from onewrite.operate.demo.comparison import CLAIM, HANDLERS, ONEWRITE, PLAIN, START, Copy, SimulatedClock, Turn
 from onewrite.operate.demo.shops import Engine, Shop, shops
 from onewrite.operate.demo.stream import (
     Books,
     Change,
     Command,
+    HandlerLane,
     Kill,
-    Lane,
+    PaymentStream,
     Restart,
     Settings,
-    Step,
-    Stream,
+    SingleTurn,
     What,
     command,
     doing,
@@ -41,16 +41,16 @@ def payment(number: int = 1, amount: int = 2000) -> Message:
 @pytest.fixture(params=list(Engine))
 def shop(request: pytest.FixtureRequest) -> Iterator[Shop]:
     with shops(request.param) as open_shop:
-        yield open_shop("one-shop", Clock())
+        yield open_shop("one-shop", SimulatedClock())
 
 
 @pytest.fixture
-def stream() -> Iterator[Stream]:
+def stream() -> Iterator[PaymentStream]:
     with shops(Engine.MONGODB) as open_shop:
-        yield Stream(open_shop, 1)
+        yield PaymentStream(open_shop, 1)
 
 
-def ticks(stream: Stream, times: int) -> dict[str, Mapping[str, Any]]:
+def ticks(stream: PaymentStream, times: int) -> dict[str, Mapping[str, Any]]:
     for _ in range(times):
         stream.tick()
     return {lane["name"]: lane for lane in stream.view()["lanes"]}
@@ -62,7 +62,7 @@ def drift(lane: Mapping[str, Any]) -> int:
     return difference
 
 
-def played(lane: Lane, turns: int) -> list[What]:
+def played(lane: HandlerLane, turns: int) -> list[What]:
     """What was remarked while the lane went on alone, with no death by chance."""
     return [what for n in range(1, turns + 1) for what, _ in lane.turn(START + n, 0)]
 
@@ -81,7 +81,7 @@ def played(lane: Lane, turns: int) -> list[What]:
 def test_a_killed_worker_dies_where_it_hurts_and_the_redelivery_shows_what_it_did(
     shop: Shop, name: str, after_one: int, remarks: list[What], drifts: int, requests: int | None
 ) -> None:
-    lane = Lane(name, shop, 1)
+    lane = HandlerLane(name, shop, 1)
     lane.send(Copy(1, payment(), START))
     lane.kill()
     assert lane.view(START)["worker"]["doomed"]
@@ -97,7 +97,7 @@ def test_a_killed_worker_dies_where_it_hurts_and_the_redelivery_shows_what_it_di
 
 
 def test_a_doomed_worker_is_spared_by_chance_until_its_moment(shop: Shop) -> None:
-    lane = Lane(PLAIN, shop, 1)
+    lane = HandlerLane(PLAIN, shop, 1)
     lane.send(Copy(1, payment(), START))
     lane.kill()
     assert [what for n in range(1, 4) for what, _ in lane.turn(START + n, 1.0)] == [What.DIED_WRITTEN]
@@ -105,7 +105,7 @@ def test_a_doomed_worker_is_spared_by_chance_until_its_moment(shop: Shop) -> Non
 
 @pytest.mark.parametrize("name", LANES)
 def test_a_kill_between_the_requests_of_a_delivery_strikes_at_once(shop: Shop, name: str) -> None:
-    lane = Lane(name, shop, 1)
+    lane = HandlerLane(name, shop, 1)
     lane.send(Copy(1, payment(), START))
     played(lane, 2)
     lane.kill()
@@ -114,7 +114,7 @@ def test_a_kill_between_the_requests_of_a_delivery_strikes_at_once(shop: Shop, n
 
 
 def test_a_kill_waits_for_a_message_and_for_one_that_does_harm(shop: Shop) -> None:
-    lane = Lane(CLAIM, shop, 1)
+    lane = HandlerLane(CLAIM, shop, 1)
     assert played(lane, 3) == []
     assert lane.view(START + 3)["worker"]["doing"] == "waits for a message"
     lane.send(Copy(1, payment(), START))
@@ -135,14 +135,14 @@ def test_a_kill_waits_for_a_message_and_for_one_that_does_harm(shop: Shop) -> No
     ],
 )
 def test_a_death_by_chance_is_told_by_what_was_done_before_it(shop: Shop, name: str, turns: int, what: What) -> None:
-    lane = Lane(name, shop, 1)
+    lane = HandlerLane(name, shop, 1)
     lane.send(Copy(1, payment(), START))
     played(lane, turns)
     assert [told for told, _ in lane.turn(START + 9, 1.0)] == [what]
 
 
 def test_a_death_before_dropping_is_told_too(shop: Shop) -> None:
-    lane = Lane(ONEWRITE, shop, 1)
+    lane = HandlerLane(ONEWRITE, shop, 1)
     lane.send(Copy(1, payment(), START))
     lane.send(Copy(2, payment(), START))
     assert played(lane, 5) == [What.DROPPED]
@@ -150,7 +150,7 @@ def test_a_death_before_dropping_is_told_too(shop: Shop) -> None:
 
 
 def test_a_loss_is_told_and_counted_once_for_all_copies(shop: Shop) -> None:
-    lane = Lane(CLAIM, shop, 1)
+    lane = HandlerLane(CLAIM, shop, 1)
     lane.send(Copy(1, payment(), START))
     lane.kill()
     played(lane, 3)
@@ -160,7 +160,7 @@ def test_a_loss_is_told_and_counted_once_for_all_copies(shop: Shop) -> None:
 
 
 def test_a_lane_shows_each_stage_of_a_delivery(shop: Shop) -> None:
-    lane = Lane(CLAIM, shop, 1)
+    lane = HandlerLane(CLAIM, shop, 1)
     lane.send(Copy(1, payment(), START))
     stages = []
     for n in range(1, 6):
@@ -177,7 +177,7 @@ def test_a_lane_shows_each_stage_of_a_delivery(shop: Shop) -> None:
 
 
 def test_a_copy_that_has_not_arrived_is_not_shown(shop: Shop) -> None:
-    lane = Lane(PLAIN, shop, 1)
+    lane = HandlerLane(PLAIN, shop, 1)
     lane.send(Copy(1, payment(), START + 5))
     assert lane.waiting(START + 4) == []
     assert [copy.number for copy in lane.waiting(START + 5)] == [1]
@@ -215,7 +215,7 @@ def test_a_payment_is_due_once_it_is_written_or_acknowledged() -> None:
 @settings(deadline=None, max_examples=examples(40))
 def test_onewrite_never_drifts_whatever_the_visitor_does(seed: int, deeds: list[Command | None]) -> None:
     with shops(Engine.MONGODB) as open_shop:
-        stream = Stream(open_shop, seed)
+        stream = PaymentStream(open_shop, seed)
         for deed in [*deeds, Change({"duplicates": 60, "crashes": 30})]:
             if deed is not None:
                 stream.obey(deed)
@@ -227,13 +227,13 @@ def test_onewrite_never_drifts_whatever_the_visitor_does(seed: int, deeds: list[
 @pytest.mark.parametrize("engine", list(Engine))
 def test_the_others_drift_where_messages_come_again(engine: Engine) -> None:
     with shops(engine) as open_shop:
-        lanes = ticks(Stream(open_shop, 1), 40)
+        lanes = ticks(PaymentStream(open_shop, 1), 40)
     assert drift(lanes[PLAIN]) > 0 == lanes[PLAIN]["lost"]
     assert drift(lanes[CLAIM]) < 0 == lanes[CLAIM]["doubled"]
     assert drift(lanes[ONEWRITE]) == 0 < lanes[ONEWRITE]["dropped"]
 
 
-def test_without_faults_all_are_exact_and_cost_what_they_cost(stream: Stream) -> None:
+def test_without_faults_all_are_exact_and_cost_what_they_cost(stream: PaymentStream) -> None:
     stream.obey(CALM)
     lanes = ticks(stream, 104)
     assert [(drift(lane), lane["dropped"]) for lane in lanes.values()] == [(0, 0)] * 3
@@ -243,7 +243,7 @@ def test_without_faults_all_are_exact_and_cost_what_they_cost(stream: Stream) ->
 
 def test_the_sender_waits_while_a_queue_is_full() -> None:
     with shops(Engine.MONGODB) as open_shop:
-        stream = Stream(open_shop, 1)
+        stream = PaymentStream(open_shop, 1)
         stream.obey(Change({"duplicates": 60, "crashes": 30}))
         lengths, waited = set(), False
         for _ in range(300):
@@ -259,7 +259,7 @@ def test_the_same_seed_tells_the_same_story_on_both_engines_but_for_requests() -
     stories = []
     for engine in Engine:
         with shops(engine) as open_shop:
-            stream = Stream(open_shop, 3)
+            stream = PaymentStream(open_shop, 3)
             ticks(stream, 40)
             view = stream.view()
             stories.append([view["remarks"], [{**lane, "perMessage": None} for lane in view["lanes"]]])
@@ -270,7 +270,7 @@ def test_all_lanes_get_the_same_copies_and_a_slider_does_not_change_the_amounts(
     amounts = []
     for duplicates in (0, 60):
         with shops(Engine.MONGODB) as open_shop:
-            stream = Stream(open_shop, 5)
+            stream = PaymentStream(open_shop, 5)
             stream.obey(Change({"duplicates": duplicates, "crashes": 0}))
             sent = {}
             for _ in range(60):
@@ -281,7 +281,7 @@ def test_all_lanes_get_the_same_copies_and_a_slider_does_not_change_the_amounts(
     assert amounts[0] == amounts[1]
 
 
-def test_starting_again_forgets_all_but_the_settings(stream: Stream) -> None:
+def test_starting_again_forgets_all_but_the_settings(stream: PaymentStream) -> None:
     stream.obey(Change({"speed": 9}))
     first = ticks(stream, 30)
     stream.obey(Restart())
@@ -291,10 +291,10 @@ def test_starting_again_forgets_all_but_the_settings(stream: Stream) -> None:
     assert ticks(stream, 30) == first  # the same seed
 
 
-def test_a_step_is_a_turn_and_a_kill_of_all_dooms_each_worker(stream: Stream) -> None:
+def test_a_step_is_a_turn_and_a_kill_of_all_dooms_each_worker(stream: PaymentStream) -> None:
     stream.obey(CALM)
     stream.obey(Kill(None))
-    stream.obey(Step())
+    stream.obey(SingleTurn())
     view = stream.view()
     assert view["tick"] == 1
     assert [lane["worker"]["doomed"] for lane in view["lanes"]] == [True] * 3
@@ -313,7 +313,7 @@ def test_a_step_is_a_turn_and_a_kill_of_all_dooms_each_worker(stream: Stream) ->
         ("settings", {"duplicates": 0, "crashes": 30}, Change({"duplicates": 0, "crashes": 30})),
         ("kill", {"lane": None}, Kill(None)),
         ("kill", {"lane": "plain write"}, Kill(PLAIN)),
-        ("step", {}, Step()),
+        ("step", {}, SingleTurn()),
         ("restart", {}, Restart()),
     ],
 )
@@ -374,5 +374,5 @@ def test_a_dead_worker_is_told_whatever_it_did() -> None:
     assert doing(Turn.WAITED, None, None, dead=True) == "dead, another one is coming"
 
 
-def test_the_lanes_are_the_handlers_of_the_terminal(stream: Stream) -> None:
+def test_the_lanes_are_the_handlers_of_the_terminal(stream: PaymentStream) -> None:
     assert [lane["name"] for lane in stream.view()["lanes"]] == list(HANDLERS)

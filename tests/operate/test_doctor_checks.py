@@ -14,20 +14,20 @@ from onewrite.core.ledgers.kept import Kept
 from onewrite.operate.doctor.checks import CHECKS, examine
 from onewrite.operate.doctor.facts import (
     Checked,
-    Clock,
+    ClockOffset,
     Collection,
     Entity,
+    EntitySample,
+    EventSourceMapping,
     Facts,
-    Feed,
     Function,
-    Index,
-    Members,
     Module,
+    ModuleStore,
+    MongoDBServer,
     Queue,
-    Sample,
-    Server,
-    Store,
-    Table,
+    ReplicaSetMembers,
+    TableDescription,
+    TableIndex,
     Unread,
     span,
 )
@@ -39,10 +39,11 @@ ARN = "arn:aws:sqs:eu-west-1:1:orders"
 QUEUE = Queue("orders", ARN, fifo=False, retention=4 * DAY, visibility=60)
 WITH_DEAD = replace(QUEUE, dead_letters=f"{ARN}-dead")
 DEAD = Queue("orders-dead", f"{ARN}-dead", fifo=False, retention=10 * DAY, visibility=30)
+LONG_DEAD = replace(DEAD, retention=14 * DAY)
 FUNCTION = Function("ship", timeout=10)
-FEED = Feed(ARN, window=0, reports_failures=True)
-TABLE = Table("orders", ("id",))
-SERVER = Server("replica set", (), Clock(0, 0))
+FEED = EventSourceMapping(ARN, window=0, reports_failures=True)
+TABLE = TableDescription("orders", ("id",))
+SERVER = MongoDBServer("replica set", (), ClockOffset(0, 0))
 DENIED = Unread("the thing", "no", "service:Action")
 FAILED = Unread("the thing", "timed out")
 
@@ -57,12 +58,12 @@ def bare(name: str = "b", own: str = "id total", **more: Any) -> Entity:
     return entity(name, own=own, **{"ledger": {}, "kept": (), **more})
 
 
-def sample(*entities: Entity, keys: tuple[str, ...] = ("id",)) -> Sample:
-    return Sample(entities, keys, limit=409_600, now=NOW)
+def sample(*entities: Entity, keys: tuple[str, ...] = ("id",)) -> EntitySample:
+    return EntitySample(entities, keys, limit=409_600, now=NOW)
 
 
 def module(ledger: Ledger | None, place: str = "the table orders", **more: Any) -> Module:
-    return Module("shop.handlers", (Store(place, ledger, **{"engine": "dynamodb", **more}),))
+    return Module("shop.handlers", (ModuleStore(place, ledger, **{"engine": "dynamodb", **more}),))
 
 
 def checked(code: str, facts: Facts) -> Checked:
@@ -98,6 +99,9 @@ HOUR_LESS = 1 / 24
         # In a FIFO dead-letter queue the age begins anew, so that the sum counts.
         ("ledger-retention", replace(WITH_DEAD, fifo=True), DEAD, days(14 - HOUR_LESS), "error"),
         ("ledger-retention", replace(WITH_DEAD, fifo=True), DEAD, days(14), "passed"),
+        # Of more than 14 days, 14 are enough, which are those of SeenIds() and of our own infrastructure.
+        ("ledger-retention", replace(WITH_DEAD, fifo=True), LONG_DEAD, SeenIds(), "passed"),
+        ("ledger-retention", replace(WITH_DEAD, fifo=True), LONG_DEAD, days(14 - HOUR_LESS), "error"),
         # What forgets nothing remembers for long enough.
         ("ledger-retention", QUEUE, None, SeenIds(None), "passed"),
         ("ledger-retention", QUEUE, None, HighWaterMark(), "passed"),
@@ -131,6 +135,22 @@ def test_tombstones_stay_for_as_long_as_a_message_may_come(tombstones: float | N
     assert state("tombstone-retention", Facts(queue=QUEUE, module=module(SeenIds(), tombstones=kept))) == expected
     seconds = None if tombstones is None else int(tombstones * DAY)
     assert state("tombstone-retention", Facts(queue=QUEUE, sample=sample(entity(tombstone=seconds)))) == expected
+
+
+def test_a_late_redrive_from_the_dead_letters_of_a_fifo_queue_is_told_to_who_has_a_shorter_ledger_or_tombstone() -> None:
+    facts = Facts(queue=replace(WITH_DEAD, fifo=True), dead_letters=LONG_DEAD)
+    late = "Redrive dead letters within {} of when they were sent: what is redriven later may take effect again."
+    default = replace(facts, module=module(SeenIds(), tombstones=Tombstones(timedelta(days=15))))
+    assert late.format("14 days") in checked("ledger-retention", default).told
+    assert "18 days in all" in checked("ledger-retention", default).told
+    assert late.format("15 days") in checked("tombstone-retention", default).told
+    longer = replace(facts, module=module(days(18), tombstones=Tombstones(timedelta(days=18))))
+    assert "Redrive" not in checked("ledger-retention", longer).told + checked("tombstone-retention", longer).told
+    assert "Redrive" not in checked("ledger-retention", replace(default, dead_letters=DEAD)).told
+    assert (
+        state("tombstone-retention", replace(facts, module=module(None, tombstones=Tombstones(timedelta(days=13)))))
+        == "error"
+    )
 
 
 @pytest.mark.parametrize(
@@ -169,7 +189,7 @@ def test_lambda_must_read_which_records_failed(reports: bool, expected: str) -> 
     assert state("partial-failures", Facts(queue=DENIED, function=DENIED, feeds=feeds)) == expected
 
 
-MSK = Feed("arn:aws:kafka:eu-west-1:1:cluster/k", 0, reports_failures=False, kafka=True)
+MSK = EventSourceMapping("arn:aws:kafka:eu-west-1:1:cluster/k", 0, reports_failures=False, kafka=True)
 
 
 @pytest.mark.parametrize(
@@ -253,20 +273,20 @@ def test_the_share_of_the_ledger_in_the_largest_entities(size: int, ledger: int,
 @pytest.mark.parametrize(
     ("index", "expected"),
     [
-        (Index("all", ("total",), None), "warning"),
-        (Index("sparse", ("total", "due"), None), "passed"),  # no entity with a ledger has both keys
-        (Index("keys", ("total",), frozenset()), "passed"),
-        (Index("some", ("total",), frozenset({"name"})), "passed"),
-        (Index("named", ("total",), frozenset({"ow_r0"})), "warning"),
+        (TableIndex("all", ("total",), None), "warning"),
+        (TableIndex("sparse", ("total", "due"), None), "passed"),  # no entity with a ledger has both keys
+        (TableIndex("keys", ("total",), frozenset()), "passed"),
+        (TableIndex("some", ("total",), frozenset({"name"})), "passed"),
+        (TableIndex("named", ("total",), frozenset({"ow_r0"})), "warning"),
     ],
 )
-def test_an_index_that_copies_the_ledger_is_found(index: Index, expected: str) -> None:
+def test_an_index_that_copies_the_ledger_is_found(index: TableIndex, expected: str) -> None:
     facts = Facts(table=replace(TABLE, indexes=(index,)), sample=sample(entity(), bare(own="id total due")))
     assert state("indexes", facts) == expected
 
 
 def test_an_index_of_a_table_without_ledgers_copies_none_until_a_store_of_the_module_writes_them() -> None:
-    table = replace(TABLE, indexes=(Index("all", ("total",), None), Index("keys", ("total",), frozenset())))
+    table = replace(TABLE, indexes=(TableIndex("all", ("total",), None), TableIndex("keys", ("total",), frozenset())))
     facts = Facts(table=table, sample=sample())
     assert state("indexes", facts) == "not checked"
     assert state("indexes", replace(facts, module=module(SeenIds(), "the table other"))) == "not checked"
@@ -332,8 +352,8 @@ def test_a_global_table_must_be_strong(replicas: tuple[str, ...], strong: bool, 
 )
 def test_clocks_are_compared_with_what_the_ledger_bears(sign: int, off: float, margin: float, expected: str) -> None:
     ledger = SeenIds(timedelta(minutes=56))  # of which a 56th is a minute
-    assert state("clock", Facts(clock=Clock(sign * off, margin), module=module(ledger))) == expected
-    assert state("clock", Facts(clock=Clock(sign * off, margin), module=module(HighWaterMark()))) == "passed"
+    assert state("clock", Facts(clock=ClockOffset(sign * off, margin), module=module(ledger))) == expected
+    assert state("clock", Facts(clock=ClockOffset(sign * off, margin), module=module(HighWaterMark()))) == "passed"
 
 
 @pytest.mark.parametrize(
@@ -380,14 +400,14 @@ def test_a_member_of_a_set_is_no_standalone(kind: str) -> None:
 @pytest.mark.parametrize(
     ("in_hello", "members", "expected"),
     [
-        ((), Members((), 3, 2), "passed"),
-        (("h:1",), Members((), 3, 2), "warning"),
-        ((), Members(("h:1",), 2, 2), "warning"),
+        ((), ReplicaSetMembers((), 3, 2), "passed"),
+        (("h:1",), ReplicaSetMembers((), 3, 2), "warning"),
+        ((), ReplicaSetMembers(("h:1",), 2, 2), "warning"),
         (("h:1",), DENIED, "warning"),
         ((), DENIED, "not checked"),
-        ((), Members((), 2, 2), "warning"),  # both of two must have each write
-        ((), Members((), 1, 1), "passed"),
-        (("h:1", "h:2"), Members((), 3, 3), "warning"),
+        ((), ReplicaSetMembers((), 2, 2), "warning"),  # both of two must have each write
+        ((), ReplicaSetMembers((), 1, 1), "passed"),
+        (("h:1", "h:2"), ReplicaSetMembers((), 3, 3), "warning"),
     ],
 )
 def test_a_majority_must_be_able_to_write_while_a_server_is_down(in_hello: Any, members: Any, expected: str) -> None:
@@ -479,7 +499,7 @@ def test_the_database_removes_tombstones(expiry: Any, ttl: str | None, dead: boo
     assert state("tombstone-ttl", elsewhere) == "not checked"
 
 
-PENDING = Index("pending", ("ow_shard", "ow_due"), frozenset())
+PENDING = TableIndex("pending", ("ow_shard", "ow_due"), frozenset())
 
 
 @pytest.mark.parametrize(
@@ -491,7 +511,7 @@ PENDING = Index("pending", ("ow_shard", "ow_due"), frozenset())
         (None, PENDING, "not checked"),
     ],
 )
-def test_an_outbox_that_names_an_index_has_it(index: str | None, found: Index, expected: str) -> None:
+def test_an_outbox_that_names_an_index_has_it(index: str | None, found: TableIndex, expected: str) -> None:
     facts = Facts(table=replace(TABLE, indexes=(found,)), module=module(SeenIds(), outbox=Outbox("o", index=index)))
     assert state("outbox-index", facts) == expected
     assert state("outbox-index", replace(facts, module=None)) == "not checked"

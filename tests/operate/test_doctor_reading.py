@@ -24,22 +24,23 @@ from onewrite.core.ledgers.kept import Kept
 from onewrite.dynamodb import AsyncGuardedTable, GuardedTable
 from onewrite.identity import kafka_position, sqs_message_id
 from onewrite.mongodb import GuardedCollection
-from onewrite.operate.doctor.amazon import AMAZON, OfTable, read_function, read_queues, read_table
+from onewrite.operate.doctor.amazon import AMAZON, read_function, read_queues, read_table
 from onewrite.operate.doctor.facts import (
-    Clock,
+    ClockOffset,
     Entity,
-    Feed,
+    EntitySample,
+    EventSourceMapping,
+    Facts,
     Function,
-    Index,
-    Members,
+    ModuleStore,
+    MongoDBServer,
     Queue,
-    Sample,
-    Server,
-    Store,
-    Table,
+    ReplicaSetMembers,
+    TableDescription,
+    TableIndex,
     Unread,
 )
-from onewrite.operate.doctor.mongodb import MONGODB, OfCollection, read_collection
+from onewrite.operate.doctor.mongodb import MONGODB, read_collection
 from onewrite.operate.doctor.reading import Question, Reader, read_module, refused_by_aws, refused_by_mongodb
 from onewrite.testing.servers.engines import REGION
 from onewrite.testing.standins.collection import StandInClient
@@ -171,12 +172,12 @@ def test_a_function_is_read_with_its_mappings_of_all_pages() -> None:
     found = AMAZON.run(read_function("ship"), FakeLambda())
     assert found.function == Function("ship", 7)
     assert found.feeds == (
-        Feed(arn_of("orders"), 20, reports_failures=True),
-        Feed(arn_of("off"), 0, reports_failures=False, enabled=False),
-        Feed("arn:aws:kinesis:eu-west-1:1:stream/s", 0, reports_failures=False),
-        Feed("arn:aws:kafka:eu-west-1:1:cluster/k", 0, reports_failures=True, kafka=True, provisioned=True),
-        Feed("self-managed:kafka:a:9092,b:9092", 0, reports_failures=False, kafka=True),
-        Feed("self-managed:kafka:", 0, reports_failures=False, kafka=True),
+        EventSourceMapping(arn_of("orders"), 20, reports_failures=True),
+        EventSourceMapping(arn_of("off"), 0, reports_failures=False, enabled=False),
+        EventSourceMapping("arn:aws:kinesis:eu-west-1:1:stream/s", 0, reports_failures=False),
+        EventSourceMapping("arn:aws:kafka:eu-west-1:1:cluster/k", 0, reports_failures=True, kafka=True, provisioned=True),
+        EventSourceMapping("self-managed:kafka:a:9092,b:9092", 0, reports_failures=False, kafka=True),
+        EventSourceMapping("self-managed:kafka:", 0, reports_failures=False, kafka=True),
     )
 
 
@@ -189,7 +190,10 @@ def test_moto_answers_as_the_reader_expects() -> None:
         FunctionName="ship", EventSourceArn=arn_of("orders"), MaximumBatchingWindowInSeconds=3
     )
     found = AMAZON.run(read_function("ship"), client)
-    assert (found.function, found.feeds) == (Function("ship", 8), (Feed(arn_of(url.rpartition("/")[2]), 3, False),))
+    assert (found.function, found.feeds) == (
+        Function("ship", 8),
+        (EventSourceMapping(arn_of(url.rpartition("/")[2]), 3, False),),
+    )
 
 
 def test_what_of_a_function_may_not_be_read_is_told_and_the_rest_is_read() -> None:
@@ -268,21 +272,21 @@ def key(n: int) -> dict[str, str]:
     return {"id": f"o{n}", "part": "head"}
 
 
-def look(client: Any, most: int = 100) -> OfTable:
+def look(client: Any, most: int = 100) -> Facts:
     return AMAZON.run(read_table("orders", most, lambda: NOW), client)
 
 
-def sample_of(found: object) -> Sample:
-    assert isinstance(found, Sample)
+def sample_of(found: object) -> EntitySample:
+    assert isinstance(found, EntitySample)
     return found
 
 
 def test_a_table_is_read_with_its_indexes_and_its_ttl() -> None:
     found = look(make_table())
-    indexes = Index("by-status", ("status",), None), Index("local", ("id", "status"), frozenset({"total"}))
-    assert found.table == Table("orders", ("id", "part"), indexes)
+    indexes = TableIndex("by-status", ("status",), None), TableIndex("local", ("id", "status"), frozenset({"total"}))
+    assert found.table == TableDescription("orders", ("id", "part"), indexes)
     assert found.expiry == ("expiresAt",)
-    assert isinstance(found.clock, Clock)
+    assert isinstance(found.clock, ClockOffset)
     assert sample_of(found.sample).entities == ()
 
 
@@ -312,7 +316,7 @@ def test_a_global_table_is_read_with_its_other_regions(consistency: str | None, 
     regions = [{"RegionName": name} for name in ("eu-west-2", "eu-west-1", "us-east-1")]
     more = {} if consistency is None else {"MultiRegionConsistency": consistency}
     found = look(Described(Replicas=regions, TableArn="arn:aws:dynamodb:eu-west-1:1:table/orders", **more))
-    assert found.table == Table("orders", ("id",), (), ("eu-west-2", "us-east-1"), strong)
+    assert found.table == TableDescription("orders", ("id",), (), ("eu-west-2", "us-east-1"), strong)
     assert found.clock is None  # the answer has no Date
 
 
@@ -324,7 +328,7 @@ def test_the_clock_of_the_table_is_compared_with_the_middle_of_the_request() -> 
 
     times = iter([NOW - 10, NOW - 6, NOW])
     found = AMAZON.run(read_table("orders", 1, lambda: next(times)), Dated())
-    assert found.clock == Clock(8.5, 2.5)
+    assert found.clock == ClockOffset(8.5, 2.5)
 
 
 def test_an_item_is_read_with_its_ledger() -> None:
@@ -406,9 +410,8 @@ def test_no_more_items_are_read_than_were_asked_for_over_several_pages() -> None
 )
 def test_what_of_a_table_may_not_be_read_is_told_and_the_rest_is_read(method: str, permission: str) -> None:
     found = look(without(make_table(), method))
-    assert isinstance(found.table, Table)
-    unread = [fact for fact in found if isinstance(fact, Unread)]
-    assert [fact.permission for fact in unread] == [permission]
+    assert isinstance(found.table, TableDescription)
+    assert [fact.permission for fact in found.unread()] == [permission]
 
 
 def test_a_table_that_may_not_be_described_is_asked_for_its_ttl_alone() -> None:
@@ -462,10 +465,10 @@ def test_the_stores_of_a_module_are_found_with_their_ledgers() -> None:
     found = read_module("shop", module_of(a=first, again=first, b=documents, c=safe, d=table_store("plain"), e=7))
     assert found.name == "shop"
     assert found.stores == (
-        Store("the table orders", SeenIds(), "dynamodb", tombstones),
-        Store("the collection stock", HighWaterMark(), "mongodb", None, None, None),
-        Store("the collection safe", HighWaterMark(), "mongodb", None, None, "majority"),
-        Store("the table plain", None, "dynamodb"),
+        ModuleStore("the table orders", SeenIds(), "dynamodb", tombstones),
+        ModuleStore("the collection stock", HighWaterMark(), "mongodb", None, None, None),
+        ModuleStore("the collection safe", HighWaterMark(), "mongodb", None, None, "majority"),
+        ModuleStore("the table plain", None, "dynamodb"),
     )
 
 
@@ -486,7 +489,7 @@ def test_an_asynchronous_store_is_found() -> None:
         async def update_item(self, **_: Any) -> None: ...
 
     store = AsyncGuardedTable(Asynchronous(), SeenIds(), table_name="orders")
-    assert read_module("shop", module_of(store=store)).stores == (Store("the table orders", SeenIds(), "dynamodb"),)
+    assert read_module("shop", module_of(store=store)).stores == (ModuleStore("the table orders", SeenIds(), "dynamodb"),)
 
 
 @pytest.fixture
@@ -606,7 +609,7 @@ class Answering:
         return iter([])
 
 
-def look_at(collection: Answering) -> OfCollection:
+def look_at(collection: Answering) -> Facts:
     return MONGODB.run(read_collection(collection, 10, lambda: NOW), collection)
 
 
@@ -615,7 +618,9 @@ def test_a_server_that_cannot_be_reached_is_asked_once() -> None:
     found = look_at(collection)
     assert collection.asked == ["hello"]
     assert isinstance(found.server, Unread)
-    assert {*found[1:]} == {found.server}
+    assert found.unread() == [found.server]
+    assert {found.clock, found.version, found.members, found.default_w} == {found.server}
+    assert {found.expiry, found.index_keys, found.sample} == {found.server}
 
 
 HELLO = {"localTime": datetime.fromtimestamp(NOW + 5, UTC)}
@@ -631,14 +636,14 @@ def test_the_arbiters_of_a_set_are_read_from_both_answers() -> None:
     found = look_at(
         Answering(**answers, getDefaultRWConcern={"defaultWriteConcern": {"w": 1}}, buildInfo={"version": "8.0.1"})
     )
-    assert found.server == Server("replica set", ("c:1",), Clock(5, 0))
-    assert found.members == Members(("c:1",), 2, 2)
+    assert found.server == MongoDBServer("replica set", ("c:1",), ClockOffset(5, 0))
+    assert found.members == ReplicaSetMembers(("c:1",), 2, 2)
     assert (found.default_w, found.version) == (1, "8.0.1")
 
 
 def test_a_mongos_is_asked_for_no_members() -> None:
     collection = Answering(hello={**HELLO, "msg": "isdbgrid"}, getDefaultRWConcern={})
     found = look_at(collection)
-    assert found.server == Server("mongos", (), Clock(5, 0))
+    assert found.server == MongoDBServer("mongos", (), ClockOffset(5, 0))
     assert (found.members, found.default_w) == (None, 1)
     assert collection.asked == ["hello", "buildInfo", "getDefaultRWConcern"]

@@ -15,8 +15,8 @@ from onewrite.mongodb import GuardedCollection
 from onewrite.operate import dynamodb as of_dynamodb
 from onewrite.operate import mongodb as of_mongodb
 from onewrite.operate.dynamodb import TableStore
-from onewrite.operate.image import Image
-from onewrite.operate.migration import Drop, Ids, State, Step, Versions, Visit, is_concerned, pause, visit
+from onewrite.operate.image import EntityImage
+from onewrite.operate.migration import Drop, EntityState, Ids, Step, Versions, Visit, is_concerned, pause, visit
 from onewrite.operate.mongodb import CollectionStore
 from onewrite.testing.standins.stores import mongomock_collection, moto_table
 
@@ -38,9 +38,9 @@ def store_of(collection: Any) -> CollectionStore:
     return CollectionStore(collection, clock=clock)
 
 
-def found_in(store: Any, attribute: str = "ids") -> Image:
+def found_in(store: Any, attribute: str = "ids") -> EntityImage:
     (image,) = run(store.scan(attribute).next(), store.target)
-    found: Image = image
+    found: EntityImage = image
     return found
 
 
@@ -64,7 +64,7 @@ def test_what_an_unbounded_ledger_has_written_keeps_its_source_and_its_parts(col
 
 def test_a_spelling_that_no_ledger_has_written_is_refused(collection: Any) -> None:
     collection.insert_one({"_id": "e", "ids": ["@a%zz%2f/x"], "ow_ids:l": "ow1 > ow_l"})
-    assert visited(store_of(collection)).plan.state is State.REFUSED
+    assert visited(store_of(collection)).plan.state is EntityState.REFUSED
 
 
 def test_ids_are_carried_to_the_newest_generation_and_what_is_dead_goes(collection: Any) -> None:
@@ -93,7 +93,7 @@ def test_an_entity_without_room_is_refused_or_moved_in_one_write(
     found = found_in(store_of(collection))
     monkeypatch.setattr(of_mongodb, "LARGEST_DOCUMENT", of_mongodb._ROOM + found.size * room)
     done = visited(store_of(collection), drops=True)
-    assert (done.plan.state, done.dropped) == ((State.TOO_LARGE, True) if room else (State.REFUSED, False))
+    assert (done.plan.state, done.dropped) == ((EntityState.TOO_LARGE, True) if room else (EntityState.REFUSED, False))
     assert ("ids" in collection.find_one({"_id": "e"})) == (not room)
 
 
@@ -110,7 +110,7 @@ class Racing(CollectionStore):
         super().__init__(collection, clock=clock)
         self._change, self._times = change, times
 
-    def migrate(self, image: Image, step: Step) -> Flow[bool]:
+    def migrate(self, image: EntityImage, step: Step) -> Flow[bool]:
         if self._times:
             self._times -= 1
             self.target.update_one(image.key, self._change)
@@ -138,7 +138,7 @@ def test_an_entity_whose_old_attribute_goes_meanwhile_is_done(collection: Any) -
 def test_an_entity_that_becomes_strange_meanwhile_is_refused(collection: Any) -> None:
     collection.insert_one({"_id": "e", "version": 1})
     done = visited(Racing(collection, {"$set": {"ow_@": {"s": "text"}}}, 1), VERSIONS)
-    assert (done.plan.state, done.carried) == (State.REFUSED, False)
+    assert (done.plan.state, done.carried) == (EntityState.REFUSED, False)
 
 
 def test_a_ledger_that_is_taken_away_meanwhile_keeps_the_old_set_from_being_dropped(collection: Any) -> None:
@@ -177,7 +177,7 @@ def test_an_item_that_grows_meanwhile_is_refused(monkeypatch: pytest.MonkeyPatch
     with moto_table("orders", "id") as table:
         table.put_item(Item={"id": "e", "ids": {"m1"}, "text": "x" * 409_580})
         done = visited(TableStore(boto3.client("dynamodb"), "orders", clock=clock))
-        assert done.plan.state is State.REFUSED
+        assert done.plan.state is EntityState.REFUSED
         assert "has grown meanwhile" in done.plan.why
 
 
@@ -204,4 +204,4 @@ def test_a_drop_is_planned_only_where_all_is_carried(collection: Any) -> None:
     assert [type(step) for step in plan.steps] == [Drop]
     later = [NOW + timedelta(days=days).total_seconds() for days in range(15, 40)]
     states = [IDS.plan(found, now, store.fits, drops=True).state for now in later]
-    assert State.FRESH in states  # what was carried so long ago is forgotten
+    assert EntityState.FRESH in states  # what was carried so long ago is forgotten

@@ -119,8 +119,8 @@ def test_not_there_and_nothing_to_do_and_failed_are_told_apart(
     assert main(["inspect", *ORDERS]) == 0
     assert main(["inspect", "--table", "orders", "--key", '{"id": "missing"}']) == 3
     assert main(["inspect", "--table", "missing", "--key", '{"id": "e"}']) == 3
-    assert main(["forget", "m9", *ORDERS]) == 4
-    assert main(["set-mark", "4", *ORDERS]) == 2
+    assert main(["forget", "--message", "m9", *ORDERS]) == 4
+    assert main(["set-mark", "--sequence", "4", *ORDERS]) == 2
     assert main(["inspect", "--table", "orders", "--key", "[]"]) == 2
     capsys.readouterr()
     for error, told in (
@@ -142,11 +142,12 @@ def test_not_there_and_nothing_to_do_and_failed_are_told_apart(
 
 @pytest.mark.parametrize("number", ["-5", "-0", "7"])
 def test_a_negative_number_is_a_value(number: str, store: GuardedTable, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["forget", number, *ORDERS]) == 4
+    assert main(["forget", "--message", number, *ORDERS]) == 4
     assert f"message {number}" in capsys.readouterr().err
     assert main(["inspect", *ORDERS, "--message", "m", "--sequence", number]) == 0
-    assert main(["forget", "--colour", *ORDERS]) == 2
-    assert main(["forget", "-5", "--colour", *ORDERS]) == 2
+    assert main(["forget", "--message", "m", "--colour", *ORDERS]) == 2
+    assert main(["set-mark", "--sequence", number, *ORDERS, "--source", "s"]) == 2
+    assert "There is no ledger of marks" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -175,7 +176,7 @@ def test_a_mark_is_set_as_it_is_written_where_there_was_none(
 ) -> None:
     marks = GuardedTable(boto3.client("dynamodb"), HighWaterMark(), table_name="orders")
     marks.record(Message("m", source="other", sequence=1), Key={"id": "e"})
-    assert main(["set-mark", said, *ORDERS, "--source", "s", "--yes"]) == 0
+    assert main(["set-mark", "--sequence", said, *ORDERS, "--source", "s", "--yes"]) == 0
     capsys.readouterr()
     assert main(["inspect", *ORDERS, "--json"]) == 0
     marks_held = json.loads(capsys.readouterr().out)["ledgers"][0]["marks"]
@@ -197,6 +198,10 @@ def test_every_verb_has_its_options_under_the_same_names(
         if verb != "demo":
             assert main([verb, "--version"]) == 0
             assert capsys.readouterr().out.startswith("onewrite ")
+        if verb in {"inspect", "forget"}:
+            assert re.search(r"--message ID +The message's id\.", text)
+            assert all(f"--{name} " in text for name in ("source", "sequence", "part"))
+        assert "Arguments:" not in text or verb in {"worker", "relay", "doctor"}  # only the module of the user's has no name
     assert main(["--help"]) == 0
     assert "--show-completion" in capsys.readouterr().out
 
@@ -266,7 +271,7 @@ def test_a_later_format_is_named_by_every_verb_and_interpreted_by_none(capsys: p
     assert "'ow2 outbox o'" in text
     assert "source s" not in text
     assert "ow_r0" not in text
-    for verb in (("forget", "m1"), ("set-mark", "3"), ("clear",), ("clear", "--tokens")):
+    for verb in (("forget", "--message", "m1"), ("set-mark", "--sequence", "3"), ("clear",), ("clear", "--tokens")):
         assert "'ow2 14d fancy'" in told(*verb, *ORDERS, code=2)
     assert "'ow2 14d fancy'" in told("strip", "--table", "orders", code=1).replace("ow2 outbox o", "ow2 14d fancy")
     assert "ow_l: ow2 14d fancy" in told("doctor", "--table", "orders", code=1)

@@ -160,7 +160,7 @@ def test_what_is_forgotten_takes_effect_once_more(
         asked = message(chance, text=False)
         if delivered(place, ledger, asked, now) not in ("Duplicate", "Applied"):
             continue
-        code = place.run("forget", asked.id, *options(asked), "--yes", "--attribute", ledger.attribute)
+        code = place.run("forget", "--message", asked.id, *options(asked), "--yes", "--attribute", ledger.attribute)
         told = capsys.readouterr()
         again = delivered(place, ledger, asked, now)
         assert (again == "Applied") == (code == 0), (ledger, asked, told.err)

@@ -65,7 +65,7 @@ def test_a_pass_that_the_database_has_failed_knows_of_no_oldest_event(
         relay.stop()
         raise ConnectionError
 
-    monkeypatch.setattr(relay, "sweep", fails)
+    monkeypatch.setattr(relay._passes, "sweep", fails)
     relay.run(poll=0.001, on_pass=told.append)
     assert [(type(swept.error), swept.complete) for swept in told] == [(ConnectionError, False)]
 
@@ -131,14 +131,14 @@ def test_a_database_that_fails_is_waited_for(collection: Any, monkeypatch: pytes
     broker.relay = relay = Relay(store(collection), broker)
     emit(collection, 1)
     failures = iter([ConnectionError("down"), None])
-    sweep = relay.sweep
+    sweep = relay._passes.sweep
 
-    def failing(*arguments: Any) -> Swept:
+    def failing(*arguments: Any) -> Any:
         if error := next(failures, None):
             raise error
         return sweep(*arguments)
 
-    monkeypatch.setattr(relay, "sweep", failing)
+    monkeypatch.setattr(relay._passes, "sweep", failing)
     relay.run(poll=0.001, on_pass=told.append)
     assert isinstance(told[0].error, ConnectionError)
     assert broker.bodies == ["1"]
@@ -346,11 +346,11 @@ def test_an_asynchronous_relay_waits_for_a_database_that_fails(collection: Any, 
     guarded = AsyncGuardedCollection(AsyncStandInCollection(collection), SeenIds(), outbox=OUTBOX)
     relay = AsyncRelay(guarded, lambda _: None)
 
-    async def fails(*_: Any) -> Swept:
+    def fails(*_: object) -> None:
         relay.stop()
         raise ConnectionError
 
-    monkeypatch.setattr(relay, "sweep", fails)
+    monkeypatch.setattr(relay._passes, "sweep", fails)
     told: list[Swept] = []
     asyncio.run(relay.run(on_pass=told.append))
     assert isinstance(told[0].error, ConnectionError)

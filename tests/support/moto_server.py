@@ -11,13 +11,13 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
 from onewrite.testing.servers.engines import REGION
-from onewrite.testing.servers.process import Server
+from onewrite.testing.servers.process import ServerProcess
 
 if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient
 
 
-class MotoServer(Server):
+class MotoServer(ServerProcess):
     """Its conditional writes are not atomic: only one worker at a time may write to its tables."""
 
     name = "moto"

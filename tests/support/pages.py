@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -66,5 +66,8 @@ def name(page: Path) -> str:
     return page.relative_to(ROOT).as_posix()
 
 
-def world(page: Path) -> AbstractContextManager[None]:
-    return WORLDS.get(name(page), nullcontext)()
+@contextmanager
+def world(page: Path) -> Iterator[None]:
+    """What the page expects to be there. What it leaves open until its process ends is closed behind it."""
+    with WORLDS.get(name(page), nullcontext)(), ExitStack() as left_open, mock.patch("atexit.register", left_open.callback):
+        yield

@@ -14,14 +14,14 @@ from pymongo import MongoClient, WriteConcern
 from pymongo.errors import OperationFailure, PyMongoError
 
 from onewrite.testing.servers.engines import Mongod
-from onewrite.testing.servers.process import Server
+from onewrite.testing.servers.process import ServerProcess
 
 _START_SECONDS = 60.0
 # The first would step down when it has not heard of the others for this long, and it shall not.
 _NO_ELECTION_MILLISECONDS = 3_600_000
 
 
-def send_signal(server: Server, number: int) -> None:
+def send_signal(server: ServerProcess, number: int) -> None:
     """Signal the server's process, if it has one."""
     process = server._process
     if process is not None and server.running:

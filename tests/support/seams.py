@@ -22,7 +22,7 @@ def named(store: T, names: Callable[[], str]) -> T:
 def drawing(relay: T, share: float) -> T:
     """The relay, which draws this share of each wait."""
     inner: Any = relay
-    inner._passes._chance = lambda: share
+    inner._passes._share = lambda: share
     return relay
 
 

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from onewrite.dynamodb.size import item_size
-from onewrite.operate.plan.dynamodb import Index, Item
+from onewrite.operate.plan.dynamodb import Item, SecondaryIndex
 from onewrite.operate.plan.inputs import units
 
 
-def units_of(index: Index, before: Item | None, after: Item) -> int:
+def units_of(index: SecondaryIndex, before: Item | None, after: Item) -> int:
     """What one write of the item costs in the index."""
     old, new = index.entry(before), index.entry(after)
     if old == new:
@@ -29,7 +29,7 @@ class Bill(NamedTuple):
     indexes: dict[str, int]
 
 
-def bill(before: Item | None, after: Item, indexes: Sequence[Index]) -> Bill:
+def bill(before: Item | None, after: Item, indexes: Sequence[SecondaryIndex]) -> Bill:
     """What a write costs that makes this of an item; None: there was none."""
     table = units(max(item_size(before or {}), item_size(after)))
     written = {index.name: units_of(index, before, after) for index in indexes}

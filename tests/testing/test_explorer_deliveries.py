@@ -43,14 +43,14 @@ def test_a_call_stands_still_at_its_request_until_it_is_answered(threads: CallTh
         return "done"
 
     call = threads.begin(handle, "m1", "m1, delivery 1")
-    assert (log, str(call.request)) == (["begins m1"], "first store")
+    assert (log, str(call.stop.asked[0].request)) == (["begins m1"], "first store")
     call.resume(Reply("one"))
-    assert (log, str(call.request)) == (["begins m1", "one"], "second store")
+    assert (log, str(call.stop.asked[0].request)) == (["begins m1", "one"], "second store")
     assert not call.ended
     call.resume(Reply("two"))
     assert call.ended
     assert call.result == Reply("done")
-    assert call.request is None
+    assert not call.stop.asked
 
 
 def test_several_calls_stand_still_at_the_same_time(threads: CallThreads) -> None:
@@ -162,12 +162,12 @@ def test_a_coroutine_stands_still_in_the_same_way(threads: CallThreads) -> None:
     call = threads.begin(handle, "m1", "m1")
     asked = []
     while not call.ended:
-        asked.append(str(call.request))
+        asked.append(str(call.stop.asked[0].request))
         call.resume(Reply(len(asked)))
     assert asked == ["m1 store", "left store", "right store"]
     assert call.result == Reply([1, 2, 3])
     threads.release(call)
-    assert threads.begin(handle, "m2", "m2").request is not None
+    assert threads.begin(handle, "m2", "m2").stop.asked
 
 
 def test_a_coroutine_that_dies_takes_its_tasks_with_it(threads: CallThreads) -> None:

@@ -10,8 +10,8 @@ from botocore.exceptions import ClientError
 from onewrite import Applied, Duplicate, Message
 from onewrite.testing.explorer.calls import Reply
 from onewrite.testing.explorer.difference import difference
-from onewrite.testing.explorer.exploration import Counterexample, Exploration, ShownStep, counterexample, in_words
-from onewrite.testing.explorer.judge import Finding, JudgedSchedule
+from onewrite.testing.explorer.exploration import Counterexample, Exploration, ShownStep, counterexample_of, in_words
+from onewrite.testing.explorer.judge import JudgedSchedule, WrongEnd
 from onewrite.testing.explorer.remarks import Remark
 from onewrite.testing.explorer.schedule import Bounds, Delivery, Fault, ScheduleStep, TakenStep
 from onewrite.testing.explorer.trial import TrialStep
@@ -75,8 +75,8 @@ def test_a_step_reads_as_what_happened(happened: TrialStep, told: str) -> None:
 
 
 def shown(*steps: TrialStep, **finding: Any) -> Counterexample:
-    found = Finding(**{"reason": "it ends badly", "expected": ({"n": 1},), "observed": {"n": 2}, **finding})
-    return counterexample(JudgedSchedule(steps, found), found, ["m1", "m2", "m3"], "1.code", "replay it")
+    found = WrongEnd(**{"reason": "it ends badly", "expected": ({"n": 1},), "observed": {"n": 2}, **finding})
+    return counterexample_of(JudgedSchedule(steps, found), found, ["m1", "m2", "m3"], "1.code", "replay it")
 
 
 def test_each_delivery_has_a_column_and_each_step_a_row() -> None:

@@ -17,7 +17,7 @@ from onewrite.testing.model.machine import Machine
 from onewrite.testing.standins.stores import mongomock_collection
 from onewrite.testing.taps.failures import answer_lost, server_error
 from onewrite.testing.taps.tap import tap
-from onewrite.testing.taps.traffic import Owner, Request, Transaction, commute, current_owner
+from onewrite.testing.taps.traffic import Owner, Request, TransactionKey, commute, current_owner
 
 TRANSIENT, UNKNOWN = "TransientTransactionError", "UnknownTransactionCommitResult"
 
@@ -87,7 +87,7 @@ def test_requests_carry_the_transaction_and_name_it_after_its_owner(server: Serv
             insert(server, session, 3)
     finally:
         current_owner.reset(token)
-    one, other = Transaction("m1, delivery 1", 1), Transaction("m1, delivery 1", 2)
+    one, other = TransactionKey("m1, delivery 1", 1), TransactionKey("m1, delivery 1", 2)
     assert [(request.transaction, request.starts) for request in server.requests] == [
         (None, False), (one, True), (one, False), (one, False), (other, True), (other, False),
     ]  # fmt: skip
@@ -499,7 +499,7 @@ def test_what_a_client_would_send_unseen_is_refused_by_name(server: Server) -> N
 def request(method: str, key: str | None, transaction: int = 0, *, starts: bool = False) -> Request:
     writes = method != "find_one"
     keys = (("t", key),) if key else ()
-    named = Transaction("m1", transaction) if transaction else None
+    named = TransactionKey("m1", transaction) if transaction else None
     return Request("s", method, {}, keys, writes=writes, tables=("t",), transaction=named, starts=starts)
 
 

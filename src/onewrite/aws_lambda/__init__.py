@@ -1,6 +1,6 @@
 """Decorators that make a Lambda handler of a function of one message. What they return is a plain function of (event, context).
 
-Of a queue or a stream the handler answers with what must come again: the event source mapping needs
+Of a queue or a stream the handler answers with what must be redelivered: the event source mapping needs
 `FunctionResponseTypes: [ReportBatchItemFailures]`, without which Lambda takes every answer for success. For Kafka, DocumentDB, SNS,
 EventBridge and S3 it raises `NotSettled`, because Lambda reads no answer, except for Kafka in provisioned mode.
 """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Generic, TypeVar, Unpack, overload
+from typing import Any, Generic, Protocol, TypeVar, Unpack, cast, overload
 
 from onewrite.aws_lambda import sources
 from onewrite.batch.function import G, R, takes_messages
@@ -47,10 +47,20 @@ class Decorator(Generic[M]):
         return as_function(self._make(each))
 
 
-@overload
-def sqs_handler(identity: Identity, *, group_by: None = None, **options: Unpack[Options]) -> Decorator[Message]: ...
-@overload
-def sqs_handler(identity: Identity, *, group_by: GroupBy, **options: Unpack[Options]) -> Decorator[list[Message]]: ...
+class GroupingDecorator(Protocol):
+    """A decorator whose function takes one message, or with `group_by` a list of them."""
+
+    @overload
+    def __call__(self, identity: Identity, *, group_by: None = None, **options: Unpack[Options]) -> Decorator[Message]: ...
+    @overload
+    def __call__(self, identity: Identity, *, group_by: GroupBy, **options: Unpack[Options]) -> Decorator[list[Message]]: ...
+
+
+def _by_group_by(function: Callable[..., Decorator[Any]]) -> GroupingDecorator:
+    return cast("GroupingDecorator", function)
+
+
+@_by_group_by
 def sqs_handler(identity: Identity, *, group_by: GroupBy | None = None, **options: Unpack[Options]) -> Decorator[Any]:
     """Makes a handler of SQS batches, of a standard or a FIFO queue.
 
@@ -69,23 +79,13 @@ def sqs_handler(identity: Identity, *, group_by: GroupBy | None = None, **option
     return _decorator("sqs_handler", sources.SQS, identity, group_by, options)
 
 
-@overload
-def kinesis_handler(identity: Identity, *, group_by: None = None, **options: Unpack[Options]) -> Decorator[Message]: ...
-@overload
-def kinesis_handler(identity: Identity, *, group_by: GroupBy, **options: Unpack[Options]) -> Decorator[list[Message]]: ...
+@_by_group_by
 def kinesis_handler(identity: Identity, *, group_by: GroupBy | None = None, **options: Unpack[Options]) -> Decorator[Any]:
     """Makes a handler of batches of a Kinesis stream, with `group_by` of several messages a call. It stops at the first failure, and Lambda restarts from there."""
     return _decorator("kinesis_handler", sources.KINESIS, identity, group_by, options)
 
 
-@overload
-def dynamodb_stream_handler(
-    identity: Identity, *, group_by: None = None, **options: Unpack[Options]
-) -> Decorator[Message]: ...
-@overload
-def dynamodb_stream_handler(
-    identity: Identity, *, group_by: GroupBy, **options: Unpack[Options]
-) -> Decorator[list[Message]]: ...
+@_by_group_by
 def dynamodb_stream_handler(
     identity: Identity, *, group_by: GroupBy | None = None, **options: Unpack[Options]
 ) -> Decorator[Any]:
@@ -108,7 +108,7 @@ def kafka_handler(
 
     A failure stops its own partition only. Then it raises `NotSettled`, upon which Lambda delivers the whole batch again: it reads no
     answer, unless the event source mapping is in provisioned mode and has ReportBatchItemFailures. Where it is and has,
-    `provisioned_mode=True` answers with what must come again. Where it is not, that would lose whatever failed.
+    `provisioned_mode=True` answers with what must be redelivered. Where it is not, that would lose whatever failed.
     """
     if type(provisioned_mode) is not bool:
         raise ConfigurationError(f"provisioned_mode={provisioned_mode!r}: give True or False.")
@@ -116,10 +116,7 @@ def kafka_handler(
     return _decorator("kafka_handler", source, identity, group_by, options)
 
 
-@overload
-def documentdb_handler(identity: Identity, *, group_by: None = None, **options: Unpack[Options]) -> Decorator[Message]: ...
-@overload
-def documentdb_handler(identity: Identity, *, group_by: GroupBy, **options: Unpack[Options]) -> Decorator[list[Message]]: ...
+@_by_group_by
 def documentdb_handler(identity: Identity, *, group_by: GroupBy | None = None, **options: Unpack[Options]) -> Decorator[Any]:
     """Makes a handler of batches of a change stream of DocumentDB, with `group_by` of several messages a call.
 
@@ -156,9 +153,15 @@ def s3_handler(identity: Identity, **options: Unpack[Options]) -> Decorator[Mess
 def _decorator(name: str, source: Source, identity: Identity, group_by: GroupBy | None, options: Options) -> Decorator[Any]:
     if "group_by" in options:
         raise ConfigurationError(
-            f"{source.name} gives one record at a time, so that group_by has nothing to group: leave it out."
+            f"{source.name} gives one record at a time, so group_by has nothing to group: leave it out."
         )
-    _check_identity(name, identity)
+    check_identity(identity, f"{name}({{}})")
+    if takes_messages(identity):  # Above all it may be the function that was to be decorated.
+        shown = getattr(identity, "__name__", repr(identity))
+        raise ConfigurationError(
+            f"@{name} needs an identity, which says of each record what message it is, and got {shown}, which takes messages: write "
+            f"@{name}(json_body(id='id')) above the function. If {shown} is an identity, call its argument record."
+        )
 
     def make(each: Callable[..., Any]) -> Handler[Any]:
         if isinstance(each, type):
@@ -169,14 +172,3 @@ def _decorator(name: str, source: Source, identity: Identity, group_by: GroupBy 
         return Handler(each, source, identity, group_by=group_by, **options)
 
     return Decorator(name, make)
-
-
-def _check_identity(name: str, identity: object) -> None:
-    """Raise unless this can be an identity. Above all it may be the function that was to be decorated."""
-    check_identity(identity, f"{name}({{}})")
-    if takes_messages(identity):
-        shown = getattr(identity, "__name__", repr(identity))
-        raise ConfigurationError(
-            f"@{name} needs an identity, which says of each record what message it is, and got {shown}, which takes messages: write "
-            f"@{name}(json_body(id='id')) above the function. If {shown} is an identity, call its argument record."
-        )

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias, cast
 
 from onewrite.batch.source import Identifier, Source, field_at
 from onewrite.identity import Skip
-from onewrite.identity.notification import is_s3_test
+from onewrite.identity.body import is_s3_test
 from onewrite.identity.record import DOCUMENTDB as DOCUMENTDB_ORIGIN
 from onewrite.identity.record import refuse_aggregated
 
@@ -153,7 +153,7 @@ def _objects(event: _Event) -> _InLanes:
 
 
 def _record(body: Any, origin: str, message_id: object, arn: object) -> dict[str, Any]:
-    """The body is text again, so that its numbers are parsed as the identity wants them."""
+    """The body is text again, so its numbers are parsed as the identity wants them."""
     try:
         text = json.dumps(body)
     except (TypeError, ValueError):  # A model of Powertools has made objects of what was text.
@@ -174,7 +174,7 @@ def _sent_as_body(*path: str) -> Any:
 def _is_test_of_s3(record: dict[str, Any]) -> Skip | None:
     """S3 sends this when its notifications to a queue are set up. It may come through SNS."""
     body = record.get("body")
-    if not isinstance(body, str) or "s3:TestEvent" not in body:  # so that no other body is parsed here
+    if not isinstance(body, str) or "s3:TestEvent" not in body:  # so no other body is parsed here
         return None
     try:
         content = json.loads(body)

@@ -31,7 +31,7 @@ _GROUP_REMEDY = "with group_by it returns a sequence of one Outcome for each mes
 
 
 class WrongReturn(TypeError):
-    """Its text names types only, so that it may be logged."""
+    """Its text names types only, so it may be logged."""
 
 
 def is_async(each: Any) -> bool:
@@ -94,19 +94,19 @@ def checked(returned: object, _given: object = None) -> tuple[tuple[Answer, ...]
     return (cast("tuple[Answer, ...]", answers),)
 
 
-def checked_group(returned: object, given: Sequence[Message]) -> tuple[tuple[Answer, ...], ...]:
+def checked_group(returned: object, messages: Sequence[Message]) -> tuple[tuple[Answer, ...], ...]:
     """The answers that the function returned for each message of a group. None: the messages changed no entity."""
     if returned is None:
-        return ((),) * len(given)
+        return ((),) * len(messages)
     if isinstance(returned, _ANSWERS):
         raise WrongReturn(f"The function returned a {type(returned).__name__}: {_GROUP_REMEDY}.")
     [answers] = checked(returned)
-    if len(answers) != len(given):
-        raise WrongReturn(f"The function returned {len(answers)} answers for {len(given)} messages: {_GROUP_REMEDY}.")
-    all_given = {(message.source, message.id) for message in given}
-    for message, answer in zip(given, answers, strict=True):
+    if len(answers) != len(messages):
+        raise WrongReturn(f"The function returned {len(answers)} answers for {len(messages)} messages: {_GROUP_REMEDY}.")
+    all_messages = {(message.source, message.id) for message in messages}
+    for message, answer in zip(messages, answers, strict=True):
         about = answer.message.source, answer.message.id
-        if about != (message.source, message.id) and about in all_given:
+        if about != (message.source, message.id) and about in all_messages:
             raise WrongReturn(
                 f"The function returned its answers in another order than it was given the messages: {_GROUP_REMEDY}."
             )

@@ -142,14 +142,14 @@ class Handler(Generic[R]):
         return self._group_by is not None
 
     def __call__(self, event: Any, context: Any = None) -> Response:
-        """Process a batch, and answer with the records that must come again; or raise `NotSettled` where nobody reads the answer."""
+        """Process a batch, and answer with the records that must be redelivered; or raise `NotSettled` where nobody reads the answer."""
         report = self.run(event, context)
         if (report.failed or report.returned) and not self.source.reads_answer(event):
             # What Lambda logs of the invocation. An exception of the function is its cause only where exceptions are logged.
             count = len(report.failed) + len(report.returned)
             first = f" First {self.failure(report.failed[0])}." if report.failed else ""
             raise NotSettled(
-                f"{self.name}: {count} of {report.size} records must come again, which {self.source.name} learns by this error.{first}"
+                f"{self.name}: {count} of {report.size} records must be redelivered, which {self.source.name} learns by this error.{first}"
             ) from (report.failed[0].error if report.failed and self._log_exceptions else None)
         if self._raise_when_all_fail and report.failed and not report.settled:
             raise EveryRecordFailed(f"{self.name}: none of {report.size} records was settled.")
@@ -316,11 +316,11 @@ class Handler(Generic[R]):
         """One unit after the other. The results are those of the records of which nothing is left to do.
 
         With `group_by` a unit is one call. If it raises an error nobody knows which of its messages is to blame. So they are tried one by
-        one, in their order, and only what fails by itself must come again. That is safe because the writes are guarded: what the
+        one, in their order, and only what fails by itself must be redelivered. That is safe because the writes are guarded: what the
         failed call has written is a Duplicate by then. Without `group_by` they are called one by one from the start.
 
         A record's messages are called in turn until one is not settled: what comes after it must not overtake it. Where the source
-        keeps an order, nothing behind a failure is done, even if its effect is in: it comes again, and is a Duplicate then.
+        keeps an order, nothing behind a failure is done, even if its effect is in: it is redelivered, and is a Duplicate then.
         """
         results: dict[int, Result] = {}
         grouped, began = self._group_by is not None, 0.0
@@ -509,18 +509,15 @@ class HandlerFunction(Protocol[M_contra, R_co]):
         """Whose batches it takes."""
         ...
 
-    @property
-    def run(self) -> Callable[..., Report]:
+    def run(self, event: Any, context: Any = None) -> Report:
         """As `Handler.run`."""
         ...
 
-    @property
-    def process(self) -> Callable[[Any], Result]:
+    def process(self, record: Any) -> Result:
         """As `Handler.process`."""
         ...
 
-    @property
-    def aprocess(self) -> Callable[[Any], Awaitable[Result]]:
+    async def aprocess(self, record: Any) -> Result:
         """As `Handler.aprocess`."""
         ...
 

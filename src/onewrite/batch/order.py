@@ -287,7 +287,7 @@ def ordered(messages: Sequence[Message | None]) -> tuple[list[Hashable | None], 
     """For each message its lane, and all positions in the order in which to take them.
 
     The lane is the message's source, if it has a sequence. The messages of a source are taken by their sequence, at the
-    positions that the source has in the batch, so that no source is put off until the others are done.
+    positions that the source has in the batch, so no source is put off until the others are done.
     """
     lanes: list[Hashable | None] = [
         None if message is None or message.sequence is None else message.source for message in messages

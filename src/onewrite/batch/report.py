@@ -116,7 +116,7 @@ class Report:
 
     @property
     def failed(self) -> tuple[Result, ...]:
-        """What was processed and must come again."""
+        """What was processed and must be redelivered."""
         return tuple(filterfalse(is_settled, self.results))
 
 
@@ -166,7 +166,7 @@ def _rounded(seconds: float | None) -> float | None:
 
 
 def _summary(details: Mapping[str, Any], failures: Sequence[Failure]) -> str:
-    """The counts, and then each failure, so that it can be found in a log that shows nothing but the text."""
+    """The counts, and then each failure, so it can be found in a log that shows nothing but the text."""
     counts = {**details["outcomes"], "failed": details["failed"], "returned": details["returned"]}
     words = [f"{count} {name}" for name, count in counts.items() if count and name != "none"]
     records, left_out = details["records"], details["failures_left_out"]
@@ -187,7 +187,7 @@ _LONGEST_TRACEBACK = 8000  # characters of its end; twenty of them fit into one 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A record that must come again. `str()` gives one line for a log, with the traceback below it where that was asked for."""
+    """A record that must be redelivered. `str()` gives one line for a log, with the traceback below it where that was asked for."""
 
     record: str
     message: str | None
@@ -219,7 +219,7 @@ class Failure:
 def failure_of(result: Result, each: object, attempt: int | None, *, with_traceback: bool) -> Failure:
     """What is said of a result that is not settled. A traceback may quote a body in the texts of its exceptions."""
     error, message = result.error, result.message
-    why = result.unsettled if error is None else error  # it must come again
+    why = result.unsettled if error is None else error  # it must be redelivered
     where = None if error is None else line_in(error, each)
     if where is None and error is not None and message is not None:
         where = home_of(each)[1]  # The traceback has no line of the user's, although the function was called.

@@ -25,11 +25,11 @@ class Source:
     - `sent`: when a record was sent, in epoch seconds. NaN if that is not known.
     - `attempt`: how often a record has been delivered, this time included. None if the source does not count that.
     - `restarts`: whether the source repeats everything from the first failure on, instead of repeating only what failed.
-    - `raises`: whether Lambda reads no answer of this source, and learns by an exception that something must come again.
+    - `raises`: whether Lambda reads no answer of this source, and learns by an exception that something must be redelivered.
     - `named_as_in_pipes`: whether EventBridge Pipes knows a record by the identifier that the answer to Lambda has. It knows those
       of streams by their eventID, and reads no answer of Kafka.
     - `screen`: a `Skip` for a record that is never for the function, whatever its identity. It may raise InvalidMessage.
-    - `decodes`: whether a model of Powertools decodes what is in the records, so that they are no longer what was sent.
+    - `decodes`: whether a model of Powertools decodes what is in the records, so they are no longer what was sent.
     """
 
     name: str
@@ -87,7 +87,7 @@ class Source:
         raise self._refusal("is an empty list" if plain == [] else f"is a {type(cast('object', plain)).__name__}")
 
     def reads_answer(self, event: object) -> bool:
-        """Does whoever has sent this event read in the answer which records must come again? Otherwise only an exception tells."""
+        """Does whoever has sent this event read in the answer which records must be redelivered? Otherwise only an exception tells."""
         return not self.raises and (self.named_as_in_pipes or not isinstance(event, list))
 
     def response(self, returned: Iterable[Any]) -> Response:

@@ -192,10 +192,15 @@ def in_tasks(batch: Batch, process: AsyncProcess, workers: int) -> None:
 
 
 def runner_of_this_thread() -> asyncio.Runner:
-    """The same at each call, so that what was made in its event loop can be used again."""
+    """The same at each call, so what was made in its event loop can be used again."""
     import asyncio  # noqa: PLC0415  # as in in_tasks
 
-    _refuse_a_running_loop()
+    with suppress(RuntimeError):  # there is none, as it should be
+        asyncio.get_running_loop()
+        raise ConfigurationError(
+            "The handler of an async function or of an AsyncRelay runs its own event loop, and one is running here already: "
+            "call it with `await asyncio.to_thread(handler, event, context)`, or await handler.each(message)."
+        )
     if _this_thread.runner is None:
         _this_thread.runner = asyncio.Runner()
         # When the thread ends its loop is collected, and asyncio warns of a loop that is still open then.
@@ -246,19 +251,6 @@ def task_is_cancelled() -> bool:
 
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
-
-
-def _refuse_a_running_loop() -> None:
-    import asyncio  # noqa: PLC0415  # as in in_tasks
-
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return
-    raise ConfigurationError(
-        "The handler of an async function or of an AsyncRelay runs its own event loop, and one is running here already: "
-        "call it with `await asyncio.to_thread(handler, event, context)`, or await handler.each(message)."
-    )
 
 
 # --- the end of the program ------------------------------------------------------------------------------------------

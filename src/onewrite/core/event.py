@@ -103,7 +103,7 @@ def as_json(value: object) -> object:
 class Outbox:
     """Lets a store's writes emit events, which stand in the entity until a relay has published them.
 
-    `name` begins the source of every event, and stays as it is for ever: consumers know the events by it. The entity remembers it,
+    `name` begins the source of every event, and stays as it is forever: consumers know the events by it. The entity remembers it,
     and refuses another one. `index` names the sparse index of a DynamoDB table by which a sweep finds what is pending; without one it
     reads the whole table. `shards` says over how many partitions of such an index writes are spread. `largest_event` is how many bytes
     an event's body may have as JSON: what the broker takes, less two kilobytes for the rest, or more where keys, types or ids are
@@ -321,7 +321,7 @@ def _encoded(outbox: Outbox, event: Event) -> str:
     if outbox.largest_event is not None and (size := len(text.encode())) > outbox.largest_event:
         raise InvalidUpdate(
             f"The body of event {event.type!r} has {size} bytes, and this outbox takes {outbox.largest_event}, because a broker "
-            "would refuse it for ever: put the large part where the consumer can fetch it, and emit its address."
+            "would refuse it forever: put the large part where the consumer can fetch it, and emit its address."
         )
     return text
 

@@ -122,7 +122,24 @@ async def _sleep(seconds: float) -> None:
 
 def run(flow: Flow[T], target: object, *, sleep: Callable[[float], None] = time.sleep) -> T:
     """Drive a flow with a blocking client."""
-    return drive(flow, partial(perform, target, meter.get(), sleep))
+    return drive_client(flow, target, meter.get(), sleep)
+
+
+def drive_client(flow: Flow[T], target: object, counting: Meter | None, sleep: Callable[[float], None]) -> T:
+    """`drive` with `perform` written out, because every write passes here."""
+    try:
+        step = next(flow)
+        while True:
+            try:
+                answer = perform(target, counting, sleep, step)
+            except Exception as error:
+                step = flow.throw(error)
+            else:
+                step = flow.send(answer)
+    except StopIteration as done:
+        return done.value  # type: ignore[no-any-return]  # StopIteration does not know what it carries
+    finally:
+        flow.close()
 
 
 async def arun(flow: Flow[T], target: object, *, sleep: Callable[[float], Awaitable[None]] = _sleep) -> T:

@@ -58,7 +58,7 @@ class TooMuch(NamedTuple):
 TOO_MUCH: Final = TooMuch()
 
 
-class Store(Protocol):
+class FoldingStore(Protocol):
     """What an engine's flows do for a fold."""
 
     @property
@@ -204,7 +204,7 @@ def assumed(each: Sequence[Each]) -> Refused:
 # --- the fold ----------------------------------------------------------------------------------------------------------
 
 
-def fold(store: Store, messages: Iterable[Message], function: Function) -> Flow[list[Outcome]]:
+def fold(store: FoldingStore, messages: Iterable[Message], function: Function) -> Flow[list[Outcome]]:
     """Write the messages in as few writes as there can be. The outcomes are in the order of the messages."""
     if isinstance(cast("object", messages), Message | str) or not isinstance(cast("object", messages), Iterable):
         raise InvalidMessage(
@@ -231,7 +231,7 @@ def fold(store: Store, messages: Iterable[Message], function: Function) -> Flow[
     return [_answer(message, place, first[place], answers) for place, message in enumerate(given)]
 
 
-def _first_copies(store: Store, messages: Sequence[Message]) -> list[int]:
+def _first_copies(store: FoldingStore, messages: Sequence[Message]) -> list[int]:
     """For each message the place of the first copy of it."""
     seen: dict[object, int] = {}
     marks = [_mark(message, store.entry(message)) for message in messages]
@@ -259,7 +259,7 @@ def _answer(message: Message, place: int, first: int, answers: Mapping[int, Outc
 class _Writing:
     """One call of `fold`. It asks the caller's function, and sees to it that all writes are of one entity."""
 
-    def __init__(self, store: Store, function: Function) -> None:
+    def __init__(self, store: FoldingStore, function: Function) -> None:
         self._store, self._function = store, function
         self._entity: object = ABSENT
 
@@ -314,7 +314,7 @@ class _Writing:
         if "finishes" in asked:
             raise InvalidUpdate("A fold finishes no step: finish it by update_item or update_one, message by message.")
         if asked.get("emit") is not None:
-            check_causes(messages, asked["emit"])  # also of one message alone, so that no mistake waits for a larger batch
+            check_causes(messages, asked["emit"])  # also of one message alone, so no mistake waits for a larger batch
         entity = self._store.entity_of(asked)
         if self._entity is ABSENT:
             self._entity = entity

@@ -30,7 +30,7 @@ class Inbox:
     A message that is there was processed, and is a `Duplicate`. That holds as well where its `retention` is over and the
     database's TTL has not come to it yet. `store` is a boto3 Table, or a client with `table_name`; or a pymongo collection. Two
     consumers of one message have two names. `also` names those that this consumer had before: a message that is there under any of
-    them was processed, and a new one is put there under each, so that a deployment can be taken back. `key` is the partition key of the table, a text and without a sort key; in a
+    them was processed, and a new one is put there under each, so a deployment can be taken back. `key` is the partition key of the table, a text and without a sort key; in a
     collection it is `_id`. `ttl_attribute` is where the end of the retention stands: let the table's TTL, or a TTL index, use it.
     The time is that of the first participant's store, unless `clock` tells it.
     """

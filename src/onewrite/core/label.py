@@ -116,7 +116,7 @@ def check_outbox(label: str | None, held: Mapping[str, object], *, null_is_absen
         return
     if absent or (is_outbox_label(found) and not isinstance(events, list)):
         raise LedgerMismatch(
-            f"{OUTBOX.events!r} holds something else than events, and no outbox of this version put that there: another writer uses the "
+            f"{OUTBOX.events!r} holds something other than events, and no outbox of this version put that there: another writer uses the "
             "attribute. Repair the entity."
         )
     if not is_outbox_label(found):

@@ -202,7 +202,7 @@ def read_box(label: str | None, entity: Mapping[str, Any], origin: str, fields: 
     in_time = due is None or (events and _is_moment(due))
     if events is None or not counted or not in_time or None in ours.values():
         raise LedgerMismatch(
-            "The outbox of an entity holds something else than events and their count: another writer uses its names. Repair the "
+            "The outbox of an entity holds something other than events and their count: another writer uses its names. Repair the "
             "entity."
         )
     tombstone = read_tombstone(fields[TOMBSTONE]) if TOMBSTONE in fields else None

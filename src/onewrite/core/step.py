@@ -3,7 +3,7 @@
 What is stored is fixed by docs/format.md. An entity holds a step from its begin to its finish, under a mark of its message. The
 rules, each of which keeps somebody from being charged twice, or a charge from being forgotten:
 
-- One step a message. Its name only makes the key for whoever performs the effect, and the key of the first begin is kept.
+- One step per message. Its name only makes the key for whoever performs the effect, and the key of the first begin is kept.
 - The fence is new with every begin. A write finishes the step only under the fence that it was begun with.
 - A step is taken over only while the key of the first begin is known for certain to whoever performs the effect.
 - Whoever may have sent the effect leaves the step where it is.
@@ -54,7 +54,7 @@ class Step(NamedTuple):
     since: float
     until: float
     first: bool
-    unsent: bool = False  # its worker let it go before the effect was sent, so that anybody may take it over
+    unsent: bool = False  # its worker let it go before the effect was sent, so anybody may take it over
 
     def is_same(self, other: Step) -> bool:
         """Are these one begin? Two fences of different begins may be the same by chance; their leases then differ."""
@@ -70,7 +70,7 @@ class Step(NamedTuple):
         return self._replace(key=before.key, first=False)
 
     def begun(self, message: Message, entity_key: Mapping[str, Any], clock: Callable[[], float]) -> Begun:
-        """The answer to the worker whose step it is. It outlives the call, so that the key is a copy."""
+        """The answer to the worker whose step it is. It outlives the call, so the key is a copy."""
         key = copied(entity_key)
         return Begun(message, self.key, self.fence, self.since, self.until, self.first, entity_key=key, clock=clock)
 
@@ -84,7 +84,7 @@ class Step(NamedTuple):
 
 
 def new_step(ledger: str, message: Message, asked: Asked, call: str, now: float) -> Step:
-    """`call` is a name that no other call has. Times are kept in milliseconds, so that all see the same ones."""
+    """`call` is a name that no other call has. Times are kept in milliseconds, so all see the same ones."""
     fence = blake2b(call.encode(), digest_size=_FENCE_BYTES).hexdigest()
     since, until = seconds(moment(now)), seconds(moment(now + asked.lease.total_seconds()))
     return Step(ledger, message, message.child(asked.name), fence, since, until, first=True)

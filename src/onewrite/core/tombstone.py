@@ -1,7 +1,7 @@
-"""What a guarded delete leaves of an entity, so that no message that comes late can bring it to life again. Pure.
+"""What a guarded delete leaves of an entity, so no message that comes late can bring it to life again. Pure.
 
 What is stored is fixed by docs/format.md. A tombstone keeps the ledgers and the outboxes of all stores. It names the attribute by
-which the database will remove it, so that a relay which publishes its last event can set the time without the settings of the
+which the database will remove it, so a relay which publishes its last event can set the time without the settings of the
 store that has deleted the entity.
 """
 

@@ -70,7 +70,7 @@ R = TypeVar("R")
 
 
 class Backoff:
-    """Waits that double, each of them partly left to chance, so that two who met once do not meet again."""
+    """Waits that double, each of them partly left to chance, so two who met once do not meet again."""
 
     def __init__(self, deadline: timedelta, chance: Callable[[], float], clock: Callable[[], float]) -> None:
         if not isinstance(cast("object", deadline), timedelta):
@@ -191,7 +191,7 @@ class Transaction(ABC, Generic[P, W, R]):
         if findings.failure is not None and isinstance(outcome, Unmet | None):
             raise findings.failure
         if isinstance(outcome, Unmet) and any(part.counts for part in parts):
-            # Messages wait for the one before them: a refusal that nothing remembers must come again.
+            # Messages wait for the one before them: a refusal that nothing remembers must be redelivered.
             return replace(outcome, settled=False)
         return outcome
 
@@ -249,6 +249,6 @@ def numbered(outcome: Outcome, place: int) -> Outcome:
 
 
 def heaviest(outcomes: Iterable[Outcome]) -> Outcome | None:
-    """The first of those that weigh most. What must come again weighs more than an answer of its kind."""
+    """The first of those that weigh most. What must be redelivered weighs more than an answer of its kind."""
     given = sorted(outcomes, key=lambda outcome: isinstance(outcome, Missing) and outcome.settled)
     return next((outcome for kind in _WEIGHTS for outcome in given if isinstance(outcome, kind)), None)

@@ -13,7 +13,7 @@ _log = logging.getLogger("onewrite")
 
 LARGE_LEDGER = 10 * 1024  # bytes: ten DynamoDB write units in every write of the entity
 MANY_SOURCES = 100  # with names of 40 characters, five write units in every write of the entity
-_MOST_SAID = 100  # so that a store remembers little of what it has said
+_MOST_SAID = 100  # so a store remembers little of what it has said
 _PAUSE = 3600.0  # seconds between two comparisons with the server's clock
 
 

@@ -16,7 +16,7 @@ The finish of a step asks for the step before all else: see `_of_finish`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple, Protocol, TypeAlias, cast
 
@@ -32,9 +32,13 @@ from onewrite.outcome import Applied, Busy, Deferred, Entity, Missing, Outcome, 
 _TURNS = 8  # in how many forms a write is sent at most: each after the second means that another writer has come in between
 
 
-class Token(Protocol):
+class CallToken(Protocol):
     """What tells the entity's writer from all others, where the engine does not recognise its own retries."""
 
+    @property
+    def value(self) -> bytes: ...
+    @property
+    def ring(self) -> Hashable: ...
     def stands_in(self, fields: Mapping[str, Any]) -> bool: ...
 
 
@@ -76,7 +80,7 @@ class Burial(NamedTuple):
     removes: tuple[str, ...] = ()
 
 
-NO_STEP = NoStep()
+NO_STEP, NO_STEP_OF_ANYBODY = NoStep(), NoStep(exact=False)
 StepPart: TypeAlias = NoStep | NoStepAtAll | Begins | Finishes | Withdraws
 
 
@@ -89,7 +93,7 @@ class Write(NamedTuple):
     entry: Entry  # what the ledger asks, and what it gains
     step: StepPart
     emission: Emission | None = None  # what the outbox gains, in a store that has one
-    token: Token | None = None
+    token: CallToken | None = None
     burial: Burial | None = None  # what it leaves of the entity
     others: tuple[Message, ...] = ()  # that it writes too
     turn: int = 0  # in how many other forms it was sent before
@@ -238,7 +242,7 @@ def of_creation(outcome: Outcome, item: Mapping[str, Any], keys: int) -> Outcome
     """The answer to the creation of this item, of which so many fields may be the key.
 
     Where nothing is there, the caller's condition was false of that. Where nothing but a key is there, as a `record` leaves it that came
-    before the creation, it comes again.
+    before the creation, it is redelivered.
     """
     if isinstance(outcome, Missing):
         return Rejected(outcome.message)

@@ -1,6 +1,6 @@
 """What a guarded table does, request by request, without a client: the flows that both of its classes run.
 
-A refused condition comes with the item that refused it, so that one request is enough to know why.
+A refused condition comes with the item that refused it, so one request is enough to know why.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from onewrite.core.tombstone import Tombstones, check_store_tombstones
 from onewrite.core.watch import Watch
 from onewrite.core.write import (
     NO_STEP,
+    NO_STEP_OF_ANYBODY,
     Finishes,
     Image,
     NoStep,
@@ -173,7 +174,7 @@ class Flows:
             emitted = emission(self.emitter, message, emit, now, f"{self.table_name} {name} {place}")
         key, token = native.get("Key", {}), new_token(self.ledger.attribute, name, now)
         if step is None:
-            step = NO_STEP if self.exact else _NO_STEP_OF_ANYBODY
+            step = NO_STEP if self.exact else NO_STEP_OF_ANYBODY
         return Write(message, key, now, entry.asking if creates else entry, step, emitted, token)
 
     def call(self, write: Write, native: Mapping[str, Any], guard: Guard) -> Call:
@@ -318,7 +319,6 @@ class Flows:
                 self._watch.clock(now, parsedate_to_datetime(date).timestamp())
 
 
-_NO_STEP_OF_ANYBODY = NoStep(exact=False)
 _CONDITION = (
     "A write that finishes a step takes no condition: if it were refused, the effect would never be recorded. Put the condition into "
     "begin."
@@ -338,7 +338,7 @@ def check_tokens(write: Write, image: Image) -> None:
     held: object = image.fields.get(name, frozenset())
     if not isinstance(held, AbstractSet) or not all(isinstance(each, Binary) for each in cast("AbstractSet[object]", held)):
         raise LedgerMismatch(
-            f"{name!r} holds something else than the tokens of attempts: another writer uses the name. Repair the entity."
+            f"{name!r} holds something other than the tokens of attempts: another writer uses the name. Repair the entity."
         )
 
 

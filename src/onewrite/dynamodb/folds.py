@@ -25,7 +25,7 @@ from onewrite.outcome import Outcome
 # A source's mark takes the same room for any number of its messages. But a function that makes something of each would not get
 # more of them into one item, or into one expression.
 _MOST = 1000
-# What the caller's own condition may take beside the ledger's, so that a usual one does not make the first try too long.
+# What the caller's own condition may take beside the ledger's, so a usual one does not make the first try too long.
 _ROOM, _OPERATORS = 512, 20
 
 
@@ -78,7 +78,7 @@ class Folds:
 
     def _request(self, messages: Sequence[Message], native: Native) -> tuple[Write, Call]:
         flows = self._flows
-        # All at one moment, so that all marks go into one slot; the messages may have waited for the caller's function.
+        # All at one moment, so all marks go into one slot; the messages may have waited for the caller's function.
         now, name, emit = flows.clock(), flows.attempts(), native.get("emit")
         entry = joined([flows.ledger.entry(message, now) for message in messages])
         emitted = flows.nothing if emit is None else emission_of_fold(flows.emitter, messages, emit, now, name)
@@ -89,7 +89,7 @@ class Folds:
     def _not_written(
         self, error: ClientError, write: Write, call: Call, each: Sequence[Each]
     ) -> Flow[Written | Refused | TooMuch | None]:
-        """None: only a step of another message is in the way, so that the write is to be sent again as an exact one."""
+        """None: only a step of another message is in the way, so the write is to be sent again as an exact one."""
         try:
             image, unexplained = yield from self._flows.refusal(error, write, call)
         except EntityTooLarge:

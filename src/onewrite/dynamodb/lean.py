@@ -33,7 +33,7 @@ def lean_target(client: Any, table_name: str | None) -> LeanTableClient:
 
 
 def body_of(arguments: Mapping[str, Any]) -> bytes:
-    """The arguments as DynamoDB's JSON: as they are, but for binary values."""
+    """The arguments as DynamoDB's JSON: as they are, except for binary values."""
     for name in ("Key", "Item", "ExpressionAttributeValues"):
         _check_map(arguments.get(name) or {})
     _check_names(arguments.get("ExpressionAttributeNames") or {})

@@ -1,4 +1,4 @@
-"""The arguments of DynamoDB's own calls, by name and type, so that a type checker and an editor know them.
+"""The arguments of DynamoDB's own calls, by name and type, so a type checker and an editor know them.
 
 The arguments that expressions have replaced (`Expected`, `AttributeUpdates` and the like) are left out, and so is what a
 guarded table says by itself: `TableName`, and that a refusal shall show the item.

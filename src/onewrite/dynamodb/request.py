@@ -44,7 +44,7 @@ from onewrite.message import Message
 # A name of this form needs no placeholder: no reserved word has an underscore.
 _WORD = re.compile(r"[A-Za-z][A-Za-z0-9]*_\w*", re.ASCII)
 _OURS = re.compile(r"[#:]ow_\w+")
-_BEYOND = 10**38  # DynamoDB numbers have 38 digits
+_LOWEST, _HIGHEST = -(10**38), 10**38  # DynamoDB numbers have 38 digits
 _WIDE_ITEM = "to create an item of so many attributes, use update_item with ConditionExpression='attribute_not_exists(...)' of its key"
 _LEGACY = frozenset({"AttributeUpdates", "Expected", "ConditionalOperator"})
 _KEPT = 1024  # texts: as many as the caller's source code has calls, for each moment of a ledger's ring
@@ -194,18 +194,18 @@ def _merged(
     write: Write, native: Mapping[str, Any], convert: Convert
 ) -> tuple[Mapping[str, Any], Mapping[str, str], Mapping[str, Any], _Text]:
     """The caller's call, its names and values, and the expressions with ours merged in."""
-    if isinstance(native.get("ConditionExpression"), ConditionBase):
+    only_if = native.get("ConditionExpression")
+    if isinstance(only_if, ConditionBase):
         native = written_out(native)
+        only_if = native["ConditionExpression"]
     names, values = _mapping(native, "ExpressionAttributeNames"), _mapping(native, "ExpressionAttributeValues")
-    update, only_if = native.get("UpdateExpression"), native.get("ConditionExpression")
-    step, token, emission, burial = write.step, cast("Token | None", write.token), write.emission, write.burial
+    update = native.get("UpdateExpression")
+    step, token, emission, burial = write.step, write.token, write.emission, write.burial
     shape = (  # what decides the text: first of our parts, then of the caller's call
         write.entry.shape,
         None if token is None else token.ring,
         None if emission is None else emission.shape,
-        type(step),
-        type(step) is NoStep and step.exact,
-        type(step) is Finishes and step.overtaken,
+        step if type(step) is NoStep else (type(step), type(step) is Finishes and step.overtaken),
         len(write.others),
         None if burial is None else (burial.tombstone.ttl, burial.removes),
         convert,
@@ -252,7 +252,7 @@ def _text(
 
 
 class Words:
-    """Writes attribute names into an expression: as they are where the language allows that, else as placeholders."""
+    """Writes attribute names into an expression: as they are where the language allows that, otherwise as placeholders."""
 
     def __init__(self) -> None:
         self.names: dict[str, str] = {}
@@ -499,12 +499,12 @@ def of_write(write: Write) -> tuple[dict[str, str], dict[str, Any]]:
     names: dict[str, str] = {}
     values: dict[str, Any] = {}
     if write.token is not None:
-        values[":ow_a"] = Members((cast("Token", write.token).value,))
-    if type(step) is Begins or (type(step) is NoStep and step.exact):
+        values[":ow_a"] = Members((write.token.value,))
+    if (type(step) is NoStep and step.exact) or type(step) is Begins:
         for n, message in enumerate((write.message, *write.others)):
             marks = [step_mark(ledger, message) for ledger in entry.terms.attributes]
             values.update(zip(_step_values_of(n, len(marks)), marks, strict=True))
-    if isinstance(step, Begins | Finishes | Withdraws):
+    if type(step) is not NoStep and not isinstance(step, NoStep | NoStepAtAll):
         mark = step_mark(entry.terms.attribute if isinstance(step, Begins) else step.ledger, write.message)
         names |= {"#ow_x": name_of_step(mark), "#ow_xf": "fence"}
         values[":ow_xs"] = Members((mark,))
@@ -535,24 +535,27 @@ def of_write(write: Write) -> tuple[dict[str, str], dict[str, Any]]:
 
 def _values_of_mark(change: Advance, n: int) -> dict[str, str | int]:
     mark, last = change.mark, change.last
-    reaches = mark if last is None else last
-    if type(mark) is int and not (mark > -_BEYOND and cast("int", reaches) < _BEYOND):
-        beyond = reaches if mark > -_BEYOND else mark
-        raise InvalidMessage(
-            f"Sequence {beyond} has more than the 38 digits of a DynamoDB number: use onewrite.sortable(n)."
-        )
-    values: dict[str, str | int] = {f":ow_m{n}": reaches}
+    _check_digits(mark)
+    values: dict[str, str | int] = {f":ow_m{n}": mark}
+    if last is not None:
+        _check_digits(last)
+        values[f":ow_m{n}"] = last
     if type(mark) is str and change.has_digits:
         values |= {f":ow_n{n}": len(mark), ":ow_z": "0"}
     if change.rule != "below":
-        values[_before(n)] = cast("int", mark) - 1
+        values[_before(n)] = int(mark) - 1
     elif last is not None:
         values[_first(change, n)] = mark
     return values
 
 
+def _check_digits(mark: int | str) -> None:
+    if type(mark) is int and not _LOWEST < mark < _HIGHEST:
+        raise InvalidMessage(f"Sequence {mark} has more than the 38 digits of a DynamoDB number: use onewrite.sortable(n).")
+
+
 def _values_of_number(change: Number, n: int) -> dict[str, int]:
-    if change.mark >= _BEYOND:
+    if change.mark >= _HIGHEST:
         raise InvalidMessage(
             f"Sequence {change.mark} has more than the 38 digits of a DynamoDB number, and SeenNumbers keeps nothing else: use SeenIds."
         )
@@ -607,10 +610,13 @@ def written_out(native: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _mapping(native: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    value: object = native.get(name) or {}
+    value: Any = native.get(name)
+    if not value:
+        return {}
+    mapping: Mapping[str, Any] = value
     if type(value) is not dict and not isinstance(value, Mapping):
         raise _mistyped(name, value, "a dict")
-    return cast("Mapping[str, Any]", value)
+    return mapping
 
 
 def _mistyped(name: str, value: object, wanted: str) -> InvalidUpdate:

@@ -1,4 +1,4 @@
-"""The guarded table: the two classes that run its flows, a line a method."""
+"""The guarded table: the two classes that run its flows, one line per method."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class _NothingSent:
 
 
 class GuardedTable(_NothingSent):
-    """A DynamoDB table whose writes take effect once a message.
+    """A DynamoDB table whose writes take effect once per message.
 
     `table` is a boto3 Table, which supplies its name and its client, or a low-level client together with `table_name`, which is the faster
     way. Both take and give plain Python values, and threads may share either. Every call is the native one with the message in front, and

@@ -2,7 +2,7 @@
 
 DynamoDB cancels a transaction with a reason for each of its writes, by position, and with the item as it was. Whatever is
 decided here is decided from these. A transaction that is sent again while nobody knows what became of it has the same bytes and
-the same token, so that it is done once; after a cancellation it is another one, with a new token.
+the same token, so it is done once; after a cancellation it is another one, with a new token.
 """
 
 from __future__ import annotations
@@ -277,7 +277,7 @@ def _check_limits(participants: Sequence[Prepared], inbox: Inbox | None) -> None
     count = len(participants) + (0 if inbox is None else 1 + len(inbox.also))
     if count > _MOST_ACTIONS:
         raise InvalidUpdate(f"A transaction has {count} writes, and DynamoDB takes {_MOST_ACTIONS}: split it.")
-    # An item has 400 KB at most, so that ten of them are within the limit.
+    # An item has 400 KB at most, so ten of them are within the limit.
     size = sum([each.size for each in participants]) if count > _FEW else 0
     if size > _MOST_BYTES:
         raise InvalidUpdate(f"A transaction brings {size} bytes of values, and DynamoDB takes {_MOST_BYTES}: split it.")

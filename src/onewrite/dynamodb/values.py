@@ -28,7 +28,7 @@ class _ExactNumbers(TypeDeserializer):
 _DIGITS, _EXACT = 38, Context(prec=200)  # what a number has at most, and more than its text has written out
 _serialize = TypeSerializer().serialize
 _deserialize = _ExactNumbers().deserialize
-_SHORT = 10**38  # more digits than a DynamoDB number has: boto3 says so
+_LOWEST, _HIGHEST = -(10**38), 10**38  # with more digits than a DynamoDB number has: boto3 says so
 
 
 class Members(AbstractSet[Any]):
@@ -37,7 +37,7 @@ class Members(AbstractSet[Any]):
     __slots__ = ("members",)
 
     def __init__(self, members: Iterable[Any]) -> None:
-        self.members = tuple(members)
+        self.members: tuple[Any, ...] = tuple(members)
 
     def __contains__(self, member: object) -> bool:
         return member in self.members
@@ -89,14 +89,12 @@ def typed(values: Mapping[str, Any]) -> dict[str, Any]:
         kind = type(value)  # pyright: ignore[reportUnknownVariableType]  # of any value
         if kind is str:
             sent[name] = {"S": value}
-        elif kind is int and -_SHORT < value < _SHORT:
+        elif kind is int and _LOWEST < value < _HIGHEST:
             sent[name] = {"N": str(value)}
         elif kind is bytes:
             sent[name] = {"B": value}
         elif (
-            kind is Members
-            and len(value.members) == 1
-            and (name_of_set := _SETS.get(type(cast("object", value.members[0]))))
+            kind is Members and len(value.members) == 1 and (name_of_set := _SETS.get(type(value.members[0])))  # pyright: ignore[reportUnknownArgumentType]
         ):
             sent[name] = {name_of_set: [*value.members]}
         else:

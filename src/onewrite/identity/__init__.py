@@ -12,15 +12,13 @@ name. `Message.system` holds what only the transport can say: `SenderId`, `Appro
 asked for; one that cannot be raises `InvalidMessage` then.
 
 `Message.body` is parsed if the key was read from its JSON. Otherwise it is as it was delivered: text from SQS, bytes from
-Kinesis and Kafka. Parsed numbers with a fraction are Decimals, so that nothing is rounded, and because DynamoDB accepts no
+Kinesis and Kafka. Parsed numbers with a fraction are Decimals, so nothing is rounded, and because DynamoDB accepts no
 floats. MongoDB accepts no Decimals: there, give `parse_float=float` to the identity that parses the body. In
 `eventbridge(json_body(...))` that is `eventbridge`.
 """
 
-from onewrite.identity.cloudevents import cloudevent, cloudevent_batch
-from onewrite.identity.envelope import eventbridge, skip_deletions, sns
+from onewrite.identity.body import cloudevent, cloudevent_batch, eventbridge, s3_object, skip_deletions, sns
 from onewrite.identity.expression import json_body
-from onewrite.identity.notification import s3_object
 from onewrite.identity.position import (
     documentdb_position,
     dynamodb_stream_position,

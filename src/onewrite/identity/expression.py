@@ -82,15 +82,15 @@ class Expression:
         return cls(f"the {name}, JMESPath {expression!r},", search, parts is not None)
 
     def text(self, record: Record, body: object) -> str:
-        found = self._find(record, body)
-        if not self.in_parts or found is None:
-            return _text_of(record, self.what, found)
-        parts = [_text_of(record, f"part {number} of {self.what}", part) for number, part in enumerate(found, 1)]
+        value = self._find(record, body)
+        if not self.in_parts or value is None:
+            return _text_of(record, self.what, value)
+        parts = [_text_of(record, f"part {number} of {self.what}", part) for number, part in enumerate(value, 1)]
         return together(*parts)
 
     def position(self, record: Record, body: object) -> int | str:
-        found = self._find(record, body)
-        return found if type(found) is int else text(record, self.what, found)
+        value = self._find(record, body)
+        return value if type(value) is int else text(record, self.what, value)
 
     def _find(self, record: Record, body: object) -> Any:
         try:

@@ -46,7 +46,7 @@ def fifo_sequence() -> OneMessage:
                 record, "it has no SequenceNumber, because a standard queue keeps no order. Use json_body or sqs_message_id."
             )
         group = text(record, "its MessageGroupId", attributes.get("MessageGroupId"))
-        # The numbers of two queues cannot be compared. An ARN of a queue contains no slash, so that no two sources are equal.
+        # The numbers of two queues cannot be compared. An ARN of a queue contains no slash, so no two sources are equal.
         source = f"{_arn(record)}/{group}"
         return whole_message(record, key, source=source, sequence=_sortable(record, attributes["SequenceNumber"]))
 
@@ -103,7 +103,7 @@ def kafka_position(*, cluster: str = "") -> OneMessage:
     """The position in Kafka. The source is the topic and the partition, the sequence is the offset.
 
     Stable: however often the topic is read. Not stable: a producer that is not idempotent may write a record twice, at two
-    offsets. Another cluster, or a topic that was deleted and created again, counts from 0 again, so that its records seem to
+    offsets. Another cluster, or a topic that was deleted and created again, counts from 0 again, so its records seem to
     be old ones: give each of them its own `cluster`.
 
     The body is bytes, or None if the record has no value. The record's key is `message.system["key"]`.

@@ -35,7 +35,7 @@ Identified: TypeAlias = Message | Skip | Sequence[Message]
 Identity: TypeAlias = Callable[[Record], Identified]
 """Any function that says which message a record is."""
 OneMessage: TypeAlias = Callable[[Record], Message]
-Found = TypeVar("Found", bound=Identified)
+Identification = TypeVar("Identification", bound=Identified)
 ParseFloat: TypeAlias = Callable[[str], Any]
 Decode: TypeAlias = Callable[[str], Any]
 
@@ -88,12 +88,12 @@ def field(record: Record, name: str) -> Any:
 
 def part(record: Record, name: str, within: Record | None = None) -> Record:
     """A mapping in the record, or in a part of it. If it is missing, an empty one."""
-    found = field(record, name) if within is None else within.get(name)
-    if found is None:
+    value = field(record, name) if within is None else within.get(name)
+    if value is None:
         return {}
-    if not isinstance(found, Mapping):
-        raise refusal(record, f"its {name} is {kind(found)}, but an object is needed.")
-    return cast("Record", found)
+    if not isinstance(value, Mapping):
+        raise refusal(record, f"its {name} is {kind(value)}, but an object is needed.")
+    return cast("Record", value)
 
 
 def text(record: Record, what: str, value: object) -> str:
@@ -180,7 +180,7 @@ def decoder(parse_float: ParseFloat) -> Decode:
     def parse_finite(digits: str) -> Any:
         number = parse_float(digits)
         if _is_infinite(number):
-            raise ValueError(digits)  # As a float 1e999 is infinite, and a sum that it once entered is so for ever.
+            raise ValueError(digits)  # As a float 1e999 is infinite, and a sum that it once entered is so forever.
         return number
 
     return json.JSONDecoder(parse_float=parse_finite, parse_constant=_refuse_constant).decode
@@ -218,7 +218,7 @@ def parsed(record: Record, decode: Decode) -> Any:
 #
 # What is beside the body: the attributes of the sender, and what the transport says of the delivery. The two are kept apart.
 #
-# Each is decoded when it is asked for, so that a record fails only for an attribute that is used.
+# Each is decoded when it is asked for, so a record fails only for an attribute that is used.
 
 
 # Decodes a value of the record, of which errors show the record's id only.
@@ -229,13 +229,13 @@ _Raw: TypeAlias = dict[str, tuple[_Decoder, Any]]
 class Attributes(Mapping[str, Any]):
     """Attributes by name. A value that cannot be decoded raises InvalidMessage where it is asked for."""
 
-    __slots__ = ("_found", "_over", "_read", "_record")
+    __slots__ = ("_over", "_read", "_record", "_values")
 
     def __init__(self, record: Record, read: Callable[[Record], _Raw], over: Mapping[str, Any]) -> None:
         self._record = record
         self._read = read
         self._over = over
-        self._found: _Raw | None = None
+        self._values: _Raw | None = None
 
     def __getitem__(self, name: str) -> Any:
         decode, value = self._raw[name]
@@ -252,19 +252,19 @@ class Attributes(Mapping[str, Any]):
 
     @property
     def _raw(self) -> _Raw:
-        if self._found is None:
-            self._found = {**self._read(self._record), **{name: (_as_it_is, value) for name, value in self._over.items()}}
-        return self._found
+        if self._values is None:
+            self._values = {**self._read(self._record), **{name: (_as_it_is, value) for name, value in self._over.items()}}
+        return self._values
 
 
 def attributes_of(record: Record, over: Mapping[str, Any] | None = None) -> Attributes:
     """What the sender put beside the body, below the fields of the envelopes that were taken off, below `over`."""
-    return Attributes(record, _sent, over or {})
+    return Attributes(record, _sender_attributes, over or {})
 
 
 def system_of(record: Record) -> Attributes:
-    """What the transport says. Nothing that a sender may choose is among its names, so that none of them can be forged."""
-    return Attributes(record, _said, {})
+    """What the transport says. Nothing that a sender may choose is among its names, so none of them can be forged."""
+    return Attributes(record, _transport_attributes, {})
 
 
 def message(
@@ -283,22 +283,22 @@ def whole_message(record: Record, key: str, *, source: str = "", sequence: Any =
     return message(record, key, body=payload(record), source=source, sequence=sequence)
 
 
-def _sent(record: Record) -> _Raw:
+def _sender_attributes(record: Record) -> _Raw:
     headers = field(record, "headers")
-    found: _Raw = _headers(record, headers) if headers else {}
-    found.update({name: (_attribute, value) for name, value in part(record, "messageAttributes").items()})
-    found.update({name: (_as_it_is, value) for name, value in part(record, ENVELOPE).items()})
-    return found
+    attributes: _Raw = _headers(record, headers) if headers else {}
+    attributes.update({name: (_attribute, value) for name, value in part(record, "messageAttributes").items()})
+    attributes.update({name: (_as_it_is, value) for name, value in part(record, ENVELOPE).items()})
+    return attributes
 
 
-def _said(record: Record) -> _Raw:
+def _transport_attributes(record: Record) -> _Raw:
     if "kinesis" in record:
         return {name: (_as_it_is, value) for name, value in part(record, "kinesis").items() if name != "data"}
     if field(record, "topic") is not None:
         names = ("topic", "partition", "offset", "timestamp", "timestampType")
         return {**{name: (_as_it_is, record.get(name)) for name in names}, "key": (_key, record.get("key"))}
-    found = {name: value for name, value in record.items() if name == "userIdentity"}
-    return {name: (_as_it_is, value) for name, value in {**found, **part(record, "attributes")}.items()}
+    attributes = {name: value for name, value in record.items() if name == "userIdentity"}
+    return {name: (_as_it_is, value) for name, value in {**attributes, **part(record, "attributes")}.items()}
 
 
 def _as_it_is(_: Record, value: Any) -> Any:

@@ -27,7 +27,7 @@ _encode = json.JSONEncoder(separators=(",", ":"), default=_base64).encode
 
 
 def as_json(arguments: Mapping[str, Any]) -> bytes:
-    """The arguments as they are, but for binary values."""
+    """The arguments as they are, except for binary values."""
     return _encode(arguments).encode()
 
 

@@ -1,4 +1,4 @@
-"""The connections of one boto3 client that are not in use. The one that was used last is used next, so that the others may end."""
+"""The connections of one boto3 client that are not in use. The one that was used last is used next, so the others may end."""
 
 from __future__ import annotations
 

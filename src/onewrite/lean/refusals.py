@@ -21,7 +21,7 @@ _EVENTS = (
     "after-call-error",
 )
 # What botocore registers for a client of any service beside BUILTIN_HANDLERS, in all versions from 1.35 on. None of it changes a
-# request, but for signing, retries and the user agent, which a lean client sees to.
+# request, except for signing, retries and the user agent, which a lean client sees to.
 _REGISTERED = frozenset(
     {
         ("request-created", "botocore.signers.RequestSigner.handler"),
@@ -100,7 +100,7 @@ def _is_registered(service: Service, event: str, handler: Callable[..., Any]) ->
 
 
 def _is_built_in(name: str, handler: Callable[..., Any]) -> bool:
-    """Moto puts its own handler into this list, so that a function of botocore's is asked for."""
+    """Moto puts its own handler into this list, so a function of botocore's is asked for."""
     ours = [entry[0] for entry in BUILTIN_HANDLERS if entry[1] is handler and _is_own(handler)]
     return any(_covers(event.split("."), name.split(".")) for event in ours)
 

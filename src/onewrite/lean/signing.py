@@ -28,7 +28,7 @@ class Signer:
     def __init__(self, identity: Identity, region: str, service: str) -> None:
         self._identity = identity
         self._region, self._service = region, service
-        # Both are replaced whole, so that threads need no lock.
+        # Both are replaced whole, so threads need no lock.
         self._today = _Day("", "", b"")
         self._moment = (-1, "")
 

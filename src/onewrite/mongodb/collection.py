@@ -1,4 +1,4 @@
-"""The guarded collection: the two classes that run its flows, a line a method."""
+"""The guarded collection: the two classes that run its flows, one line per method."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class _NothingSent:
 
 
 class GuardedCollection(_NothingSent):
-    """A MongoDB collection whose writes take effect once a message.
+    """A MongoDB collection whose writes take effect once per message.
 
     Every call is pymongo's own with the message in front. The filter names one entity by `_id`, or by all fields of `key`,
     as in `key=("email",)`, on which the collection needs a unique index. Whatever else it says is a business condition.

@@ -35,7 +35,7 @@ def delete(
     expires = None if emission is not None and emission.events else tombstone.expiry(write.now)
     write = write._replace(burial=Burial(tombstone))
     request = guard(write, flows.fields, query, [burial(terms, tombstone, expires)], native)
-    # A document that is not there is made, so that a message that comes late meets it; but not where the filter asks more of it.
+    # A document that is not there is made, so a message that comes late meets it; but not where the filter asks more of it.
     creates = not request.conditional and not in_transaction(native) and not write.entry.follows_gap
     if not flows.unique_indexes_fit:
         check_unique_indexes((yield from flows.read_indexes(inserts=False)), flows.fields)

@@ -30,8 +30,9 @@ def identity(query: object, fields: Sequence[str] = (), terms: Terms | None = No
 
     `terms`: of the ledger that the filter must not touch.
     """
-    if type(query) is dict and len(cast("Document", query)) == 1:
-        value = cast("Document", query).get("_id")
+    asked: Any = query
+    if type(query) is dict and len(asked) == 1:
+        value = asked.get("_id")
         if type(value) in _SCALARS:  # nearly always
             return {"_id": value}
     if terms is not None:
@@ -65,7 +66,7 @@ def check_filter(terms: Terms, query: object) -> None:
 def check_document(terms: Terms, document: object) -> None:
     if not isinstance(document, Mapping) or cast("Document", document).get("_id") is None:
         raise InvalidUpdate(
-            "The document needs an _id of its own: one that the driver makes up differs on each delivery, so that each would "
+            "The document needs an _id of its own: one that the driver makes up differs on each delivery, so each would "
             "create another entity."
         )
     for name in cast("Document", document):
@@ -73,12 +74,13 @@ def check_document(terms: Terms, document: object) -> None:
 
 
 def check_update(terms: Terms, fields: Sequence[str], update: object) -> None:
+    changes: Any = update
     if type(update) is dict or isinstance(update, Mapping):
         if not update:
             raise InvalidUpdate(
                 "The update is empty: to change nothing but the ledger, use record, or leave it out in a fold."
             )
-        for operator, change in cast("Document", update).items():
+        for operator, change in changes.items():
             if not operator.startswith("$"):
                 raise InvalidUpdate(
                     f"The update has {operator!r} where operators belong. Replacing the whole document would erase its ledger: "

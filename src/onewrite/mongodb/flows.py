@@ -37,6 +37,7 @@ from onewrite.core.tombstone import Tombstones, check_store_tombstones
 from onewrite.core.watch import Watch
 from onewrite.core.write import (
     NO_STEP,
+    NO_STEP_OF_ANYBODY,
     Finishes,
     Image,
     Size,
@@ -62,7 +63,7 @@ from onewrite.mongodb.expression import (
 )
 from onewrite.mongodb.indexes import check_ids_are_unique, check_indexes, id_index, keeps_text
 from onewrite.mongodb.layout import Document, canonical, codec_of, held_of, image_of, without_ledger
-from onewrite.mongodb.request import Request, creates_by_record, guard, guard_insert, in_transaction
+from onewrite.mongodb.request import ReadyWrite, creates_by_record, guard, guard_insert, in_transaction
 from onewrite.outcome import Applied, Entity, Outcome, Rejected, Unmet
 
 Writer = Literal["update_one", "find_one_and_update"]
@@ -100,6 +101,7 @@ class Flows:
         self._whose = getattr(collection, "full_name", "")
         self.unique_indexes_fit = False  # has it been seen that no unique index would take two tombstones for one?
         self._watch = Watch(self.ledger.skew)
+        self.exact = False  # do writes ask for a step of their own message? Until one has been met they ask for any.
         check_store_tombstones(tombstones, lambda name: name in self.key_fields or not self.without_ledger({name: 0}))
 
     @property
@@ -131,7 +133,8 @@ class Flows:
             check_message(message)
         # Before the filter: an update in its place names no entity either.
         check_update(self.ledger.terms, self.fields, update)
-        request = guard(self.new_write(message, query, emit), self.fields, query, update, native)
+        step = NO_STEP if self.exact else NO_STEP_OF_ANYBODY
+        request = guard(self.new_write(message, query, emit, step), self.fields, query, update, native)
         flow = self.written(request, writer)
         return accepting(flow, counts=request.write.entry.own.counts) if missing_ok else flow
 
@@ -243,12 +246,13 @@ class Flows:
         key = {} if query is None else identity(query, self.fields, entry.terms)
         return Write(message, key, now, entry.asking if creates else entry, step, emitted)
 
-    def written(self, request: Request, writer: Writer) -> Flow[Outcome]:
+    def written(self, request: ReadyWrite, writer: Writer) -> Flow[Outcome]:
         """Send a write until it is known what it means. What may have been a race is tried again."""
         entry = request.write.entry
-        if self.fields or type(entry.own.mark) is not bytes or entry.also:
+        if self.fields or type(entry.own.mark) is str or entry.also:
             yield from self.check_collection(entry)
-        upsert, failure = request.upsert, cast("Exception | None", None)
+        upsert = request.upsert
+        failure: Exception | None = None
         for turn in range(1, ROUNDS + 1):
             tried = yield from self.try_once(request, writer, upsert=upsert)
             if isinstance(tried, Applied):
@@ -269,12 +273,14 @@ class Flows:
                 return (yield from self.record_refusal(cast("Outcome", answer), request.write, request.native))
             upsert, failure = following, tried or failure
             again = answer if isinstance(answer, Write) else write._replace(entry=write.entry.facing(image.held))
-            request = request if again.entry == request.write.entry else request.of(again)
+            if (again.entry, again.step) != (request.write.entry, request.write.step):
+                self.exact = self.exact or again.step == NO_STEP  # where one message has a step open, more will
+                request = request.of(again)
         if failure is None:  # others have written to the entity or deleted it all the time
             return Rejected(request.write.message, settled=False)
         raise failure
 
-    def try_once(self, request: Request, writer: Writer, *, upsert: bool) -> Flow[Applied | Exception | None]:
+    def try_once(self, request: ReadyWrite, writer: Writer, *, upsert: bool) -> Flow[Applied | Exception | None]:
         """Write once. None: it matched nothing. An exception: it matched nothing, and could not create either."""
         try:
             reply = yield Call(writer, (request.filter, request.update), {"upsert": upsert, **request.native})
@@ -295,7 +301,7 @@ class Flows:
             watch.clock(now, time.time)
         return Applied(message, response=reply)
 
-    def lands(self, request: Request) -> Flow[bool]:
+    def lands(self, request: ReadyWrite) -> Flow[bool]:
         """Send a write that creates nothing. Did it match?"""
         return (yield from self.try_once(request, "update_one", upsert=False)) is not None
 
@@ -359,10 +365,10 @@ class Flows:
             self._look_at_ledger(found)
         return found
 
-    def _look_of(self, request: Request) -> Flow[Document | None]:
+    def _look_of(self, request: ReadyWrite) -> Flow[Document | None]:
         return self.look(request.write.key, request.native, request.write.entry)
 
-    def look_after(self, failure: Exception | None, request: Request) -> Flow[Document | None]:
+    def look_after(self, failure: Exception | None, request: ReadyWrite) -> Flow[Document | None]:
         """Look, and where that fails too, let the write's own failure be the one that is seen."""
         try:
             return (yield from self._look_of(request))
@@ -371,8 +377,8 @@ class Flows:
                 raise
             raise failure from None
 
-    def holds(self, request: Request) -> Flow[bool]:
-        """Does the caller's own condition hold by now? Then something else than the condition has refused the write."""
+    def holds(self, request: ReadyWrite) -> Flow[bool]:
+        """Does the caller's own condition hold by now? Then something other than the condition has refused the write."""
         if not request.conditional:
             return True
         options = {name: request.native[name] for name in (*_LOOK_OPTIONS, "let") if name in request.native}
@@ -382,7 +388,7 @@ class Flows:
     def image_of(self, document: Document | None) -> Image:
         return image_of(self.ledger.terms, document)
 
-    def raise_failure(self, error: Exception, request: Request) -> Flow[NoReturn]:
+    def raise_failure(self, error: Exception, request: ReadyWrite) -> Flow[NoReturn]:
         """Raise what the failure means for the ledger, or the failure itself."""
         is_large = isinstance(error, DocumentTooLarge) or is_too_large(error)
         if in_transaction(request.native) or not (is_large or may_be_ledger(error)):
@@ -459,7 +465,7 @@ _CONDITIONAL = (
 )
 
 
-def next_try(request: Request, turn: int, *, failed: bool, exists: bool, fits: bool = True) -> bool | None:
+def next_try(request: ReadyWrite, turn: int, *, failed: bool, exists: bool, fits: bool = True) -> bool | None:
     """A write did not land although the ledger would let it in. Is the next one an upsert? None if there is none.
 
     `fits`: was it in the form that the ledger wants, as an earlier look has shown?

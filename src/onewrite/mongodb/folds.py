@@ -11,13 +11,13 @@ from onewrite.core.event import copied, emission_of_fold
 from onewrite.core.flow import Flow, accepting, asked_of
 from onewrite.core.folding import TOO_MUCH, Each, Function, Native, Refused, TooMuch, Written, fold, joined, planned
 from onewrite.core.ledgers.entry import Entry, Lookup
-from onewrite.core.write import NO_STEP, Image, Write, kept_out
+from onewrite.core.write import NO_STEP, NO_STEP_OF_ANYBODY, Image, Write, kept_out
 from onewrite.errors import EntityTooLarge, InvalidUpdate
 from onewrite.message import Message
 from onewrite.mongodb.expression import check_filter, check_update, identity
 from onewrite.mongodb.flows import ROUNDS, Flows, Writer, is_of_entity, next_try
 from onewrite.mongodb.layout import Document
-from onewrite.mongodb.request import Request, creates_by_record, guard
+from onewrite.mongodb.request import ReadyWrite, creates_by_record, guard
 from onewrite.outcome import Applied, Outcome
 
 # Measured on MongoDB 6: in writes of more messages than these each of them costs the server more again, not less, because every mark
@@ -63,11 +63,11 @@ class Folds:
         except (EntityTooLarge, DocumentTooLarge):  # the latter in a transaction, where nothing was sent
             return TOO_MUCH
 
-    def _request(self, messages: Sequence[Message], native: Native) -> tuple[Request, Writer]:
+    def _request(self, messages: Sequence[Message], native: Native) -> tuple[ReadyWrite, Writer]:
         flows = self._flows
         options: dict[str, Any] = dict(asked_of(native)[0])
         query, update, emit = options.pop("filter"), options.pop("update", None), options.pop("emit", None)
-        # All at one moment, so that all marks go into one slot; the messages may have waited for the caller's function.
+        # All at one moment, so all marks go into one slot; the messages may have waited for the caller's function.
         now = flows.clock()
         entry = joined([flows.ledger.entry(message, now) for message in messages])
         emitted = flows.nothing
@@ -79,11 +79,12 @@ class Folds:
             check_filter(entry.terms, query)
             options = {"upsert": creates_by_record(query, flows.fields, options), **options}
         key = identity(query, flows.fields, entry.terms)
-        write = Write(messages[0], key, now, entry, NO_STEP, emitted, others=tuple(messages[1:]))
+        step = NO_STEP if len(messages) > 1 or flows.exact else NO_STEP_OF_ANYBODY
+        write = Write(messages[0], key, now, entry, step, emitted, others=tuple(messages[1:]))
         writer: Writer = "find_one_and_update" if _RETURNING & options.keys() else "update_one"
         return guard(write, flows.fields, query, update, options), writer
 
-    def _write_all(self, each: Sequence[Each], request: Request, writer: Writer) -> Flow[Written | Refused]:
+    def _write_all(self, each: Sequence[Each], request: ReadyWrite, writer: Writer) -> Flow[Written | Refused]:
         """As `Flows.written`: what may have been a race is tried again. Only the judgement is that of each message."""
         flows = self._flows
         yield from flows.check_collection(request.write.entry)

@@ -1,4 +1,4 @@
-"""What a collection must be so that no two entities count as one, and no entity as two: its indexes and its collation. Pure."""
+"""What a collection must be so no two entities count as one, and no entity as two: its indexes and its collation. Pure."""
 
 from __future__ import annotations
 
@@ -76,6 +76,6 @@ def check_unique_indexes(indexes: Document, fields: Sequence[str]) -> None:
             partial = {key: {"$exists": True} for key in lost}
             raise ConfigurationError(
                 f"The second entity that is deleted from this collection would meet the first in the unique index {name!r}, where both "
-                f"have null for {', '.join(lost)}. Create the index with partialFilterExpression={partial!r}, so that it leaves out what "
+                f"have null for {', '.join(lost)}. Create the index with partialFilterExpression={partial!r}, so it leaves out what "
                 "was deleted."
             )

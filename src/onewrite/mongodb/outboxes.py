@@ -146,7 +146,7 @@ class Finder:
         self._cursor: Any = None
         self._due: object = None  # of the last one
         self._met: list[Any] = []  # the ids that are due at that very time
-        self._reads = False  # has the cursor found anything? One that is lost at once would be opened for ever
+        self._reads = False  # has the cursor found anything? One that is lost at once would be opened forever
         self._ids: deque[Any] = deque()
 
     def next(self) -> Flow[Box | Broken | Search | None]:
@@ -212,9 +212,7 @@ def _id_and_due(document: Any) -> tuple[Any, object]:
         written = BSON.encode({"_id": plain["_id"]}, codec_options=STORED)[4:-1]
         if document.raw[4 : 4 + len(written)] == written:
             return plain["_id"], plain[OUTBOX.due]
-        reason: Exception = InvalidBSON(
-            "The driver cannot write this _id as it is stored, so that nothing can be read by it."
-        )
+        reason: Exception = InvalidBSON("The driver cannot write this _id as it is stored, so nothing can be read by it.")
     except Exception as error:
         reason, plain = error, {}
         with suppress(Exception):

@@ -29,7 +29,7 @@ from onewrite.mongodb.expression import (
 )
 from onewrite.mongodb.flows import LARGEST_DOCUMENT, Flows, is_of_entity, of_majority
 from onewrite.mongodb.layout import Document, lookup, without_ledger
-from onewrite.mongodb.request import Request, guard, guard_insert
+from onewrite.mongodb.request import ReadyWrite, guard, guard_insert
 from onewrite.outcome import Applied, Duplicate, Gone, Missing, Outcome, Rejected, Unmet
 
 PreparedMethod = Literal["updating", "inserting", "recording"]
@@ -41,7 +41,7 @@ _ARGUMENTS: dict[PreparedMethod, set[str]] = {
     "recording": {"collation", "hint", "let", *_EVERY_WRITE},
 }
 _WHY = {
-    "session": "transact begins a session of its own, so that it can begin again after a conflict.",
+    "session": "transact begins a session of its own, so it can begin again after a conflict.",
     # CVE-2025-10060: an upsert that is sent again within a transaction can end the server.
     "upsert": "servers have crashed on upserts in transactions. Create what may be missing by inserting(...), in a transaction that "
     "may find it there.",
@@ -76,7 +76,7 @@ class Action(NamedTuple):
     args: tuple[Any, ...]
     native: Mapping[str, Any]
     write: Write | None = None
-    request: Request | None = None
+    request: ReadyWrite | None = None
     missing_ok: bool = False
     query: Document | None = None  # the caller's own filter
 
@@ -191,7 +191,7 @@ def prepared(
     native, missing_ok = asked_of(native)
     check_arguments(method, native, _ARGUMENTS[method], _WHY)
     if not isinstance(cast("object", document), Mapping) or not names_id(document):
-        raise InvalidUpdate("A write in a transaction names its document by _id, so that no two of them name the same one.")
+        raise InvalidUpdate("A write in a transaction names its document by _id, so no two of them name the same one.")
     # It is sent later, and the caller may use all of these again before.
     return Prepared(flows, method, copied(document), copied(update), copied(native), copied_events(emit), missing_ok)
 

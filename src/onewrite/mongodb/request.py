@@ -14,18 +14,19 @@ from onewrite.core.event import Emission
 from onewrite.core.label import OUTBOX, STEPS, TOMBSTONE
 from onewrite.core.ledgers.entry import Advance, Change, Entry, Form, Mark, Number, Remember, Sets, Terms
 from onewrite.core.step import step_mark
-from onewrite.core.write import Begins, Finishes, NoStepAtAll, Withdraws, Write
+from onewrite.core.write import Begins, Finishes, NoStep, NoStepAtAll, Withdraws, Write
 from onewrite.errors import InvalidMessage, InvalidUpdate
 from onewrite.message import Message
 from onewrite.mongodb.expression import Update, asks_more, check_document, check_projection, identity
 from onewrite.mongodb.indexes import check_collation, keeps_text
 from onewrite.mongodb.layout import Document, path_of
 
-_LARGEST = 2**63 - 1  # BSON's integers have 64 bits
+_SMALLEST, _LARGEST = -(2**63) + 1, 2**63 - 1  # BSON's integers have 64 bits
 _ABSENT: Document = {"$exists": False}
+_NONE_OPEN: Document = {"$in": [None, {}]}  # the last step that is finished leaves an empty document
 
 
-class Request(NamedTuple):
+class ReadyWrite(NamedTuple):
     """A write that is ready to be sent."""
 
     write: Write
@@ -41,13 +42,15 @@ class Request(NamedTuple):
         """Does the caller's filter say more than which entity?"""
         return asks_more(self.query, self.write.key)
 
-    def of(self, write: Write) -> Request:
+    def of(self, write: Write) -> ReadyWrite:
         """The same call with these parts."""
         asked, update = _merged(write, self.query, self.change)
         return self._replace(write=write, filter=asked, update=update)
 
 
-def guard(write: Write, fields: Sequence[str], query: Document, update: Update | None, native: Mapping[str, Any]) -> Request:
+def guard(
+    write: Write, fields: Sequence[str], query: Document, update: Update | None, native: Mapping[str, Any]
+) -> ReadyWrite:
     """`fields`: those that name an entity, beside `_id`. `update`: one that touches nothing of ours; None where nothing else changes."""
     entry, options, upsert = write.entry, native, False
     if update is None:
@@ -62,9 +65,9 @@ def guard(write: Write, fields: Sequence[str], query: Document, update: Update |
         if upsert:
             check_not_in_transaction(options, "upsert=True", _NO_UPSERT)
     # What follows a gap creates no entity; and the equality in its filter would be copied into the new document.
-    upsert = upsert and not (type(entry.own) is Advance and entry.follows_gap)
+    upsert = upsert and not (entry.own.counts and entry.follows_gap)
     asked, changed = _merged(write, query, update)
-    return Request(write, asked, changed, upsert, options, query, update)
+    return ReadyWrite(write, asked, changed, upsert, options, query, update)
 
 
 def guard_insert(write: Write, document: Document, native: Mapping[str, Any]) -> dict[str, Any]:
@@ -130,17 +133,16 @@ def _merged(write: Write, query: Document, update: Update) -> tuple[dict[str, An
     if piped:
         return asked, [*cast("Sequence[Document]", update), _stage(parts, emits)]
     # $push and $unset write a few bytes to the oplog. $addToSet, and $slice, would write the whole array each time.
-    ours: dict[str, dict[str, Any]] = {"$set": sets, "$push": {}, "$unset": removes}
-    for path, marks in pushes.items():
-        ours["$push"][path] = marks[0] if len(marks) == 1 else {"$each": marks}
+    added: dict[str, Any] = {path: marks[0] if len(marks) == 1 else {"$each": marks} for path, marks in pushes.items()}
+    ours = [("$set", sets), ("$push", added), ("$unset", removes)]
     if emits is not None:
         # $min keeps the time of the oldest event. It also brings a postponed entity forward, which costs one more try of the event that was
         # refused: an update has no operator that sets a field only where it is missing.
         sets[OUTBOX.label] = emits.shape.label
-        ours["$push"][OUTBOX.events] = {"$each": [*emits.events]}
-        ours["$min"] = {OUTBOX.due: emits.due}
+        added[OUTBOX.events] = {"$each": [*emits.events]}
+        ours.append(("$min", {OUTBOX.due: emits.due}))
     merged = dict(cast("Document", update))
-    for operator, change in ours.items():
+    for operator, change in ours:
         if change:
             merged[operator] = {**merged[operator], **change} if operator in merged else change
     return asked, merged
@@ -148,54 +150,60 @@ def _merged(write: Write, query: Document, update: Update) -> tuple[dict[str, An
 
 def parts_of(write: Write) -> Parts:
     entry, step = write.entry, write.step
-    own, terms = entry.own, entry.terms
-    fits, label = labels(terms)
-    asks = {**fits}
+    own, kept = entry.own, labels(entry.terms)
     also: list[dict[str, Any]] = []
+    asks: dict[str, Any] = {**kept.alive}
     removes: dict[str, str] = {}
+    finishes: Finishes | None = None
     # --- the entity and its steps
-    finishes = step if isinstance(step, Finishes) else None
-    if finishes is not None or isinstance(step, Withdraws):
-        # The fence alone says that the effect is this worker's to record.
-        path = step_path(cast("Finishes | Withdraws", step).ledger, write.message)
-        asks[f"{path}.fence"] = cast("Finishes | Withdraws", step).fence
-        removes[path] = ""
+    if isinstance(step, NoStepAtAll) or (isinstance(step, NoStep) and not step.exact):
+        asks[STEPS] = _NONE_OPEN
+    elif isinstance(step, NoStep | Begins):
+        for message in (write.message, *write.others):
+            for ledger in entry.terms.attributes:
+                asks[step_path(ledger, message)] = _ABSENT
     else:
-        asks[TOMBSTONE] = _ABSENT
-        if isinstance(step, NoStepAtAll):
-            asks[STEPS] = {"$in": [None, {}]}  # the last step that is finished leaves an empty document
-        else:
-            for message in (write.message, *write.others):
-                for ledger in terms.attributes:
-                    asks[step_path(ledger, message)] = _ABSENT
+        # The fence alone says that the effect is this worker's to record.
+        path = step_path(step.ledger, write.message)
+        asks, removes = {**kept.fits, f"{path}.fence": step.fence}, {path: ""}
+        finishes = step if isinstance(step, Finishes) else None
     # --- what the ledger asks. A finish is asked only for the order: a mark that others have moved on stays where it is.
-    lacking: dict[str, tuple[Mark, ...]] = {}  # of several messages, a set must lack the marks of all
-    for change in (own, *entry.more, *entry.also) if finishes is None else (own,):
-        if type(change) is Remember:
-            marks = (change.mark, *change.aliases)
-            for path in places(change.sets).live if finishes is None else ():
-                lacking[path] = lacking[path] + marks if path in lacking else marks
-        elif type(change) is Advance:
-            overtaken = finishes is not None and finishes.overtaken
-            also.append({path_of(change.slot): {"$gte": change.mark}} if overtaken else _is_past(change))
-        elif type(change) is Number:
-            also.append(_fits(change))
-            if finishes is None and change.form != "enters":
-                also.append({path_of(change.numbers): {"$ne": change.mark}})
-        else:
-            assert_never(change)
-    for path, marks in lacking.items():
-        asks[path] = {"$ne": marks[0]} if len(marks) == 1 else {"$nin": [*marks]}
+    if finishes is not None:
+        if type(own) is Advance and finishes.overtaken:
+            also.append({path_of(own.slot): {"$gte": own.mark}})
+        elif type(own) is not Remember:
+            also.append(_is_past(own) if type(own) is Advance else _fits(own))
+    elif type(own) is Remember and not entry.more and not entry.also:  # nearly always
+        asks |= dict.fromkeys(places(own.sets).live, _lacks((own.mark, *own.aliases)))
+    else:
+        lacking: dict[str, tuple[Mark, ...]] = {}  # a set must lack the marks of all
+        for change in entry.changes:
+            if type(change) is Remember:
+                for path in places(change.sets).live:
+                    lacking[path] = (*lacking.get(path, ()), change.mark, *change.aliases)
+            elif type(change) is Advance:
+                also.append(_is_past(change))
+            elif type(change) is Number:
+                also.append(_fits(change))
+                if change.form != "enters":
+                    also.append({path_of(change.numbers): {"$ne": change.mark}})
+            else:
+                assert_never(change)
+        asks |= {path: _lacks(marks) for path, marks in lacking.items()}
     # --- what it gains
     if isinstance(step, Withdraws):
         return Parts(asks, also, {}, {}, removes)
-    sets = {**label}
+    sets = {**kept.sets}
     pushes: dict[str, list[Any]] = {}
     if isinstance(step, Begins):
-        sets[step_path(terms.attribute, write.message)] = step.step.stored()
+        sets[step_path(entry.terms.attribute, write.message)] = step.step.stored()
     elif finishes is None or not finishes.overtaken:
         gain(entry, sets, pushes, removes)
     return Parts(asks, also, sets, pushes, removes)
+
+
+def _lacks(marks: tuple[Mark, ...]) -> Document:
+    return {"$ne": marks[0]} if len(marks) == 1 else {"$nin": [*marks]}
 
 
 def gain(entry: Entry, sets: dict[str, Any], pushes: dict[str, list[Any]], removes: dict[str, str]) -> None:
@@ -231,13 +239,14 @@ def step_path(ledger: str, message: Message) -> str:
 
 class _Labels(NamedTuple):
     fits: dict[str, Any]  # the ledger must be kept as this store keeps it
+    alive: dict[str, Any]  # and the entity must not be deleted
     sets: dict[str, Any]
 
 
 @lru_cache(maxsize=64)
 def labels(terms: Terms) -> _Labels:
     fits = {path_of(label.slot): {"$in": [None, *label.accepts]} for label in terms.labels}
-    return _Labels(fits, {path_of(label.slot): label.text for label in terms.labels})
+    return _Labels(fits, {**fits, TOMBSTONE: _ABSENT}, {path_of(label.slot): label.text for label in terms.labels})
 
 
 class _Places(NamedTuple):
@@ -254,8 +263,9 @@ def places(sets: Sets) -> _Places:
 
 
 def _is_past(change: Advance) -> dict[str, Any]:
-    if type(change.mark) is int:
-        _check_range(change, change.mark, change.reaches)
+    _check_range(change, change.mark)
+    if change.last is not None:
+        _check_range(change, change.last)
     path = path_of(change.slot)
     # A comparison also matches an element of an array. An array is not a mark, and must not be overwritten.
     alone = {f"{path}.0": _ABSENT}
@@ -278,12 +288,11 @@ def _fits(change: Number) -> dict[str, Any]:
     return {"$or": [{tag: _ABSENT}, compared]} if change.form in ("joins", "asks") else compared
 
 
-def _check_range(change: Change, *marks: Mark | int) -> None:
-    for mark in marks:
-        if type(mark) is int and not -_LARGEST <= mark <= _LARGEST:
-            numbers = "SeenNumbers keeps nothing else: use SeenIds"
-            remedy = numbers if isinstance(change, Number) else "use onewrite.sortable(n)"
-            raise InvalidMessage(f"Sequence {mark} does not fit the 64 bits of a BSON integer: {remedy}.")
+def _check_range(change: Change, mark: Mark | int) -> None:
+    if type(mark) is int and not _SMALLEST <= mark <= _LARGEST:
+        numbers = "SeenNumbers keeps nothing else: use SeenIds"
+        remedy = numbers if isinstance(change, Number) else "use onewrite.sortable(n)"
+        raise InvalidMessage(f"Sequence {mark} does not fit the 64 bits of a BSON integer: {remedy}.")
 
 
 def _kinds(entry: Entry) -> list[dict[str, Any]]:

@@ -23,7 +23,7 @@ from onewrite.message import Message
 from onewrite.mongodb.expression import identity
 from onewrite.mongodb.flows import Flows
 from onewrite.mongodb.layout import Document
-from onewrite.mongodb.request import Request, check_not_in_transaction, guard, step_path
+from onewrite.mongodb.request import ReadyWrite, check_not_in_transaction, guard, step_path
 from onewrite.outcome import Answer, Begun, Busy, Outcome, Rejected, Uncertain, Unmet
 
 
@@ -37,6 +37,7 @@ def begin(flows: Flows, message: Message, query: Document, native: Document, ask
         check_claim(asked.after, message, identity(query, flows.fields), flows.canonical)
     write = flows.new_write(message, query, creates=True)
     fresh = new_step(flows.ledger.attribute, message, asked, flows.attempts(), write.now)
+    flows.exact = True  # this store's writes will meet open steps
     request = guard(write._replace(step=Begins(fresh)), flows.fields, query, None, native)
     yield from flows.check_collection(write.entry)
 
@@ -48,7 +49,7 @@ def begin(flows: Flows, message: Message, query: Document, native: Document, ask
     return accepted(answer, missing_ok=missing_ok, counts=write.entry.own.counts)
 
 
-def _try_begin(flows: Flows, request: Request, step: Step, replaced: str | None) -> Flow[Step | Outcome | None]:
+def _try_begin(flows: Flows, request: ReadyWrite, step: Step, replaced: str | None) -> Flow[Step | Outcome | None]:
     write = request.write
     if replaced is not None:
         path = step_path(step.ledger, write.message)
@@ -65,7 +66,7 @@ def _try_begin(flows: Flows, request: Request, step: Step, replaced: str | None)
         if replaced is not None and image.exists:
             return None  # the step that was to be replaced is gone, and the message was not done
     if isinstance(met, Rejected) and (yield from flows.holds(request)):
-        return replace(met, settled=False)  # something else than the caller's condition refused it, as a hint may
+        return replace(met, settled=False)  # something other than the caller's condition refused it, as a hint may
     return (yield from flows.record_refusal(cast("Outcome", met), write, request.native))
 
 

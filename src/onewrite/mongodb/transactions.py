@@ -79,7 +79,7 @@ def explain_transaction(
 
 
 class _Refusal(NamedTuple):
-    """A write that was not done, so that nothing was."""
+    """A write that was not done, so nothing was."""
 
     part: Part
     error: DuplicateKeyError | None

@@ -13,12 +13,12 @@ from onewrite.core.ledgers.entry import ABSENT, Advance, Change, Entry, Lookup, 
 from onewrite.core.step import answer_to, no_step, read_step, step_mark
 from onewrite.errors import ConfigurationError, InvalidMessage, LedgerMismatch
 from onewrite.message import Message
-from onewrite.operate.image import Held, Image, held_ledgers, kept_as, moved_here
+from onewrite.operate.image import EntityImage, EntityLedger, held_ledgers, kept_as, moved_here
 from onewrite.outcome import Busy, Deferred, Gone, Outcome, Stale, Uncertain
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class Inquiry:
     """A message, the moment at which it is asked about, and which ledgers are asked."""
 
     message: Message
@@ -46,7 +46,7 @@ class Expected(NamedTuple):
         return self.outcome not in ("Applied", "Deferred", "InvalidMessage", "LedgerMismatch")
 
 
-def expected(image: Image, asked: Asked) -> list[Expected]:
+def expected(image: EntityImage, asked: Inquiry) -> list[Expected]:
     """One answer for each ledger that a store may have, given what the operator says and the labels of the entity."""
     if asked.ledger is not None:
         return [judged(image, asked.ledger, asked.message, asked.now, image.lookup)]
@@ -61,7 +61,7 @@ def expected(image: Image, asked: Asked) -> list[Expected]:
     return [answer for each in held for answer in _expected_of(image, asked, each, every)]
 
 
-def _expected_of(image: Image, asked: Asked, held: Held, every: list[Held]) -> Iterator[Expected]:
+def _expected_of(image: EntityImage, asked: Inquiry, held: EntityLedger, every: list[EntityLedger]) -> Iterator[Expected]:
     """A set that is kept by hand says nothing of the stores that look into it: where it makes a difference there are two answers."""
     by_hand = tuple([MessageIDs(each.attribute) for each in every if each.kept is None and each.sets and each is not held])
     try:
@@ -79,7 +79,7 @@ def _expected_of(image: Image, asked: Asked, held: Held, every: list[Held]) -> I
 
 
 def stores_ledgers(
-    held: Held, every: list[Held], in_sequence: int | None = None, more: tuple[Ledger, ...] = ()
+    held: EntityLedger, every: list[EntityLedger], in_sequence: int | None = None, more: tuple[Ledger, ...] = ()
 ) -> list[Ledger]:
     """The ledgers that a store may have which writes there: the one of the label, with all that came before in its also=."""
     own = kept_as(held)
@@ -105,7 +105,7 @@ def stores_ledgers(
                 return [marks]
 
 
-def judged(image: Image, ledger: Ledger, message: Message, now: float, held: Lookup) -> Expected:
+def judged(image: EntityImage, ledger: Ledger, message: Message, now: float, held: Lookup) -> Expected:
     """What a store with this ledger answers."""
     try:
         entry = ledger.entry(message, now)
@@ -131,7 +131,7 @@ def _named(ledger: Ledger) -> str:
             return type(ledger).__name__ + "()"
 
 
-def _outcome(image: Image, entry: Entry, message: Message, now: float, held: Lookup) -> tuple[str, str]:
+def _outcome(image: EntityImage, entry: Entry, message: Message, now: float, held: Lookup) -> tuple[str, str]:
     if "" in image.steps:
         raise no_step()
     for attribute in entry.terms.attributes:
@@ -162,7 +162,7 @@ def _told(outcome: Outcome, reasons: str) -> tuple[str, str]:
     return type(outcome).__name__, why
 
 
-def _reason(image: Image, change: Change, held: Lookup) -> str:
+def _reason(image: EntityImage, change: Change, held: Lookup) -> str:
     place = image.layout.place_of
     match change:
         case Remember():

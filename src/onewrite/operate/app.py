@@ -1,14 +1,17 @@
-"""The verbs, as one Typer application. Each verb has its own file, and is added here."""
+"""The verbs, as one Typer application. Each verb has its own file, and is added here. What is wrong with a command line is said in our words."""
 
 from __future__ import annotations
 
-import re
+import inspect as introspection
+import os
 from collections.abc import Sequence
-from typing import Any
+from enum import Enum
+from itertools import pairwise
+from typing import Any, cast, get_args, get_type_hints
 
 import typer
-from typer.core import TyperCommand
 
+from onewrite.errors import OnewriteError
 from onewrite.operate.demo import demo
 from onewrite.operate.doctor import doctor
 from onewrite.operate.early import EarlySignals
@@ -18,28 +21,19 @@ from onewrite.operate.options import CommandLine, VersionOption
 from onewrite.operate.plan import plan
 from onewrite.operate.relay import relay
 from onewrite.operate.repair import clear, forget, set_mark
-from onewrite.operate.report import Exit, Failed, told
+from onewrite.operate.report import Exit, Failed, shown, told
 from onewrite.operate.steps import steps
 from onewrite.operate.strip import strip
 from onewrite.operate.worker import worker
 
-_NEGATIVE = re.compile(r"-\d+")
-
-
-class WithNumbers(TyperCommand):
-    """Takes a negative number for a value, and for no option of that name."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        ctx.ignore_unknown_options = any(_NEGATIVE.fullmatch(each) for each in args)
-        return super().parse_args(ctx, args)
-
-
 # Help and errors without markup look the same on a terminal, in a log and in a pipe.
 app = typer.Typer(add_completion=True, no_args_is_help=True, rich_markup_mode=None)
-for verb in (demo, worker, relay, steps, migrate, doctor, plan, inspect, clear, strip):
+for verb in (demo, worker, relay, steps, migrate, doctor, plan, inspect, forget, set_mark, clear, strip):
     app.command()(verb)
-app.command(cls=WithNumbers)(forget)
-app.command(cls=WithNumbers)(set_mark)
+
+# All errors of a command line have this class, which is click's, or that of the click within Typer.
+_UsageError = cast("type[typer.BadParameter]", typer.BadParameter.__base__)
+_KINDS = {int: "a whole number", float: "a number", bool: "true or false"}
 
 
 @app.callback()
@@ -48,13 +42,75 @@ def onewrite(*, version: VersionOption = False) -> None:  # its callback has pri
 
 
 def run(arguments: Sequence[str], early_signals: EarlySignals) -> int:
-    """Run a verb and return the exit code. Typer raises SystemExit at the end, and this returns the code that is in it."""
+    """Run a verb and return its exit code."""
     command = typer.main.get_command(app)  # Calling `app` itself would replace sys.excepthook.
+    line = CommandLine(arguments, early_signals)
     code: str | int | None = None
     try:
-        command.main(args=list(arguments), prog_name="onewrite", obj=CommandLine(arguments, early_signals))
+        code = command.main(args=list(arguments), prog_name="onewrite", obj=line, standalone_mode=False)
+    except _UsageError as error:
+        path = "onewrite" if error.ctx is None else error.ctx.command_path
+        if not arguments:  # all that there is to say is the help
+            error.show()
+            return Exit.REFUSED
+        code = told(f"{shown(_misuse(error, arguments))} `{path} --help` shows what it takes.", Exit.REFUSED)
+    except typer.Abort:
+        code = told("Nobody answered, and nothing was done. With --yes nobody is asked.", Exit.FAILED)
     except Failed as error:
         code = told(error, Exit.FAILED)
+    except OnewriteError as error:
+        code = told(error, Exit.REFUSED)
     except SystemExit as end:
         code = end.code
     return int(code) if isinstance(code, int) else int(code is not None)
+
+
+def _misuse(error: Any, arguments: Sequence[str]) -> str:
+    """What is wrong with the command line, and what to write instead. Only the kind of Typer's error is used, and none of its words."""
+    parameter: Any = getattr(error, "param", None)
+    match type(error).__name__:
+        case "NoSuchOption":
+            similar = " or ".join(sorted(error.possibilities or ()))
+            return f"{error.option_name} is no option here.{f' Did you mean {similar}?' if similar else ''}"
+        case "BadOptionUsage":
+            takes = any(each.startswith(f"{error.option_name}=") for each in arguments)
+            return (
+                f"{error.option_name} is a switch: give it without a value."
+                if takes
+                else f"{error.option_name}: give a value after it."
+            )
+        case "MissingParameter":
+            variable = f", or set {parameter.envvar}" if parameter.envvar else ""
+            if not parameter.opts[0].startswith("-"):
+                return f"{parameter.metavar} is missing: give it{variable}."
+            form = f"{parameter.opts[0]} {parameter.metavar or 'VALUE'}"
+            return f"{parameter.opts[0]} is missing: give {form}{variable}."
+        case "BadParameter" if parameter is None:  # a verb has raised it
+            return f"{error.param_hint}: {error.message}"
+        case "BadParameter":
+            name = parameter.opts[0]
+            values = [value for option, value in pairwise(arguments) if option == name]
+            values += [each.partition("=")[2] for each in arguments if each.startswith(f"{name}=")]
+            variable = parameter.envvar if parameter.envvar and not values else name
+            return (
+                f"{variable} {' '.join(values) or os.environ.get(variable, '')}: give {_wanted(error.ctx, parameter.name)}."
+            )
+        case _ if error.ctx.parent is None:
+            word = next((each for each in arguments if not each.startswith("-")), "")
+            return f"{word!r} is no verb. The verbs are {', '.join(sorted(error.ctx.command.commands))}."
+        case _:
+            extra = error.message.partition(" (")[2].removesuffix(")")
+            return f"{extra}: there is nothing that takes this. Give values of options after their names, and quote what has spaces."
+
+
+def _wanted(context: Any, name: str) -> str:
+    """The values that an option takes, as the annotation of the verb's argument says it."""
+    hint = get_type_hints(introspection.unwrap(context.command.callback), include_extras=True)[name]
+    kinds = [hint.__origin__]
+    while members := [each for kind in kinds for each in get_args(kind) if each is not type(None)]:  # X | None, list[X]
+        kinds = members
+    kind, option = kinds[0], hint.__metadata__[0]
+    if issubclass(kind, Enum):
+        return f"one of {', '.join([str(each.value) for each in kind])}"
+    limits = [f"{word} {limit:g}" for word, limit in (("from", option.min), ("to", option.max)) if limit is not None]
+    return " ".join([_KINDS[kind], *limits]) + (" on" if option.min is not None and option.max is None else "")

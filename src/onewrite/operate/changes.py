@@ -16,12 +16,12 @@ from onewrite.core.ledgers.marks import mark_slot
 from onewrite.core.step import read_step
 from onewrite.errors import InvalidMessage, LedgerMismatch
 from onewrite.message import Message, is_sortable, named, sortable
-from onewrite.operate.answers import Asked, judged, stores_ledgers
+from onewrite.operate.answers import Inquiry, judged, stores_ledgers
 from onewrite.operate.image import (
     CannotRepair,
     Edit,
-    Held,
-    Image,
+    EntityImage,
+    EntityLedger,
     as_read,
     held_ledgers,
     kept_as,
@@ -62,7 +62,7 @@ class Repair:
 # --- forget -------------------------------------------------------------------------------------------------------------
 
 
-def forget(image: Image, asked: Asked) -> Repair:
+def forget(image: EntityImage, asked: Inquiry) -> Repair:
     """Let a message take effect once more."""
     every = held_ledgers(image, asked.now, asked.attribute)
     _check_alive(image)
@@ -90,7 +90,7 @@ def forget(image: Image, asked: Asked) -> Repair:
     return Repair(edit, changes, tuple(_effects_of_forgetting(image, asked.message, family, drops)))
 
 
-def known_as(image: Image, asked: Asked) -> list[Message]:
+def known_as(image: EntityImage, asked: Inquiry) -> list[Message]:
     """The message under other sources and parts, where a ledger holds it so or a step of it is open.
 
     A ledger may keep no more than hashes. So this tries what the entity shows: the sources and parts of marks, readable ids and steps, and the
@@ -119,7 +119,7 @@ def known_as(image: Image, asked: Asked) -> list[Message]:
     return found
 
 
-def _shown_sources(every: list[Held]) -> Iterator[tuple[str, tuple[str, ...]]]:
+def _shown_sources(every: list[EntityLedger]) -> Iterator[tuple[str, tuple[str, ...]]]:
     for held in every:
         yield from [(mark.source, mark.parts) for mark in held.marks]
         yield from [(block.source, block.parts) for block in held.blocks if not block.is_hashed]
@@ -128,7 +128,7 @@ def _shown_sources(every: list[Held]) -> Iterator[tuple[str, tuple[str, ...]]]:
             yield named_id.source, named_id.parts
 
 
-def hints(image: Image, asked: Asked) -> tuple[str, ...]:
+def hints(image: EntityImage, asked: Inquiry) -> tuple[str, ...]:
     """What is to be given besides, if the entity does not know a message that should be known."""
     message = asked.message
     found = list[str]()
@@ -151,7 +151,7 @@ def hints(image: Image, asked: Asked) -> tuple[str, ...]:
     return () if message.source else (_NAME_IT,)
 
 
-def _choices(every: list[Held], attribute: str | None) -> list[Held]:
+def _choices(every: list[EntityLedger], attribute: str | None) -> list[EntityLedger]:
     """The ledgers in which something may be changed."""
     for held in every:
         if held.attribute == attribute and held.moved_to:
@@ -168,7 +168,7 @@ def _choices(every: list[Held], attribute: str | None) -> list[Held]:
     return found
 
 
-def _drops(image: Image, held: Held, every: list[Held], asked: Asked) -> list[Drop]:
+def _drops(image: EntityImage, held: EntityLedger, every: list[EntityLedger], asked: Inquiry) -> list[Drop]:
     """The marks of the message, in every spelling and in every set that some store may look into."""
     drops: list[Drop] = []
     for each in (held, *moved_here(every, held.attribute)):
@@ -182,7 +182,7 @@ def _drops(image: Image, held: Held, every: list[Held], asked: Asked) -> list[Dr
     return drops
 
 
-def _numbers(image: Image, ledger: SeenNumbers, asked: Asked) -> Iterator[Drop]:
+def _numbers(image: EntityImage, ledger: SeenNumbers, asked: Inquiry) -> Iterator[Drop]:
     try:
         number = ledger.look(asked.message, asked.now)
     except InvalidMessage:  # it is none of this ledger's messages
@@ -192,7 +192,7 @@ def _numbers(image: Image, ledger: SeenNumbers, asked: Asked) -> Iterator[Drop]:
         yield number.numbers, (number.mark,)
 
 
-def _check_answerable(image: Image, choices: list[Held], asked: Asked) -> None:
+def _check_answerable(image: EntityImage, choices: list[EntityLedger], asked: Inquiry) -> None:
     """Raise where a ledger cannot say whether it holds the message, or cannot forget a single one."""
     for held in choices:
         ledger = kept_as(held)
@@ -200,8 +200,8 @@ def _check_answerable(image: Image, choices: list[Held], asked: Asked) -> None:
             source = f" --source {asked.message.source}" if asked.message.source else ""
             source += "".join([f" --part {part}" for part in asked.message.parts])
             raise CannotRepair(
-                f"The ledger {held.attribute!r} keeps one mark for each source and no single messages, so that it cannot forget one. To let "
-                f"messages of a source take effect again, move its mark back: onewrite set-mark{source} with the sequence before the first of "
+                f"The ledger {held.attribute!r} keeps one mark for each source and no single messages, so it cannot forget one. To let "
+                f"messages of a source take effect again, move its mark back: onewrite set-mark{source} --sequence N, where N is the one before the first of "
                 "them. All that come after it take effect again then, if they are delivered again."
             )
         if isinstance(ledger, SeenNumbers):
@@ -210,14 +210,16 @@ def _check_answerable(image: Image, choices: list[Held], asked: Asked) -> None:
                 raise CannotRepair(_OVERTAKEN.format(named=named(asked.message), mark=refusal.mark))
 
 
-def _check_helps(image: Image, asked: Asked, ledger: Ledger, edit: Edit) -> None:
+def _check_helps(image: EntityImage, asked: Inquiry, ledger: Ledger, edit: Edit) -> None:
     """Raise if the message would be kept out all the same."""
     answer = judged(image, ledger, asked.message, asked.now, without(image, edit))
     if not answer.is_applied:
         raise CannotRepair(f"That would not help: a delivery would still get {answer.outcome}, because {answer.why}.")
 
 
-def _effects_of_forgetting(image: Image, message: Message, family: list[Held], drops: list[Drop]) -> Iterator[str]:
+def _effects_of_forgetting(
+    image: EntityImage, message: Message, family: list[EntityLedger], drops: list[Drop]
+) -> Iterator[str]:
     yield f"The next delivery of {named(message)} takes effect again, once. If its first effect is still there, it will be there twice."
     plain = [slot for slot, members in drops if message.source and message.id in members]
     for slot in plain:
@@ -242,7 +244,7 @@ class Wanted:
     attribute: str | None = None
 
 
-def set_mark(image: Image, wanted: Wanted, now: float) -> Repair:
+def set_mark(image: EntityImage, wanted: Wanted, now: float) -> Repair:
     """Move the mark of a source, back or on, or remove it."""
     _check_alive(image)
     held = _ledger_of_marks(held_ledgers(image, now, wanted.attribute), wanted.attribute)
@@ -270,7 +272,7 @@ def set_mark(image: Image, wanted: Wanted, now: float) -> Repair:
     )
 
 
-def _ledger_of_marks(every: list[Held], attribute: str | None) -> Held:
+def _ledger_of_marks(every: list[EntityLedger], attribute: str | None) -> EntityLedger:
     found = [held for held in _choices(every, attribute) if isinstance(kept_as(held), HighWaterMark)]
     if not found:
         raise CannotRepair(
@@ -283,7 +285,7 @@ def _ledger_of_marks(every: list[Held], attribute: str | None) -> Held:
     return found[0]
 
 
-def as_mark(image: Image, text: str, before: object) -> int | str:
+def as_mark(image: EntityImage, text: str, before: object) -> int | str:
     """The operator's text as a mark that compares with the one that is there."""
     said = sequence_of(text)
     if isinstance(before, str):
@@ -334,7 +336,7 @@ def _span(low: object, high: object) -> str:
     return f"The sequences after {low!r} up to {high!r}"
 
 
-def _check_no_step(image: Image, attribute: str, wanted: Wanted) -> None:
+def _check_no_step(image: EntityImage, attribute: str, wanted: Wanted) -> None:
     for stored in image.steps.values():
         step = read_step(stored)
         same = step.message.source == wanted.source and step.message.parts == wanted.parts
@@ -348,7 +350,7 @@ def _check_no_step(image: Image, attribute: str, wanted: Wanted) -> None:
 # --- clear --------------------------------------------------------------------------------------------------------------
 
 
-def clear(image: Image, attribute: str | None, now: float, *, tokens: bool) -> Repair:
+def clear(image: EntityImage, attribute: str | None, now: float, *, tokens: bool) -> Repair:
     """Empty a ledger, or remove the tokens of its recent attempts only."""
     _check_alive(image)
     held = _to_clear(held_ledgers(image, now, attribute), attribute)
@@ -368,7 +370,7 @@ def clear(image: Image, attribute: str | None, now: float, *, tokens: bool) -> R
     return Repair(edit, tuple([f"{name} is removed" for name in edit.removes]), tuple(_effects_of_clearing(held)))
 
 
-def _to_clear(every: list[Held], attribute: str | None) -> Held:
+def _to_clear(every: list[EntityLedger], attribute: str | None) -> EntityLedger:
     found = [
         held for held in every if attribute in (None, held.attribute) and (held.kept is not None or held.version is not None)
     ]
@@ -377,13 +379,13 @@ def _to_clear(every: list[Held], attribute: str | None) -> Held:
         raise CannotRepair(f"There are several ledgers: {names}. Say with --attribute which of them is to be cleared.")
     if not found:
         where = "in the entity" if attribute is None else f"in {attribute!r}"
-        raise CannotRepair(f"There is no label of a ledger {where}, so that nothing there is known to be onewrite's.")
+        raise CannotRepair(f"There is no label of a ledger {where}, so nothing there is known to be onewrite's.")
     if not found[0].moved_to:
         kept_as(found[0])  # raises where a later onewrite has written it
     return found[0]
 
 
-def _clear_tokens(image: Image, held: Held) -> Repair:
+def _clear_tokens(image: EntityImage, held: EntityLedger) -> Repair:
     fields = _tokens(image, [held])
     if not fields:
         raise NothingToDo(f"The ledger {held.attribute!r} has no tokens of attempts.")
@@ -392,7 +394,7 @@ def _clear_tokens(image: Image, held: Held) -> Repair:
     return Repair(edit, tuple([f"{name} is removed" for name in fields]), (effect,))
 
 
-def _effects_of_clearing(held: Held) -> Iterator[str]:
+def _effects_of_clearing(held: EntityLedger) -> Iterator[str]:
     if ids := sum([len(each.ids) for each in held.sets]):
         yield f"All {ids} ids are forgotten: each of their messages takes effect again if it is delivered again."
     for mark in held.marks:
@@ -408,13 +410,13 @@ def _effects_of_clearing(held: Held) -> Iterator[str]:
 # --- what they have in common -------------------------------------------------------------------------------------------
 
 
-def _check_alive(image: Image) -> None:
+def _check_alive(image: EntityImage) -> None:
     if TOMBSTONE in image.fields:
         raise CannotRepair(
             "The entity was deleted, and its tombstone refuses every message whatever the ledger says. The database removes it by its TTL."
         )
 
 
-def _tokens(image: Image, family: Iterable[Held]) -> tuple[str, ...]:
+def _tokens(image: EntityImage, family: Iterable[EntityLedger]) -> tuple[str, ...]:
     slots = [slot for held in family for slot in image.tokens_of(held.attribute)]
     return tuple([image.layout.field_of(slot) for slot in slots if slot in image.slots])

@@ -30,7 +30,7 @@ from onewrite.dynamodb.request import Words, constants, fits_labels
 from onewrite.dynamodb.size import LARGEST_ITEM, item_size
 from onewrite.dynamodb.values import Members, is_typed, plain, raw, typed
 from onewrite.errors import ConfigurationError, EntityTooLarge
-from onewrite.operate.image import Edit, Image, Layout
+from onewrite.operate.image import Edit, EntityImage, Layout
 from onewrite.operate.migration import CarryIds, CarryMark, Drop, Step, dropped_by, sets_of
 from onewrite.outcome import Gone, Unmet
 
@@ -73,28 +73,28 @@ class TableStore:
             f"""--key {text}: give the whole key of an item as JSON, as in '{{"orderId": "o-1"}}', with bytes as {{"B": "base64"}}."""
         )
 
-    def read(self, key: Mapping[str, Any]) -> Flow[Image | None]:
+    def read(self, key: Mapping[str, Any]) -> Flow[EntityImage | None]:
         """The item of that typed key as it is now; None if there is none."""
         response = yield Call("get_item", (), {**self._table, "Key": dict(key), "ConsistentRead": True})
         return image_of(response["Item"], tuple(key)) if "Item" in response else None
 
     def scan(
         self, attribute: str | None = None, *, consistent: bool = True, size: int | None = None, position: object = None
-    ) -> Scan:
-        return Scan(self.name, attribute, consistent=consistent, size=size, position=position)
+    ) -> TableScan:
+        return TableScan(self.name, attribute, consistent=consistent, size=size, position=position)
 
     def count(self) -> Flow[int]:
         """About how many items there are, as DynamoDB counts them every few hours."""
         return int((yield Call("describe_table", (), self._table))["Table"].get("ItemCount", 0))
 
-    def calls(self, image: Image, edit: Edit) -> list[Call]:
+    def calls(self, image: EntityImage, edit: Edit) -> list[Call]:
         """The requests of an edit. There are several only where one cannot name all that is to be removed."""
         named = {**self._table, "Key": dict(image.key)}
         if edit.deletes:
             return [Call("delete_item", (), {**named, **_expressions(image, edit)})]
         return [Call("update_item", (), {**named, **_expressions(image, part)}) for part in _parts(edit)]
 
-    def write(self, image: Image, edit: Edit) -> Flow[int]:
+    def write(self, image: EntityImage, edit: Edit) -> Flow[int]:
         """Send the requests, one by one, and stop at the first that meets a changed item. Returns how many were done."""
         calls = self.calls(image, edit)
         for done, call in enumerate(calls):
@@ -110,7 +110,7 @@ class TableStore:
         """A request as JSON has it. Bytes are in base64, as in AWS's own tools."""
         return {call.method: json.loads(json.dumps(call.kwargs, default=lambda value: b64encode(value).decode()))}
 
-    def migrate(self, image: Image, step: Step) -> Flow[bool]:
+    def migrate(self, image: EntityImage, step: Step) -> Flow[bool]:
         """Make a migration's step. False: the item is not as it must be."""
         if isinstance(step, CarryMark):
             ledger = HighWaterMark(name=whose(step.entry.terms.attribute))
@@ -134,8 +134,8 @@ class TableStore:
             raise
         return True
 
-    def size_after(self, image: Image, step: Step) -> int:
-        """The bytes of the item after a migration's step, but for the tokens of attempts."""
+    def size_after(self, image: EntityImage, step: Step) -> int:
+        """The bytes of the item after a migration's step, except for the tokens of attempts."""
         item, entry, drop = plain(image.raw), step.entry, dropped_by(step)
         item |= {name_of(label.slot): label.text for label in entry.terms.labels}
         if isinstance(step, CarryIds):
@@ -149,11 +149,11 @@ class TableStore:
             item.pop(step.attribute, None)
         return item_size(item)
 
-    def fits(self, image: Image, step: Step) -> bool:
+    def fits(self, image: EntityImage, step: Step) -> bool:
         return self.size_after(image, step) + _ROOM <= LARGEST_ITEM
 
 
-class Scan:
+class TableScan:
     """Goes through a table once, page by page, and can go on at a `position`. `attribute`: only items that have it count."""
 
     def __init__(
@@ -191,7 +191,7 @@ class Scan:
             for kind, value in each.items()
         }
 
-    def next(self) -> Flow[list[Image] | None]:
+    def next(self) -> Flow[list[EntityImage] | None]:
         """The items of the next page, which may have none; None at the end."""
         if self._start is None:
             return None
@@ -205,15 +205,15 @@ class Scan:
         return [image_of(item, self._keys) for item in page["Items"]]
 
 
-def image_of(item: Mapping[str, Any], key_names: Sequence[str]) -> Image:
-    """The image of an item of typed values. It is put in order, so that the same item always makes the same requests."""
+def image_of(item: Mapping[str, Any], key_names: Sequence[str]) -> EntityImage:
+    """The image of an item of typed values. It is put in order, so the same item always makes the same requests."""
     item = {name: _ordered(item[name]) for name in sorted(item)}
     fields = plain(item)
     sizes = {name: item_size({name: value}) for name, value in fields.items()}
     slots = {_slot_of(name): name for name in fields}
     held = lookup(fields)
     key = {name: item[name] for name in sorted(key_names)}
-    return Image(
+    return EntityImage(
         LAYOUT,
         key,
         origin(plain(key)),
@@ -271,7 +271,7 @@ def _parts(edit: Edit) -> list[Edit]:
     return [*parts, Edit(always, last)] if last else parts
 
 
-def _expressions(image: Image, edit: Edit) -> dict[str, Any]:
+def _expressions(image: EntityImage, edit: Edit) -> dict[str, Any]:
     """The condition, and the update, of one request."""
     words = Placeholders()
     conditions: list[str] = []

@@ -50,7 +50,7 @@ class EarlySignals:
 
     def pass_on(self, stop: Callable[[], None]) -> None:
         """Call `stop` at a signal, and at once if one has arrived already."""
-        self._stop = stop  # before the look at `_received`, so that a signal between the two lines is not missed
+        self._stop = stop  # before the look at `_received`, so a signal between the two lines is not missed
         if self._received:
             stop()
 

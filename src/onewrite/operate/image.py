@@ -53,7 +53,7 @@ class Layout(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Image:
+class EntityImage:
     """One entity. `fields` are its top-level fields, `slots` what stands in each place, both in no engine's types.
 
     `sizes` are bytes of top-level fields, `slot_sizes` those of slots. `raw` is for the engine that has read it.
@@ -105,17 +105,19 @@ class Edit:
     deletes: bool = False  # the whole entity, of which nothing is left but what is ours
 
 
-class Scan(Protocol):
+class EntityScan(Protocol):
     """Goes through a store once, page by page."""
 
     read: int  # entities that were read by now, those too that do not count
 
     @property
     def position(self) -> object: ...  # where to go on after the last page, as JSON; None at the end
-    def next(self) -> Flow[list[Image] | None]: ...  # the entities of the next page, which may have none; None at the end
+    def next(
+        self,
+    ) -> Flow[list[EntityImage] | None]: ...  # the entities of the next page, which may have none; None at the end
 
 
-class Store(Protocol):
+class EntityStore(Protocol):
     """What verbs ask of a table or collection. `target` is the client that its flows are run with, `limit` the bytes of an entity."""
 
     target: Any
@@ -124,21 +126,23 @@ class Store(Protocol):
     limit: int
 
     def key(self, text: str) -> dict[str, Any]: ...
-    def read(self, key: Mapping[str, Any]) -> Flow[Image | None]: ...
+    def read(self, key: Mapping[str, Any]) -> Flow[EntityImage | None]: ...
 
     def scan(
         self, attribute: str | None = None, *, consistent: bool = True, size: int | None = None, position: object = None
-    ) -> Scan:
+    ) -> EntityScan:
         """All entities, or those that have the attribute, of so many a page."""
         ...
 
     def count(self) -> Flow[int]: ...  # about how many entities there are
-    def calls(self, image: Image, edit: Edit) -> list[Call]: ...
-    def write(self, image: Image, edit: Edit) -> Flow[int]: ...  # how many of these calls found the entity as it was read
+    def calls(self, image: EntityImage, edit: Edit) -> list[Call]: ...
+    def write(
+        self, image: EntityImage, edit: Edit
+    ) -> Flow[int]: ...  # how many of these calls found the entity as it was read
     def shown(self, call: Call) -> Any: ...  # as JSON has it
 
 
-def without(image: Image, edit: Edit) -> Lookup:
+def without(image: EntityImage, edit: Edit) -> Lookup:
     """What a look at the entity would show without the members that the edit drops."""
     drops = dict(edit.drops)
 
@@ -155,7 +159,7 @@ _QUOTED = re.compile(r"@(?P<named>[^/]*)/(?P<id>.*)", re.DOTALL)
 
 
 class IdSet(NamedTuple):
-    """A set of ids in one slot. `ledger` keeps its ids so; `span`: when they were written, unless they are kept for ever."""
+    """A set of ids in one slot. `ledger` keeps its ids so; `span`: when they were written, unless they are kept forever."""
 
     slot: Slot
     place: str
@@ -203,7 +207,7 @@ class Foreign(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class EntityLedger:
     """What stands in the ledger that is known by `attribute`. `kept` is None where there is no label: a set that is kept by hand.
 
     `version` is the label of another version of the format, of which nothing else is known.
@@ -235,7 +239,7 @@ class Held:
         return tuple({each.layout: each for each in found}.values())
 
 
-def held_ledgers(image: Image, now: float, named: str | None = None) -> list[Held]:
+def held_ledgers(image: EntityImage, now: float, named: str | None = None) -> list[EntityLedger]:
     """All ledgers of the entity, and what stands at the attribute that is named, in the order of their attributes."""
     kept = {each.attribute: each for each in kept_ledgers(image.fields.items())}
     others = {name: str(text) for name, text in image.fields.items() if is_label_name(name) and is_other_version(text)}
@@ -252,14 +256,14 @@ def later_labels(fields: Mapping[str, object]) -> list[str]:
     )
 
 
-def holds_set_by_hand(image: Image) -> bool:
+def holds_set_by_hand(image: EntityImage) -> bool:
     """Has the entity a set of ids where handlers keep one, and `MessageIDs` by default?"""
     found = image.slots.get(Slot(BY_HAND))
     members = cast("frozenset[object]", found) if isinstance(found, frozenset) else frozenset[object]()
     return bool(members) and all(isinstance(member, str) for member in members)
 
 
-def _held(image: Image, now: float, attribute: str, kept: Kept | None, version: str | None) -> Held:
+def _held(image: EntityImage, now: float, attribute: str, kept: Kept | None, version: str | None) -> EntityLedger:
     # Nothing is concluded from what another version has written.
     found = [] if version is not None else [*_contents(image, attribute, now)]
     tokens = (
@@ -267,7 +271,7 @@ def _held(image: Image, now: float, attribute: str, kept: Kept | None, version: 
         if is_ours(attribute) and version is None
         else []
     )
-    return Held(
+    return EntityLedger(
         attribute,
         kept,
         version,
@@ -287,8 +291,8 @@ def _held(image: Image, now: float, attribute: str, kept: Kept | None, version: 
     )
 
 
-def _contents(image: Image, attribute: str, now: float) -> Iterator[IdSet | SourceMark | Block | Foreign]:
-    """What stands in the slots of a ledger, but for labels and tokens, in the order of their places."""
+def _contents(image: EntityImage, attribute: str, now: float) -> Iterator[IdSet | SourceMark | Block | Foreign]:
+    """What stands in the slots of a ledger, except for labels and tokens, in the order of their places."""
     if not is_ours(attribute):
         if Slot(attribute) in image.slots:
             yield _ids(image, Slot(attribute), MessageIDs(attribute))
@@ -308,7 +312,7 @@ def _contents(image: Image, attribute: str, now: float) -> Iterator[IdSet | Sour
                 yield _bounded(image, slot, ledger, now)
 
 
-def _bounded(image: Image, slot: Slot, ledger: SeenIds, now: float) -> IdSet | Foreign:
+def _bounded(image: EntityImage, slot: Slot, ledger: SeenIds, now: float) -> IdSet | Foreign:
     if not re.fullmatch("r[0-5]", slot.key):
         return _foreign(image, slot)
     seen = window(cast("timedelta", ledger.retention), cast("timedelta", ledger.skew))
@@ -316,7 +320,7 @@ def _bounded(image: Image, slot: Slot, ledger: SeenIds, now: float) -> IdSet | F
     return _ids(image, slot, ledger, span)
 
 
-def _ids(image: Image, slot: Slot, ledger: SeenIds | MessageIDs, span: Span | None = None) -> IdSet | Foreign:
+def _ids(image: EntityImage, slot: Slot, ledger: SeenIds | MessageIDs, span: Span | None = None) -> IdSet | Foreign:
     by_hand = isinstance(ledger, MessageIDs)
     held, kind = image.slots[slot], str if isinstance(ledger, MessageIDs) or ledger.readable else bytes
     members = cast("frozenset[object]", held) if isinstance(held, frozenset) else frozenset[object]([held])
@@ -326,7 +330,7 @@ def _ids(image: Image, slot: Slot, ledger: SeenIds | MessageIDs, span: Span | No
     return IdSet(slot, image.layout.place_of(slot), ledger, ids, span, by_hand, image.slot_sizes[slot])
 
 
-def _of_source(image: Image, slot: Slot) -> Iterator[SourceMark | Block | Foreign]:
+def _of_source(image: EntityImage, slot: Slot) -> Iterator[SourceMark | Block | Foreign]:
     held, part = image.slots[slot], _OF_BLOCK.fullmatch(slot.key)
     if part is not None:
         tag, numbers = [Slot(slot.group, f"{part['named']}.{each}{part['slot']}") for each in "ts"]
@@ -342,7 +346,7 @@ def _of_source(image: Image, slot: Slot) -> Iterator[SourceMark | Block | Foreig
         yield _foreign(image, slot)
 
 
-def _block(image: Image, tag: Slot, numbers: Slot, part: re.Match[str]) -> Block | Foreign:
+def _block(image: EntityImage, tag: Slot, numbers: Slot, part: re.Match[str]) -> Block | Foreign:
     held, members = image.slots[tag], image.slots.get(numbers, frozenset[object]())
     are_ints = isinstance(members, frozenset) and all(type(n) is int for n in cast("frozenset[object]", members))
     if type(held) is not int or not are_ints or not _is_window(int(part["window"])):
@@ -363,7 +367,7 @@ def _is_window(window: int) -> bool:
     return True
 
 
-def _foreign(image: Image, slot: Slot) -> Foreign:
+def _foreign(image: EntityImage, slot: Slot) -> Foreign:
     return Foreign(image.layout.place_of(slot), type(image.slots[slot]).__name__, image.slot_sizes[slot])
 
 
@@ -389,21 +393,23 @@ def read_id(text: str) -> NamedId:
     return NamedId(unquote(source), tuple([unquote(part) for part in parts]), found["id"])
 
 
-def moved_here(ledgers: list[Held], attribute: str) -> list[Held]:
+def moved_here(ledgers: list[EntityLedger], attribute: str) -> list[EntityLedger]:
     """The ledgers whose labels say that they have moved to this attribute, at once or by way of another."""
     found = [each for each in ledgers if each.moved_to == attribute and each.attribute != attribute]
     rest = [each for each in ledgers if each not in found]
     return [*found, *[further for each in found for further in moved_here(rest, each.attribute)]]
 
 
-def kept_as(held: Held) -> Ledger:
+def kept_as(held: EntityLedger) -> Ledger:
     """The ledger whose label stands there. A set that was kept by hand is read as `SeenIds` reads it."""
     if held.version is not None:
         raise LedgerMismatch(other_version(held.attribute, held.version))
     return MessageIDs(held.attribute) if held.kept is None else held.kept.ledger
 
 
-def as_read(image: Image, family: Iterable[Held], slots: Iterable[Slot] = (), fields: Iterable[str] = ()) -> tuple[str, ...]:
+def as_read(
+    image: EntityImage, family: Iterable[EntityLedger], slots: Iterable[Slot] = (), fields: Iterable[str] = ()
+) -> tuple[str, ...]:
     """The fields that must still be as they were read, for a repair that looks at these ledgers and changes these slots and fields.
 
     Every guarded write adds a token to its ledger. On an engine without tokens it changes one of the ledger's fields: there all of

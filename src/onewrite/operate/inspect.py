@@ -14,11 +14,12 @@ from onewrite.core.pending import Box, read_box
 from onewrite.core.step import FoundStep, Step, found_step
 from onewrite.core.tombstone import read_tombstone
 from onewrite.errors import LedgerMismatch
-from onewrite.operate.answers import Asked, expected
+from onewrite.operate.answers import Inquiry, expected
 from onewrite.operate.changes import hints
-from onewrite.operate.image import Block, Held, IdSet, Image, held_ledgers, read_id
+from onewrite.operate.image import Block, EntityImage, EntityLedger, IdSet, held_ledgers, read_id
 from onewrite.operate.modules import ledger_of
 from onewrite.operate.options import (
+    AnyMessageId,
     AsJson,
     At,
     Attribute,
@@ -38,9 +39,6 @@ from onewrite.operate.report import count_of, end, shown, tell, tell_json
 from onewrite.operate.stores import entity_of, store_of
 from onewrite.operate.strip import outboxes_of
 
-MessageId: TypeAlias = Annotated[
-    str | None, typer.Option("--message", metavar="ID", help="Say what a delivery of this message would get, and why.")
-]
 InSequence: TypeAlias = Annotated[
     int | None,
     typer.Option(
@@ -65,7 +63,7 @@ def inspect(
     region: Region = None,
     endpoint_url: EndpointUrl = None,
     attribute: Attribute = None,
-    message: MessageId = None,
+    message: AnyMessageId = None,
     source: Source = "",
     sequence: SequenceOption = None,
     part: Parts = None,
@@ -77,7 +75,7 @@ def inspect(
 ) -> None:
     """Show what an entity holds: ledgers with their ids and marks, pending events, open steps, a tombstone, and their bytes.
 
-    It only reads. The exit code is 1 if the store cannot be read, or has no such entity.
+    With --message it says what a delivery of that message would get, and why. It only reads. The exit code is 1 if the store cannot be read, or has no such entity.
     """
     given = locals()
     end(lambda: _inspect(given))
@@ -86,13 +84,13 @@ def inspect(
 def _inspect(given: dict[str, Any]) -> int:
     now, attribute, asked = moment_of(given["at"], time.time()), given["attribute"], None
     if given["message"] is not None:
-        asked = Asked(message_of(given), now, attribute, given["in_sequence"], ledger_of(given["ledger"]))
+        asked = Inquiry(message_of(given), now, attribute, given["in_sequence"], ledger_of(given["ledger"]))
     found = inspection(entity_of(store_of(given), given["key"]), now, attribute, asked)
     tell_json(found) if given["as_json"] else tell(inspected(found, given["message"]))
     return 0
 
 
-def inspection(image: Image, now: float, attribute: str | None, asked: Asked | None) -> dict[str, Any]:
+def inspection(image: EntityImage, now: float, attribute: str | None, asked: Inquiry | None) -> dict[str, Any]:
     """What there is, and what a delivery of the message that is asked about would get."""
     ledgers = [held for held in held_ledgers(image, now, attribute) if attribute in (None, held.attribute)]
     answers = expected(image, asked) if asked else []
@@ -110,7 +108,7 @@ def inspection(image: Image, now: float, attribute: str | None, asked: Asked | N
     }
 
 
-def _ledger(held: Held) -> dict[str, Any]:
+def _ledger(held: EntityLedger) -> dict[str, Any]:
     return {
         "attribute": held.attribute,
         "kept": None if held.kept is None else held.kept.layout,
@@ -166,7 +164,7 @@ def _block(each: Block) -> dict[str, Any]:
     }
 
 
-def _outbox(image: Image, attribute: str) -> dict[str, Any]:
+def _outbox(image: EntityImage, attribute: str) -> dict[str, Any]:
     size = image.bytes_of(image.fields_of(attribute))
     found = {name: image.fields[name] for name in (*OUTBOX, TOMBSTONE) if name in image.fields}
     # Its list of events as it is.
@@ -198,7 +196,7 @@ def _event(box: Box, place: int) -> dict[str, Any]:
     }
 
 
-def _step(image: Image, mark: str, now: float) -> dict[str, Any]:
+def _step(image: EntityImage, mark: str, now: float) -> dict[str, Any]:
     found: FoundStep = found_step(image.named, image.steps[mark])
     step = found.step
     if not isinstance(step, Step):
@@ -215,7 +213,7 @@ def _step(image: Image, mark: str, now: float) -> dict[str, Any]:
     }
 
 
-def _tombstone(image: Image) -> dict[str, Any] | None:
+def _tombstone(image: EntityImage) -> dict[str, Any] | None:
     if TOMBSTONE not in image.fields:
         return None
     try:
@@ -341,7 +339,7 @@ def _tombstone_lines(found: Found | None) -> Iterator[str]:
 
 def _answers(answers: list[Found], message: str) -> Iterator[str]:
     if not answers:
-        yield "No ledger is here yet, so that a delivery would be Applied if your own condition holds."
+        yield "No ledger is here yet, so a delivery would be Applied if your own condition holds."
         return
     yield f"A delivery of message {shown(message)} would get:"
     for answer in answers:

@@ -22,14 +22,14 @@ from onewrite.core.ledgers import HighWaterMark, SeenIds
 from onewrite.core.ledgers.kept import Kept
 from onewrite.errors import ConfigurationError, LedgerMismatch, OnewriteError
 from onewrite.message import Message, named
-from onewrite.operate.image import Image
+from onewrite.operate.image import EntityImage
 from onewrite.operate.migration import (
     Carried,
+    EntityPlan,
+    EntityState,
     Ids,
     MigratedStore,
     Origin,
-    Plan,
-    State,
     Versions,
     Visit,
     is_concerned,
@@ -123,12 +123,12 @@ def migrate(
 
 def _migrate(given: dict[str, Any]) -> int:
     origin = _origin(given)
-    sample = Sample.of(given["identity"], given["records"])
+    sample = MessageSample.of(given["identity"], given["records"])
     store = store_of(given)
     where = given["table"] or given["collection"]
     bookmark = given["resume"] and Bookmark(given["resume"], f"{where.rpartition('@')[2]} {origin} drop={given['drop']}")
     position = bookmark.read() if bookmark else None
-    report = Report(given["yes"], given["drop"], position is not None, sample)
+    report = MigrationReport(given["yes"], given["drop"], position is not None, sample)
     started = time.monotonic()
     scan = store.scan(origin.attribute, position=position)
     with progress(run(store.count(), store.target), plain=given["as_json"]) as show:
@@ -148,10 +148,10 @@ def _migrate(given: dict[str, Any]) -> int:
     return int(report.found_something)
 
 
-def _visited(store: MigratedStore, origin: Origin, image: Image, report: Report) -> Visit:
+def _visited(store: MigratedStore, origin: Origin, image: EntityImage, report: MigrationReport) -> Visit:
     """What becomes of an entity; nothing, where the sample shows that consumers would not recognise what is carried."""
     if why := report.sample and report.sample.differs(origin, image):
-        return Visit(image, Plan(State.REFUSED, why=why), image.size)
+        return Visit(image, EntityPlan(EntityState.REFUSED, why=why), image.size)
     return run(visit(store, origin, image, time.time, drops=report.drops, writes=report.writes), store.target)
 
 
@@ -189,13 +189,13 @@ def _seen_ids(to: str | None, name: str) -> SeenIds:
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class MessageSample:
     """What the identity of the new consumers makes of some of their messages."""
 
     messages: tuple[Message, ...]
 
     @classmethod
-    def of(cls, identity: str | None, records: Path | None) -> Sample | None:
+    def of(cls, identity: str | None, records: Path | None) -> MessageSample | None:
         if (identity is None) != (records is None):
             raise ConfigurationError("--identity and --records go together.")
         if identity is None or records is None:
@@ -213,7 +213,7 @@ class Sample:
             raise ConfigurationError(f"--records {records}: the identity makes no message of what is there.")
         return cls(messages)
 
-    def differs(self, origin: Origin, image: Image) -> str:
+    def differs(self, origin: Origin, image: EntityImage) -> str:
         """Why consumers would not recognise what is carried, as far as the sample shows it; nothing if they would."""
         now = time.time()
         try:
@@ -252,18 +252,18 @@ def _some(sources: set[str]) -> str:
 
 _FEW = 5  # entities of which nothing is wrong: to see whether it is as meant
 _MANY = 100  # of those to which somebody has to see: more have one cause
-_AS_MEANT = (State.CARRIED, State.FRESH)
+_AS_MEANT = (EntityState.CARRIED, EntityState.FRESH)
 _SHOWN = 3  # marks of an entity
 
 
 @dataclass(slots=True)
-class Report:
+class MigrationReport:
     """Counts of what was found, and of what was written."""
 
     writes: bool
     drops: bool
     resumed: bool
-    sample: Sample | None
+    sample: MessageSample | None
     read: int = 0
     marks: int = 0
     bytes_before: int = 0
@@ -272,8 +272,8 @@ class Report:
     dropped: int = 0
     lost: int = 0
     refused_in_part: int = 0
-    states: Counter[State] = field(default_factory=Counter[State])
-    examples: dict[State, list[dict[str, Any]]] = field(default_factory=dict[State, list[dict[str, Any]]])
+    states: Counter[EntityState] = field(default_factory=Counter[EntityState])
+    examples: dict[EntityState, list[dict[str, Any]]] = field(default_factory=dict[EntityState, list[dict[str, Any]]])
     sources: set[str] = field(default_factory=set[str])
 
     def add(self, visited: Visit, origin: Origin) -> None:
@@ -285,7 +285,7 @@ class Report:
         self.carried += visited.carried
         self.dropped += visited.dropped
         self.lost += visited.lost
-        self.refused_in_part += plan.state is State.REFUSED and (visited.carried or visited.dropped)
+        self.refused_in_part += plan.state is EntityState.REFUSED and (visited.carried or visited.dropped)
         carried = list[Carried]()
         with suppress(OnewriteError):  # the plan says what is wrong
             carried = origin.carried(image, now)
@@ -314,7 +314,7 @@ class Report:
         """For a program."""
         return {
             "read": self.read,
-            "states": {state.value: self.states[state] for state in State},
+            "states": {state.value: self.states[state] for state in EntityState},
             "marks": self.marks,
             "bytes": {"before": self.bytes_before, "after": self.bytes_after},
             "written": {"carried": self.carried, "dropped": self.dropped, "tried in vain": self.lost},
@@ -324,7 +324,7 @@ class Report:
 
     def lines(self) -> Iterator[str]:
         """For a person."""
-        counts = [f"{self.states[state]} {state.value}" for state in State if self.states[state]]
+        counts = [f"{self.states[state]} {state.value}" for state in EntityState if self.states[state]]
         yield f"{self.read} read: {', '.join(counts) or 'none has the old attribute'}"
         if counts:
             yield f"marks: {self.marks}; bytes: {self.bytes_before} -> {self.bytes_after}"
@@ -347,13 +347,13 @@ class Report:
         return [*self._trouble(), *self._next(), *([resumed] if self.resumed else [])]
 
     def _trouble(self) -> list[str]:
-        refused, too_large = self.states[State.REFUSED], 0 if self.drops else self.states[State.TOO_LARGE]
+        refused, too_large = self.states[EntityState.REFUSED], 0 if self.drops else self.states[EntityState.TOO_LARGE]
         nothing = "Nothing was written there."
         if self.refused_in_part:
             nothing = f"In {self.refused_in_part} of them what could be carried was carried before, and is safe; in the others nothing was written."
         said = [
             (
-                self.states[State.CHANGED],
+                self.states[EntityState.CHANGED],
                 "Changed: {}. Somebody still writes the old attribute there: it has gained something since it was carried.",
             ),
             (refused, f"Refused: {{}}, for the reason that is told with each. {nothing}"),
@@ -367,8 +367,8 @@ class Report:
         return [*[text.format(count) for count, text in said if count], *([unseen] if unseen else [])]
 
     def _next(self) -> list[str]:
-        left, carried = self.states[State.FRESH] + self.states[State.CHANGED], self.states[State.CARRIED]
-        if not self.writes and (left or (self.drops and (carried or self.states[State.TOO_LARGE]))):
+        left, carried = self.states[EntityState.FRESH] + self.states[EntityState.CHANGED], self.states[EntityState.CARRIED]
+        if not self.writes and (left or (self.drops and (carried or self.states[EntityState.TOO_LARGE]))):
             return ["Nothing was written. Give --yes to write."]
         if left:
             return ["Run it again, until it finds nothing to carry and nothing changed."]
@@ -414,7 +414,7 @@ class Bookmark:
         return position
 
     def write(self, position: object) -> None:
-        """It replaces the file at once, so that whoever is killed leaves the old one or the new one."""
+        """It replaces the file at once, so whoever is killed leaves the old one or the new one."""
         if position is None:
             self.path.unlink(missing_ok=True)
             return

@@ -5,7 +5,7 @@ How consumers and the migration work side by side
 Three kinds of consumers write to an entity, never more than two kinds at the same time:
 
 - old: the user's own code. It looks into the old attribute, and writes it, in the write of the effect.
-- between: a guarded store that looks into the old attribute and into the ledger. It writes the old attribute, so that it may
+- between: a guarded store that looks into the old attribute and into the ledger. It writes the old attribute, so it may
   run beside the old ones.
 - new: a guarded store that looks into both as well, and writes the ledger alone. It may run beside those between, and not
   beside the old ones, which would not see what it has done.
@@ -21,7 +21,7 @@ The migration makes two kinds of writes, each to one entity, and each is safe at
   would take everything for fresh: so it is done only where the user says that none is left, and never where the old
   attribute has gained anything since it was carried, which shows that somebody still writes it.
 
-A drop makes the look into the old attribute unnecessary. It comes in a later run than the carry, so that what is written
+A drop makes the look into the old attribute unnecessary. It comes in a later run than the carry, so what is written
 between the two shows.
 
 What is carried counts as if it had arrived at this moment: a set has no times, and what it holds must be recognised for a whole
@@ -43,13 +43,13 @@ from onewrite.core.ledgers import HighWaterMark, Ledger, MessageIDs, SeenIds
 from onewrite.core.ledgers.entry import ABSENT, Advance, Entry, Lookup, Mark, Remember, Sets
 from onewrite.errors import ConfigurationError, LedgerMismatch, OnewriteError
 from onewrite.message import Message
-from onewrite.operate.image import Image, Store
+from onewrite.operate.image import EntityImage, EntityStore
 
 _NAMES = re.compile(r"\{([^{}]+)\}")
 REST = "*"  # in a template: what stands behind the prefix in the name of an old attribute
 
 
-class State(Enum):
+class EntityState(Enum):
     """What an entity is found to be. The last that fits one of its attributes counts for all."""
 
     CARRIED = "carried"  # the ledger holds all that the old attribute holds
@@ -58,8 +58,8 @@ class State(Enum):
     TOO_LARGE = "too large"  # there is no room for both
     REFUSED = "refused"  # somebody has to look at it
 
-    def or_worse(self, other: State) -> State:
-        order = list(State)
+    def or_worse(self, other: EntityState) -> EntityState:
+        order = list(EntityState)
         return max(self, other, key=order.index)
 
 
@@ -102,10 +102,10 @@ def sets_of(step: CarryIds) -> Sets:
     return cast("Remember", step.entry.own).sets
 
 
-class Plan(NamedTuple):
+class EntityPlan(NamedTuple):
     """What is to be done with an entity, in this order; and what of it there is to tell."""
 
-    state: State
+    state: EntityState
     steps: tuple[Step, ...] = ()
     marks: int = 0  # how many the ledger gains
     why: str = ""
@@ -121,7 +121,7 @@ class Carried(NamedTuple):
 class Fits(Protocol):
     """Would the entity after this step be as small as the engine demands?"""
 
-    def __call__(self, image: Image, step: Step, /) -> bool: ...
+    def __call__(self, image: EntityImage, step: Step, /) -> bool: ...
 
 
 class Origin(Protocol):
@@ -131,17 +131,17 @@ class Origin(Protocol):
     def attribute(self) -> str | None: ...  # its one name, by which a store finds such entities
     @property
     def ledger(self) -> Ledger: ...
-    def names(self, image: Image) -> list[str]: ...  # those that the entity has
-    def carried(self, image: Image, now: float) -> list[Carried]: ...  # all that the old attributes say
-    def plan(self, image: Image, now: float, fits: Fits, *, drops: bool) -> Plan: ...
+    def names(self, image: EntityImage) -> list[str]: ...  # those that the entity has
+    def carried(self, image: EntityImage, now: float) -> list[Carried]: ...  # all that the old attributes say
+    def plan(self, image: EntityImage, now: float, fits: Fits, *, drops: bool) -> EntityPlan: ...
 
 
-def refusing(plan: Callable[[], Plan]) -> Plan:
-    """The plan, or where the entity holds something else than expected, that it is refused."""
+def refusing(plan: Callable[[], EntityPlan]) -> EntityPlan:
+    """The plan, or where the entity holds something other than expected, that it is refused."""
     try:
         return plan()
     except OnewriteError as error:
-        return Plan(State.REFUSED, why=str(error))
+        return EntityPlan(EntityState.REFUSED, why=str(error))
 
 
 def check_template(template: str) -> None:
@@ -150,7 +150,7 @@ def check_template(template: str) -> None:
         raise ConfigurationError(f"--source {template!r}: a name stands in braces, as in orders/{{orderId}}.")
 
 
-def filled(template: str, image: Image, rest: str = "") -> str:
+def filled(template: str, image: EntityImage, rest: str = "") -> str:
     """The source of an entity's messages: each {name} is what the entity holds under that name."""
 
     def value(match: re.Match[str]) -> str:
@@ -192,14 +192,14 @@ class Ids:
         object.__setattr__(self, "_before", before)
         object.__setattr__(self, "_looking", looking)
 
-    def names(self, image: Image) -> list[str]:
+    def names(self, image: EntityImage) -> list[str]:
         return [self.attribute] if self.attribute in image.fields else []
 
-    def plan(self, image: Image, now: float, fits: Fits, *, drops: bool) -> Plan:
+    def plan(self, image: EntityImage, now: float, fits: Fits, *, drops: bool) -> EntityPlan:
         """What is to be done with the entity. `drops`: may the old attribute be removed?"""
         return refusing(lambda: self._plan(image, now, fits, drops=drops))
 
-    def _plan(self, image: Image, now: float, fits: Fits, *, drops: bool) -> Plan:
+    def _plan(self, image: EntityImage, now: float, fits: Fits, *, drops: bool) -> EntityPlan:
         entry = self._looking.entry(Message("any"), now)
         entry.check(image.lookup)
         marks = list(dict.fromkeys([cast("Mark", each.mark) for each in self.carried(image, now)]))
@@ -207,21 +207,22 @@ class Ids:
         missing = tuple([mark for mark in marks if mark not in held])
         drop = Drop(self.attribute, entry, image.raw[self.attribute])
         if not missing:
-            return Plan(State.CARRIED, (drop,) if drops else ())
+            return EntityPlan(EntityState.CARRIED, (drop,) if drops else ())
         count = len(missing)
-        state = State.CHANGED if count < len(marks) else State.FRESH
+        state = EntityState.CHANGED if count < len(marks) else EntityState.FRESH
         step = CarryIds(self.attribute, entry, missing)
         if fits(image, step):
-            return Plan(state, (step,), count)
+            return EntityPlan(state, (step,), count)
         # There is no room for both. So all ids change place in one write, which only a drop may do.
         step = step._replace(drop=drop)
         if not fits(image, step):
-            return Plan(
-                State.REFUSED, why="Even without the old set the entity would be too large for the database: split it first."
+            return EntityPlan(
+                EntityState.REFUSED,
+                why="Even without the old set the entity would be too large for the database: split it first.",
             )
-        return Plan(State.TOO_LARGE, (step,) if drops else (), count, "" if drops else _NO_ROOM)
+        return EntityPlan(EntityState.TOO_LARGE, (step,) if drops else (), count, "" if drops else _NO_ROOM)
 
-    def carried(self, image: Image, now: float) -> list[Carried]:
+    def carried(self, image: EntityImage, now: float) -> list[Carried]:
         """The messages of the old set's ids, in one order, with their marks in the ledger."""
         old = self._before.look(Message("any"), now)
         texts = cast("list[str]", sorted(_held(old, image.lookup)))
@@ -241,7 +242,7 @@ class Ids:
             if self._before.look(message, now).mark == text:
                 return [message, own]
         raise LedgerMismatch(
-            f"The old set holds {text!r}. Ids that begin with @ are spelled in another way by a ledger, so that consumers with a look "
+            f"The old set holds {text!r}. Ids that begin with @ are spelled in another way by a ledger, so consumers with a look "
             "into the set would not recognise this one: such an entity cannot be migrated while consumers run."
         )
 
@@ -291,43 +292,43 @@ class Versions:
     def attribute(self) -> str | None:
         return self.name if self._prefix is None else None
 
-    def plan(self, image: Image, now: float, fits: Fits, *, drops: bool) -> Plan:
+    def plan(self, image: EntityImage, now: float, fits: Fits, *, drops: bool) -> EntityPlan:
         """What is to be done with the entity. `drops`: may the old attributes be removed?"""
         plans = [refusing(partial(self._plan, name, image, now, fits, drops=drops)) for name in self.names(image)]
-        whole = Plan(State.CARRIED)
+        whole = EntityPlan(EntityState.CARRIED)
         for each in plans:
             state = whole.state.or_worse(each.state)
-            whole = Plan(state, (*whole.steps, *each.steps), whole.marks + each.marks, whole.why or each.why)
+            whole = EntityPlan(state, (*whole.steps, *each.steps), whole.marks + each.marks, whole.why or each.why)
         return whole
 
-    def names(self, image: Image) -> list[str]:
+    def names(self, image: EntityImage) -> list[str]:
         if self._prefix is None:
             return [self.name] if self.name in image.fields else []
         ours = f"{prefix_of(self.ledger.attribute)}@"
         return sorted([name for name in image.fields if name.startswith(self._prefix) and not name.startswith(ours)])
 
-    def carried(self, image: Image, now: float) -> list[Carried]:
+    def carried(self, image: EntityImage, now: float) -> list[Carried]:
         """The last messages of the sources whose numbers the entity has, with the marks that they leave."""
         del now  # a mark knows no time
         messages = [self._last(name, image) for name in self.names(image)]
         return [Carried(message, cast("int | str", message.sequence)) for message in messages]
 
-    def _last(self, name: str, image: Image) -> Message:
+    def _last(self, name: str, image: EntityImage) -> Message:
         sequence = image.lookup(Slot(name))
         if type(sequence) is not int and not isinstance(sequence, str):
             raise LedgerMismatch(f"{name!r} holds a {type(sequence).__name__}, and a mark is an integer or text.")
         return Message("migrated", source=filled(self.source, image, name[len(self._prefix or "") :]), sequence=sequence)
 
-    def _plan(self, name: str, image: Image, now: float, fits: Fits, *, drops: bool) -> Plan:
+    def _plan(self, name: str, image: EntityImage, now: float, fits: Fits, *, drops: bool) -> EntityPlan:
         message, read = self._last(name, image), image.raw[name]
         entry = self.ledger.entry(message, now)
         if entry.judge(message, image.lookup) is not None:
-            return Plan(State.CARRIED, (Drop(name, entry, read),) if drops else ())
+            return EntityPlan(EntityState.CARRIED, (Drop(name, entry, read),) if drops else ())
         step = CarryMark(name, entry, message, read)
         if not fits(image, step):
-            return Plan(State.REFUSED, why="The entity would be too large for the database: split it first.")
+            return EntityPlan(EntityState.REFUSED, why="The entity would be too large for the database: split it first.")
         marks: Advance = self.ledger.look(message, now)
-        return Plan(State.FRESH if image.lookup(marks.slot) is ABSENT else State.CHANGED, (step,), 1)
+        return EntityPlan(EntityState.FRESH if image.lookup(marks.slot) is ABSENT else EntityState.CHANGED, (step,), 1)
 
 
 # --- the flow that migrates one entity, on any engine, and the pace of many -------------------------------------------------
@@ -336,32 +337,34 @@ class Versions:
 _TRIES = 8
 
 
-class MigratedStore(Store, Protocol):
+class MigratedStore(EntityStore, Protocol):
     """What a migration asks of an engine besides."""
 
-    def migrate(self, image: Image, step: Step, /) -> Flow[bool]: ...  # whether the write found the entity as it must be
-    def size_after(self, image: Image, step: Step, /) -> int: ...  # the bytes of the entity
-    def fits(self, image: Image, step: Step, /) -> bool: ...
+    def migrate(
+        self, image: EntityImage, step: Step, /
+    ) -> Flow[bool]: ...  # whether the write found the entity as it must be
+    def size_after(self, image: EntityImage, step: Step, /) -> int: ...  # the bytes of the entity
+    def fits(self, image: EntityImage, step: Step, /) -> bool: ...
 
 
 class Visit(NamedTuple):
     """What became of one entity. `size`: its bytes after the steps that were taken, or that would be."""
 
-    image: Image
-    plan: Plan
+    image: EntityImage
+    plan: EntityPlan
     size: int
     carried: bool = False
     dropped: bool = False
     lost: bool = False  # did others write the entity at every try?
 
 
-def is_concerned(origin: Origin, image: Image) -> bool:
+def is_concerned(origin: Origin, image: EntityImage) -> bool:
     """Is there something to carry, in an entity that was not deleted?"""
     return TOMBSTONE not in image.fields and bool(origin.names(image))
 
 
 def visit(
-    store: MigratedStore, origin: Origin, image: Image, clock: Callable[[], float], *, drops: bool, writes: bool
+    store: MigratedStore, origin: Origin, image: EntityImage, clock: Callable[[], float], *, drops: bool, writes: bool
 ) -> Flow[Visit]:
     """Do with an entity what its plan says, or without `writes` only say it. Nothing is left half done that harms."""
     plan = origin.plan(image, clock(), store.fits, drops=drops)
@@ -374,8 +377,8 @@ def visit(
         if stopped is None:
             return visited
         if stopped:
-            return visited._replace(plan=plan._replace(state=State.REFUSED, why=stopped))
-        now: Image | None = yield from store.read(image.key)
+            return visited._replace(plan=plan._replace(state=EntityState.REFUSED, why=stopped))
+        now: EntityImage | None = yield from store.read(image.key)
         if now is None or not is_concerned(origin, now):
             return visited
         image, plan = now, origin.plan(now, clock(), store.fits, drops=drops and not carried)
@@ -384,7 +387,7 @@ def visit(
     return visited._replace(lost=writes)
 
 
-def _written(store: MigratedStore, image: Image, plan: Plan) -> Flow[tuple[list[Step], str | None]]:
+def _written(store: MigratedStore, image: EntityImage, plan: EntityPlan) -> Flow[tuple[list[Step], str | None]]:
     """The steps that were taken, and what stopped the others: nothing, another writer (""), or a reason to tell."""
     written: list[Step] = []
     for step in plan.steps:
@@ -397,11 +400,11 @@ def _written(store: MigratedStore, image: Image, plan: Plan) -> Flow[tuple[list[
     return written, None
 
 
-def _visited(store: MigratedStore, image: Image, plan: Plan) -> Visit:
+def _visited(store: MigratedStore, image: EntityImage, plan: EntityPlan) -> Visit:
     grown = sum([store.size_after(image, step) - image.size for step in plan.steps])
     return Visit(image, plan, image.size + grown)
 
 
 def pause(written: int, elapsed: float, rate: float) -> float:
-    """The seconds to wait so that no more than `rate` entities a second are written."""
+    """The seconds to wait so no more than `rate` entities a second are written."""
     return max(0.0, written / rate - elapsed)

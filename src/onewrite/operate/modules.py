@@ -11,8 +11,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import typer
-
 from onewrite.core.ledgers import Ledger
 from onewrite.errors import ConfigurationError
 from onewrite.operate.early import EXTRAS
@@ -32,18 +30,18 @@ def find(name: str, form: str = HANDLER, *, quiet: bool = True) -> Any:
     """
     module, _, attribute = name.partition(":")
     if not _is_dotted(module) or not _is_dotted(attribute):
-        raise misuse(f"{name!r} is not of the form {form.lower()}, as {_EXAMPLES[form]} is.", form)
+        raise ConfigurationError(f"{form}: {name!r} is not of the form {form.lower()}, as {_EXAMPLES[form]} is.")
     found = _import(module, form, quiet=quiet)
     try:
         return attrgetter(attribute)(found)
     except AttributeError as error:
-        raise misuse(f"the module {module!r} has no {attribute!r}.", form) from error
+        raise ConfigurationError(f"{form}: the module {module!r} has no {attribute!r}.") from error
 
 
 def find_module(name: str, form: str) -> ModuleType:
     """The module of that name, which may be in the current directory."""
     if not _is_dotted(name):
-        raise misuse(f"{name!r} is no name of a module, as shop.handlers is.", form)
+        raise ConfigurationError(f"{form}: {name!r} is no name of a module, as shop.handlers is.")
     return _import(name, form, quiet=True)
 
 
@@ -62,7 +60,9 @@ def _import(module: str, form: str, *, quiet: bool) -> ModuleType:
             return importlib.import_module(module)
     except ModuleNotFoundError as error:
         if f"{module}.".startswith(f"{error.name}."):
-            raise misuse(f"there is no module {error.name!r} in {here} or among the installed packages.", form) from error
+            raise ConfigurationError(
+                f"{form}: there is no module {error.name!r} in {here} or among the installed packages."
+            ) from error
         if (error.name or "").partition(".")[0] in EXTRAS:
             raise  # `main` says what to install
         failure: BaseException = error  # the module is there, but a module that it imports is not
@@ -75,11 +75,6 @@ def _import(module: str, form: str, *, quiet: bool) -> ModuleType:
         else f"{type(failure).__name__}: {failure}"
     )
     raise Failed(f"The module {module} cannot be imported: {how}. Nothing was looked at and nothing was done.") from failure
-
-
-def misuse(text: str, form: str) -> typer.BadParameter:
-    """What is said of an argument of that form."""
-    return typer.BadParameter(text, param_hint=form)
 
 
 def ledger_of(name: str | None) -> Ledger | None:

@@ -30,7 +30,7 @@ from onewrite.mongodb.flows import LARGEST_DOCUMENT, Flows, of_majority
 from onewrite.mongodb.layout import Document, is_made_by, lookup, path_of
 from onewrite.mongodb.outboxes import STORED, origin, reading
 from onewrite.mongodb.request import labels
-from onewrite.operate.image import Edit, Image, Layout
+from onewrite.operate.image import Edit, EntityImage, Layout
 from onewrite.operate.migration import CarryIds, CarryMark, Drop, Step, dropped_by, sets_of
 from onewrite.outcome import Gone, Unmet
 
@@ -54,7 +54,7 @@ LAYOUT = Layout("MongoDB", attrgetter("group"), path_of, is_made_by, _spelled, t
 
 
 class CollectionStore:
-    """The documents of a collection. It reads what a majority holds, and writes so that a majority has it."""
+    """The documents of a collection. It reads what a majority holds, and waits until a majority has what it writes."""
 
     limit = LARGEST_DOCUMENT
     engine = "mongodb"
@@ -78,7 +78,7 @@ class CollectionStore:
             found = text  # a bare text
         return cast("dict[str, Any]", found) if isinstance(found, dict) and found else {"_id": found}
 
-    def read(self, key: Document) -> Flow[Image | None]:
+    def read(self, key: Document) -> Flow[EntityImage | None]:
         """The document as it is now; None if there is none."""
         cursor = yield Call("find", (key,), {"limit": 2})
         found: list[Document] = yield Do(list, (cursor,))
@@ -88,15 +88,15 @@ class CollectionStore:
 
     def scan(
         self, attribute: str | None = None, *, consistent: bool = True, size: int | None = None, position: object = None
-    ) -> Scan:
+    ) -> CollectionScan:
         del consistent  # a majority's is all that is read
-        return Scan(attribute, size=size, position=position)
+        return CollectionScan(attribute, size=size, position=position)
 
     def count(self) -> Flow[int]:
         """About how many documents there are."""
         return cast("int", (yield Call("estimated_document_count")))
 
-    def calls(self, image: Image, edit: Edit) -> list[Call]:
+    def calls(self, image: EntityImage, edit: Edit) -> list[Call]:
         """The one request of an edit."""
         same = {
             **image.key,
@@ -112,7 +112,7 @@ class CollectionStore:
         }
         return [Call("update_one", (same, {operator: change for operator, change in update.items() if change}))]
 
-    def write(self, image: Image, edit: Edit) -> Flow[int]:
+    def write(self, image: EntityImage, edit: Edit) -> Flow[int]:
         """Send the request. Returns how many were done: none, if the document is not as it was read."""
         (call,) = self.calls(image, edit)
         reply = yield call
@@ -122,7 +122,7 @@ class CollectionStore:
         """A request as JSON has it."""
         return {call.method: json.loads(json_util.dumps(call.args, json_options=_SHOWN))}
 
-    def migrate(self, image: Image, step: Step) -> Flow[bool]:
+    def migrate(self, image: EntityImage, step: Step) -> Flow[bool]:
         """Make a migration's step. False: the document is not as it must be."""
         if isinstance(step, CarryMark):
             ledger = HighWaterMark(name=whose(step.entry.terms.attribute))
@@ -134,7 +134,7 @@ class CollectionStore:
         result = yield Call("update_one", ({**image.key, **conditions}, update))
         return bool(result.matched_count)
 
-    def size_after(self, image: Image, step: Step) -> int:
+    def size_after(self, image: EntityImage, step: Step) -> int:
         """The bytes of the document after a migration's step."""
         changed, drop, entry = deepcopy(dict(image.raw)), dropped_by(step), step.entry
         changed |= {path_of(label.slot): label.text for label in entry.terms.labels}
@@ -151,11 +151,11 @@ class CollectionStore:
             changed.pop(step.attribute, None)
         return _size(changed)
 
-    def fits(self, image: Image, step: Step) -> bool:
+    def fits(self, image: EntityImage, step: Step) -> bool:
         return self.size_after(image, step) + _ROOM <= LARGEST_DOCUMENT
 
 
-class Scan:
+class CollectionScan:
     """Goes through a collection once, and can go on at a `position`. `attribute`: only documents that have this field count.
 
     Each page is a query of its own, which begins where the last one ended in the index on `_id`: a cursor would be closed by the
@@ -175,7 +175,7 @@ class Scan:
         """Where to go on after the last page, as JSON; None at the end."""
         return json_util.dumps({"_id": self._last[0]}, json_options=_EXACT) if self._last else None
 
-    def next(self) -> Flow[list[Image] | None]:
+    def next(self) -> Flow[list[EntityImage] | None]:
         """The documents of the next page; None at the end."""
         if self._last is None:
             return None
@@ -191,17 +191,17 @@ class Scan:
         return [image_of(document) for document in fresh]
 
 
-def sample(most: int) -> Flow[list[Image]]:
+def sample(most: int) -> Flow[list[EntityImage]]:
     """Documents that MongoDB picks at random."""
     cursor = yield Call("aggregate", ([{"$sample": {"size": most}}],))
     return [image_of(document) for document in (yield Do(list, (cursor,)))]
 
 
-def image_of(document: Document) -> Image:
+def image_of(document: Document) -> EntityImage:
     held = lookup(document)
     slots = dict(_slots(document))
     steps = document.get(STEPS, {})
-    return Image(
+    return EntityImage(
         LAYOUT,
         {"_id": document["_id"]},
         origin(document["_id"], STORED),

@@ -86,6 +86,9 @@ Attribute: TypeAlias = Annotated[
         help="Where the label of the ledger stands, as inspect shows it: ow_l, or ow_billing:l for name='billing'; or the attribute of MessageIDs.",
     ),
 ]
+_MESSAGE = typer.Option("--message", metavar="ID", help="The message's id.")
+MessageId: TypeAlias = Annotated[str, _MESSAGE]
+AnyMessageId: TypeAlias = Annotated[str | None, _MESSAGE]
 Source: TypeAlias = Annotated[str, typer.Option("--source", metavar="TEXT", help="The message's source.")]
 SequenceOption: TypeAlias = Annotated[
     str | None,

@@ -18,7 +18,7 @@ import typer
 
 from onewrite.core.event import Outbox
 from onewrite.errors import ConfigurationError
-from onewrite.operate.modules import RELAY, find, misuse
+from onewrite.operate.modules import RELAY, find
 from onewrite.operate.options import (
     AsJson,
     CollectionUrl,
@@ -133,7 +133,7 @@ def relay(
 def _start(context: typer.Context, name: str | None, log_format: LogFormat, log_level: Level, **options: Any) -> None:
     acts = [act for act in ("stuck", "skip", "restart") if options[act]]
     if len(acts) > 1:
-        raise misuse("give one of --stuck, --skip and --restart.", RELAY)
+        raise ConfigurationError("Give one of --stuck, --skip and --restart, and not several.")
     early = context.obj.early_signals
     if acts:
         early.pass_on(_interrupt)  # an act is one write, and nothing of it is under way while a question is open
@@ -166,10 +166,12 @@ def _found(name: str | None, given: Given, *, publishes: bool) -> Relay:
         return relay_of(given, Outbox(given["outbox"] or "none", index=given["index"]), given["to"])
     for each in _OF_A_STORE:
         if given[each] is not None:
-            raise misuse(f"--{each.replace('_', '-')} goes with --table or --collection. Here the module says it.", RELAY)
+            raise ConfigurationError(
+                f"--{each.replace('_', '-')} goes with --table or --collection. Here the module says it."
+            )
     found = find(name, RELAY, quiet=given["as_json"])
     if not isinstance(found, Relay):
-        raise misuse(f"{name!r} is a {type(found).__name__}, and not an onewrite.outbox.Relay.", RELAY)
+        raise ConfigurationError(f"{RELAY}: {name!r} is a {type(found).__name__}, and not an onewrite.outbox.Relay.")
     return found
 
 
@@ -197,7 +199,7 @@ class PassLog:
 
     def __init__(self, hooks: Sequence[OnPass], clock: Callable[[], float] = time.monotonic) -> None:
         self._hooks, self._clock = hooks, clock
-        self._summed_up = -_SUMMARY  # so that the first line comes at once
+        self._summed_up = -_SUMMARY  # so the first line comes at once
         self._counts: Counter[str] = Counter()
         self._last = Swept()
 

@@ -14,9 +14,9 @@ from onewrite.core.flow import run
 from onewrite.core.label import OUTBOX, is_outbox_label
 from onewrite.errors import ConfigurationError
 from onewrite.operate import changes
-from onewrite.operate.answers import Asked
+from onewrite.operate.answers import Inquiry
 from onewrite.operate.changes import Repair, Wanted
-from onewrite.operate.image import Image, Store
+from onewrite.operate.image import EntityImage, EntityStore
 from onewrite.operate.options import (
     AsJson,
     Attribute,
@@ -24,6 +24,7 @@ from onewrite.operate.options import (
     EndpointUrl,
     Given,
     Key,
+    MessageId,
     Operator,
     Parts,
     Region,
@@ -50,9 +51,9 @@ Shown: TypeAlias = Annotated[
 
 
 def forget(
-    message: Annotated[str, typer.Argument(metavar="ID", help="The id of the message.")],
     *,
     key: Key,
+    message: MessageId,
     table: TableName = None,
     collection: CollectionUrl = None,
     region: Region = None,
@@ -71,13 +72,12 @@ def forget(
     given = locals()
     end(
         lambda: _change(
-            "forget", given, lambda image: changes.forget(image, Asked(message_of(given), time.time(), given["attribute"]))
+            "forget", given, lambda image: changes.forget(image, Inquiry(message_of(given), time.time(), given["attribute"]))
         )
     )
 
 
 def set_mark(
-    value: Annotated[str | None, typer.Argument(metavar="[SEQUENCE]", help="The last sequence that counts as done.")] = None,
     *,
     key: Key,
     table: TableName = None,
@@ -87,6 +87,10 @@ def set_mark(
     attribute: Attribute = None,
     source: Source = "",
     part: Parts = None,
+    sequence: Annotated[
+        str | None,
+        typer.Option("--sequence", metavar="N", help="The last sequence that shall count as done, as a message has it."),
+    ] = None,
     remove: Annotated[bool, typer.Option("--remove", help="Remove the mark, as if nothing of the source had come.")] = False,
     yes: Yes = False,
     digest: Shown = None,
@@ -97,10 +101,10 @@ def set_mark(
     """Move the mark of a source back or on. It shows which sequences that lets in or drops, and writes only with --yes."""
     given = locals()
 
-    def marked(image: Image) -> Repair:
-        if (given["value"] is None) != given["remove"]:
-            raise ConfigurationError("Give the sequence that the mark shall have, or --remove.")
-        wanted = Wanted(given["source"], tuple(given["part"] or ()), given["value"], given["attribute"])
+    def marked(image: EntityImage) -> Repair:
+        if (given["sequence"] is None) != given["remove"]:
+            raise ConfigurationError("Give --sequence, which the mark shall have, or --remove.")
+        wanted = Wanted(given["source"], tuple(given["part"] or ()), given["sequence"], given["attribute"])
         return changes.set_mark(image, wanted, time.time())
 
     end(lambda: _change("set-mark", given, marked))
@@ -132,7 +136,7 @@ def clear(
     )
 
 
-def _change(act: str, given: Given, planned: Callable[[Image], Repair]) -> int:
+def _change(act: str, given: Given, planned: Callable[[EntityImage], Repair]) -> int:
     """Show a change of an entity, and write it if that is asked for and the entity is still as it was shown."""
     store = store_of(given)
     image = entity_of(store, given["key"])
@@ -174,7 +178,7 @@ def _shortened(value: Any, most: int = 5) -> Any:
             return value
 
 
-def _write(act: str, operator: str | None, store: Store, image: Image, repair: Repair) -> int:
+def _write(act: str, operator: str | None, store: EntityStore, image: EntityImage, repair: Repair) -> int:
     """Write it, and leave a record of what was done and who asked for it."""
     log_to_stderr()
     count = len(store.calls(image, repair.edit))

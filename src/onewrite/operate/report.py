@@ -33,6 +33,8 @@ from onewrite.message import printable
 
 _log = logging.getLogger("onewrite")
 _LONGEST = 4096  # characters of a text that somebody else has chosen: an operator needs all of an id
+_CONTROLS = {number: f"\\x{number:02x}" for number in (*range(32), 127)}
+_IN_LINES = {**_CONTROLS, ord("\n"): "\n"}
 # The packages whose exceptions tell of a database or a network, as those of the operating system do.
 _DRIVERS = ("boto3", "botocore", "pymongo", "urllib3")
 
@@ -99,7 +101,8 @@ def is_outside(error: BaseException) -> bool:
 
 
 def told(error: object, code: int) -> int:
-    sys.stderr.write(f"onewrite: {error}\n")
+    """Say it in a line. What it quotes may hold anything, and no control character reaches the terminal."""
+    sys.stderr.write(f"onewrite: {str(error).translate(_IN_LINES)}\n")
     return code
 
 
@@ -181,9 +184,6 @@ def record(text: str, operator: str | None, details: dict[str, Any]) -> None:
     """Leave a line in the log: what was done, and who asked for it; by default the user of this process."""
     operator = operator or this_user()
     _log.warning("%s It was asked for by %s.", text, operator, extra={"onewrite": {**details, "operator": operator}})
-
-
-_CONTROLS = {number: f"\\x{number:02x}" for number in (*range(32), 127)}
 
 
 class LogFormat(Enum):

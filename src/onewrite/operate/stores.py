@@ -16,12 +16,12 @@ from urllib.parse import SplitResult, unquote, urlsplit
 from onewrite.core.event import Outbox
 from onewrite.core.flow import run
 from onewrite.errors import ConfigurationError
-from onewrite.operate.image import Image
+from onewrite.operate.image import EntityImage
 from onewrite.operate.migration import MigratedStore
 from onewrite.operate.options import Given
 from onewrite.operate.report import NotThere
 from onewrite.outbox import Outgoing, Relay, to_eventbridge, to_sns, to_sqs
-from onewrite.outbox.passes import Outboxes
+from onewrite.outbox.passes import StoredOutboxes
 from onewrite.outbox.relay import Publisher
 
 _ONE = (
@@ -60,7 +60,7 @@ def users_collection(given: Given) -> Any:
     return mongo_collection(given["collection"])
 
 
-def entity_of(store: MigratedStore, key: str) -> Image:
+def entity_of(store: MigratedStore, key: str) -> EntityImage:
     """The entity as it is now."""
     image = run(store.read(store.key(key)), store.target)
     if image is None:
@@ -75,12 +75,12 @@ def relay_of(given: Given, outbox: Outbox, to: str | None) -> Relay:
     class OutboxStore:
         """As much of a store as a relay needs."""
 
-        outboxes: Outboxes
+        outboxes: StoredOutboxes
 
     return Relay(OutboxStore(_outboxes(given, outbox)), _nowhere if to is None else _publisher(to, outbox, given))
 
 
-def _outboxes(given: Given, outbox: Outbox) -> Outboxes:
+def _outboxes(given: Given, outbox: Outbox) -> StoredOutboxes:
     _check_named(given)
     table, collection = given["table"], given["collection"]
     if table is not None:

@@ -11,7 +11,16 @@ from onewrite.core.flow import run
 from onewrite.core.label import BY_HAND, OUTBOX, TOMBSTONE, is_ours, other_version
 from onewrite.core.step import Step, found_step
 from onewrite.errors import LedgerMismatch
-from onewrite.operate.image import Edit, Image, Store, as_read, held_ledgers, holds_set_by_hand, kept_as, later_labels
+from onewrite.operate.image import (
+    Edit,
+    EntityImage,
+    EntityStore,
+    as_read,
+    held_ledgers,
+    holds_set_by_hand,
+    kept_as,
+    later_labels,
+)
 from onewrite.operate.options import (
     AsJson,
     Attribute,
@@ -46,7 +55,7 @@ class Stripped:
 Stripping: TypeAlias = Stripped | HeldBack | None  # None: there is nothing of ours in it
 
 
-def stripping(image: Image, attribute: str | None) -> Stripping:
+def stripping(image: EntityImage, attribute: str | None) -> Stripping:
     """Remove all that is ours, or the ledger or the outbox of one attribute."""
     fields = image.ours if attribute is None else image.fields_of(attribute)
     why = _held_back(image, attribute)
@@ -62,7 +71,7 @@ def stripping(image: Image, attribute: str | None) -> Stripping:
     return Stripped(edit, image.bytes_of(fields))
 
 
-def _held_back(image: Image, attribute: str | None) -> str | None:
+def _held_back(image: EntityImage, attribute: str | None) -> str | None:
     """Why nothing may be removed: something is under way, or is not understood, or is not ours."""
     if attribute is not None and not is_ours(attribute):
         return f"{attribute!r} is an attribute of yours, whatever MessageIDs keeps there: remove it by yourself."
@@ -89,7 +98,7 @@ def step_ledger(held: object) -> str | None:
     return step.ledger if isinstance(step, Step) else None
 
 
-def outboxes_of(image: Image) -> list[str]:
+def outboxes_of(image: EntityImage) -> list[str]:
     """By what the entity's outbox is known, if it has one."""
     return [OUTBOX.label] if OUTBOX.label in image.fields else []
 
@@ -189,8 +198,8 @@ def _strip(given: dict[str, Any]) -> int:
     return int(count.held_back > 0)
 
 
-def _strip_one(store: Store, image: Image, attribute: str | None, count: Count, *, yes: bool) -> None:
-    current: Image | None = image
+def _strip_one(store: EntityStore, image: EntityImage, attribute: str | None, count: Count, *, yes: bool) -> None:
+    current: EntityImage | None = image
     count.sets += holds_set_by_hand(image)
     for _ in range(_TRIES):
         found = None if current is None else stripping(current, attribute)  # None: it was deleted meanwhile

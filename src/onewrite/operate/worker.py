@@ -63,7 +63,10 @@ Wait: TypeAlias = Annotated[
 VisibilityTimeout: TypeAlias = Annotated[
     int | None,
     _option(
-        "visibility-timeout", "Seconds until a message that failed comes again, if not the queue's own.", min=1, max=43_200
+        "visibility-timeout",
+        "Seconds until a message that failed is redelivered, if not the queue's own.",
+        min=1,
+        max=43_200,
     ),
 ]
 DrainSeconds: TypeAlias = Annotated[
@@ -176,7 +179,7 @@ def run(handler: Any, urls: Sequence[str], options: dict[str, Any], early: Early
 def dead_mans_switch(timeout: float, *, every: float = _EVERY) -> Generator[None, None, None]:
     """End the process, and show where its threads stand, if no thread of Python's can run for so long: not even one that watches the others.
 
-    So does a regular expression that takes for ever, because it never lets go of the interpreter's lock. Python has a thread of its own in
+    So does a regular expression that takes forever, because it never lets go of the interpreter's lock. Python has a thread of its own in
     C for this. A process that was frozen for as long ends too.
     """
     over = threading.Event()

@@ -18,7 +18,7 @@ from onewrite.core.extras import installed_by
 from onewrite.core.flow import Call, Yielded
 from onewrite.core.label import OUTBOX
 from onewrite.errors import ConfigurationError, OnewriteError
-from onewrite.outbox.passes import Outboxes, Passes, Publish, Swept, log
+from onewrite.outbox.passes import Passes, Publish, StoredOutboxes, Swept, log
 
 # ChangeStreamHistoryLost, ChangeStreamFatalError, and InvalidResumeToken: the token leads nowhere any more.
 _LOST = frozenset({286, 280, 260})
@@ -53,10 +53,10 @@ class TokenFile:
             from bson import json_util  # noqa: PLC0415  # relays of tables do without it
             from bson.errors import BSONError  # noqa: PLC0415
         try:
-            found: object = json_util.loads(self._path.read_text())
+            token: object = json_util.loads(self._path.read_text())
         except (OSError, ValueError, TypeError, BSONError):
             return None
-        return cast("Token", found) if isinstance(found, dict) and "_data" in found else None
+        return cast("Token", token) if isinstance(token, dict) and "_data" in token else None
 
     def save(self, token: Token | None) -> None:
         """Keep the token; None forgets the one that is there."""
@@ -92,7 +92,7 @@ class Follower:
     """The steps of one relay that follows a stream. `last_sweep` is its time, also of a stream that was open before."""
 
     passes: Passes
-    boxes: Outboxes
+    boxes: StoredOutboxes
     tokens: Tokens
     sweep_every: float
     clock: Callable[[], float]
@@ -117,7 +117,7 @@ class Follower:
             yield from self._unopened(error, token)
             return
         try:
-            # The stream is open by now, so that nothing falls between it and the sweep.
+            # The stream is open by now, so nothing falls between it and the sweep.
             yield from self._listen(stream)
         except Exception as error:
             yield Take(stream, "close")

@@ -36,7 +36,7 @@ Entity: TypeAlias = Mapping[str, Any]
 # A relay that dies has published at most so many events of an entity that it has not cleared: they go out twice.
 CHUNK = 25
 TRIES = 3  # of a change to an entity that others write too
-# Seconds until an event is tried again, at most. After a refusal the wait is as long as the event has been waiting, so that it
+# Seconds until an event is tried again, at most. After a refusal the wait is as long as the event has been waiting, so it
 # doubles each time. Where the call failed, the event may be as good as any, and the broker back in a moment.
 _LONGEST_AFTER_REFUSAL = 300.0
 _LONGEST_AFTER_FAILURE = 60.0
@@ -58,13 +58,13 @@ class Publish:
 Pass: TypeAlias = Generator[Yielded | Publish, Any, T]
 
 
-class Finder(Protocol):
+class EntityFinder(Protocol):
     """Goes through the entities that have something pending."""
 
     def next(self) -> Flow[Box | Broken | Search | None]: ...
 
 
-class Outboxes(Protocol):
+class StoredOutboxes(Protocol):
     """What a relay asks of a store. A change returns None, or the outbox as it is now if that is not the one that was read."""
 
     outbox: Outbox
@@ -80,7 +80,7 @@ class Outboxes(Protocol):
     def postpone(self, box: Box, due: str) -> Flow[Box | None]: ...
     def replace(self, box: Box, place: int, event: Pending) -> Flow[Box | None]: ...
     def restart(self, box: Box, incarnation: str) -> Flow[Box | None]: ...
-    def finder(self, before: str | None) -> Finder: ...
+    def finder(self, before: str | None) -> EntityFinder: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ class Swept:
     `waited`: for how many seconds the oldest of the published events had been pending.
     `overtaken` counts the entities whose events another relay has cleared first. `failed` are events whose call raised,
     or that were published and could not be cleared. `error`: at the end of the pass the broker or the database took no call at all.
-    `complete`: it has looked for all that is due, so that no event has been pending for longer than those it met. It is False for a
+    `complete`: it has looked for all that is due, so no event has been pending for longer than those it met. It is False for a
     doorbell's pass, which looks only at what it was told of, and for one whose search has not come to its end.
     """
 
@@ -143,7 +143,7 @@ class OutboxState:
 
 
 @dataclass(slots=True)
-class Lane:
+class EntityLane:
     """One entity in a pass: its events go out one after the other."""
 
     box: Box
@@ -151,7 +151,7 @@ class Lane:
     published: list[Outgoing] = field(default_factory=list[Outgoing])
     refused: Outgoing | None = None
     error: Exception | None = None
-    overtaken: bool = False  # another relay was faster, so that what is in the box is not known any more
+    overtaken: bool = False  # another relay was faster, so what is in the box is not known any more
     broken: bool = False  # something else stands in the outbox by now
     unsettled: Exception | None = None  # the database would not clear what was accepted, or put off what was refused
 
@@ -197,10 +197,10 @@ class PassedOver:
 class _Progress:
     """How far a pass has come."""
 
-    finder: Finder
+    finder: EntityFinder
     until: float
     swept: Swept = field(default_factory=Swept)
-    lanes: list[Lane] = field(default_factory=list[Lane])
+    lanes: list[EntityLane] = field(default_factory=list[EntityLane])
     more: bool = True  # may the finder find more?
     search_error: Exception | None = None  # what has ended the search
     reads: bool = False  # has anything that was found been read?
@@ -209,21 +209,17 @@ class _Progress:
 
 
 class Passes:
-    """The flows of a relay. `stopping` is asked between two calls to the broker."""
+    """The flows of a relay. `stopping` is asked between two calls to the broker; `share` draws a part of one, which keeps relays apart."""
 
     def __init__(
         self,
-        boxes: Outboxes,
+        boxes: StoredOutboxes,
         clock: Callable[[], float],
-        chance: Callable[[], float],
+        share: Callable[[], float],
         batch: int,
         stopping: Callable[[], bool],
     ) -> None:
-        self._boxes = boxes
-        self._clock = clock
-        self._chance = chance
-        self._batch = batch
-        self._stopping = stopping
+        self._boxes, self._clock, self._share, self._batch, self._stopping = boxes, clock, share, batch, stopping
         self._patience = _LONGEST_UNREAD
         self._passed_over = PassedOver(_SHORTEST_WAIT, _LONGEST_AFTER_REFUSAL)
         # The entities of which the log says already that they are broken.
@@ -232,7 +228,7 @@ class Passes:
     def flush(self, entity: Entity) -> Pass[Flushed]:
         """One pass over one entity, also if it waits after a refusal."""
         self._clock()  # a wrong one must not be noticed between the broker and the clear
-        lane = Lane((yield from self._boxes.read(entity)))
+        lane = EntityLane((yield from self._boxes.read(entity)))
         try:
             while lane.runs:
                 yield from self._publish([lane], inf)
@@ -258,7 +254,7 @@ class Passes:
         swept.complete = False
         return swept
 
-    def _pass(self, finder: Finder, until: float) -> Pass[Swept]:
+    def _pass(self, finder: EntityFinder, until: float) -> Pass[Swept]:
         now = self._clock()
         self._passed_over.forget(now)
         self._logged.forget(now)
@@ -358,12 +354,12 @@ class Passes:
             progress.swept.pending += len(box.events)
             progress.swept.oldest = max(progress.swept.oldest, now - seconds(box.events[0].time))
         else:
-            progress.lanes.append(Lane(box))
+            progress.lanes.append(EntityLane(box))
 
-    def _publish(self, lanes: Sequence[Lane], until: float) -> Pass[Exception | None]:
+    def _publish(self, lanes: Sequence[EntityLane], until: float) -> Pass[Exception | None]:
         """Publish the next event of each entity. Returns what was raised if the broker has answered no call.
 
-        Where a call of several fails, nothing is known about any. Then each goes by itself, so that one that cannot be published
+        Where a call of several fails, nothing is known about any. Then each goes by itself, so one that cannot be published
         does not hold up the others.
         """
         events = [lane.event for lane in lanes]
@@ -391,7 +387,7 @@ class Passes:
                 silence = silence and failure
         return silence
 
-    def _settle(self, lane: Lane, *, ends: bool = False) -> Pass[None]:
+    def _settle(self, lane: EntityLane, *, ends: bool = False) -> Pass[None]:
         """Clear what was accepted, where that is due, and let a failing entity wait."""
         if lane.accepted and (ends or not lane.runs or lane.accepted == CHUNK):
             box = lane.box
@@ -410,11 +406,11 @@ class Passes:
         if not lane.overtaken and (lane.refused is not None or lane.error is not None):
             now, began = self._clock(), seconds(lane.box.events[0].time)
             waited = min(max(now - began, 1.0), _LONGEST_AFTER_REFUSAL if lane.error is None else _LONGEST_AFTER_FAILURE)
-            due = max(now, began) + waited * (0.5 + self._chance() / 2)
+            due = max(now, began) + waited * (0.5 + self._share() / 2)
             yield from self._boxes.postpone(lane.box, moment(due))
 
-    def _clear_after_error(self, lanes: Sequence[Lane]) -> Pass[None]:
-        """Clear what has gone out before an error ends the pass, so that it does not go out again."""
+    def _clear_after_error(self, lanes: Sequence[EntityLane]) -> Pass[None]:
+        """Clear what has gone out before an error ends the pass, so it does not go out again."""
         for lane in lanes:
             with suppress(Exception):  # the first error is the one to tell
                 yield from self._settle(lane, ends=True)
@@ -423,14 +419,14 @@ class Passes:
         return self._stopping() or self._clock() >= until
 
     def _note_broken(self, swept: Swept, broken: Broken) -> None:
-        """Each pass meets such an entity again, so that the log has a line about it every five minutes at most."""
+        """Each pass meets such an entity again, so the log has a line about it every five minutes at most."""
         swept.broken.append(broken)
         now, name = self._clock(), self._boxes.canonical(broken.entity)
         if not self._logged.has(name, now):
             self._logged.add(name, now)
             log(ERROR, "The outbox of %r cannot be read: %s", dict(broken.entity), broken.error)
 
-    def _note(self, swept: Swept, lane: Lane) -> None:
+    def _note(self, swept: Swept, lane: EntityLane) -> None:
         swept.entities += 1
         swept.published += len(lane.published)
         if lane.published:
@@ -474,7 +470,7 @@ class Passes:
     def restart(self, entity: Entity, incarnation: str, source: str | None = None) -> Pass[str | None]:
         """Make the entity another source that counts from zero, as after a restore. None: it has no outbox.
 
-        With `source` only if that is its source, so that what is asked for twice is done once.
+        With `source` only if that is its source, so what is asked for twice is done once.
         """
         box = yield from self._boxes.read(entity)
         for _ in range(TRIES):
@@ -498,7 +494,7 @@ class Passes:
                 continue  # what is written to meanwhile may come up twice
             met.add(name)
             age = now - seconds(box.events[0].time)
-            if older_than <= 0 or age >= older_than:  # the clock of its writer may be ahead, so that its age is below zero
+            if older_than <= 0 or age >= older_than:  # the clock of its writer may be ahead, so its age is below zero
                 rows.append(Waiting(box.outgoing(0), age, len(box.events)))
             if len(rows) == 2 * most:
                 rows = sorted(rows, key=lambda each: -each.age)[:most]
@@ -515,7 +511,7 @@ class Passes:
 class _OfDoorbell:
     """Goes through the entities that a doorbell names."""
 
-    def __init__(self, boxes: Outboxes, entities: Sequence[Entity], now: float) -> None:
+    def __init__(self, boxes: StoredOutboxes, entities: Sequence[Entity], now: float) -> None:
         self._boxes = boxes
         self._entities = deque(entities)
         self._now = now
@@ -535,9 +531,9 @@ def _refused(events: Sequence[Outgoing], reply: object) -> frozenset[str]:
     if isinstance(reply, CoroutineType):
         reply.close()
         raise ConfigurationError("publish is asynchronous, and this relay does not await it: use AsyncRelay.")
-    given = {event.id for event in events}
+    published = {event.id for event in events}
     members = cast("list[object]", reply) if isinstance(reply, list) else [reply]
-    ids = [member.id for member in members if isinstance(member, Outgoing) and member.id in given]
+    ids = [member.id for member in members if isinstance(member, Outgoing) and member.id in published]
     if not isinstance(reply, list) or len(ids) < len(members):
         raise ConfigurationError(
             f"publish returned {reply!r}: return None if all events were accepted, or the list of those that were not. Nothing of "

@@ -80,12 +80,12 @@ def to_eventbridge(client: Any, bus: str, *, source: str, largest: int = LARGEST
     return Publisher(client, "put_events", compile_request, _failed_in_order, largest, longest_type=_LONGEST_DETAIL_TYPE)
 
 
-def _address(function: str, name: str, given: object) -> str:
-    if not isinstance(given, str):
+def _address(function: str, name: str, value: object) -> str:
+    if not isinstance(value, str):
         raise ConfigurationError(
-            f"{function}: {name} is a {type(given).__name__}: give the client first, and the {name}, a text, behind it."
+            f"{function}: {name} is a {type(value).__name__}: give the client first, and the {name}, a text, behind it."
         )
-    return given
+    return value
 
 
 class Publisher:

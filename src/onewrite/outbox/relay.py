@@ -1,8 +1,10 @@
-"""The relay: the two classes that run its flows, with a blocking store and with an asynchronous one, and its Lambda function.
+"""The relay: the flows of its store, the two classes that run them, blocking and asynchronous, and its Lambda function.
 
-A doorbell wakes a relay when something is emitted. What goes out is read in the entity, so that a doorbell that is lost or rings
+A doorbell wakes a relay when something is emitted. What goes out is read in the entity, so a doorbell that is lost or rings
 twice does no harm: a sweep finds what no doorbell has told of.
 """
+
+# ruff: noqa: N803  # `Key`, as natively
 
 from __future__ import annotations
 
@@ -21,12 +23,12 @@ from typing import Any, Protocol, TypeAlias, TypeVar, cast
 from onewrite.batch.workers import runner_of_this_thread
 from onewrite.core.clock import checked_clock, random_name, random_share, wall_clock
 from onewrite.core.event import Outbox
-from onewrite.core.flow import adrive, aperformer, drive, performer
+from onewrite.core.flow import Wait, adrive, aperformer, drive, performer
 from onewrite.core.label import OUTBOX
 from onewrite.core.pending import Broken, Outgoing
 from onewrite.errors import ConfigurationError, OnewriteError
-from onewrite.outbox.following import Follower, Take, Tokens
-from onewrite.outbox.passes import Flushed, Outboxes, OutboxState, Passes, Publish, Swept, Waiting, log
+from onewrite.outbox.following import Follower, Following, Take, Tokens
+from onewrite.outbox.passes import Flushed, OutboxState, Pass, Passes, Publish, StoredOutboxes, Swept, Waiting, log
 
 T = TypeVar("T")
 Where: TypeAlias = Mapping[str, Any] | None
@@ -45,14 +47,76 @@ _MOST_DOUBLINGS = 6
 _MARGIN = timedelta(seconds=2)
 
 
-class Store(Protocol):
+class EmittingStore(Protocol):
     """A guarded table or collection that was made with an outbox."""
 
     @property
-    def outboxes(self) -> Outboxes: ...
+    def outboxes(self) -> StoredOutboxes: ...
 
 
-class Relay:
+class _RelayFlows:
+    """What both classes do, as flows. They differ in how they perform a step and in what wakes them."""
+
+    def __init__(
+        self, store: EmittingStore, publish: Callable[[list[Outgoing]], Any], batch: object, clock: Callable[[], float]
+    ) -> None:
+        self._stopped = False
+        self._boxes, self._publish = outboxes_of(store, publish), publish
+        self._clock = checked_clock(clock)
+        if type(batch) is not int or batch < 1:
+            raise ConfigurationError(f"batch={batch!r}: a call to the broker takes one event at least.")
+        self._passes = Passes(self._boxes, self._clock, random_share, batch, lambda: self._stopped)
+
+    @property
+    def outbox(self) -> Outbox:
+        """The outbox of the store."""
+        return self._boxes.outbox
+
+    def _ringing(self, entities: Sequence[Mapping[str, Any]], within: timedelta) -> Pass[Swept]:
+        return self._passes.ring([self._boxes.of_doorbell(entity) for entity in entities], _seconds("within", within))
+
+    def _sweeping(self, older_than: timedelta, within: timedelta = _FOR_EVER) -> Pass[Swept]:
+        return self._passes.sweep(_seconds("older_than", older_than), _seconds("within", within))
+
+    def _named(self, filter: Where, key: Where, source: str | None) -> Mapping[str, Any]:
+        """The entity that an operator names, in one way."""
+        if source is None:
+            return self._boxes.entity(filter, key)
+        if filter is not None or key is not None:
+            raise ConfigurationError("The source of an entity's events names the entity: leave out its key or filter.")
+        return self._boxes.of_source(source)
+
+    def _polling(self, poll: float, older_than: timedelta, on_pass: OnPass | None) -> Pass[None]:
+        """Sweep until stopped."""
+        if not 0 <= poll < inf:
+            raise ConfigurationError(f"poll={poll!r}: it is a number of seconds, and not below zero.")
+        failures = 0
+        while not self._stopped:
+            try:
+                swept = yield from self._sweeping(older_than)
+            except OnewriteError:
+                raise
+            except Exception as error:
+                swept = Swept(error=error, complete=False)
+            failures = report_pass(swept, failures, on_pass)
+            yield Wait(pause(failures, poll, random_share()))
+
+    def _following(self, tokens: Tokens, sweep_every: float, on_pass: OnPass | None) -> Following:
+        """Open the stream again and again, until stopped."""
+        failures, report = 0, partial(report_pass, failures=0, on_pass=on_pass)
+        follower = Follower(self._passes, self._boxes, tokens, sweep_every, self._clock, lambda: self._stopped, report)
+        while not self._stopped:
+            try:
+                yield from follower.follow()
+                failures = 0
+            except OnewriteError:
+                raise
+            except Exception as error:
+                failures = report_pass(Swept(error=error, complete=False), failures, on_pass)
+                yield Wait(pause(failures, 1.0, random_share()))
+
+
+class Relay(_RelayFlows):
     """Publishes the events of a store, in order within each entity, and clears what the broker has accepted.
 
     Any number of relays may work on one store: an event may go out more than once, each time with the same number. `publish` gets a list of
@@ -61,20 +125,12 @@ class Relay:
     """
 
     def __init__(
-        self,
-        store: Store,
-        publish: Publisher,
-        *,
-        batch: int = 10,
-        clock: Callable[[], float] = wall_clock,
+        self, store: EmittingStore, publish: Publisher, *, batch: int = 10, clock: Callable[[], float] = wall_clock
     ) -> None:
+        super().__init__(store, publish, batch, clock)
         self._wake: SimpleQueue[None] = SimpleQueue()  # a signal handler may put into it, whatever code it interrupts
-        self._stopped = False
-        self._boxes, self._publish = outboxes_of(store, publish), publish
-        self._clock = checked_clock(clock)
-        self._passes = Passes(self._boxes, self._clock, random_share, _checked(batch), lambda: self._stopped)
 
-    def flush(self, filter: Where = None, *, Key: Where = None) -> Flushed:  # noqa: N803  # as natively
+    def flush(self, filter: Where = None, *, Key: Where = None) -> Flushed:
         """Publish what is pending in one entity, as straight after the write. What `publish` raises is raised here."""
         return self._run(self._passes.flush(self._boxes.entity(filter, Key)))
 
@@ -84,41 +140,25 @@ class Relay:
         For doorbells: entities that wait after a refusal are left alone, because to postpone one rings the bell as well. After
         the time `within` no further call is made to the broker.
         """
-        return self._run(
-            self._passes.ring([self._boxes.of_doorbell(entity) for entity in entities], _seconds("within", within))
-        )
+        return self._run(self._ringing(entities, within))
 
     def sweep(self, older_than: timedelta = _AT_ONCE, *, within: timedelta = _FOR_EVER) -> Swept:
         """Publish what has been pending in any entity for so long. After the time `within` no further call is made to the broker."""
-        return self._run(self._passes.sweep(_seconds("older_than", older_than), _seconds("within", within)))
+        return self._run(self._sweeping(older_than, within))
 
-    def skip(
-        self,
-        filter: Where = None,
-        *,
-        id: str,
-        Key: Where = None,  # noqa: N803  # as natively
-        source: str | None = None,
-    ) -> Outgoing | None:
+    def skip(self, filter: Where = None, *, id: str, Key: Where = None, source: str | None = None) -> Outgoing | None:
         """Put an event of type onewrite.skipped in the place of a pending one, and return it; None if there is none of that id.
 
         The entity is named by its key, its filter, or the source of its events.
         """
-        return self._run(self._passes.skip(entity_named(self._boxes, filter, Key, source), id))
+        return self._run(self._passes.skip(self._named(filter, Key, source), id))
 
-    def restart(
-        self,
-        filter: Where = None,
-        *,
-        Key: Where = None,  # noqa: N803  # as natively
-        source: str | None = None,
-    ) -> str | None:
+    def restart(self, filter: Where = None, *, Key: Where = None, source: str | None = None) -> str | None:
         """After a restore from a backup: number the entity's events from 1 again, as of the source that is returned.
 
         The entity is named by its key, its filter, or the source of its events. A `source` that is its own no more is refused.
         """
-        entity = entity_named(self._boxes, filter, Key, source)
-        return self._run(self._passes.restart(entity, random_name(), source))
+        return self._run(self._passes.restart(self._named(filter, Key, source), random_name(), source))
 
     def look(self, source: str) -> OutboxState | None:
         """What is in the outbox of the entity whose events have, or had, that source; None if nothing was ever emitted there."""
@@ -134,39 +174,11 @@ class Relay:
 
     def run(self, *, poll: float = 1.0, older_than: timedelta = _AT_ONCE, on_pass: OnPass | None = None) -> None:
         """Sweep every `poll` seconds until `stop` is called. A failure is logged, and the next pass waits longer."""
-        failures, poll = 0, _checked_poll(poll)
-        while not self._stopped:
-            try:
-                swept = self.sweep(older_than)
-            except OnewriteError:
-                raise
-            except Exception as error:
-                swept = Swept(error=error, complete=False)
-            failures = report_pass(swept, failures, on_pass)
-            with suppress(Empty):
-                self._wake.get(timeout=pause(failures, poll, random_share()))
+        self._run(self._polling(poll, older_than, on_pass))
 
     def follow(self, tokens: Tokens, *, sweep_every: float = 60.0, on_pass: OnPass | None = None) -> None:
         """Publish what a MongoDB change stream tells of, until `stop` is called. `tokens` keeps the place in it."""
-        failures, stopping = 0, lambda: self._stopped
-        report = partial(report_pass, failures=0, on_pass=on_pass)
-        follower = Follower(self._passes, self._boxes, tokens, sweep_every, self._clock, stopping, report)
-        while not self._stopped:
-            try:
-                self._run(follower.follow())
-            except OnewriteError:
-                raise
-            except Exception as error:
-                failures = report_pass(Swept(error=error, complete=False), failures, on_pass)
-                with suppress(Empty):
-                    self._wake.get(timeout=pause(failures, 1.0, random_share()))
-            else:
-                failures = 0
-
-    @property
-    def outbox(self) -> Outbox:
-        """The outbox of the store."""
-        return self._boxes.outbox
+        self._run(self._following(tokens, sweep_every, on_pass))
 
     def stop(self) -> None:
         """End `run`, `follow` and `sweep` after the present call to the broker. A signal handler or another thread may call it."""
@@ -177,31 +189,31 @@ class Relay:
         perform = performer(self._boxes.target)
 
         def do(step: Any) -> Any:
-            if isinstance(step, Take):
-                return getattr(step.stream, step.method)()
-            return self._publish([*step.events]) if isinstance(step, Publish) else perform(step)
+            match step:
+                case Publish(events):
+                    return self._publish([*events])
+                case Take(stream, method):
+                    return getattr(stream, method)()
+                case Wait(seconds):
+                    with suppress(Empty):
+                        self._wake.get(timeout=seconds)
+                    return None
+                case _:
+                    return perform(step)
 
         return drive(steps, do)
 
 
-class AsyncRelay:
+class AsyncRelay(_RelayFlows):
     """`Relay` for an asynchronous store. `publish` may be a plain function or an asynchronous one."""
 
     def __init__(
-        self,
-        store: Store,
-        publish: AsyncPublisher,
-        *,
-        batch: int = 10,
-        clock: Callable[[], float] = wall_clock,
+        self, store: EmittingStore, publish: AsyncPublisher, *, batch: int = 10, clock: Callable[[], float] = wall_clock
     ) -> None:
+        super().__init__(store, publish, batch, clock)
         self._wake = asyncio.Event()
-        self._stopped = False
-        self._boxes, self._publish = outboxes_of(store, publish), publish
-        self._clock = checked_clock(clock)
-        self._passes = Passes(self._boxes, self._clock, random_share, _checked(batch), lambda: self._stopped)
 
-    async def flush(self, filter: Where = None, *, Key: Where = None) -> Flushed:  # noqa: N803  # as natively
+    async def flush(self, filter: Where = None, *, Key: Where = None) -> Flushed:
         """Publish what is pending in one entity, as straight after the write. What `publish` raises is raised here."""
         return await self._run(self._passes.flush(self._boxes.entity(filter, Key)))
 
@@ -211,41 +223,25 @@ class AsyncRelay:
         For doorbells: entities that wait after a refusal are left alone, because to postpone one rings the bell as well. After
         the time `within` no further call is made to the broker.
         """
-        return await self._run(
-            self._passes.ring([self._boxes.of_doorbell(entity) for entity in entities], _seconds("within", within))
-        )
+        return await self._run(self._ringing(entities, within))
 
     async def sweep(self, older_than: timedelta = _AT_ONCE, *, within: timedelta = _FOR_EVER) -> Swept:
         """Publish what has been pending in any entity for so long. After the time `within` no further call is made to the broker."""
-        return await self._run(self._passes.sweep(_seconds("older_than", older_than), _seconds("within", within)))
+        return await self._run(self._sweeping(older_than, within))
 
-    async def skip(
-        self,
-        filter: Where = None,
-        *,
-        id: str,
-        Key: Where = None,  # noqa: N803  # as natively
-        source: str | None = None,
-    ) -> Outgoing | None:
+    async def skip(self, filter: Where = None, *, id: str, Key: Where = None, source: str | None = None) -> Outgoing | None:
         """Put an event of type onewrite.skipped in the place of a pending one, and return it; None if there is none of that id.
 
         The entity is named by its key, its filter, or the source of its events.
         """
-        return await self._run(self._passes.skip(entity_named(self._boxes, filter, Key, source), id))
+        return await self._run(self._passes.skip(self._named(filter, Key, source), id))
 
-    async def restart(
-        self,
-        filter: Where = None,
-        *,
-        Key: Where = None,  # noqa: N803  # as natively
-        source: str | None = None,
-    ) -> str | None:
+    async def restart(self, filter: Where = None, *, Key: Where = None, source: str | None = None) -> str | None:
         """After a restore from a backup: number the entity's events from 1 again, as of the source that is returned.
 
         The entity is named by its key, its filter, or the source of its events. A `source` that is its own no more is refused.
         """
-        entity = entity_named(self._boxes, filter, Key, source)
-        return await self._run(self._passes.restart(entity, random_name(), source))
+        return await self._run(self._passes.restart(self._named(filter, Key, source), random_name(), source))
 
     async def look(self, source: str) -> OutboxState | None:
         """What is in the outbox of the entity whose events have, or had, that source; None if nothing was ever emitted there."""
@@ -261,39 +257,11 @@ class AsyncRelay:
 
     async def run(self, *, poll: float = 1.0, older_than: timedelta = _AT_ONCE, on_pass: OnPass | None = None) -> None:
         """Sweep every `poll` seconds until `stop` is called. A failure is logged, and the next pass waits longer."""
-        failures, poll = 0, _checked_poll(poll)
-        while not self._stopped:
-            try:
-                swept = await self.sweep(older_than)
-            except OnewriteError:
-                raise
-            except Exception as error:
-                swept = Swept(error=error, complete=False)
-            failures = report_pass(swept, failures, on_pass)
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), pause(failures, poll, random_share()))
+        await self._run(self._polling(poll, older_than, on_pass))
 
     async def follow(self, tokens: Tokens, *, sweep_every: float = 60.0, on_pass: OnPass | None = None) -> None:
         """Publish what a MongoDB change stream tells of, until `stop` is called. `tokens` keeps the place in it."""
-        failures, stopping = 0, lambda: self._stopped
-        report = partial(report_pass, failures=0, on_pass=on_pass)
-        follower = Follower(self._passes, self._boxes, tokens, sweep_every, self._clock, stopping, report)
-        while not self._stopped:
-            try:
-                await self._run(follower.follow())
-            except OnewriteError:
-                raise
-            except Exception as error:
-                failures = report_pass(Swept(error=error, complete=False), failures, on_pass)
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(self._wake.wait(), pause(failures, 1.0, random_share()))
-            else:
-                failures = 0
-
-    @property
-    def outbox(self) -> Outbox:
-        """The outbox of the store."""
-        return self._boxes.outbox
+        await self._run(self._following(tokens, sweep_every, on_pass))
 
     def stop(self) -> None:
         """End `run`, `follow` and `sweep` after the present call to the broker. Call it in the event loop's thread."""
@@ -304,12 +272,18 @@ class AsyncRelay:
         perform = aperformer(self._boxes.target)
 
         async def do(step: Any) -> Any:
-            if isinstance(step, Take):
-                return await getattr(step.stream, step.method)()
-            if not isinstance(step, Publish):
-                return await perform(step)
-            reply: Any = self._publish([*step.events])
-            return await reply if isawaitable(reply) else reply
+            match step:
+                case Publish(events):
+                    reply = self._publish([*events])
+                    return await reply if isawaitable(reply) else reply
+                case Take(stream, method):
+                    return await getattr(stream, method)()
+                case Wait(seconds):
+                    with suppress(TimeoutError):
+                        await asyncio.wait_for(self._wake.wait(), seconds)
+                    return None
+                case _:
+                    return await perform(step)
 
         return await adrive(steps, do)
 
@@ -327,33 +301,27 @@ def stream_handler(relay: HandledRelay, *, on_pass: OnPass | None = None) -> Han
 
     With an `AsyncRelay`, or an asynchronous function that makes one at the first invocation, all invocations have one event loop.
     """
-    if isinstance(relay, Relay):
+    if isinstance(relay, type) or not (isinstance(relay, Relay | AsyncRelay) or callable(relay)):
+        raise ConfigurationError(
+            f"stream_handler({relay!r}): give a Relay, an AsyncRelay, or an asynchronous function that makes one."
+        )
+    relays = [relay] if isinstance(relay, AsyncRelay) else []
 
-        def make_pass(event: Mapping[str, Any], within: timedelta) -> Swept | None:
-            swept: Swept | None = _pass_of(relay, event, within)
-            return swept
-
-    else:
-        if isinstance(relay, type) or (not isinstance(relay, AsyncRelay) and not callable(relay)):
-            raise ConfigurationError(
-                f"stream_handler({relay!r}): give a Relay, an AsyncRelay, or an asynchronous function that makes one."
-            )
-        made = [relay] if isinstance(relay, AsyncRelay) else []
-
-        async def make(event: Mapping[str, Any], within: timedelta) -> Swept | None:
-            if not made:
-                made.append(await cast("Callable[[], Awaitable[AsyncRelay]]", relay)())
-            awaitable = _pass_of(made[0], event, within)
-            return None if awaitable is None else await awaitable
-
-        def make_pass(event: Mapping[str, Any], within: timedelta) -> Swept | None:
-            return runner_of_this_thread().run(make(event, within))
+    async def apass(event: Mapping[str, Any], within: timedelta) -> Swept | None:
+        if not relays:
+            relays.append(await cast("Callable[[], Awaitable[AsyncRelay]]", relay)())
+        awaitable = _pass_of(relays[0], event, within)
+        return None if awaitable is None else await awaitable
 
     def handler(event: Mapping[str, Any], context: Any) -> dict[str, Any]:
         try:
             remaining = getattr(context, "get_remaining_time_in_millis", None)
             within = _FOR_EVER if remaining is None else timedelta(milliseconds=remaining()) - _MARGIN
-            swept = make_pass(event, within)
+            swept: Swept | None
+            if isinstance(relay, Relay):
+                swept = _pass_of(relay, event, within)
+            else:
+                swept = runner_of_this_thread().run(apass(event, within))
         except OnewriteError:
             raise
         except Exception as error:
@@ -394,7 +362,7 @@ def changed_keys(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return [*keys.values()]
 
 
-def outboxes_of(store: object, publish: object) -> Outboxes:
+def outboxes_of(store: object, publish: object) -> StoredOutboxes:
     """Those of the store that a relay is made of."""
     if isinstance(store, type):
         raise ConfigurationError(f"Relay({store.__name__}, ...): this is the class: give a store that was made of it.")
@@ -407,16 +375,7 @@ def outboxes_of(store: object, publish: object) -> Outboxes:
         raise ConfigurationError(
             f"Relay(store, {publish!r}): give a function of a list of events, such as to_sqs(client, queue_url)."
         )
-    return cast("Store", store).outboxes
-
-
-def entity_named(boxes: Outboxes, filter: Where, key: Where, source: str | None) -> Mapping[str, Any]:
-    """The entity that an operator names, in one way."""
-    if source is None:
-        return boxes.entity(filter, key)
-    if filter is not None or key is not None:
-        raise ConfigurationError("The source of an entity's events names the entity: leave out its key or filter.")
-    return boxes.of_source(source)
+    return cast("EmittingStore", store).outboxes
 
 
 def report_pass(swept: Swept, failures: int, on_pass: OnPass | None) -> int:
@@ -440,26 +399,14 @@ def report_pass(swept: Swept, failures: int, on_pass: OnPass | None) -> int:
     return 0 if swept.error is None else failures + 1
 
 
-def pause(failures: int, poll: float, chance: float) -> float:
-    """How long to wait before the next pass. It doubles with each failure in a row; `chance` keeps relays apart."""
+def pause(failures: int, poll: float, share: float) -> float:
+    """How long to wait before the next pass. It doubles with each failure in a row; `share` keeps relays apart."""
     shortest = max(poll, _SHORTEST_PAUSE) if failures else poll
     longest = min(shortest * (1 << min(failures, _MOST_DOUBLINGS)), max(poll, _LONGEST_PAUSE))
-    return longest * (0.5 + chance / 2)
+    return longest * (0.5 + share / 2)
 
 
 def _seconds(name: str, time: object) -> float:
     if not isinstance(time, timedelta):
         raise ConfigurationError(f"{name}={time!r}: give a timedelta, as in timedelta(seconds=5).")
     return time.total_seconds()
-
-
-def _checked_poll(poll: float) -> float:
-    if not 0 <= poll < inf:
-        raise ConfigurationError(f"poll={poll!r}: it is a number of seconds, and not below zero.")
-    return poll
-
-
-def _checked(batch: object) -> int:
-    if type(batch) is not int or batch < 1:
-        raise ConfigurationError(f"batch={batch!r}: a call to the broker takes one event at least.")
-    return batch

@@ -34,7 +34,7 @@ _MOST_NAMED = 20  # messages in one line
 
 _NOTABLE: tuple[Why, ...] = ("deferred", "busy")  # of which nothing else is said
 _WHY: dict[Why, str] = {
-    "failed": "it comes again when its visibility timeout ends",
+    "failed": "it is redelivered when its visibility timeout ends",
     "deferred": "it goes back to the queue, because its source makes no progress or too many wait already",
     "busy": "it goes back to the queue until the step's lease is over, because that is long or too many wait already",
     "uncertain": "it goes back to the queue for a while",
@@ -42,7 +42,7 @@ _WHY: dict[Why, str] = {
     "untouched": "it goes back to the queue without having been processed",
     "overdue": "it has gone back to the queue, because it did not end in time",
     "behind": "it goes back to the queue, because it stands in a group behind a message that does",
-    "lost": "SQS has let it go, and it comes again",
+    "lost": "SQS has let it go, and it is redelivered",
     "stopping": "it goes back to the queue, because the worker stops",
     "stalled": "it goes back to the queue, because no message can begin here",
 }
@@ -182,35 +182,10 @@ class Pulse:
         return self._clock() - self._last
 
 
-class _Connection:
-    """A client that asks for one page. It is closed when it has its answer, whatever it would like to keep."""
-
-    def __init__(self, plug: socket.socket, since: float) -> None:
-        self.plug, self.since = plug, since
-        self.received = b""
-        self.answer = memoryview(b"")  # what is left to be sent of it
-
-    def receive(self) -> str | None:
-        """The path that it asks for, once its request is complete. None: more of it is to come."""
-        received = self.plug.recv(_LONGEST_REQUEST)
-        self.received += received
-        if not received or len(self.received) > _LONGEST_REQUEST:
-            raise ConnectionError
-        if b"\r\n\r\n" not in self.received and b"\n\n" not in self.received:
-            return None
-        method, _, rest = self.received.partition(b" ")
-        return rest.partition(b" ")[0].decode("latin-1") if method in (b"GET", b"HEAD") else ""
-
-    def send(self) -> bool:
-        """True: it has the whole answer."""
-        self.answer = self.answer[self.plug.send(self.answer) :]
-        return not self.answer
-
-
 class HealthPages:
     """Serves the two pages. `counts` says what is at hand, `journal` what has ended, and `trouble` why the worker is of no use, if it is.
 
-    One thread does it, for a few connections at a time and for seconds at most. One more closes the oldest, so that a probe is always
+    One thread does it, for a few connections at a time and for seconds at most. One more closes the oldest, so a probe is always
     answered, and idle connections take neither threads nor file descriptors from the worker.
     """
 
@@ -233,7 +208,9 @@ class HealthPages:
         self.port: int = self._listening.getsockname()[1]
         self._listening.setblocking(False)
         self._closed, self._close = socket.socketpair()
-        self._connections: dict[socket.socket, _Connection] = {}  # the oldest one first
+        self._connections: dict[
+            socket.socket, tuple[bytearray, float]
+        ] = {}  # what each has sent, since when; the oldest one first
         self._selector = selectors.DefaultSelector()
         for plug in (self._listening, self._closed):
             self._selector.register(plug, selectors.EVENT_READ)
@@ -252,7 +229,7 @@ class HealthPages:
                 break
             for plug in ready:
                 if plug is not self._listening:
-                    self._go_on(self._connections[plug])
+                    self._receive(plug)
             if self._listening in ready:  # after the others, because it may close some of them
                 self._accept()
             while self._connections and self._next_timeout() == 0.0:
@@ -264,8 +241,8 @@ class HealthPages:
         self._closed.close()
 
     def _next_timeout(self) -> float | None:
-        oldest = next(iter(self._connections.values()), None)
-        return None if oldest is None else max(0.0, oldest.since + _LONGEST_CONNECTION - time.monotonic())
+        _, oldest = next(iter(self._connections.values()), (b"", None))
+        return None if oldest is None else max(0.0, oldest + _LONGEST_CONNECTION - time.monotonic())
 
     def _accept(self) -> None:
         for _ in range(_MOST_CONNECTIONS):  # and then those that were accepted have their turn
@@ -281,24 +258,27 @@ class HealthPages:
             if len(self._connections) >= _MOST_CONNECTIONS:
                 self._end(next(iter(self._connections)))
             plug.setblocking(False)
-            self._connections[plug] = _Connection(plug, time.monotonic())
+            self._connections[plug] = bytearray(), time.monotonic()
             self._selector.register(plug, selectors.EVENT_READ)
 
-    def _go_on(self, connection: _Connection) -> None:
+    def _receive(self, plug: socket.socket) -> None:
+        """Answer the request once it is complete. The connection is closed then, whatever the client would like to keep."""
+        request, _ = self._connections[plug]
         try:
-            if not connection.answer:
-                path = connection.receive()
-                if path is None:
+            received = plug.recv(_LONGEST_REQUEST)
+            request += received
+            if received and len(request) <= _LONGEST_REQUEST:
+                if b"\r\n\r\n" not in request and b"\n\n" not in request:
                     return
-                connection.answer = memoryview(self._answer(path))
-                self._selector.modify(connection.plug, selectors.EVENT_WRITE)
-            if connection.send():
-                connection.plug.shutdown(socket.SHUT_WR)
-                self._end(connection.plug)
-        except BlockingIOError:
-            return
-        except Exception:  # The client has gone, or what it sent is no request. Whatever it is, the page goes on for others.
-            self._end(connection.plug)
+                method, _, rest = bytes(request).partition(b" ")
+                plug.sendall(self._answer(rest.partition(b" ")[0].decode("latin-1") if method in (b"GET", b"HEAD") else ""))
+                plug.shutdown(socket.SHUT_WR)
+        except (
+            Exception
+        ) as error:  # The client has gone, or what it sent is no request. Whatever it is, the page goes on for others.
+            if isinstance(error, BlockingIOError):
+                return
+        self._end(plug)
 
     def _end(self, plug: socket.socket) -> None:
         self._selector.unregister(plug)

@@ -158,7 +158,7 @@ class SqsQueue:
         return answer.get("Messages", [])  # type: ignore[no-any-return]  # the client has no types
 
     def delete(self, messages: Sequence[SqsMessage]) -> None:
-        """A message that SQS does not delete comes again, and is a Duplicate then."""
+        """A message that SQS does not delete is redelivered, and is a Duplicate then."""
         self._send_batch("delete_message_batch", [_entry(number, message) for number, message in enumerate(messages)])
 
     def hide(self, messages: Sequence[tuple[SqsMessage, int]]) -> set[str]:
@@ -170,7 +170,7 @@ class SqsQueue:
         entries = _hidden(messages)
         try:
             answer = self._ask("change_message_visibility_batch", Entries=entries)
-        except (BotoCoreError, ClientError) as error:  # If a message comes again meanwhile, its write is guarded.
+        except (BotoCoreError, ClientError) as error:  # If a message is redelivered meanwhile, its write is guarded.
             logger.warning("%s: messages cannot be hidden for longer: %s", self.url, error)
             return None
         left, refused = unsettled(entries, answer)

@@ -3,7 +3,7 @@
 A message is received, perhaps waits, is under way in a slot, and ends. With `group_by` a slot has the messages of a group:
 
 - settled: it waits to be deleted, together with others. It is never deleted before it is settled.
-- failed: it is left alone, and comes again when its visibility timeout ends; with it comes the rest of its FIFO group.
+- failed: it is left alone, and is redelivered when its visibility timeout ends; with it comes the rest of its FIFO group.
 - deferred, or busy with a step of another worker: it stays at hand without a slot, and is tried again: see `waiting`.
 - superseded: another worker has its step, so it goes back for a moment. Only its next try can tell until when.
 - uncertain: somebody must look up what became of its step's effect, so it goes back for longer each time.
@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 from math import ceil, inf
 from operator import attrgetter
+from types import NoneType
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from onewrite.batch.report import Result
@@ -37,7 +38,7 @@ Kind: TypeAlias = Literal["settled", "failed", "deferred", "busy", "uncertain", 
 
 
 BEAT = 10.0  # seconds after which the worker shows at the latest that it is alive
-# Seconds. A worker does its rounds at every beat, so that it is no accident of a busy machine if whatever does the work has not
+# Seconds. A worker does its rounds at every beat, so it is no accident of a busy machine if whatever does the work has not
 # stirred for as long as this. Then its health page says so, and what cannot begin goes back to the queue.
 SILENCE = 30.0
 
@@ -101,6 +102,15 @@ class Ending:
     wait: float = 0.0
 
 
+_KINDS: dict[type, Kind] = {
+    NoneType: "settled",
+    Begun: "failed",
+    Busy: "busy",
+    Superseded: "superseded",
+    Uncertain: "uncertain",
+}  # by what is not settled
+
+
 def ending_of(result: Result | None, clock: Callable[[], float]) -> Ending:
     """`clock` gives epoch seconds. None: the message was not processed."""
     if result is None:
@@ -109,25 +119,8 @@ def ending_of(result: Result | None, clock: Callable[[], float]) -> Ending:
     # A function may return any number, also one that is none: then the message is tried again soon.
     wait = min(max(0.0, busy.until - clock()), LONGEST_HIDDEN) if isinstance(busy, Busy) else 0.0
     source, sequence = (None, None) if processed is None else (processed.source, processed.sequence)
-    return Ending(_kind(result), source, sequence, wait)
-
-
-def _kind(result: Result) -> Kind:
-    if result.error is not None:
-        return "failed"
-    match result.unsettled:
-        case None:
-            return "settled"
-        case Busy():
-            return "busy"
-        case Uncertain():
-            return "uncertain"
-        case Superseded():
-            return "superseded"
-        case Begun():
-            return "failed"
-        case _:
-            return "deferred"
+    kind = "failed" if result.error is not None else _KINDS.get(type(result.unsettled), "deferred")
+    return Ending(kind, source, sequence, wait)
 
 
 Why: TypeAlias = Literal[
@@ -163,7 +156,7 @@ _LONGEST_PAUSE = 20  # seconds between two requests that fail
 
 @dataclass(frozen=True, slots=True)
 class Receive:
-    """A request for messages. `alone`: nothing was at hand when it was made, so that an answer without messages says a lot."""
+    """A request for messages. `alone`: nothing was at hand when it was made, so an answer without messages says a lot."""
 
     queue: int
     number: int
@@ -307,7 +300,7 @@ class Slots:
         return [message for load in self._under_way for message in load.members]
 
     def count_anew(self, now: float) -> None:
-        """The process itself stood still, so that nothing could end."""
+        """The process itself stood still, so nothing could end."""
         for load in self._under_way:
             load.began = now
         self._overdue = dict.fromkeys(self._overdue, now)
@@ -348,13 +341,13 @@ class Slots:
 
 
 DELETED_WITHIN = 0.2  # seconds: as long as ten messages of a quick handler take. What is deleted later may come again.
-_LEAST_AHEAD = 20  # messages, so that one request for ten is under way while ten others wait
+_LEAST_AHEAD = 20  # messages, so one request for ten is under way while ten others wait
 # Seconds of work that wait in advance at most. More would keep messages from other workers, which may have nothing to do.
 _SECONDS_AHEAD = 1.0
 _MOST_DONE = 1_000  # that wait to be deleted. If SQS deletes nothing, more would only be done in vain.
-# Seconds that a message waits at hand for a step. It is as long as a Lambda function may work, so that hardly any lease is longer.
+# Seconds that a message waits at hand for a step. It is as long as a Lambda function may work, so hardly any lease is longer.
 _LONGEST_BUSY = 900.0
-# Seconds after the end of a lease, so that it has ended. A store whose clock is behind the worker's is asked this often.
+# Seconds after the end of a lease, so it has ended. A store whose clock is behind the worker's is asked this often.
 _AFTER_LEASE = 1.0
 _LARGEST_DEFERRED = 64 << 20  # characters of their bodies together: 64 MiB of memory and more
 _SWEEPS_PER_TIMEOUT = 6  # looks at what must be hidden for longer. It is done with a third of the time gone.
@@ -379,7 +372,7 @@ class WorkerState:
         self._begun_at = -inf  # when something last began
         self.is_silent = False  # the event loop stands still, so nothing would begin whatever is free
         self._sweep: deque[QueueMessage] = deque()
-        self._next_sweep = 0.0
+        self.next_sweep = 0.0
         self._deleting = [0 for _ in queues]  # requests that delete, under way
         self._requests = 0  # that hide, under way
         self.stopping = False
@@ -618,8 +611,8 @@ class WorkerState:
                 batch.append(self._back.popleft())
             self._requests += 1
             return Hide(queue, tuple(batch), gives_back=True)
-        if not self._sweep and now >= self._next_sweep:
-            self._next_sweep = now + min(terms.visibility for terms in self._queues) / _SWEEPS_PER_TIMEOUT
+        if not self._sweep and now >= self.next_sweep:
+            self.next_sweep = now + min(terms.visibility for terms in self._queues) / _SWEEPS_PER_TIMEOUT
             for message in sorted(self._kept, key=attrgetter("queue")):
                 visibility = self._queues[message.queue].visibility
                 if not message.lost and message.hidden_until - now < visibility * (1 - 2 / _SWEEPS_PER_TIMEOUT) + 1e-9:
@@ -705,10 +698,6 @@ class WorkerState:
     @property
     def gives_back(self) -> bool:
         return bool(self._back)
-
-    @property
-    def next_sweep(self) -> float:
-        return self._next_sweep
 
     def next_due(self, now: float) -> float:
         """When there is something to do again, if nothing happens before."""

@@ -128,7 +128,7 @@ class Tasks:
             self._loads.loop_ended(error)
 
     def _begin(self) -> None:
-        self._woken = False  # before the look, so that what becomes ready during it is not missed
+        self._woken = False  # before the look, so what becomes ready during it is not missed
         for _ in range(self._loads.ready() - self._coming):
             self._coming += 1
             asyncio.get_running_loop().create_task(self._process())  # The loop keeps it until it has run, and then we do.

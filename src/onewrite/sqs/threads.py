@@ -54,6 +54,10 @@ Conditions: TypeAlias = Callable[[threading.Lock], threading.Condition]
 """Makes what threads wait on, around a lock. `threading.Condition` is one."""
 
 
+Job: TypeAlias = Load | Receive | tuple[int, list[QueueMessage]]
+"""To process, to ask for messages, or to delete those of a queue."""
+
+
 class Time(NamedTuple):
     """How a worker tells how long something takes, how it waits, and what its threads wait on."""
 
@@ -155,7 +159,7 @@ class WorkerThreads:
         self._threads: dict[Load, int] = {}  # which thread has a load
         self._reading: dict[int, float] = {}  # by their threads: since when the groups of messages are read
         self._resumed = -inf  # when the process has last gone on after it stood still
-        self._failure: BaseException | None = None
+        self.failure: BaseException | None = None
         self.is_over = False
         self._is_abandoned = False
 
@@ -163,34 +167,25 @@ class WorkerThreads:
     def is_busy(self) -> bool:
         return not self.is_over and self._state.is_busy
 
-    @property
-    def failure(self) -> BaseException | None:
-        return self._failure
-
     def counts(self) -> dict[str, int]:
         """None of them while something holds the lock that should not."""
-        if not self._lock.acquire(timeout=_PATIENCE_FOR_LOCK):
-            return {}
-        try:
-            return self._state.counts()
-        finally:
-            self._lock.release()
+        with self._lock_in_time() as is_held:
+            return self._state.counts() if is_held else {}
 
     def trouble(self) -> str | None:
         """Why the worker is of no use, as far as that is known without the lock."""
-        if self._failure is not None:
-            return f"The worker ends: {self._failure}"
-        silence = 0.0 if self._tasks is None else self._tasks.silence(self._clock())
+        if self.failure is not None:
+            return f"The worker ends: {self.failure}"
+        silence = self._loop_silence(self._clock())
         return self._silence_words(silence) if silence >= SILENCE else None
+
+    def _loop_silence(self, now: float) -> float:
+        return 0.0 if self._tasks is None else self._tasks.silence(now)
 
     def under_way(self) -> list[QueueMessage]:
         """What has begun and not ended."""
-        if not self._lock.acquire(timeout=_PATIENCE_FOR_LOCK):
-            return []
-        try:
-            return self._state.slots.under_way()
-        finally:
-            self._lock.release()
+        with self._lock_in_time() as is_held:
+            return self._state.slots.under_way() if is_held else []
 
     def where_rounds_stand(self) -> str | None:
         return where_thread_stands(self._timer_thread, self._handler.each)
@@ -205,8 +200,8 @@ class WorkerThreads:
                 self._beat()
         finally:
             self._end_threads()
-        if self._failure is not None:
-            raise self._failure
+        if self.failure is not None:
+            raise self.failure
 
     def abandon(self) -> None:
         """The worker has ended by an error, and nothing waits for what is under way: it must not go on by itself, should it be released."""
@@ -223,10 +218,18 @@ class WorkerThreads:
 
     def look(self) -> None:
         """Something has happened that the timer does not know of. It looks by itself soon enough if the lock is not free."""
-        if self._lock.acquire(timeout=_PATIENCE_FOR_LOCK):
-            try:
+        with self._lock_in_time() as is_held:
+            if is_held:
                 self._timer.notify()
-            finally:
+
+    @contextmanager
+    def _lock_in_time(self) -> Generator[bool, None, None]:
+        """The lock, unless something holds it that should not. False: it is not ours."""
+        is_held = self._lock.acquire(timeout=_PATIENCE_FOR_LOCK)
+        try:
+            yield is_held
+        finally:
+            if is_held:
                 self._lock.release()
 
     # ------------------------------------------------------------ watching the time
@@ -294,10 +297,10 @@ class WorkerThreads:
     def _decide_to_stop(self, now: float) -> None:
         if self._state.stopping:
             return
-        if self._failure is None and (stuck := self._stuck(now)) is not None:
-            self._failure = WorkerStuck(stuck)
+        if self.failure is None and (stuck := self._stuck(now)) is not None:
+            self.failure = WorkerStuck(stuck)
             self._stop()
-        if self._is_to_stop() or self._failure is not None or self._state.has_nothing_to_do(now):
+        if self._is_to_stop() or self.failure is not None or self._state.has_nothing_to_do(now):
             self._state.stop()
 
     def loop_ended(self, error: BaseException) -> None:
@@ -311,13 +314,13 @@ class WorkerThreads:
     def fail(self, error: BaseException) -> None:
         """The worker cannot go on. What is done is still told to SQS, within the drain's seconds."""
         with self._lock:
-            self._failure = self._failure or error
+            self.failure = self.failure or error
             self._state.stop()
             self._timer.notify()
         self._stop()
 
     def _stop_if_asked(self) -> None:
-        """Before anything is begun, so that nothing is begun after a stop was asked for."""
+        """Before anything is begun, so nothing is begun after a stop was asked for."""
         if self._is_to_stop():
             self._state.stop()
 
@@ -326,7 +329,7 @@ class WorkerThreads:
             return True
         if not self._state.stopping or self._state.is_busy:
             return False
-        return self._failure is not None or not self._state.waits_for_messages
+        return self.failure is not None or not self._state.waits_for_messages
 
     def _wake(self, now: float) -> None:
         """After a change: wake whoever has something to do now. The lock is held."""
@@ -355,7 +358,7 @@ class WorkerThreads:
         """Why nothing gets done any more, if that is so."""
         slots, timeout = self._state.slots, self._limits.timeout
         anew = "Start the worker anew, and give what hangs a timeout of its own"
-        silence = 0.0 if self._tasks is None else self._tasks.silence(now)
+        silence = self._loop_silence(now)
         if silence >= max(timeout, SILENCE) or (silence >= SILENCE and slots.is_stuck(now)):
             return f"{self._silence_words(silence)} {anew}."
         if slots.is_stuck(now):
@@ -401,17 +404,15 @@ class WorkerThreads:
                 else:
                     self._delete(*job)
 
-    def _next_job(self, last: tuple[Load, Results] | None) -> Load | Receive | tuple[int, list[QueueMessage]] | None:
+    def _next_job(self, last: tuple[Load, Results] | None) -> Job | None:
         with self._lock:
             now = self._clock()
             if last is not None:
                 self._end(*last, now)
             while not self.is_over:
                 self._stop_if_asked()
-                job: Load | Receive | tuple[int, list[QueueMessage]] | None = None
-                if self._tasks is None:
-                    job = self._take(now)
-                job = job or self._state.to_delete(now) or self._state.to_receive(now)
+                load = self._take(now) if self._tasks is None else None
+                job: Job | None = load or self._state.to_delete(now) or self._state.to_receive(now)
                 if job is not None:
                     self._wake(now)
                     return job

@@ -3,7 +3,7 @@
 - The queues take turns, so a busy one holds up none of the others.
 - A message of a standard queue may begin at once. Of a message group of a FIFO queue one message is under way at a time, in the order in
   which they came; groups do not wait for one another.
-- A group ends with its first failure: the rest of it leaves the lines together, and comes again from SQS in the same order.
+- A group ends with its first failure: the rest of it leaves the lines together, and is redelivered from SQS in the same order.
 
 If the handler takes the messages of a group at once:
 
@@ -66,7 +66,7 @@ class QueueMessage:
     progresses: int = 0  # that all sources had made when it began
     tries: int = 0  # that ended as deferred, since its source last made progress
     deferred_since: float = 0.0  # when the first of these tries ended
-    lost: bool = False  # SQS no longer takes it for received, so it comes again whatever becomes of it here
+    lost: bool = False  # SQS no longer takes it for received, so it is redelivered whatever becomes of it here
     under_way: bool = False
     messages: tuple[Message, ...] = ()  # what the identity has found in it, while it is under way
     failure: Failure | None = None  # what is said of its last try, which did not settle it
@@ -157,7 +157,7 @@ class WaitingLines:
         return True
 
     def fail(self, message: QueueMessage) -> list[QueueMessage]:
-        """It comes again, and with it the rest of its group, which is returned."""
+        """It is redelivered, and with it the rest of its group, which is returned."""
         if message.group is None:
             return []
         _, *rest = self._groups.pop((message.queue, message.group))
@@ -235,7 +235,7 @@ class GroupLines(WaitingLines):
         gathering = self._gatherings[first.queue, first.key]
         members = tuple(gathering.members.popleft() for _ in range(min(MOST, len(gathering.members))))
         self._gathered[first.queue] -= len(members)
-        if gathering.members:  # Some came again while as many as may be in one call were waiting.
+        if gathering.members:  # Some was redelivered while as many as may be in one call were waiting.
             self._call(gathering)
         else:
             del self._gatherings[first.queue, first.key]
@@ -277,7 +277,7 @@ class _Place(NamedTuple):
 
     kind: str  # of the sequence: numbers and texts cannot be compared
     sequence: int | str
-    number: int  # of the deferral, so that no two places are equal
+    number: int  # of the deferral, so no two places are equal
 
     @property
     def is_ordered(self) -> bool:
@@ -306,7 +306,7 @@ class Deferrals:
         return len(self._entries)
 
     def add(self, message: QueueMessage, source: str, sequence: Sequence, now: float) -> bool:
-        """Keep it at hand. False: its source has made progress since this try began, so that another one may end better."""
+        """Keep it at hand. False: its source has made progress since this try began, so another one may end better."""
         if self._progress.get(source, _NEVER)[0] > message.progresses:
             message.tries = 0
             return False

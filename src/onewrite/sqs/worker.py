@@ -1,6 +1,6 @@
 """The worker: its options, and its life from the first request to the last.
 
-A message is deleted after its effect is written, never before. So a worker may die at any moment: what it held comes again
+A message is deleted after its effect is written, never before. So a worker may die at any moment: what it held is redelivered
 when its visibility timeout ends, and a message whose effect was written is then a Duplicate.
 """
 
@@ -67,11 +67,11 @@ class Worker:
     - `timeout`: seconds after which a message that has not ended is given back to the queue, and a task is cancelled. What
       does not end even then holds a slot. When it holds more than half of them, `run` raises `WorkerStuck`; so it does when an event
       loop has not gone round for as long, and when nothing ends in time any more.
-    - `gather`: for a handler with `group_by`: how long the first message of a group waits at hand for others, so that one call has
+    - `gather`: for a handler with `group_by`: how long the first message of a group waits at hand for others, so one call has
       more of them. By default it does not wait. The messages of a FIFO queue never do, because SQS gives out no more of a
       message group while some of it is at hand.
     - `wait`: how many seconds SQS waits for messages; by default 20, or 3 with `stop_when_empty`.
-    - `visibility_timeout`: seconds until a message that failed comes again; by default the queue's own. It is extended while a
+    - `visibility_timeout`: seconds until a message that failed is redelivered; by default the queue's own. It is extended while a
       message is at hand, up to the 12 hours that SQS allows.
     - `backoff(tries)`: seconds until a deferred message is tried again, if its source has made no progress by then; and until
       SQS is asked again after so many requests for messages have failed, 20 at most. A message whose effect is `Uncertain` goes
@@ -135,9 +135,9 @@ class Worker:
         self._stop = StopRequest(self.drain_seconds, self._time.clock)
 
     def run(self) -> bool:
-        """Work until stopped. False: something was still under way at the deadline, and comes again.
+        """Work until stopped. False: something was still under way at the deadline, and is redelivered.
 
-        The work is done in other threads, so that this one can leave at the deadline, however slow the handler is.
+        The work is done in other threads, so this one can leave at the deadline, however slow the handler is.
         """
 
         def when_wanted() -> None:
@@ -162,7 +162,7 @@ class Worker:
             raise WorkerStuck(f"{silence}. Start the worker anew, and mend what hangs.")
         elif threads is not None and self._is_busy():
             what = names_of(threads.under_way())
-            logger.error("%s: not everything has ended in time: what has not comes again: %s", self._name, what)
+            logger.error("%s: not everything has ended in time: what has not is redelivered: %s", self._name, what)
             return False
         logger.info("%s: the worker has stopped", self._name)
         return True
@@ -173,8 +173,8 @@ class Worker:
 
     @property
     def _urls(self) -> tuple[str, ...]:
-        given = self.queue_url
-        return tuple(given) if isinstance(given, list | tuple) else (cast("str", given),)
+        urls = self.queue_url
+        return tuple(urls) if isinstance(urls, list | tuple) else (cast("str", urls),)
 
     @property
     def _name(self) -> str:
@@ -290,45 +290,33 @@ def _check_number(name: str, value: Any, low: float, high: float, *, whole: bool
 # --- when it stops: when nothing is under way, or at a deadline if that comes first --------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _Deadlines:
-    """When the worker leaves at the latest, in the clock's seconds: with nothing under way, and with something under way."""
-
-    idle: float
-    busy: float
-
-
 class StopRequest:
     """Whether and until when a worker is to stop. It is asked for once, and cannot be taken back."""
 
     def __init__(self, drain_seconds: float, clock: Callable[[], float]) -> None:
         self._drain_seconds = drain_seconds
         self._clock = clock
-        self._deadlines: _Deadlines | None = None
+        # When the worker leaves at the latest, in the clock's seconds, if it is to stop.
+        self._idle_until = self.deadline = inf
         # What ends a wait. A signal handler may put into a SimpleQueue, whatever code it interrupts. It may not set an Event:
         # the interrupted code may hold the Event's own lock.
         self._wake: SimpleQueue[None] = SimpleQueue()
 
     @property
     def is_wanted(self) -> bool:
-        return self._deadlines is not None
-
-    @property
-    def deadline(self) -> float:
-        """When what is under way is left behind."""
-        return inf if self._deadlines is None else self._deadlines.busy
+        return self.deadline < inf
 
     def ask(self) -> None:
-        if self._deadlines is None:
+        if not self.is_wanted:
             now = self._clock()
-            last = now + self._drain_seconds
-            self._deadlines = _Deadlines(idle=min(now + _LAST_ANSWER, last), busy=last)
+            self._idle_until = now + min(_LAST_ANSWER, self._drain_seconds)
+            self.deadline = now + self._drain_seconds
         self._wake.put(None)
 
     def ask_or_hurry(self) -> None:
         """Ask for a stop; the second time, ask for it at once."""
-        if self._deadlines is not None:
-            self._deadlines = _Deadlines(idle=self._clock(), busy=self._clock())
+        if self.is_wanted:
+            self._idle_until = self.deadline = self._clock()
         self.ask()
 
     def wait(
@@ -348,8 +336,8 @@ class StopRequest:
                 is_announced = True
                 when_wanted()
             seconds = inf
-            if self._deadlines is not None:
-                seconds = (self._deadlines.busy if is_busy() else self._deadlines.idle) - self._clock()
+            if self.is_wanted:
+                seconds = (self.deadline if is_busy() else self._idle_until) - self._clock()
             if seconds <= 0:
                 return
             with suppress(Empty):

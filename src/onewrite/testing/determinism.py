@@ -1,4 +1,4 @@
-"""What guarded stores take from outside is determined while a call of the handler runs, so that schedules can be run again.
+"""What guarded stores take from outside is determined while a call of the handler runs, so schedules can be run again.
 
 A guarded table gives each attempt a random name and writes a token that is made from it, and a store without a clock of its own
 asks the clock on the wall, by which the ledger's sets change their places every few minutes. A relay draws at random how long an
@@ -62,7 +62,7 @@ def _counted_or_random(size: int) -> str:
 
 # --- drawn from a seed ------------------------------------------------------------------------------------------------
 #
-# Draws from a seed what stores and relays otherwise draw at random, so that a simulation can be repeated.
+# Draws from a seed what stores and relays otherwise draw at random, so a simulation can be repeated.
 
 
 @contextmanager

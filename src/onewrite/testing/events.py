@@ -61,7 +61,7 @@ def sqs_event(
 
     A queue is a FIFO queue if `fifo` is true or its name ends in `.fifo`. `group` is one group for all messages, or a list with
     one for each. `sequence` is the place of the first message in the queue. Without `ids` the same body always has the same
-    message id, so that an event with it again is a redelivery; two equal bodies in one event are two messages. `attributes` are
+    message id, so an event with it again is a redelivery; two equal bodies in one event are two messages. `attributes` are
     added to the system attributes that SQS sets, and replace those of the same name.
     """
     fifo = fifo or queue.endswith(".fifo")
@@ -241,7 +241,7 @@ def _typed_images(images: Mapping[str, Item]) -> Record:
 
 
 def _in_json(value: Mapping[str, Any]) -> dict[str, Any]:
-    """A typed value with bytes as base64, and with the members of sets sorted, so that the event is always the same."""
+    """A typed value with bytes as base64, and with the members of sets sorted, so the event is always the same."""
     ((kind, content),) = value.items()
     match kind:
         case "B":

@@ -11,7 +11,7 @@ _TYPES = ("S", "N", "B")
 
 
 def table_request(
-    name: str, key: str, sort_key: str | None, types: Mapping[str, str] | None, native: Mapping[str, Any]
+    name: str, key: str, *, sort_key: str | None = None, types: Mapping[str, str] | None = None, **native: Any
 ) -> dict[str, Any]:
     """The arguments of `create_table`. Those in `native` come first. A key attribute whose type is not given is a string."""
     schema: list[dict[str, str]] = [{"AttributeName": key, "KeyType": "HASH"}]

@@ -15,19 +15,17 @@ from typing import Any, NamedTuple, cast
 
 from onewrite.testing.errors import StandInLies
 
-_ANY = "*"  # the name must be there, and its parameters do not matter
-
 
 class Package(NamedTuple):
     """A package, the versions of it that are known to fit, and where its names are, with their parameters.
 
-    A parameter with a default is written with a `=` behind it.
+    A parameter with a default is written with a `=` behind it. Where there are no parentheses, the parameters do not matter.
     """
 
     name: str
     fits: str
     remedy: str
-    seams: tuple[tuple[str, str], ...]
+    seams: tuple[str, ...]
 
 
 _COLLECTION = "mongomock.collection:Collection"
@@ -36,48 +34,30 @@ MONGOMOCK = Package(
     ">=4.3,<4.4",
     "or run this test on mongod()",
     (
-        ("mongomock:utcnow", ""),
-        (
-            "mongomock.mongo_client:MongoClient.get_database",
-            "self, name=, codec_options=, read_preference=, write_concern=, read_concern=",
-        ),
-        ("mongomock.mongo_client:MongoClient.drop_database", "self, name_or_db"),
-        ("mongomock.store:ServerStore.__getitem__", "self, db_name"),
-        ("mongomock.store:CollectionStore.create_index", "self, index_name, index_dict"),
-        (
-            "mongomock.database:Database.__init__",
-            "self, client, name, _store, read_preference=, codec_options=, read_concern=",
-        ),
-        ("mongomock.database:Database.__getitem__", "self, coll_name"),
-        (
-            "mongomock.database:Database.get_collection",
-            "self, name, codec_options=, read_preference=, write_concern=, read_concern=",
-        ),
-        ("mongomock.database:Database.rename_collection", "self, name, new_name, dropTarget="),
-        (
-            f"{_COLLECTION}.__init__",
-            "self, database, name, _db_store, write_concern=, read_concern=, read_preference=, codec_options=",
-        ),
-        (f"{_COLLECTION}.with_options", "self, codec_options=, read_preference=, write_concern=, read_concern="),
-        ("mongomock.aggregate:process_pipeline", "collection, database, pipeline, session"),
-        ("mongomock.aggregate:_parse_expression", "expression, doc_dict, ignore_missing_keys="),
-        ("mongomock.command_cursor:CommandCursor.__init__", "self, collection, curser_info=, address=, retrieved="),
-        (f"{_COLLECTION}._store", _ANY),
-        (f"{_COLLECTION}._iter_documents", "self, filter"),
-        (f"{_COLLECTION}._get_dataset", "self, spec, sort, fields, as_class"),
-        (f"{_COLLECTION}._insert", "self, data, session=, ordered="),
-        (f"{_COLLECTION}._ensure_uniques", "self, new_data"),
-        (
-            f"{_COLLECTION}._update",
-            "self, spec, document, upsert=, manipulate=, multi=, check_keys=, hint=, session=, collation=, let=, array_filters=, **kwargs",
-        ),
-        (f"{_COLLECTION}._apply_update_document", "self, existing_document, spec, document, was_insert"),
-        (f"{_COLLECTION}._apply_update_pipeline", "self, existing_document, pipeline, session"),
-        (
-            f"{_COLLECTION}._find_and_modify",
-            "self, query, projection=, update=, upsert=, sort=, return_document=, session=, **kwargs",
-        ),
-        (f"{_COLLECTION}._copy_only_fields", "self, doc, fields, container"),
+        "mongomock:utcnow()",
+        "mongomock.mongo_client:MongoClient.get_database(self, name=, codec_options=, read_preference=, write_concern=, read_concern=)",
+        "mongomock.mongo_client:MongoClient.drop_database(self, name_or_db)",
+        "mongomock.store:ServerStore.__getitem__(self, db_name)",
+        "mongomock.store:CollectionStore.create_index(self, index_name, index_dict)",
+        "mongomock.database:Database.__init__(self, client, name, _store, read_preference=, codec_options=, read_concern=)",
+        "mongomock.database:Database.__getitem__(self, coll_name)",
+        "mongomock.database:Database.get_collection(self, name, codec_options=, read_preference=, write_concern=, read_concern=)",
+        "mongomock.database:Database.rename_collection(self, name, new_name, dropTarget=)",
+        f"{_COLLECTION}.__init__(self, database, name, _db_store, write_concern=, read_concern=, read_preference=, codec_options=)",
+        f"{_COLLECTION}.with_options(self, codec_options=, read_preference=, write_concern=, read_concern=)",
+        "mongomock.aggregate:process_pipeline(collection, database, pipeline, session)",
+        "mongomock.aggregate:_parse_expression(expression, doc_dict, ignore_missing_keys=)",
+        "mongomock.command_cursor:CommandCursor.__init__(self, collection, curser_info=, address=, retrieved=)",
+        f"{_COLLECTION}._store",
+        f"{_COLLECTION}._iter_documents(self, filter)",
+        f"{_COLLECTION}._get_dataset(self, spec, sort, fields, as_class)",
+        f"{_COLLECTION}._insert(self, data, session=, ordered=)",
+        f"{_COLLECTION}._ensure_uniques(self, new_data)",
+        f"{_COLLECTION}._update(self, spec, document, upsert=, manipulate=, multi=, check_keys=, hint=, session=, collation=, let=, array_filters=, **kwargs)",
+        f"{_COLLECTION}._apply_update_document(self, existing_document, spec, document, was_insert)",
+        f"{_COLLECTION}._apply_update_pipeline(self, existing_document, pipeline, session)",
+        f"{_COLLECTION}._find_and_modify(self, query, projection=, update=, upsert=, sort=, return_document=, session=, **kwargs)",
+        f"{_COLLECTION}._copy_only_fields(self, doc, fields, container)",
     ),
 )
 
@@ -108,57 +88,51 @@ MOTO = Package(
     ">=5.2.5,<5.3",
     "or run this test on dynoxide() or dynamodb_local()",
     (
-        ("moto:mock_aws", _ANY),
-        ("moto.core.models:DEFAULT_ACCOUNT_ID", _ANY),
-        ("moto.core.responses:ActionResult.__init__", "self, result"),
-        ("moto.core.responses:ActionResult.result", _ANY),
-        ("moto.dynamodb.models:dynamodb_backends", _ANY),
-        (
-            f"{_BACKEND}.update_item",
-            "self, table_name, key, update_expression, expression_attribute_names, expression_attribute_values, attribute_updates=, expected=, condition_expression=, return_values_on_condition_check_failure=",
-        ),
-        (f"{_BACKEND}.get_item", "self, table_name, keys, projection_expressions="),
-        (f"{_BACKEND}.get_table", "self, table_name"),
-        (f"{_BACKEND}.get_keys_value", "self, table, keys"),
-        ("moto.dynamodb.models.table:Table.delete_item", "self, hash_key, range_key"),
-        (f"{_TYPE}.__init__", "self, type_as_dict"),
-        (f"{_TYPE}.__setitem__", "self, key, value"),
-        (f"{_TYPE}.pop", "self, key, *args, **kwargs"),
-        ("moto.dynamodb.models.dynamo_type:LimitedSizeDict.__setitem__", "self, key, value"),
-        ("moto.dynamodb.parsing.ast_nodes:Node.find_clauses", "self, clause_types"),
+        "moto:mock_aws",
+        "moto.core.models:DEFAULT_ACCOUNT_ID",
+        "moto.core.responses:ActionResult.__init__(self, result)",
+        "moto.core.responses:ActionResult.result",
+        "moto.dynamodb.models:dynamodb_backends",
+        f"{_BACKEND}.update_item(self, table_name, key, update_expression, expression_attribute_names, expression_attribute_values, attribute_updates=, expected=, condition_expression=, return_values_on_condition_check_failure=)",
+        f"{_BACKEND}.get_item(self, table_name, keys, projection_expressions=)",
+        f"{_BACKEND}.get_table(self, table_name)",
+        f"{_BACKEND}.get_keys_value(self, table, keys)",
+        "moto.dynamodb.models.table:Table.delete_item(self, hash_key, range_key)",
+        f"{_TYPE}.__init__(self, type_as_dict)",
+        f"{_TYPE}.__setitem__(self, key, value)",
+        f"{_TYPE}.pop(self, key, *args, **kwargs)",
+        "moto.dynamodb.models.dynamo_type:LimitedSizeDict.__setitem__(self, key, value)",
+        "moto.dynamodb.parsing.ast_nodes:Node.find_clauses(self, clause_types)",
         *(
-            (f"moto.dynamodb.parsing.ast_nodes:UpdateExpression{clause}Action", _ANY)
+            f"moto.dynamodb.parsing.ast_nodes:UpdateExpression{clause}Action"
             for clause in ("Set", "Remove", "Add", "Delete")
         ),
-        ("moto.dynamodb.parsing.validators:OverlappingPathsValidator.__init__", "self, expression_attribute_names"),
-        ("moto.dynamodb.parsing.validators:OverlappingPathsValidator.check_for_overlapping_paths", "self, node"),
-        *((f"{_HANDLER}.{action}", "self") for action in _ACTIONS),
-        (f"{_HANDLER}.dynamodb_backend", _ANY),
-        ("moto.dynamodb.responses:DynamoResult.__init__", "self, result"),
-        (
-            "moto.dynamodb.responses:ProjectionExpressionParser.__init__",
-            "self, projection_expression, expression_attribute_names",
-        ),
-        ("moto.dynamodb.responses:ProjectionExpressionParser.parse", "self"),
-        *((f"{_CONDITIONS}:{operator}.__init__", "self, lhs, rhs") for operator in _OPERATORS),
-        *((f"{_CONDITIONS}:{operator}.expr", "self, item") for operator in _OPERATORS),
-        (f"{_CONDITIONS}:FuncBetween.__init__", "self, attribute, start, end"),
-        (f"{_CONDITIONS}:FuncBetween.expr", "self, item"),
-        (f"{_CONDITIONS}:FuncContains.__init__", "self, attribute, operand"),
-        (f"{_CONDITIONS}:FuncContains.expr", "self, item"),
-        (f"{_CONDITIONS}:FuncIn.__init__", "self, attribute, *possible_values"),
-        (f"{_CONDITIONS}:FuncIn.expr", "self, item"),
-        (f"{_CONDITIONS}:FuncSize.__init__", "self, attribute"),
-        (f"{_CONDITIONS}:FuncSize.expr", "self, item"),
-        (f"{_CONDITIONS}:AttributeValue.__init__", "self, value"),
-        (f"{_CONDITIONS}:Operand.get_type", "self, item"),
-        (f"{_ERRORS}:DuplicateUpdateExpression.__init__", "self, name_1, name_2"),
-        (f"{_ERRORS}:DynamodbException.__init__", "self, error_type, message, _=, **kwargs"),
-        (f"{_ERRORS}:InvalidConditionExpression.__init__", "self, condition_expression_error"),
-        (f"{_ERRORS}:InvalidUpdateExpressionInvalidDocumentPath.__init__", "self"),
-        (f"{_ERRORS}:MockValidationException.__init__", "self, message"),
-        (f"{_ERRORS}:ResourceNotFoundException.__init__", "self, msg=, table_name="),
-        (f"{_ERRORS}:TransactionCanceledException.__init__", "self, errors"),
+        "moto.dynamodb.parsing.validators:OverlappingPathsValidator.__init__(self, expression_attribute_names)",
+        "moto.dynamodb.parsing.validators:OverlappingPathsValidator.check_for_overlapping_paths(self, node)",
+        *(f"{_HANDLER}.{action}(self)" for action in _ACTIONS),
+        f"{_HANDLER}.dynamodb_backend",
+        "moto.dynamodb.responses:DynamoResult.__init__(self, result)",
+        "moto.dynamodb.responses:ProjectionExpressionParser.__init__(self, projection_expression, expression_attribute_names)",
+        "moto.dynamodb.responses:ProjectionExpressionParser.parse(self)",
+        *(f"{_CONDITIONS}:{operator}.__init__(self, lhs, rhs)" for operator in _OPERATORS),
+        *(f"{_CONDITIONS}:{operator}.expr(self, item)" for operator in _OPERATORS),
+        f"{_CONDITIONS}:FuncBetween.__init__(self, attribute, start, end)",
+        f"{_CONDITIONS}:FuncBetween.expr(self, item)",
+        f"{_CONDITIONS}:FuncContains.__init__(self, attribute, operand)",
+        f"{_CONDITIONS}:FuncContains.expr(self, item)",
+        f"{_CONDITIONS}:FuncIn.__init__(self, attribute, *possible_values)",
+        f"{_CONDITIONS}:FuncIn.expr(self, item)",
+        f"{_CONDITIONS}:FuncSize.__init__(self, attribute)",
+        f"{_CONDITIONS}:FuncSize.expr(self, item)",
+        f"{_CONDITIONS}:AttributeValue.__init__(self, value)",
+        f"{_CONDITIONS}:Operand.get_type(self, item)",
+        f"{_ERRORS}:DuplicateUpdateExpression.__init__(self, name_1, name_2)",
+        f"{_ERRORS}:DynamodbException.__init__(self, error_type, message, _=, **kwargs)",
+        f"{_ERRORS}:InvalidConditionExpression.__init__(self, condition_expression_error)",
+        f"{_ERRORS}:InvalidUpdateExpressionInvalidDocumentPath.__init__(self)",
+        f"{_ERRORS}:MockValidationException.__init__(self, message)",
+        f"{_ERRORS}:ResourceNotFoundException.__init__(self, msg=, table_name=)",
+        f"{_ERRORS}:TransactionCanceledException.__init__(self, errors)",
     ),
 )
 
@@ -169,11 +143,11 @@ BOTOCORE = Package(
     ">=1.35.16",
     "or leave out the tap",
     (
-        ("botocore.client:BaseClient._make_api_call", "self, operation_name, api_params"),
-        ("botocore.client:ClientMeta.endpoint_url", _ANY),
-        ("botocore.client:ClientMeta.service_model", _ANY),
-        ("botocore.endpoint:Endpoint._do_get_response", "self, request, operation_model, context"),
-        ("botocore.errorfactory:BaseClientExceptions.from_code", "self, error_code"),
+        "botocore.client:BaseClient._make_api_call(self, operation_name, api_params)",
+        "botocore.client:ClientMeta.endpoint_url",
+        "botocore.client:ClientMeta.service_model",
+        "botocore.endpoint:Endpoint._do_get_response(self, request, operation_model, context)",
+        "botocore.errorfactory:BaseClientExceptions.from_code(self, error_code)",
     ),
 )
 BOTO3 = Package(
@@ -181,8 +155,8 @@ BOTO3 = Package(
     ">=1.35.16",
     "or leave out the tap",
     (
-        ("boto3.resources.base:ResourceMeta.__init__", "self, service_name, identifiers=, client=, data=, resource_model="),
-        ("boto3.resources.base:ResourceMeta.copy", "self"),
+        "boto3.resources.base:ResourceMeta.__init__(self, service_name, identifiers=, client=, data=, resource_model=)",
+        "boto3.resources.base:ResourceMeta.copy(self)",
     ),
 )
 AIOBOTOCORE = Package(
@@ -190,8 +164,8 @@ AIOBOTOCORE = Package(
     ">=2.15.2",
     "or leave out the tap",
     (
-        ("aiobotocore.client:AioBaseClient._make_api_call", "self, operation_name, api_params"),
-        ("aiobotocore.endpoint:AioEndpoint._do_get_response", "self, request, operation_model, context"),
+        "aiobotocore.client:AioBaseClient._make_api_call(self, operation_name, api_params)",
+        "aiobotocore.endpoint:AioEndpoint._do_get_response(self, request, operation_model, context)",
     ),
 )
 _OPERATIONS = ("InsertOne", "UpdateOne", "UpdateMany", "ReplaceOne", "DeleteOne", "DeleteMany")
@@ -200,24 +174,21 @@ PYMONGO = Package(
     ">=4.13",
     "or leave out the tap",
     (
-        ("pymongo.cursor:Cursor.__init__", _ANY),
-        ("pymongo.mongo_client:MongoClient.options", _ANY),
-        ("pymongo.mongo_client:MongoClient.topology_description", _ANY),
-        ("pymongo.client_options:ClientOptions.retry_writes", _ANY),
-        ("pymongo.topology_description:TopologyDescription.server_descriptions", "self"),
-        ("pymongo.server_description:ServerDescription.retryable_writes_supported", _ANY),
-        ("pymongo.asynchronous.client_session:AsyncClientSession", _ANY),
-        ("pymongo.client_session:ClientSession", _ANY),
-        (
-            "pymongo.client_session:SessionOptions.__init__",
-            "self, causal_consistency=, default_transaction_options=, snapshot=",
-        ),
-        ("pymongo.errors:PyMongoError._add_error_label", "self, label"),
-        ("pymongo.errors:PyMongoError._remove_error_label", "self, label"),
-        *((f"pymongo.operations:{name}._add_to_bulk", "self, bulkobj") for name in _OPERATIONS),
-        ("pymongo.operations:InsertOne._doc", _ANY),
+        "pymongo.cursor:Cursor.__init__",
+        "pymongo.mongo_client:MongoClient.options",
+        "pymongo.mongo_client:MongoClient.topology_description",
+        "pymongo.client_options:ClientOptions.retry_writes",
+        "pymongo.topology_description:TopologyDescription.server_descriptions(self)",
+        "pymongo.server_description:ServerDescription.retryable_writes_supported",
+        "pymongo.asynchronous.client_session:AsyncClientSession",
+        "pymongo.client_session:ClientSession",
+        "pymongo.client_session:SessionOptions.__init__(self, causal_consistency=, default_transaction_options=, snapshot=)",
+        "pymongo.errors:PyMongoError._add_error_label(self, label)",
+        "pymongo.errors:PyMongoError._remove_error_label(self, label)",
+        *(f"pymongo.operations:{name}._add_to_bulk(self, bulkobj)" for name in _OPERATIONS),
+        "pymongo.operations:InsertOne._doc",
         *(
-            (f"pymongo.operations:{name}.{attribute}", _ANY)
+            f"pymongo.operations:{name}.{attribute}"
             for name in _OPERATIONS
             if name != "InsertOne"
             for attribute in ("_filter", "_collation")
@@ -230,16 +201,17 @@ PYMONGO = Package(
 def check(package: Package) -> None:
     """Raise `StandInLies` where a name is missing, or takes other parameters. Each package is looked at once."""
     import_module(package.name)  # a package that is not installed is no matter of seams
-    for seam, parameters in package.seams:
-        difference = _difference(seam, parameters)
+    for seam in package.seams:
+        path, _, parameters = seam.removesuffix(")").partition("(")
+        difference = _difference(path, parameters if seam.endswith(")") else None)
         if difference is not None:
             raise StandInLies(
-                f"{package.name} {version(package.name)} is not as onewrite.testing needs it: {seam.replace(':', '.')} {difference}. "
+                f"{package.name} {version(package.name)} is not as onewrite.testing needs it: {path.replace(':', '.')} {difference}. "
                 f"{package.name}{package.fits} is known to fit: install that, {package.remedy}."
             )
 
 
-def _difference(seam: str, parameters: str) -> str | None:
+def _difference(seam: str, parameters: str | None) -> str | None:
     module, _, path = seam.partition(":")
     try:
         found: Any = import_module(module)
@@ -247,7 +219,7 @@ def _difference(seam: str, parameters: str) -> str | None:
             found = getattr(found, name)
     except (ImportError, AttributeError):
         return "is missing"
-    if parameters == _ANY:
+    if parameters is None:
         return None
     if not callable(found):
         return f"is no function of ({parameters})"

@@ -149,7 +149,7 @@ class Advance(NamedTuple):
 
 _DIGITS = (
     "Sequence {mark!r} of source {source!r} cannot be compared with {held!r}, which the entity holds: text compares from the "
-    "left, so that numbers of different length are in the wrong order. Read the sequence as a number, as with "
+    "left, so numbers of different length are in the wrong order. Read the sequence as a number, as with "
     "to_number(...) in json_body, or make it onewrite.sortable(n). The mark in the entity has to be rewritten alike."
 )
 _DIFFERENT = (
@@ -282,7 +282,7 @@ class Entry(NamedTuple):
 
     @property
     def may_be_overtaken(self) -> bool:
-        """May a later message take effect first, so that this one is `Stale` from then on?"""
+        """May a later message take effect first, so this one is `Stale` from then on?"""
         return any(
             isinstance(change, Number) or (isinstance(change, Advance) and change.rule == "below") for change in self.changes
         )

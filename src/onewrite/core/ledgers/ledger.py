@@ -38,7 +38,7 @@ class Ledger(Protocol):
 
 
 class _NoLedger:
-    """Stands where a store has none. Nothing is guarded there, so that whatever would be is refused."""
+    """Stands where a store has none. Nothing is guarded there, so whatever would be is refused."""
 
     attribute = layout = remedy = ""
     also = ()
@@ -47,7 +47,7 @@ class _NoLedger:
 
     def entry(self, message: Message, now: float) -> NoReturn:  # noqa: ARG002  # as every ledger has it
         raise ConfigurationError(
-            "This store has no ledger, so that nothing would tell a redelivery from a fresh message: give it one, or write to it "
+            "This store has no ledger, so nothing would tell a redelivery from a fresh message: give it one, or write to it "
             "in transact(message, [store.updating(...), ...], inbox=Inbox(...))."
         )
 
@@ -87,9 +87,9 @@ def terms_of(ledger: Ledger) -> Terms:
 
 
 def _label(own: str, attribute: str, texts: tuple[str, ...], attributes: tuple[str, ...]) -> Label:
-    """A ledger that moved leaves a label where it was, so that a store that knows no other is refused.
+    """A ledger that moved leaves a label where it was, so a store that knows no other is refused.
 
-    It is accepted where the ledger is now as well, so that a deployment can be taken back. A set of the caller's has no label.
+    It is accepted where the ledger is now as well, so a deployment can be taken back. A set of the caller's has no label.
     """
     moved = tuple([f"{FORMAT} > {other}" for other in attributes if other != attribute])
     text = texts[0] if attribute == own else f"{FORMAT} > {own}"

@@ -1,6 +1,6 @@
 """The ledgers for sources that number their messages and are delivered in order: the last mark of each source. Pure.
 
-`InSequence` and `HighWaterMark` keep the same, so that one may follow the other.
+`InSequence` and `HighWaterMark` keep the same, so one may follow the other.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class OfSources:
 class HighWaterMark(OfSources):
     """For a source that is delivered in order: its highest sequence. What is not above the mark is not applied.
 
-    Each source costs its name and its mark in every write of the entity, for ever. `name` and `also` are as for `SeenIds`.
+    Each source costs its name and its mark in every write of the entity, forever. `name` and `also` are as for `SeenIds`.
     """
 
     name: str = field(default="", kw_only=True)
@@ -76,8 +76,8 @@ class HighWaterMark(OfSources):
 class InSequence(OfSources):
     """For a source that numbers its messages `first`, `first + 1`, ...: the last one that was done. A gap is `Deferred`.
 
-    A message that the caller's own condition refuses moves the mark too, in a second request: else all that follow it would
-    wait for it for ever. `name` and `also` are as for `SeenIds`.
+    A message that the caller's own condition refuses moves the mark too, in a second request: otherwise all that follow it would
+    wait for it forever. `name` and `also` are as for `SeenIds`.
     """
 
     first: int = 1
@@ -95,7 +95,7 @@ class InSequence(OfSources):
         object.__setattr__(self, "terms", terms_of(self))
 
     def _check_before(self, before: Sequence[Ledger]) -> None:
-        """Refuse a ledger that would wait for ever for a message that was done already, because its mark stands elsewhere."""
+        """Refuse a ledger that would wait forever for a message that was done already, because its mark stands elsewhere."""
         if any(each.layout == self.layout and each.attribute != self.attribute for each in before):
             raise ConfigurationError(
                 f"InSequence(name={self.name!r}) would wait for message {self.first} of a source whose mark stands in the ledger of another "
@@ -109,7 +109,7 @@ class InSequence(OfSources):
 
     @property
     def layout(self) -> str:
-        return "marks"  # as for HighWaterMark: the last sequence of each source, so that one may follow the other
+        return "marks"  # as for HighWaterMark: the last sequence of each source, so one may follow the other
 
     def entry(self, message: Message, now: float) -> Entry:
         """What a write of this message asks of the entity."""

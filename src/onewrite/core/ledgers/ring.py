@@ -1,4 +1,4 @@
-"""Slots that time uses in turn, so that what is old can be forgotten without reading it first. Pure.
+"""Slots that time uses in turn, so what is old can be forgotten without reading it first. Pure.
 
 How a ring forgets without reading, failing or growing
 ------------------------------------------------------

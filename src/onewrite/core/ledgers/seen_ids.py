@@ -39,7 +39,7 @@ class SeenIds(_OfIds):
     """For any order and any id: the messages that were seen within `retention`, by source and id together.
 
     The default outlives every redelivery that SQS can make; as long as the queue and its dead letters keep a message is
-    enough. `retention=None` never forgets, and so grows for ever. Each message costs 10 bytes, a hash, in every write of the
+    enough. `retention=None` never forgets, and so grows forever. Each message costs 10 bytes, a hash, in every write of the
     entity for up to 1.6 times the retention; `readable=True` keeps the text of the ids instead.
 
     Two services that write to one entity each give their ledger a `name` of its own, which is part of all that it stores. `also`
@@ -114,7 +114,7 @@ class SeenIds(_OfIds):
 class MessageIDs(_OfIds):
     """A plain set of ids as text in an attribute of your own, as handlers keep it by hand: the textbook's `messageIDs`.
 
-    It never forgets, and so grows for ever. It has no label: only stores that are given this ledger, or name it in `also`, know that
+    It never forgets, and so grows forever. It has no label: only stores that are given this ledger, or name it in `also`, know that
     the set is one of ids. To all others it is an attribute of yours as any other, and a change from this ledger to another one, or
     back, is not noticed: name the one that was used before in `also`, and let no consumer run that does not. The set has the id alone,
     or `@source/id` for a message that has a source. An id that stands in it alone counts for every source.

@@ -113,14 +113,14 @@ class SeenNumbers(OfSources):
 def _places(source: Slot, window: int, count: int) -> tuple[tuple[Slot, Slot], ...]:
     """The two parts of each slot of a source: its tag and its numbers.
 
-    A "%w" cannot come from an escaped source, so that a mark which another ledger keeps beside it never has such a name.
+    A "%w" cannot come from an escaped source, so a mark which another ledger keeps beside it never has such a name.
     """
     named = f"%w{window}={_short(source.key)}"
     return tuple([(Slot(source.group, f"{named}.t{n}"), Slot(source.group, f"{named}.s{n}")) for n in range(count)])
 
 
 def _short(text: str) -> str:
-    """The text itself where it is short, else a hash: the ledger is paid for in every write."""
+    """The text itself where it is short, otherwise a hash: the ledger is paid for in every write."""
     encoded = text.encode()
     if len(encoded) <= _LONGEST_NAME:
         return text

@@ -1,7 +1,7 @@
 """A broker that delivers at least once, and two workers that may die. Time is simulated, and the seed decides everything.
 
-Copies of messages wait in the broker. A copy that is received comes again unless it is acknowledged in time. A handler is a
-generator that stops before each of its requests. At each turn one of the workers goes on by one step, so that the requests of
+Copies of messages wait in the broker. A copy that is received is redelivered unless it is acknowledged in time. A handler is a
+generator that stops before each of its requests. At each turn one of the workers goes on by one step, so the requests of
 both interleave, or it dies at that point: before a request, between two requests, or before the acknowledgement.
 """
 
@@ -11,7 +11,7 @@ import heapq
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import InitVar, dataclass, field
-from enum import Enum, auto
+from enum import Enum, StrEnum, auto
 from functools import partial
 from random import Random
 from types import MappingProxyType
@@ -23,23 +23,32 @@ from onewrite.operate.demo.shops import Engine, OpenShop, Shop, shops
 # --- A broker that delivers at least once, and two workers that may die. Time is simulated, and the seed decides everything
 
 
-Steps: TypeAlias = Generator[None, None, None]
+class RequestResult(StrEnum):
+    """What a request of a handler came to."""
+
+    WRITTEN = "written"
+    CLAIMED = "claimed"
+    KNOWN = "known"
+
+
+# Stops before each request, and yields what the one before came to. Returns what the last one came to.
+Steps: TypeAlias = Generator[RequestResult | None, None, RequestResult]
 Handler: TypeAlias = Callable[[Message], Steps]
 
 START = 1_767_225_600  # 2026-01-01: any fixed moment would do
 _EVENTS_PER_ORDER = 10  # on average
 _KINDS = (("paidCents", 50_000), ("shippedItems", 9), ("refundedCents", 5_000))
 _PACE = 5  # seconds between two messages: so few that redeliveries mix with new messages, and the workers still keep up
-_SPREAD = 20  # seconds that a copy may be late, so that messages overtake a few others
+_SPREAD = 20  # seconds that a copy may be late, so messages overtake a few others
 _SENT_TWICE = 0.15  # the share of messages that the producer sends twice
 _SENT_AGAIN = 3  # seconds until it sends again: so few that both workers sometimes hold the same message
-VISIBILITY = 12  # seconds until an unacknowledged copy comes again, which is before a slow worker is done
+VISIBILITY = 12  # seconds until an unacknowledged copy is redelivered, which is before a slow worker is done
 _CRASH = 0.07  # the chance of a worker to die at each step
 _WORKERS = 2
 
 
 @dataclass(slots=True)
-class Clock:
+class SimulatedClock:
     """The simulated time, in epoch seconds."""
 
     now: float = START
@@ -107,10 +116,10 @@ class Turn(Enum):
 
 
 @dataclass(slots=True)
-class Worker:
+class SimulatedWorker:
     """Has one copy in hand at a time. When it dies, another worker takes its place.
 
-    The moments of its deaths depend on the copy only, so that each handler dies at the same deliveries. `settled` is called when
+    The moments of its deaths depend on the copy only, so each handler dies at the same deliveries. `settled` is called when
     a copy is acknowledged.
     """
 
@@ -119,7 +128,8 @@ class Worker:
     seed: int
     settled: Callable[[], None]
     copy: Copy | None = field(init=False, default=None)
-    _steps: Steps = field(init=False)
+    result: RequestResult | None = field(init=False, default=None)  # of the latest request for this copy
+    _steps: Generator[RequestResult | None, None, None] = field(init=False)
     _fate: Random = field(init=False)
 
     def turn(self, now: float, crash: float) -> Turn:
@@ -129,10 +139,12 @@ class Worker:
         if self._fate.random() < crash:
             self.die()
             return Turn.DIED
-        if next(self._steps, "over") is None:
-            return Turn.WENT_ON
-        self.copy = None
-        return Turn.ENDED
+        try:
+            self.result = next(self._steps)
+        except StopIteration:
+            self.copy = None
+            return Turn.ENDED
+        return Turn.WENT_ON
 
     def die(self) -> None:
         self._steps.close()
@@ -144,12 +156,11 @@ class Worker:
             return Turn.WAITED
         self.copy, self._fate = copy, Random(f"{self.seed}/{copy.number}/{copy.receives}")
         self._steps = self._process(copy)
-        next(self._steps)  # The handler stops just before its first request.
+        self.result = next(self._steps)  # The handler stops just before its first request.
         return Turn.RECEIVED
 
-    def _process(self, copy: Copy) -> Steps:
-        yield from self.handle(copy.message)
-        yield  # The effect is written, and the copy is not acknowledged yet.
+    def _process(self, copy: Copy) -> Generator[RequestResult | None, None, None]:
+        yield (yield from self.handle(copy.message))  # The effect is written, and the copy is not acknowledged yet.
         if not copy.acknowledged:
             copy.acknowledged = True
             self.settled()
@@ -174,10 +185,10 @@ def sendings(events: Sequence[Message], seed: int) -> list[Copy]:
     return copies
 
 
-def deliver(broker: Broker, handle: Handler, clock: Clock, *, seed: int, settled: Callable[[], None]) -> None:
+def deliver(broker: Broker, handle: Handler, clock: SimulatedClock, *, seed: int, settled: Callable[[], None]) -> None:
     """Let the workers go on until every copy is acknowledged. `settled` is called for each of these."""
     turns = Random(f"{seed}/turns")
-    workers = [Worker(broker, handle, seed, settled) for _ in range(_WORKERS)]
+    workers = [SimulatedWorker(broker, handle, seed, settled) for _ in range(_WORKERS)]
     while (due := broker.next_due()) is not None:
         busy = any(worker.copy is not None for worker in workers)
         clock.now = clock.now + 1 if busy else max(clock.now + 1, due)
@@ -200,22 +211,25 @@ Settled: TypeAlias = Callable[[str], None]
 
 def plain_write(shop: Shop, message: Message) -> Steps:
     """Trusts that each message comes once."""
-    yield
+    yield None
     shop.write(message)
+    return RequestResult.WRITTEN
 
 
 def claim_then_write(shop: Shop, message: Message) -> Steps:
     """Uses a deduplication table with care: the check and the mark are one conditional request, before the write."""
-    yield
-    if shop.claim(message):
-        yield
-        shop.write(message)
+    yield None
+    if not shop.claim(message):
+        return RequestResult.KNOWN
+    yield RequestResult.CLAIMED
+    shop.write(message)
+    return RequestResult.WRITTEN
 
 
 def guarded_write(shop: Shop, message: Message) -> Steps:
     """Makes the check, the mark and the effect one request."""
-    yield
-    shop.guarded_write(message)
+    yield None
+    return RequestResult.WRITTEN if shop.guarded_write(message) else RequestResult.KNOWN
 
 
 PLAIN, CLAIM, ONEWRITE = "plain write", "claim, then write", "onewrite"
@@ -255,7 +269,7 @@ def compare(engine: Engine, messages: int, seed: int, settled: Settled) -> Compa
 
 
 def _row(name: str, open_shop: OpenShop, events: Sequence[Message], seed: int, settled: Settled) -> Row:
-    clock, broker = Clock(), Broker(sendings(events, seed))
+    clock, broker = SimulatedClock(), Broker(sendings(events, seed))
     shop = open_shop(f"shop-{list(HANDLERS).index(name)}", clock)
     deliver(broker, partial(HANDLERS[name], shop), clock, seed=seed, settled=lambda: settled(name))
     requests = shop.requests  # before counting the effects sends requests too

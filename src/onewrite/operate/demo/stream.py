@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from enum import Enum, StrEnum, auto
+from enum import Enum, auto
 from functools import partial
 from itertools import count
 from math import ceil
@@ -14,7 +14,18 @@ from types import MappingProxyType
 from typing import Any, TypeAlias, cast
 
 from onewrite.message import Message
-from onewrite.operate.demo.comparison import CLAIM, HANDLERS, ONEWRITE, PLAIN, Broker, Clock, Copy, Turn, Worker
+from onewrite.operate.demo.comparison import (
+    CLAIM,
+    HANDLERS,
+    ONEWRITE,
+    PLAIN,
+    Broker,
+    Copy,
+    RequestResult,
+    SimulatedClock,
+    SimulatedWorker,
+    Turn,
+)
 from onewrite.operate.demo.shops import OpenShop, Shop
 from onewrite.outcome import Entity
 
@@ -111,7 +122,7 @@ class Kill:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class SingleTurn:
     """Go on by one turn."""
 
 
@@ -120,7 +131,7 @@ class Restart:
     """Begin anew, with the same settings."""
 
 
-Command: TypeAlias = Change | Kill | Step | Restart
+Command: TypeAlias = Change | Kill | SingleTurn | Restart
 
 
 def command(name: str, body: object) -> Command:
@@ -136,7 +147,7 @@ def command(name: str, body: object) -> Command:
         return _kill(values)
     if values:
         raise ValueError(f"{name} takes no values.")
-    return Step() if name == "step" else Restart()
+    return SingleTurn() if name == "step" else Restart()
 
 
 def _change(values: Mapping[str, object]) -> Change:
@@ -156,44 +167,6 @@ def _kill(values: Mapping[str, object]) -> Kill:
     if set(values) != {"lane"} or not (lane is None or lane in list(HANDLERS)):
         raise ValueError(f"lane must be null or one of {', '.join(HANDLERS)}.")
     return Kill(cast("str | None", lane))
-
-
-# --- A shop that keeps its last answer, so that a page can show what each request came to ---------------------------------
-
-
-class Answer(StrEnum):
-    """What a request of a handler came to."""
-
-    WRITTEN = "written"
-    CLAIMED = "claimed"
-    KNOWN = "known"
-
-
-class Watched:
-    def __init__(self, shop: Shop) -> None:
-        self._shop = shop
-        self.answer: Answer | None = None
-
-    @property
-    def requests(self) -> int:
-        return self._shop.requests
-
-    def write(self, message: Message) -> None:
-        self._shop.write(message)
-        self.answer = Answer.WRITTEN
-
-    def claim(self, message: Message) -> bool:
-        new = self._shop.claim(message)
-        self.answer = Answer.CLAIMED if new else Answer.KNOWN
-        return new
-
-    def guarded_write(self, message: Message) -> bool:
-        new = self._shop.guarded_write(message)
-        self.answer = Answer.WRITTEN if new else Answer.KNOWN
-        return new
-
-    def order(self, name: str) -> Entity:
-        return self._shop.order(name)
 
 
 # --- What the page says: what has happened, and why -----------------------------------------------------------------------
@@ -220,7 +193,7 @@ class What(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Remark:
+class LogLine:
     """One line of the page's log. `lane` is empty where it is about the sender."""
 
     lane: str
@@ -233,7 +206,7 @@ _MOODS = MappingProxyType({What.DOUBLED: "bad", What.LOST: "bad", What.DROPPED: 
 _TEXTS = MappingProxyType(
     {
         What.SENT_TWICE: "Payment {n} is sent twice.",
-        What.DROPPED: "Payment {n} comes again, and is dropped.",
+        What.DROPPED: "Payment {n} is redelivered, and is dropped.",
         What.DOUBLED: "Payment {n} is added once more: {amount} too much.",
         What.LOST: "Payment {n} is dropped, and was never added: {amount} are lost.",
         What.DIED_EARLY: "The worker dies before its first request for payment {n}.",
@@ -278,26 +251,26 @@ _WHYS_OF_A_LANE = MappingProxyType(
 )
 _DOING = MappingProxyType(
     {
-        Answer.WRITTEN: "payment {n} is added",
-        Answer.CLAIMED: "the id of payment {n} is stored",
-        Answer.KNOWN: "payment {n} is known: drop it",
+        RequestResult.WRITTEN: "payment {n} is added",
+        RequestResult.CLAIMED: "the id of payment {n} is stored",
+        RequestResult.KNOWN: "payment {n} is known: drop it",
     }
 )
 
 
-def remark(lane: str, what: What, message: Message) -> Remark:
+def remark(lane: str, what: What, message: Message) -> LogLine:
     body = message.body
     text = _TEXTS[what].format(n=body["number"], amount=f"€{body['amount'] // 100}")
     why = _WHYS_OF_A_LANE.get((lane, what)) or _WHYS[what]
-    return Remark(lane, _MOODS.get(what, ""), text, why)
+    return LogLine(lane, _MOODS.get(what, ""), text, why)
 
 
-def doing(turn: Turn, answer: Answer | None, number: int | None, *, dead: bool) -> str:
+def doing(turn: Turn, result: RequestResult | None, number: int | None, *, dead: bool) -> str:
     """What a worker has just done."""
     if dead:
         return "dead, another one is coming"
-    if turn is Turn.WENT_ON and answer:
-        return _DOING[answer].format(n=number)
+    if turn is Turn.WENT_ON and result:
+        return _DOING[result].format(n=number)
     if turn is Turn.ENDED:
         return f"payment {number} is acknowledged"
     return f"payment {number} is received" if turn is Turn.RECEIVED else "waits for a message"
@@ -309,26 +282,26 @@ def doing(turn: Turn, answer: Answer | None, number: int | None, *, dead: bool) 
 _AWAY = 4  # turns until another worker takes the place of a dead one: so many that an eye sees the gap
 
 # After which answer a death does harm, or would do it to another handler in this place.
-_HURTS = MappingProxyType({PLAIN: Answer.WRITTEN, CLAIM: Answer.CLAIMED, ONEWRITE: Answer.WRITTEN})
+_HURTS = MappingProxyType({PLAIN: RequestResult.WRITTEN, CLAIM: RequestResult.CLAIMED, ONEWRITE: RequestResult.WRITTEN})
 _DIED = MappingProxyType(
     {
         None: What.DIED_EARLY,
-        Answer.CLAIMED: What.DIED_CLAIMED,
-        Answer.WRITTEN: What.DIED_WRITTEN,
-        Answer.KNOWN: What.DIED_KNOWN,
+        RequestResult.CLAIMED: What.DIED_CLAIMED,
+        RequestResult.WRITTEN: What.DIED_WRITTEN,
+        RequestResult.KNOWN: What.DIED_KNOWN,
     }
 )
 
 
-class Lane:
+class HandlerLane:
     """A handler with one worker and a queue of its own, into which the same copies are sent as into the others'."""
 
     def __init__(self, name: str, shop: Shop, seed: int) -> None:
         self.name = name
         self.books = Books()
-        self._shop = Watched(shop)
+        self._shop = shop
         self._broker = Broker()
-        self._worker = Worker(self._broker, partial(HANDLERS[name], self._shop), seed, settled=lambda: None)
+        self._worker = SimulatedWorker(self._broker, partial(HANDLERS[name], shop), seed, settled=lambda: None)
         self._requests = self._dropped = self._away = 0
         self._turn, self._turned = Turn.WAITED, self._worker.copy
         self._doomed = False
@@ -347,7 +320,7 @@ class Lane:
             self._turn = Turn.WAITED
             return []
         copy, before = self._worker.copy, self._shop.requests
-        if copy and self._doomed and self._shop.answer is _HURTS[self.name]:
+        if copy and self._doomed and self._worker.result is _HURTS[self.name]:
             self._worker.die()
             self._turn, self._doomed = Turn.DIED, False
         else:
@@ -368,7 +341,7 @@ class Lane:
             "about": ABOUT[self.name],
             "queue": [copy_view(each, now) for each in self.waiting(now)],
             "worker": self._worker_view(copy, now),
-            "request": self._shop.answer if self._turn is Turn.WENT_ON else None,
+            "request": self._worker.result if self._turn is Turn.WENT_ON else None,
             "acknowledged": self._turned.number if self._turned and self._turn is Turn.ENDED else None,
             "balance": books.balance,
             "expected": books.expected,
@@ -386,7 +359,7 @@ class Lane:
             "dead": dead,
             "doomed": self._doomed,
             "copy": copy_view(copy, now) if copy else None,
-            "doing": doing(self._turn, self._shop.answer, number, dead=dead),
+            "doing": doing(self._turn, self._worker.result, number, dead=dead),
         }
 
     def _remarks(self, copy: Copy) -> Sequence[What]:
@@ -397,16 +370,15 @@ class Lane:
                 return self._acknowledged(copy.message)
             case Turn.DIED:
                 self._away = _AWAY
-                return [_DIED[self._shop.answer]]
+                return [_DIED[self._worker.result]]
             case _:
-                self._shop.answer = None  # A delivery begins.
                 return []
 
     def _answered(self, message: Message) -> Sequence[What]:
         times = self.books.look(message, self._order(message))
-        if self._shop.answer is Answer.WRITTEN and times > 1:
+        if self._worker.result is RequestResult.WRITTEN and times > 1:
             return [What.DOUBLED]
-        if self._shop.answer is Answer.KNOWN and times:
+        if self._worker.result is RequestResult.KNOWN and times:
             self._dropped += 1
             return [What.DROPPED]
         return []
@@ -422,7 +394,7 @@ class Lane:
 
 
 def copy_view(copy: Copy, now: float) -> dict[str, Any]:
-    """`hidden` is the number of seconds until a copy that was delivered, and not acknowledged, comes again."""
+    """`hidden` is the number of seconds until a copy that was delivered, and not acknowledged, is redelivered."""
     return {
         "copy": copy.number,
         "payment": copy.message.body["number"],
@@ -432,18 +404,18 @@ def copy_view(copy: Copy, now: float) -> dict[str, Any]:
     }
 
 
-# --- Payments without an end, sent to the three handlers alike, and all that the page shows of it. The seed decides what ha
+# --- Payments without an end, sent to the three handlers alike, and all that the page shows of it. The seed decides what happens
 
 
 _PACE = 5  # turns between two payments: a delivery takes three or four
 _FULL = 6  # copies that wait in one queue before the sender waits too: more would not fit on the page
 _SENT_AGAIN = 3  # turns until a payment that is sent twice is sent again, at most
-_PAYMENTS_PER_ORDER = 10  # so that no order grows without end
+_PAYMENTS_PER_ORDER = 10  # so no order grows without end
 _AMOUNTS = range(500, 5_500, 500)  # in cents
 _REMEMBERED = 40  # remarks, for a page that is opened later
 
 
-class Stream:
+class PaymentStream:
     """Goes on by one turn of every worker at each `tick`, and does what it is told."""
 
     def __init__(self, open_shop: OpenShop, seed: int) -> None:
@@ -470,7 +442,7 @@ class Stream:
             case Kill(lane=name):
                 for lane in [self._lanes[name]] if name else self._lanes.values():
                     lane.kill()
-            case Step():
+            case SingleTurn():
                 self.tick()
             case _:
                 self._begin()
@@ -491,15 +463,15 @@ class Stream:
     def _begin(self) -> None:
         """In new shops, whose names nobody has used."""
         self._run = next(self._names)
-        self._clock = Clock()
+        self._clock = SimulatedClock()
         self._chance = Random(f"{self._seed}/payments")
         self._ticks, self._payments, self._copies = 0, 0, count(1)
         self._next = self._clock.now + 1
         self._sent = None
-        self._remarks: deque[tuple[int, Remark]] = deque(maxlen=_REMEMBERED)
+        self._remarks: deque[tuple[int, LogLine]] = deque(maxlen=_REMEMBERED)
         self._remarked = count(1)
         self._lanes = {
-            name: Lane(name, self._open_shop(f"shop-{self._run}-{place}", self._clock), self._seed)
+            name: HandlerLane(name, self._open_shop(f"shop-{self._run}-{place}", self._clock), self._seed)
             for place, name in enumerate(HANDLERS)
         }
 
@@ -511,7 +483,7 @@ class Stream:
         body = {"number": number, "order": order, "field": "paidCents", "amount": amount}
         message = Message(f"payment-{number}", body=body)
         twice = self._chance.random() * 100 < self.settings.duplicates
-        again = now + self._chance.randint(1, _SENT_AGAIN)  # drawn in any case, so that a slider does not change the amounts
+        again = now + self._chance.randint(1, _SENT_AGAIN)  # drawn in any case, so a slider does not change the amounts
         self._add(message, [now, again] if twice else [now])
         self._sent = {"payment": number, "amount": amount, "twice": twice}
         if twice:

@@ -11,7 +11,6 @@ import webbrowser
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from email.message import Message as Headers
-from enum import Enum, auto
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.resources import files
@@ -22,7 +21,7 @@ from typing import Any, TypeAlias
 
 from onewrite.errors import ConfigurationError
 from onewrite.operate.demo.shops import Engine, shops
-from onewrite.operate.demo.stream import Command, Stream, command
+from onewrite.operate.demo.stream import Command, PaymentStream, command
 
 # --- The latest view of the stream, for all pages that are open -----------------------------------------------------------
 
@@ -74,40 +73,28 @@ class Feed:
 # --- Lets the stream go on in time, as long as a page is open, and does at once what a page asks for ----------------------
 
 
-class End(Enum):
-    """What stands in the queue after the last command."""
-
-    END = auto()
+Commands: TypeAlias = SimpleQueue[Command | None]  # None is the end
 
 
-Commands: TypeAlias = SimpleQueue[Command | End]
-
-
-def text_of(stream: Stream) -> str:
+def text_of(stream: PaymentStream) -> str:
     return json.dumps(stream.view(), separators=(",", ":"))
 
 
-def play(stream: Stream, feed: Feed, commands: Commands, *, clock: Callable[[], float] = time.monotonic) -> None:
+def play(stream: PaymentStream, feed: Feed, commands: Commands, *, clock: Callable[[], float] = time.monotonic) -> None:
     """Until the end is asked for. All that is done to the stream is done by the thread that calls this."""
     due = clock()
     while True:
-        command = _next(commands, due - clock())
-        if command is End.END:
-            return
-        if command is not None:
-            stream.obey(command)
-        else:
+        try:
+            command = commands.get(timeout=max(0, due - clock()))
+        except Empty:
             due = clock() + 1 / stream.settings.speed
             if stream.settings.running and feed.is_read:
                 stream.tick()
+        else:
+            if command is None:
+                return
+            stream.obey(command)
         feed.publish(text_of(stream))
-
-
-def _next(commands: Commands, patience: float) -> Command | End | None:
-    try:
-        return commands.get(timeout=max(0, patience))
-    except Empty:
-        return None
 
 
 # --- Serves the page on loopback, and to this page alone ------------------------------------------------------------------
@@ -141,7 +128,7 @@ _HEADERS = MappingProxyType(
 )
 
 
-class Server:
+class PageServer:
     """Answers from a thread for each request, from its making until it is closed. Port 0 takes one that is free."""
 
     def __init__(self, port: int, feed: Feed, put: Put) -> None:
@@ -186,8 +173,8 @@ class Server:
 
 
 class _Request(BaseHTTPRequestHandler):
-    timeout = 60.0  # seconds of a read or a write, so that a connection without a word does not keep its thread for ever
-    server_of_page: Server
+    timeout = 60.0  # seconds of a read or a write, so a connection without a word does not keep its thread forever
+    server_of_page: PageServer
 
     def handle(self) -> None:
         with suppress(OSError):  # The page was closed, or kept silent for too long. The base class would print a traceback.
@@ -265,10 +252,15 @@ class _Request(BaseHTTPRequestHandler):
 def serve(engine: Engine, seed: int, port: int, *, opens: bool) -> None:
     """Raises ConfigurationError where it cannot listen on this port."""
     commands: Commands = SimpleQueue()
-    with _ended_by_signals(lambda: commands.put(End.END)), shops(engine) as open_shop:
-        stream = Stream(open_shop, seed)
+    with _ended_by_signals(lambda: commands.put(None)), shops(engine) as open_shop:
+        stream = PaymentStream(open_shop, seed)
         feed = Feed(text_of(stream))
-        server = _server(port, feed, commands)
+        try:
+            server = PageServer(port, feed, commands.put)
+        except OSError as error:
+            raise ConfigurationError(
+                f"The demo cannot listen on port {port}: {error.strerror}. Give another --port, or none to take a free one."
+            ) from error
         try:
             sys.stdout.write(f"The demo is at {server.url}  (Ctrl-C ends it)\n")
             sys.stdout.flush()
@@ -277,16 +269,6 @@ def serve(engine: Engine, seed: int, port: int, *, opens: bool) -> None:
             play(stream, feed, commands)
         finally:
             server.close()
-
-
-def _server(port: int, feed: Feed, commands: Commands) -> Server:
-    try:
-        return Server(port, feed, commands.put)
-    except OSError as error:
-        message = (
-            f"The demo cannot listen on port {port}: {error.strerror}. Give another --port, or none to take a free one."
-        )
-        raise ConfigurationError(message) from error
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from textwrap import wrap
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -23,7 +23,7 @@ from rich.text import Text
 from onewrite.errors import ConfigurationError
 from onewrite.message import printable
 from onewrite.operate.doctor.checks import examine
-from onewrite.operate.doctor.facts import Checked, Facts, Finding, Server, Unread
+from onewrite.operate.doctor.facts import Checked, DoctorFinding, Facts, Unread
 from onewrite.operate.modules import find, find_module
 from onewrite.operate.options import AsJson, CollectionUrl, EndpointUrl, Given, Region, TableName, VersionOption, option
 from onewrite.operate.report import end, is_plain, tell
@@ -34,7 +34,7 @@ _LONGEST = 4096  # characters of a sentence, which may quote names of the user's
 _HEADINGS = {"error": "Errors: a message may be lost, or take effect twice", "warning": "Warnings"}
 
 
-class Report:
+class DoctorReport:
     """All checks, and what could not be read. `strict`: does what could not be checked for lack of a permission count as found?"""
 
     def __init__(self, checks: Sequence[Checked], unread: Sequence[Unread], *, strict: bool) -> None:
@@ -112,7 +112,7 @@ def _as_json(checked: Checked) -> dict[str, object]:
     }
 
 
-def _finding_lines(code: str, finding: Finding) -> Iterator[str]:
+def _finding_lines(code: str, finding: DoctorFinding) -> Iterator[str]:
     yield from _wrapped("  ", f"{code}: {finding.what}")
     yield from _wrapped("    ", f"Why: {finding.why}")
     yield from _wrapped("    ", f"Do: {finding.do}")
@@ -131,38 +131,27 @@ def _wrapped(indent: str, text: str) -> list[str]:
     )
 
 
-def is_heading(line: str) -> bool:
-    return line[:1] not in ("", " ", *"0123456789")
-
-
 _option = partial(option, "DOCTOR")
 FORM = "MODULE"
-Reader: TypeAlias = Callable[[], dict[str, Any]]  # facts by their names
-
-ModuleName: TypeAlias = Annotated[
-    str | None,
-    typer.Argument(
-        metavar=FORM,
-        help="The module with the handlers and their stores, as in shop.handlers, or one handler: shop.handlers:ship.",
-    ),
-]
-QueueUrl: TypeAlias = Annotated[str | None, _option("queue", "The URL of the SQS queue that the handlers are fed from.")]
-FunctionName: TypeAlias = Annotated[str | None, _option("function", "The name or the ARN of the Lambda function.")]
-SampleSize: TypeAlias = Annotated[int, _option("sample", "How many entities to read at the most.", min=1, max=10_000)]
-Strict: TypeAlias = Annotated[bool, typer.Option("--strict", help="Exit with 1 as well if a permission is missing.")]
 
 
 def doctor(
-    module: ModuleName = None,
+    module: Annotated[
+        str | None,
+        typer.Argument(
+            metavar=FORM,
+            help="The module with the handlers and their stores, as in shop.handlers, or one handler: shop.handlers:ship.",
+        ),
+    ] = None,
     *,
-    queue: QueueUrl = None,
+    queue: Annotated[str | None, _option("queue", "The URL of the SQS queue that the handlers are fed from.")] = None,
     table: TableName = None,
     collection: CollectionUrl = None,
     region: Region = None,
     endpoint_url: EndpointUrl = None,
-    function: FunctionName = None,
-    sample: SampleSize = 100,
-    strict: Strict = False,
+    function: Annotated[str | None, _option("function", "The name or the ARN of the Lambda function.")] = None,
+    sample: Annotated[int, _option("sample", "How many entities to read at the most.", min=1, max=10_000)] = 100,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 as well if a permission is missing.")] = False,
     as_json: AsJson = False,
     version: VersionOption = False,
 ) -> None:
@@ -175,7 +164,7 @@ def doctor(
 
     def examined() -> int:
         facts = _facts(given)
-        report = Report(examine(facts), facts.unread(), strict=strict)
+        report = DoctorReport(examine(facts), facts.unread(), strict=strict)
         if as_json:
             tell(report.json_text())
         elif is_plain(sys.stdout, os.environ):
@@ -183,7 +172,7 @@ def doctor(
         else:
             console = Console(file=sys.stdout, force_terminal=True)
             for line in report.lines():
-                console.print(Text(line, style="bold" if is_heading(line) else ""), soft_wrap=True)
+                console.print(Text(line, style="bold" if line[:1].isalpha() else ""), soft_wrap=True)
         return report.code
 
     end(examined, "The set-up cannot be read")
@@ -191,65 +180,44 @@ def doctor(
 
 def _facts(given: Given) -> Facts:
     """Each argument is looked at, and a client is made for it, before anything is read for another one."""
-    readers = [
-        reader
-        for reader in (_of_module(given), _of_queue(given), _of_function(given), _of_store(given))
-        if reader is not None
-    ]
+    # Each driver is imported only where it is needed: who uses one database may not have the other's.
+    module, queue, function, most = given["module"], given["queue"], given["function"], given["sample"]
+    readers = list[Callable[[], Facts]]()
+    if module is not None:
+        content = find(module, FORM) if ":" in module else find_module(module, FORM)
+        from onewrite.operate.doctor.reading import read_module  # noqa: PLC0415
+
+        readers.append(lambda: Facts(module=read_module(module, content)))
+    if queue is not None:
+        sqs = queue_client(queue, given)
+        from onewrite.operate.doctor.amazon import AMAZON, read_queues  # noqa: PLC0415
+
+        readers.append(lambda: AMAZON.run(read_queues(queue), sqs))
+    if function is not None:
+        client = function_client(function, given)
+        from onewrite.operate.doctor.amazon import AMAZON, read_function  # noqa: PLC0415
+
+        readers.append(lambda: AMAZON.run(read_function(function), client))
+    if is_named(given) and given["collection"] is None:
+        store = store_of(given)
+        from onewrite.operate.doctor.amazon import AMAZON, read_table  # noqa: PLC0415
+
+        readers.append(lambda: AMAZON.run(read_table(store.name, most, time.time), store.target))
+    elif is_named(given):
+        collection = users_collection(given)
+
+        def of_collection() -> Facts:
+            from onewrite.operate.doctor.mongodb import MONGODB, as_users, read_collection  # noqa: PLC0415
+
+            with closing(collection.database.client):
+                return MONGODB.run(read_collection(as_users(collection), most, time.time), as_users(collection))
+
+        readers.append(of_collection)
     if not readers:
         raise ConfigurationError("Say what to look at: --queue, --function, --table, --collection, or a MODULE.")
     facts = Facts()
     for read in readers:
-        facts = replace(facts, **read())
+        more = read()
+        given_facts = {name: fact for name in more.__slots__ if (fact := getattr(more, name)) is not None}
+        facts = replace(facts, **given_facts)
     return facts
-
-
-def _of_module(given: Given) -> Reader | None:
-    name: str | None = given["module"]
-    if name is None:
-        return None
-    found = find(name, FORM) if ":" in name else find_module(name, FORM)
-    from onewrite.operate.doctor.reading import read_module  # noqa: PLC0415  # it is needed only here, as those below are
-
-    return lambda: {"module": read_module(name, found)}
-
-
-def _of_queue(given: Given) -> Reader | None:
-    url = given["queue"]
-    if url is None:
-        return None
-    client = queue_client(url, given)
-    from onewrite.operate.doctor.amazon import AMAZON, read_queues  # noqa: PLC0415  # MongoDB's users may have no botocore
-
-    return lambda: AMAZON.run(read_queues(url), client)._asdict()
-
-
-def _of_function(given: Given) -> Reader | None:
-    name = given["function"]
-    if name is None:
-        return None
-    client = function_client(name, given)
-    from onewrite.operate.doctor.amazon import AMAZON, read_function  # noqa: PLC0415  # as above
-
-    return lambda: AMAZON.run(read_function(name), client)._asdict()
-
-
-def _of_store(given: Given) -> Reader | None:
-    if not is_named(given):
-        return None
-    most: int = given["sample"]
-    if given["collection"] is None:
-        store = store_of(given)
-        from onewrite.operate.doctor.amazon import AMAZON, read_table  # noqa: PLC0415  # as above
-
-        return lambda: AMAZON.run(read_table(store.name, most, time.time), store.target)._asdict()
-    collection = users_collection(given)
-
-    def of_collection() -> dict[str, Any]:
-        from onewrite.operate.doctor.mongodb import MONGODB, as_users, read_collection  # noqa: PLC0415  # nor these pymongo
-
-        with closing(collection.database.client):
-            found = MONGODB.run(read_collection(as_users(collection), most, time.time), as_users(collection))
-        return {**found._asdict(), "clock": found.server.clock if isinstance(found.server, Server) else found.server}
-
-    return of_collection

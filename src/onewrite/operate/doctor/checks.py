@@ -3,35 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Collection as Several
-from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 from onewrite.core.label import OUTBOX
 from onewrite.core.ledgers import HighWaterMark, InSequence, Ledger, SeenIds
+from onewrite.core.ledgers.seen_ids import LONGEST_SQS_RETENTION
 from onewrite.core.watch import LARGE_LEDGER
 from onewrite.errors import LedgerMismatch
 from onewrite.operate.doctor.facts import (
     Check,
     Checked,
+    DoctorFinding,
     Entity,
+    EntitySample,
+    EventSourceMapping,
     Facts,
-    Feed,
-    Finding,
     Findings,
-    Index,
-    Members,
+    ModuleStore,
     NotCheckedError,
     Queue,
-    Sample,
+    TableIndex,
     Unread,
+    if_known,
     known,
     span,
 )
 
-# What AWS recommends, so that Lambda can try again where the function is throttled while it has a batch:
+# What AWS recommends, so Lambda can try again where the function is throttled while it has a batch:
 # https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-configure.html
 VISIBILITY_SHARE = 6
 _ENOUGH_RECEIVES = 5
+_NO_TOMBSTONE = "No store with tombstones was found in a module, and no tombstone in a sample."
 
 
 class Guard(NamedTuple):
@@ -44,37 +47,40 @@ class Guard(NamedTuple):
 
 
 class Life(NamedTuple):
-    """For how many seconds after a message was first sent it may be delivered, or redriven from the dead letters."""
+    """For how many seconds after a message was first sent it may be delivered, or redriven from the dead letters.
+
+    `enough` is how long a ledger or a tombstone must last. In the dead letters of a FIFO queue a message may be older than the 14 days of
+    `SeenIds()`. But it usually gets there minutes after an effect of it, and is gone 14 days later: only a redrive in the last minutes meets
+    a ledger that has forgotten. Whoever has let messages wait in the queue for days must redrive sooner, and is told when.
+    """
 
     seconds: int
-    told: str
+    enough: int
+    text: str
+
+    def late_redrive(self, shortest: int) -> str:
+        """What to heed where a ledger or a tombstone lasts for so many seconds, which are enough but not all."""
+        if shortest >= self.seconds:
+            return ""
+        return f" Redrive dead letters within {span(shortest)} of when they were sent: what is redriven later may take effect again."
 
 
 def guards(facts: Facts) -> list[Guard]:
     """The ledgers of the module's stores; without any, those whose labels stand in the sample."""
-    if facts.module is not None:
-        stores = [(store, store.ledger) for store in facts.module.stores]
-        found = [
-            Guard(ledger, store.place, type(ledger).__name__, "the module") for store, ledger in stores if ledger is not None
-        ]
-        if found:
-            return found
-        if facts.sample is None:
-            raise NotCheckedError(f"No store with a ledger was found in {facts.module.name}.")
+    ledgers = [(store.place, store.ledger) for store in facts.stores if store.ledger is not None]
+    if ledgers:
+        return [Guard(ledger, place, type(ledger).__name__, "the module") for place, ledger in ledgers]
+    if facts.module is not None and facts.sample is None:
+        raise NotCheckedError(f"No store with a ledger was found in {facts.module.name}.")
     sample = known(facts.sample, "a MODULE, --table or --collection")
-    kept = dict.fromkeys([kept for entity in sample.entities for kept in entity.kept if kept.moved_to is None])
     labelled = list[Guard]()
-    for each in kept:
-        try:
-            ledger = each.ledger
-        except LedgerMismatch:
-            continue  # a later version of onewrite has written it
-        kind = "HighWaterMark or InSequence" if each.layout == "marks" else type(ledger).__name__
-        labelled.append(Guard(ledger, f"the sample's entities ({each.attribute})", kind, "the labels of the sample"))
+    for kept in dict.fromkeys([kept for entity in sample.entities for kept in entity.kept if kept.moved_to is None]):
+        with suppress(LedgerMismatch):  # a later version of onewrite has written it
+            ledger = kept.ledger
+            kind = "HighWaterMark or InSequence" if kept.layout == "marks" else type(ledger).__name__
+            labelled.append(Guard(ledger, f"the sample's entities ({kept.attribute})", kind, "the labels of the sample"))
     if not labelled:
-        raise NotCheckedError(
-            "None of the entities that were read has a ledger, so that the ledger is not known: give a MODULE."
-        )
+        raise NotCheckedError("None of the entities that were read has a ledger, so the ledger is not known: give a MODULE.")
     return labelled
 
 
@@ -86,37 +92,46 @@ def life(facts: Facts) -> Life:
     """
     queue = known(facts.queue, "--queue")
     if queue.dead_letters is None or isinstance(facts.dead_letters, Unread):
-        return Life(queue.retention, f"{queue.name} keeps a message for {span(queue.retention)}")
+        return Life(queue.retention, queue.retention, f"{queue.name} keeps a message for {span(queue.retention)}")
     dead = known(facts.dead_letters, "--queue")
-    seconds = queue.retention + dead.retention if queue.fifo else max(queue.retention, dead.retention)
+    longer = max(queue.retention, dead.retention)
+    seconds = queue.retention + dead.retention if queue.fifo else longer
+    enough = max(longer, min(seconds, int(LONGEST_SQS_RETENTION.total_seconds())))
     how = "and then" if queue.fifo else "and, counted from when it was sent,"
-    told = f"{queue.name} keeps a message for {span(queue.retention)}, {how} {dead.name} for {span(dead.retention)}"
-    return Life(seconds, told)
+    text = f"{queue.name} keeps a message for {span(queue.retention)}, {how} {dead.name} for {span(dead.retention)}"
+    return Life(seconds, enough, text)
 
 
 def retention(facts: Facts) -> Findings:
     """Does the ledger remember for as long as SQS holds a message?"""
-    held = life(facts)
+    message, remembered = life(facts), list[int]()
     for guard in guards(facts):
-        kept = _retention(guard.ledger)
-        if kept is not None and kept < held.seconds:
-            yield Finding(
+        if not isinstance(guard.ledger, SeenIds) or guard.ledger.retention is None:
+            continue  # it never forgets
+        kept = int(guard.ledger.retention.total_seconds())
+        remembered.append(kept)
+        if kept < message.enough:
+            yield DoctorFinding(
                 "error",
-                f"{guard.kind} of {guard.place} remembers a message for {span(kept)}, and {held.told}: {span(held.seconds)} in all.",
+                f"{guard.kind} of {guard.place} remembers a message for {span(kept)}, and {message.text}: {span(message.seconds)} in all.",
                 "A message that is delivered after the ledger has forgotten it takes effect again.",
-                f"Set the retention to {span(held.seconds)}, and name the ledger of now in also=, as in "
-                f"SeenIds({_timedelta(held.seconds)}, also=...); or let the queues keep messages for less long.",
+                f"Set the retention to {span(message.seconds)}, and name the ledger of now in also=, as in "
+                f"SeenIds({_timedelta(message.seconds)}, also=...); or let the queues keep messages for less long.",
                 f"the queue, {guard.rests_on}",
             )
     _insist_on_dead_letters(facts)
-    return f"{held.told}: {span(held.seconds)} in all. What is redriven on its last day is remembered if it is delivered at once, as it usually is."
+    late = message.late_redrive(min(remembered, default=message.seconds))
+    return (
+        f"{message.text}: {span(message.seconds)} in all. What is redriven on its last day is remembered if it is delivered at once, "
+        f"as it usually is.{late}"
+    )
 
 
 def dead_letters(facts: Facts) -> Findings:
     """Does a message that fails again and again end where somebody sees it, and not too soon?"""
     queue = known(facts.queue, "--queue")
     if queue.dead_letters is None:
-        yield Finding(
+        yield DoctorFinding(
             "warning",
             f"{queue.name} has no dead-letter queue.",
             f"A message that can never take effect is delivered again and again, and after {span(queue.retention)} it is gone without a trace. "
@@ -125,7 +140,7 @@ def dead_letters(facts: Facts) -> Findings:
             "the queue",
         )
     elif queue.receives == 1:
-        yield Finding(
+        yield DoctorFinding(
             "warning",
             f"{queue.name} moves a message to the dead letters after one delivery: its maxReceiveCount is 1.",
             "A deploy, a throttled request or a worker that dies once is enough. So is a message that is Deferred or Busy.",
@@ -138,29 +153,22 @@ def dead_letters(facts: Facts) -> Findings:
 def mapping(facts: Facts) -> Findings:
     """Is the function fed by the queue that is named?"""
     function, feeds = known(facts.function, "--function"), known(facts.feeds, "--function")
-    queue = None if facts.queue is None or isinstance(facts.queue, Unread) else facts.queue
+    queue = if_known(facts.queue)
     for feed in feeds:
-        if not feed.enabled and queue is not None and feed.source == queue.arn:
-            yield Finding(
-                "error",
+        if not feed.enabled:
+            is_queue = queue is not None and feed.source == queue.arn
+            yield DoctorFinding(
+                "error" if is_queue else "warning",
                 f"The event source mapping from {feed.source} to {function.name} is disabled.",
-                "Nothing is delivered, and what waits for longer than the queue keeps it is lost.",
-                "Enable it, or stop whoever sends.",
-                "the event source mappings of the function",
-            )
-        elif not feed.enabled:
-            yield Finding(
-                "warning",
-                f"The event source mapping from {feed.source} to {function.name} is disabled.",
-                "Nothing is delivered from there.",
-                "Enable it, or remove it if that is what is meant.",
+                f"Nothing is delivered{', and what waits for longer than the queue keeps it is lost' if is_queue else ' from there'}.",
+                f"Enable it, or {'stop whoever sends' if is_queue else 'remove it if that is what is meant'}.",
                 "the event source mappings of the function",
             )
     if queue is None:
         return f"{function.name} is fed from {', '.join([feed.source for feed in feeds if feed.enabled]) or 'nowhere'}."
     if all(feed.source != queue.arn for feed in feeds):
         others = ", ".join([feed.source for feed in feeds])
-        yield Finding(
+        yield DoctorFinding(
             "error",
             f"{function.name} is not fed from {queue.name}, but {f'from {others}' if others else 'from no queue and no stream'}.",
             "Messages of the queue do not reach the function, or another one takes them; and all that is said here of the two together is wrong.",
@@ -172,75 +180,68 @@ def mapping(facts: Facts) -> Findings:
 
 def tombstones(facts: Facts) -> Findings:
     """Do tombstones stay for as long as a message may come?"""
-    held = life(facts)
-    found = {
+    message = life(facts)
+    kept = {
         (f"A tombstone of {store.place}", int(store.tombstones.retention.total_seconds()), "the module")
-        for store in (facts.module.stores if facts.module is not None else ())
+        for store in facts.stores
         if store.tombstones is not None
     }
-    sample = None if facts.sample is None or isinstance(facts.sample, Unread) else facts.sample
-    for entity in sample.entities if sample is not None else ():
-        if entity.tombstone is not None:
-            found.add(("A tombstone of the sample", entity.tombstone, "the sample"))
-    for what, seconds, rests_on in sorted(found):
-        if seconds < held.seconds:
-            yield Finding(
+    kept |= {
+        ("A tombstone of the sample", entity.tombstone, "the sample")
+        for entity in facts.entities
+        if entity.tombstone is not None
+    }
+    for what, seconds, rests_on in sorted(kept):
+        if seconds < message.enough:
+            yield DoctorFinding(
                 "error",
-                f"{what} stays for {span(seconds)}, and {held.told}: {span(held.seconds)} in all.",
+                f"{what} stays for {span(seconds)}, and {message.text}: {span(message.seconds)} in all.",
                 "A message that comes after the tombstone is gone creates the deleted entity anew.",
-                f"Set Tombstones({_timedelta(held.seconds)}) or longer.",
+                f"Set Tombstones({_timedelta(message.seconds)}) or longer.",
                 f"the queue, {rests_on}",
             )
     _insist_on_dead_letters(facts)
-    if not found:
-        raise NotCheckedError("No store with tombstones was found in a module, and no tombstone in a sample.")
-    return f"{held.told}: {span(held.seconds)} in all."
+    if not kept:
+        raise NotCheckedError(_NO_TOMBSTONE)
+    return f"{message.text}: {span(message.seconds)} in all.{message.late_redrive(min(seconds for _, seconds, _ in kept))}"
 
 
 def tombstone_ttl(facts: Facts) -> Findings:
     """Does the database remove tombstones at all?"""
-    expiry, stores = known(facts.expiry, _GIVER), facts.module.stores if facts.module is not None else ()
-    here = _place(facts)
-    wanted = {store.tombstones.ttl_attribute for store in stores if store.tombstones is not None and store.place == here}
-    sample = None if facts.sample is None or isinstance(facts.sample, Unread) else facts.sample
-    dead = [entity for entity in (sample.entities if sample is not None else ()) if entity.tombstone is not None]
+    expiry = known(facts.expiry, _GIVER)
+    wanted = {store.tombstones.ttl_attribute for store in _stores_of_place(facts) if store.tombstones is not None}
+    dead = [entity for entity in facts.entities if entity.tombstone is not None]
     if not wanted and not dead:
-        raise NotCheckedError("No store with tombstones was found in a module, and no tombstone in a sample.")
+        raise NotCheckedError(_NO_TOMBSTONE)
     missing = sorted(wanted.difference(expiry))
     if missing or (dead and not expiry):
-        yield Finding(
+        yield DoctorFinding(
             "warning",
             f"Tombstones expire by {' and '.join(missing) or 'an attribute of their own'}, and the database removes nothing by it: "
             f"{'its TTL is by ' + ', '.join(expiry) if expiry else 'it has no TTL'}.",
-            "What is deleted stays for ever: it costs storage, and refuses every message that would create the entity anew.",
+            "What is deleted stays forever: it costs storage, and refuses every message that would create the entity anew.",
             f"Switch TTL on, by {' or '.join(missing) or 'the ttl_attribute of Tombstones'}.",
             "the TTL, the module, the sample",
         )
     return f"The database removes entities by {', '.join(expiry)}."
 
 
-def _place(facts: Facts) -> str:
-    """The store that was read, as a module's stores are named."""
-    if facts.collection is not None:
-        return facts.collection.name
-    return "" if facts.table is None or isinstance(facts.table, Unread) else f"the table {facts.table.name}"
+def _stores_of_place(facts: Facts) -> list[ModuleStore]:
+    """The module's stores of the table or collection that was read."""
+    table = if_known(facts.table)
+    here = facts.collection.name if facts.collection is not None else "" if table is None else f"the table {table.name}"
+    return [store for store in facts.stores if store.place == here]
 
 
 def outbox_index(facts: Facts) -> Findings:
     """Does a relay find what is pending without reading everything?"""
-    here = _place(facts)
-    boxes = [
-        store.outbox
-        for store in (facts.module.stores if facts.module is not None else ())
-        if store.outbox and store.place == here
-    ]
-    sample = None if facts.sample is None or isinstance(facts.sample, Unread) else facts.sample
+    boxes = [store.outbox for store in _stores_of_place(facts) if store.outbox]
     if facts.collection is not None:
         keys = known(facts.index_keys, _GIVER)
-        if not boxes and not any(entity.outbox for entity in (sample.entities if sample is not None else ())):
+        if not boxes and not any(entity.outbox for entity in facts.entities):
             raise NotCheckedError("No store with an outbox was found in a module, and no outbox in a sample.")
         if all(key[:1] != (OUTBOX.due,) for key in keys):
-            yield Finding(
+            yield DoctorFinding(
                 "warning",
                 f"{facts.collection.name} has no index on {OUTBOX.due}.",
                 "Each sweep of a relay reads the whole collection.",
@@ -255,7 +256,7 @@ def outbox_index(facts: Facts) -> Findings:
     found = {index.name: index.keys for index in table.indexes}
     for name in sorted(named):
         if found.get(name) != (OUTBOX.shard, OUTBOX.due):
-            yield Finding(
+            yield DoctorFinding(
                 "error",
                 f"Outbox(index={name!r}) of the module names an index that {table.name} "
                 f"{'does not have' if name not in found else 'has with other keys: ' + ', '.join(found[name])}.",
@@ -272,7 +273,7 @@ def later_format(facts: Facts) -> Findings:
     found = [entity for entity in sample.entities if entity.later]
     if found:
         labels = ", ".join(sorted({label for entity in found for label in entity.later})[:_NAMED])
-        yield Finding(
+        yield DoctorFinding(
             "warning",
             f"{_some(found, 'entity has', 'entities have')} what another version of onewrite has written ({labels}): {_names(found)}.",
             "This version does not know that format, and has judged nothing in it. Its stores refuse these entities, and their messages wait.",
@@ -290,10 +291,10 @@ def visibility(facts: Facts) -> Findings:
     waits = f", and Lambda gathers a batch for up to {span(window)}" if window else ""
     if queue.visibility < advised:
         early = queue.visibility < least
-        yield Finding(
+        yield DoctorFinding(
             "error" if early else "warning",
             f"{queue.name} hides a message for {span(queue.visibility)}, and {function.name} may take {span(function.timeout)}{waits}.",
-            "A message comes again while it is still processed, and each time counts for the dead-letter queue."
+            "A message is redelivered while it is still processed, and each time counts for the dead-letter queue."
             if early
             else "Where Lambda has no room to run the function at once, messages come again before it has tried, and each time counts "
             "for the dead-letter queue.",
@@ -306,18 +307,27 @@ def visibility(facts: Facts) -> Findings:
 
 def partial_failures(facts: Facts) -> Findings:
     """Does Lambda read which records failed?"""
-    queue = None if facts.queue is None or isinstance(facts.queue, Unread) else facts.queue
-    feeds = _feeds_of(facts, queue)
-    untold = list[Feed]()
+    feeds = _feeds_of(facts, if_known(facts.queue))
+    answers = None if facts.module is None else facts.module.kafka_answers
+    unjudged = list[str]()
     for feed in feeds:
-        if feed.kafka:
-            answers = None if facts.module is None else facts.module.kafka_answers
-            if answers is None and not (feed.provisioned and feed.reports_failures):
-                untold.append(feed)
-            elif answers and not (feed.provisioned and feed.reports_failures):
-                yield _unread_by_kafka(feed)
-        elif not feed.reports_failures:
-            yield Finding(
+        if feed.reports_failures and (feed.provisioned or not feed.kafka):
+            continue
+        if feed.kafka and answers is None:
+            unjudged.append(feed.source)
+        elif feed.kafka and answers:
+            lacks = "ReportBatchItemFailures" if feed.provisioned else "provisioned mode"
+            yield DoctorFinding(
+                "error",
+                f"The event source mapping from {feed.source} lacks {lacks}, and kafka_handler(provisioned_mode=True) is in the module.",
+                "That handler names the records that failed in its answer. Of Kafka, Lambda reads it in provisioned mode only, and with "
+                "ReportBatchItemFailures only. Elsewhere the offset moves on, and those records are lost.",
+                "Leave out provisioned_mode=True, so the handler raises and the whole batch is redelivered; or set ProvisionedPollerConfig "
+                "of the mapping, and FunctionResponseTypes to [ReportBatchItemFailures].",
+                "the event source mappings of the function, the module",
+            )
+        elif not feed.kafka:
+            yield DoctorFinding(
                 "error",
                 f"The event source mapping from {feed.source} lacks ReportBatchItemFailures.",
                 "A handler of onewrite names the records that failed in its answer. Without this setting Lambda does not read the answer, "
@@ -325,83 +335,51 @@ def partial_failures(facts: Facts) -> Findings:
                 "Set FunctionResponseTypes of the mapping to [ReportBatchItemFailures].",
                 "the event source mappings of the function",
             )
-    if untold:
+    if unjudged:
         raise NotCheckedError(
-            f"Lambda reads no answer of the mapping from {untold[0].source}. That is right for kafka_handler, which raises; it is not with "
+            f"Lambda reads no answer of the mapping from {unjudged[0]}. That is right for kafka_handler, which raises; it is not with "
             "provisioned_mode=True, nor for a handler that answers batchItemFailures itself. Give a MODULE to tell."
         )
     return f"Looked at {len(feeds)} event source mapping{'s' if len(feeds) > 1 else ''}."
 
 
-def _unread_by_kafka(feed: Feed) -> Finding:
-    lacks = "ReportBatchItemFailures" if feed.provisioned else "provisioned mode"
-    return Finding(
-        "error",
-        f"The event source mapping from {feed.source} lacks {lacks}, and kafka_handler(provisioned_mode=True) is in the module.",
-        "That handler names the records that failed in its answer. Of Kafka, Lambda reads it in provisioned mode only, and with "
-        "ReportBatchItemFailures only. Elsewhere the offset moves on, and those records are lost.",
-        "Leave out provisioned_mode=True, so that the handler raises and the whole batch comes again; or set ProvisionedPollerConfig of "
-        "the mapping, and FunctionResponseTypes to [ReportBatchItemFailures].",
-        "the event source mappings of the function, the module",
-    )
-
-
 def order(facts: Facts) -> Findings:
     """Is a ledger that needs order fed in order?"""
-    queue = known(facts.queue, "--queue")
-    found = guards(facts)
-    for guard in found:
-        if queue.fifo or not isinstance(guard.ledger, HighWaterMark | InSequence):
-            continue
-        if isinstance(guard.ledger, InSequence):
-            # With as many deliveries as our own infrastructure gives, a gap of the usual length is waited for.
-            if queue.receives is not None and queue.receives < _ENOUGH_RECEIVES:
-                yield _waits(queue, guard)
-        else:
-            yield _drops(queue, guard)
+    queue, found = known(facts.queue, "--queue"), guards(facts)
+    for guard in [] if queue.fifo else found:
+        # With as many deliveries as our own infrastructure gives, a gap of the usual length is waited for.
+        if isinstance(guard.ledger, InSequence) and queue.receives is not None and queue.receives < _ENOUGH_RECEIVES:
+            yield DoctorFinding(
+                "warning",
+                f"{guard.kind} of {guard.place} waits for the message before, and {queue.name} is a standard queue, which keeps no order, "
+                f"with a maxReceiveCount of {queue.receives}.",
+                "A message that comes too early is Deferred and delivered again. Each time counts for the dead-letter queue, and whatever "
+                "ends there holds back all that follow it.",
+                "Use a FIFO queue, or SeenNumbers(); or a maxReceiveCount that is high enough for the gaps that you have.",
+                f"the queue, {guard.rests_on}",
+            )
+        elif isinstance(guard.ledger, HighWaterMark):
+            yield DoctorFinding(
+                "error",
+                f"{guard.kind} of {guard.place} needs messages in order, and {queue.name} is a standard queue, which keeps none.",
+                "HighWaterMark takes a message that was overtaken by a newer one of its source for an old copy: it is Stale, settled, and "
+                "lost. That is right only where each message has the whole state of its source.",
+                "Use a FIFO queue, whose groups are the sources; or SeenNumbers() for messages that are numbered by ints, or SeenIds(), each "
+                "with also=.",
+                f"the queue, {guard.rests_on}",
+            )
     kinds = ", ".join(dict.fromkeys([guard.kind for guard in found]))
     return f"{queue.name} is {'a FIFO' if queue.fifo else 'a standard'} queue; the ledger is {kinds}."
 
 
-def _drops(queue: Queue, guard: Guard) -> Finding:
-    return Finding(
-        "error",
-        f"{guard.kind} of {guard.place} needs messages in order, and {queue.name} is a standard queue, which keeps none.",
-        "HighWaterMark takes a message that was overtaken by a newer one of its source for an old copy: it is Stale, settled, and lost. "
-        "That is right only where each message has the whole state of its source.",
-        "Use a FIFO queue, whose groups are the sources; or SeenNumbers() for messages that are numbered by ints, or SeenIds(), each with also=.",
-        f"the queue, {guard.rests_on}",
-    )
-
-
-def _waits(queue: Queue, guard: Guard) -> Finding:
-    return Finding(
-        "warning",
-        f"{guard.kind} of {guard.place} waits for the message before, and {queue.name} is a standard queue, which keeps no order, with a maxReceiveCount of {queue.receives}.",
-        "A message that comes too early is Deferred and delivered again. Each time counts for the dead-letter queue, and whatever ends "
-        "there holds back all that follow it.",
-        "Use a FIFO queue, or SeenNumbers(); or a maxReceiveCount that is high enough for the gaps that you have.",
-        f"the queue, {guard.rests_on}",
-    )
-
-
-def _feeds_of(facts: Facts, queue: Queue | None) -> list[Feed]:
-    feeds = [feed for feed in known(facts.feeds, "--function") if feed.enabled]
-    if queue is None:
-        if not feeds:
-            raise NotCheckedError("The function has no event source mapping from a queue or a stream that is enabled.")
-        return feeds
-    found = [feed for feed in feeds if feed.source == queue.arn]
-    if not found:
-        raise NotCheckedError(f"The function has no event source mapping from {queue.name} that is enabled.")
-    return found
-
-
-def _retention(ledger: Ledger) -> int | None:
-    """For how many seconds it remembers; None if it never forgets."""
-    if not isinstance(ledger, SeenIds) or ledger.retention is None:
-        return None
-    return int(ledger.retention.total_seconds())
+def _feeds_of(facts: Facts, queue: Queue | None) -> list[EventSourceMapping]:
+    feeds = [
+        feed for feed in known(facts.feeds, "--function") if feed.enabled and (queue is None or feed.source == queue.arn)
+    ]
+    if not feeds:
+        source = "a queue or a stream" if queue is None else queue.name
+        raise NotCheckedError(f"The function has no event source mapping from {source} that is enabled.")
+    return feeds
 
 
 def _insist_on_dead_letters(facts: Facts) -> None:
@@ -413,7 +391,7 @@ def _timedelta(seconds: int) -> str:
     return f"timedelta(days={seconds // 86_400})" if seconds % 86_400 == 0 else f"timedelta(seconds={seconds})"
 
 
-# --- Checks of what a table or collection holds: the share of the ledger, and entities that lost theirs or will lose it. Pu
+# --- Checks of what a table or collection holds: the share of the ledger, and entities that lost theirs or will lose it
 
 
 _GIVER = "--table or --collection"
@@ -437,7 +415,7 @@ def ledger_share(facts: Facts) -> Findings:
     full = [each for each in found if each.size >= _FULL * sample.limit]
     if found:
         largest = found[0]
-        yield Finding(
+        yield DoctorFinding(
             "error" if full else "warning",
             f"{_some(found, 'entity', 'entities')} of {len(guarded)} with a ledger consist of it for the most part, or are almost full: "
             f"{_sizes(largest)}, of {sample.limit:,} that an entity may have.",
@@ -463,11 +441,9 @@ def indexes(facts: Facts) -> Findings:
         return "The table has no secondary index."
     sample = known(facts.sample, _GIVER)
     guarded = [each for each in sample.entities if each.ledger]
-    stores = facts.module.stores if facts.module is not None else ()
-    is_guarded = any(store.ledger is not None and store.place == f"the table {table.name}" for store in stores)
-    if not guarded and not is_guarded:
+    if not guarded and all(store.ledger is None for store in _stores_of_place(facts)):
         raise NotCheckedError(
-            "None of the entities that were read has a ledger, so that it is not known what indexes copy of it."
+            "None of the entities that were read has a ledger, so it is not known what indexes copy of it."
         )
     for index in table.indexes:
         if not guarded and index.included is None:
@@ -484,17 +460,17 @@ def indexes(facts: Facts) -> Findings:
     return f"Looked at {', '.join([index.name for index in table.indexes])}."
 
 
-def _copies(what: str, rests_on: str) -> Finding:
-    return Finding(
+def _copies(what: str, rests_on: str) -> DoctorFinding:
+    return DoctorFinding(
         "warning",
         what,
-        "Every message changes the ledger, so that each write of such an entity writes the index as well, and is billed for it.",
+        "Every message changes the ledger, so each write of such an entity writes the index as well, and is billed for it.",
         "Create the index anew with KEYS_ONLY, or with INCLUDE and the attributes that its queries read, and drop this one.",
         rests_on,
     )
 
 
-def _copied(index: Index, entity: Entity) -> int:
+def _copied(index: TableIndex, entity: Entity) -> int:
     """How many bytes of the entity's ledger the index has. It leaves out entities without its keys."""
     if not entity.own.issuperset(index.keys):
         return 0
@@ -508,7 +484,7 @@ def ttl(facts: Facts) -> Findings:
     expires too early, one that is written now does too.
     """
     known(facts.expiry, _GIVER)
-    sample, held = known(facts.sample, _GIVER), life(facts)
+    sample, message = known(facts.sample, _GIVER), life(facts)
     left = [
         (each.expires - sample.now, each)
         for each in sample.entities
@@ -517,17 +493,17 @@ def ttl(facts: Facts) -> Findings:
     if not left:
         raise NotCheckedError("No entity that was read has a ledger and a time at which TTL will remove it.")
     most, latest = max(left, key=lambda each: each[0])
-    if most < held.seconds:
-        yield Finding(
+    if most < message.seconds:
+        yield DoctorFinding(
             "error",
             f"TTL removes entities too early: of {len(left)} that were read, {latest.name} expires last, in {span(round(most))}. "
-            f"{held.told}: {span(held.seconds)} in all.",
+            f"{message.text}: {span(message.seconds)} in all.",
             "TTL removes the ledger with the entity. A message that is delivered again after that creates the entity anew, and takes effect "
             "again.",
-            f"Let an entity expire {span(held.seconds)} after its last message at the earliest, and move the time on with each message.",
+            f"Let an entity expire {span(message.seconds)} after its last message at the earliest, and move the time on with each message.",
             "the queue, the sample",
         )
-    return f"The entity that expires last does so in {span(round(most))}. {held.told}."
+    return f"The entity that expires last does so in {span(round(most))}. {message.text}."
 
 
 def erased(facts: Facts) -> Findings:
@@ -544,7 +520,7 @@ def erased(facts: Facts) -> Findings:
         and _is_sibling(each, guarded, sample)
     ]
     if bare:
-        yield Finding(
+        yield DoctorFinding(
             "warning",
             f"{_some(bare, 'entity has', 'entities have')} no ledger, while {len(guarded)} of their kind have one: {_names(bare)}.",
             "They may have had no message yet. Or another writer may replace whole entities, as by put_item, replace_one, or the save() of a "
@@ -555,7 +531,7 @@ def erased(facts: Facts) -> Findings:
     return f"{len(guarded)} of {len(sample.entities)} entities that were read have a ledger."
 
 
-def _is_sibling(entity: Entity, guarded: Several[Entity], sample: Sample) -> bool:
+def _is_sibling(entity: Entity, guarded: Several[Entity], sample: EntitySample) -> bool:
     """Is it of a kind with those that have a ledger? A table with a sort key often holds entities of several kinds.
 
     There, what is of a kind has the same attributes, or at least all that the guarded ones have in common beside their key.
@@ -573,20 +549,20 @@ def damaged(facts: Facts) -> Findings:
     without_marks = [each for each in sample.entities if each.unmarked]
     if without_label:
         names = ", ".join(sorted({name for each in without_label for name in each.unlabelled}))
-        yield Finding(
+        yield DoctorFinding(
             "error",
             f"{_some(without_label, 'entity has', 'entities have')} marks but no label, in {names}: {_names(without_label)}.",
-            "Every guarded write puts the label there, so that something else may have removed it. A store with another ledger is then not "
+            "Every guarded write puts the label there, so something else may have removed it. A store with another ledger is then not "
             "refused, and may let messages in twice.",
             "Look for writers that remove attributes which they do not know, or copy only some of them.",
             "the sample",
         )
     if without_marks:
         names = ", ".join(sorted({name for each in without_marks for name in each.unmarked}))
-        yield Finding(
+        yield DoctorFinding(
             "warning",
             f"{_some(without_marks, 'entity has', 'entities have')} the label of a ledger but no mark, in {names}: {_names(without_marks)}.",
-            "Every guarded write leaves a mark, so that something else may have removed them: an operator who meant to, or a writer "
+            "Every guarded write leaves a mark, so something else may have removed them: an operator who meant to, or a writer "
             "that erases the ledger. What was done before may take effect again.",
             "If no operator has cleared these ledgers, look for writers that remove attributes which they do not know.",
             "the sample",
@@ -609,7 +585,7 @@ def _names(entities: Several[Entity]) -> str:
 _COLLECTION = "--collection"
 
 
-class Fault(NamedTuple):
+class ServerFault(NamedTuple):
     """A known fault of a server: in each series of versions, the first that is without it."""
 
     name: str
@@ -619,7 +595,7 @@ class Fault(NamedTuple):
 
 
 FAULTS = (
-    Fault(
+    ServerFault(
         "CVE-2025-10060",
         ((6, 0, 25), (7, 0, 22), (8, 0, 12)),
         "An upsert that is tried again within a transaction can end the server's process.",
@@ -635,7 +611,7 @@ def global_table(facts: Facts) -> Findings:
         return f"{table.name} is in one region."
     regions = ", ".join(table.replicas)
     if not table.strong:
-        yield Finding(
+        yield DoctorFinding(
             "warning",
             f"{table.name} is a global table with eventual consistency (MREC), with copies in {regions}.",
             "A region does not see at once what another one has written. If consumers in two regions get the same message, both apply it, and "
@@ -653,7 +629,7 @@ def clock(facts: Facts) -> Findings:
     bounds = [(guard, guard.ledger.skew.total_seconds()) for guard in guards(facts) if guard.ledger.skew is not None]
     for guard, skew in bounds:
         if off - measured.margin > skew:
-            yield Finding(
+            yield DoctorFinding(
                 "error",
                 f"This machine's clock is {span(off)} {'behind' if measured.ahead > 0 else 'ahead of'} the database's, and {guard.kind} of "
                 f"{guard.place} bears {span(int(skew))}.",
@@ -667,7 +643,7 @@ def clock(facts: Facts) -> Findings:
 
 def write_concern(facts: Facts) -> Findings:
     """Does an acknowledged write outlive a failover?"""
-    stores = [store for store in (facts.module.stores if facts.module is not None else ()) if store.engine == "mongodb"]
+    stores = [store for store in facts.stores if store.engine == "mongodb"]
     if facts.collection is None and not stores:
         raise NotCheckedError("It needs --collection, or a MODULE with a store of MongoDB.")
     for store in stores:
@@ -688,17 +664,18 @@ def write_concern(facts: Facts) -> Findings:
 
 
 def _default(facts: Facts) -> int | str:
-    if facts.server is not None and not isinstance(facts.server, Unread) and facts.server.kind == "standalone":
+    server = if_known(facts.server)
+    if server is not None and server.kind == "standalone":
         return 1
     return known(facts.default_w, _COLLECTION)  # type: ignore[return-value]  # mypy joins int and str to object
 
 
-def _weak(severity: str, what: str, rests_on: str) -> Finding:
+def _weak(severity: str, what: str, rests_on: str) -> DoctorFinding:
     why = "A failover, or a crash, can take back what the server had acknowledged: effect and mark vanish together, but the broker was told that "
-    return Finding(
+    return DoctorFinding(
         "error" if severity == "error" else "warning",
         f"{what}.",
-        f"{why}the message is done, so that it is lost.",
+        f"{why}the message is done, so it is lost.",
         'Write with w="majority", which a guarded store does unless it is made with durability="acknowledged"; and let native writers do the same.',
         rests_on,
     )
@@ -708,10 +685,10 @@ def standalone(facts: Facts) -> Findings:
     """Is there more than one server?"""
     server = known(facts.server, _COLLECTION)
     if server.kind == "standalone":
-        yield Finding(
+        yield DoctorFinding(
             "warning",
             "The server is a standalone, and no member of a replica set.",
-            "It knows neither retryable writes nor transactions: an answer that is lost is an error, after which the message must come again, "
+            "It knows neither retryable writes nor transactions: an answer that is lost is an error, after which the message must be redelivered, "
             "and transact is refused. When its disk is lost, every effect is.",
             "Make it a replica set, of three members where data counts.",
             "the server's hello",
@@ -726,12 +703,19 @@ def arbiters(facts: Facts) -> Findings:
         raise NotCheckedError(
             f"The server is a {server.kind}: which members are arbiters is asked of a member of a replica set."
         )
-    status = facts.members if isinstance(facts.members, Members) else None
+    status = if_known(facts.members)
     found = sorted({*server.arbiters, *(status.arbiters if status is not None else ())})
     if found:
-        yield _has_arbiters(found)
+        yield DoctorFinding(
+            "warning",
+            f"The replica set has {'an arbiter' if len(found) == 1 else 'arbiters'}: {', '.join(found)}.",
+            "An arbiter votes but holds no data. In a set of three with one, no write reaches a majority while one of the other two is down: "
+            "guarded writes wait, and messages come again. The server's default is then w:1.",
+            "Replace the arbiter by a member that holds data.",
+            "the server's hello, replSetGetStatus",
+        )
     elif status is not None and 1 < status.writing <= status.majority:
-        yield Finding(
+        yield DoctorFinding(
             "warning",
             f"All {status.writing} members of the replica set that hold data must have a write before a majority has it.",
             "While one of them is down, guarded writes wait, and messages come again.",
@@ -742,33 +726,16 @@ def arbiters(facts: Facts) -> Findings:
     return f"{members.writing} members hold data, and a majority of {members.majority} makes a write safe."
 
 
-def _has_arbiters(found: Sequence[str]) -> Finding:
-    return Finding(
-        "warning",
-        f"The replica set has {'an arbiter' if len(found) == 1 else 'arbiters'}: {', '.join(found)}.",
-        "An arbiter votes but holds no data. In a set of three with one, no write reaches a majority while one of the other two is down: "
-        "guarded writes wait, and messages come again. The server's default is then w:1.",
-        "Replace the arbiter by a member that holds data.",
-        "the server's hello, replSetGetStatus",
-    )
-
-
 def version(facts: Facts) -> Findings:
     """Has the server a known fault that concerns guarded writes?"""
-    found = known(facts.version, _COLLECTION)
-    for fault, mended in _faults(found):
-        yield Finding(
-            "warning", f"The server is {found}, which has {fault.name}.", fault.why, f"{fault.do}{mended}.", "buildInfo"
-        )
-    return f"The server is {found}."
-
-
-def _faults(text: str) -> Iterator[tuple[Fault, str]]:
-    parts = [int(part) for part in text.partition("-")[0].split(".")[:3] if part.isdigit()]
+    name = known(facts.version, _COLLECTION)
+    numbers = tuple([int(part) for part in name.partition("-")[0].split(".")[:3] if part.isdigit()])
     for fault in FAULTS:
         for mended in fault.mended:
-            if tuple(parts[:2]) == mended[:2] and tuple(parts) < mended:
-                yield fault, ".".join(map(str, mended))
+            if numbers[:2] == mended[:2] and numbers < mended:
+                do = f"{fault.do}{'.'.join(map(str, mended))}."
+                yield DoctorFinding("warning", f"The server is {name}, which has {fault.name}.", fault.why, do, "buildInfo")
+    return f"The server is {name}."
 
 
 # --- Makes all checks on the facts. Pure ----------------------------------------------------------------------------------
@@ -805,7 +772,7 @@ def examine(facts: Facts) -> list[Checked]:
 
 
 def _made(check: Check, facts: Facts) -> Checked:
-    found: list[Finding] = []
+    found: list[DoctorFinding] = []
     findings = check.run(facts)
     while True:
         try:

@@ -49,7 +49,7 @@ class Function:
 
 
 @dataclass(frozen=True, slots=True)
-class Feed:
+class EventSourceMapping:
     """An event source mapping: from where Lambda feeds the function. `window` is the batching window in seconds."""
 
     source: str  # the ARN of a queue, a stream or a cluster of Kafka, or the address of another one
@@ -61,7 +61,7 @@ class Feed:
 
 
 @dataclass(frozen=True, slots=True)
-class Index:
+class TableIndex:
     """A secondary index. `included`: the attributes that it copies beside its keys; None if it copies all of them."""
 
     name: str
@@ -70,18 +70,18 @@ class Index:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class TableDescription:
     """A table of DynamoDB. `replicas` are the other regions of a global table, and `strong` says how they agree."""
 
     name: str
     keys: tuple[str, ...]
-    indexes: tuple[Index, ...] = ()
+    indexes: tuple[TableIndex, ...] = ()
     replicas: tuple[str, ...] = ()
     strong: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Clock:
+class ClockOffset:
     """How far the database's clock is ahead of ours, in seconds, give or take `margin`."""
 
     ahead: float
@@ -89,16 +89,16 @@ class Clock:
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
+class MongoDBServer:
     """What a server of MongoDB says of itself. `kind` is "standalone", "replica set" or "mongos"."""
 
     kind: str
     arbiters: tuple[str, ...]
-    clock: Clock
+    clock: ClockOffset
 
 
 @dataclass(frozen=True, slots=True)
-class Members:
+class ReplicaSetMembers:
     """The members of a replica set: its arbiters, how many members write and vote, and how many of these a majority needs."""
 
     arbiters: tuple[str, ...]
@@ -137,7 +137,7 @@ class Entity:
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class EntitySample:
     """Some entities of a table or collection. `now` is when they were read, `limit` how many bytes an entity may have."""
 
     entities: tuple[Entity, ...]
@@ -147,7 +147,7 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True)
-class Store:
+class ModuleStore:
     """A guarded store of the module. `place` names it, as in "the table orders".
 
     `w` is the write concern of a collection's store; None if it leaves that to the server.
@@ -163,13 +163,13 @@ class Store:
 
 @dataclass(frozen=True, slots=True)
 class Module:
-    """What was found in a module: the stores that its handlers of SQS use, if these could be told apart, else all of them.
+    """What was found in a module: the stores that its handlers of SQS use, if these could be told apart, otherwise all of them.
 
     `kafka_answers`: whether a handler of Kafka answers instead of raising; None if there is no handler of Kafka.
     """
 
     name: str
-    stores: tuple[Store, ...]
+    stores: tuple[ModuleStore, ...]
     kafka_answers: bool | None = None
 
 
@@ -180,18 +180,29 @@ class Facts:
     queue: Fact[Queue] = None
     dead_letters: Fact[Queue] = None
     function: Fact[Function] = None
-    feeds: Fact[tuple[Feed, ...]] = None
-    table: Fact[Table] = None
+    feeds: Fact[tuple[EventSourceMapping, ...]] = None
+    table: Fact[TableDescription] = None
     collection: Collection | None = None
-    server: Fact[Server] = None
-    members: Fact[Members] = None
+    server: Fact[MongoDBServer] = None
+    members: Fact[ReplicaSetMembers] = None
     default_w: Fact[int | str] = None  # the server's own write concern
     version: Fact[str] = None
-    clock: Fact[Clock] = None
+    clock: Fact[ClockOffset] = None
     expiry: Fact[tuple[str, ...]] = None  # the attributes by which the database removes entities
     index_keys: Fact[tuple[tuple[str, ...], ...]] = None  # of a collection's indexes
-    sample: Fact[Sample] = None
+    sample: Fact[EntitySample] = None
     module: Module | None = None
+
+    @property
+    def stores(self) -> tuple[ModuleStore, ...]:
+        """Those of the module."""
+        return () if self.module is None else self.module.stores
+
+    @property
+    def entities(self) -> tuple[Entity, ...]:
+        """Those of the sample."""
+        sample = if_known(self.sample)
+        return () if sample is None else sample.entities
 
     def unread(self) -> list[Unread]:
         """What could not be read, each once."""
@@ -203,7 +214,7 @@ Severity: TypeAlias = Literal["error", "warning"]
 State: TypeAlias = Literal["passed", "found", "not checked"]
 
 
-class Finding(NamedTuple):
+class DoctorFinding(NamedTuple):
     """An error is what may lose a message or let it take effect twice; a warning is what costs, delays or endangers."""
 
     severity: Severity
@@ -214,11 +225,11 @@ class Finding(NamedTuple):
 
 
 # A check yields what it finds, and returns a sentence about what it has compared.
-Findings: TypeAlias = Generator[Finding, None, str]
+Findings: TypeAlias = Generator[DoctorFinding, None, str]
 
 
 class Check(NamedTuple):
-    """`code` never changes, so that programs may rely on it."""
+    """`code` never changes, so programs may rely on it."""
 
     code: str
     title: str
@@ -232,7 +243,7 @@ class Checked:
     check: Check
     state: State
     told: str
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[DoctorFinding, ...] = ()
     missing: Unread | None = None  # what could not be read, if that is why
 
 
@@ -252,6 +263,11 @@ def known(fact: Fact[T], giver: str) -> T:
         because = f"the permission {fact.permission} is missing" if fact.permission else "the request failed"
         raise NotCheckedError(f"It needs {fact.what}, and {because}.", fact)
     return fact
+
+
+def if_known(fact: Fact[T]) -> T | None:
+    """The fact, where a check can do without it."""
+    return None if isinstance(fact, Unread) else fact
 
 
 def span(seconds: float) -> str:

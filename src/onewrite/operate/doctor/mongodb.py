@@ -4,14 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Any
 
 from pymongo.errors import PyMongoError
 
 from onewrite.core.flow import Call
 from onewrite.mongodb.flows import LARGEST_DOCUMENT
 from onewrite.mongodb.outboxes import reading
-from onewrite.operate.doctor.facts import Clock, Collection, Fact, Members, Sample, Server, Unread
+from onewrite.operate.doctor.facts import (
+    ClockOffset,
+    Collection,
+    EntitySample,
+    Facts,
+    MongoDBServer,
+    ReplicaSetMembers,
+    Unread,
+)
 from onewrite.operate.doctor.reading import (
     Asking,
     Question,
@@ -26,73 +34,75 @@ MONGODB = Asking(lambda error: isinstance(error, PyMongoError), refused_by_mongo
 
 
 def as_users(collection: Any) -> Any:
-    """The collection as its URL says, but for values that only a lenient reader takes."""
+    """The collection as its URL says, except for values that only a lenient reader takes."""
     return reading(collection, LENIENT)
 
 
-class OfCollection(NamedTuple):
-    """What was read of a collection and its server."""
-
-    collection: Collection
-    server: Server | Unread
-    version: Fact[str] = None
-    members: Fact[Members] = None
-    default_w: Fact[int | str] = None
-    expiry: Fact[tuple[str, ...]] = None
-    index_keys: Fact[tuple[tuple[str, ...], ...]] = None
-    sample: Fact[Sample] = None
-
-
-def read_collection(collection: Any, most: int, clock: Callable[[], float]) -> Reader[OfCollection]:
+def read_collection(collection: Any, most: int, clock: Callable[[], float]) -> Reader[Facts]:
     """`most`: how many documents are read at the most."""
     named = Collection(f"the collection {collection.name}", collection.write_concern.document.get("w"))
     before = clock()
     reply = yield Question("the server", "hello", _admin("hello"))
     if isinstance(reply, Unread):  # no server was reached, and each further request would wait for one as long
-        return OfCollection(named, reply, reply, reply, reply, reply, reply, reply)
+        return Facts(
+            collection=named,
+            server=reply,
+            clock=reply,
+            version=reply,
+            members=reply,
+            default_w=reply,
+            expiry=reply,
+            index_keys=reply,
+            sample=reply,
+        )
     server = _server(reply, before, clock())
     build = yield Question("the server's version", "buildInfo", _admin("buildInfo"))
-    version = build if isinstance(build, Unread) else str(build["version"])
     members = (yield from _read_members()) if server.kind == "replica set" else None
     default_w = (yield from _read_default()) if server.kind != "standalone" else None
     indexes = yield Question(f"the indexes of the collection {collection.name}", "listIndexes", Call("index_information"))
+    keys = expiry = indexes
     after: dict[str, float] = {}
     if not isinstance(indexes, Unread):
+        keys = tuple([tuple([key for key, _ in index["key"]]) for index in indexes.values()])
         # The fields of TTL indexes, and how many seconds after the time in them a document expires.
-        found = [index for index in indexes.values() if "expireAfterSeconds" in index]
-        after = {index["key"][0][0]: float(index["expireAfterSeconds"]) for index in found}
-    expiry = indexes if isinstance(indexes, Unread) else tuple(after)
-    keys = (
-        indexes
-        if isinstance(indexes, Unread)
-        else tuple([tuple([key for key, _ in index["key"]]) for index in indexes.values()])
+        expiring = [index for index in indexes.values() if "expireAfterSeconds" in index]
+        after = {index["key"][0][0]: float(index["expireAfterSeconds"]) for index in expiring}
+        expiry = tuple(after)
+    return Facts(
+        collection=named,
+        server=server,
+        clock=server.clock,
+        version=build if isinstance(build, Unread) else str(build["version"]),
+        members=members,
+        default_w=default_w,
+        expiry=expiry,
+        index_keys=keys,
+        sample=(yield from _read_sample(named.name, after, most, clock)),
     )
-    documents = yield from _read_sample(named.name, after, most, clock)
-    return OfCollection(named, server, version, members, default_w, expiry, keys, documents)
 
 
 def _admin(command: str) -> Call:
     return Call("database.client.admin.command", (command,))
 
 
-def _server(reply: Mapping[str, Any], before: float, after: float) -> Server:
+def _server(reply: Mapping[str, Any], before: float, after: float) -> MongoDBServer:
     kind = "mongos" if reply.get("msg") == "isdbgrid" else "replica set" if "setName" in reply else "standalone"
     ahead = _seconds(reply["localTime"]) - (before + after) / 2
-    return Server(kind, tuple(reply.get("arbiters", ())), Clock(ahead, (after - before) / 2))
+    return MongoDBServer(kind, tuple(reply.get("arbiters", ())), ClockOffset(ahead, (after - before) / 2))
 
 
 def _seconds(moment: datetime) -> float:
     return (moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).timestamp()
 
 
-def _read_members() -> Reader[Members | Unread]:
+def _read_members() -> Reader[ReplicaSetMembers | Unread]:
     reply = yield Question("the members of the replica set", "replSetGetStatus", _admin("replSetGetStatus"))
     if isinstance(reply, Unread):
         return reply
     arbiters = [each["name"] for each in reply["members"] if each.get("stateStr") == "ARBITER"]
     writing = int(reply.get("writableVotingMembersCount", len(reply["members"]) - len(arbiters)))
     majority = int(reply.get("writeMajorityCount", len(reply["members"]) // 2 + 1))
-    return Members(tuple(arbiters), writing, majority)
+    return ReplicaSetMembers(tuple(arbiters), writing, majority)
 
 
 def _read_default() -> Reader[int | str | Unread]:
@@ -104,12 +114,14 @@ def _read_default() -> Reader[int | str | Unread]:
     return w
 
 
-def _read_sample(what: str, expiry: Mapping[str, float], most: int, clock: Callable[[], float]) -> Reader[Sample | Unread]:
+def _read_sample(
+    what: str, expiry: Mapping[str, float], most: int, clock: Callable[[], float]
+) -> Reader[EntitySample | Unread]:
     images = yield from each(what, "find", sample(most))
     if isinstance(images, Unread):
         return images
     entities = tuple([entity_in(image, _expires(image.raw, expiry)) for image in images])
-    return Sample(entities, ("_id",), LARGEST_DOCUMENT, clock())
+    return EntitySample(entities, ("_id",), LARGEST_DOCUMENT, clock())
 
 
 def _expires(document: Mapping[str, Any], expiry: Mapping[str, float]) -> float | None:

@@ -25,8 +25,8 @@ from onewrite.core.ledgers.seen_ids import KEPT, SLOTS
 from onewrite.core.tombstone import read_tombstone
 from onewrite.errors import LedgerMismatch
 from onewrite.message import printable
-from onewrite.operate.doctor.facts import Entity, Module, Store, Unread
-from onewrite.operate.image import Image, later_labels
+from onewrite.operate.doctor.facts import Entity, Module, ModuleStore, Unread
+from onewrite.operate.image import EntityImage, later_labels
 
 T = TypeVar("T")
 
@@ -101,7 +101,7 @@ def each(what: str, permission: str, flow: Flow[T]) -> Reader[T | Unread]:
 _KEPT = re.compile(rf"(?P<prefix>{PREFIX})(?:{KEPT}r[0-{SLOTS - 1}]?|allt?|@.*)", re.DOTALL)
 
 
-def entity_in(image: Image, expires: float | None) -> Entity:
+def entity_in(image: EntityImage, expires: float | None) -> Entity:
     """`expires`: when the database removes it, in epoch seconds."""
     fields = image.fields
     kept = kept_ledgers(fields.items())
@@ -234,7 +234,7 @@ def _inside(value: object) -> Iterator[object]:
             yield from [each for each in vars(type(value)).values() if isinstance(each, FunctionType)]
 
 
-def _store(store: Any) -> Store:
+def _store(store: Any) -> ModuleStore:
     # A store keeps these to itself: nobody but the doctor needs them.
     flows = attrgetter("_flows")(store)
     ledger, tombstones = flows.ledger, flows.tombstones
@@ -242,5 +242,5 @@ def _store(store: Any) -> Store:
     kept = None if ledger is NO_LEDGER else ledger
     if type(store).__module__.startswith("onewrite.mongodb."):
         w = flows.target.write_concern.document.get("w")
-        return Store(f"the collection {flows.target.name}", kept, "mongodb", tombstones, outbox, w)
-    return Store(f"the table {flows.table_name}", kept, "dynamodb", tombstones, outbox)
+        return ModuleStore(f"the collection {flows.target.name}", kept, "mongodb", tombstones, outbox, w)
+    return ModuleStore(f"the table {flows.table_name}", kept, "dynamodb", tombstones, outbox)

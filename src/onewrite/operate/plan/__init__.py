@@ -14,7 +14,7 @@ from datetime import timedelta
 from enum import Enum
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias, cast
+from typing import Annotated, Any, cast
 
 import typer
 from rich.console import Console
@@ -25,8 +25,8 @@ from onewrite.errors import ConfigurationError
 from onewrite.operate.options import AsJson, CollectionUrl, EndpointUrl, Region, TableName, VersionOption, option
 from onewrite.operate.plan.inputs import Does, IndexLoad, Inputs, Prices
 from onewrite.operate.plan.page import page
-from onewrite.operate.plan.texts import json_text, plain_text, table
-from onewrite.operate.plan.ways import Engine, Sample, ways
+from onewrite.operate.plan.texts import json_text, plain_text, rich_table
+from onewrite.operate.plan.ways import EngineCosts, StoreSample, ways
 from onewrite.operate.report import end, is_plain, tell
 from onewrite.operate.stores import is_named, store_of
 
@@ -123,24 +123,26 @@ class EngineName(Enum):
     MONGODB = "mongodb"
 
 
-def asked(options: Mapping[str, Any]) -> tuple[Inputs, Sample | None]:
+def inputs_of(options: Mapping[str, Any]) -> tuple[Inputs, StoreSample | None]:
     """The inputs, and what was read of the store if one is named."""
-    rate = _needed(options["messages"], "--messages", "as in --messages 10000/d")
-    messages = per_day(rate)
+    if options["messages"] is None:
+        raise ConfigurationError("--messages is missing: there is no plan without it, as in --messages 10000/d.")
+    messages = per_day(options["messages"])
     retention = None if options["retention"] is None else span(options["retention"])
     hottest, duplicates = share("--hottest", options["hottest"]), share("--duplicates", options["duplicates"])
     prices = price_list(options["prices"])  # what is wrong with an option is told before a database is asked
     sample = _read(options)
-    item_bytes = options["item_bytes"] or _needed_of(sample, options["item_bytes"], "own", "--item-bytes")
-    entities = options["entities"] or _needed_of(sample, options["entities"], "entities", "--entities")
+    if retention is None:
+        retention = LONGEST_SQS_RETENTION if sample is None or sample.retention is None else sample.retention
+    item_bytes = _needed_of(sample, options["item_bytes"], "own", "--item-bytes")
     inputs = Inputs(
         engine=_engine(options, sample),
         item_bytes=item_bytes,
         per_day=messages,
-        entities=entities,
+        entities=_needed_of(sample, options["entities"], "entities", "--entities"),
         hottest=hottest,
         duplicates=duplicates or 0,
-        retention=_retention(retention, sample),
+        retention=retention,
         events=options["events"] if options["events"] is not None else float(sample is not None and sample.outboxes > 0),
         indexes=_indexes(options, sample, item_bytes),
         prices=prices,
@@ -149,22 +151,9 @@ def asked(options: Mapping[str, Any]) -> tuple[Inputs, Sample | None]:
     return inputs, sample
 
 
-def _retention(said: timedelta | None, sample: Sample | None) -> timedelta:
-    """What is said, or else what the store's own ledgers have, or else what `SeenIds()` has."""
-    if said is not None:
-        return said
-    return LONGEST_SQS_RETENTION if sample is None or sample.retention is None else sample.retention
-
-
-def _needed(value: str | None, name: str, example: str) -> str:
-    if value is None:
-        raise ConfigurationError(f"{name} is missing: there is no plan without it, {example}.")
-    return value
-
-
-def _needed_of(sample: Sample | None, value: int | None, name: str, option: str) -> int:
+def _needed_of(sample: StoreSample | None, value: int | None, name: str, option: str) -> int:
     """The value of an option, or what the sample shows."""
-    if value is not None:  # nothing but 0: the inputs say what is wrong with it
+    if value is not None:
         return value
     if sample is None:
         raise ConfigurationError(f"{option} is missing: give it, or name a live store by --table or --collection.")
@@ -173,7 +162,7 @@ def _needed_of(sample: Sample | None, value: int | None, name: str, option: str)
     return int(found)
 
 
-def _read(options: Mapping[str, Any]) -> Sample | None:
+def _read(options: Mapping[str, Any]) -> StoreSample | None:
     if not is_named(options):
         return None
     store, most = store_of(options), options["sample"]
@@ -186,18 +175,16 @@ def _read(options: Mapping[str, Any]) -> Sample | None:
     return run(collection_sample(store, most), store.target)
 
 
-def _engine(options: Mapping[str, Any], sample: Sample | None) -> Any:
-    asked_for: EngineName | None = options["engine"]
+def _engine(options: Mapping[str, Any], sample: StoreSample | None) -> Any:
+    name: EngineName | None = options["engine"]
     if sample is None:
-        return (asked_for or EngineName.DYNAMODB).value
-    if asked_for is not None and asked_for.value != sample.engine:
-        raise ConfigurationError(
-            f"--engine {asked_for.value} contradicts the store that is named, which is {sample.engine}."
-        )
+        return (name or EngineName.DYNAMODB).value
+    if name is not None and name.value != sample.engine:
+        raise ConfigurationError(f"--engine {name.value} contradicts the store that is named, which is {sample.engine}.")
     return sample.engine
 
 
-def _indexes(options: Mapping[str, Any], sample: Sample | None, item_bytes: int) -> tuple[IndexLoad, ...]:
+def _indexes(options: Mapping[str, Any], sample: StoreSample | None, item_bytes: int) -> tuple[IndexLoad, ...]:
     said: list[str] = options["index"] or []
     writes: list[str] = options["writes"] or []
     if sample is None:
@@ -213,7 +200,7 @@ def _indexes(options: Mapping[str, Any], sample: Sample | None, item_bytes: int)
     return with_writes(sample.indexes, writes)
 
 
-def engine_of(inputs: Inputs) -> Engine:
+def engine_of(inputs: Inputs) -> EngineCosts:
     """What counts for the engine of the inputs."""
     if inputs.engine == "dynamodb":
         from onewrite.operate.plan.dynamodb import OnDynamoDB  # noqa: PLC0415  # each driver may be missing
@@ -227,71 +214,53 @@ def engine_of(inputs: Inputs) -> Engine:
 
 _option = partial(option, "PLAN")
 
-Messages: TypeAlias = Annotated[
-    str | None, _option("messages", "Messages of all entities together, each counted once: 20/s, 500/h or 10000/d.")
-]
-EngineOption: TypeAlias = Annotated[EngineName | None, _option("engine", "Of what to speak where no store is named.")]
-ItemBytes: TypeAlias = Annotated[int | None, _option("item-bytes", "Bytes of an entity without its ledger.")]
-Entities: TypeAlias = Annotated[int | None, _option("entities", "How many entities get messages.")]
-Hottest: TypeAlias = Annotated[
-    float | None, _option("hottest", "Percent of all messages that the busiest entity gets. Without it, all get as many.")
-]
-Duplicates: TypeAlias = Annotated[float, _option("duplicates", "Percent of the messages that are delivered once more.")]
-Events: TypeAlias = Annotated[
-    float | None, _option("events", "How many events a message emits; 1 if the live store has outboxes, or else none.")
-]
-EventBytes: TypeAlias = Annotated[int, _option("event-bytes", "Bytes of an event.")]
-IdBytes: TypeAlias = Annotated[int, _option("id-bytes", "Bytes of a message's id.")]
-SourceBytes: TypeAlias = Annotated[int, _option("source-bytes", "Bytes of the name of a source.")]
-Sources: TypeAlias = Annotated[int, _option("sources", "How many sources one entity hears of.")]
-Retention: TypeAlias = Annotated[
-    str | None, _option("retention", "How long an id is remembered: 14d, 36h; as in the live store, or else 14d.")
-]
-Window: TypeAlias = Annotated[int, _option("window", "The window of SeenNumbers.")]
-Age: TypeAlias = Annotated[float, _option("age", "For how many days an entity has got messages.")]
-Indexes: TypeAlias = Annotated[
-    list[str] | None,
-    _option(
-        "index", "A secondary index: [NAME=]ALL|KEYS_ONLY|INCLUDE[:BYTES][:still|changes|moves][:local]. May be repeated."
-    ),
-]
-Writes: TypeAlias = Annotated[
-    list[str] | None,
-    _option("writes", "What your write does to an index of --table: NAME=still|changes|moves. May be repeated."),
-]
-PriceList: TypeAlias = Annotated[
-    str | None, _option("prices", "Dollars for a million write units, and for a gigabyte a month: 0.625,0.25.")
-]
-SampleSize: TypeAlias = Annotated[int, _option("sample", "How many entities of a live store to read.", min=1, max=10_000)]
-Html: TypeAlias = Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write a page with plots as well.")]
-
 
 def plan(
     *,
-    messages: Messages = None,
+    messages: Annotated[
+        str | None, _option("messages", "Messages of all entities together, each counted once: 20/s, 500/h or 10000/d.")
+    ] = None,
     table: TableName = None,
     collection: CollectionUrl = None,
     region: Region = None,
     endpoint_url: EndpointUrl = None,
-    engine: EngineOption = None,
-    item_bytes: ItemBytes = None,
-    entities: Entities = None,
-    hottest: Hottest = None,
-    duplicates: Duplicates = 1,
-    events: Events = None,
-    event_bytes: EventBytes = 500,
-    id_bytes: IdBytes = 36,
-    source_bytes: SourceBytes = 16,
-    sources: Sources = 1,
-    retention: Retention = None,
-    window: Window = 500,
-    age: Age = 365,
-    index: Indexes = None,
-    writes: Writes = None,
-    prices: PriceList = None,
-    sample: SampleSize = 100,
+    engine: Annotated[EngineName | None, _option("engine", "Of what to speak where no store is named.")] = None,
+    item_bytes: Annotated[int | None, _option("item-bytes", "Bytes of an entity without its ledger.")] = None,
+    entities: Annotated[int | None, _option("entities", "How many entities get messages.")] = None,
+    hottest: Annotated[
+        float | None,
+        _option("hottest", "Percent of all messages that the busiest entity gets. Without it, all get as many."),
+    ] = None,
+    duplicates: Annotated[float, _option("duplicates", "Percent of the messages that are delivered once more.")] = 1,
+    events: Annotated[
+        float | None, _option("events", "How many events a message emits; 1 if the live store has outboxes, or else none.")
+    ] = None,
+    event_bytes: Annotated[int, _option("event-bytes", "Bytes of an event.")] = 500,
+    id_bytes: Annotated[int, _option("id-bytes", "Bytes of a message's id.")] = 36,
+    source_bytes: Annotated[int, _option("source-bytes", "Bytes of the name of a source.")] = 16,
+    sources: Annotated[int, _option("sources", "How many sources one entity hears of.")] = 1,
+    retention: Annotated[
+        str | None, _option("retention", "How long an id is remembered: 14d, 36h; as in the live store, or else 14d.")
+    ] = None,
+    window: Annotated[int, _option("window", "The window of SeenNumbers.")] = 500,
+    age: Annotated[float, _option("age", "For how many days an entity has got messages.")] = 365,
+    index: Annotated[
+        list[str] | None,
+        _option(
+            "index",
+            "A secondary index: [NAME=]ALL|KEYS_ONLY|INCLUDE[:BYTES][:still|changes|moves][:local]. May be repeated.",
+        ),
+    ] = None,
+    writes: Annotated[
+        list[str] | None,
+        _option("writes", "What your write does to an index of --table: NAME=still|changes|moves. May be repeated."),
+    ] = None,
+    prices: Annotated[
+        str | None, _option("prices", "Dollars for a million write units, and for a gigabyte a month: 0.625,0.25.")
+    ] = None,
+    sample: Annotated[int, _option("sample", "How many entities of a live store to read.", min=1, max=10_000)] = 100,
     as_json: AsJson = False,
-    html: Html = None,
+    html: Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write a page with plots as well.")] = None,
     version: VersionOption = False,
 ) -> None:
     """Say what messages cost with each ledger, and with what else keeps out duplicates: bytes, write units, dollars, and how long it goes well.
@@ -299,14 +268,10 @@ def plan(
     --table or --collection reads a live store, and writes nothing: it fills in what no option says. Each option but --table, --collection,
     --json and --html may also be given by the environment: --item-bytes as ONEWRITE_PLAN_ITEM_BYTES.
     """
-    _plan(**locals())
-
-
-def _plan(*, as_json: bool, html: Path | None, version: bool, **options: Any) -> None:
-    del version  # its callback has printed it
+    options = locals()
 
     def planned() -> int:
-        inputs, sample = asked(options)
+        inputs, sample = inputs_of(options)
         compared = ways(inputs, engine_of(inputs))
         if html is not None:
             try:
@@ -319,7 +284,9 @@ def _plan(*, as_json: bool, html: Path | None, version: bool, **options: Any) ->
             tell(plain_text(inputs, compared, sample))
         else:
             console = Console(file=sys.stdout, force_terminal=True)
-            console.print(table(inputs, compared), plain_text(inputs, [], sample), sep="\n", highlight=False, markup=False)
+            console.print(
+                rich_table(inputs, compared), plain_text(inputs, [], sample), sep="\n", highlight=False, markup=False
+            )
         return 0
 
     end(planned)

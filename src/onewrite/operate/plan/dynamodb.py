@@ -10,7 +10,7 @@ stored, and not counted here.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import lru_cache
 from typing import Any, TypeAlias, cast
@@ -27,7 +27,7 @@ from onewrite.dynamodb.participants import marks_of
 from onewrite.dynamodb.request import ATTEMPTS, TOKEN_BYTES, new_token, of_write, parts_of
 from onewrite.dynamodb.size import LARGEST_ITEM, item_size, value_size
 from onewrite.message import Message
-from onewrite.operate.image import Store
+from onewrite.operate.image import EntityStore
 from onewrite.operate.plan.inputs import (
     BIRTH,
     SECOND,
@@ -35,7 +35,7 @@ from onewrite.operate.plan.inputs import (
     Does,
     IndexLoad,
     Inputs,
-    Stream,
+    MessageStream,
     Texts,
     blocks_held,
     counts_of,
@@ -44,13 +44,13 @@ from onewrite.operate.plan.inputs import (
     turns,
     units,
 )
-from onewrite.operate.plan.ways import Cost, Other, Sample, Sizes, Spread, sample_of
+from onewrite.operate.plan.ways import Cost, Other, Sizes, Spread, StoreSample, sample_of
 
 Item: TypeAlias = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Index:
+class SecondaryIndex:
     """A secondary index. `names`: the attributes that it projects, or None for all of them."""
 
     name: str
@@ -108,7 +108,7 @@ class ItemLedger:
         self._ledger, self._texts = ledger, texts
         self.parts = (Cycle(self._marks, cycle_of(ledger, texts)), Cycle(self._tokens, ATTEMPTS))
 
-    def _marks(self, stream: Stream, moment: int) -> int:
+    def _marks(self, stream: MessageStream, moment: int) -> int:
         """Of all but the tokens of attempts."""
         last = stream.last_by(moment)
         entry = self._ledger.entry(self._texts.message(last), stream.moment(last) / SECOND)
@@ -126,7 +126,7 @@ class ItemLedger:
                 sizes = [n * _numbers(ledger, self._texts, k) for k, n in turns(last, self._texts.sources)]
                 return labels + sum(sizes)
 
-    def _tokens(self, stream: Stream, moment: int) -> int:
+    def _tokens(self, stream: MessageStream, moment: int) -> int:
         counts = held(stream, ATTEMPTS, ATTEMPT_SLOTS, moment)
         names = {slot: len(attempts_name(self._ledger.attribute, slot).encode()) for slot in counts}
         return sum([names[slot] + n * TOKEN_BYTES for slot, n in counts.items()])
@@ -165,7 +165,7 @@ class OnDynamoDB:
     def sized(self, ledger: Ledger) -> ItemLedger:
         return ItemLedger(ledger, self._inputs.texts)
 
-    def cost(self, ledger: Ledger, stream: Stream, looked: Sizes) -> Cost:
+    def cost(self, ledger: Ledger, stream: MessageStream, looked: Sizes) -> Cost:
         del stream  # the sizes say all
         again = _second_tries(ledger)
         fresh = Spread.of(
@@ -247,7 +247,7 @@ def _second_tries(ledger: Ledger) -> float:
 # --- a live table, which is only read ------------------------------------------------------------------------------------
 
 
-def table_sample(store: Store, most: int) -> Flow[Sample]:
+def table_sample(store: EntityStore, most: int) -> Flow[StoreSample]:
     """The first page of a scan, whose order is that of a hash and so as good as random; eventually consistent, at half the price."""
     described = (yield Call("describe_table", (), {"TableName": store.name}))["Table"]
     images = (yield from store.scan(consistent=False, size=most).next()) or []
@@ -256,24 +256,24 @@ def table_sample(store: Store, most: int) -> Flow[Sample]:
     items = [{name: value for name, value in image.fields.items() if not is_ours(name)} for image in images]
     loads = {index.name: _load(index, items) for index in indexes_of(described)}
     used = tuple([load for load in loads.values() if load is not None])
-    return found._replace(indexes=used, unused=tuple([name for name, load in loads.items() if load is None]))
+    return replace(found, indexes=used, unused=tuple([name for name, load in loads.items() if load is None]))
 
 
-def indexes_of(described: Mapping[str, Any]) -> list[Index]:
-    """The secondary indexes of a table as DynamoDB describes it, but for that of an outbox, which is counted with the events."""
+def indexes_of(described: Mapping[str, Any]) -> list[SecondaryIndex]:
+    """The secondary indexes of a table as DynamoDB describes it, except for that of an outbox, which is counted with the events."""
     key = tuple([part["AttributeName"] for part in described["KeySchema"]])
-    found = list[Index]()
+    found = list[SecondaryIndex]()
     for kind in ("GlobalSecondaryIndexes", "LocalSecondaryIndexes"):
         for each in described.get(kind, []):
             own = tuple([part["AttributeName"] for part in each["KeySchema"]])
             projection = each["Projection"]
             names = None if projection["ProjectionType"] == "ALL" else tuple(projection.get("NonKeyAttributes", []))
             if OUTBOX.due not in own:
-                found.append(Index(each["IndexName"], own, key, names, is_local=kind.startswith("Local")))
+                found.append(SecondaryIndex(each["IndexName"], own, key, names, is_local=kind.startswith("Local")))
     return found
 
 
-def _load(index: Index, items: Sequence[Mapping[str, Any]]) -> IndexLoad | None:
+def _load(index: SecondaryIndex, items: Sequence[Mapping[str, Any]]) -> IndexLoad | None:
     """What the index has of those items that are in it. What the caller's writes do to it does not show."""
     sizes = [item_size(entry) for item in items if (entry := index.entry(item)) is not None]
     if not sizes:

@@ -28,7 +28,7 @@ BIRTH = 1_790_000_000 * SECOND + 123_456_789
 _WIDTHS, _MESSAGES = 16, 100
 
 
-class Stream(NamedTuple):
+class MessageStream(NamedTuple):
     """Message n comes `n * every / of` microseconds after the first, rounded down."""
 
     every: int
@@ -51,13 +51,13 @@ class Stream(NamedTuple):
         return self.first_from(moment + 1) - 1
 
 
-def stream_of(per_second: float) -> Stream:
+def stream_of(per_second: float) -> MessageStream:
     interval = Fraction(SECOND / per_second).limit_denominator(SECOND)
-    return Stream(interval.numerator, interval.denominator)
+    return MessageStream(interval.numerator, interval.denominator)
 
 
 @lru_cache(maxsize=4096)  # the tokens of attempts are the same beside each ledger
-def held(stream: Stream, seen: Window, slots: int, moment: int) -> Mapping[str, int]:
+def held(stream: MessageStream, seen: Window, slots: int, moment: int) -> Mapping[str, int]:
     """How many members stand in each slot of a ring of so many `slots` when all messages up to this moment were written."""
     found: dict[str, int] = {}
     last = stream.last_by(moment)
@@ -105,7 +105,7 @@ class Texts(NamedTuple):
         return Message(f"{sequence:0{self.id_bytes}d}"[-self.id_bytes :], source=name, sequence=sequence)
 
 
-class Blocks(NamedTuple):
+class NumberBlocks(NamedTuple):
     """What has no ring changes with the numbers of its messages: each of the sources that take turns has blocks of so many."""
 
     size: int
@@ -120,17 +120,19 @@ class Blocks(NamedTuple):
 class Cycle(NamedTuple):
     """Bytes that an entity has at a moment, and what they follow: the time of a ring, or the numbers of messages."""
 
-    size: Callable[[Stream, int], int]
-    turns: Window | Blocks
+    size: Callable[[MessageStream, int], int]
+    turns: Window | NumberBlocks
 
 
-def cycle_of(ledger: Ledger, texts: Texts) -> Window | Blocks:
+def cycle_of(ledger: Ledger, texts: Texts) -> Window | NumberBlocks:
     if isinstance(ledger, SeenIds) and ledger.retention is not None:
         return _window(ledger)
-    return Blocks(blocks_of(ledger.window).size, texts.sources) if isinstance(ledger, SeenNumbers) else Blocks(1, 1)
+    return (
+        NumberBlocks(blocks_of(ledger.window).size, texts.sources) if isinstance(ledger, SeenNumbers) else NumberBlocks(1, 1)
+    )
 
 
-def counts_of(ledger: Ledger, stream: Stream, moment: int) -> Mapping[str, int]:
+def counts_of(ledger: Ledger, stream: MessageStream, moment: int) -> Mapping[str, int]:
     """How many marks stand in each slot of a ledger of ids. The only slot of one that never forgets has no key."""
     if isinstance(ledger, SeenIds) and ledger.retention is not None:
         return held(stream, _window(ledger), SLOTS, moment)
@@ -194,7 +196,8 @@ _FEWEST = 1e-6  # messages a day
 _OLDEST = 36_525  # days: a hundred years
 
 
-class Prices(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Prices:
     """In US dollars. The defaults are those of on-demand tables of the standard class in us-east-1, as they have been since 2024-11-01."""
 
     per_million_units: float = 0.625
@@ -293,11 +296,11 @@ class Inputs:
         """Of the hottest entity."""
         return self.per_day * self.hot_share / _SECONDS_A_DAY
 
-    def hot(self) -> Stream:
+    def hot(self) -> MessageStream:
         """The messages of the hottest entity."""
         return stream_of(self.per_second)
 
-    def streams(self) -> list[tuple[Stream, int]]:
+    def streams(self) -> list[tuple[MessageStream, int]]:
         """The messages of an entity, and how many entities have such."""
         others = (1 - self.hot_share) * self.per_day
         if self.hottest is None:

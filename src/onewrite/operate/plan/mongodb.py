@@ -15,24 +15,24 @@ from onewrite.core.label import Slot, prefix_of
 from onewrite.core.ledgers import Ledger, SeenNumbers
 from onewrite.core.ledgers.entry import Advance, Remember
 from onewrite.message import Message
+from onewrite.mongodb.flows import LARGEST_DOCUMENT
 from onewrite.mongodb.layout import lookup, path_of
 from onewrite.mongodb.request import gain, initial, labels
-from onewrite.operate.image import Store
+from onewrite.operate.image import EntityStore
 from onewrite.operate.mongodb import sample
 from onewrite.operate.plan.inputs import (
     SECOND,
     Cycle,
     Inputs,
-    Stream,
+    MessageStream,
     Texts,
     blocks_held,
     counts_of,
     cycle_of,
     turns,
 )
-from onewrite.operate.plan.ways import Other, Sample, Sizes, sample_of
+from onewrite.operate.plan.ways import Other, Sizes, StoreSample, sample_of
 
-LARGEST_DOCUMENT = 16 * 1024 * 1024
 _EMPTY = len(bson.encode({}))
 
 
@@ -115,7 +115,7 @@ class DocumentLedger:
         self._ledger, self._texts = ledger, texts
         self.parts = (Cycle(self._marks, cycle_of(ledger, texts)),)
 
-    def fields(self, stream: Stream, moment: int) -> dict[str, Any]:
+    def fields(self, stream: MessageStream, moment: int) -> dict[str, Any]:
         """The fields of the ledger; many marks stand as `Repeated`, and those of a source but the last as one of another size."""
         last = stream.last_by(moment)
         entry = self._ledger.entry(self._texts.message(last), stream.moment(last) / SECOND)
@@ -131,13 +131,13 @@ class DocumentLedger:
                 source, sequence = last % self._texts.sources, last // self._texts.sources + 1
                 return _numbered(cast("SeenNumbers", self._ledger), self._texts, source, sequence)
 
-    def _marks(self, stream: Stream, moment: int) -> int:
+    def _marks(self, stream: MessageStream, moment: int) -> int:
         last = stream.last_by(moment)
         if isinstance(self._ledger, SeenNumbers) or self._ledger.layout == "marks":
             return self._of_sources(stream, moment, last)
         return document_size(self.fields(stream, moment)) - _EMPTY
 
-    def _of_sources(self, stream: Stream, moment: int, last: int) -> int:
+    def _of_sources(self, stream: MessageStream, moment: int, last: int) -> int:
         """Each source has a field of its own among those of the ledger."""
         fields = self.fields(stream, moment)
         group = f"{prefix_of(self._ledger.attribute)}@"
@@ -177,7 +177,7 @@ class OnMongoDB:
     def sized(self, ledger: Ledger) -> DocumentLedger:
         return DocumentLedger(ledger, self._inputs.texts)
 
-    def cost(self, ledger: Ledger, stream: Stream, looked: Sizes) -> None:
+    def cost(self, ledger: Ledger, stream: MessageStream, looked: Sizes) -> None:
         """Nothing that has a price."""
 
     def load(self, ledger: Ledger, size: int) -> float:
@@ -200,7 +200,7 @@ class OnMongoDB:
         ]
 
 
-def collection_sample(store: Store, most: int) -> Flow[Sample]:
+def collection_sample(store: EntityStore, most: int) -> Flow[StoreSample]:
     """Documents that MongoDB picks at random."""
     entities = yield from store.count()
     return sample_of("mongodb", store.name, entities, (yield from sample(most)))

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from onewrite.operate.plan.inputs import Inputs
 from onewrite.operate.plan.texts import columns, count, dollars, notes, rate, size, title
-from onewrite.operate.plan.ways import Curve, Engine, Sample, Way, by_age, by_rate
+from onewrite.operate.plan.ways import Curve, EngineCosts, StoreSample, Way, by_age, by_rate
 
 # Told apart by those who see no red or no green too, and legible on white and on black.
 COLOURS = ("#2f81f7", "#9a6dea", "#e5534b", "#2da44e", "#c98a0b", "#7d8590", "#e0703a", "#d6539b")
@@ -72,7 +72,7 @@ li { margin-top: 6px; color: var(--soft); }
 """)
 
 
-def page(inputs: Inputs, engine: Engine, compared: list[Way], sample: Sample | None) -> str:
+def page(inputs: Inputs, engine: EngineCosts, compared: list[Way], sample: StoreSample | None) -> str:
     """The whole page as text."""
     colours = {way.name: COLOURS[n % len(COLOURS)] for n, way in enumerate(compared)}
     shown = columns(inputs, compared)
@@ -111,7 +111,7 @@ def _of_month(compared: list[Way], colours: dict[str, str]) -> str:
     return _section("What all messages cost in a month, in dollars", text, f'<div class="bars">{"".join(bars)}</div>')
 
 
-def _of_rates(inputs: Inputs, engine: Engine, colours: dict[str, str]) -> str:
+def _of_rates(inputs: Inputs, engine: EngineCosts, colours: dict[str, str]) -> str:
     curves = by_rate(inputs, engine)
     highest = max([y for curve in curves for y in curve.y if y is not None], default=1)
     y = _Axis(0.5, max(highest, 1) * 1.2, [each for each in _DECADES[1:] if each < highest * 1.2], count, is_log=True)
@@ -126,7 +126,7 @@ def _of_rates(inputs: Inputs, engine: Engine, colours: dict[str, str]) -> str:
     return _section("What a fresh message costs", text, plot)
 
 
-def _of_ages(inputs: Inputs, engine: Engine, colours: dict[str, str]) -> str:
+def _of_ages(inputs: Inputs, engine: EngineCosts, colours: dict[str, str]) -> str:
     curves = by_age(inputs, engine)
     values = [y for curve in curves for y in curve.y if y]
     low, high = min(values, default=1) / 1.5, max(values, default=10) * 1.5

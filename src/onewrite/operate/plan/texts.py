@@ -12,7 +12,7 @@ from rich.text import Text
 
 from onewrite.message import printable
 from onewrite.operate.plan.inputs import Inputs
-from onewrite.operate.plan.ways import MONTH, Sample, Spread, Way
+from onewrite.operate.plan.ways import MONTH, Spread, StoreSample, Way
 
 _SIZES = ("B", "KB", "MB", "GB", "TB", "PB")
 _LONG = 1000  # the first number that is told in the next unit, or with a comma
@@ -47,7 +47,7 @@ def columns(inputs: Inputs, compared: list[Way]) -> list[Column]:
     return [Column(heading, cells) for heading, cells in found if cells]
 
 
-def table(inputs: Inputs, compared: list[Way]) -> Table:
+def rich_table(inputs: Inputs, compared: list[Way]) -> Table:
     """For a terminal."""
     found = Table(title=title(inputs))
     shown = columns(inputs, compared)
@@ -58,7 +58,7 @@ def table(inputs: Inputs, compared: list[Way]) -> Table:
     return found
 
 
-def plain_text(inputs: Inputs, compared: list[Way], sample: Sample | None) -> str:
+def plain_text(inputs: Inputs, compared: list[Way], sample: StoreSample | None) -> str:
     """For a file or a pipe: a paragraph for each way, and what the numbers rest on."""
     parts = [title(inputs), ""] if compared else []
     shown = columns(inputs, compared)
@@ -76,12 +76,12 @@ def title(inputs: Inputs) -> str:
     )
 
 
-def notes(inputs: Inputs, sample: Sample | None) -> list[str]:
+def notes(inputs: Inputs, sample: StoreSample | None) -> list[str]:
     """What the numbers rest on, a sentence each."""
     return [*_of_sample(sample), *_of_indexes(inputs), *_of_engine(inputs)]
 
 
-def _of_sample(sample: Sample | None) -> Iterator[str]:
+def _of_sample(sample: StoreSample | None) -> Iterator[str]:
     if sample is None:
         return
     yield (
@@ -126,26 +126,14 @@ def _of_engine(inputs: Inputs) -> Iterator[str]:
     yield "An item takes 400 KB and 1,000 write units a second. Tokens of the attempts of the last 45 minutes are part of each ledger: they bound what a busy item sustains."
 
 
-def json_text(inputs: Inputs, compared: list[Way], sample: Sample | None) -> str:
+def json_text(inputs: Inputs, compared: list[Way], sample: StoreSample | None) -> str:
     """For a program: numbers as they are, times in days, sizes in bytes, shares as fractions."""
-    given = {**asdict(inputs), "retention": inputs.retention.total_seconds() / 86_400, "prices": inputs.prices._asdict()}
-    told: list[dict[str, Any]] = [
-        {
-            **asdict(way),
-            "ledger": way.ledger and way.ledger._asdict(),
-            "fresh": way.fresh and way.fresh._asdict(),
-            "refused": way.refused and way.refused._asdict(),
-        }
-        for way in compared
-    ]
+    given = {**asdict(inputs), "retention": inputs.retention.total_seconds() / 86_400}
+    each_way = [asdict(way) for way in compared]
     days = None if sample is None or sample.retention is None else sample.retention.total_seconds() / 86_400
-    found = (
-        None
-        if sample is None
-        else {**sample._asdict(), "indexes": [asdict(each) for each in sample.indexes], "retention": days}
-    )
+    read = None if sample is None else {**asdict(sample), "retention": days}
     unit = "write units" if inputs.engine == "dynamodb" else None
-    return json.dumps({"unit": unit, "inputs": given, "sample": found, "ways": told}, indent=2) + "\n"
+    return json.dumps({"unit": unit, "inputs": given, "sample": read, "ways": each_way}, indent=2) + "\n"
 
 
 # --- numbers in words ---------------------------------------------------------------------------------------------------

@@ -15,11 +15,23 @@ from onewrite.core.ledgers.kept import kept_ledgers
 from onewrite.core.ledgers.ring import Window, next_change
 from onewrite.core.ledgers.seen_ids import UNITS
 from onewrite.errors import LedgerMismatch
-from onewrite.operate.image import Image, later_labels
-from onewrite.operate.plan.inputs import BIRTH, CENTURY, DAY, SECOND, Cycle, IndexLoad, Inputs, Stream, moments, stream_of
+from onewrite.operate.image import EntityImage, later_labels
+from onewrite.operate.plan.inputs import (
+    BIRTH,
+    CENTURY,
+    DAY,
+    SECOND,
+    Cycle,
+    IndexLoad,
+    Inputs,
+    MessageStream,
+    moments,
+    stream_of,
+)
 
 
-class Sample(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class StoreSample:
     """Some entities of a store. Sizes are in bytes; `own` and `ledger` are those of an average entity, without its ledger and of it."""
 
     engine: str
@@ -37,7 +49,7 @@ class Sample(NamedTuple):
     unused: tuple[str, ...] = ()  # indexes in which none of the entities is
 
 
-def sample_of(engine: str, name: str, entities: int, images: Sequence[Image]) -> Sample:
+def sample_of(engine: str, name: str, entities: int, images: Sequence[EntityImage]) -> StoreSample:
     """What the images show."""
     kept: dict[str, int] = {}
     for image in images:
@@ -46,7 +58,7 @@ def sample_of(engine: str, name: str, entities: int, images: Sequence[Image]) ->
             kept[text] = kept.get(text, 0) + 1
     ours = [image.bytes_of(image.ours) for image in images]
     count = len(images) or 1
-    return Sample(
+    return StoreSample(
         engine,
         name,
         max(entities, len(images)),
@@ -61,7 +73,7 @@ def sample_of(engine: str, name: str, entities: int, images: Sequence[Image]) ->
     )
 
 
-def _retention_in(images: Sequence[Image]) -> timedelta | None:
+def _retention_in(images: Sequence[EntityImage]) -> timedelta | None:
     """For how long the ledgers of ids remember that most entities have."""
     found = Counter[timedelta]()
     for image in images:
@@ -98,25 +110,25 @@ class Sizes(NamedTuple):
     high: int
 
 
-def sizes(ledger: Sized, stream: Stream, age: int) -> Sizes:
+def sizes(ledger: Sized, stream: MessageStream, age: int) -> Sizes:
     """Of an entity that has got messages for so long."""
     looked = [_part(part, stream, age) for part in ledger.parts]
     even = tuple(map(sum, zip(*[each.even for each in looked], strict=True)))
     return Sizes(even, sum(each.low for each in looked), sum(each.high for each in looked))
 
 
-def highest(ledger: Sized, stream: Stream, age: int) -> int:
+def highest(ledger: Sized, stream: MessageStream, age: int) -> int:
     """The bytes of a ledger at its largest."""
     return sum(max(_extremes(part, stream, age)) for part in ledger.parts)
 
 
-def _part(part: Cycle, stream: Stream, age: int) -> Sizes:
+def _part(part: Cycle, stream: MessageStream, age: int) -> Sizes:
     even = tuple([part.size(stream, moment) for moment in evenly(part, stream, age)])
     extremes = [*_extremes(part, stream, age), *even]
     return Sizes(even, min(extremes), max(extremes))
 
 
-def evenly(part: Cycle, stream: Stream, age: int) -> list[int]:
+def evenly(part: Cycle, stream: MessageStream, age: int) -> list[int]:
     """When to look for an average."""
     if isinstance(part.turns, Window):
         return moments(part.turns, age, LOOKS)[0]
@@ -124,7 +136,7 @@ def evenly(part: Cycle, stream: Stream, age: int) -> list[int]:
     return [stream.moment(max(0, last - cycle * step // LOOKS)) for step in range(LOOKS)]
 
 
-def _extremes(part: Cycle, stream: Stream, age: int) -> list[int]:
+def _extremes(part: Cycle, stream: MessageStream, age: int) -> list[int]:
     """The sizes before and after each message that finds another ring than the one before, or enters another block."""
     end = BIRTH + age
     if not isinstance(part.turns, Window):
@@ -138,7 +150,7 @@ def _extremes(part: Cycle, stream: Stream, age: int) -> list[int]:
     return found
 
 
-def full_after(ledger: Sized, entity: int, stream: Stream) -> float | None:
+def full_after(ledger: Sized, entity: int, stream: MessageStream) -> float | None:
     """After how many days an entity, whose other attributes have so many bytes, takes no more messages; None if it always does."""
 
     def is_full(age: int) -> bool:
@@ -188,7 +200,8 @@ _RATES = 1e-9, 1e6  # messages a second: the least and the most that are tried
 _EXACT = 1.002  # how near the most messages a second are found
 
 
-class Spread(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Spread:
     """A number that changes as a ledger fills and is cleared: on average, at its least and at its most."""
 
     mean: float
@@ -221,14 +234,14 @@ class Other(NamedTuple):
     load: float  # what a message asks of the entity, of which `Engine.a_second` is there
 
 
-class Engine(Protocol):
+class EngineCosts(Protocol):
     """What an engine counts, and by what its entities are bounded."""
 
     limit: int  # bytes of an entity
     a_second: float | None  # units that one entity takes in a second
 
     def sized(self, ledger: Ledger) -> Sized: ...
-    def cost(self, ledger: Ledger, stream: Stream, looked: Sizes) -> Cost | None: ...  # None: a write has no price
+    def cost(self, ledger: Ledger, stream: MessageStream, looked: Sizes) -> Cost | None: ...  # None: a write has no price
 
     def load(self, ledger: Ledger, size: int) -> float:
         """What a message with its duplicates asks of an entity whose ledger has so many bytes."""
@@ -269,19 +282,19 @@ def ledgers(inputs: Inputs) -> dict[str, Ledger]:
     return {
         f"SeenIds, {span}": SeenIds(inputs.retention),
         f"SeenIds, {span}, readable": SeenIds(inputs.retention, readable=True),
-        "SeenIds, for ever": SeenIds(None),
+        "SeenIds, forever": SeenIds(None),
         f"SeenNumbers, {inputs.window}": SeenNumbers(inputs.window),
         "HighWaterMark, InSequence": HighWaterMark(),
     }
 
 
-def ways(inputs: Inputs, engine: Engine) -> list[Way]:
+def ways(inputs: Inputs, engine: EngineCosts) -> list[Way]:
     """All that is compared: the ledgers, and then the others."""
     kept = [_of_ledger(name, ledger, inputs, engine) for name, ledger in ledgers(inputs).items()]
     return [*kept, *[_of_other(other, inputs, engine) for other in engine.others()]]
 
 
-def _of_ledger(name: str, ledger: Ledger, inputs: Inputs, engine: Engine) -> Way:
+def _of_ledger(name: str, ledger: Ledger, inputs: Inputs, engine: EngineCosts) -> Way:
     sized, hot = engine.sized(ledger), inputs.hot()
     looked = sizes(sized, hot, inputs.lifetime)
     cost = engine.cost(ledger, hot, looked)
@@ -305,7 +318,7 @@ def _of_ledger(name: str, ledger: Ledger, inputs: Inputs, engine: Engine) -> Way
     )
 
 
-def _sums(ledger: Ledger, inputs: Inputs, engine: Engine) -> tuple[float | None, float]:
+def _sums(ledger: Ledger, inputs: Inputs, engine: EngineCosts) -> tuple[float | None, float]:
     """The units of all messages in a month, and the bytes of all ledgers."""
     sized, stored, month = engine.sized(ledger), 0.0, list[float]()
     for stream, entities in inputs.streams():
@@ -316,7 +329,7 @@ def _sums(ledger: Ledger, inputs: Inputs, engine: Engine) -> tuple[float | None,
     return sum(month) if month else None, stored
 
 
-def _of_other(other: Other, inputs: Inputs, engine: Engine) -> Way:
+def _of_other(other: Other, inputs: Inputs, engine: EngineCosts) -> Way:
     burst = _burst(engine, other.load)
     fits = burst is None or burst >= inputs.per_second
     month = _month(other.cost, inputs.per_day, inputs) if fits and other.cost is not None else None
@@ -349,11 +362,11 @@ def _dollars(units: float | None, stored: float | None, inputs: Inputs) -> float
     return units / 1e6 * prices.per_million_units + stored / GIGABYTE * prices.per_gigabyte_month
 
 
-def _burst(engine: Engine, load: float) -> float | None:
+def _burst(engine: EngineCosts, load: float) -> float | None:
     return None if engine.a_second is None else engine.a_second / load
 
 
-def sustained(ledger: Ledger, inputs: Inputs, engine: Engine) -> float | None:
+def sustained(ledger: Ledger, inputs: Inputs, engine: EngineCosts) -> float | None:
     """How many messages a second one entity takes over its whole age; None where nothing of the ledger bounds them."""
     sized = engine.sized(ledger)
 
@@ -388,7 +401,7 @@ class Curve(NamedTuple):
     y: list[float | None]
 
 
-def by_rate(inputs: Inputs, engine: Engine) -> list[Curve]:
+def by_rate(inputs: Inputs, engine: EngineCosts) -> list[Curve]:
     """What a fresh message costs on average, by how many of them one entity gets a day."""
     rates = [10 ** (step * 6 / (_POINTS - 1) - 1) for step in range(_POINTS)]
     curves: list[Curve] = []
@@ -407,7 +420,7 @@ def by_rate(inputs: Inputs, engine: Engine) -> list[Curve]:
     ]
 
 
-def by_age(inputs: Inputs, engine: Engine) -> list[Curve]:
+def by_age(inputs: Inputs, engine: EngineCosts) -> list[Curve]:
     """The bytes of the ledger of the busiest entity, from its first message on: over four retentions, or its age if that is shorter."""
     last = min(inputs.age, 4 * inputs.retention.total_seconds() / 86_400)
     days = [last * step / _AGES for step in range(1, _AGES + 1)]

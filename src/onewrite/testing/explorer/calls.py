@@ -1,4 +1,4 @@
-"""Calls of the handler that stand still at every request, so that the explorer decides which of them goes on.
+"""Calls of the handler that stand still at every request, so the explorer decides which of them goes on.
 
 Each call has a thread of its own. It runs until nothing in it can go on before a request is answered, or until it ends. Then it
 waits, and the explorer goes on. A blocking handler has one request pending then. A coroutine runs in an event loop of the thread,
@@ -20,11 +20,11 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Generator, Hashable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from enum import Enum, auto
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
 from types import CodeType, FrameType
-from typing import Any, NamedTuple, NoReturn, Protocol, TypeAlias, cast
+from typing import Any, NamedTuple, NoReturn, TypeAlias, cast
 
 from onewrite.errors import ConfigurationError
 from onewrite.testing.determinism import determine
@@ -48,9 +48,9 @@ from onewrite.testing.taps.traffic import Owner, Request, current_owner
 TaskPath: TypeAlias = tuple[int, ...]
 Place: TypeAlias = tuple[str, int]  # a file and a line of the user's
 
-# In a row without a request. Whoever looks at a clock that stands still would wait for ever, so it really waits then.
+# In a row without a request. Whoever looks at a clock that stands still would wait forever, so it really waits then.
 _MOST_TIMERS = 1000
-_MOST_TIMERS_AT_THE_END = 100  # what has sent nothing by then may wait for ever
+_MOST_TIMERS_AT_THE_END = 100  # what has sent nothing by then may wait forever
 _MOST_CANCELLATIONS = 3  # of tasks that go on waiting though they were cancelled
 _ASYNCIO = f"{Path(asyncio.__file__).parent}{os.sep}"
 _OURS = f"{Path(__file__).parents[2]}{os.sep}"
@@ -87,31 +87,10 @@ class OwnLoop(asyncio.SelectorEventLoop):
         self.set_exception_handler(lambda _loop, _context: None)
 
 
-class StandsStill(Protocol):
-    """The call that runs in a loop."""
-
-    dead: bool
-
-    @property
-    def is_lost(self) -> bool: ...
-
-    def stand_still(self, *, timers: bool) -> bool:
-        """Wait until a request is answered. False: no request is pending."""
-        ...
-
-    def time_passes(self) -> bool:
-        """Has the explorer decided that a timer goes off though requests are pending?"""
-        ...
-
-    def refuse_to_wait(self, what: str) -> NoReturn:
-        """The call waits for what only another delivery can let go."""
-        ...
-
-
 class WatchedLoop:
     """A loop, and the call that runs in it."""
 
-    def __init__(self, loop: Any, call: StandsStill) -> None:
+    def __init__(self, loop: Any, call: HandlerCall) -> None:
         self.loop = loop
         self.left: list[asyncio.Task[Any]] = []  # the tasks that had not ended when the loop was left
         self.is_running = False
@@ -137,7 +116,7 @@ class WatchedLoop:
         loop, real = self.loop, self.loop._selector  # noqa: SLF001  # asyncio takes a selector only when it makes a loop
         makes_tasks = loop.get_task_factory() is None
         loop._selector = _Selector(real, self._idle)  # noqa: SLF001  # the same
-        loop.time, loop.run_in_executor, loop.call_at = self._time, self._run_in_executor, self._call_at
+        loop.time, loop.run_in_executor, loop.call_at = lambda: self._now, self._run_in_executor, self._call_at
         loop._asyncgen_finalizer_hook = self._finalise  # noqa: SLF001  # what Python calls for a generator that nobody has any more
         if makes_tasks:
             loop.set_task_factory(self._task)
@@ -207,9 +186,6 @@ class WatchedLoop:
         task = self._task(self.loop, _closed(generator))
         task.closes = generator
 
-    def _time(self) -> float:
-        return self._now
-
     def _task(self, loop: Any, coro: Any, **options: Any) -> Task:
         parent = asyncio.current_task(loop)
         if isinstance(parent, Task):
@@ -253,7 +229,7 @@ class WatchedLoop:
         events = real.select(0)
         if events:
             return events
-        if self._call.is_lost:
+        if self._call.thread.is_lost:
             raise Crash("Nobody waits for this call any more.")
         if self._in_threads:
             return self._really_wait(real, timeout)
@@ -335,17 +311,17 @@ def path_of(task: asyncio.Task[Any] | None) -> TaskPath:
 def in_words(task: asyncio.Task[Any]) -> str:
     """What a task runs and where it was made, and its name if it has been given one."""
     if isinstance(task, Task) and task.closes is not None:
-        return f"the async generator {task.closes.__qualname__} ({_line(task.closes.ag_code)}) open"
+        return f"the async generator {_code_in_words(task.closes.ag_code)} open"
     code: Any = getattr(task.get_coro(), "cr_code", None)
-    runs = repr(task.get_coro()) if code is None else f"{code.co_qualname} ({_line(code)})"
+    runs = repr(task.get_coro()) if code is None else _code_in_words(code)
     made_at = task.made_at if isinstance(task, Task) else None
     made = "" if made_at is None else f", created at {place_in_words(made_at)},"
     name = "" if _GIVEN_BY_ASYNCIO.fullmatch(task.get_name()) else f"{task.get_name()!r}, "
     return f"the task {name}{runs}{made} behind"
 
 
-def _line(code: CodeType) -> str:
-    return f"{Path(code.co_filename).name}:{code.co_firstlineno}"
+def _code_in_words(code: CodeType) -> str:
+    return f"{code.co_qualname} ({place_in_words((code.co_filename, code.co_firstlineno))})"
 
 
 def place_in_words(place: Place) -> str:
@@ -400,13 +376,6 @@ _SECONDS_TO_DIE = 1.0  # a call that is told to die and has not ended by then ke
 _MOST_STOPS_AFTER_THE_END = 100  # of tasks that an error has left behind: more than that looks like a loop that never ends
 
 
-class NoReply(Enum):
-    """What may happen to pending requests instead of an answer."""
-
-    TIME_PASSES = auto()  # a timer goes off before any of them is answered
-    NEVER_SENT = auto()  # a request that was cancelled has not been sent
-
-
 class Reply(NamedTuple):
     """What came of a request or of a call: the value that was returned, or the exception that was raised."""
 
@@ -431,7 +400,9 @@ def without_frames(error: BaseException | None) -> None:
             left += [each.__cause__, each.__context__]
 
 
-TIME_PASSES, NEVER_SENT = Reply(form=NoReply.TIME_PASSES, faulty=True), Reply(form=NoReply.NEVER_SENT)
+# What may happen to pending requests instead of an answer.
+TIME_PASSES = Reply(form="time passes", faulty=True)  # a timer goes off before any of them is answered
+NEVER_SENT = Reply(form="never sent")  # a request that was cancelled has not been sent
 
 
 class PendingRequest(NamedTuple):
@@ -454,17 +425,24 @@ class Standstill(NamedTuple):
         return self.returned and not self.asked
 
 
+@dataclass(slots=True, eq=False)
 class _Waiter:
     """A request that somebody in the call waits for."""
 
-    __slots__ = ("answer", "cancelled", "future", "request", "task")
+    request: Request
+    task: asyncio.Task[Any] | None
+    future: asyncio.Future[Any] | None  # None: the thread itself waits
+    answer: Reply | None = None
+    cancelled: bool = False
 
-    def __init__(self, request: Request, task: asyncio.Task[Any] | None, future: asyncio.Future[Any] | None) -> None:
-        self.request = request
-        self.task = task
-        self.future = future  # None: the thread itself waits
-        self.answer: Reply | None = None
-        self.cancelled = False
+    def give(self, answer: Reply) -> None:
+        self.task = None  # an exception that the task keeps leads to this object, and would keep the task
+        if self.future is None:
+            self.answer = answer
+        elif answer.error is not None:
+            self.future.set_exception(answer.error)
+        else:
+            self.future.set_result(answer.value)
 
 
 class HandlerCall:
@@ -495,11 +473,6 @@ class HandlerCall:
         self._stops_after_end = 0
 
     # --- called from the explorer's thread ---
-
-    @property
-    def request(self) -> Request | None:
-        """The first of the pending requests."""
-        return self.stop.asked[0].request if self.stop.asked else None
 
     @property
     def is_at_start(self) -> bool:
@@ -553,7 +526,9 @@ class HandlerCall:
         try:
             returned = handler(message)
             if inspect.isawaitable(returned):
-                returned = self._complete(returned)
+                loop = self.thread.loop()
+                with self.running(loop):
+                    returned = loop.run_until_complete(awaited(returned))
             self.result = Reply(returned)
         except BaseException as error:
             self.result = Reply(error=error)
@@ -574,10 +549,6 @@ class HandlerCall:
     def runs_in_this_thread(self) -> bool:
         return threading.get_ident() == self.thread.ident and not self._is_over
 
-    @property
-    def is_lost(self) -> bool:
-        return self.thread.is_lost
-
     def ask(self, request: Request) -> Any:
         """Wait until the explorer answers the request, and return the answer or raise the exception in it."""
         waiting = self._begin_to_wait(request, None)
@@ -591,7 +562,13 @@ class HandlerCall:
         """Wait for the answer while other tasks of the call go on."""
         loop = asyncio.get_running_loop()
         if not any(watched.loop is loop and watched.is_running for watched in self._loops):
-            self._refuse(_on_a_loop_of_another_kind(request, loop))
+            self._refuse(
+                ConfigurationError(
+                    f"{request} was sent in an event loop of the kind {type(loop).__module__}.{type(loop).__qualname__}, in which the "
+                    "explorer cannot tell which request comes first. Let the handler be a coroutine function, or use asyncio.run() while "
+                    "it is explored."
+                )
+            )
         future = loop.create_future()
         waiting = self._begin_to_wait(request, future)
         try:
@@ -601,12 +578,14 @@ class HandlerCall:
             raise
 
     def stand_still(self, *, timers: bool) -> bool:
+        """Wait until a request is answered. False: no request is pending."""
         if all(waiting.cancelled for waiting in self._waiting):
             return False
         self._wait(timers=timers)
         return True
 
     def refuse_to_wait(self, what: str) -> NoReturn:
+        """The call waits for what only another delivery can let go."""
         self._refuse(
             ConfigurationError(
                 f"{self.name} waits for {what}, and nothing in its event loop can let go of that: probably another delivery holds it, which "
@@ -616,7 +595,8 @@ class HandlerCall:
         )
 
     def time_passes(self) -> bool:
-        return self._given[1].form is NoReply.TIME_PASSES and not self.dead
+        """Has the explorer decided that a timer goes off though requests are pending?"""
+        return self._given[1] is TIME_PASSES and not self.dead
 
     @contextmanager
     def running(self, loop: Any) -> Generator[None]:
@@ -631,18 +611,13 @@ class HandlerCall:
         with watched.running():
             yield
 
-    def _complete(self, awaitable: Awaitable[Any]) -> Any:
-        loop = self.thread.loop()
-        with self.running(loop):
-            return loop.run_until_complete(awaited(awaitable))
-
     def _begin_to_wait(self, request: Request, future: asyncio.Future[Any] | None) -> _Waiter:
         if self.dead:
             raise Crash(f"The process is dead, and does not send {request}.")
-        waiting = _Waiter(request, _current_task(), future)
+        waiting = _Waiter(request, asyncio.current_task() if in_an_event_loop() else None, future)
         if self._returned and not self._may_go_on:
             timer_set_at = next((watched.timer_set_at for watched in self._loops if watched.timer_set_at is not None), None)
-            self._refuse(_left_behind(self.name, waiting.task, f"is about to send {request}", timer_set_at))
+            self._refuse_left_behind(waiting.task, f"is about to send {request}", timer_set_at)
         self._waiting.append(waiting)
         return waiting
 
@@ -651,7 +626,12 @@ class HandlerCall:
         self._stops_after_end += self._returned
         if self._stops_after_end > _MOST_STOPS_AFTER_THE_END:
             task = next(waiting.task for waiting in self._waiting if not waiting.cancelled)
-            self._refuse(_never_ends(self.name, task))
+            self._refuse(
+                ConfigurationError(
+                    f"{self.name} has failed and left {_what(task)}, which has sent {_MOST_STOPS_AFTER_THE_END} requests since then. Cancel "
+                    "it when the handler fails, or create it in an asyncio.TaskGroup, which does that."
+                )
+            )
         self._stand(timers=timers)
         known = self._next_known()
         if known is None:
@@ -660,11 +640,11 @@ class HandlerCall:
             self._given = known
         if self.dead:
             for waiting in self._waiting:
-                _give(waiting, Reply(error=Crash(f"The process died at {waiting.request}.")))
+                waiting.give(Reply(error=Crash(f"The process died at {waiting.request}.")))
             self._waiting.clear()
             return
         which, answer = self._given
-        if answer.form is NoReply.TIME_PASSES:
+        if answer is TIME_PASSES:
             return
         waiting = self._waiting.pop(which)
         self._in_order -= 1
@@ -672,7 +652,7 @@ class HandlerCall:
             if answer.error is not None:
                 self._errors.append(answer.error)
             self._last = path_of(waiting.task)
-            _give(waiting, answer)
+            waiting.give(answer)
 
     def _next_known(self) -> tuple[int, Reply] | None:
         """The next answer that is known. None are left once one does not fit: then the handler does not do again what it did."""
@@ -716,29 +696,31 @@ class HandlerCall:
         for watched in self._loops:
             try:
                 if not (self.dead or self._may_go_on):
-                    self._check_nothing_waits(watched)
+                    for waiting in self._waiting:
+                        if not waiting.cancelled:
+                            self._refuse_left_behind(waiting.task, f"is about to send {waiting.request}")
+                    for task in watched.left:
+                        if watched.loop.is_closed() and (task.cancelled() or not task.done()):
+                            self._refuse_left_behind(task, "had not ended when its event loop was closed")
                 if not (self.dead or watched.loop.is_closed()) and watched.has_more:
                     watched.go_on()
-                    self._check_all_ended(watched)
+                    # What is left waits for what does not come, as for what another delivery brings.
+                    if (left := watched.unfinished()) and not (self.dead or self._may_go_on):
+                        self._refuse_left_behind(left[0], "has not ended")
             finally:
                 self.dead = self.dead or self._misuse is not None
                 if not watched.loop.is_closed():
                     watched.clear()
 
-    def _check_nothing_waits(self, watched: WatchedLoop) -> None:
-        """Refuse a task that waits for an answer, and one that was cancelled because its loop was closed."""
-        for waiting in self._waiting:
-            if not waiting.cancelled:
-                self._refuse(_left_behind(self.name, waiting.task, f"is about to send {waiting.request}"))
-        for task in watched.left:
-            if watched.loop.is_closed() and (task.cancelled() or not task.done()):
-                self._refuse(_left_behind(self.name, task, "had not ended when its event loop was closed"))
-
-    def _check_all_ended(self, watched: WatchedLoop) -> None:
-        """Refuse a task that waits for what does not come, as for what another delivery brings."""
-        left = watched.unfinished()
-        if left and not (self.dead or self._may_go_on):
-            self._refuse(_left_behind(self.name, left[0], "has not ended"))
+    def _refuse_left_behind(self, task: asyncio.Task[Any] | None, what: str, timer_set_at: Place | None = None) -> NoReturn:
+        """`what` the task does now that the handler has returned, or the timer that was set there."""
+        self._refuse(
+            ConfigurationError(
+                f"{self.name} has returned and left {_what(task, timer_set_at)}, which {what}. The message counts as done by then, so what "
+                "is not done yet is lost if the process ends. Wait for it before the handler returns: await the task or create it in an "
+                "asyncio.TaskGroup, and close async generators with contextlib.aclosing."
+            )
+        )
 
     def _refuse(self, error: ConfigurationError) -> NoReturn:
         self._misuse = self._misuse or error
@@ -767,7 +749,7 @@ class CallThreads:
         """Call the handler, and return when it stands still without a known answer, or has ended."""
         thread = self._idle.pop() if self._idle else _CallThread(self._timeout)
         call = HandlerCall(thread, name, known)
-        context = contextvars.copy_context()  # so that the handler sees the context variables of the test
+        context = contextvars.copy_context()  # so the handler sees the context variables of the test
         context.run(determine, name, self._now, self._use_name)
         context.run(listener.set, self._hears)
         thread.job = lambda: context.run(call.run, handler, message)
@@ -851,16 +833,6 @@ class _CallThread:
             self._loop.close()
 
 
-def _give(waiting: _Waiter, answer: Reply) -> None:
-    waiting.task = None  # an exception that the task keeps leads to this object, and would keep the task
-    if waiting.future is None:
-        waiting.answer = answer
-    elif answer.error is not None:
-        waiting.future.set_exception(answer.error)
-    else:
-        waiting.future.set_result(answer.value)
-
-
 def _in_common(one: TaskPath, other: TaskPath) -> int:
     """How many ancestors two tasks have in common, themselves included."""
     for length, (ours, others) in enumerate(zip(one, other, strict=False)):
@@ -873,44 +845,12 @@ async def awaited(awaitable: Awaitable[Any]) -> Any:
     return await awaitable
 
 
-def _current_task() -> asyncio.Task[Any] | None:
-    try:
-        return asyncio.current_task()
-    except RuntimeError:  # no loop is running
-        return None
-
-
-def _left_behind(
-    name: str, task: asyncio.Task[Any] | None, what: str, timer_set_at: Place | None = None
-) -> ConfigurationError:
-    """`what` the task does now that the handler has returned, or the timer that was set there."""
-    return ConfigurationError(
-        f"{name} has returned and left {_what(task, timer_set_at)}, which {what}. The message counts as done by then, so what is not done yet is lost if "
-        "the process ends. Wait for it before the handler returns: await the task or create it in an asyncio.TaskGroup, and close "
-        "async generators with contextlib.aclosing."
-    )
-
-
-def _never_ends(name: str, task: asyncio.Task[Any] | None) -> ConfigurationError:
-    return ConfigurationError(
-        f"{name} has failed and left {_what(task)}, which has sent {_MOST_STOPS_AFTER_THE_END} requests since then. Cancel it when the "
-        "handler fails, or create it in an asyncio.TaskGroup, which does that."
-    )
-
-
 def _what(task: asyncio.Task[Any] | None, timer_set_at: Place | None = None) -> str:
     if task is not None:
         return in_words(task)
     if timer_set_at is not None:
         return f"a timer of its event loop, set at {place_in_words(timer_set_at)}, behind"
     return "a callback of its event loop behind"
-
-
-def _on_a_loop_of_another_kind(request: Request, loop: object) -> ConfigurationError:
-    return ConfigurationError(
-        f"{request} was sent in an event loop of the kind {type(loop).__module__}.{type(loop).__qualname__}, in which the explorer "
-        "cannot tell which request comes first. Let the handler be a coroutine function, or use asyncio.run() while it is explored."
-    )
 
 
 def in_an_event_loop() -> bool:

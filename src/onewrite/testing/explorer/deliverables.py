@@ -7,8 +7,8 @@ named by their places, from 0. What was not settled is delivered again.
 from __future__ import annotations
 
 import copy
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
 from onewrite.aws_lambda.sources import DYNAMODB, KAFKA, KINESIS, SQS
@@ -17,6 +17,7 @@ from onewrite.errors import ConfigurationError
 from onewrite.identity import dynamodb_stream_position, kinesis_position, record_id
 from onewrite.identity.record import Record
 from onewrite.outcome import Deferred, Missing, Outcome, Stale
+from onewrite.testing.explorer.difference import named_parts
 
 Places: TypeAlias = tuple[int, ...]
 
@@ -27,21 +28,13 @@ _KEEPS_ONE_POSITION = (KINESIS, DYNAMODB, KAFKA)
 _IDENTITIES = {KINESIS.name: kinesis_position(), DYNAMODB.name: dynamodb_stream_position()}
 
 
-class MalformedAnswer(Exception):
-    """Lambda cannot read the answer, and takes the whole batch for failed."""
-
-
 @dataclass(frozen=True, slots=True)
-class OneMessage:
+class PlainMessage:
     """A message of any kind. A handler settles it by returning, except if it returns an outcome that is not settled."""
 
     message: Any
     name: str
     lanes: tuple[Hashable | None, ...] = (None,)
-
-    @property
-    def given(self) -> Any:
-        return self.message
 
     @property
     def ids(self) -> tuple[str, ...]:
@@ -62,7 +55,7 @@ class OneMessage:
         return copy.deepcopy(self.message)
 
     def failed(self, answer: object, brought: Places) -> Places:
-        """Which of the parts that were brought must come again, now that the handler has answered this."""
+        """Which of the parts that were brought must be redelivered, now that the handler has answered this."""
         return () if is_settled(answer) else brought
 
 
@@ -70,15 +63,11 @@ class OneMessage:
 class LambdaEvent:
     """An event of a source that onewrite knows. A handler settles the records that its answer does not name as failed."""
 
-    event: Mapping[str, Any]
+    message: Mapping[str, Any]
     source: Source
     records: tuple[Record, ...]
     lanes: tuple[Hashable | None, ...]
     name: str
-
-    @property
-    def given(self) -> Any:
-        return self.event
 
     @property
     def ids(self) -> tuple[str, ...]:
@@ -95,36 +84,33 @@ class LambdaEvent:
         return frozenset(source for place in places if (source := self._source(place)) is not None)
 
     def copy_of(self, places: Places) -> Any:
-        """The event as it comes again, with the records at these places only."""
-        if isinstance(self.event.get("records"), Mapping):
+        """The event as it is redelivered, with the records at these places only."""
+        if isinstance(self.message.get("records"), Mapping):
             kept: dict[Any, list[Any]] = {}
             for place in places:
                 kept.setdefault(self.lanes[place], []).append(self.records[place])
-            return copy.deepcopy({**self.event, "records": kept})
-        return copy.deepcopy({**self.event, "Records": [self.records[place] for place in places]})
+            return copy.deepcopy({**self.message, "records": kept})
+        return copy.deepcopy({**self.message, "Records": [self.records[place] for place in places]})
 
     def failed(self, answer: object, brought: Places) -> Places:
         """Which of the records that were brought Lambda delivers again, now that the handler has answered this."""
-        try:
-            named = self._named(answer, brought)
-        except MalformedAnswer:
-            return brought
+        named = self._named(answer, brought)
         if self.source not in _KEEPS_ONE_POSITION:
             return named
         first = {self.lanes[place]: place for place in reversed(named)}
         return tuple(place for place in brought if place >= first.get(self.lanes[place], place + 1))
 
     def _named(self, answer: object, brought: Places) -> Places:
-        """The places of the records that the answer names as failed."""
+        """The places of the records that the answer names as failed: all of them if Lambda cannot read the answer."""
         failures = cast("Mapping[str, Any]", answer).get(_FAILURES) if isinstance(answer, Mapping) else None
         if not failures:
             return ()
         if not isinstance(failures, list):
-            raise MalformedAnswer
+            return brought
         identifiers = [field_at(failure, "itemIdentifier") for failure in cast("list[object]", failures)]
         known = [self.source.response([self.records[place]])[_FAILURES][0]["itemIdentifier"] for place in brought]
         if any(not identifier or identifier not in known for identifier in identifiers):
-            raise MalformedAnswer
+            return brought
         return tuple(place for place, identifier in zip(brought, known, strict=True) if identifier in identifiers)
 
     def _source(self, place: int) -> Hashable | None:
@@ -135,7 +121,7 @@ class LambdaEvent:
         return (field_at(record, "eventSourceARN"), lane) if identity is None else identity(record).source
 
 
-Deliverable: TypeAlias = OneMessage | LambdaEvent
+Deliverable: TypeAlias = PlainMessage | LambdaEvent
 
 
 def deliverables_of(messages: Sequence[Any]) -> tuple[Deliverable, ...]:
@@ -176,7 +162,7 @@ def leave_out_a_message(outcomes: Iterable[Sequence[object]]) -> bool:
     """Did a guarded store keep a message out for good? These are the outcomes of each delivery, one after the other.
 
     It did if it answered `Stale`, and also if `Deferred`, or a `Missing` that is no answer, is the last that it said of a message:
-    then the handler has told the broker that the message is done, and it never came again.
+    then the handler has told the broker that the message is done, and it never was redelivered.
     """
     waiting: set[object] = set()
     for of_delivery in outcomes:
@@ -191,7 +177,7 @@ def leave_out_a_message(outcomes: Iterable[Sequence[object]]) -> bool:
 
 
 def _check_copies(message: Any, place: str) -> None:
-    """Each delivery is given a copy of its message, as a queue does, so that what a handler changes in it is gone by the next."""
+    """Each delivery is given a copy of its message, as a queue does, so what a handler changes in it is gone by the next."""
     try:
         copy.deepcopy(message)
     except Exception as error:
@@ -205,7 +191,7 @@ def _check_copies(message: Any, place: str) -> None:
 
 def _uncopyable(value: Any, place: str) -> tuple[str, Any]:
     """The innermost part of the value that cannot be copied, and where it is."""
-    for inner, part in _parts(value):
+    for inner, part in named_parts(value):
         try:
             copy.deepcopy(part)
         except Exception:
@@ -213,22 +199,11 @@ def _uncopyable(value: Any, place: str) -> tuple[str, Any]:
     return place, value
 
 
-def _parts(value: Any) -> Iterator[tuple[str, Any]]:
-    if isinstance(value, Mapping):
-        yield from ((f"[{name!r}]", part) for name, part in cast("Mapping[Any, Any]", value).items())
-    elif isinstance(value, list | tuple):
-        yield from ((f"[{place}]", part) for place, part in enumerate(cast("Sequence[Any]", value)))
-    elif is_dataclass(value) and not isinstance(value, type):
-        yield from ((f".{field.name}", getattr(value, field.name)) for field in fields(value))
-    else:
-        yield from ((f".{name}", part) for name, part in getattr(value, "__dict__", {}).items())
-
-
 def _deliverable(message: Any, number: str) -> Deliverable:
     for source in (SQS, KINESIS, DYNAMODB, KAFKA):
         if isinstance(message, Mapping) and (event := _event(cast("Mapping[str, Any]", message), source)) is not None:
             return event
-    return OneMessage(message, str(getattr(cast("Any", message), "id", number)))
+    return PlainMessage(message, str(getattr(cast("Any", message), "id", number)))
 
 
 def _event(message: Mapping[str, Any], source: Source) -> LambdaEvent | None:

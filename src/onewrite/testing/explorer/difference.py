@@ -28,9 +28,6 @@ def is_read_once(value: object) -> bool:
     return any(hasattr(type(value), name) for name in _READ_ONCE)
 
 
-_VIEWS: tuple[type, ...] = (KeysView, ValuesView, ItemsView)
-
-
 def why_incomparable(value: object, place: str = "observe()") -> str | None:
     """Why this value equals no copy of itself, or None if it does. `place` says what the value is a part of."""
     if isinstance(value, float | Decimal):
@@ -40,13 +37,12 @@ def why_incomparable(value: object, place: str = "observe()") -> str | None:
         )
     if value is None or isinstance(value, str | bytes | int):
         return None
+    what = f"{place} is of type {_kind(value)}"
     if is_read_once(value):
-        return f"{place} is of type {_kind(value)}, which can be read only once: let observe() return a list of it"
-    if isinstance(value, _VIEWS):
-        return (
-            f"{place} is of type {_kind(value)}, a view of a dict, which cannot be copied: let observe() return a list of it"
-        )
-    for inner, part in _named_parts(value):
+        return f"{what}, which can be read only once: let observe() return a list of it"
+    if isinstance(value, KeysView | ValuesView | ItemsView):
+        return f"{what}, a view of a dict, which cannot be copied: let observe() return a list of it"
+    for inner, part in named_parts(value, compared=True):
         if (found := why_incomparable(part, f"{place}{inner}")) is not None:
             return found
     if type(value) in (dict, list, tuple, set, frozenset):
@@ -54,17 +50,13 @@ def why_incomparable(value: object, place: str = "observe()") -> str | None:
     try:
         equal = bool(value == copy.deepcopy(value))
     except Exception as error:
-        return f"{place} is of type {_kind(value)}, which cannot be copied and compared ({type(error).__name__}: {error})"
-    if equal:
-        return None
-    return (
-        f"{place} is of type {_kind(value)}, which does not equal a copy of itself: let observe() return what is in it, as a dict or "
-        "a dataclass"
-    )
+        return f"{what}, which cannot be copied and compared ({type(error).__name__}: {error})"
+    remedy = "let observe() return what is in it, as a dict or a dataclass"
+    return None if equal else f"{what}, which does not equal a copy of itself: {remedy}"
 
 
-def _named_parts(value: object) -> list[tuple[str, Any]]:
-    """What is in a value, with words for where."""
+def named_parts(value: object, *, compared: bool = False) -> list[tuple[str, Any]]:
+    """What is in a value, with words for where. `compared`: only what counts when it is compared with another value."""
     if isinstance(value, Mapping):
         return [(f"[{key!r}]", inner) for key, inner in cast("Mapping[Any, Any]", value).items()]
     if isinstance(value, list | tuple):
@@ -72,8 +64,12 @@ def _named_parts(value: object) -> list[tuple[str, Any]]:
     if isinstance(value, AbstractSet):
         return [(f" (a member of type {_kind(inner)})", inner) for inner in cast("AbstractSet[Any]", value)]
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return [(f".{field.name}", getattr(value, field.name)) for field in dataclasses.fields(value) if field.compare]
-    return []
+        return [
+            (f".{field.name}", getattr(value, field.name))
+            for field in dataclasses.fields(value)
+            if field.compare or not compared
+        ]
+    return [] if compared else [(f".{name}", inner) for name, inner in getattr(value, "__dict__", {}).items()]
 
 
 def _kind(value: object) -> str:
@@ -234,7 +230,7 @@ def _without_ledgers(value: object) -> object:
 
 
 def _sorted(value: object) -> object:
-    """The value with its lists sorted, so that two that have the same members in another order are equal."""
+    """The value with its lists sorted, so two that have the same members in another order are equal."""
     if isinstance(value, Mapping):
         return {name: _sorted(inner) for name, inner in cast("Mapping[Any, object]", value).items()}
     if isinstance(value, list | tuple):

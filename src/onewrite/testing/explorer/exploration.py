@@ -11,8 +11,8 @@ from typing import Any
 
 from onewrite.errors import ConfigurationError
 from onewrite.outcome import Deferred, Duplicate, Missing, Rejected, Stale
-from onewrite.testing.explorer.judge import Finding, JudgedSchedule
-from onewrite.testing.explorer.remarks import DOUBTFUL, VACUOUS, Remark
+from onewrite.testing.explorer.judge import JudgedSchedule, WrongEnd
+from onewrite.testing.explorer.remarks import DOUBTFUL, NOTE, VACUOUS, Remark, listed
 from onewrite.testing.explorer.schedule import Bounds, Fault
 from onewrite.testing.explorer.subject import name_of
 from onewrite.testing.explorer.trial import TrialStep
@@ -21,11 +21,8 @@ from onewrite.testing.taps.traffic import describe
 _WIDTH = 100  # of the timeline, in characters
 _NARROWEST_COLUMN, _WIDEST_COLUMN = 20, 46
 _STATES_SHOWN = 6
-_RECORDS_SHOWN = 3  # of those that an answer names as failed, or that a delivery brings
 _REDELIVERIES_SHOWN = 12  # a message that is never settled is redelivered more often than anybody wants to read
 _AFTER_REQUEST = {
-    Fault.NONE: "",
-    Fault.CRASH_BEFORE: "",
     Fault.CRASH_AFTER: ", then CRASH",
     Fault.LOST: ", but the answer is lost",
     Fault.UNPROCESSED: ", but the last part is left, which the answer says",
@@ -102,12 +99,22 @@ class Exploration:
         Args:
             accept: The kinds of remarks that are meant to be so: one, such as "idle", or several. `Remark` lists them.
         """
-        __tracebackhide__ = True  # so that pytest shows the line of the test
-        self.accepted.update(_kinds([accept] if isinstance(accept, str) else accept))
+        __tracebackhide__ = True  # so pytest shows the line of the test
+        for kind in [accept] if isinstance(accept, str) else accept:
+            if kind not in (*VACUOUS, *DOUBTFUL):
+                known = ", ".join((*VACUOUS, *DOUBTFUL))
+                raise ConfigurationError(f"accept={kind!r}: there is no such kind of remark. The kinds are {known}.")
+            self.accepted.add(kind)
         if not self.ok:
             raise AssertionError(str(self))
-        if vacuous := [remark for remark in self.open_remarks if remark.is_vacuous]:
-            raise AssertionError(_proves_nothing(vacuous))
+        if vacuous := [remark for remark in self.open_remarks if remark.kind in VACUOUS]:
+            kinds = tuple(dict.fromkeys(remark.kind for remark in vacuous))
+            lines = [
+                "No counterexample, but this test proves less than it seems to:",
+                *[f"  {remark.text}" for remark in vacuous],
+                f"If that is meant: assert_effectively_once(accept={(kinds[0] if len(kinds) == 1 else kinds)!r})",
+            ]
+            raise AssertionError("\n".join(lines))
         for remark in self.open_remarks:
             warnings.warn(ExplorationWarning(remark.text), stacklevel=2)
         if not self.exhausted and not self.sampled:
@@ -116,35 +123,30 @@ class Exploration:
     @property
     def open_remarks(self) -> list[Remark]:
         """Those that say that something is probably not meant, except for the kinds that the test has accepted."""
-        return [one for one in self.remarks if (one.is_vacuous or one.is_doubtful) and one.kind not in self.accepted]
+        return [one for one in self.remarks if one.kind != NOTE and one.kind not in self.accepted]
 
     def __str__(self) -> str:
-        return "\n".join(_paragraphs(self))
+        paragraphs: list[str] = []
+        if self.nondeterministic is not None:  # first, because what follows may be nothing but a consequence of it
+            paragraphs.append(f"Not deterministic: {self.nondeterministic}\n")
+        if self.counterexample is not None:
+            paragraphs.append(f"{self.counterexample}\n")
+        if self.ok:
+            paragraphs.append(f"No counterexample{'' if self.exhausted else ' so far'}.")
+        bounds = self.bounds
+        paragraphs.append(
+            f"{_counted(self.schedules, 'schedule', 's')} run, {_counted(self.pruned, 'branch', 'es')} pruned, {self.seconds:.1f} s; "
+            f"deliveries={bounds.deliveries}, faults={bounds.faults}, reorder={bounds.reorder!r}, concurrency={bounds.concurrency}"
+        )
+        if self.ok and not self.exhausted and not self.sampled:
+            paragraphs.append(
+                "These were not all: raise schedules=, lower the bounds, or look further with explore.random()."
+            )
+        return "\n".join([*paragraphs, *map(str, self.remarks)])
 
 
-def _kinds(accept: Collection[str]) -> Collection[str]:
-    known = (*VACUOUS, *DOUBTFUL)
-    for kind in accept:
-        if kind not in known:
-            raise ConfigurationError(f"accept={kind!r}: there is no such kind of remark. The kinds are {', '.join(known)}.")
-    return accept
-
-
-def _proves_nothing(vacuous: Sequence[Remark]) -> str:
-    kinds = tuple(dict.fromkeys(remark.kind for remark in vacuous))
-    shown = repr(kinds[0] if len(kinds) == 1 else kinds)
-    lines = [f"  {remark.text}" for remark in vacuous]
-    return "\n".join(
-        [
-            "No counterexample, but this test proves less than it seems to:",
-            *lines,
-            f"If that is meant: assert_effectively_once(accept={shown})",
-        ]
-    )
-
-
-def counterexample(
-    judged: JudgedSchedule, finding: Finding, names: Sequence[str], replay_code: str, command: str
+def counterexample_of(
+    judged: JudgedSchedule, finding: WrongEnd, names: Sequence[str], replay_code: str, command: str
 ) -> Counterexample:
     """`names` are those of the messages, and `command` is what runs the schedule again."""
     steps = tuple(step for step in _shown_steps(judged, names) if not step.settling)
@@ -166,8 +168,15 @@ def timeline(judged: JudgedSchedule, names: Sequence[str]) -> str:
     """The steps of a schedule, with a column for each delivery, and the redeliveries below them."""
     shown = _shown_steps(judged, names)
     steps = [step for step in shown if not step.settling]
-    redeliveries = _redeliveries([str(step) for step in shown if step.settling], undisturbed=not steps)
-    return "\n".join([*_rows(steps), *redeliveries])
+    lines = [*_rows(steps)]
+    if redeliveries := [str(step) for step in shown if step.settling]:
+        # Where the schedule has no steps of its own, these are no redeliveries but all deliveries.
+        lines.append(f"     {'then redelivered until settled' if steps else 'delivered one at a time, undisturbed'}:")
+        for line in redeliveries[:_REDELIVERIES_SHOWN]:
+            lines += textwrap.wrap(line, _WIDTH, initial_indent="     ", subsequent_indent="       ")
+        if len(redeliveries) > _REDELIVERIES_SHOWN:
+            lines.append(f"     and {len(redeliveries) - _REDELIVERIES_SHOWN} requests more")
+    return "\n".join(lines)
 
 
 def in_words(step: TrialStep) -> str:
@@ -186,36 +195,15 @@ def in_words(step: TrialStep) -> str:
         answers[0] = f"cancelled, but it has arrived: {answers[0]}"
     if fault is Fault.RETRIED:
         return f"{request}: {answers[0]}, the answer is lost, sent again by the driver: {answers[1]}{_ending(step)}"
-    return f"{request}: {answers[0]}{_AFTER_REQUEST[fault]}{_ending(step)}"
-
-
-def _paragraphs(exploration: Exploration) -> Iterator[str]:
-    if exploration.nondeterministic is not None:  # first, because what follows may be nothing but a consequence of it
-        yield f"Not deterministic: {exploration.nondeterministic}\n"
-    if exploration.counterexample is not None:
-        yield f"{exploration.counterexample}\n"
-    if exploration.ok:
-        yield f"No counterexample{'' if exploration.exhausted else ' so far'}."
-    bounds = exploration.bounds
-    yield (
-        f"{_counted(exploration.schedules, 'schedule', 's')} run, {_counted(exploration.pruned, 'branch', 'es')} pruned, "
-        f"{exploration.seconds:.1f} s; "
-        f"deliveries={bounds.deliveries}, faults={bounds.faults}, reorder={bounds.reorder!r}, "
-        f"concurrency={bounds.concurrency}"
-    )
-    if exploration.ok and not exploration.exhausted and not exploration.sampled:
-        yield "These were not all: raise schedules=, lower the bounds, or look further with explore.random()."
-    yield from map(str, exploration.remarks)
+    return f"{request}: {answers[0]}{_AFTER_REQUEST.get(fault, '')}{_ending(step)}"
 
 
 def _shown_steps(judged: JudgedSchedule, names: Sequence[str]) -> list[ShownStep]:
-    shown: list[ShownStep] = []
-    for step in judged.trial_steps:
-        only = (
-            f" of {_listed(step.only)}" if step.only else ""
-        )  # the records that the delivery brings if it brings some only
-        shown.append(ShownStep(f"{name_of(names, step.taken.step.delivery)}{only}", in_words(step), step.settling))
-    return shown
+    def named(step: TrialStep) -> str:
+        only = f" of {listed(step.only)}" if step.only else ""  # the records, if the delivery brings some of them only
+        return f"{name_of(names, step.taken.step.delivery)}{only}"
+
+    return [ShownStep(named(step), in_words(step), step.settling) for step in judged.trial_steps]
 
 
 def _ending(step: TrialStep) -> str:
@@ -226,23 +214,9 @@ def _ending(step: TrialStep) -> str:
     if end.error is not None:
         return f", raises {type(end.error).__name__}"
     if step.again:
-        return f", fails {_listed(step.again)}"
+        return f", fails {listed(step.again)}"
     says_more = isinstance(end.value, Duplicate | Stale | Deferred | Rejected | Missing)
     return f", {type(end.value).__name__.lower()}" if says_more else ""
-
-
-def _listed(records: Sequence[str]) -> str:
-    return ", ".join([*records[:_RECORDS_SHOWN], *(["others"] if len(records) > _RECORDS_SHOWN else [])])
-
-
-def _redeliveries(lines: Sequence[str], *, undisturbed: bool) -> Iterator[str]:
-    """`undisturbed`: the schedule has no steps of its own, so that these are no redeliveries but all deliveries."""
-    if lines:
-        yield f"     {'delivered one at a time, undisturbed' if undisturbed else 'then redelivered until settled'}:"
-        for line in lines[:_REDELIVERIES_SHOWN]:
-            yield from textwrap.wrap(line, _WIDTH, initial_indent="     ", subsequent_indent="       ")
-        if len(lines) > _REDELIVERIES_SHOWN:
-            yield f"     and {len(lines) - _REDELIVERIES_SHOWN} requests more"
 
 
 def _rows(steps: Sequence[ShownStep]) -> Iterator[str]:

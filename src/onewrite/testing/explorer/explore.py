@@ -13,12 +13,12 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import KW_ONLY, dataclass
 from difflib import get_close_matches
-from typing import Any, TypeAlias, TypedDict, TypeVar, Unpack, cast
+from typing import Any, TypeAlias, TypedDict, Unpack, cast
 
 from onewrite.errors import ConfigurationError
 from onewrite.testing.explorer.calls import current_call, in_an_event_loop
-from onewrite.testing.explorer.exploration import Counterexample, Exploration, counterexample
-from onewrite.testing.explorer.judge import Finding, Judge, JudgedSchedule
+from onewrite.testing.explorer.exploration import Counterexample, Exploration, counterexample_of
+from onewrite.testing.explorer.judge import Judge, JudgedSchedule
 from onewrite.testing.explorer.recall import NotRecallableError
 from onewrite.testing.explorer.remarks import NOTE, Remark, in_words
 from onewrite.testing.explorer.schedule import Bounds, Reorder, check_count, encode
@@ -64,9 +64,6 @@ def check_options(function: str, options: Iterable[str], *others: str) -> None:
             raise ConfigurationError(f"{function} has no option {name}=.{guess} Its options are {', '.join(known)}.")
 
 
-WIDER_BOUNDS: ExploreOptions = {"deliveries": 3, "faults": 2, "concurrency": 3}  # the defaults of `explore.random`
-
-
 @dataclass(frozen=True, slots=True)
 class Arguments:
     """The arguments of one call of `explore` or of `explore.random`."""
@@ -103,8 +100,6 @@ class Arguments:
 
 
 # --- the exploration --------------------------------------------------------------------------------------------------
-
-T = TypeVar("T")
 
 _SECONDS_BETWEEN_LINES = 5.0  # of progress: most explorations end before the first line
 
@@ -164,7 +159,7 @@ class Explore:
         are wider: deliveries=3, faults=2 and concurrency=3.
         """
         check_options("explore.random", options, "seed")
-        chosen: ExploreOptions = {**WIDER_BOUNDS, **options}
+        chosen: ExploreOptions = {"deliveries": 3, "faults": 2, "concurrency": 3, **options}
         return self._run(Arguments(build, messages, world, observe, at_random=True, seed=seed, **chosen))
 
     __doc__ = __call__.__doc__  # what explore.__doc__ shows: `explore` is used as a function
@@ -172,7 +167,11 @@ class Explore:
 
 def run(arguments: Arguments, nodeid: str | None = None) -> Exploration:
     """Make the exploration. `nodeid` is pytest's name of the test: the command that replays a counterexample contains it."""
-    return _outside_event_loops(lambda: contextvars.copy_context().run(_tapped, arguments, nodeid))
+    context = contextvars.copy_context()
+    if not in_an_event_loop():
+        return context.run(_tapped, arguments, nodeid)
+    with ThreadPoolExecutor(1) as pool:  # an exploration runs event loops of its own
+        return pool.submit(context.run, _tapped, arguments, nodeid).result()
 
 
 explore = Explore(run)
@@ -187,7 +186,22 @@ def _tapped(arguments: Arguments, nodeid: str | None) -> Exploration:
     listener.set(None)
     current_call.set(None)
     with taps.on(), _rare_collections(), _own_log_silenced():
-        return _run(arguments, nodeid)
+        start = time.perf_counter()
+        subject = Subject(arguments.build, arguments.messages, arguments.world, arguments.bounds, arguments.timeout)
+        try:
+            judge = Judge(subject, arguments.observe, arguments.invariant)
+            judge.prepare()
+            judge.recall()
+            try:
+                exploration = _explored(arguments, judge, start, nodeid)
+            except NotRecallableError:
+                judge.do_not_recall()
+                exploration = _explored(arguments, judge, start, nodeid)
+            if exploration.ok:
+                subject.check()
+            return exploration
+        finally:
+            subject.close()
 
 
 @contextlib.contextmanager
@@ -225,26 +239,7 @@ def _is_elsewhere(_: logging.LogRecord) -> bool:
     return not _exploring.get()
 
 
-def _run(arguments: Arguments, nodeid: str | None) -> Exploration:
-    lines = _ProgressLines()
-    subject = Subject(arguments.build, arguments.messages, arguments.world, arguments.bounds, arguments.timeout)
-    try:
-        judge = Judge(subject, arguments.observe, arguments.invariant)
-        judge.prepare()
-        judge.recall()
-        try:
-            exploration = _explored(arguments, judge, lines, nodeid)
-        except NotRecallableError:
-            judge.do_not_recall()
-            exploration = _explored(arguments, judge, lines, nodeid)
-        if exploration.ok:
-            subject.check()
-        return exploration
-    finally:
-        subject.close()
-
-
-def _explored(arguments: Arguments, judge: Judge, lines: _ProgressLines, nodeid: str | None) -> Exploration:
+def _explored(arguments: Arguments, judge: Judge, start: float, nodeid: str | None) -> Exploration:
     source: Schedules
     if arguments.replay is not None:
         source = OneSchedule(arguments.replay, judge)
@@ -252,28 +247,50 @@ def _explored(arguments: Arguments, judge: Judge, lines: _ProgressLines, nodeid:
         source = RandomSchedules(arguments.seed, judge)
     else:
         source = EverySchedule(judge)
-    found, schedules, exhausted = _first_finding(source, arguments.schedules or source.most, lines)
-    shortened: str | None = None
+    found, schedules, exhausted = _first_finding(source, arguments.schedules or source.most, start)
+    remarks: list[Remark] = []
     if found is not None and source.shrinks:
         found, shortened = shortest(judge, confirmed(judge, found) or found)
-    notes = [
-        Remark(NOTE, text) for text in (shortened, source.remark, _why_slow(source, judge, exhausted)) if text is not None
-    ]
+        remarks += [] if shortened is None else [Remark(NOTE, shortened)]
+    if source.remark is not None:
+        remarks.append(Remark(NOTE, source.remark))
+    if not (exhausted or source.sampled or judge.recalls):
+        remarks.append(_SLOW)
     bounds = arguments.bounds
-    is_undisturbed = exhausted and schedules == 1 and not source.pruned and bounds.deliveries == 1 and not bounds.faults
+    if exhausted and schedules == 1 and not source.pruned and bounds.deliveries == 1 and not bounds.faults:
+        remarks.append(_UNTRIED)
+    counterexample: Counterexample | None = None
+    if found is not None and found.finding is not None:
+        code = encode(found.steps, judge.names)
+        replay = (
+            f'explore(..., replay="{code}")' if nodeid is None else f"pytest {shlex.quote(nodeid)} --onewrite-replay {code}"
+        )
+        counterexample = counterexample_of(found, found.finding, judge.names, code, replay)
+    try:
+        remarks += judge.remarks
+    except Exception as error:
+        if counterexample is None:
+            raise
+        text = f"There are no remarks on undisturbed processing, since looking at it failed with {in_words(error)}."
+        remarks.append(Remark(NOTE, text))
     return Exploration(
         schedules,
         source.pruned,
-        lines.seconds,
+        time.perf_counter() - start,
         exhausted,
         bounds,
-        None if found is None or found.finding is None else _counterexample(found, found.finding, judge, nodeid),
+        counterexample,
         judge.nondeterministic,
         source.sampled,
-        (*notes, *([_UNTRIED] if is_undisturbed else []), *_said(judge, found)),
+        tuple(remarks),
     )
 
 
+_SLOW = Remark(
+    NOTE,
+    "Every schedule was run from its start, which takes longer: the handler uses transactions of MongoDB or tokens of DynamoDB, "
+    "or it goes by what it keeps in memory from one delivery to the next, or observe() does, or build() asks the store for data.",
+)
 _UNTRIED = Remark(
     "untried",
     "The one schedule within these bounds was run, in which nothing goes wrong and nothing comes twice: any handler would pass. Leave out "
@@ -281,68 +298,20 @@ _UNTRIED = Remark(
 )
 
 
-def _said(judge: Judge, found: JudgedSchedule | None) -> Sequence[Remark]:
-    """The judge's remarks. What goes wrong with them must not lose a counterexample."""
-    if found is None:
-        return tuple(judge.remarks)
-    try:
-        return tuple(judge.remarks)
-    except Exception as error:
-        text = f"There are no remarks on undisturbed processing, since looking at it failed with {in_words(error)}."
-        return (Remark(NOTE, text),)
+def _first_finding(source: Schedules, most: int, start: float) -> tuple[JudgedSchedule | None, int, bool]:
+    """The first schedule that ends wrongly, how many schedules were run, and whether these were all within the bounds.
 
-
-def _why_slow(source: Schedules, judge: Judge, exhausted: bool) -> str | None:  # noqa: FBT001  # private
-    if exhausted or source.sampled or judge.recalls:
-        return None
-    return (
-        "Every schedule was run from its start, which takes longer: the handler uses transactions of MongoDB or tokens of DynamoDB, "
-        "or it goes by what it keeps in memory from one delivery to the next, or observe() does, or build() asks the store for data."
-    )
-
-
-def _first_finding(source: Schedules, most: int, lines: _ProgressLines) -> tuple[JudgedSchedule | None, int, bool]:
-    """The first schedule that ends wrongly, how many schedules were run, and whether these were all within the bounds."""
-    number = 0
+    Every few seconds a line says how far the exploration has come that began at `start`.
+    """
+    number, last_line = 0, start
     for number, judged in enumerate(source, 1):
         if judged.finding is not None:
             return judged, number, False
         if number == most:
             return None, number, False
-        lines.print_if_due(number, source.pruned)
-    return None, number, not source.sampled
-
-
-def _counterexample(judged: JudgedSchedule, finding: Finding, judge: Judge, nodeid: str | None) -> Counterexample:
-    code = encode(judged.steps, judge.names)
-    command = (
-        f'explore(..., replay="{code}")' if nodeid is None else f"pytest {shlex.quote(nodeid)} --onewrite-replay {code}"
-    )
-    return counterexample(judged, finding, judge.names, code, command)
-
-
-class _ProgressLines:
-    """Prints every few seconds how far the exploration has come."""
-
-    def __init__(self) -> None:
-        self._start = self._last_line = time.perf_counter()
-
-    @property
-    def seconds(self) -> float:
-        """Since the exploration began."""
-        return time.perf_counter() - self._start
-
-    def print_if_due(self, schedules: int, pruned: int) -> None:
         now = time.perf_counter()
-        if now - self._last_line >= _SECONDS_BETWEEN_LINES:
-            self._last_line = now
-            line = f"exploring: {schedules} schedules run, {pruned} branches pruned, {now - self._start:.0f} s"
+        if now - last_line >= _SECONDS_BETWEEN_LINES:
+            last_line = now
+            line = f"exploring: {number} schedules run, {source.pruned} branches pruned, {now - start:.0f} s"
             print(line, file=sys.stderr, flush=True)  # noqa: T201  # pytest captures stderr, and -s shows it
-
-
-def _outside_event_loops(function: Callable[[], T]) -> T:
-    """Call the function, which runs event loops of its own, in another thread if a loop runs in this one."""
-    if not in_an_event_loop():
-        return function()
-    with ThreadPoolExecutor(1) as pool:
-        return pool.submit(contextvars.copy_context().run, function).result()
+    return None, number, not source.sampled

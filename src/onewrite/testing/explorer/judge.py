@@ -38,7 +38,7 @@ from onewrite.testing.taps.traffic import Request
 def predecessors_of(subject: Subject) -> Iterator[tuple[int, ...]]:
     """For each part, those that come before it in every order.
 
-    A record that fails comes again after the others, which changes their order, except for those that its source keeps in
+    A record that fails is redelivered after the others, which changes their order, except for those that its source keeps in
     order: the records of a lane.
     """
     parts = subject.start.parts
@@ -102,7 +102,7 @@ MOST_ORDERS = 5040  # of the messages that are tried for what is expected: all o
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class WrongEnd:
     """What is wrong at the end of a schedule. `observed` is a text if `observe` failed."""
 
     reason: str
@@ -115,7 +115,7 @@ class JudgedSchedule:
     """A schedule that was run, and what was found to be wrong with its end."""
 
     trial_steps: tuple[TrialStep, ...]
-    finding: Finding | None
+    finding: WrongEnd | None
 
     @property
     def steps(self) -> Steps:
@@ -172,7 +172,7 @@ class Judge:
         self._all_tried = False  # all orders, or the first MOST_ORDERS of them
         self._some_untried = False  # there are more orders than MOST_ORDERS
         self._at_first: tuple[Any, ...] = ()  # what `observe` returned before any message
-        self._invariant_says = False  # it has returned something else than None, or raised
+        self._invariant_says = False  # it has returned something other than None, or raised
         self._invariant_asks = False  # it has asked a store
         self._effects: Effects = {}
         self._ends: dict[Hashable, ScheduleEnd] = {}  # what was seen at states, while the handler is recalled
@@ -252,7 +252,7 @@ class Judge:
             prove(self._subject, self._subject.recall)
 
     def do_not_recall(self) -> None:
-        """From now on, run the handler each time. It has done something else than is recalled, perhaps because it has changed."""
+        """From now on, run the handler each time. It has done something other than is recalled, perhaps because it has changed."""
         self._subject.recall = None
         self._compare(self._tried[self._given], self._reference(self._given))
 
@@ -289,7 +289,7 @@ class Judge:
     def recalled_trial(self) -> TrialFromMemory:
         return TrialFromMemory(self._subject, self._effects)
 
-    def check(self, trial: Trial) -> Finding | None:
+    def check(self, trial: Trial) -> WrongEnd | None:
         """What is wrong with the present state, if the schedule may end here and something is."""
         if not trial.progress.is_legal_end:
             return None
@@ -305,7 +305,7 @@ class Judge:
             return self._finding(reason if hint is None else f"{reason}. {hint}", end.observed)
         return None if end.broken is None else self._finding(end.broken, end.observed)
 
-    def conclude(self, trial: Trial) -> Finding | None:
+    def conclude(self, trial: Trial) -> WrongEnd | None:
         """Let the open deliveries end, redeliver the messages that are not settled, and check the end."""
         for _ in trial.finish():
             if (finding := self.check(trial)) is not None:
@@ -339,11 +339,11 @@ class Judge:
         words = difference(name_of(self.names, delivery), *requests, lasting=lasting)
         self.nondeterministic = self.nondeterministic or words
 
-    def _finding(self, reason: str, observed: Any) -> Finding:
+    def _finding(self, reason: str, observed: Any) -> WrongEnd:
         """A finding is shown with everything that is expected, so all orders are tried first."""
         if not self._all_tried:
             raise UndecidedError(self._given)
-        return Finding(reason, self.expected, observed)
+        return WrongEnd(reason, self.expected, observed)
 
     def _run_twice(self, order: tuple[int, ...]) -> None:
         """Find out whether undisturbed processing is the same each time."""
@@ -351,7 +351,9 @@ class Judge:
         if not _are_alike(one, other):
             self._compare(one, other, lasting=_are_alike(other, self._reference(order)))
             return
-        if self._may_read_the_clock(other):
+        messages = [deliverable.message for deliverable in self._subject.deliverables]
+        requests = [taken.request for taken in other.taken if taken.request is not None]
+        if any(may_read_the_clock(request, messages) for request in requests):
             time.sleep(1 - time.time() % 1 + _CLOCKS_APART)
             later = self._reference(order)
             if not _are_alike(other, later):
@@ -369,11 +371,6 @@ class Judge:
             self.nondeterministic = difference_of_states(one.observed, other.observed)
             return
         self._run_twice(order)
-
-    def _may_read_the_clock(self, reference: Reference) -> bool:
-        requests = [taken.request for taken in reference.taken if taken.request is not None]
-        messages = [deliverable.given for deliverable in self._subject.deliverables]
-        return any(may_read_the_clock(request, messages) for request in requests)
 
     def _two_alike(self, order: tuple[int, ...]) -> tuple[Reference, Reference]:
         """Two results of undisturbed processing, without a first one that has made what lasts as long as the process."""
@@ -454,19 +451,15 @@ class Judge:
                 words = f"{self._unsettled(trial)}: {in_words(failure)}"
                 return Reference(order, taken, None, trial.position, False, words, tuple(trial.widths))
             incomplete = leave_out_a_message(step.outcomes for step in trial.steps)
-            return Reference(
-                order, taken, self._observed_undisturbed(), trial.position, incomplete, None, tuple(trial.widths)
-            )
+            try:
+                observed = self._observed()
+            except ConfigurationError:
+                raise
+            except Exception as error:
+                raise ConfigurationError(f"observe(store) fails after undisturbed processing: {in_words(error)}.") from error
+            return Reference(order, taken, observed, trial.position, incomplete, None, tuple(trial.widths))
         finally:
             trial.abandon()
-
-    def _observed_undisturbed(self) -> Any:
-        try:
-            return self._observed()
-        except ConfigurationError:
-            raise
-        except Exception as error:
-            raise ConfigurationError(f"observe(store) fails after undisturbed processing: {in_words(error)}.") from error
 
     def _observed_at_first(self) -> tuple[Any, ...]:
         """What `observe` returns before any message, or nothing if it fails because there is nothing to look at."""

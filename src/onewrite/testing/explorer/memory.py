@@ -43,34 +43,11 @@ _VALUES = (
 )
 # What is in these is either a store, or the same for every delivery, or free again when no delivery is under way.
 _OPAQUE = (
-    *(
-        "aioboto3",
-        "aiobotocore",
-        "aiohttp",
-        "asyncio",
-        "boto3",
-        "botocore",
-        "concurrent",
-        "hypothesis",
-        "logging",
-        "mongomock",
-        "moto",
-    ),
-    *(
-        "onewrite.core.ledgers.ring",
-        "onewrite.testing",
-        "onewrite.core.watch",
-        "pymongo",
-        "pytest",
-        "socket",
-        "ssl",
-        "unittest",
-        "urllib3",
-        "_asyncio",
-        "_contextvars",
-        "_hypothesis",
-    ),
-    *("_abc", "_io", "_pytest", "_socket", "_ssl", "_thread", "typing"),
+    *("aioboto3", "aiobotocore", "aiohttp", "boto3", "botocore", "mongomock", "moto", "pymongo", "urllib3"),
+    *("hypothesis", "_hypothesis", "pytest", "_pytest", "unittest"),
+    *("onewrite.core.ledgers.ring", "onewrite.core.watch", "onewrite.testing"),
+    *("asyncio", "_asyncio", "_contextvars", "concurrent", "logging", "socket", "_socket", "ssl", "_ssl", "_thread"),
+    *("_abc", "_io", "typing"),
 )
 _READ = frozenset({"asyncio.locks", "asyncio.queues", "asyncio.mixins"})
 _SEEN_THROUGH: set[type[Any]] = set()  # classes whose objects are nothing but their attributes
@@ -105,7 +82,7 @@ class _Walk:
     def __init__(self) -> None:
         self.form: list[Hashable] = []
         self._numbers: dict[int, int] = {}  # of the objects that were come across, by their ids
-        self._kept: list[object] = []  # so that no other object gets one of these ids
+        self._kept: list[object] = []  # so no other object gets one of these ids
 
     def go_through(self, value: Any) -> None:
         kind = cast("Any", type(value))

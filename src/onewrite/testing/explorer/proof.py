@@ -17,13 +17,14 @@ No store is asked anything: the answers are those that are remembered.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from itertools import product
 from random import Random
-from typing import Any, NamedTuple, Self, cast
+from typing import Any, NamedTuple, cast
 
 from onewrite.testing.explorer.calls import HandlerCall
 from onewrite.testing.explorer.memory import is_readable
-from onewrite.testing.explorer.recall import History, Recall, answer_of, answers_of
+from onewrite.testing.explorer.recall import History, Recall, answer_of
 from onewrite.testing.explorer.subject import Subject
 
 _MOST_PAIRS = 200
@@ -40,7 +41,7 @@ class _Course(NamedTuple):
 
     @property
     def message(self) -> int:
-        return cast("Any", self.histories[0].delivery).message  # type: ignore[no-any-return]  # the first one has it
+        return self.histories[0].delivery.message
 
     @property
     def faults(self) -> int:
@@ -48,7 +49,7 @@ class _Course(NamedTuple):
 
 
 def prove(subject: Subject, recall: Recall) -> None:
-    """Raise `NotRecallableError` if the handler does something else than is remembered."""
+    """Raise `NotRecallableError` if the handler does something other than is remembered."""
     draw = Random("onewrite")
     courses = [*_courses(recall)]
     by_kind = {course.kind: course for course in reversed(courses)}
@@ -76,8 +77,7 @@ def _prove_of_several(subject: Subject, recall: Recall, kinds: Sequence[_Course]
                 for _ in range(draw.randrange(len(one.histories))):
                     under_way.goes_on()
                 process.deliver(other)
-                while under_way.goes_on():
-                    pass
+                under_way.goes_on_to_its_end()
     for _ in range(_DRAWN):
         faults, chosen = subject.bounds.faults, list[_Course]()
         for _ in range(_LONGEST):
@@ -88,28 +88,19 @@ def _prove_of_several(subject: Subject, recall: Recall, kinds: Sequence[_Course]
                 pass
 
 
-class _Process:
+class _Process(ExitStack):
     """A handler that was just built, and what is delivered to it."""
 
     def __init__(self, subject: Subject, recall: Recall) -> None:
+        super().__init__()
         self.invocation = subject.begin()
         self._subject = subject
         self._recall = recall
-        self._open: list[_UnderWay] = []
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for one in self._open:
-            one.close()
 
     def deliver(self, *courses: _Course) -> None:
         """Run these courses, one after the other."""
         for course in courses:
-            root, known = course.histories[0], answers_of(course.histories[-1])
-            call = self._subject.call(self.invocation, cast("Any", root.delivery), root.parts, known)
-            _UnderWay(self._subject, self._recall, course, call, len(known)).close()
+            self.begin(course).goes_on_to_its_end()
 
     def deliver_at_once(self, courses: Iterable[_Course], draw: Random) -> Iterator[_Course]:
         """Run these courses, as many at once as the bounds allow. The result is each of them when it has ended."""
@@ -122,27 +113,27 @@ class _Process:
                     under_way.remove(one)
                     yield one.course
         for one in under_way:
-            while one.goes_on():
-                pass
+            one.goes_on_to_its_end()
             yield one.course
 
     def begin(self, course: _Course) -> _UnderWay:
         """Run a course up to its first request."""
         root = course.histories[0]
-        call = self._subject.call(self.invocation, cast("Any", root.delivery), root.parts)
-        self._open.append(_UnderWay(self._subject, self._recall, course, call))
-        return self._open[-1]
+        call = self._subject.call(self.invocation, root.delivery, root.parts)
+        under_way = _UnderWay(self._subject, self._recall, course, call)
+        self.callback(under_way.close)
+        return under_way
 
 
 class _UnderWay:
     """A course that is being run. Each time that it stops, it is compared with what is remembered."""
 
-    def __init__(self, subject: Subject, recall: Recall, course: _Course, call: HandlerCall, at: int = 0) -> None:
+    def __init__(self, subject: Subject, recall: Recall, course: _Course, call: HandlerCall) -> None:
         self.course = course
         self._subject = subject
         self._recall = recall
         self._call = call
-        self._at = at
+        self._at = 0
         self._is_open = True
         self._compare()
 
@@ -154,6 +145,10 @@ class _UnderWay:
             self._call.resume(answer_of(history), history.which)
             self._compare()
         return self._is_open
+
+    def goes_on_to_its_end(self) -> None:
+        while self.goes_on():
+            pass
 
     def close(self) -> None:
         if self._is_open:
@@ -174,10 +169,8 @@ class _UnderWay:
 
 
 def _courses(recall: Recall) -> Iterator[_Course]:
-    for root in recall.roots:
-        delivery = root.delivery
-        start = None if delivery is None else delivery.message, root.parts
-        yield from _ends((root,), (start,))
+    for root in recall.roots.values():
+        yield from _ends((root,), ((root.delivery.message, root.parts),))
 
 
 def _ends(histories: tuple[History, ...], kind: tuple[Hashable, ...]) -> Iterator[_Course]:

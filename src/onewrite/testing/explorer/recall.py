@@ -1,17 +1,28 @@
-"""What the handler does after which answers, so that a delivery need not be run where that is known.
+"""What the handler does after which answers, so a delivery need not be run where that is known.
 
 A handler that keeps nothing in memory from one delivery to the next does the same whenever it has been given the same answers. So
 its calls can be recalled instead of made: `RecordedCall` makes a call and remembers what it does, and `CallFromMemory` tells what it
 would do. Each call that is made is compared with what is remembered. `NotRecallableError` says that the handler did something
-else, so that what it does does not follow from the answers alone.
+else, so what it does does not follow from the answers alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
-from typing import Any, Protocol, cast
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any, TypeAlias, cast
 
-from onewrite.testing.explorer.calls import HandlerCall, NoReply, PendingRequest, Reply, Standstill, without_frames
+from onewrite.testing.explorer.calls import (
+    NEVER_SENT,
+    TIME_PASSES,
+    HandlerCall,
+    PendingRequest,
+    Reply,
+    Standstill,
+    without_frames,
+)
+from onewrite.testing.explorer.deliverables import outcomes_of
 from onewrite.testing.explorer.schedule import Delivery
 from onewrite.testing.model.contents import NotCanonicalError, canonical
 from onewrite.testing.model.machine import copied, repeated
@@ -60,31 +71,7 @@ class UnknownError(Exception):
         self.history = history
 
 
-class AnyCall(Protocol):
-    """One call of the handler. It has ended, or stands still at `stop`."""
-
-    @property
-    def stop(self) -> Standstill: ...
-    @property
-    def keys(self) -> tuple[Hashable, ...] | None: ...  # of the pending requests: equal for those that are the same
-    @property
-    def is_at_start(self) -> bool: ...  # it has been given no answer yet
-    @property
-    def returned(self) -> bool: ...
-    @property
-    def ended(self) -> bool: ...
-    @property
-    def died(self) -> bool: ...
-    @property
-    def dead(self) -> bool: ...  # the process is gone, perhaps after the end of the handler
-    @property
-    def result(self) -> Reply: ...
-    @property
-    def outcomes(self) -> list[object]: ...
-    def resume(self, answer: Reply, which: int = 0) -> None: ...
-    def die(self) -> None: ...
-
-
+@dataclass(slots=True, eq=False)
 class History:
     """A message and the answers that its handler has been given since, and what the handler then does, once it is known.
 
@@ -92,36 +79,19 @@ class History:
     something else when they are answered in another order.
     """
 
-    __slots__ = (
-        "after",
-        "answer",
-        "before",
-        "delivery",
-        "does",
-        "faulty",
-        "keys",
-        "number",
-        "outcomes",
-        "parts",
-        "result",
-        "stop",
-        "which",
-    )
-
-    def __init__(self, number: int, before: History | None, which: int, answer: Reply) -> None:
-        self.number = number  # no two histories of an exploration have the same
-        self.before = before
-        self.which = which
-        self.answer = answer  # the last one
-        self.faulty = answer.faulty  # it was never given but by a fault
-        self.delivery: Delivery | None = None  # that begins here, and the parts of its message that it brings
-        self.parts: tuple[int, ...] = ()
-        self.does: Hashable = None  # what it asks, and how it ends; None if that is not known
-        self.stop = Standstill()
-        self.keys: tuple[Hashable, ...] = ()
-        self.result = Reply()
-        self.outcomes: list[object] = []
-        self.after: dict[tuple[int, Hashable], History] = {}
+    number: int  # no two histories of an exploration have the same
+    delivery: Delivery  # and the parts of its message that it brings
+    parts: tuple[int, ...]
+    before: History | None = None
+    which: int = 0
+    answer: Reply = field(default_factory=Reply)  # the last one
+    faulty: bool = False  # the last answer was never given but by a fault
+    does: Hashable = None  # what it asks, and how it ends; None if that is not known
+    stop: Standstill = field(default_factory=Standstill)
+    keys: tuple[Hashable, ...] = ()
+    result: Reply = field(default_factory=Reply)
+    outcomes: list[object] = field(default_factory=list[object])
+    after: dict[tuple[int, Hashable], History] = field(default_factory=dict["tuple[int, Hashable]", "History"])
 
 
 class Recall:
@@ -131,29 +101,24 @@ class Recall:
         self._key_of = key_of
         self._names_used = names_used
         self._by_delivery = names_used()
-        self._roots: dict[Hashable, History] = {}
-        self._count = 0
-
-    @property
-    def roots(self) -> list[History]:
-        return [*self._roots.values()]
+        self._numbers = count(1)
+        self.roots: dict[Hashable, History] = {}
 
     def root(self, delivery: Delivery, parts: tuple[int, ...]) -> History:
         """Where a delivery begins that brings these parts of its message."""
         key = parts, delivery.number if self._by_delivery else 0
-        found = self._roots.get(key)
-        if found is None:
-            found = self._roots[key] = self._new(None, 0, Reply())
-            found.delivery, found.parts = delivery, parts
-        return found
+        if key not in self.roots:
+            self.roots[key] = History(next(self._numbers), delivery, parts)
+        return self.roots[key]
 
     def after(self, history: History, answer: Reply, which: int = 0) -> History:
         """Where a delivery goes on with this answer to one of its pending requests."""
         key = which, comparable(answer) if answer.form is None else answer.form
         found = history.after.get(key)
         if found is None:
-            found = history.after[key] = self._new(history, which, _copied(answer))
-            return found
+            given = _copied(answer)
+            found = History(next(self._numbers), history.delivery, history.parts, history, which, given, given.faulty)
+            history.after[key] = found
         found.faulty = found.faulty and answer.faulty
         return found
 
@@ -190,10 +155,6 @@ class Recall:
         self.note(history, call)
         call.compared = len(earlier) + 1
 
-    def _new(self, before: History | None, which: int, answer: Reply) -> History:
-        self._count += 1
-        return History(self._count, before, which, answer)
-
 
 class RecordedCall:
     """Makes a call, and remembers what it does. In all else it is the call."""
@@ -223,8 +184,7 @@ class CallFromMemory:
     __slots__ = ("_recall", "dead", "died", "history")
 
     def __init__(self, recall: Recall, history: History) -> None:
-        _check_known(history)
-        self.history = history
+        self.history = _known(history)
         self.died = self.dead = False
         self._recall = recall
 
@@ -261,26 +221,27 @@ class CallFromMemory:
         return self.history.outcomes
 
     def resume(self, answer: Reply, which: int = 0) -> None:
-        history = self._recall.after(self.history, answer, which)
-        _check_known(history)
-        self.history = history
+        self.history = _known(self._recall.after(self.history, answer, which))
 
     def die(self) -> None:
         self.died = not self.history.stop.returned
         self.dead = True
 
 
+AnyCall: TypeAlias = HandlerCall | RecordedCall | CallFromMemory
+
+
 def _end(result: Reply) -> Hashable:
     """Equal for calls that end in the same way."""
     value: object = result.value
-    outcomes = cast("Sequence[object]", value) if isinstance(value, list | tuple) else [value]
-    kinds = ", ".join([type(outcome).__name__ for outcome in outcomes])
+    kinds = ", ".join([type(outcome).__name__ for outcome in outcomes_of(value)])
     return "ends", type(result.error), repr(cast("object", value)) if isinstance(value, dict) else kinds
 
 
-def _check_known(history: History) -> None:
+def _known(history: History) -> History:
     if history.does is None:
         raise UnknownError(history)
+    return history
 
 
 def answers_of(history: History) -> list[tuple[int, Reply]]:
@@ -300,7 +261,7 @@ def until(history: History) -> list[History]:
 
 def _copied(answer: Reply) -> Reply:
     """A copy, which stays the same if the handler changes what it was given."""
-    if isinstance(answer.form, NoReply):
+    if answer is TIME_PASSES or answer is NEVER_SENT:
         return answer
     again = repeated(answer.value if answer.error is None else answer.error)
     if again is None:

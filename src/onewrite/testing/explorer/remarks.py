@@ -19,7 +19,7 @@ from onewrite.testing.taps.traffic import Key, Request, commute, is_guarded
 Order: TypeAlias = Sequence[int]
 
 _MOST_ORDERS = 24  # all orders of four messages, to look for one in which nothing is raised, and each message does something
-_SHOWN = 3  # requests
+_SHOWN = 3  # requests, or records of an event
 _CREATIONS = ("insert_one", "PutItem")
 _COMPARISONS = ("COMPARE_OP", "CONTAINS_OP", "IS_OP")
 
@@ -54,21 +54,12 @@ class Remark:
     kind: str
     text: str
 
-    @property
-    def is_vacuous(self) -> bool:
-        """Would wrong handlers pass this test as well?"""
-        return self.kind in VACUOUS
-
-    @property
-    def is_doubtful(self) -> bool:
-        return self.kind in DOUBTFUL
-
     def __str__(self) -> str:
         return self.text
 
 
 @dataclass(slots=True)
-class _Course:
+class _PartResult:
     """What came of a part when it was processed, and processed again until it was settled."""
 
     error: BaseException | None = None  # what its first failed delivery raised
@@ -93,13 +84,13 @@ class _Course:
         return any(isinstance(outcome, Rejected | Missing | Stale | Deferred) for outcome in self.outcomes)
 
 
-Courses: TypeAlias = Mapping[int, _Course]
+PartResults: TypeAlias = Mapping[int, _PartResult]
 
 
 class _Processed(NamedTuple):
     """What came of an order of the parts."""
 
-    courses: Courses
+    results: PartResults
     end: object  # what `observe` sees then
 
 
@@ -118,40 +109,40 @@ def remarks_on(
     given = next(orders)
     first = _processed(subject, given, observed)
     in_each_order = [first, *[_processed(subject, order, observed) for order in islice(orders, _MOST_ORDERS)]]
-    courses, *others = (tried.courses for tried in in_each_order)
-    raised = {part: course.error for part, course in courses.items() if course.error is not None}
+    results, *others = (tried.results for tried in in_each_order)
+    raised = {part: result.error for part, result in results.items() if result.error is not None}
     # A handler may raise to ask for another order. Then there is an order in which it need not.
-    if raised and all(any(course.error is not None for course in tried.values()) for tried in others):
+    if raised and all(any(result.error is not None for result in tried.values()) for tried in others):
         for part, error in raised.items():
             text = (
                 f"{_name(subject, part)} raises {in_words(error)} although nothing disturbs it, and is done only when it is "
                 "delivered again. If that is not meant, mend it: a queue gives up a message after some failures."
             )
             yield Remark("raises", text)
-    for part, course in courses.items():
-        if course.unapplied is not None:
+    for part, result in results.items():
+        if result.unapplied is not None:
             text = (
-                f"{_name(subject, part)} writes to one entity twice, and the second write never happens: {course.unapplied} is taken for a "
+                f"{_name(subject, part)} writes to one entity twice, and the second write never happens: {result.unapplied} is taken for a "
                 'duplicate of the first. Give each write a part of its own, as in message.part("receipt").'
             )
             yield Remark("unapplied", text)
     # A message may have nothing to do before another one has come. Then there is an order in which all have something to do.
-    better = next((tried for tried in (courses, *others) if all(map(_acts, tried.values()))), courses)
-    seen = {part for tried in (courses, *others) for part, course in tried.items() if course.seen}
+    better = next((tried for tried in (results, *others) if all(map(_acts, tried.values()))), results)
+    seen = {part for tried in (results, *others) for part, result in tried.items() if result.seen}
     for part in given:
-        ends = [tried.end for tried in in_each_order if tried.courses[part].changed]
+        ends = [tried.end for tried in in_each_order if tried.results[part].changed]
         # An upsert that has forestalled a creation may itself have written all that the creation would have.
         lost = (
-            tried.courses
+            tried.results
             for tried in in_each_order
-            if tried.courses[part].lost and not (tried.courses[part].is_forestalled and tried.end in ends)
+            if tried.results[part].lost and not (tried.results[part].is_forestalled and tried.end in ends)
         )
         yield from islice((_on_early(subject, part, tried) for tried in lost if ends), 1)
     for place, part in enumerate(given):
         if not _acts(better[part]) and not _wins_elsewhere(part, first, in_each_order):
             yield Remark("idle", _on_idle(subject, part, given[:place], better[part]))
     if not seen:
-        yield Remark("unobserved", _on_unobserved(subject, courses, written, observed))
+        yield Remark("unobserved", _on_unobserved(subject, results, written, observed))
         return
     if cancels_out:
         yield Remark(
@@ -159,25 +150,21 @@ def remarks_on(
             "In the end, observe() sees what it saw before the first message, so a handler that never does anything would pass. Give "
             "messages that do not cancel each other out, or let observe() see more of what they do.",
         )
-    for part, course in better.items():
-        if course.changed and part not in seen and not course.says_why:
+    for part, result in better.items():
+        if result.changed and part not in seen and not result.says_why:
             text = f"{_name(subject, part)} changes nothing that observe() sees: if it takes effect twice, nobody notices."
             yield Remark("unseen", text)
 
 
 def remark_on_invariant(invariant: Callable[..., Any], *, asks: bool) -> Iterator[Remark]:
     """What to say about an invariant that returned None each time, and that asks the stores or does not."""
-    if _throws_away_a_comparison(invariant):
+    # A comparison for a statement is `left >= 0` where `return left >= 0` is meant.
+    code = getattr(inspect.unwrap(invariant), "__code__", None)
+    names = [] if code is None else [one.opname for one in dis.get_instructions(code)]
+    if any(one in _COMPARISONS and other == "POP_TOP" for one, other in pairwise(names)):
         yield Remark("unchecked", "The invariant compares, and does nothing with the result: return it, or assert it.")
     elif not asks:
         yield Remark("unchecked", "The invariant returns None each time, and asks none of the stores: it checks nothing.")
-
-
-def _throws_away_a_comparison(function: Callable[..., Any]) -> bool:
-    """Does its code have a comparison for a statement, such as `left >= 0` where `return left >= 0` is meant?"""
-    code = getattr(inspect.unwrap(function), "__code__", None)
-    names = [] if code is None else [one.opname for one in dis.get_instructions(code)]
-    return any(one in _COMPARISONS and other == "POP_TOP" for one, other in pairwise(names))
 
 
 def in_words(error: BaseException) -> str:
@@ -185,8 +172,8 @@ def in_words(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
-def _acts(course: _Course) -> bool:
-    return course.changed or course.says_why
+def _acts(result: _PartResult) -> bool:
+    return result.changed or result.says_why
 
 
 def _wins_elsewhere(part: int, loser: _Processed, in_each_order: Sequence[_Processed]) -> bool:
@@ -194,19 +181,19 @@ def _wins_elsewhere(part: int, loser: _Processed, in_each_order: Sequence[_Proce
 
     Two want one seat. Who takes one message for another by mistake ends alike in both orders, does more than create, or is a Duplicate.
     """
-    if any(isinstance(outcome, Duplicate) for outcome in loser.courses[part].outcomes):
+    if any(isinstance(outcome, Duplicate) for outcome in loser.results[part].outcomes):
         return False
-    others = ((tried.courses[part], tried.end) for tried in in_each_order)
-    return any(course.changed and course.only_creates and end != loser.end for course, end in others)
+    others = ((tried.results[part], tried.end) for tried in in_each_order)
+    return any(result.changed and result.only_creates and end != loser.end for result, end in others)
 
 
-def _on_early(subject: Subject, part: int, courses: Courses) -> Remark:
-    """About a part that came too early, or too late, to have its effect. The courses are in the order of the parts."""
-    order = list(courses)
+def _on_early(subject: Subject, part: int, results: PartResults) -> Remark:
+    """About a part that came too early, or too late, to have its effect. The results are in the order of the parts."""
+    order = list(results)
     place = order.index(part)
     earlier, later = (", ".join(_name(subject, other) for other in some) for some in (order[:place], order[place + 1 :]))
-    if courses[part].is_forestalled:
-        applied = any(isinstance(outcome, Applied) for outcome in courses[part].outcomes)
+    if results[part].is_forestalled:
+        applied = any(isinstance(outcome, Applied) for outcome in results[part].outcomes)
         text = (
             f"{_name(subject, part)} {'is Applied and writes nothing but its mark' if applied else 'is refused for good'} where it comes "
             f"after {earlier}, which has created its entity: what it writes elsewhere is lost. If that is not meant, let the others not "
@@ -215,13 +202,15 @@ def _on_early(subject: Subject, part: int, courses: Courses) -> Remark:
     else:
         where = f"before {later}" if later else f"after {earlier}"
         text = (
-            f"{_name(subject, part)} finds nothing and does nothing where it comes {where}, and never comes again. If its effect is lost "
+            f"{_name(subject, part)} finds nothing and does nothing where it comes {where}, and never is redelivered. If its effect is lost "
             "by that, raise there, or let a guarded write answer Missing: both bring it back."
         )
     return Remark("early", text)
 
 
-def _on_unobserved(subject: Subject, courses: Courses, written: Sequence[Request], observed: Callable[[], object]) -> str:
+def _on_unobserved(
+    subject: Subject, results: PartResults, written: Sequence[Request], observed: Callable[[], object]
+) -> str:
     value = observed()
     looked = subject.asked
     what = "No message changes what observe() sees"
@@ -229,23 +218,23 @@ def _on_unobserved(subject: Subject, courses: Courses, written: Sequence[Request
         what += ", which is None: perhaps it lacks a return"
     elif not looked:
         what += ": it asks none of the stores"
-    refusals = [type(outcome).__name__ for course in courses.values() for outcome in course.outcomes if course.says_why]
-    if refusals and all(course.says_why for course in courses.values()):
+    refusals = [type(outcome).__name__ for result in results.values() for outcome in result.outcomes if result.says_why]
+    if refusals and all(result.says_why for result in results.values()):
         return f"{what}. Each message was {', '.join(dict.fromkeys(refusals))}: does world() put in what they need?"
     if looked and written:
-        what += f". It asks {_listed(looked)}; the handler writes {_listed(written)}"
+        asks, writes = (listed(list(dict.fromkeys(map(str, requests)))) for requests in (looked, written))
+        what += f". It asks {asks}; the handler writes {writes}"
     return f"{what}. A handler that does everything twice would pass. Let observe() return what the handler changes."
 
 
-def _listed(requests: Sequence[Request]) -> str:
-    names = list(dict.fromkeys(map(str, requests)))
+def listed(names: Sequence[str]) -> str:
     return ", ".join([*names[:_SHOWN], *(["others"] if len(names) > _SHOWN else [])])
 
 
-def _on_idle(subject: Subject, part: int, earlier: Order, course: _Course) -> str:
+def _on_idle(subject: Subject, part: int, earlier: Order, result: _PartResult) -> str:
     names = ", ".join(_name(subject, other) for other in earlier)
     what = f"{_name(subject, part)} changes nothing when it is processed undisturbed{f' after {names}' if names else ''}"
-    if any(isinstance(outcome, Duplicate) for outcome in course.outcomes):
+    if any(isinstance(outcome, Duplicate) for outcome in result.outcomes):
         what += ", because the guarded store takes it for a duplicate"
     if not earlier:
         return f"{what}. If it should, check the condition of its write, and what world() puts into the store."
@@ -257,20 +246,20 @@ def _on_idle(subject: Subject, part: int, earlier: Order, course: _Course) -> st
 
 def _processed(subject: Subject, order: Order, observed: Callable[[], object]) -> _Processed:
     """Process the parts in this order, one at a time, and again those that are not settled by then."""
-    courses = {part: _Course() for part in order}
+    results = {part: _PartResult() for part in order}
     trial = Trial(subject)
     upserted: set[Key] = set()  # what was made in this order, but not by a creation
     try:
         for _ in range(ROUNDS):
             for part in [part for part in order if part not in trial.progress.settled]:
-                _process(trial, part, courses[part], lambda: (subject.machine.state, observed()), upserted)
-        return _Processed(courses, observed())
+                _process(trial, part, results[part], lambda: (subject.machine.state, observed()), upserted)
+        return _Processed(results, observed())
     finally:
         trial.abandon()
 
 
 def _process(
-    trial: Trial, part: int, course: _Course, seen: Callable[[], tuple[Hashable, object]], upserted: set[Key]
+    trial: Trial, part: int, result: _PartResult, seen: Callable[[], tuple[Hashable, object]], upserted: set[Key]
 ) -> None:
     before, first, held = seen(), len(trial.steps), trial.keys_held()
     owner = next(message for message, parts in enumerate(trial.progress.parts) if part in parts)
@@ -279,14 +268,14 @@ def _process(
     writes = [
         step.taken.request for step in trial.steps[first:] if step.taken.request is not None and step.taken.request.writes
     ]
-    course.only_creates = course.only_creates and all(map(_is_creation, writes))
+    result.only_creates = result.only_creates and all(map(_is_creation, writes))
     # Of a guarded creation that finds its entity there, nothing is left but its mark.
     if not (writes and all(_sets_on_insert(write) and set(write.keys or ()) & upserted & held for write in writes)):
-        course.changed = course.changed or after != before
-        course.seen = course.seen or after[1] != before[1]
-    course.error = course.error or answer.error
-    course.outcomes += trial.steps[-1].outcomes
-    course.unapplied = course.unapplied or _unapplied(trial.steps[first:])
+        result.changed = result.changed or after != before
+        result.seen = result.seen or after[1] != before[1]
+    result.error = result.error or answer.error
+    result.outcomes += trial.steps[-1].outcomes
+    result.unapplied = result.unapplied or _unapplied(trial.steps[first:])
     created: set[Key] = set()
     for step in trial.steps[first:]:
         request = step.taken.request
@@ -298,16 +287,16 @@ def _process(
             # What has another key is refused by a unique index, and so is for one of those that were made.
             made = (
                 upserted
-                if not keys & held and any(isinstance(one, Rejected) for one in course.outcomes)
+                if not keys & held and any(isinstance(one, Rejected) for one in result.outcomes)
                 else keys & upserted
             )
-            course.is_forestalled = course.is_forestalled or bool(made)
+            result.is_forestalled = result.is_forestalled or bool(made)
         else:
             is_absent = bool(keys) and not keys & (held | left)
             nothing = (
                 is_absent or (not request.writes and any(_is_nothing(request, answer) for answer in step.answers))
             ) and not _is_for_a_relay(request)
-            course.finds_nothing = course.finds_nothing or nothing
+            result.finds_nothing = result.finds_nothing or nothing
     upserted |= left - held - created
 
 

@@ -223,16 +223,13 @@ def faults_for(request: Request | None) -> tuple[Fault, ...]:
         return (Fault.CRASH_BEFORE,)
     if request.is_uncommitted:
         return (Fault.CRASH_BEFORE, Fault.LOST)
+    conflict = (Fault.CONFLICT,) if is_transaction(request) else ()
     partial = (Fault.UNPROCESSED,) if is_batch(request) else ()
     if not request.writes or request.keys == ():
-        return (Fault.CRASH_BEFORE, Fault.LOST, Fault.THROTTLED, *_conflicts(request), *partial)
-    every = (Fault.CRASH_BEFORE, Fault.CRASH_AFTER, Fault.LOST)
-    refused = (Fault.THROTTLED, *_conflicts(request), Fault.UNREACHABLE, *partial)
-    return (*every, Fault.RETRIED, *refused) if is_dynamodb(request) else (*every, *refused)
-
-
-def _conflicts(request: Request) -> tuple[Fault, ...]:
-    return (Fault.CONFLICT,) if is_transaction(request) else ()
+        return (Fault.CRASH_BEFORE, Fault.LOST, Fault.THROTTLED, *conflict, *partial)
+    retried = (Fault.RETRIED,) if is_dynamodb(request) else ()
+    refused = (Fault.THROTTLED, *conflict, Fault.UNREACHABLE, *partial)
+    return (Fault.CRASH_BEFORE, Fault.CRASH_AFTER, Fault.LOST, *retried, *refused)
 
 
 def independent(progress: Progress, one: TakenStep, other: TakenStep) -> bool:
@@ -268,7 +265,7 @@ def check_count(name: str, value: object, least: int) -> None:
 
 # --- replay codes -----------------------------------------------------------------------------------------------------
 #
-# A schedule written as a short text, its replay code, so that it can be run again: `1.9c2f.1aA1b.a4be`.
+# A schedule written as a short text, its replay code, so it can be run again: `1.9c2f.1aA1b.a4be`.
 #
 # A replay code has four parts: the version of this format, a checksum of the messages' names, the steps, and a checksum of
 # all that stands before it. A step is written as the number of its message, a letter for its delivery and, if there is one,

@@ -7,10 +7,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count, pairwise
 from random import Random
-from typing import NamedTuple, Protocol, TypeAlias, cast
+from typing import NamedTuple, TypeAlias, cast
 
 from onewrite.testing.explorer.exploration import timeline
-from onewrite.testing.explorer.judge import Finding, Judge, JudgedSchedule
+from onewrite.testing.explorer.judge import Judge, JudgedSchedule, WrongEnd
 from onewrite.testing.explorer.recall import comparable
 from onewrite.testing.explorer.remarks import in_words
 from onewrite.testing.explorer.schedule import Delivery, Fault, Progress, ScheduleStep, Steps, TakenStep, decode, independent
@@ -26,7 +26,7 @@ from onewrite.testing.explorer.trial import Trial, TrialFromMemory
 
 Cost: TypeAlias = tuple[int, ...]
 
-_FEW_STEPS = 4  # a reader takes them in at a glance, so that fewer steps are no easier to read
+_FEW_STEPS = 4  # a reader takes them in at a glance, so fewer steps are no easier to read
 _MOST_TRIALS = 3000  # to look for a shorter schedule, which takes a second or two while the handler is recalled
 _MOST_RUNS = 500  # the same, where the handler itself must run
 
@@ -76,7 +76,7 @@ class _SpentError(Exception):
 def _try(judge: Judge, steps: Steps, *, recalled: bool = True) -> _Tried:
     def body(trial: Trial) -> _Tried:
         last: TakenStep | None = None
-        finding: Finding | None = None
+        finding: WrongEnd | None = None
         for step in steps:
             last = trial.take(step) if finding is None and trial.allows(step) else None
             finding = finding or (None if last is None else judge.check(trial))
@@ -183,20 +183,6 @@ _PLACES_FOR_A_DRAWN_ONE = 20
 _KNOWN = JudgedSchedule((), None)  # a schedule that is given up
 
 
-class Schedules(Protocol):
-    """Iterates over schedules as they are run."""
-
-    pruned: int  # the branches that were not followed
-    sampled: bool  # it is not meant to run every schedule within the bounds
-    shrinks: bool  # a schedule that ends wrongly is to be shortened
-    remark: str | None  # what the reader of the report should know
-
-    @property
-    def most(self) -> int: ...  # schedules that are run unless the test says otherwise
-
-    def __iter__(self) -> Iterator[JudgedSchedule]: ...
-
-
 @dataclass(slots=True)
 class _Node:
     """A place in the search: the steps that were followed from it, those that are still to follow, and those that sleep."""
@@ -255,11 +241,11 @@ class EverySchedule:
     """
 
     sampled = False
-    shrinks = True
-    remark: str | None = None
+    shrinks = True  # a schedule that ends wrongly is to be shortened
+    remark: str | None = None  # what the reader of the report should know
 
     def __init__(self, judge: Judge, *, prune: bool = True) -> None:
-        self.pruned = 0
+        self.pruned = 0  # the branches that were not followed
         self._judge = judge
         self._recalls = judge.recalls
         self._prune = prune or self._recalls
@@ -270,6 +256,7 @@ class EverySchedule:
 
     @property
     def most(self) -> int:
+        """The schedules that are run unless the test says otherwise."""
         return 300_000 if self._recalls else 10_000
 
     def __iter__(self) -> Iterator[JudgedSchedule]:
@@ -404,7 +391,7 @@ class RandomSchedules:
 
     most = 10_000
     pruned = 0
-    sampled = True
+    sampled = True  # it is not meant to run every schedule within the bounds
     shrinks = True
     remark: str | None = "They were drawn at random."
 
@@ -424,7 +411,7 @@ def _draw(judge: Judge, start: int, stop: int) -> list[JudgedSchedule]:
 def _drawn(judge: Judge, seed: str) -> JudgedSchedule:
     def body(trial: Trial) -> JudgedSchedule:
         draw, draw_which = Random(seed), Random(f"{seed}/which")
-        finding: Finding | None = None
+        finding: WrongEnd | None = None
         while finding is None and (able := trial.able()):
             fault = draw.choice(_FAULTS) if draw.random() < _FAULT_SHARE else Fault.NONE
             step = ScheduleStep(draw.choice(able), fault, draw_which.randrange(_MANY_REQUESTS))
@@ -458,3 +445,6 @@ class OneSchedule:
         if judged.finding is None:
             self.remark = "\n\n".join(filter(None, [self.remark, timeline(judged, self._judge.names)]))
         yield judged
+
+
+Schedules: TypeAlias = EverySchedule | RandomSchedules | OneSchedule

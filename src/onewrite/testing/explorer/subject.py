@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from decimal import Decimal
 from functools import partial
-from typing import Any, NoReturn, Protocol, TypeAlias, cast
+from typing import Any, NoReturn, TypeAlias, cast
 
 from onewrite.batch.handler import handler_of
 from onewrite.errors import ConfigurationError
@@ -32,7 +32,7 @@ from onewrite.testing.explorer.memory import Form, memory_of
 from onewrite.testing.explorer.recall import History, NotRecallableError, Recall, comparable
 from onewrite.testing.explorer.schedule import Bounds, Delivery, Fault, Progress
 from onewrite.testing.model.databases import World
-from onewrite.testing.model.machine import TOKEN, Machine, State, changes_structure, reads_structure
+from onewrite.testing.model.machine import TOKEN, Machine, WorldState, changes_structure, reads_structure
 from onewrite.testing.seams import AIOBOTOCORE, BOTOCORE, PYMONGO, check
 from onewrite.testing.taps import aws, mongodb
 from onewrite.testing.taps.aws import completed, is_dynamodb_client, naming, without_last
@@ -121,20 +121,13 @@ def _number(value: object) -> float:
 # Hears what any client or collection in the process sends while a handler runs, and hands it on as a request to a store.
 
 
-class Answerer(Protocol):
-    """Answers a request, or raises. The answer is awaited if that is what the sender does."""
-
-    def __call__(self, request: Request, *, awaited: bool) -> Any: ...
-
-
 class Senders:
-    """The listener of an exploration. `refuse` is given what cannot be explored, and raises it."""
+    """The listener of an exploration."""
 
-    def __init__(self, machine: Machine, answer: Answerer, refuse: Callable[[ConfigurationError], Any]) -> None:
+    def __init__(self, subject: Subject) -> None:
         self.closed = False
-        self.machine = machine
-        self._answer = answer
-        self.refuse = refuse
+        self.refuse = subject.refuse
+        self._subject = subject
         self._taps: dict[tuple[str, bool], Any] = {}  # on collections, by the store that performs their requests
 
     def running(self, loop: Any) -> AbstractContextManager[None]:
@@ -162,46 +155,47 @@ class Senders:
     def _api_call(self, client: Any, operation_name: str, api_params: Any) -> Any:
         awaited = is_async(client)
         check(AIOBOTOCORE if awaited else BOTOCORE)
-        store = self.machine.databases.adopt_client(client)
+        machine = self._subject.machine
+        store = machine.databases.adopt_client(client)
         if is_dynamodb_client(client):
-            request = aws.request_of(store, operation_name, api_params, self.machine.key_names(store))
+            request = aws.request_of(store, operation_name, api_params, machine.key_names(store))
         else:
             request = aws.request_of_service(store, operation_name, api_params)
         if awaited:
-            return aws.awaited_from(client, partial(self._answer, request, awaited=True))
+            return aws.awaited_from(client, partial(self._subject.answer, request, awaited=True))
         with aws.raised_by(client):
-            return self._answer(request, awaited=False)
+            return self._subject.answer(request, awaited=False)
 
     def _start_session(self, client: Any, *args: Any, **kwargs: Any) -> Any:
         check(PYMONGO)
-        kind = cast("type[Any]", type(client))
+        machine, kind = self._subject.machine, cast("type[Any]", type(client))
         # A stand-in has one client for both kinds of collections, so it starts sessions for those of the world.
         is_of_pymongo = kind.__module__.startswith("pymongo.")
-        awaited = inspect.iscoroutinefunction(kind.close) if is_of_pymongo else self.machine.is_async
-        store = self.machine.databases.store_of_server(client)
+        awaited = inspect.iscoroutinefunction(kind.close) if is_of_pymongo else machine.is_async
+        store = machine.databases.store_of_server(client)
         return start_session(client, partial(self._gate, awaited=awaited), store, *args, awaited=awaited, **kwargs)
 
     def _proxy(self, owner: Any) -> Any:
         """A proxy of a collection or a database whose requests are performed by a store that the machine knows."""
         check(PYMONGO)
-        kind = cast("type[Any]", type(owner))
+        databases, kind = self._subject.machine.databases, cast("type[Any]", type(owner))
         is_collection = hasattr(kind, "update_one")
         database = owner.database if is_collection else owner
         awaited = inspect.iscoroutinefunction(database.list_collection_names)
-        store = self.machine.databases.adopt_database(database)
+        store = databases.adopt_database(database)
         if (store, awaited) not in self._taps:
             self._taps[store, awaited] = mongodb.tap_for(partial(self._gate, awaited=awaited), store, kind, awaited=awaited)
-        performer = self.machine.databases.stores[store]
+        performer = databases.stores[store]
         other = mongodb.named(performer, owner.name) if is_collection else performer.database
         return self._taps[store, awaited].proxy(owner, mongodb.options_beside(owner, other))
 
     def _gate(self, request: Request, *, awaited: bool) -> Any:
         if request.arguments.get("session") is not None:
             raise ConfigurationError(
-                f"{request} was sent in a session that was started before the exploration, so that its commit would not be seen: let "
+                f"{request} was sent in a session that was started before the exploration, so its commit would not be seen: let "
                 "the handler start its session itself."
             )
-        return self._answer(request, awaited=awaited)
+        return self._subject.answer(request, awaited=awaited)
 
 
 # --- the subject ------------------------------------------------------------------------------------------------------
@@ -235,7 +229,10 @@ class Subject:
         self.names = tuple(deliverable.name for deliverable in self.deliverables)
         self.bounds = bounds
         self.new_process = bounds.faults > 0  # what follows a crash is delivered to another handler that `build` has made
-        self.start = _start(self.deliverables, bounds)
+        # Only `reorder="within_source"` asks for the sources: other messages may have none.
+        asked = bounds.reorder == "within_source"
+        sources = [each.sources() if asked else frozenset[Hashable]() for each in self.deliverables]
+        self.start = Progress.at_start(bounds, sources, [len(each.lanes) for each in self.deliverables])
         self.asked: list[Request] = []  # by `observe` or by the invariant, when they looked last
         self.recall: Recall | None = None  # what is remembered of the handler, if its calls can be recalled
         self.waiting: dict[History | None, HandlerCall] = {}  # the last call that was learned from, by its answers
@@ -246,12 +243,10 @@ class Subject:
         self._build = build
         self._ident = threading.get_ident()
         self._loop = asyncio.Runner()
-        self.machine = Machine(world)
-        self._begin_asynchronous()
-        self.stores: Stores = self.machine.stores(self._gate)
+        self._explore_on(Machine(world))
         self._keys = self.machine  # it numbers the requests, also after a new machine has taken its place
         taps.extend()  # `world` may have imported a driver
-        self._senders = Senders(self.machine, self._answer, self._refuse)
+        self._senders = Senders(self)
         self.threads = CallThreads(timeout, time.time(), self._senders)
 
     def close(self) -> None:
@@ -269,7 +264,7 @@ class Subject:
         return self.begin_processes(1)[0]
 
     def begin_processes(self, count: int) -> list[Invocation]:
-        """The same with so many handlers. The first of them was built last, so that it is the one that `observe` may know."""
+        """The same with so many handlers. The first of them was built last, so it is the one that `observe` may know."""
         self.tapped_late = taps.extend()
         if self.tapped_late or self.always_anew:
             self.renew()
@@ -362,7 +357,7 @@ class Subject:
                 return answer
         return None
 
-    def _answer_at(self, state: State, request: Request) -> Reply:
+    def _answer_at(self, state: WorldState, request: Request) -> Reply:
         with self.machine.looking_at(state):
             return self.perform(request)
 
@@ -395,7 +390,7 @@ class Subject:
         """The names of the deliveries whose transactions must end before this request is answered."""
         if not self.machine.has_transactions:
             return frozenset()
-        return self.complete(self.machine.blockers(request))  # type: ignore[no-any-return]  # `complete` returns what it is given
+        return frozenset(owner for owner, _ in self.complete(self.machine.blockers(request)))
 
     def look(self, function: Callable[[Stores], Any]) -> Any:
         """What `observe` or the invariant returns. What it sends changes nothing for what follows."""
@@ -420,22 +415,22 @@ class Subject:
 
     def renew(self) -> None:
         """Make a new world, and forget what the requests have answered."""
-        self.machine = self._senders.machine = self.machine.anew()
-        self._begin_asynchronous()
-        self.stores = self.machine.stores(self._gate)
+        self._explore_on(self.machine.anew())
 
-    def _begin_asynchronous(self) -> None:
-        if self.machine.is_async:
-            self.complete(self.machine.abegin())
+    def _explore_on(self, machine: Machine) -> None:
+        self.machine = machine
+        if machine.is_async:
+            self.complete(machine.abegin())
+        self.stores: Stores = machine.stores(self._gate)
 
     def _send(self, request: Request, key: int | None = None) -> Any:
         return self.machine.aperform(request, key) if self.machine.is_async else self.machine.perform(request, key)
 
     def _gate(self, request: Request) -> Any:
         """The requests of the world's stores pass here."""
-        return self._answer(request, awaited=self.machine.is_async)
+        return self.answer(request, awaited=self.machine.is_async)
 
-    def _answer(self, request: Request, *, awaited: bool) -> Any:
+    def answer(self, request: Request, *, awaited: bool) -> Any:
         """Every request passes here. Those of a delivery wait for its turn; those of `build` and `observe` are sent at once."""
         call = current_call.get()
         if call is None and threading.get_ident() == self._ident:
@@ -446,19 +441,27 @@ class Subject:
             self.recovers = self.recovers or bool(not self._looks and asks_for_data)
             return self._send_awaited(request) if awaited else self._send_now(request)
         if call is None or not call.runs_in_this_thread:
-            self._refuse(_from_another_thread(request))
+            self.refuse(
+                ConfigurationError(
+                    f"{request} was sent by a thread that the handler has started, or after the handler had returned: the explorer cannot "
+                    "tell when it would come. Let the handler send its requests itself while it is explored."
+                )
+            )
         # It makes no difference when what a store asks once about its table, and keeps in memory, is sent. If the handler does go by
         # what this answers, it does not do what is recalled, and is run for every schedule.
         if self.recall is not None and not self.machine.is_async and self.machine.is_lasting(request):
-            with unheard():
-                answer = self._send(request)
-            return _ready(answer) if awaited else answer
+            return self._send_awaited(request) if awaited else self._send_now(request)
         return call.aask(request) if awaited else call.ask(request)
 
     def _send_now(self, request: Request) -> Any:
         with unheard():
             if self.machine.is_async and in_an_event_loop():
-                self._refuse(_in_a_coroutine(request))
+                self.refuse(
+                    ConfigurationError(
+                        f"{request} was sent by a blocking client in a coroutine, and the stores of world() are asynchronous: let build, "
+                        "observe and the invariant use the stores that they are given."
+                    )
+                )
             return self.complete(self._send(request))
 
     async def _send_awaited(self, request: Request) -> Any:
@@ -466,7 +469,7 @@ class Subject:
             answer = self._send(request)
             return await cast("Awaitable[Any]", answer) if isinstance(answer, Awaitable) else answer
 
-    def _refuse(self, error: ConfigurationError) -> NoReturn:
+    def refuse(self, error: ConfigurationError) -> NoReturn:
         """Raise it, and remember it: the handler may catch it."""
         self.misuse = self.misuse or error
         raise self.misuse
@@ -475,28 +478,3 @@ class Subject:
 def name_of(names: Sequence[str], delivery: Delivery) -> str:
     """What a report calls a delivery."""
     return f"{names[delivery.message]}, delivery {delivery.number + 1}"
-
-
-def _start(deliverables: Sequence[Deliverable], bounds: Bounds) -> Progress:
-    """Only `reorder="within_source"` asks for the sources: other messages may have none."""
-    asked = bounds.reorder == "within_source"
-    sources = [deliverable.sources() if asked else frozenset[Hashable]() for deliverable in deliverables]
-    return Progress.at_start(bounds, sources, [len(deliverable.lanes) for deliverable in deliverables])
-
-
-def _from_another_thread(request: Request) -> ConfigurationError:
-    return ConfigurationError(
-        f"{request} was sent by a thread that the handler has started, or after the handler had returned: the explorer cannot "
-        f"tell when it would come. Let the handler send its requests itself while it is explored."
-    )
-
-
-def _in_a_coroutine(request: Request) -> ConfigurationError:
-    return ConfigurationError(
-        f"{request} was sent by a blocking client in a coroutine, and the stores of world() are asynchronous: let build, observe "
-        "and the invariant use the stores that they are given."
-    )
-
-
-async def _ready(answer: Any) -> Any:
-    return answer

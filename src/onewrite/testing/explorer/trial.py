@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeAlias, cast
 
 from onewrite.outcome import Busy
-from onewrite.testing.explorer.calls import NEVER_SENT, TIME_PASSES, HandlerCall, Reply, Standstill
+from onewrite.testing.explorer.calls import NEVER_SENT, TIME_PASSES, Reply, Standstill
 from onewrite.testing.explorer.deliverables import LambdaEvent, outcomes_of
 from onewrite.testing.explorer.recall import (
     AnyCall,
@@ -107,8 +107,10 @@ class Trial:
         call = self._calls[step.delivery]
         had_returned = call.returned and not call.is_at_start
         stop, keys, ways = call.stop, call.keys, self._ways(step.delivery)
-        if not ways:
-            return self._without_request(step, call, reaches_others), self._subject.machine.position
+        if not ways:  # it has begun, and has ended at once or waits for the end of a transaction
+            reaches_others = self._ends_more(step.delivery, call, None) or reaches_others
+            taken = TakenStep(ScheduleStep(step.delivery), None, None, call.ended, (), reaches_others=reaches_others)
+            return self._what_was_done(taken, call, ()), self._subject.machine.position
         which = step.which if step.which in ways else ways[step.which % len(ways)]
         request, cancelled = stop.asked[which]
         request = self._subject.checked(request)
@@ -122,13 +124,7 @@ class Trial:
         reaches_others = self._ends_more(step.delivery, call, request) or reaches_others
         others = tuple(ways[1:]) if which == ways[0] else ()
         taken = TakenStep(step, request, key, call.ended, (), faults, others, reaches_others, cancelled)
-        return self._what_was_done(taken, call, answers, had_returned), self._subject.machine.position
-
-    def _without_request(self, step: ScheduleStep, call: AnyCall, reaches_others: bool) -> TrialStep:  # noqa: FBT001  # private
-        """A delivery has begun, and has ended at once or waits for the end of a transaction."""
-        reaches_others = self._ends_more(step.delivery, call, None) or reaches_others
-        taken = TakenStep(ScheduleStep(step.delivery), None, None, call.ended, (), reaches_others=reaches_others)
-        return self._what_was_done(taken, call, (), False)  # the same
+        return self._what_was_done(taken, call, answers, had_returned=had_returned), self._subject.machine.position
 
     def go_here(self) -> None:
         """Let the store be as it is where this trial stands."""
@@ -140,7 +136,7 @@ class Trial:
         return self._subject.machine.keys_held()
 
     def _forget_tokens_of(self, delivery: Delivery) -> bool:
-        """Let the tokens of a message be forgotten that comes again when none of its deliveries is under way. Were there any?
+        """Let the tokens of a message be forgotten that is redelivered when none of its deliveries is under way. Were there any?
 
         DynamoDB remembers a token for ten minutes, and a message may come again later than that.
         """
@@ -154,7 +150,7 @@ class Trial:
             self._tokens.setdefault(delivery.message, set()).add(str(request.arguments[TOKEN]))
         if not call.ended:
             return False
-        had_written = self._subject.machine.end_transactions_of(name_of(self._subject.names, delivery))
+        had_written = self._subject.machine.transactions.end_all_of(name_of(self._subject.names, delivery))
         return had_written or (delivery.message in self._tokens and not self._others_are_open(delivery))
 
     def _others_are_open(self, delivery: Delivery) -> bool:
@@ -306,7 +302,7 @@ class Trial:
     def _leave_process(self, delivery: Delivery, *, died: bool) -> None:
         """A delivery has ended. If its process has died, what is delivered from now on goes to another one.
 
-        What is under way goes on where it is. The other process was started before anything happened, so that what `build` empties
+        What is under way goes on where it is. The other process was started before anything happened, so what `build` empties
         for a new schedule is not emptied in the middle of it. One that asks the store for data when it starts is started when it
         takes over.
         """
@@ -317,27 +313,26 @@ class Trial:
         if self._process is None:
             self._process = self._subject.build()
         self._processes[delivery] = self._process
-        made, recall = self._subject.call(self._process, delivery, parts), self._subject.recall
-        recorded = None if recall is None else RecordedCall(made, recall, recall.root(delivery, parts))
-        self._calls[delivery] = made if recorded is None else cast("AnyCall", recorded)
+        call, recall = self._subject.call(self._process, delivery, parts), self._subject.recall
+        self._calls[delivery] = call if recall is None else RecordedCall(call, recall, recall.root(delivery, parts))
         self._brought[delivery] = parts
 
     def _release(self, call: AnyCall) -> None:
-        recorded: object = call
-        self._subject.threads.release(recorded.call if isinstance(recorded, RecordedCall) else cast("HandlerCall", call))
-
-    def _only(self, delivery: Delivery) -> tuple[str, ...]:
-        ids = self._subject.deliverables[delivery.message].ids
-        places = self._places(delivery, self._brought[delivery])
-        return tuple(ids[place] for place in places) if len(places) < len(ids) else ()
+        """Give back its thread, if it has one."""
+        if not isinstance(call, CallFromMemory):
+            self._subject.threads.release(call.call if isinstance(call, RecordedCall) else call)
 
     def _places(self, delivery: Delivery, parts: tuple[int, ...]) -> tuple[int, ...]:
         return tuple(part - self.progress.parts[delivery.message][0] for part in parts)
 
-    def _what_was_done(self, taken: TakenStep, call: AnyCall, answers: tuple[Reply, ...], had_returned: bool) -> TrialStep:  # noqa: FBT001  # private
+    def _what_was_done(
+        self, taken: TakenStep, call: AnyCall, answers: tuple[Reply, ...], *, had_returned: bool = False
+    ) -> TrialStep:
         """A step with what came of it. The message is settled where the handler returns, though something may still go on then."""
         delivery, dead = taken.step.delivery, call.dead
-        only, end = self._only(delivery), None
+        ids, places = self._subject.deliverables[delivery.message].ids, self._places(delivery, self._brought[delivery])
+        only = tuple(ids[place] for place in places) if len(places) < len(ids) else ()
+        end: Reply | None = None
         again: tuple[str, ...] = ()
         outcomes: tuple[object, ...] = ()
         if call.returned and not had_returned:
@@ -504,7 +499,7 @@ class TrialFromMemory(Trial):
                 raise NotRecallableError
             call = cast("CallFromMemory | None", self._calls.get(step.delivery))
             return _Effect(done, position, None if call is None else call.history)
-        # Outside of the block, so that what is raised in the handler does not get `unknown` for its context.
+        # Outside of the block, so what is raised in the handler does not get `unknown` for its context.
         self._learn(step.delivery, missing)
         return self._effect(step, history)
 
@@ -513,18 +508,14 @@ class TrialFromMemory(Trial):
         call = self._subject.waiting.pop(history.before, None)
         self._subject.release_waiting()
         if call is None:
-            call = self._subject.call(self._begun_here(), delivery, self._brought[delivery], answers_of(history))
+            invocation = self._subject.begin()
+            self.go_here()
+            call = self._subject.call(invocation, delivery, self._brought[delivery], answers_of(history))
         else:
             self.go_here()
             call.resume(answer_of(history), history.which)
         self._subject.waiting[history] = call
         self._recall.learn(history, call)
-
-    def _begun_here(self) -> Invocation:
-        """A handler that was built anew, with the store as it is where this trial stands."""
-        invocation = self._subject.begin()
-        self.go_here()
-        return invocation
 
     def _stop(self, delivery: Delivery) -> Standstill:
         return self._histories[delivery].stop
@@ -539,6 +530,3 @@ class TrialFromMemory(Trial):
 
     def _leave_process(self, delivery: Delivery, *, died: bool) -> None:
         """One that keeps nothing in memory is like another."""
-
-    def _release(self, call: AnyCall) -> None:
-        """No thread has been taken for it."""

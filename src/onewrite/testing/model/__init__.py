@@ -1,4 +1,4 @@
-"""A store whose answers are remembered, so that an exploration asks the real store each thing only once.
+"""A store whose answers are remembered, so an exploration asks the real store each thing only once.
 
 Read the modules in this order:
 

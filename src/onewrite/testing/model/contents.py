@@ -84,7 +84,7 @@ def _name(value: Any) -> Hashable:
 #
 # Numbers for requests, by which the same requests are found again.
 
-_MOST_PICKLES = 100_000  # a cache that is emptied when it is full, so that it does not grow with the exploration
+_MOST_PICKLES = 100_000  # a cache that is emptied when it is full, so it does not grow with the exploration
 
 
 class Keys:

@@ -38,14 +38,6 @@ def named(given: Store | Mapping[str, Store]) -> dict[str, Store]:
     return stores
 
 
-def renewed(databases: Databases, stores: Mapping[str, Store]) -> Databases:
-    """The databases, gone over to the stores of a new world."""
-    before, after = _names(databases.of_world), _names(stores)
-    if before != after:
-        raise ConfigurationError(f"world() made {before}, and then {after}: use the same names each time.")
-    return databases.renewed(stores)
-
-
 def are_async(stores: Iterable[Store]) -> bool:
     kinds = {is_async(store) for store in stores}
     if len(kinds) > 1:
@@ -128,6 +120,9 @@ class Databases:
 
     def renewed(self, stores: Mapping[str, Store]) -> Self:
         """Go over to the stores of a new world. What was adopted keeps its name."""
+        before, after = _names(self.of_world), _names(stores)
+        if before != after:
+            raise ConfigurationError(f"world() made {before}, and then {after}: use the same names each time.")
         self.of_world = stores
         self.stores = dict(stores)
         self._locations = {name: _location_of(store) for name, store in stores.items()}

@@ -2,7 +2,7 @@
 
 An exploration performs one request at a time, so what a request answers and what becomes of the data depend on nothing but
 the data and the request. The machine remembers both. A request that is new at the present state is performed by the real
-store. If the real store holds something else than the present state, it is first brought there: the entities that differ
+store. If the real store holds something other than the present state, it is first brought there: the entities that differ
 are put back.
 
 A state consists of what the tables hold, of the tokens of DynamoDB's transactions, and of the requests that have changed
@@ -19,23 +19,23 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import product
-from typing import Any, NamedTuple, NoReturn, Protocol, TypeAlias, cast
+from typing import Any, NamedTuple, NoReturn, TypeAlias, cast
 
 from onewrite.errors import ConfigurationError
 from onewrite.testing.model.contents import Contents, Entity, Keys, Place, canonical, merged, read, restore, tables_of
-from onewrite.testing.model.databases import Databases, World, are_async, check_same, named, renewed
+from onewrite.testing.model.databases import Databases, World, are_async, check_same, named
 from onewrite.testing.taps import aws
 from onewrite.testing.taps import mongodb_methods as mongodb
 from onewrite.testing.taps.failures import client_error, is_answer, server_error
 from onewrite.testing.taps.mongodb_methods import DESCRIBING, INDEXING, UNFIT_FOR_TRANSACTIONS
-from onewrite.testing.taps.tap import Gate, Store, kind_of, send, tap
+from onewrite.testing.taps.tap import Gate, kind_of, send, tap
 from onewrite.testing.taps.traffic import (
     ABORT,
     COMMIT,
     Key,
     Request,
     StoreCalls,
-    Transaction,
+    TransactionKey,
     amake_calls,
     is_dynamodb,
     make_calls,
@@ -54,7 +54,7 @@ _DATA = frozenset(
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class State:
+class WorldState:
     """What the world holds: the contents of its tables, the requests that have changed more than contents, and the tokens of
     transactions that DynamoDB remembers.
     """
@@ -70,7 +70,7 @@ class Transition:
     """What a request does at a state: the state that it leads to, and its answer."""
 
     request: Request
-    state: State
+    state: WorldState
     answer: Callable[[], Any]  # returns a new copy each time, or raises what the store raised
     ids: Sequence[Any] = ()  # those of the documents that it inserts
 
@@ -150,27 +150,7 @@ TAKES_TOKEN = frozenset({"TransactWriteItems", "ExecuteTransaction"})
 _CONTENT = ("TransactItems", "TransactStatements")
 
 
-def without_token(request: Request) -> Request:
-    return replace(request, arguments={name: value for name, value in request.arguments.items() if name != TOKEN})
-
-
-def answer_if_known(store: Store, request: Request, state: State, key: Callable[[Request], int | None]) -> Any:
-    """What DynamoDB answers to a request whose token it remembers, or None if it does not."""
-    token, content = token_of(request, key)
-    remembered = dict(state.tokens)
-    if token not in remembered:
-        return None
-    if content is None or remembered[token] != content:
-        text = "The request uses the same client token as a previous, but non-identical request."
-        raise client_error(store, request, "IdempotentParameterMismatchException", text)
-    return {"ResponseMetadata": {"RequestId": "", "HTTPStatusCode": 200, "HTTPHeaders": {}, "RetryAttempts": 0}}
-
-
-def token_of(request: Request, key: Callable[[Request], int | None]) -> tuple[str, int | None]:
-    """The token, and the key of what must be the same whenever it is used."""
-    content = {name: value for name, value in request.arguments.items() if name in _CONTENT}
-    return str(request.arguments[TOKEN]), key(replace(request, arguments=content))
-
+_OTHER_CONTENT = "The request uses the same client token as a previous, but non-identical request."
 
 # --- transactions of MongoDB ------------------------------------------------------------------------------------------
 #
@@ -187,7 +167,7 @@ def token_of(request: Request, key: Callable[[Request], int | None]) -> tuple[st
 # What a request writes is seen by what it changes, as on the server: an update that sets what is there already writes nothing. A value
 # in a unique index is written too, by the document that gets it or loses it.
 #
-# What differs from a server: A write of several documents is one step, so that it waits before it has written any of them. An update
+# What differs from a server: A write of several documents is one step, so it waits before it has written any of them. An update
 # that would violate a unique index is refused for that, also where a server finds first that the document is another
 # transaction's.
 
@@ -216,8 +196,8 @@ Marks: TypeAlias = frozenset[WriteMark]
 class OpenTransaction:
     """`snapshot` is what it saw first, and `view` is what it sees now."""
 
-    snapshot: State
-    view: State
+    snapshot: WorldState
+    view: WorldState
     written: Marks = frozenset()
     places: frozenset[Place] = frozenset()  # what it has touched
 
@@ -225,31 +205,16 @@ class OpenTransaction:
 class StateAndReply(NamedTuple):
     """What a request did at a state: the state that it led to, and its answer or what it raised."""
 
-    state: State
+    state: WorldState
     value: Any = None
     error: Exception | None = None
-
-
-class Stores(Protocol):
-    """What the transactions need of the machine."""
-
-    why_slow: str | None
-    databases: Databases
-
-    @property
-    def present(self) -> State: ...  # what everybody sees
-    @present.setter
-    def present(self, state: State) -> None: ...
-    def at(self, state: State, request: Request) -> StoreCalls[StateAndReply]: ...
-    def held(self, state: State, place: Place) -> Contents: ...
-    def state_of(self, contents: Mapping[Place, Contents], like: State) -> State: ...
 
 
 class Transactions:
     """The open transactions of a machine."""
 
-    def __init__(self, stores: Stores) -> None:
-        self._stores = stores
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
         self._open: dict[Name, OpenTransaction] = {}
         self._committed: set[Name] = set()
         self._waited_for: dict[str, frozenset[Name]] = {}  # by owner: those that its last transaction was in conflict with
@@ -290,16 +255,15 @@ class Transactions:
             )
             return waited_for.intersection(self._open)
         if changes_structure(request):
-            places = frozenset(self._stores.databases.places_of(request))
+            places = frozenset(self._machine.databases.places_of(request))
             return frozenset(name for name, one in self._open.items() if one.places & places)
-        before = self._stores.present
-        after = yield from self._stores.at(
-            before, copied(request)
-        )  # it is not sent yet, so the handler's documents get no ids
+        before = self._machine.present
+        # It is not sent yet, so the handler's documents get no ids.
+        after = yield from self._machine.at(before, copied(request))
         marks = yield from self._marks(before, after.state, after.state.contents)
         return self._writers(marks)
 
-    def answer(self, request: Request, transaction: Transaction) -> StoreCalls[Any]:
+    def answer(self, request: Request, transaction: TransactionKey) -> StoreCalls[Any]:
         """Answer a request of a transaction."""
         if request.method == COMMIT:
             return self._commit(transaction)
@@ -316,35 +280,40 @@ class Transactions:
 
     # ------------------------------------------------------------ operations
 
-    def _operation(self, request: Request, transaction: Transaction) -> StoreCalls[Any]:
-        _check_fit(request)
+    def _operation(self, request: Request, transaction: TransactionKey) -> StoreCalls[Any]:
+        if (stores := request.method == "aggregate" and request.writes) or request.method in UNFIT_FOR_TRANSACTIONS:
+            what = "An aggregate that stores its result" if stores else request.method
+            raise ConfigurationError(
+                f"{what} cannot be part of a transaction: MongoDB refuses it there (OperationNotSupportedInTransaction). Take it "
+                "out of the transaction, or out of what is explored."
+            )
         if request.starts:
             self._open.pop(cast("Name", transaction.replaces), None)
             self._waited_for.pop(transaction.owner, None)
-            self._open[transaction.name] = OpenTransaction(self._stores.present, self._stores.present)
+            self._open[transaction.name] = OpenTransaction(self._machine.present, self._machine.present)
         before = self._find(transaction)
-        after = yield from self._stores.at(before.view, request)
-        if self._stores.why_slow is not None:
-            raise ConfigurationError(f"A transaction cannot be explored here: {self._stores.why_slow}")
+        after = yield from self._machine.at(before.view, request)
+        if self._machine.why_slow is not None:
+            raise ConfigurationError(f"A transaction cannot be explored here: {self._machine.why_slow}")
         if after.error is not None:
             if is_answer(after.error):
                 del self._open[transaction.name]
             raise after.error
         marks = yield from self._marks(before.view, after.state, after.state.contents)
         yield from self._check_conflict(marks, transaction, before)
-        places = before.places | frozenset(self._stores.databases.places_of(request))
+        places = before.places | frozenset(self._machine.databases.places_of(request))
         self._open[transaction.name] = OpenTransaction(before.snapshot, after.state, before.written | marks, places)
         return after.value
 
-    def _find(self, transaction: Transaction) -> OpenTransaction:
+    def _find(self, transaction: TransactionKey) -> OpenTransaction:
         if transaction.name not in self._open:
             text = f"Transaction {transaction.number} has been aborted."
             raise server_error(251, "NoSuchTransaction", text, _TRANSIENT)
         return self._open[transaction.name]
 
-    def _check_conflict(self, marks: Marks, transaction: Transaction, before: OpenTransaction) -> StoreCalls[None]:
+    def _check_conflict(self, marks: Marks, transaction: TransactionKey, before: OpenTransaction) -> StoreCalls[None]:
         writers = self._writers(marks) - {transaction.name}
-        since = yield from self._marks(before.snapshot, self._stores.present, {mark.place for mark in marks})
+        since = yield from self._marks(before.snapshot, self._machine.present, {mark.place for mark in marks})
         if writers or since & marks:
             del self._open[transaction.name]
             self._waited_for[transaction.owner] = writers
@@ -353,60 +322,45 @@ class Transactions:
     def _writers(self, marks: Marks) -> frozenset[Name]:
         return frozenset(name for name, one in self._open.items() if one.written & marks)
 
-    def _commit(self, transaction: Transaction) -> None:
+    def _commit(self, transaction: TransactionKey) -> None:
         if transaction.name in self._committed:
             return
         ending = self._find(transaction)
         del self._open[transaction.name]
         self._committed.add(transaction.name)
-        stores, present = self._stores, self._stores.present
+        machine, present = self._machine, self._machine.present
         contents = dict(present.contents)
         for place in {mark.place for mark in ending.written}:
             keys = [mark.key for mark in ending.written if mark.place == place and mark.index_name is None]
-            contents[place] = merged(stores.held(present, place), stores.held(ending.view, place), keys)
-        stores.present = stores.state_of(contents, present)
+            contents[place] = merged(machine.held(present, place), machine.held(ending.view, place), keys)
+        machine.go_on_to(machine.state_of(contents, present.structure, present.tokens))
 
     # ------------------------------------------------------------ what was written
 
-    def _marks(self, before: State, after: State, places: Iterable[Place]) -> StoreCalls[Marks]:
+    def _marks(self, before: WorldState, after: WorldState, places: Iterable[Place]) -> StoreCalls[Marks]:
         """What differs between two states in these places."""
         marks: set[WriteMark] = set()
         for place in places if before is not after else ():
-            one, other = self._stores.held(before, place), self._stores.held(after, place)
+            one, other = self._machine.held(before, place), self._machine.held(after, place)
             if one.digest == other.digest:
                 continue
             indexes = yield from self._unique_indexes(place, after)
             for key in [key for key in {**one.forms, **other.forms} if one.forms.get(key) != other.forms.get(key)]:
                 marks.add(WriteMark(place, key))
-                marks.update(_index_marks(place, indexes, one.entities.get(key), other.entities.get(key)))
+                for name, index in indexes.items():
+                    had, has = (set(_entries(held.entities.get(key), index)) for held in (one, other))
+                    marks.update(WriteMark(place, entry, name) for entry in had ^ has)
         return frozenset(marks)
 
-    def _unique_indexes(self, place: Place, state: State) -> StoreCalls[Indexes]:
+    def _unique_indexes(self, place: Place, state: WorldState) -> StoreCalls[Indexes]:
         known = place, tuple(map(id, state.structure))
         if known not in self._unique:
-            request = Request(
-                self._stores.databases.keeper_name(place[0]), "index_information", {}, None, writes=False, tables=(place[1],)
-            )
-            answered = yield from self._stores.at(state, request)
+            store = self._machine.databases.keeper_name(place[0])
+            request = Request(store, "index_information", {}, None, writes=False, tables=(place[1],))
+            answered = yield from self._machine.at(state, request)
             found = cast("Mapping[str, Mapping[str, Any]]", answered.value)
             self._unique[known] = {name: index for name, index in found.items() if index.get("unique")}
         return self._unique[known]
-
-
-def _check_fit(request: Request) -> None:
-    stores = request.method == "aggregate" and request.writes
-    if stores or request.method in UNFIT_FOR_TRANSACTIONS:
-        what = "An aggregate that stores its result" if stores else request.method
-        raise ConfigurationError(
-            f"{what} cannot be part of a transaction: MongoDB refuses it there (OperationNotSupportedInTransaction). Take it "
-            "out of the transaction, or out of what is explored."
-        )
-
-
-def _index_marks(place: Place, indexes: Indexes, before: Entity | None, after: Entity | None) -> Iterator[WriteMark]:
-    for name, index in indexes.items():
-        had, has = set(_entries(before, index)), set(_entries(after, index))
-        yield from (WriteMark(place, entry, name) for entry in had ^ has)
 
 
 def _entries(document: Entity | None, index: Mapping[str, Any]) -> Iterator[Hashable]:
@@ -431,7 +385,7 @@ def _values(value: object, path: Sequence[str]) -> Iterator[object]:
 
 # --- the machine ------------------------------------------------------------------------------------------------------
 
-Position: TypeAlias = tuple[State, tuple[State, ...]]
+Position: TypeAlias = tuple[WorldState, tuple[WorldState, ...]]
 
 
 class Machine:
@@ -444,17 +398,18 @@ class Machine:
         self._world = world
         self._given = world()
         stores = named(self._given)
-        self.databases = Databases(stores) if databases is None else renewed(databases, stores)
+        self.databases = Databases(stores) if databases is None else databases.renewed(stores)
         self._kept = kept  # the structural requests with which each trial begins
         self.is_async = are_async(stores.values())
         self._initial: dict[Place, Contents] = {}  # what every table that was ever touched held in the beginning
-        self._states: dict[Hashable, State] = {}
-        self._fresh = self._start = self._state = State({}, ())  # until `_begin` has read the stores
-        self._real: State | None = None  # what the real stores hold; None if that is not known
+        self._states: dict[Hashable, WorldState] = {}
+        # What everybody sees: nothing until `_begin` has read the stores.
+        self._fresh = self._start = self.present = WorldState({}, ())
+        self._real: WorldState | None = None  # what the real stores hold; None if that is not known
         self._structure_changes = False  # some request has changed more than contents
-        self._earlier: tuple[State, ...] = ()
+        self._earlier: tuple[WorldState, ...] = ()
         self._writes: list[Request] = []  # since the last reset
-        self._transactions = Transactions(self)
+        self.transactions = Transactions(self)
         self.key = Keys().key
         if not self.is_async:
             make_calls(self._begin())
@@ -462,35 +417,35 @@ class Machine:
     @property
     def state(self) -> Hashable:
         """The present state with the open transactions: equal whenever the stores hold the same."""
-        transactions = self._transactions.form
-        return self._state if transactions is None else (self._state, transactions)
+        transactions = self.transactions.form
+        return self.present if transactions is None else (self.present, transactions)
 
     def stores(self, gate: Gate) -> Any:
         """What `world` returns, behind a gate. It stays usable when the machine makes a new world."""
         return tap(self._given, gate, explored=True)
 
     @property
-    def earlier(self) -> tuple[State, ...]:
+    def earlier(self) -> tuple[WorldState, ...]:
         """The states since the last reset that are no longer present, as far as the stores can be brought back to them."""
         return self._earlier if self.why_slow is None else ()
 
     @property
     def position(self) -> Position:
         """The present state, and the earlier ones."""
-        return self._state, self._earlier
+        return self.present, self._earlier
 
     def go_to(self, position: Position) -> None:
         """Go to where the stores have been since the last `reset`."""
-        self._state, self._earlier = position
+        self.present, self._earlier = position
 
     @contextmanager
-    def looking_at(self, state: State) -> Generator[None]:
+    def looking_at(self, state: WorldState) -> Generator[None]:
         """Answer reads as the store does at another state."""
-        present, self._state = self._state, state
+        present, self.present = self.present, state
         try:
             yield
         finally:
-            self._state = present
+            self.present = present
 
     def key_names(self, store: str) -> dict[str, tuple[str, ...]]:
         """The attributes that are the key of each table in a store's database, as far as tables were read."""
@@ -502,7 +457,7 @@ class Machine:
         return frozenset(
             key
             for place in self._initial
-            for entity in self.held(self._state, place).entities.values()
+            for entity in self.held(self.present, place).entities.values()
             for key in self._keys_of(place, entity)
         )
 
@@ -533,9 +488,9 @@ class Machine:
 
     def reset(self) -> None:
         """Go back to the state in which the world began."""
-        self._state = self._start
+        self.present = self._start
         self._earlier = ()
-        self._transactions.clear()
+        self.transactions.clear()
         self._writes = []
         if self.why_slow is not None:
             self._real = None
@@ -560,28 +515,20 @@ class Machine:
         return await amake_calls(self._answer(request)) if transition is None else self._follow(request, transition)
 
     def blockers(self, request: Request) -> Any:
-        """The owners of the transactions that must end before this request is answered. The result is awaited if the stores are."""
-        return (amake_calls if self.is_async else make_calls)(self._blockers(request))
-
-    def _blockers(self, request: Request) -> StoreCalls[frozenset[str]]:
-        names = yield from self._transactions.blockers(request)
-        return frozenset(owner for owner, _ in names)
+        """The transactions that must end before this request is answered. The result is awaited if the stores are."""
+        return (amake_calls if self.is_async else make_calls)(self.transactions.blockers(request))
 
     @property
     def has_transactions(self) -> bool:
         """Is a transaction open?"""
-        return self._transactions.form is not None
-
-    def end_transactions_of(self, owner: str) -> bool:
-        """Abort what this delivery, which has ended, has left open. Had that written anything?"""
-        return self._transactions.end_all_of(owner)
+        return self.transactions.form is not None
 
     def forget_tokens(self, forgotten: Collection[str] | None = None) -> bool:
         """Forget these tokens of DynamoDB's transactions, or all, as time passes. Were there any of them?"""
-        before = self._state.tokens
+        before = self.present.tokens
         left = frozenset(known for known in before if forgotten is not None and known[0] not in forgotten)
         if left != before:
-            self._state = self._state_of(self._state.contents, self._state.structure, left)
+            self.present = self.state_of(self.present.contents, self.present.structure, left)
         return left != before
 
     def _key_of_plain(self, request: Request, key: int | None) -> int | None:
@@ -591,24 +538,35 @@ class Machine:
 
     def _answer(self, request: Request) -> StoreCalls[Any]:
         """Answer the request, with regard to tokens and transactions."""
-        _check_session(request)
+        if getattr(request.arguments.get("session"), "in_transaction", False):
+            raise ConfigurationError(
+                "A transaction of this session cannot be explored, since its commit would not be seen: start the session in the "
+                "handler, as collection.database.client.start_session(), with the collection that build() is given."
+            )
         # Where the request is sent although it must wait, it waits until the server aborts what it waits for.
-        self._transactions.expire((yield from self._transactions.blockers(request)))
+        self.transactions.expire((yield from self.transactions.blockers(request)))
         if request.transaction is not None:
-            return (yield from self._transactions.answer(request, request.transaction))
+            return (yield from self.transactions.answer(request, request.transaction))
         if TOKEN in request.arguments:
             return (yield from self._answer_once(request))
         return (yield from self._answer_plain(request))
 
     def _answer_once(self, request: Request) -> StoreCalls[Any]:
         """Answer a request with a token. A transaction that was cancelled is not remembered."""
-        known = answer_if_known(self.databases.stores[request.store], request, self._state, self.key)
-        if known is not None:
-            return known
-        answer = yield from self._answer_plain(without_token(request))
-        state = self._state
-        self._state = self._state_of(state.contents, state.structure, state.tokens | {token_of(request, self.key)})
-        return answer
+        arguments = {name: value for name, value in request.arguments.items() if name != TOKEN}
+        token, remembered = str(request.arguments[TOKEN]), dict(self.present.tokens)
+        # What must be the same whenever the token is used.
+        content = {name: value for name, value in arguments.items() if name in _CONTENT}
+        key = self.key(replace(request, arguments=content))
+        if token not in remembered:
+            answer = yield from self._answer_plain(replace(request, arguments=arguments))
+            state = self.present
+            self.present = self.state_of(state.contents, state.structure, state.tokens | {(token, key)})
+            return answer
+        if key is None or remembered[token] != key:
+            store = self.databases.stores[request.store]
+            raise client_error(store, request, "IdempotentParameterMismatchException", _OTHER_CONTENT)
+        return {"ResponseMetadata": {"RequestId": "", "HTTPStatusCode": 200, "HTTPHeaders": {}, "RetryAttempts": 0}}
 
     def _answer_plain(self, request: Request) -> StoreCalls[Any]:
         key = self.key(request)
@@ -619,43 +577,37 @@ class Machine:
 
     # ------------------------------------------------------------ what the transactions need
 
-    @property
-    def present(self) -> State:
-        return self._state
+    def go_on_to(self, state: WorldState) -> None:
+        if state is not self.present:
+            self._earlier = (*self._earlier, self.present)
+            self.present = state
 
-    @present.setter
-    def present(self, state: State) -> None:
-        self._go_on_to(state)
-
-    def at(self, state: State, request: Request) -> StoreCalls[StateAndReply]:
+    def at(self, state: WorldState, request: Request) -> StoreCalls[StateAndReply]:
         """What a plain request does at another state than the present one, which stays as it is."""
         position = self.position
-        self._state = state
+        self.present = state
         try:
             answer = yield from self._answer_plain(request)
-            return StateAndReply(self._state, answer)
+            return StateAndReply(self.present, answer)
         except Exception as error:
-            return StateAndReply(self._state, error=error)
+            return StateAndReply(self.present, error=error)
         finally:
             self.go_to(position)
 
-    def held(self, state: State, place: Place) -> Contents:
+    def held(self, state: WorldState, place: Place) -> Contents:
         return state.contents.get(place, self._initial[place])
-
-    def state_of(self, contents: Mapping[Place, Contents], like: State) -> State:
-        return self._state_of(contents, like.structure, like.tokens)
 
     def is_lasting(self, request: Request) -> bool:
         """Does the request read nothing that anything here has changed, such as the indexes of a table?"""
         return reads_structure(request) and not self._structure_changes
 
     def _known(self, key: int | None) -> Transition | None:
-        return None if key is None or self.why_slow is not None else self._state.known.get(key)
+        return None if key is None or self.why_slow is not None else self.present.known.get(key)
 
     def _follow(self, request: Request, transition: Transition) -> Any:
         """Answer the request from memory."""
         self.known += 1
-        self._go_on_to(transition.state)
+        self.go_on_to(transition.state)
         if request.writes:
             self._writes.append(transition.request)
         fill_in_ids(request.arguments, transition.ids)
@@ -665,7 +617,7 @@ class Machine:
         """Let the real store answer the request, and remember what came of it."""
         yield from self._bring_stores_here()
         yield from self._read_new_tables(request)
-        before, kept = self._state, copied(request)
+        before, kept = self.present, copied(request)
         self.performed += 1
         self._real = None  # it is not known if the request or the reading after it fails
         try:
@@ -673,20 +625,15 @@ class Machine:
         except Exception as error:
             answer = error
         self._real = after = yield from self._state_after(before, kept, answer)
-        self._go_on_to(after)
+        self.go_on_to(after)
         if request.writes:
             self._writes.append(kept)
         again = repeated(answer)
         if key is not None and again is not None:
-            before.known[key] = Transition(kept, self._state, again, ids_in(request.arguments))
+            before.known[key] = Transition(kept, self.present, again, ids_in(request.arguments))
         if isinstance(answer, Exception):
             raise answer
         return answer
-
-    def _go_on_to(self, state: State) -> None:
-        if state is not self._state:
-            self._earlier = (*self._earlier, self._state)
-            self._state = state
 
     # ------------------------------------------------------------ what the stores hold
 
@@ -699,7 +646,7 @@ class Machine:
                 if place not in found:
                     found[place] = yield from self._read(place, ())
         self._initial = found
-        self._fresh = self._start = self._real = self._state = self._state_of(self._initial, ())
+        self._fresh = self._start = self._real = self.present = self.state_of(self._initial, ())
         if self._kept:
             yield from self._begin_with(self._kept)
 
@@ -707,7 +654,7 @@ class Machine:
         yield from self._renew(structure)
         assert self._real is not None  # noqa: S101  # `_renew` has seen to that
         self._kept = structure
-        self._start = self._state = self._real
+        self._start = self.present = self._real
 
     def _read_new_tables(self, request: Request) -> StoreCalls[None]:
         """Read the tables that no request has touched before. They still hold what they held in the beginning."""
@@ -715,7 +662,7 @@ class Machine:
             if place not in self._initial:
                 self._initial[place] = yield from self._read(place, ())
 
-    def _state_after(self, before: State, request: Request, answer: object) -> StoreCalls[State]:
+    def _state_after(self, before: WorldState, request: Request, answer: object) -> StoreCalls[WorldState]:
         """The state to which a request has led that the real store has just performed."""
         if not request.writes:
             return before
@@ -728,7 +675,7 @@ class Machine:
             if not request.tables or place[1] in request.tables:
                 changed = any(map(self._touches_tables, structure))
                 contents[place] = yield from self._read(place, () if changed else initial.key)
-        return self._state_of(contents, structure, before.tokens)
+        return self.state_of(contents, structure, before.tokens)
 
     def _touches_tables(self, request: Request) -> bool:
         return self.databases.name(request.store) is not None
@@ -737,45 +684,45 @@ class Machine:
         database, table = place
         return (yield from read(self.databases.keeper(database), table, key))
 
-    def _read_all(self, structure: tuple[Request, ...]) -> StoreCalls[State]:
+    def _read_all(self, structure: tuple[Request, ...]) -> StoreCalls[WorldState]:
         contents: dict[Place, Contents] = {}
         for place in self._initial:
             contents[place] = yield from self._read(place, ())
-        return self._state_of(contents, structure)
+        return self.state_of(contents, structure)
 
-    def _state_of(
+    def state_of(
         self, contents: Mapping[Place, Contents], structure: tuple[Request, ...], tokens: Tokens = frozenset()
-    ) -> State:
-        """The one `State` object for these contents, this structure and these tokens."""
+    ) -> WorldState:
+        """The one `WorldState` object for these contents, this structure and these tokens."""
         held = tuple(sorted((place, found.digest) for place, found in contents.items()))
         changes = tuple([self.key(request) or id(request) for request in structure])
-        return self._states.setdefault((held, changes, tokens), State(dict(contents), structure, tokens))
+        return self._states.setdefault((held, changes, tokens), WorldState(dict(contents), structure, tokens))
 
     # ------------------------------------------------------------ the way back to a state
 
     def _bring_stores_here(self) -> StoreCalls[None]:
         """Make the real stores hold what the present state says."""
-        if self._real is self._state:
+        if self._real is self.present:
             return
-        if self._real is None or self._real.structure != self._state.structure:
-            yield from self._renew(self._state.structure)
+        if self._real is None or self._real.structure != self.present.structure:
+            yield from self._renew(self.present.structure)
         failed = yield from self._restore()
         if failed is None:
-            self._real = self._state
+            self._real = self.present
             return
         self.why_slow = (
             f"{failed[1]!r} did not take back what it had held, so every request is performed anew: does somebody else write "
             "to it, or does it change by itself?"
         )
         yield from self._renew(self._writes)
-        self._real = self._state = yield from self._read_all(self._state.structure)
+        self._real = self.present = yield from self._read_all(self.present.structure)
 
     def _restore(self) -> StoreCalls[Place | None]:
         """Put back what differs. The result is the first place where that failed, or None."""
         assert self._real is not None  # noqa: S101  # `_bring_stores_here` has seen to that
         for place, initial in self._initial.items():
             present = self._real.contents.get(place, initial)
-            wanted = self._state.contents.get(place, initial)
+            wanted = self.present.contents.get(place, initial)
             if present.digest != wanted.digest:
                 yield from restore(self.databases.keeper(place[0]), place[1], present, wanted)
                 found = yield from self._read(place, wanted.key)
@@ -785,7 +732,7 @@ class Machine:
 
     def _renew(self, requests: Iterable[Request]) -> StoreCalls[None]:
         """Make a new world, and perform these requests in it."""
-        renewed(self.databases, named(self._world()))
+        self.databases.renewed(named(self._world()))
         fresh = yield from self._read_all(())
         check_same(self._fresh.contents, fresh.contents)
         structure: tuple[Request, ...] = ()
@@ -796,11 +743,3 @@ class Machine:
                 continue
             structure = (*structure, request) if changes_structure(request) else structure
         self._real = yield from self._read_all(structure)
-
-
-def _check_session(request: Request) -> None:
-    if getattr(request.arguments.get("session"), "in_transaction", False):
-        raise ConfigurationError(
-            "A transaction of this session cannot be explored, since its commit would not be seen: start the session in the "
-            "handler, as collection.database.client.start_session(), with the collection that build() is given."
-        )

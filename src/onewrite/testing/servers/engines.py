@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from onewrite.testing.errors import needed_by
 from onewrite.testing.schema import table_request
-from onewrite.testing.servers.process import START_SECONDS, Server, find_dynamodb_local, find_dynoxide, find_mongod
+from onewrite.testing.servers.process import START_SECONDS, ServerProcess, find_dynamodb_local, find_dynoxide, find_mongod
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient, DynamoDBServiceResource
@@ -43,7 +43,7 @@ def dynamodb_local() -> DynamoDBLocal:
     return DynamoDBLocal()
 
 
-class Mongod(Server):
+class Mongod(ServerProcess):
     """A mongod with fail points. As a replica set of one it takes retryable writes and transactions."""
 
     name: ClassVar[str] = "mongod"
@@ -121,7 +121,7 @@ class Mongod(Server):
         return False
 
 
-class DynamoDBServer(Server):
+class DynamoDBServer(ServerProcess):
     """A program that answers as DynamoDB over HTTP. Its data is still there after kill() and restart()."""
 
     def __init__(self) -> None:
@@ -151,7 +151,7 @@ class DynamoDBServer(Server):
         **native: Any,
     ) -> Any:
         """An empty table, with the arguments of `moto_table`. One of the same name is dropped."""
-        request = table_request(name, key, sort_key, types, native)
+        request = table_request(name, key, sort_key=sort_key, types=types, **native)
         resource: Any = self.resource()
         with suppress(resource.meta.client.exceptions.ResourceNotFoundException):
             resource.Table(request["TableName"]).delete()

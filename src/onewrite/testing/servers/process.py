@@ -109,7 +109,7 @@ _DIE_WITH_PARENT = (
 )
 
 
-class Server(ABC):
+class ServerProcess(ABC):
     """One child process with a temporary folder. It has the same port and data again after kill() or stop() and restart()."""
 
     name: ClassVar[str]
@@ -219,7 +219,7 @@ class Server(ABC):
 
 
 def free_port() -> int:
-    """A port below the range for outgoing connections, so that none of them takes it between kill() and restart()."""
+    """A port below the range for outgoing connections, so none of them takes it between kill() and restart()."""
     choice = random.SystemRandom()
     for _ in range(1000):
         port = choice.randrange(20000, 32000)

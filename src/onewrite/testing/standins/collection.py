@@ -68,6 +68,7 @@ from onewrite.testing.standins.mongodb_rules import (
     duplicate_key,
     equal,
     equalities,
+    field_at,
     flattened,
     is_condition,
     is_positional,
@@ -80,13 +81,13 @@ from onewrite.testing.standins.mongodb_rules import (
     without_patterns,
     write_error,
 )
-from onewrite.testing.taps.mongodb_methods import bound, signature_of
+from onewrite.testing.taps.mongodb_methods import DATABASE_SILENT, SILENT, bound, signature_of
 
 # --- which methods are answered ---------------------------------------------------------------------------------------
 #
 # Which of pymongo's methods mongomock can answer, and with which arguments. Everything else is refused.
 #
-# mongomock takes many arguments that it then ignores, so that a test would see what no MongoDB does.
+# mongomock takes many arguments that it then ignores, so a test would see what no MongoDB does.
 
 
 ANSWERED: Mapping[str, frozenset[str]] = {
@@ -125,39 +126,12 @@ DATABASE_ANSWERED: Mapping[str, frozenset[str]] = {
     "list_collection_names": frozenset(),  # with a filter, mongomock also lists collections that were only named
 }
 # These attributes send nothing, and mongomock or the stand-in has them.
-KEPT = frozenset(
-    {
-        "client",
-        "codec_options",
-        "database",
-        "full_name",
-        "get_collection",
-        "name",
-        "read_concern",
-        "read_preference",
-        "with_options",
-        "write_concern",
-    }
-)
+KEPT = (SILENT | DATABASE_SILENT) - {"next"}
 # These arguments change nothing that a test could see here: mongomock is not given them.
-_WITHOUT_EFFECT = frozenset(
-    {
-        "allowDiskUse",
-        "allow_disk_use",
-        "allow_partial_results",
-        "background",
-        "batchSize",
-        "batch_size",
-        "bypassDocumentValidation",
-        "bypass_document_validation",
-        "check_exists",
-        "comment",
-        "maxTimeMS",
-        "max_time_ms",
-        "no_cursor_timeout",
-        "oplog_replay",
-    }
-)
+_WITHOUT_EFFECT = frozenset({
+    "allowDiskUse", "allow_disk_use", "allow_partial_results", "background", "batchSize", "batch_size", "bypassDocumentValidation",
+    "bypass_document_validation", "check_exists", "comment", "maxTimeMS", "max_time_ms", "no_cursor_timeout", "oplog_replay",
+})  # fmt: skip
 
 
 def arguments_of(
@@ -430,7 +404,7 @@ class StandInCollection(Collection):
         """The unique index in which another document has the same values, and these."""
         found: tuple[str, dict[str, Any]] = "", {}
         for name, index in self._store.indexes.items():
-            values = {field: _value_at(document, field) for field, _ in index["key"]}
+            values = {field: field_at(document, field) for field, _ in index["key"]}
             if index.get("unique") and len(list(self._iter_documents(values))) > 1:
                 found = name, values
         return found
@@ -577,13 +551,6 @@ def _goes_through_array(document: Document, field: str) -> bool:
         if isinstance(value, list | tuple):
             return True
     return False
-
-
-def _value_at(document: Document, field: str) -> Any:
-    value: Any = document
-    for part in field.split("."):
-        value = value.get(part) if isinstance(value, Mapping) else None
-    return value
 
 
 # ---------------------------------------------------------------- what can be called

@@ -92,7 +92,7 @@ def _holds_empty_name(value: Value) -> bool:
     return any(map(_holds_empty_name, held.values() if kind == "M" else held if kind == "L" else ()))
 
 
-def check_batch_write(batches: Mapping[str, Sequence[Mapping[str, Any]]], schemas: Mapping[str, Schema]) -> None:
+def check_batch_write(batches: Mapping[str, Sequence[Mapping[str, Any]]], keys: Mapping[str, Sequence[str]]) -> None:
     """Refuse a BatchWriteItem with too many writes, with none, or with two of one item."""
     for table, writes in batches.items():
         if not 1 <= len(writes) <= _MOST_WRITES:
@@ -107,8 +107,8 @@ def check_batch_write(batches: Mapping[str, Sequence[Mapping[str, Any]]], schema
         written: list[Mapping[str, Any]] = [
             one.get("Item") or one.get("Key") or {} for write in writes for one in write.values()
         ]
-        keys = [tuple([repr(one.get(name)) for name in schemas.get(table, {})]) for one in written]
-        if table in schemas and len(set(keys)) < len(keys):
+        items = [tuple([repr(one.get(name)) for name in keys.get(table, ())]) for one in written]
+        if table in keys and len(set(items)) < len(items):
             raise InvalidRequest("Provided list of item keys contains duplicates")
 
 

@@ -35,15 +35,12 @@ MISSING: Final = object()  # a field that is not there
 # The order of types: https://www.mongodb.com/docs/manual/reference/bson-type-comparison-order/
 _NULL, _NUMBER, _TEXT, _DOCUMENT, _ARRAY = 1, 2, 3, 4, 5
 _RANKS: Mapping[type, int] = {
-    bytes: 6,
-    Binary: 6,
-    ObjectId: 7,
-    dt.datetime: 9,
-    Timestamp: 10,
-    re.Pattern: 11,
-    Regex: 11,
-    Code: 12,
-}
+    bytes: 6, Binary: 6, ObjectId: 7, dt.datetime: 9, Timestamp: 10, re.Pattern: 11, Regex: 11, Code: 12,
+}  # fmt: skip
+_NAMES = {
+    0: "minKey", _NULL: "null", _TEXT: "string", _DOCUMENT: "object", _ARRAY: "array", 6: "binData", 7: "objectId", 8: "bool", 9: "date",
+    10: "timestamp", 11: "regex", 12: "javascript", 99: "maxKey",
+}  # fmt: skip
 _INT32 = 2**31
 
 
@@ -93,7 +90,7 @@ in_order = cmp_to_key(compare)  # a key for `sorted`
 
 
 def same(one: Document, other: Document) -> bool:
-    """Are these the same bytes, so that an update from one to the other changes nothing?"""
+    """Are these the same bytes, so an update from one to the other changes nothing?"""
     return bson.encode(one) == bson.encode(other)
 
 
@@ -105,19 +102,7 @@ def type_name(value: object) -> str:
         return "int" if -_INT32 <= value < _INT32 and not isinstance(value, Int64) else "long"
     if isinstance(value, Decimal128):
         return "decimal"
-    names = {_NULL: "null", _TEXT: "string", _DOCUMENT: "object", _ARRAY: "array"}
-    names |= {
-        6: "binData",
-        7: "objectId",
-        8: "bool",
-        9: "date",
-        10: "timestamp",
-        11: "regex",
-        12: "javascript",
-        0: "minKey",
-        99: "maxKey",
-    }
-    return names.get(rank(value), type(value).__name__)
+    return _NAMES.get(rank(value), type(value).__name__)
 
 
 def is_number(value: object) -> bool:
@@ -201,11 +186,7 @@ def value_at_path(value: Any, path: Sequence[str]) -> Any:
 #
 # Which documents a filter matches, as MongoDB decides it, in place of mongomock's own rules. Pure.
 #
-# `matcher` reads the filter first, so that a wrong one is refused whatever the collection holds.
-
-# A value may be anything that BSON holds.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
-
+# `matcher` reads the filter first, so a wrong one is refused whatever the collection holds.
 
 Matches: TypeAlias = Callable[[Any], bool]  # of a document, or of one value
 Expression: TypeAlias = Callable[[Any, Any], Any]  # what an aggregation expression gives for a document
@@ -222,29 +203,11 @@ _TYPES = {
     13: "javascript", 16: "int", 17: "timestamp", 18: "long", 19: "decimal", -1: "minKey", 127: "maxKey",
 }  # fmt: skip
 _NUMBERS = ("int", "long", "double", "decimal")
-_NOT_HERE = frozenset(
-    [
-        "$text",
-        "$where",
-        "$jsonSchema",
-        "$near",
-        "$nearSphere",
-        "$geoWithin",
-        "$geoIntersects",
-        "$bitsAllSet",
-        "$bitsAllClear",
-        "$bitsAnySet",
-        "$bitsAnyClear",
-        "$rand",
-        "$sampleRate",
-        "$alwaysTrue",
-        "$alwaysFalse",
-        "$within",
-        "$uniqueDocs",
-        "$maxDistance",
-        "$minDistance",
-    ]
-)
+_NOT_HERE = frozenset({
+    "$text", "$where", "$jsonSchema", "$near", "$nearSphere", "$geoWithin", "$geoIntersects", "$bitsAllSet", "$bitsAllClear",
+    "$bitsAnySet", "$bitsAnyClear", "$rand", "$sampleRate", "$alwaysTrue", "$alwaysFalse", "$within", "$uniqueDocs", "$maxDistance",
+    "$minDistance",
+})  # fmt: skip
 
 
 def matcher(query: Any, evaluate: Expression) -> Matches:
@@ -541,31 +504,13 @@ def _is_true(value: Any) -> bool:
 # MongoDB reads all operators first and then goes through the paths in order, numbers among them by their value. That shows in the order
 # of the fields that an update adds.
 
-# A value may be anything that BSON holds.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
-
-
 _LONGEST = 2**63
 _MOST_PADDING = 1_500_000
 _NO_CREATING = ("$unset", "$pull", "$pullAll", "$pop")
-_OPERATORS = frozenset(
-    [
-        "$set",
-        "$unset",
-        "$inc",
-        "$mul",
-        "$min",
-        "$max",
-        "$push",
-        "$addToSet",
-        "$pull",
-        "$pullAll",
-        "$pop",
-        "$rename",
-        "$setOnInsert",
-        "$currentDate",
-    ]
-)
+_OPERATORS = frozenset({
+    "$set", "$unset", "$inc", "$mul", "$min", "$max", "$push", "$addToSet", "$pull", "$pullAll", "$pop", "$rename", "$setOnInsert",
+    "$currentDate",
+})  # fmt: skip
 _UPDATES_NOT_HERE = frozenset({"$bit"})
 
 
@@ -787,13 +732,14 @@ def _in_order(members: list[Any], by: Any) -> list[Any]:
     for path, direction in reversed(list(cast("Document", by).items())):
 
         def at_path(member: Any, path: str = path) -> Any:
-            return in_order(_deep(member, path))
+            return in_order(field_at(member, path))
 
         members = sorted(members, key=at_path, reverse=direction == -1)
     return members
 
 
-def _deep(value: Any, path: str) -> Any:
+def field_at(value: Any, path: str) -> Any:
+    """What a dotted path leads to through documents alone, or None."""
     for part in path.split("."):
         value = cast("Document", value).get(part) if isinstance(value, Mapping) else None
     return value
@@ -916,17 +862,10 @@ def put(document: Any, path: Sequence[str], value: Any, *, creates: bool = True)
 
 # --- collections ------------------------------------------------------------------------------------------------------
 
-# A value may be anything that BSON holds.
-# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
-
-
 _COMPARISONS: Mapping[str, Callable[[int], bool]] = {
     "$eq": lambda order: order == 0,
     "$ne": lambda order: order != 0,
-    "$gt": lambda order: order > 0,
-    "$gte": lambda order: order >= 0,
-    "$lt": lambda order: order < 0,
-    "$lte": lambda order: order <= 0,
+    **_ORDERS,
     "$cmp": bool,
 }
 
@@ -993,7 +932,7 @@ def _overlap(one: str, other: str) -> bool:
 
 
 def check_positional(update: Document, query: Document) -> None:
-    """Refuse a path such as `a.$.b` of a document that the filter has found by something else than the array."""
+    """Refuse a path such as `a.$.b` of a document that the filter has found by something other than the array."""
     for path in _paths(update):
         array, found, _ = path.partition(".$")
         if found and path[len(array) :].partition("$")[2][:1] in ("", ".") and array not in _asked_arrays(query, array):

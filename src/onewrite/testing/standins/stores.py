@@ -7,6 +7,7 @@ a stand-in cannot show at all, such as a lost answer or a failover, needs a serv
 
 from __future__ import annotations
 
+import atexit
 import os
 import threading
 from collections.abc import Generator, Iterable, Mapping
@@ -75,6 +76,9 @@ def moto_table(
         opened.close()
         raise
     table.close_stand_in = opened.close
+    # A guarded store keeps the client alone, so nobody may hold this Table, and its being collected must not close it.
+    atexit.register(opened.close)
+    opened.callback(atexit.unregister, opened.close)
     return table
 
 
@@ -84,15 +88,8 @@ def moto_tables() -> Generator[MakeTable, None, None]:
     with _shared_mock.opened() as account:
         names: set[str] = set()
 
-        def make(
-            name: str = "orders",
-            key: str = "orderId",
-            *,
-            sort_key: str | None = None,
-            types: Mapping[str, str] | None = None,
-            **native: Any,
-        ) -> Any:
-            request = table_request(name, key, sort_key, types, native)
+        def make(name: str = "orders", key: str = "orderId", **options: Any) -> Any:
+            request = table_request(name, key, **options)
             names.add(request["TableName"])
             table = account.put(request)
             table.close_stand_in = partial(account.remove, [request["TableName"]])

@@ -11,12 +11,12 @@ from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, M
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from decimal import Decimal
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, TypeAlias, cast
 
 from onewrite.testing.seams import AIOBOTOCORE, BOTO3, BOTOCORE, check
 from onewrite.testing.taps.everywhere import send_lean_requests_by_tapped_clients, unheard
-from onewrite.testing.taps.traffic import Gate, Key, Request
+from onewrite.testing.taps.traffic import Gate, Key, Request, StoreCalls, amake_calls, make_calls
 
 # --- clients ----------------------------------------------------------------------------------------------------------
 #
@@ -177,34 +177,21 @@ class _ApiCall:
         self._key_names: dict[str, KeyNames] = {}
 
     def __call__(self, method: str, arguments: Item) -> Any:
-        for table in self._tables_without_key(method, arguments):
-            with self._key_of(table) as keep:
-                keep(self._describe(table))
+        return make_calls(self._calls(method, arguments))
+
+    def _calls(self, method: str, arguments: Item) -> StoreCalls[Any]:
+        if not self._completes:
+            # A whole item does not show which attributes are its key, so the table is asked. If that fails, the key stays unknown, and
+            # the request itself will show why. No gate is asked, also where the client is itself a tapped one.
+            send_untapped = cast("type[Any]", type(self._client))._make_api_call  # noqa: SLF001  # see the module's docstring
+            for table in dict.fromkeys(table for table, _, item in _entities(method, arguments) or () if item is not None):
+                if table not in self._key_names:
+                    self._key_names[table] = None
+                    with suppress(Exception), unheard():
+                        answer = yield partial(send_untapped, self._client, "DescribeTable", {"TableName": table})
+                        self._key_names[table] = tuple(part["AttributeName"] for part in answer["Table"]["KeySchema"])
         with raised_by(self._client):
-            return self._gate(request_of(self._store, method, arguments, self._key_names))
-
-    def _tables_without_key(self, method: str, arguments: Item) -> list[str]:
-        """The tables that must be asked which attributes are their key: a whole item does not show it."""
-        if self._completes:
-            return []
-        puts = [table for table, _, item in _entities(method, arguments) or () if item is not None]
-        return [table for table in dict.fromkeys(puts) if table not in self._key_names]
-
-    def _describe(self, table: str) -> Any:
-        """Ask without any gate, also where the client is itself a tapped one."""
-        kind = cast("type[Any]", type(self._client))
-        return kind._make_api_call(self._client, "DescribeTable", {"TableName": table})  # noqa: SLF001  # see the module's docstring
-
-    @contextmanager
-    def _key_of(self, table: str) -> Generator[Callable[[Any], None]]:
-        """Keep what DescribeTable answers. If it fails, the key stays unknown, and the request itself will show why."""
-
-        def keep(answer: Any) -> None:
-            self._key_names[table] = tuple(part["AttributeName"] for part in answer["Table"]["KeySchema"])
-
-        self._key_names[table] = None
-        with suppress(Exception), unheard():
-            yield keep
+            return (yield partial(self._gate, request_of(self._store, method, arguments, self._key_names)))
 
 
 async def awaited_from(client: Any, answer: Callable[[], Any]) -> Any:
@@ -215,11 +202,7 @@ async def awaited_from(client: Any, answer: Callable[[], Any]) -> Any:
 
 class _AsyncApiCall(_ApiCall):
     async def __call__(self, method: str, arguments: Item) -> Any:
-        for table in self._tables_without_key(method, arguments):
-            with self._key_of(table) as keep:
-                keep(await self._describe(table))
-        with raised_by(self._client):
-            return await self._gate(request_of(self._store, method, arguments, self._key_names))
+        return await amake_calls(self._calls(method, arguments))
 
 
 def request_of(store: str, method: str, arguments: Item, key_names: Mapping[str, KeyNames]) -> Request:

@@ -1,4 +1,4 @@
-"""Taps on the drivers' own classes, so that requests of every client and collection in the process can be heard.
+"""Taps on the drivers' own classes, so requests of every client and collection in the process can be heard.
 
 Code is heard while a listener is set in its context, as it is while a handler runs. All else passes untouched: what the explorer
 itself sends, what `world` sends, and threads that have nothing to do with the handler. Threads do not inherit contexts. So a
@@ -11,7 +11,6 @@ import inspect
 import sys
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import Context, ContextVar, copy_context
 from functools import cache, partial, wraps
@@ -43,12 +42,6 @@ _CLIENTS = {
     "mongomock.mongo_client": "MongoClient",
     "onewrite.testing.standins.collection": "StandInClient",
 }
-_THREADS = "threading"  # of Python itself
-_LOOPS = "asyncio.base_events"
-_RUNNERS = "asyncio.runners"
-_TASKS = ("asyncio", "asyncio.tasks")  # where functions of tasks are found
-_FLOWS = "onewrite.core.flow"
-_MOTOR = "motor.frameworks.asyncio"  # all that Motor sends goes through one function of this module
 
 
 class Listener(Protocol):
@@ -115,7 +108,7 @@ class _Taps:
 
     def extend(self) -> bool:
         """Tap what has been imported since the last time. The result is whether there was anything."""
-        modules = dict.fromkeys([_THREADS, _LOOPS, _RUNNERS, *_TASKS, _FLOWS, _MOTOR, *_CLASSES, *_CLIENTS])
+        modules = dict.fromkeys([*(module for module, *_ in _PATCHES), *_CLASSES, *_CLIENTS])
         missing = [module for module in modules if module in sys.modules and module not in self._tapped]
         if not self._users:
             return False  # nobody would take them off
@@ -168,24 +161,9 @@ def _put_on(patch: Patch) -> tuple[Any, str, Any]:
 
 
 def _patches(module: str) -> Iterator[Patch]:
-    if module == _THREADS:
-        yield threading.Thread, "start", _starting
-        yield ThreadPoolExecutor, "submit", _submitting
-    if module == _LOOPS:
-        yield (
-            sys.modules[module].BaseEventLoop,
-            "run_forever",
-            _running,
-        )  # `asyncio.run` and all others that run a loop call it
-    if module == _RUNNERS:
-        yield sys.modules[module].Runner, "run", _running_anew
-    if module in _TASKS:
-        yield sys.modules[module], "as_completed", _in_given_order
-    if module == _FLOWS:  # `run` and `arun` find these two there
-        yield sys.modules[module], "drive", _noting
-        yield sys.modules[module], "adrive", _noting
-    if module == _MOTOR:
-        yield sys.modules[module], "run_on_executor", _refusing
+    for home, owner_name, function, wrapper in _PATCHES:
+        if home == module:
+            yield (getattr(sys.modules[module], owner_name) if owner_name else sys.modules[module]), function, wrapper
     if module in _CLIENTS:
         yield getattr(sys.modules[module], _CLIENTS[module]), "start_session", partial(_heard, "start_session")
     for name, silent in _CLASSES.get(module, {}).items():
@@ -272,21 +250,19 @@ def _in_given_order(original: Function) -> Function:
 def _noting(original: Function) -> Function:
     """What a guarded store returns is noted, also where the handler does not return it."""
 
-    @wraps(original)
-    def drive(*args: Any) -> Any:
-        result = original(*args)
+    def noted(result: Any) -> Any:
         who = _present()
         if who is not None:
             who.note(result)
         return result
 
     @wraps(original)
+    def drive(*args: Any) -> Any:
+        return noted(original(*args))
+
+    @wraps(original)
     async def adrive(*args: Any) -> Any:
-        result = await original(*args)
-        who = _present()
-        if who is not None:
-            who.note(result)
-        return result
+        return noted(await original(*args))
 
     return adrive if inspect.iscoroutinefunction(original) else drive
 
@@ -313,3 +289,23 @@ def _refusing(original: Function) -> Function:
 def _run_heard(who: Listener | None, function: Function, /, *args: Any, **kwargs: Any) -> Any:
     with heard_by(who):
         return function(*args, **kwargs)
+
+
+# A module, the class in it if there is one, a function's name, and what wraps the function.
+_PATCHES: tuple[tuple[str, str, str, Callable[[Function], Function]], ...] = (
+    ("threading", "Thread", "start", _starting),
+    ("concurrent.futures.thread", "ThreadPoolExecutor", "submit", _submitting),
+    (
+        "asyncio.base_events",
+        "BaseEventLoop",
+        "run_forever",
+        _running,
+    ),  # `asyncio.run` and all others that run a loop call it
+    ("asyncio.runners", "Runner", "run", _running_anew),
+    ("asyncio", "", "as_completed", _in_given_order),
+    ("asyncio.tasks", "", "as_completed", _in_given_order),
+    ("onewrite.core.flow", "", "drive", _noting),  # `run` and `arun` find these there
+    ("onewrite.core.flow", "", "drive_client", _noting),
+    ("onewrite.core.flow", "", "adrive", _noting),
+    ("motor.frameworks.asyncio", "", "run_on_executor", _refusing),  # all that Motor sends goes through it
+)

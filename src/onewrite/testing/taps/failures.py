@@ -10,21 +10,9 @@ from typing import Any, TypeAlias, cast
 
 from onewrite.errors import ConfigurationError
 from onewrite.testing.taps.aws import client_of, copy_of
+from onewrite.testing.taps.mongodb_methods import RETRYABLE_WRITES
 from onewrite.testing.taps.tap import Store, is_async, kind_of
 from onewrite.testing.taps.traffic import Request, is_single_write, is_transaction
-
-_RETRYABLE_WRITES = frozenset(
-    {
-        "insert_one",
-        "insert_many",
-        "update_one",
-        "replace_one",
-        "delete_one",
-        "find_one_and_update",
-        "find_one_and_replace",
-        "find_one_and_delete",
-    }
-)
 
 
 def answer_lost(store: Store, request: Request) -> Exception:
@@ -106,7 +94,7 @@ def driver_retries(store: Store, request: Request) -> bool:
     """Does the driver send the request again when the connection breaks? botocore is asked by `with_second_try` instead."""
     if kind_of(store) != "collection":
         return True
-    if getattr(request.arguments.get("session"), "in_transaction", False) or request.method not in _RETRYABLE_WRITES:
+    if getattr(request.arguments.get("session"), "in_transaction", False) or request.method not in RETRYABLE_WRITES:
         return not request.writes
     client = store.database.client
     if not type(client).__module__.startswith("pymongo."):

@@ -8,8 +8,7 @@ is tapped too: see `sessions`. What any other session or the client sends passes
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import replace
 from enum import Enum, auto
 from functools import partial
@@ -40,7 +39,7 @@ from onewrite.testing.taps.traffic import (
     Key,
     Request,
     StoreCalls,
-    Transaction,
+    TransactionKey,
     amake_calls,
     current_owner,
     make_calls,
@@ -111,25 +110,10 @@ class TappedClient:
 Documents: TypeAlias = list[Any]
 Chained: TypeAlias = tuple[tuple[str, tuple[Any, ...], dict[str, Any]], ...]
 
-_CHAINED = frozenset(
-    {
-        "add_option",
-        "allow_disk_use",
-        "batch_size",
-        "collation",
-        "comment",
-        "hint",
-        "limit",
-        "max",
-        "max_await_time_ms",
-        "max_time_ms",
-        "min",
-        "remove_option",
-        "skip",
-        "sort",
-        "where",
-    }
-)
+_CHAINED = frozenset({
+    "add_option", "allow_disk_use", "batch_size", "collation", "comment", "hint", "limit", "max", "max_await_time_ms",
+    "max_time_ms", "min", "remove_option", "skip", "sort", "where",
+})  # fmt: skip
 
 
 class _CursorState:
@@ -209,7 +193,8 @@ class Cursor(_CursorState):
 class AsyncCursor(_CursorState):
     async def _load(self) -> Documents:
         if (found := self._documents) is None:
-            found = self._documents = await self._fetch(self._then)
+            answer = self._fetch(self._then)
+            found = self._documents = await answer if inspect.isawaitable(answer) else answer
         return found
 
     def __aiter__(self) -> AsyncIterator[Any]:
@@ -247,7 +232,7 @@ class AsyncCursor(_CursorState):
 
 Callback: TypeAlias = Callable[[Any], Any]
 
-# How often `with_transaction` begins. Each conflict takes another delivery that commits, so that more are rare. What comes up every
+# How often `with_transaction` begins. Each conflict takes another delivery that commits, so more are rare. What comes up every
 # time, for instance because the callback swallows an error or is in its own way, comes up on a server until pymongo gives up after two
 # minutes.
 _MOST_ATTEMPTS = 5
@@ -289,8 +274,8 @@ class AnySession:
         self._gate = gate
         self._store = store
         self._state = _State.NONE
-        self._transaction: Transaction | None = None
-        self._unsure: Transaction | None = None  # its commit has failed, so that it may still be open
+        self._transaction: TransactionKey | None = None
+        self._unsure: TransactionKey | None = None  # its commit has failed, so it may still be open
         self._is_lost = False  # the server has answered with an error, and has aborted the transaction
         self._keys: tuple[Key, ...] | None = ()  # what the transaction has written
         self._tables: tuple[str, ...] = ()
@@ -316,7 +301,31 @@ class AnySession:
             f"{name} of a session cannot be tapped: this session exists on no server. Hand the session to each call as session=."
         )
 
-    def joining(self, request: Request) -> Request:
+    # ------------------------------------------------------------ pymongo's methods, whose answers are awaited in an asynchronous session
+
+    def perform(self, gate: Gate, request: Request) -> Any:
+        """Send an operation that was given this session."""
+        return self._make(self._perform(gate, request))
+
+    def start_transaction(self, *_: Any, **__: Any) -> Any:
+        return self._make(self._start())
+
+    def commit_transaction(self) -> Any:
+        return self._make(self._commit())
+
+    def abort_transaction(self) -> Any:
+        return self._make(self._abort())
+
+    def with_transaction(self, callback: Callback, *_: Any, **__: Any) -> Any:
+        return self._make(self._with_transaction(callback))
+
+    def end_session(self) -> Any:
+        return self._make(self._end())
+
+    def _make(self, calls: StoreCalls[Any]) -> Any:
+        return (amake_calls if self._awaited else make_calls)(calls)
+
+    def _joining(self, request: Request) -> Request:
         """The request as one of the transaction that is under way, if one is."""
         self._check_open()
         if not self.in_transaction:
@@ -331,14 +340,22 @@ class AnySession:
             self._tables = tuple(dict.fromkeys([*self._tables, *request.tables]))
         return replace(request, transaction=self._transaction, starts=starts)
 
-    def met(self, error: Exception) -> None:
-        """An operation has failed. An error of the server's ends the transaction, unless the server was too busy to look at it."""
+    # ------------------------------------------------------------ what pymongo's methods do, as generators of calls
+
+    def _perform(self, gate: Gate, request: Request) -> StoreCalls[Any]:
         from pymongo.errors import OperationFailure  # noqa: PLC0415  # a test on DynamoDB may run without pymongo
 
-        is_answer = isinstance(error, OperationFailure) and not error.has_error_label(_BUSY)
-        self._is_lost = self._is_lost or (self.in_transaction and is_answer)
+        try:
+            return (yield partial(gate, self._joining(request)))
+        except OperationFailure as error:
+            # An error of the server's ends the transaction, unless the server was too busy to look at it.
+            self._is_lost = self._is_lost or (self.in_transaction and not error.has_error_label(_BUSY))
+            raise
 
-    # ------------------------------------------------------------ what pymongo's methods do, as generators of calls
+    def _start(self) -> StoreCalls[_TransactionBlock]:
+        self._begin()
+        yield from ()
+        return _TransactionBlock(self)
 
     def _begin(self) -> None:
         self._check_open()
@@ -437,41 +454,6 @@ class TappedSession(AnySession):
 
     _awaited = False
 
-    def perform(self, gate: Gate, request: Request) -> Any:
-        """Send an operation that was given this session."""
-        try:
-            return gate(self.joining(request))
-        except Exception as error:
-            self.met(error)
-            raise
-
-    def start_transaction(self, *_: Any, **__: Any) -> AbstractContextManager[Self]:
-        self._begin()
-        return self._committing()
-
-    @contextmanager
-    def _committing(self) -> Generator[Self]:
-        try:
-            yield self
-        except BaseException:
-            if self.in_transaction:
-                self.abort_transaction()
-            raise
-        if self.in_transaction:
-            self.commit_transaction()
-
-    def commit_transaction(self) -> None:
-        make_calls(self._commit())
-
-    def abort_transaction(self) -> None:
-        make_calls(self._abort())
-
-    def with_transaction(self, callback: Callback, *_: Any, **__: Any) -> Any:
-        return make_calls(self._with_transaction(callback))
-
-    def end_session(self) -> None:
-        make_calls(self._end())
-
     def __enter__(self) -> Self:
         return self
 
@@ -484,45 +466,35 @@ class TappedAsyncSession(AnySession):
 
     _awaited = True
 
-    async def perform(self, gate: Gate, request: Request) -> Any:
-        try:
-            return await gate(self.joining(request))
-        except Exception as error:
-            self.met(error)
-            raise
-
-    async def start_transaction(self, *_: Any, **__: Any) -> AbstractAsyncContextManager[Self]:
-        self._begin()
-        return self._committing()
-
-    @asynccontextmanager
-    async def _committing(self) -> AsyncGenerator[Self]:
-        try:
-            yield self
-        except BaseException:
-            if self.in_transaction:
-                await self.abort_transaction()
-            raise
-        if self.in_transaction:
-            await self.commit_transaction()
-
-    async def commit_transaction(self) -> None:
-        await amake_calls(self._commit())
-
-    async def abort_transaction(self) -> None:
-        await amake_calls(self._abort())
-
-    async def with_transaction(self, callback: Callback, *_: Any, **__: Any) -> Any:
-        return await amake_calls(self._with_transaction(callback))
-
-    async def end_session(self) -> None:
-        await amake_calls(self._end())
-
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self.end_session()
+
+
+class _TransactionBlock:
+    """The block of `with session.start_transaction()`: an error aborts the transaction, and its end commits it."""
+
+    def __init__(self, session: AnySession) -> None:
+        self._session = session
+
+    def __enter__(self) -> AnySession:
+        return self._session
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if self._session.in_transaction:
+            self._end(kind)
+
+    async def __aenter__(self) -> AnySession:
+        return self._session
+
+    async def __aexit__(self, kind: object, *_: object) -> None:
+        if self._session.in_transaction:
+            await self._end(kind)
+
+    def _end(self, kind: object) -> Any:
+        return self._session.commit_transaction() if kind is None else self._session.abort_transaction()
 
 
 def start_session(
@@ -647,6 +619,7 @@ def tap_for(gate: Gate, store: str, kind: type, *, awaited: bool) -> _Tap:
 class _Tap:
     """What the proxies of one tapped collection share."""
 
+    _cursor: type[Cursor | AsyncCursor] = Cursor
     awaited = False
 
     def __init__(self, gate: Gate, store: str, kind: type, *, with_sessions: bool) -> None:
@@ -682,10 +655,15 @@ class _Tap:
         return TappedClient(database, _Database(database, self), self._gate, self._store, awaited=self.awaited)
 
     def call(self, collection: Any, options: Options, method: str, *args: Any, **kwargs: Any) -> Any:
+        return make_calls(self._calls(collection, options, method, args, kwargs))
+
+    def _calls(
+        self, collection: Any, options: Options, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> StoreCalls[Any]:
         arguments, session = without_session(bound(method, args, kwargs))
         request = request_of(self._store, collection.name, method, arguments, options)
-        answer = self._send(session, request)
-        return Cursor(lambda _: answer) if method in CURSORS else answer
+        answer = yield partial(self._send, session, request)
+        return self._cursor(lambda _: answer) if method in CURSORS else answer
 
     def find(self, collection: Any, options: Options, *args: Any, **kwargs: Any) -> Any:
         arguments, session = without_session(bound("find", args, kwargs))
@@ -699,8 +677,13 @@ class _Tap:
     def _send(self, session: Any, request: Request) -> Any:
         return self._gate(request) if session is None else session.perform(self._gate, request)
 
-    def _cursor(self, fetch: Callable[[Chained], Any]) -> Any:
-        return Cursor(fetch)
+
+class _AsyncTap(_Tap):
+    _cursor = AsyncCursor
+    awaited = True
+
+    async def call(self, collection: Any, options: Options, method: str, *args: Any, **kwargs: Any) -> Any:
+        return await amake_calls(self._calls(collection, options, method, args, kwargs))
 
 
 def leave_independent(indexes: Mapping[str, Any]) -> bool:
@@ -713,26 +696,6 @@ def _leaves_independent(index: Mapping[str, Any]) -> bool:
     if "collation" in index:
         return False
     return not index.get("unique") or [name for name, _ in index["key"]] == ["_id"]
-
-
-class _AsyncTap(_Tap):
-    awaited = True
-
-    async def call(self, collection: Any, options: Options, method: str, *args: Any, **kwargs: Any) -> Any:
-        arguments, session = without_session(bound(method, args, kwargs))
-        request = request_of(self._store, collection.name, method, arguments, options)
-        answer = await self._send(session, request)
-        return AsyncCursor(_ready(answer)) if method in CURSORS else answer
-
-    def _cursor(self, fetch: Callable[[Chained], Any]) -> Any:
-        return AsyncCursor(fetch)
-
-
-def _ready(answer: Any) -> Callable[[Chained], Any]:
-    async def fetch(_: Chained) -> Any:
-        return answer
-
-    return fetch
 
 
 class _Collection:

@@ -68,42 +68,14 @@ def signature_of(method: str) -> Signature:
 
 Document: TypeAlias = Mapping[str, Any]
 
-READS = frozenset(
-    {
-        "find",
-        "find_one",
-        "aggregate",
-        "count_documents",
-        "estimated_document_count",
-        "distinct",
-        "index_information",
-        "list_indexes",
-        "options",
-    }
-)
-WRITES = frozenset(
-    {
-        "insert_one",
-        "insert_many",
-        "update_one",
-        "update_many",
-        "replace_one",
-        "delete_one",
-        "delete_many",
-        "find_one_and_update",
-        "find_one_and_replace",
-        "find_one_and_delete",
-        "bulk_write",
-        "create_index",
-        "create_indexes",
-        "drop_index",
-        "drop_indexes",
-        "drop",
-        "rename",
-    }
-)
+DOCUMENT_READS = frozenset({"find", "find_one", "aggregate", "count_documents", "estimated_document_count", "distinct"})
+DATABASE_READS = frozenset({"list_collection_names", "list_collections"})
+DESCRIBING = DATABASE_READS | {"index_information", "list_indexes", "options"}
+READS = DOCUMENT_READS | (DESCRIBING - DATABASE_READS)
 INDEXING = frozenset({"create_index", "create_indexes", "drop_index", "drop_indexes", "drop", "rename"})
-DESCRIBING = frozenset({"index_information", "list_indexes", "list_collections", "list_collection_names", "options"})
+_FINDING_WRITES = frozenset({"find_one_and_update", "find_one_and_replace", "find_one_and_delete"})
+RETRYABLE_WRITES = _FINDING_WRITES | {"insert_one", "insert_many", "update_one", "replace_one", "delete_one"}
+WRITES = RETRYABLE_WRITES | INDEXING | {"update_many", "delete_many", "bulk_write"}
 # The server answers these with an error in a transaction.
 UNFIT_FOR_TRANSACTIONS = INDEXING | DESCRIBING | {"estimated_document_count"}
 # These send nothing. `next` raises: neither a collection nor a database is an iterator.
@@ -123,7 +95,7 @@ REFUSED: Mapping[str, str] = {
     "watch": _STREAM,
 }
 
-DATABASE_READS = frozenset({"list_collection_names", "list_collections"})
+DATABASE_REQUESTS = DATABASE_READS | {"command"}
 # A command is refused, except for these, which ask about the server.
 _ABOUT_SERVER = frozenset({"buildinfo", "connectionstatus", "hello", "ismaster", "ping"})
 # `client` is handed out untapped, except where sessions are tapped.
@@ -166,9 +138,6 @@ def request_of(
     tables = (collection, *_elsewhere(pipeline), *([arguments["new_name"]] if method == "rename" else []))
     keys = ((collection, _STRUCTURE[method]),) if method in _STRUCTURE else _keys(collection, arguments)
     return Request(store, method, arguments, keys, method in WRITES or stores, tuple(dict.fromkeys(tables)), options)
-
-
-DATABASE_REQUESTS = DATABASE_READS | {"command"}
 
 
 def is_about_server(command: object) -> bool:

@@ -1,7 +1,7 @@
 """Taps a store: makes an object that looks like the store, and calls a gate with each of its requests.
 
 The store itself is not changed. A boto3 client or Table is tapped by a copy that shares everything with it but `_make_api_call`,
-through which all requests go. What botocore does to a request, and what a Table does to its values, comes after the gate, so that
+through which all requests go. What botocore does to a request, and what a Table does to its values, comes after the gate, so
 requests and answers are seen as the handler sees them. A collection is tapped by a proxy, and the sub-collections, the database
 and the result of `with_options` that one gets from it are proxies too.
 """
@@ -15,6 +15,7 @@ from typing import Any, Literal, TypeAlias, cast
 from onewrite.errors import ConfigurationError
 from onewrite.testing.taps import aws, mongodb
 from onewrite.testing.taps.aws import is_dynamodb_client, service_of
+from onewrite.testing.taps.mongodb_methods import DOCUMENT_READS
 from onewrite.testing.taps.traffic import Gate, Key, Request, commute, describe, is_guarded
 
 # --- taps -------------------------------------------------------------------------------------------------------------
@@ -70,8 +71,8 @@ def is_async(store: object) -> bool:
 def tap(store: Store, gate: Gate, *, name: str | None = None, explored: bool = False) -> Store:
     """The tapped store, or a dict of tapped stores for a dict of stores. The gate of an asynchronous store is awaited.
 
-    `explored`: the gate knows what transactions of MongoDB do, so that sessions of a collection's client are tapped, and which
-    attributes are the keys of DynamoDB's tables, so that the tap sends nothing of its own.
+    `explored`: the gate knows what transactions of MongoDB do, so sessions of a collection's client are tapped, and which
+    attributes are the keys of DynamoDB's tables, so the tap sends nothing of its own.
     """
     if isinstance(store, Mapping):
         stores = cast("Mapping[str, Store]", store).items()
@@ -97,7 +98,6 @@ def send(store: Store, request: Request) -> Any:
 # Which reads may be answered from before the last write.
 
 _READS = frozenset({"GetItem", "Query", "Scan", "BatchGetItem", "ExecuteStatement"})
-_DOCUMENT_READS = frozenset({"find", "find_one", "aggregate", "count_documents", "estimated_document_count", "distinct"})
 _FROM_SECONDARIES = frozenset({"secondary", "secondaryPreferred", "nearest"})
 
 
@@ -114,7 +114,7 @@ def may_be_stale(store: Store, request: Request) -> bool:
     if request.writes:
         return False
     if kind_of(store) == "collection":
-        return request.method in _DOCUMENT_READS and _is_from_a_secondary(store, request)
+        return request.method in DOCUMENT_READS and _is_from_a_secondary(store, request)
     # A BatchGetItem says it for each table. One of both kinds is not split: it counts as consistent.
     tables = request.arguments.get("RequestItems")
     parts = list(cast("Mapping[str, Any]", tables).values()) if isinstance(tables, Mapping) else [request.arguments]

@@ -14,7 +14,7 @@ from onewrite.core.flow import adrive, drive
 
 # --- calls of a store -------------------------------------------------------------------------------------------------
 #
-# Work on a store as a generator of calls, so that the same code serves blocking and asynchronous stores.
+# Work on a store as a generator of calls, so the same code serves blocking and asynchronous stores.
 #
 # The generator yields each call that it needs. It is sent what the call returns, or has thrown in what the call raises.
 
@@ -45,7 +45,7 @@ COMMIT = "commit_transaction"
 ABORT = "abort_transaction"
 
 
-class Transaction(NamedTuple):
+class TransactionKey(NamedTuple):
     """The owner is the delivery that has begun it. `replaces` is the session's earlier one, if that may still be open."""
 
     owner: str
@@ -64,8 +64,8 @@ class Owner:
     name: str
     numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
-    def next_transaction(self, replaces: Transaction | None) -> Transaction:
-        return Transaction(self.name, next(self.numbers), None if replaces is None else replaces.name)
+    def next_transaction(self, replaces: TransactionKey | None) -> TransactionKey:
+        return TransactionKey(self.name, next(self.numbers), None if replaces is None else replaces.name)
 
 
 NOBODY = Owner("")  # what begins outside of any delivery, as in `build` or `observe`
@@ -104,7 +104,7 @@ class Request:
     writes: bool
     tables: tuple[str, ...] = ()
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    transaction: Transaction | None = None
+    transaction: TransactionKey | None = None
     starts: bool = False
 
     def __str__(self) -> str:
@@ -113,7 +113,7 @@ class Request:
 
     @property
     def is_uncommitted(self) -> bool:
-        """Is it part of a transaction, so that only that transaction sees what it writes? The commit is not."""
+        """Is it part of a transaction, so only that transaction sees what it writes? The commit is not."""
         return self.transaction is not None and self.method not in (COMMIT, ABORT)
 
     def _touched(self) -> Iterator[str]:
