@@ -1,7 +1,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test chaos lint bench floors dist docs diagrams clean
+.PHONY: demo test chaos mutants lint bench floors dist docs diagrams clean
 
 demo: .venv/ready  ## the main job on embedded stand-ins
 	$(BIN)/onewrite demo
@@ -11,7 +11,7 @@ PYTEST := -m pytest -n logical --maxprocesses 4 --dist worksteal
 
 # With SLOW=1 the slow tests too, of which some read what `make docs` has built. With CI=true all of these, a missing engine or site fails, and
 # coverage is measured. ROOM=contract runs that folder of tests alone.
-test: .venv/ready  ## the tests, without the slow ones, and with a sample of what the contract and the engines multiply
+test: .venv/ready  ## the tests, without the slow ones, and with a sample of what they multiply
 	$(BIN)/python $(PYTEST) $(if $(ROOM),tests/$(ROOM)) $(if $(SLOW),--slow) $(if $(CI),--cov --cov-fail-under=97)
 
 MINUTES ?= 10
@@ -19,6 +19,9 @@ MINUTES ?= 10
 chaos: .venv/ready  ## breaks workers, servers and connections for so long, and counts what came of it
 	$(BIN)/python -m tests.chaos --minutes $(MINUTES)
 	ONEWRITE_MODEL=large $(BIN)/python -m pytest --slow tests/properties tests/engines/test_token_soups.py tests/gallery/test_paying.py tests/gallery/test_publishing.py
+
+mutants: .venv/ready  ## changes the core one thing at a time, and prints what no test of its room notices
+	$(BIN)/python -m tests.mutants
 
 lint: .venv/ready-lint
 	$(BIN)/ruff check

@@ -1,18 +1,37 @@
 """The plugin of this package, loaded here so that its imports are measured too, pytest's own for tests of plugins, and ours."""
 
+import gc
+from collections.abc import Iterator
 from functools import cache
 
 import botocore.loaders
+import pytest
+import typer.main
 
 pytest_plugins = [
     "onewrite.testing.plugin",
     "pytester",
+    "tests.support.slow",
+    "tests.support.sampling",
     "tests.support.measured",
     "tests.support.profiles",
     "tests.support.queues",
-    "tests.support.slow",
-    "tests.support.sampling",
 ]
 
 # Every session of boto3 reads the descriptions of the services from files again, and moto gives each test a session of its own.
 botocore.loaders.create_loader = cache(botocore.loaders.create_loader)
+
+# A process runs one command, and makes all verbs out of their signatures for it. A test runs some in its own process, which takes the
+# verbs longer to make than to run.
+typer.main.get_command = cache(typer.main.get_command)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Nothing of the tens of thousands of tests is garbage: to look for some takes as long as to collect them."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()

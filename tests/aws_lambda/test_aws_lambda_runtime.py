@@ -139,6 +139,8 @@ def test_a_stream_is_answered_with_where_to_restart(deploy: Callable[[str], Any]
         assert identifiers(function(kinesis(["a", "b!", "c"]))) == ["2", "3"]
 
 
+@pytest.mark.slow
+@pytest.mark.measured
 def test_what_does_not_fit_before_lambdas_deadline_is_returned(deploy: Callable[[str], Any]) -> None:
     spare = 5.0  # seconds that a busy machine has to begin the first record in
 

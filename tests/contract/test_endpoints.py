@@ -66,6 +66,8 @@ def databases(server: Mongod) -> set[str]:
         return {*client.list_database_names()} - {"admin", "config", "local"}
 
 
+@pytest.mark.slow
+@pytest.mark.measured
 def test_the_suite_runs_on_both_endpoints_and_leaves_nothing_there(dynoxide: Dynoxide, mongod: Mongod) -> None:
     named = {DYNAMODB: dynoxide.endpoint, MONGODB: mongod.uri}
     with suite(named, FRESH) as run:

@@ -189,6 +189,7 @@ def _storing(dynamodb: bool, key: dict[str, Any], name: str) -> list[tuple[str, 
 
 
 @pytest.mark.parametrize("ledger", LEDGERS.values(), ids=LEDGERS)
+@pytest.mark.few(1, each="store")
 def test_nothing_that_a_guarded_call_stores_makes_a_store_refuse_the_entity(make_shop: MakeShop, ledger: Ledger) -> None:
     shop: Any = make_shop(ledger, OUTBOX, TOMBSTONES)
     others = [make_shop(each) for each in (SeenIds(name="a"), HighWaterMark(name="b"), SeenNumbers(8, name="c"))]

@@ -135,6 +135,7 @@ def explored(
 @engines
 @pytest.mark.parametrize("made", WRONG, ids=lambda made: made.__name__)
 @pytest.mark.parametrize("messages", [(PLACE, PAY), (PAY, PLACE)], ids=["in order", "overtaken"])
+@pytest.mark.few(4)
 def test_a_handler_that_drops_what_came_too_early_is_found(
     engine: str, made: Callable[[Orders], Handler], messages: tuple[Message, ...]
 ) -> None:
@@ -143,6 +144,7 @@ def test_a_handler_that_drops_what_came_too_early_is_found(
 
 @engines
 @pytest.mark.parametrize("made", RIGHT, ids=lambda made: made.__name__)
+@pytest.mark.few(1)
 def test_a_handler_whose_message_comes_again_is_right(engine: str, made: Callable[[Orders], Handler]) -> None:
     report = explored(engine, made)
     assert report.ok

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.support.engines import dynoxide_binary, mongod_binary, require
 
 ROOT = Path(__file__).parents[2]
@@ -33,6 +35,7 @@ def left_behind(home: Path) -> list[str]:
     return found
 
 
+@pytest.mark.slow
 def test_some_seconds_of_chaos_find_each_message_applied_once_and_each_event_told_once(tmp_path: Path) -> None:
     require(dynoxide_binary)
     require(mongod_binary)

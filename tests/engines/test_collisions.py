@@ -38,7 +38,7 @@ from onewrite.mongodb import transact as transact_documents
 from onewrite.outbox import Outgoing, Relay
 from onewrite.testing.servers.engines import Dynoxide
 from tests.engines.stores import create_table
-from tests.support.examples import examples
+from tests.support.ci import in_ci
 from tests.support.seams import named
 
 if TYPE_CHECKING:
@@ -227,6 +227,7 @@ def client_of_its_own(dynoxide: Dynoxide) -> Iterator[DynamoDBClient]:
 
 @pytest.mark.parametrize("ledger", LEDGERS.values(), ids=LEDGERS)
 @pytest.mark.parametrize("engine", ["mongod", "dynoxide"])
+@pytest.mark.few(1, each="engine")
 def test_calls_with_one_name_for_all_have_the_answers_of_calls_with_a_name_each(
     engine: str, ledger: Ledger, request: pytest.FixtureRequest
 ) -> None:
@@ -237,7 +238,7 @@ def test_calls_with_one_name_for_all_have_the_answers_of_calls_with_a_name_each(
             return DynamoPlace(client, ledger, attempts)
         return MongoPlace(client.test[next(_places)], ledger, attempts)
 
-    for seed in range(examples(10)):
+    for seed in range(6 if in_ci() else 3):
         numbers = itertools.count()
         named = run(place(lambda: f"call {next(numbers)}"), seed, forced=False)  # noqa: B023  # it is run in this round
         forced = run(place(lambda: "one name"), seed, forced=True)

@@ -59,6 +59,7 @@ def check_each_once(store: Store, deliveries: list[Delivery], verdicts: list[Ver
 
 @ENGINES
 @pytest.mark.parametrize("entities", [1, 50], ids=["one_hot_entity", "fifty_new_entities"])
+@pytest.mark.few(1)
 def test_what_32_threads_of_4_processes_deliver_three_times_takes_effect_once(seen_ids: Store, entities: int) -> None:
     deliveries = shuffled(entities, seed=11 + entities)
     verdicts = deliver(seen_ids, dealt(deliveries), processes=PROCESSES)
@@ -74,6 +75,7 @@ def repeated(source: int, seed: int) -> list[Delivery]:
 
 
 @ENGINES
+@pytest.mark.few(1)
 def test_twenty_sources_keep_their_order_in_one_hot_entity(marks: Store) -> None:
     verdicts = deliver(marks, [repeated(source, seed=5) for source in range(SOURCES)], processes=PROCESSES)
     state = marks.state()
@@ -87,6 +89,7 @@ def test_twenty_sources_keep_their_order_in_one_hot_entity(marks: Store) -> None
 
 @ENGINES
 @pytest.mark.parametrize("entities", [1, 50], ids=["one_hot_entity", "fifty_new_entities"])
+@pytest.mark.few(1)
 def test_what_64_tasks_deliver_three_times_takes_effect_once(seen_ids: Store, entities: int) -> None:
     deliveries = shuffled(entities, seed=23 + entities)
     verdicts = asyncio.run(in_tasks(seen_ids, deliveries))

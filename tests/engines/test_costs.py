@@ -30,6 +30,7 @@ from onewrite.operate.plan import dynamodb as items
 from onewrite.operate.plan.dynamodb import ItemLedger, SecondaryIndex, indexes_of, table_sample
 from onewrite.operate.plan.inputs import SECOND, IndexLoad, MessageStream, Texts
 from onewrite.operate.plan.mongodb import DocumentLedger, collection_sample
+from tests.support.ci import in_ci
 from tests.support.seams import named
 from tests.support.write_units import Bill, bill
 
@@ -49,7 +50,7 @@ LEDGERS: list[Ledger] = [
 ]
 NAMES = ("a", "b", "c", "d")  # of attributes; the first three are keys of indexes too
 NOW = 1_790_000_000.0
-ITEMS, TABLES = 1000, 10
+ITEMS, TABLES = 1000 if in_ci() else 300, 10
 
 
 def numbered() -> Callable[[], str]:
@@ -92,7 +93,7 @@ def random_values(dice: random.Random) -> dict[str, str]:
     return {name: "x" * dice.choice([1, 2, 40, 900, 1100, 3000]) for name in NAMES if dice.random() < 0.6}
 
 
-def test_the_predicted_units_of_a_thousand_random_writes_are_those_that_dynamodb_charges(dynamo: DynamoDBClient) -> None:
+def test_the_predicted_units_of_random_writes_are_those_that_dynamodb_charges(dynamo: DynamoDBClient) -> None:
     dice, wrong = random.Random(16), []
     for table_number in range(TABLES):
         table = random_table(dynamo, f"random-{table_number}", dice)
@@ -170,6 +171,7 @@ MESSAGES = 45
 
 @pytest.mark.parametrize("ledger", LEDGERS, ids=str)
 @pytest.mark.parametrize(("texts", "gap"), [(Texts(36, 16, 1), 30), (Texts(9, 0, 1), 700), (Texts(20, 20, 3), 5000)])
+@pytest.mark.few(3)
 def test_the_predicted_bytes_of_a_ledger_are_those_that_stand_in_the_item(
     ledger: Ledger, texts: Texts, gap: int, dynamo: DynamoDBClient, table: str
 ) -> None:
@@ -186,6 +188,7 @@ def test_the_predicted_bytes_of_a_ledger_are_those_that_stand_in_the_item(
 
 @pytest.mark.parametrize("ledger", LEDGERS, ids=str)
 @pytest.mark.parametrize(("texts", "gap"), [(Texts(36, 16, 1), 30), (Texts(9, 0, 1), 700), (Texts(20, 20, 3), 5000)])
+@pytest.mark.few(3)
 def test_the_predicted_bytes_of_a_document_are_those_of_mongodb(
     ledger: Ledger, texts: Texts, gap: int, collection: Collection[dict[str, Any]]
 ) -> None:

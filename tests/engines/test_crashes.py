@@ -131,6 +131,7 @@ class Broker:
 
 
 @pytest.mark.parametrize("engine", ["mongod", "dynoxide"])
+@pytest.mark.few(1)
 def test_consumers_killed_at_any_moment_neither_lose_nor_double_an_effect(
     engine: str, request: pytest.FixtureRequest
 ) -> None:
@@ -191,6 +192,7 @@ class Load:
     [pytest.param(True, id="retrying_driver", marks=pytest.mark.slow), pytest.param(False, id="plain_driver")],
 )
 @pytest.mark.parametrize("engine", [Mongod, Dynoxide], ids=["mongod", "dynoxide"])
+@pytest.mark.few(1)
 def test_a_server_killed_under_load_loses_no_acknowledged_effect_and_doubles_none(
     mortal: Mongod | Dynoxide, driver_retries: bool
 ) -> None:

@@ -221,6 +221,7 @@ def workers(queue: Queue, store: Store, tmp_path: Path) -> Iterator[Workers]:
     crew.end()
 
 
+@pytest.mark.few(1)
 def test_under_duplicates_kills_and_early_expiry_every_effect_is_in_exactly_once_and_the_queue_is_empty(
     workers: Workers,
 ) -> None:
@@ -253,6 +254,7 @@ def test_what_comes_too_early_waits_for_the_gap_to_close(workers: Workers) -> No
 
 @pytest.mark.parametrize("store", ["moto"], indirect=True)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.few(1)
 def test_on_a_signal_what_is_under_way_is_finished_and_the_rest_given_back_at_once(
     workers: Workers, number: signal.Signals
 ) -> None:
@@ -309,6 +311,7 @@ class _SilentRequest(BaseHTTPRequestHandler):
 
 
 @pytest.mark.parametrize("store", ["moto"], indirect=True)
+@pytest.mark.slow
 def test_a_worker_that_waits_for_messages_ends_at_a_signal_and_not_with_its_long_poll(workers: Workers) -> None:
     with SilentSqs() as sqs:
         workers.queue = replace(workers.queue, url=f"{sqs.endpoint}/1/q", endpoint=sqs.endpoint)
@@ -338,6 +341,7 @@ def test_a_handler_that_hangs_does_not_keep_the_process_and_its_message_stays(
 
 
 @pytest.mark.parametrize("store", ["moto"], indirect=True)
+@pytest.mark.slow
 def test_a_worker_that_stops_when_empty_leaves_an_empty_queue(workers: Workers) -> None:
     workers.options = ("--stop-when-empty", "--wait", "1", "--visibility-timeout", "3600")
     workers.queue.send(orders(25, random.Random(1)))

@@ -41,6 +41,7 @@ def test_an_update_that_tasks_lose_is_found(world: Any, through_a_client: Any, n
 
 
 @pytest.mark.parametrize("name", ["gathered", "grouped", "cached", "in_time_or_again"])
+@pytest.mark.few(1)
 def test_tasks_that_are_right_pass(world: Any, through_a_client: Any, name: str) -> None:
     report = explore(through_a_client(getattr(right_tasks, name)), [deposit(1)], world, balances)
     report.assert_effectively_once()

@@ -127,6 +127,7 @@ FAULTS = {Fault.DROP_REQUEST: 0.05, Fault.DROP_ANSWER: 0.08, Fault.RESET: 0.05, 
 
 @pytest.mark.parametrize("faults", [{}, FAULTS], ids=["calm", "lost"])
 @folded_ledgers
+@pytest.mark.few(2)
 def test_threads_that_fold_batches_which_overlap_have_each_effect_once(
     folding: Callable[[AnyLedger], Fold],
     ledger: AnyLedger,

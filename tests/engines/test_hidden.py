@@ -144,6 +144,7 @@ def _shown(plain: Any, projection: Any) -> Any:
 
 
 @ledgers
+@pytest.mark.few(2)
 def test_a_projection_shows_what_it_shows_of_a_plain_document(orders: Any, ledger: Ledger, kept: str) -> None:
     del kept
     store, plain = orders(ledger)

@@ -549,6 +549,7 @@ def test_on_moto_all_requests_go_by_the_client(caplog: pytest.LogCaptureFixture)
 
 
 @pytest.mark.parametrize("made", ["given", "before", "in the handler"])
+@pytest.mark.few(1)
 def test_the_explorer_sees_what_a_lean_table_sends(dynoxide: Dynoxide, table: str, made: str) -> None:
     dynamo = dynamo_client(dynoxide.endpoint)  # to which no other test has added an event handler
 

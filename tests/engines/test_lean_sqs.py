@@ -253,6 +253,7 @@ def test_an_error_of_the_request_itself_has_the_clients_exception(
     assert garbling.seen == [RECEIVE] * 2
 
 
+@pytest.mark.slow
 def test_the_messages_of_a_lost_answer_come_again_when_their_visibility_timeout_ends(
     sqs: HttpSqs, garbling: Garbling, clients: Clients, name: str
 ) -> None:
@@ -274,6 +275,7 @@ def test_the_messages_of_a_lost_answer_come_again_when_their_visibility_timeout_
 
 
 @pytest.mark.parametrize("form", ["an old version", "compressed", "no HTTP"])
+@pytest.mark.few(1)
 def test_where_three_answers_in_a_row_cannot_be_read_all_requests_go_by_the_client_from_then_on(
     garbling: Garbling, clients: Clients, name: str, caplog: pytest.LogCaptureFixture, form: str
 ) -> None:
@@ -329,7 +331,7 @@ def test_a_lean_worker_drains_a_queue_and_settles_what_is_in_it_twice(
 
     client = clients(listening.endpoint)
     url = f"{listening.endpoint}/1/{name}"
-    assert Worker(url, handler, client=client, lean=True, wait=1, stop_when_empty=True).run() is True
+    assert Worker(url, handler, client=client, lean=True, wait=0, stop_when_empty=True).run() is True
     assert sqs.counts(name) == {"Gone": [1] * 300, "Left": 0, "Hidden": 0}
     assert sum(isinstance(outcome, Duplicate) for outcome in outcomes) == 200
     items = dynamo.scan(TableName=table, ConsistentRead=True)["Items"]
@@ -366,13 +368,14 @@ def test_a_lean_worker_of_several_queues_has_a_way_to_each(
     urls = [f"{listening.endpoint}/1/{name}-{n}" for n in range(2)]
     for n in range(2):
         sqs.fill(f"{name}-{n}", ["x"] * 40)
-    worker = Worker(urls, _nothing, client=clients(listening.endpoint), lean=True, wait=1, stop_when_empty=True)
+    worker = Worker(urls, _nothing, client=clients(listening.endpoint), lean=True, wait=0, stop_when_empty=True)
     assert worker.run() is True
     assert [len(sqs.counts(f"{name}-{n}")["Gone"]) for n in range(2)] == [40, 40]
     assert lean_requests(listening)[DELETE] >= 8
 
 
 @pytest.mark.parametrize("grouped", [False, True], ids=["one by one", "in groups"])
+@pytest.mark.few(1)
 def test_a_lean_worker_runs_asynchronous_functions_and_gathers_groups(
     sqs: HttpSqs, listening: Listening, clients: Clients, name: str, *, grouped: bool
 ) -> None:
@@ -394,7 +397,7 @@ def test_a_lean_worker_runs_asynchronous_functions_and_gathers_groups(
         sqs_handler(by_id, group_by=lambda message: message.body["of"])(several) if grouped else sqs_handler(by_id)(one)
     )
     url = f"{listening.endpoint}/1/{name}"
-    assert Worker(url, handler, client=clients(listening.endpoint), lean=True, wait=1, stop_when_empty=True).run() is True
+    assert Worker(url, handler, client=clients(listening.endpoint), lean=True, wait=0, stop_when_empty=True).run() is True
     assert sorted(done) == sorted([f"m-{n}" for n in range(60)])
     assert sqs.counts(name) == {"Gone": [1] * 60, "Left": 0, "Hidden": 0}
     assert lean_requests(listening).keys() >= {RECEIVE, DELETE}
@@ -407,7 +410,7 @@ def test_a_lean_worker_makes_its_own_client_if_it_is_given_none(
     for key, value in {**settings, "ACCESS_KEY_ID": "dummy", "SECRET_ACCESS_KEY": "dummy"}.items():
         monkeypatch.setenv(f"AWS_{key}", value)
     sqs.fill(name, ["x"] * 20)
-    assert Worker(f"{listening.endpoint}/1/{name}", _nothing, lean=True, wait=1, stop_when_empty=True).run() is True
+    assert Worker(f"{listening.endpoint}/1/{name}", _nothing, lean=True, wait=0, stop_when_empty=True).run() is True
     assert sqs.counts(name)["Gone"] == [1] * 20
     assert lean_requests(listening).keys() >= {RECEIVE, DELETE}
 

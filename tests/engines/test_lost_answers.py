@@ -243,6 +243,7 @@ def test_a_lost_answer_of_a_record_is_applied_retried(plain: Guard, ledger: AnyL
 
 
 @pytest.mark.parametrize("times", [1, 5])
+@pytest.mark.few(2)
 def test_a_transaction_in_the_way_is_waited_for(
     guard: Guard, fault_proxy: FaultProxy, state: Callable[[], State], times: int
 ) -> None:
@@ -284,6 +285,7 @@ FAULTS = {Fault.DROP_REQUEST: 0.1, Fault.DROP_ANSWER: 0.15, Fault.RESET: 0.1, Fa
 
 @pytest.mark.parametrize("lean", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["client", "lean"])
 @ledgers_slowly
+@pytest.mark.few(1)
 def test_random_faults_under_threads_double_nothing_and_lose_nothing(
     fault_proxy: FaultProxy, table: str, ledger: AnyLedger, state: Callable[[], State], *, lean: bool
 ) -> None:

@@ -128,6 +128,7 @@ def test_a_task_cancelled_between_the_write_and_its_answer_leaves_a_duplicate(pl
 
 # pymongo leaves the socket of a task that is cancelled while it connects to the collector, which warns.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.few(1)
 def test_a_task_that_times_out_at_any_moment_neither_loses_nor_doubles_its_effect(place: Place) -> None:
     _, run, state = place
     choice = random.Random(31)
@@ -156,6 +157,7 @@ def test_a_task_that_times_out_at_any_moment_neither_loses_nor_doubles_its_effec
     assert {type(outcome) for outcome in outcomes} <= {Applied, Duplicate}
 
 
+@pytest.mark.few(1)
 def test_random_faults_under_tasks_double_nothing_and_lose_nothing(place: Place) -> None:
     proxy, run, state = place
     proxy.chance(random.Random(8), {Fault.DROP_REQUEST: 0.15, Fault.DROP_ANSWER: 0.2, Fault.RESET: 0.15})

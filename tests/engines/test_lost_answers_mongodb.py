@@ -165,6 +165,7 @@ def test_another_message_in_between_does_not_hide_that_the_lost_answer_was_ours(
 
 @pytest.mark.parametrize("retry", [True, False], ids=["retryable", "plain"])
 @ledgers_slowly
+@pytest.mark.few(1)
 def test_random_faults_under_threads_double_nothing_and_lose_nothing(
     guard: Guard, ledger: AnyLedger, retry: bool, mongo_proxy: MongoProxy, existing: Collection[dict[str, Any]]
 ) -> None:
@@ -314,6 +315,7 @@ def test_a_release_that_comes_again_leaves_the_step_that_another_worker_has_begu
 @lost
 @given_up
 @ledgers
+@pytest.mark.few(2)
 def test_a_begin_whose_answer_never_comes_is_busy_and_after_its_lease_another_workers_under_the_same_key(
     guard: Guard,
     ledger: AnyLedger,

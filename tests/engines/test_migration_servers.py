@@ -173,6 +173,7 @@ def delivered(place: Place, consumers: list[Callable[[int, str], Any]], names: r
             each.result()
 
 
+@pytest.mark.few(1)
 def test_consumers_of_every_kind_and_a_migration_that_is_killed_have_each_effect_once(
     place: Place, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -202,6 +203,7 @@ def test_consumers_of_every_kind_and_a_migration_that_is_killed_have_each_effect
 VERSION = ("--version-in", "version", "--source", "s", "--yes")
 
 
+@pytest.mark.few(1)
 def test_consumers_of_a_source_in_order_and_a_migration_have_each_effect_once(
     place: Place, capsys: pytest.CaptureFixture[str]
 ) -> None:

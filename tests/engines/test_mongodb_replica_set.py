@@ -71,6 +71,7 @@ writes = pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
 
 
 @ledgers
+@pytest.mark.few(1)
 def test_an_insert_that_no_majority_has_is_the_drivers_error_and_so_is_its_redelivery(
     replica_set: ReplicaSet, documents: Documents, ledger: AnyLedger
 ) -> None:
@@ -85,6 +86,7 @@ def test_an_insert_that_no_majority_has_is_the_drivers_error_and_so_is_its_redel
 
 @writes
 @ledgers
+@pytest.mark.few(2)
 def test_a_redelivery_whose_mark_no_majority_has_is_the_drivers_error(
     replica_set: ReplicaSet, documents: Documents, ledger: AnyLedger, write: Write
 ) -> None:

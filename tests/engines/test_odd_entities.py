@@ -133,6 +133,7 @@ def drops_nothing(open_place: Callable[[AnyLedger], Items | Documents], way: str
 
 @pytest.mark.parametrize("way", ["update", "delete", "begin"])
 @ledgers_slowly
+@pytest.mark.few(1)
 def test_something_odd_in_an_item_is_no_reason_to_drop_a_message(
     dynamo: DynamoDBClient, table: str, ledger: AnyLedger, way: str
 ) -> None:
@@ -142,6 +143,7 @@ def test_something_odd_in_an_item_is_no_reason_to_drop_a_message(
 
 @pytest.mark.parametrize("way", ["update", "pipeline", "delete", "begin"])
 @ledgers_slowly
+@pytest.mark.few(1)
 def test_something_odd_in_a_document_is_no_reason_to_drop_a_message(
     collection: Collection[dict[str, Any]], ledger: AnyLedger, way: str
 ) -> None:
@@ -149,12 +151,14 @@ def test_something_odd_in_a_document_is_no_reason_to_drop_a_message(
 
 
 @ledgers
+@pytest.mark.few(3)
 def test_the_sources_of_an_item_may_have_any_names(dynamo: DynamoDBClient, table: str, ledger: AnyLedger) -> None:
     tells_all_sources_apart(Items(dynamo, table, ledger), "update")
 
 
 @pytest.mark.parametrize("way", ["update", "pipeline"])
 @ledgers
+@pytest.mark.few(3)
 def test_the_sources_of_a_document_may_have_any_names(
     collection: Collection[dict[str, Any]], ledger: AnyLedger, way: str
 ) -> None:
@@ -162,11 +166,13 @@ def test_the_sources_of_a_document_may_have_any_names(
 
 
 @pytest.mark.parametrize("way", ["update", "begin"])
+@pytest.mark.few(1)
 def test_no_mark_that_another_ledger_left_drops_a_message_of_an_item(dynamo: DynamoDBClient, table: str, way: str) -> None:
     drops_nothing(lambda ledger: Items(dynamo, table, ledger), way)
 
 
 @pytest.mark.parametrize("way", ["update", "pipeline", "begin"])
+@pytest.mark.few(1)
 def test_no_mark_that_another_ledger_left_drops_a_message_of_a_document(
     collection: Collection[dict[str, Any]], way: str
 ) -> None:

@@ -123,6 +123,7 @@ def go_through(capsys: pytest.CaptureFixture[str], store: tuple[str, str], key: 
 
 @pytest.mark.parametrize("nested", [False, True], ids=["top", "nested"])
 @pytest.mark.parametrize("kind", ITEM_TYPES)
+@pytest.mark.few(3)
 def test_an_item_with_every_type(
     kind: str, nested: bool, dynamo: Any, table: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -150,6 +151,7 @@ def write_item(dynamo: Any, table: str, key: dict[str, Any]) -> None:
         ("B", b"\xff\x00", json.dumps({"B": base64.b64encode(b"\xff\x00").decode()})),
     ],
 )
+@pytest.mark.few(3)
 def test_an_item_with_every_type_of_key(
     kind: str,
     key: Any,
@@ -184,6 +186,7 @@ def key_of(value: Any) -> str:
 
 @pytest.mark.parametrize("nested", [False, True], ids=["top", "nested"])
 @pytest.mark.parametrize("kind", DOCUMENT_TYPES)
+@pytest.mark.few(4)
 def test_a_document_with_every_type(
     kind: str, nested: bool, collection: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -196,6 +199,7 @@ def test_a_document_with_every_type(
 
 
 @pytest.mark.parametrize("kind", [kind for kind in DOCUMENT_TYPES if kind not in NO_ID])
+@pytest.mark.few(4)
 def test_a_document_with_every_type_of_id(
     kind: str, collection: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -75,6 +75,7 @@ def examined(collection: Documents, command: dict[str, Any]) -> tuple[int, int]:
 
 @pytest.mark.parametrize("is_equal", [True, False], ids=["at one moment", "at different ones"])
 @pytest.mark.parametrize("verb", ["sweep", "waiting", "broken", "skip"])
+@pytest.mark.few(1)
 def test_what_an_operator_and_a_sweep_look_at_grows_with_what_is_pending_alone(
     heard: tuple[Documents, Commands], verb: str, is_equal: bool
 ) -> None:

@@ -40,6 +40,7 @@ from onewrite.mongodb import GuardedCollection
 from onewrite.mongodb import transact as transact_documents
 from onewrite.mongodb.layout import canonical as document_name
 from onewrite.outbox import Outgoing, Relay
+from tests.support.examples import examples
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -135,7 +136,7 @@ _scalars = (
 _ids = _scalars | st.dictionaries(st.sampled_from("abc"), _scalars | st.lists(_scalars, max_size=2), max_size=3)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(600), deadline=None)
 @given(_ids, _ids)
 def test_any_two_ids_are_one_document_where_mongodb_says_so(
     documents: Callable[[], Collection[dict[str, Any]]], one: Any, other: Any

@@ -20,11 +20,12 @@ from pymongo.errors import PyMongoError
 from onewrite.testing import StandInLies, mongomock_collection
 from onewrite.testing.servers.engines import Dynoxide
 from onewrite.testing.standins.stores import moto_tables
+from tests.support.ci import in_ci
 
 pytestmark = pytest.mark.measured
 
 SEEDS = range(4)
-DRAWN = 250  # requests for each seed, which take a second or two
+DRAWN = 250 if in_ci() else 100  # requests for each seed, which take a second or two
 Result: TypeAlias = tuple[Any, ...]
 
 
@@ -177,6 +178,7 @@ def anyhow(form: Any) -> Any:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.few(1)
 def test_mongomock_answers_as_mongod_does(mongo: MongoClient[dict[str, Any]], seed: int) -> None:
     draw = Random(f"mongodb/{seed}")
     real = mongo.test.differential
@@ -414,6 +416,7 @@ def clients(dynoxide: Dynoxide) -> Iterator[tuple[Any, Any]]:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.few(1)
 def test_moto_answers_as_dynoxide_does(clients: tuple[Any, Any], seed: int) -> None:
     draw = Random(f"dynamodb/{seed}")
     real, stand_in = clients

@@ -94,6 +94,7 @@ def deliver_all(till: Till, pay: Pay, provider: Provider, seed: int) -> list[Out
 
 
 @ENGINES
+@pytest.mark.few(1)
 def test_threads_that_fail_and_die_around_the_effect_charge_under_one_key_and_record_once(
     engine: str, request: pytest.FixtureRequest
 ) -> None:
@@ -124,6 +125,7 @@ def overlapping(turns: list[Turn]) -> list[tuple[Turn, Turn]]:
 
 
 @ENGINES
+@pytest.mark.few(1)
 def test_workers_killed_around_the_effect_charge_under_one_key_and_record_once(
     engine: str, request: pytest.FixtureRequest
 ) -> None:

@@ -281,6 +281,7 @@ def test_mongod_takes_transactions_and_fail_points(mongod: Mongod) -> None:
     assert mongod.collection("things", database="transactions").count_documents({}) == 0
 
 
+@pytest.mark.slow
 def test_mongod_keeps_what_it_acknowledged_over_kill_and_stop() -> None:
     require(mongod_binary)
     with mongod() as server:

@@ -74,6 +74,7 @@ def check(bank: Bank, deliveries: Sequence[Delivery], seen: Sequence[dict[str, i
 
 
 @pytest.mark.parametrize("engine", ["mongod", "dynoxide"])
+@pytest.mark.few(1)
 def test_workers_killed_at_any_moment_leave_no_half_of_a_transfer_and_lose_and_double_none(
     engine: str, request: pytest.FixtureRequest
 ) -> None:
@@ -92,6 +93,7 @@ def test_workers_killed_at_any_moment_leave_no_half_of_a_transfer_and_lose_and_d
 
 
 @pytest.mark.parametrize("engine", [Mongod, Dynoxide], ids=["mongod", "dynoxide"])
+@pytest.mark.few(1)
 def test_a_server_killed_between_transfers_keeps_those_that_were_acknowledged_and_no_half_of_another(
     mortal: Mongod | Dynoxide,
 ) -> None:

@@ -148,6 +148,7 @@ def on_a_model(program: Program) -> list[Any]:
 
 
 @pytest.mark.parametrize("seed", range(PROGRAMS))
+@pytest.mark.few(15)
 def test_a_program_of_transactions_has_the_same_answers_and_the_same_end(
     seed: int, mongo: MongoClient[dict[str, Any]], collection: Documents
 ) -> None:

@@ -66,6 +66,7 @@ WORKS = LARGER if os.environ.get("ONEWRITE_MODEL") == "large" else RIGHT
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("name", WRONG)
+@pytest.mark.few(3)
 def test_a_charge_that_is_doubled_or_lost_is_found(explore: Any, worlds: Worlds, engine: str, name: str) -> None:
     mistake, build = WRONG[name], getattr(wrong_paying, name)
     world = worlds(engine, NAMES, CONTENT)
@@ -86,6 +87,7 @@ def test_a_charge_that_is_doubled_or_lost_is_found(explore: Any, worlds: Worlds,
         for engine in work.engines
     ],
 )
+@pytest.mark.few(2)
 def test_a_charge_is_taken_once_and_recorded_once(explore: Any, worlds: Worlds, engine: str, name: str, work: Work) -> None:
     build, world = getattr(right_paying, name), worlds(engine, NAMES, CONTENT)
     report = explore(build, messages=work.messages, world=world, observe=charged_and_recorded, **work.bounds)

@@ -74,6 +74,7 @@ WORKS = LARGER if os.environ.get("ONEWRITE_MODEL") == "large" else RIGHT
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("name", WRONG)
+@pytest.mark.few(2)
 def test_a_publisher_that_loses_or_invents_an_event_is_found(explore: Any, worlds: Worlds, engine: str, name: str) -> None:
     mistake = WRONG[name]
     build = getattr(wrong_publishing, name)
@@ -94,6 +95,7 @@ def test_a_publisher_that_loses_or_invents_an_event_is_found(explore: Any, world
         for engine in work.engines
     ],
 )
+@pytest.mark.few(2)
 def test_what_is_emitted_is_told_once_and_in_order_whatever_happens_to_relays(
     explore: Any, worlds: Worlds, engine: str, name: str, work: Work
 ) -> None:

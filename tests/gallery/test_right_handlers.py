@@ -93,6 +93,7 @@ def world(kind: str, moto_table: Any, mongomock_collection: Any) -> Any:
         if hasattr(handlers, work.handler) and work.only in (None, kind)
     ],
 )
+@pytest.mark.few(8)
 def test_work_that_is_guarded_takes_effect_once_whatever_happens(explore: Any, world: Any, kind: str, work: Work) -> None:
     build = getattr(HANDLERS[kind], work.handler)
     report = explore(

@@ -103,35 +103,6 @@ def lost_race(**details: Any) -> DuplicateKeyError:
 # --- a write ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_write_that_lands_is_one_request_and_keeps_the_drivers_answer() -> None:
-    outcome, steps = play(write(SeenIds(), hint="_id_"), LANDED)
-    assert outcome == Applied(M5)
-    assert outcome.response is LANDED
-    assert methods(steps) == ["update_one"]
-    assert steps[0].kwargs == {"upsert": False, "hint": "_id_"}
-
-
-def test_a_write_that_creates_is_one_request_too() -> None:
-    outcome, steps = play(write(SeenIds(), upsert=True), CREATED)
-    assert outcome == Applied(M5)
-    assert methods(steps) == ["upsert"]
-
-
-@pytest.mark.parametrize(
-    ("reply", "native", "entity"),
-    [
-        (SEEN, {}, ENTITY),
-        (SEEN, {"upsert": True}, ENTITY),
-        (None, {"upsert": True}, None),  # a new document's state before
-    ],
-)
-def test_a_document_that_is_asked_for_comes_back_without_its_ledger(reply: Any, native: Any, entity: Any) -> None:
-    flow = flows(SeenIds()).write(M5, QUERY, UPDATE, native, "find_one_and_update")
-    outcome, steps = play(flow, reply)
-    assert outcome == Applied(M5, entity)
-    assert steps[0].method == "find_one_and_update"
-
-
 def test_a_document_that_is_asked_for_and_not_matched_is_looked_for() -> None:
     outcome, steps = play(flows(SeenIds()).write(M5, QUERY, UPDATE, {}, "find_one_and_update"), None, SEEN)
     assert outcome == Duplicate(M5, ENTITY)
@@ -370,19 +341,6 @@ def test_a_message_of_a_sequence_that_the_caller_refuses_moves_the_mark_in_a_sec
     assert steps[-1].kwargs == {"upsert": False, "comment": "c"}
 
 
-def test_no_mark_is_moved_where_there_is_no_entity_to_hold_it() -> None:
-    outcome, steps = play(write(InSequence(5)), NOTHING, None)
-    assert outcome == Missing(M5)
-    assert methods(steps) == ["update_one", "find_one"]
-
-
-@pytest.mark.parametrize("ledger", [SeenIds(), HighWaterMark()])
-def test_other_ledgers_let_a_refused_message_come_again(ledger: Ledger) -> None:
-    outcome, steps = play(write(ledger, OPEN_ONLY), NOTHING, ENTITY, None)
-    assert outcome == Rejected(M5, ENTITY)
-    assert len(steps) == 3
-
-
 @pytest.mark.parametrize(
     ("found", "expected"),
     [
@@ -412,13 +370,6 @@ def test_what_changed_before_the_mark_could_be_moved_is_shown_as_the_caller_asks
 
 def insert(ledger: Ledger, **native: Any) -> Flow[Any]:
     return in_use(ledger).insert(M5, ENTITY, native)
-
-
-def test_an_insert_that_lands_is_one_request_and_keeps_the_drivers_answer() -> None:
-    outcome, steps = play(insert(SeenIds(), comment="c"), "the answer")
-    assert outcome == Applied(M5)
-    assert outcome.response == "the answer"
-    assert steps == [Call("insert_one", (SEEN,), {"comment": "c"})]
 
 
 @pytest.mark.parametrize(
@@ -537,23 +488,9 @@ def test_seen_looks_once(found: Any, expected: object) -> None:
     assert steps == [Call("find_one", (QUERY,), {"comment": "c"})]
 
 
-@pytest.mark.parametrize("name", ["projection", "skip", "sort"])
-def test_seen_needs_the_whole_entity(name: str) -> None:
-    with pytest.raises(InvalidUpdate, match=f"leave out {name}"):
-        play(flows(SeenIds()).seen(M5, QUERY, {name: {"n": 1}}))
-
-
 def test_seen_refuses_a_filter_that_reads_the_ledger() -> None:
     with pytest.raises(InvalidUpdate, match="onewrite's own"):
         play(flows(SeenIds()).seen(M5, {**QUERY, "ow_r.r0": HASH}, {}))
-
-
-def test_a_document_is_read_without_its_ledger() -> None:
-    found, steps = play(flows(SeenIds()).find({"n": 1}, {"sort": [("n", 1)]}), SEEN)
-    assert found == ENTITY
-    assert steps == [Call("find_one", ({"n": 1, "ow_tombstone": {"$exists": False}},), {"sort": [("n", 1)]})]
-    assert play(flows(SeenIds()).find({"n": 1}, {}), None)[0] is None
-    assert flows(SeenIds()).without_ledger(SEEN) == ENTITY
 
 
 # --- the collection ---------------------------------------------------------------------------------------------------

@@ -242,6 +242,7 @@ def test_a_copy_that_both_workers_finish_is_settled_once(seed: int) -> None:
 
 
 @pytest.mark.parametrize("engine", ["dynamodb", "mongodb"])
+@pytest.mark.few(1)
 def test_the_same_seed_prints_the_same_bytes_whatever_the_hash_seed_and_nothing_on_stderr(engine: str) -> None:
     arguments = [sys.executable, "-W", "error", "-m", "onewrite", "demo", "--json", "--engine", engine, "--messages", "20"]
     runs = [

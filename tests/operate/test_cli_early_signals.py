@@ -112,6 +112,7 @@ def assert_stopped_in_order(process: subprocess.CompletedProcess[str], what: str
         ("open .*/sqs/.*/service-2.json.*", signal.SIGTERM),  # the client is being made
     ],
 )
+@pytest.mark.few(2)
 def test_a_worker_that_is_signalled_while_it_starts_stops_in_order(
     folder: Path, moment: str, number: signal.Signals
 ) -> None:
@@ -132,6 +133,7 @@ relay = Relay(GuardedCollection(orders, SeenIds(), outbox=Outbox("shop/orders"))
 @pytest.mark.parametrize(
     "moment", ["import onewrite.operate.app", "import onewrite.operate.relay", USERS_MODULE, "import pymongo"]
 )
+@pytest.mark.few(1)
 def test_a_relay_that_is_signalled_while_it_starts_stops_in_order(folder: Path, moment: str) -> None:
     (folder / "corner_shop.py").write_text(RELAY)
     assert_stopped_in_order(run(folder, moment, signal.SIGTERM, verb=("relay", "corner_shop:relay")), "relay")
@@ -160,6 +162,7 @@ def namespace() -> list[str]:
 
 
 @pytest.mark.parametrize("moment", ["import onewrite.operate.app", USERS_MODULE])
+@pytest.mark.few(1)
 def test_so_does_process_1_of_a_container_to_which_the_kernel_delivers_only_signals_with_a_handler(
     folder: Path, namespace: list[str], moment: str
 ) -> None:

@@ -144,6 +144,7 @@ def test_of_mongodb_it_tells_bytes_of_documents_and_no_price(capsys: pytest.Capt
         ("--messages", "10/d", "--entities", "1", "--age", "0.00002", "--retention", "1s", "--source-bytes", "0"),
     ],
 )
+@pytest.mark.few(6)
 def test_what_is_out_of_the_ordinary_is_planned_too(
     engine: str, arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:

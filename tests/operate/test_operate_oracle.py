@@ -103,6 +103,7 @@ def is_kin(ledger: Ledger, told: str) -> bool:
 
 
 @pytest.mark.parametrize("seed", range(25))
+@pytest.mark.few(4, each="place")
 def test_a_prediction_comes_true(
     seed: int, place: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -141,6 +142,7 @@ def test_a_prediction_comes_true(
 
 
 @pytest.mark.parametrize("seed", range(25))
+@pytest.mark.few(4, each="place")
 def test_what_is_forgotten_takes_effect_once_more(
     seed: int, place: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -157,6 +157,7 @@ def test_the_table_has_these_rows_and_each_broker_is_in_it() -> None:
 @pytest.mark.parametrize(("broker", "fed_by", "ledger"), CASES)
 @settings(max_examples=examples(40), deadline=None)
 @given(data=st.data())
+@pytest.mark.few(8)
 def test_a_consumer_sees_each_event_once_and_in_order_where_its_row_says_so(
     broker: Broker, fed_by: str, ledger: str, data: st.DataObject
 ) -> None:

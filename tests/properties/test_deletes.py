@@ -127,6 +127,7 @@ def store(request: pytest.FixtureRequest) -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("dies_after", [None, 1, 2], ids=["nobody dies", "dies after one request", "dies after two"])
+@pytest.mark.few(2)
 def test_no_order_brings_to_life_what_was_deleted(store: Any, dies_after: int | None) -> None:
     orders = ORDERS[::3] if store[0] is TableShop else ORDERS  # moto takes long
     for n, order in enumerate(orders):

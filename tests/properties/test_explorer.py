@@ -368,6 +368,7 @@ def rewriting(requests: tuple[int, ...]) -> Program:
 @pytest.mark.parametrize("concurrency", [1, 2, 3])
 @pytest.mark.parametrize("faults", [0, 1, 2])
 @pytest.mark.parametrize(("requests", "deliveries"), [((1,), 3), ((2,), 2), ((3,), 1), ((2, 1), 1), ((1, 1), 2)])
+@pytest.mark.few(20)
 def test_every_schedule_within_the_bounds_is_run_once(
     requests: tuple[int, ...], deliveries: int, faults: int, concurrency: int, reorder: Reorder
 ) -> None:

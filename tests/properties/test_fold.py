@@ -460,6 +460,7 @@ def check_is_serial(place: Table | Collection, ledger: Ledger, race: Race) -> No
 @pytest.mark.parametrize("ledger", LEDGERS.values(), ids=list(LEDGERS))
 @settings(max_examples=examples(120))
 @given(race=races)
+@pytest.mark.few(3)
 def test_folds_and_single_writes_that_race_in_a_collection_are_single_writes_in_some_order(
     ledger: Ledger, race: Race
 ) -> None:
@@ -476,6 +477,7 @@ def table() -> Iterator[Callable[[], Table]]:
 @pytest.mark.parametrize("name", ["seen", "marks after seen", "sequence"])  # moto takes long
 @settings(max_examples=examples(16))
 @given(race=races)
+@pytest.mark.few(1)
 def test_folds_and_single_writes_that_race_in_a_table_are_single_writes_in_some_order(
     table: Callable[[], Table], name: str, race: Race
 ) -> None:

@@ -29,6 +29,7 @@ LARGE_WORLDS = {
 
 
 @pytest.mark.parametrize("bounds", WORLDS.values(), ids=WORLDS)
+@pytest.mark.few(2)
 def test_nobody_is_charged_twice_and_every_charge_is_recorded_whatever_happens(bounds: Bounds) -> None:
     assert Model(bounds).explore() > 500
 
@@ -50,6 +51,7 @@ BROKEN = [
 
 
 @pytest.mark.parametrize(("rules", "world", "harm"), BROKEN)
+@pytest.mark.few(3)
 def test_each_rule_keeps_from_harm_that_the_model_finds_without_it(rules: Rules, world: str, harm: str) -> None:
     with pytest.raises(Wrong, match=harm):
         Model(WORLDS[world], rules).explore()

@@ -783,6 +783,7 @@ def test_hundreds_of_tasks_are_in_flight_in_one_loop() -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("in_flight", [1, 10])
+@pytest.mark.few(1)
 def test_any_shuffle_of_1000_messages_over_10_sources_is_applied_with_one_receive_of_each(
     seed: int, in_flight: int, sqs: FakeSqs
 ) -> None:

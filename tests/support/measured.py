@@ -1,4 +1,4 @@
-"""In CI coverage is measured in the quick tests of units and of the contract, and in those that are marked `measured`.
+"""In CI coverage is measured in the quick tests of units, in a sample of the contract's, and in those that are marked `measured`.
 
 To measure takes as long again as to run, and the other tests would add no line.
 """
@@ -15,6 +15,7 @@ from contextlib import contextmanager
 import pytest
 
 from tests.support.ci import in_ci
+from tests.support.sampling import sample
 
 ROOMS = {
     "aws_lambda",
@@ -32,12 +33,18 @@ ROOMS = {
     "testing",
 }
 _WAS_MEASURED: pytest.StashKey[bool] = pytest.StashKey()
+_BEYOND_THE_SAMPLE: pytest.StashKey[bool] = pytest.StashKey()
 
 
-def pytest_collection_modifyitems(config: pytest.Config) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if is_chosen(config):
         for name in _modules():  # else a module would be unknown whose first importer is not measured
             importlib.import_module(name)
+        contract = [
+            item for item in items if item.path.parent.name == "contract" and item.get_closest_marker("slow") is None
+        ]
+        for item in set(contract) - set(sample(contract)):
+            item.stash[_BEYOND_THE_SAMPLE] = True
 
 
 @pytest.hookimpl(wrapper=True, trylast=True)
@@ -76,7 +83,9 @@ def is_chosen(config: pytest.Config) -> bool:
 
 
 def is_measured(item: pytest.Item) -> bool:
-    in_room = item.path.parent.name in ROOMS and item.get_closest_marker("slow") is None
+    in_room = (
+        item.path.parent.name in ROOMS and item.get_closest_marker("slow") is None and _BEYOND_THE_SAMPLE not in item.stash
+    )
     return in_room or item.get_closest_marker("measured") is not None
 
 

@@ -1,12 +1,16 @@
-"""Of the cases that a test of the contract or of an engine multiplies, somebody who waits gets a sample.
+"""Of the cases that a test multiplies, somebody who waits gets a sample.
 
 A cross product of store, ledger and case finds in its thousands what a few of them find. Each test keeps every value of each
-of its parameters, and each case of the contract keeps one store of each engine. Which ones these are is up to a hash of
-their names, so they are the same everywhere. With CI=true, with `--slow`, and in a file that is named, all of them run.
+of its parameters, and each case of the contract keeps one store of each engine. A test whose cases take long and are much alike
+is marked `few(count, each=...)` instead: `count` of its cases run, or as many for each value of the parameter that `each` names.
+So is every test of the engines, as the contract has its cases there already.
+Which ones these are is up to a hash of their names, so they are the same everywhere. With CI=true, with `--slow`, and in a file
+that is named, all of them run.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 from typing import Any
 from zlib import crc32
@@ -16,7 +20,7 @@ import pytest
 from tests.support.ci import in_ci
 from tests.support.slow import named_files
 
-_ROOMS = {"contract", "engines"}
+_FEW = {"engines": pytest.mark.few(2).mark}
 
 
 @pytest.hookimpl(trylast=True)  # of what is not slow: a value that only a slow case shows is not missed
@@ -24,7 +28,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if in_ci() or config.getoption("--slow"):
         return
     named = set(named_files(config.args, config.invocation_params.dir))
-    crossed = [item for item in items if item.path.parent.name in _ROOMS and item.path not in named]
+    crossed = [item for item in items if item.path not in named]
     left_out = set(crossed) - set(sample(crossed))
     if left_out:
         config.hook.pytest_deselected(items=[item for item in items if item in left_out])
@@ -34,11 +38,24 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def sample(items: Sequence[pytest.Item]) -> Iterator[pytest.Item]:
     """Those that show something which none before them has shown, in the order of their hashes."""
     shown: set[Hashable] = set()
+    counts: Counter[Hashable] = Counter()
     for item in sorted(items, key=lambda item: (crc32(item.nodeid.encode()), item.nodeid)):
+        if (few := item.get_closest_marker("few") or _FEW.get(item.path.parent.name)) is not None:
+            kind = _kind(item, **few.kwargs)
+            counts[kind] += 1
+            if counts[kind] <= few.args[0]:
+                yield item
+            continue
         shows = set(_shown_by(item))
         if not shows or shows - shown:
             shown |= shows
             yield item
+
+
+def _kind(item: pytest.Item, *, each: str | None = None) -> Hashable:
+    """What `few` counts: the test, or the test with one value of a parameter."""
+    test = item.nodeid.partition("[")[0]
+    return test if each is None else (test, repr(getattr(item, "callspec").params[each]))  # noqa: B009  # an item has it if it has parameters
 
 
 def _shown_by(item: pytest.Item) -> Iterator[Hashable]:

@@ -36,6 +36,7 @@ MARKERS = "[pytest]\nmarkers =\n    slow: takes seconds\n    measured: is measur
     ids=["in CI", "elsewhere"],
 )
 @pytest.mark.parametrize("workers", [(), ("-p", "xdist.plugin", "-n", "1")], ids=["in one process", "in a worker"])
+@pytest.mark.slow
 def test_in_ci_the_quick_tests_of_units_are_measured_and_those_that_are_marked(
     pytester: pytest.Pytester,
     monkeypatch: pytest.MonkeyPatch,

@@ -16,8 +16,17 @@ def test_cases(case): ...
 @pytest.mark.parametrize("ledger", ["seen", "mark", "numbers"])
 @pytest.mark.parametrize("case", ["a", "b", "c"])
 def test_product(store, ledger, case): ...
+
+@pytest.mark.few(2)
+@pytest.mark.parametrize("case", range(20))
+def test_few(case): ...
+
+@pytest.mark.few(1, each="engine")
+@pytest.mark.parametrize("engine", ["dynamodb", "mongodb"])
+@pytest.mark.parametrize("case", range(5))
+def test_few_of_each(engine, case): ...
 """
-ALL = 1 + 20 + 36
+ALL = 1 + 20 + 36 + 20 + 10
 
 
 @pytest.fixture
@@ -37,12 +46,26 @@ def names(run: pytest.Pytester, *arguments: str) -> list[str]:
 
 def test_every_value_is_in_the_sample_and_every_case_on_one_store_of_each_engine(run: pytest.Pytester) -> None:
     sampled = names(run)
-    assert len([name for name in sampled if "test_product" not in name]) == 21
+    assert len([name for name in sampled if "test_alone" in name or "test_cases" in name]) == 21
     shown = [name.partition("[")[2].rstrip("]").split("-") for name in sampled if "test_product" in name]
     assert {store for *_, store in shown} == {"moto table", "dynoxide table", "mongomock", "mongod"}
     assert len({(case, ledger, store.startswith("mongo")) for case, ledger, store in shown}) == 18
     assert 18 <= len(shown) < 36
     assert sampled == names(run)
+
+
+def test_of_cases_that_are_alike_a_few_run(run: pytest.Pytester) -> None:
+    sampled = names(run)
+    assert len([name for name in sampled if "test_few[" in name]) == 2
+    assert sorted(name.split("-")[1] for name in sampled if "test_few_of_each" in name) == ["dynamodb]", "mongodb]"]
+
+
+def test_a_test_of_the_engines_has_few_cases(run: pytest.Pytester) -> None:
+    (run.path / "contract").rename(run.path / "engines")
+    sampled = names(run)
+    assert [
+        len([name for name in sampled if f"{test}[" in name]) for test in ("test_cases", "test_product", "test_few")
+    ] == [2, 2, 2]
 
 
 @pytest.mark.parametrize("argument", ["--slow", "contract/test_one.py"])

@@ -746,9 +746,9 @@ def test_a_handler_that_waits_for_what_cannot_come_is_named_after_the_timeout() 
         return handle
 
     with pytest.raises(
-        ConfigurationError, match=r"m[12], delivery [12] has neither sent a request nor returned for 2 seconds"
+        ConfigurationError, match=r"m[12], delivery [12] has neither sent a request nor returned for 0.5 seconds"
     ):
-        on_mongodb(build, timeout=2)
+        on_mongodb(build, timeout=0.5)
 
 
 def test_a_thread_that_the_handler_starts_may_send_nothing() -> None:
@@ -947,6 +947,8 @@ with moto_tables() as make:
 """
 
 
+@pytest.mark.slow
+@pytest.mark.measured
 def test_every_run_of_a_program_explores_the_same_schedules_and_sends_the_same_requests() -> None:
     environments = [{**os.environ, "PYTHONHASHSEED": seed} for seed in ("1", "2")]
     runs = [
@@ -1034,6 +1036,8 @@ def test_long_explorations_say_how_far_they_are(monkeypatch: pytest.MonkeyPatch,
 # --- at random --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
+@pytest.mark.measured
 def test_random_schedules_find_the_same_in_larger_scopes_and_shrink_it() -> None:
     messages = [Message(f"m{n}", body=n) for n in range(1, 6)]
     options: dict[str, Any] = {"messages": messages, "world": customers, "observe": credit, "seed": 7}

@@ -133,6 +133,7 @@ def made_here() -> Any:
     ],
     ids=["a Table of the module", "a client of the module", "a client made in the handler"],
 )
+@pytest.mark.few(1)
 def test_a_handler_with_a_client_of_its_own_is_explored(world: Any, handler: Any) -> None:
     assert words(on(world, lambda _: handler(guarded=False))) == ADDED_TWICE
     assert_right(on(world, lambda _: handler(guarded=True)))
@@ -235,6 +236,7 @@ def test_a_pynamodb_model_is_explored(world: Any, guarded: bool) -> None:
 
 
 @pytest.mark.parametrize("guarded", [False, True])
+@pytest.mark.few(1)
 def test_an_aioboto3_table_is_explored_and_sends_nothing_itself(world: Any, guarded: bool) -> None:
     async def handle(message: Message) -> None:
         async with AIO.resource("dynamodb") as resource:
@@ -336,6 +338,8 @@ def test_an_address_that_is_looked_up_once_in_the_life_of_the_process_is_no_diff
 
 
 @pytest.mark.parametrize("service", ["sns", "events", "asynchronous sqs"])
+@pytest.mark.slow
+@pytest.mark.measured
 def test_other_services_are_steps_too(world_with_queue: Any, service: str) -> None:
     def publish(message: Message) -> None:
         SNS.publish(TopicArn=SNS.create_topic(Name="paid")["TopicArn"], Message=message.id)

@@ -72,6 +72,7 @@ CLOCKS: dict[str, Callable[[], Any]] = {
 
 
 @pytest.mark.parametrize("clock", CLOCKS.values(), ids=CLOCKS)
+@pytest.mark.few(5)
 def test_a_handler_that_reads_the_clock_is_told_so(clock: Callable[[], Any]) -> None:
     report = explored(setting(clock))
     assert not report.ok
@@ -88,6 +89,7 @@ def test_a_clock_in_the_key_of_a_table_is_named_too() -> None:
 
 
 @pytest.mark.parametrize("is_text", [False, True])
+@pytest.mark.few(1)
 def test_a_time_that_stands_still_is_none_of_that(is_text: bool) -> None:
     now = dt.datetime.now(dt.UTC)
     near = now.isoformat(timespec="seconds") if is_text else int(now.timestamp())

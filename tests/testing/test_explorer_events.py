@@ -203,6 +203,8 @@ FIRST_ANSWER_LOST = encode((ScheduleStep(Delivery(0, 0), Fault.LOST),), ["id-a a
 # --- events under the explorer ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
+@pytest.mark.measured
 def test_only_the_records_that_failed_are_delivered_again() -> None:
     seen: list[list[str]] = []
 
@@ -318,6 +320,7 @@ KAFKA = kafka(p0="ab", p1="c")
 
 @pytest.mark.parametrize("options", [{}, {"provisioned_mode": True}], ids=["raises", "answers"])
 @pytest.mark.parametrize("wrapped", [False, True], ids=["as it is", "below a decorator"])
+@pytest.mark.few(2)
 def test_a_handler_of_kafka_loses_no_record_as_it_raises_or_says_that_its_answer_is_read(
     options: Any, wrapped: bool
 ) -> None:
@@ -431,6 +434,7 @@ def test_records_of_one_group_must_not() -> None:
     ],
     ids=["eventbridge", "sns", "s3", "unknown", "empty"],
 )
+@pytest.mark.few(2)
 def test_an_event_of_another_kind_is_a_message_that_comes_with_a_context(event: dict[str, Any]) -> None:
     contexts: list[Any] = []
 
@@ -577,6 +581,7 @@ def test_a_message_that_came_twice_in_one_event_has_one_name() -> None:
 
 @pytest.mark.parametrize(("make", "identifier"), [(sqs, "messageId"), (kinesis, "sequenceNumber")], ids=["sqs", "kinesis"])
 @pytest.mark.parametrize("bounds", [Bounds(deliveries=3, concurrency=1), Bounds(deliveries=2)], ids=["one", "two at once"])
+@pytest.mark.few(2)
 def test_pruning_loses_no_end_of_an_event_whose_records_are_settled_one_by_one(
     make: Any, identifier: str, bounds: Bounds
 ) -> None:

@@ -101,6 +101,8 @@ def test_an_error_of_the_driver_that_is_swallowed_is_found(customers: Any) -> No
     assert words(report) == ["UpdateItem customers c1: not sent, because no server is reached"]
 
 
+@pytest.mark.slow
+@pytest.mark.measured
 def test_a_handler_that_lets_errors_out_or_tries_again_is_right(customers: Any) -> None:
     def build(table: Any) -> Handler:
         inner = deposit(table)

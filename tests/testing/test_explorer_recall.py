@@ -203,6 +203,7 @@ def no_collection() -> Iterator[None]:
 
 @pytest.mark.parametrize("fails", [False, True])
 @pytest.mark.usefixtures("no_collection")
+@pytest.mark.few(1)
 def test_errors_that_are_remembered_do_not_keep_what_the_handler_had(*, fails: bool) -> None:
     """Each of them would keep all frames through which it has gone, and these all that is explored."""
     kept: list[weakref.ref[Local]] = []

@@ -79,6 +79,8 @@ def make() -> Iterator[MakeTable]:
 
 
 @CASES
+@pytest.mark.slow
+@pytest.mark.measured
 def test_batches_that_overlap_in_a_table_take_effect_once(make: MakeTable, ledger: Ledger, messages: list[Message]) -> None:
     def n_of(table: Any) -> int:
         return int(table.get_item(Key={"id": "o"}).get("Item", {}).get("n", 0))
@@ -90,6 +92,7 @@ def test_batches_that_overlap_in_a_table_take_effect_once(make: MakeTable, ledge
 
 
 @CASES
+@pytest.mark.few(1)
 def test_batches_that_overlap_in_a_collection_take_effect_once(ledger: Ledger, messages: list[Message]) -> None:
     def n_of(collection: Any) -> int:
         return int((collection.find_one({"_id": "o"}) or {}).get("n", 0))

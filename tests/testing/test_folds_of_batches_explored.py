@@ -54,6 +54,8 @@ def test_a_batch_takes_effect_once_whatever_is_lost_and_comes_again(make: MakeTa
     assert report.exhausted
 
 
+@pytest.mark.slow
+@pytest.mark.measured
 def test_two_batches_at_once_and_one_of_them_again_take_effect_once(make: MakeTable) -> None:
     first, second = sqs_event(1, 2), sqs_event(4)
     report = explore(folding(SeenIds()), [first, second], lambda: make("accounts", "id"), number)

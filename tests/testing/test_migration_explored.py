@@ -241,6 +241,7 @@ def effects(place: Any) -> int:
 
 
 @pytest.mark.parametrize("name", ["ids of an item", "ids of a document", "version of a document"])
+@pytest.mark.few(1)
 def test_a_carry_beside_old_consumers_and_those_between_doubles_nothing(name: str, make: MakeTable) -> None:
     report = explored(CASES[name], make, [("old", "2"), ("between", "2"), ("carry", "")])
     report.assert_effectively_once(accept=BY_INVARIANT)
@@ -248,6 +249,7 @@ def test_a_carry_beside_old_consumers_and_those_between_doubles_nothing(name: st
 
 
 @pytest.mark.parametrize("name", ["ids of an item", "ids of a document", "version of a document"])
+@pytest.mark.few(1)
 def test_a_carry_and_a_drop_beside_consumers_between_double_nothing(name: str, make: MakeTable) -> None:
     report = explored(CASES[name], make, [("between", "2"), ("between", "1"), ("carry", ""), ("drop", "")], faults=0)
     report.assert_effectively_once(accept=BY_INVARIANT)
@@ -255,6 +257,7 @@ def test_a_carry_and_a_drop_beside_consumers_between_double_nothing(name: str, m
 
 
 @pytest.mark.parametrize("name", ["ids of an item", "ids of a document"])
+@pytest.mark.few(1)
 def test_a_drop_beside_consumers_between_and_new_ones_doubles_nothing(name: str, make: MakeTable) -> None:
     report = explored(CASES[name], make, [("between", "2"), ("new", "2"), ("drop", "")], carried=True)
     report.assert_effectively_once(accept=BY_INVARIANT)
@@ -262,6 +265,7 @@ def test_a_drop_beside_consumers_between_and_new_ones_doubles_nothing(name: str,
 
 
 @EVERY_CASE
+@pytest.mark.few(1)
 def test_once_all_is_carried_a_drop_beside_consumers_without_a_look_doubles_nothing(case: Case, make: MakeTable) -> None:
     report = explored(case, make, [("last", "2"), ("last", "1"), ("drop", "")], carried=True)
     report.assert_effectively_once(accept=BY_INVARIANT)
@@ -272,16 +276,19 @@ def test_once_all_is_carried_a_drop_beside_consumers_without_a_look_doubles_noth
 
 
 @EVERY_CASE
+@pytest.mark.few(1)
 def test_a_drop_while_old_consumers_run_doubles_and_the_explorer_sees_it(case: Case, make: MakeTable) -> None:
     assert not explored(case, make, [("old", "1"), ("drop", "")], carried=True).ok
 
 
 @EVERY_CASE
+@pytest.mark.few(1)
 def test_consumers_without_a_look_before_all_is_carried_double(case: Case, make: MakeTable) -> None:
     assert not explored(case, make, [("last", "1"), ("carry", "")]).ok
 
 
 @pytest.mark.parametrize("name", ["ids of an item", "ids of a document"])
+@pytest.mark.few(1)
 def test_a_drop_that_asked_for_nothing_would_double_what_came_in_between(
     name: str, make: MakeTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -80,6 +80,7 @@ def of_documents(collection: Any) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("build", [of_table, of_two_items])
+@pytest.mark.few(1)
 def test_two_messages_enter_a_block_of_an_item_whoever_comes_first(make: MakeTable, build: Any) -> None:
     messages = [M8, M9] if build is of_table else [M8]
     report = explore(build, messages, lambda: tables(make), of_items)
@@ -87,7 +88,9 @@ def test_two_messages_enter_a_block_of_an_item_whoever_comes_first(make: MakeTab
     assert report.exhausted
 
 
-@pytest.mark.parametrize("build", [of_collection, of_two_documents])
+@pytest.mark.parametrize(
+    "build", [of_collection, pytest.param(of_two_documents, marks=[pytest.mark.slow, pytest.mark.measured])]
+)
 def test_two_messages_enter_a_block_of_a_document_whoever_comes_first(build: Any) -> None:
     messages = [M8, M9] if build is of_collection else [M8]
     report = explore(build, messages, collections, of_documents)
@@ -95,6 +98,8 @@ def test_two_messages_enter_a_block_of_a_document_whoever_comes_first(build: Any
     assert report.exhausted
 
 
+@pytest.mark.slow
+@pytest.mark.measured
 def test_a_window_that_is_too_small_for_how_far_messages_are_overtaken_loses_one_and_doubles_none(make: MakeTable) -> None:
     one, eight = Message("m1", source="s", sequence=1, body=10), M8
     report = explore(of_table, [one, eight], lambda: tables(make), of_items)

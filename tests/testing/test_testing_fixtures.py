@@ -105,6 +105,8 @@ def test_a_collection_is_empty_each_time(mongomock_collection: MakeCollection) -
     assert orders.count_documents({}) == 1
 
 
+@pytest.mark.slow
+@pytest.mark.measured
 def test_a_table_is_gone_when_its_test_ends(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     pytester.makepyfile("""

@@ -51,6 +51,8 @@ def of_collections(accounts: Any) -> Callable[[Message], Outcome]:
     return handle
 
 
+@pytest.mark.slow
+@pytest.mark.measured
 def test_tables_of_one_client_and_an_inbox(make: MakeTable) -> None:
     def numbers(tables: Mapping[str, Any]) -> list[int]:
         keys = {"accounts": "ann", "totals": "total"}
@@ -62,6 +64,8 @@ def test_tables_of_one_client_and_an_inbox(make: MakeTable) -> None:
     assert report.exhausted
 
 
+@pytest.mark.slow
+@pytest.mark.measured
 def test_collections_of_one_database_and_an_inbox() -> None:
     def world() -> Any:
         accounts = mongomock_collection("accounts")
