@@ -122,7 +122,7 @@ def test_no_page_of_the_site_loads_anything_from_elsewhere(site: Path) -> None:
 @pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package.__name__)
 def test_the_reference_has_each_public_name_and_says_what_it_is(site: Path, package: ModuleType) -> None:
     names = {"explore"} if package is onewrite.testing else set()  # an instance, whose methods are shown
-    shown = read(site / "reference.html").anchors
+    shown = {anchor for page in (site / "reference").glob("*.html") for anchor in read(page).anchors}
     assert [name for name in package.__all__ if name not in names and f"{package.__name__}.{name}" not in shown] == []
     assert {"onewrite.testing.explorer.explore.Explore.random", "onewrite.metrics.emf"} <= shown
 

@@ -11,7 +11,7 @@ variable "package" {
 }
 
 variable "fifo" {
-  description = "Whether the topic keeps the order of each entity's events. Only FIFO queues can subscribe to it then."
+  description = "Whether the topic keeps the order of each entity's events. Standard queues may subscribe to it as well, but keep no order."
   type        = bool
   default     = true
 }

@@ -423,7 +423,7 @@ def ledger_share(facts: Facts) -> Findings:
             if full
             else "The ledger is read and written with every message of the entity, and billed by DynamoDB each time.",
             "Shorten the retention of SeenIds, or leave out readable=True; or use a ledger of one mark a source, or an inbox: "
-            "docs/guide.md compares what they cost.",
+            "docs/ledgers.md compares what they cost.",
             "the sample",
         )
     return f"The largest of {len(guarded)} entities with a ledger: {_sizes(guarded[0])}."
