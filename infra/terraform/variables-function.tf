@@ -57,6 +57,11 @@ variable "runtime" {
     condition     = can(regex("^python3\\.1[1-9]$", var.runtime))
     error_message = "runtime: python3.11 or newer, as python3.13."
   }
+
+  validation {
+    condition     = var.image_uri == null || var.runtime == "python3.13"
+    error_message = "runtime: an image brings its own. It would have no effect."
+  }
 }
 
 variable "architecture" {
@@ -151,9 +156,9 @@ variable "table_arn" {
 }
 
 variable "table_actions" {
-  description = "What the function may do on the table. The default is what guarded writes need."
+  description = "What the function may do on the table. The default changes entities and reads them; put_item takes dynamodb:PutItem besides."
   type        = list(string)
-  default     = ["dynamodb:UpdateItem", "dynamodb:PutItem", "dynamodb:GetItem"]
+  default     = ["dynamodb:UpdateItem", "dynamodb:GetItem"]
   nullable    = false
 
   validation {

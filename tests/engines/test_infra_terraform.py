@@ -101,7 +101,7 @@ module "queue" {
   event_rule_arns             = ["RULE"]
   sns_topic_arns              = ["TOPIC.fifo"]
   batch_size                  = 4
-  maximum_concurrency         = 7
+  maximum_concurrency         = 5
   max_receive_count           = 3
   message_retention_seconds   = 86400
   oldest_message_seconds      = 120
@@ -131,7 +131,7 @@ module "changes" {
   stream_arn                 = var.stream_arn
   stream_kms_key_arn         = "KEY"
   stream_starting_position   = "LATEST"
-  stream_maximum_age_seconds = 3600
+  stream_maximum_age_seconds = 14400
   stream_maximum_retries     = 5
   stream_bisect              = false
   stream_batches_per_shard   = 2
@@ -289,7 +289,7 @@ def parameters_of(descriptions: Mapping[str, Any]) -> dict[str, dict[str, str]]:
             "FifoHighThroughput": "true",
             "ContentBasedDeduplication": "true",
             "BatchSize": "4",
-            "MaximumConcurrency": "7",
+            "MaximumConcurrency": "5",
             "MaxReceiveCount": "3",
             "MessageRetentionSeconds": "86400",
         },
@@ -298,7 +298,7 @@ def parameters_of(descriptions: Mapping[str, Any]) -> dict[str, dict[str, str]]:
             "StreamArn": descriptions["changes"]["event source"]["EventSourceArn"],
             "StreamKmsKeyArn": KEY,
             "StreamStartingPosition": "LATEST",
-            "StreamMaximumAgeSeconds": "3600",
+            "StreamMaximumAgeSeconds": "14400",
             "StreamMaximumRetries": "5",
             "StreamBisect": "false",
             "StreamBatchesPerShard": "2",

@@ -60,7 +60,11 @@ class Deployment:
 @cache
 def translated() -> dict[str, Any]:
     """The SAM template as CloudFormation's service translates it; the code is in S3, where `sam deploy` puts it."""
-    return _translate(SAM, "Function", {"CodeUri": CODE})
+    template = _translate(SAM, "Function", {"CodeUri": CODE})
+    # CloudFormation makes a number of a text where one is wanted; moto would compare the text with a number.
+    size = template["Parameters"]["BatchSize"]
+    size |= {"Type": "Number", "Default": int(size["Default"])}
+    return template
 
 
 @cache
@@ -103,8 +107,7 @@ def _evaluated(expression: Any, given: Mapping[str, str]) -> Any:
     if name == "Fn::If":
         return _evaluated(of[1] if _evaluated({"Condition": of[0]}, given) else of[2], given)
     if name == "Ref":
-        listed = translated()["Parameters"].get(of, {}).get("Type") == "CommaDelimitedList"
-        return given[of].split(",") if listed else given.get(of, of)
+        return given.get(of, of)
     if name.startswith("Fn::"):
         return _FUNCTIONS[name](*_evaluated(of, given)) if name in _FUNCTIONS else of
     return {key: _evaluated(value, given) for key, value in expression.items()}
@@ -117,7 +120,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "Fn::Or": lambda *any_of: any(any_of),
     "Fn::Join": lambda between, parts: between.join(parts),
     "Fn::Contains": lambda values, one: one in values,
-    "Fn::EachMemberEquals": lambda values, one: all(value == one for value in values),
+    "Fn::Split": lambda between, text: text.split(between),
 }
 
 
@@ -207,7 +210,14 @@ def queue_attributes(url: str) -> dict[str, str]:
 def event_source(deployment: Deployment) -> dict[str, Any]:
     found = sdk.client("lambda").list_event_source_mappings(FunctionName=deployment.function_name)
     (mapping,) = found["EventSourceMappings"]
-    return dict(mapping)
+    return {name: _number(value) for name, value in mapping.items()}
+
+
+def _number(value: Any) -> Any:
+    """moto's CloudFormation leaves numbers as texts, here and in what is in this."""
+    if isinstance(value, dict):
+        return {name: _number(each) for name, each in value.items()}
+    return int(value) if isinstance(value, str) and re.fullmatch(r"-?\d{1,8}", value) else value
 
 
 def function(deployment: Deployment) -> dict[str, Any]:
@@ -251,8 +261,7 @@ def senders(policy: Any) -> set[tuple[str, str, str]]:
 
 
 def _list(value: str | list[str]) -> list[str]:
-    # moto's CloudFormation leaves a CommaDelimitedList in one piece.
-    return value.split(",") if isinstance(value, str) else value
+    return [value] if isinstance(value, str) else value
 
 
 def described(deployment: Deployment) -> dict[str, Any]:
