@@ -9,14 +9,26 @@ variable "name" {
   }
 }
 
+variable "function" {
+  description = "False: the queue with its dead letters and its alarms alone, for a worker."
+  type        = bool
+  default     = true
+  nullable    = false
+
+  validation {
+    condition     = var.function || var.event_source == "queue"
+    error_message = "function: a stream needs one."
+  }
+}
+
 variable "package" {
   description = "The path of the zip with the function's code, as infra/package.py writes it."
   type        = string
   default     = null
 
   validation {
-    condition     = (var.package == null) != (var.image_uri == null)
-    error_message = "package: give either package, a zip, or image_uri, a container image."
+    condition     = var.function ? (var.package == null) != (var.image_uri == null) : var.package == null && var.image_uri == null && var.handler == null
+    error_message = "package: give either package, a zip, or image_uri, a container image; and no code at all with function = false."
   }
 
   validation {
@@ -42,7 +54,7 @@ variable "handler" {
   default     = null
 
   validation {
-    condition     = var.handler == null ? var.image_uri != null : can(regex("^[A-Za-z_][A-Za-z0-9_]*(\\.[A-Za-z_][A-Za-z0-9_]*)+$", var.handler))
+    condition     = var.handler == null ? var.image_uri != null || !var.function : can(regex("^[A-Za-z_][A-Za-z0-9_]*(\\.[A-Za-z_][A-Za-z0-9_]*)+$", var.handler))
     error_message = "handler: module.name, as shop.handlers.ship. Only an image may do without one."
   }
 }

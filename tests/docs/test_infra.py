@@ -14,20 +14,27 @@ from typing import Any
 
 import pytest
 import yaml  # type: ignore[import-untyped]  # it comes without types
+from awslambdaric.lambda_runtime_log_utils import JsonFormatter  # type: ignore[import-untyped]
 from moto import mock_aws
 
-from onewrite import Begun, Message, SeenIds, Tombstones
+from onewrite import Begun, Deferred, Message, Rejected, SeenIds, Tombstones
+from onewrite.aws_lambda import sqs_handler
 from onewrite.dynamodb import GuardedTable, transact
+from onewrite.testing import lambda_context, sqs_event
 from order_history import OrderHistory, create_table, feed, handle
 from order_history.__main__ import deliveries
 from order_history.events import OrderApproved, OrderCreated
 from tests.support import deployment as deployed
+from tests.support.alarms import FAILURES, alarm_of, measurements
 from tests.support.deployment import ORDER_HISTORY, REGION, SAM, TERRAFORM, Deployment, sdk
 from tests.support.packages import ROOT, make_package
 from tests.support.settings import BAD, GOOD
 
-# moto's CloudFormation knows no alarms, and passes over them.
-pytestmark = pytest.mark.filterwarnings("ignore:Tried to parse AWS..CloudWatch..Alarm:UserWarning")
+# moto's CloudFormation knows neither of these, and passes over them.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:Tried to parse AWS..CloudWatch..Alarm:UserWarning"),
+    pytest.mark.filterwarnings("ignore:Tried to parse AWS..Logs..MetricFilter:UserWarning"),
+]
 
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
 PARAMETERS: dict[str, Any] = deployed.translated()["Parameters"]
@@ -48,6 +55,7 @@ LINES = {
     "Policy",
     "Enabled",
     "EventSource",
+    "Function",
 }
 # CloudFormation's event source mapping takes the time as a number of seconds, and Terraform as text.
 NOT_IN_SAM = {"StreamStartingTimestamp"}
@@ -179,40 +187,60 @@ def test_dead_letters_are_kept_for_longer_than_messages(stack: Deployment) -> No
     assert queue["SqsManagedSseEnabled"] == dead_letters["SqsManagedSseEnabled"] == "true"
 
 
-def test_an_alarm_watches_dead_letters_age_errors_and_throttles_and_tells_the_topic() -> None:
+def test_every_alarm_tells_the_topic_both_ways() -> None:
     # On the template, since moto's CloudFormation makes no alarms.
-    alarms = {name: found for name, found in RESOURCES.items() if found["Type"] == "AWS::CloudWatch::Alarm"}
-    function = [{"Name": "FunctionName", "Value": {"Ref": "Function"}}]
-    oldest = {"Ref": "OldestMessageSeconds"}
-    assert {(found.get("Condition"), *_watched(found["Properties"])) for found in alarms.values()} == {
-        (None, *_metric("AWS/SQS", "ApproximateNumberOfMessagesVisible", _of_queue("DeadLetters"), "Maximum", 0)),
-        ("IsQueue", *_metric("AWS/SQS", "ApproximateAgeOfOldestMessage", _of_queue("Queue"), "Maximum", oldest)),
-        ("IsStream", *_metric("AWS/Lambda", "IteratorAge", function, "Maximum", oldest)),
-        (None, *_metric("AWS/Lambda", "Errors", function, "Sum", 0)),
-        (None, *_metric("AWS/Lambda", "Throttles", function, "Sum", 0)),
-    }
     told = {"Fn::If": ["HasAlarmTopic", [{"Ref": "AlarmTopicArn"}], {"Ref": "AWS::NoValue"}]}
-    for alarm in (found["Properties"] for found in alarms.values()):
+    for alarm in (found["Properties"] for found in RESOURCES.values() if found["Type"] == "AWS::CloudWatch::Alarm"):
         assert alarm["AlarmActions"] == alarm["OKActions"] == told
         assert (alarm["ComparisonOperator"], alarm["TreatMissingData"]) == ("GreaterThanThreshold", "notBreaching")
 
 
-def _watched(alarm: dict[str, Any]) -> tuple[str, ...]:
-    if "Metrics" not in alarm:
-        return _metric(alarm["Namespace"], alarm["MetricName"], alarm["Dimensions"], alarm["Statistic"], alarm["Threshold"])
-    measured, computed = alarm["Metrics"]
-    assert computed == {"Id": "seconds", "Expression": f"{measured['Id']} / 1000", "ReturnData": True}
-    metric = measured["MetricStat"]["Metric"]
-    stat = measured["MetricStat"]["Stat"]
-    return _metric(metric["Namespace"], metric["MetricName"], metric["Dimensions"], stat, alarm["Threshold"])
+SOURCES = {
+    "queue": {},
+    "table": {"StreamArn": "arn:aws:dynamodb:eu-west-1:123456789012:table/orders/stream/2026-03-02T12:00:00.000"},
+    "kinesis": {"StreamArn": "arn:aws:kinesis:eu-west-1:123456789012:stream/readings"},
+}
 
 
-def _metric(*parts: Any) -> tuple[str, ...]:
-    return tuple(json.dumps(part) for part in parts)
+@pytest.mark.parametrize(
+    ("source", "failure", "rings"), [(s, f, r) for s, failures in FAILURES.items() for f, r in failures.items()]
+)
+def test_each_way_to_fail_rings_its_alarm_and_no_other(source: str, failure: str, rings: set[str]) -> None:
+    given = {**SOURCES[source], "AWS::StackName": "shop"}
+    alarms = {
+        name.removesuffix("Alarm"): alarm_of(deployed.evaluated(found["Properties"], given))
+        for name, found in RESOURCES.items()
+        if found["Type"] == "AWS::CloudWatch::Alarm"
+        and deployed.evaluated({"Condition": found.get("Condition", True)}, given)
+    }
+    names = {"Function": "shop", "Queue": "shop-events", "DeadLetters": "shop-dead-letters"}
+    measured = measurements(failure, names["Function"])
+    assert {name for name, alarm in alarms.items() if alarm.rings(measured, names)} == rings
+    for name in rings:
+        text = str(alarms[name].description)
+        assert ("redrive them" in text) == (name == "DeadLetters" and source == "queue")
 
 
-def _of_queue(name: str) -> list[Any]:
-    return [{"Name": "QueueName", "Value": {"Fn::GetAtt": [name, "QueueName"]}}]
+def test_what_the_filter_of_the_log_counts_is_what_a_handler_logs(caplog: pytest.LogCaptureFixture) -> None:
+    properties = RESOURCES["Unsettled"]["Properties"]
+    (made,) = properties["MetricTransformations"]
+    assert (properties["FilterPattern"], made["MetricValue"]) == ("{ $.onewrite.failed > 0 }", "$.onewrite.failed")
+    assert logged_failures(caplog, lambda message: Deferred(message, expected=1)) == 2
+    assert logged_failures(caplog, Rejected) == 0
+    assert logged_failures(caplog, failing) == 2
+
+
+def failing(message: Message) -> Rejected:
+    raise ValueError(message.id)
+
+
+def logged_failures(caplog: pytest.LogCaptureFixture, function: Callable[[Message], Any]) -> int:
+    """What Lambda's own formatter makes of a batch's line: `$.onewrite.failed` of it."""
+    caplog.clear()
+    with caplog.at_level("INFO", "onewrite"):
+        sqs_handler(lambda record: Message(record["messageId"]))(function)(sqs_event({}, {}), lambda_context())
+    (record,) = caplog.records
+    return int(json.loads(JsonFormatter().format(record))["onewrite"]["failed"])
 
 
 def in_sam(case: dict[str, Any]) -> dict[str, str] | None:

@@ -15,6 +15,7 @@ from moto.server import ThreadedMotoServer
 
 from order_history import feed
 from tests.support import deployment as deployed
+from tests.support.alarms import FAILURES, alarm_of, measurements
 from tests.support.deployment import REGION, TERRAFORM, Deployment, sdk
 from tests.support.packages import ROOT, make_package
 from tests.support.terraform import Terraform
@@ -25,6 +26,7 @@ pytestmark = [
     pytest.mark.filterwarnings(
         "ignore:Tried to parse AWS..CloudWatch..Alarm:UserWarning",
         "ignore:Tried to parse AWS..SQS..QueuePolicy:UserWarning",
+        "ignore:Tried to parse AWS..Logs..MetricFilter:UserWarning",
         "ignore:Tried to parse AWS..Lambda..EventInvokeConfig:UserWarning",
     ),
 ]
@@ -76,6 +78,21 @@ module "relay" {
   sweep_minutes        = 2
   batch_window_seconds = 1
   alarm_topic_arns     = ["TOPIC"]
+}
+
+module "relay_to_queue" {
+  source           = "./infra/examples/relay"
+  name             = "to-queue"
+  package          = var.package
+  fifo             = false
+  target_queue_arn = module.plain.queue_arn
+}
+
+module "plain" {
+  source           = "./infra/terraform"
+  name             = "plain"
+  function         = false
+  alarm_topic_arns = ["TOPIC"]
 }
 
 module "queue" {
@@ -150,6 +167,8 @@ output "deployed" {
   }
 }
 
+output "plain" { value = module.plain }
+output "relay_to_queue" { value = merge(module.relay_to_queue.relay, { table_name = module.relay_to_queue.table_name }) }
 output "secret_arn" { value = module.mongodb.secret_arn }
 output "stream_name" { value = module.stream.stream_name }
 """
@@ -362,22 +381,65 @@ def test_the_table_of_the_example_can_be_restored_and_has_a_ttl_and_cannot_be_de
     assert dynamodb.describe_table(TableName=name)["Table"]["DeletionProtectionEnabled"]
 
 
-def test_the_alarms_watch_dead_letters_age_errors_and_throttles_and_tell_the_topic(stacks: dict[str, Deployment]) -> None:
-    shop = stacks["fifo"]
-    alarms = alarms_of("orders-fifo")
-    assert {(alarm["MetricName"], *alarm["Dimensions"][0].values(), alarm["Threshold"]) for alarm in alarms} == {
-        ("ApproximateNumberOfMessagesVisible", "QueueName", shop.dead_letters_url.rpartition("/")[2], 0.0),
-        ("ApproximateAgeOfOldestMessage", "QueueName", shop.queue_url.rpartition("/")[2], 900.0),
-        ("Errors", "FunctionName", shop.function_name, 0.0),
-        ("Throttles", "FunctionName", shop.function_name, 0.0),
-    }
-    assert all(alarm["AlarmActions"] == alarm["OKActions"] == [TOPIC] for alarm in alarms)
+# What the module's alarms are called in the template, and of what source each kind's are.
+ALARMS = {"dead-letters": "DeadLetters", "errors": "Errors", "throttles": "Throttles", "unsettled": "Unsettled"}
+OF_QUEUE = {**ALARMS, "oldest-message": "OldestMessage"}
+OF_TABLE = {**ALARMS, "oldest-message": "OldestRecord", "unread": "UnreadTable"}
+OF_KINESIS = {**ALARMS, "oldest-message": "OldestRecord", "unread": "UnreadKinesis"}
 
 
-def test_of_a_stream_the_age_is_watched_in_its_own_unit(stacks: dict[str, Deployment]) -> None:
-    oldest = [alarm for alarm in alarms_of("meters") if alarm["MetricName"] == "IteratorAge"]
-    dimensions = [{"Name": "FunctionName", "Value": stacks["stream"].function_name}]
-    assert [(alarm["Dimensions"], alarm["Threshold"]) for alarm in oldest] == [(dimensions, 900_000.0)]
+@pytest.mark.parametrize(
+    ("name", "source", "called", "written"),
+    [
+        ("orders-standard", "queue", OF_QUEUE, ""),
+        ("changes", "table", OF_TABLE, "changing"),
+        ("meters", "kinesis", OF_KINESIS, "meters-readings"),
+    ],
+)
+def test_each_way_to_fail_rings_its_alarm_and_no_other(
+    stacks: dict[str, Deployment], name: str, source: str, called: dict[str, str], written: str
+) -> None:
+    alarms = {found["AlarmName"].removeprefix(f"{name}-"): found for found in alarms_of(name)}
+    assert alarms.keys() == called.keys()
+    names = {name: "shop", f"{name}-events": "shop-events", f"{name}-dead-letters": "shop-dead-letters"}
+    names |= {f"Unsettled-{name}": "Unsettled-shop", written: {"table": "orders", "kinesis": "readings"}.get(source, "")}
+    for failure, rings in FAILURES[source].items():
+        measured = measurements(failure, "shop")
+        assert {called[each] for each, alarm in alarms.items() if alarm_of(alarm).rings(measured, names)} == rings
+    assert ("redrive them" in alarms["dead-letters"]["AlarmDescription"]) == (source == "queue")
+    (counted,) = sdk.client("logs").describe_metric_filters(logGroupName=f"/aws/lambda/{name}")["metricFilters"]
+    template = deployed.translated()["Resources"]["Unsettled"]["Properties"]
+    (made,) = counted["metricTransformations"]
+    assert (counted["filterPattern"], made["metricName"]) == (template["FilterPattern"], f"Unsettled-{name}")
+    assert made["metricValue"] == template["MetricTransformations"][0]["MetricValue"]
+
+
+def test_the_alarms_tell_the_topic(stacks: dict[str, Deployment]) -> None:
+    assert all(alarm["AlarmActions"] == alarm["OKActions"] == [TOPIC] for alarm in alarms_of("orders-fifo"))
+
+
+def test_a_queue_can_be_had_without_a_function(outputs: dict[str, Any]) -> None:
+    plain = outputs["plain"]
+    assert (plain["function_name"], plain["role_arn"], plain["log_group_name"]) == (None, None, None)
+    queue = deployed.queue_attributes(plain["queue_url"])
+    assert json.loads(queue["RedrivePolicy"])["deadLetterTargetArn"] == plain["dead_letters_arn"]
+    assert {alarm["AlarmName"] for alarm in alarms_of("plain")} == {"plain-dead-letters", "plain-oldest-message"}
+
+
+def test_a_relay_can_publish_to_a_queue(outputs: dict[str, Any], stacks: object) -> None:
+    relay = Deployment.of(outputs["relay_to_queue"])
+    queue = outputs["plain"]["queue_arn"]
+    environment = deployed.function(relay)["Environment"]["Variables"]
+    assert environment["QUEUE_URL"] == f"https://sqs.{REGION}.amazonaws.com/{ACCOUNT}/plain-events"
+    assert environment.keys() == {"ORDERS_TABLE", "QUEUE_URL"}
+    sent = {grant for grant in deployed.grants(relay) if grant[1].startswith(("sns:", "sqs:Send"))}
+    assert sent >= {("Allow", "sqs:SendMessage", queue)}
+    assert {action for _, action, _ in sent} == {"sqs:SendMessage"}
+
+
+def test_the_relay_s_topic_is_encrypted(stacks: dict[str, Deployment]) -> None:
+    attributes = sdk.client("sns").get_topic_attributes(TopicArn=stacks["relay"].topic_arn)["Attributes"]
+    assert attributes["KmsMasterKeyId"] == "alias/aws/sns"
 
 
 def test_a_schedule_lets_the_relay_sweep(stacks: dict[str, Deployment]) -> None:
@@ -403,7 +465,7 @@ def test_the_age_of_the_oldest_event_is_watched_and_a_relay_that_says_nothing_ri
     assert (oldest["TreatMissingData"], oldest["AlarmActions"], oldest["OKActions"]) == ("breaching", [TOPIC], [TOPIC])
     (broken,) = [alarm for alarm in alarms_of("orders-relay") if alarm["MetricName"] == "EntitiesBroken"]
     assert (broken["Dimensions"], broken["Threshold"], broken["TreatMissingData"]) == (dimensions, 0.0, "notBreaching")
-    assert len(alarms_of("orders-relay")) == 6
+    assert len(alarms_of("orders-relay")) == 8
 
 
 def alarms_of(name: str) -> list[dict[str, Any]]:
@@ -466,6 +528,17 @@ def test_the_example_runs_through_its_queue_and_table(
 ) -> None:
     for kind in ("fifo", "standard"):
         deployed.run_the_example(stacks[kind], monkeypatch)
+
+
+def test_the_mongodb_stack_can_be_applied_again_after_a_destroy(
+    terraform: Terraform, outputs: dict[str, Any], stacks: object
+) -> None:
+    gone = terraform("destroy", "-auto-approve", "-input=false", "-no-color", "-target=module.mongodb")
+    assert gone.returncode == 0, gone.stderr
+    again = terraform("apply", "-auto-approve", "-input=false", "-no-color", "-target=module.mongodb")
+    assert again.returncode == 0, again.stderr
+    secrets = sdk.client("secretsmanager").list_secrets(IncludePlannedDeletion=True)["SecretList"]
+    assert len({secret["ARN"] for secret in secrets}) == 2  # the old one can still be had back
 
 
 PLANNED = """

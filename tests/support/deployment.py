@@ -102,13 +102,20 @@ def _evaluated(expression: Any, given: Mapping[str, str]) -> Any:
     if not isinstance(expression, dict):
         return expression
     name, of = next(iter(expression.items()))
+    if name == "Condition" and of is True:
+        return True
     if name == "Condition" and isinstance(of, str):
         return _evaluated(translated()["Conditions"][of], given)
     if name == "Fn::If":
         return _evaluated(of[1] if _evaluated({"Condition": of[0]}, given) else of[2], given)
     if name == "Ref":
         return given.get(of, of)
+    if name == "Fn::FindInMap":
+        table, first, second = _evaluated(of, given)
+        return translated()["Mappings"][table][first][second]
     if name.startswith("Fn::"):
+        if name == "Fn::Sub" and isinstance(of, str):
+            return re.sub(r"\$\{([\w:]+)\}", lambda found: given.get(found[1], found[1]), of)
         return _FUNCTIONS[name](*_evaluated(of, given)) if name in _FUNCTIONS else of
     return {key: _evaluated(value, given) for key, value in expression.items()}
 
@@ -121,6 +128,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "Fn::Join": lambda between, parts: between.join(parts),
     "Fn::Contains": lambda values, one: one in values,
     "Fn::Split": lambda between, text: text.split(between),
+    "Fn::Select": lambda place, values: values[place],
 }
 
 

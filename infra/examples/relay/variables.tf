@@ -16,6 +16,17 @@ variable "fifo" {
   default     = true
 }
 
+variable "target_queue_arn" {
+  description = "The SQS queue that the events go to. None: a topic, which is made here."
+  type        = string
+  default     = null
+
+  validation {
+    condition     = var.target_queue_arn == null ? true : can(regex("^arn:[^:]+:sqs:[^:]+:[0-9]{12}:[A-Za-z0-9_-]+(\\.fifo)?$", var.target_queue_arn))
+    error_message = "target_queue_arn: arn:aws:sqs:REGION:ACCOUNT:NAME."
+  }
+}
+
 variable "batch_window_seconds" {
   description = "How long Lambda waits for a batch of the stream's records to fill: fewer invocations, and events that go out later."
   type        = number
