@@ -85,6 +85,7 @@ module "relay_to_queue" {
   name             = "to-queue"
   package          = var.package
   fifo             = false
+  target           = "queue"
   target_queue_arn = module.plain.queue_arn
 }
 
@@ -599,7 +600,7 @@ def test_an_image_and_what_is_made_in_the_same_run_can_be_planned(server: object
 
     shown = json.loads(terraform("show", "-json", "plan").stdout)["planned_values"]["root_module"]
     found = {each["address"]: each.get("values", {}) for each in resources(shown)}
-    function = found["module.image.aws_lambda_function.this"]
+    function = found["module.image.aws_lambda_function.this[0]"]
     assert (function["package_type"], function["image_uri"], function["image_config"][0]["command"]) == (
         "Image",
         IMAGE,

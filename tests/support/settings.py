@@ -25,6 +25,7 @@ GOOD: list[dict[str, Any]] = [
     {},
     {"name": "a" * 50},
     {**NO_CODE, "image_uri": IMAGE},
+    {**NO_CODE, "function": False, "fifo": True, "max_receive_count": 3},
     {"package": None, "image_uri": IMAGE.replace(":1", "@sha256:" + 64 * "a")},
     {"message_retention_seconds": 86400, "dead_letter_retention_seconds": 172800, "oldest_message_seconds": 7200},
     {"fifo": True, "message_retention_seconds": 1209600, "dead_letter_retention_seconds": 86400},
@@ -61,6 +62,8 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"name": "a" * 51}, "name: letters"),
     ({"name": "a b"}, "name: letters"),
     ({"name": None}, "name: null"),
+    ({"function": False, **FROM_STREAM, **NO_CODE}, "function: a stream needs one"),
+    ({"function": False}, "package: give either"),
     ({"package": None}, "package: give either"),
     ({"package": "code.zip", "image_uri": IMAGE}, "package: give either"),
     ({"package": "missing.zip"}, "package: there is no such file"),
@@ -200,8 +203,18 @@ BAD: list[tuple[dict[str, Any], str]] = [
 ]
 
 # The same of the relay's stack, whose other variables are the module's.
-GOOD_RELAY: list[dict[str, Any]] = [{}, {"sweep_minutes": 5, "oldest_event_seconds": 301}, {"oldest_event_seconds": 61}]
+QUEUE = f"arn:aws:sqs:eu-west-1:{ACCOUNT}:events"
+GOOD_RELAY: list[dict[str, Any]] = [
+    {"target": "queue", "target_queue_arn": QUEUE},
+    {},
+    {"sweep_minutes": 5, "oldest_event_seconds": 301},
+    {"oldest_event_seconds": 61},
+]
 BAD_RELAY: list[tuple[dict[str, Any], str]] = [
+    ({"target": "bus"}, "target: topic or queue"),
+    ({"target": "queue"}, "target_queue_arn: give it with"),
+    ({"target_queue_arn": QUEUE}, "target_queue_arn: give it with"),
+    ({"target": "queue", "target_queue_arn": "events"}, "target_queue_arn: arn:aws:sqs"),
     ({"sweep_minutes": 0}, "sweep_minutes: 1 to 5"),
     ({"sweep_minutes": 6}, "sweep_minutes: 1 to 5"),
     ({"sweep_minutes": 1.5}, "sweep_minutes: 1 to 5"),

@@ -32,8 +32,8 @@ module "relay" {
 }
 
 locals {
-  queue = var.target_queue_arn == null ? [] : split(":", var.target_queue_arn) # arn:aws:sqs:REGION:ACCOUNT:NAME
-  target = (var.target_queue_arn == null
+  queue = var.target == "topic" ? [] : split(":", var.target_queue_arn) # arn:aws:sqs:REGION:ACCOUNT:NAME
+  target = (var.target == "topic"
     ? tomap({ TOPIC_ARN = one(aws_sns_topic.events[*].arn) })
     : tomap({ QUEUE_URL = "https://sqs.${local.queue[3]}.${data.aws_partition.current.dns_suffix}/${local.queue[4]}/${local.queue[5]}" })
   )
@@ -80,7 +80,7 @@ resource "aws_dynamodb_table" "orders" {
 
 # A FIFO topic keeps the order of each entity's events.
 resource "aws_sns_topic" "events" {
-  count = var.target_queue_arn == null ? 1 : 0
+  count = var.target == "topic" ? 1 : 0
 
   name                        = var.fifo ? "${var.name}-events.fifo" : "${var.name}-events"
   fifo_topic                  = var.fifo
@@ -95,8 +95,8 @@ data "aws_iam_policy_document" "relay" {
   }
 
   statement {
-    actions   = [var.target_queue_arn == null ? "sns:Publish" : "sqs:SendMessage"]
-    resources = [var.target_queue_arn == null ? one(aws_sns_topic.events[*].arn) : var.target_queue_arn]
+    actions   = [var.target == "topic" ? "sns:Publish" : "sqs:SendMessage"]
+    resources = [var.target == "topic" ? one(aws_sns_topic.events[*].arn) : var.target_queue_arn]
   }
 }
 
@@ -166,7 +166,7 @@ output "table_name" {
 }
 
 output "topic_arn" {
-  description = "Where the events go, but for a target_queue_arn. Subscriptions are yours."
+  description = "The topic that the events go to, if they go to one. Subscriptions are yours."
   value       = one(aws_sns_topic.events[*].arn)
 }
 
