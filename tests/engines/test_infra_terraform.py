@@ -293,7 +293,13 @@ def parameters_of(descriptions: Mapping[str, Any]) -> dict[str, dict[str, str]]:
     stream_table = sdk.client("dynamodb").describe_table(TableName="meters")["Table"]["TableArn"]
     return {
         "mongodb": {"Handler": "stock.handler", "SecretArn": secret, "SubnetIds": subnets[0], "SecurityGroupIds": groups[0]},
-        "stream": {"Handler": "meters.handler", "StreamArn": source, "TableArn": stream_table, "BatchSize": "100"},
+        "stream": {
+            "Handler": "meters.handler",
+            "StreamArn": source,
+            "TableArn": stream_table,
+            "TableActions": "dynamodb:UpdateItem",
+            "BatchSize": "100",
+        },
         "queue": {
             "Handler": "shop.handler",
             "FunctionTimeout": "60",
@@ -460,11 +466,11 @@ def test_a_schedule_lets_the_relay_sweep(stacks: dict[str, Deployment]) -> None:
 def test_the_age_of_the_oldest_event_is_watched_and_a_relay_that_says_nothing_rings_too(
     stacks: dict[str, Deployment],
 ) -> None:
-    (oldest,) = [alarm for alarm in alarms_of("orders-relay") if alarm["MetricName"] == "OldestEvent"]
+    (oldest,) = [alarm for alarm in alarms_of("orders-relay") if alarm.get("MetricName") == "OldestEvent"]
     dimensions = [{"Name": "FunctionName", "Value": stacks["relay"].function_name}]
     assert (oldest["Dimensions"], oldest["Threshold"], oldest["Period"]) == (dimensions, 900.0, 600)
     assert (oldest["TreatMissingData"], oldest["AlarmActions"], oldest["OKActions"]) == ("breaching", [TOPIC], [TOPIC])
-    (broken,) = [alarm for alarm in alarms_of("orders-relay") if alarm["MetricName"] == "EntitiesBroken"]
+    (broken,) = [alarm for alarm in alarms_of("orders-relay") if alarm.get("MetricName") == "EntitiesBroken"]
     assert (broken["Dimensions"], broken["Threshold"], broken["TreatMissingData"]) == (dimensions, 0.0, "notBreaching")
     assert len(alarms_of("orders-relay")) == 8
 

@@ -66,6 +66,11 @@ def verb(*arguments: str) -> None:
         raise RefusedError(f"exit code {code}")
 
 
+def in_turn(*acts: Callable[[], object]) -> None:
+    for act in acts:
+        act()
+
+
 def steps(begin: Callable[[Message], object], release: Callable[[Begun], None]) -> None:
     """A step that is begun, one that is Busy, one that is let go, and one that is taken over."""
     begun = begin(M[1])
@@ -104,9 +109,10 @@ class OfTable:
 
     def transfer(self, *, inbox: bool = False) -> None:
         processed = Inbox(self.client, table_name=self.name, consumer="billing", retention=timedelta(days=30))
+        given: Any = {"inbox": processed} if inbox else {}
         for _ in range(2):
             participants = [self.table.updating(Key=KEY, **ADD), self.table.recording(Key={"id": "f"})]
-            transact_items(M[1], participants, **({"inbox": processed} if inbox else {}))
+            transact_items(M[1], participants, **given)
 
     def skip(self) -> None:
         source = f"shop/orders/id=S:{KEY['id']}"
@@ -141,13 +147,13 @@ ON_TABLE: dict[str, Callable[[OfTable], object]] = {
         M[1], [of.table.putting(Item={"id": each}) for each in ("other", "another")]
     ),
     "`transact` with `inbox=`, on the inbox": lambda of: of.transfer(inbox=True),
-    "`Relay.flush`, `ring`": lambda of: [of.relay.flush(Key=KEY), ended(of.relay.ring([KEY]))],
+    "`Relay.flush`, `ring`": lambda of: in_turn(lambda: of.relay.flush(Key=KEY), lambda: ended(of.relay.ring([KEY]))),
     "`Relay.sweep`, `run`, with an index": lambda of: ended(of.relay.sweep()),
     "`Relay.sweep`, `run`, without an index": lambda of: ended(of.relay.sweep()),
     "`Relay.waiting`, `broken`, with an index": lambda of: waiting(of.relay),
     "`Relay.waiting`, `broken`, without an index": lambda of: waiting(of.relay),
     "`Relay.look`": lambda of: of.relay.look("shop/orders/id=S:e"),
-    "`Relay.skip`, `restart`": lambda of: [of.skip(), of.relay.restart(Key=KEY)],
+    "`Relay.skip`, `restart`": lambda of: in_turn(of.skip, lambda: of.relay.restart(Key=KEY)),
     "`onewrite inspect`": lambda of: of.verb("inspect"),
     "`onewrite forget`, `clear`, `set-mark`": lambda of: of.verb("forget", M[0].id, "--yes"),
     "`onewrite steps`": lambda of: of.verb("steps", key=False),
@@ -191,7 +197,7 @@ class OfCollection:
     def perform(self) -> None:
         self.stock.perform(M[1], "charge", lambda step: None, ONE, then=lambda none: {"update": INC}, **LEASE)
 
-    def transfer(self, *participants: Any, **inbox: Inbox) -> None:
+    def transfer(self, *participants: Any, **inbox: Any) -> None:
         for _ in range(2):
             transact_documents(M[1], participants, **inbox)
 
@@ -210,7 +216,11 @@ class OfCollection:
             def save(self, token: object) -> None:
                 relay.stop()
 
-        relay.follow(Place(), on_pass=lambda swept: [passes.append(swept), relay.stop()])
+        def note(swept: Swept) -> None:
+            passes.append(swept)
+            relay.stop()
+
+        relay.follow(Place(), on_pass=note)
         for swept in passes:
             ended(swept)
 
@@ -236,7 +246,7 @@ ON_COLLECTION: dict[str, Callable[[OfCollection], object]] = {
     "`fold`": lambda of: of.stock.fold(M, lambda fresh: {"filter": ONE, "update": INC}),
     "`seen`, `find_one`, `open_steps`": look_at_document,
     "`begin`, `release`": lambda of: steps(lambda m: of.stock.begin(m, "charge", ONE, **LEASE), of.stock.release),
-    "`perform`": lambda of: [of.perform() for _ in range(2)],
+    "`perform`": lambda of: in_turn(of.perform, of.perform),
     "`transact` of `updating`, `recording`": lambda of: of.transfer(
         of.stock.updating(ONE, INC), of.stock.recording({"_id": "sibling"})
     ),
@@ -246,19 +256,18 @@ ON_COLLECTION: dict[str, Callable[[OfCollection], object]] = {
     "`transact` with `inbox=`, on the inbox": lambda of: of.transfer(
         of.stock.updating(ONE, INC), of.stock.recording({"_id": "sibling"}), inbox=of.inbox
     ),
-    "`Relay.flush`, `ring`": lambda of: [of.relay.flush(ONE), ended(of.relay.ring([ONE]))],
+    "`Relay.flush`, `ring`": lambda of: in_turn(lambda: of.relay.flush(ONE), lambda: ended(of.relay.ring([ONE]))),
     "`Relay.sweep`, `run`": lambda of: ended(of.relay.sweep()),
     "`Relay.follow`": lambda of: of.follow(),
-    "`Relay.waiting`, `broken`, `look`": lambda of: [
-        waiting(of.relay),
-        of.relay.look("shop/orders/_id=S:e"),
-    ],
-    "`Relay.skip`, `restart`": lambda of: [of.skip(), of.relay.restart(ONE)],
-    "`onewrite inspect`, `steps`, `relay --stuck`": lambda of: [
-        of.verb("inspect"),
-        of.verb("steps", key=False),
-        of.verb("relay", "--stuck", "--json", *OUTBOX, key=False),
-    ],
+    "`Relay.waiting`, `broken`, `look`": lambda of: in_turn(
+        lambda: waiting(of.relay), lambda: of.relay.look("shop/orders/_id=S:e")
+    ),
+    "`Relay.skip`, `restart`": lambda of: in_turn(of.skip, lambda: of.relay.restart(ONE)),
+    "`onewrite inspect`, `steps`, `relay --stuck`": lambda of: in_turn(
+        lambda: of.verb("inspect"),
+        lambda: of.verb("steps", key=False),
+        lambda: of.verb("relay", "--stuck", "--json", *OUTBOX, key=False),
+    ),
     "`onewrite forget`, `clear`, `set-mark`": lambda of: of.verb("forget", M[0].id, "--yes"),
     "`onewrite strip`": lambda of: of.verb("strip", "--yes", key=False),
     "`onewrite migrate`": lambda of: of.verb(

@@ -43,19 +43,25 @@ class Alarm:
         return all(self._breaches({each: values[n] for each, values in series.items()}) for n in range(self.periods))
 
     def _breaches(self, values: Mapping[str, float | None]) -> bool:
-        fills = {
-            "FILL": lambda value, instead: instead if value is None else value,
-            "IF": lambda true, yes, no: yes if true else no,
-        }
         if "FILL" not in self.expression and None in values.values():
             return self.missing_rings
         python = self.expression.replace("AND", "and")
-        return bool(eval(python, {"__builtins__": {}, **fills, **values}) > self.threshold)  # noqa: S307  # of our own templates
+        return bool(eval(python, {"__builtins__": {}, "FILL": _fill, "IF": _if, **values}) > self.threshold)  # noqa: S307  # of our own templates
+
+
+def _fill(value: float | None, instead: float) -> float:
+    return instead if value is None else value
+
+
+def _if(true: bool, yes: float, no: float) -> float:
+    return yes if true else no
 
 
 def _statistic(name: str, values: list[float | None]) -> float | None:
     found = [value for value in values if value is not None]
-    return None if not found else {"Sum": sum, "Maximum": max}[name](found)
+    if not found:
+        return None
+    return sum(found) if name == "Sum" else max(found)
 
 
 def alarm_of(properties: Mapping[str, Any]) -> Alarm:
@@ -97,7 +103,8 @@ def _told(value: Any) -> str:
 
 # What is measured when all is well, of a function that is called shop, and when something is not.
 def measurements(failure: str, function: str) -> dict[tuple[str, str], list[float | None]]:
-    often, never = [1.0] * LONG, [None] * LONG
+    often: list[float | None] = [1.0] * LONG
+    never: list[float | None] = [None] * LONG
     well: dict[tuple[str, str], list[float | None]] = {
         ("ApproximateNumberOfMessagesVisible", f"{function}-dead-letters"): [0.0] * LONG,
         ("ApproximateAgeOfOldestMessage", f"{function}-events"): [2.0] * LONG,
@@ -108,7 +115,7 @@ def measurements(failure: str, function: str) -> dict[tuple[str, str], list[floa
         ("IncomingRecords", "readings"): [*often],
         ("ConsumedWriteCapacityUnits", "orders"): [*often],
     }
-    unread = {
+    unread: dict[tuple[str, str], list[float | None]] = {
         ("Invocations", function): [*never],
         ("Errors", function): [*never],
         ("Throttles", function): [*never],

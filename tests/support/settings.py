@@ -212,7 +212,7 @@ GOOD_RELAY: list[dict[str, Any]] = [
 ]
 BAD_RELAY: list[tuple[dict[str, Any], str]] = [
     ({"target": "bus"}, "target: topic or queue"),
-    ({"target": "queue"}, "target_queue_arn: give it with"),
+    ({"target": "queue", "target_queue_arn": None}, "target_queue_arn: give it with"),
     ({"target_queue_arn": QUEUE}, "target_queue_arn: give it with"),
     ({"target": "queue", "target_queue_arn": "events"}, "target_queue_arn: arn:aws:sqs"),
     ({"sweep_minutes": 0}, "sweep_minutes: 1 to 5"),
