@@ -426,6 +426,16 @@ def test_no_public_method_is_forgotten_among_the_uses_of_the_library(aws: None) 
     assert set(uses_of_the_library(table)) == methods
 
 
+# ---------------------------------------------------------------- the page of the application
+
+
+def test_the_page_of_the_application_shows_its_files() -> None:
+    page = (ROOT / "docs" / "application.md").read_text()
+    folder = ROOT / "infra" / "examples" / "application"
+    shown = re.findall(r"^```(?:python|hcl)\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+    assert shown == [(folder / name).read_text() for name in ("orders.py", "customers.py", "billing.py", "main.tf")]
+
+
 # ---------------------------------------------------------------- for laptops
 
 

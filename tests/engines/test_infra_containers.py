@@ -139,6 +139,16 @@ def signal_it(process: int, name: str) -> None:
         os.kill(process, signal.Signals[name])
 
 
+def test_no_folder_that_anybody_may_write_to_is_looked_into_for_modules(worker: Image) -> None:
+    program = """
+import os, sys
+from onewrite.operate.modules import find
+find("order_history.feed:handler")
+print([folder for folder in sys.path if folder and os.access(folder, os.W_OK)], sys.path[0])
+"""
+    assert worker.run("python", "-P", "-c", program).strip() == "[] /app/lib/handlers"
+
+
 def test_the_worker_is_nobody_in_particular_and_may_write_nothing_of_the_image(worker: Image) -> None:
     program = "import os, sys; print(os.getuid(), os.access('/app', os.W_OK), os.access(sys.prefix, os.W_OK))"
     assert worker.run("python", "-c", program).split() == ["10001", "False", "False"]
@@ -170,7 +180,12 @@ print(json.dumps([answer, {module}.__file__]))
 @pytest.mark.parametrize("dockerfile", [WORKER, FUNCTION], ids=lambda path: path.name)
 def test_what_is_copied_is_not_ignored(dockerfile: Path) -> None:
     kept = dockerfile.with_name(f"{dockerfile.name}.dockerignore").read_text()
-    copied = [rest.split()[:-1] for name, rest in containers.instructions(dockerfile) if name == "COPY"]
+    given = dict(rest.split("=") for name, rest in containers.instructions(dockerfile) if name == "ARG")
+    copied = [
+        re.sub(r"\$\{(\w+)\}", lambda found: given[found[1]], rest).split()[:-1]
+        for name, rest in containers.instructions(dockerfile)
+        if name == "COPY"
+    ]
     sources = {source for each in copied if not each[0].startswith("--from") for source in each}
     missing = [source for source in sources if not any(f"!{top}\n" in kept for top in (source, source.partition("/")[0]))]
     assert missing == []

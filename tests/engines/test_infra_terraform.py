@@ -3,16 +3,28 @@ what the SAM templates give."""
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import os
 import re
 import shutil
+import subprocess
+import sys
+import threading
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
+from moto.dynamodb.models import dynamodb_backends
 from moto.server import ThreadedMotoServer
+from pymongo import MongoClient
 
+from onewrite.testing import lambda_context
+from onewrite.testing.servers.engines import Mongod
+from onewrite.testing.servers.process import free_port
 from order_history import feed
 from tests.support import deployment as deployed
 from tests.support.alarms import FAILURES, alarm_of, measurements
@@ -46,6 +58,9 @@ ROOT_MODULE = """
 variable "package" {}
 variable "vpc_id" {}
 variable "stream_arn" {}
+variable "cluster_arn" {}
+variable "provider_url" {}
+variable "security_group_id" {}
 variable "subnet_ids" { type = list(string) }
 
 module "orders" {
@@ -87,6 +102,17 @@ module "relay_to_queue" {
   fifo             = false
   target           = "queue"
   target_queue_arn = module.plain.queue_arn
+}
+
+module "application" {
+  source = "./infra/examples/application"
+
+  package            = var.package
+  image              = "IMAGE"
+  provider_url       = var.provider_url
+  cluster_arn        = var.cluster_arn
+  subnet_ids         = var.subnet_ids
+  security_group_ids = [var.security_group_id]
 }
 
 module "plain" {
@@ -168,6 +194,7 @@ output "deployed" {
   }
 }
 
+output "application" { value = module.application }
 output "plain" { value = module.plain }
 output "relay_to_queue" { value = merge(module.relay_to_queue.relay, { table_name = module.relay_to_queue.table_name }) }
 output "secret_arn" { value = module.mongodb.secret_arn }
@@ -181,7 +208,12 @@ WORDS = {
     "LAYER": LAYER,
     "KEY": KEY,
     "RULE": RULE,
+    "IMAGE": IMAGE,
 }
+APPLICATION = ROOT / "infra" / "examples" / "application"
+RELAY = ROOT / "infra" / "examples" / "relay" / "relay.py"
+TAKING = ("ReceiveMessage", "DeleteMessage", "ChangeMessageVisibility", "GetQueueAttributes")
+PROVIDER = free_port()
 KINDS = ["fifo", "standard", "mongodb", "stream", "relay", "queue", "batches", "changes"]
 
 
@@ -221,7 +253,14 @@ def there_before() -> dict[str, str]:
         AttributeDefinitions=[{"AttributeName": "id", "AttributeType": "S"}],
         StreamSpecification={"StreamEnabled": True, "StreamViewType": "NEW_AND_OLD_IMAGES"},
     )["TableDescription"]
-    return {"vpc_id": vpc, "subnet_ids": json.dumps([subnet]), "stream_arn": table["LatestStreamArn"]}
+    (group,) = ec2.describe_security_groups(Filters=[{"Name": "vpc-id", "Values": [vpc]}])["SecurityGroups"]
+    cluster = sdk.client("ecs").create_cluster(clusterName="shop")["cluster"]["clusterArn"]
+    containers = {
+        "cluster_arn": cluster,
+        "security_group_id": group["GroupId"],
+        "provider_url": f"http://127.0.0.1:{PROVIDER}",
+    }
+    return {**containers, "vpc_id": vpc, "subnet_ids": json.dumps([subnet]), "stream_arn": table["LatestStreamArn"]}
 
 
 @pytest.fixture(scope="module")
@@ -546,6 +585,153 @@ def test_the_mongodb_stack_can_be_applied_again_after_a_destroy(
     assert again.returncode == 0, again.stderr
     secrets = sdk.client("secretsmanager").list_secrets(IncludePlannedDeletion=True)["SecretList"]
     assert len({secret["ARN"] for secret in secrets}) == 2  # the old one can still be had back
+
+
+# ---------------------------------------------------------------- two services, end to end
+
+
+@dataclass(frozen=True, slots=True)
+class Application:
+    """What the stack has made, driven as AWS would drive it; the containers' commands are run as they stand in the task definitions."""
+
+    outputs: dict[str, Any]
+    uri: str
+    folder: Path
+
+    def place(self, order: str, *, id: str) -> None:
+        event = {"specversion": "1.0", "id": id, "source": "web", "type": "PlaceOrder"}
+        event["data"] = {"orderId": order, "customer": "Ann", "cents": 1250}  # type: ignore[assignment]  # the rest is text
+        sdk.client("sqs").send_message(QueueUrl=self.outputs["orders"]["queue_url"], MessageBody=json.dumps(event))
+
+    def all_takes_place(self, monkeypatch: pytest.MonkeyPatch) -> str:
+        """Everything that waits anywhere, until nothing does. What the relay of the containers prints."""
+        printed = ""
+        for _ in range(2):
+            self._poll("orders", APPLICATION / "orders.py", monkeypatch)
+            relay = self._function("relay", RELAY, monkeypatch)
+            relay({"source": "aws.events"}, lambda_context())
+            self._poll("customers", APPLICATION / "customers.py", monkeypatch)
+            self._container("billing", "--stop-when-empty", "--wait", "0", "--health-port", str(free_port()))
+            printed += self._container("billing_relay", "--once")
+        return printed
+
+    def _poll(self, name: str, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        handler = self._function(name, path, monkeypatch)
+        while deployed.poll(Deployment.of(self.outputs[name]), handler):
+            pass
+
+    def _function(self, name: str, path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+        configuration = deployed.function(Deployment.of(self.outputs[name]))
+        for variable, value in configuration["Environment"]["Variables"].items():
+            monkeypatch.setenv(variable, value)
+        module, _, handler = configuration["Handler"].rpartition(".")
+        assert module == path.stem
+        found = importlib.util.spec_from_file_location(module, path)
+        assert found is not None
+        assert found.loader is not None
+        loaded = importlib.util.module_from_spec(found)
+        found.loader.exec_module(loaded)
+        return getattr(loaded, handler)
+
+    def container(self, name: str) -> dict[str, Any]:
+        arn = self.outputs[name]["task_definition_arn"]
+        (found,) = sdk.client("ecs").describe_task_definition(taskDefinition=arn)["taskDefinition"]["containerDefinitions"]
+        return dict(found)
+
+    def _container(self, name: str, *more: str) -> str:
+        container = self.container(name)
+        assert container["entryPoint"] == ["onewrite"]
+        given = {each["name"]: each["value"] for each in container["environment"]}
+        path = os.pathsep.join([str(ROOT / "src"), str(APPLICATION)])
+        command = [sys.executable, "-m", "onewrite", *container["command"], *more]
+        ran = subprocess.run(
+            command,
+            env={**os.environ, "PYTHONPATH": path, **given},
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert ran.returncode == 0, ran.stdout + ran.stderr
+        return ran.stdout
+
+
+@pytest.fixture
+def provider() -> Iterator[dict[str, int]]:
+    """A provider of payments: which keys it has charged, and how much."""
+    charges: dict[str, int] = {}
+
+    class Charging(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            key = str(self.headers["Idempotency-Key"])
+            charges.setdefault(key, body["cents"])
+            self.send_response(201)
+            self.end_headers()
+            self.wfile.write(json.dumps({"chargeId": f"ch-{[*charges].index(key)}"}).encode())
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", PROVIDER), Charging) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield charges
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def application(outputs: dict[str, Any], mongod: Mongod, tmp_path: Path) -> Application:
+    found: dict[str, Any] = outputs["application"]
+    sdk.client("secretsmanager").put_secret_value(SecretId=found["secret_arn"], SecretString=mongod.uri)
+    for name in ("orders", "customers", "relay"):
+        deployed.take_over(Deployment.of(found[name]))
+    # moto would run the relay in Docker at each write, also with a mapping that is switched off.
+    dynamodb_backends[ACCOUNT][REGION].tables["shop-orders"].lambda_event_source_mappings.clear()
+    return Application(found, mongod.uri, tmp_path)
+
+
+def test_the_two_services_take_an_order_from_its_placing_to_its_payment_once(
+    application: Application, provider: dict[str, int], mongo: MongoClient[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mongo.billing.bills.drop()
+    for _ in range(2):  # the second time all is delivered again
+        application.place("o-1", id="p-1")
+        application.place("o-1", id="p-1")
+        printed = application.all_takes_place(monkeypatch)
+
+        order = sdk.resource("dynamodb").Table("shop-orders").get_item(Key={"orderId": "o-1"})["Item"]
+        customer = sdk.resource("dynamodb").Table("shop-customers").get_item(Key={"customer": "Ann"})["Item"]
+        bill = mongo.billing.bills.find_one({"_id": "o-1"})
+        assert (order["status"], order["chargeId"]) == ("PAID", "ch-0")
+        assert (customer["orders"], customer["cents"]) == (1, 1250)
+        assert bill is not None
+        assert bill["chargeId"] == "ch-0"
+        assert [*provider.values()] == [1250]
+        for name in ("orders", "customers", "billing_queue"):
+            assert deployed.left(application.outputs[name]["queue_url"]) == []
+            assert deployed.left(application.outputs[name]["dead_letters_url"]) == []
+        assert '"FunctionName":"shop-billing-relay"' in printed  # the dimension of the relay's alarms
+    assert "ow_due_1" in mongo.billing.bills.index_information()
+
+
+def test_the_containers_have_the_rights_that_they_need_and_say_how_they_are(application: Application) -> None:
+    queue, secret = application.outputs["billing_queue"]["queue_arn"], application.outputs["secret_arn"]
+    takes = {("Allow", f"sqs:{action}", queue) for action in TAKING}
+    reads = ("Allow", "secretsmanager:GetSecretValue", secret)
+    assert deployed.grants_of(application.outputs["billing"]["role_name"]) == {*takes, reads}
+    sends = ("Allow", "sqs:SendMessage", application.outputs["orders"]["queue_arn"])
+    assert deployed.grants_of(application.outputs["billing_relay"]["role_name"]) == {sends, reads}
+    assert application.container("billing")["healthCheck"]["command"][:3] == ["CMD", "python", "-c"]
+    assert "healthCheck" not in application.container("billing_relay")
+    (stopped,) = [each for each in alarms_of("shop-billing") if each["AlarmName"] == "shop-billing-stopped"]
+    assert (stopped["MetricName"], stopped["TreatMissingData"]) == ("CPUUtilization", "breaching")
+    assert {each["MetricName"] for each in alarms_of("shop-billing-relay")} == {
+        "CPUUtilization",
+        "OldestEvent",
+        "EntitiesBroken",
+    }
 
 
 PLANNED = """

@@ -237,8 +237,11 @@ Grant: TypeAlias = tuple[str, str, str]
 
 def grants(deployment: Deployment) -> set[Grant]:
     """Every (effect, action, resource) of the function's role."""
+    return grants_of(function(deployment)["Role"].rpartition("/")[2])
+
+
+def grants_of(role: str) -> set[Grant]:
     iam = sdk.client("iam")
-    role = function(deployment)["Role"].rpartition("/")[2]
     assert iam.list_attached_role_policies(RoleName=role)["AttachedPolicies"] == []
     names = iam.list_role_policies(RoleName=role)["PolicyNames"]
     found = [iam.get_role_policy(RoleName=role, PolicyName=name)["PolicyDocument"] for name in names]

@@ -165,6 +165,10 @@ output "table_name" {
   value = aws_dynamodb_table.orders.name
 }
 
+output "table_arn" {
+  value = aws_dynamodb_table.orders.arn
+}
+
 output "topic_arn" {
   description = "The topic that the events go to, if they go to one. Subscriptions are yours."
   value       = one(aws_sns_topic.events[*].arn)
