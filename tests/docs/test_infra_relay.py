@@ -18,6 +18,7 @@ from moto.dynamodb.models import dynamodb_backends
 from onewrite import Event, Message
 from onewrite.testing import lambda_context
 from tests.support import deployment as deployed
+from tests.support.alarms import LONG, alarm_of
 from tests.support.deployment import REGION, RELAY, Deployment, sdk
 from tests.support.packages import ROOT
 
@@ -59,6 +60,12 @@ def stack(aws: None, request: pytest.FixtureRequest) -> Deployment:
 
 @pytest.fixture
 def relay(stack: Deployment, called: set[str], monkeypatch: pytest.MonkeyPatch) -> Any:
+    module = loaded(stack, monkeypatch)
+    called.clear()
+    return module
+
+
+def loaded(stack: Deployment, monkeypatch: pytest.MonkeyPatch) -> Any:
     """The example's module, in the environment that the function has."""
     monkeypatch.setenv("AWS_LAMBDA_FUNCTION_NAME", stack.function_name)
     for name, value in deployed.function(stack)["Environment"]["Variables"].items():
@@ -70,7 +77,6 @@ def relay(stack: Deployment, called: set[str], monkeypatch: pytest.MonkeyPatch) 
     assert found.loader is not None
     module = importlib.util.module_from_spec(found)
     found.loader.exec_module(module)
-    called.clear()
     return module
 
 
@@ -158,6 +164,48 @@ def test_the_alarms_metrics_are_those_that_the_relay_emits(relay: Any, capsys: p
         assert alarm["MetricName"] in line
 
 
+def test_the_topic_is_encrypted() -> None:
+    assert RESOURCES["Topic"]["Properties"]["KmsMasterKeyId"] == "alias/aws/sns"
+
+
+# What is measured of the relay in ten minutes: all of it when all is well, and what differs when something is not.
+WELL: dict[str, float | None] = {
+    "OldestEvent": 2.0,
+    "EntitiesBroken": 0.0,
+    "ApproximateNumberOfMessagesVisible": 0.0,
+    "IteratorAge": 500.0,
+    "Errors": 0.0,
+    "Throttles": 0.0,
+}
+
+
+@pytest.mark.parametrize(
+    ("failure", "differs", "rings"),
+    [
+        ("all is well", {}, set()),
+        ("nothing sweeps", {"OldestEvent": None}, {"OldestEvent"}),
+        ("the broker refuses an event", {"OldestEvent": 1000.0}, {"OldestEvent"}),
+        ("an outbox cannot be read", {"EntitiesBroken": 1.0}, {"Broken"}),
+        ("the table cannot be reached", {"OldestEvent": None, "Errors": 3.0}, {"OldestEvent", "Errors"}),
+        ("a record is given up", {"ApproximateNumberOfMessagesVisible": 1.0}, {"DeadLetters"}),
+        ("the stream is read too slowly", {"IteratorAge": 1_000_000.0}, {"OldestRecord"}),
+        ("the account has no room", {"Throttles": 1.0}, {"Throttles"}),
+    ],
+)
+def test_each_way_to_fail_rings_its_alarm_and_no_other(
+    failure: str, differs: dict[str, float | None], rings: set[str]
+) -> None:
+    template = {name: found["Properties"] for name, found in RESOURCES.items() if found["Type"] == "AWS::CloudWatch::Alarm"}
+    resolved = {
+        name: {**of, "Threshold": 900 if name == "OldestEventAlarm" else of["Threshold"]} for name, of in template.items()
+    }
+    alarms = {name.removesuffix("Alarm"): alarm_of(properties) for name, properties in resolved.items()}
+    metrics = {name: next(iter(alarm.metrics.values()))[:2] for name, alarm in alarms.items()}
+    measured = {metric: [{**WELL, **differs}[metric[0]]] * LONG for metric in metrics.values()}
+    assert {name for name, alarm in alarms.items() if alarm.rings(measured, {})} == rings, failure
+    assert [alarm.description for alarm in alarms.values() if "redrive them" in alarm.description] == []
+
+
 # ---------------------------------------------------------------- end to end
 
 
@@ -173,6 +221,22 @@ def test_what_is_emitted_goes_from_the_stream_to_the_topic_and_a_sweep_finds_wha
     relay.handler(SCHEDULE, lambda_context())
     relay.handler(records(stack), lambda_context())
     assert sorted(json.loads(body)["sequence"] for body in deployed.left(subscriber)) == ["1"]
+
+
+def test_a_queue_can_take_the_place_of_the_topic(aws: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    queue = str(sdk.client("sqs").create_queue(QueueName="told")["QueueUrl"])
+    arn = deployed.queue_attributes(queue)["QueueArn"]
+    stack = deployed.deploy_relay("orders-relay", TargetQueueArn=arn)
+    relay = loaded(stack, monkeypatch)
+    emit(relay, "o-1", "OrderPaid")
+    relay.handler(SCHEDULE, lambda_context())
+
+    assert told(queue) == [("OrderPaid", 1)]
+    assert sdk.client("sns").list_topics()["Topics"] == []
+    grants = {grant for grant in deployed.grants(stack) if grant[1].startswith(("sns:", "sqs:"))}
+    assert grants == {
+        ("Allow", "sqs:SendMessage", each) for each in (arn, deployed.queue_attributes(stack.dead_letters_url)["QueueArn"])
+    }
 
 
 def test_its_own_clears_ring_the_bell_and_are_passed_over_without_a_read(
