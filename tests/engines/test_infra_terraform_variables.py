@@ -17,7 +17,7 @@ import pytest
 
 from tests.support.deployment import TERRAFORM
 from tests.support.packages import ROOT
-from tests.support.settings import BAD, BAD_RELAY, GOOD, GOOD_RELAY
+from tests.support.settings import BAD, BAD_RELAY, BAD_SERVICE, GOOD, GOOD_RELAY, GOOD_SERVICE, SERVICE, WORKER
 from tests.support.terraform import Terraform
 
 pytestmark = pytest.mark.slow
@@ -27,6 +27,7 @@ REQUIRED: dict[str, Any] = {"name": "shop", "package": "code.zip", "handler": "s
 
 # The relay's stack, whose other variables are the module's.
 RELAY = [ROOT / "infra" / "examples" / "relay" / "variables.tf"]
+CONTAINERS = [ROOT / "infra" / "service" / "variables.tf"]
 
 
 def refusals(
@@ -81,11 +82,22 @@ def test_what_would_not_work_is_refused_with_the_reason(refused: dict[int, set[s
     assert refusal.startswith(BAD[number][1])
 
 
-def test_so_it_is_with_the_relay_s(tmp_path: Path) -> None:
-    cases = [*GOOD_RELAY, *(case for case, _ in BAD_RELAY)]
-    found = refusals(tmp_path, cases, RELAY, {"name": "relay"})
-    assert set(found) == set(range(len(GOOD_RELAY), len(cases)))
-    for number, (_, says) in enumerate(BAD_RELAY, len(GOOD_RELAY)):
+@pytest.mark.parametrize(
+    ("files", "required", "good", "bad"),
+    [(RELAY, {"name": "relay"}, GOOD_RELAY, BAD_RELAY), (CONTAINERS, {**SERVICE, **WORKER}, GOOD_SERVICE, BAD_SERVICE)],
+    ids=["relay", "service"],
+)
+def test_so_it_is_with_the_relay_s_and_the_service_s(
+    tmp_path: Path,
+    files: list[Path],
+    required: dict[str, Any],
+    good: list[dict[str, Any]],
+    bad: list[tuple[dict[str, Any], str]],
+) -> None:
+    cases = [*good, *(case for case, _ in bad)]
+    found = refusals(tmp_path, cases, files, required)
+    assert set(found) == set(range(len(good), len(cases)))
+    for number, (_, says) in enumerate(bad, len(good)):
         (refusal,) = found[number]
         assert refusal.startswith(says)
 

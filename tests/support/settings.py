@@ -222,3 +222,52 @@ BAD_RELAY: list[tuple[dict[str, Any], str]] = [
     ({"sweep_minutes": 5, "oldest_event_seconds": 300}, "oldest_event_seconds: longer than"),
     ({"oldest_event_seconds": 900.5}, "oldest_event_seconds: longer than"),
 ]
+
+# The same of the module for containers.
+CLUSTER = f"arn:aws:ecs:eu-west-1:{ACCOUNT}:cluster/shop"
+SERVICE: dict[str, Any] = {
+    "name": "billing",
+    "image": IMAGE,
+    "cluster_arn": CLUSTER,
+    "subnet_ids": ["subnet-1a"],
+    "security_group_ids": ["sg-1a"],
+}
+WORKER = {"worker": "billing:handler", "queue_arn": QUEUE}
+RELAY = {"relay": "shop.relays:orders", "worker": None, "queue_arn": None}
+GOOD_SERVICE: list[dict[str, Any]] = [
+    {},
+    {"queue_arn": f"{QUEUE}.fifo", "options": ["--in-flight", "20"], "tasks": 3, "cpu": 1024, "memory": 8192},
+    {**RELAY, "oldest_event_seconds": 60, "tasks": 0, "log_retention_days": 0},
+    {
+        "secret_arns": {"MONGODB": SECRET},
+        "policy": '{"Statement": []}',
+        "architecture": "x86_64",
+        "cpu": 256,
+        "memory": 1024,
+    },
+]
+BAD_SERVICE: list[tuple[dict[str, Any], str]] = [
+    ({"name": "a b"}, "name: letters"),
+    ({"image": "shop"}, "image: with its tag"),
+    ({"relay": "shop.relays:orders"}, "worker: give either"),
+    ({"worker": None, "queue_arn": None, "relay": None}, "worker: give either"),
+    ({"worker": "billing.handler"}, "worker: MODULE:HANDLER"),
+    ({**RELAY, "relay": "relays.orders"}, "relay: MODULE:RELAY"),
+    ({"queue_arn": "events"}, "queue_arn: arn:aws:sqs"),
+    ({"queue_arn": None}, "queue_arn: a worker needs one"),
+    ({**RELAY, "queue_arn": QUEUE}, "queue_arn: a worker needs one"),
+    ({"secret_arns": {"MONGODB": "mongodb"}}, "secret_arns: the whole ARN"),
+    ({"policy": "sqs:SendMessage"}, "policy: the JSON"),
+    ({"cluster_arn": "shop"}, "cluster_arn: arn:aws:ecs"),
+    ({"subnet_ids": []}, "subnet_ids: 1 to 16"),
+    ({"security_group_ids": []}, "security_group_ids: 1 to 5"),
+    ({"architecture": "aarch64"}, "architecture: arm64"),
+    ({"cpu": 300, "memory": 1024}, "cpu: Fargate allows"),
+    ({"cpu": 1024, "memory": 1024}, "memory: Fargate allows"),
+    ({"memory": 4096}, "memory: Fargate allows"),
+    ({"memory": 700}, "memory: Fargate allows"),
+    ({"tasks": -1}, "tasks: 0 or more"),
+    ({**RELAY, "oldest_event_seconds": 59}, "oldest_event_seconds: 60 or more"),
+    ({"oldest_event_seconds": 60}, "oldest_event_seconds: of a relay alone"),
+    ({"log_retention_days": 31}, "log_retention_days: a number"),
+]
