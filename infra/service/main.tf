@@ -208,3 +208,35 @@ resource "aws_cloudwatch_metric_alarm" "relay" {
   alarm_actions       = var.alarm_topic_arns
   ok_actions          = var.alarm_topic_arns
 }
+
+# A message that keeps failing shows in no age of a standard queue. The worker's log has a line for each failure.
+resource "aws_cloudwatch_log_metric_filter" "unsettled" {
+  count = local.is_worker ? 1 : 0
+
+  name           = "unsettled"
+  log_group_name = aws_cloudwatch_log_group.this.name
+  pattern        = "{ $.onewrite.failures[0].error = \"*\" }"
+
+  metric_transformation {
+    namespace = "onewrite"
+    name      = "Unsettled-${var.name}"
+    value     = "1"
+  }
+}
+
+resource "aws_cloudwatch_metric_alarm" "unsettled" {
+  count = local.is_worker ? 1 : 0
+
+  alarm_name          = "${var.name}-unsettled"
+  alarm_description   = "In period after period messages failed or were deferred in vain, and come again. The log names them."
+  namespace           = "onewrite"
+  metric_name         = "Unsettled-${var.name}"
+  statistic           = "Sum"
+  period              = 600
+  evaluation_periods  = 2
+  comparison_operator = "GreaterThanThreshold"
+  threshold           = 0
+  treat_missing_data  = "notBreaching"
+  alarm_actions       = var.alarm_topic_arns
+  ok_actions          = var.alarm_topic_arns
+}

@@ -19,6 +19,15 @@ variable "function" {
     condition     = var.function || var.event_source == "queue"
     error_message = "function: a stream needs one."
   }
+
+  validation {
+    condition = var.function || (
+      var.environment == tomap({}) && var.secret_arns == tomap({}) && var.table_arn == null && var.policy == null && var.permissions_boundary == null
+      && length(var.layers) == 0 && length(var.subnet_ids) == 0 && var.reserved_concurrency == null && !var.tracing && var.enabled
+      && var.maximum_concurrency == 10 && var.batch_size == 10
+    )
+    error_message = "function: with false there is nothing that has an environment, rights, layers, a network, a concurrency, traces or batches. They would have no effect."
+  }
 }
 
 variable "package" {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ from tests.support import deployment as deployed
 from tests.support.alarms import LONG, alarm_of
 from tests.support.deployment import REGION, RELAY, Deployment, sdk
 from tests.support.packages import ROOT
+from tests.support.settings import BAD_RELAY
 
 # moto's CloudFormation knows neither of these, and passes over them.
 pytestmark = [
@@ -166,6 +168,33 @@ def test_the_alarms_metrics_are_those_that_the_relay_emits(relay: Any, capsys: p
 
 def test_the_topic_is_encrypted() -> None:
     assert RESOURCES["Topic"]["Properties"]["KmsMasterKeyId"] == "alias/aws/sns"
+
+
+@pytest.mark.parametrize(
+    ("queue", "fifo", "broken"),
+    [("", "false", False), ("arn:aws:sqs:eu-west-1:1:q", "true", False), ("arn:aws:sqs:eu-west-1:1:q", "false", True)],
+)
+def test_an_option_that_would_have_no_effect_is_refused(queue: str, fifo: str, broken: bool) -> None:
+    rule = deployed.translated_relay()["Rules"]["ToQueue"]
+    given = {"TargetQueueArn": queue, "Fifo": fifo}
+    (assertion,) = rule["Assertions"]
+    asked = deployed.evaluated(rule["RuleCondition"], given) and not deployed.evaluated(assertion["Assert"], given)
+    assert asked is broken
+
+
+@pytest.mark.parametrize("case", [case for case, _ in BAD_RELAY if not any("target" in name for name in case)], ids=str)
+def test_what_terraform_refuses_the_template_refuses(case: dict[str, Any]) -> None:
+    parameters = deployed.translated_relay()["Parameters"]
+    refused = {
+        name
+        for name, value in case.items()
+        if (found := parameters["".join(map(str.title, name.split("_")))])
+        and not (
+            str(value) in found.get("AllowedValues", [str(value)])
+            and re.fullmatch(found.get("AllowedPattern", ".*"), str(value))
+        )
+    }
+    assert refused != set()
 
 
 # What is measured of the relay in ten minutes: all of it when all is well, and what differs when something is not.

@@ -99,7 +99,6 @@ module "relay_to_queue" {
   source           = "./infra/examples/relay"
   name             = "to-queue"
   package          = var.package
-  fifo             = false
   target           = "queue"
   target_queue_arn = module.plain.queue_arn
 }
@@ -598,12 +597,9 @@ class Application:
         """Everything that waits anywhere, until nothing does. What the relay of the containers prints."""
         printed = ""
         for _ in range(2):
-            self._poll("orders", APPLICATION / "orders.py", monkeypatch)
-            relay = self._function("relay", RELAY, monkeypatch)
-            relay({"source": "aws.events"}, lambda_context())
-            self._poll("customers", APPLICATION / "customers.py", monkeypatch)
-            self._container("billing", "--stop-when-empty", "--wait", "0", "--health-port", str(free_port()))
-            printed += self._container("billing_relay", "--once")
+            self.functions(monkeypatch)
+            self.work()
+            printed += self._container("billing_relay", "--once").stdout
         return printed
 
     def _poll(self, name: str, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -629,7 +625,17 @@ class Application:
         (found,) = sdk.client("ecs").describe_task_definition(taskDefinition=arn)["taskDefinition"]["containerDefinitions"]
         return dict(found)
 
-    def _container(self, name: str, *more: str) -> str:
+    def functions(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._poll("orders", APPLICATION / "orders.py", monkeypatch)
+        relay = self._function("relay", RELAY, monkeypatch)
+        relay({"source": "aws.events"}, lambda_context())
+        self._poll("customers", APPLICATION / "customers.py", monkeypatch)
+
+    def work(self) -> str:
+        """One run of the worker until its queue has nothing more to give. Its log."""
+        return self._container("billing", "--stop-when-empty", "--wait", "0", "--health-port", str(free_port())).stderr
+
+    def _container(self, name: str, *more: str) -> subprocess.CompletedProcess[str]:
         container = self.container(name)
         assert container["entryPoint"] == ["onewrite"]
         given = {each["name"]: each["value"] for each in container["environment"]}
@@ -644,7 +650,7 @@ class Application:
             check=False,
         )
         assert ran.returncode == 0, ran.stdout + ran.stderr
-        return ran.stdout
+        return ran
 
 
 @pytest.fixture
@@ -705,6 +711,25 @@ def test_the_two_services_take_an_order_from_its_placing_to_its_payment_once(
             assert deployed.left(application.outputs[name]["dead_letters_url"]) == []
         assert '"FunctionName":"shop-billing-relay"' in printed  # the dimension of the relay's alarms
     assert "ow_due_1" in mongo.billing.bills.index_information()
+
+
+def test_a_worker_whose_provider_is_down_logs_what_its_alarm_counts(
+    application: Application, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (counted,) = sdk.client("logs").describe_metric_filters(logGroupName="/ecs/shop-billing")["metricFilters"]
+    assert counted["filterPattern"] == '{ $.onewrite.failures[0].error = "*" }'
+    (alarm,) = [each for each in alarms_of("shop-billing") if each["AlarmName"] == "shop-billing-unsettled"]
+    assert alarm["MetricName"] == counted["metricTransformations"][0]["metricName"]
+
+    application.place("o-2", id="p-2")
+    application.functions(monkeypatch)
+    lines = [json.loads(line) for line in application.work().splitlines()]  # nobody answers at the provider's address
+    failures = [failure for line in lines for failure in line.get("onewrite", {}).get("failures", [])]
+    assert [failure["error"] for failure in failures] == ["URLError"]
+
+    queue = application.outputs["billing_queue"]["queue_url"]
+    assert deployed.queue_attributes(queue)["ApproximateNumberOfMessagesNotVisible"] == "1"
+    sdk.client("sqs").purge_queue(QueueUrl=queue)
 
 
 def test_the_containers_have_the_rights_that_they_need_and_say_how_they_are(application: Application) -> None:

@@ -64,6 +64,10 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"name": None}, "name: null"),
     ({"function": False, **FROM_STREAM, **NO_CODE}, "function: a stream needs one"),
     ({"function": False}, "package: give either"),
+    ({**NO_CODE, "function": False, "environment": {"SHOP": "x"}}, "function: with false"),
+    ({**NO_CODE, "function": False, "table_arn": TABLE}, "function: with false"),
+    ({**NO_CODE, "function": False, "tracing": True}, "function: with false"),
+    ({**NO_CODE, "function": False, "maximum_concurrency": 20}, "function: with false"),
     ({"package": None}, "package: give either"),
     ({"package": "code.zip", "image_uri": IMAGE}, "package: give either"),
     ({"package": "missing.zip"}, "package: there is no such file"),
@@ -212,6 +216,7 @@ GOOD_RELAY: list[dict[str, Any]] = [
 ]
 BAD_RELAY: list[tuple[dict[str, Any], str]] = [
     ({"target": "bus"}, "target: topic or queue"),
+    ({"target": "queue", "target_queue_arn": QUEUE, "fifo": False}, "target: with a queue"),
     ({"target": "queue", "target_queue_arn": None}, "target_queue_arn: give it with"),
     ({"target_queue_arn": QUEUE}, "target_queue_arn: give it with"),
     ({"target": "queue", "target_queue_arn": "events"}, "target_queue_arn: arn:aws:sqs"),

@@ -26,6 +26,11 @@ variable "target" {
     condition     = contains(["topic", "queue"], var.target)
     error_message = "target: topic or queue."
   }
+
+  validation {
+    condition     = var.target == "topic" || var.fifo
+    error_message = "target: with a queue, fifo = false has no effect. The queue is what it is."
+  }
 }
 
 variable "target_queue_arn" {
