@@ -22,7 +22,7 @@ variable "function" {
 
   validation {
     condition = var.function || (
-      var.environment == tomap({}) && var.secret_arns == tomap({}) && var.table_arn == null && var.policy == null && var.permissions_boundary == null
+      length(var.environment) == 0 && length(var.secret_arns) == 0 && var.table_arn == null && var.policy == null && var.permissions_boundary == null
       && length(var.layers) == 0 && length(var.subnet_ids) == 0 && var.reserved_concurrency == null && !var.tracing && var.enabled
       && var.maximum_concurrency == 10 && var.batch_size == 10
     )
