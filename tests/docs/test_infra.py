@@ -226,8 +226,12 @@ def test_what_the_filter_of_the_log_counts_is_what_a_handler_logs(caplog: pytest
     (made,) = properties["MetricTransformations"]
     assert (properties["FilterPattern"], made["MetricValue"]) == ("{ $.onewrite.failed > 0 }", "$.onewrite.failed")
     assert logged_failures(caplog, lambda message: Deferred(message, expected=1)) == 2
-    assert logged_failures(caplog, Rejected) == 0
+    assert logged_failures(caplog, refusing) == 0
     assert logged_failures(caplog, failing) == 2
+
+
+def refusing(message: Message) -> Rejected:
+    return Rejected(message)
 
 
 def failing(message: Message) -> Rejected:
