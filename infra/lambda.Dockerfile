@@ -8,13 +8,14 @@ ARG PYTHON=3.13
 
 FROM public.ecr.aws/lambda/python:${PYTHON} AS build
 WORKDIR /build
+COPY pyproject.toml LICENSE ./
 COPY infra/package.py infra/package.py
 COPY src src
 # yours
 COPY examples/order_history examples/order_history
-ARG ARCHITECTURE=arm64
 # yours: the folder, and what it needs, as --install "pymongo>=4.13".
-RUN python infra/package.py --architecture ${ARCHITECTURE} --output /package examples/order_history
+# The wheels are those of the platform that is asked for, since this runs on it.
+RUN python infra/package.py --architecture native --output /package examples/order_history
 
 FROM public.ecr.aws/lambda/python:${PYTHON}
 COPY --from=build /package /var/task

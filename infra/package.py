@@ -5,36 +5,41 @@
     python3.13 infra/package.py --layer --output dist/layer.zip        a layer with the library alone
     python3.13 infra/package.py --output /package shop/                a folder, for a container image
 
+It packs what pip has resolved and checked, and of yours all that can be imported or read by what is imported; what it leaves out it names.
+
 Run it with the Python of Lambda's runtime: the wheels are chosen and the bytecode is written for the version that runs it.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
+import csv
 import os
+import platform
+import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+import tomllib
+from collections.abc import Collection, Sequence
+from email.parser import HeaderParser
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
 ROOT = Path(__file__).resolve().parents[1]
 LIBRARY = ROOT / "src" / "onewrite"
 EXAMPLE = ROOT / "examples" / "order_history"
 # What needs a terminal or a test has no place in a function, nor has the command. Nothing else in the library imports these.
-COMMANDS = {"operate", "__main__.py"}
-NOT_FOR_LAMBDA = {*COMMANDS, "testing"}
-NO_CODE = {"tests", "__pycache__"}
+NOT_FOR_LAMBDA = {"operate", "__main__.py", "testing"}
 # boto3 and what it needs are part of Lambda's Python, and would be nine tenths of the package.
 RUNTIME_HAS = {"boto3", "botocore", "jmespath", "python-dateutil", "s3transfer", "six", "urllib3"}
 MACHINES = {"arm64": "aarch64", "x86_64": "x86_64"}
 # The C library of Amazon Linux 2, on which Python 3.11 runs, and of Amazon Linux 2023. A wheel for a later one does not load.
 GLIBC = 26 if sys.version_info < (3, 12) else 34
 OLDEST_GLIBC = 17  # that of manylinux2014
+# What pip notes about this machine: where something came from, and what else of it was installed here.
+NOTES = ("RECORD", "INSTALLER", "REQUESTED", "direct_url.json")
 # The same for every file and every run: the same source makes the same bytes, and nothing is deployed that did not change.
 WRITTEN = (1980, 1, 1, 0, 0, 0)
 READABLE = 0o644 << 16
@@ -58,31 +63,39 @@ for path in sorted(folder.rglob("*.py")):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = _options().parse_args(arguments)
+    architecture = _of_this_machine() if options.architecture == "native" else options.architecture
     with TemporaryDirectory() as temporary:
         staged = Path(temporary)
         code = staged / "python" if options.layer else staged
         requirements = [*options.install, *(("boto3", "jmespath") if options.with_boto3 else ())]
+        left_out: list[str] = []
         if requirements or options.requirements:
-            install(code, requirements, options.requirements, options.architecture, leave_out=_left_out(options))
-        _copy(LIBRARY, code, NO_CODE | NOT_FOR_LAMBDA)
+            install(code, requirements, options.requirements, architecture)
+            left_out += remove(code, {"onewrite"}, "this checkout's is packed")
+            if not options.with_boto3:
+                left_out += remove(code, RUNTIME_HAS, "Lambda's Python has it")
+        left_out += copy(LIBRARY, code, NOT_FOR_LAMBDA)
+        describe(code)
         for source in options.source or ([] if options.layer else [EXAMPLE]):
-            _copy(source, code, NO_CODE)
+            left_out += copy(source, code)
         compile_all(staged)
         write(staged, options.output)
-    sys.stdout.write(f"{options.output}: Python {sys.version_info.major}.{sys.version_info.minor}, {options.architecture}\n")
+    sys.stdout.write("".join(f"left out: {each}\n" for each in left_out))
+    sys.stdout.write(f"{options.output}: Python {sys.version_info.major}.{sys.version_info.minor}, {architecture}\n")
     return 0
 
 
 def _options() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("source", nargs="*", type=_existing, help="a package or module of yours (default: the example)")
+    parser.add_argument("source", nargs="*", type=_importable, help="a package or module of yours (default: the example)")
     output = ROOT / "dist" / "function.zip"
     parser.add_argument(
         "--output", type=Path, default=output, help="a .zip, otherwise a folder (default: dist/function.zip)"
     )
     parser.add_argument("--install", action="append", default=[], metavar="REQUIREMENT", help="as pip takes it")
     parser.add_argument("--requirements", type=_existing, action="append", default=[], help="a file of requirements")
-    parser.add_argument("--architecture", choices=MACHINES, default="arm64", help="the function's (default: arm64)")
+    about = "the function's (default: arm64); native is that of this machine"
+    parser.add_argument("--architecture", choices=[*MACHINES, "native"], default="arm64", help=about)
     parser.add_argument("--layer", action="store_true", help="a layer")
     parser.add_argument("--with-boto3", action="store_true", help="a boto3 of its own, in place of the runtime's")
     return parser
@@ -95,69 +108,122 @@ def _existing(name: str) -> Path:
     return path
 
 
-def _left_out(options: argparse.Namespace) -> set[str]:
-    return set() if options.with_boto3 else RUNTIME_HAS
+def _importable(name: str) -> Path:
+    path = _existing(name)
+    module = path.name if path.is_dir() else path.name.removesuffix(".py")
+    if not module.isidentifier():
+        raise argparse.ArgumentTypeError(f"{name} cannot be imported: give the folder of a package, or a .py file")
+    return path
+
+
+def _of_this_machine() -> str:
+    machine = platform.machine().lower()
+    found = {**{theirs: ours for ours, theirs in MACHINES.items()}, "arm64": "arm64", "amd64": "x86_64"}.get(machine)
+    return found or sys.exit(f"Lambda has no {machine}: say --architecture.")
 
 
 # ---------------------------------------------------------------- what is needed
 
 
-def install(target: Path, requirements: list[str], files: list[Path], architecture: str, *, leave_out: set[str]) -> None:
-    """Installs wheels for the function's processor, whatever this machine's is. What must be built is refused by pip."""
+def install(target: Path, requirements: list[str], files: list[Path], architecture: str) -> None:
+    """Installs wheels for the function's processor, whatever this machine's is. What must be built is refused by pip.
+
+    It is one call of pip: what it has resolved from the indexes that the files name, and whose hashes it has checked, is what is
+    there then. To ask a second time, by name and version, could get something else of the same name.
+    """
     machine = MACHINES[architecture]
     names = [f"manylinux_2_{minor}_{machine}" for minor in range(GLIBC, OLDEST_GLIBC - 1, -1)]
     names.append(f"manylinux2014_{machine}")
-    wanted = [
-        "--only-binary=:all:",
-        "--implementation=cp",
-        f"--python-version={sys.version_info.major}.{sys.version_info.minor}",
-    ]
-    wanted += [f"--platform={name}" for name in names]
-    given = [*requirements, *(f"--requirement={path}" for path in files)]
-    with TemporaryDirectory() as temporary:
-        report = Path(temporary) / "report.json"
-        _pip(*wanted, "--dry-run", "--ignore-installed", f"--target={temporary}", f"--report={report}", *given)
-        found = json.loads(report.read_text())["install"]
-        exact = Path(temporary) / "exact.txt"
-        exact.write_text("".join(f"{line}\n" for line in _exactly(found, leave_out)))
-        if exact.stat().st_size:
-            _pip(*wanted, "--no-deps", "--no-compile", f"--target={target}", f"--requirement={exact}")
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--root-user-action=ignore"]
+    command += ["--only-binary=:all:", "--implementation=cp", "--no-compile", f"--target={target}"]
+    command += [f"--python-version={sys.version_info.major}.{sys.version_info.minor}"]
+    command += [f"--platform={name}" for name in names]
+    command += [*requirements, *(f"--requirement={path}" for path in files)]
+    if code := subprocess.run(command, check=False).returncode:  # noqa: S603  # what was asked for, and no shell
+        sys.exit(code)  # pip has said what is wrong
     shutil.rmtree(target / "bin", ignore_errors=True)  # scripts, which name this machine's Python
 
 
-def _exactly(found: Iterable[Any], leave_out: set[str]) -> Iterator[str]:
-    for each in found:
-        name, version = each["metadata"]["name"].lower().replace("_", "-"), each["metadata"]["version"]
-        if name not in leave_out:
-            yield f"{name} @ {each['download_info']['url']}" if each["is_direct"] else f"{name}=={version}"
-
-
-def _pip(*arguments: str) -> None:
-    quietly = ["--quiet", "--disable-pip-version-check", "--root-user-action=ignore"]
-    command = [sys.executable, "-m", "pip", "install", *quietly, *arguments]
-    if code := subprocess.run(command, check=False).returncode:  # noqa: S603  # what was asked for, and no shell
-        sys.exit(code)  # pip has said what is wrong
+def remove(target: Path, names: Collection[str], reason: str) -> list[str]:
+    """Takes those distributions out again, and names them."""
+    removed: list[str] = []
+    for information in sorted(target.glob("*.dist-info")):
+        about = HeaderParser().parsestr((information / "METADATA").read_text())
+        if re.sub(r"[-_.]+", "-", about["Name"]).lower() not in names:
+            continue
+        with (information / "RECORD").open(newline="") as record:
+            named = [Path(os.path.normpath(target / row[0])) for row in csv.reader(record)]
+        paths = [path for path in named if path.is_relative_to(target)]  # scripts stand elsewhere, and are gone
+        for path in paths:
+            path.unlink(missing_ok=True)
+        for folder in {parent for path in paths for parent in path.parents if target in parent.parents}:
+            if folder.is_dir() and not any(each.is_file() for each in folder.rglob("*")):
+                shutil.rmtree(folder)
+        removed.append(f"{about['Name']} {about['Version']} ({reason})")
+    return removed
 
 
 # ---------------------------------------------------------------- the package
 
 
-def _copy(source: Path, folder: Path, left_out: set[str]) -> None:
+def copy(source: Path, folder: Path, not_for_lambda: Collection[str] = ()) -> list[str]:
+    """Copies a package or module, data included, and names what it leaves out: hidden files, and tests that nothing imports."""
     folder.mkdir(exist_ok=True)
+    if (folder / source.name).exists():
+        sys.exit(f"{source.name} is in the package already: {source} would be mixed with it.")
     if source.is_file():
         shutil.copy(source, folder)
-    else:
-        shutil.copytree(source, folder / source.name, ignore=shutil.ignore_patterns(*left_out), dirs_exist_ok=True)
+        return []
+    left_out: list[str] = []
+
+    def ignored(parent: str, names: list[str]) -> set[str]:
+        at = Path(parent)
+        reasons = {name: "hidden" for name in names if name.startswith(".")}
+        if at == source:
+            reasons |= {name: "not for Lambda" for name in names if name in not_for_lambda}
+        if "tests" in names and (at / "tests").is_dir() and not _names_tests(source):
+            reasons["tests"] = "no other module names it"
+        left_out.extend(f"{(at / name).relative_to(source.parent)} ({reasons[name]})" for name in sorted(reasons))
+        return {*reasons, "__pycache__"}
+
+    shutil.copytree(source, folder / source.name, ignore=ignored)
+    return left_out
+
+
+def _names_tests(source: Path) -> bool:
+    """Whether any module outside of folders called tests has that word in it: it might import one of them."""
+    modules = (path for path in source.rglob("*.py") if "tests" not in path.relative_to(source).parts)
+    return any(re.search(rb"\btests\b", path.read_bytes()) for path in modules)
+
+
+def describe(folder: Path) -> None:
+    """The library's licence and what is said of it, as an installation has them: importlib.metadata knows its version."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    information = folder / f"{project['name']}-{project['version']}.dist-info"
+    (information / "licenses").mkdir(parents=True)
+    shutil.copy(ROOT / "LICENSE", information / "licenses")
+    fields = {
+        "Metadata-Version": "2.4",
+        "Name": project["name"],
+        "Version": project["version"],
+        "Summary": project["description"],
+        "License-Expression": project["license"],
+        "License-File": "LICENSE",
+        "Requires-Python": project["requires-python"],
+    }
+    (information / "METADATA").write_text("".join(f"{name}: {value}\n" for name, value in fields.items()))
 
 
 def compile_all(folder: Path) -> None:
-    # In the order of no hash, or the same source would make other bytes.
-    environment = {**os.environ, "PYTHONHASHSEED": "0"}
+    # In the order of no hash, and with nothing else that the environment tells Python, or the same source would make other bytes.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     command = [sys.executable, "-c", COMPILE, str(folder)]
-    subprocess.run(command, check=True, env=environment)  # noqa: S603  # our own
+    subprocess.run(command, check=True, env={**environment, "PYTHONHASHSEED": "0"})  # noqa: S603  # our own
 
 
 def write(folder: Path, target: Path) -> None:
+    for note in [path for path in folder.rglob("*.dist-info/*") if path.name in NOTES]:
+        note.unlink()
     target.parent.mkdir(parents=True, exist_ok=True)
     if target.suffix != ".zip":
         if target.exists():

@@ -1,5 +1,5 @@
 # A queue, or a stream of yours, that feeds a function, which may write to your table. The queue, its dead letters, the log and
-# the role are made here, and alarms that watch them. ../examples shows four stacks that use it.
+# the role are made here, and alarms that watch them. Without a function it is a queue for a worker. ../examples shows stacks that use it.
 
 data "aws_caller_identity" "current" {}
 
@@ -18,14 +18,18 @@ locals {
 }
 
 resource "aws_cloudwatch_log_group" "this" {
+  count = var.function ? 1 : 0
+
   name              = "/aws/lambda/${var.name}"
   retention_in_days = var.log_retention_days
   kms_key_id        = var.kms_key_arn
 }
 
 resource "aws_lambda_function" "this" {
+  count = var.function ? 1 : 0
+
   function_name                  = var.name
-  role                           = aws_iam_role.function.arn
+  role                           = aws_iam_role.function[0].arn
   package_type                   = var.package == null ? "Image" : "Zip"
   filename                       = var.package
   source_code_hash               = var.package == null ? null : filebase64sha256(var.package)
@@ -69,7 +73,7 @@ resource "aws_lambda_function" "this" {
   }
 
   logging_config {
-    log_group  = aws_cloudwatch_log_group.this.name
+    log_group  = aws_cloudwatch_log_group.this[0].name
     log_format = "JSON" # each batch's line carries its numbers as fields
   }
 
@@ -78,8 +82,10 @@ resource "aws_lambda_function" "this" {
 }
 
 resource "aws_lambda_event_source_mapping" "this" {
+  count = var.function ? 1 : 0
+
   event_source_arn                   = local.queue ? aws_sqs_queue.events[0].arn : var.stream_arn
-  function_name                      = aws_lambda_function.this.function_name
+  function_name                      = aws_lambda_function.this[0].function_name
   enabled                            = var.enabled
   batch_size                         = var.batch_size
   maximum_batching_window_in_seconds = var.batch_window_seconds

@@ -1,17 +1,17 @@
 output "function_name" {
-  value = aws_lambda_function.this.function_name
+  value = one(aws_lambda_function.this[*].function_name)
 }
 
 output "function_arn" {
-  value = aws_lambda_function.this.arn
+  value = one(aws_lambda_function.this[*].arn)
 }
 
 output "role_name" {
-  value = aws_iam_role.function.name
+  value = one(aws_iam_role.function[*].name)
 }
 
 output "role_arn" {
-  value = aws_iam_role.function.arn
+  value = one(aws_iam_role.function[*].arn)
 }
 
 output "queue_name" {
@@ -41,5 +41,5 @@ output "dead_letters_url" {
 }
 
 output "log_group_name" {
-  value = aws_cloudwatch_log_group.this.name
+  value = one(aws_cloudwatch_log_group.this[*].name)
 }

@@ -41,7 +41,7 @@ locals {
     log = {
       given     = true
       actions   = ["logs:CreateLogStream", "logs:PutLogEvents"]
-      resources = ["${aws_cloudwatch_log_group.this.arn}:*"]
+      resources = [for arn in aws_cloudwatch_log_group.this[*].arn : "${arn}:*"]
     }
     secrets = {
       given     = length(var.secret_arns) > 0
@@ -123,13 +123,17 @@ data "aws_iam_policy_document" "function" {
 }
 
 resource "aws_iam_role" "function" {
+  count = var.function ? 1 : 0
+
   name_prefix          = "${substr(var.name, 0, 37)}-"
   assume_role_policy   = data.aws_iam_policy_document.assume.json
   permissions_boundary = var.permissions_boundary
 }
 
 resource "aws_iam_role_policy" "function" {
+  count = var.function ? 1 : 0
+
   name   = "guarded-writes"
-  role   = aws_iam_role.function.id
+  role   = aws_iam_role.function[0].id
   policy = data.aws_iam_policy_document.function.json
 }

@@ -9,14 +9,35 @@ variable "name" {
   }
 }
 
+variable "function" {
+  description = "False: the queue with its dead letters and its alarms alone, for a worker."
+  type        = bool
+  default     = true
+  nullable    = false
+
+  validation {
+    condition     = var.function || var.event_source == "queue"
+    error_message = "function: a stream needs one."
+  }
+
+  validation {
+    condition = var.function || (
+      length(var.environment) == 0 && length(var.secret_arns) == 0 && var.table_arn == null && var.policy == null && var.permissions_boundary == null
+      && length(var.layers) == 0 && length(var.subnet_ids) == 0 && var.reserved_concurrency == null && !var.tracing && var.enabled
+      && var.maximum_concurrency == 10 && var.batch_size == 10
+    )
+    error_message = "function: with false there is nothing that has an environment, rights, layers, a network, a concurrency, traces or batches. They would have no effect."
+  }
+}
+
 variable "package" {
   description = "The path of the zip with the function's code, as infra/package.py writes it."
   type        = string
   default     = null
 
   validation {
-    condition     = (var.package == null) != (var.image_uri == null)
-    error_message = "package: give either package, a zip, or image_uri, a container image."
+    condition     = var.function ? (var.package == null) != (var.image_uri == null) : var.package == null && var.image_uri == null && var.handler == null
+    error_message = "package: give either package, a zip, or image_uri, a container image; and no code at all with function = false."
   }
 
   validation {
@@ -42,7 +63,7 @@ variable "handler" {
   default     = null
 
   validation {
-    condition     = var.handler == null ? var.image_uri != null : can(regex("^[A-Za-z_][A-Za-z0-9_]*(\\.[A-Za-z_][A-Za-z0-9_]*)+$", var.handler))
+    condition     = var.handler == null ? var.image_uri != null || !var.function : can(regex("^[A-Za-z_][A-Za-z0-9_]*(\\.[A-Za-z_][A-Za-z0-9_]*)+$", var.handler))
     error_message = "handler: module.name, as shop.handlers.ship. Only an image may do without one."
   }
 }
@@ -56,6 +77,11 @@ variable "runtime" {
   validation {
     condition     = can(regex("^python3\\.1[1-9]$", var.runtime))
     error_message = "runtime: python3.11 or newer, as python3.13."
+  }
+
+  validation {
+    condition     = var.image_uri == null || var.runtime == "python3.13"
+    error_message = "runtime: an image brings its own. It would have no effect."
   }
 }
 
@@ -151,9 +177,9 @@ variable "table_arn" {
 }
 
 variable "table_actions" {
-  description = "What the function may do on the table. The default is what guarded writes need."
+  description = "What the function may do on the table. The default changes entities and reads them; put_item takes dynamodb:PutItem besides."
   type        = list(string)
-  default     = ["dynamodb:UpdateItem", "dynamodb:PutItem", "dynamodb:GetItem"]
+  default     = ["dynamodb:UpdateItem", "dynamodb:GetItem"]
   nullable    = false
 
   validation {

@@ -104,6 +104,11 @@ variable "maximum_concurrency" {
     condition     = var.maximum_concurrency >= 2 && var.maximum_concurrency <= 1000 && floor(var.maximum_concurrency) == var.maximum_concurrency
     error_message = "maximum_concurrency: Lambda allows 2 to 1000."
   }
+
+  validation {
+    condition     = var.event_source == "queue" || var.maximum_concurrency == 10
+    error_message = "maximum_concurrency: the source is a stream. It would have no effect."
+  }
 }
 
 variable "max_receive_count" {
@@ -115,6 +120,11 @@ variable "max_receive_count" {
   validation {
     condition     = var.max_receive_count >= 1 && var.max_receive_count <= 1000 && floor(var.max_receive_count) == var.max_receive_count
     error_message = "max_receive_count: SQS allows 1 to 1000."
+  }
+
+  validation {
+    condition     = var.event_source == "queue" || var.max_receive_count == 5
+    error_message = "max_receive_count: the source is a stream. It would have no effect."
   }
 }
 
@@ -133,6 +143,11 @@ variable "message_retention_seconds" {
     condition     = var.message_retention_seconds > 6 * var.function_timeout + var.batch_window_seconds
     error_message = "message_retention_seconds: longer than a message is hidden after a failure, six times function_timeout and the batch window. It would be gone before its second delivery."
   }
+
+  validation {
+    condition     = var.event_source == "queue" || var.message_retention_seconds == 345600
+    error_message = "message_retention_seconds: the source is a stream. It would have no effect."
+  }
 }
 
 variable "dead_letter_retention_seconds" {
@@ -142,8 +157,8 @@ variable "dead_letter_retention_seconds" {
   nullable    = false
 
   validation {
-    condition     = var.dead_letter_retention_seconds >= 60 && var.dead_letter_retention_seconds <= 1209600 && floor(var.dead_letter_retention_seconds) == var.dead_letter_retention_seconds
-    error_message = "dead_letter_retention_seconds: SQS allows 60 to 1209600, which are 14 days."
+    condition     = var.dead_letter_retention_seconds >= 86400 && var.dead_letter_retention_seconds <= 1209600 && floor(var.dead_letter_retention_seconds) == var.dead_letter_retention_seconds
+    error_message = "dead_letter_retention_seconds: 86400 to 1209600, a day to 14 days. What is kept for less is gone before anyone has seen it."
   }
 
   validation {
@@ -267,6 +282,11 @@ variable "stream_starting_position" {
     condition     = var.stream_starting_position != "AT_TIMESTAMP" || var.stream_arn == null ? true : strcontains(var.stream_arn, ":kinesis:")
     error_message = "stream_starting_position: AT_TIMESTAMP is for Kinesis only."
   }
+
+  validation {
+    condition     = var.event_source == "stream" || var.stream_starting_position == "TRIM_HORIZON"
+    error_message = "stream_starting_position: the source is a queue. It would have no effect."
+  }
 }
 
 variable "stream_starting_timestamp" {
@@ -295,6 +315,11 @@ variable "stream_maximum_age_seconds" {
     condition     = var.stream_maximum_age_seconds == -1 || (var.stream_maximum_age_seconds >= 60 && var.stream_maximum_age_seconds <= 604800 && floor(var.stream_maximum_age_seconds) == var.stream_maximum_age_seconds)
     error_message = "stream_maximum_age_seconds: -1, or 60 to 604800."
   }
+
+  validation {
+    condition     = var.event_source == "stream" || var.stream_maximum_age_seconds == 21600
+    error_message = "stream_maximum_age_seconds: the source is a queue. It would have no effect."
+  }
 }
 
 variable "stream_maximum_retries" {
@@ -307,6 +332,11 @@ variable "stream_maximum_retries" {
     condition     = var.stream_maximum_retries >= -1 && var.stream_maximum_retries <= 10000 && floor(var.stream_maximum_retries) == var.stream_maximum_retries
     error_message = "stream_maximum_retries: -1, or 0 to 10000."
   }
+
+  validation {
+    condition     = var.event_source == "stream" || var.stream_maximum_retries == -1
+    error_message = "stream_maximum_retries: the source is a queue. It would have no effect."
+  }
 }
 
 variable "stream_bisect" {
@@ -314,6 +344,11 @@ variable "stream_bisect" {
   type        = bool
   default     = true
   nullable    = false
+
+  validation {
+    condition     = var.event_source == "stream" || var.stream_bisect == true
+    error_message = "stream_bisect: the source is a queue. It would have no effect."
+  }
 }
 
 variable "stream_batches_per_shard" {
@@ -325,5 +360,10 @@ variable "stream_batches_per_shard" {
   validation {
     condition     = var.stream_batches_per_shard >= 1 && var.stream_batches_per_shard <= 10 && floor(var.stream_batches_per_shard) == var.stream_batches_per_shard
     error_message = "stream_batches_per_shard: Lambda allows 1 to 10."
+  }
+
+  validation {
+    condition     = var.event_source == "stream" || var.stream_batches_per_shard == 1
+    error_message = "stream_batches_per_shard: the source is a queue. It would have no effect."
   }
 }

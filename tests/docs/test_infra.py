@@ -8,30 +8,40 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml  # type: ignore[import-untyped]  # it comes without types
+from awslambdaric.lambda_runtime_log_utils import JsonFormatter  # type: ignore[import-untyped]
 from moto import mock_aws
 
-from onewrite import Begun, Message, SeenIds, Tombstones
+from onewrite import Begun, Deferred, Message, Rejected, SeenIds, Tombstones
+from onewrite.aws_lambda import sqs_handler
 from onewrite.dynamodb import GuardedTable, transact
+from onewrite.testing import lambda_context, sqs_event
 from order_history import OrderHistory, create_table, feed, handle
 from order_history.__main__ import deliveries
 from order_history.events import OrderApproved, OrderCreated
 from tests.support import deployment as deployed
+from tests.support.alarms import FAILURES, alarm_of, measurements
 from tests.support.deployment import ORDER_HISTORY, REGION, SAM, TERRAFORM, Deployment, sdk
 from tests.support.packages import ROOT, make_package
+from tests.support.settings import BAD, GOOD
 
-# moto's CloudFormation knows no alarms, and passes over them.
-pytestmark = pytest.mark.filterwarnings("ignore:Tried to parse AWS..CloudWatch..Alarm:UserWarning")
+# moto's CloudFormation knows neither of these, and passes over them.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:Tried to parse AWS..CloudWatch..Alarm:UserWarning"),
+    pytest.mark.filterwarnings("ignore:Tried to parse AWS..Logs..MetricFilter:UserWarning"),
+]
 
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
 PARAMETERS: dict[str, Any] = deployed.translated()["Parameters"]
 RESOURCES: dict[str, Any] = deployed.translated()["Resources"]
 TABLE: dict[str, Any] = deployed.translated_order_history()["Resources"]["Table"]
-# What each of Terraform's variables is called as a parameter of the template, where that is not the same in capitals.
+# What each of Terraform's variables is called as a parameter of the template, where that is not the same in capitals. The topics of
+# sns_topic_arns are two parameters, because a rule cannot look into a text.
 OTHER_NAMES = {"SecretArns": "SecretArn", "AlarmTopicArns": "AlarmTopicArn"}
 # What a template takes as no parameter: the lines to change are marked in it.
 LINES = {
@@ -45,6 +55,7 @@ LINES = {
     "Policy",
     "Enabled",
     "EventSource",
+    "Function",
 }
 # CloudFormation's event source mapping takes the time as a number of seconds, and Terraform as text.
 NOT_IN_SAM = {"StreamStartingTimestamp"}
@@ -83,7 +94,7 @@ def test_cfn_lint_finds_nothing() -> None:
 def test_the_template_takes_what_the_terraform_module_takes() -> None:
     variables = re.findall(r'^variable "(\w+)"', "".join(path.read_text() for path in TERRAFORM.glob("*.tf")), re.MULTILINE)
     names = {"".join(map(str.title, name.split("_"))) for name in variables}
-    assert {OTHER_NAMES.get(name, name) for name in names} - LINES - NOT_IN_SAM == set(PARAMETERS)
+    assert {OTHER_NAMES.get(name, name) for name in names} - LINES - NOT_IN_SAM == set(PARAMETERS) - {"SnsFifoTopicArns"}
 
 
 def test_the_table_is_the_one_that_the_example_creates(stack: Deployment) -> None:
@@ -101,24 +112,29 @@ def test_the_table_can_be_restored_and_has_a_ttl_and_outlives_the_stack() -> Non
 
 
 def test_the_function_reports_what_failed_and_has_a_maximum_concurrency(aws: None) -> None:
-    stack = deployed.deploy_stack("shop", MaximumConcurrency="7", BatchSize="4")
+    stack = deployed.deploy_stack("shop", MaximumConcurrency="5", BatchSize="4")
 
     mapping = deployed.event_source(stack)
     assert mapping["EventSourceArn"] == deployed.queue_attributes(stack.queue_url)["QueueArn"]
     assert mapping["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
-    assert mapping["ScalingConfig"] == {"MaximumConcurrency": 7}
+    assert mapping["ScalingConfig"] == {"MaximumConcurrency": 5}
     assert mapping["BatchSize"] == 4
 
 
 def test_who_may_send_to_the_queue_is_named() -> None:
     # On the template: moto's CloudFormation knows no queue policies.
     arns = [f"arn:aws:sns:{REGION}:123456789012:{name}" for name in "ab"]
-    given = {"SnsTopicArns": ",".join(arns), "S3BucketArns": "arn:aws:s3:::uploads", "AWS::AccountId": "123456789012"}
+    given = {
+        "SnsTopicArns": arns[0],
+        "SnsFifoTopicArns": f"{arns[1]}.fifo",
+        "S3BucketArns": "arn:aws:s3:::uploads",
+        "AWS::AccountId": "123456789012",
+    }
     policy = deployed.evaluated(RESOURCES["Senders"]["Properties"]["PolicyDocument"], given)
 
     assert deployed.senders(policy) == {
         ("sns.amazonaws.com", "ArnEquals aws:SourceArn", arns[0]),
-        ("sns.amazonaws.com", "ArnEquals aws:SourceArn", arns[1]),
+        ("sns.amazonaws.com", "ArnEquals aws:SourceArn", f"{arns[1]}.fifo"),
         ("s3.amazonaws.com", "ArnEquals aws:SourceArn", "arn:aws:s3:::uploads"),
         ("s3.amazonaws.com", "StringEquals aws:SourceAccount", "123456789012"),
     }
@@ -171,81 +187,127 @@ def test_dead_letters_are_kept_for_longer_than_messages(stack: Deployment) -> No
     assert queue["SqsManagedSseEnabled"] == dead_letters["SqsManagedSseEnabled"] == "true"
 
 
-def test_an_alarm_watches_dead_letters_age_errors_and_throttles_and_tells_the_topic() -> None:
+def test_every_alarm_tells_the_topic_both_ways() -> None:
     # On the template, since moto's CloudFormation makes no alarms.
-    alarms = {name: found for name, found in RESOURCES.items() if found["Type"] == "AWS::CloudWatch::Alarm"}
-    function = [{"Name": "FunctionName", "Value": {"Ref": "Function"}}]
-    oldest = {"Ref": "OldestMessageSeconds"}
-    assert {(found.get("Condition"), *_watched(found["Properties"])) for found in alarms.values()} == {
-        (None, *_metric("AWS/SQS", "ApproximateNumberOfMessagesVisible", _of_queue("DeadLetters"), "Maximum", 0)),
-        ("IsQueue", *_metric("AWS/SQS", "ApproximateAgeOfOldestMessage", _of_queue("Queue"), "Maximum", oldest)),
-        ("IsStream", *_metric("AWS/Lambda", "IteratorAge", function, "Maximum", oldest)),
-        (None, *_metric("AWS/Lambda", "Errors", function, "Sum", 0)),
-        (None, *_metric("AWS/Lambda", "Throttles", function, "Sum", 0)),
-    }
     told = {"Fn::If": ["HasAlarmTopic", [{"Ref": "AlarmTopicArn"}], {"Ref": "AWS::NoValue"}]}
-    for alarm in (found["Properties"] for found in alarms.values()):
+    for alarm in (found["Properties"] for found in RESOURCES.values() if found["Type"] == "AWS::CloudWatch::Alarm"):
         assert alarm["AlarmActions"] == alarm["OKActions"] == told
         assert (alarm["ComparisonOperator"], alarm["TreatMissingData"]) == ("GreaterThanThreshold", "notBreaching")
 
 
-def _watched(alarm: dict[str, Any]) -> tuple[str, ...]:
-    if "Metrics" not in alarm:
-        return _metric(alarm["Namespace"], alarm["MetricName"], alarm["Dimensions"], alarm["Statistic"], alarm["Threshold"])
-    measured, computed = alarm["Metrics"]
-    assert computed == {"Id": "seconds", "Expression": f"{measured['Id']} / 1000", "ReturnData": True}
-    metric = measured["MetricStat"]["Metric"]
-    stat = measured["MetricStat"]["Stat"]
-    return _metric(metric["Namespace"], metric["MetricName"], metric["Dimensions"], stat, alarm["Threshold"])
-
-
-def _metric(*parts: Any) -> tuple[str, ...]:
-    return tuple(json.dumps(part) for part in parts)
-
-
-def _of_queue(name: str) -> list[Any]:
-    return [{"Name": "QueueName", "Value": {"Fn::GetAtt": [name, "QueueName"]}}]
+SOURCES = {
+    "queue": {},
+    "table": {"StreamArn": "arn:aws:dynamodb:eu-west-1:123456789012:table/orders/stream/2026-03-02T12:00:00.000"},
+    "kinesis": {"StreamArn": "arn:aws:kinesis:eu-west-1:123456789012:stream/readings"},
+}
 
 
 @pytest.mark.parametrize(
-    ("parameters", "says"),
-    [
-        ({"Fifo": "true", "BatchSize": "11", "BatchWindowSeconds": "1"}, "BatchSize: a FIFO queue gives"),
-        ({"Fifo": "true", "BatchWindowSeconds": "1"}, "BatchWindowSeconds: a FIFO queue"),
-        ({"Fifo": "true", "StreamArn": "arn:aws:kinesis:eu-west-1:123456789012:stream/s"}, "Fifo: a stream"),
-        ({"Fifo": "true", "S3BucketArns": "arn:aws:s3:::uploads"}, "S3BucketArns: S3 sends"),
-        ({"FifoHighThroughput": "true"}, "FifoHighThroughput and"),
-        ({"ContentBasedDeduplication": "true"}, "FifoHighThroughput and"),
-        ({"BatchSize": "11"}, "BatchSize: for more than 10"),
-        ({"Fifo": "true", "EventRuleArns": "arn:aws:events:eu-west-1:123456789012:rule/r"}, "EventRuleArns: EventBridge"),
-        ({"SubnetIds": "subnet-1"}, "SubnetIds: give"),
-    ],
+    ("source", "failure", "rings"), [(s, f, r) for s, failures in FAILURES.items() for f, r in failures.items()]
 )
-def test_what_would_not_work_together_is_refused_by_a_rule(parameters: dict[str, str], says: str) -> None:
-    # By our own reading of the rules, which moto ignores.
-    assert any(broken.startswith(says) for broken in broken_rules(parameters))
+def test_each_way_to_fail_rings_its_alarm_and_no_other(source: str, failure: str, rings: set[str]) -> None:
+    given = {**SOURCES[source], "AWS::StackName": "shop"}
+    alarms = {
+        name.removesuffix("Alarm"): alarm_of(deployed.evaluated(found["Properties"], given))
+        for name, found in RESOURCES.items()
+        if found["Type"] == "AWS::CloudWatch::Alarm"
+        and deployed.evaluated({"Condition": found.get("Condition", True)}, given)
+    }
+    names = {"Function": "shop", "Queue": "shop-events", "DeadLetters": "shop-dead-letters"}
+    measured = measurements(failure, names["Function"])
+    assert {name for name, alarm in alarms.items() if alarm.rings(measured, names)} == rings
+    for name in rings:
+        text = str(alarms[name].description)
+        assert ("redrive them" in text) == (name == "DeadLetters" and source == "queue")
 
 
-@pytest.mark.parametrize(
-    "parameters",
-    [
-        {},
-        {"Fifo": "true", "FifoHighThroughput": "true", "ContentBasedDeduplication": "true"},
-        {"BatchSize": "10000", "BatchWindowSeconds": "1"},
-        {"BatchSize": "10000", "StreamArn": "arn:aws:kinesis:eu-west-1:123456789012:stream/s"},
-        {"SubnetIds": "subnet-1,subnet-2", "SecurityGroupIds": "sg-1"},
-    ],
-)
-def test_what_works_together_breaks_no_rule(parameters: dict[str, str]) -> None:
-    assert broken_rules(parameters) == []
+def test_what_the_filter_of_the_log_counts_is_what_a_handler_logs(caplog: pytest.LogCaptureFixture) -> None:
+    properties = RESOURCES["Unsettled"]["Properties"]
+    (made,) = properties["MetricTransformations"]
+    assert (properties["FilterPattern"], made["MetricValue"]) == ("{ $.onewrite.failed > 0 }", "$.onewrite.failed")
+    assert logged_failures(caplog, lambda message: Deferred(message, expected=1)) == 2
+    assert logged_failures(caplog, refusing) == 0
+    assert logged_failures(caplog, failing) == 2
 
 
-def broken_rules(parameters: dict[str, str]) -> list[str]:
-    """What CloudFormation would refuse: of each rule whose condition holds, the assertions that do not."""
+def refusing(message: Message) -> Rejected:
+    return Rejected(message)
+
+
+def failing(message: Message) -> Rejected:
+    raise ValueError(message.id)
+
+
+def logged_failures(caplog: pytest.LogCaptureFixture, function: Callable[[Message], Any]) -> int:
+    """What Lambda's own formatter makes of a batch's line: `$.onewrite.failed` of it."""
+    caplog.clear()
+    with caplog.at_level("INFO", "onewrite"):
+        sqs_handler(lambda record: Message(record["messageId"]))(function)(sqs_event({}, {}), lambda_context())
+    (record,) = caplog.records
+    return int(json.loads(JsonFormatter().format(record))["onewrite"]["failed"])
+
+
+def in_sam(case: dict[str, Any]) -> dict[str, str] | None:
+    """The same as parameters of the template; None where it says something of what is a line of the template."""
+    values = {name: value for name, value in case.items() if value is not None}
+    source = values.pop("event_source", "queue")
+    topics = values.pop("sns_topic_arns", [])
+    given = {_parameter(name): _text(value) for name, value in values.items()}
+    for name, is_fifo in {"SnsTopicArns": False, "SnsFifoTopicArns": True}.items():
+        if arns := [arn for arn in topics if arn.endswith(".fifo") == is_fifo]:
+            given[name] = _text(arns)
+    known = given.keys() <= PARAMETERS.keys() and None not in case.values()
+    return given if known and source == ("stream" if "StreamArn" in given else "queue") else None
+
+
+def _parameter(variable: str) -> str:
+    name = "".join(map(str.title, variable.split("_")))
+    return OTHER_NAMES.get(name, name)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, (list, dict)):
+        return ",".join(value.values() if isinstance(value, dict) else value)
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def refusals(parameters: dict[str, str]) -> set[str]:
+    """The parameters that CloudFormation would refuse, by our own reading of patterns and rules, which moto ignores."""
+    values = {name: str(parameters.get(name, found["Default"])) for name, found in PARAMETERS.items()}
+    refused = {
+        name for name, value in values.items() if not re.fullmatch(PARAMETERS[name].get("AllowedPattern", ".*"), value)
+    }
+    refused |= {
+        name for name, value in values.items() if value not in map(str, PARAMETERS[name].get("AllowedValues", [value]))
+    }
     rules = deployed.translated()["Rules"].values()
-    held = [rule for rule in rules if deployed.evaluated(rule["RuleCondition"], parameters)]
+    held = [rule for rule in rules if deployed.evaluated(rule.get("RuleCondition", True), parameters)]
     asserted = [each for rule in held for each in rule["Assertions"]]
-    return [each["AssertDescription"] for each in asserted if not deployed.evaluated(each["Assert"], parameters)]
+    broken = [each["AssertDescription"] for each in asserted if not deployed.evaluated(each["Assert"], parameters)]
+    return refused | {description.partition(":")[0] for description in broken}
+
+
+@pytest.mark.parametrize(("case", "says"), BAD, ids=[says for _, says in BAD])
+def test_what_terraform_refuses_the_template_refuses(case: dict[str, Any], says: str) -> None:
+    parameters = in_sam(case)
+    if parameters is None or says == "secret_arns: the names":
+        return  # a line of the template
+    assert _parameter(says.partition(":")[0]) in refusals(parameters)
+
+
+@pytest.mark.parametrize("case", GOOD, ids=str)
+def test_what_terraform_takes_the_template_takes_if_it_has_that_value(case: dict[str, Any]) -> None:
+    parameters = in_sam(case)
+    listed = {name: found["AllowedValues"] for name, found in PARAMETERS.items() if "AllowedValues" in found}
+    if parameters is not None and all(parameters[name] in listed[name] for name in parameters.keys() & listed.keys()):
+        assert refusals(parameters) == set()
+
+
+def test_most_cases_are_those_of_both() -> None:
+    assert sum(in_sam(case) is not None for case, _ in BAD) > len(BAD) / 2
+    assert {name for case, says in BAD if (name := _parameter(says.partition(":")[0])) in PARAMETERS} == {
+        name for name in PARAMETERS if PARAMETERS[name].get("AllowedValues") != ["true", "false"]
+    } - {"SnsFifoTopicArns"} | {"Fifo", "FifoHighThroughput", "ContentBasedDeduplication", "StreamBisect"}
 
 
 # ---------------------------------------------------------------- end to end
@@ -279,14 +341,30 @@ def test_what_fails_for_good_ends_among_the_dead_letters_and_holds_up_nothing(
 # ---------------------------------------------------------------- least privilege
 
 
-def test_the_role_may_call_what_the_library_calls_and_nothing_else(stack: Deployment) -> None:
+def test_the_role_may_call_what_the_example_calls_and_nothing_else(stack: Deployment) -> None:
     grants = {(action, resource) for _, action, resource in deployed.described(stack)["grants"]}
-    calls = {f"dynamodb:{operation}" for operation in called(stack)}
+    resource = sdk.resource("dynamodb").Table(stack.table_name)
+    history = OrderHistory(resource)
+    calls = called(
+        resource,
+        *(partial(handle, history, event) for event in deliveries()),
+        lambda: history.orders_of("ajanta-fan"),
+        lambda: history.order("o-1"),
+    )
     table = f"arn:aws:dynamodb:{REGION}:123456789012:table/<table>"
 
     assert {action for action, _ in grants if action.startswith("dynamodb:")} == calls
     assert {resource for action, resource in grants if action in calls} == {table, f"{table}/index/*"}
     assert {action for action, resource in grants if resource == f"{table}/index/*"} == {"dynamodb:Query"}
+
+
+def test_by_default_the_role_may_do_what_guarded_writes_and_reads_do_and_create_nothing(stack: Deployment) -> None:
+    table = sdk.resource("dynamodb").Table(stack.table_name)
+    uses = uses_of_the_library(table)
+    creating = [uses.pop(name) for name in ("put_item", "putting")]
+
+    assert called(table, *creating) == {"dynamodb:PutItem"}
+    assert called(table, *uses.values()) == set(PARAMETERS["TableActions"]["Default"].split(","))
 
 
 def test_the_role_may_take_from_the_queue_and_write_the_log_and_nothing_else(stack: Deployment) -> None:
@@ -301,18 +379,17 @@ def test_the_role_may_take_from_the_queue_and_write_the_log_and_nothing_else(sta
     }
 
 
-def called(stack: Deployment) -> set[str]:
-    """The operations that botocore is asked for when each method of the library and of the example is used."""
-    table = sdk.resource("dynamodb").Table(stack.table_name)
+def called(table: Any, *uses: Callable[[], object]) -> set[str]:
+    """The actions that botocore is asked for."""
     operations: set[str] = set()
-    table.meta.client.meta.events.register("before-call.dynamodb", lambda model, **_: operations.add(model.name))
-    for use in uses_of_the_library(table).values():
+
+    def note(model: Any, **_: Any) -> None:
+        operations.add(f"dynamodb:{model.name}")
+
+    table.meta.client.meta.events.register("before-call.dynamodb", note)
+    for use in uses:
         use()
-    history = OrderHistory(table)
-    for event in deliveries():
-        handle(history, event)
-    history.orders_of("ajanta-fan")
-    history.order("o-1")
+    table.meta.client.meta.events.unregister("before-call.dynamodb", note)
     return operations
 
 
@@ -323,7 +400,7 @@ def uses_of_the_library(table: Any) -> dict[str, Callable[[], object]]:
     asked: dict[str, Any] = {"Key": key, "lease": timedelta(minutes=1), "safe_for": timedelta(hours=23)}
     return {
         "update_item": lambda: orders.update_item(message, Key=key, **change),
-        "put_item": lambda: orders.put_item(message, Item={"orderId": "other"}),
+        "put_item": lambda: orders.put_item(message, Item={"orderId": "another"}),
         "record": lambda: orders.record(Message("m-2"), Key=key),
         "fold": lambda: orders.fold([Message("m-9"), Message("m-10")], lambda _: {"Key": key, **change}),
         "seen": lambda: orders.seen(message, Key=key),
@@ -351,6 +428,16 @@ def test_no_public_method_is_forgotten_among_the_uses_of_the_library(aws: None) 
     table = create_table(sdk.resource("dynamodb"))
     methods = {name for name in dir(GuardedTable) if callable(getattr(GuardedTable, name)) and not name.startswith("_")}
     assert set(uses_of_the_library(table)) == methods
+
+
+# ---------------------------------------------------------------- the page of the application
+
+
+def test_the_page_of_the_application_shows_its_files() -> None:
+    page = (ROOT / "docs" / "application.md").read_text()
+    folder = ROOT / "infra" / "examples" / "application"
+    shown = re.findall(r"^```(?:python|hcl)\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+    assert shown == [(folder / name).read_text() for name in ("orders.py", "customers.py", "billing.py", "main.tf")]
 
 
 # ---------------------------------------------------------------- for laptops

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from zipfile import ZipFile
 
@@ -23,6 +24,8 @@ SDK = {"boto3", "botocore", "s3transfer", "urllib3", "jmespath", "dateutil", "si
 MONGODB = ROOT / "infra" / "examples" / "mongodb" / "stock.py"
 PYMONGO = ["--install", "pymongo>=4.13"]
 THIS_PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
+VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+INFORMATION = f"onewrite-{VERSION}.dist-info"
 AARCH64 = 183  # what an ELF file calls the processor
 
 
@@ -70,7 +73,7 @@ def tops(package: Path) -> set[str]:
 
 def test_it_holds_the_library_and_the_example_and_nothing_else(package: Path) -> None:
     names = ZipFile(package).namelist()
-    assert tops(package) == {"onewrite", "order_history"}
+    assert tops(package) == {"onewrite", "order_history", INFORMATION}
     assert {"onewrite/py.typed", "onewrite/aws_lambda/__init__.py", "order_history/feed.py"} <= set(names)
     assert [name for name in names if {"tests", "cli", "testing"} & set(name.split("/"))] == []
 
@@ -89,9 +92,11 @@ def test_no_module_in_it_needs_one_that_was_left_out(package: Path, tmp_path: Pa
     assert Path(start(IMPORT_ALL, folder, *installed).strip()).is_relative_to(folder)
 
 
-def test_the_same_source_makes_the_same_bytes(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_same_source_makes_the_same_bytes(package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     again = package.with_name("again.zip")
     monkeypatch.setenv("PYTHONHASHSEED", "7")
+    monkeypatch.setenv("PYTHONOPTIMIZE", "2")
+    monkeypatch.setenv("PYTHONPYCACHEPREFIX", str(tmp_path))
     make_package("--output", again)
     assert hashlib.sha256(again.read_bytes()).digest() == hashlib.sha256(package.read_bytes()).digest()
 
@@ -195,8 +200,154 @@ def test_what_the_runtime_has_is_left_out_though_it_is_required(tmp_path: Path) 
     requirements.write_text("boto3\n")
     downloaded("--requirements", requirements, "--output", tmp_path / "function.zip")
 
-    assert tops(tmp_path / "function.zip") == {"onewrite", "order_history"}
+    assert tops(tmp_path / "function.zip") == {"onewrite", "order_history", INFORMATION}
     assert (tmp_path / "function.zip").stat().st_size < 1_500_000  # botocore alone would be ten times that
+
+
+# ---------------------------------------------------------------- what pip is asked for
+
+
+def wheel(folder: Path, name: str, version: str, *, says: str, requires: str | None = None) -> str:
+    """An index of one distribution, whose module says something; and the hash of its wheel."""
+    at = folder / name
+    at.mkdir(parents=True, exist_ok=True)
+    information = f"{name}-{version}.dist-info"
+    metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n" + (
+        f"Requires-Dist: {requires}\n" if requires else ""
+    )
+    files = {
+        f"{name}.py": f"SAYS = {says!r}\n",
+        f"{information}/METADATA": metadata,
+        f"{information}/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    record = "".join(f"{path},,\n" for path in (*files, f"{information}/RECORD"))
+    file = at / f"{name}-{version}-py3-none-any.whl"
+    with ZipFile(file, "w") as archive:
+        for path, text in {**files, f"{information}/RECORD": record}.items():
+            archive.writestr(path, text)
+    (at / "index.html").write_text(f'<a href="{file.name}">{file.name}</a>')
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+@pytest.fixture
+def private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An index of one's own; the one that pip would ask has a package of the same name and version."""
+    wheel(tmp_path / "public", "shopkit", "1.0", says="public")
+    monkeypatch.setenv("PIP_INDEX_URL", (tmp_path / "public").as_uri())
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    return tmp_path / "private"
+
+
+def test_what_is_packed_is_what_was_resolved(private: Path, tmp_path: Path) -> None:
+    wheel(private, "shopkit", "1.0", says="private")
+    requirements = tmp_path / "requirements.txt"
+    requirements.write_text(f"--index-url {private.as_uri()}\nshopkit\n")
+    make_package("--requirements", requirements, "--output", tmp_path / "function.zip")
+
+    with ZipFile(tmp_path / "function.zip") as archive:
+        assert archive.read("shopkit.py") == b"SAYS = 'private'\n"
+        names = {name for name in archive.namelist() if name.startswith("shopkit-1.0.dist-info/")}
+    assert names == {"shopkit-1.0.dist-info/METADATA", "shopkit-1.0.dist-info/WHEEL"}  # and nothing of this machine
+
+    make_package("--requirements", requirements, "--output", tmp_path / "again.zip")
+    assert (tmp_path / "again.zip").read_bytes() == (tmp_path / "function.zip").read_bytes()
+
+
+@pytest.mark.parametrize("right", [True, False], ids=["right", "wrong"])
+def test_hashes_are_those_of_what_is_packed(private: Path, tmp_path: Path, right: bool) -> None:
+    digest = wheel(private, "shopkit", "1.0", says="private")
+    requirements = tmp_path / "requirements.txt"
+    found = digest if right else "0" * 64
+    requirements.write_text(f"--index-url {private.as_uri()}\nshopkit==1.0 --hash=sha256:{found}\n")
+    if right:
+        make_package("--requirements", requirements, "--output", tmp_path / "function.zip")
+        assert "shopkit.py" in tops(tmp_path / "function.zip")
+        return
+    with pytest.raises(subprocess.CalledProcessError) as refused:
+        make_package("--requirements", requirements, "--output", tmp_path / "function.zip")
+    assert b"DO NOT MATCH THE HASHES" in refused.value.stderr
+    assert not (tmp_path / "function.zip").exists()
+
+
+def test_what_the_runtime_and_this_checkout_have_is_left_out_and_named(private: Path, tmp_path: Path) -> None:
+    wheel(private, "shopkit", "1.0", says="private", requires="six")
+    wheel(private, "six", "9.9", says="not Lambda's")
+    wheel(private, "onewrite", "0.0.1", says="an old one")
+    requirements = tmp_path / "requirements.txt"
+    requirements.write_text(f"--index-url {private.as_uri()}\nshopkit\nonewrite\n")
+    said = make_package("--requirements", requirements, "--output", tmp_path / "function.zip")
+
+    assert tops(tmp_path / "function.zip") >= {"shopkit.py", "onewrite", INFORMATION}
+    assert {"six.py", "onewrite.py", "onewrite-0.0.1.dist-info"} & tops(tmp_path / "function.zip") == set()
+    assert "left out: onewrite 0.0.1 (this checkout's is packed)\n" in said
+    assert "left out: six 9.9 (Lambda's Python has it)\n" in said
+
+
+# ---------------------------------------------------------------- what is yours
+
+
+def test_what_can_be_imported_is_packed_and_what_is_left_out_is_named(tmp_path: Path) -> None:
+    shop = tmp_path / "shop"
+    files = {
+        "__init__.py": "",
+        "handlers.py": "from shop.tests.samples import ORDER",
+        "tests/samples.py": "ORDER = 1",
+        "prices.json": "{}",
+        ".env": "PASSWORD=1",
+        ".git/config": "",
+        "stock/tests/test_stock.py": "",
+        "stock/.cache/any": "",
+    }
+    for name, text in files.items():
+        (shop / name).parent.mkdir(parents=True, exist_ok=True)
+        (shop / name).write_text(text)
+    said = make_package("--output", tmp_path / "function.zip", shop)
+
+    packed = {name for name in ZipFile(tmp_path / "function.zip").namelist() if name.startswith("shop/")}
+    kept = {"shop/__init__.py", "shop/handlers.py", "shop/tests/samples.py", "shop/prices.json"}
+    assert {name for name in packed if "__pycache__" not in name} == kept | {"shop/stock/tests/test_stock.py"}
+    assert {line for line in said.splitlines() if "shop" in line} == {
+        "left out: shop/.env (hidden)",
+        "left out: shop/.git (hidden)",
+        "left out: shop/stock/.cache (hidden)",
+    }
+
+    (shop / "handlers.py").write_text("")
+    said = make_package("--output", tmp_path / "again.zip", shop)
+    assert "left out: shop/tests (no other module names it)\n" in said
+    assert "left out: shop/stock/tests (no other module names it)\n" in said
+    assert [name for name in ZipFile(tmp_path / "again.zip").namelist() if "/tests/" in name] == []
+
+
+@pytest.mark.parametrize("name", ["my-shop", "onewrite", "notes.txt"])
+def test_what_could_not_be_imported_is_refused(tmp_path: Path, name: str) -> None:
+    at = tmp_path / name
+    if at.suffix:
+        at.touch()
+    else:
+        at.mkdir()
+    with pytest.raises(subprocess.CalledProcessError) as refused:
+        make_package("--output", tmp_path / "function.zip", at)
+    assert (b"would be mixed with it" if name == "onewrite" else b"cannot be imported") in refused.value.stderr
+
+
+@pytest.mark.parametrize("kind", [[], ["--layer"]], ids=["function", "layer"])
+def test_the_licence_and_the_version_go_with_the_library(tmp_path: Path, kind: list[str]) -> None:
+    make_package(*kind, "--output", tmp_path / "packed.zip")
+    folder = unpacked(tmp_path / "packed.zip", tmp_path / "opt") / ("python" if kind else "")
+    program = """
+from importlib.metadata import distribution
+found = distribution("onewrite")
+print(found.version, found.metadata["License-Expression"], found.metadata["License-File"])
+"""
+    assert start(program, folder) == f"{VERSION} Apache-2.0 LICENSE\n"
+    assert (folder / INFORMATION / "licenses" / "LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()
+
+
+def test_the_processor_of_this_machine_can_be_asked_for(tmp_path: Path) -> None:
+    expected = {"aarch64": "arm64", "arm64": "arm64"}.get(os.uname().machine, "x86_64")
+    said = make_package("--layer", "--architecture", "native", "--output", tmp_path / "layer.zip")
+    assert said.endswith(f"Python {THIS_PYTHON}, {expected}\n")
 
 
 def test_a_folder_that_is_there_already_is_not_added_to(tmp_path: Path) -> None:

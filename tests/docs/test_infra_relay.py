@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -18,8 +19,10 @@ from moto.dynamodb.models import dynamodb_backends
 from onewrite import Event, Message
 from onewrite.testing import lambda_context
 from tests.support import deployment as deployed
+from tests.support.alarms import LONG, alarm_of
 from tests.support.deployment import REGION, RELAY, Deployment, sdk
 from tests.support.packages import ROOT
+from tests.support.settings import BAD_RELAY
 
 # moto's CloudFormation knows neither of these, and passes over them.
 pytestmark = [
@@ -59,6 +62,12 @@ def stack(aws: None, request: pytest.FixtureRequest) -> Deployment:
 
 @pytest.fixture
 def relay(stack: Deployment, called: set[str], monkeypatch: pytest.MonkeyPatch) -> Any:
+    module = loaded(stack, monkeypatch)
+    called.clear()
+    return module
+
+
+def loaded(stack: Deployment, monkeypatch: pytest.MonkeyPatch) -> Any:
     """The example's module, in the environment that the function has."""
     monkeypatch.setenv("AWS_LAMBDA_FUNCTION_NAME", stack.function_name)
     for name, value in deployed.function(stack)["Environment"]["Variables"].items():
@@ -70,7 +79,6 @@ def relay(stack: Deployment, called: set[str], monkeypatch: pytest.MonkeyPatch) 
     assert found.loader is not None
     module = importlib.util.module_from_spec(found)
     found.loader.exec_module(module)
-    called.clear()
     return module
 
 
@@ -158,6 +166,75 @@ def test_the_alarms_metrics_are_those_that_the_relay_emits(relay: Any, capsys: p
         assert alarm["MetricName"] in line
 
 
+def test_the_topic_is_encrypted() -> None:
+    assert RESOURCES["Topic"]["Properties"]["KmsMasterKeyId"] == "alias/aws/sns"
+
+
+@pytest.mark.parametrize(
+    ("queue", "fifo", "broken"),
+    [("", "false", False), ("arn:aws:sqs:eu-west-1:1:q", "true", False), ("arn:aws:sqs:eu-west-1:1:q", "false", True)],
+)
+def test_an_option_that_would_have_no_effect_is_refused(queue: str, fifo: str, broken: bool) -> None:
+    rule = deployed.translated_relay()["Rules"]["ToQueue"]
+    given = {"TargetQueueArn": queue, "Fifo": fifo}
+    (assertion,) = rule["Assertions"]
+    asked = deployed.evaluated(rule["RuleCondition"], given) and not deployed.evaluated(assertion["Assert"], given)
+    assert asked is broken
+
+
+@pytest.mark.parametrize("case", [case for case, _ in BAD_RELAY if not any("target" in name for name in case)], ids=str)
+def test_what_terraform_refuses_the_template_refuses(case: dict[str, Any]) -> None:
+    parameters = deployed.translated_relay()["Parameters"]
+    refused = {
+        name
+        for name, value in case.items()
+        if (found := parameters["".join(map(str.title, name.split("_")))])
+        and not (
+            str(value) in found.get("AllowedValues", [str(value)])
+            and re.fullmatch(found.get("AllowedPattern", ".*"), str(value))
+        )
+    }
+    assert refused != set()
+
+
+# What is measured of the relay in ten minutes: all of it when all is well, and what differs when something is not.
+WELL: dict[str, float | None] = {
+    "OldestEvent": 2.0,
+    "EntitiesBroken": 0.0,
+    "ApproximateNumberOfMessagesVisible": 0.0,
+    "IteratorAge": 500.0,
+    "Errors": 0.0,
+    "Throttles": 0.0,
+}
+
+
+@pytest.mark.parametrize(
+    ("failure", "differs", "rings"),
+    [
+        ("all is well", {}, set()),
+        ("nothing sweeps", {"OldestEvent": None}, {"OldestEvent"}),
+        ("the broker refuses an event", {"OldestEvent": 1000.0}, {"OldestEvent"}),
+        ("an outbox cannot be read", {"EntitiesBroken": 1.0}, {"Broken"}),
+        ("the table cannot be reached", {"OldestEvent": None, "Errors": 3.0}, {"OldestEvent", "Errors"}),
+        ("a record is given up", {"ApproximateNumberOfMessagesVisible": 1.0}, {"DeadLetters"}),
+        ("the stream is read too slowly", {"IteratorAge": 1_000_000.0}, {"OldestRecord"}),
+        ("the account has no room", {"Throttles": 1.0}, {"Throttles"}),
+    ],
+)
+def test_each_way_to_fail_rings_its_alarm_and_no_other(
+    failure: str, differs: dict[str, float | None], rings: set[str]
+) -> None:
+    template = {name: found["Properties"] for name, found in RESOURCES.items() if found["Type"] == "AWS::CloudWatch::Alarm"}
+    resolved = {
+        name: {**of, "Threshold": 900 if name == "OldestEventAlarm" else of["Threshold"]} for name, of in template.items()
+    }
+    alarms = {name.removesuffix("Alarm"): alarm_of(properties) for name, properties in resolved.items()}
+    metrics = {name: next(iter(alarm.metrics.values()))[:2] for name, alarm in alarms.items()}
+    measured = {metric: [{**WELL, **differs}[metric[0]]] * LONG for metric in metrics.values()}
+    assert {name for name, alarm in alarms.items() if alarm.rings(measured, {})} == rings, failure
+    assert [alarm.description for alarm in alarms.values() if "redrive them" in alarm.description] == []
+
+
 # ---------------------------------------------------------------- end to end
 
 
@@ -173,6 +250,22 @@ def test_what_is_emitted_goes_from_the_stream_to_the_topic_and_a_sweep_finds_wha
     relay.handler(SCHEDULE, lambda_context())
     relay.handler(records(stack), lambda_context())
     assert sorted(json.loads(body)["sequence"] for body in deployed.left(subscriber)) == ["1"]
+
+
+def test_a_queue_can_take_the_place_of_the_topic(aws: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    queue = str(sdk.client("sqs").create_queue(QueueName="told")["QueueUrl"])
+    arn = deployed.queue_attributes(queue)["QueueArn"]
+    stack = deployed.deploy_relay("orders-relay", TargetQueueArn=arn)
+    relay = loaded(stack, monkeypatch)
+    emit(relay, "o-1", "OrderPaid")
+    relay.handler(SCHEDULE, lambda_context())
+
+    assert told(queue) == [("OrderPaid", 1)]
+    assert sdk.client("sns").list_topics()["Topics"] == []
+    grants = {grant for grant in deployed.grants(stack) if grant[1].startswith(("sns:", "sqs:"))}
+    assert grants == {
+        ("Allow", "sqs:SendMessage", each) for each in (arn, deployed.queue_attributes(stack.dead_letters_url)["QueueArn"])
+    }
 
 
 def test_its_own_clears_ring_the_bell_and_are_passed_over_without_a_read(

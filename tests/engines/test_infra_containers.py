@@ -34,7 +34,7 @@ DUMMY = {"AWS_ACCESS_KEY_ID": "dummy", "AWS_SECRET_ACCESS_KEY": "dummy", "AWS_DE
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], Image]:
+def built(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Image]:
     if not containers.possible():
         pytest.skip("namespaces of Linux are not allowed here: they need root")
     sdk = runtimes.sdk_into(tmp_path_factory.mktemp("sdk"))
@@ -48,8 +48,8 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], Image]:
         environment = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LD_LIBRARY_PATH": "/usr/local/lib"}
         return found, {**environment, "PYTHONPATH": "/var/task:/var/runtime"} if "lambda" in image else environment
 
-    def build(dockerfile: Path) -> Image:
-        image = Build(ROOT, tmp_path_factory.mktemp("image"), python).build(dockerfile)
+    def build(dockerfile: Path, **arguments: str) -> Image:
+        image = Build(ROOT, tmp_path_factory.mktemp("image"), python, **arguments).build(dockerfile)
         if "lambda" in dockerfile.name:  # its base image has the SDK, and a root that anybody may read
             (image.root / "var" / "runtime").symlink_to(_within(image, sdk))
         return image
@@ -64,7 +64,7 @@ def _within(image: Image, folder: Path) -> str:
 
 
 @pytest.fixture(scope="module")
-def worker(built: Callable[[Path], Image]) -> Image:
+def worker(built: Callable[..., Image]) -> Image:
     return built(WORKER)
 
 
@@ -139,6 +139,16 @@ def signal_it(process: int, name: str) -> None:
         os.kill(process, signal.Signals[name])
 
 
+def test_no_folder_that_anybody_may_write_to_is_looked_into_for_modules(worker: Image) -> None:
+    program = """
+import os, sys
+from onewrite.operate.modules import find
+find("order_history.feed:handler")
+print([folder for folder in sys.path if folder and os.access(folder, os.W_OK)], sys.path[0])
+"""
+    assert worker.run("python", "-P", "-c", program).strip() == "[] /app/lib/handlers"
+
+
 def test_the_worker_is_nobody_in_particular_and_may_write_nothing_of_the_image(worker: Image) -> None:
     program = "import os, sys; print(os.getuid(), os.access('/app', os.W_OK), os.access(sys.prefix, os.W_OK))"
     assert worker.run("python", "-c", program).split() == ["10001", "False", "False"]
@@ -154,7 +164,14 @@ print(json.dumps(flags))
     assert json.loads(worker.run("python", "-c", program)) == [1, 1, 1]  # of a kind that asks for no source
 
 
-def test_the_function_answers_as_an_image(built: Callable[[Path], Image]) -> None:
+def test_an_image_holds_the_modules_and_extras_that_it_is_built_with_and_takes_any_verb(built: Callable[..., Image]) -> None:
+    image = built(WORKER, HANDLERS="infra/examples/application", EXTRAS="aws,cli,mongodb")
+    assert image.run("python", "-c", "import billing; print(billing.handler.__name__)") == "handler\n"
+    assert "--once" in image.run("onewrite", "relay", "--help")
+    assert image.entrypoint == ["onewrite", "worker"]
+
+
+def test_the_function_answers_as_an_image(built: Callable[..., Image]) -> None:
     image = built(FUNCTION)
     module, _, name = image.command[0].rpartition(".")
     program = f"""
@@ -170,7 +187,12 @@ print(json.dumps([answer, {module}.__file__]))
 @pytest.mark.parametrize("dockerfile", [WORKER, FUNCTION], ids=lambda path: path.name)
 def test_what_is_copied_is_not_ignored(dockerfile: Path) -> None:
     kept = dockerfile.with_name(f"{dockerfile.name}.dockerignore").read_text()
-    copied = [rest.split()[:-1] for name, rest in containers.instructions(dockerfile) if name == "COPY"]
+    given = dict(rest.split("=") for name, rest in containers.instructions(dockerfile) if name == "ARG")
+    copied = [
+        re.sub(r"\$\{(\w+)\}", lambda found: given[found[1]], rest).split()[:-1]
+        for name, rest in containers.instructions(dockerfile)
+        if name == "COPY"
+    ]
     sources = {source for each in copied if not each[0].startswith("--from") for source in each}
     missing = [source for source in sources if not any(f"!{top}\n" in kept for top in (source, source.partition("/")[0]))]
     assert missing == []

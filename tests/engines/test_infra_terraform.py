@@ -3,18 +3,31 @@ what the SAM templates give."""
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import os
 import re
 import shutil
+import subprocess
+import sys
+import threading
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
+from moto.dynamodb.models import dynamodb_backends
 from moto.server import ThreadedMotoServer
+from pymongo import MongoClient
 
+from onewrite.testing import lambda_context
+from onewrite.testing.servers.engines import Mongod
+from onewrite.testing.servers.process import free_port
 from order_history import feed
 from tests.support import deployment as deployed
+from tests.support.alarms import FAILURES, alarm_of, measurements
 from tests.support.deployment import REGION, TERRAFORM, Deployment, sdk
 from tests.support.packages import ROOT, make_package
 from tests.support.terraform import Terraform
@@ -25,6 +38,7 @@ pytestmark = [
     pytest.mark.filterwarnings(
         "ignore:Tried to parse AWS..CloudWatch..Alarm:UserWarning",
         "ignore:Tried to parse AWS..SQS..QueuePolicy:UserWarning",
+        "ignore:Tried to parse AWS..Logs..MetricFilter:UserWarning",
         "ignore:Tried to parse AWS..Lambda..EventInvokeConfig:UserWarning",
     ),
 ]
@@ -44,6 +58,9 @@ ROOT_MODULE = """
 variable "package" {}
 variable "vpc_id" {}
 variable "stream_arn" {}
+variable "cluster_arn" {}
+variable "provider_url" {}
+variable "security_group_id" {}
 variable "subnet_ids" { type = list(string) }
 
 module "orders" {
@@ -78,6 +95,34 @@ module "relay" {
   alarm_topic_arns     = ["TOPIC"]
 }
 
+module "relay_to_queue" {
+  source           = "./infra/examples/relay"
+  name             = "to-queue"
+  package          = var.package
+  target           = "queue"
+  target_queue_arn = module.plain.queue_arn
+}
+
+module "application" {
+  source = "./infra/examples/application"
+
+  package            = var.package
+  image              = "IMAGE"
+  provider_url       = var.provider_url
+  cluster_arn        = var.cluster_arn
+  subnet_ids         = var.subnet_ids
+  security_group_ids = [var.security_group_id]
+
+  deletion_protection = false
+}
+
+module "plain" {
+  source           = "./infra/terraform"
+  name             = "plain"
+  function         = false
+  alarm_topic_arns = ["TOPIC"]
+}
+
 module "queue" {
   source = "./infra/terraform"
 
@@ -101,7 +146,7 @@ module "queue" {
   event_rule_arns             = ["RULE"]
   sns_topic_arns              = ["TOPIC.fifo"]
   batch_size                  = 4
-  maximum_concurrency         = 7
+  maximum_concurrency         = 5
   max_receive_count           = 3
   message_retention_seconds   = 86400
   oldest_message_seconds      = 120
@@ -131,7 +176,7 @@ module "changes" {
   stream_arn                 = var.stream_arn
   stream_kms_key_arn         = "KEY"
   stream_starting_position   = "LATEST"
-  stream_maximum_age_seconds = 3600
+  stream_maximum_age_seconds = 14400
   stream_maximum_retries     = 5
   stream_bisect              = false
   stream_batches_per_shard   = 2
@@ -150,6 +195,9 @@ output "deployed" {
   }
 }
 
+output "application" { value = module.application }
+output "plain" { value = module.plain }
+output "relay_to_queue" { value = merge(module.relay_to_queue.relay, { table_name = module.relay_to_queue.table_name }) }
 output "secret_arn" { value = module.mongodb.secret_arn }
 output "stream_name" { value = module.stream.stream_name }
 """
@@ -161,7 +209,12 @@ WORDS = {
     "LAYER": LAYER,
     "KEY": KEY,
     "RULE": RULE,
+    "IMAGE": IMAGE,
 }
+APPLICATION = ROOT / "infra" / "examples" / "application"
+RELAY = ROOT / "infra" / "examples" / "relay" / "relay.py"
+TAKING = ("ReceiveMessage", "DeleteMessage", "ChangeMessageVisibility", "GetQueueAttributes")
+PROVIDER = free_port()
 KINDS = ["fifo", "standard", "mongodb", "stream", "relay", "queue", "batches", "changes"]
 
 
@@ -201,7 +254,14 @@ def there_before() -> dict[str, str]:
         AttributeDefinitions=[{"AttributeName": "id", "AttributeType": "S"}],
         StreamSpecification={"StreamEnabled": True, "StreamViewType": "NEW_AND_OLD_IMAGES"},
     )["TableDescription"]
-    return {"vpc_id": vpc, "subnet_ids": json.dumps([subnet]), "stream_arn": table["LatestStreamArn"]}
+    (group,) = ec2.describe_security_groups(Filters=[{"Name": "vpc-id", "Values": [vpc]}])["SecurityGroups"]
+    cluster = sdk.client("ecs").create_cluster(clusterName="shop")["cluster"]["clusterArn"]
+    containers = {
+        "cluster_arn": cluster,
+        "security_group_id": group["GroupId"],
+        "provider_url": f"http://127.0.0.1:{PROVIDER}",
+    }
+    return {**containers, "vpc_id": vpc, "subnet_ids": json.dumps([subnet]), "stream_arn": table["LatestStreamArn"]}
 
 
 @pytest.fixture(scope="module")
@@ -273,7 +333,13 @@ def parameters_of(descriptions: Mapping[str, Any]) -> dict[str, dict[str, str]]:
     stream_table = sdk.client("dynamodb").describe_table(TableName="meters")["Table"]["TableArn"]
     return {
         "mongodb": {"Handler": "stock.handler", "SecretArn": secret, "SubnetIds": subnets[0], "SecurityGroupIds": groups[0]},
-        "stream": {"Handler": "meters.handler", "StreamArn": source, "TableArn": stream_table, "BatchSize": "100"},
+        "stream": {
+            "Handler": "meters.handler",
+            "StreamArn": source,
+            "TableArn": stream_table,
+            "TableActions": "dynamodb:UpdateItem",
+            "BatchSize": "100",
+        },
         "queue": {
             "Handler": "shop.handler",
             "FunctionTimeout": "60",
@@ -289,7 +355,7 @@ def parameters_of(descriptions: Mapping[str, Any]) -> dict[str, dict[str, str]]:
             "FifoHighThroughput": "true",
             "ContentBasedDeduplication": "true",
             "BatchSize": "4",
-            "MaximumConcurrency": "7",
+            "MaximumConcurrency": "5",
             "MaxReceiveCount": "3",
             "MessageRetentionSeconds": "86400",
         },
@@ -298,7 +364,7 @@ def parameters_of(descriptions: Mapping[str, Any]) -> dict[str, dict[str, str]]:
             "StreamArn": descriptions["changes"]["event source"]["EventSourceArn"],
             "StreamKmsKeyArn": KEY,
             "StreamStartingPosition": "LATEST",
-            "StreamMaximumAgeSeconds": "3600",
+            "StreamMaximumAgeSeconds": "14400",
             "StreamMaximumRetries": "5",
             "StreamBisect": "false",
             "StreamBatchesPerShard": "2",
@@ -362,22 +428,65 @@ def test_the_table_of_the_example_can_be_restored_and_has_a_ttl_and_cannot_be_de
     assert dynamodb.describe_table(TableName=name)["Table"]["DeletionProtectionEnabled"]
 
 
-def test_the_alarms_watch_dead_letters_age_errors_and_throttles_and_tell_the_topic(stacks: dict[str, Deployment]) -> None:
-    shop = stacks["fifo"]
-    alarms = alarms_of("orders-fifo")
-    assert {(alarm["MetricName"], *alarm["Dimensions"][0].values(), alarm["Threshold"]) for alarm in alarms} == {
-        ("ApproximateNumberOfMessagesVisible", "QueueName", shop.dead_letters_url.rpartition("/")[2], 0.0),
-        ("ApproximateAgeOfOldestMessage", "QueueName", shop.queue_url.rpartition("/")[2], 900.0),
-        ("Errors", "FunctionName", shop.function_name, 0.0),
-        ("Throttles", "FunctionName", shop.function_name, 0.0),
-    }
-    assert all(alarm["AlarmActions"] == alarm["OKActions"] == [TOPIC] for alarm in alarms)
+# What the module's alarms are called in the template, and of what source each kind's are.
+ALARMS = {"dead-letters": "DeadLetters", "errors": "Errors", "throttles": "Throttles", "unsettled": "Unsettled"}
+OF_QUEUE = {**ALARMS, "oldest-message": "OldestMessage"}
+OF_TABLE = {**ALARMS, "oldest-message": "OldestRecord", "unread": "UnreadTable"}
+OF_KINESIS = {**ALARMS, "oldest-message": "OldestRecord", "unread": "UnreadKinesis"}
 
 
-def test_of_a_stream_the_age_is_watched_in_its_own_unit(stacks: dict[str, Deployment]) -> None:
-    oldest = [alarm for alarm in alarms_of("meters") if alarm["MetricName"] == "IteratorAge"]
-    dimensions = [{"Name": "FunctionName", "Value": stacks["stream"].function_name}]
-    assert [(alarm["Dimensions"], alarm["Threshold"]) for alarm in oldest] == [(dimensions, 900_000.0)]
+@pytest.mark.parametrize(
+    ("name", "source", "called", "written"),
+    [
+        ("orders-standard", "queue", OF_QUEUE, ""),
+        ("changes", "table", OF_TABLE, "changing"),
+        ("meters", "kinesis", OF_KINESIS, "meters-readings"),
+    ],
+)
+def test_each_way_to_fail_rings_its_alarm_and_no_other(
+    stacks: dict[str, Deployment], name: str, source: str, called: dict[str, str], written: str
+) -> None:
+    alarms = {found["AlarmName"].removeprefix(f"{name}-"): found for found in alarms_of(name)}
+    assert alarms.keys() == called.keys()
+    names = {name: "shop", f"{name}-events": "shop-events", f"{name}-dead-letters": "shop-dead-letters"}
+    names |= {f"Unsettled-{name}": "Unsettled-shop", written: {"table": "orders", "kinesis": "readings"}.get(source, "")}
+    for failure, rings in FAILURES[source].items():
+        measured = measurements(failure, "shop")
+        assert {called[each] for each, alarm in alarms.items() if alarm_of(alarm).rings(measured, names)} == rings
+    assert ("redrive them" in alarms["dead-letters"]["AlarmDescription"]) == (source == "queue")
+    (counted,) = sdk.client("logs").describe_metric_filters(logGroupName=f"/aws/lambda/{name}")["metricFilters"]
+    template = deployed.translated()["Resources"]["Unsettled"]["Properties"]
+    (made,) = counted["metricTransformations"]
+    assert (counted["filterPattern"], made["metricName"]) == (template["FilterPattern"], f"Unsettled-{name}")
+    assert made["metricValue"] == template["MetricTransformations"][0]["MetricValue"]
+
+
+def test_the_alarms_tell_the_topic(stacks: dict[str, Deployment]) -> None:
+    assert all(alarm["AlarmActions"] == alarm["OKActions"] == [TOPIC] for alarm in alarms_of("orders-fifo"))
+
+
+def test_a_queue_can_be_had_without_a_function(outputs: dict[str, Any]) -> None:
+    plain = outputs["plain"]
+    assert (plain["function_name"], plain["role_arn"], plain["log_group_name"]) == (None, None, None)
+    queue = deployed.queue_attributes(plain["queue_url"])
+    assert json.loads(queue["RedrivePolicy"])["deadLetterTargetArn"] == plain["dead_letters_arn"]
+    assert {alarm["AlarmName"] for alarm in alarms_of("plain")} == {"plain-dead-letters", "plain-oldest-message"}
+
+
+def test_a_relay_can_publish_to_a_queue(outputs: dict[str, Any], stacks: object) -> None:
+    relay = Deployment.of(outputs["relay_to_queue"])
+    queue = outputs["plain"]["queue_arn"]
+    environment = deployed.function(relay)["Environment"]["Variables"]
+    assert environment["QUEUE_URL"] == f"https://sqs.{REGION}.amazonaws.com/{ACCOUNT}/plain-events"
+    assert environment.keys() == {"ORDERS_TABLE", "QUEUE_URL"}
+    sent = {grant for grant in deployed.grants(relay) if grant[1].startswith(("sns:", "sqs:Send"))}
+    assert sent >= {("Allow", "sqs:SendMessage", queue)}
+    assert {action for _, action, _ in sent} == {"sqs:SendMessage"}
+
+
+def test_the_relay_s_topic_is_encrypted(stacks: dict[str, Deployment]) -> None:
+    attributes = sdk.client("sns").get_topic_attributes(TopicArn=stacks["relay"].topic_arn)["Attributes"]
+    assert attributes["KmsMasterKeyId"] == "alias/aws/sns"
 
 
 def test_a_schedule_lets_the_relay_sweep(stacks: dict[str, Deployment]) -> None:
@@ -397,13 +506,13 @@ def test_a_schedule_lets_the_relay_sweep(stacks: dict[str, Deployment]) -> None:
 def test_the_age_of_the_oldest_event_is_watched_and_a_relay_that_says_nothing_rings_too(
     stacks: dict[str, Deployment],
 ) -> None:
-    (oldest,) = [alarm for alarm in alarms_of("orders-relay") if alarm["MetricName"] == "OldestEvent"]
+    (oldest,) = [alarm for alarm in alarms_of("orders-relay") if alarm.get("MetricName") == "OldestEvent"]
     dimensions = [{"Name": "FunctionName", "Value": stacks["relay"].function_name}]
     assert (oldest["Dimensions"], oldest["Threshold"], oldest["Period"]) == (dimensions, 900.0, 600)
     assert (oldest["TreatMissingData"], oldest["AlarmActions"], oldest["OKActions"]) == ("breaching", [TOPIC], [TOPIC])
-    (broken,) = [alarm for alarm in alarms_of("orders-relay") if alarm["MetricName"] == "EntitiesBroken"]
+    (broken,) = [alarm for alarm in alarms_of("orders-relay") if alarm.get("MetricName") == "EntitiesBroken"]
     assert (broken["Dimensions"], broken["Threshold"], broken["TreatMissingData"]) == (dimensions, 0.0, "notBreaching")
-    assert len(alarms_of("orders-relay")) == 6
+    assert len(alarms_of("orders-relay")) == 8
 
 
 def alarms_of(name: str) -> list[dict[str, Any]]:
@@ -468,6 +577,179 @@ def test_the_example_runs_through_its_queue_and_table(
         deployed.run_the_example(stacks[kind], monkeypatch)
 
 
+# ---------------------------------------------------------------- two services, end to end
+
+
+@dataclass(frozen=True, slots=True)
+class Application:
+    """What the stack has made, driven as AWS would drive it; the containers' commands are run as they stand in the task definitions."""
+
+    outputs: dict[str, Any]
+    uri: str
+    folder: Path
+
+    def place(self, order: str, *, id: str) -> None:
+        event = {"specversion": "1.0", "id": id, "source": "web", "type": "PlaceOrder"}
+        event["data"] = {"orderId": order, "customer": "Ann", "cents": 1250}  # type: ignore[assignment]  # the rest is text
+        sdk.client("sqs").send_message(QueueUrl=self.outputs["orders"]["queue_url"], MessageBody=json.dumps(event))
+
+    def all_takes_place(self, monkeypatch: pytest.MonkeyPatch) -> str:
+        """Everything that waits anywhere, until nothing does. What the relay of the containers prints."""
+        printed = ""
+        for _ in range(2):
+            self.functions(monkeypatch)
+            self.work()
+            printed += self._container("billing_relay", "--once").stdout
+        return printed
+
+    def _poll(self, name: str, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        handler = self._function(name, path, monkeypatch)
+        while deployed.poll(Deployment.of(self.outputs[name]), handler):
+            pass
+
+    def _function(self, name: str, path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+        configuration = deployed.function(Deployment.of(self.outputs[name]))
+        for variable, value in configuration["Environment"]["Variables"].items():
+            monkeypatch.setenv(variable, value)
+        module, _, handler = configuration["Handler"].rpartition(".")
+        assert module == path.stem
+        found = importlib.util.spec_from_file_location(module, path)
+        assert found is not None
+        assert found.loader is not None
+        loaded = importlib.util.module_from_spec(found)
+        found.loader.exec_module(loaded)
+        return getattr(loaded, handler)
+
+    def container(self, name: str) -> dict[str, Any]:
+        arn = self.outputs[name]["task_definition_arn"]
+        (found,) = sdk.client("ecs").describe_task_definition(taskDefinition=arn)["taskDefinition"]["containerDefinitions"]
+        return dict(found)
+
+    def functions(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._poll("orders", APPLICATION / "orders.py", monkeypatch)
+        relay = self._function("relay", RELAY, monkeypatch)
+        relay({"source": "aws.events"}, lambda_context())
+        self._poll("customers", APPLICATION / "customers.py", monkeypatch)
+
+    def work(self) -> str:
+        """One run of the worker until its queue has nothing more to give. Its log."""
+        return self._container("billing", "--stop-when-empty", "--wait", "0", "--health-port", str(free_port())).stderr
+
+    def _container(self, name: str, *more: str) -> subprocess.CompletedProcess[str]:
+        container = self.container(name)
+        assert container["entryPoint"] == ["onewrite"]
+        given = {each["name"]: each["value"] for each in container["environment"]}
+        path = os.pathsep.join([str(ROOT / "src"), str(APPLICATION)])
+        command = [sys.executable, "-m", "onewrite", *container["command"], *more]
+        ran = subprocess.run(
+            command,
+            env={**os.environ, "PYTHONPATH": path, **given},
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert ran.returncode == 0, ran.stdout + ran.stderr
+        return ran
+
+
+@pytest.fixture
+def provider() -> Iterator[dict[str, int]]:
+    """A provider of payments: which keys it has charged, and how much."""
+    charges: dict[str, int] = {}
+
+    class Charging(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            key = str(self.headers["Idempotency-Key"])
+            charges.setdefault(key, body["cents"])
+            self.send_response(201)
+            self.end_headers()
+            self.wfile.write(json.dumps({"chargeId": f"ch-{[*charges].index(key)}"}).encode())
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", PROVIDER), Charging) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield charges
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def application(outputs: dict[str, Any], mongod: Mongod, tmp_path: Path) -> Application:
+    found: dict[str, Any] = outputs["application"]
+    sdk.client("secretsmanager").put_secret_value(SecretId=found["secret_arn"], SecretString=mongod.uri)
+    for name in ("orders", "customers", "relay"):
+        deployed.take_over(Deployment.of(found[name]))
+    # moto would run the relay in Docker at each write, also with a mapping that is switched off.
+    dynamodb_backends[ACCOUNT][REGION].tables["shop-orders"].lambda_event_source_mappings.clear()
+    return Application(found, mongod.uri, tmp_path)
+
+
+def test_the_two_services_take_an_order_from_its_placing_to_its_payment_once(
+    application: Application, provider: dict[str, int], mongo: MongoClient[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mongo.billing.bills.drop()
+    for _ in range(2):  # the second time all is delivered again
+        application.place("o-1", id="p-1")
+        application.place("o-1", id="p-1")
+        printed = application.all_takes_place(monkeypatch)
+
+        order = sdk.resource("dynamodb").Table("shop-orders").get_item(Key={"orderId": "o-1"})["Item"]
+        customer = sdk.resource("dynamodb").Table("shop-customers").get_item(Key={"customer": "Ann"})["Item"]
+        bill = mongo.billing.bills.find_one({"_id": "o-1"})
+        assert (order["status"], order["chargeId"]) == ("PAID", "ch-0")
+        assert (customer["orders"], customer["cents"]) == (1, 1250)
+        assert bill is not None
+        assert bill["chargeId"] == "ch-0"
+        assert [*provider.values()] == [1250]
+        for name in ("orders", "customers", "billing_queue"):
+            assert deployed.left(application.outputs[name]["queue_url"]) == []
+            assert deployed.left(application.outputs[name]["dead_letters_url"]) == []
+        assert '"FunctionName":"shop-billing-relay"' in printed  # the dimension of the relay's alarms
+    assert "ow_due_1" in mongo.billing.bills.index_information()
+
+
+def test_a_worker_whose_provider_is_down_logs_what_its_alarm_counts(
+    application: Application, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (counted,) = sdk.client("logs").describe_metric_filters(logGroupName="/ecs/shop-billing")["metricFilters"]
+    assert counted["filterPattern"] == '{ $.onewrite.failures[0].error = "*" }'
+    (alarm,) = [each for each in alarms_of("shop-billing") if each["AlarmName"] == "shop-billing-unsettled"]
+    assert alarm["MetricName"] == counted["metricTransformations"][0]["metricName"]
+
+    application.place("o-2", id="p-2")
+    application.functions(monkeypatch)
+    lines = [json.loads(line) for line in application.work().splitlines()]  # nobody answers at the provider's address
+    failures = [failure for line in lines for failure in line.get("onewrite", {}).get("failures", [])]
+    assert [failure["error"] for failure in failures] == ["URLError"]
+
+    queue = application.outputs["billing_queue"]["queue_url"]
+    assert deployed.queue_attributes(queue)["ApproximateNumberOfMessagesNotVisible"] == "1"
+    sdk.client("sqs").purge_queue(QueueUrl=queue)
+
+
+def test_the_containers_have_the_rights_that_they_need_and_say_how_they_are(application: Application) -> None:
+    queue, secret = application.outputs["billing_queue"]["queue_arn"], application.outputs["secret_arn"]
+    takes = {("Allow", f"sqs:{action}", queue) for action in TAKING}
+    reads = ("Allow", "secretsmanager:GetSecretValue", secret)
+    assert deployed.grants_of(application.outputs["billing"]["role_name"]) == {*takes, reads}
+    sends = ("Allow", "sqs:SendMessage", application.outputs["orders"]["queue_arn"])
+    assert deployed.grants_of(application.outputs["billing_relay"]["role_name"]) == {sends, reads}
+    assert application.container("billing")["healthCheck"]["command"][:3] == ["CMD", "python", "-c"]
+    assert "healthCheck" not in application.container("billing_relay")
+    (stopped,) = [each for each in alarms_of("shop-billing") if each["AlarmName"] == "shop-billing-stopped"]
+    assert (stopped["MetricName"], stopped["TreatMissingData"]) == ("CPUUtilization", "breaching")
+    assert {each["MetricName"] for each in alarms_of("shop-billing-relay")} == {
+        "CPUUtilization",
+        "OldestEvent",
+        "EntitiesBroken",
+    }
+
+
 PLANNED = """
 module "image" {
   source = "./module"
@@ -526,10 +808,19 @@ def test_an_image_and_what_is_made_in_the_same_run_can_be_planned(server: object
 
     shown = json.loads(terraform("show", "-json", "plan").stdout)["planned_values"]["root_module"]
     found = {each["address"]: each.get("values", {}) for each in resources(shown)}
-    function = found["module.image.aws_lambda_function.this"]
+    function = found["module.image.aws_lambda_function.this[0]"]
     assert (function["package_type"], function["image_uri"], function["image_config"][0]["command"]) == (
         "Image",
         IMAGE,
         ["shop.handler"],
     )
     assert (function["handler"], function["runtime"]) == (None, None)
+
+
+def test_stacks_can_be_applied_again_after_a_destroy(terraform: Terraform, outputs: dict[str, Any], stacks: object) -> None:
+    targets = ["-target=module.mongodb", "-target=module.application"]
+    for act in ("destroy", "apply"):
+        done = terraform(act, "-auto-approve", "-input=false", "-no-color", "-parallelism=20", *targets)
+        assert done.returncode == 0, done.stderr
+    secrets = sdk.client("secretsmanager").list_secrets(IncludePlannedDeletion=True)["SecretList"]
+    assert len({secret["ARN"] for secret in secrets}) == 4  # the old ones can still be had back

@@ -1,27 +1,38 @@
-"""The rights that docs/operations.md names for each method are those that the method uses: no more, and no fewer."""
+"""The rights that docs/operations.md names for each method and verb are those that it needs: with them it works, and without any one of
+them it fails."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Callable, Iterator
+from contextlib import redirect_stdout
+from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from io import StringIO
+from pathlib import Path
+from typing import Any
 
+import boto3
 import pytest
-from pymongo import MongoClient, monitoring
+from botocore.exceptions import ClientError
+from pymongo import MongoClient
+from pymongo.errors import OperationFailure, PyMongoError
 
 from onewrite import Begun, Event, Message, Outbox, SeenIds, Tombstones
-from onewrite.dynamodb import GuardedTable, transact
+from onewrite.core.inbox import Inbox
+from onewrite.dynamodb import GuardedTable
+from onewrite.dynamodb import transact as transact_items
 from onewrite.mongodb import GuardedCollection
-from onewrite.outbox import Relay
-from onewrite.testing.servers.engines import Dynoxide, Mongod
-from tests.engines.stores import create_table
+from onewrite.mongodb import transact as transact_documents
+from onewrite.operate import main
+from onewrite.outbox import Relay, Swept
+from onewrite.testing.servers.engines import REGION, Dynoxide, Mongod
+from tests.engines.stores import create_table, create_table_with_outbox
+from tests.support.engines import mongod_binary, require
 from tests.support.pages import ROOT
 
-if TYPE_CHECKING:
-    from mypy_boto3_dynamodb import DynamoDBClient
-
+sdk: Any = boto3  # its types know two services
 TEXT = (ROOT / "docs" / "operations.md").read_text()
 ROW = re.compile(r"^\| (`.+?`.*?) \| ((?:`[\w:]+`(?:, )?)+) \|$", re.MULTILINE)
 LEASE: Any = {"lease": timedelta(minutes=1), "safe_for": timedelta(hours=1)}
@@ -33,6 +44,33 @@ ONE = {"_id": "e"}
 INC = {"$inc": {"n": 1}}
 
 
+class RefusedError(Exception):
+    """A verb has ended with an exit code, or a pass of a relay with an error."""
+
+
+def ended(swept: Swept) -> None:
+    if swept.error is not None:
+        raise RefusedError from swept.error
+
+
+def waiting(relay: Relay) -> None:
+    relay.waiting()
+    if relay.broken():  # what cannot be read is told, and holds up nothing
+        raise RefusedError
+
+
+def verb(*arguments: str) -> None:
+    with redirect_stdout(StringIO()) as told:
+        code = main([*arguments])
+    if code or ("--stuck" in arguments and json.loads(told.getvalue())["unread"]):
+        raise RefusedError(f"exit code {code}")
+
+
+def in_turn(*acts: Callable[[], object]) -> None:
+    for act in acts:
+        act()
+
+
 def steps(begin: Callable[[Message], object], release: Callable[[Begun], None]) -> None:
     """A step that is begun, one that is Busy, one that is let go, and one that is taken over."""
     begun = begin(M[1])
@@ -42,44 +80,199 @@ def steps(begin: Callable[[Message], object], release: Callable[[Begun], None]) 
     begin(M[1])
 
 
-def transfer(table: GuardedTable) -> None:
-    for _ in range(2):
-        transact(M[1], [table.updating(Key=KEY, **ADD), table.putting(Item={"id": "other"})])
+@dataclass(slots=True)
+class OfTable:
+    """A table whose item `e` has had a message, and has an event pending, but where all of ours is to be removed."""
+
+    client: Any
+    name: str
+    indexed: bool
+    endpoint: str
+    pending: bool
+    table: GuardedTable = field(init=False)
+
+    def __post_init__(self) -> None:
+        outbox = Outbox("shop/orders", index="pending" if self.indexed else None)
+        tombstones = Tombstones(timedelta(days=30))
+        self.table = GuardedTable(self.client, SeenIds(), table_name=self.name, outbox=outbox, tombstones=tombstones)
+        self.table.update_item(M[0], Key=KEY, **ADD, emit=[Event("Paid", {})] if self.pending else None)
+        old = {
+            "Key": {"id": {"S": "e"}},
+            "UpdateExpression": "SET handled = :old",
+            "ExpressionAttributeValues": {":old": {"SS": ["x"]}},
+        }
+        self.client.update_item(TableName=self.name, **old)
+
+    @property
+    def relay(self) -> Relay:
+        return Relay(self.table, lambda events: None)
+
+    def transfer(self, *, inbox: bool = False) -> None:
+        processed = Inbox(self.client, table_name=self.name, consumer="billing", retention=timedelta(days=30))
+        given: Any = {"inbox": processed} if inbox else {}
+        for _ in range(2):
+            participants = [self.table.updating(Key=KEY, **ADD), self.table.recording(Key={"id": "f"})]
+            transact_items(M[1], participants, **given)
+
+    def skip(self) -> None:
+        source = f"shop/orders/id=S:{KEY['id']}"
+        state = self.relay.look(source)
+        assert state is not None
+        assert self.relay.skip(Key=KEY, id=state.pending[0].id) is not None
+
+    def verb(self, *arguments: str, key: bool = True) -> None:
+        at = ["--key", json.dumps(KEY)] if key else []
+        verb(*arguments, "--table", self.name, "--endpoint-url", self.endpoint, "--region", REGION, *at)
 
 
-def look(table: GuardedTable) -> None:
-    table.seen(M[0], Key=KEY)
-    table.get_item(Key=KEY)
-    table.open_steps(Key=KEY)
+def look(of: OfTable) -> None:
+    of.table.seen(M[0], Key=KEY)
+    of.table.get_item(Key=KEY)
+    of.table.open_steps(Key=KEY)
 
 
-# Each is called with a table whose item is there, and does what its method can do: fresh, duplicate, refused.
-ON_TABLE: dict[str, Callable[[GuardedTable], object]] = {
-    "`update_item`": lambda table: [table.update_item(M[1], Key=KEY, **ADD, **more) for more in IMPOSSIBLE_AND_TWICE],
-    "`put_item`": lambda table: [table.put_item(message, Item={"id": "new"}) for message in (M[1], M[1], M[2])],
-    "`record`": lambda table: [table.record(M[1], Key=KEY) for _ in range(2)],
-    "`delete_item`": lambda table: [table.delete_item(M[1], Key=KEY) for _ in range(2)],
-    "`fold`": lambda table: table.fold(M, lambda fresh: {"Key": KEY, **ADD}),
+OUTBOX = ["--outbox", "shop/orders"]
+# Each does what its method can do: fresh, duplicate, refused.
+ON_TABLE: dict[str, Callable[[OfTable], object]] = {
+    "`update_item`": lambda of: [of.table.update_item(M[1], Key=KEY, **ADD, **more) for more in IMPOSSIBLE_AND_TWICE],
+    "`put_item`": lambda of: [of.table.put_item(message, Item={"id": "new"}) for message in (M[1], M[1], M[2])],
+    "`record`": lambda of: [of.table.record(M[1], Key=KEY) for _ in range(2)],
+    "`delete_item`": lambda of: [of.table.delete_item(M[1], Key=KEY) for _ in range(2)],
+    "`fold`": lambda of: of.table.fold(M, lambda fresh: {"Key": KEY, **ADD}),
     "`seen`, `get_item`, `open_steps`": look,
-    "`begin`, `release`": lambda table: steps(lambda m: table.begin(m, "charge", Key=KEY, **LEASE), table.release),
-    "`transact` of `updating` and `putting`": transfer,
-    "`Relay.flush`": lambda table: Relay(table, lambda events: None).flush(Key=KEY),
-    "`Relay.sweep` without an index": lambda table: Relay(table, lambda events: None).sweep(),
+    "`begin`, `release`": lambda of: steps(lambda m: of.table.begin(m, "charge", Key=KEY, **LEASE), of.table.release),
+    "`perform`": lambda of: of.table.perform(M[1], "charge", lambda step: None, then=lambda none: ADD, Key=KEY, **LEASE),
+    "`transact` of `updating`, `recording`": lambda of: of.transfer(),
+    "`transact` of `putting`": lambda of: transact_items(
+        M[1], [of.table.putting(Item={"id": each}) for each in ("other", "another")]
+    ),
+    "`transact` with `inbox=`, on the inbox": lambda of: of.transfer(inbox=True),
+    "`Relay.flush`, `ring`": lambda of: in_turn(lambda: of.relay.flush(Key=KEY), lambda: ended(of.relay.ring([KEY]))),
+    "`Relay.sweep`, `run`, with an index": lambda of: ended(of.relay.sweep()),
+    "`Relay.sweep`, `run`, without an index": lambda of: ended(of.relay.sweep()),
+    "`Relay.waiting`, `broken`, with an index": lambda of: waiting(of.relay),
+    "`Relay.waiting`, `broken`, without an index": lambda of: waiting(of.relay),
+    "`Relay.look`": lambda of: of.relay.look("shop/orders/id=S:e"),
+    "`Relay.skip`, `restart`": lambda of: in_turn(of.skip, lambda: of.relay.restart(Key=KEY)),
+    "`onewrite inspect`": lambda of: of.verb("inspect"),
+    "`onewrite forget`, `clear`, `set-mark`": lambda of: of.verb("forget", M[0].id, "--yes"),
+    "`onewrite steps`": lambda of: of.verb("steps", key=False),
+    "`onewrite strip`": lambda of: of.verb("strip", "--yes", key=False),
+    "`onewrite migrate`": lambda of: of.verb(
+        "migrate", "--ids", "handled", "--to", "14d", "--no-source", "--yes", key=False
+    ),
+    "`onewrite relay --stuck`": lambda of: of.verb("relay", "--stuck", "--json", *OUTBOX, key=False),
 }
 
 
-def look_at_document(stock: GuardedCollection) -> None:
-    stock.seen(M[0], ONE)
-    stock.find_one(ONE)
-    stock.open_steps(ONE)
+@dataclass(slots=True)
+class OfCollection:
+    """A collection whose document `e` has had a message, and has an event pending. `root` may do all, and prepares it."""
+
+    root: Any
+    collection: Any
+    uri: str
+    pending: bool
+
+    def __post_init__(self) -> None:
+        self.root.drop()
+        self.root.create_index([("ow_due", 1)])
+        self.root.insert_many([{"_id": "sibling"}, {**ONE, "handled": ["x"]}])
+        store = GuardedCollection(self.root, SeenIds(), outbox=Outbox("shop/orders"))
+        store.update_one(M[0], ONE, INC, emit=[Event("Paid", {})] if self.pending else None)
+
+    @property
+    def stock(self) -> GuardedCollection:
+        tombstones = Tombstones(timedelta(days=30))
+        return GuardedCollection(self.collection, SeenIds(), outbox=Outbox("shop/orders"), tombstones=tombstones)
+
+    @property
+    def relay(self) -> Relay:
+        return Relay(self.stock, lambda events: None)
+
+    @property
+    def inbox(self) -> Inbox:
+        return Inbox(self.collection, consumer="billing", retention=timedelta(days=30))
+
+    def perform(self) -> None:
+        self.stock.perform(M[1], "charge", lambda step: None, ONE, then=lambda none: {"update": INC}, **LEASE)
+
+    def transfer(self, *participants: Any, **inbox: Any) -> None:
+        for _ in range(2):
+            transact_documents(M[1], participants, **inbox)
+
+    def skip(self) -> None:
+        state = self.relay.look("shop/orders/_id=S:e")
+        assert state is not None
+        assert self.relay.skip(ONE, id=state.pending[0].id) is not None
+
+    def follow(self) -> None:
+        relay, passes = self.relay, list[Swept]()
+
+        class Place:
+            def load(self) -> None:
+                return None
+
+            def save(self, token: object) -> None:
+                relay.stop()
+
+        def note(swept: Swept) -> None:
+            passes.append(swept)
+            relay.stop()
+
+        relay.follow(Place(), on_pass=note)
+        for swept in passes:
+            ended(swept)
+
+    def verb(self, *arguments: str, key: bool = True) -> None:
+        verb(*arguments, "--collection", self.uri, *(["--key", "e"] if key else []))
 
 
-ON_COLLECTION: dict[str, Callable[[GuardedCollection], object]] = {
-    "`update_one`": lambda stock: [stock.update_one(M[1], {**ONE, **more}, INC) for more in ({"no": 1}, {}, {})],
-    "`find_one_and_update`": lambda stock: [stock.find_one_and_update(M[1], ONE, INC) for _ in range(2)],
-    "`record`": lambda stock: [stock.record(M[1], ONE) for _ in range(2)],
+def look_at_document(of: OfCollection) -> None:
+    of.stock.seen(M[0], ONE)
+    of.stock.find_one(ONE)
+    of.stock.open_steps(ONE)
+
+
+ON_COLLECTION: dict[str, Callable[[OfCollection], object]] = {
+    "`update_one`": lambda of: [of.stock.update_one(M[1], {**ONE, **more}, INC) for more in ({"no": 1}, {}, {})],
+    "`update_one` with `upsert=True`": lambda of: [
+        of.stock.update_one(M[1], {"_id": "new"}, INC, upsert=True) for _ in range(2)
+    ],
+    "`insert_one`": lambda of: [of.stock.insert_one(message, {"_id": "new"}) for message in (M[1], M[1], M[2])],
+    "`find_one_and_update`": lambda of: [of.stock.find_one_and_update(M[1], ONE, INC) for _ in range(2)],
+    "`record`": lambda of: [of.stock.record(M[1], ONE) for _ in range(2)],
+    "`delete_one`, `find_one_and_delete`": lambda of: [of.stock.delete_one(M[1], ONE) for _ in range(2)],
+    "`fold`": lambda of: of.stock.fold(M, lambda fresh: {"filter": ONE, "update": INC}),
     "`seen`, `find_one`, `open_steps`": look_at_document,
-    "`begin`, `release`": lambda stock: steps(lambda m: stock.begin(m, "charge", ONE, **LEASE), stock.release),
+    "`begin`, `release`": lambda of: steps(lambda m: of.stock.begin(m, "charge", ONE, **LEASE), of.stock.release),
+    "`perform`": lambda of: in_turn(of.perform, of.perform),
+    "`transact` of `updating`, `recording`": lambda of: of.transfer(
+        of.stock.updating(ONE, INC), of.stock.recording({"_id": "sibling"})
+    ),
+    "`transact` of `inserting`": lambda of: of.transfer(
+        *(of.stock.inserting({"_id": each}) for each in ("other", "another"))
+    ),
+    "`transact` with `inbox=`, on the inbox": lambda of: of.transfer(
+        of.stock.updating(ONE, INC), of.stock.recording({"_id": "sibling"}), inbox=of.inbox
+    ),
+    "`Relay.flush`, `ring`": lambda of: in_turn(lambda: of.relay.flush(ONE), lambda: ended(of.relay.ring([ONE]))),
+    "`Relay.sweep`, `run`": lambda of: ended(of.relay.sweep()),
+    "`Relay.follow`": lambda of: of.follow(),
+    "`Relay.waiting`, `broken`, `look`": lambda of: in_turn(
+        lambda: waiting(of.relay), lambda: of.relay.look("shop/orders/_id=S:e")
+    ),
+    "`Relay.skip`, `restart`": lambda of: in_turn(of.skip, lambda: of.relay.restart(ONE)),
+    "`onewrite inspect`, `steps`, `relay --stuck`": lambda of: in_turn(
+        lambda: of.verb("inspect"),
+        lambda: of.verb("steps", key=False),
+        lambda: of.verb("relay", "--stuck", "--json", *OUTBOX, key=False),
+    ),
+    "`onewrite forget`, `clear`, `set-mark`": lambda of: of.verb("forget", M[0].id, "--yes"),
+    "`onewrite strip`": lambda of: of.verb("strip", "--yes", key=False),
+    "`onewrite migrate`": lambda of: of.verb(
+        "migrate", "--ids", "handled", "--to", "14d", "--no-source", "--yes", key=False
+    ),
 }
 
 
@@ -87,7 +280,7 @@ def named(text: str) -> dict[str, set[str]]:
     return {row[1]: set(re.findall(r"`([^`]+)`", row[2])) for row in ROW.finditer(text)}
 
 
-DYNAMODB, MONGODB = map(named, TEXT.split("| MongoDB | commands on the collection |"))
+DYNAMODB, MONGODB = map(named, TEXT.split("| MongoDB | privileges on the collection |"))
 
 
 def test_each_row_of_the_page_is_tried() -> None:
@@ -95,56 +288,120 @@ def test_each_row_of_the_page_is_tried() -> None:
     assert list(MONGODB) == list(ON_COLLECTION)
 
 
+# ---------------------------------------------------------------- DynamoDB
+
+
+@dataclass(slots=True)
+class Rights:
+    """What may be asked of DynamoDB by clients of the default session, and what was asked."""
+
+    allowed: set[str] | None = None
+    asked: set[str] = field(default_factory=set)
+
+    def check(self, model: Any, params: dict[str, Any], **_: Any) -> None:
+        actions = {f"dynamodb:{model.name}"}
+        if model.name == "TransactWriteItems":  # which IAM sees as its parts
+            parts = json.loads(params["body"])["TransactItems"]
+            actions = {f"dynamodb:{kind}Item" for part in parts for kind in part}
+        self.asked |= actions
+        if self.allowed is not None and not actions <= self.allowed:
+            raise ClientError({"Error": {"Code": "AccessDeniedException", "Message": "no right"}}, model.name)
+
+
 @pytest.fixture
-def asked(dynoxide: Dynoxide) -> Iterator[tuple[DynamoDBClient, set[str]]]:
-    client, actions = dynoxide.client(), set[str]()
+def rights(monkeypatch: pytest.MonkeyPatch) -> Rights:
+    session = sdk.Session(aws_access_key_id="dummy", aws_secret_access_key="dummy", region_name=REGION)
+    found = Rights()
+    session.events.register("before-call.dynamodb", found.check)
+    monkeypatch.setattr(boto3, "DEFAULT_SESSION", session)
+    return found
 
-    def note(request: Any, event_name: str, **_: Any) -> None:
-        operation = event_name.rpartition(".")[2]
-        if operation == "TransactWriteItems":  # which IAM sees as its parts
-            actions.update(f"dynamodb:{kind}Item" for part in json.loads(request.body)["TransactItems"] for kind in part)
-        else:
-            actions.add(f"dynamodb:{operation}")
 
-    client.meta.events.register("before-send.dynamodb", note)
-    yield client, actions
-    client.close()
+_tables = iter(range(1000))
+
+
+def table_of(row: str, dynoxide: Dynoxide) -> OfTable:
+    client = sdk.client("dynamodb", endpoint_url=dynoxide.endpoint)
+    indexed = "with an index" in row
+    name = f"rights-{next(_tables)}"
+    (create_table_with_outbox if indexed else create_table)(client, name)
+    return OfTable(client, name, indexed, dynoxide.endpoint, "strip" not in row)
 
 
 @pytest.mark.parametrize("row", ON_TABLE)
-def test_a_method_of_a_table_takes_the_actions_that_the_page_names(row: str, asked: tuple[DynamoDBClient, set[str]]) -> None:
-    client, actions = asked
-    create_table(client, name := f"rights-{list(ON_TABLE).index(row)}")
-    outbox = Outbox("shop/orders") if "Relay" in row else None
-    tombstones = Tombstones(timedelta(days=30)) if "delete" in row else None
-    table = GuardedTable(client, SeenIds(), table_name=name, outbox=outbox, tombstones=tombstones)
-    table.update_item(M[0], Key=KEY, emit=[Event("Paid", {})] if outbox else None, **ADD)
-    actions.clear()
-    ON_TABLE[row](table)
-    assert actions == DYNAMODB[row]
+def test_a_method_of_a_table_takes_the_actions_that_the_page_names(row: str, dynoxide: Dynoxide, rights: Rights) -> None:
+    of = table_of(row, dynoxide)
+    rights.allowed = DYNAMODB[row]
+    ON_TABLE[row](of)
+    for action in DYNAMODB[row]:
+        rights.allowed = None
+        of = table_of(row, dynoxide)
+        rights.allowed = DYNAMODB[row] - {action}
+        with pytest.raises((ClientError, RefusedError)):
+            ON_TABLE[row](of)
 
 
-class Commands(monitoring.CommandListener):
-    def __init__(self) -> None:
-        self.names: set[str] = set()
+# ---------------------------------------------------------------- MongoDB
 
-    def started(self, event: monitoring.CommandStartedEvent) -> None:
-        self.names.add(event.command_name)
 
-    def succeeded(self, event: monitoring.CommandSucceededEvent) -> None:
-        pass
+class Locked(Mongod):
+    """A replica set of one that asks everybody for a password. Its user `root` may do all."""
 
-    def failed(self, event: monitoring.CommandFailedEvent) -> None:
-        pass
+    def _command(self, folder: Path) -> list[str]:
+        key = folder / "key"
+        key.write_text("k" * 32)
+        key.chmod(0o600)
+        return [*super()._command(folder), "--auth", "--keyFile", str(key)]
+
+    def _ready(self) -> bool:
+        with self._connect(serverSelectionTimeoutMS=2000, connectTimeoutMS=2000) as client:
+            try:  # until there is a user, who comes from this machine may make one
+                if not self._initiated:
+                    member = {"_id": 0, "host": f"127.0.0.1:{self.port}"}
+                    client.admin.command("replSetInitiate", {"_id": "rs0", "members": [member]})
+                    self._initiated = True
+                if not self._writable(client):
+                    return False
+                client.admin.command("createUser", "root", pwd="root", roles=["root"])
+            except PyMongoError:
+                return False
+            return True
+
+
+@pytest.fixture(scope="module")
+def locked() -> Iterator[tuple[Mongod, Any]]:
+    require(mongod_binary)
+    with (
+        Locked(replica_set=True) as server,
+        MongoClient[Any](server.uri, username="root", password="root") as root,
+    ):  # a server of this test's
+        root.admin.command("createRole", "some", privileges=[], roles=[])
+        root.admin.command("createUser", "some", pwd="some", roles=["some"])
+        yield server, root
+
+
+def grant(root: Any, collection: str, actions: set[str]) -> None:
+    """From now on the user `some` may do this, and nothing else. To list collections is a right on the database."""
+    of_database = {"listCollections"}
+    whole = {"resource": {"db": "rights", "collection": ""}, "actions": sorted(actions & of_database)}
+    one = {"resource": {"db": "rights", "collection": collection}, "actions": sorted(actions - of_database)}
+    root.admin.command("updateRole", "some", privileges=[each for each in (whole, one) if each["actions"]])
 
 
 @pytest.mark.parametrize("row", ON_COLLECTION)
-def test_a_method_of_a_collection_sends_the_commands_that_the_page_names(row: str, mongod: Mongod) -> None:
-    heard = Commands()
-    with MongoClient[dict[str, Any]](mongod.uri, event_listeners=[heard]) as client:
-        collection = client.rights[f"of{list(ON_COLLECTION).index(row)}"]
-        stock = GuardedCollection(collection, SeenIds())
-        stock.update_one(M[0], ONE, INC, upsert=True)
-        heard.names.clear()
-        ON_COLLECTION[row](stock)
-        assert heard.names == MONGODB[row]
+def test_a_method_of_a_collection_takes_the_privileges_that_the_page_names(
+    row: str, locked: tuple[Mongod, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server, root = locked
+    name = f"of{list(ON_COLLECTION).index(row)}"
+    uri = f"mongodb://some:some@127.0.0.1:{server.port}/rights.{name}?directConnection=true&authSource=admin"
+    with MongoClient[Any](server.uri, username="some", password="some") as client:  # as above
+        monkeypatch.setattr("onewrite.operate.stores._mongo_client", lambda _: client)  # a verb ends without closing its own
+        for missing in (None, *sorted(MONGODB[row])):
+            of = OfCollection(root.rights[name], client.rights[name], uri, "strip" not in row)
+            grant(root, name, MONGODB[row] - {missing})
+            if missing is None:
+                ON_COLLECTION[row](of)
+                continue
+            with pytest.raises((OperationFailure, RefusedError)):
+                ON_COLLECTION[row](of)

@@ -87,9 +87,11 @@ def instructions(dockerfile: Path) -> Iterator[tuple[str, str]]:
 class Build:
     """The instructions of a Dockerfile, carried out one by one."""
 
-    def __init__(self, context: Path, folder: Path, pythons: Callable[[str], tuple[Path, dict[str, str]]]) -> None:
-        """`pythons` says for the name of a base image which Python it has, and which environment."""
-        self._context, self._folder, self._pythons = context, folder, pythons
+    def __init__(
+        self, context: Path, folder: Path, pythons: Callable[[str], tuple[Path, dict[str, str]]], **arguments: str
+    ) -> None:
+        """`pythons` says for the name of a base image which Python it has, and which environment. `arguments` are those of --build-arg."""
+        self._context, self._folder, self._pythons, self._given = context, folder, pythons, arguments
         self._arguments: dict[str, str] = {}
         self._stages: dict[str, Image] = {}
         self._image: Image | None = None
@@ -110,7 +112,7 @@ class Build:
 
     def _arg(self, rest: str) -> None:
         name, _, value = rest.partition("=")
-        self._arguments[name] = value
+        self._arguments[name] = self._given.get(name, value)
 
     def _from(self, rest: str) -> None:
         base, *name = self._value(rest).split(" AS ")

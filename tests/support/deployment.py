@@ -60,7 +60,11 @@ class Deployment:
 @cache
 def translated() -> dict[str, Any]:
     """The SAM template as CloudFormation's service translates it; the code is in S3, where `sam deploy` puts it."""
-    return _translate(SAM, "Function", {"CodeUri": CODE})
+    template = _translate(SAM, "Function", {"CodeUri": CODE})
+    # CloudFormation makes a number of a text where one is wanted; moto would compare the text with a number.
+    size = template["Parameters"]["BatchSize"]
+    size |= {"Type": "Number", "Default": int(size["Default"])}
+    return template
 
 
 @cache
@@ -98,14 +102,20 @@ def _evaluated(expression: Any, given: Mapping[str, str]) -> Any:
     if not isinstance(expression, dict):
         return expression
     name, of = next(iter(expression.items()))
+    if name == "Condition" and of is True:
+        return True
     if name == "Condition" and isinstance(of, str):
         return _evaluated(translated()["Conditions"][of], given)
     if name == "Fn::If":
         return _evaluated(of[1] if _evaluated({"Condition": of[0]}, given) else of[2], given)
     if name == "Ref":
-        listed = translated()["Parameters"].get(of, {}).get("Type") == "CommaDelimitedList"
-        return given[of].split(",") if listed else given.get(of, of)
+        return given.get(of, of)
+    if name == "Fn::FindInMap":
+        table, first, second = _evaluated(of, given)
+        return translated()["Mappings"][table][first][second]
     if name.startswith("Fn::"):
+        if name == "Fn::Sub" and isinstance(of, str):
+            return re.sub(r"\$\{([\w:]+)\}", lambda found: given.get(found[1], found[1]), of)
         return _FUNCTIONS[name](*_evaluated(of, given)) if name in _FUNCTIONS else of
     return {key: _evaluated(value, given) for key, value in expression.items()}
 
@@ -117,7 +127,8 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "Fn::Or": lambda *any_of: any(any_of),
     "Fn::Join": lambda between, parts: between.join(parts),
     "Fn::Contains": lambda values, one: one in values,
-    "Fn::EachMemberEquals": lambda values, one: all(value == one for value in values),
+    "Fn::Split": lambda between, text: text.split(between),
+    "Fn::Select": lambda place, values: values[place],
 }
 
 
@@ -207,7 +218,14 @@ def queue_attributes(url: str) -> dict[str, str]:
 def event_source(deployment: Deployment) -> dict[str, Any]:
     found = sdk.client("lambda").list_event_source_mappings(FunctionName=deployment.function_name)
     (mapping,) = found["EventSourceMappings"]
-    return dict(mapping)
+    return {name: _number(value) for name, value in mapping.items()}
+
+
+def _number(value: Any) -> Any:
+    """moto's CloudFormation leaves numbers as texts, here and in what is in this."""
+    if isinstance(value, dict):
+        return {name: _number(each) for name, each in value.items()}
+    return int(value) if isinstance(value, str) and re.fullmatch(r"-?\d{1,8}", value) else value
 
 
 def function(deployment: Deployment) -> dict[str, Any]:
@@ -219,8 +237,11 @@ Grant: TypeAlias = tuple[str, str, str]
 
 def grants(deployment: Deployment) -> set[Grant]:
     """Every (effect, action, resource) of the function's role."""
+    return grants_of(function(deployment)["Role"].rpartition("/")[2])
+
+
+def grants_of(role: str) -> set[Grant]:
     iam = sdk.client("iam")
-    role = function(deployment)["Role"].rpartition("/")[2]
     assert iam.list_attached_role_policies(RoleName=role)["AttachedPolicies"] == []
     names = iam.list_role_policies(RoleName=role)["PolicyNames"]
     found = [iam.get_role_policy(RoleName=role, PolicyName=name)["PolicyDocument"] for name in names]
@@ -251,8 +272,7 @@ def senders(policy: Any) -> set[tuple[str, str, str]]:
 
 
 def _list(value: str | list[str]) -> list[str]:
-    # moto's CloudFormation leaves a CommaDelimitedList in one piece.
-    return value.split(",") if isinstance(value, str) else value
+    return [value] if isinstance(value, str) else value
 
 
 def described(deployment: Deployment) -> dict[str, Any]:

@@ -10,9 +10,9 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 
 
-def make_package(*arguments: str | Path, python: str | Path = sys.executable) -> None:
-    """Packs what the arguments say, with the Python of the runtime that it is for."""
+def make_package(*arguments: str | Path, python: str | Path = sys.executable) -> str:
+    """Packs what the arguments say, with the Python of the runtime that it is for. What package.py prints."""
     # Without our PYTHONPATH: another version of Python must not find this one's packages.
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     command = [python, ROOT / "infra" / "package.py", *arguments]
-    subprocess.run(command, check=True, capture_output=True, env=environment)
+    return subprocess.run(command, check=True, capture_output=True, env=environment).stdout.decode()

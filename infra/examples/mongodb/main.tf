@@ -3,7 +3,8 @@
 #   python3.13 infra/package.py --install "pymongo>=4.13" infra/examples/mongodb/stock.py
 #   terraform -chdir=infra/examples/mongodb init
 #   terraform -chdir=infra/examples/mongodb apply -var vpc_id=vpc-... -var 'subnet_ids=["subnet-..."]' -var mongodb_cidr=10.0.8.0/24
-#   aws secretsmanager put-secret-value --secret-id stock-mongodb --secret-string "mongodb://..."
+#   aws secretsmanager put-secret-value --secret-string "mongodb://..." \
+#     --secret-id "$(terraform -chdir=infra/examples/mongodb output -raw secret_arn)"
 
 module "stock" {
   source = "../../terraform"
@@ -17,9 +18,10 @@ module "stock" {
   alarm_topic_arns   = var.alarm_topic_arns
 }
 
-# Its value is put there by hand, or by what makes the database: so it is in no state and in no plan.
+# Its value is put there by hand, or by what makes the database: so it is in no state and in no plan. After a destroy it can be had
+# back for 30 days. Its name is taken for so long, so each one has another.
 resource "aws_secretsmanager_secret" "mongodb" {
-  name        = "${var.name}-mongodb"
+  name_prefix = "${var.name}-mongodb-"
   description = "MongoDB's connection string."
 }
 

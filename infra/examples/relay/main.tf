@@ -1,4 +1,4 @@
-# A table whose entities emit events, and the relay that publishes them to a topic. The table's stream wakes it; every minute it
+# A table whose entities emit events, and the relay that publishes them to a topic, or to a queue of yours. The table's stream wakes it; every minute it
 # sweeps for what a lost record of the stream has left behind.
 #
 #   python3.13 infra/package.py infra/examples/relay/relay.py
@@ -12,7 +12,7 @@ module "relay" {
   package          = var.package
   handler          = "relay.handler"
   function_timeout = 60
-  environment      = { ORDERS_TABLE = aws_dynamodb_table.orders.name, TOPIC_ARN = aws_sns_topic.events.arn }
+  environment      = merge({ ORDERS_TABLE = aws_dynamodb_table.orders.name }, local.target)
   table_arn        = aws_dynamodb_table.orders.arn
   table_actions    = ["dynamodb:GetItem", "dynamodb:UpdateItem"]
   policy           = data.aws_iam_policy_document.relay.json
@@ -30,6 +30,16 @@ module "relay" {
   stream_maximum_age_seconds = 3600
   alarm_topic_arns           = var.alarm_topic_arns
 }
+
+locals {
+  queue = var.target == "topic" ? [] : split(":", var.target_queue_arn) # arn:aws:sqs:REGION:ACCOUNT:NAME
+  target = (var.target == "topic"
+    ? tomap({ TOPIC_ARN = one(aws_sns_topic.events[*].arn) })
+    : tomap({ QUEUE_URL = "https://sqs.${local.queue[3]}.${data.aws_partition.current.dns_suffix}/${local.queue[4]}/${local.queue[5]}" })
+  )
+}
+
+data "aws_partition" "current" {}
 
 resource "aws_dynamodb_table" "orders" {
   name                        = var.name
@@ -70,9 +80,12 @@ resource "aws_dynamodb_table" "orders" {
 
 # A FIFO topic keeps the order of each entity's events.
 resource "aws_sns_topic" "events" {
+  count = var.target == "topic" ? 1 : 0
+
   name                        = var.fifo ? "${var.name}-events.fifo" : "${var.name}-events"
   fifo_topic                  = var.fifo
   content_based_deduplication = var.fifo ? false : null
+  kms_master_key_id           = "alias/aws/sns" # AWS's own key, whose policy lets everybody use it who may use the topic
 }
 
 data "aws_iam_policy_document" "relay" {
@@ -82,8 +95,8 @@ data "aws_iam_policy_document" "relay" {
   }
 
   statement {
-    actions   = ["sns:Publish"]
-    resources = [aws_sns_topic.events.arn]
+    actions   = [var.target == "topic" ? "sns:Publish" : "sqs:SendMessage"]
+    resources = [var.target == "topic" ? one(aws_sns_topic.events[*].arn) : var.target_queue_arn]
   }
 }
 
@@ -152,9 +165,13 @@ output "table_name" {
   value = aws_dynamodb_table.orders.name
 }
 
+output "table_arn" {
+  value = aws_dynamodb_table.orders.arn
+}
+
 output "topic_arn" {
-  description = "Where the events go. Subscriptions are yours."
-  value       = aws_sns_topic.events.arn
+  description = "The topic that the events go to, if they go to one. Subscriptions are yours."
+  value       = one(aws_sns_topic.events[*].arn)
 }
 
 output "relay" {

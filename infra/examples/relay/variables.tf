@@ -16,6 +16,39 @@ variable "fifo" {
   default     = true
 }
 
+variable "target" {
+  description = "Where the events go: \"topic\", which is made here, or \"queue\", which is yours: see target_queue_arn."
+  type        = string
+  default     = "topic"
+  nullable    = false
+
+  validation {
+    condition     = contains(["topic", "queue"], var.target)
+    error_message = "target: topic or queue."
+  }
+
+  validation {
+    condition     = var.target == "topic" || var.fifo
+    error_message = "target: with a queue, fifo = false has no effect. The queue is what it is."
+  }
+}
+
+variable "target_queue_arn" {
+  description = "The SQS queue that the events go to."
+  type        = string
+  default     = null
+
+  validation {
+    condition     = var.target_queue_arn == null ? true : can(regex("^arn:[^:]+:sqs:[^:]+:[0-9]{12}:[A-Za-z0-9_-]+(\\.fifo)?$", var.target_queue_arn))
+    error_message = "target_queue_arn: arn:aws:sqs:REGION:ACCOUNT:NAME."
+  }
+
+  validation {
+    condition     = (var.target_queue_arn != null) == (var.target == "queue")
+    error_message = "target_queue_arn: give it with target = \"queue\", and only then."
+  }
+}
+
 variable "batch_window_seconds" {
   description = "How long Lambda waits for a batch of the stream's records to fill: fewer invocations, and events that go out later."
   type        = number

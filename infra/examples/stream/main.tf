@@ -7,14 +7,15 @@
 module "meters" {
   source = "../../terraform"
 
-  name         = var.name
-  package      = var.package
-  handler      = "meters.handler"
-  environment  = { METERS_TABLE = aws_dynamodb_table.meters.name }
-  table_arn    = aws_dynamodb_table.meters.arn
-  event_source = "stream"
-  stream_arn   = aws_kinesis_stream.readings.arn
-  batch_size   = 100
+  name          = var.name
+  package       = var.package
+  handler       = "meters.handler"
+  environment   = { METERS_TABLE = aws_dynamodb_table.meters.name }
+  table_arn     = aws_dynamodb_table.meters.arn
+  table_actions = ["dynamodb:UpdateItem"]
+  event_source  = "stream"
+  stream_arn    = aws_kinesis_stream.readings.arn
+  batch_size    = 100
   # One record that makes the function fail as a whole, by a timeout or for want of memory, is found by halving. A record that
   # still fails after six hours is given up: its place in the stream is among the dead letters, and 18 hours are left to fetch it.
   stream_bisect              = true

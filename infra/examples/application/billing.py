@@ -1,0 +1,71 @@
+"""The billing service: a worker on MongoDB that charges what was placed at a provider, and tells what was paid; and its relay.
+
+onewrite worker billing:handler --queue-url ...
+onewrite relay billing:relay
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from datetime import timedelta
+from functools import cache
+from typing import Any
+from urllib.request import Request, urlopen
+
+import boto3
+from pymongo import MongoClient
+
+from onewrite import Begun, Event, Message, Outbox, Outcome, SeenIds
+from onewrite.aws_lambda import sqs_handler
+from onewrite.identity import cloudevent
+from onewrite.mongodb import GuardedCollection
+from onewrite.outbox import Relay, to_sqs
+
+# In which the charge and the write after it are over: no longer than the queue hides a message.
+LEASE = timedelta(seconds=60)
+SAFE_FOR = timedelta(hours=23)  # The provider knows its keys for 24: an hour is left for the way to it.
+
+sdk: Any = boto3
+
+
+@sqs_handler(cloudevent(parse_float=float))
+def handler(message: Message) -> Outcome:
+    bill = {"_id": message.body["orderId"]}
+    # A step needs a document that is there. This is a message of its own, because each message has one effect.
+    opened = Message(message.child("open"))
+    bills().update_one(opened, bill, {"$set": {"cents": message.body["cents"]}}, upsert=True)
+
+    def charge(step: Begun) -> str:
+        return charged(message.body["cents"], key=step.key, timeout=step.left())
+
+    def paid(charge_id: str) -> dict[str, Any]:
+        told = Event("OrderPaid", {"orderId": bill["_id"], "chargeId": charge_id})
+        return {"update": {"$set": {"chargeId": charge_id}}, "emit": [told]}
+
+    return bills().perform(message, "charge", charge, bill, lease=LEASE, safe_for=SAFE_FOR, then=paid)
+
+
+def charged(cents: int, *, key: str, timeout: float) -> str:
+    """Of one key the provider makes one charge, however often it is asked."""
+    headers = {"Content-Type": "application/json", "Idempotency-Key": key}
+    request = Request(os.environ["PROVIDER_URL"], json.dumps({"cents": cents}).encode(), headers)  # noqa: S310  # ours
+    with urlopen(request, timeout=timeout) as answer:  # noqa: S310  # as above
+        return str(json.load(answer)["chargeId"])
+
+
+@cache
+def bills() -> GuardedCollection:
+    """Made at the first message: to import this module takes neither credentials nor a server."""
+    secret = sdk.client("secretsmanager").get_secret_value(SecretId=os.environ["MONGODB_SECRET_ARN"])
+    client: MongoClient[dict[str, Any]] = MongoClient(secret["SecretString"])
+    collection = client.billing.bills
+    collection.create_index("ow_due", sparse=True)  # by which the relay finds what is pending
+    return GuardedCollection(collection, SeenIds(), outbox=Outbox("shop/bills"))
+
+
+def __getattr__(name: str) -> Relay:
+    """The relay is made where it is asked for: the worker has no queue to publish to."""
+    if name != "relay":
+        raise AttributeError(name)
+    return Relay(bills(), to_sqs(sdk.client("sqs"), os.environ["ORDERS_QUEUE_URL"]))

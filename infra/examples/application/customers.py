@@ -1,0 +1,28 @@
+"""The second consumer of what the orders tell: how often, and for how much, each customer has ordered."""
+
+from __future__ import annotations
+
+import os
+from functools import cache
+
+import boto3
+
+from onewrite import Message, Outcome, SeenIds
+from onewrite.aws_lambda import sqs_handler
+from onewrite.dynamodb import GuardedTable
+from onewrite.identity import cloudevent
+
+
+@sqs_handler(cloudevent())
+def handler(message: Message) -> Outcome:
+    return customers().update_item(
+        message,
+        Key={"customer": message.body["customer"]},
+        UpdateExpression="ADD orders :one, cents :cents",
+        ExpressionAttributeValues={":one": 1, ":cents": message.body["cents"]},
+    )
+
+
+@cache
+def customers() -> GuardedTable:
+    return GuardedTable(boto3.resource("dynamodb").Table(os.environ["CUSTOMERS_TABLE"]), SeenIds())

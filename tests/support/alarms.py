@@ -1,0 +1,160 @@
+"""Alarms as CloudWatch evaluates them, and what is measured when something of infra/ fails.
+
+What AWS measures is taken from its documentation; what onewrite measures is compared with what it emits where the alarms are tried.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+# Of each metric, by its name and the value of its dimension: the values of every five minutes, None where nothing is measured.
+Measured: TypeAlias = Mapping[tuple[str, str], list[float | None]]
+
+LONG = 40  # times five minutes: more than any alarm looks at
+
+
+@dataclass(frozen=True, slots=True)
+class Alarm:
+    description: str
+    expression: str  # of the ids of its metrics
+    metrics: dict[str, tuple[str, str, str]]  # name, the value of its dimension, and the statistic
+    period: int  # of five minutes each, of which one alarm alone looks at less
+    periods: int
+    threshold: float
+    missing_rings: bool
+
+    def rings(self, measured: Measured, names: Mapping[str, str]) -> bool:
+        """Whether it rings at the end: all of its last periods breach."""
+        series = {
+            each: [
+                _statistic(
+                    of,
+                    measured.get((names.get(metric, metric), names.get(about, about)), [None] * LONG)[
+                        start : start + self.period
+                    ],
+                )
+                for start in range(LONG - self.periods * self.period, LONG, self.period)
+            ]
+            for each, (metric, about, of) in self.metrics.items()
+        }
+        return all(self._breaches({each: values[n] for each, values in series.items()}) for n in range(self.periods))
+
+    def _breaches(self, values: Mapping[str, float | None]) -> bool:
+        if "FILL" not in self.expression and None in values.values():
+            return self.missing_rings
+        python = self.expression.replace("AND", "and")
+        return bool(eval(python, {"__builtins__": {}, "FILL": _fill, "IF": _if, **values}) > self.threshold)  # noqa: S307  # of our own templates
+
+
+def _fill(value: float | None, instead: float) -> float:
+    return instead if value is None else value
+
+
+def _if(true: bool, yes: float, no: float) -> float:
+    return yes if true else no
+
+
+def _statistic(name: str, values: list[float | None]) -> float | None:
+    found = [value for value in values if value is not None]
+    if not found:
+        return None
+    return sum(found) if name == "Sum" else max(found)
+
+
+def alarm_of(properties: Mapping[str, Any]) -> Alarm:
+    """Of a template, whose parameters are evaluated by now, or as moto describes it. References to a template's resources are their names there."""
+    if not properties.get("Metrics"):
+        metrics = {
+            "it": (_told(properties["MetricName"]), _about(properties.get("Dimensions") or []), properties["Statistic"])
+        }
+        return _alarm(properties, "it", metrics, properties["Period"])
+    (expression,) = [each["Expression"] for each in properties["Metrics"] if each.get("Expression")]
+    stats = {each["Id"]: each["MetricStat"] for each in properties["Metrics"] if each.get("MetricStat")}
+    metrics = {
+        name: (stat["Metric"]["MetricName"], _about(stat["Metric"]["Dimensions"]), stat["Stat"])
+        for name, stat in stats.items()
+    }
+    (period,) = {stat["Period"] for stat in stats.values()}
+    return _alarm(properties, expression, metrics, period)
+
+
+def _alarm(properties: Mapping[str, Any], expression: str, metrics: dict[str, tuple[str, str, str]], period: Any) -> Alarm:
+    return Alarm(
+        str(properties.get("AlarmDescription", "")),
+        expression,
+        metrics,
+        max(1, int(period) // 300),
+        int(properties["EvaluationPeriods"]),
+        float(properties["Threshold"]),
+        properties["TreatMissingData"] == "breaching",
+    )
+
+
+def _about(dimensions: list[Mapping[str, Any]]) -> str:
+    return "".join(_told(each["Value"]) for each in dimensions)
+
+
+def _told(value: Any) -> str:
+    return re.sub(r"\$\{AWS::StackName\}", "shop", str(value[0] if isinstance(value, list) else value))
+
+
+# What is measured when all is well, of a function that is called shop, and when something is not.
+def measurements(failure: str, function: str) -> dict[tuple[str, str], list[float | None]]:
+    often: list[float | None] = [1.0] * LONG
+    never: list[float | None] = [None] * LONG
+    well: dict[tuple[str, str], list[float | None]] = {
+        ("ApproximateNumberOfMessagesVisible", f"{function}-dead-letters"): [0.0] * LONG,
+        ("ApproximateAgeOfOldestMessage", f"{function}-events"): [2.0] * LONG,
+        ("Invocations", function): [*often],
+        ("Errors", function): [0.0] * LONG,
+        ("Throttles", function): [0.0] * LONG,
+        ("IteratorAge", function): [500.0] * LONG,
+        ("IncomingRecords", "readings"): [*often],
+        ("ConsumedWriteCapacityUnits", "orders"): [*often],
+    }
+    unread: dict[tuple[str, str], list[float | None]] = {
+        ("Invocations", function): [*never],
+        ("Errors", function): [*never],
+        ("Throttles", function): [*never],
+        ("IteratorAge", function): [*never],
+    }
+    changes: dict[str, dict[tuple[str, str], list[float | None]]] = {
+        "all is well": {},
+        "nothing comes": {
+            **unread,
+            ("IncomingRecords", "readings"): [*never],
+            ("ConsumedWriteCapacityUnits", "orders"): [*never],
+        },
+        "a message is given up": {("ApproximateNumberOfMessagesVisible", f"{function}-dead-letters"): [1.0] * LONG},
+        "it is too slow": {
+            ("ApproximateAgeOfOldestMessage", f"{function}-events"): [2000.0] * LONG,
+            ("IteratorAge", function): [2_000_000.0] * LONG,
+        },
+        "it times out": {("Errors", function): [*often]},
+        "the account has no room": {("Throttles", function): [*often]},
+        # A standard queue puts what was received three times behind the rest, so that nothing old is seen.
+        "it keeps deferring": {(f"Unsettled-{function}", ""): [1.0, None] * (LONG // 2)},
+        "one message fails once": {(f"Unsettled-{function}", ""): [*[None] * (LONG - 1), 1.0]},
+        "nobody reads": {**unread, ("ApproximateAgeOfOldestMessage", f"{function}-events"): [2000.0] * LONG},
+    }
+    return {**well, **changes[failure]}
+
+
+_COMMON: dict[str, set[str]] = {
+    "all is well": set(),
+    "nothing comes": set(),
+    "a message is given up": {"DeadLetters"},
+    "it times out": {"Errors"},
+    "the account has no room": {"Throttles"},
+    "it keeps deferring": {"Unsettled"},
+    "one message fails once": set(),
+}
+# Which alarms ring, by their names in the template.
+FAILURES: dict[str, dict[str, set[str]]] = {
+    "queue": {**_COMMON, "it is too slow": {"OldestMessage"}, "nobody reads": {"OldestMessage"}},
+    "table": {**_COMMON, "it is too slow": {"OldestRecord"}, "nobody reads": {"UnreadTable"}},
+    "kinesis": {**_COMMON, "it is too slow": {"OldestRecord"}, "nobody reads": {"UnreadKinesis"}},
+}
