@@ -135,7 +135,7 @@ def measurements(failure: str, function: str) -> dict[tuple[str, str], list[floa
         },
         "it times out": {("Errors", function): [*often]},
         "the account has no room": {("Throttles", function): [*often]},
-        # A standard queue puts what was received three times behind the rest, so that nothing old is seen.
+        # A standard queue puts what was received three times behind the rest, so nothing old is seen.
         "it keeps deferring": {(f"Unsettled-{function}", ""): [1.0, None] * (LONG // 2)},
         "one message fails once": {(f"Unsettled-{function}", ""): [*[None] * (LONG - 1), 1.0]},
         "nobody reads": {**unread, ("ApproximateAgeOfOldestMessage", f"{function}-events"): [2000.0] * LONG},
