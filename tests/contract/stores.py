@@ -27,7 +27,7 @@ from onewrite.core.ledgers import Ledger
 from onewrite.core.step import Claim
 from onewrite.dynamodb import AsyncGuardedTable, GuardedTable
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
-from onewrite.outbox import AsyncRelay, Flushed, Outgoing, Relay, Swept, Waiting
+from onewrite.outbox import AsyncRelay, FlushReport, Outgoing, Relay, SweepReport, Waiting
 from onewrite.testing import mongomock_collection, moto_table
 from onewrite.testing.model.machine import Machine
 from onewrite.testing.standins.collection import AsyncStandInCollection
@@ -491,10 +491,10 @@ class ShopRelay:
         kind: Any = AsyncRelay if type(guarded).__name__.startswith("Async") else Relay
         self._relay, self._done, self._where = kind(guarded, publish, **options), done, where
 
-    def flush(self, order: str) -> Flushed:
+    def flush(self, order: str) -> FlushReport:
         return self._done(self._relay.flush(**self._where(order)))
 
-    def ring(self, *orders: str) -> Swept:
+    def ring(self, *orders: str) -> SweepReport:
         return self._done(self._relay.ring([next(iter(self._where(order).values())) for order in orders]))
 
     def skip(self, order: str, event_id: str) -> Outgoing | None:
@@ -503,7 +503,7 @@ class ShopRelay:
     def restart(self, order: str) -> str | None:
         return self._done(self._relay.restart(**self._where(order)))
 
-    def sweep(self, **options: Any) -> Swept:
+    def sweep(self, **options: Any) -> SweepReport:
         return self._done(self._relay.sweep(**options))
 
     def waiting(self) -> list[Waiting]:

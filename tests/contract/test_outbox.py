@@ -248,10 +248,10 @@ def test_a_restarted_entity_counts_from_one_as_another_source_and_keeps_what_is_
     relay = shop.relay(broker)
     shop.add(M1, "o", emit=[PAID])
     relay.flush("o")
-    shop.add(M2, "o", emit=[Event("Kept", None)])
+    shop.add(M2, "o", emit=[Event("LabelledLedger", None)])
     source = relay.restart("o")
     relay.flush("o")
-    assert broker.said() == [("OrderPaid", 1), ("Kept", 1)]
+    assert broker.said() == [("OrderPaid", 1), ("LabelledLedger", 1)]
     assert broker.accepted[1].source == source != broker.accepted[0].source
     assert relay.restart("nowhere") is None
 

@@ -18,7 +18,7 @@ from onewrite.aws_lambda import sqs_handler
 from onewrite.core.clock import checked_clock, wall_clock
 from onewrite.dynamodb import GuardedTable, transact
 from onewrite.identity import sqs_message_id
-from onewrite.outbox import Relay, Swept
+from onewrite.outbox import Relay, SweepReport
 from onewrite.outbox import metrics as relay_metrics
 from onewrite.testing import moto_table, sqs_event
 
@@ -97,7 +97,7 @@ def test_no_metric_is_written_under_such_a_clock(clock: Callable[[], Any], emf: 
     written = list[str]()
     hook = emf(clock=clock, write=written.append)
     with refused():
-        hook(*((None, None, 0.1) if emf is metrics.emf else (Swept(),)))
+        hook(*((None, None, 0.1) if emf is metrics.emf else (SweepReport(),)))
     assert written == []
 
 

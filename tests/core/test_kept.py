@@ -8,7 +8,7 @@ import pytest
 
 from onewrite import HighWaterMark, InSequence, LedgerMismatch, SeenIds, SeenNumbers
 from onewrite.core.ledgers import Ledger
-from onewrite.core.ledgers.kept import Kept, kept_ledgers
+from onewrite.core.ledgers.kept import LabelledLedger, kept_ledgers
 
 
 @pytest.mark.parametrize(
@@ -54,11 +54,11 @@ def test_an_outbox_and_a_field_of_the_users_are_no_ledgers() -> None:
 
 def test_a_ledger_that_has_moved_says_where_to() -> None:
     found = kept_ledgers([("ow_seen:l", "ow1 14d"), ("ow_l", "ow1 > ow_seen:l")])
-    assert found == [Kept("ow_l", "> ow_seen:l"), Kept("ow_seen:l", "14d")]
+    assert found == [LabelledLedger("ow_l", "> ow_seen:l"), LabelledLedger("ow_seen:l", "14d")]
     assert [kept.moved_to for kept in found] == ["ow_seen:l", None]
 
 
 @pytest.mark.parametrize("layout", ["14w", "3d4", "numbers", "numbers x", "all texts", "> seen"])
 def test_a_layout_that_nobody_knows_is_refused_with_its_words(layout: str) -> None:
     with pytest.raises(LedgerMismatch, match=f"{layout!r}, and this version"):
-        _ = Kept("ow_l", layout).ledger
+        _ = LabelledLedger("ow_l", layout).ledger

@@ -30,7 +30,7 @@ from onewrite import (
 )
 from onewrite.core.flow import Call, Do
 from onewrite.core.ledgers import Ledger
-from onewrite.core.step import STEP_SKEW, Asked, Step, new_step, read_step, step_mark
+from onewrite.core.step import STEP_SKEW, Step, StepRequest, new_step, read_step, step_mark
 from onewrite.core.step_flows import Start, begun
 from onewrite.dynamodb import steps as table_steps
 from onewrite.dynamodb.flows import Flows as TableFlows
@@ -40,7 +40,7 @@ from tests.support.driven import Collection, Table, failure, play, refusal, repl
 
 NOW = 1_790_000_000.0
 M = Message("m5", source="s", sequence=5)
-ASKED = Asked("charge", timedelta(minutes=1), timedelta(days=1))
+ASKED = StepRequest("charge", timedelta(minutes=1), timedelta(days=1))
 KEY: dict[str, Any] = {"Key": {"orderId": "o-1"}}
 QUERY = {"_id": "o-1"}
 MARK = step_mark("ow_l", M)

@@ -198,11 +198,11 @@ def test_the_exported_names_are_these() -> None:
     assert onewrite.outbox.__all__ == [
         "AsyncRelay",
         "Broken",
-        "Flushed",
+        "FlushReport",
         "OutboxState",
         "Outgoing",
         "Relay",
-        "Swept",
+        "SweepReport",
         "TokenFile",
         "Tokens",
         "Waiting",
@@ -301,7 +301,7 @@ COMMON = {
         "Flows.record_refusal", "Flows.seen", "Flows.too_large", "Flows.without_ledger", "Flows.write", "Flows.written",
     },
     "folds": {"Folds", "Folds.entity_of", "Folds.entry", "Folds.write_all", "Folds.write_one", "fold_into"},
-    "layout": {"Held", "canonical", "held_of", "image_of", "is_made_by", "lookup", "names_of", "without_ledger"},
+    "layout": {"LedgerImage", "canonical", "held_of", "image_of", "is_made_by", "lookup", "names_of", "without_ledger"},
     "outboxes": {
         "Finder", "Finder.next", "Outboxes", "Outboxes.canonical", "Outboxes.clear", "Outboxes.entity", "Outboxes.finder",
         "Outboxes.of_doorbell", "Outboxes.of_source", "Outboxes.postpone", "Outboxes.read", "Outboxes.replace", "Outboxes.restart",

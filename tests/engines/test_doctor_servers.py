@@ -14,7 +14,7 @@ from pymongo import MongoClient, WriteConcern
 from pymongo.collection import Collection
 
 from onewrite import Applied, HighWaterMark, Message, SeenIds, Tombstones
-from onewrite.core.ledgers.kept import Kept
+from onewrite.core.ledgers.kept import LabelledLedger
 from onewrite.mongodb import GuardedCollection
 from onewrite.operate import main
 from onewrite.operate.doctor.facts import ClockOffset, Entity, EntitySample, Facts, MongoDBServer, ReplicaSetMembers, Unread
@@ -98,7 +98,7 @@ def test_documents_are_read_with_their_ledgers(collection: Documents) -> None:
     assert result.expiry == ("expiresAt",)
     guarded = found["_id=S:guarded"]
     assert guarded.own == {"_id", "status", "expiresAt"}
-    assert guarded.kept == (Kept("ow_l", "14d"), Kept("ow_marks:l", "marks"))
+    assert guarded.kept == (LabelledLedger("ow_l", "14d"), LabelledLedger("ow_marks:l", "marks"))
     assert guarded.ledger.keys() == {"ow_l", "ow_r", "ow_marks:l", "ow_marks:@"}
     assert guarded.expires == moment.timestamp() + 60
     assert (guarded.unmarked, guarded.unlabelled) == ((), ())

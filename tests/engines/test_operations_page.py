@@ -26,7 +26,7 @@ from onewrite.dynamodb import transact as transact_items
 from onewrite.mongodb import GuardedCollection
 from onewrite.mongodb import transact as transact_documents
 from onewrite.operate import main
-from onewrite.outbox import Relay, Swept
+from onewrite.outbox import Relay, SweepReport
 from onewrite.testing.servers.engines import REGION, Dynoxide, Mongod
 from tests.engines.stores import create_table, create_table_with_outbox
 from tests.support.engines import mongod_binary, require
@@ -48,7 +48,7 @@ class RefusedError(Exception):
     """A verb has ended with an exit code, or a pass of a relay with an error."""
 
 
-def ended(swept: Swept) -> None:
+def ended(swept: SweepReport) -> None:
     if swept.error is not None:
         raise RefusedError from swept.error
 
@@ -207,7 +207,7 @@ class OfCollection:
         assert self.relay.skip(ONE, id=state.pending[0].id) is not None
 
     def follow(self) -> None:
-        relay, passes = self.relay, list[Swept]()
+        relay, passes = self.relay, list[SweepReport]()
 
         class Place:
             def load(self) -> None:
@@ -216,7 +216,7 @@ class OfCollection:
             def save(self, token: object) -> None:
                 relay.stop()
 
-        def note(swept: Swept) -> None:
+        def note(swept: SweepReport) -> None:
             passes.append(swept)
             relay.stop()
 

@@ -24,7 +24,7 @@ from onewrite.operate import main, relay, report
 from onewrite.operate.early import EarlySignals
 from onewrite.operate.relay import PassLog
 from onewrite.operate.stores import relay_of
-from onewrite.outbox import Swept
+from onewrite.outbox import SweepReport
 from onewrite.testing.servers.engines import REGION
 from tests.engines.stores import create_table_with_outbox
 
@@ -266,7 +266,7 @@ def test_a_line_a_minute_sums_up_what_was_done(caplog: pytest.LogCaptureFixture)
     progress = PassLog([], lambda: now[0])
     for seconds, published in ((0, 0), (1, 2), (2, 3), (30, 4), (60, 0), (61, 1), (62, 5), (63, 0)):
         now[0] = 1000.0 + seconds
-        progress.count(Swept(published=published, overtaken=published))
+        progress.count(SweepReport(published=published, overtaken=published))
     progress.sum_up(last=True)
     progress.sum_up(last=True)
     assert caplog.messages == ["2 published, 2 overtaken", "8 published, 8 overtaken", "5 published, 5 overtaken"]

@@ -17,7 +17,7 @@ from moto import mock_aws
 from onewrite import Applied, Begun, HighWaterMark, InSequence, Message, SeenIds
 from onewrite.core.event import moment
 from onewrite.core.ledgers import Ledger
-from onewrite.core.step import Asked, FoundStep, new_step
+from onewrite.core.step import FoundStep, StepRequest, new_step
 from onewrite.dynamodb import GuardedTable
 from onewrite.mongodb import GuardedCollection
 from onewrite.operate import main, steps
@@ -250,7 +250,7 @@ def test_the_store_may_come_from_the_environment(
 
 
 def test_the_oldest_are_kept_however_many_there_are() -> None:
-    oldest, message, asked = Oldest(3, START + 100), Message("m"), Asked("charge", LEASE, LEASE)
+    oldest, message, asked = Oldest(3, START + 100), Message("m"), StepRequest("charge", LEASE, LEASE)
     for n in (5, 3, 3, 200, 1, 4, 2):
         oldest.add(FoundStep(f"e{n}", new_step("a", message, asked, f"call {n}", START + n)))
     assert [each.entity for each in oldest.listed()] == ["e1", "e2", "e3"]

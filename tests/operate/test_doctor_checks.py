@@ -10,7 +10,7 @@ import pytest
 
 from onewrite import HighWaterMark, InSequence, Outbox, SeenIds, SeenNumbers, Tombstones
 from onewrite.core.ledgers import Ledger
-from onewrite.core.ledgers.kept import Kept
+from onewrite.core.ledgers.kept import LabelledLedger
 from onewrite.operate.doctor.checks import CHECKS, examine
 from onewrite.operate.doctor.facts import (
     Checked,
@@ -34,7 +34,7 @@ from onewrite.operate.doctor.facts import (
 
 DAY = 86_400
 NOW = 1_790_000_000.0
-KEPT = Kept("ow_l", "14d")
+KEPT = LabelledLedger("ow_l", "14d")
 ARN = "arn:aws:sqs:eu-west-1:1:orders"
 QUEUE = Queue("orders", ARN, fifo=False, retention=4 * DAY, visibility=60)
 WITH_DEAD = replace(QUEUE, dead_letters=f"{ARN}-dead")
@@ -231,9 +231,9 @@ def test_what_kafka_lacks_is_said_with_both_remedies() -> None:
 
 
 def test_the_labels_of_a_sample_tell_the_ledgers_where_no_module_does() -> None:
-    later = Kept("ow_other:l", "something new")
-    moved = Kept("ow_old:l", "> ow_l")
-    marks = entity(kept=(Kept("ow_l", "marks"), later, moved))
+    later = LabelledLedger("ow_other:l", "something new")
+    moved = LabelledLedger("ow_old:l", "> ow_l")
+    marks = entity(kept=(LabelledLedger("ow_l", "marks"), later, moved))
     found = checked("order", Facts(queue=QUEUE, sample=sample(marks, entity(kept=(later,)))))
     assert [finding.what.partition(" of ")[0] for finding in found.findings] == ["HighWaterMark or InSequence"]
     without_ledger = Facts(queue=QUEUE, module=module(None), sample=sample(marks))

@@ -20,7 +20,7 @@ from pymongo.errors import OperationFailure
 from onewrite import Applied, Event, HighWaterMark, Message, Outbox, SeenIds, SeenNumbers, Tombstones
 from onewrite.aws_lambda import kafka_handler, kinesis_handler, sqs_handler
 from onewrite.core.flow import Do
-from onewrite.core.ledgers.kept import Kept
+from onewrite.core.ledgers.kept import LabelledLedger
 from onewrite.dynamodb import AsyncGuardedTable, GuardedTable
 from onewrite.identity import kafka_position, sqs_message_id
 from onewrite.mongodb import GuardedCollection
@@ -340,7 +340,7 @@ def test_an_item_is_read_with_its_ledger() -> None:
     one, two = sorted(sample_of(look(client).sample).entities, key=lambda each: each.name)
     assert one.name == "id=S:o1/part=S:head"
     assert one.own == {"id", "part", "expiresAt"}
-    assert one.kept == (Kept("ow_l", "14d"),)
+    assert one.kept == (LabelledLedger("ow_l", "14d"),)
     sets = [name for name in one.ledger if name.startswith("ow_r")]
     assert one.ledger[sets[0]] == len(sets[0]) + 10
     assert sum(one.ledger.values()) < one.size

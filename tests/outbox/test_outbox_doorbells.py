@@ -11,7 +11,7 @@ import pytest
 
 from onewrite import ConfigurationError, Event, Message, Outbox, SeenIds
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
-from onewrite.outbox import AsyncRelay, Outgoing, Relay, Swept, stream_handler
+from onewrite.outbox import AsyncRelay, Outgoing, Relay, SweepReport, stream_handler
 from onewrite.testing import lambda_context, mongomock_collection
 from onewrite.testing.standins.collection import AsyncStandInCollection
 
@@ -77,7 +77,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 
 def test_records_make_a_pass_over_their_items_and_any_other_event_makes_a_sweep(collection: Any, kind: str) -> None:
-    broker, told = Broker(collection), list[Swept]()
+    broker, told = Broker(collection), list[SweepReport]()
     handler = stream_handler(broker.relay_of(kind), on_pass=told.append)
     for name in ("a", "b", "c"):
         emit(collection, name)

@@ -10,12 +10,12 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from onewrite import ConfigurationError, LedgerMismatch
-from onewrite.outbox import Broken, Outgoing, Swept
+from onewrite.outbox import Broken, Outgoing, SweepReport
 from onewrite.outbox.metrics import emf, opentelemetry
 
 NOW = 1_790_000_000.25
 EVENT = Outgoing("id", "shop/_id=N:1/n", "Paid", 1, "2026-11-22T08:00:00.000Z", '"secret"', "m1", {"_id": 1})
-BUSY = Swept(
+BUSY = SweepReport(
     entities=5,
     published=7,
     overtaken=1,
@@ -34,7 +34,7 @@ def outside_lambda(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AWS_LAMBDA_FUNCTION_NAME", raising=False)
 
 
-def emitted(swept: Swept) -> dict[str, Any]:
+def emitted(swept: SweepReport) -> dict[str, Any]:
     lines: list[str] = []
     emf(function="relay", clock=lambda: NOW, write=lines.append)(swept)
     (line,) = lines
@@ -70,24 +70,24 @@ def test_emf_tells_what_became_of_a_pass_and_nothing_of_an_event() -> None:
 
 
 def test_a_pass_that_found_nothing_has_a_line_of_zeros() -> None:
-    line = emitted(Swept())
+    line = emitted(SweepReport())
     assert {name: value for name, value in line.items() if name not in ("_aws", "FunctionName")} == dict.fromkeys(
         [metric["Name"] for metric in line["_aws"]["CloudWatchMetrics"][0]["Metrics"]], 0
     )
 
 
 def test_an_event_that_went_out_late_counts_as_the_oldest_too() -> None:
-    assert emitted(Swept(published=1, waited=900.0, pending=1, oldest=1.0))["OldestEvent"] == 900.0
+    assert emitted(SweepReport(published=1, waited=900.0, pending=1, oldest=1.0))["OldestEvent"] == 900.0
 
 
 def test_a_pass_that_has_not_looked_for_all_says_nothing_of_the_oldest_event() -> None:
-    unknown = Swept(published=1, oldest=5.0, complete=False)
+    unknown = SweepReport(published=1, oldest=5.0, complete=False)
     assert "OldestEvent" not in emitted(unknown)
     assert "onewrite.relay.oldest" not in counted(unknown)
 
 
 def test_emf_prints_a_line(capsys: pytest.CaptureFixture[str]) -> None:
-    emf()(Swept(published=1))
+    emf()(SweepReport(published=1))
     assert json.loads(capsys.readouterr().out)["EventsPublished"] == 1
 
 
@@ -96,7 +96,7 @@ def test_a_namespace_that_cloudwatch_would_drop_is_refused() -> None:
         emf(namespace="AWS/relay")
 
 
-def counted(*passes: Swept, **options: Any) -> dict[str, list[tuple[dict[str, Any], float]]]:
+def counted(*passes: SweepReport, **options: Any) -> dict[str, list[tuple[dict[str, Any], float]]]:
     """What an exporter would be given: of each metric its points, with their counts or sums."""
     reader = InMemoryMetricReader()
     provider = MeterProvider(metric_readers=[reader], shutdown_on_exit=False)
@@ -116,7 +116,7 @@ def counted(*passes: Swept, **options: Any) -> dict[str, list[tuple[dict[str, An
 
 
 def test_opentelemetry_counts_events_entities_and_passes() -> None:
-    assert counted(BUSY, Swept(published=1, waited=90.0)) == {
+    assert counted(BUSY, SweepReport(published=1, waited=90.0)) == {
         "onewrite.relay.events": [({"outcome": "published"}, 8), ({"outcome": "refused"}, 1), ({"outcome": "failed"}, 2)],
         "onewrite.relay.entities": [({"outcome": "overtaken"}, 1), ({"outcome": "broken"}, 1)],
         "onewrite.relay.passes": [({"error.type": "ConnectionError"}, 1), ({}, 1)],
@@ -128,4 +128,4 @@ def test_opentelemetry_counts_events_entities_and_passes() -> None:
 def test_opentelemetry_names_the_function(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_LAMBDA_FUNCTION_NAME", "from-lambda")
     for options, name in (({}, "from-lambda"), ({"function": "mine"}, "mine")):
-        assert counted(Swept(), **options)["onewrite.relay.passes"] == [({"faas.name": name}, 1)]
+        assert counted(SweepReport(), **options)["onewrite.relay.passes"] == [({"faas.name": name}, 1)]

@@ -14,7 +14,7 @@ from onewrite import ConfigurationError, LedgerMismatch, Message, Outbox
 from onewrite.core.event import Event, emission, emitter_of, moment, seconds
 from onewrite.core.flow import drive
 from onewrite.core.pending import Box, Broken, Pending, Search, read_box
-from onewrite.outbox import Outgoing, Swept
+from onewrite.outbox import Outgoing, SweepReport
 from onewrite.outbox.passes import CHUNK, Passes, Publish
 from onewrite.outbox.relay import pause, report_pass
 
@@ -598,18 +598,18 @@ def test_relays_wait_longer_with_each_failure_and_not_all_alike() -> None:
 
 def test_a_pass_is_told_of_in_the_log_and_to_the_hook(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
-    told: list[Swept] = []
-    swept = Swept(refused=[box("a", "X").outgoing(0)], error=ValueError("w"))
+    told: list[SweepReport] = []
+    swept = SweepReport(refused=[box("a", "X").outgoing(0)], error=ValueError("w"))
     assert report_pass(swept, 2, told.append) == 3
     assert told == [swept]
     assert all(words in caplog.text for words in ("was refused", "has failed"))
-    assert report_pass(Swept(), 2, None) == 0
+    assert report_pass(SweepReport(), 2, None) == 0
 
 
 def test_what_failed_is_named_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
     first, error = box("a", "X").outgoing(0), ConnectionError("away")
-    report_pass(Swept(failed=[(first, error)]), 0, None)
-    report_pass(Swept(failed=[(first, error)], error=error), 0, None)
+    report_pass(SweepReport(failed=[(first, error)]), 0, None)
+    report_pass(SweepReport(failed=[(first, error)], error=error), 0, None)
     assert caplog.messages == [
         f"Event {first.id} of {first.source} has failed, and is tried again later: ConnectionError('away')",
         f"A pass of the relay has failed, and the next one tries again: ConnectionError('away'). Failed events: 1, the first {first.id}.",
@@ -617,18 +617,18 @@ def test_what_failed_is_named_in_the_log(caplog: pytest.LogCaptureFixture) -> No
 
 
 def test_a_hook_that_fails_stops_no_relay(caplog: pytest.LogCaptureFixture) -> None:
-    def hook(swept: Swept) -> None:
+    def hook(swept: SweepReport) -> None:
         raise ValueError("no disk")
 
-    assert report_pass(Swept(), 0, hook) == 0
-    assert report_pass(Swept(error=ValueError("w")), 1, hook) == 2
+    assert report_pass(SweepReport(), 0, hook) == 0
+    assert report_pass(SweepReport(error=ValueError("w")), 1, hook) == 2
     assert caplog.messages[0] == "A hook has failed after a pass of the relay, which goes on: ValueError('no disk')"
 
 
 def test_an_asynchronous_hook_that_nobody_would_await_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
-    async def hook(swept: Swept) -> None: ...
+    async def hook(swept: SweepReport) -> None: ...
 
-    assert report_pass(Swept(), 0, hook) == 0
+    assert report_pass(SweepReport(), 0, hook) == 0
     assert caplog.messages == ["on_pass is asynchronous, and nobody awaits it: give a plain function."]
 
 
@@ -636,11 +636,11 @@ def test_a_log_filter_that_fails_stops_no_relay_and_hides_no_pass_from_the_hook(
     def filter_(record: logging.LogRecord) -> bool:
         raise AttributeError
 
-    told: list[Swept] = []
+    told: list[SweepReport] = []
     logger = logging.getLogger("onewrite")
     logger.addFilter(filter_)
     try:
-        report_pass(Swept(refused=[box("a", "X").outgoing(0)]), 0, told.append)
+        report_pass(SweepReport(refused=[box("a", "X").outgoing(0)]), 0, told.append)
     finally:
         logger.removeFilter(filter_)
     assert len(told) == 1

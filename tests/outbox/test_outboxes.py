@@ -298,7 +298,7 @@ class Stream:
         self.alive = True
 
 
-class Kept:
+class LabelledLedger:
     def __init__(self, token: Any) -> None:
         self.token = token
 
@@ -309,7 +309,7 @@ class Kept:
         self.token = token
 
 
-def _follower(tokens: Kept, **more: Any) -> Any:
+def _follower(tokens: LabelledLedger, **more: Any) -> Any:
     with mongomock_collection("orders") as collection:
         boxes = DocumentOutboxes(collection, (), Outbox("shop"))
     options: dict[str, Any] = {
@@ -335,7 +335,7 @@ def _sweeps(following: Any, step: Any) -> Any:
 
 
 def test_a_token_that_leads_nowhere_is_forgotten_and_any_other_failure_is_raised() -> None:
-    tokens, stream = Kept({"_data": "82"}), Stream()
+    tokens, stream = LabelledLedger({"_data": "82"}), Stream()
     for when in ("at once", "later"):
         tokens.token = {"_data": "82"}
         following = _follower(tokens)
@@ -357,7 +357,7 @@ def test_a_token_that_leads_nowhere_is_forgotten_and_any_other_failure_is_raised
 
 
 def test_a_stream_that_cannot_be_asked_for_as_the_relay_is_made_is_the_caller_s_to_mend() -> None:
-    following = _follower(Kept(None))
+    following = _follower(LabelledLedger(None))
     next(following)
     with pytest.raises(ConfigurationError):
         following.throw(ConfigurationError("an asynchronous collection"))
@@ -369,7 +369,7 @@ def test_a_stream_that_cannot_be_asked_for_as_the_relay_is_made_is_the_caller_s_
 def test_where_the_sweep_in_place_of_a_stream_fails_too_the_stream_s_failure_is_told(
     of_sweep: Exception, raised: type[Exception]
 ) -> None:
-    following = _follower(Kept(None))
+    following = _follower(LabelledLedger(None))
     next(following)
     following.throw(ConnectionError())
     for _ in range(0 if raised is ConfigurationError else 2):
@@ -379,7 +379,7 @@ def test_where_the_sweep_in_place_of_a_stream_fails_too_the_stream_s_failure_is_
 
 
 def test_a_stream_that_the_server_has_ended_is_opened_anew() -> None:
-    tokens, stream = Kept({"_data": "82"}), Stream()
+    tokens, stream = LabelledLedger({"_data": "82"}), Stream()
     following = _follower(tokens)
     next(following)
     assert _begun(following, stream) == Take(stream, "try_next")
@@ -391,7 +391,7 @@ def test_a_stream_that_the_server_has_ended_is_opened_anew() -> None:
 
 
 def test_what_is_no_token_is_forgotten() -> None:
-    tokens = Kept({"_data": "zzz"})
+    tokens = LabelledLedger({"_data": "zzz"})
     following = _follower(tokens)
     next(following)
     with pytest.raises(StopIteration):
@@ -402,11 +402,11 @@ def test_what_is_no_token_is_forgotten() -> None:
 def test_only_a_collection_has_a_stream_to_follow() -> None:
     boxes = ItemOutboxes(object(), "orders", Outbox("shop"))
     with pytest.raises(ConfigurationError, match="follow is for a collection"):
-        Follower(_passes(boxes), boxes, Kept(None), 60.0, lambda: NOW, lambda: False, lambda _: None)
+        Follower(_passes(boxes), boxes, LabelledLedger(None), 60.0, lambda: NOW, lambda: False, lambda _: None)
 
 
 def test_a_follower_sweeps_now_and_then_and_keeps_its_place_when_the_stream_is_quiet() -> None:
-    tokens, stream, now, stopped = Kept({"_data": "81"}), Stream(), [NOW], [False]
+    tokens, stream, now, stopped = LabelledLedger({"_data": "81"}), Stream(), [NOW], [False]
     following = _follower(tokens, sweep_every=1.0, stopping=lambda: stopped[0], clock=lambda: now[0])
     next(following)
     assert _begun(following, stream) == Take(stream, "try_next")
@@ -420,7 +420,7 @@ def test_a_follower_sweeps_now_and_then_and_keeps_its_place_when_the_stream_is_q
 
 
 def test_in_a_stream_that_is_never_quiet_the_place_is_kept_now_and_then() -> None:
-    tokens, stream = Kept({"_data": "81"}), Stream()
+    tokens, stream = LabelledLedger({"_data": "81"}), Stream()
     following = _follower(tokens)
     next(following)
     step = _begun(following, stream)

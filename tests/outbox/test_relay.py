@@ -16,7 +16,7 @@ from bson import Binary, CodecOptions, UuidRepresentation
 from onewrite import ConfigurationError, Event, LedgerMismatch, Message, Outbox, SeenIds
 from onewrite.dynamodb import GuardedTable
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
-from onewrite.outbox import AsyncRelay, Outgoing, Relay, Swept, TokenFile, stream_handler
+from onewrite.outbox import AsyncRelay, Outgoing, Relay, SweepReport, TokenFile, stream_handler
 from onewrite.outbox.relay import changed_keys
 from onewrite.testing import mongomock_collection, moto_table
 from onewrite.testing.standins.collection import AsyncStandInCollection
@@ -58,7 +58,7 @@ class Broker:
 def test_a_pass_that_the_database_has_failed_knows_of_no_oldest_event(
     collection: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told: list[Swept] = []
+    told: list[SweepReport] = []
     relay = Relay(store(collection), lambda _: None)
 
     def fails(*_: object) -> None:
@@ -79,7 +79,7 @@ def test_what_cannot_be_read_is_listed_by_both_relays(collection: Any) -> None:
 
 
 def test_a_relay_runs_on_after_failures_until_it_is_stopped(collection: Any) -> None:
-    told: list[Swept] = []
+    told: list[SweepReport] = []
     broker = Broker(failures=3, stops_at=2)
     broker.relay = relay = Relay(store(collection), broker, clock=Ticks(), batch=1)
     emit(collection, 1)
@@ -126,7 +126,7 @@ def test_an_asynchronous_relay_runs_on_likewise_and_takes_a_publisher_of_either_
 
 
 def test_a_database_that_fails_is_waited_for(collection: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[Swept] = []
+    told: list[SweepReport] = []
     broker = Broker(failures=0, stops_at=1)
     broker.relay = relay = Relay(store(collection), broker)
     emit(collection, 1)
@@ -243,7 +243,7 @@ def test_a_stream_handler_begins_nothing_when_its_time_is_up(caplog: pytest.LogC
         def get_remaining_time_in_millis(self) -> int:
             return 100
 
-    told: list[Swept] = []
+    told: list[SweepReport] = []
     with moto_table("orders") as table:
         client = boto3.client("dynamodb", region_name="eu-west-1")
         orders = GuardedTable(client, SeenIds(), table_name=table.name, outbox=OUTBOX)
@@ -282,9 +282,9 @@ def test_a_token_is_kept_in_a_file_and_a_file_that_is_no_token_is_none(tmp_path:
 def test_a_relay_that_follows_goes_on_after_a_failure(
     collection: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told: list[Swept] = []
+    told: list[SweepReport] = []
 
-    def stop(swept: Swept, relay: Any) -> None:
+    def stop(swept: SweepReport, relay: Any) -> None:
         told.append(swept)
         relay.stop()
 
@@ -351,6 +351,6 @@ def test_an_asynchronous_relay_waits_for_a_database_that_fails(collection: Any, 
         raise ConnectionError
 
     monkeypatch.setattr(relay._passes, "sweep", fails)
-    told: list[Swept] = []
+    told: list[SweepReport] = []
     asyncio.run(relay.run(on_pass=told.append))
     assert isinstance(told[0].error, ConnectionError)

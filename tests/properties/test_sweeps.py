@@ -18,7 +18,7 @@ import pytest
 from onewrite import Outbox
 from onewrite.core.event import moment
 from onewrite.core.pending import Box, Broken, Pending, Search
-from onewrite.outbox import Outgoing, Swept
+from onewrite.outbox import Outgoing, SweepReport
 from onewrite.outbox.passes import Passes, Publish
 
 START = 1_790_000_000.0
@@ -152,9 +152,9 @@ class Relay:
     def __init__(self, world: World) -> None:
         self._world, self._stopped = world, False
         self._passes = self._fresh()
-        self._steps: Generator[Any, Any, Swept] | None = None
+        self._steps: Generator[Any, Any, SweepReport] | None = None
         self._step: Any = None
-        self.swept: Swept | None = None  # of the last pass that came to its end
+        self.swept: SweepReport | None = None  # of the last pass that came to its end
 
     def _fresh(self) -> Passes:
         return Passes(self._world, lambda: self._world.now, self._world.random.random, 3, lambda: self._stopped)

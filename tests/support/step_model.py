@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from onewrite import Applied, Begun, Duplicate, Message, Outcome, Stale, Superseded
 from onewrite.core.flow import Do
-from onewrite.core.step import STEP_SKEW, Asked, Step, new_step
+from onewrite.core.step import STEP_SKEW, Step, StepRequest, new_step
 from onewrite.core.step_flows import Start, begun, performed
 
 M = Message("m", source="s", sequence=1)
@@ -184,7 +184,7 @@ class Model:
 
     def _program(self, worker: Worker, clock: Any) -> Any:
         safe_for = SAFE_FOR if self._rules.skew else SAFE_FOR + 2 * STEP_SKEW
-        asked, now = Asked("charge", LEASE, safe_for), clock()
+        asked, now = StepRequest("charge", LEASE, safe_for), clock()
         fresh = new_step("a", M, asked, f"{worker.number}.{worker.deliveries}", now)
         left = clock if self._rules.left else lambda: now
 

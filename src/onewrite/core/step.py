@@ -35,7 +35,7 @@ MOVED_BACK = (
 )
 
 
-class Asked(NamedTuple):
+class StepRequest(NamedTuple):
     """What a call of `begin` says of the step."""
 
     name: str
@@ -83,7 +83,7 @@ class Step(NamedTuple):
         return held | {name: value for name, value in optional.items() if value not in ("", None, [], False)}
 
 
-def new_step(ledger: str, message: Message, asked: Asked, call: str, now: float) -> Step:
+def new_step(ledger: str, message: Message, asked: StepRequest, call: str, now: float) -> Step:
     """`call` is a name that no other call has. Times are kept in milliseconds, so all see the same ones."""
     fence = blake2b(call.encode(), digest_size=_FENCE_BYTES).hexdigest()
     since, until = seconds(moment(now)), seconds(moment(now + asked.lease.total_seconds()))
@@ -151,7 +151,7 @@ def fence_of_unsent(fence: str) -> str:
     return f"unsent {fence}"
 
 
-def may_be_taken_over(step: Step, now: float, asked: Asked) -> bool:
+def may_be_taken_over(step: Step, now: float, asked: StepRequest) -> bool:
     """Is the lease over, and will the key still be known when a new one ends, whatever the workers' clocks show?"""
     ends = now + asked.lease.total_seconds() + 2 * STEP_SKEW.total_seconds()
     return now >= step.until and (step.unsent or ends <= step.since + asked.safe_for.total_seconds())
@@ -162,7 +162,7 @@ def since(step: Step) -> float:
     return step.since
 
 
-def check_begin(asked: Asked) -> None:
+def check_begin(asked: StepRequest) -> None:
     """Raise unless a step can be begun so."""
     name, lease, safe_for = cast("tuple[object, object, object]", asked[:3])
     if not isinstance(name, str) or not name:

@@ -10,8 +10,8 @@ from onewrite.core.event import copied, moment
 from onewrite.core.flow import Do, Flow
 from onewrite.core.ledgers import Ledger
 from onewrite.core.step import (
-    Asked,
     Step,
+    StepRequest,
     answer_to,
     fence_of_unsent,
     may_be_taken_over,
@@ -40,7 +40,7 @@ class Start(NamedTuple):
 
     message: Message
     entity_key: Mapping[str, Any]
-    asked: Asked
+    asked: StepRequest
     fresh: Step
     now: float
     clock: Callable[[], float]

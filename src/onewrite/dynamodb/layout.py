@@ -76,7 +76,7 @@ def _plain_map(value: Any) -> Any:
     return plain({"map": value})["map"] if is_typed(value) else value
 
 
-class Held(NamedTuple):
+class LedgerImage(NamedTuple):
     """What a plain item holds of a ledger. `tags`: those of a ledger of numbers, by their names."""
 
     attributes: Mapping[str, Any]
@@ -85,7 +85,7 @@ class Held(NamedTuple):
     tags: list[tuple[str, object]]
 
 
-def held_of(terms: Terms, item: Mapping[str, Any]) -> Held:
+def held_of(terms: Terms, item: Mapping[str, Any]) -> LedgerImage:
     is_made = names_of(*terms.attributes).fullmatch
     attributes: dict[str, Any] = {}
     size, sources, tags = 0, set[str](), list[tuple[str, object]]()
@@ -105,7 +105,7 @@ def held_of(terms: Terms, item: Mapping[str, Any]) -> Held:
             sources.add(source_of(name))
             if "@%w" in name:
                 tags.append((name, _neutral(cast("object", value))))
-    return Held(attributes, size, len(sources), tags)
+    return LedgerImage(attributes, size, len(sources), tags)
 
 
 def lookup(item: Mapping[str, Any]) -> Lookup:

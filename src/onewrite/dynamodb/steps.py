@@ -12,8 +12,8 @@ from onewrite.core.event import copied
 from onewrite.core.flow import Call, Flow, accepting, asked_of
 from onewrite.core.label import is_step
 from onewrite.core.step import (
-    Asked,
     Step,
+    StepRequest,
     check_begin,
     check_claim,
     check_release,
@@ -29,7 +29,7 @@ from onewrite.message import Message
 from onewrite.outcome import Answer, Begun, Busy, Outcome, Rejected, Uncertain, Unmet
 
 
-def begin(flows: Flows, message: Message, native: Mapping[str, Any], asked: Asked) -> Flow[Answer]:
+def begin(flows: Flows, message: Message, native: Mapping[str, Any], asked: StepRequest) -> Flow[Answer]:
     check_begin(asked)
     native, missing_ok = asked_of(native)
     native = copied(native)  # others run before the effect does, and may use these again
@@ -118,7 +118,7 @@ def _change_of_step(flows: Flows, mark: bytes, key: Mapping[str, Any], fence: st
 
 
 def perform(
-    flows: Flows, message: Message, native: Mapping[str, Any], asked: Asked, *, effect: Effect, then: Then
+    flows: Flows, message: Message, native: Mapping[str, Any], asked: StepRequest, *, effect: Effect, then: Then
 ) -> Flow[Outcome]:
     def finish(step: Begun, made: Mapping[str, Any]) -> Flow[Outcome]:
         arguments = {name: value for name, value in made.items() if name != "emit"}

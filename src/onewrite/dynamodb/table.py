@@ -11,7 +11,7 @@ from onewrite.core.event import Emit, Outbox, made_with_outbox
 from onewrite.core.explaining import check_alone, explained, explained_write
 from onewrite.core.flow import arun, run
 from onewrite.core.ledgers import Ledger
-from onewrite.core.step import Asked, Claim
+from onewrite.core.step import Claim, StepRequest
 from onewrite.core.step_flows import Effect, Then
 from onewrite.core.targets import check_deletes, check_table
 from onewrite.core.tombstone import Tombstones
@@ -183,7 +183,7 @@ class GuardedTable(_NothingSent):
         `safe_for` is how long whoever performs the effect recognises its key. `after` permits an effect once more that an
         operator knows not to have happened.
         """
-        return run(begin(self._flows, message, native, Asked(name, lease, safe_for, after)), self._target)
+        return run(begin(self._flows, message, native, StepRequest(name, lease, safe_for, after)), self._target)
 
     def perform(
         self,
@@ -197,7 +197,7 @@ class GuardedTable(_NothingSent):
         **native: Unpack[BeginArguments],
     ) -> Outcome:
         """Begin a step, call `effect(step)`, and finish with the `update_item` whose arguments `then(result)` returns."""
-        asked = Asked(name, lease, safe_for)
+        asked = StepRequest(name, lease, safe_for)
         return run(perform(self._flows, message, native, asked, effect=effect, then=then), self._target)
 
     def release(self, step: Begun, *, sent: bool = True) -> None:
@@ -314,7 +314,7 @@ class AsyncGuardedTable(_NothingSent):
         `safe_for` is how long whoever performs the effect recognises its key. `after` permits an effect once more that an
         operator knows not to have happened.
         """
-        return await arun(begin(self._flows, message, native, Asked(name, lease, safe_for, after)), self._target)
+        return await arun(begin(self._flows, message, native, StepRequest(name, lease, safe_for, after)), self._target)
 
     async def perform(
         self,
@@ -328,7 +328,7 @@ class AsyncGuardedTable(_NothingSent):
         **native: Unpack[BeginArguments],
     ) -> Outcome:
         """Begin a step, call `effect(step)`, and finish with the `update_item` whose arguments `then(result)` returns."""
-        asked = Asked(name, lease, safe_for)
+        asked = StepRequest(name, lease, safe_for)
         return await arun(perform(self._flows, message, native, asked, effect=effect, then=then), self._target)
 
     async def release(self, step: Begun, *, sent: bool = True) -> None:

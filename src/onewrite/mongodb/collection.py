@@ -12,7 +12,7 @@ from onewrite.core.explaining import check_alone, explained, explained_write
 from onewrite.core.flow import arun, run
 from onewrite.core.label import is_ours
 from onewrite.core.ledgers import Ledger
-from onewrite.core.step import Asked, Claim
+from onewrite.core.step import Claim, StepRequest
 from onewrite.core.step_flows import Effect, Then
 from onewrite.core.targets import check_collection, check_deletes, check_key
 from onewrite.core.tombstone import Tombstones
@@ -223,7 +223,7 @@ class GuardedCollection(_NothingSent):
         `safe_for` is how long whoever performs the effect recognises its key. `after` permits an effect once more that an
         operator knows not to have happened.
         """
-        asked = Asked(name, lease, safe_for, after)
+        asked = StepRequest(name, lease, safe_for, after)
         return run(begin(self._flows, message, filter, native, asked), self._target)
 
     def perform(
@@ -239,7 +239,7 @@ class GuardedCollection(_NothingSent):
         **native: Unpack[BeginArguments],
     ) -> Outcome:
         """Begin a step, call `effect(step)`, and finish with the `update_one` whose arguments `then(result)` returns."""
-        asked = Asked(name, lease, safe_for)
+        asked = StepRequest(name, lease, safe_for)
         return run(perform(self._flows, message, filter, native, asked, effect=effect, then=then), self._target)
 
     def release(self, step: Begun, *, sent: bool = True) -> None:
@@ -374,7 +374,7 @@ class AsyncGuardedCollection(_NothingSent):
         `safe_for` is how long whoever performs the effect recognises its key. `after` permits an effect once more that an
         operator knows not to have happened.
         """
-        asked = Asked(name, lease, safe_for, after)
+        asked = StepRequest(name, lease, safe_for, after)
         return await arun(begin(self._flows, message, filter, native, asked), self._target)
 
     async def perform(
@@ -390,7 +390,7 @@ class AsyncGuardedCollection(_NothingSent):
         **native: Unpack[BeginArguments],
     ) -> Outcome:
         """Begin a step, call `effect(step)`, and finish with the `update_one` whose arguments `then(result)` returns."""
-        asked = Asked(name, lease, safe_for)
+        asked = StepRequest(name, lease, safe_for)
         return await arun(perform(self._flows, message, filter, native, asked, effect=effect, then=then), self._target)
 
     async def release(self, step: Begun, *, sent: bool = True) -> None:

@@ -63,7 +63,7 @@ def without_ledger(terms: Terms, document: Document) -> Entity:
     }
 
 
-class Held(NamedTuple):
+class LedgerImage(NamedTuple):
     """What a document holds of a ledger. `tags`: those of a ledger of numbers, by their paths."""
 
     fields: Document
@@ -71,7 +71,7 @@ class Held(NamedTuple):
     tags: list[tuple[str, object]]
 
 
-def held_of(terms: Terms, document: Document) -> Held:
+def held_of(terms: Terms, document: Document) -> LedgerImage:
     is_made = names_of(*terms.attributes).fullmatch
     fields = {name: value for name, value in document.items() if is_made(name)}
     groups = {
@@ -84,7 +84,7 @@ def held_of(terms: Terms, document: Document) -> Held:
         if source.startswith("%w") and isinstance(parts, Mapping)
         for part, value in cast("Document", parts).items()
     ]
-    return Held(fields, sum(map(len, groups.values())), tags)
+    return LedgerImage(fields, sum(map(len, groups.values())), tags)
 
 
 def lookup(document: Document) -> Lookup:

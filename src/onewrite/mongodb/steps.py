@@ -9,8 +9,8 @@ from typing import Any, cast
 
 from onewrite.core.flow import Call, Flow, accepted, asked_of
 from onewrite.core.step import (
-    Asked,
     Step,
+    StepRequest,
     check_begin,
     check_claim,
     check_release,
@@ -27,7 +27,7 @@ from onewrite.mongodb.request import ReadyWrite, check_not_in_transaction, guard
 from onewrite.outcome import Answer, Begun, Busy, Outcome, Rejected, Uncertain, Unmet
 
 
-def begin(flows: Flows, message: Message, query: Document, native: Document, asked: Asked) -> Flow[Answer]:
+def begin(flows: Flows, message: Message, query: Document, native: Document, asked: StepRequest) -> Flow[Answer]:
     check_begin(asked)
     native, missing_ok = asked_of(native)
     if native.get("upsert"):
@@ -88,7 +88,7 @@ def release(flows: Flows, step: Begun, *, sent: bool) -> Flow[None]:
 
 
 def perform(
-    flows: Flows, message: Message, query: Document, native: Document, asked: Asked, *, effect: Effect, then: Then
+    flows: Flows, message: Message, query: Document, native: Document, asked: StepRequest, *, effect: Effect, then: Then
 ) -> Flow[Outcome]:
     def finish(step: Begun, made: Mapping[str, Any]) -> Flow[Outcome]:
         arguments = dict(made)

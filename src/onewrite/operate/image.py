@@ -26,7 +26,7 @@ from onewrite.core.label import (
 )
 from onewrite.core.ledgers import HighWaterMark, Ledger, MessageIDs, SeenIds, SeenNumbers
 from onewrite.core.ledgers.entry import Lookup
-from onewrite.core.ledgers.kept import Kept, kept_ledgers
+from onewrite.core.ledgers.kept import LabelledLedger, kept_ledgers
 from onewrite.core.ledgers.ring import Span, span_at, window
 from onewrite.core.ledgers.seen_ids import LONGEST_SQS_RETENTION, UNITS
 from onewrite.core.ledgers.seen_numbers import blocks_of
@@ -214,7 +214,7 @@ class EntityLedger:
     """
 
     attribute: str
-    kept: Kept | None
+    kept: LabelledLedger | None
     version: str | None
     sets: tuple[IdSet, ...]
     marks: tuple[SourceMark, ...]
@@ -263,7 +263,7 @@ def holds_set_by_hand(image: EntityImage) -> bool:
     return bool(members) and all(isinstance(member, str) for member in members)
 
 
-def _held(image: EntityImage, now: float, attribute: str, kept: Kept | None, version: str | None) -> EntityLedger:
+def _held(image: EntityImage, now: float, attribute: str, kept: LabelledLedger | None, version: str | None) -> EntityLedger:
     # Nothing is concluded from what another version has written.
     found = [] if version is not None else [*_contents(image, attribute, now)]
     tokens = (

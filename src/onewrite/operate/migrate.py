@@ -19,7 +19,7 @@ from onewrite.batch.handler import handler_of
 from onewrite.core.flow import run
 from onewrite.core.label import check_name, label_of
 from onewrite.core.ledgers import HighWaterMark, SeenIds
-from onewrite.core.ledgers.kept import Kept
+from onewrite.core.ledgers.kept import LabelledLedger
 from onewrite.errors import ConfigurationError, LedgerMismatch, OnewriteError
 from onewrite.message import Message, named
 from onewrite.operate.image import EntityImage
@@ -180,7 +180,7 @@ def _seen_ids(to: str | None, name: str) -> SeenIds:
         )
     check_name(name)
     try:
-        ledger = Kept(label_of(name), to).ledger
+        ledger = LabelledLedger(label_of(name), to).ledger
     except LedgerMismatch:
         ledger = None
     if not isinstance(ledger, SeenIds):

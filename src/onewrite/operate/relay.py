@@ -46,7 +46,7 @@ from onewrite.operate.report import (
     tell_json,
 )
 from onewrite.operate.stores import is_named, relay_of
-from onewrite.outbox import Relay, Swept, Waiting
+from onewrite.outbox import Relay, SweepReport, Waiting
 from onewrite.outbox.metrics import emf, opentelemetry
 from onewrite.outbox.relay import OnPass, report_pass
 
@@ -201,9 +201,9 @@ class PassLog:
         self._hooks, self._clock = hooks, clock
         self._summed_up = -_SUMMARY  # so the first line comes at once
         self._counts: Counter[str] = Counter()
-        self._last = Swept()
+        self._last = SweepReport()
 
-    def count(self, swept: Swept) -> None:
+    def count(self, swept: SweepReport) -> None:
         """After each pass."""
         for hook in self._hooks:
             hook(swept)

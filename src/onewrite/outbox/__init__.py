@@ -5,18 +5,18 @@ A write with `emit=` puts events into its entity; a relay publishes them, in ord
 
 from onewrite.core.pending import Broken, Outgoing
 from onewrite.outbox.following import TokenFile, Tokens
-from onewrite.outbox.passes import Flushed, OutboxState, Swept, Waiting
+from onewrite.outbox.passes import FlushReport, OutboxState, SweepReport, Waiting
 from onewrite.outbox.publishers import to_eventbridge, to_sns, to_sqs
 from onewrite.outbox.relay import AsyncRelay, Relay, stream_handler
 
 __all__ = [
     "AsyncRelay",
     "Broken",
-    "Flushed",
+    "FlushReport",
     "OutboxState",
     "Outgoing",
     "Relay",
-    "Swept",
+    "SweepReport",
     "TokenFile",
     "Tokens",
     "Waiting",

@@ -18,7 +18,7 @@ from onewrite.core.extras import installed_by
 from onewrite.core.flow import Call, Yielded
 from onewrite.core.label import OUTBOX
 from onewrite.errors import ConfigurationError, OnewriteError
-from onewrite.outbox.passes import Passes, Publish, StoredOutboxes, Swept, log
+from onewrite.outbox.passes import Passes, Publish, StoredOutboxes, SweepReport, log
 
 # ChangeStreamHistoryLost, ChangeStreamFatalError, and InvalidResumeToken: the token leads nowhere any more.
 _LOST = frozenset({286, 280, 260})
@@ -97,7 +97,7 @@ class Follower:
     sweep_every: float
     clock: Callable[[], float]
     stopping: Callable[[], bool]
-    report: Callable[[Swept], object]
+    report: Callable[[SweepReport], object]
     last_sweep: float = -inf
 
     def __post_init__(self) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from onewrite.core.clock import checked_clock
 from onewrite.metrics import embedded, function_name, print_line
-from onewrite.outbox.passes import Swept
+from onewrite.outbox.passes import SweepReport
 from onewrite.outbox.relay import OnPass
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def emf(
     """
     put = embedded(namespace, function, checked_clock(clock), write)
 
-    def on_pass(swept: Swept) -> None:
+    def on_pass(swept: SweepReport) -> None:
         counts = {
             "EventsPublished": swept.published,
             "EventsPending": swept.pending,
@@ -71,7 +71,7 @@ def opentelemetry(meter: Meter, *, function: str | None = None) -> OnPass:
     name = function_name(function)
     common = {} if name is None else {"faas.name": name}
 
-    def on_pass(swept: Swept) -> None:
+    def on_pass(swept: SweepReport) -> None:
         of_events = {"published": swept.published, "refused": len(swept.refused), "failed": len(swept.failed)}
         of_entities = {"overtaken": swept.overtaken, "broken": len(swept.broken)}
         for counter, outcomes in ((events, of_events), (left, of_entities)):
@@ -86,6 +86,6 @@ def opentelemetry(meter: Meter, *, function: str | None = None) -> OnPass:
     return on_pass
 
 
-def _oldest(swept: Swept) -> float:
+def _oldest(swept: SweepReport) -> float:
     """The age of the oldest event that the pass met, whether it was published or not: a relay that is too slow shows in it too."""
     return max(swept.oldest, swept.waited)

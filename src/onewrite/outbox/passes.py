@@ -84,7 +84,7 @@ class StoredOutboxes(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Flushed:
+class FlushReport:
     """One pass over one entity: what the broker has accepted, and what is left of what was read.
 
     `cleared`: False if another relay was faster. It has published the same, and what is left is not known.
@@ -97,7 +97,7 @@ class Flushed:
 
 
 @dataclass(slots=True)
-class Swept:
+class SweepReport:
     """One pass over all that was due. `pending` and `oldest`, in seconds, are of what it met and could not publish.
 
     `waited`: for how many seconds the oldest of the published events had been pending.
@@ -199,7 +199,7 @@ class _Progress:
 
     finder: EntityFinder
     until: float
-    swept: Swept = field(default_factory=Swept)
+    swept: SweepReport = field(default_factory=SweepReport)
     lanes: list[EntityLane] = field(default_factory=list[EntityLane])
     more: bool = True  # may the finder find more?
     search_error: Exception | None = None  # what has ended the search
@@ -225,7 +225,7 @@ class Passes:
         # The entities of which the log says already that they are broken.
         self._logged = PassedOver(_LONGEST_AFTER_REFUSAL, _LONGEST_AFTER_REFUSAL)
 
-    def flush(self, entity: Entity) -> Pass[Flushed]:
+    def flush(self, entity: Entity) -> Pass[FlushReport]:
         """One pass over one entity, also if it waits after a refusal."""
         self._clock()  # a wrong one must not be noticed between the broker and the clear
         lane = EntityLane((yield from self._boxes.read(entity)))
@@ -240,21 +240,21 @@ class Passes:
             raise lane.error from error
         if lane.error is not None:
             raise lane.error
-        return Flushed(tuple(lane.published), lane.box.waiting(lane.accepted), lane.refused, not lane.overtaken)
+        return FlushReport(tuple(lane.published), lane.box.waiting(lane.accepted), lane.refused, not lane.overtaken)
 
-    def sweep(self, older_than: float, within: float = inf) -> Pass[Swept]:
+    def sweep(self, older_than: float, within: float = inf) -> Pass[SweepReport]:
         """One pass over all that is due. It ends after `within` seconds, and where for half a minute nobody has answered."""
         now = self._clock()
         return (yield from self._pass(self._boxes.finder(moment(now - older_than)), now + within))
 
-    def ring(self, entities: Sequence[Entity], within: float = inf) -> Pass[Swept]:
+    def ring(self, entities: Sequence[Entity], within: float = inf) -> Pass[SweepReport]:
         """One pass over the entities that a doorbell names. Those that wait after a refusal are left alone."""
         now = self._clock()
         swept = yield from self._pass(_OfDoorbell(self._boxes, entities, now), now + within)
         swept.complete = False
         return swept
 
-    def _pass(self, finder: EntityFinder, until: float) -> Pass[Swept]:
+    def _pass(self, finder: EntityFinder, until: float) -> Pass[SweepReport]:
         now = self._clock()
         self._passed_over.forget(now)
         self._logged.forget(now)
@@ -418,7 +418,7 @@ class Passes:
     def _is_over(self, until: float) -> bool:
         return self._stopping() or self._clock() >= until
 
-    def _note_broken(self, swept: Swept, broken: Broken) -> None:
+    def _note_broken(self, swept: SweepReport, broken: Broken) -> None:
         """Each pass meets such an entity again, so the log has a line about it every five minutes at most."""
         swept.broken.append(broken)
         now, name = self._clock(), self._boxes.canonical(broken.entity)
@@ -426,7 +426,7 @@ class Passes:
             self._logged.add(name, now)
             log(ERROR, "The outbox of %r cannot be read: %s", dict(broken.entity), broken.error)
 
-    def _note(self, swept: Swept, lane: EntityLane) -> None:
+    def _note(self, swept: SweepReport, lane: EntityLane) -> None:
         swept.entities += 1
         swept.published += len(lane.published)
         if lane.published:

@@ -28,14 +28,14 @@ from onewrite.core.label import OUTBOX
 from onewrite.core.pending import Broken, Outgoing
 from onewrite.errors import ConfigurationError, OnewriteError
 from onewrite.outbox.following import Follower, Following, Take, Tokens
-from onewrite.outbox.passes import Flushed, OutboxState, Pass, Passes, Publish, StoredOutboxes, Swept, Waiting, log
+from onewrite.outbox.passes import FlushReport, OutboxState, Pass, Passes, Publish, StoredOutboxes, SweepReport, Waiting, log
 
 T = TypeVar("T")
 Where: TypeAlias = Mapping[str, Any] | None
 # Given the events of one call, returns None, or those that were not accepted.
 Publisher: TypeAlias = Callable[[list[Outgoing]], list[Outgoing] | None]
 AsyncPublisher: TypeAlias = Callable[[list[Outgoing]], Awaitable[list[Outgoing] | None] | list[Outgoing] | None]
-OnPass: TypeAlias = Callable[[Swept], object]
+OnPass: TypeAlias = Callable[[SweepReport], object]
 Handler: TypeAlias = Callable[[Mapping[str, Any], Any], dict[str, Any]]
 
 _AT_ONCE = timedelta(0)
@@ -72,10 +72,10 @@ class _RelayFlows:
         """The outbox of the store."""
         return self._boxes.outbox
 
-    def _ringing(self, entities: Sequence[Mapping[str, Any]], within: timedelta) -> Pass[Swept]:
+    def _ringing(self, entities: Sequence[Mapping[str, Any]], within: timedelta) -> Pass[SweepReport]:
         return self._passes.ring([self._boxes.of_doorbell(entity) for entity in entities], _seconds("within", within))
 
-    def _sweeping(self, older_than: timedelta, within: timedelta = _FOR_EVER) -> Pass[Swept]:
+    def _sweeping(self, older_than: timedelta, within: timedelta = _FOR_EVER) -> Pass[SweepReport]:
         return self._passes.sweep(_seconds("older_than", older_than), _seconds("within", within))
 
     def _named(self, filter: Where, key: Where, source: str | None) -> Mapping[str, Any]:
@@ -97,7 +97,7 @@ class _RelayFlows:
             except OnewriteError:
                 raise
             except Exception as error:
-                swept = Swept(error=error, complete=False)
+                swept = SweepReport(error=error, complete=False)
             failures = report_pass(swept, failures, on_pass)
             yield Wait(pause(failures, poll, random_share()))
 
@@ -112,7 +112,7 @@ class _RelayFlows:
             except OnewriteError:
                 raise
             except Exception as error:
-                failures = report_pass(Swept(error=error, complete=False), failures, on_pass)
+                failures = report_pass(SweepReport(error=error, complete=False), failures, on_pass)
                 yield Wait(pause(failures, 1.0, random_share()))
 
 
@@ -130,11 +130,11 @@ class Relay(_RelayFlows):
         super().__init__(store, publish, batch, clock)
         self._wake: SimpleQueue[None] = SimpleQueue()  # a signal handler may put into it, whatever code it interrupts
 
-    def flush(self, filter: Where = None, *, Key: Where = None) -> Flushed:
+    def flush(self, filter: Where = None, *, Key: Where = None) -> FlushReport:
         """Publish what is pending in one entity, as straight after the write. What `publish` raises is raised here."""
         return self._run(self._passes.flush(self._boxes.entity(filter, Key)))
 
-    def ring(self, entities: Sequence[Mapping[str, Any]], *, within: timedelta = _FOR_EVER) -> Swept:
+    def ring(self, entities: Sequence[Mapping[str, Any]], *, within: timedelta = _FOR_EVER) -> SweepReport:
         """Publish what is pending in these entities, named by keys (plain, or typed as in a stream) or by filters.
 
         For doorbells: entities that wait after a refusal are left alone, because to postpone one rings the bell as well. After
@@ -142,7 +142,7 @@ class Relay(_RelayFlows):
         """
         return self._run(self._ringing(entities, within))
 
-    def sweep(self, older_than: timedelta = _AT_ONCE, *, within: timedelta = _FOR_EVER) -> Swept:
+    def sweep(self, older_than: timedelta = _AT_ONCE, *, within: timedelta = _FOR_EVER) -> SweepReport:
         """Publish what has been pending in any entity for so long. After the time `within` no further call is made to the broker."""
         return self._run(self._sweeping(older_than, within))
 
@@ -213,11 +213,11 @@ class AsyncRelay(_RelayFlows):
         super().__init__(store, publish, batch, clock)
         self._wake = asyncio.Event()
 
-    async def flush(self, filter: Where = None, *, Key: Where = None) -> Flushed:
+    async def flush(self, filter: Where = None, *, Key: Where = None) -> FlushReport:
         """Publish what is pending in one entity, as straight after the write. What `publish` raises is raised here."""
         return await self._run(self._passes.flush(self._boxes.entity(filter, Key)))
 
-    async def ring(self, entities: Sequence[Mapping[str, Any]], *, within: timedelta = _FOR_EVER) -> Swept:
+    async def ring(self, entities: Sequence[Mapping[str, Any]], *, within: timedelta = _FOR_EVER) -> SweepReport:
         """Publish what is pending in these entities, named by keys (plain, or typed as in a stream) or by filters.
 
         For doorbells: entities that wait after a refusal are left alone, because to postpone one rings the bell as well. After
@@ -225,7 +225,7 @@ class AsyncRelay(_RelayFlows):
         """
         return await self._run(self._ringing(entities, within))
 
-    async def sweep(self, older_than: timedelta = _AT_ONCE, *, within: timedelta = _FOR_EVER) -> Swept:
+    async def sweep(self, older_than: timedelta = _AT_ONCE, *, within: timedelta = _FOR_EVER) -> SweepReport:
         """Publish what has been pending in any entity for so long. After the time `within` no further call is made to the broker."""
         return await self._run(self._sweeping(older_than, within))
 
@@ -307,7 +307,7 @@ def stream_handler(relay: HandledRelay, *, on_pass: OnPass | None = None) -> Han
         )
     relays = [relay] if isinstance(relay, AsyncRelay) else []
 
-    async def apass(event: Mapping[str, Any], within: timedelta) -> Swept | None:
+    async def apass(event: Mapping[str, Any], within: timedelta) -> SweepReport | None:
         if not relays:
             relays.append(await cast("Callable[[], Awaitable[AsyncRelay]]", relay)())
         awaitable = _pass_of(relays[0], event, within)
@@ -317,7 +317,7 @@ def stream_handler(relay: HandledRelay, *, on_pass: OnPass | None = None) -> Han
         try:
             remaining = getattr(context, "get_remaining_time_in_millis", None)
             within = _FOR_EVER if remaining is None else timedelta(milliseconds=remaining()) - _MARGIN
-            swept: Swept | None
+            swept: SweepReport | None
             if isinstance(relay, Relay):
                 swept = _pass_of(relay, event, within)
             else:
@@ -378,7 +378,7 @@ def outboxes_of(store: object, publish: object) -> StoredOutboxes:
     return cast("EmittingStore", store).outboxes
 
 
-def report_pass(swept: Swept, failures: int, on_pass: OnPass | None) -> int:
+def report_pass(swept: SweepReport, failures: int, on_pass: OnPass | None) -> int:
     """Tell of a pass, and count how many in a row have failed. A hook that fails stops no relay."""
     for event in swept.refused:
         text = "Event %s of %s was refused: its entity stops here until it is accepted or skipped."

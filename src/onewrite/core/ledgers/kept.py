@@ -18,7 +18,7 @@ _IDS = re.compile(r"(?:(?P<count>\d+)(?P<unit>d|h|m|s|us)|all)(?P<text> text)?")
 _NUMBERS = re.compile(r"numbers (\d+)")
 
 
-class Kept(NamedTuple):
+class LabelledLedger(NamedTuple):
     """A ledger's label in an entity, in `attribute`. `layout` is what it says behind the version, as in "14d text"."""
 
     attribute: str
@@ -46,7 +46,7 @@ class Kept(NamedTuple):
         )
 
 
-def kept_ledgers(fields: Iterable[tuple[str, object]]) -> list[Kept]:
+def kept_ledgers(fields: Iterable[tuple[str, object]]) -> list[LabelledLedger]:
     """The ledgers whose labels stand among an entity's top-level attributes or fields, in the order of their names."""
     found = [(name, str(text)) for name, text in fields if is_label_name(name) and is_label(text)]
-    return sorted([Kept(name, text.removeprefix(f"{FORMAT} ")) for name, text in found])
+    return sorted([LabelledLedger(name, text.removeprefix(f"{FORMAT} ")) for name, text in found])

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple, TypeAlias, TypeVar
 
 from onewrite.core.event import Outbox
 from onewrite.core.ledgers import Ledger
-from onewrite.core.ledgers.kept import Kept
+from onewrite.core.ledgers.kept import LabelledLedger
 from onewrite.core.tombstone import Tombstones
 
 T = TypeVar("T")
@@ -126,7 +126,7 @@ class Entity:
     size: int
     own: frozenset[str]
     ledger: Mapping[str, int]
-    kept: tuple[Kept, ...] = ()
+    kept: tuple[LabelledLedger, ...] = ()
     unlabelled: tuple[str, ...] = ()
     unmarked: tuple[str, ...] = ()
     tombstone: int | None = None  # for how many seconds it stays, if it is one

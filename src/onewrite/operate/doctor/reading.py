@@ -20,7 +20,7 @@ from onewrite.batch.handler import Handler, handler_of
 from onewrite.core.flow import Flow, Yielded, drive, performer
 from onewrite.core.label import OUTBOX, PREFIX, STEPS, TOMBSTONE, is_ours, prefix_of
 from onewrite.core.ledgers import NO_LEDGER
-from onewrite.core.ledgers.kept import Kept, kept_ledgers
+from onewrite.core.ledgers.kept import LabelledLedger, kept_ledgers
 from onewrite.core.ledgers.seen_ids import KEPT, SLOTS
 from onewrite.core.tombstone import read_tombstone
 from onewrite.errors import LedgerMismatch
@@ -109,7 +109,7 @@ def entity_in(image: EntityImage, expires: float | None) -> Entity:
     ledgers = {ledger: image.fields_of(ledger.attribute) for ledger in kept}
     labels = {f"{found['prefix']}l" for each in fields if (found := _KEPT.fullmatch(each)) is not None}
 
-    def is_marked(ledger: Kept, names: tuple[str, ...]) -> bool:
+    def is_marked(ledger: LabelledLedger, names: tuple[str, ...]) -> bool:
         """Has it a mark beside its label and its tokens? One that has moved needs none."""
         tokens = f"{prefix_of(ledger.attribute)}t"
         others = [name for name in names if name != ledger.attribute and not name.startswith(tokens)]
