@@ -10,6 +10,7 @@ from functools import wraps
 from typing import Any, NoReturn
 
 import pytest
+import typer.main
 from typer import Abort
 
 from onewrite.operate import main
@@ -72,6 +73,8 @@ def test_each_option_of_each_verb_is_explained_in_our_words_wherever_it_is_wrong
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tried = 0
+    make_verbs: Any = typer.main.get_command
+    monkeypatch.setattr("typer.main.get_command", make_verbs.__wrapped__)  # tests/conftest.py makes the verbs once
     for command in app.registered_commands:
         verb = command.callback
         assert verb is not None
