@@ -9,7 +9,9 @@ locals {
     : "The account had no room for the function. The records wait in the stream."
   )
 
-  alarms = merge(local.alarms_of_queue, local.alarms_of_stream, local.alarms_of_function, {
+  alarms = { for name, alarm in local.every_alarm : name => alarm if !contains(var.alarms_left_out, name) }
+
+  every_alarm = merge(local.alarms_of_queue, local.alarms_of_stream, local.alarms_of_function, {
     dead-letters = {
       description = local.dead_letters_text
       namespace   = "AWS/SQS"
@@ -114,7 +116,7 @@ resource "aws_cloudwatch_metric_alarm" "this" {
 
 # The line that the handler logs for each batch says how many of its messages come again.
 resource "aws_cloudwatch_log_metric_filter" "unsettled" {
-  count = var.function ? 1 : 0
+  count = var.function && !contains(var.alarms_left_out, "unsettled") ? 1 : 0
 
   name           = "unsettled"
   log_group_name = aws_cloudwatch_log_group.this[0].name
@@ -129,7 +131,7 @@ resource "aws_cloudwatch_log_metric_filter" "unsettled" {
 
 # The age of records is measured where they are read. Of a stream that nobody reads there is none.
 resource "aws_cloudwatch_metric_alarm" "unread" {
-  count = local.queue ? 0 : 1
+  count = local.queue || contains(var.alarms_left_out, "unread") ? 0 : 1
 
   alarm_name          = "${var.name}-unread"
   alarm_description   = "Records came in, and the function was not invoked: its event source mapping is disabled or gone, or may not read. Writes to a table that were all refused ring it too."

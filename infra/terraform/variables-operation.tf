@@ -32,6 +32,18 @@ variable "alarm_topic_arns" {
   }
 }
 
+variable "alarms_left_out" {
+  description = "Alarms that would tell nothing. Of a relay these are unsettled and unread: it logs no batches, and a schedule invokes it."
+  type        = set(string)
+  default     = []
+  nullable    = false
+
+  validation {
+    condition     = length(setsubtract(var.alarms_left_out, ["dead-letters", "oldest-message", "errors", "throttles", "unsettled", "unread"])) == 0
+    error_message = "alarms_left_out: dead-letters, oldest-message, errors, throttles, unsettled and unread are all that there are."
+  }
+}
+
 variable "log_retention_days" {
   description = "How long the function's log is kept. 0: for ever."
   type        = number

@@ -56,6 +56,7 @@ LINES = {
     "Enabled",
     "EventSource",
     "Function",
+    "AlarmsLeftOut",
 }
 # CloudFormation's event source mapping takes the time as a number of seconds, and Terraform as text.
 NOT_IN_SAM = {"StreamStartingTimestamp"}

@@ -197,3 +197,7 @@ def test_what_is_copied_is_not_ignored(dockerfile: Path) -> None:
     missing = [source for source in sources if not any(f"!{top}\n" in kept for top in (source, source.partition("/")[0]))]
     assert missing == []
     assert kept.splitlines()[1] == "*"
+    assert {"**/.*", "**/*.tfstate*"} <= set(
+        kept.splitlines()
+    )  # nothing hidden, as .env; what is left out of code, package.py names
+    assert "tests" not in kept

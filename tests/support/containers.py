@@ -95,8 +95,11 @@ class Build:
         self._arguments: dict[str, str] = {}
         self._stages: dict[str, Image] = {}
         self._image: Image | None = None
+        self._ignored: list[str] = []
 
     def build(self, dockerfile: Path) -> Image:
+        lines = dockerfile.with_name(f"{dockerfile.name}.dockerignore").read_text().splitlines()
+        self._ignored = [line.removeprefix("**/") for line in lines if line.startswith("**/")]
         for name, rest in instructions(dockerfile):
             getattr(self, f"_{name.lower()}")(rest)
         return self._current
@@ -137,7 +140,7 @@ class Build:
             into = self._inside(target)
             into.parent.mkdir(parents=True, exist_ok=True)
             if path.is_dir():
-                left_out = None if stage else shutil.ignore_patterns("__pycache__", "tests")
+                left_out = None if stage else shutil.ignore_patterns(*self._ignored)
                 shutil.copytree(path, into, ignore=left_out, symlinks=True, dirs_exist_ok=True)
             else:
                 shutil.copy(path, into)

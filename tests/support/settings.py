@@ -54,7 +54,7 @@ GOOD: list[dict[str, Any]] = [
     {**FROM_STREAM, "stream_maximum_age_seconds": 604800, "stream_maximum_retries": 10000, "stream_kms_key_arn": KEY},
     {**FROM_STREAM, "stream_bisect": False, "stream_batches_per_shard": 10, "enabled": False, "tracing": True},
     {"alarm_topic_arns": [TOPIC], "log_retention_days": 0},
-    {"log_retention_days": 3653},
+    {"log_retention_days": 3653, "alarms_left_out": ["unsettled", "errors"]},
 ]
 # What is given, and what Terraform's refusal says. Its first word is the variable.
 BAD: list[tuple[dict[str, Any], str]] = [
@@ -202,6 +202,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"alarm_topic_arns": ["shop"]}, "alarm_topic_arns: arn:aws:sns"),
     ({"alarm_topic_arns": [f"{TOPIC}.fifo"]}, "alarm_topic_arns: arn:aws:sns"),
     ({"alarm_topic_arns": [f"{TOPIC}{n}" for n in range(6)]}, "alarm_topic_arns: CloudWatch allows"),
+    ({"alarms_left_out": ["all"]}, "alarms_left_out: dead-letters"),
     ({"log_retention_days": 31}, "log_retention_days: CloudWatch allows"),
     ({"log_retention_days": -1}, "log_retention_days: CloudWatch allows"),
 ]
