@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,6 +12,7 @@ from uuid import UUID
 
 import boto3
 import pytest
+from botocore.exceptions import ClientError
 from bson import Binary, CodecOptions, UuidRepresentation
 
 from onewrite import ConfigurationError, Event, LedgerMismatch, Message, Outbox, SeenIds
@@ -88,6 +90,31 @@ def test_a_relay_runs_on_after_failures_until_it_is_stopped(collection: Any) -> 
     assert sorted(broker.bodies) == ["1", "2"]
     assert [swept.error is not None for swept in told][:3] == [True, True, True]
     relay.run()  # a relay that was stopped does not begin again
+
+
+def test_a_relay_that_is_stopped_while_it_waits_for_a_conflict_does_not_wait_for_the_next_pass(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with moto_table("orders", "id") as table:
+        orders = GuardedTable(table, SeenIds(), outbox=OUTBOX)
+        orders.record(Message("m1"), Key={"id": "o-1"}, emit=[Event("A", 1)])
+        broker = Broker(failures=0, stops_at=1)  # so the first write after its stop is the one that clears
+        broker.relay = relay = Relay(orders, broker)
+        client = table.meta.client
+        answers = iter([ClientError({"Error": {"Code": "TransactionConflictException"}}, "UpdateItem")])
+        update_item = client.update_item
+
+        def meets_a_transaction_once(**request: Any) -> Any:
+            for error in answers:
+                raise error
+            return update_item(**request)
+
+        monkeypatch.setattr(client, "update_item", meets_a_transaction_once)
+        running = threading.Thread(target=relay.run, kwargs={"poll": 3600.0}, daemon=True)
+        running.start()
+        running.join(20)
+        assert not running.is_alive()
+        assert relay.waiting() == []
 
 
 @pytest.mark.parametrize("poll", [-1.0, float("nan"), float("inf")])

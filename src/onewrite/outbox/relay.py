@@ -195,8 +195,9 @@ class Relay(_RelayFlows):
                 case Take(stream, method):
                     return getattr(stream, method)()
                 case Wait(seconds):
-                    with suppress(Empty):
-                        self._wake.get(timeout=seconds)
+                    if not self._stopped:  # another wait may have taken what `stop` has put there
+                        with suppress(Empty):
+                            self._wake.get(timeout=seconds)
                     return None
                 case _:
                     return perform(step)
