@@ -30,6 +30,11 @@ def on_files(files: Files, config: Any) -> Files:
     return files
 
 
+def on_post_build(config: Any) -> None:
+    """The theme's page for an address that leads nowhere has links that only a server could answer, and this site is read without one."""
+    (Path(config.site_dir) / "404.html").unlink()
+
+
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     place = page.file.src_uri
     path = ELSEWHERE.get(place, f"docs/{place}")

@@ -131,6 +131,28 @@ def test_the_sliders_and_the_buttons_work_from_the_keyboard(chromium: Browser) -
         page.wait_for_function("() => document.querySelectorAll('#log li').length === 0")
 
 
+HIDDEN_NUMBERS = """() => [...document.querySelectorAll(".lane .token:not(.done) b")].filter((number) => {
+    const range = document.createRange();
+    range.selectNodeContents(number);
+    const { left, right, top, bottom } = range.getBoundingClientRect();
+    return [left + 1, right - 1].some((x) => !number.parentElement.contains(document.elementFromPoint(x, (top + bottom) / 2)));
+}).map((number) => number.textContent)"""
+
+
+@pytest.mark.parametrize("width", [1280, 400])
+def test_no_copy_hides_the_number_of_another_however_long_the_queue(chromium: Browser, width: int) -> None:
+    with served(STANDING, Change({"duplicates": 60, "crashes": 30})) as (_, server), watched(chromium) as seen:
+        page = seen.page
+        page.set_viewport_size({"width": width, "height": 2600})
+        page.emulate_media(reduced_motion="reduce")
+        page.goto(server.url)
+        page.wait_for_selector(".lane")
+        for _ in range(60):
+            server.put(SingleTurn())
+        page.wait_for_function("() => document.querySelectorAll('.lane .token').length > 12")
+        page.wait_for_function(f"() => ({HIDDEN_NUMBERS})().length === 0")
+
+
 def test_onewrite_never_drifts_while_the_others_do(chromium: Browser) -> None:
     with served(STANDING, Change({"duplicates": 40, "crashes": 15})) as (_, server), watched(chromium) as seen:
         page = seen.page

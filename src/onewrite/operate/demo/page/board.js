@@ -5,6 +5,7 @@ export const euros = (cents) => money.format(cents / 100);
 const still = matchMedia("(prefers-reduced-motion: reduce)");
 
 const TOKEN = 56; // pixels, as in page.css
+const NUMBER = 36; // pixels of a copy that show its number, where the next one lies on the rest of it
 const TOP = 14;
 const BOTTOM = 74;
 const TABLES = { "plain write": ["orders"], "claim, then write": ["seen ids", "orders"], onewrite: ["orders + ids"] };
@@ -94,12 +95,15 @@ export class Lane {
     };
     if (worker.copy) put({ ...worker.copy, hidden: 0, again: false }, this.middle - TOKEN / 2, TOP, 50);
     const head = this.middle - TOKEN * 1.7;
-    const row = (copies, y) => {
-      const pitch = Math.min(TOKEN + 6, (head - 14) / Math.max(1, copies.length - 1)); // they overlap where there is no room
-      copies.forEach((copy, n) => put(copy, head - n * pitch, y, 40 - n));
+    const room = Math.max(1, Math.floor((head - 14) / NUMBER) + 1);
+    const row = (copies, y, caption, word) => {
+      const shown = copies.slice(0, room);
+      const pitch = Math.min(TOKEN + 6, (head - 14) / Math.max(1, shown.length - 1));
+      shown.forEach((copy, n) => put({ ...copy, crowded: n > 0 && pitch < TOKEN }, head - n * pitch, y, 40 - n));
+      this.find(caption).textContent = copies.length > room ? `${word}, ${copies.length - room} more` : word;
     };
-    row(queue.filter(({ hidden }) => !hidden), TOP);
-    row(queue.filter(({ hidden }) => hidden), BOTTOM);
+    row(queue.filter(({ hidden }) => !hidden), TOP, ".caption.queued", "queue");
+    row(queue.filter(({ hidden }) => hidden), BOTTOM, ".caption.delivered", "not acknowledged");
     for (const number of left) this.remove(number, number === acknowledged);
   }
 
@@ -110,9 +114,10 @@ export class Lane {
       element.style.transform = `translate(${-TOKEN}px, ${y}px)`;
       this.tokens.set(copy.copy, element);
       this.track.append(element);
-      element.getBoundingClientRect(); // so that it moves from there
+      element.getBoundingClientRect(); // so it moves from there
     }
     update(element, copy);
+    element.classList.toggle("crowded", Boolean(copy.crowded));
     element.style.zIndex = layer;
     element.style.transform = `translate(${x}px, ${y}px)`;
   }
