@@ -10,7 +10,7 @@ _WIDTHS = {"soon": 11, "after two days": 16, "never": 11}
 def main() -> None:
     whens = [when for _ in WAYS for when in COMES_AGAIN]
     print(f"{'':32}{''.join(f'{way:{sum(_WIDTHS.values())}}' for way in WAYS)}".rstrip())
-    print(_line("the client is redelivered", whens))
+    print(_line("the client comes back", whens))
     with opened() as table:
         for name, verdicts in rows(Counting(table)):
             print(_line(name, verdicts))

@@ -50,7 +50,7 @@ class Counting:
         return self._moments[way]
 
     def dies(self, way: Way, number: int, comes_again: float | None) -> Verdict:
-        """The worker dies at that moment; the client is redelivered after so many seconds, or never."""
+        """The worker dies at that moment; the client comes back after so many seconds, or never."""
         with self.world(way).watched() as world:
             world.moments.plan[number] = die
             world.work()
@@ -88,7 +88,7 @@ def _come_again(world: World, after: float | None) -> None:
 
 
 def rows(counting: Counting) -> Iterator[tuple[str, list[str]]]:
-    """For each moment the verdicts: of each way, for a client that is redelivered soon, late or never."""
+    """For each moment the verdicts: of each way, for a client that comes back soon, late or never."""
 
     def each(case: Callable[[Way, float | None], Verdict]) -> list[str]:
         return [case(way, after) for way in WAYS for after in COMES_AGAIN.values()]

@@ -155,7 +155,7 @@ ON_TABLE: dict[str, Callable[[OfTable], object]] = {
     "`Relay.look`": lambda of: of.relay.look("shop/orders/id=S:e"),
     "`Relay.skip`, `restart`": lambda of: in_turn(of.skip, lambda: of.relay.restart(Key=KEY)),
     "`onewrite inspect`": lambda of: of.verb("inspect"),
-    "`onewrite forget`, `clear`, `set-mark`": lambda of: of.verb("forget", M[0].id, "--yes"),
+    "`onewrite forget`, `clear`, `set-mark`": lambda of: of.verb("forget", "--message", M[0].id, "--yes"),
     "`onewrite steps`": lambda of: of.verb("steps", key=False),
     "`onewrite strip`": lambda of: of.verb("strip", "--yes", key=False),
     "`onewrite migrate`": lambda of: of.verb(
@@ -268,7 +268,7 @@ ON_COLLECTION: dict[str, Callable[[OfCollection], object]] = {
         lambda: of.verb("steps", key=False),
         lambda: of.verb("relay", "--stuck", "--json", *OUTBOX, key=False),
     ),
-    "`onewrite forget`, `clear`, `set-mark`": lambda of: of.verb("forget", M[0].id, "--yes"),
+    "`onewrite forget`, `clear`, `set-mark`": lambda of: of.verb("forget", "--message", M[0].id, "--yes"),
     "`onewrite strip`": lambda of: of.verb("strip", "--yes", key=False),
     "`onewrite migrate`": lambda of: of.verb(
         "migrate", "--ids", "handled", "--to", "14d", "--no-source", "--yes", key=False

@@ -155,7 +155,7 @@ def test_what_cannot_be_read_is_listed_behind_what_waits(module: Any, capsys: py
     assert main(["relay", NAME, "--stuck"]) == 0
     waiting, broken = capsys.readouterr().out.splitlines()
     assert "1 pending  Poison" in waiting
-    assert broken.startswith("cannot be read  {'_id': 2}  The outbox of an entity holds something else")
+    assert broken.startswith("cannot be read  {'_id': 2}  The outbox of an entity holds something other than")
 
 
 def test_where_more_is_stuck_than_is_listed_it_is_said_and_all_can_be_skipped(

@@ -33,7 +33,7 @@ LEDGERS: dict[str, Ledger] = {
     "SeenNumbers()": SeenNumbers(),
     "SeenIds()": SeenIds(),
 }
-ROW = re.compile(r"^\| ([^|]+) \| ((?:few|very many) entities[^|]*) \| `(\w+\(\))`", re.MULTILINE)
+ROW = re.compile(r"^\| ([^|]+) \| ((?:few|very many) entities[^|]*) \| \[?`(\w+\(\))`", re.MULTILINE)
 ROWS = ROW.findall((Path(__file__).parents[2] / "docs" / "events.md").read_text())
 
 Record = dict[str, Any]
