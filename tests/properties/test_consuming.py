@@ -107,7 +107,7 @@ BROKERS = [
     Broker("a FIFO queue", cloudevent(), lambda: _straight(".fifo")),
     Broker("a standard topic", sns(cloudevent()), _topic),
     Broker("a standard topic", cloudevent(), lambda: _topic(raw="true")),
-    Broker("a FIFO topic", sns(cloudevent()), lambda: _topic(".fifo")),
+    Broker("a FIFO topic with FIFO queues", sns(cloudevent()), lambda: _topic(".fifo")),
     Broker("EventBridge", eventbridge(cloudevent()), _bus),
     Broker("a stream", cloudevent(), _stream),
 ]
