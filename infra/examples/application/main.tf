@@ -1,6 +1,6 @@
 # Two services, each with what it writes and what it tells.
 #
-#   orders     a function on DynamoDB. A relay publishes its events to a topic, of which there are two consumers
+#   orders     a function on DynamoDB. A relay publishes its events to a topic that has two consumers
 #   customers  the one consumer, a function on DynamoDB
 #   billing    the other one, a worker on MongoDB in containers, which calls a provider. A relay publishes its events to the orders' queue
 #

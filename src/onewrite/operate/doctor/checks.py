@@ -115,7 +115,7 @@ def retention(facts: Facts) -> Findings:
                 "error",
                 f"{guard.kind} of {guard.place} remembers a message for {span(kept)}, and {message.text}: {span(message.seconds)} in all.",
                 "A message that is delivered after the ledger has forgotten it takes effect again.",
-                f"Set the retention to {span(message.seconds)}, and name the ledger of now in also=, as in "
+                f"Set the retention to {span(message.seconds)}, and name the current ledger in also=, as in "
                 f"SeenIds({_timedelta(message.seconds)}, also=...); or let the queues keep messages for less long.",
                 f"the queue, {guard.rests_on}",
             )
