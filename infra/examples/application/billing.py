@@ -31,7 +31,9 @@ sdk: Any = boto3
 
 @sqs_handler(cloudevent(parse_float=float))
 def handler(message: Message) -> Outcome | None:
-    if message.attributes["type"] != "OrderPlaced":  # such as onewrite.skipped, in the place of an event that an operator gave up
+    if (
+        message.attributes["type"] != "OrderPlaced"
+    ):  # such as onewrite.skipped, in the place of an event that an operator gave up
         return None
     bill = {"_id": message.body["orderId"]}
     # A step needs a document that is there. To make it is another write of the message to the same entity, so it is a part of it.

@@ -15,7 +15,9 @@ from onewrite.identity import cloudevent
 
 @sqs_handler(cloudevent())
 def handler(message: Message) -> Outcome | None:
-    if message.attributes["type"] != "OrderPlaced":  # such as onewrite.skipped, in the place of an event that an operator gave up
+    if (
+        message.attributes["type"] != "OrderPlaced"
+    ):  # such as onewrite.skipped, in the place of an event that an operator gave up
         return None
     return customers().update_item(
         message,
