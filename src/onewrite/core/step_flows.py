@@ -141,4 +141,9 @@ def performed(
 def _arguments(made: object) -> Mapping[str, Any]:
     if not isinstance(made, Mapping):
         raise InvalidUpdate(f"then= returned a {type(made).__name__}: return a dict with the arguments of the write.")
-    return cast("Mapping[str, Any]", made)
+    arguments = cast("Mapping[str, Any]", made)
+    if any(name.startswith("$") for name in arguments):
+        raise InvalidUpdate(
+            'then= returned operators: return the arguments of the write, as in {"update": {"$set": {...}}}.'
+        )
+    return arguments
