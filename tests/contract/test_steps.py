@@ -532,7 +532,7 @@ def test_an_effect_is_not_sent_once_its_lease_is_over(shop: Shop) -> None:
 
 @pytest.mark.parametrize("made", [None, "SET a = :a", {"$set": {"a": 1}}])
 def test_an_effect_whose_result_cannot_be_written_stays_remembered(shop: Shop, made: Any) -> None:
-    with pytest.raises(InvalidUpdate, match="then= returned (a|operators).*: return .*the arguments of the write"):
+    with pytest.raises(InvalidUpdate, match=r"then= returned (a|operators).*: return .*the arguments of the write"):
         shop.perform(M1, "o", Provider(), lambda _: made)
     shop.clock.now += DAY
     assert isinstance(shop.begin(M1, "o"), Uncertain)
