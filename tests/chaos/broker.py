@@ -19,10 +19,10 @@ from types import TracebackType
 from typing import Self
 
 from tests.chaos.child import Child
-from tests.chaos.traffic import LEDGERS, Delivery, Traffic
+from tests.chaos.traffic import KINDS, Delivery, Traffic
 from tests.chaos.worker import READY, Answer, Habits, Target, work
 
-OUTCOMES = ("Applied", "Duplicate", "Stale", "Deferred")
+OUTCOMES = ("Applied", "Duplicate", "Stale", "Deferred", "Gone", "Busy", "Superseded")
 WORKERS = 10
 _START_SECONDS = 60.0
 _TURN = 0.05  # seconds that the loop waits at most, so new messages come one by one
@@ -45,7 +45,7 @@ class Worker(Child):
 
 
 class Broker:
-    """`counts` is where it counts what it did; `claims` counts how often each message was said to be applied."""
+    """`counts` is where it counts what it did; `claims` counts how often each effect was said to be applied."""
 
     def __init__(self, target: Target, traffic: Traffic, choice: random.Random, counts: Counter[str], clock: float) -> None:
         self._target, self._traffic, self._random, self._counts = target, traffic, choice, counts
@@ -181,8 +181,7 @@ class Broker:
 
     def _note(self, answer: Answer, delivery: Delivery) -> None:
         self._counts[answer.outcome if answer.outcome in OUTCOMES else "failed calls"] += 1
-        if answer.outcome == "Applied":
-            self.claims[delivery.message.id] += 1
+        self.claims.update(answer.applied)
         if answer.settled:
             self._traffic.settle(delivery)
             if self._hostile and self._random.random() < _AGAIN:
@@ -201,7 +200,7 @@ class Broker:
         self._hire()
 
     def _hire(self) -> None:
-        skew = LEDGERS["SeenIds"].skew
+        skew = KINDS["SeenIds"].ledger.skew
         assert skew is not None
         off = self._random.uniform(-1, 1) * skew.total_seconds()
         habits = Habits(self._random.random() < 0.5, self._random.random() < 0.5, self._clock_offset + off)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 import time
-from collections import Counter
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from onewrite import SeenIds
@@ -14,8 +14,9 @@ from tests.chaos.broker import Broker
 from tests.chaos.relay import Duty
 from tests.chaos.relays import Relays
 from tests.chaos.setups import Attacker, ControlSetup, Setup
-from tests.chaos.traffic import Damage, Traffic
+from tests.chaos.traffic import Source, Traffic, damage, issued_for
 from tests.chaos.witness import Copy, Witness
+from tests.engines.stores import State
 
 ROUND_SECONDS = 20.0
 _LARGEST = 150  # messages of a source, so an entity stays small and a round ends
@@ -42,7 +43,7 @@ class Result:
 
 
 WRONG = (
-    *("lost", "doubled", "out of order", "claimed twice", "never settled"),
+    *("lost", "doubled", "out of order", "claimed twice", "never settled", "resurrected", "charged twice", "never charged"),
     *("events lost", "events invented", "events out of order"),
 )
 
@@ -50,7 +51,8 @@ WRONG = (
 def play_round(setup: Setup, name: str, seconds: float, seed: str) -> Result:
     """One round on a setup that is open."""
     result = Result(setup.name, isinstance(setup, ControlSetup))
-    traffic = Traffic(name, setup.ledgers, _LARGEST, setup.entities)
+    traffic = Traffic(name, setup.kinds, _LARGEST, setup.entities)
+    setup.create(traffic.must_exist())
     choice = random.Random(f"{seed} broker")
     setup.counts.clear()
     clock = _at_the_turn()
@@ -75,8 +77,10 @@ def play_round(setup: Setup, name: str, seconds: float, seed: str) -> Result:
         before = relays.witness.events
         _publish_the_rest(setup, relays.witness, clock)
         result.counts["events left at the end"] += relays.witness.events - before
-        _count_events(setup, traffic, relays.witness, result)
-    setup.clear(traffic.entities())
+        _count_events(setup, traffic, relays.witness, broker.claims, result)
+    result.counts["charges"] += sum(len(keys) for keys in _charges(setup).values())
+    setup.charges.unlink(missing_ok=True)
+    setup.clear([*traffic.entities()])
     result.counts += setup.counts
     result.counts["messages"] += traffic.messages
     result.counts["rounds"] += 1
@@ -85,20 +89,45 @@ def play_round(setup: Setup, name: str, seconds: float, seed: str) -> Result:
 
 def _count_lost(setup: Setup, traffic: Traffic, result: Result) -> None:
     result.counts["never settled"] += traffic.unsettled
-    for entity, damage in _damages(setup, traffic):
-        result.counts["lost"] += len(damage.lost)
-        result.examples += [f"{setup.name}: lost in {entity}: {name}" for name in damage.lost[:_SHOWN]]
+    for entity, sources, state in _states(setup, traffic):
+        if not _is_deleted(entity, sources):
+            found = damage(entity, sources, state.n, state.effects)
+            _count(result, "lost", entity, found.lost)
 
 
 def _count_wrong(setup: Setup, traffic: Traffic, claims: Counter[str], result: Result) -> None:
-    for entity, damage in _damages(setup, traffic):
-        result.counts["doubled"] += len(damage.doubled)
-        result.counts["out of order"] += len(damage.disordered)
-        result.examples += [f"{setup.name}: doubled in {entity}: {name}" for name in damage.doubled[:_SHOWN]]
-        result.examples += [f"{setup.name}: out of order in {entity}: {name}" for name in damage.disordered[:_SHOWN]]
-    twice = [name for name, count in claims.items() if count > 1]
-    result.counts["claimed twice"] += len(twice)
-    result.examples += [f"{setup.name}: two calls said that they had applied {name}" for name in twice[:_SHOWN]]
+    charges = _charges(setup)
+    for entity, sources, state in _states(setup, traffic):
+        if _is_deleted(entity, sources):
+            result.counts["entities deleted"] += 1
+            _count(result, "resurrected", entity, state.effects or ["counter"] * state.n)
+            continue
+        found = damage(entity, sources, state.n, state.effects)
+        _count(result, "doubled", entity, found.doubled)
+        _count(result, "out of order", entity, found.disordered)
+        if sources[0].kind == "step":
+            _count(result, "never charged", entity, [effect for effect in state.effects if effect not in charges])
+            _count(result, "charged twice", entity, [effect for effect in state.effects if len(charges[effect]) > 1])
+    _count(result, "claimed twice", "all", [effect for effect, count in claims.items() if count > 1])
+
+
+def _count(result: Result, what: str, entity: str, cases: Sequence[str]) -> None:
+    result.counts[what] += len(cases)
+    result.examples += [f"{result.setup}: {what} in {entity}: {case}" for case in cases[:_SHOWN]]
+
+
+def _is_deleted(entity: str, sources: Sequence[Source]) -> bool:
+    """A message that deletes it was issued, and so it is settled at the end."""
+    return any(delivery.deletes for delivery in issued_for(entity, sources))
+
+
+def _charges(setup: Setup) -> defaultdict[str, set[str]]:
+    """The keys under which each effect was charged."""
+    charges: defaultdict[str, set[str]] = defaultdict(set)
+    for line in setup.charges.read_text().splitlines() if setup.charges.exists() else ():
+        effect, _, key = line.rpartition(" ")
+        charges[effect].add(key)
+    return charges
 
 
 def _duties(setup: Setup, clock: float) -> list[Duty]:
@@ -118,20 +147,27 @@ def _publish_the_rest(setup: Setup, witness: Witness, clock: float) -> None:
         raise RuntimeError(f"{len(waiting)} entities have events that no relay publishes: {waiting[0]}")
 
 
-def _count_events(setup: Setup, traffic: Traffic, witness: Witness, result: Result) -> None:
-    for entity in traffic.entities():
-        harm = witness.harm(entity, setup.state(entity).effects)
-        for what, found in zip(("events lost", "events invented", "events out of order"), harm, strict=True):
-            result.counts[what] += len(found)
-            result.examples += [f"{setup.name}: {what} in {entity}: {each}" for each in found[:_SHOWN]]
+def _count_events(setup: Setup, traffic: Traffic, witness: Witness, claims: Counter[str], result: Result) -> None:
+    for entity, sources, state in _states(setup, traffic):
+        effects = state.effects
+        if _is_deleted(entity, sources):  # its events alone say what happened to it, and the deletion is the last of them
+            effects = witness.effects(entity)
+            issued = issued_for(entity, sources)
+            lost = [each.effect for each in issued if claims[each.effect] and each.effect not in effects]
+            _count(result, "events lost", entity, lost)
+            deletions = {each.effect for each in issued if each.deletes}
+            _count(result, "events out of order", entity, [each for each in effects[:-1] if each in deletions])
+            _count(result, "events lost", entity, ["the deletion"] if not deletions.intersection(effects) else [])
+        harm = witness.harm(entity, effects)
+        for what, cases in zip(("events lost", "events invented", "events out of order"), harm, strict=True):
+            _count(result, what, entity, cases)
     result.counts["events"] += witness.events
     result.counts["copies"] += witness.copies
 
 
-def _damages(setup: Setup, traffic: Traffic) -> Iterator[tuple[str, Damage]]:
-    for entity in traffic.entities():
-        state = setup.state(entity)
-        yield entity, traffic.damage(entity, state.n, state.effects)
+def _states(setup: Setup, traffic: Traffic) -> Iterator[tuple[str, list[Source], State]]:
+    for entity, sources in traffic.entities().items():
+        yield entity, sources, setup.state(entity)
 
 
 def _skew() -> float:

@@ -22,7 +22,7 @@ from onewrite.dynamodb import GuardedTable
 from onewrite.mongodb import GuardedCollection
 from onewrite.testing.servers.engines import Dynoxide, Mongod
 from onewrite.testing.servers.process import ServerProcess
-from tests.chaos.traffic import LEDGERS
+from tests.chaos.traffic import KINDS
 from tests.chaos.worker import OUTBOX, PLACE, Target
 from tests.engines.stores import State, create_table_with_outbox, dynamo_state, mongo_state
 from tests.support.engines import dynoxide_binary, mongod_binary
@@ -49,12 +49,12 @@ class Setup(ABC):
     """Servers, and a place on them. `halt` ends an attack early."""
 
     name: ClassVar[str]
-    ledgers: ClassVar[Sequence[str]] = tuple(LEDGERS)
+    kinds: ClassVar[Sequence[str]] = tuple(KINDS)
     faults: ClassVar[Mapping[Fault, float]] = _CONNECTION_FAULTS
     relays: ClassVar[int] = 3
-    entities: ClassVar[int] = 3  # of each ledger
+    entities: ClassVar[int] = 3  # of each kind
 
-    folder: Path  # in which relays keep their places from one round to the next
+    folder: Path  # in which relays keep their places from one round to the next, and a provider its charges
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
@@ -100,6 +100,15 @@ class Setup(ABC):
     @abstractmethod
     def store(self) -> GuardedTable | GuardedCollection:
         """The entities with their outboxes, on the servers themselves."""
+
+    @abstractmethod
+    def create(self, entities: Sequence[str]) -> None:
+        """Make them, without an effect."""
+
+    @property
+    def charges(self) -> Path:
+        """A line for each time that a provider was asked: the effect, and the key."""
+        return self.folder / "charges"
 
     @abstractmethod
     def clear(self, entities: Sequence[str]) -> None:
@@ -162,7 +171,7 @@ class DynoxideSetup(_OneServer):
 
     @property
     def target(self) -> Target:
-        return Target("dynamodb", self._proxy.endpoint)
+        return Target("dynamodb", self._proxy.endpoint, str(self.charges))
 
     def state(self, entity: str) -> State:
         return dynamo_state(self._client, PLACE, entity)
@@ -170,6 +179,10 @@ class DynoxideSetup(_OneServer):
     @property
     def store(self) -> GuardedTable:
         return GuardedTable(self._client, SeenIds(), table_name=PLACE, outbox=OUTBOX)
+
+    def create(self, entities: Sequence[str]) -> None:
+        for entity in entities:
+            self._client.put_item(TableName=PLACE, Item={"id": {"S": entity}})
 
     def clear(self, entities: Sequence[str]) -> None:
         for entity in entities:
@@ -179,6 +192,7 @@ class DynoxideSetup(_OneServer):
 class _MongoSetup(Setup):
     """`_client` goes to the servers themselves, and sees what a majority has."""
 
+    kinds = tuple(kind for kind in KINDS if kind != "lean")
     _client: MongoClient[dict[str, Any]]
 
     def state(self, entity: str) -> State:
@@ -188,8 +202,23 @@ class _MongoSetup(Setup):
     def store(self) -> GuardedCollection:
         return GuardedCollection(self._client.test[PLACE], SeenIds(), outbox=OUTBOX)
 
+    def create(self, entities: Sequence[str]) -> None:
+        for entity in entities:
+            self._client.test[PLACE].insert_one({"_id": entity})
+
     def clear(self, entities: Sequence[str]) -> None:
         self._client.test[PLACE].delete_many({"_id": {"$in": [*entities]}})
+
+
+class _Impatient(Mongod):
+    """A server that aborts the open transaction of a dead worker after some seconds, not after a minute."""
+
+    def _command(self, folder: Path) -> list[str]:
+        return [*super()._command(folder), "--setParameter", "transactionLifetimeLimitSeconds=3"]
+
+
+class _ImpatientMember(_Impatient, Member):
+    pass
 
 
 class MongodSetup(_OneServer, _MongoSetup):
@@ -197,14 +226,14 @@ class MongodSetup(_OneServer, _MongoSetup):
 
     def _open(self, stack: ExitStack) -> None:
         mongod_binary()
-        self._server = server = stack.enter_context(Mongod())
+        self._server = server = stack.enter_context(_Impatient())
         self._proxy = stack.enter_context(MongoProxy("127.0.0.1", server.port))
         self._proxies = [self._proxy]
         self._client = stack.enter_context(MongoClient[dict[str, Any]](server.uri))
 
     @property
     def target(self) -> Target:
-        return Target("mongodb", self._proxy.uri)
+        return Target("mongodb", self._proxy.uri, str(self.charges))
 
 
 class ReplicaSetSetup(_MongoSetup):
@@ -214,7 +243,7 @@ class ReplicaSetSetup(_MongoSetup):
 
     def _open(self, stack: ExitStack) -> None:
         mongod_binary()
-        self._set = stack.enter_context(ReplicaSet(election_milliseconds=_ELECTION_MILLISECONDS))
+        self._set = stack.enter_context(ReplicaSet(election_milliseconds=_ELECTION_MILLISECONDS, member=_ImpatientMember))
         ports = {member.port: stack.enter_context(MongoProxy("127.0.0.1", member.port)) for member in self._set.members}
         for proxy in ports.values():
             proxy.show({real: shown.port for real, shown in ports.items()})
@@ -225,7 +254,7 @@ class ReplicaSetSetup(_MongoSetup):
     @property
     def target(self) -> Target:
         hosts = ",".join(f"127.0.0.1:{proxy.port}" for proxy in self._proxies)
-        return Target("mongodb", f"mongodb://{hosts}/?replicaSet=rs0")
+        return Target("mongodb", f"mongodb://{hosts}/?replicaSet=rs0", str(self.charges))
 
     @property
     def attacks(self) -> Mapping[Attack, float]:
@@ -293,7 +322,7 @@ class ControlSetup(ReplicaSetSetup):
 
     name = "control, w=1"
     # A source that counts would wait forever for what was lost.
-    ledgers = ("SeenIds",)
+    kinds = ("SeenIds",)
     relays = 0  # it is about the writes alone
     faults: ClassVar[Mapping[Fault, float]] = {}
 
@@ -314,7 +343,7 @@ class _Unharmed(_OneServer):
     """The server and the network work. Only workers and relays die, so there are many more messages and events."""
 
     faults: ClassVar[Mapping[Fault, float]] = {}
-    entities = 40
+    entities = 14
 
     @property
     def attacks(self) -> Mapping[Attack, float]:

@@ -14,22 +14,23 @@ from tests.chaos import __main__ as command
 from tests.chaos.report import table, verdict
 from tests.chaos.rounds import WRONG, Result
 from tests.chaos.setups import ControlSetup
-from tests.chaos.traffic import LEDGERS, SOURCES, Delivery, Traffic
+from tests.chaos.soak import Sample, growth
+from tests.chaos.traffic import KINDS, SOURCES, Delivery, Source, Traffic, damage, twin
 from tests.chaos.witness import Copy, Witness, bodies_of
 
 CHOICE = random.Random(1)
-each_ledger = pytest.mark.parametrize("ledger", LEDGERS)
+each_ledger = pytest.mark.parametrize("ledger", ["SeenIds", "HighWaterMark", "InSequence", "SeenNumbers"])
 
 
-def delivered(ledger: str, count: int = 3, *, settled: bool = True) -> tuple[Traffic, str, list[str]]:
-    """Traffic whose first source has issued `count` messages, its entity, and the ids of them."""
+def delivered(ledger: str, count: int = 3, *, settled: bool = True) -> tuple[Traffic, Source, list[str]]:
+    """Traffic whose first source has issued `count` messages, that source, and the ids of them."""
     traffic = Traffic("t", [ledger], largest=count)
     source = next(iter(traffic.sources.values()))
     deliveries = [source.issue() for _ in range(count)]
     if settled:
         for delivery in deliveries:
             traffic.settle(delivery)
-    return traffic, source.entity, [delivery.message.id for delivery in deliveries]
+    return traffic, source, [delivery.message.id for delivery in deliveries]
 
 
 # ---------------------------------------------------------------- traffic
@@ -37,47 +38,47 @@ def delivered(ledger: str, count: int = 3, *, settled: bool = True) -> tuple[Tra
 
 @each_ledger
 def test_an_entity_that_has_each_effect_once_is_undamaged(ledger: str) -> None:
-    traffic, entity, ids = delivered(ledger)
-    assert traffic.damage(entity, 3, ids) == ([], [], [])
+    _, source, ids = delivered(ledger)
+    assert damage(source.entity, [source], 3, ids) == ([], [], [])
 
 
 @each_ledger
 def test_a_settled_message_without_an_effect_is_lost(ledger: str) -> None:
-    traffic, entity, ids = delivered(ledger)
-    assert traffic.damage(entity, 2, [ids[0], ids[2]]).lost == [ids[1]]
+    _, source, ids = delivered(ledger)
+    assert damage(source.entity, [source], 2, [ids[0], ids[2]]).lost == [ids[1]]
 
 
 @each_ledger
 def test_a_message_that_was_never_settled_is_not_lost(ledger: str) -> None:
-    traffic, entity, ids = delivered(ledger, settled=False)
-    assert traffic.damage(entity, 0, []).lost == []
+    traffic, source, ids = delivered(ledger, settled=False)
+    assert damage(source.entity, [source], 0, []).lost == []
     assert traffic.unsettled == len(ids)
 
 
 @each_ledger
 def test_a_message_with_two_effects_is_doubled(ledger: str) -> None:
-    traffic, entity, ids = delivered(ledger)
-    assert traffic.damage(entity, 4, [*ids, ids[2]]).doubled == [ids[2]]
+    _, source, ids = delivered(ledger)
+    assert damage(source.entity, [source], 4, [*ids, ids[2]]).doubled == [ids[2]]
 
 
 @pytest.mark.parametrize(("n", "lost", "doubled"), [(2, 1, 0), (4, 0, 1)])
 def test_a_counter_that_disagrees_with_the_list_is_a_loss_or_a_double(n: int, lost: int, doubled: int) -> None:
-    traffic, entity, ids = delivered("SeenIds")
-    damage = traffic.damage(entity, n, ids)
-    assert (len(damage.lost), len(damage.doubled)) == (lost, doubled)
+    _, source, ids = delivered("SeenIds")
+    found = damage(source.entity, [source], n, ids)
+    assert (len(found.lost), len(found.doubled)) == (lost, doubled)
 
 
 @pytest.mark.parametrize(("ledger", "late"), [("SeenIds", 0), ("SeenNumbers", 0), ("HighWaterMark", 1), ("InSequence", 1)])
 def test_an_effect_after_a_later_one_is_out_of_order_where_the_ledger_keeps_an_order(ledger: str, late: int) -> None:
-    traffic, entity, ids = delivered(ledger)
-    assert len(traffic.damage(entity, 3, [ids[0], ids[2], ids[1]]).disordered) == late
+    _, source, ids = delivered(ledger)
+    assert len(damage(source.entity, [source], 3, [ids[0], ids[2], ids[1]]).disordered) == late
 
 
 def test_a_message_has_no_effect_on_another_entity() -> None:
-    traffic, entity, ids = delivered("SeenIds")
-    other = next(each for each in traffic.entities() if each != entity)
-    assert traffic.damage(other, 0, []) == ([], [], [])
-    assert traffic.damage(entity, 0, []).lost == ids
+    traffic, source, ids = delivered("SeenIds")
+    other, sources = next(each for each in traffic.entities().items() if each[0] != source.entity)
+    assert damage(other, sources, 0, []) == ([], [], [])
+    assert damage(source.entity, [source], 0, []).lost == ids
 
 
 def test_a_source_that_must_be_in_order_hands_out_its_next_message_when_the_one_before_is_settled() -> None:
@@ -97,6 +98,47 @@ def test_no_source_has_more_messages_than_it_may(ledger: str) -> None:
         for delivery in deliveries:
             traffic.settle(delivery)
     assert traffic.messages == len({delivery.message.id for delivery in traffic.everything()}) == 5 * 3 * SOURCES
+
+
+def test_a_transaction_is_expected_in_both_entities() -> None:
+    traffic, source, ids = delivered("transaction")
+    for entity in (source.entity, twin(source.entity)):
+        assert traffic.entities()[entity] == [source, traffic.sources["transaction", f"{source.entity}.1"]]
+        assert damage(entity, [source], 2, ids[:2]).lost == [ids[2]]
+
+
+def test_the_last_message_to_an_entity_that_is_deleted_deletes_it_and_the_next_goes_to_another() -> None:
+    _, source, _ = delivered("delete", 6)
+    deliveries = [*source.deliveries()]
+    assert [each.deletes for each in deliveries] == [False] * 4 + [True, False]
+    assert [each.entity for each in deliveries] == [f"{source.entity}.0"] * 5 + [f"{source.entity}.1"]
+    assert [*source.entities()] == [f"{source.entity}.0", f"{source.entity}.1"]
+
+
+def test_a_message_that_two_services_get_has_an_effect_of_each_on_one_entity() -> None:
+    traffic = Traffic("t", ["first service", "second service"], largest=1, entities=1)
+    deliveries = fresh_deliveries(traffic)
+    ((entity, sources),) = traffic.entities().items()
+    assert len({each.message.id for each in deliveries}) == SOURCES
+    for delivery in deliveries:
+        traffic.settle(delivery)
+    effects = [each.effect for each in deliveries]
+    assert damage(entity, sources, 2 * SOURCES, effects) == ([], [], [])
+    assert damage(entity, sources, 2 * SOURCES - 1, effects[1:]).lost == effects[:1]
+
+
+def test_a_fold_takes_earlier_messages_of_its_source_along() -> None:
+    _, source, ids = delivered("fold", 5)
+    assert [[message.id for message in each.messages] for each in source.deliveries()] == [
+        ids[:1], ids[:2], ids[:3], ids[:4], ids[1:],
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", [name for name, kind in KINDS.items() if kind.in_order])
+def test_order_is_looked_at_for_every_kind_whose_ledger_keeps_it(kind: str) -> None:
+    _, source, _ = delivered(kind)
+    effects = [each.effect for each in source.deliveries()]
+    assert damage(source.entity, [source], 3, [effects[1], effects[0], effects[2]]).disordered == [effects[0]]
 
 
 def fresh_deliveries(traffic: Traffic) -> list[Delivery]:
@@ -140,6 +182,11 @@ def test_an_entity_that_has_two_sources_has_an_invented_one() -> None:
     witness = told(1, 2, 3, 4)
     witness.take([Copy("chaos/id=S:e/other", 1, "other", '"m-8/0"')])
     assert "source chaos/id=S:e/other" in witness.harm("e", EFFECTS).invented
+
+
+def test_the_events_of_an_entity_tell_its_effects_in_order() -> None:
+    assert told(1, 2, 3, 2, 4).effects("e") == EFFECTS
+    assert told(1, 2, 3, 4).effects("another") == []
 
 
 def test_two_events_of_one_number_are_out_of_order() -> None:
@@ -198,6 +245,19 @@ def test_a_control_that_loses_nothing_makes_the_run_fail() -> None:
     (line,), code = verdict([result(must_lose=True)])
     assert code == 1
     assert "could not have seen a loss" in line
+
+
+# ---------------------------------------------------------------- what a process has in use
+
+
+def test_what_grows_between_the_second_and_the_last_tenth_is_named() -> None:
+    start = [Sample(10, 3, 2)] * 10  # everything is imported
+    assert growth([*start, *[Sample(100, 20, 5)] * 90]) == []
+    assert growth([*start, *[Sample(100 + n, 20, 5) for n in range(90)]]) == ["memory grew from 104 to 184"]
+    assert growth([*start, *[Sample(100, 20, 5)] * 80, *[Sample(104, 21, 6)] * 10]) == [
+        "files grew from 20 to 21",
+        "threads grew from 5 to 6",
+    ]
 
 
 # ---------------------------------------------------------------- rounds of the control

@@ -15,24 +15,64 @@ from onewrite import HighWaterMark, InSequence, Message, SeenIds, SeenNumbers
 
 AnyLedger = SeenIds | HighWaterMark | InSequence | SeenNumbers
 _WINDOW = 12  # small, so many messages enter a block
-LEDGERS: dict[str, AnyLedger] = {
-    "SeenIds": SeenIds(),
-    "HighWaterMark": HighWaterMark(),
-    "InSequence": InSequence(),
-    "SeenNumbers": SeenNumbers(_WINDOW),
-}
-# How many messages of a source are under way at once, and so how far they can overtake each other. HighWaterMark drops a message
-# that a later one has overtaken, so its sources hand out a message only when the one before is settled.
-_AT_ONCE = {"SeenIds": 8, "HighWaterMark": 1, "InSequence": 4, "SeenNumbers": 8}
+_FOLDED = 4  # messages that are folded into one write
+_LIFETIME = 5  # messages of a source to an entity that is deleted: the last one deletes it
 SOURCES = 2  # of an entity
 
 
-class Delivery(NamedTuple):
-    """A message on its way."""
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A way to write. `at_once` is how many messages of a source are under way, and so how far they can overtake each other."""
 
-    ledger: str
+    ledger: AnyLedger
+    at_once: int = 8
+    in_order: bool = False  # the ledger keeps effects in the order of their source
+    entity: str = ""  # the same for kinds that write to the same entities
+    tag: str = ""  # before a message's id in the list of effects, where two services get the same message
+
+
+# HighWaterMark drops a message that a later one has overtaken, so its sources hand out a message only when the one before is settled.
+KINDS: dict[str, Kind] = {
+    "SeenIds": Kind(SeenIds()),
+    "HighWaterMark": Kind(HighWaterMark(), 1, in_order=True),
+    "InSequence": Kind(InSequence(), 4, in_order=True),
+    "SeenNumbers": Kind(SeenNumbers(_WINDOW)),
+    "lean": Kind(SeenIds()),  # DynamoDB only
+    "fold": Kind(SeenIds()),
+    "fold in order": Kind(InSequence(), 4, in_order=True),
+    "step": Kind(SeenIds()),
+    "transaction": Kind(SeenIds(), 4),  # of the entity and its twin
+    "delete": Kind(SeenIds()),
+    "first service": Kind(SeenIds(name="first"), entity="services"),
+    "second service": Kind(InSequence(name="second"), 4, in_order=True, entity="services", tag="second "),
+}
+
+
+class Delivery(NamedTuple):
+    """A message on its way. `messages` are those that a fold writes with it: earlier ones of its source, redelivered."""
+
+    kind: str
     entity: str
     message: Message
+    messages: tuple[Message, ...] = ()
+
+    @property
+    def effect(self) -> str:
+        return effect_of(self.kind, self.message)
+
+    @property
+    def deletes(self) -> bool:
+        return self.kind == "delete" and int(self.message.id.rpartition("-")[2]) % _LIFETIME == 0
+
+
+def effect_of(kind: str, message: Message) -> str:
+    """What the message puts in the list of its entity, and its events in their bodies."""
+    return KINDS[kind].tag + message.id
+
+
+def twin(entity: str) -> str:
+    """The other participant of a transaction."""
+    return f"{entity}.twin"
 
 
 class Damage(NamedTuple):
@@ -45,7 +85,7 @@ class Damage(NamedTuple):
 
 @dataclass(slots=True)
 class Source:
-    ledger: str
+    kind: str
     entity: str
     name: str
     largest: int
@@ -54,9 +94,9 @@ class Source:
 
     @property
     def has_room(self) -> bool:
-        if self.ledger == "SeenNumbers" and self.unsettled and self.issued + 1 - self._oldest >= _WINDOW:
+        if self.kind == "SeenNumbers" and self.unsettled and self.issued + 1 - self._oldest >= _WINDOW:
             return False
-        return self.issued < self.largest and len(self.unsettled) < _AT_ONCE[self.ledger]
+        return self.issued < self.largest and len(self.unsettled) < KINDS[self.kind].at_once
 
     @property
     def _oldest(self) -> int:
@@ -70,22 +110,39 @@ class Source:
         return delivery
 
     def delivery(self, number: int) -> Delivery:
-        return Delivery(self.ledger, self.entity, Message(f"{self.name}-{number}", source=self.name, sequence=number))
+        first = max(1, number + 1 - _FOLDED) if self.kind.startswith("fold") else number
+        messages = tuple(self._message(each) for each in range(first, number + 1))
+        return Delivery(self.kind, self.entity_of(number), messages[-1], messages)
+
+    def _message(self, number: int) -> Message:
+        return Message(f"{self.name}-{number}", source=self.name, sequence=number)
 
     def deliveries(self) -> Iterator[Delivery]:
         return (self.delivery(number) for number in range(1, self.issued + 1))
 
+    def entity_of(self, number: int) -> str:
+        return f"{self.entity}.{(number - 1) // _LIFETIME}" if self.kind == "delete" else self.entity
+
+    def entities(self) -> Iterator[str]:
+        """Those that it writes to, each with what was issued for it so far."""
+        if self.kind == "delete":
+            yield from dict.fromkeys(self.entity_of(number) for number in range(1, self.issued + 1))
+        else:
+            yield self.entity
+        if self.kind == "transaction":
+            yield twin(self.entity)
+
 
 class Traffic:
     """All messages of a round. `largest` is how many a source has at most: it bounds the size of the entities, and of this object.
-    `entities` are those of each ledger.
+    `entities` are those of each kind.
     """
 
-    def __init__(self, name: str, ledgers: Sequence[str], largest: int, entities: int = 3) -> None:
+    def __init__(self, name: str, kinds: Sequence[str], largest: int, entities: int = 3) -> None:
         self.sources = {
-            source: Source(ledger, entity, source, largest)
-            for ledger in ledgers
-            for entity in (f"{name}-{ledger}-{n}" for n in range(entities))
+            (kind, source): Source(kind, entity, source, largest)
+            for kind in kinds
+            for entity in (f"{name}-{KINDS[kind].entity or kind.replace(' ', '')}-{n}" for n in range(entities))
             for source in (f"{entity}.{n}" for n in range(SOURCES))
         }
 
@@ -95,10 +152,13 @@ class Traffic:
         return choice.choice(open_sources).issue() if open_sources else None
 
     def settle(self, delivery: Delivery) -> None:
-        self.sources[delivery.message.source].unsettled.discard(delivery.message.id)
+        self._source(delivery).unsettled.discard(delivery.message.id)
 
     def is_settled(self, delivery: Delivery) -> bool:
-        return delivery.message.id not in self.sources[delivery.message.source].unsettled
+        return delivery.message.id not in self._source(delivery).unsettled
+
+    def _source(self, delivery: Delivery) -> Source:
+        return self.sources[delivery.kind, delivery.message.source]
 
     @property
     def unsettled(self) -> int:
@@ -118,34 +178,49 @@ class Traffic:
         for source in self.sources.values():
             yield from source.deliveries()
 
-    def entities(self) -> list[str]:
-        return [*dict.fromkeys(source.entity for source in self.sources.values())]
+    def entities(self) -> dict[str, list[Source]]:
+        """Each entity, and the sources that write to it."""
+        entities: dict[str, list[Source]] = {}
+        for source in self.sources.values():
+            for entity in source.entities():
+                entities.setdefault(entity, []).append(source)
+        return entities
 
-    def damage(self, entity: str, n: int, effects: Sequence[str]) -> Damage:
-        """What is wrong with an entity whose counter shows `n` and which holds these effects, in this order.
+    def must_exist(self) -> list[str]:
+        """The entities that are there before their first message: a step and a transaction of MongoDB create none."""
+        return [entity for entity, sources in self.entities().items() if sources[0].kind in ("step", "transaction")]
 
-        A message that was never settled is not expected, and may be there: nobody was told that it is done.
-        """
-        sources = [source for source in self.sources.values() if source.entity == entity]
-        found = Counter(effects)
-        issued = [delivery.message.id for source in sources for delivery in source.deliveries()]
-        unsettled = set().union(*(source.unsettled for source in sources))
-        lost = [name for name in issued if not found[name] and name not in unsettled]
-        doubled = [name for name, count in found.items() if count > 1]
-        # Counter and list are one write: if they differ, one of them has it once more or once less.
-        lost += ["counter"] * (len(effects) - n)
-        doubled += ["counter"] * (n - len(effects))
-        return Damage(lost, doubled, [name for source in sources for name in _disordered(source, effects)])
+
+def issued_for(entity: str, sources: Sequence[Source]) -> list[Delivery]:
+    entities = (entity, entity.removesuffix(twin("")))
+    return [delivery for source in sources for delivery in source.deliveries() if delivery.entity in entities]
+
+
+def damage(entity: str, sources: Sequence[Source], n: int, effects: Sequence[str]) -> Damage:
+    """What is wrong with an entity whose counter shows `n` and which holds these effects, in this order.
+
+    A message that was never settled is not expected, and may be there: nobody was told that it is done.
+    """
+    count = Counter(effects)
+    unsettled = {effect_of(source.kind, Message(name)) for source in sources for name in source.unsettled}
+    issued = [delivery.effect for delivery in issued_for(entity, sources)]
+    lost = [effect for effect in issued if not count[effect] and effect not in unsettled]
+    doubled = [effect for effect, times in count.items() if times > 1]
+    # Counter and list are one write: if they differ, one of them has it once more or once less.
+    lost += ["counter"] * (len(effects) - n)
+    doubled += ["counter"] * (n - len(effects))
+    return Damage(lost, doubled, [effect for source in sources for effect in _disordered(source, effects)])
 
 
 def _disordered(source: Source, effects: Sequence[str]) -> list[str]:
     """The messages that took effect after a later one of their source, where the ledger keeps them in order."""
-    if source.ledger in ("SeenIds", "SeenNumbers"):
+    kind = KINDS[source.kind]
+    if not kind.in_order:
         return []
     highest, late = 0, []
     for effect in dict.fromkeys(effects):  # what is doubled is counted as that
         name, _, number = effect.rpartition("-")
-        if name == source.name:
+        if name == kind.tag + source.name:
             if int(number) < highest:
                 late.append(effect)
             highest = max(highest, int(number))

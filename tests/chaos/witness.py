@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from onewrite import Event, Message
+from onewrite import Event
 
 _MOST = 8  # events of a message
 
@@ -32,14 +32,14 @@ class Harm(NamedTuple):
     disordered: list[str]
 
 
-def emitted_by(message: Message) -> list[Event]:
-    """The events that the message emits."""
-    return [Event("Added", body) for body in bodies_of(message.id)]
+def emitted_by(effect: str) -> list[Event]:
+    """The events of the write that has this effect."""
+    return [Event("Added", body) for body in bodies_of(effect)]
 
 
-def bodies_of(message_id: str) -> list[str]:
-    count = int(message_id.rpartition("-")[2]) % _MOST + 1
-    return [f"{message_id}/{place}" for place in range(count)]
+def bodies_of(effect: str) -> list[str]:
+    count = int(effect.rpartition("-")[2]) % _MOST + 1
+    return [f"{effect}/{place}" for place in range(count)]
 
 
 class Witness:
@@ -65,9 +65,14 @@ class Witness:
     def events(self) -> int:
         return sum(map(len, self._told.values()))
 
+    def effects(self, entity: str) -> list[str]:
+        """What the events of an entity say that happened to it, in order: of one that is deleted they alone can say it."""
+        copies = [copy for source in self._sources(entity) for copy in self._told[source].values()]
+        return list(dict.fromkeys(copy.body.strip('"').rpartition("/")[0] for copy in copies))
+
     def harm(self, entity: str, effects: Sequence[str]) -> Harm:
-        """What is wrong with the events of an entity that holds these effects."""
-        sources = [source for source in self._told if source.rpartition("/")[0].endswith(f"=S:{entity}")]
+        """What is wrong with the events of an entity that has these effects."""
+        sources = self._sources(entity)
         told = [copy.body for source in sources for copy in self._told[source].values()]
         emitted = [f'"{body}"' for effect in effects for body in bodies_of(effect)]
         lost = [body for body in emitted if body not in set(told)]
@@ -76,3 +81,6 @@ class Witness:
         if not lost and not invented and told != emitted:
             disordered.append("the events are told in another order than that of the effects")
         return Harm(lost, invented, disordered)
+
+    def _sources(self, entity: str) -> list[str]:
+        return [source for source in self._told if source.rpartition("/")[0].endswith(f"=S:{entity}")]

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import ctypes
 import logging
+import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any, Literal, NamedTuple
 
@@ -17,17 +20,19 @@ from botocore.exceptions import BotoCoreError, ClientError
 from pymongo import MongoClient, WriteConcern
 from pymongo.errors import PyMongoError
 
-from onewrite import Outbox, Outcome
+from onewrite import Applied, Begun, Event, Message, Outbox, Outcome, Tombstones, dynamodb, mongodb
 from onewrite.dynamodb import GuardedTable
 from onewrite.mongodb import GuardedCollection
 from onewrite.testing.servers.engines import dynamo_client
-from tests.chaos.traffic import LEDGERS, Delivery
+from tests.chaos.traffic import KINDS, Delivery, Kind, effect_of, twin
 from tests.chaos.witness import emitted_by
-from tests.engines.stores import addition, increment
 
 PLACE = "chaos"
 READY = "ready"
 OUTBOX = Outbox("chaos", index="pending", shards=2)
+TOMBSTONES = Tombstones(timedelta(days=1))
+LEASE, SAFE_FOR = timedelta(seconds=1), timedelta(hours=1)
+_DEADLINE = timedelta(seconds=3)
 SECONDS = 1.5  # how long a worker waits for an answer
 _MILLISECONDS = int(SECONDS * 1000)
 _DIE_WITH_PARENT = (1, signal.SIGKILL)  # prctl's PR_SET_PDEATHSIG: it also ends a process that is stopped
@@ -39,6 +44,7 @@ class Target:
 
     engine: Literal["dynamodb", "mongodb"]
     address: str
+    charges: str = ""  # the file in which a provider keeps what it was asked to charge
     durability: Literal["majority", "acknowledged"] = "majority"
 
 
@@ -52,12 +58,15 @@ class Habits:
 
 
 class Answer(NamedTuple):
+    """What came of a delivery. `applied` are the effects that the call said to have had, those of a fold among them."""
+
     number: int
     outcome: str
     settled: bool
+    applied: tuple[str, ...] = ()
 
 
-Apply = Callable[[Delivery, int], Outcome]
+Apply = Callable[[Delivery, int], Sequence[Outcome]]
 
 
 def work(target: Target, habits: Habits, pipe: Connection) -> None:
@@ -81,29 +90,80 @@ def alone() -> None:
 
 def _answer(apply: Apply, number: int, delivery: Delivery) -> Answer:
     try:
-        outcome = apply(delivery, number)
+        outcomes = apply(delivery, number)
     except (PyMongoError, BotoCoreError, ClientError) as error:
         return Answer(number, type(error).__name__, settled=False)
-    return Answer(number, type(outcome).__name__, outcome.settled)
+    applied = tuple(effect_of(delivery.kind, outcome.message) for outcome in outcomes if isinstance(outcome, Applied))
+    outcome = outcomes[-1]
+    return Answer(number, type(outcome).__name__, outcome.settled, applied)
 
 
 @contextmanager
 def _table(target: Target, habits: Habits) -> Iterator[Apply]:
     retries = {"total_max_attempts": 3 if habits.driver_retries else 1, "mode": "standard"}
     client = dynamo_client(target.address, connect_timeout=1, read_timeout=SECONDS, retries=retries)
-    clock = _clock(habits)
-    tables = {
-        name: GuardedTable(client, ledger, table_name=PLACE, clock=clock, outbox=OUTBOX) for name, ledger in LEDGERS.items()
-    }
 
-    def apply(delivery: Delivery, number: int) -> Outcome:
-        native: Any = addition(delivery.message, delivery.entity)
-        if number % 2:
-            native["ReturnValues"] = "ALL_NEW"
-        return tables[delivery.ledger].update_item(delivery.message, emit=emitted_by(delivery.message), **native)
+    def table(name: str, kind: Kind) -> GuardedTable:
+        tombstones = TOMBSTONES if name == "delete" else None
+        clock = _clock(habits, name)
+        lean = name == "lean"
+        return GuardedTable(
+            client, kind.ledger, table_name=PLACE, clock=clock, outbox=OUTBOX, tombstones=tombstones, lean=lean
+        )
+
+    tables = {name: table(name, kind) for name, kind in KINDS.items()}
+
+    def apply(delivery: Delivery, number: int) -> Sequence[Outcome]:
+        table, message, events = tables[delivery.kind], delivery.message, emitted_by(delivery.effect)
+        native: Any = _addition([delivery.effect], delivery.entity)
+        returning: Any = {"ReturnValues": "ALL_NEW"} if number % 2 else {}
+        if delivery.deletes:
+            return [table.delete_item(message, Key=native["Key"], emit=events)]
+        match delivery.kind:
+            case "fold" | "fold in order":
+                return table.fold(delivery.messages, lambda fresh: _folded(delivery, fresh) | returning)
+            case "step":
+                charge = partial(_charge, target.charges, delivery.effect)
+                then = lambda _: {key: native[key] for key in native if key != "Key"} | {"emit": events}  # noqa: E731
+                return [
+                    table.perform(message, "charge", charge, Key=native["Key"], lease=LEASE, safe_for=SAFE_FOR, then=then)
+                ]
+            case "transaction":
+                other: Any = _addition([delivery.effect], twin(delivery.entity))
+                writes = [table.updating(**native, emit=events), table.updating(**other, emit=events)]
+                return [dynamodb.transact(message, writes, deadline=_DEADLINE)]
+            case _:
+                return [table.update_item(message, emit=events, **native, **returning)]
 
     yield apply
     client.close()
+
+
+def _addition(effects: Sequence[str], entity: str) -> dict[str, Any]:
+    return {
+        "Key": {"id": entity},
+        "UpdateExpression": "SET effects=list_append(if_not_exists(effects,:none),:effects) ADD n :count",
+        "ExpressionAttributeValues": {":none": [], ":effects": [*effects], ":count": len(effects)},
+    }
+
+
+def _increment(effects: Sequence[str]) -> dict[str, Any]:
+    return {"$inc": {"n": len(effects)}, "$push": {"effects": {"$each": [*effects]}}}
+
+
+def _folded(delivery: Delivery, fresh: Sequence[Message]) -> dict[str, Any]:
+    return _addition([message.id for message in fresh], delivery.entity) | {"emit": _events_of(fresh)}
+
+
+def _events_of(fresh: Sequence[Message]) -> list[Event]:
+    return [replace(event, cause=message) for message in fresh for event in emitted_by(message.id)]
+
+
+def _charge(file: str, effect: str, step: Begun) -> None:
+    """What a provider does that recognises a key: it keeps each one once."""
+    descriptor = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    os.write(descriptor, f"{effect} {step.key}\n".encode())
+    os.close(descriptor)
 
 
 @contextmanager
@@ -112,16 +172,41 @@ def _collection(target: Target, habits: Habits) -> Iterator[Apply]:
         weak = target.durability == "acknowledged"
         concern = WriteConcern(w=1, j=False) if weak else WriteConcern(wtimeout=_MILLISECONDS)
         documents = client.test.get_collection(PLACE, write_concern=concern)
-        collections = {
-            name: GuardedCollection(documents, ledger, clock=_clock(habits), durability=target.durability, outbox=OUTBOX)
-            for name, ledger in LEDGERS.items()
-        }
 
-        def apply(delivery: Delivery, number: int) -> Outcome:
-            collection = collections[delivery.ledger]
-            write = collection.find_one_and_update if number % 2 else collection.update_one
-            query, emit = {"_id": delivery.entity}, emitted_by(delivery.message)
-            return write(delivery.message, query, increment(delivery.message), upsert=True, emit=emit)
+        def collection(name: str, kind: Kind) -> GuardedCollection:
+            tombstones = TOMBSTONES if name == "delete" else None
+            clock = _clock(habits, name)
+            return GuardedCollection(
+                documents, kind.ledger, clock=clock, durability=target.durability, outbox=OUTBOX, tombstones=tombstones
+            )
+
+        collections = {name: collection(name, kind) for name, kind in KINDS.items()}
+
+        def apply(delivery: Delivery, number: int) -> Sequence[Outcome]:
+            collection, message, events = collections[delivery.kind], delivery.message, emitted_by(delivery.effect)
+            query, update = {"_id": delivery.entity}, _increment([delivery.effect])
+            if delivery.deletes:
+                delete = collection.find_one_and_delete if number % 2 else collection.delete_one
+                return [delete(message, query, emit=events)]
+            match delivery.kind:
+                case "fold" | "fold in order":
+
+                    def folded(fresh: list[Message]) -> dict[str, Any]:
+                        update = _increment([message.id for message in fresh])
+                        return {"filter": query, "update": update, "upsert": True, "emit": _events_of(fresh)}
+
+                    return collection.fold(delivery.messages, folded)
+                case "step":
+                    charge = partial(_charge, target.charges, delivery.effect)
+                    then = lambda _: {"update": update, "emit": events}  # noqa: E731
+                    return [collection.perform(message, "charge", charge, query, lease=LEASE, safe_for=SAFE_FOR, then=then)]
+                case "transaction":
+                    entities = (delivery.entity, twin(delivery.entity))
+                    writes = [collection.updating({"_id": entity}, update, emit=events) for entity in entities]
+                    return [mongodb.transact(message, writes, deadline=_DEADLINE)]
+                case _:
+                    write = collection.find_one_and_update if number % 2 else collection.update_one
+                    return [write(message, query, update, upsert=True, emit=events)]
 
         yield apply
 
@@ -137,5 +222,7 @@ def _options(habits: Habits) -> dict[str, Any]:
     }
 
 
-def _clock(habits: Habits) -> Callable[[], float]:
-    return lambda: time.time() + habits.clock_offset
+def _clock(habits: Habits, kind: str) -> Callable[[], float]:
+    """What a worker takes for the time. A step's lease is short, so there clocks differ by less: a clock that is behind would wait for it."""
+    offset = habits.clock_offset % 1.0 if kind == "step" else habits.clock_offset
+    return lambda: time.time() + offset

@@ -70,8 +70,8 @@ class ReplicaSet:
     election. `whole_uri` then finds the primary.
     """
 
-    def __init__(self, *, election_milliseconds: int | None = None) -> None:
-        self.members = tuple(Member() for _ in range(3))
+    def __init__(self, *, election_milliseconds: int | None = None, member: type[Member] = Member) -> None:
+        self.members = tuple(member() for _ in range(3))
         self._election_milliseconds = election_milliseconds
         self._stack = ExitStack()
 
