@@ -6,8 +6,8 @@ BIN := .venv/bin
 demo: .venv/ready  ## the main job on embedded stand-ins
 	$(BIN)/onewrite demo
 
-# Each process starts servers of its own, so there are four of them at most.
-PYTEST := -m pytest -n logical --maxprocesses 4 --dist worksteal
+# Tests wait for servers much of the time, so there are more processes than a small machine has cores. Each starts servers of its own.
+PYTEST := -m pytest -n 4 --dist worksteal
 
 # With SLOW=1 the slow tests too, of which some read what `make docs` has built. With CI=true all of these, a missing engine or site fails, and
 # coverage is measured. ROOM=contract runs that folder of tests alone.

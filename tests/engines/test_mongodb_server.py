@@ -328,7 +328,7 @@ def test_a_session_without_a_transaction_changes_nothing(mongo: Client, collecti
 
 
 @uncounted_ledgers
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 def test_a_message_costs_the_oplog_the_same_after_two_thousand_others(
     mongo: Client, collection: Documents, ledger: AnyLedger
 ) -> None:

@@ -80,8 +80,8 @@ def test_what_an_operator_and_a_sweep_look_at_grows_with_what_is_pending_alone(
     heard: tuple[Documents, Commands], verb: str, is_equal: bool
 ) -> None:
     collection, commands = heard
-    count = 700
-    collection.insert_many([{"_id": f"idle{n}", "n": n} for n in range(2000)])
+    count = 250  # more than a batch of a cursor
+    collection.insert_many([{"_id": f"idle{n}", "n": n} for n in range(1000)])
     for n in range(count):
         emitting(collection, [f"o{n}"], now=NOW if is_equal else NOW + n)
     store = GuardedCollection(collection, SeenIds(), outbox=OUTBOX)

@@ -105,6 +105,7 @@ def _is_one_document(collection: Collection[dict[str, Any]], one: Any, other: An
     return collection.count_documents({"_id": {"$eq": other}}) == 1
 
 
+@pytest.mark.slow
 def test_two_ids_are_one_document_where_mongodb_says_so(documents: Callable[[], Collection[dict[str, Any]]]) -> None:
     collection, wrong = documents(), []
     for one in IDS:

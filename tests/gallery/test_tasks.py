@@ -82,7 +82,7 @@ def test_every_handler_that_leaves_something_behind_is_tried() -> None:
 
 
 @pytest.mark.parametrize("name", handlers_in(right_tasks))
-@pytest.mark.few(3)
+@pytest.mark.few(2)
 def test_work_in_tasks_takes_effect_once_whatever_happens(explored: Any, name: str) -> None:
     report = explored(getattr(right_tasks, name))
     report.assert_effectively_once()
