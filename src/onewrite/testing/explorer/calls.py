@@ -28,7 +28,7 @@ from typing import Any, NamedTuple, NoReturn, TypeAlias, cast
 
 from onewrite.errors import ConfigurationError
 from onewrite.testing.determinism import determine
-from onewrite.testing.taps.everywhere import Listener, listener
+from onewrite.testing.taps.everywhere import Listener, current_listener
 from onewrite.testing.taps.faults import Crash
 from onewrite.testing.taps.traffic import Owner, Request, current_owner
 
@@ -751,7 +751,7 @@ class CallThreads:
         call = HandlerCall(thread, name, known)
         context = contextvars.copy_context()  # so the handler sees the context variables of the test
         context.run(determine, name, self._now, self._use_name)
-        context.run(listener.set, self._hears)
+        context.run(current_listener.set, self._hears)
         thread.job = lambda: context.run(call.run, handler, message)
         call.begin()
         return call

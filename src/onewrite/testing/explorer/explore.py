@@ -25,7 +25,7 @@ from onewrite.testing.explorer.schedule import Bounds, Reorder, check_count, enc
 from onewrite.testing.explorer.search import EverySchedule, OneSchedule, RandomSchedules, Schedules, confirmed, shortest
 from onewrite.testing.explorer.subject import Handler, Stores, Subject
 from onewrite.testing.model.databases import World
-from onewrite.testing.taps.everywhere import listener, taps
+from onewrite.testing.taps.everywhere import current_listener, taps
 
 # --- arguments --------------------------------------------------------------------------------------------------------
 #
@@ -183,7 +183,7 @@ _LOOKS = 100  # at what is new, between two looks at what has stayed
 
 def _tapped(arguments: Arguments, nodeid: str | None) -> Exploration:
     # A handler that is explored may itself explore another one.
-    listener.set(None)
+    current_listener.set(None)
     current_call.set(None)
     with taps.on(), _rare_collections(), _own_log_silenced():
         start = time.perf_counter()

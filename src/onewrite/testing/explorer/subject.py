@@ -35,10 +35,10 @@ from onewrite.testing.model.databases import World
 from onewrite.testing.model.machine import TOKEN, Machine, WorldState, changes_structure, reads_structure
 from onewrite.testing.seams import AIOBOTOCORE, BOTOCORE, PYMONGO, check
 from onewrite.testing.taps import aws, mongodb
-from onewrite.testing.taps.aws import completed, is_dynamodb_client, naming, without_last
-from onewrite.testing.taps.everywhere import heard_by, taps, unheard
+from onewrite.testing.taps.aws import is_dynamodb_client, with_keys, with_remainder, without_last
+from onewrite.testing.taps.everywhere import heard_by, taps, without_listener
 from onewrite.testing.taps.failures import answer_lost, throttled, transaction_cancelled, unreachable
-from onewrite.testing.taps.mongodb import leave_independent, named, start_session
+from onewrite.testing.taps.mongodb import collection_named, leave_independent, start_session
 from onewrite.testing.taps.mongodb_methods import INDEXING
 from onewrite.testing.taps.tap import is_async, may_be_stale
 from onewrite.testing.taps.traffic import Request, is_dynamodb, is_single_write, is_transaction
@@ -186,7 +186,7 @@ class Senders:
         if (store, awaited) not in self._taps:
             self._taps[store, awaited] = mongodb.tap_for(partial(self._gate, awaited=awaited), store, kind, awaited=awaited)
         performer = databases.stores[store]
-        other = mongodb.named(performer, owner.name) if is_collection else performer.database
+        other = mongodb.collection_named(performer, owner.name) if is_collection else performer.database
         return self._taps[store, awaited].proxy(owner, mongodb.options_beside(owner, other))
 
     def _gate(self, request: Request, *, awaited: bool) -> Any:
@@ -330,7 +330,7 @@ class Subject:
             return self.perform(request, key)
         rest, left = without_last(request)
         answer = Reply() if rest is None else self.perform(rest)
-        return answer if answer.error is not None else Reply(naming(request, answer.value, left))
+        return answer if answer.error is not None else Reply(with_remainder(request, answer.value, left))
 
     def failure(self, fault: Fault, request: Request) -> Exception:
         """What the driver raises when this fault befalls the request."""
@@ -367,7 +367,7 @@ class Subject:
         A tap does not look: its own requests would come between those of the handler, and let other tasks go first.
         """
         if is_dynamodb(request):
-            return completed(request, self.machine.key_names(request.store)) if request.keys is None else request
+            return with_keys(request, self.machine.key_names(request.store)) if request.keys is None else request
         if request.method not in INDEXING and not (request.writes and request.keys):
             return request
         where = request.store, request.tables
@@ -381,7 +381,7 @@ class Subject:
         """Do documents with different `_id` never conflict there? The worst is assumed where the indexes may not be read."""
         try:
             return leave_independent(
-                self.complete(named(self.machine.databases.stores[store], collection).index_information())
+                self.complete(collection_named(self.machine.databases.stores[store], collection).index_information())
             )
         except Exception:
             return False
@@ -454,7 +454,7 @@ class Subject:
         return call.aask(request) if awaited else call.ask(request)
 
     def _send_now(self, request: Request) -> Any:
-        with unheard():
+        with without_listener():
             if self.machine.is_async and in_an_event_loop():
                 self.refuse(
                     ConfigurationError(
@@ -465,7 +465,7 @@ class Subject:
             return self.complete(self._send(request))
 
     async def _send_awaited(self, request: Request) -> Any:
-        with unheard():
+        with without_listener():
             answer = self._send(request)
             return await cast("Awaitable[Any]", answer) if isinstance(answer, Awaitable) else answer
 

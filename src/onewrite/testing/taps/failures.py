@@ -121,29 +121,29 @@ Attempt: TypeAlias = Callable[..., Any]  # (request, operation, context) -> (ans
 
 
 def _losing_first(attempt: Attempt) -> Attempt:
-    lost: list[object] = []
+    lost_answers: list[object] = []
 
     def losing_first(request: Any, operation: Any, context: Any) -> Any:
         result = attempt(request, operation, context)
-        return result if lost else _lost_answer(result, request, lost)
+        return result if lost_answers else _lost_answer(result, request, lost_answers)
 
     return losing_first
 
 
 def _alosing_first(attempt: Attempt) -> Attempt:
-    lost: list[object] = []
+    lost_answers: list[object] = []
 
     async def losing_first(request: Any, operation: Any, context: Any) -> Any:
         result = await attempt(request, operation, context)
-        return result if lost else _lost_answer(result, request, lost)
+        return result if lost_answers else _lost_answer(result, request, lost_answers)
 
     return losing_first
 
 
-def _lost_answer(result: object, request: Any, lost: list[object]) -> tuple[None, Exception]:
+def _lost_answer(result: object, request: Any, lost_answers: list[object]) -> tuple[None, Exception]:
     from botocore.exceptions import ConnectionClosedError  # noqa: PLC0415  # a test on MongoDB may run without boto3
 
-    lost.append(result)
+    lost_answers.append(result)
     return None, ConnectionClosedError(endpoint_url=request.url)
 
 

@@ -80,8 +80,8 @@ def tap(store: Store, gate: Gate, *, name: str | None = None, explored: bool = F
     check_store(store)
     awaited = is_async(store)
     if kind_of(store) == "collection":
-        return mongodb.tapped(store, gate, name, awaited=awaited, with_sessions=explored)
-    return aws.tapped(store, gate, name, awaited=awaited, completes=explored)
+        return mongodb.tap(store, gate, name, awaited=awaited, with_sessions=explored)
+    return aws.tap(store, gate, name, awaited=awaited, completes=explored)
 
 
 def send(store: Store, request: Request) -> Any:
