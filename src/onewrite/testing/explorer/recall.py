@@ -25,7 +25,7 @@ from onewrite.testing.explorer.calls import (
 from onewrite.testing.explorer.deliverables import outcomes_of
 from onewrite.testing.explorer.schedule import Delivery
 from onewrite.testing.model.contents import NotCanonicalError, canonical
-from onewrite.testing.model.machine import copied, repeated
+from onewrite.testing.model.machine import copy_request, repeater_of
 from onewrite.testing.taps.traffic import Request
 
 # --- equal answers ----------------------------------------------------------------------------------------------------
@@ -132,7 +132,7 @@ class Recall:
         if history.does is None:
             history.does, history.keys = does, keys
             history.stop = call.stop._replace(
-                pending=tuple([entry._replace(request=copied(entry.request)) for entry in call.stop.pending])
+                pending=tuple([entry._replace(request=copy_request(entry.request)) for entry in call.stop.pending])
             )
             history.result, history.outcomes = call.result, call.outcomes
         elif history.does != does:
@@ -197,7 +197,7 @@ class CallFromMemory:
         if not any(entry.request.method.startswith(("insert", "bulk")) for entry in stop.pending):
             return stop
         return stop._replace(
-            pending=tuple([PendingRequest(copied(entry.request), entry.cancelled) for entry in stop.pending])
+            pending=tuple([PendingRequest(copy_request(entry.request), entry.cancelled) for entry in stop.pending])
         )
 
     @property
@@ -267,7 +267,7 @@ def _copy(answer: Reply) -> Reply:
     """A copy, which stays the same if the handler changes what it was given."""
     if answer is TIME_PASSES or answer is NEVER_SENT:
         return answer
-    repeater = repeated(answer.value if answer.error is None else answer.error)
+    repeater = repeater_of(answer.value if answer.error is None else answer.error)
     if repeater is None:
         raise NotRecallableError
     try:

@@ -127,9 +127,9 @@ def remarks_on(
             )
             yield Remark("unapplied", text)
     # A message may have nothing to do before another one has come. Then there is an order in which all have something to do.
-    in_all_orders = (results, *others)
-    best_results = next((part_results for part_results in in_all_orders if all(map(_acts, part_results.values()))), results)
-    seen_parts = {part for part_results in in_all_orders for part, result in part_results.items() if result.is_seen}
+    all_results = (results, *others)
+    best_results = next((part_results for part_results in all_results if all(map(_acts, part_results.values()))), results)
+    seen_parts = {part for part_results in all_results for part, result in part_results.items() if result.is_seen}
     for part in given_order:
         ends = [order_result.end for order_result in in_each_order if order_result.results[part].has_changed]
         # An upsert that has forestalled a creation may itself have written all that the creation would have.

@@ -400,7 +400,7 @@ class Subject:
         """What `observe` or the invariant returns. What it sends changes nothing for what follows."""
         self.look_requests, self._looks = [], True
         try:
-            with self.machine.unchanged(), heard_by(self._senders):
+            with self.machine.coming_back(), heard_by(self._senders):
                 return self.complete(function(self.stores))
         finally:
             self._looks = False
