@@ -297,9 +297,9 @@ def kafka_event(
         earlier = records.setdefault(f"{topic}-{number}", [])
         place = {"topic": topic, "partition": number, "offset": offset + len(earlier)}
         contents = {"key": its_key, "value": value}
-        encoded = {name: _base64(_bytes(content)) for name, content in contents.items() if content is not None}
+        members = {name: _base64(_bytes(content)) for name, content in contents.items() if content is not None}
         lists = [{name: list(_bytes(content))} for name, content in (headers or {}).items()]
-        earlier.append({**place, **times, **encoded, "headers": lists})
+        earlier.append({**place, **times, **members, "headers": lists})
     return {**_kafka_source(self_managed=self_managed), "records": records}
 
 

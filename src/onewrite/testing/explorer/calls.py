@@ -171,8 +171,8 @@ class WatchedLoop:
             self.go_on()
         if isinstance(self.loop, OwnLoop) and self.has_more:
             for task in self.tasks():
-                unlogged: Any = task
-                unlogged._log_destroy_pending = False  # noqa: SLF001  # nobody can do anything about it
+                raw_task: Any = task
+                raw_task._log_destroy_pending = False  # noqa: SLF001  # nobody can do anything about it
             self.loop.close()
 
     def _open_generators(self) -> Iterator[Any]:

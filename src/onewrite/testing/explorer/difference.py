@@ -219,10 +219,10 @@ def _without_ledgers(value: object) -> object:
     if isinstance(value, Mapping):
         items = cast("Mapping[Any, object]", value).items()
         # A label says how a ledger or an outbox is kept, under names that begin as its own does.
-        labelled = [
+        prefixes = [
             str(name).removesuffix(_LABEL) for name, inner in items if str(name).endswith(_LABEL) and FORMAT in str(inner)
         ]
-        ours = ("ow_", *labelled)
+        ours = ("ow_", *prefixes)
         return {name: _without_ledgers(inner) for name, inner in items if not str(name).startswith(ours)}
     if isinstance(value, list | tuple):
         return [_without_ledgers(inner) for inner in cast("Sequence[object]", value)]

@@ -107,11 +107,11 @@ class Exploration:
             self.accepted.add(kind)
         if not self.ok:
             raise AssertionError(str(self))
-        if vacuous := [remark for remark in self.open_remarks if remark.kind in VACUOUS]:
-            kinds = tuple(dict.fromkeys(remark.kind for remark in vacuous))
+        if vacuous_remarks := [remark for remark in self.open_remarks if remark.kind in VACUOUS]:
+            kinds = tuple(dict.fromkeys(remark.kind for remark in vacuous_remarks))
             lines = [
                 "No counterexample, but this test proves less than it seems to:",
-                *[f"  {remark.text}" for remark in vacuous],
+                *[f"  {remark.text}" for remark in vacuous_remarks],
                 f"If that is meant: assert_effectively_once(accept={(kinds[0] if len(kinds) == 1 else kinds)!r})",
             ]
             raise AssertionError("\n".join(lines))

@@ -216,7 +216,7 @@ def _rare_collections() -> Generator[None]:
         gc.set_threshold(*before)
 
 
-_exploring: contextvars.ContextVar[bool] = contextvars.ContextVar("onewrite.testing.exploring", default=False)
+_is_exploring: contextvars.ContextVar[bool] = contextvars.ContextVar("onewrite.testing.exploring", default=False)
 
 
 @contextlib.contextmanager
@@ -228,15 +228,15 @@ def _own_log_silenced() -> Generator[None]:
     names = [name for name in logging.root.manager.loggerDict if name.startswith("onewrite.")]
     for name in ("onewrite", *names):
         logging.getLogger(name).addFilter(_is_elsewhere)  # a second time, it is not added
-    token = _exploring.set(True)
+    token = _is_exploring.set(True)
     try:
         yield
     finally:
-        _exploring.reset(token)
+        _is_exploring.reset(token)
 
 
 def _is_elsewhere(_: logging.LogRecord) -> bool:
-    return not _exploring.get()
+    return not _is_exploring.get()
 
 
 def _exploration(arguments: Arguments, judge: Judge, start: float, nodeid: str | None) -> Exploration:

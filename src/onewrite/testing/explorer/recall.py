@@ -128,7 +128,7 @@ class Recall:
         """Remember what the call does, or compare it with what is remembered."""
         if self._names_used() and not self._by_delivery:
             raise NotRecallableError
-        keys, does = self._doing(call.stop, call.result)
+        keys, does = self._behaviour(call.stop, call.result)
         if history.does is None:
             history.does, history.keys = does, keys
             history.stop = call.stop._replace(
@@ -138,7 +138,7 @@ class Recall:
         elif history.does != does:
             raise NotRecallableError
 
-    def _doing(self, stop: Standstill, result: Reply) -> tuple[tuple[Hashable, ...], Hashable]:
+    def _behaviour(self, stop: Standstill, result: Reply) -> tuple[tuple[Hashable, ...], Hashable]:
         """The keys of what is pending, and what is equal for stops that are the same."""
         keys = tuple([self._key_of(entry.request) for entry in stop.pending])
         cancelled = tuple([place for place, entry in enumerate(stop.pending) if entry.cancelled])
@@ -152,7 +152,7 @@ class Recall:
             raise NotRecallableError
         # A call that goes on was compared when it stopped, which `note` did with what it is about to send.
         for before, stop in zip(earlier[call.compared_count :], new, strict=True):
-            if before.does != self._doing(stop, call.result)[1]:
+            if before.does != self._behaviour(stop, call.result)[1]:
                 raise NotRecallableError
         self.note(history, call)
         call.compared_count = len(earlier) + 1

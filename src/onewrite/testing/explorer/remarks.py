@@ -248,18 +248,18 @@ def _process_all(subject: Subject, order: Order, observe: Callable[[], object]) 
     """Process the parts in this order, one at a time, and again those that are not settled by then."""
     results = {part: _PartResult() for part in order}
     trial = Trial(subject)
-    upserted: set[Key] = set()  # what was made in this order, but not by a creation
+    upserted_keys: set[Key] = set()  # what was made in this order, but not by a creation
     try:
         for _ in range(ROUNDS):
             for part in [part for part in order if part not in trial.progress.settled_parts]:
-                _process(trial, part, results[part], lambda: (subject.machine.state, observe()), upserted)
+                _process(trial, part, results[part], lambda: (subject.machine.state, observe()), upserted_keys)
         return _OrderResult(results, observe())
     finally:
         trial.abandon()
 
 
 def _process(
-    trial: Trial, part: int, result: _PartResult, look: Callable[[], tuple[Hashable, object]], upserted: set[Key]
+    trial: Trial, part: int, result: _PartResult, look: Callable[[], tuple[Hashable, object]], upserted_keys: set[Key]
 ) -> None:
     before, first, keys_before = look(), len(trial.steps), trial.keys_held()
     owner = next(message for message, parts in enumerate(trial.progress.parts) if part in parts)
@@ -272,7 +272,9 @@ def _process(
     ]
     result.only_creates = result.only_creates and all(map(_is_creation, writes))
     # Of a guarded creation that finds its entity there, nothing is left but its mark.
-    if not (writes and all(_sets_on_insert(write) and set(write.keys or ()) & upserted & keys_before for write in writes)):
+    if not (
+        writes and all(_sets_on_insert(write) and set(write.keys or ()) & upserted_keys & keys_before for write in writes)
+    ):
         result.has_changed = result.has_changed or after != before
         result.is_seen = result.is_seen or after[1] != before[1]
     result.error = result.error or answer.error
@@ -288,9 +290,9 @@ def _process(
             created_keys |= keys
             # What has another key is refused by a unique index, and so is for one of those that were made.
             made_keys = (
-                upserted
+                upserted_keys
                 if not keys & keys_before and any(isinstance(outcome, Rejected) for outcome in result.outcomes)
-                else keys & upserted
+                else keys & upserted_keys
             )
             result.is_forestalled = result.is_forestalled or bool(made_keys)
         else:
@@ -299,7 +301,7 @@ def _process(
                 is_absent or (not request.writes and any(_is_nothing(request, answer) for answer in step.answers))
             ) and not _is_for_a_relay(request)
             result.finds_nothing = result.finds_nothing or nothing
-    upserted |= keys_after - keys_before - created_keys
+    upserted_keys |= keys_after - keys_before - created_keys
 
 
 def _is_creation(request: Request) -> bool:

@@ -37,7 +37,7 @@ from onewrite.testing.seams import AIOBOTOCORE, BOTOCORE, PYMONGO, check
 from onewrite.testing.taps import aws, mongodb
 from onewrite.testing.taps.aws import is_dynamodb_client, with_keys, with_remainder, without_last
 from onewrite.testing.taps.everywhere import heard_by, taps, without_listener
-from onewrite.testing.taps.failures import answer_lost, throttled, transaction_cancelled, unreachable
+from onewrite.testing.taps.failures import cancellation_error, connection_error, lost_answer_error, throttling_error
 from onewrite.testing.taps.mongodb import collection_named, leave_independent, start_session
 from onewrite.testing.taps.mongodb_methods import INDEXING
 from onewrite.testing.taps.tap import is_async, may_be_stale
@@ -203,10 +203,10 @@ class Senders:
 Stores: TypeAlias = Any
 
 _FAILURES: Mapping[Fault, Callable[[Any, Request], Exception]] = {
-    Fault.LOST: answer_lost,
-    Fault.THROTTLED: throttled,
-    Fault.CONFLICT: transaction_cancelled,
-    Fault.UNREACHABLE: unreachable,
+    Fault.LOST: lost_answer_error,
+    Fault.THROTTLED: throttling_error,
+    Fault.CONFLICT: cancellation_error,
+    Fault.UNREACHABLE: connection_error,
 }
 
 

@@ -230,10 +230,10 @@ class Transactions:
         """Equal for open transactions that are the same; None if there are none."""
         if not self._open:
             return None
-        waiting = frozenset((owner, names.intersection(self._open)) for owner, names in self._waited_for.items())
+        waits = frozenset((owner, names.intersection(self._open)) for owner, names in self._waited_for.items())
         return frozenset(
             (name, transaction.snapshot, transaction.view, transaction.marks) for name, transaction in self._open.items()
-        ), waiting
+        ), waits
 
     def end_all_of(self, owner: str) -> bool:
         """The owner has ended. The server aborts what it has left open. Had that written anything?"""

@@ -38,16 +38,12 @@ _GET_LOCAL = (
 
 def find_mongod() -> Path:
     """The path of mongod, from ONEWRITE_MONGOD, PATH or an installed package."""
-    return _configured_program("mongod", "ONEWRITE_MONGOD", _GET_MONGOD) or _first(
-        _packaged_mongods(), "mongod", _GET_MONGOD
-    )
+    return _look_up("mongod", "ONEWRITE_MONGOD", _GET_MONGOD) or _first(_packaged_mongods(), "mongod", _GET_MONGOD)
 
 
 def find_dynoxide() -> Path:
     """The path of dynoxide, from ONEWRITE_DYNOXIDE, PATH, or the node_modules of this folder or of one above it."""
-    return _configured_program("dynoxide", "ONEWRITE_DYNOXIDE", _GET_DYNOXIDE) or _first(
-        _npm_dynoxides(), "dynoxide", _GET_DYNOXIDE
-    )
+    return _look_up("dynoxide", "ONEWRITE_DYNOXIDE", _GET_DYNOXIDE) or _first(_npm_dynoxides(), "dynoxide", _GET_DYNOXIDE)
 
 
 def find_dynamodb_local() -> tuple[Path, Path]:
@@ -65,7 +61,7 @@ def find_dynamodb_local() -> tuple[Path, Path]:
     return Path(java), jar
 
 
-def _configured_program(name: str, variable: str, remedy: str) -> Path | None:
+def _look_up(name: str, variable: str, remedy: str) -> Path | None:
     if path := os.environ.get(variable):
         if not _is_program(Path(path)):
             raise ProgramMissing(f"{variable}={path} is not an executable file: unset it, or get one: {remedy}.")
@@ -213,7 +209,7 @@ class ServerProcess(ABC):
                 subprocess.Popen, command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
             ).result()
         until = time.monotonic() + START_SECONDS
-        while not (listening(self.port) and self._ready() and self.running):
+        while not (is_listening(self.port) and self._ready() and self.running):
             if not self.running:
                 raise RuntimeError(f"{self.name} ended with {self._process.returncode}:\n{self.log_tail()}")
             if time.monotonic() > until:
@@ -237,7 +233,7 @@ def free_port() -> int:
     raise RuntimeError("no free loopback port")
 
 
-def listening(port: int) -> bool:
+def is_listening(port: int) -> bool:
     try:
         socket.create_connection(("127.0.0.1", port), timeout=1).close()
     except OSError:

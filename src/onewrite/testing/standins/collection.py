@@ -662,10 +662,10 @@ class AsyncStandInCursor:
     def __getattr__(self, name: str) -> Callable[..., AsyncStandInCursor]:
         option = getattr(self._cursor, name)  # sort, skip, limit
 
-        def chained(*args: Any, **kwargs: Any) -> AsyncStandInCursor:
+        def chain(*args: Any, **kwargs: Any) -> AsyncStandInCursor:
             return AsyncStandInCursor(option(*args, **kwargs))
 
-        return chained
+        return chain
 
     async def __aiter__(self) -> AsyncIterator[Any]:
         await asyncio.sleep(0)

@@ -586,11 +586,11 @@ def _holder(document: dict[str, Any], change: _Change) -> tuple[Any, str]:
     at: Any = document
     creates = operator not in _NO_CREATING
     for place, part in enumerate(path):
-        blocked = not part.isdigit() if isinstance(at, list) else not isinstance(at, Mapping)
-        if blocked:
+        is_blocked = not part.isdigit() if isinstance(at, list) else not isinstance(at, Mapping)
+        if is_blocked:
             if operator == "$unset":
                 return None, part
-            raise _blocked(path, place, part, at, creates=creates)
+            raise _traversal_error(path, place, part, at, creates=creates)
         if place == len(path) - 1:
             return at, part
         inner = _get(at, part)
@@ -603,7 +603,7 @@ def _holder(document: dict[str, Any], change: _Change) -> tuple[Any, str]:
     raise AssertionError(path)  # a path has one part at least
 
 
-def _blocked(path: Sequence[str], place: int, part: str, at: Any, *, creates: bool) -> WriteError:
+def _traversal_error(path: Sequence[str], place: int, part: str, at: Any, *, creates: bool) -> WriteError:
     element = f"{{{path[place - 1]}: {at!r}}}"
     if creates:
         return write_error(28, f"Cannot create field '{part}' in element {element}")

@@ -337,7 +337,7 @@ def _check_stored(item: Any) -> None:
             _normalize_numbers(value)
     except InvalidRequest as error:
         raise MockValidationException(str(error)) from error
-    if is_too_large({name: _typed(value) for name, value in item.attrs.items()}):
+    if is_too_large({name: _typed_value(value) for name, value in item.attrs.items()}):
         raise MockValidationException("Item size to update has exceeded the maximum allowed size")
 
 
@@ -350,11 +350,11 @@ def _normalize_numbers(value: Any) -> None:
             _normalize_numbers(member)
 
 
-def _typed(value: Any) -> dict[str, Any]:
+def _typed_value(value: Any) -> dict[str, Any]:
     if value.type == "L":
-        return {"L": [_typed(member) for member in value.value]}
+        return {"L": [_typed_value(member) for member in value.value]}
     if value.type == "M":
-        return {"M": {name: _typed(member) for name, member in value.value.items()}}
+        return {"M": {name: _typed_value(member) for name, member in value.value.items()}}
     return {value.type: value.value}
 
 
@@ -411,10 +411,10 @@ def _conditions() -> Iterator[tuple[Any, str, Callable[[Original, Any, Item], An
     yield FuncIn, "expr", lambda _, func, item: any(_equal(func.attr, value, item) for value in func.possible_values)
     yield FuncBetween, "expr", _between
     yield FuncContains, "expr", _contains
-    yield OpLessThan, "expr", partial(_ordered, operator.lt)
-    yield OpLessThanOrEqual, "expr", partial(_ordered, operator.le)
-    yield OpGreaterThan, "expr", partial(_ordered, operator.gt)
-    yield OpGreaterThanOrEqual, "expr", partial(_ordered, operator.ge)
+    yield OpLessThan, "expr", partial(_compare, operator.lt)
+    yield OpLessThanOrEqual, "expr", partial(_compare, operator.le)
+    yield OpGreaterThan, "expr", partial(_compare, operator.gt)
+    yield OpGreaterThanOrEqual, "expr", partial(_compare, operator.ge)
 
 
 def _kind(operand: Operand, item: Item) -> str | None:
@@ -433,7 +433,7 @@ def _equal(one: Operand, other: Operand, item: Item) -> bool:
     return bool(kind is not None and kind == _kind(other, item) and one.expr(item) == other.expr(item))
 
 
-def _ordered(order: Callable[[Any, Any], bool], _original: Original, op: Any, item: Item) -> bool:
+def _compare(order: Callable[[Any, Any], bool], _original: Original, op: Any, item: Item) -> bool:
     return _comparable(item, op.OP, op.lhs, op.rhs) and order(op.lhs.expr(item), op.rhs.expr(item))
 
 

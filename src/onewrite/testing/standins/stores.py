@@ -208,8 +208,8 @@ def _dummy_account() -> Generator[str, None, None]:
     """Until the block ends, the caller's own account, profile and endpoints are not used."""
     region = os.environ.get("AWS_DEFAULT_REGION") or os.environ.get("AWS_REGION") or _REGION
     dummies = {"AWS_DEFAULT_REGION": region, "AWS_REGION": region, **_CREDENTIALS}
-    redirecting = [name for name in os.environ if name.startswith(_REDIRECTING)]
-    before = {name: os.environ.pop(name, None) for name in [*dummies, *redirecting]}
+    redirecting_names = [name for name in os.environ if name.startswith(_REDIRECTING)]
+    before = {name: os.environ.pop(name, None) for name in [*dummies, *redirecting_names]}
     os.environ.update(dummies)
     try:
         yield region

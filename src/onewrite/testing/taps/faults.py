@@ -97,30 +97,32 @@ class Faults:
         writes pymongo raises. With `retried=False` the driver raises, as it does when all its tries have failed.
         """
         self._plan(
-            _PlannedFault("lose_answer", where, "until answered" if retried else "once", failures.answer_lost, optional)
+            _PlannedFault(
+                "lose_answer", where, "until answered" if retried else "once", failures.lost_answer_error, optional
+            )
         )
 
     def throttle(self, where: Where, *, times: int = 1, optional: bool = False) -> None:
         """The server refuses this many requests because it has too many, and the driver raises when its own tries are used up."""
         if type(times) is not int or times < 1:
             raise ConfigurationError(f"times={times!r}: say how many requests are throttled, one at least.")
-        self._plan(_PlannedFault("throttle", where, "never", failures.throttled, optional, times))
+        self._plan(_PlannedFault("throttle", where, "never", failures.throttling_error, optional, times))
 
     def time_out(self, where: Where, *, applied: bool = True, optional: bool = False) -> None:
         """No answer comes in time, and the driver raises. Its error does not tell whether the request was `applied`."""
-        self._plan(_PlannedFault("time_out", where, "once" if applied else "never", failures.timed_out, optional))
+        self._plan(_PlannedFault("time_out", where, "once" if applied else "never", failures.timeout_error, optional))
 
     def cancel_transaction(self, where: Where, *, optional: bool = False) -> None:
         """Another transaction is changing the entity. Nothing is written: a transaction is cancelled, and a single write refused."""
-        self._plan(_PlannedFault("cancel_transaction", where, "never", failures.transaction_cancelled, optional))
+        self._plan(_PlannedFault("cancel_transaction", where, "never", failures.cancellation_error, optional))
 
     def refuse_connection(self, where: Where, *, optional: bool = False) -> None:
         """The driver finds no server that takes the connection, and raises. The request was not sent."""
-        self._plan(_PlannedFault("refuse_connection", where, "never", failures.unreachable, optional))
+        self._plan(_PlannedFault("refuse_connection", where, "never", failures.connection_error, optional))
 
     def leave_unprocessed(self, where: Where, *, optional: bool = False) -> None:
         """A BatchWriteItem or BatchGetItem leaves its last write or key, and names it in UnprocessedItems or UnprocessedKeys."""
-        self._plan(_PlannedFault("leave_unprocessed", where, "in part", failures.left_nothing, optional))
+        self._plan(_PlannedFault("leave_unprocessed", where, "in part", failures.refuse_partial, optional))
 
     def assert_all_used(self) -> None:
         """Fail if there is a fault that no request has met. A test that plans such a fault proves nothing."""

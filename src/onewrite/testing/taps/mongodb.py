@@ -325,7 +325,7 @@ class AnySession:
     def _make(self, calls: StoreCalls[Any]) -> Any:
         return (amake_calls if self._awaited else make_calls)(calls)
 
-    def _joining(self, request: Request) -> Request:
+    def _join(self, request: Request) -> Request:
         """The request as one of the transaction that is under way, if one is."""
         self._check_open()
         if not self.in_transaction:
@@ -346,7 +346,7 @@ class AnySession:
         from pymongo.errors import OperationFailure  # noqa: PLC0415  # a test on DynamoDB may run without pymongo
 
         try:
-            return (yield partial(gate, self._joining(request)))
+            return (yield partial(gate, self._join(request)))
         except OperationFailure as error:
             # An error of the server's ends the transaction, unless the server was too busy to look at it.
             self._is_lost = self._is_lost or (self.in_transaction and not error.has_error_label(_BUSY))
@@ -378,7 +378,7 @@ class AnySession:
         self._state = _State.COMMITTED
         self._unsure = self._transaction
         try:
-            yield partial(self._gate, self._ending(COMMIT))
+            yield partial(self._gate, self._end_request(COMMIT))
         except ConnectionFailure as error:
             failure: Any = error
             failure._remove_error_label(_TRANSIENT)  # noqa: SLF001  # pymongo's sessions do it in this way
@@ -400,7 +400,7 @@ class AnySession:
             self._unsure = self._transaction  # it is gone, unless the error was a made one
         elif was_sent:
             try:
-                yield partial(self._gate, self._ending(ABORT))
+                yield partial(self._gate, self._end_request(ABORT))
             except (OperationFailure, ConnectionFailure):
                 self._unsure = self._transaction  # pymongo hides these errors too
 
@@ -441,7 +441,7 @@ class AnySession:
                 if not error.has_error_label(_UNKNOWN):
                     raise
 
-    def _ending(self, method: str) -> Request:
+    def _end_request(self, method: str) -> Request:
         return Request(self._store, method, {}, self._keys, writes=True, tables=self._tables, transaction=self._transaction)
 
     def _check_open(self) -> None:

@@ -205,10 +205,10 @@ def _name(error: BaseException) -> str:
 
 
 def _reading(answer: object) -> str:
-    missed = answer is None or (
+    is_missing = answer is None or (
         isinstance(answer, Mapping) and set(cast("Mapping[str, Any]", answer)) <= {"ResponseMetadata"}
     )
-    return "read, nothing there" if missed else "read"
+    return "read, nothing there" if is_missing else "read"
 
 
 def _change(request: Request, answer: object) -> str:
