@@ -35,11 +35,8 @@ def _definitions(request: Mapping[str, Any], types: Mapping[str, str]) -> list[d
 
 def _key_attributes(request: Mapping[str, Any]) -> Iterator[str]:
     """The key attributes of the table and of its indexes."""
-    indexes = ("GlobalSecondaryIndexes", "LocalSecondaryIndexes")
-    definitions = [
-        request,
-        *(index for kind in indexes for index in cast("list[Mapping[str, Any]]", request.get(kind) or [])),
-    ]
-    for definition in definitions:
+    kinds = ("GlobalSecondaryIndexes", "LocalSecondaryIndexes")
+    indexes = (index for kind in kinds for index in cast("list[Mapping[str, Any]]", request.get(kind) or []))
+    for definition in (request, *indexes):
         for part in cast("list[Mapping[str, str]]", definition["KeySchema"]):
             yield part["AttributeName"]

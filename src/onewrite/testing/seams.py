@@ -231,9 +231,4 @@ def parameters_of(function: Callable[..., Any]) -> str:
     """The parameters of a function as `Package.seams` writes them."""
     stars: dict[Any, str] = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
     parameters = inspect.signature(function).parameters.values()
-    return ", ".join(
-        [
-            stars.get(parameter.kind, "") + parameter.name + ("" if parameter.default is parameter.empty else "=")
-            for parameter in parameters
-        ]
-    )
+    return ", ".join([stars.get(p.kind, "") + p.name + ("" if p.default is p.empty else "=") for p in parameters])

@@ -448,7 +448,7 @@ class _Waiter:
 class HandlerCall:
     """One call of the handler. It has ended, or stands still at `stop`, its latest one."""
 
-    def __init__(self, thread: _CallThread, name: str, earlier_answers: Iterable[tuple[int, Reply]] = ()) -> None:
+    def __init__(self, thread: _CallThread, name: str, answers: Iterable[tuple[int, Reply]] = ()) -> None:
         self.stops: list[Standstill] = []
         self.stop = Standstill()
         self.compared_count = 0  # how many of the stops have been compared with what is remembered of earlier calls
@@ -460,7 +460,7 @@ class HandlerCall:
         self.thread = thread
         self.name = name
         # The answers to its first requests, each with the place of the request among the pending ones.
-        self._earlier_answers = iter(earlier_answers)
+        self._earlier_answers = iter(answers)
         self._latest_answer = 0, Reply()
         self._waiters: list[_Waiter] = []
         self._in_order = 0  # how many of them were there at the last stop
@@ -491,16 +491,16 @@ class HandlerCall:
         """Let the call run until it needs an answer that is not known."""
         self._run_on()
         while self._is_over and (earlier_answer := self._next_earlier_answer()) is not None:
-            request_index, answer = earlier_answer
-            self.resume(answer, request_index)
+            index, answer = earlier_answer
+            self.resume(answer, index)
 
-    def resume(self, answer: Reply, request_index: int = 0) -> None:
+    def resume(self, answer: Reply, index: int = 0) -> None:
         """Answer one of the pending requests, and let the call go on until it stands still again."""
         if self._is_over:
-            del self._waiters[request_index]  # it was cancelled: nobody waits for it
+            del self._waiters[index]  # it was cancelled: nobody waits for it
             self._stand(timers=False)
         else:
-            self._latest_answer = request_index, answer
+            self._latest_answer = index, answer
             self._run_on()
 
     def die(self) -> None:
@@ -561,7 +561,7 @@ class HandlerCall:
     async def aask(self, request: Request) -> Any:
         """Wait for the answer while other tasks of the call go on."""
         loop = asyncio.get_running_loop()
-        if not any(watched_loop.loop is loop and watched_loop.is_running for watched_loop in self._loops):
+        if not any(watch.loop is loop and watch.is_running for watch in self._loops):
             self._refuse(
                 ConfigurationError(
                     f"{request} was sent in an event loop of the kind {type(loop).__module__}.{type(loop).__qualname__}, in which the "
@@ -601,14 +601,14 @@ class HandlerCall:
     @contextmanager
     def running(self, loop: Any) -> Generator[None]:
         """Watch a loop while it runs."""
-        watched_loop = next((watched_loop for watched_loop in self._loops if watched_loop.loop is loop), None)
-        if watched_loop is None and WatchedLoop.can_watch(loop):
-            watched_loop = WatchedLoop(loop, self)
-            self._loops.append(watched_loop)
-        if watched_loop is None or watched_loop.is_running:
+        watch = next((watch for watch in self._loops if watch.loop is loop), None)
+        if watch is None and WatchedLoop.can_watch(loop):
+            watch = WatchedLoop(loop, self)
+            self._loops.append(watch)
+        if watch is None or watch.is_running:
             yield
             return
-        with watched_loop.running():
+        with watch.running():
             yield
 
     def _begin_to_wait(self, request: Request, future: asyncio.Future[Any] | None) -> _Waiter:
@@ -616,9 +616,7 @@ class HandlerCall:
             raise Crash(f"The process is dead, and does not send {request}.")
         waiter = _Waiter(request, asyncio.current_task() if in_an_event_loop() else None, future)
         if self._has_returned and not self._may_go_on:
-            timer_set_at = next(
-                (watched_loop.timer_set_at for watched_loop in self._loops if watched_loop.timer_set_at is not None), None
-            )
+            timer_set_at = next((watch.timer_set_at for watch in self._loops if watch.timer_set_at is not None), None)
             self._refuse_left_behind(waiter.task, f"is about to send {request}", timer_set_at)
         self._waiters.append(waiter)
         return waiter
@@ -645,10 +643,10 @@ class HandlerCall:
                 waiter.give(Reply(error=Crash(f"The process died at {waiter.request}.")))
             self._waiters.clear()
             return
-        request_index, answer = self._latest_answer
+        index, answer = self._latest_answer
         if answer is TIME_PASSES:
             return
-        waiter = self._waiters.pop(request_index)
+        waiter = self._waiters.pop(index)
         self._in_order -= 1
         if not waiter.cancelled:
             if answer.error is not None:
@@ -658,8 +656,8 @@ class HandlerCall:
 
     def _next_earlier_answer(self) -> tuple[int, Reply] | None:
         """The next answer that is known. None are left once one does not fit: then the handler does not do again what it did."""
-        request_index, answer = earlier_answer = next(self._earlier_answers, (0, None))
-        fits = request_index < len(self._waiters) and (answer is not NEVER_SENT or self._waiters[request_index].cancelled)
+        index, answer = earlier_answer = next(self._earlier_answers, (0, None))
+        fits = index < len(self._waiters) and (answer is not NEVER_SENT or self._waiters[index].cancelled)
         if answer is None or not fits:
             self._earlier_answers = iter(())
             return None
@@ -667,10 +665,8 @@ class HandlerCall:
 
     def _stand(self, *, timers: bool) -> None:
         """Note where the call stands still. Where several requests are new, their order does not depend on who was quicker."""
-        if len(self._waiters) - self._in_order > 1:
-            self._waiters[self._in_order :] = sorted(
-                self._waiters[self._in_order :], key=lambda waiter: path_of(waiter.task)
-            )
+        new = sorted(self._waiters[self._in_order :], key=lambda waiter: path_of(waiter.task))
+        self._waiters[self._in_order :] = new
         self._in_order = len(self._waiters)
         pending = tuple([PendingRequest(waiter.request, waiter.cancelled) for waiter in self._waiters])
         self.stop = Standstill(pending, self._in_turn(), timers, self._has_returned)
@@ -697,32 +693,30 @@ class HandlerCall:
 
     def _end_loops(self) -> None:
         """Let what the handler has left in its event loops come to an end, or refuse it."""
-        for watched_loop in self._loops:
+        for watch in self._loops:
             try:
                 if not (self.is_dead or self._may_go_on):
                     for waiter in self._waiters:
                         if not waiter.cancelled:
                             self._refuse_left_behind(waiter.task, f"is about to send {waiter.request}")
-                    for task in watched_loop.leftovers:
-                        if watched_loop.loop.is_closed() and (task.cancelled() or not task.done()):
+                    for task in watch.leftovers:
+                        if watch.loop.is_closed() and (task.cancelled() or not task.done()):
                             self._refuse_left_behind(task, "had not ended when its event loop was closed")
-                if not (self.is_dead or watched_loop.loop.is_closed()) and watched_loop.has_more:
-                    watched_loop.go_on()
+                if not (self.is_dead or watch.loop.is_closed()) and watch.has_more:
+                    watch.go_on()
                     # What is left waits for what does not come, as for what another delivery brings.
-                    if (tasks := watched_loop.unfinished()) and not (self.is_dead or self._may_go_on):
+                    if (tasks := watch.unfinished()) and not (self.is_dead or self._may_go_on):
                         self._refuse_left_behind(tasks[0], "has not ended")
             finally:
                 self.is_dead = self.is_dead or self._misuse is not None
-                if not watched_loop.loop.is_closed():
-                    watched_loop.clear()
+                if not watch.loop.is_closed():
+                    watch.clear()
 
-    def _refuse_left_behind(
-        self, task: asyncio.Task[Any] | None, activity: str, timer_set_at: Place | None = None
-    ) -> NoReturn:
-        """`activity` is what the task does now that the handler has returned, or the timer that was set there."""
+    def _refuse_left_behind(self, task: asyncio.Task[Any] | None, state: str, timer_set_at: Place | None = None) -> NoReturn:
+        """`state` says what is left to do now that the handler has returned, and `timer_set_at` where a timer of it was set."""
         self._refuse(
             ConfigurationError(
-                f"{self.name} has returned and left {_description(task, timer_set_at)}, which {activity}. The message counts as done by then, so what "
+                f"{self.name} has returned and left {_description(task, timer_set_at)}, which {state}. The message counts as done by then, so what "
                 "is not done yet is lost if the process ends. Wait for it before the handler returns: await the task or create it in an "
                 "asyncio.TaskGroup, and close async generators with contextlib.aclosing."
             )
@@ -750,11 +744,11 @@ class CallThreads:
         self._idle: list[_CallThread] = []
 
     def begin(
-        self, handler: Callable[[Any], Any], message: Any, name: str, earlier_answers: Iterable[tuple[int, Reply]] = ()
+        self, handler: Callable[[Any], Any], message: Any, name: str, answers: Iterable[tuple[int, Reply]] = ()
     ) -> HandlerCall:
         """Call the handler, and return when it stands still without a known answer, or has ended."""
         thread = self._idle.pop() if self._idle else _CallThread(self._timeout)
-        call = HandlerCall(thread, name, earlier_answers)
+        call = HandlerCall(thread, name, answers)
         context = contextvars.copy_context()  # so the handler sees the context variables of the test
         context.run(determine, name, self._now, self._use_name)
         context.run(current_listener.set, self._listener)

@@ -80,13 +80,13 @@ def initialisation(first: Sequence[TakenStep], second: Sequence[TakenStep]) -> l
     """
     rest = list(second)
     only_first: list[Request] = []
-    for taken_step in first:
-        if rest and rest[0].key == taken_step.key:
+    for step in first:
+        if rest and rest[0].key == step.key:
             rest.pop(0)
-        elif taken_step.request is not None and (
-            taken_step.request.method.startswith(_AWS) or taken_step.request.method in _AWS_MADE | _MONGODB
+        elif step.request is not None and (
+            step.request.method.startswith(_AWS) or step.request.method in _AWS_MADE | _MONGODB
         ):
-            only_first.append(taken_step.request)
+            only_first.append(step.request)
         else:
             return None
     return None if rest else only_first
@@ -164,15 +164,11 @@ class Judge:
         self._subject = subject
         self._observe = observe
         self._invariant = invariant
-        self._given_order = tuple(
-            part for parts in subject.start.parts for part in parts
-        )  # the order in which they were given
+        self._order = tuple(part for parts in subject.start.parts for part in parts)  # in which they were given
         self._predecessors = tuple(predecessors_of(subject))
         self._orders = orders_of(self._predecessors)
         self._references: dict[tuple[int, ...], Reference] = {}
-        self._references_by_tasks: list[
-            Reference
-        ] = []  # the same, with the tasks of deliveries in another order than their own
+        self._task_references: list[Reference] = []  # the same, with the tasks of deliveries in another order than their own
         self._all_tried = False  # all orders, or the first MOST_ORDERS of them
         self._some_untried = False  # there are more orders than MOST_ORDERS
         self._first_states: tuple[Any, ...] = ()  # what `observe` returned before any message
@@ -186,7 +182,7 @@ class Judge:
     @property
     def remarks(self) -> Iterator[Remark]:
         """What the reader of the report should know."""
-        requests = [step.request for step in self._references[self._given_order].taken_steps if step.request is not None]
+        requests = [step.request for step in self._references[self._order].taken_steps if step.request is not None]
         handler_remarks = remarks_on(
             self._subject,
             orders_of(self._predecessors),
@@ -229,7 +225,7 @@ class Judge:
     def _depends_on_tasks(self) -> tuple[Any, ...]:
         """What is seen in the end after two orders of the tasks of one delivery, if that is not the same."""
         for order, reference in self._references.items():
-            for other in self._references_by_tasks:
+            for other in self._task_references:
                 if other.order == order and other.failure is None and other.observed != reference.observed:
                     return reference.observed, other.observed
         return ()
@@ -258,18 +254,18 @@ class Judge:
     def do_not_recall(self) -> None:
         """From now on, run the handler each time. It has done something other than is recalled, perhaps because it has changed."""
         self._subject.recall = None
-        self._compare(self._references[self._given_order], self._reference(self._given_order))
+        self._compare(self._references[self._order], self._reference(self._order))
 
     @property
     def requests(self) -> list[int]:
         """How many requests each message takes when nothing disturbs it."""
-        steps = self._references[self._given_order].taken_steps
+        steps = self._references[self._order].taken_steps
         messages = range(len(self._subject.deliverables))
         return [sum(step.step.delivery.message == message for step in steps) for message in messages]
 
     def _observes_memory(self) -> bool:
         """Does `observe` see something else in the same state of the store, once the handler has been built anew?"""
-        reference = self._references[self._given_order]
+        reference = self._references[self._order]
         trial = Trial(self._subject)
         trial.position = reference.position
         trial.go_here()
@@ -315,7 +311,7 @@ class Judge:
             if (finding := self.check(trial)) is not None:
                 return finding
         if not trial.progress.is_legal_end:
-            failure = trial.settle(self._given_order)
+            failure = trial.settle(self._order)
             if failure is None:
                 return self.check(trial)
             return self._finding(f"{self._unsettled(trial)}: {in_words(failure)}", self._end(trial).observed)
@@ -323,10 +319,10 @@ class Judge:
 
     def prepare(self) -> None:
         """Process the messages undisturbed, twice, to learn what is expected. Raise if the handler fails at that."""
-        self._run_twice(self._given_order)
-        self.try_more(self._given_order)
+        self._run_twice(self._order)
+        self.try_more(self._order)
         if not self.expected:
-            self.try_more(self._given_order)
+            self.try_more(self._order)
         if not self.expected:
             failures = [reference.failure for reference in self._references.values() if reference.failure is not None]
             raise ConfigurationError(f"The handler fails even undisturbed: {failures[0]}. Mend that first.")
@@ -339,14 +335,14 @@ class Judge:
 
         `lasting`: when it was run a third time, it sent what it had sent the second time.
         """
-        requests = (None if taken_step is None else taken_step.request for taken_step in (before, after))
+        requests = (None if step is None else step.request for step in (before, after))
         words = difference(name_of(self.names, delivery), *requests, lasting=lasting)
         self.nondeterministic = self.nondeterministic or words
 
     def _finding(self, reason: str, observed: Any) -> WrongEnd:
         """A finding is shown with everything that is expected, so all orders are tried first."""
         if not self._all_tried:
-            raise UndecidedError(self._given_order)
+            raise UndecidedError(self._order)
         return WrongEnd(reason, self.expected, observed)
 
     def _run_twice(self, order: tuple[int, ...]) -> None:
@@ -356,7 +352,7 @@ class Judge:
             self._compare(one, other, lasting=_are_alike(other, self._reference(order)))
             return
         messages = [deliverable.message for deliverable in self._subject.deliverables]
-        requests = [taken_step.request for taken_step in other.taken_steps if taken_step.request is not None]
+        requests = [step.request for step in other.taken_steps if step.request is not None]
         if any(may_read_the_clock(request, messages) for request in requests):
             time.sleep(1 - time.time() % 1 + _CLOCKS_APART)
             later = self._reference(order)
@@ -388,9 +384,7 @@ class Judge:
 
     def _check_new_world(self, order: tuple[int, ...], reference: Reference) -> None:
         """What cannot be put back, such as a message in a queue, must not be found in a new world."""
-        if not any(
-            taken_step.request is not None and changes_structure(taken_step.request) for taken_step in reference.taken_steps
-        ):
+        if not any(step.request is not None and changes_structure(step.request) for step in reference.taken_steps):
             return
         self._subject.renew()
         trial = Trial(self._subject)
@@ -424,20 +418,20 @@ class Judge:
             self._references[order] = self._reference(order)
         # Sorted, because a replay tries the orders in another succession and must expect the same.
         references = [reference for _, reference in sorted(self._references.items(), key=itemgetter(0))]
-        successes = [reference for reference in (*references, *self._references_by_tasks) if reference.failure is None]
+        successes = [reference for reference in (*references, *self._task_references) if reference.failure is None]
         clean = [reference for reference in successes if not reference.incomplete]
         self.expected = _distinct([reference.observed for reference in clean or (successes if self._all_tried else [])])
 
     def _try_orders_of_tasks(self) -> None:
         """Try also the other orders of the tasks of each delivery, one task at a time."""
-        self._references_by_tasks = []
+        self._task_references = []
         for order, first in sorted(self._references.items(), key=itemgetter(0)):
             choices = _next_choices((), first.widths)
             while choices is not None:
-                if len(self._references) + len(self._references_by_tasks) >= MOST_ORDERS:
+                if len(self._references) + len(self._task_references) >= MOST_ORDERS:
                     self._some_untried = True
                     return
-                self._references_by_tasks.append(reference := self._reference(order, choices))
+                self._task_references.append(reference := self._reference(order, choices))
                 choices = _next_choices(choices, reference.widths)
 
     def _is_possible(self, order: tuple[int, ...]) -> bool:
@@ -544,7 +538,7 @@ def _next_choices(choices: tuple[int, ...], widths: tuple[int, ...]) -> tuple[in
 
 def _are_alike(one: Reference, other: Reference) -> bool:
     """Has the handler sent the same in these two runs?"""
-    return [taken_step.key for taken_step in one.taken_steps] == [taken_step.key for taken_step in other.taken_steps]
+    return [step.key for step in one.taken_steps] == [step.key for step in other.taken_steps]
 
 
 def _distinct(states: Sequence[Any]) -> tuple[Any, ...]:

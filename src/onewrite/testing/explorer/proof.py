@@ -179,11 +179,11 @@ def _ends(histories: tuple[History, ...], kind: tuple[Hashable, ...]) -> Iterato
     if last.does is not None and last.stop.has_ended:
         yield _Course(histories, (*kind, last.does))
     else:
-        for (request_index, form), history in last.after.items():
-            request = last.stop.pending[request_index].request
+        for (index, form), history in last.after.items():
+            request = last.stop.pending[index].request
             error = history.answer.error
             shape = _shape(form) if error is None else _shape_of_error(error)
-            branch = request_index, request.method, request.tables, shape, history.faulty
+            branch = index, request.method, request.tables, shape, history.faulty
             yield from _ends((*histories, history), (*kind, branch))
 
 

@@ -111,15 +111,13 @@ class Recall:
             self.roots[key] = History(next(self._numbers), delivery, parts)
         return self.roots[key]
 
-    def after(self, history: History, answer: Reply, request_index: int = 0) -> History:
+    def after(self, history: History, answer: Reply, index: int = 0) -> History:
         """Where a delivery goes on with this answer to one of its pending requests."""
-        key = request_index, comparable(answer) if answer.form is None else answer.form
+        key = index, comparable(answer) if answer.form is None else answer.form
         later = history.after.get(key)
         if later is None:
-            own_answer = _copy(answer)
-            later = History(
-                next(self._numbers), history.delivery, history.parts, history, request_index, own_answer, own_answer.faulty
-            )
+            copy = _copy(answer)
+            later = History(next(self._numbers), history.delivery, history.parts, history, index, copy, copy.faulty)
             history.after[key] = later
         later.faulty = later.faulty and answer.faulty
         return later
@@ -174,9 +172,9 @@ class RecordedCall:
     def keys(self) -> tuple[Hashable, ...]:
         return self._history.keys
 
-    def resume(self, answer: Reply, request_index: int = 0) -> None:
-        self._history = self._recall.after(self._history, answer, request_index)
-        self.call.resume(answer, request_index)
+    def resume(self, answer: Reply, index: int = 0) -> None:
+        self._history = self._recall.after(self._history, answer, index)
+        self.call.resume(answer, index)
         self._recall.note(self._history, self.call)
 
 
@@ -196,9 +194,8 @@ class CallFromMemory:
         stop = self.history.stop
         if not any(entry.request.method.startswith(("insert", "bulk")) for entry in stop.pending):
             return stop
-        return stop._replace(
-            pending=tuple([PendingRequest(copy_request(entry.request), entry.cancelled) for entry in stop.pending])
-        )
+        pending = [PendingRequest(copy_request(entry.request), entry.cancelled) for entry in stop.pending]
+        return stop._replace(pending=tuple(pending))
 
     @property
     def keys(self) -> tuple[Hashable, ...]:
@@ -224,8 +221,8 @@ class CallFromMemory:
     def outcomes(self) -> list[object]:
         return self.history.outcomes
 
-    def resume(self, answer: Reply, request_index: int = 0) -> None:
-        self.history = _check_known(self._recall.after(self.history, answer, request_index))
+    def resume(self, answer: Reply, index: int = 0) -> None:
+        self.history = _check_known(self._recall.after(self.history, answer, index))
 
     def die(self) -> None:
         self.has_died = not self.history.stop.has_returned

@@ -265,16 +265,12 @@ def _process(
     owner = next(message for message, parts in enumerate(trial.progress.parts) if part in parts)
     answer: Reply = trial.deliver(owner, (part,))
     after, keys_after = look(), trial.keys_held()
-    writes = [
-        step.taken_step.request
-        for step in trial.steps[first:]
-        if step.taken_step.request is not None and step.taken_step.request.writes
-    ]
+    requests = [step.taken_step.request for step in trial.steps[first:]]
+    writes = [request for request in requests if request is not None and request.writes]
     result.only_creates = result.only_creates and all(map(_is_creation, writes))
     # Of a guarded creation that finds its entity there, nothing is left but its mark.
-    if not (
-        writes and all(_sets_on_insert(write) and set(write.keys or ()) & upserted_keys & keys_before for write in writes)
-    ):
+    forestalled_keys = upserted_keys & keys_before
+    if not (writes and all(_sets_on_insert(write) and set(write.keys or ()) & forestalled_keys for write in writes)):
         result.has_changed = result.has_changed or after != before
         result.is_seen = result.is_seen or after[1] != before[1]
     result.error = result.error or answer.error

@@ -129,11 +129,11 @@ class TakenStep(NamedTuple):
     @property
     def alternatives(self) -> list[ScheduleStep]:
         """The other steps that the delivery may take here, now that it is known what it sends."""
-        delivery, fault, request_index = self.step
+        delivery, fault, index = self.step
         if fault:
             return []
         return [
-            *(ScheduleStep(delivery, other, request_index) for other in self.faults),
+            *(ScheduleStep(delivery, other, index) for other in self.faults),
             *(ScheduleStep(delivery, request_index=other) for other in self.others),
         ]
 
@@ -321,8 +321,8 @@ def read(code: str) -> tuple[str, Steps]:
 
 
 def _encode_step(step: ScheduleStep) -> str:
-    (message, number), fault, request_index = step
-    rows, last = divmod(request_index, _LETTERS)
+    (message, number), fault, index = step
+    rows, last = divmod(index, _LETTERS)
     index_letters = "z" * rows + (chr(ord("a") + last) if last else "")
     return f"{message + 1}{chr(ord('a') + number)}{index_letters}{fault.value}"
 

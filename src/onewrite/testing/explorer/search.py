@@ -32,7 +32,7 @@ _MOST_RUNS = 500  # the same, where the handler itself must run
 
 
 class _Attempt(NamedTuple):
-    first_steps: Steps
+    steps: Steps
     schedule: JudgedSchedule
     last: TakenStep | None  # the last of the decided steps, if it was possible
     progress: Progress  # how far the decided steps have come
@@ -108,7 +108,7 @@ class _Shortening:
             beginnings = [
                 attempt
                 for attempt in longer
-                if attempt.schedule.finding is None and _cost(attempt.first_steps) < _full_cost(self.best)
+                if attempt.schedule.finding is None and _cost(attempt.steps) < _full_cost(self.best)
             ]
 
     def _is_better(self, schedule: JudgedSchedule) -> bool:
@@ -298,14 +298,8 @@ class EverySchedule:
                 finding = finding or self._judge.conclude(trial)
             elif place is None and self._prune:
                 pending, histories = frozenset(trial.pending().items()), frozenset(node.histories.items())
-                place = (
-                    trial.state,
-                    node.memory,
-                    histories,
-                    pending,
-                    trial.progress.open,
-                    frozenset(trial.progress.settled_parts),
-                )
+                settled_parts = frozenset(trial.progress.settled_parts)
+                place = trial.state, node.memory, histories, pending, trial.progress.open, settled_parts
                 if place in self._places:
                     self.pruned += 1
                     return JudgedSchedule(tuple(trial.steps), finding)
@@ -356,8 +350,8 @@ class EverySchedule:
             node.trial = trial.fork()
         elif self._path and self._prune:
             parent, last = self._path[-1], trial.steps[-1]
-            delivery, fault, request_index = step = last.taken_step.step
-            been_through = (parent.memory, parent.histories.get(delivery), last.taken_step.key, fault, request_index)
+            delivery, fault, index = step = last.taken_step.step
+            been_through = (parent.memory, parent.histories.get(delivery), last.taken_step.key, fault, index)
             node.histories = {**parent.histories, delivery: self._number((*been_through, *map(comparable, last.answers)))}
             node.asleep = parent.asleep_after(parent.taken_steps.get(step, last.taken_step))
         return node

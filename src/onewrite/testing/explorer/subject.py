@@ -279,16 +279,12 @@ class Subject:
         return Invocation(handler)
 
     def call(
-        self,
-        invocation: Invocation,
-        delivery: Delivery,
-        parts: Sequence[int],
-        earlier_answers: Sequence[tuple[int, Reply]] = (),
+        self, invocation: Invocation, delivery: Delivery, parts: Sequence[int], answers: Sequence[tuple[int, Reply]] = ()
     ) -> HandlerCall:
         """Begin a call of the handler, with these parts of its message, whose first requests get these answers."""
         deliverable, first = self.deliverables[delivery.message], self.start.parts[delivery.message][0]
         message = deliverable.copy_of(tuple(part - first for part in parts))
-        return self.threads.begin(invocation.of(deliverable), message, name_of(self.names, delivery), earlier_answers)
+        return self.threads.begin(invocation.of(deliverable), message, name_of(self.names, delivery), answers)
 
     def check(self) -> None:
         """Raise if the exploration could see nothing that was wrong."""

@@ -113,18 +113,18 @@ class Trial:
                 ScheduleStep(step.delivery), None, None, call.has_ended, (), reaches_others=reaches_others
             )
             return self._trial_step(taken_step, call, ()), self._subject.machine.position
-        request_index = step.request_index if step.request_index in ways else ways[step.request_index % len(ways)]
-        request, cancelled = stop.pending[request_index]
+        index = step.request_index if step.request_index in ways else ways[step.request_index % len(ways)]
+        request, cancelled = stop.pending[index]
         request = self._subject.with_entities(request)
-        faults = self._faults(stop, request_index, request)
+        faults = self._faults(stop, index, request)
         # A fault that is not among them would make no difference to this request.
-        step = ScheduleStep(step.delivery, step.fault if step.fault in faults else Fault.NONE, request_index)
-        key = self._subject.key(request) if keys is None else keys[request_index]
+        step = ScheduleStep(step.delivery, step.fault if step.fault in faults else Fault.NONE, index)
+        key = self._subject.key(request) if keys is None else keys[index]
         if self._subject.blockers(request):
             reaches_others = True  # it will end what it waits for
         answers = self._perform(call, request, key, step)
         reaches_others = self._ends_more(step.delivery, call, request) or reaches_others
-        others = tuple(ways[1:]) if request_index == ways[0] else ()
+        others = tuple(ways[1:]) if index == ways[0] else ()
         taken_step = TakenStep(step, request, key, call.has_ended, (), faults, others, reaches_others, cancelled)
         return self._trial_step(taken_step, call, answers, had_returned=had_returned), self._subject.machine.position
 
@@ -183,11 +183,9 @@ class Trial:
             for other, owners in blockers.items()
         }
         name, own = name_of(self._subject.names, delivery), blockers[delivery]
-        ways = [
-            request_index for request_index, owners in enumerate(own) if not must_wait(name, {**waited_for, name: owners})
-        ]
+        ways = [index for index, owners in enumerate(own) if not must_wait(name, {**waited_for, name: owners})]
         # What waits for a transaction of its own delivery lets the others go first, which may end it.
-        return [request_index for request_index in ways if name not in own[request_index]] or ways
+        return [index for index in ways if name not in own[index]] or ways
 
     def _waits(self, delivery: Delivery) -> bool:
         """Does it wait for a transaction of another delivery, with all that it is about to send?"""
@@ -232,8 +230,8 @@ class Trial:
     def _in_turn(self, delivery: Delivery) -> ScheduleStep:
         """The next step of a delivery whose tasks run one after the other. What was cancelled is not sent."""
         stop, ways = self._stop(delivery), self._ways(delivery)
-        able = [request_index for request_index in stop.in_turn if request_index in ways] or [
-            request_index for request_index in ways if not stop.pending[request_index].cancelled
+        able = [index for index in stop.in_turn if index in ways] or [
+            index for index in ways if not stop.pending[index].cancelled
         ]
         if not able:
             return ScheduleStep(delivery, Fault.NEVER_SENT if ways else Fault.NONE)
@@ -366,38 +364,38 @@ class Trial:
             return settled_parts, ()
         return settled_parts, tuple(deliverable.ids[place] for place in failed_places)
 
-    def _faults(self, stop: Standstill, request_index: int, request: Request) -> tuple[Fault, ...]:
+    def _faults(self, stop: Standstill, index: int, request: Request) -> tuple[Fault, ...]:
         """What may befall the request here."""
-        if stop.pending[request_index].cancelled:
+        if stop.pending[index].cancelled:
             return (Fault.NEVER_SENT,)
         if self.progress.faults == self._subject.bounds.faults:
             return ()
-        is_first = not any(not entry.cancelled for entry in stop.pending[:request_index])
+        is_first = not any(not entry.cancelled for entry in stop.pending[:index])
         slow = (Fault.SLOW,) if stop.timers and is_first else ()
         return *faults_for(request), *self._subject.faults_for(request), *slow
 
     def _perform(self, call: AnyCall, request: Request, key: Hashable, step: ScheduleStep) -> tuple[Reply, ...]:
         """Perform the request as the fault demands, and let the call go on. The result is what the store answered."""
-        _, fault, request_index = step
+        _, fault, index = step
         if fault.kills and fault.keeps_back:
             call.die()
             return ()
         if fault.keeps_back:
             instead = {Fault.SLOW: TIME_PASSES, Fault.NEVER_SENT: NEVER_SENT}.get(fault)
-            call.resume(instead or Reply(error=self._subject.failure(fault, request), faulty=True), request_index)
+            call.resume(instead or Reply(error=self._subject.failure(fault, request), faulty=True), index)
             return ()
         self._subject.has_written = self._subject.has_written or request.writes
         answer = self._subject.perform_under(fault, request, key)
         if fault is Fault.RETRIED:
             is_known = request.method in TAKES_TOKEN and answer.error is None
             second_answer = _second_answer(copy.deepcopy(answer) if is_known else self._subject.perform(request, key))
-            call.resume(second_answer._replace(faulty=True), request_index)
+            call.resume(second_answer._replace(faulty=True), index)
             return answer, second_answer
         if fault is Fault.CRASH_AFTER:
             call.die()
         else:
             reply = Reply(error=self._subject.failure(fault, request)) if fault is Fault.LOST else answer
-            call.resume(reply._replace(faulty=bool(fault)), request_index)
+            call.resume(reply._replace(faulty=bool(fault)), index)
         return (answer,)
 
 
@@ -477,11 +475,11 @@ class TrialFromMemory(Trial):
         return self.state, tuple(histories), progress.start_counts, progress.faults, frozenset(progress.settled_parts)
 
     def _take(self, step: ScheduleStep) -> tuple[TrialStep, Position]:
-        delivery, fault, request_index = step
+        delivery, fault, index = step
         if delivery not in self._histories:
             self._begin(delivery, self.progress.brings(delivery.message))
         history = self._histories[delivery]
-        key = self.state, history, fault, request_index, self.progress.faults < self._subject.bounds.faults
+        key = self.state, history, fault, index, self.progress.faults < self._subject.bounds.faults
         effect = self._effects.get(key)
         if effect is None:
             effect = self._effects[key] = self._effect(step, history)

@@ -26,13 +26,9 @@ from onewrite.testing.taps.traffic import Request
 World: TypeAlias = Callable[[], Store | Mapping[str, Store]]
 
 
-def stores_by_name(world_stores: Store | Mapping[str, Store]) -> dict[str, Store]:
+def stores_by_name(result: Store | Mapping[str, Store]) -> dict[str, Store]:
     """The stores by their names. A store that is not in a dict has its own name."""
-    stores = (
-        dict(cast("Mapping[str, Store]", world_stores))
-        if isinstance(world_stores, Mapping)
-        else {_own_name(world_stores): world_stores}
-    )
+    stores = dict(cast("Mapping[str, Store]", result)) if isinstance(result, Mapping) else {_own_name(result): result}
     if not stores:
         raise ConfigurationError(
             "world() made no store: return a boto3 client or Table, a pymongo collection, or a dict of these."

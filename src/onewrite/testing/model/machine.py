@@ -350,10 +350,8 @@ class Transactions:
             for key in [key for key in {**one.forms, **other.forms} if one.forms.get(key) != other.forms.get(key)]:
                 marks.add(WriteMark(place, key))
                 for name, index in indexes.items():
-                    entries_before, entries_after = (
-                        set(_entries(contents.entities.get(key), index)) for contents in (one, other)
-                    )
-                    marks.update(WriteMark(place, entry, name) for entry in entries_before ^ entries_after)
+                    old, new = (set(_entries(contents.entities.get(key), index)) for contents in (one, other))
+                    marks.update(WriteMark(place, entry, name) for entry in old ^ new)
         return frozenset(marks)
 
     def _unique_indexes(self, place: Place, state: WorldState) -> StoreCalls[Indexes]:

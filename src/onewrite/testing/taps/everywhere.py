@@ -80,7 +80,7 @@ def without_listener() -> AbstractContextManager[None]:
     return heard_by(None)
 
 
-def _present_listener() -> Listener | None:
+def _listener() -> Listener | None:
     listener = current_listener.get()
     return None if listener is None or listener.closed else listener
 
@@ -181,7 +181,7 @@ def _hear_method(name: str, original: Function) -> Function:
 
     @wraps(original)
     def method(owner: Any, *args: Any, **kwargs: Any) -> Any:
-        listener = _present_listener()
+        listener = _listener()
         return original(owner, *args, **kwargs) if listener is None else listener.call(owner, name, args, kwargs)
 
     @wraps(original)
@@ -194,7 +194,7 @@ def _hear_method(name: str, original: Function) -> Function:
 def _hear_thread(original: Function) -> Function:
     @wraps(original)
     def start(thread: Any) -> None:
-        listener = _present_listener()
+        listener = _listener()
         if listener is not None:
             thread.run = partial(_run_heard, listener, thread.run)
         original(thread)
@@ -206,7 +206,7 @@ def _hear_pool(original: Function) -> Function:
     @wraps(original)
     def submit(pool: Any, function: Function, /, *args: Any, **kwargs: Any) -> Any:
         # The thread that runs it may have been started by code that is heard while this is not, or the other way round.
-        return original(pool, partial(_run_heard, _present_listener(), function), *args, **kwargs)
+        return original(pool, partial(_run_heard, _listener(), function), *args, **kwargs)
 
     return submit
 
@@ -214,7 +214,7 @@ def _hear_pool(original: Function) -> Function:
 def _hear_loop(original: Function) -> Function:
     @wraps(original)
     def run_forever(loop: Any) -> None:
-        listener = _present_listener()
+        listener = _listener()
         if listener is None:
             original(loop)
         else:
@@ -229,9 +229,7 @@ def _renew_context(original: Function) -> Function:
 
     @wraps(original)
     def run(runner: Any, coro: Any, *, context: Context | None = None) -> Any:
-        return original(
-            runner, coro, context=copy_context() if context is None and _present_listener() is not None else context
-        )
+        return original(runner, coro, context=copy_context() if context is None and _listener() is not None else context)
 
     return run
 
@@ -241,7 +239,7 @@ def _order_tasks(original: Function) -> Function:
 
     @wraps(original)
     def as_completed(awaitables: Any, **options: Any) -> Any:
-        if _present_listener() is not None and not inspect.isawaitable(awaitables):
+        if _listener() is not None and not inspect.isawaitable(awaitables):
             ensure_future = sys.modules["asyncio"].ensure_future
             awaitables = [ensure_future(awaitable) for awaitable in dict.fromkeys(awaitables)]
         return original(awaitables, **options)
@@ -253,7 +251,7 @@ def _note_result(original: Function) -> Function:
     """What a guarded store returns is noted, also where the handler does not return it."""
 
     def note(result: Any) -> Any:
-        listener = _present_listener()
+        listener = _listener()
         if listener is not None:
             listener.note(result)
         return result
@@ -274,7 +272,7 @@ def _refuse_motor(original: Function) -> Function:
 
     @wraps(original)
     def run_on_executor(loop: Any, function: Function, *args: Any, **kwargs: Any) -> Any:
-        listener = _present_listener()
+        listener = _listener()
         if listener is None:
             return original(loop, function, *args, **kwargs)
         name = getattr(function, "__name__", "A request")
