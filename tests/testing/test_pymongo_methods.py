@@ -129,7 +129,7 @@ WITHOUT_EFFECT = {
 
 @pytest.mark.parametrize(("method", "argument"), [one for one in IGNORED if one[1] not in WITHOUT_EFFECT])
 def test_an_argument_that_mongomock_would_ignore_is_refused(orders: Any, method: str, argument: str) -> None:
-    given = {name: {"x": 1} for name in signature_of(method).required}
+    given = {name: {"x": 1} for name in signature_of(method).required_names}
     with pytest.raises(
         StandInLies, match=rf"^mongomock's {method} does not do what {argument} asks for\. Run this test on mongod"
     ):
@@ -141,7 +141,7 @@ def test_arguments_that_show_no_effect_are_taken(orders: Any, method: str) -> No
     needed: dict[str, Any] = {
         "filter": {"_id": 1}, "update": {"$set": {"n": 1}}, "pipeline": [], "document": {"_id": 1},
     }  # fmt: skip
-    given = {name: needed[name] for name in signature_of(method).required}
+    given = {name: needed[name] for name in signature_of(method).required_names}
     inert = {name: 1 for _, name in IGNORED if _ == method and name in WITHOUT_EFFECT}
     getattr(orders, method)(**given, **inert, session=None)
 

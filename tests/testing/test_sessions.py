@@ -474,10 +474,10 @@ def test_an_asynchronous_session_does_the_same() -> None:
 
 def test_the_client_hands_out_the_tapped_database() -> None:
     orders, sent = mongomock_collection(), list[Request]()
-    client, raw = tap(orders, sent.append, explored=True).database.client, orders.database.client
+    client, raw = tap(orders, sent.append, is_explored=True).database.client, orders.database.client
     assert isinstance(client, type(raw))
     assert client == raw
-    assert client == tap(orders, sent.append, explored=True).database.client
+    assert client == tap(orders, sent.append, is_explored=True).database.client
     assert hash(client) == hash(raw)
     assert repr(client) == repr(raw)
     for database in (client.test, client["test"], client.get_database(), client.get_database("test")):

@@ -54,13 +54,13 @@ class Session:
                 yield f"onewrite: replayed {self.replay_code} in {nodeid}\n{exploration}"
         if self.entries:
             yield _totals(self.entries)
-        unfinished = sum(
+        incomplete_count = sum(
             exploration.ok and not (exploration.exhausted or exploration.sampled or replayed)
             for _, exploration, replayed in self.entries
         )
-        if unfinished:
+        if incomplete_count:
             yield (
-                f"onewrite: {unfinished} of these explorations found nothing, but stopped before all schedules within bounds "
+                f"onewrite: {incomplete_count} of these explorations found nothing, but stopped before all schedules within bounds "
                 "were run"
             )
         yield from _remarks(self.entries)

@@ -157,7 +157,7 @@ class WatchedLoop:
         finally:
             self._quiet = None
 
-    def unfinished(self) -> list[asyncio.Task[Any]]:
+    def open_tasks(self) -> list[asyncio.Task[Any]]:
         return [task for task in self.tasks() if not _is_a_drivers(task)]
 
     def clear(self) -> None:
@@ -262,7 +262,7 @@ class WatchedLoop:
         What waits for something else, as for an event or a future, may be woken by a thread.
         """
         locks: list[str] = []
-        for task in self.unfinished():
+        for task in self.open_tasks():
             coroutines = _coroutines(task)
             inner = cast("CodeType", coroutines[-1].cr_code) if coroutines else None
             if inner is not None and inner.co_filename.startswith(_ASYNCIO) and inner.co_qualname in _LOCKS:
@@ -705,7 +705,7 @@ class HandlerCall:
                 if not (self.is_dead or watch.loop.is_closed()) and watch.has_more:
                     watch.go_on()
                     # What is left waits for what does not come, as for what another delivery brings.
-                    if (tasks := watch.unfinished()) and not (self.is_dead or self._may_go_on):
+                    if (tasks := watch.open_tasks()) and not (self.is_dead or self._may_go_on):
                         self._refuse_left_behind(tasks[0], "has not ended")
             finally:
                 self.is_dead = self.is_dead or self._misuse is not None

@@ -401,11 +401,11 @@ class Trial:
 
 def _why_never_done(last: TrialStep) -> str:
     """What to say of the last delivery of a message that is never settled."""
-    unsettled = [outcome for outcome in last.outcomes if getattr(outcome, "settled", True) is False]
-    if not unsettled:
+    unsettled_outcomes = [outcome for outcome in last.outcomes if getattr(outcome, "settled", True) is False]
+    if not unsettled_outcomes:
         return ""
-    text = f". The last answer of the guarded store was {type(unsettled[-1]).__name__}"
-    if not isinstance(unsettled[-1], Busy):
+    text = f". The last answer of the guarded store was {type(unsettled_outcomes[-1]).__name__}"
+    if not isinstance(unsettled_outcomes[-1], Busy):
         return text
     return (
         f"{text}: the step is another delivery's until its lease ends, and where time stands still, that never comes. Let time go "

@@ -216,13 +216,13 @@ class Transactions:
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
         self._open: dict[Name, OpenTransaction] = {}
-        self._committed: set[Name] = set()
+        self._committed_names: set[Name] = set()
         self._waited_for: dict[str, frozenset[Name]] = {}  # by owner: those that its last transaction was in conflict with
         self._unique: dict[Hashable, Indexes] = {}
 
     def clear(self) -> None:
         self._open.clear()
-        self._committed.clear()
+        self._committed_names.clear()
         self._waited_for.clear()
 
     @property
@@ -325,11 +325,11 @@ class Transactions:
         return frozenset(name for name, transaction in self._open.items() if transaction.marks & marks)
 
     def _commit(self, transaction: TransactionKey) -> None:
-        if transaction.name in self._committed:
+        if transaction.name in self._committed_names:
             return
         ending = self._find(transaction)
         del self._open[transaction.name]
-        self._committed.add(transaction.name)
+        self._committed_names.add(transaction.name)
         machine, present = self._machine, self._machine.present
         contents = dict(present.contents)
         for place in {mark.place for mark in ending.marks}:
@@ -424,7 +424,7 @@ class Machine:
 
     def stores(self, gate: Gate) -> Any:
         """What `world` returns, behind a gate. It stays usable when the machine makes a new world."""
-        return tap(self._world_stores, gate, explored=True)
+        return tap(self._world_stores, gate, is_explored=True)
 
     @property
     def earlier(self) -> tuple[WorldState, ...]:

@@ -145,7 +145,7 @@ def arguments_of(
     ]
     if ignored_names:
         raise StandInLies(f"mongomock's {method} does not do what {', '.join(ignored_names)} asks for. {REMEDY}.")
-    first = [arguments.pop(name) for name in signature_of(method).required]
+    first = [arguments.pop(name) for name in signature_of(method).required_names]
     return first, {name: value for name, value in arguments.items() if name in answerable}
 
 

@@ -909,12 +909,12 @@ def check_update(update: Document | Sequence[Document]) -> None:
 
 def _check_stage(stage: Document) -> None:
     """Refuse a stage of a pipeline that sets or removes a path and what is below it."""
-    unset, fields = stage.get("$unset"), stage.get("$set") or stage.get("$addFields")
-    paths = list(cast("Sequence[str]", unset if isinstance(unset, list | tuple) else fields or ()))
+    unset_paths, fields = stage.get("$unset"), stage.get("$set") or stage.get("$addFields")
+    paths = list(cast("Sequence[str]", unset_paths if isinstance(unset_paths, list | tuple) else fields or ()))
     for place, path in enumerate(paths):
         for other in paths[:place]:
             if _overlap(path, other):
-                code = 40176 if unset is None else 31249 if len(path) > len(other) else 31250
+                code = 40176 if unset_paths is None else 31249 if len(path) > len(other) else 31250
                 raise write_error(code, f"Path collision at {path}: specification contains two conflicting paths")
 
 

@@ -600,7 +600,7 @@ def _call(request: Request) -> tuple[list[Any], dict[str, Any]]:
     """The arguments to call the method with. The options that were set on a cursor are not among them."""
     arguments = {name: value for name, value in request.arguments.items() if name != "then"}
     # mongomock has other names for some of the arguments that must be given, so these are given by position.
-    return [arguments.pop(name) for name in signature_of(request.method).required], arguments
+    return [arguments.pop(name) for name in signature_of(request.method).required_names], arguments
 
 
 def tap(collection: Any, gate: Gate, name: str | None, *, awaited: bool, with_sessions: bool = False) -> Any:

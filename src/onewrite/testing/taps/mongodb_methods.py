@@ -23,7 +23,7 @@ class Signature(NamedTuple):
 
     whole: inspect.Signature
     names: tuple[str, ...]
-    required: tuple[str, ...]
+    required_names: tuple[str, ...]
     takes_others: bool
 
 
@@ -33,7 +33,7 @@ def bind(method: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[st
     arguments = {**dict(zip(signature.names, args, strict=False)), **kwargs}
     if (
         len(arguments) < len(args) + len(kwargs)
-        or not arguments.keys() >= {*signature.required}
+        or not arguments.keys() >= {*signature.required_names}
         or not (signature.takes_others or arguments.keys() <= {*signature.names})
     ):
         signature.whole.bind(*args, **kwargs)  # it raises what Python does for such a call
