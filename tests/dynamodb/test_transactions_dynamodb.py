@@ -262,8 +262,8 @@ def test_a_step_after_which_tokens_were_forgotten_is_independent_of_none() -> No
             ScheduleStep(Delivery(message, 0)),
             request,
             message,
-            ended=True,
-            settled=(message,),
+            has_ended=True,
+            settled_parts=(message,),
             reaches_others=reaches_others,
         )
 

@@ -22,7 +22,7 @@ from onewrite.testing import ProgramMissing, dynamodb_local, dynoxide, mongod
 from onewrite.testing.servers import process
 from onewrite.testing.servers import process as programs
 from onewrite.testing.servers.engines import DynamoDBServer, Dynoxide, Mongod
-from onewrite.testing.servers.process import free_port, listening
+from onewrite.testing.servers.process import free_port, is_listening
 from tests.support.engines import dynoxide_binary, mongod_binary, require
 
 pytestmark = pytest.mark.measured
@@ -213,7 +213,7 @@ def test_a_server_started_in_a_thread_outlives_it_and_is_removed_at_the_end(dyno
     assert server.port != dynoxide.port
     server.close()
     assert not folder.exists()
-    assert not listening(server.port)
+    assert not is_listening(server.port)
 
 
 @LINUX
@@ -228,10 +228,10 @@ def test_a_server_dies_with_the_test_run(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", code], env=env, stdin=pipe, stdout=pipe) as run:
         assert run.stdout is not None
         port = int(run.stdout.readline())
-        assert listening(port)
+        assert is_listening(port)
         run.send_signal(signal.SIGKILL)
     until = time.monotonic() + 10
-    while listening(port):
+    while is_listening(port):
         assert time.monotonic() < until
         time.sleep(0.01)
 
@@ -288,7 +288,7 @@ def test_mongod_keeps_what_it_acknowledged_over_kill_and_stop() -> None:
         for count, end in enumerate((server.kill, server.stop), start=1):
             server.client().test.kept.insert_one({})
             end()
-            assert not listening(server.port)
+            assert not is_listening(server.port)
             server.restart()
             assert server.client(retryReads=True).test.kept.count_documents({}) == count
 

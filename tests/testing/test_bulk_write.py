@@ -96,7 +96,7 @@ def test_an_answer_from_memory_is_the_stores_and_fills_in_the_same_ids() -> None
             orders.bulk_write(iter([InsertOne(document), InsertOne({"_id": 1}), InsertOne({"_id": 1})]))
         seen.append((document["_id"], caught.value.details, caught.value.code))
     assert seen[0] == seen[1] == seen[2]
-    assert machine.performed == 1
+    assert machine.misses == 1
 
 
 def test_a_refused_insert_gives_its_document_an_id_too() -> None:

@@ -43,14 +43,14 @@ def test_a_call_stands_still_at_its_request_until_it_is_answered(threads: CallTh
         return "done"
 
     call = threads.begin(handle, "m1", "m1, delivery 1")
-    assert (log, str(call.stop.asked[0].request)) == (["begins m1"], "first store")
+    assert (log, str(call.stop.pending[0].request)) == (["begins m1"], "first store")
     call.resume(Reply("one"))
-    assert (log, str(call.stop.asked[0].request)) == (["begins m1", "one"], "second store")
-    assert not call.ended
+    assert (log, str(call.stop.pending[0].request)) == (["begins m1", "one"], "second store")
+    assert not call.has_ended
     call.resume(Reply("two"))
-    assert call.ended
+    assert call.has_ended
     assert call.result == Reply("done")
-    assert not call.stop.asked
+    assert not call.stop.pending
 
 
 def test_several_calls_stand_still_at_the_same_time(threads: CallThreads) -> None:
@@ -78,7 +78,7 @@ def test_what_the_handler_raises_is_how_it_ends(threads: CallThreads) -> None:
         raise SystemExit(message)
 
     call = threads.begin(handle, "m1", "m1")
-    assert call.ended
+    assert call.has_ended
     assert isinstance(call.result.error, SystemExit)
 
 
@@ -98,8 +98,8 @@ def test_a_call_that_dies_sends_nothing_more(threads: CallThreads) -> None:
 
     call = threads.begin(handle, "m1", "m1")
     call.die()
-    assert call.ended
-    assert call.died
+    assert call.has_ended
+    assert call.has_died
     assert isinstance(call.result.error, Crash)
     assert [str(error) for error in refused] == ["The process is dead, and does not send clean up store."] * 2
 
@@ -145,7 +145,7 @@ def test_a_call_that_neither_asks_nor_ends_is_named_and_left_behind() -> None:
         stuck.resume(Reply())
     threads.release(stuck)  # gives it a moment to die, which it does not use
     threads.release(call)
-    assert call.died
+    assert call.has_died
     let_go.set()
     threads.close()
 
@@ -161,13 +161,13 @@ def test_a_coroutine_stands_still_in_the_same_way(threads: CallThreads) -> None:
 
     call = threads.begin(handle, "m1", "m1")
     asked = []
-    while not call.ended:
-        asked.append(str(call.stop.asked[0].request))
+    while not call.has_ended:
+        asked.append(str(call.stop.pending[0].request))
         call.resume(Reply(len(asked)))
     assert asked == ["m1 store", "left store", "right store"]
     assert call.result == Reply([1, 2, 3])
     threads.release(call)
-    assert threads.begin(handle, "m2", "m2").stop.asked
+    assert threads.begin(handle, "m2", "m2").stop.pending
 
 
 def test_a_coroutine_that_dies_takes_its_tasks_with_it(threads: CallThreads) -> None:

@@ -164,19 +164,19 @@ def at(offset: Any, partition: str = "orders-0") -> dict[str, Any]:
 def test_lambda_delivers_again_what_the_answer_leaves_unsettled(event: Any, answer: Any, failed: str) -> None:
     (deliverable,) = deliverables_of([event])
     every = tuple(range(len(deliverable.lanes)))
-    assert "".join(map(str, deliverable.failed(answer, every))) == failed
+    assert "".join(map(str, deliverable.failures(answer, every))) == failed
 
 
 def test_a_record_that_was_not_brought_is_unknown() -> None:
     (deliverable,) = deliverables_of([sqs("abc")])
-    assert deliverable.failed(named("id-a"), (1, 2)) == (1, 2)
-    assert deliverable.failed(named("id-b"), (1, 2)) == (1,)
+    assert deliverable.failures(named("id-a"), (1, 2)) == (1, 2)
+    assert deliverable.failures(named("id-b"), (1, 2)) == (1,)
 
 
 def test_a_record_without_an_id_can_only_fail_with_the_whole_batch() -> None:
     (deliverable,) = deliverables_of([{"Records": [sqs_record("a"), "broken"]}])
-    assert deliverable.failed(named("id-a"), (0, 1)) == (0,)
-    assert deliverable.failed(named(""), (0, 1)) == (0, 1)
+    assert deliverable.failures(named("id-a"), (0, 1)) == (0,)
+    assert deliverable.failures(named(""), (0, 1)) == (0, 1)
 
 
 @pytest.mark.parametrize(
@@ -573,7 +573,7 @@ def test_two_events_with_one_record_are_refused() -> None:
 def test_a_message_that_came_twice_in_one_event_has_one_name() -> None:
     (deliverable,) = deliverables_of([sqs("aa")])
     assert deliverable.name == "id-a and 1 more"
-    assert deliverable.failed(named("id-a"), (0, 1)) == (0, 1)
+    assert deliverable.failures(named("id-a"), (0, 1)) == (0, 1)
 
 
 # --- nothing is left out -------------------------------------------------------------------------------------------------

@@ -181,7 +181,7 @@ def test_a_call_that_does_not_ask_again_what_it_asked_before_is_not_recalled() -
         threads.release(first)
         answered = recall.after(start, Reply(None))
         with pytest.raises(NotRecallableError):
-            recall.learn(answered, threads.begin(lambda _: None, ONE[0], "m1, delivery 2", known=[(0, Reply(None))]))
+            recall.learn(answered, threads.begin(lambda _: None, ONE[0], "m1, delivery 2", answers=[(0, Reply(None))]))
     finally:
         threads.close()
 

@@ -37,10 +37,10 @@ EMPTY_BATCH = Request("s", "BatchWriteItem", {"RequestItems": {"t": []}}, None, 
 
 
 def taken(
-    message: int, number: int, fault: Fault = Fault.NONE, request: Request | None = WRITE, *, ended: bool = True
+    message: int, number: int, fault: Fault = Fault.NONE, request: Request | None = WRITE, *, has_ended: bool = True
 ) -> TakenStep:
-    settled = (message,) if ended and not fault.kills else ()
-    return TakenStep(ScheduleStep(Delivery(message, number), fault), request, None, ended, settled)
+    settled = (message,) if has_ended and not fault.kills else ()
+    return TakenStep(ScheduleStep(Delivery(message, number), fault), request, None, has_ended, settled)
 
 
 def after(progress: Progress, *steps: TakenStep) -> Progress:
@@ -86,7 +86,7 @@ def test_every_message_may_come_first_where_order_is_not_kept() -> None:
 def test_where_order_is_kept_a_message_waits_until_the_one_before_is_settled() -> None:
     progress = first_of(Bounds(reorder=False))
     assert progress.able() == [Delivery(0, 0)]
-    assert after(progress, taken(0, 0, ended=False)).able() == [Delivery(0, 0), Delivery(0, 1)]
+    assert after(progress, taken(0, 0, has_ended=False)).able() == [Delivery(0, 0), Delivery(0, 1)]
     assert after(progress, taken(0, 0, Fault.CRASH_AFTER)).able() == [Delivery(0, 1)]
     assert after(progress, taken(0, 0)).able() == [Delivery(0, 1), Delivery(1, 0)]
 
@@ -99,13 +99,13 @@ def test_within_source_order_is_kept_for_messages_of_one_source_only() -> None:
 
 def test_a_redelivery_may_come_while_the_first_delivery_is_under_way_or_when_it_is_done() -> None:
     progress = first_of(Bounds())
-    assert Delivery(0, 1) in after(progress, taken(0, 0, ended=False)).able()
+    assert Delivery(0, 1) in after(progress, taken(0, 0, has_ended=False)).able()
     assert Delivery(0, 1) in after(progress, taken(0, 0)).able()
     assert not progress.allows(ScheduleStep(Delivery(0, 1)))
 
 
 def test_no_more_deliveries_are_under_way_at_once_than_the_bounds_say() -> None:
-    progress = after(first_of(Bounds(concurrency=1)), taken(0, 0, ended=False))
+    progress = after(first_of(Bounds(concurrency=1)), taken(0, 0, has_ended=False))
     assert progress.able() == [Delivery(0, 0)]
     assert not progress.allows(ScheduleStep(Delivery(1, 0)))
 
@@ -129,9 +129,9 @@ def test_a_legal_end_has_nothing_under_way_and_everything_settled_at_least_once(
     assert not after(progress, taken(0, 0), taken(1, 0, Fault.CRASH_AFTER)).is_legal_end
     settled = after(progress, taken(1, 0), taken(0, 0))
     assert settled.is_legal_end
-    assert settled.settled == (1, 0)
-    assert not after(settled, taken(0, 1, ended=False)).is_legal_end
-    assert after(settled, taken(0, 1)).settled == (1, 0)
+    assert settled.settled_parts == (1, 0)
+    assert not after(settled, taken(0, 1, has_ended=False)).is_legal_end
+    assert after(settled, taken(0, 1)).settled_parts == (1, 0)
 
 
 @pytest.mark.parametrize(
@@ -187,7 +187,7 @@ def test_two_faults_may_not_change_places_where_the_budget_has_room_for_one() ->
 
 
 def test_two_starts_may_not_change_places_where_there_is_room_for_one() -> None:
-    starts = taken(0, 0, ended=False), taken(1, 0, request=ELSEWHERE, ended=False)
+    starts = taken(0, 0, has_ended=False), taken(1, 0, request=ELSEWHERE, has_ended=False)
     assert not independent(first_of(Bounds(concurrency=1)), *starts)
     assert independent(first_of(Bounds(concurrency=2)), *starts)
     # One that ends at once leaves the room as it was.
@@ -201,7 +201,7 @@ def an_event(*records: int) -> Progress:
 
 
 def settling(number: int, *records: int) -> TakenStep:
-    return TakenStep(ScheduleStep(Delivery(0, number)), ELSEWHERE, None, ended=True, settled=records)
+    return TakenStep(ScheduleStep(Delivery(0, number)), ELSEWHERE, None, has_ended=True, settled_parts=records)
 
 
 def test_an_event_comes_again_with_what_is_not_settled_and_then_whole() -> None:
@@ -213,8 +213,8 @@ def test_an_event_comes_again_with_what_is_not_settled_and_then_whole() -> None:
 
 
 def test_a_delivery_that_settles_a_part_and_the_start_of_the_next_may_not_change_places() -> None:
-    begun = after(an_event(), taken(0, 0, request=ELSEWHERE, ended=False))
-    start = taken(0, 1, request=READ, ended=False)
+    begun = after(an_event(), taken(0, 0, request=ELSEWHERE, has_ended=False))
+    start = taken(0, 1, request=READ, has_ended=False)
     assert not independent(begun, settling(0, 1), start)
     assert not independent(begun, start, settling(0, 1))
     assert independent(begun, settling(0), start)

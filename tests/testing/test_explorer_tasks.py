@@ -97,7 +97,7 @@ async def ask(name: str) -> Any:
 
 
 def pending(call: HandlerCall) -> list[str]:
-    return [f"{asked.request.method}{' cancelled' * asked.cancelled}" for asked in call.stop.asked]
+    return [f"{asked.request.method}{' cancelled' * asked.cancelled}" for asked in call.stop.pending]
 
 
 def test_any_of_the_pending_requests_may_be_answered_next(threads: CallThreads) -> None:
@@ -110,7 +110,7 @@ def test_any_of_the_pending_requests_may_be_answered_next(threads: CallThreads) 
     assert pending(call) == ["a", "c"]
     call.resume(Reply("to c"), 1)
     call.resume(Reply("to a"))
-    assert call.ended
+    assert call.has_ended
     assert call.result == Reply(["to a", "to b", "to c"])
 
 
@@ -150,7 +150,7 @@ def test_a_blocking_request_in_a_coroutine_lets_those_that_were_sent_before_arri
     call.resume(Reply(), 1)
     assert (pending(call), log) == (["blocking"], [])
     call.resume(Reply())
-    assert (call.ended, log) == (True, ["blocking", "awaited"])
+    assert (call.has_ended, log) == (True, ["blocking", "awaited"])
 
 
 def test_a_process_that_dies_ends_all_its_tasks(threads: CallThreads) -> None:
@@ -175,8 +175,8 @@ def test_a_process_that_dies_ends_all_its_tasks(threads: CallThreads) -> None:
 
     call = threads.begin(handle, "m1", "m1")
     call.die()
-    assert call.ended
-    assert call.died
+    assert call.has_ended
+    assert call.has_died
     assert isinstance(call.result.error, Crash)
     assert sorted(log) == ["a", "b", "waits"]
 
@@ -191,9 +191,9 @@ def test_a_request_that_is_cancelled_stays_pending_until_it_is_known_whether_it_
     for answer in (NEVER_SENT, Reply("nobody hears it")):
         call = threads.begin(handle, "m1", "m1")
         call.resume(Reply())
-        assert (call.returned, call.ended, pending(call)) == (True, False, ["slow cancelled"])
+        assert (call.has_returned, call.has_ended, pending(call)) == (True, False, ["slow cancelled"])
         call.resume(answer)
-        assert (call.ended, call.result) == (True, Reply("done"))
+        assert (call.has_ended, call.result) == (True, Reply("done"))
         threads.release(call)
 
 
@@ -229,9 +229,9 @@ def test_what_an_error_leaves_behind_goes_on(threads: CallThreads) -> None:
 
     call = threads.begin(handle, "m1", "m1")
     call.resume(Reply(error=KeyError("a")))
-    assert (call.returned, call.ended, pending(call)) == (True, False, ["b"])
+    assert (call.has_returned, call.has_ended, pending(call)) == (True, False, ["b"])
     call.resume(Reply())
-    assert (call.ended, type(call.result.error)) == (True, KeyError)
+    assert (call.has_ended, type(call.result.error)) == (True, KeyError)
 
 
 def test_what_never_ends_after_an_error_is_refused(threads: CallThreads) -> None:
@@ -267,7 +267,7 @@ def test_tasks_run_one_after_the_other_where_nothing_else_is_said(threads: CallT
     asked: list[str] = []
     choices: list[int] = []
     call = threads.begin(handle, "m1", "m1")
-    while not call.ended:
+    while not call.has_ended:
         choices.append(len(call.stop.in_turn))
         which = call.stop.in_turn[-1]
         asked.append(pending(call)[which])
@@ -596,8 +596,8 @@ def test_each_fault_may_befall_each_of_the_pending_requests() -> None:
         assert {step.fault for step in taken.alternatives} == {Fault.NONE, *taken.faults}
         lost = trial.take(ScheduleStep(D1, Fault.LOST, 1))
         assert (str(lost.request), lost.step) == ("update_one t c", ScheduleStep(D1, Fault.LOST, 1))
-        assert not lost.ended
-        assert trial.take(ScheduleStep(D1)).ended
+        assert not lost.has_ended
+        assert trial.take(ScheduleStep(D1)).has_ended
 
 
 @pytest.mark.parametrize("which", [0, 1, 24, 25, 26, 49, 50, 51, 140])

@@ -19,7 +19,7 @@ from onewrite import ConfigurationError, Duplicate, Message, SeenIds
 from onewrite.dynamodb import GuardedTable
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
 from onewrite.testing.model import contents as keys
-from onewrite.testing.model.contents import Contents, NotCanonicalError, canonical, digest, merged
+from onewrite.testing.model.contents import Contents, NotCanonicalError, canonical, digest, merge
 from onewrite.testing.model.machine import Machine
 from onewrite.testing.standins.stores import MakeTable, mongomock_collection, moto_tables
 from tests.support.seams import named
@@ -65,7 +65,7 @@ def test_what_was_done_once_is_known(counters: Counters) -> None:
         machine.reset()
         assert [bump("a"), bump("a"), bump("b")] == [1, 2, 1]
         assert read() == {"a": 2, "b": 1}
-    assert (machine.performed, machine.known) == (4, 8)
+    assert (machine.misses, machine.hits) == (4, 8)
     assert machine.why_slow is None
 
 
@@ -113,7 +113,7 @@ def test_the_store_is_brought_to_the_present_state_for_what_is_new(counters: Cou
     bump("b")
     machine.reset()
     bump("a")
-    assert machine.performed == 3
+    assert machine.misses == 3
     assert read() == {"a": 1}
     bump("c")
     assert read() == {"a": 1, "c": 1}
@@ -139,7 +139,7 @@ def test_every_order_of_many_requests_is_answered_as_a_store_would(counters: Cou
             expected[name] += 1
             assert bump(name) == expected[name]
         assert read() == {name: n for name, n in expected.items() if n}
-    assert machine.performed == 2 * (1 + 2 + 3 + 4 + 5 + 6) + 7  # each state has two ways on, and is read at the end
+    assert machine.misses == 2 * (1 + 2 + 3 + 4 + 5 + 6) + 7  # each state has two ways on, and is read at the end
     assert machine.why_slow is None
 
 
@@ -176,7 +176,7 @@ def test_a_refusal_is_known_with_its_class_and_its_contents_and_without_its_past
                 Item={"id": "a"}, ConditionExpression=Attr("id").not_exists(), ReturnValuesOnConditionCheckFailure="ALL_OLD"
             )
         caught.append(refused.value)
-    assert machine.performed == 2
+    assert machine.misses == 2
     assert [error.response["Item"] for error in caught] == [{"id": {"S": "a"}, "n": {"N": "1"}}] * 4
     assert {str(error) for error in caught} == {str(caught[0])}
     assert len({id(error) for error in caught}) == 4
@@ -193,7 +193,7 @@ def test_a_duplicate_key_is_known_with_its_details() -> None:
             collection.insert_one({"_id": 1})
         assert refused.value.details is not None
         assert refused.value.details["keyPattern"] == {"_id": 1}
-    assert machine.performed == 2
+    assert machine.misses == 2
 
 
 def test_documents_are_given_the_ids_that_the_driver_would_give_them() -> None:
@@ -209,7 +209,7 @@ def test_documents_are_given_the_ids_that_the_driver_would_give_them() -> None:
         made.append((one["_id"], two["_id"]))
         assert collection.count_documents({"_id": {"$in": list(made[0])}}) == 2
     assert made[0] == made[1]
-    assert machine.performed == 3
+    assert machine.misses == 3
 
 
 def test_guarded_writes_are_remembered(make: MakeTable) -> None:
@@ -220,7 +220,7 @@ def test_guarded_writes_are_remembered(make: MakeTable) -> None:
         machine.reset()
         told = [orders.record(Message(name), Key={"id": "o"}) for name in ("m-1", "m-2", "m-1")]
         assert [type(outcome).__name__ for outcome in told] == ["Applied", "Applied", "Duplicate"]
-    assert machine.performed == 3
+    assert machine.misses == 3
 
 
 # ---------------------------------------------------------------- more than one table
@@ -234,7 +234,7 @@ def test_a_world_may_hold_several_stores(make: MakeTable) -> None:
         stores["shop"].put_item(Item={"id": "a"})
         stores["stock"].insert_one({"_id": 1})
         assert stores["shop"].scan()["Items"] == [{"id": "a"}]
-    assert machine.performed == 3
+    assert machine.misses == 3
 
 
 def test_a_clients_tables_are_all_part_of_the_state(make: MakeTable) -> None:
@@ -375,7 +375,7 @@ def test_a_request_without_a_canonical_form_is_performed_each_time_and_what_foll
         machine.reset()
         collection.insert_one({"_id": 1}, comment=Lock())
         assert collection.find_one({}) == {"_id": 1}
-    assert (machine.performed, machine.known) == (4, 2)
+    assert (machine.misses, machine.hits) == (4, 2)
     assert machine.why_slow is None
 
 
@@ -423,10 +423,10 @@ def test_a_store_that_changes_by_itself_is_performed_from_a_new_world_each_time(
     assert machine.why_slow is not None
     assert "somebody else" in machine.why_slow
     assert collection.find_one({"_id": 1}) == {"_id": 1, "n": 2}
-    known = machine.known
+    known = machine.hits
     for _ in range(2):
         assert deliver() == [1, 1]
-    assert machine.known == known
+    assert machine.hits == known
     assert len(stores) == 4
 
 
@@ -437,7 +437,7 @@ def test_pickles_are_not_kept_without_end(monkeypatch: pytest.MonkeyPatch) -> No
     for _ in range(2):
         for number in range(10):
             assert collection.find_one({"_id": number}) is None
-    assert (machine.performed, machine.known) == (10, 10)
+    assert (machine.misses, machine.hits) == (10, 10)
 
 
 def test_the_same_request_may_give_its_arguments_in_another_order(make: MakeTable) -> None:
@@ -445,7 +445,7 @@ def test_the_same_request_may_give_its_arguments_in_another_order(make: MakeTabl
     table = machine.stores(machine.perform)
     assert table.get_item(Key={"id": "a"}, ConsistentRead=True) != {}
     table.get_item(ConsistentRead=True, Key={"id": "a"})
-    assert (machine.performed, machine.known) == (1, 1)
+    assert (machine.misses, machine.hits) == (1, 1)
 
 
 def test_numbers_that_python_holds_for_equal_are_different_requests(make: MakeTable) -> None:
@@ -455,7 +455,7 @@ def test_numbers_that_python_holds_for_equal_are_different_requests(make: MakeTa
         machine.reset()
         table.put_item(Item={"id": "a", "value": value})
         assert type(table.get_item(Key={"id": "a"})["Item"]["value"]) is (bool if value is True else Decimal)
-    assert machine.known == 0 or machine.performed == 8 - machine.known
+    assert machine.hits == 0 or machine.misses == 8 - machine.hits
 
 
 def test_options_of_a_collection_tell_requests_apart() -> None:
@@ -463,7 +463,7 @@ def test_options_of_a_collection_tell_requests_apart() -> None:
     collection = machine.stores(machine.perform)
     collection.find_one({"_id": 1})
     collection.with_options(write_concern=WriteConcern(1)).find_one({"_id": 1})
-    assert machine.performed == 2
+    assert machine.misses == 2
 
 
 # ---------------------------------------------------------------- asynchronous stores
@@ -479,7 +479,7 @@ def test_an_asynchronous_collection_is_remembered() -> None:
             for name in ("m-1", "m-2", "m-1"):
                 await stock.update_one(Message(name), {"_id": "a"}, {"$inc": {"n": 1}}, upsert=True)
             assert await stock.find_one({"_id": "a"}) == {"_id": "a", "n": 2}
-        assert (machine.performed, machine.known) == (5, 5)
+        assert (machine.misses, machine.hits) == (5, 5)
         with pytest.raises(DuplicateKeyError):
             await machine.stores(machine.aperform).insert_one({"_id": "a"})
 
@@ -656,7 +656,7 @@ def test_what_a_transaction_deletes_is_gone_and_what_another_wrote_meanwhile_sta
     def held(**entities: int) -> Contents:
         return Contents(("_id",), {name: {"n": n} for name, n in entities.items()}, dict(entities.items()), b"")
 
-    after = merged(
+    after = merge(
         held(deleted=1, changed=1, untouched=5), held(changed=2, untouched=1, created=3), ["deleted", "changed", "created"]
     )
     assert after.entities == {"changed": {"n": 2}, "untouched": {"n": 5}, "created": {"n": 3}}

@@ -17,10 +17,10 @@ from pymongo.operations import IndexModel
 
 from onewrite import ConfigurationError
 from onewrite.testing import StandInLies
-from onewrite.testing.standins.collection import ANSWERED, DATABASE_ANSWERED, KEPT
+from onewrite.testing.standins.collection import ARGUMENTS, ATTRIBUTES, DATABASE_ARGUMENTS
 from onewrite.testing.standins.stores import mongomock_collection
 from onewrite.testing.taps import mongodb_methods as methods
-from onewrite.testing.taps.mongodb_methods import bound, signature_of
+from onewrite.testing.taps.mongodb_methods import bind, signature_of
 from onewrite.testing.taps.tap import tap
 
 
@@ -43,27 +43,27 @@ def tapped(orders: Any) -> Any:
 
 @pytest.mark.parametrize("kind", [Collection, AsyncCollection])
 def test_a_tap_knows_each_public_method_of_pymongos_collections(kind: type[Any]) -> None:
-    known = [methods.READS, methods.WRITES, methods.SILENT, frozenset(methods.REFUSED)]
+    known = [methods.READS, methods.WRITES, methods.SILENT, frozenset(methods.REFUSALS)]
     assert frozenset().union(*known) == public(kind)
     assert sum(map(len, known)) == len(public(kind)), "a method is in two lists"
 
 
 @pytest.mark.parametrize("kind", [Database, AsyncDatabase])
 def test_a_tap_knows_each_public_method_of_pymongos_databases(kind: type[Any]) -> None:
-    known = [methods.DATABASE_READS, methods.DATABASE_SILENT, frozenset(methods.DATABASE_REFUSED)]
+    known = [methods.DATABASE_READS, methods.DATABASE_SILENT, frozenset(methods.DATABASE_REFUSALS)]
     assert frozenset().union(*known) == public(kind)
     assert sum(map(len, known)) == len(public(kind)), "a method is in two lists"
 
 
-@pytest.mark.parametrize("name", sorted(methods.REFUSED))
+@pytest.mark.parametrize("name", sorted(methods.REFUSALS))
 def test_a_method_whose_requests_a_tap_cannot_judge_is_refused_with_the_reason(tapped: Any, name: str) -> None:
-    with pytest.raises(ConfigurationError, match=f"^{name} cannot be tapped: {methods.REFUSED[name]}"):
+    with pytest.raises(ConfigurationError, match=f"^{name} cannot be tapped: {methods.REFUSALS[name]}"):
         getattr(tapped, name)
 
 
-@pytest.mark.parametrize("name", sorted(methods.DATABASE_REFUSED))
+@pytest.mark.parametrize("name", sorted(methods.DATABASE_REFUSALS))
 def test_a_method_of_a_database_that_a_tap_cannot_judge_is_refused_with_the_reason(tapped: Any, name: str) -> None:
-    with pytest.raises(ConfigurationError, match=f"^{name} cannot be tapped: {methods.DATABASE_REFUSED[name]}"):
+    with pytest.raises(ConfigurationError, match=f"^{name} cannot be tapped: {methods.DATABASE_REFUSALS[name]}"):
         getattr(tapped.database, name)("anything")
 
 
@@ -84,13 +84,13 @@ def test_what_sends_nothing_is_handed_on(tapped: Any, orders: Any) -> None:
 # ---------------------------------------------------------------- the stand-in
 
 
-@pytest.mark.parametrize("name", sorted(public(Collection) - set(ANSWERED) - KEPT))
+@pytest.mark.parametrize("name", sorted(public(Collection) - set(ARGUMENTS) - ATTRIBUTES))
 def test_the_stand_in_refuses_the_methods_that_mongomock_cannot_answer(orders: Any, name: str) -> None:
     with pytest.raises(StandInLies, match=rf"^mongomock cannot answer {name}\. Run this test on mongod\(\)\.$"):
         getattr(orders, name)()
 
 
-@pytest.mark.parametrize("name", sorted(public(Database) - set(DATABASE_ANSWERED) - KEPT))
+@pytest.mark.parametrize("name", sorted(public(Database) - set(DATABASE_ARGUMENTS) - ATTRIBUTES))
 def test_the_stand_in_refuses_the_methods_of_a_database_that_mongomock_cannot_answer(orders: Any, name: str) -> None:
     with pytest.raises(StandInLies, match=rf"^mongomock cannot answer {name}\. Run this test on mongod\(\)\.$"):
         getattr(orders.database, name)()
@@ -98,8 +98,8 @@ def test_the_stand_in_refuses_the_methods_of_a_database_that_mongomock_cannot_an
 
 def test_the_stand_in_answers_nothing_that_pymongo_does_not_have() -> None:
     orders = mongomock_collection()
-    assert set(ANSWERED) | KEPT - {"client", "get_collection"} <= public(Collection) | {"lock"}
-    assert set(DATABASE_ANSWERED) <= public(Database)
+    assert set(ARGUMENTS) | ATTRIBUTES - {"client", "get_collection"} <= public(Collection) | {"lock"}
+    assert set(DATABASE_ARGUMENTS) <= public(Database)
     with pytest.raises(StandInLies):
         orders.initialize_ordered_bulk_op()
 
@@ -111,7 +111,7 @@ def parameters(kind: type[Any], method: str) -> Mapping[str, inspect.Parameter]:
 
 IGNORED = [
     (method, name)
-    for method, answered in ANSWERED.items()
+    for method, answered in ARGUMENTS.items()
     for name, parameter in parameters(Collection, method).items()
     if parameter.kind is parameter.POSITIONAL_OR_KEYWORD and name not in {"self", "collection", *answered}
 ]
@@ -129,7 +129,7 @@ WITHOUT_EFFECT = {
 
 @pytest.mark.parametrize(("method", "argument"), [one for one in IGNORED if one[1] not in WITHOUT_EFFECT])
 def test_an_argument_that_mongomock_would_ignore_is_refused(orders: Any, method: str, argument: str) -> None:
-    given = {name: {"x": 1} for name in signature_of(method).required}
+    given = {name: {"x": 1} for name in signature_of(method).required_names}
     with pytest.raises(
         StandInLies, match=rf"^mongomock's {method} does not do what {argument} asks for\. Run this test on mongod"
     ):
@@ -141,7 +141,7 @@ def test_arguments_that_show_no_effect_are_taken(orders: Any, method: str) -> No
     needed: dict[str, Any] = {
         "filter": {"_id": 1}, "update": {"$set": {"n": 1}}, "pipeline": [], "document": {"_id": 1},
     }  # fmt: skip
-    given = {name: needed[name] for name in signature_of(method).required}
+    given = {name: needed[name] for name in signature_of(method).required_names}
     inert = {name: 1 for _, name in IGNORED if _ == method and name in WITHOUT_EFFECT}
     getattr(orders, method)(**given, **inert, session=None)
 
@@ -158,19 +158,19 @@ def test_arguments_that_show_no_effect_are_taken(orders: Any, method: str) -> No
 )
 def test_arguments_that_pymongo_would_not_take_are_a_type_error(method: str, args: Any, kwargs: Any) -> None:
     with pytest.raises(TypeError):
-        bound(method, args, kwargs)
+        bind(method, args, kwargs)
 
 
 def test_arguments_are_known_by_their_names() -> None:
-    assert bound("update_one", ({"_id": 1}, {"$set": {}}), {"upsert": True}) == {
+    assert bind("update_one", ({"_id": 1}, {"$set": {}}), {"upsert": True}) == {
         "filter": {"_id": 1},
         "update": {"$set": {}},
         "upsert": True,
     }
-    assert bound("count_documents", ({},), {"limit": 1}) == {"filter": {}, "limit": 1}
-    assert bound("create_index", ("k",), {"unique": True}) == {"keys": "k", "unique": True}
-    assert bound("insert_many", (iter([{}, {}]),), {}) == {"documents": [{}, {}]}
-    assert bound("find", ({}, ["n"]), {}) == bound("find_one", ({}, ["n"]), {}) == {"filter": {}, "projection": ["n"]}
+    assert bind("count_documents", ({},), {"limit": 1}) == {"filter": {}, "limit": 1}
+    assert bind("create_index", ("k",), {"unique": True}) == {"keys": "k", "unique": True}
+    assert bind("insert_many", (iter([{}, {}]),), {}) == {"documents": [{}, {}]}
+    assert bind("find", ({}, ["n"]), {}) == bind("find_one", ({}, ["n"]), {}) == {"filter": {}, "projection": ["n"]}
 
 
 def test_an_update_that_skips_validation_is_still_an_update(orders: Any) -> None:

@@ -15,7 +15,7 @@ from pymongo.errors import AutoReconnect, DuplicateKeyError, InvalidOperation, N
 from onewrite import ConfigurationError
 from onewrite.testing.model.machine import Machine
 from onewrite.testing.standins.stores import mongomock_collection
-from onewrite.testing.taps.failures import answer_lost, server_error
+from onewrite.testing.taps.failures import lost_answer_error, server_error
 from onewrite.testing.taps.tap import tap
 from onewrite.testing.taps.traffic import Owner, Request, TransactionKey, commute, current_owner
 
@@ -325,11 +325,11 @@ def test_a_store_that_changes_by_itself_has_no_transactions_that_can_be_explored
 def test_a_lost_answer_has_the_label_that_pymongo_gives_it(server: Server, session: Any) -> None:
     session.start_transaction()
     insert(server, session)
-    lost = answer_lost(server.things, server.requests[0])
+    lost = lost_answer_error(server.things, server.requests[0])
     assert isinstance(lost, AutoReconnect)
     assert lost.has_error_label(TRANSIENT)
     server.failures["commit_transaction"] = [
-        answer_lost(server.things, Request("s", "commit_transaction", {}, (), writes=True))
+        lost_answer_error(server.things, Request("s", "commit_transaction", {}, (), writes=True))
     ]
     with pytest.raises(AutoReconnect) as caught:
         session.commit_transaction()
@@ -474,10 +474,10 @@ def test_an_asynchronous_session_does_the_same() -> None:
 
 def test_the_client_hands_out_the_tapped_database() -> None:
     orders, sent = mongomock_collection(), list[Request]()
-    client, raw = tap(orders, sent.append, explored=True).database.client, orders.database.client
+    client, raw = tap(orders, sent.append, is_explored=True).database.client, orders.database.client
     assert isinstance(client, type(raw))
     assert client == raw
-    assert client == tap(orders, sent.append, explored=True).database.client
+    assert client == tap(orders, sent.append, is_explored=True).database.client
     assert hash(client) == hash(raw)
     assert repr(client) == repr(raw)
     for database in (client.test, client["test"], client.get_database(), client.get_database("test")):

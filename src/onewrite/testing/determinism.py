@@ -27,15 +27,15 @@ _now: ContextVar[float | None] = ContextVar("onewrite.testing.now", default=None
 _name_of_attempt: ContextVar[Callable[[], str] | None] = ContextVar("onewrite.testing.name_of_attempt", default=None)
 
 
-def determine(call_name: str, now: float, used: Callable[[], None]) -> None:
+def determine(call_name: str, now: float, on_attempt: Callable[[], None]) -> None:
     """From here on, in this context, the time is `now`, and attempts are named by the call's name and by numbers.
 
-    `used` is called when an attempt gets its name.
+    `on_attempt` is called when an attempt gets its name.
     """
     numbers = itertools.count(1)
 
     def next_name() -> str:
-        used()
+        on_attempt()
         return f"{call_name}, attempt {next(numbers)}"
 
     _now.set(now)

@@ -67,32 +67,32 @@ def sqs_event(
     fifo = fifo or queue.endswith(".fifo")
     queue = queue.removesuffix(".fifo") + ".fifo" * fifo
     texts = [body if isinstance(body, str) else json.dumps(body) for body in bodies]
-    message_ids = list(_sqs_ids(queue, texts)) if ids is None else _one_each(ids, texts, "ids")
-    groups = _one_each(group, texts, "group")
-    added = {name: str(value) for name, value in (attributes or {}).items()}
-    typed = {name: _sqs_attribute(value) for name, value in (message_attributes or {}).items()}
+    message_ids = list(_sqs_ids(queue, texts)) if ids is None else _per_record(ids, texts, "ids")
+    groups = _per_record(group, texts, "group")
+    additions = {name: str(value) for name, value in (attributes or {}).items()}
+    user_attributes = {name: _sqs_attribute(value) for name, value in (message_attributes or {}).items()}
     records: list[Record] = []
     for n, (text, message_id) in enumerate(zip(texts, message_ids, strict=True)):
         place = _fifo_attributes(message_id, groups[n], sequence + n) if fifo else {}
-        system = {**_sqs_attributes(sent_at, receive_count), **place, **added}
-        records.append(_sqs_record(queue, message_id, text, system, typed))
+        system = {**_sqs_attributes(sent_at, receive_count), **place, **additions}
+        records.append(_sqs_record(queue, message_id, text, system, user_attributes))
     return {"Records": records}
 
 
 def _sqs_ids(queue: str, texts: Sequence[str]) -> Iterator[str]:
-    seen: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for text in texts:
-        seen[text] = seen.get(text, 0) + 1
-        yield str(uuid.UUID(bytes=_digest("sqs", queue, text, seen[text])[:16], version=4))
+        counts[text] = counts.get(text, 0) + 1
+        yield str(uuid.UUID(bytes=_digest("sqs", queue, text, counts[text])[:16], version=4))
 
 
 def _sqs_attributes(sent_at: float, receive_count: int) -> dict[str, str]:
-    sent = int(sent_at * 1000)
+    milliseconds = int(sent_at * 1000)
     return {
         "ApproximateReceiveCount": str(receive_count),
-        "SentTimestamp": str(sent),
+        "SentTimestamp": str(milliseconds),
         "SenderId": "AIDAIENQZJOLO23YVJ4VO",
-        "ApproximateFirstReceiveTimestamp": str(sent + 10),
+        "ApproximateFirstReceiveTimestamp": str(milliseconds + 10),
     }
 
 
@@ -104,19 +104,19 @@ def _fifo_attributes(message_id: str, group: str, sequence: int) -> dict[str, st
     }
 
 
-def _sqs_record(queue: str, message_id: str, text: str, system: dict[str, str], typed: dict[str, Any]) -> Record:
+def _sqs_record(queue: str, message_id: str, text: str, system: dict[str, str], user_attributes: dict[str, Any]) -> Record:
     receipt = _digest("receipt", message_id, system["ApproximateReceiveCount"])
-    received = {
+    message = {
         "MessageId": message_id,
         "ReceiptHandle": "AQEB" + base64.b64encode(receipt * 4).decode(),
         "Body": text,
         "MD5OfBody": _md5(text.encode()),
         "Attributes": system,
-        "MessageAttributes": typed,
+        "MessageAttributes": user_attributes,
     }
-    if typed:
-        received["MD5OfMessageAttributes"] = _md5(_sqs_packed(typed))
-    return lambda_record(received, f"arn:aws:sqs:{REGION}:{ACCOUNT}:{queue}")
+    if user_attributes:
+        message["MD5OfMessageAttributes"] = _md5(_sqs_packed(user_attributes))
+    return lambda_record(message, f"arn:aws:sqs:{REGION}:{ACCOUNT}:{queue}")
 
 
 def _sqs_attribute(value: str | float | bytes) -> dict[str, Any]:
@@ -125,15 +125,15 @@ def _sqs_attribute(value: str | float | bytes) -> dict[str, Any]:
     return {"DataType": "String" if isinstance(value, str) else "Number", "StringValue": str(value)}
 
 
-def _sqs_packed(typed: Mapping[str, Mapping[str, Any]]) -> bytes:
+def _sqs_packed(attributes: Mapping[str, Mapping[str, Any]]) -> bytes:
     """What SQS makes the digest of: names, types and values in the order of the names, each after its length."""
-    packed = b""
-    for name, value in sorted(typed.items()):
+    encoding = b""
+    for name, value in sorted(attributes.items()):
         binary = "BinaryValue" in value
         content = value["BinaryValue"] if binary else value["StringValue"].encode()
-        packed += _with_length(name.encode()) + _with_length(value["DataType"].encode())
-        packed += bytes([1 + binary]) + _with_length(content)
-    return packed
+        encoding += _with_length(name.encode()) + _with_length(value["DataType"].encode())
+        encoding += bytes([1 + binary]) + _with_length(content)
+    return encoding
 
 
 def _with_length(content: bytes) -> bytes:
@@ -157,7 +157,7 @@ def kinesis_event(
     """
     arn = f"arn:aws:kinesis:{REGION}:{ACCOUNT}:stream/{stream}"
     records: list[Record] = []
-    for n, (content, key) in enumerate(zip(data, _one_each(partition_key, data, "partition_key"), strict=True)):
+    for n, (content, key) in enumerate(zip(data, _per_record(partition_key, data, "partition_key"), strict=True)):
         fields: Record = {
             "kinesisSchemaVersion": "1.0",
             "partitionKey": key,
@@ -198,15 +198,15 @@ def dynamodb_stream_event(
     """
     if view not in _VIEWS:
         raise ConfigurationError(f"view={view!r} is none of {', '.join(_VIEWS)}.")
-    created = datetime.fromtimestamp(SENT_AT, UTC).strftime("%Y-%m-%dT%H:%M:%S.000")
-    arn = f"arn:aws:dynamodb:{REGION}:{ACCOUNT}:table/{table}/stream/{created}"
+    label = datetime.fromtimestamp(SENT_AT, UTC).strftime("%Y-%m-%dT%H:%M:%S.000")
+    arn = f"arn:aws:dynamodb:{REGION}:{ACCOUNT}:table/{table}/stream/{label}"
     names = [key] if isinstance(key, str) else key
     records: list[Record] = []
     for n, (old, new) in enumerate(changes):
         number = str(_STREAM_SEQUENCE + sequence + n)
         images = {"NewImage": new, "OldImage": old}.items()
-        shown = {name: image for name, image in images if image is not None and name in _VIEWS[view]}
-        items = {"Keys": _keys(names, old, new), **shown}
+        visible_images = {name: image for name, image in images if image is not None and name in _VIEWS[view]}
+        items = {"Keys": _keys(names, old, new), **visible_images}
         change = {"ApproximateCreationDateTime": created_at, **_typed_images(items), "SequenceNumber": number}
         records.append(_stream_record(arn, _event_name(old, new), {**change, "StreamViewType": view}))
     return {"Records": records}
@@ -289,17 +289,17 @@ def kafka_event(
     `offset` is the offset of the first record in each partition. `key` is for all records; `keys` has one for each. With
     `self_managed` the cluster is not one of Amazon MSK.
     """
-    partitions = _one_each(partition, values, "partition")
-    all_keys = [key] * len(values) if keys is None else _one_each(keys, values, "keys")
+    partitions = _per_record(partition, values, "partition")
+    all_keys = [key] * len(values) if keys is None else _per_record(keys, values, "keys")
     times = {"timestamp": int(sent_at * 1000), "timestampType": "CREATE_TIME"}
     records: dict[str, list[Record]] = {}
     for value, number, its_key in zip(values, partitions, all_keys, strict=True):
         earlier = records.setdefault(f"{topic}-{number}", [])
         place = {"topic": topic, "partition": number, "offset": offset + len(earlier)}
         contents = {"key": its_key, "value": value}
-        encoded = {name: _base64(_bytes(content)) for name, content in contents.items() if content is not None}
+        members = {name: _base64(_bytes(content)) for name, content in contents.items() if content is not None}
         lists = [{name: list(_bytes(content))} for name, content in (headers or {}).items()]
-        earlier.append({**place, **times, **encoded, "headers": lists})
+        earlier.append({**place, **times, **members, "headers": lists})
     return {**_kafka_source(self_managed=self_managed), "records": records}
 
 
@@ -315,11 +315,11 @@ def _kafka_source(*, self_managed: bool) -> dict[str, str]:
     }
 
 
-def _one_each(given: Any, records: Sequence[Any], name: str) -> list[Any]:
+def _per_record(option: Any, records: Sequence[Any], name: str) -> list[Any]:
     """What is given once for all records, or as a list with one for each, as a list."""
-    if isinstance(given, str) or not isinstance(given, Sequence):
-        return [given] * len(records)
-    members = list(cast("Sequence[Any]", given))
+    if isinstance(option, str) or not isinstance(option, Sequence):
+        return [option] * len(records)
+    members = list(cast("Sequence[Any]", option))
     if len(members) != len(records):
         raise ConfigurationError(f"{name}= has {len(members)} members for {len(records)} records: give one for each.")
     return members
@@ -360,10 +360,8 @@ def lambda_context(
 
     Its time stands still unless `clock` is given: a function that returns seconds, such as `time.monotonic`.
     """
-    started = 0.0 if clock is None else clock()
-    return LambdaContext(
-        function_name, aws_request_id, str(memory_limit_in_mb), remaining_ms, clock or (lambda: 0.0), started
-    )
+    start = 0.0 if clock is None else clock()
+    return LambdaContext(function_name, aws_request_id, str(memory_limit_in_mb), remaining_ms, clock or (lambda: 0.0), start)
 
 
 @dataclass(frozen=True, slots=True)
@@ -375,7 +373,7 @@ class LambdaContext:
     memory_limit_in_mb: str  # text, as in the runtime
     remaining_ms: int
     clock: Callable[[], float]
-    started: float
+    start: float
     function_version: str = "$LATEST"
     identity: Any = None
     client_context: Any = None
@@ -393,7 +391,7 @@ class LambdaContext:
 
     def get_remaining_time_in_millis(self) -> int:
         """The time left. It is never below zero, as in the runtime."""
-        return max(0, self.remaining_ms - round((self.clock() - self.started) * 1000))
+        return max(0, self.remaining_ms - round((self.clock() - self.start) * 1000))
 
     def w3c(self) -> dict[str, str]:
         """The trace context, which is empty here."""

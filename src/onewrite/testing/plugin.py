@@ -89,15 +89,15 @@ def faults() -> Iterator[Callable[[Any], Faults]]:
     """`faults(store)`: as `onewrite.testing.Faults`, and a fault that no request has met fails the test at its end."""
     from onewrite.testing.taps.faults import Faults  # noqa: PLC0415  # the same
 
-    planned: list[Faults] = []
+    all_faults: list[Faults] = []
 
     def plan(store: Any) -> Faults:
-        planned.append(Faults(store))
-        return planned[-1]
+        all_faults.append(Faults(store))
+        return all_faults[-1]
 
     yield plan
-    for each in planned:
-        each.assert_all_used()
+    for store_faults in all_faults:
+        store_faults.assert_all_used()
 
 
 @pytest.fixture
@@ -132,13 +132,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Fail a run that was asked to replay a schedule and did not."""
-    explored = session.config.stash.get(_SESSION, None)
-    if explored is not None and explored.nothing_replayed and session.exitstatus == pytest.ExitCode.OK:
+    own_session = session.config.stash.get(_SESSION, None)
+    if own_session is not None and own_session.nothing_replayed and session.exitstatus == pytest.ExitCode.OK:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    explored = config.stash.get(_SESSION, None)
-    if explored is not None:
-        for line in explored.summary():
+    session = config.stash.get(_SESSION, None)
+    if session is not None:
+        for line in session.summary():
             terminalreporter.write_line(line)

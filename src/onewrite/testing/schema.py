@@ -25,18 +25,18 @@ def table_request(
 
 
 def _definitions(request: Mapping[str, Any], types: Mapping[str, str]) -> list[dict[str, str]]:
-    used = list(dict.fromkeys(_key_attributes(request)))
-    if unused := [name for name in types if name not in used]:
+    key_names = list(dict.fromkeys(_key_attributes(request)))
+    if unused := [name for name in types if name not in key_names]:
         raise ConfigurationError(f"types= names {', '.join(unused)}, in no key of the table: only keys have a type.")
-    if wrong := [kind for kind in types.values() if kind not in _TYPES]:
-        raise ConfigurationError(f"types= has {wrong[0]!r}: a key is of type S, N or B.")
-    return [{"AttributeName": name, "AttributeType": types.get(name, "S")} for name in used]
+    if wrong_types := [kind for kind in types.values() if kind not in _TYPES]:
+        raise ConfigurationError(f"types= has {wrong_types[0]!r}: a key is of type S, N or B.")
+    return [{"AttributeName": name, "AttributeType": types.get(name, "S")} for name in key_names]
 
 
 def _key_attributes(request: Mapping[str, Any]) -> Iterator[str]:
     """The key attributes of the table and of its indexes."""
-    indexes = ("GlobalSecondaryIndexes", "LocalSecondaryIndexes")
-    keyed = [request, *(index for kind in indexes for index in cast("list[Mapping[str, Any]]", request.get(kind) or []))]
-    for definition in keyed:
+    kinds = ("GlobalSecondaryIndexes", "LocalSecondaryIndexes")
+    indexes = (index for kind in kinds for index in cast("list[Mapping[str, Any]]", request.get(kind) or []))
+    for definition in (request, *indexes):
         for part in cast("list[Mapping[str, str]]", definition["KeySchema"]):
             yield part["AttributeName"]

@@ -214,16 +214,16 @@ def check(package: Package) -> None:
 def _difference(seam: str, parameters: str | None) -> str | None:
     module, _, path = seam.partition(":")
     try:
-        found: Any = import_module(module)
+        value: Any = import_module(module)
         for name in path.split("."):
-            found = getattr(found, name)
+            value = getattr(value, name)
     except (ImportError, AttributeError):
         return "is missing"
     if parameters is None:
         return None
-    if not callable(found):
+    if not callable(value):
         return f"is no function of ({parameters})"
-    present = parameters_of(cast("Callable[..., Any]", found))
+    present = parameters_of(cast("Callable[..., Any]", value))
     return None if present == parameters else f"takes ({present}), and should take ({parameters})"
 
 
@@ -231,4 +231,4 @@ def parameters_of(function: Callable[..., Any]) -> str:
     """The parameters of a function as `Package.seams` writes them."""
     stars: dict[Any, str] = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
     parameters = inspect.signature(function).parameters.values()
-    return ", ".join([stars.get(one.kind, "") + one.name + ("" if one.default is one.empty else "=") for one in parameters])
+    return ", ".join([stars.get(p.kind, "") + p.name + ("" if p.default is p.empty else "=") for p in parameters])

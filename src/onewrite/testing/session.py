@@ -12,10 +12,10 @@ from onewrite.testing.explorer.exploration import Exploration
 from onewrite.testing.explorer.explore import Arguments, run
 from onewrite.testing.explorer.schedule import decode
 
-_SHOWN = 20  # remarks
+_MOST_REMARKS = 20  # remarks
 
 
-class Explored(NamedTuple):
+class SessionEntry(NamedTuple):
     """An exploration, with the test that made it."""
 
     nodeid: str
@@ -29,7 +29,7 @@ class Session:
 
     schedules: int | None = None
     replay_code: str | None = None
-    explored: list[Explored] = field(default_factory=list[Explored])
+    entries: list[SessionEntry] = field(default_factory=list[SessionEntry])
 
     def run(self, nodeid: str, arguments: Arguments) -> Exploration:
         """Make an exploration as the test asks for it, except where the command line says otherwise."""
@@ -39,31 +39,31 @@ class Session:
         if self.schedules is not None:
             arguments = replace(arguments, schedules=self.schedules)
         exploration = run(arguments, nodeid)
-        self.explored.append(Explored(nodeid, exploration, replayed))
+        self.entries.append(SessionEntry(nodeid, exploration, replayed))
         # Those who ask for one schedule, or for fewer, know that these are not all, and need no warning.
         return replace(exploration, sampled=True) if replayed or self.schedules is not None else exploration
 
     @property
     def nothing_replayed(self) -> bool:
         """Was a schedule to be replayed that fits no exploration?"""
-        return self.replay_code is not None and not any(one.replayed for one in self.explored)
+        return self.replay_code is not None and not any(entry.replayed for entry in self.entries)
 
     def summary(self) -> Iterator[str]:
-        for nodeid, exploration, replayed in self.explored:
+        for nodeid, exploration, replayed in self.entries:
             if replayed:
                 yield f"onewrite: replayed {self.replay_code} in {nodeid}\n{exploration}"
-        if self.explored:
-            yield _totals(self.explored)
-        unfinished = sum(
+        if self.entries:
+            yield _totals(self.entries)
+        incomplete_count = sum(
             exploration.ok and not (exploration.exhausted or exploration.sampled or replayed)
-            for _, exploration, replayed in self.explored
+            for _, exploration, replayed in self.entries
         )
-        if unfinished:
+        if incomplete_count:
             yield (
-                f"onewrite: {unfinished} of these explorations found nothing, but stopped before all schedules within bounds "
+                f"onewrite: {incomplete_count} of these explorations found nothing, but stopped before all schedules within bounds "
                 "were run"
             )
-        yield from _remarks(self.explored)
+        yield from _remarks(self.entries)
         if self.nothing_replayed:
             yield f"onewrite: nothing was replayed: {self.replay_code} fits the messages of no exploration in this run"
 
@@ -77,27 +77,27 @@ def _fits(replay_code: str, messages: Sequence[Any]) -> bool:
     return True
 
 
-def _remarks(explored: Sequence[Explored]) -> Iterator[str]:
+def _remarks(entries: Sequence[SessionEntry]) -> Iterator[str]:
     """What is probably not meant in the tests that found nothing wrong, each remark once."""
     tests: dict[str, list[str]] = {}
-    for nodeid, exploration, _ in explored:
+    for nodeid, exploration, _ in entries:
         for remark in exploration.open_remarks if exploration.ok else ():
-            found = tests.setdefault(f"[{remark.kind}] {remark.text}", [])
-            found.extend([nodeid] if nodeid not in found else [])
-    for text, found in list(tests.items())[:_SHOWN]:
-        others = f" and {len(found) - 1} more" if len(found) > 1 else ""
-        yield f"onewrite: {found[0]}{others}: {text}"
-    if len(tests) > _SHOWN:
-        yield f"onewrite: and {len(tests) - _SHOWN} remarks more"
+            nodeids = tests.setdefault(f"[{remark.kind}] {remark.text}", [])
+            nodeids.extend([nodeid] if nodeid not in nodeids else [])
+    for text, nodeids in list(tests.items())[:_MOST_REMARKS]:
+        others = f" and {len(nodeids) - 1} more" if len(nodeids) > 1 else ""
+        yield f"onewrite: {nodeids[0]}{others}: {text}"
+    if len(tests) > _MOST_REMARKS:
+        yield f"onewrite: and {len(tests) - _MOST_REMARKS} remarks more"
 
 
-def _totals(explored: Sequence[Explored]) -> str:
-    schedules = sum(one.exploration.schedules for one in explored)
-    pruned = sum(one.exploration.pruned for one in explored)
-    seconds = sum(one.exploration.seconds for one in explored)
-    tests = len({one.nodeid for one in explored})
+def _totals(entries: Sequence[SessionEntry]) -> str:
+    schedules = sum(entry.exploration.schedules for entry in entries)
+    pruned_schedules = sum(entry.exploration.pruned for entry in entries)
+    seconds = sum(entry.exploration.seconds for entry in entries)
+    tests = len({entry.nodeid for entry in entries})
     return (
-        f"onewrite: explored {schedules:,} schedule{_s(schedules)} ({pruned:,} pruned) in {tests} test{_s(tests)}, "
+        f"onewrite: explored {schedules:,} schedule{_s(schedules)} ({pruned_schedules:,} pruned) in {tests} test{_s(tests)}, "
         f"{seconds:.1f} s"
     )
 

@@ -28,7 +28,7 @@ from typing import Any, NamedTuple, NoReturn, TypeAlias, cast
 
 from onewrite.errors import ConfigurationError
 from onewrite.testing.determinism import determine
-from onewrite.testing.taps.everywhere import Listener, listener
+from onewrite.testing.taps.everywhere import Listener, current_listener
 from onewrite.testing.taps.faults import Crash
 from onewrite.testing.taps.traffic import Owner, Request, current_owner
 
@@ -92,7 +92,7 @@ class WatchedLoop:
 
     def __init__(self, loop: Any, call: HandlerCall) -> None:
         self.loop = loop
-        self.left: list[asyncio.Task[Any]] = []  # the tasks that had not ended when the loop was left
+        self.leftovers: list[asyncio.Task[Any]] = []  # the tasks that had not ended when the loop was left
         self.is_running = False
         self.timer_set_at: Place | None = None  # that is going off
         self._call = call
@@ -129,7 +129,7 @@ class WatchedLoop:
             del loop.time, loop.run_in_executor, loop.call_at, loop._asyncgen_finalizer_hook  # noqa: SLF001  # the same
             if makes_tasks:
                 loop.set_task_factory(None)
-            self.left += [task for task in self.tasks() if task not in self.left]
+            self.leftovers += [task for task in self.tasks() if task not in self.leftovers]
 
     def tasks(self) -> list[asyncio.Task[Any]]:
         """Those that have not ended, in the order of their paths."""
@@ -157,7 +157,7 @@ class WatchedLoop:
         finally:
             self._quiet = None
 
-    def unfinished(self) -> list[asyncio.Task[Any]]:
+    def open_tasks(self) -> list[asyncio.Task[Any]]:
         return [task for task in self.tasks() if not _is_a_drivers(task)]
 
     def clear(self) -> None:
@@ -171,19 +171,19 @@ class WatchedLoop:
             self.go_on()
         if isinstance(self.loop, OwnLoop) and self.has_more:
             for task in self.tasks():
-                unlogged: Any = task
-                unlogged._log_destroy_pending = False  # noqa: SLF001  # nobody can do anything about it
+                raw_task: Any = task
+                raw_task._log_destroy_pending = False  # noqa: SLF001  # nobody can do anything about it
             self.loop.close()
 
     def _open_generators(self) -> Iterator[Any]:
-        return (each for each in list(getattr(self.loop, "_asyncgens", ())) if each.ag_frame is not None)
+        return (generator for generator in list(getattr(self.loop, "_asyncgens", ())) if generator.ag_frame is not None)
 
     def _finalise(self, generator: Any) -> None:
         if not self.loop.is_closed():
             self.loop.call_soon_threadsafe(self._close, generator)
 
     def _close(self, generator: Any) -> None:
-        task = self._task(self.loop, _closed(generator))
+        task = self._task(self.loop, _close_generator(generator))
         task.closes = generator
 
     def _task(self, loop: Any, coro: Any, **options: Any) -> Task:
@@ -239,7 +239,7 @@ class WatchedLoop:
                 self._now += timeout
             return []
         most = _MOST_TIMERS if self._quiet is None else _MOST_TIMERS_AT_THE_END
-        if timeout is not None and not self._call.dead and self._timers < most:
+        if timeout is not None and not self._call.is_dead and self._timers < most:
             if len(real.get_map()) > 1:  # beside the loop's own socket, by which threads wake it
                 return self._really_wait(real, timeout)
             self._timers += 1
@@ -249,7 +249,7 @@ class WatchedLoop:
             if not self._quiet.done():
                 self._quiet.set_result(None)
             return []
-        if self._call.dead:
+        if self._call.is_dead:
             self._end_what_waits()
             return []
         if timeout is None and len(real.get_map()) == 1 and (lock := self._lock()) is not None:
@@ -262,11 +262,11 @@ class WatchedLoop:
         What waits for something else, as for an event or a future, may be woken by a thread.
         """
         locks: list[str] = []
-        for task in self.unfinished():
+        for task in self.open_tasks():
             coroutines = _coroutines(task)
             inner = cast("CodeType", coroutines[-1].cr_code) if coroutines else None
             if inner is not None and inner.co_filename.startswith(_ASYNCIO) and inner.co_qualname in _LOCKS:
-                own = [each.cr_frame for each in coroutines if _is_the_users(each.cr_code.co_filename)]
+                own = [coroutine.cr_frame for coroutine in coroutines if _is_the_users(coroutine.cr_code.co_filename)]
                 at = f" at {place_in_words((own[-1].f_code.co_filename, own[-1].f_lineno))}" if own else ""
                 locks.append(f"an asyncio.{_LOCKS[inner.co_qualname]}{at}")
             elif not _waits_for_tasks(task, inner):
@@ -315,9 +315,9 @@ def in_words(task: asyncio.Task[Any]) -> str:
     code: Any = getattr(task.get_coro(), "cr_code", None)
     runs = repr(task.get_coro()) if code is None else _code_in_words(code)
     made_at = task.made_at if isinstance(task, Task) else None
-    made = "" if made_at is None else f", created at {place_in_words(made_at)},"
+    origin = "" if made_at is None else f", created at {place_in_words(made_at)},"
     name = "" if _GIVEN_BY_ASYNCIO.fullmatch(task.get_name()) else f"{task.get_name()!r}, "
-    return f"the task {name}{runs}{made} behind"
+    return f"the task {name}{runs}{origin} behind"
 
 
 def _code_in_words(code: CodeType) -> str:
@@ -345,12 +345,12 @@ def _is_the_users(file: str) -> bool:
 
 def _coroutines(task: asyncio.Task[Any]) -> list[Any]:
     """The coroutine of a task, the one that it waits for, and so on."""
-    found: list[Any] = []
+    coroutines: list[Any] = []
     coroutine: Any = task.get_coro()
     while hasattr(coroutine, "cr_code"):
-        found.append(coroutine)
+        coroutines.append(coroutine)
         coroutine = coroutine.cr_await
-    return found
+    return coroutines
 
 
 def _waits_for_tasks(task: asyncio.Task[Any], inner: CodeType | None) -> bool:
@@ -366,7 +366,7 @@ def _is_a_drivers(task: asyncio.Task[Any]) -> bool:
     return frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in _DRIVERS
 
 
-async def _closed(generator: Any) -> None:
+async def _close_generator(generator: Any) -> None:
     await generator.aclose()
 
 
@@ -391,13 +391,13 @@ def without_frames(error: BaseException | None) -> None:
     Their frames hold the error itself and all that is explored. Nothing of that would end before Python looks for garbage, and there
     would be so much that looking takes a third of the time.
     """
-    left, seen = [error], set[int]()
-    while left:
-        each = left.pop()
-        if each is not None and id(each) not in seen:  # an error may have come from itself
-            seen.add(id(each))
-            each.__traceback__ = None
-            left += [each.__cause__, each.__context__]
+    todo, known_ids = [error], set[int]()
+    while todo:
+        current = todo.pop()
+        if current is not None and id(current) not in known_ids:  # an error may have come from itself
+            known_ids.add(id(current))
+            current.__traceback__ = None
+            todo += [current.__cause__, current.__context__]
 
 
 # What may happen to pending requests instead of an answer.
@@ -415,14 +415,14 @@ class PendingRequest(NamedTuple):
 class Standstill(NamedTuple):
     """Where a call stands still."""
 
-    asked: tuple[PendingRequest, ...] = ()
+    pending: tuple[PendingRequest, ...] = ()
     in_turn: tuple[int, ...] = ()  # those of them that may be answered next where the tasks run one after the other
     timers: bool = False  # is a timer running that may go off before the answer?
-    returned: bool = False  # has the handler ended? What is pending then was left behind
+    has_returned: bool = False  # has the handler ended? What is pending then was left behind
 
     @property
-    def ended(self) -> bool:
-        return self.returned and not self.asked
+    def has_ended(self) -> bool:
+        return self.has_returned and not self.pending
 
 
 @dataclass(slots=True, eq=False)
@@ -448,25 +448,25 @@ class _Waiter:
 class HandlerCall:
     """One call of the handler. It has ended, or stands still at `stop`, its latest one."""
 
-    def __init__(self, thread: _CallThread, name: str, known: Iterable[tuple[int, Reply]] = ()) -> None:
+    def __init__(self, thread: _CallThread, name: str, answers: Iterable[tuple[int, Reply]] = ()) -> None:
         self.stops: list[Standstill] = []
         self.stop = Standstill()
-        self.compared = 0  # how many of the stops have been compared with what is remembered of earlier calls
+        self.compared_count = 0  # how many of the stops have been compared with what is remembered of earlier calls
         self.keys: tuple[Hashable, ...] | None = None  # of the pending requests, where somebody has made them
-        self.died = False
-        self.dead = False  # the process is gone, perhaps after the end of the handler
+        self.has_died = False
+        self.is_dead = False  # the process is gone, perhaps after the end of the handler
         self.result = Reply()
         self.outcomes: list[object] = []  # what guarded stores returned, also where the handler does not return it
         self.thread = thread
         self.name = name
         # The answers to its first requests, each with the place of the request among the pending ones.
-        self._known = iter(known)
-        self._given = 0, Reply()
-        self._waiting: list[_Waiter] = []
+        self._earlier_answers = iter(answers)
+        self._latest_answer = 0, Reply()
+        self._waiters: list[_Waiter] = []
         self._in_order = 0  # how many of them were there at the last stop
         self._last: TaskPath = ()  # of the task that was answered last
         self._loops: list[WatchedLoop] = []
-        self._returned = False
+        self._has_returned = False
         self._is_over = False  # the thread has done its job
         self._misuse: ConfigurationError | None = None
         self._errors: list[BaseException] = []  # that it has been given for answers
@@ -480,35 +480,35 @@ class HandlerCall:
         return len(self.stops) == 1
 
     @property
-    def returned(self) -> bool:
-        return self.stop.returned
+    def has_returned(self) -> bool:
+        return self.stop.has_returned
 
     @property
-    def ended(self) -> bool:
-        return self.stop.ended
+    def has_ended(self) -> bool:
+        return self.stop.has_ended
 
     def begin(self) -> None:
         """Let the call run until it needs an answer that is not known."""
         self._run_on()
-        while self._is_over and (known := self._next_known()) is not None:
-            which, answer = known
-            self.resume(answer, which)
+        while self._is_over and (earlier_answer := self._next_earlier_answer()) is not None:
+            index, answer = earlier_answer
+            self.resume(answer, index)
 
-    def resume(self, answer: Reply, which: int = 0) -> None:
+    def resume(self, answer: Reply, index: int = 0) -> None:
         """Answer one of the pending requests, and let the call go on until it stands still again."""
         if self._is_over:
-            del self._waiting[which]  # it was cancelled: nobody waits for it
+            del self._waiters[index]  # it was cancelled: nobody waits for it
             self._stand(timers=False)
         else:
-            self._given = which, answer
+            self._latest_answer = index, answer
             self._run_on()
 
     def die(self) -> None:
         """Raise `Crash` in the handler. What it tries to send after that is not sent, and what was cancelled has not arrived."""
-        self.died = self.died or not self._returned
-        self.dead = True
+        self.has_died = self.has_died or not self._has_returned
+        self.is_dead = True
         if self._is_over:
-            self._waiting.clear()
+            self._waiters.clear()
             self._stand(timers=False)
         elif not self.thread.is_lost:
             self._run_on()
@@ -524,25 +524,25 @@ class HandlerCall:
         current_call.set(self)
         current_owner.set(Owner(self.name))
         try:
-            returned = handler(message)
-            if inspect.isawaitable(returned):
+            answer = handler(message)
+            if inspect.isawaitable(answer):
                 loop = self.thread.loop()
                 with self.running(loop):
-                    returned = loop.run_until_complete(awaited(returned))
-            self.result = Reply(returned)
+                    answer = loop.run_until_complete(await_result(answer))
+            self.result = Reply(answer)
         except BaseException as error:
             self.result = Reply(error=error)
-        self._returned = True
+        self._has_returned = True
         with suppress(BaseException):
             self._end_loops()
-        for met in (*self._errors, self.result.error):
+        for raised_error in (*self._errors, self.result.error):
             # What stops the exploration keeps its traceback, for the user.
-            if not isinstance(met, ConfigurationError):
-                without_frames(met)
+            if not isinstance(raised_error, ConfigurationError):
+                without_frames(raised_error)
         self._loops.clear()  # their tasks have contexts in which this call is, and a circle stays until Python looks for garbage
         self._is_over = True
-        if self.dead:
-            self._waiting.clear()
+        if self.is_dead:
+            self._waiters.clear()
         self._stand(timers=False)
 
     @property
@@ -551,17 +551,17 @@ class HandlerCall:
 
     def ask(self, request: Request) -> Any:
         """Wait until the explorer answers the request, and return the answer or raise the exception in it."""
-        waiting = self._begin_to_wait(request, None)
-        while waiting.answer is None:
+        waiter = self._begin_to_wait(request, None)
+        while waiter.answer is None:
             self._wait(timers=False)
-        if waiting.answer.error is not None:
-            raise waiting.answer.error
-        return waiting.answer.value
+        if waiter.answer.error is not None:
+            raise waiter.answer.error
+        return waiter.answer.value
 
     async def aask(self, request: Request) -> Any:
         """Wait for the answer while other tasks of the call go on."""
         loop = asyncio.get_running_loop()
-        if not any(watched.loop is loop and watched.is_running for watched in self._loops):
+        if not any(watch.loop is loop and watch.is_running for watch in self._loops):
             self._refuse(
                 ConfigurationError(
                     f"{request} was sent in an event loop of the kind {type(loop).__module__}.{type(loop).__qualname__}, in which the "
@@ -570,25 +570,25 @@ class HandlerCall:
                 )
             )
         future = loop.create_future()
-        waiting = self._begin_to_wait(request, future)
+        waiter = self._begin_to_wait(request, future)
         try:
             return await future
         except asyncio.CancelledError:
-            waiting.cancelled = True
+            waiter.cancelled = True
             raise
 
     def stand_still(self, *, timers: bool) -> bool:
         """Wait until a request is answered. False: no request is pending."""
-        if all(waiting.cancelled for waiting in self._waiting):
+        if all(waiter.cancelled for waiter in self._waiters):
             return False
         self._wait(timers=timers)
         return True
 
-    def refuse_to_wait(self, what: str) -> NoReturn:
+    def refuse_to_wait(self, lock: str) -> NoReturn:
         """The call waits for what only another delivery can let go."""
         self._refuse(
             ConfigurationError(
-                f"{self.name} waits for {what}, and nothing in its event loop can let go of that: probably another delivery holds it, which "
+                f"{self.name} waits for {lock}, and nothing in its event loop can let go of that: probably another delivery holds it, which "
                 "stands still. Each delivery has a loop of its own, and a lock between loops does not work. If deliveries of your process "
                 "never overlap, explore with concurrency=1."
             )
@@ -596,87 +596,87 @@ class HandlerCall:
 
     def time_passes(self) -> bool:
         """Has the explorer decided that a timer goes off though requests are pending?"""
-        return self._given[1] is TIME_PASSES and not self.dead
+        return self._latest_answer[1] is TIME_PASSES and not self.is_dead
 
     @contextmanager
     def running(self, loop: Any) -> Generator[None]:
         """Watch a loop while it runs."""
-        watched = next((watched for watched in self._loops if watched.loop is loop), None)
-        if watched is None and WatchedLoop.can_watch(loop):
-            watched = WatchedLoop(loop, self)
-            self._loops.append(watched)
-        if watched is None or watched.is_running:
+        watch = next((watch for watch in self._loops if watch.loop is loop), None)
+        if watch is None and WatchedLoop.can_watch(loop):
+            watch = WatchedLoop(loop, self)
+            self._loops.append(watch)
+        if watch is None or watch.is_running:
             yield
             return
-        with watched.running():
+        with watch.running():
             yield
 
     def _begin_to_wait(self, request: Request, future: asyncio.Future[Any] | None) -> _Waiter:
-        if self.dead:
+        if self.is_dead:
             raise Crash(f"The process is dead, and does not send {request}.")
-        waiting = _Waiter(request, asyncio.current_task() if in_an_event_loop() else None, future)
-        if self._returned and not self._may_go_on:
-            timer_set_at = next((watched.timer_set_at for watched in self._loops if watched.timer_set_at is not None), None)
-            self._refuse_left_behind(waiting.task, f"is about to send {request}", timer_set_at)
-        self._waiting.append(waiting)
-        return waiting
+        waiter = _Waiter(request, asyncio.current_task() if in_an_event_loop() else None, future)
+        if self._has_returned and not self._may_go_on:
+            timer_set_at = next((watch.timer_set_at for watch in self._loops if watch.timer_set_at is not None), None)
+            self._refuse_left_behind(waiter.task, f"is about to send {request}", timer_set_at)
+        self._waiters.append(waiter)
+        return waiter
 
     def _wait(self, *, timers: bool) -> None:
         """Stand still until a request is answered, and hand the answer to whom it belongs."""
-        self._stops_after_end += self._returned
+        self._stops_after_end += self._has_returned
         if self._stops_after_end > _MOST_STOPS_AFTER_THE_END:
-            task = next(waiting.task for waiting in self._waiting if not waiting.cancelled)
+            task = next(waiter.task for waiter in self._waiters if not waiter.cancelled)
             self._refuse(
                 ConfigurationError(
-                    f"{self.name} has failed and left {_what(task)}, which has sent {_MOST_STOPS_AFTER_THE_END} requests since then. Cancel "
+                    f"{self.name} has failed and left {_description(task)}, which has sent {_MOST_STOPS_AFTER_THE_END} requests since then. Cancel "
                     "it when the handler fails, or create it in an asyncio.TaskGroup, which does that."
                 )
             )
         self._stand(timers=timers)
-        known = self._next_known()
-        if known is None:
+        earlier_answer = self._next_earlier_answer()
+        if earlier_answer is None:
             self.thread.return_turn()
         else:
-            self._given = known
-        if self.dead:
-            for waiting in self._waiting:
-                waiting.give(Reply(error=Crash(f"The process died at {waiting.request}.")))
-            self._waiting.clear()
+            self._latest_answer = earlier_answer
+        if self.is_dead:
+            for waiter in self._waiters:
+                waiter.give(Reply(error=Crash(f"The process died at {waiter.request}.")))
+            self._waiters.clear()
             return
-        which, answer = self._given
+        index, answer = self._latest_answer
         if answer is TIME_PASSES:
             return
-        waiting = self._waiting.pop(which)
+        waiter = self._waiters.pop(index)
         self._in_order -= 1
-        if not waiting.cancelled:
+        if not waiter.cancelled:
             if answer.error is not None:
                 self._errors.append(answer.error)
-            self._last = path_of(waiting.task)
-            waiting.give(answer)
+            self._last = path_of(waiter.task)
+            waiter.give(answer)
 
-    def _next_known(self) -> tuple[int, Reply] | None:
+    def _next_earlier_answer(self) -> tuple[int, Reply] | None:
         """The next answer that is known. None are left once one does not fit: then the handler does not do again what it did."""
-        which, answer = known = next(self._known, (0, None))
-        fits = which < len(self._waiting) and (answer is not NEVER_SENT or self._waiting[which].cancelled)
+        index, answer = earlier_answer = next(self._earlier_answers, (0, None))
+        fits = index < len(self._waiters) and (answer is not NEVER_SENT or self._waiters[index].cancelled)
         if answer is None or not fits:
-            self._known = iter(())
+            self._earlier_answers = iter(())
             return None
-        return cast("tuple[int, Reply]", known)
+        return cast("tuple[int, Reply]", earlier_answer)
 
     def _stand(self, *, timers: bool) -> None:
         """Note where the call stands still. Where several requests are new, their order does not depend on who was quicker."""
-        if len(self._waiting) - self._in_order > 1:
-            self._waiting[self._in_order :] = sorted(self._waiting[self._in_order :], key=lambda each: path_of(each.task))
-        self._in_order = len(self._waiting)
-        asked = tuple([PendingRequest(waiting.request, waiting.cancelled) for waiting in self._waiting])
-        self.stop = Standstill(asked, self._in_turn(), timers, self._returned)
+        new = sorted(self._waiters[self._in_order :], key=lambda waiter: path_of(waiter.task))
+        self._waiters[self._in_order :] = new
+        self._in_order = len(self._waiters)
+        pending = tuple([PendingRequest(waiter.request, waiter.cancelled) for waiter in self._waiters])
+        self.stop = Standstill(pending, self._in_turn(), timers, self._has_returned)
         self.stops.append(self.stop)
 
     def _in_turn(self) -> tuple[int, ...]:
         """The requests of those tasks that are nearest to the one that was answered last: itself, its children, its siblings."""
-        if len(self._waiting) < 2:  # noqa: PLR2004  # there is nothing to choose
-            return (0,) if self._waiting and not self._waiting[0].cancelled else ()
-        near = [-1 if each.cancelled else _in_common(path_of(each.task), self._last) for each in self._waiting]
+        if len(self._waiters) < 2:  # noqa: PLR2004  # there is nothing to choose
+            return (0,) if self._waiters and not self._waiters[0].cancelled else ()
+        near = [-1 if waiter.cancelled else _in_common(path_of(waiter.task), self._last) for waiter in self._waiters]
         nearest = max(near, default=-1)
         return tuple([place for place, distance in enumerate(near) if distance == nearest >= 0])
 
@@ -693,30 +693,30 @@ class HandlerCall:
 
     def _end_loops(self) -> None:
         """Let what the handler has left in its event loops come to an end, or refuse it."""
-        for watched in self._loops:
+        for watch in self._loops:
             try:
-                if not (self.dead or self._may_go_on):
-                    for waiting in self._waiting:
-                        if not waiting.cancelled:
-                            self._refuse_left_behind(waiting.task, f"is about to send {waiting.request}")
-                    for task in watched.left:
-                        if watched.loop.is_closed() and (task.cancelled() or not task.done()):
+                if not (self.is_dead or self._may_go_on):
+                    for waiter in self._waiters:
+                        if not waiter.cancelled:
+                            self._refuse_left_behind(waiter.task, f"is about to send {waiter.request}")
+                    for task in watch.leftovers:
+                        if watch.loop.is_closed() and (task.cancelled() or not task.done()):
                             self._refuse_left_behind(task, "had not ended when its event loop was closed")
-                if not (self.dead or watched.loop.is_closed()) and watched.has_more:
-                    watched.go_on()
+                if not (self.is_dead or watch.loop.is_closed()) and watch.has_more:
+                    watch.go_on()
                     # What is left waits for what does not come, as for what another delivery brings.
-                    if (left := watched.unfinished()) and not (self.dead or self._may_go_on):
-                        self._refuse_left_behind(left[0], "has not ended")
+                    if (tasks := watch.open_tasks()) and not (self.is_dead or self._may_go_on):
+                        self._refuse_left_behind(tasks[0], "has not ended")
             finally:
-                self.dead = self.dead or self._misuse is not None
-                if not watched.loop.is_closed():
-                    watched.clear()
+                self.is_dead = self.is_dead or self._misuse is not None
+                if not watch.loop.is_closed():
+                    watch.clear()
 
-    def _refuse_left_behind(self, task: asyncio.Task[Any] | None, what: str, timer_set_at: Place | None = None) -> NoReturn:
-        """`what` the task does now that the handler has returned, or the timer that was set there."""
+    def _refuse_left_behind(self, task: asyncio.Task[Any] | None, state: str, timer_set_at: Place | None = None) -> NoReturn:
+        """`state` says what is left to do now that the handler has returned, and `timer_set_at` where a timer of it was set."""
         self._refuse(
             ConfigurationError(
-                f"{self.name} has returned and left {_what(task, timer_set_at)}, which {what}. The message counts as done by then, so what "
+                f"{self.name} has returned and left {_description(task, timer_set_at)}, which {state}. The message counts as done by then, so what "
                 "is not done yet is lost if the process ends. Wait for it before the handler returns: await the task or create it in an "
                 "asyncio.TaskGroup, and close async generators with contextlib.aclosing."
             )
@@ -736,22 +736,22 @@ current_call: contextvars.ContextVar[HandlerCall | None] = contextvars.ContextVa
 class CallThreads:
     """The threads in which calls run. A thread is used again when its call has ended."""
 
-    def __init__(self, timeout: float, now: float = 0.0, hears: Listener | None = None) -> None:
+    def __init__(self, timeout: float, now: float = 0.0, listener: Listener | None = None) -> None:
         self._timeout = timeout
         self._now = now  # the time for stores that are given no clock
-        self._hears = hears  # what handlers send by clients that the explorer did not give them
+        self._listener = listener  # what handlers send by clients that the explorer did not give them
         self.names_used = False  # a guarded table has put the name of a call into a request
         self._idle: list[_CallThread] = []
 
     def begin(
-        self, handler: Callable[[Any], Any], message: Any, name: str, known: Iterable[tuple[int, Reply]] = ()
+        self, handler: Callable[[Any], Any], message: Any, name: str, answers: Iterable[tuple[int, Reply]] = ()
     ) -> HandlerCall:
         """Call the handler, and return when it stands still without a known answer, or has ended."""
         thread = self._idle.pop() if self._idle else _CallThread(self._timeout)
-        call = HandlerCall(thread, name, known)
+        call = HandlerCall(thread, name, answers)
         context = contextvars.copy_context()  # so the handler sees the context variables of the test
         context.run(determine, name, self._now, self._use_name)
-        context.run(listener.set, self._hears)
+        context.run(current_listener.set, self._listener)
         thread.job = lambda: context.run(call.run, handler, message)
         call.begin()
         return call
@@ -759,7 +759,7 @@ class CallThreads:
     def release(self, call: HandlerCall) -> None:
         """Take back the thread of a call. A call that has not ended dies first."""
         thread = call.thread
-        if not call.ended:
+        if not call.has_ended:
             thread.timeout = _SECONDS_TO_DIE
             with suppress(ConfigurationError):
                 call.die()
@@ -841,11 +841,11 @@ def _in_common(one: TaskPath, other: TaskPath) -> int:
     return min(len(one), len(other))
 
 
-async def awaited(awaitable: Awaitable[Any]) -> Any:
+async def await_result(awaitable: Awaitable[Any]) -> Any:
     return await awaitable
 
 
-def _what(task: asyncio.Task[Any] | None, timer_set_at: Place | None = None) -> str:
+def _description(task: asyncio.Task[Any] | None, timer_set_at: Place | None = None) -> str:
     if task is not None:
         return in_words(task)
     if timer_set_at is not None:

@@ -54,9 +54,9 @@ class PlainMessage:
     def copy_of(self, places: Places) -> Any:  # noqa: ARG002  # it has one part
         return copy.deepcopy(self.message)
 
-    def failed(self, answer: object, brought: Places) -> Places:
+    def failures(self, answer: object, places: Places) -> Places:
         """Which of the parts that were brought must be redelivered, now that the handler has answered this."""
-        return () if is_settled(answer) else brought
+        return () if is_settled(answer) else places
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,32 +86,32 @@ class LambdaEvent:
     def copy_of(self, places: Places) -> Any:
         """The event as it is redelivered, with the records at these places only."""
         if isinstance(self.message.get("records"), Mapping):
-            kept: dict[Any, list[Any]] = {}
+            records: dict[Any, list[Any]] = {}
             for place in places:
-                kept.setdefault(self.lanes[place], []).append(self.records[place])
-            return copy.deepcopy({**self.message, "records": kept})
+                records.setdefault(self.lanes[place], []).append(self.records[place])
+            return copy.deepcopy({**self.message, "records": records})
         return copy.deepcopy({**self.message, "Records": [self.records[place] for place in places]})
 
-    def failed(self, answer: object, brought: Places) -> Places:
+    def failures(self, answer: object, places: Places) -> Places:
         """Which of the records that were brought Lambda delivers again, now that the handler has answered this."""
-        named = self._named(answer, brought)
+        failed_places = self._named_places(answer, places)
         if self.source not in _KEEPS_ONE_POSITION:
-            return named
-        first = {self.lanes[place]: place for place in reversed(named)}
-        return tuple(place for place in brought if place >= first.get(self.lanes[place], place + 1))
+            return failed_places
+        first = {self.lanes[place]: place for place in reversed(failed_places)}
+        return tuple(place for place in places if place >= first.get(self.lanes[place], place + 1))
 
-    def _named(self, answer: object, brought: Places) -> Places:
+    def _named_places(self, answer: object, places: Places) -> Places:
         """The places of the records that the answer names as failed: all of them if Lambda cannot read the answer."""
         failures = cast("Mapping[str, Any]", answer).get(_FAILURES) if isinstance(answer, Mapping) else None
         if not failures:
             return ()
         if not isinstance(failures, list):
-            return brought
+            return places
         identifiers = [field_at(failure, "itemIdentifier") for failure in cast("list[object]", failures)]
-        known = [self.source.response([self.records[place]])[_FAILURES][0]["itemIdentifier"] for place in brought]
-        if any(not identifier or identifier not in known for identifier in identifiers):
-            return brought
-        return tuple(place for place, identifier in zip(brought, known, strict=True) if identifier in identifiers)
+        own_identifiers = [self.source.response([self.records[place]])[_FAILURES][0]["itemIdentifier"] for place in places]
+        if any(not identifier or identifier not in own_identifiers for identifier in identifiers):
+            return places
+        return tuple(place for place, identifier in zip(places, own_identifiers, strict=True) if identifier in identifiers)
 
     def _source(self, place: int) -> Hashable | None:
         record, lane = self.records[place], self.lanes[place]
@@ -128,14 +128,14 @@ def deliverables_of(messages: Sequence[Any]) -> tuple[Deliverable, ...]:
     """Each message as what can be delivered. A report calls it by its id, or by its number if it has no id."""
     if not messages:
         raise ConfigurationError("messages=[] leaves nothing to deliver: give one message at least.")
-    found = tuple(_deliverable(message, f"#{number}") for number, message in enumerate(messages, 1))
+    deliverables = tuple(_deliverable(message, f"#{number}") for number, message in enumerate(messages, 1))
     for place, message in enumerate(messages):
         _check_copies(message, f"messages[{place}]")
-    ids = [name for one in found for name in dict.fromkeys(one.ids)]
+    ids = [name for deliverable in deliverables for name in dict.fromkeys(deliverable.ids)]
     for name in ids:
         if ids.count(name) > 1:
             raise ConfigurationError(f"Two messages have the id {name!r}: the explorer itself delivers each more than once.")
-    return found
+    return deliverables
 
 
 def names_of(messages: Sequence[Any]) -> tuple[str, ...]:
@@ -164,16 +164,16 @@ def leave_out_a_message(outcomes: Iterable[Sequence[object]]) -> bool:
     It did if it answered `Stale`, and also if `Deferred`, or a `Missing` that is no answer, is the last that it said of a message:
     then the handler has told the broker that the message is done, and it never was redelivered.
     """
-    waiting: set[object] = set()
+    missing_keys: set[object] = set()
     for of_delivery in outcomes:
         answers = [outcome for outcome in of_delivery if isinstance(outcome, Outcome)]
         if any(isinstance(answer, Stale) for answer in answers):
             return True
         for answer in answers:
-            whose = (answer.message.id, answer.message.parts)
+            message_key = (answer.message.id, answer.message.parts)
             must_come = isinstance(answer, Deferred | Missing) and not answer.settled
-            (waiting.add if must_come else waiting.discard)(whose)
-    return bool(waiting)
+            (missing_keys.add if must_come else missing_keys.discard)(message_key)
+    return bool(missing_keys)
 
 
 def _check_copies(message: Any, place: str) -> None:

@@ -37,26 +37,26 @@ def why_incomparable(value: object, place: str = "observe()") -> str | None:
         )
     if value is None or isinstance(value, str | bytes | int):
         return None
-    what = f"{place} is of type {_kind(value)}"
+    description = f"{place} is of type {_kind(value)}"
     if is_read_once(value):
-        return f"{what}, which can be read only once: let observe() return a list of it"
+        return f"{description}, which can be read only once: let observe() return a list of it"
     if isinstance(value, KeysView | ValuesView | ItemsView):
-        return f"{what}, a view of a dict, which cannot be copied: let observe() return a list of it"
-    for inner, part in named_parts(value, compared=True):
-        if (found := why_incomparable(part, f"{place}{inner}")) is not None:
-            return found
+        return f"{description}, a view of a dict, which cannot be copied: let observe() return a list of it"
+    for inner, part in named_parts(value, for_comparison=True):
+        if (reason := why_incomparable(part, f"{place}{inner}")) is not None:
+            return reason
     if type(value) in (dict, list, tuple, set, frozenset):
         return None
     try:
         equal = bool(value == copy.deepcopy(value))
     except Exception as error:
-        return f"{what}, which cannot be copied and compared ({type(error).__name__}: {error})"
+        return f"{description}, which cannot be copied and compared ({type(error).__name__}: {error})"
     remedy = "let observe() return what is in it, as a dict or a dataclass"
-    return None if equal else f"{what}, which does not equal a copy of itself: {remedy}"
+    return None if equal else f"{description}, which does not equal a copy of itself: {remedy}"
 
 
-def named_parts(value: object, *, compared: bool = False) -> list[tuple[str, Any]]:
-    """What is in a value, with words for where. `compared`: only what counts when it is compared with another value."""
+def named_parts(value: object, *, for_comparison: bool = False) -> list[tuple[str, Any]]:
+    """What is in a value, with words for where. `for_comparison`: only what counts when it is compared with another value."""
     if isinstance(value, Mapping):
         return [(f"[{key!r}]", inner) for key, inner in cast("Mapping[Any, Any]", value).items()]
     if isinstance(value, list | tuple):
@@ -67,9 +67,9 @@ def named_parts(value: object, *, compared: bool = False) -> list[tuple[str, Any
         return [
             (f".{field.name}", getattr(value, field.name))
             for field in dataclasses.fields(value)
-            if field.compare or not compared
+            if field.compare or not for_comparison
         ]
-    return [] if compared else [(f".{name}", inner) for name, inner in getattr(value, "__dict__", {}).items()]
+    return [] if for_comparison else [(f".{name}", inner) for name, inner in getattr(value, "__dict__", {}).items()]
 
 
 def _kind(value: object) -> str:
@@ -78,12 +78,12 @@ def _kind(value: object) -> str:
 
 # --- differences ------------------------------------------------------------------------------------------------------
 
-_AGAIN = "a redelivery must send what the first delivery sent."
+_REDELIVERY = "a redelivery must send what the first delivery sent."
 _CLOCK = (
     "That is the time, which the handler takes from the clock of the machine, as datetime.now() and time.time() do. Take it from the "
-    f"message, or from a clock that build(store) is given by the test and that stands still: {_AGAIN}"
+    f"message, or from a clock that build(store) is given by the test and that stands still: {_REDELIVERY}"
 )
-_RANDOM = f"That looks random. Take ids from the message, as message.child(name) gives them: {_AGAIN}"
+_RANDOM = f"That looks random. Take ids from the message, as message.child(name) gives them: {_REDELIVERY}"
 _MEMORY = (
     "From the second time on it does the same, so it goes by what a module keeps from one build(store) to the next: a global, a cache, "
     "functools.cache, an attribute of a class. build(store) is called before each schedule, as a new process would begin: make there what "
@@ -91,14 +91,14 @@ _MEMORY = (
 )
 _UNKNOWN = (
     "Either the handler makes that up: take ids from the message, as message.child(name) gives them, and take the time from an argument "
-    f"that the test sets, because {_AGAIN} Or it goes by what a module keeps from one build(store) to the next, such as a counter or a "
+    f"that the test sets, because {_REDELIVERY} Or it goes by what a module keeps from one build(store) to the next, such as a counter or a "
     "cache: make that in build(store), which is called before each schedule."
 )
 _CLOCK_OF_STORE = "That is the time. The database has put it in, as $currentDate and $$NOW do, or observe() has asked for it: let observe() leave it out."
 _MADE_UP = (
     "That looks random. The driver or observe() has made it up, as pymongo does with an _id: let observe() leave it out."
 )
-_BESIDE = "What observe() sees beside the store must be made anew in build() or world()."
+_OUTSIDE_STORE = "What observe() sees beside the store must be made anew in build() or world()."
 
 _LABEL = "_ledger"
 _OURS = ("ow_", ":ow_", "outbox_")  # how the names begin under which onewrite puts times
@@ -119,7 +119,7 @@ def difference(delivery: str, before: Request | None, after: Request | None, *, 
     remedy = _MEMORY if lasting else _UNKNOWN
     if before is None or after is None:
         sending, silent = ("first", "second") if after is None else ("second", "first")
-        what = f"it sent {before or after} the {sending} time, and nothing the {silent}"
+        description = f"it sent {before or after} the {sending} time, and nothing the {silent}"
     else:
         path, *values = _first(dict(before.arguments), dict(after.arguments)) or ("its arguments", before, after)
         if all(is_time(value, _FAR) for value in values):
@@ -127,12 +127,12 @@ def difference(delivery: str, before: Request | None, after: Request | None, *, 
         elif all(map(_is_random, values)) and not lasting:
             remedy = _RANDOM
         if str(before) != str(after):
-            what = f"it sent {before} the first time, and {after} the second"
+            description = f"it sent {before} the first time, and {after} the second"
         elif path == "its arguments":
-            what = f"in {before} its arguments were not the same"
+            description = f"in {before} its arguments were not the same"
         else:
-            what = f"in {before} it gave {path} as {values[0]!r}, and then as {values[1]!r}"
-    return f"{delivery} is not the same each time that the same schedule is run: {what}. {remedy}"
+            description = f"in {before} it gave {path} as {values[0]!r}, and then as {values[1]!r}"
+    return f"{delivery} is not the same each time that the same schedule is run: {description}. {remedy}"
 
 
 def difference_of_states(one: object, other: object) -> str:
@@ -143,21 +143,21 @@ def difference_of_states(one: object, other: object) -> str:
         if all(is_time(value, _FAR) for value in values)
         else _MADE_UP
         if all(map(_is_random, values))
-        else _BESIDE
+        else _OUTSIDE_STORE
     )
-    where = f" at {path}" if path else ""
-    return f"the same requests end in {values[0]!r}{where} one time and in {values[1]!r} another. {remedy}"
+    location = f" at {path}" if path else ""
+    return f"the same requests end in {values[0]!r}{location} one time and in {values[1]!r} another. {remedy}"
 
 
 def hint_on_states(observed: object, expected: Sequence[object]) -> str | None:
     """What makes this state look wrong that is none of the handler's doing, or None if nothing does."""
-    kept = _without_ledgers(observed)
-    if any(kept == _without_ledgers(state) for state in expected):
+    business_state = _without_ledgers(observed)
+    if any(business_state == _without_ledgers(state) for state in expected):
         return (
             "They differ only in what onewrite keeps in the entity, which is not the same after each schedule: let observe() leave that "
             "out, as get_item(...), find_one(...) and without_ledger(...) of a guarded store do"
         )
-    if any(_sorted(observed) == _sorted(state) for state in expected):
+    if any(_sort_lists(observed) == _sort_lists(state) for state in expected):
         return "They differ only in the order of a list. If the order does not matter, let observe() sort it"
     for state in expected:
         path, *values = _first(state, observed) or ("", None, None)
@@ -172,8 +172,8 @@ def may_read_the_clock(request: Request, messages: Sequence[object]) -> bool:
     Two runs in the same second give the same one if the handler takes the time in whole seconds. Then a third run, in another
     second, tells more.
     """
-    known = {repr(leaf) for message in messages for leaf in _leaves(message)}
-    return any(is_time(leaf) and repr(leaf) not in known for leaf in _leaves(request.arguments))
+    message_values = {repr(leaf) for message in messages for leaf in _leaves(message)}
+    return any(is_time(leaf) and repr(leaf) not in message_values for leaf in _leaves(request.arguments))
 
 
 def _leaves(value: object) -> Iterator[object]:
@@ -202,8 +202,8 @@ def is_time(value: object, near: float = _NEAR) -> bool:
             return abs(value.replace(tzinfo=value.tzinfo or dt.UTC).timestamp() - now) < near
         case int() | float() | Decimal():
             return any(abs(float(value) / unit - now) < near for unit in _UNITS)
-        case str() if found := _TIME_IN_TEXT.search(value):
-            text = found[0]
+        case str() if timestamp := _TIME_IN_TEXT.search(value):
+            text = timestamp[0]
             return is_time(Decimal(text) if text.replace(".", "").isdigit() else dt.datetime.fromisoformat(text), near)
         case _:
             return False
@@ -219,22 +219,22 @@ def _without_ledgers(value: object) -> object:
     if isinstance(value, Mapping):
         items = cast("Mapping[Any, object]", value).items()
         # A label says how a ledger or an outbox is kept, under names that begin as its own does.
-        labelled = [
+        prefixes = [
             str(name).removesuffix(_LABEL) for name, inner in items if str(name).endswith(_LABEL) and FORMAT in str(inner)
         ]
-        ours = ("ow_", *labelled)
+        ours = ("ow_", *prefixes)
         return {name: _without_ledgers(inner) for name, inner in items if not str(name).startswith(ours)}
     if isinstance(value, list | tuple):
         return [_without_ledgers(inner) for inner in cast("Sequence[object]", value)]
     return value
 
 
-def _sorted(value: object) -> object:
+def _sort_lists(value: object) -> object:
     """The value with its lists sorted, so two that have the same members in another order are equal."""
     if isinstance(value, Mapping):
-        return {name: _sorted(inner) for name, inner in cast("Mapping[Any, object]", value).items()}
+        return {name: _sort_lists(inner) for name, inner in cast("Mapping[Any, object]", value).items()}
     if isinstance(value, list | tuple):
-        return sorted(map(_sorted, cast("Sequence[object]", value)), key=repr)
+        return sorted(map(_sort_lists, cast("Sequence[object]", value)), key=repr)
     return value
 
 
@@ -246,9 +246,9 @@ def _first(one: object, other: object, path: str = "") -> tuple[str, object, obj
     for name in dict.fromkeys([*ours, *others]):
         inner = f"{path}.{name}" if path else str(name)
         if name in ours and name in others:
-            found = _first(ours[name], others[name], inner)
-            if found is not None:
-                return found
+            inner_difference = _first(ours[name], others[name], inner)
+            if inner_difference is not None:
+                return inner_difference
         elif name != "_id":  # pymongo puts an _id into the handler's own document when it sends the document
             return inner, ours.get(name, "nothing"), others.get(name, "nothing")
     return None

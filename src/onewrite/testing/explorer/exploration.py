@@ -12,7 +12,7 @@ from typing import Any
 from onewrite.errors import ConfigurationError
 from onewrite.outcome import Deferred, Duplicate, Missing, Rejected, Stale
 from onewrite.testing.explorer.judge import JudgedSchedule, WrongEnd
-from onewrite.testing.explorer.remarks import DOUBTFUL, NOTE, VACUOUS, Remark, listed
+from onewrite.testing.explorer.remarks import DOUBTFUL, NOTE, VACUOUS, Remark, list_in_words
 from onewrite.testing.explorer.schedule import Bounds, Fault
 from onewrite.testing.explorer.subject import name_of
 from onewrite.testing.explorer.trial import TrialStep
@@ -102,16 +102,16 @@ class Exploration:
         __tracebackhide__ = True  # so pytest shows the line of the test
         for kind in [accept] if isinstance(accept, str) else accept:
             if kind not in (*VACUOUS, *DOUBTFUL):
-                known = ", ".join((*VACUOUS, *DOUBTFUL))
-                raise ConfigurationError(f"accept={kind!r}: there is no such kind of remark. The kinds are {known}.")
+                all_kinds = ", ".join((*VACUOUS, *DOUBTFUL))
+                raise ConfigurationError(f"accept={kind!r}: there is no such kind of remark. The kinds are {all_kinds}.")
             self.accepted.add(kind)
         if not self.ok:
             raise AssertionError(str(self))
-        if vacuous := [remark for remark in self.open_remarks if remark.kind in VACUOUS]:
-            kinds = tuple(dict.fromkeys(remark.kind for remark in vacuous))
+        if vacuous_remarks := [remark for remark in self.open_remarks if remark.kind in VACUOUS]:
+            kinds = tuple(dict.fromkeys(remark.kind for remark in vacuous_remarks))
             lines = [
                 "No counterexample, but this test proves less than it seems to:",
-                *[f"  {remark.text}" for remark in vacuous],
+                *[f"  {remark.text}" for remark in vacuous_remarks],
                 f"If that is meant: assert_effectively_once(accept={(kinds[0] if len(kinds) == 1 else kinds)!r})",
             ]
             raise AssertionError("\n".join(lines))
@@ -123,7 +123,7 @@ class Exploration:
     @property
     def open_remarks(self) -> list[Remark]:
         """Those that say that something is probably not meant, except for the kinds that the test has accepted."""
-        return [one for one in self.remarks if one.kind != NOTE and one.kind not in self.accepted]
+        return [remark for remark in self.remarks if remark.kind != NOTE and remark.kind not in self.accepted]
 
     def __str__(self) -> str:
         paragraphs: list[str] = []
@@ -135,7 +135,7 @@ class Exploration:
             paragraphs.append(f"No counterexample{'' if self.exhausted else ' so far'}.")
         bounds = self.bounds
         paragraphs.append(
-            f"{_counted(self.schedules, 'schedule', 's')} run, {_counted(self.pruned, 'branch', 'es')} pruned, {self.seconds:.1f} s; "
+            f"{_count_in_words(self.schedules, 'schedule', 's')} run, {_count_in_words(self.pruned, 'branch', 'es')} pruned, {self.seconds:.1f} s; "
             f"deliveries={bounds.deliveries}, faults={bounds.faults}, reorder={bounds.reorder!r}, concurrency={bounds.concurrency}"
         )
         if self.ok and not self.exhausted and not self.sampled:
@@ -146,15 +146,15 @@ class Exploration:
 
 
 def counterexample_of(
-    judged: JudgedSchedule, finding: WrongEnd, names: Sequence[str], replay_code: str, command: str
+    schedule: JudgedSchedule, finding: WrongEnd, names: Sequence[str], replay_code: str, command: str
 ) -> Counterexample:
     """`names` are those of the messages, and `command` is what runs the schedule again."""
-    steps = tuple(step for step in _shown_steps(judged, names) if not step.settling)
+    steps = tuple(step for step in _shown_steps(schedule, names) if not step.settling)
     text = "\n".join(
         [
             f"Not effectively once: {finding.reason}.",
             "",
-            timeline(judged, names),
+            timeline(schedule, names),
             "",
             *_states("expected", finding.expected),
             *_states("observed", (finding.observed,)),
@@ -164,12 +164,12 @@ def counterexample_of(
     return Counterexample(steps, finding.reason, finding.expected, finding.observed, replay_code, text)
 
 
-def timeline(judged: JudgedSchedule, names: Sequence[str]) -> str:
+def timeline(schedule: JudgedSchedule, names: Sequence[str]) -> str:
     """The steps of a schedule, with a column for each delivery, and the redeliveries below them."""
-    shown = _shown_steps(judged, names)
-    steps = [step for step in shown if not step.settling]
+    all_steps = _shown_steps(schedule, names)
+    steps = [step for step in all_steps if not step.settling]
     lines = [*_rows(steps)]
-    if redeliveries := [str(step) for step in shown if step.settling]:
+    if redeliveries := [str(step) for step in all_steps if step.settling]:
         # Where the schedule has no steps of its own, these are no redeliveries but all deliveries.
         lines.append(f"     {'then redelivered until settled' if steps else 'delivered one at a time, undisturbed'}:")
         for line in redeliveries[:_REDELIVERIES_SHOWN]:
@@ -181,8 +181,8 @@ def timeline(judged: JudgedSchedule, names: Sequence[str]) -> str:
 
 def in_words(step: TrialStep) -> str:
     """A step in words, such as "UpdateItem customers c1: guarded, applied"."""
-    request, fault = step.taken.request, step.taken.step.fault
-    if request is None and not step.taken.ended:
+    request, fault = step.taken_step.request, step.taken_step.step.fault
+    if request is None and not step.taken_step.has_ended:
         return "waits for the end of a transaction"
     if request is None:
         return f"sends nothing{_ending(step)}"
@@ -191,30 +191,30 @@ def in_words(step: TrialStep) -> str:
     if fault in _INSTEAD_OF_REQUEST:
         return f"{request}: {_INSTEAD_OF_REQUEST[fault]}{_ending(step)}"
     answers = [describe(request, answer.error or answer.value) for answer in step.answers]
-    if step.taken.cancelled:
+    if step.taken_step.cancelled:
         answers[0] = f"cancelled, but it has arrived: {answers[0]}"
     if fault is Fault.RETRIED:
         return f"{request}: {answers[0]}, the answer is lost, sent again by the driver: {answers[1]}{_ending(step)}"
     return f"{request}: {answers[0]}{_AFTER_REQUEST.get(fault, '')}{_ending(step)}"
 
 
-def _shown_steps(judged: JudgedSchedule, names: Sequence[str]) -> list[ShownStep]:
-    def named(step: TrialStep) -> str:
-        only = f" of {listed(step.only)}" if step.only else ""  # the records, if the delivery brings some of them only
-        return f"{name_of(names, step.taken.step.delivery)}{only}"
+def _shown_steps(schedule: JudgedSchedule, names: Sequence[str]) -> list[ShownStep]:
+    def delivery_name(step: TrialStep) -> str:
+        records = f" of {list_in_words(step.partial_ids)}" if step.partial_ids else ""
+        return f"{name_of(names, step.taken_step.step.delivery)}{records}"
 
-    return [ShownStep(named(step), in_words(step), step.settling) for step in judged.trial_steps]
+    return [ShownStep(delivery_name(step), in_words(step), step.settling) for step in schedule.trial_steps]
 
 
 def _ending(step: TrialStep) -> str:
     """What the handler returned or raised, if that says more than the request does."""
     end = step.end
-    if end is None or step.taken.step.fault.kills:
+    if end is None or step.taken_step.step.fault.kills:
         return ""
     if end.error is not None:
         return f", raises {type(end.error).__name__}"
-    if step.again:
-        return f", fails {listed(step.again)}"
+    if step.repeated_ids:
+        return f", fails {list_in_words(step.repeated_ids)}"
     says_more = isinstance(end.value, Duplicate | Stale | Deferred | Rejected | Missing)
     return f", {type(end.value).__name__.lower()}" if says_more else ""
 
@@ -248,5 +248,5 @@ def _states(title: str, states: Sequence[Any]) -> Iterator[str]:
         yield f"{'':12}or one of {len(states) - _STATES_SHOWN} more"
 
 
-def _counted(count: int, noun: str, plural: str) -> str:
+def _count_in_words(count: int, noun: str, plural: str) -> str:
     return f"{count} {noun}{'' if count == 1 else plural}"

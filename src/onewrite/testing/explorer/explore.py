@@ -22,10 +22,10 @@ from onewrite.testing.explorer.judge import Judge, JudgedSchedule
 from onewrite.testing.explorer.recall import NotRecallableError
 from onewrite.testing.explorer.remarks import NOTE, Remark, in_words
 from onewrite.testing.explorer.schedule import Bounds, Reorder, check_count, encode
-from onewrite.testing.explorer.search import EverySchedule, OneSchedule, RandomSchedules, Schedules, confirmed, shortest
+from onewrite.testing.explorer.search import EverySchedule, OneSchedule, RandomSchedules, Schedules, confirm, shortest
 from onewrite.testing.explorer.subject import Handler, Stores, Subject
 from onewrite.testing.model.databases import World
-from onewrite.testing.taps.everywhere import listener, taps
+from onewrite.testing.taps.everywhere import current_listener, taps
 
 # --- arguments --------------------------------------------------------------------------------------------------------
 #
@@ -54,14 +54,14 @@ class ExploreOptions(TypedDict, total=False):
 
 def check_options(function: str, options: Iterable[str], *others: str) -> None:
     """Refuse an option that does not exist. `others` are those that this function has besides."""
-    known = [*ExploreOptions.__annotations__, *others]
+    names = [*ExploreOptions.__annotations__, *others]
     for name in options:
-        if name not in known:
-            nearest = get_close_matches(name, known, 1, _SIMILAR)
+        if name not in names:
+            nearest = get_close_matches(name, names, 1, _SIMILAR)
             guess = (
                 f" Did you mean {nearest[0]}=?" if nearest else " It is one of explore.random()." if name == "seed" else ""
             )
-            raise ConfigurationError(f"{function} has no option {name}=.{guess} Its options are {', '.join(known)}.")
+            raise ConfigurationError(f"{function} has no option {name}=.{guess} Its options are {', '.join(names)}.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +91,8 @@ class Arguments:
     def __post_init__(self) -> None:
         for name in ("build", "world", "observe", *(["invariant"] if self.invariant is not None else [])):
             # A collection is callable too: it takes any attribute that it does not know for a collection inside it.
-            if not callable(given := getattr(self, name)) or hasattr(given, "find_one_and_update"):
-                raise ConfigurationError(f"{name}={given!r}: give a function.")
+            if not callable(argument := getattr(self, name)) or hasattr(argument, "find_one_and_update"):
+                raise ConfigurationError(f"{name}={argument!r}: give a function.")
         if self.schedules is not None:
             check_count("schedules", self.schedules, 1)
         if not isinstance(cast("object", self.timeout), int | float) or not self.timeout > 0:
@@ -159,8 +159,8 @@ class Explore:
         are wider: deliveries=3, faults=2 and concurrency=3.
         """
         check_options("explore.random", options, "seed")
-        chosen: ExploreOptions = {"deliveries": 3, "faults": 2, "concurrency": 3, **options}
-        return self._run(Arguments(build, messages, world, observe, at_random=True, seed=seed, **chosen))
+        all_options: ExploreOptions = {"deliveries": 3, "faults": 2, "concurrency": 3, **options}
+        return self._run(Arguments(build, messages, world, observe, at_random=True, seed=seed, **all_options))
 
     __doc__ = __call__.__doc__  # what explore.__doc__ shows: `explore` is used as a function
 
@@ -169,9 +169,9 @@ def run(arguments: Arguments, nodeid: str | None = None) -> Exploration:
     """Make the exploration. `nodeid` is pytest's name of the test: the command that replays a counterexample contains it."""
     context = contextvars.copy_context()
     if not in_an_event_loop():
-        return context.run(_tapped, arguments, nodeid)
+        return context.run(_explore_with_taps, arguments, nodeid)
     with ThreadPoolExecutor(1) as pool:  # an exploration runs event loops of its own
-        return pool.submit(context.run, _tapped, arguments, nodeid).result()
+        return pool.submit(context.run, _explore_with_taps, arguments, nodeid).result()
 
 
 explore = Explore(run)
@@ -181,9 +181,9 @@ _ALLOCATIONS = 50_000  # between two looks for garbage: some ten megabytes at mo
 _LOOKS = 100  # at what is new, between two looks at what has stayed
 
 
-def _tapped(arguments: Arguments, nodeid: str | None) -> Exploration:
+def _explore_with_taps(arguments: Arguments, nodeid: str | None) -> Exploration:
     # A handler that is explored may itself explore another one.
-    listener.set(None)
+    current_listener.set(None)
     current_call.set(None)
     with taps.on(), _rare_collections(), _own_log_silenced():
         start = time.perf_counter()
@@ -193,10 +193,10 @@ def _tapped(arguments: Arguments, nodeid: str | None) -> Exploration:
             judge.prepare()
             judge.recall()
             try:
-                exploration = _explored(arguments, judge, start, nodeid)
+                exploration = _exploration(arguments, judge, start, nodeid)
             except NotRecallableError:
                 judge.do_not_recall()
-                exploration = _explored(arguments, judge, start, nodeid)
+                exploration = _exploration(arguments, judge, start, nodeid)
             if exploration.ok:
                 subject.check()
             return exploration
@@ -216,7 +216,7 @@ def _rare_collections() -> Generator[None]:
         gc.set_threshold(*before)
 
 
-_exploring: contextvars.ContextVar[bool] = contextvars.ContextVar("onewrite.testing.exploring", default=False)
+_is_exploring: contextvars.ContextVar[bool] = contextvars.ContextVar("onewrite.testing.exploring", default=False)
 
 
 @contextlib.contextmanager
@@ -228,18 +228,18 @@ def _own_log_silenced() -> Generator[None]:
     names = [name for name in logging.root.manager.loggerDict if name.startswith("onewrite.")]
     for name in ("onewrite", *names):
         logging.getLogger(name).addFilter(_is_elsewhere)  # a second time, it is not added
-    token = _exploring.set(True)
+    token = _is_exploring.set(True)
     try:
         yield
     finally:
-        _exploring.reset(token)
+        _is_exploring.reset(token)
 
 
 def _is_elsewhere(_: logging.LogRecord) -> bool:
-    return not _exploring.get()
+    return not _is_exploring.get()
 
 
-def _explored(arguments: Arguments, judge: Judge, start: float, nodeid: str | None) -> Exploration:
+def _exploration(arguments: Arguments, judge: Judge, start: float, nodeid: str | None) -> Exploration:
     source: Schedules
     if arguments.replay is not None:
         source = OneSchedule(arguments.replay, judge)
@@ -247,11 +247,11 @@ def _explored(arguments: Arguments, judge: Judge, start: float, nodeid: str | No
         source = RandomSchedules(arguments.seed, judge)
     else:
         source = EverySchedule(judge)
-    found, schedules, exhausted = _first_finding(source, arguments.schedules or source.most, start)
+    schedule, schedules, exhausted = _first_finding(source, arguments.schedules or source.most, start)
     remarks: list[Remark] = []
-    if found is not None and source.shrinks:
-        found, shortened = shortest(judge, confirmed(judge, found) or found)
-        remarks += [] if shortened is None else [Remark(NOTE, shortened)]
+    if schedule is not None and source.shrinks:
+        schedule, note = shortest(judge, confirm(judge, schedule) or schedule)
+        remarks += [] if note is None else [Remark(NOTE, note)]
     if source.remark is not None:
         remarks.append(Remark(NOTE, source.remark))
     if not (exhausted or source.sampled or judge.recalls):
@@ -260,12 +260,12 @@ def _explored(arguments: Arguments, judge: Judge, start: float, nodeid: str | No
     if exhausted and schedules == 1 and not source.pruned and bounds.deliveries == 1 and not bounds.faults:
         remarks.append(_UNTRIED)
     counterexample: Counterexample | None = None
-    if found is not None and found.finding is not None:
-        code = encode(found.steps, judge.names)
+    if schedule is not None and schedule.finding is not None:
+        code = encode(schedule.steps, judge.names)
         replay = (
             f'explore(..., replay="{code}")' if nodeid is None else f"pytest {shlex.quote(nodeid)} --onewrite-replay {code}"
         )
-        counterexample = counterexample_of(found, found.finding, judge.names, code, replay)
+        counterexample = counterexample_of(schedule, schedule.finding, judge.names, code, replay)
     try:
         remarks += judge.remarks
     except Exception as error:
@@ -304,9 +304,9 @@ def _first_finding(source: Schedules, most: int, start: float) -> tuple[JudgedSc
     Every few seconds a line says how far the exploration has come that began at `start`.
     """
     number, last_line = 0, start
-    for number, judged in enumerate(source, 1):
-        if judged.finding is not None:
-            return judged, number, False
+    for number, schedule in enumerate(source, 1):
+        if schedule.finding is not None:
+            return schedule, number, False
         if number == most:
             return None, number, False
         now = time.perf_counter()

@@ -80,13 +80,13 @@ def initialisation(first: Sequence[TakenStep], second: Sequence[TakenStep]) -> l
     """
     rest = list(second)
     only_first: list[Request] = []
-    for taken in first:
-        if rest and rest[0].key == taken.key:
+    for step in first:
+        if rest and rest[0].key == step.key:
             rest.pop(0)
-        elif taken.request is not None and (
-            taken.request.method.startswith(_AWS) or taken.request.method in _AWS_MADE | _MONGODB
+        elif step.request is not None and (
+            step.request.method.startswith(_AWS) or step.request.method in _AWS_MADE | _MONGODB
         ):
-            only_first.append(taken.request)
+            only_first.append(step.request)
         else:
             return None
     return None if rest else only_first
@@ -120,14 +120,14 @@ class JudgedSchedule:
     @property
     def steps(self) -> Steps:
         """The schedule's own steps, without those of the redeliveries that followed."""
-        return tuple(step.taken.step for step in self.trial_steps if not step.settling)
+        return tuple(step.taken_step.step for step in self.trial_steps if not step.settling)
 
 
 class Reference(NamedTuple):
     """The result of undisturbed processing in one order of the messages."""
 
     order: tuple[int, ...]
-    taken: tuple[TakenStep, ...]
+    taken_steps: tuple[TakenStep, ...]
     observed: Any
     position: Position  # of the machine
     incomplete: bool  # a guarded store kept a message out, so this was no processing of every message
@@ -139,8 +139,8 @@ class ScheduleEnd(NamedTuple):
     """What is seen where a schedule ends. `observed` is a text if `observe` failed."""
 
     observed: Any
-    failed: bool
-    broken: str | None  # what to say if the invariant does not hold
+    has_failed: bool
+    breach: str | None  # what to say if the invariant does not hold
 
 
 class UndecidedError(Exception):
@@ -164,14 +164,14 @@ class Judge:
         self._subject = subject
         self._observe = observe
         self._invariant = invariant
-        self._given = tuple(part for parts in subject.start.parts for part in parts)  # the order in which they were given
+        self._order = tuple(part for parts in subject.start.parts for part in parts)  # in which they were given
         self._predecessors = tuple(predecessors_of(subject))
         self._orders = orders_of(self._predecessors)
-        self._tried: dict[tuple[int, ...], Reference] = {}
-        self._tried_by_tasks: list[Reference] = []  # the same, with the tasks of deliveries in another order than their own
+        self._references: dict[tuple[int, ...], Reference] = {}
+        self._task_references: list[Reference] = []  # the same, with the tasks of deliveries in another order than their own
         self._all_tried = False  # all orders, or the first MOST_ORDERS of them
         self._some_untried = False  # there are more orders than MOST_ORDERS
-        self._at_first: tuple[Any, ...] = ()  # what `observe` returned before any message
+        self._first_states: tuple[Any, ...] = ()  # what `observe` returned before any message
         self._invariant_says = False  # it has returned something other than None, or raised
         self._invariant_asks = False  # it has asked a store
         self._effects: Effects = {}
@@ -182,19 +182,19 @@ class Judge:
     @property
     def remarks(self) -> Iterator[Remark]:
         """What the reader of the report should know."""
-        taken = [step.request for step in self._tried[self._given].taken if step.request is not None]
-        found = remarks_on(
+        requests = [step.request for step in self._references[self._order].taken_steps if step.request is not None]
+        handler_remarks = remarks_on(
             self._subject,
             orders_of(self._predecessors),
-            self._observed_or_words,
-            written=[request for request in taken if request.writes],
-            cancels_out=self.expected == self._at_first,
+            self._observation_or_words,
+            writes=[request for request in requests if request.writes],
+            cancels_out=self.expected == self._first_states,
         )
         kinds: set[str] = set()
-        for remark in found:
+        for remark in handler_remarks:
             kinds.add(remark.kind)
             yield remark
-        if self._subject.wrote and not self._subject.looked and "unobserved" not in kinds:
+        if self._subject.has_written and not self._subject.has_looked and "unobserved" not in kinds:
             yield Remark(
                 "beside",
                 "observe() asked none of the stores: what the handler wrote counts only if observe(store) reads it.",
@@ -224,8 +224,8 @@ class Judge:
     @property
     def _depends_on_tasks(self) -> tuple[Any, ...]:
         """What is seen in the end after two orders of the tasks of one delivery, if that is not the same."""
-        for order, reference in self._tried.items():
-            for other in self._tried_by_tasks:
+        for order, reference in self._references.items():
+            for other in self._task_references:
                 if other.order == order and other.failure is None and other.observed != reference.observed:
                     return reference.observed, other.observed
         return ()
@@ -254,18 +254,18 @@ class Judge:
     def do_not_recall(self) -> None:
         """From now on, run the handler each time. It has done something other than is recalled, perhaps because it has changed."""
         self._subject.recall = None
-        self._compare(self._tried[self._given], self._reference(self._given))
+        self._compare(self._references[self._order], self._reference(self._order))
 
     @property
     def requests(self) -> list[int]:
         """How many requests each message takes when nothing disturbs it."""
-        taken = self._tried[self._given].taken
+        steps = self._references[self._order].taken_steps
         messages = range(len(self._subject.deliverables))
-        return [sum(step.step.delivery.message == message for step in taken) for message in messages]
+        return [sum(step.step.delivery.message == message for step in steps) for message in messages]
 
     def _observes_memory(self) -> bool:
         """Does `observe` see something else in the same state of the store, once the handler has been built anew?"""
-        reference = self._tried[self._given]
+        reference = self._references[self._order]
         trial = Trial(self._subject)
         trial.position = reference.position
         trial.go_here()
@@ -294,16 +294,16 @@ class Judge:
         if not trial.progress.is_legal_end:
             return None
         end = self._end(trial)
-        if end.failed:
+        if end.has_failed:
             return self._finding(f"observe failed with {end.observed}", end.observed)
         if end.observed not in self.expected:
-            order = trial.progress.settled
-            if not self._all_tried or (order not in self._tried and self._is_possible(order)):
+            order = trial.progress.settled_parts
+            if not self._all_tried or (order not in self._references and self._is_possible(order)):
                 raise UndecidedError(order)
             hint = hint_on_states(end.observed, self.expected)
             reason = "processing each message once, one at a time, never ends like this"
             return self._finding(reason if hint is None else f"{reason}. {hint}", end.observed)
-        return None if end.broken is None else self._finding(end.broken, end.observed)
+        return None if end.breach is None else self._finding(end.breach, end.observed)
 
     def conclude(self, trial: Trial) -> WrongEnd | None:
         """Let the open deliveries end, redeliver the messages that are not settled, and check the end."""
@@ -311,7 +311,7 @@ class Judge:
             if (finding := self.check(trial)) is not None:
                 return finding
         if not trial.progress.is_legal_end:
-            failure = trial.settle(self._given)
+            failure = trial.settle(self._order)
             if failure is None:
                 return self.check(trial)
             return self._finding(f"{self._unsettled(trial)}: {in_words(failure)}", self._end(trial).observed)
@@ -319,14 +319,14 @@ class Judge:
 
     def prepare(self) -> None:
         """Process the messages undisturbed, twice, to learn what is expected. Raise if the handler fails at that."""
-        self._run_twice(self._given)
-        self.try_more(self._given)
+        self._run_twice(self._order)
+        self.try_more(self._order)
         if not self.expected:
-            self.try_more(self._given)
+            self.try_more(self._order)
         if not self.expected:
-            failures = [reference.failure for reference in self._tried.values() if reference.failure is not None]
+            failures = [reference.failure for reference in self._references.values() if reference.failure is not None]
             raise ConfigurationError(f"The handler fails even undisturbed: {failures[0]}. Mend that first.")
-        self._at_first = self._observed_at_first()
+        self._first_states = self._first_observation()
 
     def differs(
         self, delivery: Delivery, before: TakenStep | None, after: TakenStep | None, *, lasting: bool = False
@@ -335,14 +335,14 @@ class Judge:
 
         `lasting`: when it was run a third time, it sent what it had sent the second time.
         """
-        requests = (None if taken is None else taken.request for taken in (before, after))
+        requests = (None if step is None else step.request for step in (before, after))
         words = difference(name_of(self.names, delivery), *requests, lasting=lasting)
         self.nondeterministic = self.nondeterministic or words
 
     def _finding(self, reason: str, observed: Any) -> WrongEnd:
         """A finding is shown with everything that is expected, so all orders are tried first."""
         if not self._all_tried:
-            raise UndecidedError(self._given)
+            raise UndecidedError(self._order)
         return WrongEnd(reason, self.expected, observed)
 
     def _run_twice(self, order: tuple[int, ...]) -> None:
@@ -352,7 +352,7 @@ class Judge:
             self._compare(one, other, lasting=_are_alike(other, self._reference(order)))
             return
         messages = [deliverable.message for deliverable in self._subject.deliverables]
-        requests = [taken.request for taken in other.taken if taken.request is not None]
+        requests = [step.request for step in other.taken_steps if step.request is not None]
         if any(may_read_the_clock(request, messages) for request in requests):
             time.sleep(1 - time.time() % 1 + _CLOCKS_APART)
             later = self._reference(order)
@@ -375,32 +375,32 @@ class Judge:
     def _two_alike(self, order: tuple[int, ...]) -> tuple[Reference, Reference]:
         """Two results of undisturbed processing, without a first one that has made what lasts as long as the process."""
         one, other = self._reference(order), self._reference(order, in_another_process=True)
-        only_first = initialisation(one.taken, other.taken)
+        only_first = initialisation(one.taken_steps, other.taken_steps)
         if only_first:
             self._subject.begin_with(tuple(request for request in only_first if request.writes))
         if only_first or self._subject.tapped_late:
             one, other = other, self._reference(order, in_another_process=True)
         return one, other
 
-    def _check_new_world(self, order: tuple[int, ...], known: Reference) -> None:
+    def _check_new_world(self, order: tuple[int, ...], reference: Reference) -> None:
         """What cannot be put back, such as a message in a queue, must not be found in a new world."""
-        if not any(taken.request is not None and changes_structure(taken.request) for taken in known.taken):
+        if not any(step.request is not None and changes_structure(step.request) for step in reference.taken_steps):
             return
         self._subject.renew()
         trial = Trial(self._subject)
         trial.settle(order)  # and nobody looks, because one who looks may take messages from a queue
         trial.abandon()
         self._subject.renew()
-        again = self._reference(order)
-        if again.observed != known.observed:
+        new_reference = self._reference(order)
+        if new_reference.observed != reference.observed:
             raise ConfigurationError(
-                f"world() must make the same each time: after undisturbed processing, observe() saw {known.observed!r}, and after the "
-                f"same in a new world {again.observed!r}. Let world() make anew or empty what observe() looks at, such as a queue."
+                f"world() must make the same each time: after undisturbed processing, observe() saw {reference.observed!r}, and after the "
+                f"same in a new world {new_reference.observed!r}. Let world() make anew or empty what observe() looks at, such as a queue."
             )
 
     def _compare(self, one: Reference, other: Reference, *, lasting: bool = False) -> None:
         """Remember where two runs of one order differ in what the handler sends."""
-        pairs: Iterable[tuple[TakenStep | None, TakenStep | None]] = zip_longest(one.taken, other.taken)
+        pairs: Iterable[tuple[TakenStep | None, TakenStep | None]] = zip_longest(one.taken_steps, other.taken_steps)
         for before, after in pairs:
             if before is None or after is None or before.key != after.key:
                 self.differs((before or cast("TakenStep", after)).step.delivery, before, after, lasting=lasting)
@@ -408,30 +408,30 @@ class Judge:
 
     def try_more(self, order: tuple[int, ...]) -> None:
         """Try this order for what is expected. If it has been tried or is not to happen undisturbed, try all orders."""
-        if order in self._tried or not self._is_possible(order):
+        if order in self._references or not self._is_possible(order):
             for other in islice(self._orders, MOST_ORDERS):
-                self._tried.setdefault(other, self._reference(other))
+                self._references.setdefault(other, self._reference(other))
             self._all_tried = True
             self._some_untried = next(self._orders, None) is not None
             self._try_orders_of_tasks()
         else:
-            self._tried[order] = self._reference(order)
+            self._references[order] = self._reference(order)
         # Sorted, because a replay tries the orders in another succession and must expect the same.
-        tried = [reference for _, reference in sorted(self._tried.items(), key=itemgetter(0))]
-        done = [reference for reference in (*tried, *self._tried_by_tasks) if reference.failure is None]
-        clean = [reference for reference in done if not reference.incomplete]
-        self.expected = _distinct([reference.observed for reference in clean or (done if self._all_tried else [])])
+        references = [reference for _, reference in sorted(self._references.items(), key=itemgetter(0))]
+        successes = [reference for reference in (*references, *self._task_references) if reference.failure is None]
+        clean = [reference for reference in successes if not reference.incomplete]
+        self.expected = _distinct([reference.observed for reference in clean or (successes if self._all_tried else [])])
 
     def _try_orders_of_tasks(self) -> None:
         """Try also the other orders of the tasks of each delivery, one task at a time."""
-        self._tried_by_tasks = []
-        for order, first in sorted(self._tried.items(), key=itemgetter(0)):
+        self._task_references = []
+        for order, first in sorted(self._references.items(), key=itemgetter(0)):
             choices = _next_choices((), first.widths)
             while choices is not None:
-                if len(self._tried) + len(self._tried_by_tasks) >= MOST_ORDERS:
+                if len(self._references) + len(self._task_references) >= MOST_ORDERS:
                     self._some_untried = True
                     return
-                self._tried_by_tasks.append(reference := self._reference(order, choices))
+                self._task_references.append(reference := self._reference(order, choices))
                 choices = _next_choices(choices, reference.widths)
 
     def _is_possible(self, order: tuple[int, ...]) -> bool:
@@ -446,105 +446,105 @@ class Judge:
             if in_another_process:
                 trial.take_over()
             failure = trial.settle(order)
-            taken = tuple(step.taken for step in trial.steps)
+            taken_steps = tuple(step.taken_step for step in trial.steps)
             if failure is not None:
                 words = f"{self._unsettled(trial)}: {in_words(failure)}"
-                return Reference(order, taken, None, trial.position, False, words, tuple(trial.widths))
+                return Reference(order, taken_steps, None, trial.position, False, words, tuple(trial.widths))
             incomplete = leave_out_a_message(step.outcomes for step in trial.steps)
             try:
-                observed = self._observed()
+                observation = self._observation()
             except ConfigurationError:
                 raise
             except Exception as error:
                 raise ConfigurationError(f"observe(store) fails after undisturbed processing: {in_words(error)}.") from error
-            return Reference(order, taken, observed, trial.position, incomplete, None, tuple(trial.widths))
+            return Reference(order, taken_steps, observation, trial.position, incomplete, None, tuple(trial.widths))
         finally:
             trial.abandon()
 
-    def _observed_at_first(self) -> tuple[Any, ...]:
+    def _first_observation(self) -> tuple[Any, ...]:
         """What `observe` returns before any message, or nothing if it fails because there is nothing to look at."""
         trial = Trial(self._subject)
         try:
-            return (self._observed(),)
+            return (self._observation(),)
         except Exception:
             return ()
         finally:
             trial.abandon()
 
     def _unsettled(self, trial: Trial) -> str:
-        left = [name for number, name in enumerate(self._subject.names) if not trial.progress.is_settled(number)]
-        return f"{', '.join(left)} never settled"
+        names = [name for number, name in enumerate(self._subject.names) if not trial.progress.is_settled(number)]
+        return f"{', '.join(names)} never settled"
 
     def _end(self, trial: Trial) -> ScheduleEnd:
         """What is seen where the trial stands. While the handler is recalled, it must follow from the state of the store."""
-        known = self._ends.get(trial.state) if self.recalls else None
-        if known is not None and isinstance(trial, TrialFromMemory):
-            return known
+        known_end = self._ends.get(trial.state) if self.recalls else None
+        if known_end is not None and isinstance(trial, TrialFromMemory):
+            return known_end
         trial.go_here()
         end = self._look()
-        if known is not None and end != known:
+        if known_end is not None and end != known_end:
             raise NotRecallableError
         self._ends[trial.state] = end
         return end
 
     def _look(self) -> ScheduleEnd:
-        broken = self._broken_invariant()
+        breach = self._breach_of_invariant()
         try:
-            return ScheduleEnd(self._observed(), failed=False, broken=broken)
+            return ScheduleEnd(self._observation(), has_failed=False, breach=breach)
         except Exception as error:
             if self._subject.misuse is not None:
                 raise
-            return ScheduleEnd(in_words(error), failed=True, broken=broken)
+            return ScheduleEnd(in_words(error), has_failed=True, breach=breach)
 
-    def _observed(self) -> Any:
-        seen = self._subject.look(self._observe)
-        if (why := why_incomparable(seen)) is not None:
-            raise ConfigurationError(f"What observe(store) returns must be comparable, but {why}.")
-        return copy.deepcopy(seen)
+    def _observation(self) -> Any:
+        observation = self._subject.look(self._observe)
+        if (reason := why_incomparable(observation)) is not None:
+            raise ConfigurationError(f"What observe(store) returns must be comparable, but {reason}.")
+        return copy.deepcopy(observation)
 
-    def _observed_or_words(self) -> Any:
+    def _observation_or_words(self) -> Any:
         try:
-            return self._observed()
+            return self._observation()
         except Exception as error:
             return in_words(error)
 
-    def _broken_invariant(self) -> str | None:
+    def _breach_of_invariant(self) -> str | None:
         """What to say if the invariant does not hold."""
         if self._invariant is None:
             return None
         try:
-            held = self._subject.look(self._invariant)
+            result = self._subject.look(self._invariant)
         except Exception as error:
             self._invariant_says = True
             return f"the invariant is broken: {in_words(error)}"
-        if isinstance(held, tuple) or is_read_once(held):
+        if isinstance(result, tuple) or is_read_once(result):
             raise ConfigurationError(
-                f"The invariant returned {held!r}, which counts as true whatever is in it: return True or False, or use assert."
+                f"The invariant returned {result!r}, which counts as true whatever is in it: return True or False, or use assert."
             )
-        self._invariant_says = self._invariant_says or held is not None
-        self._invariant_asks = self._invariant_asks or bool(self._subject.asked)
-        return None if held is None or held else "the invariant is broken"
+        self._invariant_says = self._invariant_says or result is not None
+        self._invariant_asks = self._invariant_asks or bool(self._subject.look_requests)
+        return None if result is None or result else "the invariant is broken"
 
 
 def _next_choices(choices: tuple[int, ...], widths: tuple[int, ...]) -> tuple[int, ...] | None:
     """The choices that come next, as one counts, after those that have led past so many ways at each place. None: these were all."""
-    made = [*choices, *[0] * (len(widths) - len(choices))]
-    while made:
-        last = made.pop() + 1
-        if last < widths[len(made)]:
-            return (*made, last)
+    prefix = [*choices, *[0] * (len(widths) - len(choices))]
+    while prefix:
+        last = prefix.pop() + 1
+        if last < widths[len(prefix)]:
+            return (*prefix, last)
     return None
 
 
 def _are_alike(one: Reference, other: Reference) -> bool:
     """Has the handler sent the same in these two runs?"""
-    return [taken.key for taken in one.taken] == [taken.key for taken in other.taken]
+    return [step.key for step in one.taken_steps] == [step.key for step in other.taken_steps]
 
 
 def _distinct(states: Sequence[Any]) -> tuple[Any, ...]:
     """Each state once. A state need not be hashable."""
-    found: list[Any] = []
+    distinct_states: list[Any] = []
     for state in states:
-        if state not in found:
-            found.append(state)
-    return tuple(found)
+        if state not in distinct_states:
+            distinct_states.append(state)
+    return tuple(distinct_states)

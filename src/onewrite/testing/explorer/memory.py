@@ -49,7 +49,7 @@ _OPAQUE = (
     *("asyncio", "_asyncio", "_contextvars", "concurrent", "logging", "socket", "_socket", "ssl", "_ssl", "_thread"),
     *("_abc", "_io", "typing"),
 )
-_READ = frozenset({"asyncio.locks", "asyncio.queues", "asyncio.mixins"})
+_OPEN_MODULES = frozenset({"asyncio.locks", "asyncio.queues", "asyncio.mixins"})
 _SEEN_THROUGH: set[type[Any]] = set()  # classes whose objects are nothing but their attributes
 _LruCache = type(functools.lru_cache(len))
 _LIBRARIES = tuple(
@@ -82,7 +82,7 @@ class _Walk:
     def __init__(self) -> None:
         self.form: list[Hashable] = []
         self._numbers: dict[int, int] = {}  # of the objects that were come across, by their ids
-        self._kept: list[object] = []  # so no other object gets one of these ids
+        self._references: list[object] = []  # so no other object gets one of these ids
 
     def go_through(self, value: Any) -> None:
         kind = cast("Any", type(value))
@@ -99,7 +99,7 @@ class _Walk:
         if len(self._numbers) == _MOST:
             raise _UnreadableError
         self._numbers[id(value)] = len(self._numbers)
-        self._kept.append(value)
+        self._references.append(value)
         _way_through(kind)(self, value)
 
     def _all(self, name: str, values: Any) -> None:
@@ -151,9 +151,9 @@ class _Walk:
                 self.go_through(cell.cell_contents)
             except ValueError:  # nothing has been put into it yet
                 self.form.append("empty")
-        for name, found in _named_globals(value):
+        for name, inner in _named_globals(value):
             self.form.append(name)
-            self.go_through(found)
+            self.go_through(inner)
 
     def method(self, value: types.MethodType) -> None:
         self._all("method", (value.__self__, value.__func__))
@@ -162,7 +162,7 @@ class _Walk:
         owner: Any = value.__self__
         self._all("builtin", (value.__name__, *([] if isinstance(owner, types.ModuleType) else [owner])))
 
-    def cached(self, value: Any) -> None:
+    def cache_wrapper(self, value: Any) -> None:
         """What a cache holds cannot be seen."""
         if value.cache_info().currsize:
             raise _UnreadableError
@@ -180,10 +180,10 @@ class _Walk:
         self.form.append(("class", value.__qualname__))
         if not _is_users_class(value):
             return
-        for name, found in list(vars(value).items()):
-            if isinstance(found, types.FunctionType | staticmethod | classmethod | property) or not name.startswith("__"):
+        for name, member in list(vars(value).items()):
+            if isinstance(member, types.FunctionType | staticmethod | classmethod | property) or not name.startswith("__"):
                 self.form.append(name)
-                self.go_through(found)
+                self.go_through(member)
 
     def descriptor(self, value: Any) -> None:
         self._all("descriptor", [getattr(value, name, None) for name in ("fget", "fset", "__func__")])
@@ -211,13 +211,13 @@ class _Walk:
         """The parts into which pickle takes an object."""
         try:
             reduce = copyreg.dispatch_table.get(cast("Any", type(value)))
-            made = reduce(value) if reduce is not None else value.__reduce_ex__(4)
+            reduction = reduce(value) if reduce is not None else value.__reduce_ex__(4)
         except Exception as error:
             raise _UnreadableError from error
-        if isinstance(made, str):
-            self.form.append(made)
+        if isinstance(reduction, str):
+            self.form.append(reduction)
             return
-        _, *parts = cast("tuple[Any, ...]", made)
+        _, *parts = cast("tuple[Any, ...]", reduction)
         self._all(type(value).__name__, [list(part) if hasattr(part, "__next__") else part for part in parts])
 
     def _attributes(self, value: Any) -> None:
@@ -226,11 +226,11 @@ class _Walk:
             self._all("attributes", itertools.chain.from_iterable(list(own.items())))
         for name in _slots(cast("Any", type(value))):
             try:
-                found = object.__getattribute__(value, name)
+                attribute = object.__getattribute__(value, name)
             except AttributeError:
                 self.form.append("unset")
             else:
-                self.go_through(found)
+                self.go_through(attribute)
 
 
 _WAYS: tuple[tuple[Any, Callable[[_Walk, Any], None]], ...] = (
@@ -239,7 +239,7 @@ _WAYS: tuple[tuple[Any, Callable[[_Walk, Any], None]], ...] = (
     (types.FunctionType, _Walk.function),
     (types.MethodType, _Walk.method),
     ((types.BuiltinFunctionType, types.MethodWrapperType), _Walk.builtin),
-    (_LruCache, _Walk.cached),
+    (_LruCache, _Walk.cache_wrapper),
     (types.GeneratorType, _Walk.generator),
     (weakref.ref, _Walk.referent),
     ((staticmethod, classmethod, property), _Walk.descriptor),
@@ -274,7 +274,7 @@ def _way_through(kind: type[Any]) -> Callable[[_Walk, Any], None]:
     if issubclass(kind, type):
         return _Walk.of_class
     module = kind.__module__
-    if module not in _READ and any(module == name or module.startswith(f"{name}.") for name in _OPAQUE):
+    if module not in _OPEN_MODULES and any(module == name or module.startswith(f"{name}.") for name in _OPAQUE):
         return _Walk.unreadable if issubclass(kind, threading.local) else _Walk.nothing
     for kinds, way in _WAYS:
         if issubclass(kind, kinds):
@@ -320,8 +320,8 @@ def _named_globals(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
     for name in names:
         if name not in around:
             continue
-        found = around[name]
-        if not isinstance(found, types.ModuleType):
-            yield name, found
-        elif _is_users(getattr(found, "__file__", None) or "<frozen"):
-            yield from ((f"{name}.{inner}", vars(found)[inner]) for inner in names if inner in vars(found))
+        global_value = around[name]
+        if not isinstance(global_value, types.ModuleType):
+            yield name, global_value
+        elif _is_users(getattr(global_value, "__file__", None) or "<frozen"):
+            yield from ((f"{name}.{inner}", vars(global_value)[inner]) for inner in names if inner in vars(global_value))

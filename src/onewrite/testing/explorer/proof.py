@@ -28,7 +28,7 @@ from onewrite.testing.explorer.recall import History, Recall, answer_of
 from onewrite.testing.explorer.subject import Subject
 
 _MOST_PAIRS = 200
-_DRAWN = 40  # sequences of more than two courses
+_RANDOM_SEQUENCES = 40  # sequences of more than two courses
 _ENDS_BEFORE_NEXT = 0.5  # how likely a delivery goes on before another one begins
 _LONGEST = 6  # of these, in courses: all deliveries of three messages with the default bounds
 
@@ -54,12 +54,12 @@ def prove(subject: Subject, recall: Recall) -> None:
     courses = [*_courses(recall)]
     by_kind = {course.kind: course for course in reversed(courses)}
     others = [course for course in courses if by_kind[course.kind] is not course]
-    chosen = [*by_kind.values(), *draw.sample(others, min(len(others), len(by_kind) // 2))]
+    selection = [*by_kind.values(), *draw.sample(others, min(len(others), len(by_kind) // 2))]
     with _Process(subject, recall) as process:
         before = process.invocation.memory
         unchanged = is_readable(before)
-        for ended in process.deliver_at_once(draw.sample(chosen, len(chosen)), draw):
-            if by_kind[ended.kind] is ended:
+        for course in process.deliver_at_once(draw.sample(selection, len(selection)), draw):
+            if by_kind[course.kind] is course:
                 unchanged = unchanged and process.invocation.memory == before
     if not unchanged:
         _prove_of_several(subject, recall, [*by_kind.values()], draw)
@@ -78,13 +78,13 @@ def _prove_of_several(subject: Subject, recall: Recall, kinds: Sequence[_Course]
                     under_way.goes_on()
                 process.deliver(other)
                 under_way.goes_on_to_its_end()
-    for _ in range(_DRAWN):
-        faults, chosen = subject.bounds.faults, list[_Course]()
+    for _ in range(_RANDOM_SEQUENCES):
+        faults, sequence = subject.bounds.faults, list[_Course]()
         for _ in range(_LONGEST):
-            chosen.append(draw.choice([course for course in kinds if course.faults <= faults]))
-            faults -= chosen[-1].faults
+            sequence.append(draw.choice([course for course in kinds if course.faults <= faults]))
+            faults -= sequence[-1].faults
         with _Process(subject, recall) as process:
-            for _ in process.deliver_at_once(chosen, draw):
+            for _ in process.deliver_at_once(sequence, draw):
                 pass
 
 
@@ -108,13 +108,13 @@ class _Process(ExitStack):
         for course in courses:
             under_way.append(self.begin(course))
             while under_way and (len(under_way) == self._subject.bounds.concurrency or draw.random() < _ENDS_BEFORE_NEXT):
-                one = draw.choice(under_way)
-                if not one.goes_on():
-                    under_way.remove(one)
-                    yield one.course
-        for one in under_way:
-            one.goes_on_to_its_end()
-            yield one.course
+                delivery = draw.choice(under_way)
+                if not delivery.goes_on():
+                    under_way.remove(delivery)
+                    yield delivery.course
+        for delivery in under_way:
+            delivery.goes_on_to_its_end()
+            yield delivery.course
 
     def begin(self, course: _Course) -> _UnderWay:
         """Run a course up to its first request."""
@@ -142,7 +142,7 @@ class _UnderWay:
         if self._is_open:
             self._at += 1
             history = self.course.histories[self._at]
-            self._call.resume(answer_of(history), history.which)
+            self._call.resume(answer_of(history), history.request_index)
             self._compare()
         return self._is_open
 
@@ -161,7 +161,7 @@ class _UnderWay:
         except BaseException:
             self.close()
             raise
-        if self._call.ended:
+        if self._call.has_ended:
             self.close()
 
 
@@ -176,15 +176,15 @@ def _courses(recall: Recall) -> Iterator[_Course]:
 def _ends(histories: tuple[History, ...], kind: tuple[Hashable, ...]) -> Iterator[_Course]:
     """The courses that begin like this."""
     last = histories[-1]
-    if last.does is not None and last.stop.ended:
+    if last.does is not None and last.stop.has_ended:
         yield _Course(histories, (*kind, last.does))
     else:
-        for (which, form), history in last.after.items():
-            request = last.stop.asked[which].request
+        for (index, form), history in last.after.items():
+            request = last.stop.pending[index].request
             error = history.answer.error
             shape = _shape(form) if error is None else _shape_of_error(error)
-            met = which, request.method, request.tables, shape, history.faulty
-            yield from _ends((*histories, history), (*kind, met))
+            branch = index, request.method, request.tables, shape, history.faulty
+            yield from _ends((*histories, history), (*kind, branch))
 
 
 def _shape_of_error(error: BaseException) -> Hashable:

@@ -25,7 +25,7 @@ from onewrite.testing.explorer.calls import (
 from onewrite.testing.explorer.deliverables import outcomes_of
 from onewrite.testing.explorer.schedule import Delivery
 from onewrite.testing.model.contents import NotCanonicalError, canonical
-from onewrite.testing.model.machine import copied, repeated
+from onewrite.testing.model.machine import copy_request, repeater_of
 from onewrite.testing.taps.traffic import Request
 
 # --- equal answers ----------------------------------------------------------------------------------------------------
@@ -51,8 +51,8 @@ def _without_metadata(value: Any) -> Any:
     if isinstance(value, tuple):
         return [_without_metadata(part) for part in cast("tuple[Any, ...]", value)]
     if isinstance(value, dict):
-        kept = {name: inner for name, inner in cast("dict[str, Any]", value).items() if name != "ResponseMetadata"}
-        return kept, cast("dict[str, Any]", value).get("ResponseMetadata", {}).get("RetryAttempts", 0)
+        rest = {name: inner for name, inner in cast("dict[str, Any]", value).items() if name != "ResponseMetadata"}
+        return rest, cast("dict[str, Any]", value).get("ResponseMetadata", {}).get("RetryAttempts", 0)
     return value
 
 
@@ -75,7 +75,7 @@ class UnknownError(Exception):
 class History:
     """A message and the answers that its handler has been given since, and what the handler then does, once it is known.
 
-    `which` of the requests that were pending got the last answer belongs to it: a handler that waits for several at once may do
+    `request_index` says which of the requests that were pending got the last answer: a handler that waits for several at once may do
     something else when they are answered in another order.
     """
 
@@ -83,7 +83,7 @@ class History:
     delivery: Delivery  # and the parts of its message that it brings
     parts: tuple[int, ...]
     before: History | None = None
-    which: int = 0
+    request_index: int = 0
     answer: Reply = field(default_factory=Reply)  # the last one
     faulty: bool = False  # the last answer was never given but by a fault
     does: Hashable = None  # what it asks, and how it ends; None if that is not known
@@ -111,49 +111,49 @@ class Recall:
             self.roots[key] = History(next(self._numbers), delivery, parts)
         return self.roots[key]
 
-    def after(self, history: History, answer: Reply, which: int = 0) -> History:
+    def after(self, history: History, answer: Reply, index: int = 0) -> History:
         """Where a delivery goes on with this answer to one of its pending requests."""
-        key = which, comparable(answer) if answer.form is None else answer.form
-        found = history.after.get(key)
-        if found is None:
-            given = _copied(answer)
-            found = History(next(self._numbers), history.delivery, history.parts, history, which, given, given.faulty)
-            history.after[key] = found
-        found.faulty = found.faulty and answer.faulty
-        return found
+        key = index, comparable(answer) if answer.form is None else answer.form
+        later = history.after.get(key)
+        if later is None:
+            copy = _copy(answer)
+            later = History(next(self._numbers), history.delivery, history.parts, history, index, copy, copy.faulty)
+            history.after[key] = later
+        later.faulty = later.faulty and answer.faulty
+        return later
 
     def note(self, history: History, call: HandlerCall) -> None:
         """Remember what the call does, or compare it with what is remembered."""
         if self._names_used() and not self._by_delivery:
             raise NotRecallableError
-        keys, does = self._doing(call.stop, call.result)
+        keys, does = self._behaviour(call.stop, call.result)
         if history.does is None:
             history.does, history.keys = does, keys
             history.stop = call.stop._replace(
-                asked=tuple([each._replace(request=copied(each.request)) for each in call.stop.asked])
+                pending=tuple([entry._replace(request=copy_request(entry.request)) for entry in call.stop.pending])
             )
             history.result, history.outcomes = call.result, call.outcomes
         elif history.does != does:
             raise NotRecallableError
 
-    def _doing(self, stop: Standstill, result: Reply) -> tuple[tuple[Hashable, ...], Hashable]:
+    def _behaviour(self, stop: Standstill, result: Reply) -> tuple[tuple[Hashable, ...], Hashable]:
         """The keys of what is pending, and what is equal for stops that are the same."""
-        keys = tuple([self._key_of(each.request) for each in stop.asked])
-        cancelled = tuple([place for place, each in enumerate(stop.asked) if each.cancelled])
-        return keys, (keys, cancelled, stop.in_turn, stop.timers, _end(result) if stop.returned else None)
+        keys = tuple([self._key_of(entry.request) for entry in stop.pending])
+        cancelled = tuple([place for place, entry in enumerate(stop.pending) if entry.cancelled])
+        return keys, (keys, cancelled, stop.in_turn, stop.timers, _end(result) if stop.has_returned else None)
 
     def learn(self, history: History, call: HandlerCall) -> None:
         """Note what a call does that has been given the answers of this history."""
         earlier = until(history)[:-1]
-        new = call.stops[call.compared : -1]
+        new = call.stops[call.compared_count : -1]
         if len(call.stops) != len(earlier) + 1:
             raise NotRecallableError
         # A call that goes on was compared when it stopped, which `note` did with what it is about to send.
-        for before, stop in zip(earlier[call.compared :], new, strict=True):
-            if before.does != self._doing(stop, call.result)[1]:
+        for before, stop in zip(earlier[call.compared_count :], new, strict=True):
+            if before.does != self._behaviour(stop, call.result)[1]:
                 raise NotRecallableError
         self.note(history, call)
-        call.compared = len(earlier) + 1
+        call.compared_count = len(earlier) + 1
 
 
 class RecordedCall:
@@ -172,29 +172,30 @@ class RecordedCall:
     def keys(self) -> tuple[Hashable, ...]:
         return self._history.keys
 
-    def resume(self, answer: Reply, which: int = 0) -> None:
-        self._history = self._recall.after(self._history, answer, which)
-        self.call.resume(answer, which)
+    def resume(self, answer: Reply, index: int = 0) -> None:
+        self._history = self._recall.after(self._history, answer, index)
+        self.call.resume(answer, index)
         self._recall.note(self._history, self.call)
 
 
 class CallFromMemory:
     """Does from memory what the call would do. `UnknownError` says that it has not been seen yet."""
 
-    __slots__ = ("_recall", "dead", "died", "history")
+    __slots__ = ("_recall", "has_died", "history", "is_dead")
 
     def __init__(self, recall: Recall, history: History) -> None:
-        self.history = _known(history)
-        self.died = self.dead = False
+        self.history = _check_known(history)
+        self.has_died = self.is_dead = False
         self._recall = recall
 
     @property
     def stop(self) -> Standstill:
         """Where it stands. Requests into which the driver puts ids are copied, for each delivery puts in its own."""
         stop = self.history.stop
-        if not any(each.request.method.startswith(("insert", "bulk")) for each in stop.asked):
+        if not any(entry.request.method.startswith(("insert", "bulk")) for entry in stop.pending):
             return stop
-        return stop._replace(asked=tuple([PendingRequest(copied(each.request), each.cancelled) for each in stop.asked]))
+        pending = [PendingRequest(copy_request(entry.request), entry.cancelled) for entry in stop.pending]
+        return stop._replace(pending=tuple(pending))
 
     @property
     def keys(self) -> tuple[Hashable, ...]:
@@ -205,12 +206,12 @@ class CallFromMemory:
         return self.history.before is None
 
     @property
-    def returned(self) -> bool:
-        return self.died or self.history.stop.returned
+    def has_returned(self) -> bool:
+        return self.has_died or self.history.stop.has_returned
 
     @property
-    def ended(self) -> bool:
-        return self.died or self.dead or self.history.stop.ended
+    def has_ended(self) -> bool:
+        return self.has_died or self.is_dead or self.history.stop.has_ended
 
     @property
     def result(self) -> Reply:
@@ -220,12 +221,12 @@ class CallFromMemory:
     def outcomes(self) -> list[object]:
         return self.history.outcomes
 
-    def resume(self, answer: Reply, which: int = 0) -> None:
-        self.history = _known(self._recall.after(self.history, answer, which))
+    def resume(self, answer: Reply, index: int = 0) -> None:
+        self.history = _check_known(self._recall.after(self.history, answer, index))
 
     def die(self) -> None:
-        self.died = not self.history.stop.returned
-        self.dead = True
+        self.has_died = not self.history.stop.has_returned
+        self.is_dead = True
 
 
 AnyCall: TypeAlias = HandlerCall | RecordedCall | CallFromMemory
@@ -238,7 +239,7 @@ def _end(result: Reply) -> Hashable:
     return "ends", type(result.error), repr(cast("object", value)) if isinstance(value, dict) else kinds
 
 
-def _known(history: History) -> History:
+def _check_known(history: History) -> History:
     if history.does is None:
         raise UnknownError(history)
     return history
@@ -246,12 +247,12 @@ def _known(history: History) -> History:
 
 def answers_of(history: History) -> list[tuple[int, Reply]]:
     """Copies of the answers that a delivery has been given, each with the place of the request among the pending ones."""
-    return [(later.which, answer_of(later)) for later in until(history)[1:]]
+    return [(later.request_index, answer_of(later)) for later in until(history)[1:]]
 
 
 def answer_of(history: History) -> Reply:
     """A copy of the last one of them."""
-    return _copied(history.answer)
+    return _copy(history.answer)
 
 
 def until(history: History) -> list[History]:
@@ -259,15 +260,15 @@ def until(history: History) -> list[History]:
     return [*([] if history.before is None else until(history.before)), history]
 
 
-def _copied(answer: Reply) -> Reply:
+def _copy(answer: Reply) -> Reply:
     """A copy, which stays the same if the handler changes what it was given."""
     if answer is TIME_PASSES or answer is NEVER_SENT:
         return answer
-    again = repeated(answer.value if answer.error is None else answer.error)
-    if again is None:
+    repeater = repeater_of(answer.value if answer.error is None else answer.error)
+    if repeater is None:
         raise NotRecallableError
     try:
-        return Reply(again(), faulty=answer.faulty)
+        return Reply(repeater(), faulty=answer.faulty)
     except Exception as error:
         without_frames(error)
         return Reply(error=error, faulty=answer.faulty)

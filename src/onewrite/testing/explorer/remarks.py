@@ -19,7 +19,7 @@ from onewrite.testing.taps.traffic import Key, Request, commute, is_guarded
 Order: TypeAlias = Sequence[int]
 
 _MOST_ORDERS = 24  # all orders of four messages, to look for one in which nothing is raised, and each message does something
-_SHOWN = 3  # requests, or records of an event
+_MOST_NAMES = 3  # requests, or records of an event
 _CREATIONS = ("insert_one", "PutItem")
 _COMPARISONS = ("COMPARE_OP", "CONTAINS_OP", "IS_OP")
 
@@ -63,18 +63,18 @@ class _PartResult:
     """What came of a part when it was processed, and processed again until it was settled."""
 
     error: BaseException | None = None  # what its first failed delivery raised
-    changed: bool = False  # it has changed what a store holds, or what `observe` sees
-    seen: bool = False  # it has changed what `observe` sees
-    unapplied: Request | None = None  # a write that was taken for a duplicate of an earlier one of the same delivery
+    has_changed: bool = False  # it has changed what a store holds, or what `observe` sees
+    is_seen: bool = False  # it has changed what `observe` sees
+    unapplied_write: Request | None = None  # a write that was taken for a duplicate of an earlier one of the same delivery
     outcomes: list[object] = field(default_factory=list[object])
     finds_nothing: bool = False  # it has asked for an entity that is not there, or has tried to change one
     is_forestalled: bool = False  # it has sent a creation of what another message has made by an upsert
     only_creates: bool = True  # all that it writes are creations
 
     @property
-    def lost(self) -> bool:
+    def is_lost(self) -> bool:
         """Has it done nothing for good, because an entity was not there yet, or was there already?"""
-        if self.changed or self.error is not None:
+        if self.has_changed or self.error is not None:
             return False
         return self.is_forestalled or (self.finds_nothing and not self.says_why)
 
@@ -87,7 +87,7 @@ class _PartResult:
 PartResults: TypeAlias = Mapping[int, _PartResult]
 
 
-class _Processed(NamedTuple):
+class _OrderResult(NamedTuple):
     """What came of an order of the parts."""
 
     results: PartResults
@@ -97,52 +97,54 @@ class _Processed(NamedTuple):
 def remarks_on(
     subject: Subject,
     orders: Iterator[Order],
-    observed: Callable[[], object],
+    observe: Callable[[], object],
     *,
-    written: Sequence[Request],
+    writes: Sequence[Request],
     cancels_out: bool,
 ) -> Iterator[Remark]:
     """What to say about messages that raise or change nothing. The first of the orders is the one in which they were given.
 
-    `written` is what they write when nothing disturbs them. `cancels_out`: in the end, `observe` sees what it saw at first.
+    `writes` are what they write when nothing disturbs them. `cancels_out`: in the end, `observe` sees what it saw at first.
     """
-    given = next(orders)
-    first = _processed(subject, given, observed)
-    in_each_order = [first, *[_processed(subject, order, observed) for order in islice(orders, _MOST_ORDERS)]]
-    results, *others = (tried.results for tried in in_each_order)
-    raised = {part: result.error for part, result in results.items() if result.error is not None}
+    given_order = next(orders)
+    first = _process_all(subject, given_order, observe)
+    in_each_order = [first, *[_process_all(subject, order, observe) for order in islice(orders, _MOST_ORDERS)]]
+    results, *others = (order_result.results for order_result in in_each_order)
+    errors = {part: result.error for part, result in results.items() if result.error is not None}
     # A handler may raise to ask for another order. Then there is an order in which it need not.
-    if raised and all(any(result.error is not None for result in tried.values()) for tried in others):
-        for part, error in raised.items():
+    if errors and all(any(result.error is not None for result in part_results.values()) for part_results in others):
+        for part, error in errors.items():
             text = (
                 f"{_name(subject, part)} raises {in_words(error)} although nothing disturbs it, and is done only when it is "
                 "delivered again. If that is not meant, mend it: a queue gives up a message after some failures."
             )
             yield Remark("raises", text)
     for part, result in results.items():
-        if result.unapplied is not None:
+        if result.unapplied_write is not None:
             text = (
-                f"{_name(subject, part)} writes to one entity twice, and the second write never happens: {result.unapplied} is taken for a "
+                f"{_name(subject, part)} writes to one entity twice, and the second write never happens: {result.unapplied_write} is taken for a "
                 'duplicate of the first. Give each write a part of its own, as in message.part("receipt").'
             )
             yield Remark("unapplied", text)
     # A message may have nothing to do before another one has come. Then there is an order in which all have something to do.
-    better = next((tried for tried in (results, *others) if all(map(_acts, tried.values()))), results)
-    seen = {part for tried in (results, *others) for part, result in tried.items() if result.seen}
-    for part in given:
-        ends = [tried.end for tried in in_each_order if tried.results[part].changed]
+    all_results = (results, *others)
+    best_results = next((part_results for part_results in all_results if all(map(_acts, part_results.values()))), results)
+    seen_parts = {part for part_results in all_results for part, result in part_results.items() if result.is_seen}
+    for part in given_order:
+        ends = [order_result.end for order_result in in_each_order if order_result.results[part].has_changed]
         # An upsert that has forestalled a creation may itself have written all that the creation would have.
-        lost = (
-            tried.results
-            for tried in in_each_order
-            if tried.results[part].lost and not (tried.results[part].is_forestalled and tried.end in ends)
+        losses = (
+            order_result.results
+            for order_result in in_each_order
+            if order_result.results[part].is_lost
+            and not (order_result.results[part].is_forestalled and order_result.end in ends)
         )
-        yield from islice((_on_early(subject, part, tried) for tried in lost if ends), 1)
-    for place, part in enumerate(given):
-        if not _acts(better[part]) and not _wins_elsewhere(part, first, in_each_order):
-            yield Remark("idle", _on_idle(subject, part, given[:place], better[part]))
-    if not seen:
-        yield Remark("unobserved", _on_unobserved(subject, results, written, observed))
+        yield from islice((_on_early(subject, part, part_results) for part_results in losses if ends), 1)
+    for place, part in enumerate(given_order):
+        if not _acts(best_results[part]) and not _wins_elsewhere(part, first, in_each_order):
+            yield Remark("idle", _on_idle(subject, part, given_order[:place], best_results[part]))
+    if not seen_parts:
+        yield Remark("unobserved", _on_unobserved(subject, results, writes, observe))
         return
     if cancels_out:
         yield Remark(
@@ -150,8 +152,8 @@ def remarks_on(
             "In the end, observe() sees what it saw before the first message, so a handler that never does anything would pass. Give "
             "messages that do not cancel each other out, or let observe() see more of what they do.",
         )
-    for part, result in better.items():
-        if result.changed and part not in seen and not result.says_why:
+    for part, result in best_results.items():
+        if result.has_changed and part not in seen_parts and not result.says_why:
             text = f"{_name(subject, part)} changes nothing that observe() sees: if it takes effect twice, nobody notices."
             yield Remark("unseen", text)
 
@@ -160,8 +162,8 @@ def remark_on_invariant(invariant: Callable[..., Any], *, asks: bool) -> Iterato
     """What to say about an invariant that returned None each time, and that asks the stores or does not."""
     # A comparison for a statement is `left >= 0` where `return left >= 0` is meant.
     code = getattr(inspect.unwrap(invariant), "__code__", None)
-    names = [] if code is None else [one.opname for one in dis.get_instructions(code)]
-    if any(one in _COMPARISONS and other == "POP_TOP" for one, other in pairwise(names)):
+    names = [] if code is None else [name.opname for name in dis.get_instructions(code)]
+    if any(name in _COMPARISONS and other == "POP_TOP" for name, other in pairwise(names)):
         yield Remark("unchecked", "The invariant compares, and does nothing with the result: return it, or assert it.")
     elif not asks:
         yield Remark("unchecked", "The invariant returns None each time, and asks none of the stores: it checks nothing.")
@@ -173,131 +175,129 @@ def in_words(error: BaseException) -> str:
 
 
 def _acts(result: _PartResult) -> bool:
-    return result.changed or result.says_why
+    return result.has_changed or result.says_why
 
 
-def _wins_elsewhere(part: int, loser: _Processed, in_each_order: Sequence[_Processed]) -> bool:
+def _wins_elsewhere(part: int, loser: _OrderResult, in_each_order: Sequence[_OrderResult]) -> bool:
     """Does a part that changes nothing in one order only create in another, where it comes first, and does the end show that?
 
     Two want one seat. Who takes one message for another by mistake ends alike in both orders, does more than create, or is a Duplicate.
     """
     if any(isinstance(outcome, Duplicate) for outcome in loser.results[part].outcomes):
         return False
-    others = ((tried.results[part], tried.end) for tried in in_each_order)
-    return any(result.changed and result.only_creates and end != loser.end for result, end in others)
+    others = ((order_result.results[part], order_result.end) for order_result in in_each_order)
+    return any(result.has_changed and result.only_creates and end != loser.end for result, end in others)
 
 
 def _on_early(subject: Subject, part: int, results: PartResults) -> Remark:
     """About a part that came too early, or too late, to have its effect. The results are in the order of the parts."""
     order = list(results)
     place = order.index(part)
-    earlier, later = (", ".join(_name(subject, other) for other in some) for some in (order[:place], order[place + 1 :]))
+    earlier, later = (", ".join(_name(subject, other) for other in parts) for parts in (order[:place], order[place + 1 :]))
     if results[part].is_forestalled:
-        applied = any(isinstance(outcome, Applied) for outcome in results[part].outcomes)
+        is_applied = any(isinstance(outcome, Applied) for outcome in results[part].outcomes)
         text = (
-            f"{_name(subject, part)} {'is Applied and writes nothing but its mark' if applied else 'is refused for good'} where it comes "
+            f"{_name(subject, part)} {'is Applied and writes nothing but its mark' if is_applied else 'is refused for good'} where it comes "
             f"after {earlier}, which has created its entity: what it writes elsewhere is lost. If that is not meant, let the others not "
             "create the entity: without an upsert they are Missing, and come again."
         )
     else:
-        where = f"before {later}" if later else f"after {earlier}"
+        position = f"before {later}" if later else f"after {earlier}"
         text = (
-            f"{_name(subject, part)} finds nothing and does nothing where it comes {where}, and never is redelivered. If its effect is lost "
+            f"{_name(subject, part)} finds nothing and does nothing where it comes {position}, and never is redelivered. If its effect is lost "
             "by that, raise there, or let a guarded write answer Missing: both bring it back."
         )
     return Remark("early", text)
 
 
-def _on_unobserved(
-    subject: Subject, results: PartResults, written: Sequence[Request], observed: Callable[[], object]
-) -> str:
-    value = observed()
-    looked = subject.asked
-    what = "No message changes what observe() sees"
+def _on_unobserved(subject: Subject, results: PartResults, writes: Sequence[Request], observe: Callable[[], object]) -> str:
+    value = observe()
+    look_requests = subject.look_requests
+    text = "No message changes what observe() sees"
     if value is None:
-        what += ", which is None: perhaps it lacks a return"
-    elif not looked:
-        what += ": it asks none of the stores"
+        text += ", which is None: perhaps it lacks a return"
+    elif not look_requests:
+        text += ": it asks none of the stores"
     refusals = [type(outcome).__name__ for result in results.values() for outcome in result.outcomes if result.says_why]
     if refusals and all(result.says_why for result in results.values()):
-        return f"{what}. Each message was {', '.join(dict.fromkeys(refusals))}: does world() put in what they need?"
-    if looked and written:
-        asks, writes = (listed(list(dict.fromkeys(map(str, requests)))) for requests in (looked, written))
-        what += f". It asks {asks}; the handler writes {writes}"
-    return f"{what}. A handler that does everything twice would pass. Let observe() return what the handler changes."
+        return f"{text}. Each message was {', '.join(dict.fromkeys(refusals))}: does world() put in what they need?"
+    if look_requests and writes:
+        asks, write_list = (list_in_words(list(dict.fromkeys(map(str, requests)))) for requests in (look_requests, writes))
+        text += f". It asks {asks}; the handler writes {write_list}"
+    return f"{text}. A handler that does everything twice would pass. Let observe() return what the handler changes."
 
 
-def listed(names: Sequence[str]) -> str:
-    return ", ".join([*names[:_SHOWN], *(["others"] if len(names) > _SHOWN else [])])
+def list_in_words(names: Sequence[str]) -> str:
+    return ", ".join([*names[:_MOST_NAMES], *(["others"] if len(names) > _MOST_NAMES else [])])
 
 
 def _on_idle(subject: Subject, part: int, earlier: Order, result: _PartResult) -> str:
     names = ", ".join(_name(subject, other) for other in earlier)
-    what = f"{_name(subject, part)} changes nothing when it is processed undisturbed{f' after {names}' if names else ''}"
+    text = f"{_name(subject, part)} changes nothing when it is processed undisturbed{f' after {names}' if names else ''}"
     if any(isinstance(outcome, Duplicate) for outcome in result.outcomes):
-        what += ", because the guarded store takes it for a duplicate"
+        text += ", because the guarded store takes it for a duplicate"
     if not earlier:
-        return f"{what}. If it should, check the condition of its write, and what world() puts into the store."
+        return f"{text}. If it should, check the condition of its write, and what world() puts into the store."
     return (
-        f"{what}. If it should, check by what the handler tells messages apart: an order id or a digest of the payload may be "
+        f"{text}. If it should, check by what the handler tells messages apart: an order id or a digest of the payload may be "
         "the same in two messages."
     )
 
 
-def _processed(subject: Subject, order: Order, observed: Callable[[], object]) -> _Processed:
+def _process_all(subject: Subject, order: Order, observe: Callable[[], object]) -> _OrderResult:
     """Process the parts in this order, one at a time, and again those that are not settled by then."""
     results = {part: _PartResult() for part in order}
     trial = Trial(subject)
-    upserted: set[Key] = set()  # what was made in this order, but not by a creation
+    upserted_keys: set[Key] = set()  # what was made in this order, but not by a creation
     try:
         for _ in range(ROUNDS):
-            for part in [part for part in order if part not in trial.progress.settled]:
-                _process(trial, part, results[part], lambda: (subject.machine.state, observed()), upserted)
-        return _Processed(results, observed())
+            for part in [part for part in order if part not in trial.progress.settled_parts]:
+                _process(trial, part, results[part], lambda: (subject.machine.state, observe()), upserted_keys)
+        return _OrderResult(results, observe())
     finally:
         trial.abandon()
 
 
 def _process(
-    trial: Trial, part: int, result: _PartResult, seen: Callable[[], tuple[Hashable, object]], upserted: set[Key]
+    trial: Trial, part: int, result: _PartResult, look: Callable[[], tuple[Hashable, object]], upserted_keys: set[Key]
 ) -> None:
-    before, first, held = seen(), len(trial.steps), trial.keys_held()
+    before, first, keys_before = look(), len(trial.steps), trial.keys_held()
     owner = next(message for message, parts in enumerate(trial.progress.parts) if part in parts)
     answer: Reply = trial.deliver(owner, (part,))
-    after, left = seen(), trial.keys_held()
-    writes = [
-        step.taken.request for step in trial.steps[first:] if step.taken.request is not None and step.taken.request.writes
-    ]
+    after, keys_after = look(), trial.keys_held()
+    requests = [step.taken_step.request for step in trial.steps[first:]]
+    writes = [request for request in requests if request is not None and request.writes]
     result.only_creates = result.only_creates and all(map(_is_creation, writes))
     # Of a guarded creation that finds its entity there, nothing is left but its mark.
-    if not (writes and all(_sets_on_insert(write) and set(write.keys or ()) & upserted & held for write in writes)):
-        result.changed = result.changed or after != before
-        result.seen = result.seen or after[1] != before[1]
+    forestalled_keys = upserted_keys & keys_before
+    if not (writes and all(_sets_on_insert(write) and set(write.keys or ()) & forestalled_keys for write in writes)):
+        result.has_changed = result.has_changed or after != before
+        result.is_seen = result.is_seen or after[1] != before[1]
     result.error = result.error or answer.error
     result.outcomes += trial.steps[-1].outcomes
-    result.unapplied = result.unapplied or _unapplied(trial.steps[first:])
-    created: set[Key] = set()
+    result.unapplied_write = result.unapplied_write or _unapplied_write(trial.steps[first:])
+    created_keys: set[Key] = set()
     for step in trial.steps[first:]:
-        request = step.taken.request
+        request = step.taken_step.request
         if request is None:
             continue
         keys = set(request.keys or ())
         if _is_creation(request):
-            created |= keys
+            created_keys |= keys
             # What has another key is refused by a unique index, and so is for one of those that were made.
-            made = (
-                upserted
-                if not keys & held and any(isinstance(one, Rejected) for one in result.outcomes)
-                else keys & upserted
+            made_keys = (
+                upserted_keys
+                if not keys & keys_before and any(isinstance(outcome, Rejected) for outcome in result.outcomes)
+                else keys & upserted_keys
             )
-            result.is_forestalled = result.is_forestalled or bool(made)
+            result.is_forestalled = result.is_forestalled or bool(made_keys)
         else:
-            is_absent = bool(keys) and not keys & (held | left)
+            is_absent = bool(keys) and not keys & (keys_before | keys_after)
             nothing = (
                 is_absent or (not request.writes and any(_is_nothing(request, answer) for answer in step.answers))
             ) and not _is_for_a_relay(request)
             result.finds_nothing = result.finds_nothing or nothing
-    upserted |= left - held - created
+    upserted_keys |= keys_after - keys_before - created_keys
 
 
 def _is_creation(request: Request) -> bool:
@@ -316,8 +316,8 @@ def _sets_on_insert(request: Request) -> bool:
 
 def _is_for_a_relay(request: Request) -> bool:
     """Does it ask for what is pending? That there is none yet is no loss: an event has its own doorbell."""
-    asked = str(request.arguments)
-    return not request.writes and (OUTBOX.events in asked or OUTBOX.due in asked)
+    text = str(request.arguments)
+    return not request.writes and (OUTBOX.events in text or OUTBOX.due in text)
 
 
 def _is_nothing(request: Request, answer: Reply) -> bool:
@@ -331,25 +331,25 @@ def _is_nothing(request: Request, answer: Reply) -> bool:
     return answer.value is None or answer.value in (0, [])
 
 
-def _unapplied(steps: Sequence[TrialStep]) -> Request | None:
+def _unapplied_write(steps: Sequence[TrialStep]) -> Request | None:
     """A guarded write of this delivery that came to an entity after another write of the same message."""
-    applied: set[Hashable] = set()
+    applied_keys: set[Hashable] = set()
     was_repeated = False
     for outcome in steps[-1].outcomes:
         if isinstance(outcome, Applied):
-            applied.add((outcome.message.source, outcome.message.id, outcome.message.parts))
+            applied_keys.add((outcome.message.source, outcome.message.id, outcome.message.parts))
         elif isinstance(outcome, Duplicate):
-            whose = outcome.message.source, outcome.message.id, outcome.message.parts
-            was_repeated = was_repeated or whose in applied
-    written: list[Request] = []
+            message_key = outcome.message.source, outcome.message.id, outcome.message.parts
+            was_repeated = was_repeated or message_key in applied_keys
+    writes: list[Request] = []
     for step in steps if was_repeated else ():
-        request = step.taken.request
+        request = step.taken_step.request
         if request is not None and request.writes:
             if (is_guarded(request) or request.method in _CREATIONS) and not all(
-                commute(request, earlier) for earlier in written
+                commute(request, earlier) for earlier in writes
             ):
                 return request
-            written.append(request)
+            writes.append(request)
     return None
 
 

@@ -72,11 +72,11 @@ class Delivery(NamedTuple):
 
 
 class ScheduleStep(NamedTuple):
-    """One delivery sends a request, and the fault befalls it. `which` of those that are pending in the delivery, from 0."""
+    """One delivery sends a request, and the fault befalls it: that with this index among those that are pending in the delivery."""
 
     delivery: Delivery
     fault: Fault = Fault.NONE
-    which: int = 0
+    request_index: int = 0
 
 
 Steps: TypeAlias = tuple[ScheduleStep, ...]
@@ -117,8 +117,8 @@ class TakenStep(NamedTuple):
     step: ScheduleStep
     request: Request | None  # None: the delivery ended without a request
     key: Hashable  # equal for requests that are the same
-    ended: bool
-    settled: tuple[int, ...]  # the parts of its message that its delivery has settled
+    has_ended: bool
+    settled_parts: tuple[int, ...]  # the parts of its message that its delivery has settled
     faults: tuple[Fault, ...] = ()  # those that may befall the request at this place
     # Which of its requests the delivery may send here instead; only where this is the first of them.
     others: tuple[int, ...] = ()
@@ -129,12 +129,12 @@ class TakenStep(NamedTuple):
     @property
     def alternatives(self) -> list[ScheduleStep]:
         """The other steps that the delivery may take here, now that it is known what it sends."""
-        delivery, fault, which = self.step
+        delivery, fault, index = self.step
         if fault:
             return []
         return [
-            *(ScheduleStep(delivery, other, which) for other in self.faults),
-            *(ScheduleStep(delivery, which=other) for other in self.others),
+            *(ScheduleStep(delivery, other, index) for other in self.faults),
+            *(ScheduleStep(delivery, request_index=other) for other in self.others),
         ]
 
 
@@ -144,8 +144,8 @@ class Progress(NamedTuple):
     bounds: Bounds
     predecessors: tuple[tuple[int, ...], ...]
     parts: tuple[tuple[int, ...], ...]  # for each message the numbers of its parts, which are settled one by one
-    started: tuple[int, ...]  # for each message, how many of its deliveries have started
-    settled: tuple[int, ...] = ()  # the parts that are settled, in the order in which they were
+    start_counts: tuple[int, ...]  # for each message, how many of its deliveries have started
+    settled_parts: tuple[int, ...] = ()  # the parts that are settled, in the order in which they were
     open: tuple[Delivery, ...] = ()  # the deliveries that have started and not ended
     faults: int = 0
 
@@ -158,12 +158,12 @@ class Progress(NamedTuple):
 
     def able(self) -> list[Delivery]:
         """The deliveries that may take the next step, sorted by message."""
-        starting = [
+        new_deliveries = [
             delivery
-            for message, number in enumerate(self.started)
+            for message, number in enumerate(self.start_counts)
             if number < self.bounds.deliveries and self._may_start(delivery := Delivery(message, number))
         ]
-        return sorted([*self.open, *starting])
+        return sorted([*self.open, *new_deliveries])
 
     def allows(self, step: ScheduleStep) -> bool:
         if step.fault.counts and self.faults >= self.bounds.faults:
@@ -171,37 +171,37 @@ class Progress(NamedTuple):
         message, number = step.delivery
         if step.delivery in self.open:
             return True
-        return number == self.started[message] < self.bounds.deliveries and self._may_start(step.delivery)
+        return number == self.start_counts[message] < self.bounds.deliveries and self._may_start(step.delivery)
 
-    def after(self, taken: TakenStep) -> Progress:
+    def after(self, taken_step: TakenStep) -> Progress:
         """How far the schedule has come after this step."""
-        delivery, fault, _ = taken.step
+        delivery, fault, _ = taken_step.step
         still_open = [other for other in self.open if other != delivery]
-        started = self.started
+        start_counts = self.start_counts
         if delivery not in self.open:
-            started = (*started[: delivery.message], delivery.number + 1, *started[delivery.message + 1 :])
+            start_counts = (*start_counts[: delivery.message], delivery.number + 1, *start_counts[delivery.message + 1 :])
         return Progress(
             self.bounds,
             self.predecessors,
             self.parts,
-            started,
-            (*self.settled, *[part for part in taken.settled if part not in self.settled]),
-            tuple(still_open if taken.ended else [*still_open, delivery]),
+            start_counts,
+            (*self.settled_parts, *[part for part in taken_step.settled_parts if part not in self.settled_parts]),
+            tuple(still_open if taken_step.has_ended else [*still_open, delivery]),
             self.faults + fault.counts,
         )
 
     @property
     def is_legal_end(self) -> bool:
         """Is nothing under way and every message settled? Then a broker may have nothing left to deliver."""
-        return not self.open and len(self.settled) == sum(map(len, self.parts))
+        return not self.open and len(self.settled_parts) == sum(map(len, self.parts))
 
     def is_settled(self, message: int) -> bool:
-        return set(self.parts[message]) <= set(self.settled)
+        return set(self.parts[message]) <= set(self.settled_parts)
 
     def brings(self, message: int) -> tuple[int, ...]:
         """The parts that come with a delivery that starts now: those that are not settled. A duplicate has all of them."""
-        left = tuple(part for part in self.parts[message] if part not in self.settled)
-        return left or self.parts[message]
+        rest = tuple(part for part in self.parts[message] if part not in self.settled_parts)
+        return rest or self.parts[message]
 
     def _may_start(self, delivery: Delivery) -> bool:
         if len(self.open) >= self.bounds.concurrency:
@@ -227,9 +227,9 @@ def faults_for(request: Request | None) -> tuple[Fault, ...]:
     partial = (Fault.UNPROCESSED,) if is_batch(request) else ()
     if not request.writes or request.keys == ():
         return (Fault.CRASH_BEFORE, Fault.LOST, Fault.THROTTLED, *conflict, *partial)
-    retried = (Fault.RETRIED,) if is_dynamodb(request) else ()
-    refused = (Fault.THROTTLED, *conflict, Fault.UNREACHABLE, *partial)
-    return (Fault.CRASH_BEFORE, Fault.CRASH_AFTER, Fault.LOST, *retried, *refused)
+    retries = (Fault.RETRIED,) if is_dynamodb(request) else ()
+    refusals = (Fault.THROTTLED, *conflict, Fault.UNREACHABLE, *partial)
+    return (Fault.CRASH_BEFORE, Fault.CRASH_AFTER, Fault.LOST, *retries, *refusals)
 
 
 def independent(progress: Progress, one: TakenStep, other: TakenStep) -> bool:
@@ -275,9 +275,9 @@ def check_count(name: str, value: object, least: int) -> None:
 _VERSION = "1"
 _LETTERS = 25  # behind the letter a, which stands for 0
 _FAULT = f"[{''.join(Fault)}]?"
-_WHICH = "z*[b-z]?"
-_STEP = re.compile(f"([1-9][0-9]*)([a-z])({_WHICH})({_FAULT})", re.ASCII)
-_AFTER_VERSION = re.compile(rf"([0-9a-f]{{4}})\.((?:[1-9][0-9]*[a-z]{_WHICH}{_FAULT})*)\.([0-9a-f]{{4}})", re.ASCII)
+_REQUEST_INDEX = "z*[b-z]?"
+_STEP = re.compile(f"([1-9][0-9]*)([a-z])({_REQUEST_INDEX})({_FAULT})", re.ASCII)
+_AFTER_VERSION = re.compile(rf"([0-9a-f]{{4}})\.((?:[1-9][0-9]*[a-z]{_REQUEST_INDEX}{_FAULT})*)\.([0-9a-f]{{4}})", re.ASCII)
 
 
 def encode(steps: Steps, names: Sequence[str]) -> str:
@@ -300,29 +300,31 @@ def decode(code: str, names: Sequence[str]) -> Steps:
 def read(code: str) -> tuple[str, Steps]:
     """The checksum of the messages' names, and the steps. `ConfigurationError` if it is no replay code."""
     version, _, rest = str(code).strip().partition(".")
-    found = _AFTER_VERSION.fullmatch(rest)
-    if not version.isdecimal() or found is None:
+    match = _AFTER_VERSION.fullmatch(rest)
+    if not version.isdecimal() or match is None:
         raise ConfigurationError(f"{code!r} is no replay code: copy it whole from the report of a counterexample.")
     if version != _VERSION:
         raise ConfigurationError(
             f"{code!r} was made by another version of onewrite: explore again to get a new replay code."
         )
-    names_checksum, steps, checksum = found.groups()
+    names_checksum, steps, checksum = match.groups()
     if checksum != _checksum(f"{version}.{names_checksum}.{steps}"):
         raise ConfigurationError(f"{code!r} is mistyped: copy it whole from the report of a counterexample.")
     return names_checksum, tuple(
         ScheduleStep(
-            Delivery(int(message) - 1, ord(letter) - ord("a")), Fault(fault), sum(ord(each) - ord("a") for each in which)
+            Delivery(int(message) - 1, ord(letter) - ord("a")),
+            Fault(fault),
+            sum(ord(character) - ord("a") for character in index_letters),
         )
-        for message, letter, which, fault in _STEP.findall(steps)
+        for message, letter, index_letters, fault in _STEP.findall(steps)
     )
 
 
 def _encode_step(step: ScheduleStep) -> str:
-    (message, number), fault, which = step
-    rows, last = divmod(which, _LETTERS)
-    place = "z" * rows + (chr(ord("a") + last) if last else "")
-    return f"{message + 1}{chr(ord('a') + number)}{place}{fault.value}"
+    (message, number), fault, index = step
+    rows, last = divmod(index, _LETTERS)
+    index_letters = "z" * rows + (chr(ord("a") + last) if last else "")
+    return f"{message + 1}{chr(ord('a') + number)}{index_letters}{fault.value}"
 
 
 def _checksum(text: str) -> str:

@@ -31,50 +31,50 @@ _MOST_TRIALS = 3000  # to look for a shorter schedule, which takes a second or t
 _MOST_RUNS = 500  # the same, where the handler itself must run
 
 
-class _Tried(NamedTuple):
-    decided: Steps
-    judged: JudgedSchedule
+class _Attempt(NamedTuple):
+    steps: Steps
+    schedule: JudgedSchedule
     last: TakenStep | None  # the last of the decided steps, if it was possible
     progress: Progress  # how far the decided steps have come
 
 
 def run_again(judge: Judge, steps: Steps) -> JudgedSchedule:
     """Run these steps with the handler itself, except for those that are not possible, and let the schedule end."""
-    return _try(judge, steps, recalled=False).judged
+    return _try(judge, steps, recalled=False).schedule
 
 
-def shortest(judge: Judge, found: JudgedSchedule) -> tuple[JudgedSchedule, str | None]:
+def shortest(judge: Judge, schedule: JudgedSchedule) -> tuple[JudgedSchedule, str | None]:
     """The shortest schedule with a finding that can be made out of the one that was found, or that is tried beside it.
 
     The one that was found must have been run with the handler itself. It is never lost: whatever goes wrong here, the result
     is a schedule that ends wrongly, with a remark on why there may be a shorter one.
     """
-    search = _Shortening(judge, found)
+    search = _Shortening(judge, schedule)
     remark: str | None = None
     try:
         search.run()
     except _SpentError:
-        remark = f"There may be a shorter schedule that ends like this: {search.tried} were tried."
+        remark = f"There may be a shorter schedule that ends like this: {search.attempts} were tried."
     except Exception as error:
         remark = f"There may be a shorter schedule that ends like this: looking for it failed with {in_words(error)}."
     best: JudgedSchedule | None = None
     with suppress(Exception):
-        best = confirmed(judge, search.best)
-    return best or found, remark
+        best = confirm(judge, search.best)
+    return best or schedule, remark
 
 
-def confirmed(judge: Judge, found: JudgedSchedule) -> JudgedSchedule | None:
+def confirm(judge: Judge, schedule: JudgedSchedule) -> JudgedSchedule | None:
     """The same schedule run with the handler itself, if it ends wrongly then too."""
-    again = run_again(judge, found.steps) if judge.recalls else found
-    return None if again.finding is None else again
+    second_run = run_again(judge, schedule.steps) if judge.recalls else schedule
+    return None if second_run.finding is None else second_run
 
 
 class _SpentError(Exception):
     """As many schedules have been tried as may be."""
 
 
-def _try(judge: Judge, steps: Steps, *, recalled: bool = True) -> _Tried:
-    def body(trial: Trial) -> _Tried:
+def _try(judge: Judge, steps: Steps, *, recalled: bool = True) -> _Attempt:
+    def body(trial: Trial) -> _Attempt:
         last: TakenStep | None = None
         finding: WrongEnd | None = None
         for step in steps:
@@ -82,7 +82,7 @@ def _try(judge: Judge, steps: Steps, *, recalled: bool = True) -> _Tried:
             finding = finding or (None if last is None else judge.check(trial))
         progress = trial.progress
         finding = finding or judge.conclude(trial)
-        return _Tried(steps, JudgedSchedule(tuple(trial.steps), finding), last, progress)
+        return _Attempt(steps, JudgedSchedule(tuple(trial.steps), finding), last, progress)
 
     return judge.run(body, judge.recalled_trial if recalled and judge.recalls else judge.trial)
 
@@ -90,13 +90,13 @@ def _try(judge: Judge, steps: Steps, *, recalled: bool = True) -> _Tried:
 class _Shortening:
     """The search for a shorter schedule. `best` is the shortest so far."""
 
-    def __init__(self, judge: Judge, found: JudgedSchedule) -> None:
-        self.best = found
-        self.tried = 0
+    def __init__(self, judge: Judge, schedule: JudgedSchedule) -> None:
+        self.best = schedule
+        self.attempts = 0
         self._judge = judge
 
     def run(self) -> None:
-        while any(self._is_better(self._try(_renumbered(steps)).judged) for steps in _simpler(self.best.steps)):
+        while any(self._is_better(self._try(_renumber(steps)).schedule) for steps in _simpler(self.best.steps)):
             pass
         self._try_all_shorter()
 
@@ -104,31 +104,33 @@ class _Shortening:
         """Try all beginnings of schedules, longer by one step each time, while they cost less than the best schedule known."""
         beginnings = [self._try(())]
         while beginnings:
-            longer = [tried for tried in self._extended(beginnings) if not self._is_better(tried.judged)]
+            longer = [attempt for attempt in self._extensions(beginnings) if not self._is_better(attempt.schedule)]
             beginnings = [
-                tried for tried in longer if tried.judged.finding is None and _cost(tried.decided) < _full_cost(self.best)
+                attempt
+                for attempt in longer
+                if attempt.schedule.finding is None and _cost(attempt.steps) < _full_cost(self.best)
             ]
 
-    def _is_better(self, judged: JudgedSchedule) -> bool:
-        if judged.finding is None or _full_cost(judged) >= _full_cost(self.best):
+    def _is_better(self, schedule: JudgedSchedule) -> bool:
+        if schedule.finding is None or _full_cost(schedule) >= _full_cost(self.best):
             return False
-        self.best = judged
+        self.best = schedule
         return True
 
-    def _extended(self, beginnings: list[_Tried]) -> Iterator[_Tried]:
+    def _extensions(self, beginnings: list[_Attempt]) -> Iterator[_Attempt]:
         """Each beginning with each step that may follow it."""
-        for decided, _, _, progress in beginnings:
+        for steps, _, _, progress in beginnings:
             todo = [ScheduleStep(delivery) for delivery in progress.able()]
             while todo:
-                tried = self._try((*decided, todo.pop(0)))
-                yield tried
-                alternatives = [] if tried.last is None else tried.last.alternatives
+                attempt = self._try((*steps, todo.pop(0)))
+                yield attempt
+                alternatives = [] if attempt.last is None else attempt.last.alternatives
                 todo = [*[step for step in alternatives if progress.allows(step)], *todo]
 
-    def _try(self, steps: Steps) -> _Tried:
-        if self.tried == (_MOST_TRIALS if self._judge.recalls else _MOST_RUNS):
+    def _try(self, steps: Steps) -> _Attempt:
+        if self.attempts == (_MOST_TRIALS if self._judge.recalls else _MOST_RUNS):
             raise _SpentError
-        self.tried += 1
+        self.attempts += 1
         return _try(self._judge, steps)
 
 
@@ -143,29 +145,29 @@ def _simpler(steps: Steps) -> Iterator[Steps]:
         yield (*before, *after)
         if step.fault:
             yield (*before, step._replace(fault=Fault.NONE), *after)
-        if step.which:
-            yield (*before, step._replace(which=0), *after)
+        if step.request_index:
+            yield (*before, step._replace(request_index=0), *after)
         if after and after[0].delivery != step.delivery:
             yield (*before, after[0], step, *after[1:])
 
 
-def _renumbered(steps: Steps) -> Steps:
+def _renumber(steps: Steps) -> Steps:
     """The deliveries of each message numbered in the order in which they start."""
     numbers: dict[int, dict[int, int]] = {}
-    renumbered: list[ScheduleStep] = []
+    result: list[ScheduleStep] = []
     for step in steps:
         message, number = step.delivery
-        known = numbers.setdefault(message, {})
-        renumbered.append(step._replace(delivery=Delivery(message, known.setdefault(number, len(known)))))
-    return tuple(renumbered)
+        own_numbers = numbers.setdefault(message, {})
+        result.append(step._replace(delivery=Delivery(message, own_numbers.setdefault(number, len(own_numbers)))))
+    return tuple(result)
 
 
-def _full_cost(judged: JudgedSchedule) -> Cost:
+def _full_cost(schedule: JudgedSchedule) -> Cost:
     """How hard a schedule is to read, together with the redeliveries that follow it."""
-    steps = judged.steps
+    steps = schedule.steps
     turns = sum(one.delivery != other.delivery for one, other in pairwise(steps))
-    places = sum(step.delivery.message for step in steps), sum(step.which for step in steps)
-    return *_cost(steps), turns, len(judged.trial_steps), *places
+    places = sum(step.delivery.message for step in steps), sum(step.request_index for step in steps)
+    return *_cost(steps), turns, len(schedule.trial_steps), *places
 
 
 def _cost(steps: Steps) -> Cost:
@@ -180,7 +182,7 @@ _MANY_REQUESTS = 5040  # which of its pending requests a delivery sends is count
 _FAULT_SHARE = 0.2  # of the steps of a random schedule, as long as the bounds allow faults
 _DRAWN_AT_FIRST, _DRAWN_AT_MOST = 3, 30  # to check what the search has spared
 _PLACES_FOR_A_DRAWN_ONE = 20
-_KNOWN = JudgedSchedule((), None)  # a schedule that is given up
+_PRUNED_SCHEDULE = JudgedSchedule((), None)  # a schedule that is given up
 
 
 @dataclass(slots=True)
@@ -193,17 +195,17 @@ class _Node:
     # For each delivery, a number that stands for all that it has been through.
     histories: Mapping[Delivery, int] = field(default_factory=dict[Delivery, int])
     asleep: Mapping[ScheduleStep, TakenStep] = field(default_factory=dict[ScheduleStep, TakenStep])
-    followed: dict[ScheduleStep, TakenStep] = field(default_factory=dict[ScheduleStep, TakenStep])
+    taken_steps: dict[ScheduleStep, TakenStep] = field(default_factory=dict[ScheduleStep, TakenStep])
     step: ScheduleStep | None = None  # the step that is being followed
     trial: TrialFromMemory | None = None  # one that stands here, where a trial can be left and gone on with
 
-    def add_alternatives(self, taken: TakenStep) -> None:
+    def add_alternatives(self, taken_step: TakenStep) -> None:
         """Follow the faults that may befall the request of a step, and what else its delivery may send, now that these are known."""
-        self.todo += [step for step in reversed(taken.alternatives) if self.progress.allows(step)]
+        self.todo += [step for step in reversed(taken_step.alternatives) if self.progress.allows(step)]
 
-    def asleep_after(self, taken: TakenStep) -> dict[ScheduleStep, TakenStep]:
-        others = {**self.asleep, **self.followed}
-        return {step: other for step, other in others.items() if independent(self.progress, taken, other)}
+    def asleep_after(self, taken_step: TakenStep) -> dict[ScheduleStep, TakenStep]:
+        others = {**self.asleep, **self.taken_steps}
+        return {step: other for step, other in others.items() if independent(self.progress, taken_step, other)}
 
 
 class EverySchedule:
@@ -252,7 +254,7 @@ class EverySchedule:
         self._path: list[_Node] = []
         self._numbers: dict[Hashable, int] = {}
         self._memory: tuple[Trial | None, int, int] = None, 0, 0  # what was read last, and where
-        self._seen: set[Hashable] = set()
+        self._places: set[Hashable] = set()
 
     @property
     def most(self) -> int:
@@ -264,16 +266,16 @@ class EverySchedule:
         checks += _draw(self._judge, 0, _DRAWN_AT_FIRST) if self._recalls else []
         schedules, right = 0, True
         while not schedules or self._go_back():
-            judged = self._judge.run(self._run, self._start)
+            schedule = self._judge.run(self._run, self._start)
             schedules += 1
-            right = right and judged.finding is None
-            yield judged
+            right = right and schedule.finding is None
+            yield schedule
         if right and (self._recalls or self.pruned):
             # The more there was to spare, the more schedules are drawn.
-            many = (len(self._seen) if self._recalls else schedules) // _PLACES_FOR_A_DRAWN_ONE
+            many = (len(self._places) if self._recalls else schedules) // _PLACES_FOR_A_DRAWN_ONE
             checks += _draw(self._judge, _DRAWN_AT_FIRST, min(many, _DRAWN_AT_MOST))
             self._judge.prove()
-            yield from (judged for judged in checks if judged.finding is not None)
+            yield from (schedule for schedule in checks if schedule.finding is not None)
 
     def _start(self) -> Trial:
         """A trial that stands where the next schedule leaves the one before it, or at the beginning."""
@@ -287,21 +289,22 @@ class EverySchedule:
             return JudgedSchedule(tuple(trial.steps), self._judge.conclude(trial))
         while True:
             place = trial.place if isinstance(trial, TrialFromMemory) else None
-            if place in self._seen:  # what is seen there, if the schedule may end there, was seen then
+            if place in self._places:  # what is seen there, if the schedule may end there, was seen then
                 self.pruned += 1
-                return _KNOWN
+                return _PRUNED_SCHEDULE
             finding = self._judge.check(trial)
             node = self._node(trial)
             if not node.todo:
                 finding = finding or self._judge.conclude(trial)
             elif place is None and self._prune:
                 pending, histories = frozenset(trial.pending().items()), frozenset(node.histories.items())
-                place = trial.state, node.memory, histories, pending, trial.progress.open, frozenset(trial.progress.settled)
-                if place in self._seen:
+                settled_parts = frozenset(trial.progress.settled_parts)
+                place = trial.state, node.memory, histories, pending, trial.progress.open, settled_parts
+                if place in self._places:
                     self.pruned += 1
                     return JudgedSchedule(tuple(trial.steps), finding)
             if place is not None:
-                self._seen.add(place)
+                self._places.add(place)
             if node.todo:
                 self._path.append(node)
             # What would follow a finding belongs to another schedule.
@@ -329,16 +332,16 @@ class EverySchedule:
     def _follow(self, node: _Node, trial: Trial) -> bool:
         """Take the node's step. False if it is no longer possible, because the handler has behaved differently this time."""
         step = cast("ScheduleStep", node.step)
-        before = node.followed.get(step)
-        taken = trial.take(step) if self._recalls or trial.allows(step) else None
-        if before is None and taken is not None:
+        before = node.taken_steps.get(step)
+        taken_step = trial.take(step) if self._recalls or trial.allows(step) else None
+        if before is None and taken_step is not None:
             if not self._recalls and self._memory_of(trial) != node.memory:
-                taken = taken._replace(reaches_others=True)
-            node.followed[step] = taken
-            node.add_alternatives(taken)
-        elif before is None or taken is None or before.key != taken.key:
-            self._judge.differs(step.delivery, before, taken)
-        return taken is not None
+                taken_step = taken_step._replace(reaches_others=True)
+            node.taken_steps[step] = taken_step
+            node.add_alternatives(taken_step)
+        elif before is None or taken_step is None or before.key != taken_step.key:
+            self._judge.differs(step.delivery, before, taken_step)
+        return taken_step is not None
 
     def _node(self, trial: Trial) -> _Node:
         """The place to which the last step has led."""
@@ -347,18 +350,18 @@ class EverySchedule:
             node.trial = trial.fork()
         elif self._path and self._prune:
             parent, last = self._path[-1], trial.steps[-1]
-            delivery, fault, which = step = last.taken.step
-            been_through = (parent.memory, parent.histories.get(delivery), last.taken.key, fault, which)
+            delivery, fault, index = step = last.taken_step.step
+            been_through = (parent.memory, parent.histories.get(delivery), last.taken_step.key, fault, index)
             node.histories = {**parent.histories, delivery: self._number((*been_through, *map(comparable, last.answers)))}
-            node.asleep = parent.asleep_after(parent.followed.get(step, last.taken))
+            node.asleep = parent.asleep_after(parent.taken_steps.get(step, last.taken_step))
         return node
 
     def _memory_of(self, trial: Trial) -> int:
         """A number that stands for what the handler keeps now. It is asked for twice at each new place."""
         if self._recalls or not self._prune:
             return 0
-        known, at, number = self._memory
-        if known is not trial or at != len(trial.steps):
+        last_trial, at, number = self._memory
+        if last_trial is not trial or at != len(trial.steps):
             number = self._number(trial.memory)
             self._memory = trial, len(trial.steps), number
         return number
@@ -375,15 +378,15 @@ def _repetitions(requests: Sequence[int]) -> Iterator[Steps]:
     disturbs it.
     """
     for message, many in enumerate(requests):
-        one, two = ScheduleStep(Delivery(message, 0)), ScheduleStep(Delivery(message, 1))
-        yield (*(one,) * many, *(two,) * many)
-        yield (one, *(two,) * many)
+        first_step, second_step = ScheduleStep(Delivery(message, 0)), ScheduleStep(Delivery(message, 1))
+        yield (*(first_step,) * many, *(second_step,) * many)
+        yield (first_step, *(second_step,) * many)
         for other, length in enumerate(requests):
             if other != message:
-                yield (one, *(ScheduleStep(Delivery(other, 0)),) * length)
+                yield (first_step, *(ScheduleStep(Delivery(other, 0)),) * length)
         for before in range(many):
             for fault in (Fault.CRASH_BEFORE, Fault.CRASH_AFTER, Fault.LOST):
-                yield (*(one,) * before, ScheduleStep(one.delivery, fault))
+                yield (*(first_step,) * before, ScheduleStep(first_step.delivery, fault))
 
 
 class RandomSchedules:
@@ -400,21 +403,21 @@ class RandomSchedules:
         self._judge = judge
 
     def __iter__(self) -> Iterator[JudgedSchedule]:
-        return (_drawn(self._judge, f"{self._seed}/{number}") for number in count())
+        return (_run_random(self._judge, f"{self._seed}/{number}") for number in count())
 
 
 def _draw(judge: Judge, start: int, stop: int) -> list[JudgedSchedule]:
     """Schedules that check what the search has spared: the handler itself runs."""
-    return [_drawn(judge, f"check/{number}") for number in range(start, stop)]
+    return [_run_random(judge, f"check/{number}") for number in range(start, stop)]
 
 
-def _drawn(judge: Judge, seed: str) -> JudgedSchedule:
+def _run_random(judge: Judge, seed: str) -> JudgedSchedule:
     def body(trial: Trial) -> JudgedSchedule:
-        draw, draw_which = Random(seed), Random(f"{seed}/which")
+        draw, draw_index = Random(seed), Random(f"{seed}/which")
         finding: WrongEnd | None = None
         while finding is None and (able := trial.able()):
             fault = draw.choice(_FAULTS) if draw.random() < _FAULT_SHARE else Fault.NONE
-            step = ScheduleStep(draw.choice(able), fault, draw_which.randrange(_MANY_REQUESTS))
+            step = ScheduleStep(draw.choice(able), fault, draw_index.randrange(_MANY_REQUESTS))
             trial.take(step if trial.allows(step) else step._replace(fault=Fault.NONE))
             finding = judge.check(trial)
         return JudgedSchedule(tuple(trial.steps), finding or judge.conclude(trial))
@@ -436,15 +439,15 @@ class OneSchedule:
         self.remark: str | None = None
 
     def __iter__(self) -> Iterator[JudgedSchedule]:
-        judged = run_again(self._judge, self._steps)
-        if judged.steps[: len(self._steps)] != self._steps:
+        schedule = run_again(self._judge, self._steps)
+        if schedule.steps[: len(self._steps)] != self._steps:
             self.remark = (
                 "The handler or the bounds have changed since the replay code was made: only those of its steps were run "
                 "that are still possible."
             )
-        if judged.finding is None:
-            self.remark = "\n\n".join(filter(None, [self.remark, timeline(judged, self._judge.names)]))
-        yield judged
+        if schedule.finding is None:
+            self.remark = "\n\n".join(filter(None, [self.remark, timeline(schedule, self._judge.names)]))
+        yield schedule
 
 
 Schedules: TypeAlias = EverySchedule | RandomSchedules | OneSchedule

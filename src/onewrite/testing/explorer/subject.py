@@ -22,7 +22,7 @@ from onewrite.testing.explorer.calls import (
     CallThreads,
     HandlerCall,
     Reply,
-    awaited,
+    await_result,
     current_call,
     in_an_event_loop,
     without_frames,
@@ -35,10 +35,10 @@ from onewrite.testing.model.databases import World
 from onewrite.testing.model.machine import TOKEN, Machine, WorldState, changes_structure, reads_structure
 from onewrite.testing.seams import AIOBOTOCORE, BOTOCORE, PYMONGO, check
 from onewrite.testing.taps import aws, mongodb
-from onewrite.testing.taps.aws import completed, is_dynamodb_client, naming, without_last
-from onewrite.testing.taps.everywhere import heard_by, taps, unheard
-from onewrite.testing.taps.failures import answer_lost, throttled, transaction_cancelled, unreachable
-from onewrite.testing.taps.mongodb import leave_independent, named, start_session
+from onewrite.testing.taps.aws import is_dynamodb_client, with_keys, with_remainder, without_last
+from onewrite.testing.taps.everywhere import heard_by, taps, without_listener
+from onewrite.testing.taps.failures import cancellation_error, connection_error, lost_answer_error, throttling_error
+from onewrite.testing.taps.mongodb import collection_named, leave_independent, start_session
 from onewrite.testing.taps.mongodb_methods import INDEXING
 from onewrite.testing.taps.tap import is_async, may_be_stale
 from onewrite.testing.taps.traffic import Request, is_dynamodb, is_single_write, is_transaction
@@ -57,8 +57,8 @@ class Invocation:
 
     def __init__(self, handler: Handler) -> None:
         self._handler = handler
-        decorated = handler_of(handler)
-        self._has_its_answer_read = decorated is not None and not decorated.source.raises
+        batch_handler = handler_of(handler)
+        self._has_its_answer_read = batch_handler is not None and not batch_handler.source.raises
         self._takes_context = _takes(handler, _A_MESSAGE, _A_CONTEXT)
         self._needs_context = self._takes_context and not _takes(handler, _A_MESSAGE)
 
@@ -76,8 +76,8 @@ class Invocation:
         is_read = isinstance(deliverable, LambdaEvent) and (self._has_its_answer_read or not deliverable.source.raises)
 
         def call(message: Any) -> Any:
-            returned = self._handler(message, lambda_context()) if with_context else self._handler(message)
-            return _checked(returned, is_read=is_read) if is_event else returned
+            answer = self._handler(message, lambda_context()) if with_context else self._handler(message)
+            return _check_answer(answer, is_read=is_read) if is_event else answer
 
         return call
 
@@ -92,21 +92,21 @@ def _takes(handler: Handler, *arguments: object) -> bool:
     return True
 
 
-def _checked(returned: Any, *, is_read: bool) -> Any:
+def _check_answer(answer: Any, *, is_read: bool) -> Any:
     """The answer, of which Lambda makes JSON. None if Lambda does not look into it."""
-    if inspect.isawaitable(returned):
-        return _checked_when_it_has_come(returned, is_read=is_read)
+    if inspect.isawaitable(answer):
+        return _check_awaited_answer(answer, is_read=is_read)
     try:
-        json.dumps(returned, default=_number)
+        json.dumps(answer, default=_number)
     except (TypeError, ValueError) as error:
         raise TypeError(
             f"Lambda makes JSON of what the handler returns, and cannot: {error}. Return None, or a dict with batchItemFailures."
         ) from error
-    return returned if is_read else None
+    return answer if is_read else None
 
 
-async def _checked_when_it_has_come(returned: Awaitable[Any], *, is_read: bool) -> Any:
-    return _checked(await returned, is_read=is_read)
+async def _check_awaited_answer(answer: Awaitable[Any], *, is_read: bool) -> Any:
+    return _check_answer(await answer, is_read=is_read)
 
 
 def _number(value: object) -> float:
@@ -143,12 +143,12 @@ class Senders:
     def call(self, owner: Any, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         try:
             if hasattr(cast("type[Any]", type(owner)), "_make_api_call"):
-                called: Callable[..., Any] = partial(self._api_call, owner)
+                function: Callable[..., Any] = partial(self._api_call, owner)
             elif method == "start_session":
-                called = partial(self._start_session, owner)
+                function = partial(self._start_session, owner)
             else:
-                called = getattr(self._proxy(owner), method)
-            return called(*args, **kwargs)
+                function = getattr(self._proxy(owner), method)
+            return function(*args, **kwargs)
         except ConfigurationError as error:
             return self.refuse(error)
 
@@ -186,7 +186,7 @@ class Senders:
         if (store, awaited) not in self._taps:
             self._taps[store, awaited] = mongodb.tap_for(partial(self._gate, awaited=awaited), store, kind, awaited=awaited)
         performer = databases.stores[store]
-        other = mongodb.named(performer, owner.name) if is_collection else performer.database
+        other = mongodb.collection_named(performer, owner.name) if is_collection else performer.database
         return self._taps[store, awaited].proxy(owner, mongodb.options_beside(owner, other))
 
     def _gate(self, request: Request, *, awaited: bool) -> Any:
@@ -203,10 +203,10 @@ class Senders:
 Stores: TypeAlias = Any
 
 _FAILURES: Mapping[Fault, Callable[[Any, Request], Exception]] = {
-    Fault.LOST: answer_lost,
-    Fault.THROTTLED: throttled,
-    Fault.CONFLICT: transaction_cancelled,
-    Fault.UNREACHABLE: unreachable,
+    Fault.LOST: lost_answer_error,
+    Fault.THROTTLED: throttling_error,
+    Fault.CONFLICT: cancellation_error,
+    Fault.UNREACHABLE: connection_error,
 }
 
 
@@ -216,8 +216,8 @@ class Subject:
     always_anew = False  # make a new world for every trial
     reads_may_be_stale = False  # such a read has been seen
     misuse: ConfigurationError | None = None  # set when the handler does what cannot be explored
-    wrote = False  # has a call of the handler sent a write?
-    looked = False  # has `observe` or the invariant sent a request?
+    has_written = False  # has a call of the handler sent a write?
+    has_looked = False  # has `observe` or the invariant sent a request?
     tapped_late = False  # the handler has imported a driver, so its first requests may have passed unseen
     recovers = False  # `build` asks the store for data, so a handler must be built when it takes over
     _looks = False  # `observe` or the invariant is being called
@@ -230,12 +230,12 @@ class Subject:
         self.bounds = bounds
         self.new_process = bounds.faults > 0  # what follows a crash is delivered to another handler that `build` has made
         # Only `reorder="within_source"` asks for the sources: other messages may have none.
-        asked = bounds.reorder == "within_source"
-        sources = [each.sources() if asked else frozenset[Hashable]() for each in self.deliverables]
-        self.start = Progress.at_start(bounds, sources, [len(each.lanes) for each in self.deliverables])
-        self.asked: list[Request] = []  # by `observe` or by the invariant, when they looked last
+        needs_sources = bounds.reorder == "within_source"
+        sources = [deliverable.sources() if needs_sources else frozenset[Hashable]() for deliverable in self.deliverables]
+        self.start = Progress.at_start(bounds, sources, [len(deliverable.lanes) for deliverable in self.deliverables])
+        self.look_requests: list[Request] = []  # by `observe` or by the invariant, when they looked last
         self.recall: Recall | None = None  # what is remembered of the handler, if its calls can be recalled
-        self.waiting: dict[History | None, HandlerCall] = {}  # the last call that was learned from, by its answers
+        self.waiting_calls: dict[History | None, HandlerCall] = {}  # the last call that was learned from, by its answers
         self._forms: dict[Hashable, Hashable] = {}  # of answers, by the state of the store and the key of the request
         self._in_transactions: set[str] = set()  # the tables that transactions have touched
         # By store and collections: do documents with different `_id` never conflict?
@@ -256,8 +256,8 @@ class Subject:
         self._loop.close()
 
     def release_waiting(self) -> None:
-        while self.waiting:
-            self.threads.release(self.waiting.popitem()[1])
+        while self.waiting_calls:
+            self.threads.release(self.waiting_calls.popitem()[1])
 
     def begin(self) -> Invocation:
         """Go back to the beginning of the world, and build a handler."""
@@ -279,16 +279,16 @@ class Subject:
         return Invocation(handler)
 
     def call(
-        self, invocation: Invocation, delivery: Delivery, parts: Sequence[int], known: Sequence[tuple[int, Reply]] = ()
+        self, invocation: Invocation, delivery: Delivery, parts: Sequence[int], answers: Sequence[tuple[int, Reply]] = ()
     ) -> HandlerCall:
         """Begin a call of the handler, with these parts of its message, whose first requests get these answers."""
         deliverable, first = self.deliverables[delivery.message], self.start.parts[delivery.message][0]
         message = deliverable.copy_of(tuple(part - first for part in parts))
-        return self.threads.begin(invocation.of(deliverable), message, name_of(self.names, delivery), known)
+        return self.threads.begin(invocation.of(deliverable), message, name_of(self.names, delivery), answers)
 
     def check(self) -> None:
         """Raise if the exploration could see nothing that was wrong."""
-        if self.misuse is not None or not self.wrote:
+        if self.misuse is not None or not self.has_written:
             raise self.misuse or ConfigurationError(
                 "No call of the handler has sent a write, so nothing was tested. Give messages that the handler acts on. What the "
                 "explorer sees are requests of boto3 and aiobotocore clients, and of pymongo and mongomock collections, which the "
@@ -328,9 +328,9 @@ class Subject:
             return self._stale_answer(request) or self.perform(request, key)
         if fault is not Fault.UNPROCESSED:
             return self.perform(request, key)
-        rest, left = without_last(request)
+        rest, remainder = without_last(request)
         answer = Reply() if rest is None else self.perform(rest)
-        return answer if answer.error is not None else Reply(naming(request, answer.value, left))
+        return answer if answer.error is not None else Reply(with_remainder(request, answer.value, remainder))
 
     def failure(self, fault: Fault, request: Request) -> Exception:
         """What the driver raises when this fault befalls the request."""
@@ -338,15 +338,15 @@ class Subject:
 
     def faults_for(self, request: Request) -> tuple[Fault, ...]:
         """The faults that make a difference to this request because of what has happened before it."""
-        found: tuple[Fault, ...] = ()
+        faults: tuple[Fault, ...] = ()
         if is_transaction(request):
             self._in_transactions.update(request.tables)
         elif is_single_write(request) and self._in_transactions.intersection(request.tables):
-            found = (Fault.CONFLICT,)
+            faults = (Fault.CONFLICT,)
         if may_be_stale(self.machine.databases.stores[request.store], request):
             self.reads_may_be_stale = True
-            found = (*found, Fault.STALE) if self._stale_answer(request) is not None else found
-        return found
+            faults = (*faults, Fault.STALE) if self._stale_answer(request) is not None else faults
+        return faults
 
     def _stale_answer(self, request: Request) -> Reply | None:
         """The answer before the last of the earlier writes that make a difference to it, or None if no write does."""
@@ -361,27 +361,27 @@ class Subject:
         with self.machine.looking_at(state):
             return self.perform(request)
 
-    def checked(self, request: Request) -> Request:
+    def with_entities(self, request: Request) -> Request:
         """The request with the entities that it can make a difference to, as far as that takes a look at the store.
 
         A tap does not look: its own requests would come between those of the handler, and let other tasks go first.
         """
         if is_dynamodb(request):
-            return completed(request, self.machine.key_names(request.store)) if request.keys is None else request
+            return with_keys(request, self.machine.key_names(request.store)) if request.keys is None else request
         if request.method not in INDEXING and not (request.writes and request.keys):
             return request
-        where = request.store, request.tables
+        place = request.store, request.tables
         if request.method in INDEXING:
-            self._independent[where] = False  # what the indexes are now would be out of date soon
-        elif where not in self._independent:
-            self._independent[where] = all(self._has_independent_documents(request.store, table) for table in request.tables)
-        return request if self._independent[where] else replace(request, keys=None)
+            self._independent[place] = False  # what the indexes are now would be out of date soon
+        elif place not in self._independent:
+            self._independent[place] = all(self._has_independent_documents(request.store, table) for table in request.tables)
+        return request if self._independent[place] else replace(request, keys=None)
 
     def _has_independent_documents(self, store: str, collection: str) -> bool:
         """Do documents with different `_id` never conflict there? The worst is assumed where the indexes may not be read."""
         try:
             return leave_independent(
-                self.complete(named(self.machine.databases.stores[store], collection).index_information())
+                self.complete(collection_named(self.machine.databases.stores[store], collection).index_information())
             )
         except Exception:
             return False
@@ -394,19 +394,19 @@ class Subject:
 
     def look(self, function: Callable[[Stores], Any]) -> Any:
         """What `observe` or the invariant returns. What it sends changes nothing for what follows."""
-        self.asked, self._looks = [], True
+        self.look_requests, self._looks = [], True
         try:
-            with self.machine.unchanged(), heard_by(self._senders):
+            with self.machine.coming_back(), heard_by(self._senders):
                 return self.complete(function(self.stores))
         finally:
             self._looks = False
-            self.looked = self.looked or bool(self.asked)
+            self.has_looked = self.has_looked or bool(self.look_requests)
 
     def complete(self, value: Any) -> Any:
         """The value, awaited if it must be."""
         if not isinstance(value, Awaitable):
             return value
-        return self._loop.run(awaited(cast("Awaitable[Any]", value)), context=contextvars.copy_context())
+        return self._loop.run(await_result(cast("Awaitable[Any]", value)), context=contextvars.copy_context())
 
     def begin_with(self, structure: tuple[Request, ...]) -> None:
         """Let every trial begin with these requests of the handler, which it sends once in the life of the process."""
@@ -434,7 +434,7 @@ class Subject:
         """Every request passes here. Those of a delivery wait for its turn; those of `build` and `observe` are sent at once."""
         call = current_call.get()
         if call is None and threading.get_ident() == self._ident:
-            self.asked.append(request)
+            self.look_requests.append(request)
             # Is it about what a table holds, and not about its indexes or the like?
             is_structural = changes_structure(request) or reads_structure(request)
             asks_for_data = self.machine.databases.places_of(request) and not is_structural
@@ -454,7 +454,7 @@ class Subject:
         return call.aask(request) if awaited else call.ask(request)
 
     def _send_now(self, request: Request) -> Any:
-        with unheard():
+        with without_listener():
             if self.machine.is_async and in_an_event_loop():
                 self.refuse(
                     ConfigurationError(
@@ -465,7 +465,7 @@ class Subject:
             return self.complete(self._send(request))
 
     async def _send_awaited(self, request: Request) -> Any:
-        with unheard():
+        with without_listener():
             answer = self._send(request)
             return await cast("Awaitable[Any]", answer) if isinstance(answer, Awaitable) else answer
 

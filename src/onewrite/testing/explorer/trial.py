@@ -39,13 +39,13 @@ def must_wait(name: str, waited_for: Mapping[str, AbstractSet[str]]) -> bool:
     in a circle need not wait here: the server ends the transactions of a circle when they are too old, and so it ends those
     that belong to nobody under way.
     """
-    reached: set[str] = set()
+    reachable_names: set[str] = set()
     todo = [name]
     while todo:
-        new = waited_for.get(todo.pop(), frozenset[str]()) - reached
-        reached |= new
+        new = waited_for.get(todo.pop(), frozenset[str]()) - reachable_names
+        reachable_names |= new
         todo += new
-    return bool(waited_for[name]) and name not in reached and waited_for[name] <= waited_for.keys()
+    return bool(waited_for[name]) and name not in reachable_names and waited_for[name] <= waited_for.keys()
 
 
 # --- trials -----------------------------------------------------------------------------------------------------------
@@ -57,13 +57,13 @@ ROUNDS = 25  # of redelivery until every message is settled: enough for a lease 
 class TrialStep:
     """A step that a trial has taken, with what came of it."""
 
-    taken: TakenStep
+    taken_step: TakenStep
     answers: tuple[Reply, ...]  # none if the request was not sent, two if it was sent again
     end: Reply | None  # the result of the delivery, if this was its last step
     settling: bool = False  # it belongs to a redelivery that follows the schedule's own steps
     outcomes: tuple[object, ...] = ()  # what guarded stores returned to the delivery; where there was none, what it returned
-    again: tuple[str, ...] = ()  # the ids of the records that come again because of the answer of the delivery
-    only: tuple[str, ...] = ()  # the ids of the records that the delivery brings, if it brings some only
+    repeated_ids: tuple[str, ...] = ()  # the ids of the records that come again because of the answer of the delivery
+    partial_ids: tuple[str, ...] = ()  # the ids of the records that the delivery brings, if it brings some only
 
 
 class Trial:
@@ -81,7 +81,7 @@ class Trial:
         self.steps: list[TrialStep] = []
         self._subject = subject
         self._calls: dict[Delivery, AnyCall] = {}
-        self._brought: dict[Delivery, tuple[int, ...]] = {}  # the parts that an open delivery has brought
+        self._open_parts: dict[Delivery, tuple[int, ...]] = {}  # the parts that an open delivery has brought
         self._processes: dict[Delivery, Invocation] = {}  # those in which the open deliveries are
         self._tokens: dict[int, set[str]] = {}  # those that the deliveries of each message have given to DynamoDB
         self._start()
@@ -89,14 +89,14 @@ class Trial:
 
     def take(self, step: ScheduleStep) -> TakenStep:
         """Let a delivery send its next request. If it has not started, start it."""
-        done, self.position = self._done(step)
-        self.steps.append(done)
-        self.progress = self.progress.after(done.taken)
-        if done.taken.ended:
-            del self._brought[step.delivery]
-        return done.taken
+        trial_step, self.position = self._take(step)
+        self.steps.append(trial_step)
+        self.progress = self.progress.after(trial_step.taken_step)
+        if trial_step.taken_step.has_ended:
+            del self._open_parts[step.delivery]
+        return trial_step.taken_step
 
-    def _done(self, step: ScheduleStep) -> tuple[TrialStep, Position]:
+    def _take(self, step: ScheduleStep) -> tuple[TrialStep, Position]:
         """What comes of the step, and where it leaves the machine."""
         self.go_here()
         starts = step.delivery not in self._calls
@@ -105,26 +105,28 @@ class Trial:
             reaches_others = reaches_others or self._process is None
             self._begin(step.delivery, self.progress.brings(step.delivery.message))
         call = self._calls[step.delivery]
-        had_returned = call.returned and not call.is_at_start
+        had_returned = call.has_returned and not call.is_at_start
         stop, keys, ways = call.stop, call.keys, self._ways(step.delivery)
         if not ways:  # it has begun, and has ended at once or waits for the end of a transaction
             reaches_others = self._ends_more(step.delivery, call, None) or reaches_others
-            taken = TakenStep(ScheduleStep(step.delivery), None, None, call.ended, (), reaches_others=reaches_others)
-            return self._what_was_done(taken, call, ()), self._subject.machine.position
-        which = step.which if step.which in ways else ways[step.which % len(ways)]
-        request, cancelled = stop.asked[which]
-        request = self._subject.checked(request)
-        faults = self._faults(stop, which, request)
+            taken_step = TakenStep(
+                ScheduleStep(step.delivery), None, None, call.has_ended, (), reaches_others=reaches_others
+            )
+            return self._trial_step(taken_step, call, ()), self._subject.machine.position
+        index = step.request_index if step.request_index in ways else ways[step.request_index % len(ways)]
+        request, cancelled = stop.pending[index]
+        request = self._subject.with_entities(request)
+        faults = self._faults(stop, index, request)
         # A fault that is not among them would make no difference to this request.
-        step = ScheduleStep(step.delivery, step.fault if step.fault in faults else Fault.NONE, which)
-        key = self._subject.key(request) if keys is None else keys[which]
+        step = ScheduleStep(step.delivery, step.fault if step.fault in faults else Fault.NONE, index)
+        key = self._subject.key(request) if keys is None else keys[index]
         if self._subject.blockers(request):
             reaches_others = True  # it will end what it waits for
         answers = self._perform(call, request, key, step)
         reaches_others = self._ends_more(step.delivery, call, request) or reaches_others
-        others = tuple(ways[1:]) if which == ways[0] else ()
-        taken = TakenStep(step, request, key, call.ended, (), faults, others, reaches_others, cancelled)
-        return self._what_was_done(taken, call, answers, had_returned=had_returned), self._subject.machine.position
+        others = tuple(ways[1:]) if index == ways[0] else ()
+        taken_step = TakenStep(step, request, key, call.has_ended, (), faults, others, reaches_others, cancelled)
+        return self._trial_step(taken_step, call, answers, had_returned=had_returned), self._subject.machine.position
 
     def go_here(self) -> None:
         """Let the store be as it is where this trial stands."""
@@ -148,7 +150,7 @@ class Trial:
         """Has the end of this call ended a transaction too, or may the tokens of its message be forgotten from now on?"""
         if request is not None and TOKEN in request.arguments:
             self._tokens.setdefault(delivery.message, set()).add(str(request.arguments[TOKEN]))
-        if not call.ended:
+        if not call.has_ended:
             return False
         had_written = self._subject.machine.transactions.end_all_of(name_of(self._subject.names, delivery))
         return had_written or (delivery.message in self._tokens and not self._others_are_open(delivery))
@@ -166,38 +168,39 @@ class Trial:
 
     def _ways(self, delivery: Delivery) -> Sequence[int]:
         """Which of its pending requests a delivery may send now: those that wait for no transaction."""
-        asked = self._stop(delivery).asked
+        pending = self._stop(delivery).pending
         if not self._subject.machine.has_transactions:
-            return range(len(asked))
+            return range(len(pending))
         blockers = {
-            other: [self._subject.blockers(each.request) for each in call.stop.asked] for other, call in self._calls.items()
+            other: [self._subject.blockers(entry.request) for entry in call.stop.pending]
+            for other, call in self._calls.items()
         }
         # A delivery that may send something else waits for nobody.
         waited_for = {
             name_of(self._subject.names, other): frozenset[str]()
-            if not found or not all(found)
-            else frozenset[str]().union(*found)
-            for other, found in blockers.items()
+            if not owners or not all(owners)
+            else frozenset[str]().union(*owners)
+            for other, owners in blockers.items()
         }
         name, own = name_of(self._subject.names, delivery), blockers[delivery]
-        ways = [which for which, found in enumerate(own) if not must_wait(name, {**waited_for, name: found})]
+        ways = [index for index, owners in enumerate(own) if not must_wait(name, {**waited_for, name: owners})]
         # What waits for a transaction of its own delivery lets the others go first, which may end it.
-        return [which for which in ways if name not in own[which]] or ways
+        return [index for index in ways if name not in own[index]] or ways
 
     def _waits(self, delivery: Delivery) -> bool:
         """Does it wait for a transaction of another delivery, with all that it is about to send?"""
         if delivery not in self._calls or not self._subject.machine.has_transactions:
             return False
-        return bool(self._calls[delivery].stop.asked) and not self._ways(delivery)
+        return bool(self._calls[delivery].stop.pending) and not self._ways(delivery)
 
     @property
     def state(self) -> Hashable:
         """What the store holds, and its open transactions."""
         machine = self._subject.machine
-        return (self._held, machine.state) if machine.has_transactions else self._held
+        return (self._store_form, machine.state) if machine.has_transactions else self._store_form
 
     @property
-    def _held(self) -> Hashable:
+    def _store_form(self) -> Hashable:
         """What the store holds; and what it held before, where a stale read may still show that."""
         shows = self._subject.reads_may_be_stale and self.progress.faults < self._subject.bounds.faults
         return self.position if shows else self.position[0]
@@ -209,13 +212,13 @@ class Trial:
             id(process): process.memory for process in {*self._processes.values(), self._process} if process is not None
         }
         present = None if self._process is None else forms[id(self._process)]
-        found = ((delivery, forms[id(process)]) for delivery, process in self._processes.items())
-        return present, frozenset((delivery, form) for delivery, form in found if form != present)
+        other_forms = ((delivery, forms[id(process)]) for delivery, process in self._processes.items())
+        return present, frozenset((delivery, form) for delivery, form in other_forms if form != present)
 
     def pending(self) -> dict[Delivery, Hashable]:
         """The keys of the requests that each open delivery is about to send."""
         return {
-            delivery: tuple([(self._subject.key(request), cancelled) for request, cancelled in call.stop.asked])
+            delivery: tuple([(self._subject.key(request), cancelled) for request, cancelled in call.stop.pending])
             for delivery, call in self._calls.items()
         }
 
@@ -227,14 +230,14 @@ class Trial:
     def _in_turn(self, delivery: Delivery) -> ScheduleStep:
         """The next step of a delivery whose tasks run one after the other. What was cancelled is not sent."""
         stop, ways = self._stop(delivery), self._ways(delivery)
-        able = [which for which in stop.in_turn if which in ways] or [
-            which for which in ways if not stop.asked[which].cancelled
+        able = [index for index in stop.in_turn if index in ways] or [
+            index for index in ways if not stop.pending[index].cancelled
         ]
         if not able:
             return ScheduleStep(delivery, Fault.NEVER_SENT if ways else Fault.NONE)
         choice = self._choices[len(self.widths)] if len(self.widths) < len(self._choices) else 0
         self.widths.append(len(able))
-        return ScheduleStep(delivery, which=able[choice])
+        return ScheduleStep(delivery, request_index=able[choice])
 
     def _stop(self, delivery: Delivery) -> Standstill:
         return self._calls[delivery].stop
@@ -247,7 +250,7 @@ class Trial:
         """
         failure: BaseException | None = None
         for _ in range(ROUNDS):
-            missing = [part for part in order if part not in self.progress.settled]
+            missing = [part for part in order if part not in self.progress.settled_parts]
             if not missing:
                 return None
             for message, parts in self._batches(missing):
@@ -259,15 +262,15 @@ class Trial:
         self.go_here()
         self._subject.machine.forget_tokens()
         self.position = self._subject.machine.position
-        delivery = Delivery(message, self.progress.started[message])
+        delivery = Delivery(message, self.progress.start_counts[message])
         self._begin(delivery, parts)
         self.position = self._subject.machine.position  # a handler that was built anew may have written something
         end: Reply | None = None
         while True:
-            ended = self.take(self._in_turn(delivery)).ended
+            has_ended = self.take(self._in_turn(delivery)).has_ended
             self.steps[-1] = replace(self.steps[-1], settling=True)
             end = end or self.steps[-1].end
-            if ended:
+            if has_ended:
                 return end or Reply()
 
     def abandon(self) -> None:
@@ -283,7 +286,7 @@ class Trial:
         for place in range(1, len(parts) + 1):
             before = parts[place - 1]
             message = owners[before]
-            alone = self.progress.started[message] and self._subject.deliverables[message].comes_apart
+            alone = self.progress.start_counts[message] and self._subject.deliverables[message].comes_apart
             if alone or place == len(parts) or owners[parts[place]] != message or parts[place] < before:
                 yield message, tuple(parts[first:place])
                 first = place
@@ -299,14 +302,14 @@ class Trial:
         if self._subject.new_process:
             self._process = self._spares.pop() if self._spares else None
 
-    def _leave_process(self, delivery: Delivery, *, died: bool) -> None:
+    def _leave_process(self, delivery: Delivery, *, has_died: bool) -> None:
         """A delivery has ended. If its process has died, what is delivered from now on goes to another one.
 
         What is under way goes on where it is. The other process was started before anything happened, so what `build` empties
         for a new schedule is not emptied in the middle of it. One that asks the store for data when it starts is started when it
         takes over.
         """
-        if self._processes.pop(delivery) is self._process and died:
+        if self._processes.pop(delivery) is self._process and has_died:
             self.take_over()
 
     def _begin(self, delivery: Delivery, parts: tuple[int, ...]) -> None:
@@ -315,7 +318,7 @@ class Trial:
         self._processes[delivery] = self._process
         call, recall = self._subject.call(self._process, delivery, parts), self._subject.recall
         self._calls[delivery] = call if recall is None else RecordedCall(call, recall, recall.root(delivery, parts))
-        self._brought[delivery] = parts
+        self._open_parts[delivery] = parts
 
     def _release(self, call: AnyCall) -> None:
         """Give back its thread, if it has one."""
@@ -325,91 +328,93 @@ class Trial:
     def _places(self, delivery: Delivery, parts: tuple[int, ...]) -> tuple[int, ...]:
         return tuple(part - self.progress.parts[delivery.message][0] for part in parts)
 
-    def _what_was_done(
-        self, taken: TakenStep, call: AnyCall, answers: tuple[Reply, ...], *, had_returned: bool = False
+    def _trial_step(
+        self, taken_step: TakenStep, call: AnyCall, answers: tuple[Reply, ...], *, had_returned: bool = False
     ) -> TrialStep:
         """A step with what came of it. The message is settled where the handler returns, though something may still go on then."""
-        delivery, dead = taken.step.delivery, call.dead
-        ids, places = self._subject.deliverables[delivery.message].ids, self._places(delivery, self._brought[delivery])
-        only = tuple(ids[place] for place in places) if len(places) < len(ids) else ()
+        delivery, is_dead = taken_step.step.delivery, call.is_dead
+        ids, places = self._subject.deliverables[delivery.message].ids, self._places(delivery, self._open_parts[delivery])
+        partial_ids = tuple(ids[place] for place in places) if len(places) < len(ids) else ()
         end: Reply | None = None
-        again: tuple[str, ...] = ()
+        repeated_ids: tuple[str, ...] = ()
         outcomes: tuple[object, ...] = ()
-        if call.returned and not had_returned:
-            settled, again = self._sorted_out(delivery, call)
-            taken = taken._replace(settled=settled)
+        if call.has_returned and not had_returned:
+            settled_parts, repeated_ids = self._settlement(delivery, call)
+            taken_step = taken_step._replace(settled_parts=settled_parts)
             end = call.result
             # What a handler returns may be made up. Stores know better what became of a message.
-            said = call.outcomes or [call.result.value]
-            outcomes = tuple([outcome for found in said for outcome in outcomes_of(found)])
-        if call.ended:
+            store_answers = call.outcomes or [call.result.value]
+            outcomes = tuple([outcome for answer in store_answers for outcome in outcomes_of(answer)])
+        if call.has_ended:
             self._release(self._calls.pop(delivery))
-            self._leave_process(delivery, died=dead)
+            self._leave_process(delivery, has_died=is_dead)
         if self._subject.misuse is not None:
             raise self._subject.misuse
-        return TrialStep(taken, answers, end, outcomes=outcomes, again=again, only=only)
+        return TrialStep(taken_step, answers, end, outcomes=outcomes, repeated_ids=repeated_ids, partial_ids=partial_ids)
 
-    def _sorted_out(self, delivery: Delivery, call: AnyCall) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    def _settlement(self, delivery: Delivery, call: AnyCall) -> tuple[tuple[int, ...], tuple[str, ...]]:
         """The parts that the end of the handler settles, and the ids of the records that its answer names as failed."""
-        if call.died or call.result.error is not None:
+        if call.has_died or call.result.error is not None:
             return (), ()
-        deliverable, brought = self._subject.deliverables[delivery.message], self._brought[delivery]
-        places = self._places(delivery, brought)
-        failed = deliverable.failed(call.result.value, places)
-        settled = tuple(part for part, place in zip(brought, places, strict=True) if place not in failed)
-        return settled, tuple(deliverable.ids[place] for place in failed) if isinstance(deliverable, LambdaEvent) else ()
+        deliverable, parts = self._subject.deliverables[delivery.message], self._open_parts[delivery]
+        places = self._places(delivery, parts)
+        failed_places = deliverable.failures(call.result.value, places)
+        settled_parts = tuple(part for part, place in zip(parts, places, strict=True) if place not in failed_places)
+        if not isinstance(deliverable, LambdaEvent):
+            return settled_parts, ()
+        return settled_parts, tuple(deliverable.ids[place] for place in failed_places)
 
-    def _faults(self, stop: Standstill, which: int, request: Request) -> tuple[Fault, ...]:
+    def _faults(self, stop: Standstill, index: int, request: Request) -> tuple[Fault, ...]:
         """What may befall the request here."""
-        if stop.asked[which].cancelled:
+        if stop.pending[index].cancelled:
             return (Fault.NEVER_SENT,)
         if self.progress.faults == self._subject.bounds.faults:
             return ()
-        is_first = not any(not each.cancelled for each in stop.asked[:which])
+        is_first = not any(not entry.cancelled for entry in stop.pending[:index])
         slow = (Fault.SLOW,) if stop.timers and is_first else ()
         return *faults_for(request), *self._subject.faults_for(request), *slow
 
     def _perform(self, call: AnyCall, request: Request, key: Hashable, step: ScheduleStep) -> tuple[Reply, ...]:
         """Perform the request as the fault demands, and let the call go on. The result is what the store answered."""
-        _, fault, which = step
+        _, fault, index = step
         if fault.kills and fault.keeps_back:
             call.die()
             return ()
         if fault.keeps_back:
             instead = {Fault.SLOW: TIME_PASSES, Fault.NEVER_SENT: NEVER_SENT}.get(fault)
-            call.resume(instead or Reply(error=self._subject.failure(fault, request), faulty=True), which)
+            call.resume(instead or Reply(error=self._subject.failure(fault, request), faulty=True), index)
             return ()
-        self._subject.wrote = self._subject.wrote or request.writes
+        self._subject.has_written = self._subject.has_written or request.writes
         answer = self._subject.perform_under(fault, request, key)
         if fault is Fault.RETRIED:
             is_known = request.method in TAKES_TOKEN and answer.error is None
-            again = _retried(copy.deepcopy(answer) if is_known else self._subject.perform(request, key))
-            call.resume(again._replace(faulty=True), which)
-            return answer, again
+            second_answer = _second_answer(copy.deepcopy(answer) if is_known else self._subject.perform(request, key))
+            call.resume(second_answer._replace(faulty=True), index)
+            return answer, second_answer
         if fault is Fault.CRASH_AFTER:
             call.die()
         else:
-            met = Reply(error=self._subject.failure(fault, request)) if fault is Fault.LOST else answer
-            call.resume(met._replace(faulty=bool(fault)), which)
+            reply = Reply(error=self._subject.failure(fault, request)) if fault is Fault.LOST else answer
+            call.resume(reply._replace(faulty=bool(fault)), index)
         return (answer,)
 
 
 def _why_never_done(last: TrialStep) -> str:
     """What to say of the last delivery of a message that is never settled."""
-    unsettled = [outcome for outcome in last.outcomes if getattr(outcome, "settled", True) is False]
-    if not unsettled:
+    unsettled_outcomes = [outcome for outcome in last.outcomes if getattr(outcome, "settled", True) is False]
+    if not unsettled_outcomes:
         return ""
-    said = f". The last answer of the guarded store was {type(unsettled[-1]).__name__}"
-    if not isinstance(unsettled[-1], Busy):
-        return said
+    text = f". The last answer of the guarded store was {type(unsettled_outcomes[-1]).__name__}"
+    if not isinstance(unsettled_outcomes[-1], Busy):
+        return text
     return (
-        f"{said}: the step is another delivery's until its lease ends, and where time stands still, that never comes. Let time go "
+        f"{text}: the step is another delivery's until its lease ends, and where time stands still, that never comes. Let time go "
         "on with each delivery: give the store clock=lambda: now[0], let the handler begin with now[0] += 60, and let build set now[0] to the "
         "same time at each start"
     )
 
 
-def _retried(answer: Reply) -> Reply:
+def _second_answer(answer: Reply) -> Reply:
     """The second answer as botocore returns it, with the number of retries in its metadata."""
     response: Any = answer.value if answer.error is None else getattr(answer.error, "response", None)
     if isinstance(response, dict):
@@ -426,7 +431,7 @@ def _retried(answer: Reply) -> Reply:
 class _Effect(NamedTuple):
     """What comes of a step wherever the store and the delivery stand as they did."""
 
-    done: TrialStep
+    trial_step: TrialStep
     position: Position
     history: History | None  # None: the delivery has ended
 
@@ -449,7 +454,7 @@ class TrialFromMemory(Trial):
         other.__dict__.update(self.__dict__)
         other.steps, other.widths = self.steps.copy(), []
         other._histories = self._histories.copy()
-        other._brought = self._brought.copy()
+        other._open_parts = self._open_parts.copy()
         return other
 
     def able(self) -> list[Delivery]:
@@ -460,61 +465,61 @@ class TrialFromMemory(Trial):
 
     @property
     def state(self) -> Hashable:
-        return self._held  # nobody is recalled who begins a transaction
+        return self._store_form  # nobody is recalled who begins a transaction
 
     @property
     def place(self) -> Hashable:
         """Equal for trials after which the same can happen: a delivery that has ended counts only by what it has left behind."""
         histories = sorted([history.number for history in self._histories.values()])
         progress = self.progress
-        return self.state, tuple(histories), progress.started, progress.faults, frozenset(progress.settled)
+        return self.state, tuple(histories), progress.start_counts, progress.faults, frozenset(progress.settled_parts)
 
-    def _done(self, step: ScheduleStep) -> tuple[TrialStep, Position]:
-        delivery, fault, which = step
+    def _take(self, step: ScheduleStep) -> tuple[TrialStep, Position]:
+        delivery, fault, index = step
         if delivery not in self._histories:
             self._begin(delivery, self.progress.brings(delivery.message))
         history = self._histories[delivery]
-        where = self.state, history, fault, which, self.progress.faults < self._subject.bounds.faults
-        effect = self._effects.get(where)
+        key = self.state, history, fault, index, self.progress.faults < self._subject.bounds.faults
+        effect = self._effects.get(key)
         if effect is None:
-            effect = self._effects[where] = self._effect(step, history)
+            effect = self._effects[key] = self._effect(step, history)
         if effect.history is None:
             del self._histories[delivery]
         else:
             self._histories[delivery] = effect.history
-        taken = effect.done.taken
-        if taken.step.delivery == delivery:
-            return effect.done, effect.position
-        taken = taken._replace(step=taken.step._replace(delivery=delivery))
-        return replace(effect.done, taken=taken), effect.position
+        taken_step = effect.trial_step.taken_step
+        if taken_step.step.delivery == delivery:
+            return effect.trial_step, effect.position
+        taken_step = taken_step._replace(step=taken_step.step._replace(delivery=delivery))
+        return replace(effect.trial_step, taken_step=taken_step), effect.position
 
     def _effect(self, step: ScheduleStep, history: History) -> _Effect:
         try:
             self._calls = {step.delivery: CallFromMemory(self._recall, history)}
-            done, position = super()._done(step)
+            trial_step, position = super()._take(step)
         except UnknownError as unknown:
             missing = unknown.history
         else:
             if self._subject.machine.why_slow is not None:
                 raise NotRecallableError
             call = cast("CallFromMemory | None", self._calls.get(step.delivery))
-            return _Effect(done, position, None if call is None else call.history)
+            return _Effect(trial_step, position, None if call is None else call.history)
         # Outside of the block, so what is raised in the handler does not get `unknown` for its context.
         self._learn(step.delivery, missing)
         return self._effect(step, history)
 
     def _learn(self, delivery: Delivery, history: History) -> None:
         """Run the handler to see what it does with these answers. The last call goes on, if this is its next answer."""
-        call = self._subject.waiting.pop(history.before, None)
+        call = self._subject.waiting_calls.pop(history.before, None)
         self._subject.release_waiting()
         if call is None:
             invocation = self._subject.begin()
             self.go_here()
-            call = self._subject.call(invocation, delivery, self._brought[delivery], answers_of(history))
+            call = self._subject.call(invocation, delivery, self._open_parts[delivery], answers_of(history))
         else:
             self.go_here()
-            call.resume(answer_of(history), history.which)
-        self._subject.waiting[history] = call
+            call.resume(answer_of(history), history.request_index)
+        self._subject.waiting_calls[history] = call
         self._recall.learn(history, call)
 
     def _stop(self, delivery: Delivery) -> Standstill:
@@ -526,7 +531,7 @@ class TrialFromMemory(Trial):
 
     def _begin(self, delivery: Delivery, parts: tuple[int, ...]) -> None:
         self._histories[delivery] = self._recall.root(delivery, parts)
-        self._brought[delivery] = parts
+        self._open_parts[delivery] = parts
 
-    def _leave_process(self, delivery: Delivery, *, died: bool) -> None:
+    def _leave_process(self, delivery: Delivery, *, has_died: bool) -> None:
         """One that keeps nothing in memory is like another."""

@@ -58,10 +58,10 @@ def _canonical(value: Any, ordered: bool) -> Hashable:  # noqa: FBT001  # privat
         return "set", *sorted([_canonical(inner, ordered) for inner in members], key=repr)
     if kind is float:
         return "float", repr(value)  # as text, because 0.0 == -0.0
-    return _reduced(value, ordered)
+    return _reduction(value, ordered)
 
 
-def _reduced(value: Any, ordered: bool) -> Hashable:  # noqa: FBT001  # the same
+def _reduction(value: Any, ordered: bool) -> Hashable:  # noqa: FBT001  # the same
     """The parts into which pickle takes an object. The form of a class or a function is its name."""
     if hasattr(value, "__next__"):
         raise TypeError("it is consumed by reading")
@@ -98,14 +98,14 @@ class Keys:
         Equal pickles mean equal requests, and pickling is quick. So the canonical form is made only for new pickles.
         """
         try:
-            pickled = pickle.dumps((request.store, request.method, dict(request.arguments), dict(request.options)))
+            pickle_bytes = pickle.dumps((request.store, request.method, dict(request.arguments), dict(request.options)))
         except Exception:
             return self._key_of_form(request)
-        if pickled not in self._keys_of_pickles:
+        if pickle_bytes not in self._keys_of_pickles:
             if len(self._keys_of_pickles) == _MOST_PICKLES:
                 self._keys_of_pickles.clear()
-            self._keys_of_pickles[pickled] = self._key_of_form(request)
-        return self._keys_of_pickles[pickled]
+            self._keys_of_pickles[pickle_bytes] = self._key_of_form(request)
+        return self._keys_of_pickles[pickle_bytes]
 
     def _key_of_form(self, request: Request) -> int | None:
         ordered = not request.method[0].isupper()  # a method of a collection, and no operation of AWS
@@ -150,7 +150,7 @@ def read(store: Store, table: str, key: tuple[str, ...] = ()) -> StoreCalls[Cont
     return _contents(key, items, ordered=False)
 
 
-def restore(store: Store, table: str, present: Contents, wanted: Contents) -> StoreCalls[None]:
+def restore(store: Store, table: str, present: Contents, target: Contents) -> StoreCalls[None]:
     """Make the table hold what is wanted. Only the entities that differ are deleted and written."""
 
     def removal(key: Entity) -> Request:
@@ -165,21 +165,21 @@ def restore(store: Store, table: str, present: Contents, wanted: Contents) -> St
 
     is_collection = kind_of(store) == "collection"
     for name, entity in present.entities.items():
-        if present.forms[name] != wanted.forms.get(name):
+        if present.forms[name] != target.forms.get(name):
             yield partial(send, store, removal({part: entity[part] for part in present.key}))
-    for name, entity in wanted.entities.items():
-        if wanted.forms[name] != present.forms.get(name):
+    for name, entity in target.entities.items():
+        if target.forms[name] != present.forms.get(name):
             yield partial(send, store, addition(entity))
 
 
-def merged(present: Contents, written: Contents, keys: Iterable[Hashable]) -> Contents:
-    """The present contents, with the entities that have these keys as `written` has them."""
+def merge(present: Contents, changes: Contents, keys: Iterable[Hashable]) -> Contents:
+    """The present contents, with the entities that have these keys as `changes` has them."""
     entities, forms = dict(present.entities), dict(present.forms)
     for key in keys:
         entities.pop(key, None)
         forms.pop(key, None)
-        if key in written.forms:
-            entities[key], forms[key] = written.entities[key], written.forms[key]
+        if key in changes.forms:
+            entities[key], forms[key] = changes.entities[key], changes.forms[key]
     return Contents(present.key, entities, forms, _digest(forms))
 
 
@@ -197,13 +197,13 @@ def tables_of(store: Store) -> StoreCalls[tuple[str, ...]]:
         more = {"ExclusiveStartTableName": answer["LastEvaluatedTableName"]}
 
 
-def _contents(key: tuple[str, ...], found: list[Entity], *, ordered: bool) -> Contents:
-    entities = {canonical([entity[name] for name in key], ordered=ordered): entity for entity in found}
+def _contents(key: tuple[str, ...], members: list[Entity], *, ordered: bool) -> Contents:
+    entities = {canonical([entity[name] for name in key], ordered=ordered): entity for entity in members}
     # MongoDB keeps the marks of a ledger in arrays, whose order means nothing to a ledger. So documents are equal that have got the same
     # messages in different orders, and there are far fewer states.
     forms = {
         name: canonical(
-            {each: _as_sets(value) if ordered and is_ours(each) else value for each, value in entity.items()},
+            {field: _as_sets(value) if ordered and is_ours(field) else value for field, value in entity.items()},
             ordered=ordered,
         )
         for name, entity in entities.items()

@@ -26,9 +26,9 @@ from onewrite.testing.taps.traffic import Request
 World: TypeAlias = Callable[[], Store | Mapping[str, Store]]
 
 
-def named(given: Store | Mapping[str, Store]) -> dict[str, Store]:
+def stores_by_name(result: Store | Mapping[str, Store]) -> dict[str, Store]:
     """The stores by their names. A store that is not in a dict has its own name."""
-    stores = dict(cast("Mapping[str, Store]", given)) if isinstance(given, Mapping) else {_own_name(given): given}
+    stores = dict(cast("Mapping[str, Store]", result)) if isinstance(result, Mapping) else {_own_name(result): result}
     if not stores:
         raise ConfigurationError(
             "world() made no store: return a boto3 client or Table, a pymongo collection, or a dict of these."
@@ -100,7 +100,7 @@ class Databases:
         self.stores = dict(stores)
         self._locations = {name: _location_of(store) for name, store in stores.items()}
         self._names = {name: self._name_of(store, name) for name, store in stores.items()}  # of the databases
-        self._adopted: dict[str, Callable[[], Store]] = {}
+        self._factories: dict[str, Callable[[], Store]] = {}
 
     def name(self, store: str) -> str | None:
         """The name of the database that the store reaches; None for a service that keeps no tables."""
@@ -118,7 +118,7 @@ class Databases:
     def keeper_name(self, database: str) -> str:
         return next(store for store, name in self._names.items() if name == database)
 
-    def renewed(self, stores: Mapping[str, Store]) -> Self:
+    def renew(self, stores: Mapping[str, Store]) -> Self:
         """Go over to the stores of a new world. What was adopted keeps its name."""
         before, after = _names(self.of_world), _names(stores)
         if before != after:
@@ -126,7 +126,7 @@ class Databases:
         self.of_world = stores
         self.stores = dict(stores)
         self._locations = {name: _location_of(store) for name, store in stores.items()}
-        self.stores |= {name: make() for name, make in self._adopted.items()}
+        self.stores |= {name: make() for name, make in self._factories.items()}
         return self
 
     # ------------------------------------------------------------ adopting
@@ -149,35 +149,35 @@ class Databases:
         location = _location_of_database(database) or Location(memory=database)
         home = self._home_of(location, f"the database {database.name!r} of MongoDB at {location}")
         label = f"{self._names[home].rpartition('/')[0]}/{database.name}"
-        for name, known in self._names.items():
-            if known == label:
+        for name, other_label in self._names.items():
+            if other_label == label:
                 return name
 
-        def opened() -> Store:
+        def open_store() -> Store:
             return self.stores[home].database.client[database.name][self.stores[home].name]
 
-        return self._add(self._unused(database.name), label, opened)
+        return self._add(self._unused(database.name), label, open_store)
 
     def store_of_server(self, client: Any) -> str:
         """The name of a store of the world on the server of this client of MongoDB."""
         location = _location_of_server(client) or Location(memory=client)
         return self._home_of(location, f"MongoDB at {location}")
 
-    def _home_of(self, location: Location, what: str) -> str:
+    def _home_of(self, location: Location, target: str) -> str:
         """The store of the world that reaches this location."""
         for name, other in self._locations.items():
             if location.is_same(other):
                 return name
-        known = "; ".join(dict.fromkeys(map(str, self._locations.values())))
+        locations = "; ".join(dict.fromkeys(map(str, self._locations.values())))
         raise ConfigurationError(
-            f"A request was sent to {what}, and no store that world() made is there (world() made stores at {known}). The explorer "
+            f"A request was sent to {target}, and no store that world() made is there (world() made stores at {locations}). The explorer "
             "deletes and puts back what tables hold, so it works on no database that the test has not given it: let world() "
             "make a store there too, or let the handler use the stores of the world."
         )
 
     def _adopt_service(self, client: Any) -> str:
         location, service = _location_of(client), service_of(client)
-        for name in self._adopted:
+        for name in self._factories:
             store = self.stores[name]
             if name not in self._names and service_of(store) == service and _location_of(store).is_same(location):
                 return name
@@ -185,7 +185,7 @@ class Databases:
         return self._add(self._unused(service), None, lambda: performer)
 
     def _add(self, name: str, database: str | None, make: Callable[[], Store]) -> str:
-        self._adopted[name] = make
+        self._factories[name] = make
         self.stores[name] = make()
         if database is not None:
             self._names[name] = database

@@ -22,8 +22,8 @@ from itertools import product
 from typing import Any, NamedTuple, NoReturn, TypeAlias, cast
 
 from onewrite.errors import ConfigurationError
-from onewrite.testing.model.contents import Contents, Entity, Keys, Place, canonical, merged, read, restore, tables_of
-from onewrite.testing.model.databases import Databases, World, are_async, check_same, named
+from onewrite.testing.model.contents import Contents, Entity, Keys, Place, canonical, merge, read, restore, tables_of
+from onewrite.testing.model.databases import Databases, World, are_async, check_same, stores_by_name
 from onewrite.testing.taps import aws
 from onewrite.testing.taps import mongodb_methods as mongodb
 from onewrite.testing.taps.failures import client_error, is_answer, server_error
@@ -62,7 +62,7 @@ class WorldState:
     contents: Mapping[Place, Contents]
     structure: tuple[Request, ...]
     tokens: Tokens = frozenset()
-    known: dict[int, Transition] = field(default_factory=dict["int", "Transition"])  # by the keys of their requests
+    transitions: dict[int, Transition] = field(default_factory=dict["int", "Transition"])  # by the keys of their requests
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ def reads_structure(request: Request) -> bool:
     return request.method in DESCRIBING or request.method == "DescribeTable"
 
 
-def copied(request: Request) -> Request:
+def copy_request(request: Request) -> Request:
     """A copy, which stays the same if the handler changes its own objects; the request itself if it cannot be copied."""
     try:
         return replace(request, arguments=copy.deepcopy(dict(request.arguments)))
@@ -95,7 +95,7 @@ def copied(request: Request) -> Request:
         return request
 
 
-def repeated(answer: object) -> Callable[[], Any] | None:
+def repeater_of(answer: object) -> Callable[[], Any] | None:
     """A function that gives this answer, or raises this exception, each time it is called; None if it cannot be copied."""
     try:
         if isinstance(answer, Exception):
@@ -113,7 +113,7 @@ def _raise(kind: type[Exception], args: tuple[Any, ...], attributes: bytes) -> N
     """
     error = kind.__new__(kind, *args)
     error.args = args
-    vars(error).update(pickle.loads(attributes))  # noqa: S301  # `repeated` has made these bytes
+    vars(error).update(pickle.loads(attributes))  # noqa: S301  # `repeater_of` has made these bytes
     raise error
 
 
@@ -124,9 +124,9 @@ def ids_in(arguments: Mapping[str, Any]) -> list[Any]:
 
 def fill_in_ids(arguments: Mapping[str, Any], ids: Sequence[Any]) -> None:
     """Give the handler's documents the `_id` that pymongo gives them when it sends them."""
-    for document, made in zip(_inserted(arguments), ids, strict=True):
-        if made is not None:
-            document.setdefault("_id", made)
+    for document, document_id in zip(_inserted(arguments), ids, strict=True):
+        if document_id is not None:
+            document.setdefault("_id", document_id)
 
 
 def _inserted(arguments: Mapping[str, Any]) -> list[MutableMapping[str, Any]]:
@@ -198,7 +198,7 @@ class OpenTransaction:
 
     snapshot: WorldState
     view: WorldState
-    written: Marks = frozenset()
+    marks: Marks = frozenset()
     places: frozenset[Place] = frozenset()  # what it has touched
 
 
@@ -216,13 +216,13 @@ class Transactions:
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
         self._open: dict[Name, OpenTransaction] = {}
-        self._committed: set[Name] = set()
+        self._committed_names: set[Name] = set()
         self._waited_for: dict[str, frozenset[Name]] = {}  # by owner: those that its last transaction was in conflict with
         self._unique: dict[Hashable, Indexes] = {}
 
     def clear(self) -> None:
         self._open.clear()
-        self._committed.clear()
+        self._committed_names.clear()
         self._waited_for.clear()
 
     @property
@@ -230,15 +230,17 @@ class Transactions:
         """Equal for open transactions that are the same; None if there are none."""
         if not self._open:
             return None
-        waiting = frozenset((owner, names.intersection(self._open)) for owner, names in self._waited_for.items())
-        return frozenset((name, one.snapshot, one.view, one.written) for name, one in self._open.items()), waiting
+        waits = frozenset((owner, names.intersection(self._open)) for owner, names in self._waited_for.items())
+        return frozenset(
+            (name, transaction.snapshot, transaction.view, transaction.marks) for name, transaction in self._open.items()
+        ), waits
 
     def end_all_of(self, owner: str) -> bool:
         """The owner has ended. The server aborts what it has left open. Had that written anything?"""
         self._waited_for.pop(owner, None)
-        left = frozenset(name for name in self._open if name[0] == owner)
-        had_written = any(self._open[name].written for name in left)
-        self.expire(left)
+        names = frozenset(name for name in self._open if name[0] == owner)
+        had_written = any(self._open[name].marks for name in names)
+        self.expire(names)
         return had_written
 
     def blockers(self, request: Request) -> StoreCalls[frozenset[Name]]:
@@ -256,10 +258,10 @@ class Transactions:
             return waited_for.intersection(self._open)
         if changes_structure(request):
             places = frozenset(self._machine.databases.places_of(request))
-            return frozenset(name for name, one in self._open.items() if one.places & places)
+            return frozenset(name for name, transaction in self._open.items() if transaction.places & places)
         before = self._machine.present
         # It is not sent yet, so the handler's documents get no ids.
-        after = yield from self._machine.at(before, copied(request))
+        after = yield from self._machine.at(before, copy_request(request))
         marks = yield from self._marks(before, after.state, after.state.contents)
         return self._writers(marks)
 
@@ -282,9 +284,9 @@ class Transactions:
 
     def _operation(self, request: Request, transaction: TransactionKey) -> StoreCalls[Any]:
         if (stores := request.method == "aggregate" and request.writes) or request.method in UNFIT_FOR_TRANSACTIONS:
-            what = "An aggregate that stores its result" if stores else request.method
+            operation = "An aggregate that stores its result" if stores else request.method
             raise ConfigurationError(
-                f"{what} cannot be part of a transaction: MongoDB refuses it there (OperationNotSupportedInTransaction). Take it "
+                f"{operation} cannot be part of a transaction: MongoDB refuses it there (OperationNotSupportedInTransaction). Take it "
                 "out of the transaction, or out of what is explored."
             )
         if request.starts:
@@ -302,7 +304,7 @@ class Transactions:
         marks = yield from self._marks(before.view, after.state, after.state.contents)
         yield from self._check_conflict(marks, transaction, before)
         places = before.places | frozenset(self._machine.databases.places_of(request))
-        self._open[transaction.name] = OpenTransaction(before.snapshot, after.state, before.written | marks, places)
+        self._open[transaction.name] = OpenTransaction(before.snapshot, after.state, before.marks | marks, places)
         return after.value
 
     def _find(self, transaction: TransactionKey) -> OpenTransaction:
@@ -320,19 +322,19 @@ class Transactions:
             raise server_error(112, "WriteConflict", _CONFLICT, _TRANSIENT)
 
     def _writers(self, marks: Marks) -> frozenset[Name]:
-        return frozenset(name for name, one in self._open.items() if one.written & marks)
+        return frozenset(name for name, transaction in self._open.items() if transaction.marks & marks)
 
     def _commit(self, transaction: TransactionKey) -> None:
-        if transaction.name in self._committed:
+        if transaction.name in self._committed_names:
             return
         ending = self._find(transaction)
         del self._open[transaction.name]
-        self._committed.add(transaction.name)
+        self._committed_names.add(transaction.name)
         machine, present = self._machine, self._machine.present
         contents = dict(present.contents)
-        for place in {mark.place for mark in ending.written}:
-            keys = [mark.key for mark in ending.written if mark.place == place and mark.index_name is None]
-            contents[place] = merged(machine.held(present, place), machine.held(ending.view, place), keys)
+        for place in {mark.place for mark in ending.marks}:
+            keys = [mark.key for mark in ending.marks if mark.place == place and mark.index_name is None]
+            contents[place] = merge(machine.contents_at(present, place), machine.contents_at(ending.view, place), keys)
         machine.go_on_to(machine.state_of(contents, present.structure, present.tokens))
 
     # ------------------------------------------------------------ what was written
@@ -341,34 +343,34 @@ class Transactions:
         """What differs between two states in these places."""
         marks: set[WriteMark] = set()
         for place in places if before is not after else ():
-            one, other = self._machine.held(before, place), self._machine.held(after, place)
+            one, other = self._machine.contents_at(before, place), self._machine.contents_at(after, place)
             if one.digest == other.digest:
                 continue
             indexes = yield from self._unique_indexes(place, after)
             for key in [key for key in {**one.forms, **other.forms} if one.forms.get(key) != other.forms.get(key)]:
                 marks.add(WriteMark(place, key))
                 for name, index in indexes.items():
-                    had, has = (set(_entries(held.entities.get(key), index)) for held in (one, other))
-                    marks.update(WriteMark(place, entry, name) for entry in had ^ has)
+                    old, new = (set(_entries(contents.entities.get(key), index)) for contents in (one, other))
+                    marks.update(WriteMark(place, entry, name) for entry in old ^ new)
         return frozenset(marks)
 
     def _unique_indexes(self, place: Place, state: WorldState) -> StoreCalls[Indexes]:
-        known = place, tuple(map(id, state.structure))
-        if known not in self._unique:
+        key = place, tuple(map(id, state.structure))
+        if key not in self._unique:
             store = self._machine.databases.keeper_name(place[0])
             request = Request(store, "index_information", {}, None, writes=False, tables=(place[1],))
-            answered = yield from self._machine.at(state, request)
-            found = cast("Mapping[str, Mapping[str, Any]]", answered.value)
-            self._unique[known] = {name: index for name, index in found.items() if index.get("unique")}
-        return self._unique[known]
+            reply = yield from self._machine.at(state, request)
+            indexes = cast("Mapping[str, Mapping[str, Any]]", reply.value)
+            self._unique[key] = {name: index for name, index in indexes.items() if index.get("unique")}
+        return self._unique[key]
 
 
 def _entries(document: Entity | None, index: Mapping[str, Any]) -> Iterator[Hashable]:
     """What the index holds of a document. A partial index is taken for a whole one."""
-    found = [list(_values(document, field.split("."))) for field, _ in index["key"]]
-    if document is None or (index.get("sparse") and not any(found)):
+    columns = [list(_values(document, field.split("."))) for field, _ in index["key"]]
+    if document is None or (index.get("sparse") and not any(columns)):
         return
-    for values in product(*[each or [None] for each in found]):
+    for values in product(*[column or [None] for column in columns]):
         yield canonical(list(values), ordered=True)
 
 
@@ -391,15 +393,15 @@ Position: TypeAlias = tuple[WorldState, tuple[WorldState, ...]]
 class Machine:
     """`world` makes the store, or a dict of stores. It is called once, and again where only a new world leads back."""
 
-    def __init__(self, world: World, databases: Databases | None = None, kept: tuple[Request, ...] = ()) -> None:
-        self.known = 0  # how many requests were answered from memory
-        self.performed = 0  # how many requests were performed by the store
+    def __init__(self, world: World, databases: Databases | None = None, opening_requests: tuple[Request, ...] = ()) -> None:
+        self.hits = 0  # how many requests were answered from memory
+        self.misses = 0  # how many requests were performed by the store
         self.why_slow: str | None = None  # once it is set, every request is performed by the store
         self._world = world
-        self._given = world()
-        stores = named(self._given)
-        self.databases = Databases(stores) if databases is None else databases.renewed(stores)
-        self._kept = kept  # the structural requests with which each trial begins
+        self._world_stores = world()
+        stores = stores_by_name(self._world_stores)
+        self.databases = Databases(stores) if databases is None else databases.renew(stores)
+        self._opening_requests = opening_requests  # the structural requests with which each trial begins
         self.is_async = are_async(stores.values())
         self._initial: dict[Place, Contents] = {}  # what every table that was ever touched held in the beginning
         self._states: dict[Hashable, WorldState] = {}
@@ -422,7 +424,7 @@ class Machine:
 
     def stores(self, gate: Gate) -> Any:
         """What `world` returns, behind a gate. It stays usable when the machine makes a new world."""
-        return tap(self._given, gate, explored=True)
+        return tap(self._world_stores, gate, is_explored=True)
 
     @property
     def earlier(self) -> tuple[WorldState, ...]:
@@ -450,14 +452,14 @@ class Machine:
     def key_names(self, store: str) -> dict[str, tuple[str, ...]]:
         """The attributes that are the key of each table in a store's database, as far as tables were read."""
         database = self.databases.name(store)
-        return {place[1]: found.key for place, found in self._initial.items() if place[0] == database}
+        return {place[1]: contents.key for place, contents in self._initial.items() if place[0] == database}
 
     def keys_held(self) -> frozenset[Key]:
         """The keys of all that the stores hold now, as requests name them."""
         return frozenset(
             key
             for place in self._initial
-            for entity in self.held(self.present, place).entities.values()
+            for entity in self.contents_at(self.present, place).entities.values()
             for key in self._keys_of(place, entity)
         )
 
@@ -465,19 +467,19 @@ class Machine:
         database, table = place
         if kind_of(self.databases.keeper(database)) == "collection":
             return mongodb.request_of("", table, "insert_one", {"document": entity}, {}).keys or ()
-        put = {"TableName": table, "Item": entity}
-        return aws.request_of("", "PutItem", put, {table: self._initial[place].key}).keys or ()
+        arguments = {"TableName": table, "Item": entity}
+        return aws.request_of("", "PutItem", arguments, {table: self._initial[place].key}).keys or ()
 
     def anew(self) -> Machine:
         """A machine that remembers no request. It takes the place of this one, and knows what this one has adopted."""
-        return Machine(self._world, self.databases, self._kept)
+        return Machine(self._world, self.databases, self._opening_requests)
 
     def begin_with(self, structure: tuple[Request, ...]) -> Any:
         """Let every trial begin with these structural requests. Awaited if the stores are asynchronous."""
         return (amake_calls if self.is_async else make_calls)(self._begin_with(structure))
 
     @contextmanager
-    def unchanged(self) -> Generator[None]:
+    def coming_back(self) -> Generator[None]:
         """Come back to the present state at the end of the block."""
         position, writes = self.position, list(self._writes)
         try:
@@ -505,13 +507,13 @@ class Machine:
         Who has made the key of the request already may give it.
         """
         key = self._key_of_plain(request, key)
-        transition = self._known(key)
+        transition = self._transition(key)
         return make_calls(self._answer(request)) if transition is None else self._follow(request, transition)
 
     async def aperform(self, request: Request, key: int | None = None) -> Any:
         """`perform` for asynchronous stores."""
         key = self._key_of_plain(request, key)
-        transition = self._known(key)
+        transition = self._transition(key)
         return await amake_calls(self._answer(request)) if transition is None else self._follow(request, transition)
 
     def blockers(self, request: Request) -> Any:
@@ -523,13 +525,13 @@ class Machine:
         """Is a transaction open?"""
         return self.transactions.form is not None
 
-    def forget_tokens(self, forgotten: Collection[str] | None = None) -> bool:
+    def forget_tokens(self, tokens: Collection[str] | None = None) -> bool:
         """Forget these tokens of DynamoDB's transactions, or all, as time passes. Were there any of them?"""
         before = self.present.tokens
-        left = frozenset(known for known in before if forgotten is not None and known[0] not in forgotten)
-        if left != before:
-            self.present = self.state_of(self.present.contents, self.present.structure, left)
-        return left != before
+        rest = frozenset(token for token in before if tokens is not None and token[0] not in tokens)
+        if rest != before:
+            self.present = self.state_of(self.present.contents, self.present.structure, rest)
+        return rest != before
 
     def _key_of_plain(self, request: Request, key: int | None) -> int | None:
         """The key of a request whose answer depends on nothing but the present state and itself."""
@@ -554,23 +556,23 @@ class Machine:
     def _answer_once(self, request: Request) -> StoreCalls[Any]:
         """Answer a request with a token. A transaction that was cancelled is not remembered."""
         arguments = {name: value for name, value in request.arguments.items() if name != TOKEN}
-        token, remembered = str(request.arguments[TOKEN]), dict(self.present.tokens)
+        token, content_keys = str(request.arguments[TOKEN]), dict(self.present.tokens)
         # What must be the same whenever the token is used.
         content = {name: value for name, value in arguments.items() if name in _CONTENT}
         key = self.key(replace(request, arguments=content))
-        if token not in remembered:
+        if token not in content_keys:
             answer = yield from self._answer_plain(replace(request, arguments=arguments))
             state = self.present
             self.present = self.state_of(state.contents, state.structure, state.tokens | {(token, key)})
             return answer
-        if key is None or remembered[token] != key:
+        if key is None or content_keys[token] != key:
             store = self.databases.stores[request.store]
             raise client_error(store, request, "IdempotentParameterMismatchException", _OTHER_CONTENT)
         return {"ResponseMetadata": {"RequestId": "", "HTTPStatusCode": 200, "HTTPHeaders": {}, "RetryAttempts": 0}}
 
     def _answer_plain(self, request: Request) -> StoreCalls[Any]:
         key = self.key(request)
-        transition = self._known(key)
+        transition = self._transition(key)
         if transition is not None:
             return self._follow(request, transition)
         return (yield from self._perform(request, key))
@@ -594,19 +596,19 @@ class Machine:
         finally:
             self.go_to(position)
 
-    def held(self, state: WorldState, place: Place) -> Contents:
+    def contents_at(self, state: WorldState, place: Place) -> Contents:
         return state.contents.get(place, self._initial[place])
 
     def is_lasting(self, request: Request) -> bool:
         """Does the request read nothing that anything here has changed, such as the indexes of a table?"""
         return reads_structure(request) and not self._structure_changes
 
-    def _known(self, key: int | None) -> Transition | None:
-        return None if key is None or self.why_slow is not None else self.present.known.get(key)
+    def _transition(self, key: int | None) -> Transition | None:
+        return None if key is None or self.why_slow is not None else self.present.transitions.get(key)
 
     def _follow(self, request: Request, transition: Transition) -> Any:
         """Answer the request from memory."""
-        self.known += 1
+        self.hits += 1
         self.go_on_to(transition.state)
         if request.writes:
             self._writes.append(transition.request)
@@ -617,20 +619,20 @@ class Machine:
         """Let the real store answer the request, and remember what came of it."""
         yield from self._bring_stores_here()
         yield from self._read_new_tables(request)
-        before, kept = self.present, copied(request)
-        self.performed += 1
+        before, own_request = self.present, copy_request(request)
+        self.misses += 1
         self._real = None  # it is not known if the request or the reading after it fails
         try:
             answer = yield partial(send, self.databases.stores, request)
         except Exception as error:
             answer = error
-        self._real = after = yield from self._state_after(before, kept, answer)
+        self._real = after = yield from self._state_after(before, own_request, answer)
         self.go_on_to(after)
         if request.writes:
-            self._writes.append(kept)
-        again = repeated(answer)
-        if key is not None and again is not None:
-            before.known[key] = Transition(kept, self.present, again, ids_in(request.arguments))
+            self._writes.append(own_request)
+        repeater = repeater_of(answer)
+        if key is not None and repeater is not None:
+            before.transitions[key] = Transition(own_request, self.present, repeater, ids_in(request.arguments))
         if isinstance(answer, Exception):
             raise answer
         return answer
@@ -639,21 +641,21 @@ class Machine:
 
     def _begin(self) -> StoreCalls[None]:
         """Read what the stores hold in the beginning."""
-        found: dict[Place, Contents] = {}
+        initial: dict[Place, Contents] = {}
         for name, store in self.databases.of_world.items():
             for table in (yield from tables_of(store)):
                 place = self.databases.name(name) or name, table
-                if place not in found:
-                    found[place] = yield from self._read(place, ())
-        self._initial = found
+                if place not in initial:
+                    initial[place] = yield from self._read(place, ())
+        self._initial = initial
         self._fresh = self._start = self._real = self.present = self.state_of(self._initial, ())
-        if self._kept:
-            yield from self._begin_with(self._kept)
+        if self._opening_requests:
+            yield from self._begin_with(self._opening_requests)
 
     def _begin_with(self, structure: tuple[Request, ...]) -> StoreCalls[None]:
         yield from self._renew(structure)
         assert self._real is not None  # noqa: S101  # `_renew` has seen to that
-        self._kept = structure
+        self._opening_requests = structure
         self._start = self.present = self._real
 
     def _read_new_tables(self, request: Request) -> StoreCalls[None]:
@@ -673,8 +675,8 @@ class Machine:
         contents = dict(before.contents)
         for place, initial in self._initial.items() if self._touches_tables(request) else ():
             if not request.tables or place[1] in request.tables:
-                changed = any(map(self._touches_tables, structure))
-                contents[place] = yield from self._read(place, () if changed else initial.key)
+                key_may_differ = any(map(self._touches_tables, structure))
+                contents[place] = yield from self._read(place, () if key_may_differ else initial.key)
         return self.state_of(contents, structure, before.tokens)
 
     def _touches_tables(self, request: Request) -> bool:
@@ -694,9 +696,9 @@ class Machine:
         self, contents: Mapping[Place, Contents], structure: tuple[Request, ...], tokens: Tokens = frozenset()
     ) -> WorldState:
         """The one `WorldState` object for these contents, this structure and these tokens."""
-        held = tuple(sorted((place, found.digest) for place, found in contents.items()))
+        digests = tuple(sorted((place, table_contents.digest) for place, table_contents in contents.items()))
         changes = tuple([self.key(request) or id(request) for request in structure])
-        return self._states.setdefault((held, changes, tokens), WorldState(dict(contents), structure, tokens))
+        return self._states.setdefault((digests, changes, tokens), WorldState(dict(contents), structure, tokens))
 
     # ------------------------------------------------------------ the way back to a state
 
@@ -706,12 +708,12 @@ class Machine:
             return
         if self._real is None or self._real.structure != self.present.structure:
             yield from self._renew(self.present.structure)
-        failed = yield from self._restore()
-        if failed is None:
+        failed_place = yield from self._restore()
+        if failed_place is None:
             self._real = self.present
             return
         self.why_slow = (
-            f"{failed[1]!r} did not take back what it had held, so every request is performed anew: does somebody else write "
+            f"{failed_place[1]!r} did not take back what it had held, so every request is performed anew: does somebody else write "
             "to it, or does it change by itself?"
         )
         yield from self._renew(self._writes)
@@ -722,17 +724,17 @@ class Machine:
         assert self._real is not None  # noqa: S101  # `_bring_stores_here` has seen to that
         for place, initial in self._initial.items():
             present = self._real.contents.get(place, initial)
-            wanted = self.present.contents.get(place, initial)
-            if present.digest != wanted.digest:
-                yield from restore(self.databases.keeper(place[0]), place[1], present, wanted)
-                found = yield from self._read(place, wanted.key)
-                if found.digest != wanted.digest:
+            target = self.present.contents.get(place, initial)
+            if present.digest != target.digest:
+                yield from restore(self.databases.keeper(place[0]), place[1], present, target)
+                result = yield from self._read(place, target.key)
+                if result.digest != target.digest:
                     return place
         return None
 
     def _renew(self, requests: Iterable[Request]) -> StoreCalls[None]:
         """Make a new world, and perform these requests in it."""
-        self.databases.renewed(named(self._world()))
+        self.databases.renew(stores_by_name(self._world()))
         fresh = yield from self._read_all(())
         check_same(self._fresh.contents, fresh.contents)
         structure: tuple[Request, ...] = ()

@@ -220,15 +220,15 @@ def _session() -> Any:
 
 def dynamo_client(endpoint: str, **config: Any) -> DynamoDBClient:
     """A boto3 client for an engine, or for a proxy in front of it. `config` are the arguments of botocore's Config."""
-    return cast("DynamoDBClient", _made("client", endpoint, config))
+    return cast("DynamoDBClient", _connect_boto3("client", endpoint, config))
 
 
 def dynamo_resource(endpoint: str, **config: Any) -> DynamoDBServiceResource:
     """The same as a resource. Like every boto3 resource it may be used by one thread only."""
-    return cast("DynamoDBServiceResource", _made("resource", endpoint, config))
+    return cast("DynamoDBServiceResource", _connect_boto3("resource", endpoint, config))
 
 
-def _made(kind: str, endpoint: str, config: Mapping[str, Any]) -> Any:
+def _connect_boto3(kind: str, endpoint: str, config: Mapping[str, Any]) -> Any:
     from botocore.config import Config  # noqa: PLC0415  # only a test that starts a server needs the driver
 
     with _session_lock:  # a Session may not be used by two threads, and the clients that it makes may

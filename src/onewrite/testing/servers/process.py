@@ -38,22 +38,22 @@ _GET_LOCAL = (
 
 def find_mongod() -> Path:
     """The path of mongod, from ONEWRITE_MONGOD, PATH or an installed package."""
-    return _found("mongod", "ONEWRITE_MONGOD", _GET_MONGOD) or _first(_packaged_mongods(), "mongod", _GET_MONGOD)
+    return _look_up("mongod", "ONEWRITE_MONGOD", _GET_MONGOD) or _first(_packaged_mongods(), "mongod", _GET_MONGOD)
 
 
 def find_dynoxide() -> Path:
     """The path of dynoxide, from ONEWRITE_DYNOXIDE, PATH, or the node_modules of this folder or of one above it."""
-    return _found("dynoxide", "ONEWRITE_DYNOXIDE", _GET_DYNOXIDE) or _first(_npm_dynoxides(), "dynoxide", _GET_DYNOXIDE)
+    return _look_up("dynoxide", "ONEWRITE_DYNOXIDE", _GET_DYNOXIDE) or _first(_npm_dynoxides(), "dynoxide", _GET_DYNOXIDE)
 
 
 def find_dynamodb_local() -> tuple[Path, Path]:
     """The paths of java and of DynamoDBLocal.jar. ONEWRITE_DYNAMODB_LOCAL has the latter, or its folder."""
-    given = os.environ.get("ONEWRITE_DYNAMODB_LOCAL")
-    if given is None:
+    path = os.environ.get("ONEWRITE_DYNAMODB_LOCAL")
+    if path is None:
         raise ProgramMissing(f"DynamoDB Local was not found: {_GET_LOCAL}.")
-    jar = Path(given) / "DynamoDBLocal.jar" if Path(given).is_dir() else Path(given)
+    jar = Path(path) / "DynamoDBLocal.jar" if Path(path).is_dir() else Path(path)
     if jar.suffix != ".jar" or not jar.is_file():
-        raise ProgramMissing(f"ONEWRITE_DYNAMODB_LOCAL={given} is neither DynamoDBLocal.jar nor its folder: {_GET_LOCAL}.")
+        raise ProgramMissing(f"ONEWRITE_DYNAMODB_LOCAL={path} is neither DynamoDBLocal.jar nor its folder: {_GET_LOCAL}.")
     if (java := shutil.which("java")) is None:
         raise ProgramMissing(
             "DynamoDB Local needs java, which is not on PATH: install a Java runtime of version 17 or later."
@@ -61,11 +61,11 @@ def find_dynamodb_local() -> tuple[Path, Path]:
     return Path(java), jar
 
 
-def _found(name: str, variable: str, remedy: str) -> Path | None:
-    if given := os.environ.get(variable):
-        if not _is_program(Path(given)):
-            raise ProgramMissing(f"{variable}={given} is not an executable file: unset it, or get one: {remedy}.")
-        return Path(given)
+def _look_up(name: str, variable: str, remedy: str) -> Path | None:
+    if path := os.environ.get(variable):
+        if not _is_program(Path(path)):
+            raise ProgramMissing(f"{variable}={path} is not an executable file: unset it, or get one: {remedy}.")
+        return Path(path)
     on_path = shutil.which(name)
     return Path(on_path) if on_path else None
 
@@ -209,7 +209,7 @@ class ServerProcess(ABC):
                 subprocess.Popen, command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
             ).result()
         until = time.monotonic() + START_SECONDS
-        while not (listening(self.port) and self._ready() and self.running):
+        while not (is_listening(self.port) and self._ready() and self.running):
             if not self.running:
                 raise RuntimeError(f"{self.name} ended with {self._process.returncode}:\n{self.log_tail()}")
             if time.monotonic() > until:
@@ -233,7 +233,7 @@ def free_port() -> int:
     raise RuntimeError("no free loopback port")
 
 
-def listening(port: int) -> bool:
+def is_listening(port: int) -> bool:
     try:
         socket.create_connection(("127.0.0.1", port), timeout=1).close()
     except OSError:

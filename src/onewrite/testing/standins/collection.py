@@ -1,7 +1,7 @@
 """mongomock's collections, made to answer as MongoDB does where mongomock is known to answer otherwise.
 
-What is made right: Calls are atomic under threads. Filters and the operators of updates are evaluated here, by mongodb_filters.py and
-mongodb_updates.py, and not by mongomock: with MongoDB's types, its order of values and of fields, its arrays and its error codes. Updates
+What is made right: Calls are atomic under threads. Filters and the operators of updates are evaluated by mongodb_rules.py, and not
+by mongomock: with MongoDB's types, its order of values and of fields, its arrays and its error codes. Updates
 of conflicting paths, of values of the wrong type, beyond 64 bits and beyond 16 MB are refused, and a failing update changes nothing. An
 upsert takes its fields from `$and`, and from an `$or`, `$in` or `$all` of one, none from a regular expression, and refuses `$expr`. An
 `_id` is no array, no regular expression, and has no name with `$`. A pipeline removes what `$set` sets from a missing field, keeps the rest
@@ -69,19 +69,19 @@ from onewrite.testing.standins.mongodb_rules import (
     equal,
     equalities,
     field_at,
-    flattened,
     is_condition,
     is_positional,
     known_expression,
     matcher,
     may_be_missing,
-    put,
-    updated,
+    paths_to_set,
+    put_at_path,
+    update_document,
     value_at_path,
     without_patterns,
     write_error,
 )
-from onewrite.testing.taps.mongodb_methods import DATABASE_SILENT, SILENT, bound, signature_of
+from onewrite.testing.taps.mongodb_methods import DATABASE_SILENT, SILENT, bind, signature_of
 
 # --- which methods are answered ---------------------------------------------------------------------------------------
 #
@@ -90,7 +90,7 @@ from onewrite.testing.taps.mongodb_methods import DATABASE_SILENT, SILENT, bound
 # mongomock takes many arguments that it then ignores, so a test would see what no MongoDB does.
 
 
-ANSWERED: Mapping[str, frozenset[str]] = {
+ARGUMENTS: Mapping[str, frozenset[str]] = {
     "aggregate": frozenset({"pipeline"}),
     "bulk_write": frozenset({"requests", "ordered"}),
     "count_documents": frozenset({"filter", "skip", "limit"}),
@@ -118,7 +118,7 @@ ANSWERED: Mapping[str, frozenset[str]] = {
     "update_many": frozenset({"filter", "update", "upsert"}),
     "update_one": frozenset({"filter", "update", "upsert"}),
 }
-DATABASE_ANSWERED: Mapping[str, frozenset[str]] = {
+DATABASE_ARGUMENTS: Mapping[str, frozenset[str]] = {
     "command": frozenset({"command"}),
     "create_collection": frozenset({"name"}),
     "dereference": frozenset({"dbref"}),
@@ -126,7 +126,7 @@ DATABASE_ANSWERED: Mapping[str, frozenset[str]] = {
     "list_collection_names": frozenset(),  # with a filter, mongomock also lists collections that were only named
 }
 # These attributes send nothing, and mongomock or the stand-in has them.
-KEPT = (SILENT | DATABASE_SILENT) - {"next"}
+ATTRIBUTES = (SILENT | DATABASE_SILENT) - {"next"}
 # These arguments change nothing that a test could see here: mongomock is not given them.
 _WITHOUT_EFFECT = frozenset({
     "allowDiskUse", "allow_disk_use", "allow_partial_results", "background", "batchSize", "batch_size", "bypassDocumentValidation",
@@ -135,16 +135,18 @@ _WITHOUT_EFFECT = frozenset({
 
 
 def arguments_of(
-    method: str, answered: frozenset[str], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    method: str, answerable: frozenset[str], args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> tuple[list[Any], dict[str, Any]]:
     """The arguments that mongomock is called with, or `StandInLies` where it would ignore one."""
-    given = bound(method, args, kwargs)
+    arguments = bind(method, args, kwargs)
     # An empty value asks for nothing.
-    ignored = [name for name, value in given.items() if name not in answered and name not in _WITHOUT_EFFECT and value]
-    if ignored:
-        raise StandInLies(f"mongomock's {method} does not do what {', '.join(ignored)} asks for. {REMEDY}.")
-    first = [given.pop(name) for name in signature_of(method).required]
-    return first, {name: value for name, value in given.items() if name in answered}
+    ignored_names = [
+        name for name, value in arguments.items() if name not in answerable and name not in _WITHOUT_EFFECT and value
+    ]
+    if ignored_names:
+        raise StandInLies(f"mongomock's {method} does not do what {', '.join(ignored_names)} asks for. {REMEDY}.")
+    first = [arguments.pop(name) for name in signature_of(method).required_names]
+    return first, {name: value for name, value in arguments.items() if name in answerable}
 
 
 # --- bulk writes ------------------------------------------------------------------------------------------------------
@@ -157,7 +159,7 @@ _INSERT, _UPDATE, _DELETE = range(3)  # the order in which pymongo sends an unor
 class _Operation(NamedTuple):
     kind: int
     place: int
-    sent: Mapping[str, Any]  # what an error shows of it
+    description: Mapping[str, Any]  # what an error shows of it
     perform: Callable[[], Any]
 
 
@@ -172,21 +174,21 @@ def bulk_write(collection: Any, requests: Sequence[Any], *, ordered: bool = True
         add(operations)
     if not operations.all:
         raise InvalidOperation("No operations to execute")
-    found: dict[str, Any] = {
+    totals: dict[str, Any] = {
         "writeErrors": [], "writeConcernErrors": [], "nInserted": 0, "nUpserted": 0, "nMatched": 0, "nModified": 0,
         "nRemoved": 0, "upserted": [],
     }  # fmt: skip
-    for operation in operations.all if ordered else sorted(operations.all, key=lambda one: one.kind):
+    for operation in operations.all if ordered else sorted(operations.all, key=lambda operation: operation.kind):
         try:
-            _count(found, operation, operation.perform())
+            _count(totals, operation, operation.perform())
         except WriteError as error:
             details = {"code": error.code, "errmsg": str(error), **(error.details or {})}
-            found["writeErrors"].append({**details, "index": operation.place, "op": operation.sent})
+            totals["writeErrors"].append({**details, "index": operation.place, "op": operation.description})
             if ordered:
                 break
-    if found["writeErrors"]:
-        raise BulkWriteError(found)
-    return BulkWriteResult(found, acknowledged=True)
+    if totals["writeErrors"]:
+        raise BulkWriteError(totals)
+    return BulkWriteResult(totals, acknowledged=True)
 
 
 class _Operations:
@@ -202,37 +204,39 @@ class _Operations:
 
     def add_update(self, selector: Any, update: Any, multi: bool, upsert: bool | None = None, **options: Any) -> None:  # noqa: FBT001  # pymongo's own signature
         method = self._collection.update_many if multi else self._collection.update_one
-        sent = {"q": selector, "u": update, "multi": multi, "upsert": bool(upsert)}
-        self._add(_UPDATE, sent, partial(method, selector, update, upsert=bool(upsert), **_given(options)))
+        description = {"q": selector, "u": update, "multi": multi, "upsert": bool(upsert)}
+        self._add(_UPDATE, description, partial(method, selector, update, upsert=bool(upsert), **_without_none(options)))
 
     def add_replace(self, selector: Any, replacement: Any, upsert: bool | None = None, **options: Any) -> None:  # noqa: FBT001  # the same
-        sent = {"q": selector, "u": replacement, "multi": False, "upsert": bool(upsert)}
+        description = {"q": selector, "u": replacement, "multi": False, "upsert": bool(upsert)}
         replace_one = self._collection.replace_one
-        self._add(_UPDATE, sent, partial(replace_one, selector, replacement, upsert=bool(upsert), **_given(options)))
+        self._add(
+            _UPDATE, description, partial(replace_one, selector, replacement, upsert=bool(upsert), **_without_none(options))
+        )
 
     def add_delete(self, selector: Any, limit: int, **options: Any) -> None:
         method = self._collection.delete_one if limit else self._collection.delete_many
-        self._add(_DELETE, {"q": selector, "limit": limit}, partial(method, selector, **_given(options)))
+        self._add(_DELETE, {"q": selector, "limit": limit}, partial(method, selector, **_without_none(options)))
 
-    def _add(self, kind: int, sent: Mapping[str, Any], perform: Callable[[], Any]) -> None:
-        self.all.append(_Operation(kind, len(self.all), sent, perform))
+    def _add(self, kind: int, description: Mapping[str, Any], perform: Callable[[], Any]) -> None:
+        self.all.append(_Operation(kind, len(self.all), description, perform))
 
 
-def _given(options: Mapping[str, Any]) -> dict[str, Any]:
+def _without_none(options: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}
 
 
-def _count(found: dict[str, Any], operation: _Operation, result: Any) -> None:
+def _count(totals: dict[str, Any], operation: _Operation, result: Any) -> None:
     if operation.kind == _INSERT:
-        found["nInserted"] += 1
+        totals["nInserted"] += 1
     elif operation.kind == _DELETE:
-        found["nRemoved"] += result.deleted_count
+        totals["nRemoved"] += result.deleted_count
     elif result.upserted_id is not None:
-        found["nUpserted"] += 1
-        found["upserted"].append({"index": operation.place, "_id": result.upserted_id})
+        totals["nUpserted"] += 1
+        totals["upserted"].append({"index": operation.place, "_id": result.upserted_id})
     else:
-        found["nMatched"] += result.matched_count
-        found["nModified"] += result.modified_count
+        totals["nMatched"] += result.matched_count
+        totals["nModified"] += result.modified_count
 
 
 # --- the classes ------------------------------------------------------------------------------------------------------
@@ -334,7 +338,7 @@ class StandInCollection(Collection):
         documents: list[Any] = list(cast("Any", self.find()))
         for stage in pipeline:
             if isinstance(stage, Mapping) and list(stage) == ["$match"]:
-                matches = matcher(stage["$match"], _evaluated)
+                matches = matcher(stage["$match"], _evaluate)
                 documents = [document for document in documents if matches(document)]
             elif not (isinstance(stage, Mapping) and list(stage) == ["$count"] and not documents):  # which counts nothing
                 documents = self._after(stage, documents)
@@ -362,7 +366,7 @@ class StandInCollection(Collection):
         return bulk_write(self, requests, ordered=ordered)
 
     def _iter_documents(self, filter: Document) -> Any:
-        matches = matcher(filter, _evaluated)
+        matches = matcher(filter, _evaluate)
         return (document for document in list(self._store.documents) if matches(document))
 
     def _get_dataset(self, *args: Any) -> Any:
@@ -402,12 +406,12 @@ class StandInCollection(Collection):
 
     def _violated_index(self, document: Document) -> tuple[str, dict[str, Any]]:
         """The unique index in which another document has the same values, and these."""
-        found: tuple[str, dict[str, Any]] = "", {}
+        violation: tuple[str, dict[str, Any]] = "", {}
         for name, index in self._store.indexes.items():
             values = {field: field_at(document, field) for field, _ in index["key"]}
             if index.get("unique") and len(list(self._iter_documents(values))) > 1:
-                found = name, values
-        return found
+                violation = name, values
+        return violation
 
     def _update(self, spec: Any, document: Any, upsert: bool = False, *args: Any, **kwargs: Any) -> Any:  # noqa: FBT001, FBT002  # mongomock's own signature
         bson.encode({"q": spec, "u": document})  # the driver refuses what has no form in BSON
@@ -415,12 +419,12 @@ class StandInCollection(Collection):
             check_update(document)
         if upsert:
             spec = {**without_patterns(spec), **equalities(spec)}
-        self._changed = 0
+        self._change_count = 0
         result = super()._update(spec, document, upsert, *args, **kwargs)
-        return {**result, "nModified": self._changed if result["updatedExisting"] else 0}
+        return {**result, "nModified": self._change_count if result["updatedExisting"] else 0}
 
     @contextmanager
-    def _counted(self, document: Any, update: Any) -> Generator[None, None, None]:
+    def _counting_changes(self, document: Any, update: Any) -> Generator[None, None, None]:
         """Count the documents whose bytes an update changes. Python takes 1 and 1.0 for equal, and does not see the order of keys.
 
         MongoDB takes every replacement for a change that does not name the `_id`.
@@ -428,10 +432,10 @@ class StandInCollection(Collection):
         is_nameless = isinstance(update, Mapping) and not is_condition(update) and "_id" not in update
         before = bson.encode(document)
         yield
-        self._changed += is_nameless or bson.encode(document) != before
+        self._change_count += is_nameless or bson.encode(document) != before
 
     def _apply_update_document(self, existing_document: Any, spec: Any, document: Any, was_insert: bool) -> None:  # noqa: FBT001  # the same
-        with self._counted(existing_document, document), _all_or_nothing(existing_document):
+        with self._counting_changes(existing_document, document), _all_or_nothing(existing_document):
             if not is_condition(document):  # a replacement
                 super()._apply_update_document(existing_document, spec, document, was_insert)
             elif is_positional(document):
@@ -439,14 +443,14 @@ class StandInCollection(Collection):
                 check_positional(document, spec)
                 super()._apply_update_document(existing_document, spec, document, was_insert)
             else:
-                change = updated(
-                    existing_document, document, _evaluated, inserts=was_insert, now=cast("Any", mongomock).utcnow
+                change = update_document(
+                    existing_document, document, _evaluate, inserts=was_insert, now=cast("Any", mongomock).utcnow
                 )
                 existing_document.clear()
                 existing_document.update(change)
 
     def _apply_update_pipeline(self, existing_document: Any, pipeline: Any, session: Any) -> None:  # noqa: ARG002  # the same
-        with self._counted(existing_document, pipeline), _all_or_nothing(existing_document):
+        with self._counting_changes(existing_document, pipeline), _all_or_nothing(existing_document):
             document = existing_document
             try:
                 for stage in pipeline:
@@ -461,8 +465,8 @@ class StandInCollection(Collection):
 
     def _copy_only_fields(self, doc: Any, fields: Any, container: Any) -> Any:
         if isinstance(fields, Mapping):
-            given = [value for name, value in cast("Document", fields).items() if name != "_id"]
-            if given and all(isinstance(value, Mapping) and "$slice" in value for value in given):
+            conditions = [value for name, value in cast("Document", fields).items() if name != "_id"]
+            if conditions and all(isinstance(value, Mapping) and "$slice" in value for value in conditions):
                 raise StandInLies(f"mongomock leaves out the other fields where a projection has $slice alone. {REMEDY}.")
         return super()._copy_only_fields(doc, fields, container)
 
@@ -470,15 +474,15 @@ class StandInCollection(Collection):
         try:  # mongomock finds the document again by its _id, which a projection may have taken away
             if isinstance(update, Mapping | list):
                 check_update(update)
-            found = super()._find_and_modify(query, None, update, *args, **kwargs)
+            document = super()._find_and_modify(query, None, update, *args, **kwargs)
         except WriteError as error:
             if isinstance(error, DuplicateKeyError):
                 raise
             raise OperationFailure(str(error), error.code, error.details) from error
-        return None if found is None else self._copy_only_fields(found, deepcopy(projection), dict)
+        return None if document is None else self._copy_only_fields(document, deepcopy(projection), dict)
 
 
-def _evaluated(expression: Any, document: Any) -> Any:
+def _evaluate(expression: Any, document: Any) -> Any:
     """The value of an aggregation expression, or MISSING."""
     if isinstance(expression, str) and expression.startswith("$") and not expression.startswith("$$"):
         return value_at_path(document, expression[1:].split("."))
@@ -495,15 +499,15 @@ def _after_stage(document: Document, stage: Document, database: Any) -> Document
     ((name, argument),) = stage.items()
     if name in ("$set", "$addFields") and isinstance(argument, Mapping) and argument:
         # All are evaluated before any is set.
-        values = [(path.split("."), _evaluated(expression, document)) for path, expression in flattened(argument)]
+        values = [(path.split("."), _evaluate(expression, document)) for path, expression in paths_to_set(argument)]
         result = deepcopy(dict(document))
         for path, value in values:
-            put(result, path, value)
+            put_at_path(result, path, value)
         return result
     if name == "$unset":
         result = deepcopy(dict(document))
-        for removed in [argument] if isinstance(argument, str) else argument:
-            put(result, removed.split("."), MISSING, creates=False)
+        for field in [argument] if isinstance(argument, str) else argument:
+            put_at_path(result, field.split("."), MISSING, creates=False)
         return result
     if name == "$replaceWith":
         name, argument = "$replaceRoot", {"newRoot": argument}
@@ -556,10 +560,10 @@ def _goes_through_array(document: Document, field: str) -> bool:
 # ---------------------------------------------------------------- what can be called
 
 
-def _answer(method: str, answered: frozenset[str], original: Callable[..., Any]) -> Callable[..., Any]:
+def _answer(method: str, answerable: frozenset[str], original: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(original)
     def call(owner: Any, *args: Any, **kwargs: Any) -> Any:
-        first, options = arguments_of(method, answered, args, kwargs)
+        first, options = arguments_of(method, answerable, args, kwargs)
         with owner.lock:
             try:
                 return original(owner, *first, **options)
@@ -578,16 +582,16 @@ def _refuse(method: str) -> Callable[..., NoReturn]:
     return call
 
 
-def _restrict(stand_in: Any, real: Any, answered: Mapping[str, frozenset[str]]) -> None:
+def _restrict(stand_in: Any, real: Any, answerable: Mapping[str, frozenset[str]]) -> None:
     """Let the class answer what mongomock can, and refuse all else that it or pymongo's own class has in public."""
     for name in sorted({*dir(stand_in), *dir(real)}):
-        if not name.startswith("_") and name not in KEPT and name != "lock":
-            method = _answer(name, answered[name], getattr(stand_in, name)) if name in answered else _refuse(name)
+        if not name.startswith("_") and name not in ATTRIBUTES and name != "lock":
+            method = _answer(name, answerable[name], getattr(stand_in, name)) if name in answerable else _refuse(name)
             setattr(stand_in, name, method)
 
 
-_restrict(StandInCollection, pymongo.collection.Collection, ANSWERED)
-_restrict(StandInDatabase, pymongo.database.Database, DATABASE_ANSWERED)
+_restrict(StandInCollection, pymongo.collection.Collection, ARGUMENTS)
+_restrict(StandInDatabase, pymongo.database.Database, DATABASE_ARGUMENTS)
 
 
 # --- the same, awaited ------------------------------------------------------------------------------------------------
@@ -658,10 +662,10 @@ class AsyncStandInCursor:
     def __getattr__(self, name: str) -> Callable[..., AsyncStandInCursor]:
         option = getattr(self._cursor, name)  # sort, skip, limit
 
-        def chained(*args: Any, **kwargs: Any) -> AsyncStandInCursor:
+        def chain(*args: Any, **kwargs: Any) -> AsyncStandInCursor:
             return AsyncStandInCursor(option(*args, **kwargs))
 
-        return chained
+        return chain
 
     async def __aiter__(self) -> AsyncIterator[Any]:
         await asyncio.sleep(0)
@@ -677,10 +681,10 @@ def _asynchronous(value: Any) -> Any:
     """The asynchronous form of what a collection or a database has."""
     if isinstance(value, StandInCollection):
         return AsyncStandInCollection(value)
-    return _awaited(value) if inspect.ismethod(value) else value
+    return _asynchronous_method(value) if inspect.ismethod(value) else value
 
 
-def _awaited(method: Callable[..., Any]) -> Callable[..., Any]:
+def _asynchronous_method(method: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(method)
     async def call(*args: Any, **kwargs: Any) -> Any:
         await asyncio.sleep(0)  # a real driver lets other tasks run before the write and after it

@@ -86,10 +86,10 @@ def has_empty_name(body: Mapping[str, Any]) -> bool:
 
 
 def _holds_empty_name(value: Value) -> bool:
-    ((kind, held),) = value.items()
-    if kind == "M" and "" in held:
+    ((kind, content),) = value.items()
+    if kind == "M" and "" in content:
         return True
-    return any(map(_holds_empty_name, held.values() if kind == "M" else held if kind == "L" else ()))
+    return any(map(_holds_empty_name, content.values() if kind == "M" else content if kind == "L" else ()))
 
 
 def check_batch_write(batches: Mapping[str, Sequence[Mapping[str, Any]]], keys: Mapping[str, Sequence[str]]) -> None:
@@ -104,10 +104,10 @@ def check_batch_write(batches: Mapping[str, Sequence[Mapping[str, Any]]], keys: 
     if sum(map(len, batches.values())) > _MOST_WRITES:
         raise InvalidRequest("Too many items requested for the BatchWriteItem call")
     for table, writes in batches.items():
-        written: list[Mapping[str, Any]] = [
-            one.get("Item") or one.get("Key") or {} for write in writes for one in write.values()
+        written_items: list[Mapping[str, Any]] = [
+            operation.get("Item") or operation.get("Key") or {} for write in writes for operation in write.values()
         ]
-        items = [tuple([repr(one.get(name)) for name in keys.get(table, ())]) for one in written]
+        items = [tuple([repr(item.get(name)) for name in keys.get(table, ())]) for item in written_items]
         if table in keys and len(set(items)) < len(items):
             raise InvalidRequest("Provided list of item keys contains duplicates")
 
@@ -146,11 +146,11 @@ def check_index_keys(operation: Mapping[str, Any], types: Schema) -> None:
 def check_filter(body: Mapping[str, Any], keys: Collection[str]) -> None:
     """Refuse a Query that filters by a key attribute of its table or index."""
     names = _mapping(body, "ExpressionAttributeNames")
-    for found in _FIRST_NAMES.findall(str(body.get("FilterExpression", ""))):
-        if names.get(found, found) in keys:
+    for name in _FIRST_NAMES.findall(str(body.get("FilterExpression", ""))):
+        if names.get(name, name) in keys:
             raise InvalidRequest(
                 "Filter Expression can only contain non-primary key attributes: Primary key attribute: "
-                f"{names.get(found, found)}"
+                f"{names.get(name, name)}"
             )
 
 
@@ -249,8 +249,8 @@ def _check_placeholders(argument: str, placeholders: Mapping[str, Any]) -> None:
 
 def _check_used(argument: str, operation: Mapping[str, Any]) -> None:
     texts = [text for name in _EXPRESSIONS if isinstance(text := operation.get(name), str)]
-    used = set(_PLACEHOLDER.findall(" ".join(texts)))
-    unused = [name for name in _mapping(operation, argument) if name not in used]
+    placeholders = set(_PLACEHOLDER.findall(" ".join(texts)))
+    unused = [name for name in _mapping(operation, argument) if name not in placeholders]
     if texts and unused:
         raise InvalidRequest(f"Value provided in {argument} unused in expressions: keys: {{{', '.join(unused)}}}")
 
@@ -277,19 +277,19 @@ def check_value(value: Value, depth: int = 0) -> None:
         raise InvalidRequest(
             "Nesting Levels have exceeded supported limits: Attributes in the item have nested levels beyond supported limit"
         )
-    ((kind, held),) = value.items()
+    ((kind, content),) = value.items()
     match kind:
         case "N":
-            value[kind] = number(held)
+            value[kind] = number(content)
         case "NS" | "SS" | "BS":
-            members = [number(member) for member in held] if kind == "NS" else held
+            members = [number(member) for member in content] if kind == "NS" else content
             _check_set(kind, members)
             value[kind] = members
         case "M":
-            for member in held.values():
+            for member in content.values():
                 check_value(member, depth + 1)
         case "L":
-            for member in held:
+            for member in content:
                 check_value(member, depth + 1)
         case _:
             pass
@@ -300,8 +300,8 @@ def _check_set(kind: str, members: Sequence[Any]) -> None:
         word = {"NS": "number", "SS": "string", "BS": "binary"}[kind]
         raise InvalidRequest(f"{_INVALID}: An {word} set  may not be empty")
     if len(set(members)) < len(members):
-        shown = f"Input collection [{', '.join(map(str, members))}] contains duplicates."
-        raise InvalidRequest(f"{_INVALID}: {shown}" if kind == "SS" else "Input collection contains duplicates")
+        text = f"Input collection [{', '.join(map(str, members))}] contains duplicates."
+        raise InvalidRequest(f"{_INVALID}: {text}" if kind == "SS" else "Input collection contains duplicates")
 
 
 def number(text: str) -> str:
@@ -326,19 +326,19 @@ def is_too_large(item: Mapping[str, Value]) -> bool:
 
 def _plain(value: Value) -> Any:
     """boto3 converts values too, but refuses a number whose text has more than 38 digits, of which the last are zeros."""
-    ((kind, held),) = value.items()
+    ((kind, content),) = value.items()
     match kind:
         case "N":
-            return Decimal(held)
+            return Decimal(content)
         case "NS":
-            return frozenset(map(Decimal, held))
+            return frozenset(map(Decimal, content))
         case "SS" | "BS":
-            return frozenset(held)
+            return frozenset(content)
         case "L":
-            return [_plain(member) for member in held]
+            return [_plain(member) for member in content]
         case "M":
-            return {name: _plain(member) for name, member in held.items()}
+            return {name: _plain(member) for name, member in content.items()}
         case "NULL":
             return None
         case _:
-            return held
+            return content

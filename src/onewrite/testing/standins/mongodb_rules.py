@@ -89,7 +89,7 @@ def equal(one: object, other: object) -> bool:
 in_order = cmp_to_key(compare)  # a key for `sorted`
 
 
-def same(one: Document, other: Document) -> bool:
+def is_same(one: Document, other: Document) -> bool:
     """Are these the same bytes, so an update from one to the other changes nothing?"""
     return bson.encode(one) == bson.encode(other)
 
@@ -132,18 +132,18 @@ def _fields(value: Any) -> list[tuple[str, Any]]:
 
 def _compare_fields(one: Sequence[tuple[str, Any]], other: Sequence[tuple[str, Any]]) -> int:
     for (name, value), (other_name, other_value) in zip(one, other, strict=False):
-        ordered = (rank(value), name), (rank(other_value), other_name)
-        if ordered[0] != ordered[1]:
-            return -1 if ordered[0] < ordered[1] else 1
-        if (found := compare(value, other_value)) != 0:
-            return found
+        ranks = (rank(value), name), (rank(other_value), other_name)
+        if ranks[0] != ranks[1]:
+            return -1 if ranks[0] < ranks[1] else 1
+        if (order := compare(value, other_value)) != 0:
+            return order
     return len(one) - len(other)
 
 
 def _compare_members(one: Sequence[Any], other: Sequence[Any]) -> int:
     for value, other_value in zip(one, other, strict=False):
-        if (found := compare(value, other_value)) != 0:
-            return found
+        if (order := compare(value, other_value)) != 0:
+            return order
     return len(one) - len(other)
 
 
@@ -175,8 +175,8 @@ def value_at_path(value: Any, path: Sequence[str]) -> Any:
     if not path:
         return value
     if isinstance(value, list):
-        found = [value_at_path(member, path) for member in cast("list[Any]", value) if isinstance(member, Mapping)]
-        return [one for one in found if one is not MISSING]
+        values = [value_at_path(member, path) for member in cast("list[Any]", value) if isinstance(member, Mapping)]
+        return [inner for inner in values if inner is not MISSING]
     if not isinstance(value, Mapping) or path[0] not in value:
         return MISSING
     return value_at_path(cast("Document", value)[path[0]], path[1:])
@@ -237,11 +237,11 @@ def _part(name: str, condition: Any, evaluate: Expression) -> Matches:
         case "$and" | "$or" | "$nor":
             if not isinstance(condition, list) or not condition:
                 raise _bad(f"{name} must be a nonempty array")
-            parts = [matcher(one, evaluate) for one in cast("list[Any]", condition)]
+            parts = [matcher(query, evaluate) for query in cast("list[Any]", condition)]
             if name == "$and":
                 return lambda document: all(part(document) for part in parts)
-            wanted = name == "$or"
-            return lambda document: any(part(document) for part in parts) is wanted
+            is_or = name == "$or"
+            return lambda document: any(part(document) for part in parts) is is_or
         case "$expr":
             return lambda document: _is_true(evaluate(condition, document))
         case "$comment":
@@ -333,20 +333,20 @@ def _operator(name: str, argument: Any, evaluate: Expression) -> Predicate:
                 raise _bad("Can't have regex as arg to $ne.")
             return _not(_any(_equals(argument, patterns=False)))
         case "$gt" | "$gte" | "$lt" | "$lte":
-            return _any(_ordered(_ORDERS[name], argument))
+            return _any(_compares(_ORDERS[name], argument))
         case "$in" | "$nin":
             if not isinstance(argument, list):
                 raise _bad(f"{name} needs an array")
-            if any(is_condition(one) for one in cast("list[Any]", argument)):
+            if any(is_condition(member) for member in cast("list[Any]", argument)):
                 raise _bad(f"cannot nest $ under {name}")
-            tests = [_equals(one) for one in cast("list[Any]", argument)]
-            found = _any(lambda value: any(test(value) for test in tests))
-            return found if name == "$in" else _not(found)
+            tests = [_equals(member) for member in cast("list[Any]", argument)]
+            predicate = _any(lambda value: any(test(value) for test in tests))
+            return predicate if name == "$in" else _not(predicate)
         case "$exists":
-            wanted = _is_true(argument)
-            return lambda values: any(value is not MISSING for value in values) is wanted
+            exists = _is_true(argument)
+            return lambda values: any(value is not MISSING for value in values) is exists
         case "$not":
-            return _not(_negated(argument, evaluate))
+            return _not(_inner_condition(argument, evaluate))
         case "$regex":
             return _any(_equals(argument))
         case "$mod":
@@ -367,18 +367,18 @@ def _operator(name: str, argument: Any, evaluate: Expression) -> Predicate:
             raise _bad(f"unknown operator: {name}")
 
 
-def _equals(wanted: Any, *, patterns: bool = True) -> Matches:
-    if patterns and is_pattern(wanted):
-        pattern = _pattern(wanted, "")
+def _equals(operand: Any, *, patterns: bool = True) -> Matches:
+    if patterns and is_pattern(operand):
+        pattern = _pattern(operand, "")
         return lambda value: (
-            (isinstance(value, str) and pattern.search(value) is not None) or (is_pattern(value) and equal(value, wanted))
+            (isinstance(value, str) and pattern.search(value) is not None) or (is_pattern(value) and equal(value, operand))
         )
-    if isinstance(wanted, tuple):
-        wanted = list(cast("tuple[Any, ...]", wanted))
-    return lambda value: equal(value, wanted)
+    if isinstance(operand, tuple):
+        operand = list(cast("tuple[Any, ...]", operand))
+    return lambda value: equal(value, operand)
 
 
-def _ordered(holds: Callable[[int], bool], limit: Any) -> Matches:
+def _compares(holds: Callable[[int], bool], limit: Any) -> Matches:
     if is_pattern(limit):
         raise _bad("Can't have RegEx as arg to predicate over field.")
     kind = rank(limit)
@@ -393,7 +393,7 @@ def _ordered(holds: Callable[[int], bool], limit: Any) -> Matches:
     return test
 
 
-def _negated(argument: Any, evaluate: Expression) -> Predicate:
+def _inner_condition(argument: Any, evaluate: Expression) -> Predicate:
     if is_pattern(argument):
         return _any(_equals(argument))
     if not isinstance(argument, Mapping):
@@ -401,17 +401,17 @@ def _negated(argument: Any, evaluate: Expression) -> Predicate:
     if not argument:
         raise _bad("$not cannot be empty")
     operators = _with_pattern(argument)
-    if wrong := [name for name in operators if not name.startswith("$")]:
-        raise _bad(f"unknown operator: {wrong[0]}")
+    if wrong_names := [name for name in operators if not name.startswith("$")]:
+        raise _bad(f"unknown operator: {wrong_names[0]}")
     return _all(operators, evaluate)
 
 
 def _remainder(argument: Any) -> Matches:
     if not isinstance(argument, list) or len(cast("list[Any]", argument)) != 2:  # noqa: PLR2004  # divisor and remainder
         raise _bad("malformed mod, needs to be an array of two numbers")
-    if not all(is_number(one) for one in cast("list[Any]", argument)):
+    if not all(is_number(number) for number in cast("list[Any]", argument)):
         raise _bad("malformed mod, divisor and remainder must be numbers")
-    divisor, remainder = (int(as_decimal(one)) for one in cast("list[Any]", argument))
+    divisor, remainder = (int(as_decimal(number)) for number in cast("list[Any]", argument))
     if divisor == 0:
         raise _bad("divisor cannot be 0")
 
@@ -425,12 +425,12 @@ def _remainder(argument: Any) -> Matches:
 
 
 def _of_type(argument: Any) -> Predicate:
-    given = cast("list[Any]", argument) if isinstance(argument, list) else [argument]
+    types = cast("list[Any]", argument) if isinstance(argument, list) else [argument]
     names: list[str] = []
-    for one in given:
-        name = _TYPES.get(int(one)) if is_number(one) else one
+    for kind in types:
+        name = _TYPES.get(int(kind)) if is_number(kind) else kind
         if name not in (*_TYPES.values(), "number"):
-            raise _bad(f"Unknown type name alias: {one}")
+            raise _bad(f"Unknown type name alias: {kind}")
         names += _NUMBERS if name == "number" else (cast("str", name),)
     return _any(lambda value: value is not MISSING and type_name(value) in names)
 
@@ -449,13 +449,13 @@ def _all_of(argument: Any, evaluate: Expression) -> Predicate:
     if not isinstance(argument, list):
         raise _bad("$all needs an array")
     predicates: list[Predicate] = []
-    for one in cast("list[Any]", argument):
-        if isinstance(one, Mapping) and "$elemMatch" in one:
-            predicates.append(_with_member(cast("Document", one)["$elemMatch"], evaluate))
-        elif is_condition(one):
+    for condition in cast("list[Any]", argument):
+        if isinstance(condition, Mapping) and "$elemMatch" in condition:
+            predicates.append(_with_member(cast("Document", condition)["$elemMatch"], evaluate))
+        elif is_condition(condition):
             raise _bad("no $ expressions in $all")
         else:
-            predicates.append(_any(_equals(one)))
+            predicates.append(_any(_equals(condition)))
     return lambda values: bool(predicates) and all(predicate(values) for predicate in predicates)
 
 
@@ -538,7 +538,7 @@ def check_operators(update: Document) -> None:
             raise write_error(9, f"Modifiers operate on fields but we found type {type_name(fields)} instead.")
 
 
-def updated(
+def update_document(
     document: Document, update: Document, evaluate: Expression, *, inserts: bool, now: Callable[[], dt.datetime]
 ) -> dict[str, Any]:
     """The document after the update. The one that is given stays as it is."""
@@ -556,7 +556,7 @@ def updated(
             _rename(result, change)
         else:
             _apply(result, change, evaluate, now)
-    if "_id" in document and not same({"_id": document["_id"]}, {"_id": result.get("_id")}):
+    if "_id" in document and not is_same({"_id": document["_id"]}, {"_id": result.get("_id")}):
         raise write_error(66, "Performing an update on the path '_id' would modify the immutable field '_id'")
     return result
 
@@ -586,11 +586,11 @@ def _holder(document: dict[str, Any], change: _Change) -> tuple[Any, str]:
     at: Any = document
     creates = operator not in _NO_CREATING
     for place, part in enumerate(path):
-        blocked = not part.isdigit() if isinstance(at, list) else not isinstance(at, Mapping)
-        if blocked:
+        is_blocked = not part.isdigit() if isinstance(at, list) else not isinstance(at, Mapping)
+        if is_blocked:
             if operator == "$unset":
                 return None, part
-            raise _blocked(path, place, part, at, creates=creates)
+            raise _traversal_error(path, place, part, at, creates=creates)
         if place == len(path) - 1:
             return at, part
         inner = _get(at, part)
@@ -603,7 +603,7 @@ def _holder(document: dict[str, Any], change: _Change) -> tuple[Any, str]:
     raise AssertionError(path)  # a path has one part at least
 
 
-def _blocked(path: Sequence[str], place: int, part: str, at: Any, *, creates: bool) -> WriteError:
+def _traversal_error(path: Sequence[str], place: int, part: str, at: Any, *, creates: bool) -> WriteError:
     element = f"{{{path[place - 1]}: {at!r}}}"
     if creates:
         return write_error(28, f"Cannot create field '{part}' in element {element}")
@@ -644,7 +644,7 @@ def _new_value(document: Document, change: _Change, value: Any, evaluate: Expres
         case "$unset":
             return MISSING
         case "$inc" | "$mul":
-            return _calculated(document, path, operator, argument, value)
+            return _calculate(document, path, operator, argument, value)
         case "$min" | "$max":
             if value is MISSING:
                 return deepcopy(argument)
@@ -653,7 +653,7 @@ def _new_value(document: Document, change: _Change, value: Any, evaluate: Expres
         case "$currentDate":
             return _date(argument, now)
         case "$push":
-            return _pushed(_array(path, operator, value), argument)
+            return _push(_array(path, operator, value), argument)
         case "$addToSet":
             return _with_members(_array(path, operator, value), argument)
         case _:
@@ -671,7 +671,7 @@ def _array(path: Sequence[str], operator: str, value: Any) -> list[Any]:
     return cast("list[Any]", value)
 
 
-def _calculated(document: Document, path: Sequence[str], operator: str, argument: Any, value: Any) -> Any:
+def _calculate(document: Document, path: Sequence[str], operator: str, argument: Any, value: Any) -> Any:
     if value is MISSING:
         return argument if operator == "$inc" else type(argument)("0") if isinstance(argument, Decimal128) else argument * 0
     if not is_number(value):
@@ -704,7 +704,7 @@ def _date(argument: Any, now: Callable[[], dt.datetime]) -> Any:
     )
 
 
-def _pushed(members: list[Any], argument: Any) -> list[Any]:
+def _push(members: list[Any], argument: Any) -> list[Any]:
     if not (isinstance(argument, Mapping) and "$each" in argument):
         return [*members, deepcopy(argument)]
     options = cast("Document", argument)
@@ -752,9 +752,9 @@ def _with_members(members: list[Any], argument: Any) -> list[Any]:
         if not isinstance(new, list):
             raise write_error(14, f"The argument to $each in $addToSet must be an array but it was of type {type_name(new)}")
     result = list(members)
-    for one in new:
-        if not any(equal(one, member) for member in result):
-            result.append(deepcopy(one))
+    for value in new:
+        if not any(equal(value, member) for member in result):
+            result.append(deepcopy(value))
     return result if len(result) > len(members) or not members else members
 
 
@@ -767,10 +767,10 @@ def _without_members(path: Sequence[str], operator: str, argument: Any, value: A
     if operator == "$pullAll":
         if not isinstance(argument, list):
             raise write_error(2, f"$pullAll requires an array argument but was given a {type_name(argument)}")
-        kept = [member for member in members if not any(equal(one, member) for one in cast("list[Any]", argument))]
+        rest = [member for member in members if not any(equal(operand, member) for operand in cast("list[Any]", argument))]
     else:
-        kept = [member for member in members if not _is_pulled(member, argument, evaluate)]
-    return members if len(kept) == len(members) else kept
+        rest = [member for member in members if not _is_pulled(member, argument, evaluate)]
+    return members if len(rest) == len(members) else rest
 
 
 def _is_pulled(member: Any, argument: Any, evaluate: Expression) -> bool:
@@ -830,24 +830,24 @@ def _rename(document: dict[str, Any], change: _Change) -> None:
 # ---------------------------------------------------------------- of stages of a pipeline
 
 
-def flattened(fields: Document, before: str = "") -> Iterator[tuple[str, Any]]:
+def paths_to_set(fields: Document, before: str = "") -> Iterator[tuple[str, Any]]:
     """The paths that $set sets, and the expressions: a document in it names the fields that are set, and keeps the others."""
     for name, expression in fields.items():
         if isinstance(expression, Mapping) and expression and not is_condition(expression):
-            yield from flattened(cast("Document", expression), f"{before}{name}.")
+            yield from paths_to_set(cast("Document", expression), f"{before}{name}.")
         else:
             yield f"{before}{name}", expression
 
 
-def put(document: Any, path: Sequence[str], value: Any, *, creates: bool = True) -> None:
+def put_at_path(document: Any, path: Sequence[str], value: Any, *, creates: bool = True) -> None:
     """Set what is at the path, in each document of an array on its way. MISSING removes it."""
     if isinstance(document, list):
         for place, member in enumerate(cast("list[Any]", document)):
             if isinstance(member, dict | list):
-                put(member, path, value, creates=creates)
+                put_at_path(member, path, value, creates=creates)
             elif creates:
                 cast("list[Any]", document)[place] = {}
-                put(cast("list[Any]", document)[place], path, value)
+                put_at_path(cast("list[Any]", document)[place], path, value)
     elif len(path) == 1 and value is MISSING:
         document.pop(path[0], None)
     elif len(path) == 1:
@@ -857,7 +857,7 @@ def put(document: Any, path: Sequence[str], value: Any, *, creates: bool = True)
             if not creates:
                 return
             document[path[0]] = {}
-        put(document[path[0]], path[1:], value, creates=creates)
+        put_at_path(document[path[0]], path[1:], value, creates=creates)
 
 
 # --- collections ------------------------------------------------------------------------------------------------------
@@ -897,24 +897,24 @@ def check_update(update: Document | Sequence[Document]) -> None:
             if not is_number(argument):
                 word = "increment" if operator == "$inc" else "multiply"
                 raise write_error(14, f"Cannot {word} with non-numeric argument: {{{path}: {argument!r}}}")
-    seen: list[str] = []
+    earlier_paths: list[str] = []
     for path in _paths(update):
         if not all(path.split(".")):
             raise write_error(56, f"The update path '{path}' contains an empty field name, which is not allowed.")
-        for other in seen:
+        for other in earlier_paths:
             if _overlap(path, other):
                 raise write_error(40, f"Updating the path '{path}' would create a conflict at '{min(path, other, key=len)}'")
-        seen.append(path)
+        earlier_paths.append(path)
 
 
 def _check_stage(stage: Document) -> None:
     """Refuse a stage of a pipeline that sets or removes a path and what is below it."""
-    unset, set_ = stage.get("$unset"), stage.get("$set") or stage.get("$addFields")
-    paths = list(cast("Sequence[str]", unset if isinstance(unset, list | tuple) else set_ or ()))
+    unset_paths, fields = stage.get("$unset"), stage.get("$set") or stage.get("$addFields")
+    paths = list(cast("Sequence[str]", unset_paths if isinstance(unset_paths, list | tuple) else fields or ()))
     for place, path in enumerate(paths):
         for other in paths[:place]:
             if _overlap(path, other):
-                code = 40176 if unset is None else 31249 if len(path) > len(other) else 31250
+                code = 40176 if unset_paths is None else 31249 if len(path) > len(other) else 31250
                 raise write_error(code, f"Path collision at {path}: specification contains two conflicting paths")
 
 
@@ -934,8 +934,8 @@ def _overlap(one: str, other: str) -> bool:
 def check_positional(update: Document, query: Document) -> None:
     """Refuse a path such as `a.$.b` of a document that the filter has found by something other than the array."""
     for path in _paths(update):
-        array, found, _ = path.partition(".$")
-        if found and path[len(array) :].partition("$")[2][:1] in ("", ".") and array not in _asked_arrays(query, array):
+        array, operator, _ = path.partition(".$")
+        if operator and path[len(array) :].partition("$")[2][:1] in ("", ".") and array not in _asked_arrays(query, array):
             raise write_error(2, "The positional operator did not find the match needed from the query.")
 
 
@@ -975,12 +975,12 @@ def without_patterns(query: Document) -> Document:
 
 def equalities(query: Document) -> dict[str, Any]:
     """The fields that an upsert takes from its filter: those that must equal one value."""
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     for name, value in _equalities(query):
-        if name in found:
+        if name in fields:
             raise write_error(54, f"cannot infer query fields to set, path '{name}' is matched twice")
-        found[name] = value
-    return found
+        fields[name] = value
+    return fields
 
 
 def _equalities(query: Document) -> Iterator[tuple[str, Any]]:
@@ -1000,8 +1000,8 @@ def _equalities(query: Document) -> Iterator[tuple[str, Any]]:
             case _, {"$in": [value]} if not is_pattern(value):
                 yield name, value
             case _, {"$all": [*values]}:
-                known = [value for value in values if not (isinstance(value, Mapping) and "$elemMatch" in value)]
-                yield from [(name, value) for value in known if not is_pattern(value)]
+                operands = [value for value in values if not (isinstance(value, Mapping) and "$elemMatch" in value)]
+                yield from [(name, value) for value in operands if not is_pattern(value)]
             case _, {**operators} if any(str(operator).startswith("$") for operator in operators):
                 pass
             case _ if is_pattern(condition):
@@ -1030,8 +1030,8 @@ def known_expression(expression: Any, document: Document | None = None) -> Any:
             return {"$not": known_expression(operand, document)}
         case Mapping():
             parts = cast("Document", expression)
-            if document is not None and (compared := _compared(parts, document)) is not None:
-                return {"$literal": compared}
+            if document is not None and (comparison := _comparison(parts, document)) is not None:
+                return {"$literal": comparison}
             return {
                 name: value if name == "$literal" else known_expression(value, document) for name, value in parts.items()
             }
@@ -1039,21 +1039,21 @@ def known_expression(expression: Any, document: Document | None = None) -> Any:
             return expression
 
 
-def _compared(expression: Document, document: Document) -> bool | int | None:
+def _comparison(expression: Document, document: Document) -> bool | int | None:
     """What a comparison of fields and constants gives. None if it is something else."""
     ((name, operands), *others) = expression.items() or [("", None)]
     if others or name not in _COMPARISONS or not isinstance(operands, list):
         return None
-    known = [_known(operand, document) for operand in cast("list[Any]", operands)]
-    if len(known) != 2 or known[0] is None or known[1] is None:  # noqa: PLR2004  # what a comparison takes
+    values = [_operand_value(operand, document) for operand in cast("list[Any]", operands)]
+    if len(values) != 2 or values[0] is None or values[1] is None:  # noqa: PLR2004  # what a comparison takes
         return None
-    (one,), (other,) = known[0], known[1]
+    (one,), (other,) = values[0], values[1]
     # A field that is missing comes before null.
     order = compare(one, other) or int(other is MISSING) - int(one is MISSING)
     return order if name == "$cmp" else _COMPARISONS[name](order)
 
 
-def _known(operand: Any, document: Document) -> tuple[Any] | None:
+def _operand_value(operand: Any, document: Document) -> tuple[Any] | None:
     """The value of an operand that is a field or a constant."""
     match operand:
         case str() if operand.startswith("$"):

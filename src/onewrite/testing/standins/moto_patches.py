@@ -87,7 +87,7 @@ _lock = threading.RLock()
 
 
 @contextmanager
-def patched() -> Generator[None, None, None]:
+def patch_moto() -> Generator[None, None, None]:
     """Patch moto until the block ends."""
     with ExitStack() as stack:
         for owner, name, patch in [*_requests(), *_writes(), *_conditions()]:
@@ -109,15 +109,15 @@ def _in_place_of(original: Original, patch: Patch) -> Callable[..., Any]:
 def _requests() -> Iterator[tuple[Any, str, Patch]]:
     yield DynamoHandler, "call_action", _atomic
     for name in ("put_item", "get_item", "delete_item", "query", "scan", "batch_get_item"):
-        yield DynamoHandler, name, _checked
+        yield DynamoHandler, name, _check_and_answer
     patches: dict[str, Patch] = {
         "batch_write_item": _by_table,
-        "transact_get_items": _projected,
+        "transact_get_items": _project,
         "update_item": _with_right_attributes,
         "transact_write_items": partial(_once_per_token, {}),
     }
     for name, patch in patches.items():
-        yield DynamoHandler, name, partial(_checked_and, patch)
+        yield DynamoHandler, name, partial(_check_and_apply, patch)
     for name in ("execute_statement", "execute_transaction", "batch_execute_statement"):
         yield DynamoHandler, name, _refuse_partiql
 
@@ -135,11 +135,11 @@ def _atomic(original: Original, handler: Any) -> Any:
             ) from error
 
 
-def _checked_and(patch: Patch, original: Original, handler: Any) -> Any:
-    return _checked(partial(patch, original), handler)
+def _check_and_apply(patch: Patch, original: Original, handler: Any) -> Any:
+    return _check_and_answer(partial(patch, original), handler)
 
 
-def _checked(original: Original, handler: Any) -> Any:
+def _check_and_answer(original: Original, handler: Any) -> Any:
     body = handler.body
     try:
         check_request(body)
@@ -176,7 +176,7 @@ def _own_keys(table: Any) -> list[str]:
 
 def _check_item(table: Any, operation: Mapping[str, Any]) -> None:
     """Refuse keys of the table and of its indexes that are not as the table has them."""
-    types: Schema = {one["AttributeName"]: one["AttributeType"] for one in table.attr}
+    types: Schema = {definition["AttributeName"]: definition["AttributeType"] for definition in table.attr}
     check_keys(operation, {name: types[name] for name in _own_keys(table)})
     check_index_keys(operation, types)
 
@@ -187,7 +187,7 @@ def _check_keys(handler: Any) -> None:
     tables = {name: table for name in (body.get("TableName"), *batches) if name and (table := _table(handler, name))}
     if "KeyConditionExpression" in body and (table := tables.get(body["TableName"])):
         indexes = {
-            index.name: [one["AttributeName"] for one in index.schema] for index in (*table.global_indexes, *table.indexes)
+            index.name: [part["AttributeName"] for part in index.schema] for index in (*table.global_indexes, *table.indexes)
         }
         check_filter(body, indexes.get(body.get("IndexName"), _own_keys(table)))
     if any(isinstance(batch, list) for batch in batches.values()):
@@ -195,7 +195,7 @@ def _check_keys(handler: Any) -> None:
     for name, table in tables.items():
         batch: Any = batches.get(name, body)
         writes = cast("list[Mapping[str, Any]]", batch) if isinstance(batch, list) else [{"": batch}]
-        for operation in [one for write in writes for one in write.values()]:
+        for operation in [operation for write in writes for operation in write.values()]:
             _check_item(table, operation)
 
 
@@ -214,8 +214,8 @@ def _check_transaction(handler: Any) -> None:
             reasons.append(("ValidationError", str(error), None))
     if any(code for code, _, _ in reasons):
         raise TransactionCanceledException(reasons)
-    read = [(action["Get"]["TableName"], repr(action["Get"]["Key"])) for action in actions if "Get" in action]
-    if len(set(read)) < len(read):
+    keys = [(action["Get"]["TableName"], repr(action["Get"]["Key"])) for action in actions if "Get" in action]
+    if len(set(keys)) < len(keys):
         raise InvalidRequest("Transaction request cannot include multiple operations on one item")
 
 
@@ -231,19 +231,19 @@ def _by_table(original: Original, handler: Any) -> Any:
             answers.append(original(handler).result)
     finally:
         body["RequestItems"] = batches
-    capacity = [one for answer in answers for one in answer.get("ConsumedCapacity", [])]
+    capacity = [entry for answer in answers for entry in answer.get("ConsumedCapacity", [])]
     return ActionResult({**answers[0], "ConsumedCapacity": capacity})
 
 
-def _projected(original: Original, handler: Any) -> Any:
+def _project(original: Original, handler: Any) -> Any:
     """moto ignores the projections of a transaction."""
     answer = original(handler)
     for place, action in enumerate(handler.body["TransactItems"]):
         get = action["Get"]
         if "ProjectionExpression" in get and answer.result["Responses"][place]:
             projection = ProjectionExpressionParser(get["ProjectionExpression"], get.get("ExpressionAttributeNames") or {})
-            shown = _shown(handler.dynamodb_backend.get_item(get["TableName"], get["Key"], projection.parse()))
-            answer.result["Responses"][place] = shown if shown.get("Item") else {}
+            reply = _describe(handler.dynamodb_backend.get_item(get["TableName"], get["Key"], projection.parse()))
+            answer.result["Responses"][place] = reply if reply.get("Item") else {}
     return answer
 
 
@@ -262,34 +262,34 @@ def _with_right_attributes(original: Original, handler: Any) -> Any:
     if body.get("ReturnValues") == "UPDATED_NEW":
         for name in body["Key"]:
             attributes.pop(name, None)
-        stored: dict[str, Any] = {} if item is None else _shown(item)["Item"]
+        item_attributes: dict[str, Any] = {} if item is None else _describe(item)["Item"]
         names: dict[str, str] = body.get("ExpressionAttributeNames") or {}
-        for written in cast("list[str]", _SET_WHOLE.findall(body.get("UpdateExpression", ""))):
-            name = names.get(written, written)
-            if name in stored:
-                attributes.setdefault(name, stored[name])
+        for path in cast("list[str]", _SET_WHOLE.findall(body.get("UpdateExpression", ""))):
+            name = names.get(path, path)
+            if name in item_attributes:
+                attributes.setdefault(name, item_attributes[name])
         answer.result["Attributes"] = attributes
     if not attributes or item is None:
         answer.result.pop("Attributes", None)
     return answer
 
 
-def _shown(item: Any) -> dict[str, Any]:
+def _describe(item: Any) -> dict[str, Any]:
     return cast("dict[str, Any]", DynamoResult(item.describe_attrs(attributes=None)).result)
 
 
-def _once_per_token(done: dict[str, Any], original: Original, handler: Any) -> Any:
+def _once_per_token(actions_by_token: dict[str, Any], original: Original, handler: Any) -> Any:
     """DynamoDB remembers the token of a transaction for ten minutes. Here it is remembered until the last table is closed."""
     token, actions = handler.body.get("ClientRequestToken"), handler.body["TransactItems"]
-    if token in done:
-        if done[token] != actions:
+    if token in actions_by_token:
+        if actions_by_token[token] != actions:
             kind = "com.amazonaws.dynamodb.v20120810#IdempotentParameterMismatchException"
             raise DynamodbException(kind, "This token belongs to a request with other parameters")
         return ActionResult({})
-    asked = deepcopy(actions)
+    actions_before = deepcopy(actions)
     answer = original(handler)
     if token:
-        done[token] = asked
+        actions_by_token[token] = actions_before
     return answer
 
 
@@ -337,7 +337,7 @@ def _check_stored(item: Any) -> None:
             _normalize_numbers(value)
     except InvalidRequest as error:
         raise MockValidationException(str(error)) from error
-    if is_too_large({name: _typed(value) for name, value in item.attrs.items()}):
+    if is_too_large({name: _typed_value(value) for name, value in item.attrs.items()}):
         raise MockValidationException("Item size to update has exceeded the maximum allowed size")
 
 
@@ -350,11 +350,11 @@ def _normalize_numbers(value: Any) -> None:
             _normalize_numbers(member)
 
 
-def _typed(value: Any) -> dict[str, Any]:
+def _typed_value(value: Any) -> dict[str, Any]:
     if value.type == "L":
-        return {"L": [_typed(member) for member in value.value]}
+        return {"L": [_typed_value(member) for member in value.value]}
     if value.type == "M":
-        return {"M": {name: _typed(member) for name, member in value.value.items()}}
+        return {"M": {name: _typed_value(member) for name, member in value.value.items()}}
     return {value.type: value.value}
 
 
@@ -411,10 +411,10 @@ def _conditions() -> Iterator[tuple[Any, str, Callable[[Original, Any, Item], An
     yield FuncIn, "expr", lambda _, func, item: any(_equal(func.attr, value, item) for value in func.possible_values)
     yield FuncBetween, "expr", _between
     yield FuncContains, "expr", _contains
-    yield OpLessThan, "expr", partial(_ordered, operator.lt)
-    yield OpLessThanOrEqual, "expr", partial(_ordered, operator.le)
-    yield OpGreaterThan, "expr", partial(_ordered, operator.gt)
-    yield OpGreaterThanOrEqual, "expr", partial(_ordered, operator.ge)
+    yield OpLessThan, "expr", partial(_compare, operator.lt)
+    yield OpLessThanOrEqual, "expr", partial(_compare, operator.le)
+    yield OpGreaterThan, "expr", partial(_compare, operator.gt)
+    yield OpGreaterThanOrEqual, "expr", partial(_compare, operator.ge)
 
 
 def _kind(operand: Operand, item: Item) -> str | None:
@@ -433,7 +433,7 @@ def _equal(one: Operand, other: Operand, item: Item) -> bool:
     return bool(kind is not None and kind == _kind(other, item) and one.expr(item) == other.expr(item))
 
 
-def _ordered(order: Callable[[Any, Any], bool], _original: Original, op: Any, item: Item) -> bool:
+def _compare(order: Callable[[Any, Any], bool], _original: Original, op: Any, item: Item) -> bool:
     return _comparable(item, op.OP, op.lhs, op.rhs) and order(op.lhs.expr(item), op.rhs.expr(item))
 
 

@@ -68,23 +68,23 @@ def moto_table(
     `GlobalSecondaryIndexes`, are handed on. Several tables may be open at once. A table of a name that is already there replaces
     the first one. Neither credentials nor a region need to be set.
     """
-    opened = ExitStack()
-    make = opened.enter_context(moto_tables())
+    stack = ExitStack()
+    make = stack.enter_context(moto_tables())
     try:
         table = make(name, key, sort_key=sort_key, types=types, **native)
     except BaseException:
-        opened.close()
+        stack.close()
         raise
-    table.close_stand_in = opened.close
+    table.close_stand_in = stack.close
     # A guarded store keeps the client, and nobody may keep the Table.
-    weakref.finalize(table.meta.client, opened.close)
+    weakref.finalize(table.meta.client, stack.close)
     return table
 
 
 @contextmanager
 def moto_tables() -> Generator[MakeTable, None, None]:
     """Makes tables that are all removed when the block ends. To make one again takes less time than to write to it."""
-    with _shared_mock.opened() as account:
+    with _shared_mock.open() as account:
         names: set[str] = set()
 
         def make(name: str = "orders", key: str = "orderId", **options: Any) -> Any:
@@ -170,10 +170,10 @@ class _SharedMock:
         self._account: Any = None
 
     @contextmanager
-    def opened(self) -> Generator[_Account, None, None]:
+    def open(self) -> Generator[_Account, None, None]:
         with self._lock:
             if not self._users:
-                self._account = self._stack.enter_context(_mocked())
+                self._account = self._stack.enter_context(_mock_account())
             self._users += 1
         try:
             yield self._account
@@ -189,13 +189,13 @@ _shared_mock = _SharedMock()
 
 
 @contextmanager
-def _mocked() -> Generator[_Account, None, None]:
+def _mock_account() -> Generator[_Account, None, None]:
     with needed_by("moto_table"):
         check(MOTO)
         from moto import mock_aws  # noqa: PLC0415  # only a test that opens a table needs moto
 
-        from onewrite.testing.standins.moto_patches import patched  # noqa: PLC0415  # the same
-    with _dummy_account() as region, mock_aws(), patched():
+        from onewrite.testing.standins.moto_patches import patch_moto  # noqa: PLC0415  # the same
+    with _dummy_account() as region, mock_aws(), patch_moto():
         account = _Account(region)
         try:
             yield account
@@ -208,8 +208,8 @@ def _dummy_account() -> Generator[str, None, None]:
     """Until the block ends, the caller's own account, profile and endpoints are not used."""
     region = os.environ.get("AWS_DEFAULT_REGION") or os.environ.get("AWS_REGION") or _REGION
     dummies = {"AWS_DEFAULT_REGION": region, "AWS_REGION": region, **_CREDENTIALS}
-    redirecting = [name for name in os.environ if name.startswith(_REDIRECTING)]
-    before = {name: os.environ.pop(name, None) for name in [*dummies, *redirecting]}
+    redirecting_names = [name for name in os.environ if name.startswith(_REDIRECTING)]
+    before = {name: os.environ.pop(name, None) for name in [*dummies, *redirecting_names]}
     os.environ.update(dummies)
     try:
         yield region

@@ -15,7 +15,7 @@ from functools import lru_cache, partial
 from typing import Any, TypeAlias, cast
 
 from onewrite.testing.seams import AIOBOTOCORE, BOTO3, BOTOCORE, check
-from onewrite.testing.taps.everywhere import send_lean_requests_by_tapped_clients, unheard
+from onewrite.testing.taps.everywhere import send_lean_requests_by_tapped_clients, without_listener
 from onewrite.testing.taps.traffic import Gate, Key, Request, StoreCalls, amake_calls, make_calls
 
 # --- clients ----------------------------------------------------------------------------------------------------------
@@ -41,15 +41,15 @@ def takes_plain_values(client: Any) -> bool:
 def twin_of(client: Any, *, plain: bool = False) -> Any:
     """A blocking client of the same service, with the same endpoint, region and credentials."""
     credentials = client._request_signer._credentials  # noqa: SLF001  # botocore has no public name for them
-    known = (credentials.access_key, credentials.secret_key, credentials.token)
-    return _made(service_of(client), client.meta.region_name, client.meta.endpoint_url, known, plain)
+    keys = (credentials.access_key, credentials.secret_key, credentials.token)
+    return _create_client(service_of(client), client.meta.region_name, client.meta.endpoint_url, keys, plain)
 
 
 @lru_cache(maxsize=32)
-def _made(service: str, region: str, endpoint: str, credentials: tuple[str, str, str | None], plain: bool) -> Any:  # noqa: FBT001  # private
+def _create_client(service: str, region: str, endpoint: str, credentials: tuple[str, str, str | None], plain: bool) -> Any:  # noqa: FBT001  # private
     session: Any = _session(*credentials)
-    made = (session.resource if plain else session.client)(service, region_name=region, endpoint_url=endpoint)
-    return made.meta.client if plain else made
+    connection = (session.resource if plain else session.client)(service, region_name=region, endpoint_url=endpoint)
+    return connection.meta.client if plain else connection
 
 
 @lru_cache(maxsize=8)
@@ -77,29 +77,29 @@ def is_batch(request: Request) -> bool:
 def without_last(request: Request) -> tuple[Request | None, dict[str, Any]]:
     """The request without the last of its writes or keys, or None if there is no other; and the last one as the answer names it."""
     tables = dict(request.arguments["RequestItems"])
-    table, wanted = tables.popitem()
-    *others, last = _parts(wanted)
-    items = {**tables, **({table: _with_parts(wanted, others)} if others else {})}
+    table, batch = tables.popitem()
+    *others, last = _parts(batch)
+    items = {**tables, **({table: _with_parts(batch, others)} if others else {})}
     rest = replace(request, arguments={**request.arguments, "RequestItems": items}) if items else None
-    return rest, {table: _with_parts(wanted, [last])}
+    return rest, {table: _with_parts(batch, [last])}
 
 
-def _parts(wanted: Any) -> Sequence[Any]:
+def _parts(batch: Any) -> Sequence[Any]:
     """The writes or the keys that are wanted of a table. Keys stand beside options."""
-    return cast("Sequence[Any]", wanted["Keys"] if isinstance(wanted, Mapping) else wanted)
+    return cast("Sequence[Any]", batch["Keys"] if isinstance(batch, Mapping) else batch)
 
 
-def _with_parts(wanted: Any, parts: Sequence[Any]) -> Any:
-    return {**cast("Mapping[str, Any]", wanted), "Keys": parts} if isinstance(wanted, Mapping) else parts
+def _with_parts(batch: Any, parts: Sequence[Any]) -> Any:
+    return {**cast("Mapping[str, Any]", batch), "Keys": parts} if isinstance(batch, Mapping) else parts
 
 
-def naming(request: Request, answer: Mapping[str, Any] | None, left: Mapping[str, Any]) -> dict[str, Any]:
+def with_remainder(request: Request, answer: Mapping[str, Any] | None, remainder: Mapping[str, Any]) -> dict[str, Any]:
     """The answer to the whole request, where the answer to the rest of it is known, or None if there is no rest."""
-    name = _LEFT_IN[request.method]
+    member = _LEFT_IN[request.method]
     if answer is None:
         answer = {"ResponseMetadata": {"HTTPStatusCode": 200, "RetryAttempts": 0}}
         answer = answer if request.writes else {**answer, "Responses": {}}
-    return {**answer, name: {**answer.get(name, {}), **left}}
+    return {**answer, member: {**answer.get(member, {}), **remainder}}
 
 
 # --- DynamoDB ---------------------------------------------------------------------------------------------------------
@@ -121,29 +121,29 @@ def send(store: Any, request: Request) -> Any:
     return client_of(store)._make_api_call(request.method, dict(request.arguments))  # noqa: SLF001  # see the module's docstring
 
 
-def tapped(store: Any, gate: Gate, name: str | None, *, awaited: bool, completes: bool = False) -> Any:
+def tap(store: Any, gate: Gate, name: str | None, *, awaited: bool, completes: bool = False) -> Any:
     """The tapped store. `completes`: the gate knows which attributes are the keys of the tables, so the tap need not ask for them."""
     client = client_of(store)
     for package in (BOTOCORE, *([AIOBOTOCORE] if awaited else []), *([BOTO3] if client is not store else [])):
         check(package)
     send_lean_requests_by_tapped_clients()
     call = _AsyncApiCall if awaited else _ApiCall
-    copied = copy_of(client)
-    copied._make_api_call = call(client, gate, name or ("dynamodb" if client is store else store.name), completes=completes)  # noqa: SLF001  # the same
+    clone = copy_of(client)
+    clone._make_api_call = call(client, gate, name or ("dynamodb" if client is store else store.name), completes=completes)  # noqa: SLF001  # the same
     if client is store:
-        return copied
+        return clone
     table = copy_of(store)
     table.meta = store.meta.copy()
-    table.meta.client = copied
+    table.meta.client = clone
     return table
 
 
 def copy_of(thing: Any) -> Any:
     """A shallow copy. `copy.copy` fails on a client, whose `__getattr__` it calls before the copy has any attributes."""
     kind = cast("type[Any]", type(thing))
-    copied: Any = object.__new__(kind)
-    copied.__dict__.update(thing.__dict__)
-    return copied
+    clone: Any = object.__new__(kind)
+    clone.__dict__.update(thing.__dict__)
+    return clone
 
 
 @contextmanager
@@ -158,11 +158,11 @@ def raised_by(client: Any) -> Generator[None, None, None]:
         response = getattr(error, "response", None)
         if not isinstance(response, Mapping) or not hasattr(error, "operation_name"):
             raise
-        met = cast("Any", error)
-        kind = client.exceptions.from_code(met.response.get("Error", {}).get("Code"))
-        if type(met) is kind:
+        service_error = cast("Any", error)
+        kind = client.exceptions.from_code(service_error.response.get("Error", {}).get("Code"))
+        if type(service_error) is kind:
             raise
-        raise kind(met.response, met.operation_name) from None
+        raise kind(service_error.response, service_error.operation_name) from None
 
 
 class _ApiCall:
@@ -187,7 +187,7 @@ class _ApiCall:
             for table in dict.fromkeys(table for table, _, item in _entities(method, arguments) or () if item is not None):
                 if table not in self._key_names:
                     self._key_names[table] = None
-                    with suppress(Exception), unheard():
+                    with suppress(Exception), without_listener():
                         answer = yield partial(send_untapped, self._client, "DescribeTable", {"TableName": table})
                         self._key_names[table] = tuple(part["AttributeName"] for part in answer["Table"]["KeySchema"])
         with raised_by(self._client):
@@ -212,13 +212,13 @@ def request_of(store: str, method: str, arguments: Item, key_names: Mapping[str,
         _key(table, key_names.get(table) or (), item or {}) if key is None else _key(table, key, key)
         for table, key, item in entities or ()
     ]
-    named = [arguments] if entities is None and "TableName" in arguments else []
-    tables = dict.fromkeys([*[_table(one["TableName"]) for one in named], *[table for table, _, _ in entities or ()]])
-    known = None if entities is None or None in keys else cast("tuple[Key, ...]", tuple(keys))
-    return Request(store, method, arguments, known, not _only_reads(method, arguments), tuple(tables))
+    whole_table = [_table(arguments["TableName"])] if entities is None and "TableName" in arguments else []
+    tables = dict.fromkeys([*whole_table, *[table for table, _, _ in entities or ()]])
+    entity_keys = None if entities is None or None in keys else cast("tuple[Key, ...]", tuple(keys))
+    return Request(store, method, arguments, entity_keys, not _only_reads(method, arguments), tuple(tables))
 
 
-def completed(request: Request, key_names: Mapping[str, KeyNames]) -> Request:
+def with_keys(request: Request, key_names: Mapping[str, KeyNames]) -> Request:
     """The request with its keys, which depend on the keys of the tables where a whole item is put."""
     return replace(request, keys=request_of(request.store, request.method, request.arguments, key_names).keys)
 
@@ -246,7 +246,7 @@ def _entities(method: str, arguments: Item) -> list[tuple[str, Item | None, Item
             return list(_batch(arguments["RequestItems"]))
         if method == "BatchGetItem":
             items: Mapping[str, Any] = arguments["RequestItems"]
-            return [(_table(table), key, None) for table, wanted in items.items() for key in wanted["Keys"]]
+            return [(_table(table), key, None) for table, batch in items.items() for key in batch["Keys"]]
     except (KeyError, TypeError, AttributeError):
         pass  # the request is malformed, and botocore will refuse it
     return None

@@ -62,27 +62,27 @@ class Listener(Protocol):
         ...
 
 
-listener: ContextVar[Listener | None] = ContextVar("onewrite.testing.listener", default=None)
+current_listener: ContextVar[Listener | None] = ContextVar("onewrite.testing.listener", default=None)
 
 
 @contextmanager
-def heard_by(who: Listener | None) -> Generator[None, None, None]:
+def heard_by(listener: Listener | None) -> Generator[None, None, None]:
     """Let this listener hear what is called in the block."""
-    token = listener.set(who)
+    token = current_listener.set(listener)
     try:
         yield
     finally:
-        listener.reset(token)
+        current_listener.reset(token)
 
 
-def unheard() -> AbstractContextManager[None]:
+def without_listener() -> AbstractContextManager[None]:
     """Let what is called in the block pass."""
     return heard_by(None)
 
 
-def _present() -> Listener | None:
-    who = listener.get()
-    return None if who is None or who.closed else who
+def _listener() -> Listener | None:
+    listener = current_listener.get()
+    return None if listener is None or listener.closed else listener
 
 
 class _Taps:
@@ -91,7 +91,7 @@ class _Taps:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._users = 0
-        self._tapped: dict[str, list[tuple[Any, str, Any]]] = {}  # what a module's classes had before
+        self._originals: dict[str, list[tuple[Any, str, Any]]] = {}  # what a module's classes had before
 
     @contextmanager
     def on(self) -> Generator[None, None, None]:
@@ -109,20 +109,20 @@ class _Taps:
     def extend(self) -> bool:
         """Tap what has been imported since the last time. The result is whether there was anything."""
         modules = dict.fromkeys([*(module for module, *_ in _PATCHES), *_CLASSES, *_CLIENTS])
-        missing = [module for module in modules if module in sys.modules and module not in self._tapped]
+        missing = [module for module in modules if module in sys.modules and module not in self._originals]
         if not self._users:
             return False  # nobody would take them off
         if missing:
             with self._lock:
                 for module in missing:
-                    self._tapped[module] = [_put_on(patch) for patch in _patches(module)]
+                    self._originals[module] = [_put_on(patch) for patch in _patches(module)]
         return bool(missing)
 
     def _take_off(self) -> None:
-        for replaced in self._tapped.values():
-            for owner, name, original in replaced:
+        for patches in self._originals.values():
+            for owner, name, original in patches:
                 setattr(owner, name, original)
-        self._tapped.clear()
+        self._originals.clear()
 
 
 taps = _Taps()
@@ -165,24 +165,24 @@ def _patches(module: str) -> Iterator[Patch]:
         if home == module:
             yield (getattr(sys.modules[module], owner_name) if owner_name else sys.modules[module]), function, wrapper
     if module in _CLIENTS:
-        yield getattr(sys.modules[module], _CLIENTS[module]), "start_session", partial(_heard, "start_session")
+        yield getattr(sys.modules[module], _CLIENTS[module]), "start_session", partial(_hear_method, "start_session")
     for name, silent in _CLASSES.get(module, {}).items():
         owner: type = getattr(sys.modules[module], name)
         functions = [method for method, value in vars(owner).items() if inspect.isfunction(value)]
         loud = [method for method in functions if silent is not None and not method.startswith("_") and method not in silent]
         for method in ["_make_api_call"] if silent is None else loud:
-            yield owner, method, partial(_heard, method)
+            yield owner, method, partial(_hear_method, method)
     if module == "botocore.client":
         send_lean_requests_by_tapped_clients()
 
 
-def _heard(name: str, original: Function) -> Function:
+def _hear_method(name: str, original: Function) -> Function:
     """A method that a listener answers, if there is one."""
 
     @wraps(original)
     def method(owner: Any, *args: Any, **kwargs: Any) -> Any:
-        who = _present()
-        return original(owner, *args, **kwargs) if who is None else who.call(owner, name, args, kwargs)
+        listener = _listener()
+        return original(owner, *args, **kwargs) if listener is None else listener.call(owner, name, args, kwargs)
 
     @wraps(original)
     async def amethod(owner: Any, *args: Any, **kwargs: Any) -> Any:
@@ -191,92 +191,92 @@ def _heard(name: str, original: Function) -> Function:
     return amethod if inspect.iscoroutinefunction(original) else method
 
 
-def _starting(original: Function) -> Function:
+def _hear_thread(original: Function) -> Function:
     @wraps(original)
     def start(thread: Any) -> None:
-        who = _present()
-        if who is not None:
-            thread.run = partial(_run_heard, who, thread.run)
+        listener = _listener()
+        if listener is not None:
+            thread.run = partial(_run_heard, listener, thread.run)
         original(thread)
 
     return start
 
 
-def _submitting(original: Function) -> Function:
+def _hear_pool(original: Function) -> Function:
     @wraps(original)
     def submit(pool: Any, function: Function, /, *args: Any, **kwargs: Any) -> Any:
         # The thread that runs it may have been started by code that is heard while this is not, or the other way round.
-        return original(pool, partial(_run_heard, _present(), function), *args, **kwargs)
+        return original(pool, partial(_run_heard, _listener(), function), *args, **kwargs)
 
     return submit
 
 
-def _running(original: Function) -> Function:
+def _hear_loop(original: Function) -> Function:
     @wraps(original)
     def run_forever(loop: Any) -> None:
-        who = _present()
-        if who is None:
+        listener = _listener()
+        if listener is None:
             original(loop)
         else:
-            with who.running(loop):
+            with listener.running(loop):
                 original(loop)
 
     return run_forever
 
 
-def _running_anew(original: Function) -> Function:
+def _renew_context(original: Function) -> Function:
     """A runner that is used again runs in the context in which it was used first: that of a delivery that is over."""
 
     @wraps(original)
     def run(runner: Any, coro: Any, *, context: Context | None = None) -> Any:
-        return original(runner, coro, context=copy_context() if context is None and _present() is not None else context)
+        return original(runner, coro, context=copy_context() if context is None and _listener() is not None else context)
 
     return run
 
 
-def _in_given_order(original: Function) -> Function:
+def _order_tasks(original: Function) -> Function:
     """asyncio makes the tasks in the order of a set, in which coroutines stand by their addresses."""
 
     @wraps(original)
     def as_completed(awaitables: Any, **options: Any) -> Any:
-        if _present() is not None and not inspect.isawaitable(awaitables):
+        if _listener() is not None and not inspect.isawaitable(awaitables):
             ensure_future = sys.modules["asyncio"].ensure_future
-            awaitables = [ensure_future(each) for each in dict.fromkeys(awaitables)]
+            awaitables = [ensure_future(awaitable) for awaitable in dict.fromkeys(awaitables)]
         return original(awaitables, **options)
 
     return as_completed
 
 
-def _noting(original: Function) -> Function:
+def _note_result(original: Function) -> Function:
     """What a guarded store returns is noted, also where the handler does not return it."""
 
-    def noted(result: Any) -> Any:
-        who = _present()
-        if who is not None:
-            who.note(result)
+    def note(result: Any) -> Any:
+        listener = _listener()
+        if listener is not None:
+            listener.note(result)
         return result
 
     @wraps(original)
     def drive(*args: Any) -> Any:
-        return noted(original(*args))
+        return note(original(*args))
 
     @wraps(original)
     async def adrive(*args: Any) -> Any:
-        return noted(await original(*args))
+        return note(await original(*args))
 
     return adrive if inspect.iscoroutinefunction(original) else drive
 
 
-def _refusing(original: Function) -> Function:
+def _refuse_motor(original: Function) -> Function:
     """Motor calls pymongo's own methods, which it has looked up when it was imported, in threads of its own."""
 
     @wraps(original)
     def run_on_executor(loop: Any, function: Function, *args: Any, **kwargs: Any) -> Any:
-        who = _present()
-        if who is None:
+        listener = _listener()
+        if listener is None:
             return original(loop, function, *args, **kwargs)
         name = getattr(function, "__name__", "A request")
-        return who.refuse(
+        return listener.refuse(
             ConfigurationError(
                 f"{name} was sent by Motor, which sends from threads of its own: the explorer cannot tell when it would come. Let "
                 "the handler use pymongo's AsyncMongoClient, or a collection of it that build(store) is given."
@@ -286,26 +286,26 @@ def _refusing(original: Function) -> Function:
     return run_on_executor
 
 
-def _run_heard(who: Listener | None, function: Function, /, *args: Any, **kwargs: Any) -> Any:
-    with heard_by(who):
+def _run_heard(listener: Listener | None, function: Function, /, *args: Any, **kwargs: Any) -> Any:
+    with heard_by(listener):
         return function(*args, **kwargs)
 
 
 # A module, the class in it if there is one, a function's name, and what wraps the function.
 _PATCHES: tuple[tuple[str, str, str, Callable[[Function], Function]], ...] = (
-    ("threading", "Thread", "start", _starting),
-    ("concurrent.futures.thread", "ThreadPoolExecutor", "submit", _submitting),
+    ("threading", "Thread", "start", _hear_thread),
+    ("concurrent.futures.thread", "ThreadPoolExecutor", "submit", _hear_pool),
     (
         "asyncio.base_events",
         "BaseEventLoop",
         "run_forever",
-        _running,
+        _hear_loop,
     ),  # `asyncio.run` and all others that run a loop call it
-    ("asyncio.runners", "Runner", "run", _running_anew),
-    ("asyncio", "", "as_completed", _in_given_order),
-    ("asyncio.tasks", "", "as_completed", _in_given_order),
-    ("onewrite.core.flow", "", "drive", _noting),  # `run` and `arun` find these there
-    ("onewrite.core.flow", "", "drive_client", _noting),
-    ("onewrite.core.flow", "", "adrive", _noting),
-    ("motor.frameworks.asyncio", "", "run_on_executor", _refusing),  # all that Motor sends goes through it
+    ("asyncio.runners", "Runner", "run", _renew_context),
+    ("asyncio", "", "as_completed", _order_tasks),
+    ("asyncio.tasks", "", "as_completed", _order_tasks),
+    ("onewrite.core.flow", "", "drive", _note_result),  # `run` and `arun` find these there
+    ("onewrite.core.flow", "", "drive_client", _note_result),
+    ("onewrite.core.flow", "", "adrive", _note_result),
+    ("motor.frameworks.asyncio", "", "run_on_executor", _refuse_motor),  # all that Motor sends goes through it
 )

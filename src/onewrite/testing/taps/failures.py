@@ -15,7 +15,7 @@ from onewrite.testing.taps.tap import Store, is_async, kind_of
 from onewrite.testing.taps.traffic import Request, is_single_write, is_transaction
 
 
-def answer_lost(store: Store, request: Request) -> Exception:
+def lost_answer_error(store: Store, request: Request) -> Exception:
     """The connection closes before the answer has come, and the driver does not try again."""
     if kind_of(store) == "collection":
         from pymongo.errors import AutoReconnect  # noqa: PLC0415  # a test on DynamoDB may run without pymongo
@@ -29,7 +29,7 @@ def answer_lost(store: Store, request: Request) -> Exception:
     return ConnectionClosedError(endpoint_url=_url_of(store))
 
 
-def timed_out(store: Store, _request: Request) -> Exception:
+def timeout_error(store: Store, _request: Request) -> Exception:
     if kind_of(store) == "collection":
         from pymongo.errors import NetworkTimeout  # noqa: PLC0415  # a test on DynamoDB may run without pymongo
 
@@ -39,7 +39,7 @@ def timed_out(store: Store, _request: Request) -> Exception:
     return ReadTimeoutError(endpoint_url=_url_of(store))
 
 
-def unreachable(store: Store, _request: Request) -> Exception:
+def connection_error(store: Store, _request: Request) -> Exception:
     """No server takes the connection, and the request is not sent."""
     if kind_of(store) == "collection":
         from pymongo.errors import ServerSelectionTimeoutError  # noqa: PLC0415  # a test on DynamoDB may run without pymongo
@@ -50,7 +50,7 @@ def unreachable(store: Store, _request: Request) -> Exception:
     return EndpointConnectionError(endpoint_url=_url_of(store), error="connection refused")
 
 
-def throttled(store: Store, request: Request) -> Exception:
+def throttling_error(store: Store, request: Request) -> Exception:
     """The server refuses requests because it has too many, and the driver has given up."""
     if kind_of(store) == "collection":
         labels = ["SystemOverloadedError", "RetryableError"]
@@ -61,7 +61,7 @@ def throttled(store: Store, request: Request) -> Exception:
     return client_error(store, request, "ProvisionedThroughputExceededException", text)
 
 
-def transaction_cancelled(store: Store, request: Request) -> Exception:
+def cancellation_error(store: Store, request: Request) -> Exception:
     """Another transaction is changing the entity."""
     if kind_of(store) == "collection":
         return server_error(112, "WriteConflict", "Write conflict: retry the transaction", ["TransientTransactionError"])
@@ -79,7 +79,7 @@ def transaction_cancelled(store: Store, request: Request) -> Exception:
     )
 
 
-def left_nothing(_store: Store, request: Request) -> Exception:
+def refuse_partial(_store: Store, request: Request) -> Exception:
     raise ConfigurationError(
         f"{request.method} is done whole or not at all: plan leave_unprocessed for BatchWriteItem or BatchGetItem."
     )
@@ -121,29 +121,29 @@ Attempt: TypeAlias = Callable[..., Any]  # (request, operation, context) -> (ans
 
 
 def _losing_first(attempt: Attempt) -> Attempt:
-    lost: list[object] = []
+    lost_answers: list[object] = []
 
     def losing_first(request: Any, operation: Any, context: Any) -> Any:
         result = attempt(request, operation, context)
-        return result if lost else _lost_answer(result, request, lost)
+        return result if lost_answers else _lost_answer(result, request, lost_answers)
 
     return losing_first
 
 
 def _alosing_first(attempt: Attempt) -> Attempt:
-    lost: list[object] = []
+    lost_answers: list[object] = []
 
     async def losing_first(request: Any, operation: Any, context: Any) -> Any:
         result = await attempt(request, operation, context)
-        return result if lost else _lost_answer(result, request, lost)
+        return result if lost_answers else _lost_answer(result, request, lost_answers)
 
     return losing_first
 
 
-def _lost_answer(result: object, request: Any, lost: list[object]) -> tuple[None, Exception]:
+def _lost_answer(result: object, request: Any, lost_answers: list[object]) -> tuple[None, Exception]:
     from botocore.exceptions import ConnectionClosedError  # noqa: PLC0415  # a test on MongoDB may run without boto3
 
-    lost.append(result)
+    lost_answers.append(result)
     return None, ConnectionClosedError(endpoint_url=request.url)
 
 

@@ -22,12 +22,12 @@ from typing import Any, Literal, TypeAlias, cast
 
 from onewrite.errors import ConfigurationError
 from onewrite.testing.taps import failures
-from onewrite.testing.taps.aws import is_batch, naming, without_last
+from onewrite.testing.taps.aws import is_batch, with_remainder, without_last
 from onewrite.testing.taps.tap import Store, is_async, send, tap
 from onewrite.testing.taps.traffic import Request, StoreCalls, amake_calls, make_calls
 
 Where: TypeAlias = int | Callable[[Request], bool]
-Sent: TypeAlias = Literal["never", "once", "until answered", "in part"]
+Sending: TypeAlias = Literal["never", "once", "until answered", "in part"]
 
 
 class Crash(BaseException):
@@ -42,14 +42,14 @@ class Crash(BaseException):
 class _PlannedFault:
     name: str
     where: Where
-    sent: Sent
+    sending: Sending
     failure: Callable[[Store, Request], BaseException]
     optional: bool
     times: int = 1
-    struck: int = 0
+    count: int = 0
 
     def strikes(self, request: Request, position: int) -> bool:
-        if self.struck == self.times:
+        if self.count == self.times:
             return False
         if isinstance(self.where, int):
             return self.where <= position < self.where + self.times
@@ -97,39 +97,41 @@ class Faults:
         writes pymongo raises. With `retried=False` the driver raises, as it does when all its tries have failed.
         """
         self._plan(
-            _PlannedFault("lose_answer", where, "until answered" if retried else "once", failures.answer_lost, optional)
+            _PlannedFault(
+                "lose_answer", where, "until answered" if retried else "once", failures.lost_answer_error, optional
+            )
         )
 
     def throttle(self, where: Where, *, times: int = 1, optional: bool = False) -> None:
         """The server refuses this many requests because it has too many, and the driver raises when its own tries are used up."""
         if type(times) is not int or times < 1:
             raise ConfigurationError(f"times={times!r}: say how many requests are throttled, one at least.")
-        self._plan(_PlannedFault("throttle", where, "never", failures.throttled, optional, times))
+        self._plan(_PlannedFault("throttle", where, "never", failures.throttling_error, optional, times))
 
     def time_out(self, where: Where, *, applied: bool = True, optional: bool = False) -> None:
         """No answer comes in time, and the driver raises. Its error does not tell whether the request was `applied`."""
-        self._plan(_PlannedFault("time_out", where, "once" if applied else "never", failures.timed_out, optional))
+        self._plan(_PlannedFault("time_out", where, "once" if applied else "never", failures.timeout_error, optional))
 
     def cancel_transaction(self, where: Where, *, optional: bool = False) -> None:
         """Another transaction is changing the entity. Nothing is written: a transaction is cancelled, and a single write refused."""
-        self._plan(_PlannedFault("cancel_transaction", where, "never", failures.transaction_cancelled, optional))
+        self._plan(_PlannedFault("cancel_transaction", where, "never", failures.cancellation_error, optional))
 
     def refuse_connection(self, where: Where, *, optional: bool = False) -> None:
         """The driver finds no server that takes the connection, and raises. The request was not sent."""
-        self._plan(_PlannedFault("refuse_connection", where, "never", failures.unreachable, optional))
+        self._plan(_PlannedFault("refuse_connection", where, "never", failures.connection_error, optional))
 
     def leave_unprocessed(self, where: Where, *, optional: bool = False) -> None:
         """A BatchWriteItem or BatchGetItem leaves its last write or key, and names it in UnprocessedItems or UnprocessedKeys."""
-        self._plan(_PlannedFault("leave_unprocessed", where, "in part", failures.left_nothing, optional))
+        self._plan(_PlannedFault("leave_unprocessed", where, "in part", failures.refuse_partial, optional))
 
     def assert_all_used(self) -> None:
         """Fail if there is a fault that no request has met. A test that plans such a fault proves nothing."""
-        unused = [str(plan) for plan in self._plans if plan.struck < plan.times and not plan.optional]
+        unused = [str(plan) for plan in self._plans if plan.count < plan.times and not plan.optional]
         if unused:
-            seen = "".join(f"\n  {position}. {request}" for position, request in enumerate(self._requests, 1)) or " none"
+            listing = "".join(f"\n  {position}. {request}" for position, request in enumerate(self._requests, 1)) or " none"
             raise AssertionError(
                 f"These faults were planned, and no request met them: {', '.join(unused)}. If that is right, plan them with "
-                f"optional=True. The requests were:{seen}"
+                f"optional=True. The requests were:{listing}"
             )
 
     def _plan(self, plan: _PlannedFault) -> None:
@@ -143,7 +145,7 @@ class Faults:
             self._requests.append(request)
             for plan in self._plans:
                 if plan.strikes(request, len(self._requests)):
-                    plan.struck += 1
+                    plan.count += 1
                     return plan
         return None
 
@@ -157,12 +159,12 @@ class Faults:
         plan = self._meet(request)
         if plan is None:
             return (yield partial(send, store, request))
-        if plan.sent == "until answered" and failures.driver_retries(store, request):
+        if plan.sending == "until answered" and failures.driver_retries(store, request):
             return (yield partial(send, failures.with_second_try(store), request))
-        if plan.sent == "in part" and is_batch(request):
+        if plan.sending == "in part" and is_batch(request):
             return (yield from _in_part(store, request))
         failure = plan.failure(store, request)
-        if plan.sent != "never":
+        if plan.sending != "never":
             try:
                 yield partial(send, store, request)
             except Exception as error:
@@ -172,11 +174,11 @@ class Faults:
 
 
 def _in_part(store: Store, request: Request) -> StoreCalls[Any]:
-    rest, left = without_last(request)
+    rest, remainder = without_last(request)
     answer = None
     if rest is not None:
         answer = yield partial(send, store, rest)
-    return naming(request, answer, left)
+    return with_remainder(request, answer, remainder)
 
 
 def _crash(_store: Store, request: Request) -> BaseException:
@@ -191,12 +193,12 @@ def _is_dying() -> bool:
     return error is not None
 
 
-def _check(plan: _PlannedFault, seen: int) -> None:
+def _check(plan: _PlannedFault, count: int) -> None:
     if callable(plan.where):
         return
     if type(plan.where) is not int or plan.where < 1:
         raise ConfigurationError(
             f"{plan.name}({plan.where!r}): name a request by its position, from 1, or by a function that is true of it."
         )
-    if plan.where <= seen:
-        raise ConfigurationError(f"{plan}: {seen} requests have been made already, so plan it for a later one, or before.")
+    if plan.where <= count:
+        raise ConfigurationError(f"{plan}: {count} requests have been made already, so plan it for a later one, or before.")

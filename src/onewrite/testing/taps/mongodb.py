@@ -2,7 +2,7 @@
 
 Collections, databases and cursors are tapped by proxies. A cursor is one request, which is sent at its first iteration and brings
 all documents. An `aggregate` is sent where it is called, as pymongo does it. Where the gate knows what transactions do, a session
-is tapped too: see `sessions`. What any other session or the client sends passes no gate.
+is tapped too. What any other session or the client sends passes no gate.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from onewrite.testing.seams import PYMONGO, check
 from onewrite.testing.taps.mongodb_methods import (
     CURSORS,
     DATABASE_READS,
-    DATABASE_REFUSED,
+    DATABASE_REFUSALS,
     DATABASE_REQUESTS,
     DATABASE_SILENT,
     READS,
-    REFUSED,
+    REFUSALS,
     SILENT,
     WRITES,
-    bound,
+    bind,
     is_about_server,
     request_of,
     signature_of,
@@ -108,9 +108,9 @@ class TappedClient:
 # The cursors that a tapped collection hands out. A cursor is one request, which is sent when its first document is asked for.
 
 Documents: TypeAlias = list[Any]
-Chained: TypeAlias = tuple[tuple[str, tuple[Any, ...], dict[str, Any]], ...]
+CursorOptions: TypeAlias = tuple[tuple[str, tuple[Any, ...], dict[str, Any]], ...]
 
-_CHAINED = frozenset({
+_CURSOR_OPTIONS = frozenset({
     "add_option", "allow_disk_use", "batch_size", "collation", "comment", "hint", "limit", "max", "max_await_time_ms",
     "max_time_ms", "min", "remove_option", "skip", "sort", "where",
 })  # fmt: skip
@@ -119,14 +119,14 @@ _CHAINED = frozenset({
 class _CursorState:
     """What both cursors have: options until the first document is asked for, and then a list of documents."""
 
-    def __init__(self, fetch: Callable[[Chained], Any], then: Chained = ()) -> None:
+    def __init__(self, fetch: Callable[[CursorOptions], Any], options: CursorOptions = ()) -> None:
         self._fetch = fetch
-        self._then = then
+        self._options = options
         self._documents: Documents | None = None
         self._at = 0
 
     def __getattr__(self, name: str) -> Any:
-        if name not in _CHAINED:
+        if name not in _CURSOR_OPTIONS:
             raise AttributeError(f"A tapped cursor has no {name}: iterate over it, or use to_list().")
         return partial(self._chain, name)
 
@@ -135,7 +135,7 @@ class _CursorState:
             from pymongo.errors import InvalidOperation  # noqa: PLC0415  # a test on DynamoDB may run without pymongo
 
             raise InvalidOperation("cannot set options after executing query")
-        self._then = (*self._then, (name, args, kwargs))
+        self._options = (*self._options, (name, args, kwargs))
         return self
 
     @property
@@ -143,23 +143,23 @@ class _CursorState:
         return self._documents is None or self._at < len(self._documents)
 
     def clone(self) -> Self:
-        return type(self)(self._fetch, self._then)
+        return type(self)(self._fetch, self._options)
 
     def rewind(self) -> Self:
         self._documents, self._at = None, 0
         return self
 
     def _take(self, documents: Documents, length: int | None = None) -> Documents:
-        taken = documents[self._at :] if length is None else documents[self._at : self._at + length]
-        self._at += len(taken)
-        return taken
+        batch = documents[self._at :] if length is None else documents[self._at : self._at + length]
+        self._at += len(batch)
+        return batch
 
 
 class Cursor(_CursorState):
     def _load(self) -> Documents:
-        if (found := self._documents) is None:
-            found = self._documents = self._fetch(self._then)
-        return found
+        if (documents := self._documents) is None:
+            documents = self._documents = self._fetch(self._options)
+        return documents
 
     def __iter__(self) -> Iterator[Any]:
         return self
@@ -192,10 +192,10 @@ class Cursor(_CursorState):
 
 class AsyncCursor(_CursorState):
     async def _load(self) -> Documents:
-        if (found := self._documents) is None:
-            answer = self._fetch(self._then)
-            found = self._documents = await answer if inspect.isawaitable(answer) else answer
-        return found
+        if (documents := self._documents) is None:
+            answer = self._fetch(self._options)
+            documents = self._documents = await answer if inspect.isawaitable(answer) else answer
+        return documents
 
     def __aiter__(self) -> AsyncIterator[Any]:
         return self
@@ -325,7 +325,7 @@ class AnySession:
     def _make(self, calls: StoreCalls[Any]) -> Any:
         return (amake_calls if self._awaited else make_calls)(calls)
 
-    def _joining(self, request: Request) -> Request:
+    def _join(self, request: Request) -> Request:
         """The request as one of the transaction that is under way, if one is."""
         self._check_open()
         if not self.in_transaction:
@@ -346,7 +346,7 @@ class AnySession:
         from pymongo.errors import OperationFailure  # noqa: PLC0415  # a test on DynamoDB may run without pymongo
 
         try:
-            return (yield partial(gate, self._joining(request)))
+            return (yield partial(gate, self._join(request)))
         except OperationFailure as error:
             # An error of the server's ends the transaction, unless the server was too busy to look at it.
             self._is_lost = self._is_lost or (self.in_transaction and not error.has_error_label(_BUSY))
@@ -378,11 +378,11 @@ class AnySession:
         self._state = _State.COMMITTED
         self._unsure = self._transaction
         try:
-            yield partial(self._gate, self._ending(COMMIT))
+            yield partial(self._gate, self._end_request(COMMIT))
         except ConnectionFailure as error:
-            failed: Any = error
-            failed._remove_error_label(_TRANSIENT)  # noqa: SLF001  # pymongo's sessions do it in this way
-            failed._add_error_label(_UNKNOWN)  # noqa: SLF001  # the same
+            failure: Any = error
+            failure._remove_error_label(_TRANSIENT)  # noqa: SLF001  # pymongo's sessions do it in this way
+            failure._add_error_label(_UNKNOWN)  # noqa: SLF001  # the same
             raise
         except PyMongoError:
             self._unsure = None  # the server says that there is no such transaction
@@ -400,7 +400,7 @@ class AnySession:
             self._unsure = self._transaction  # it is gone, unless the error was a made one
         elif was_sent:
             try:
-                yield partial(self._gate, self._ending(ABORT))
+                yield partial(self._gate, self._end_request(ABORT))
             except (OperationFailure, ConnectionFailure):
                 self._unsure = self._transaction  # pymongo hides these errors too
 
@@ -441,7 +441,7 @@ class AnySession:
                 if not error.has_error_label(_UNKNOWN):
                     raise
 
-    def _ending(self, method: str) -> Request:
+    def _end_request(self, method: str) -> Request:
         return Request(self._store, method, {}, self._keys, writes=True, tables=self._tables, transaction=self._transaction)
 
     def _check_open(self) -> None:
@@ -571,18 +571,18 @@ def send(collection: Any, request: Request, *, awaited: bool) -> Any:
 
 
 async def _documents(cursor: Any) -> list[Any]:
-    found = await cursor if inspect.isawaitable(cursor) else cursor
-    return [document async for document in found] if hasattr(found, "__aiter__") else list(found)
+    documents = await cursor if inspect.isawaitable(cursor) else cursor
+    return [document async for document in documents] if hasattr(documents, "__aiter__") else list(documents)
 
 
 def _target(collection: Any, request: Request) -> Any:
     if request.method in DATABASE_REQUESTS:
         return collection.database
-    target = named(collection, request.tables[0])
+    target = collection_named(collection, request.tables[0])
     return target.with_options(**request.options) if request.options else target
 
 
-def named(collection: Any, name: str) -> Any:
+def collection_named(collection: Any, name: str) -> Any:
     """The collection of this name in the same database."""
     if name == collection.name:
         return collection
@@ -592,28 +592,28 @@ def named(collection: Any, name: str) -> Any:
 
 def options_beside(collection: Any, other: Any) -> Options:
     """The options of a collection or database that differ from those of the other one."""
-    given = {name: getattr(collection, name) for name in signature_of("with_options").names}
-    return {name: value for name, value in given.items() if value != getattr(other, name)}
+    own = {name: getattr(collection, name) for name in signature_of("with_options").names}
+    return {name: value for name, value in own.items() if value != getattr(other, name)}
 
 
 def _call(request: Request) -> tuple[list[Any], dict[str, Any]]:
     """The arguments to call the method with. The options that were set on a cursor are not among them."""
-    given = {name: value for name, value in request.arguments.items() if name != "then"}
+    arguments = {name: value for name, value in request.arguments.items() if name != "then"}
     # mongomock has other names for some of the arguments that must be given, so these are given by position.
-    return [given.pop(name) for name in signature_of(request.method).required], given
+    return [arguments.pop(name) for name in signature_of(request.method).required_names], arguments
 
 
-def tapped(collection: Any, gate: Gate, name: str | None, *, awaited: bool, with_sessions: bool = False) -> Any:
+def tap(collection: Any, gate: Gate, name: str | None, *, awaited: bool, with_sessions: bool = False) -> Any:
     with needed_by("A tap on a collection", "mongodb"):
         check(PYMONGO)
     kind = cast("type[Any]", type(collection))
-    tap = (_AsyncTap if awaited else _Tap)(gate, name or collection.name, kind, with_sessions=with_sessions)
-    return _Collection(collection, tap, {})
+    shared = tap_for(gate, name or collection.name, kind, awaited=awaited, with_sessions=with_sessions)
+    return _Collection(collection, shared, {})
 
 
-def tap_for(gate: Gate, store: str, kind: type, *, awaited: bool) -> _Tap:
-    """A tap on collections that the world did not make."""
-    return (_AsyncTap if awaited else _Tap)(gate, store, kind, with_sessions=False)
+def tap_for(gate: Gate, store: str, kind: type, *, awaited: bool, with_sessions: bool = False) -> _Tap:
+    """A tap on collections of this class."""
+    return (_AsyncTap if awaited else _Tap)(gate, store, kind, with_sessions=with_sessions)
 
 
 class _Tap:
@@ -638,15 +638,15 @@ class _Tap:
             _Collection(raw, self, options) if hasattr(cast("type[Any]", type(raw)), "update_one") else _Database(raw, self)
         )
 
-    def attribute(self, raw: Any, name: str, silent: frozenset[str], refused: Mapping[str, str]) -> Any:
+    def attribute(self, raw: Any, name: str, silent: frozenset[str], refusals: Mapping[str, str]) -> Any:
         """An attribute that sends nothing: a property as it is, and another collection as a proxy."""
-        value = None if name in refused else getattr(raw, name)
+        value = None if name in refusals else getattr(raw, name)
         if type(value) is self._kind:
             return self.wrap(value, {})
         if name in silent or name.startswith("_"):
             return value
-        why = refused.get(name, "a tap does not know it, and would not see what it sends")
-        raise ConfigurationError(f"{name} cannot be tapped: {why}. Leave it out of what is tested.")
+        reason = refusals.get(name, "a tap does not know it, and would not see what it sends")
+        raise ConfigurationError(f"{name} cannot be tapped: {reason}. Leave it out of what is tested.")
 
     def client_of(self, database: Any) -> Any:
         """The client of a tapped database: itself, or a proxy if its sessions are tapped."""
@@ -660,17 +660,17 @@ class _Tap:
     def _calls(
         self, collection: Any, options: Options, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> StoreCalls[Any]:
-        arguments, session = without_session(bound(method, args, kwargs))
+        arguments, session = without_session(bind(method, args, kwargs))
         request = request_of(self._store, collection.name, method, arguments, options)
         answer = yield partial(self._send, session, request)
         return self._cursor(lambda _: answer) if method in CURSORS else answer
 
     def find(self, collection: Any, options: Options, *args: Any, **kwargs: Any) -> Any:
-        arguments, session = without_session(bound("find", args, kwargs))
+        arguments, session = without_session(bind("find", args, kwargs))
 
-        def fetch(then: Chained) -> Any:
-            given = {**arguments, "then": then} if then else arguments
-            return self._send(session, request_of(self._store, collection.name, "find", given, options))
+        def fetch(cursor_options: CursorOptions) -> Any:
+            request_arguments = {**arguments, "then": cursor_options} if cursor_options else arguments
+            return self._send(session, request_of(self._store, collection.name, "find", request_arguments, options))
 
         return self._cursor(fetch)
 
@@ -717,13 +717,13 @@ class _Collection:
             return partial(self._tap.call, self._raw, self._options, name)
         if name == "database":
             return _Database(self._raw.database, self._tap)
-        return self._tap.attribute(self._raw, name, SILENT, REFUSED)
+        return self._tap.attribute(self._raw, name, SILENT, REFUSALS)
 
     def __getitem__(self, name: str) -> Any:
         return self._tap.wrap(self._raw[name], self._options)
 
     def with_options(self, *args: Any, **kwargs: Any) -> Any:
-        options = {**self._options, **bound("with_options", args, kwargs)}
+        options = {**self._options, **bind("with_options", args, kwargs)}
         return self._tap.wrap(self._raw.with_options(*args, **kwargs), options)
 
     def __eq__(self, other: object) -> bool:
@@ -757,11 +757,11 @@ class _Database:
             return self._command
         if name in DATABASE_READS:
             return partial(self._tap.call, self._raw, {}, name)
-        return self._tap.attribute(self._raw, name, DATABASE_SILENT, DATABASE_REFUSED)
+        return self._tap.attribute(self._raw, name, DATABASE_SILENT, DATABASE_REFUSALS)
 
     def _command(self, *args: Any, **kwargs: Any) -> Any:
-        if not is_about_server(bound("command", args, kwargs)["command"]):
-            return self._tap.attribute(self._raw, "command", DATABASE_SILENT, DATABASE_REFUSED)
+        if not is_about_server(bind("command", args, kwargs)["command"]):
+            return self._tap.attribute(self._raw, "command", DATABASE_SILENT, DATABASE_REFUSALS)
         return self._tap.call(self._raw, {}, "command", *args, **kwargs)
 
     def __getitem__(self, name: str) -> Any:
@@ -771,7 +771,7 @@ class _Database:
         return _Database(self._raw.with_options(*args, **kwargs), self._tap)
 
     def get_collection(self, name: str, *args: Any, **kwargs: Any) -> Any:
-        options = bound("with_options", args, kwargs)
+        options = bind("with_options", args, kwargs)
         return self._tap.wrap(self._raw.get_collection(name, *args, **kwargs), options)
 
     def __repr__(self) -> str:

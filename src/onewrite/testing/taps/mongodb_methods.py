@@ -23,24 +23,24 @@ class Signature(NamedTuple):
 
     whole: inspect.Signature
     names: tuple[str, ...]
-    required: tuple[str, ...]
+    required_names: tuple[str, ...]
     takes_others: bool
 
 
-def bound(method: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+def bind(method: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments of a collection's or database's method by their names; `TypeError` where pymongo would raise it."""
     signature = signature_of(method)
-    found = {**dict(zip(signature.names, args, strict=False)), **kwargs}
+    arguments = {**dict(zip(signature.names, args, strict=False)), **kwargs}
     if (
-        len(found) < len(args) + len(kwargs)
-        or not found.keys() >= {*signature.required}
-        or not (signature.takes_others or found.keys() <= {*signature.names})
+        len(arguments) < len(args) + len(kwargs)
+        or not arguments.keys() >= {*signature.required_names}
+        or not (signature.takes_others or arguments.keys() <= {*signature.names})
     ):
         signature.whole.bind(*args, **kwargs)  # it raises what Python does for such a call
     for name in ("documents", "requests"):
-        if isinstance(found.get(name), Iterable):
-            found[name] = list(found[name])  # an iterator can be read only once
-    return found
+        if isinstance(arguments.get(name), Iterable):
+            arguments[name] = list(arguments[name])  # an iterator can be read only once
+    return arguments
 
 
 @cache
@@ -55,12 +55,12 @@ def signature_of(method: str) -> Signature:
     else:
         signature = inspect.signature(getattr(Collection, method, None) or getattr(Database, method))
     _, *parameters = signature.parameters.values()
-    named = [one for one in parameters if one.kind is one.POSITIONAL_OR_KEYWORD]
+    positional = [parameter for parameter in parameters if parameter.kind is parameter.POSITIONAL_OR_KEYWORD]
     return Signature(
         signature.replace(parameters=parameters),
-        tuple(one.name for one in named),
-        tuple(one.name for one in named if one.default is one.empty),
-        len(named) < len(parameters),
+        tuple(parameter.name for parameter in positional),
+        tuple(parameter.name for parameter in positional if parameter.default is parameter.empty),
+        len(positional) < len(parameters),
     )
 
 
@@ -84,7 +84,7 @@ SILENT = _SILENT | {"database", "full_name"}
 _RAW = "its answer is BSON that nobody has read yet, in which a tap sees no documents"
 _SEARCH = "search indexes are kept by a program beside the server, which follows in its own time"
 _STREAM = "what a change stream brings, and when, does not follow from the request"
-REFUSED: Mapping[str, str] = {
+REFUSALS: Mapping[str, str] = {
     "aggregate_raw_batches": _RAW,
     "create_search_index": _SEARCH,
     "create_search_indexes": _SEARCH,
@@ -101,7 +101,7 @@ _ABOUT_SERVER = frozenset({"buildinfo", "connectionstatus", "hello", "ismaster",
 # `client` is handed out untapped, except where sessions are tapped.
 DATABASE_SILENT = _SILENT | {"client", "get_collection"}
 _ANYTHING = "a tap cannot tell what such a command touches; use the methods of a collection"
-DATABASE_REFUSED: Mapping[str, str] = {
+DATABASE_REFUSALS: Mapping[str, str] = {
     "aggregate": "it reads no collection; use the collection's own aggregate",
     "command": _ANYTHING,
     "create_collection": "a tap would not see what comes of it; create the collection before the test",
@@ -124,7 +124,7 @@ _STRUCTURE = {
     "command": ("server",),
 }
 _STORING = frozenset({"$out", "$merge"})
-_ELSEWHERE = _STORING | {"$lookup", "$graphLookup", "$unionWith"}  # the stages that name another collection
+_NAMING_STAGES = _STORING | {"$lookup", "$graphLookup", "$unionWith"}  # the stages that name another collection
 
 
 def request_of(
@@ -135,7 +135,7 @@ def request_of(
         return Request(store, method, arguments, (("", _STRUCTURE[method]),), writes=False, options=options)
     pipeline = arguments.get("pipeline")
     stores = any(name in _STORING for name in _names(pipeline))
-    tables = (collection, *_elsewhere(pipeline), *([arguments["new_name"]] if method == "rename" else []))
+    tables = (collection, *_other_collections(pipeline), *([arguments["new_name"]] if method == "rename" else []))
     keys = ((collection, _STRUCTURE[method]),) if method in _STRUCTURE else _keys(collection, arguments)
     return Request(store, method, arguments, keys, method in WRITES or stores, tuple(dict.fromkeys(tables)), options)
 
@@ -151,25 +151,25 @@ def _names(pipeline: object) -> Iterator[str]:
         yield from cast("Document", stage) if isinstance(stage, Mapping) else ()
 
 
-def _elsewhere(value: object) -> Iterator[str]:
+def _other_collections(value: object) -> Iterator[str]:
     """The other collections that a pipeline names, however deep."""
     if isinstance(value, Mapping):
         for name, inner in cast("Document", value).items():
-            if name in _ELSEWHERE:
-                yield from _named(inner)
-            yield from _elsewhere(inner)
+            if name in _NAMING_STAGES:
+                yield from _collections_of(inner)
+            yield from _other_collections(inner)
     elif isinstance(value, list | tuple):
         for inner in cast("Sequence[object]", value):
-            yield from _elsewhere(inner)
+            yield from _other_collections(inner)
 
 
-def _named(value: object) -> Iterator[str]:
+def _collections_of(value: object) -> Iterator[str]:
     """A collection as the stages name it: "archive", {"db": ..., "coll": "archive"}, {"from": "archive"}, {"into": ...}."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):
         for name in ("coll", "from", "into"):
-            yield from _named(cast("Document", value).get(name))
+            yield from _collections_of(cast("Document", value).get(name))
 
 
 def _keys(collection: str, arguments: Mapping[str, Any]) -> tuple[Key, ...] | None:
@@ -181,23 +181,23 @@ def _keys(collection: str, arguments: Mapping[str, Any]) -> tuple[Key, ...] | No
     if not arguments.get("upsert") and _matches_nothing(arguments.get("filter")):
         return ()
     if isinstance(documents, list):
-        found = [_key(_id(document)) for document in cast("list[object]", documents)]
+        keys = [_key(_id(document)) for document in cast("list[object]", documents)]
     else:
-        found = [_key(_equal(_id(arguments.get("filter"))))]
-    return None if None in found else tuple((collection, key) for key in found)
+        keys = [_key(_equal(_id(arguments.get("filter"))))]
+    return None if None in keys else tuple((collection, key) for key in keys)
 
 
 def _keys_of_all(collection: str, operations: Sequence[object]) -> tuple[Key, ...] | None:
     """The keys of the operations of a bulk write, which pymongo keeps in private attributes."""
-    found: list[Key] = []
+    all_keys: list[Key] = []
     for operation in operations:
         names = ("filter", "upsert", "collation") if hasattr(operation, "_filter") else ("document",)
         attributes = {"document": "_doc", "filter": "_filter", "upsert": "_upsert", "collation": "_collation"}
         keys = _keys(collection, {name: getattr(operation, attributes[name], None) for name in names})
         if keys is None:
             return None
-        found += keys
-    return tuple(dict.fromkeys(found))
+        all_keys += keys
+    return tuple(dict.fromkeys(all_keys))
 
 
 def _matches_nothing(query: object) -> bool:
@@ -205,8 +205,8 @@ def _matches_nothing(query: object) -> bool:
     if not isinstance(query, Mapping):
         return False
     parts = cast("Document", query).get("$and")
-    wanted: list[object] = [query, *(cast("list[object]", parts) if isinstance(parts, list) else [])]
-    return any(_id(part) == {"$exists": False} for part in wanted)
+    queries: list[object] = [query, *(cast("list[object]", parts) if isinstance(parts, list) else [])]
+    return any(_id(part) == {"$exists": False} for part in queries)
 
 
 def _id(document: object) -> object:

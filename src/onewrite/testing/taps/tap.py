@@ -68,20 +68,20 @@ def is_async(store: object) -> bool:
     return inspect.iscoroutinefunction(client._make_api_call)  # noqa: SLF001  # all requests go through it
 
 
-def tap(store: Store, gate: Gate, *, name: str | None = None, explored: bool = False) -> Store:
+def tap(store: Store, gate: Gate, *, name: str | None = None, is_explored: bool = False) -> Store:
     """The tapped store, or a dict of tapped stores for a dict of stores. The gate of an asynchronous store is awaited.
 
-    `explored`: the gate knows what transactions of MongoDB do, so sessions of a collection's client are tapped, and which
+    `is_explored`: the gate knows what transactions of MongoDB do, so sessions of a collection's client are tapped, and which
     attributes are the keys of DynamoDB's tables, so the tap sends nothing of its own.
     """
     if isinstance(store, Mapping):
         stores = cast("Mapping[str, Store]", store).items()
-        return {key: tap(inner, gate, name=key, explored=explored) for key, inner in stores}
+        return {key: tap(inner, gate, name=key, is_explored=is_explored) for key, inner in stores}
     check_store(store)
     awaited = is_async(store)
     if kind_of(store) == "collection":
-        return mongodb.tapped(store, gate, name, awaited=awaited, with_sessions=explored)
-    return aws.tapped(store, gate, name, awaited=awaited, completes=explored)
+        return mongodb.tap(store, gate, name, awaited=awaited, with_sessions=is_explored)
+    return aws.tap(store, gate, name, awaited=awaited, completes=is_explored)
 
 
 def send(store: Store, request: Request) -> Any:

@@ -108,7 +108,7 @@ class Request:
     starts: bool = False
 
     def __str__(self) -> str:
-        words = [self.method, *([", ".join(self._touched())] if self.tables else [self.store])]
+        words = [self.method, *([", ".join(self._targets())] if self.tables else [self.store])]
         return " ".join([*words, *(["in a transaction"] if self.is_uncommitted else [])])
 
     @property
@@ -116,11 +116,11 @@ class Request:
         """Is it part of a transaction, so only that transaction sees what it writes? The commit is not."""
         return self.transaction is not None and self.method not in (COMMIT, ABORT)
 
-    def _touched(self) -> Iterator[str]:
+    def _targets(self) -> Iterator[str]:
         for table in self.tables:
             own = [key for owner, key in self.keys or () if owner == table]
             parts = [cast("tuple[Hashable, ...]", key) if isinstance(key, tuple) else (key,) for key in own]
-            keys = ["/".join(map(str, each)) for each in parts]
+            keys = ["/".join(map(str, part)) for part in parts]
             if len(keys) > _SHOWN_KEYS:
                 keys = [f"({len(keys)} keys)"]
             yield " ".join([table, *keys])
@@ -169,7 +169,7 @@ def describe(request: Request, answer: object) -> str:
     if isinstance(answer, BaseException):
         words = _failure(answer)
     else:
-        words = _change(request, answer) if request.writes else _read(answer)
+        words = _change(request, answer) if request.writes else _reading(answer)
     return f"guarded, {words}" if words in ("applied", "refused") and is_guarded(request) else words
 
 
@@ -204,11 +204,11 @@ def _name(error: BaseException) -> str:
     return str(details.get("codeName", kind)) if kind == "OperationFailure" else kind
 
 
-def _read(answer: object) -> str:
-    missed = answer is None or (
+def _reading(answer: object) -> str:
+    is_missing = answer is None or (
         isinstance(answer, Mapping) and set(cast("Mapping[str, Any]", answer)) <= {"ResponseMetadata"}
     )
-    return "read, nothing there" if missed else "read"
+    return "read, nothing there" if is_missing else "read"
 
 
 def _change(request: Request, answer: object) -> str:
@@ -248,8 +248,8 @@ def _literal(value: object) -> object:
         if name == "$literal":
             return inner
         if name == "$concatArrays" and isinstance(inner, list):
-            for added in cast("list[object]", inner)[1:]:
-                literal = _literal(added)
+            for member in cast("list[object]", inner)[1:]:
+                literal = _literal(member)
                 return cast("list[object]", literal)[0] if isinstance(literal, list) and literal else value
     return value
 
