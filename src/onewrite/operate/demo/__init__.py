@@ -67,8 +67,8 @@ def _serve(engine: Engine, seed: int, port: int, *, opens: bool) -> None:
         raise typer.BadParameter(str(error), param_hint="--port") from error
 
 
-def _refuse(given: Mapping[str, bool], reason: str) -> None:
-    for name, is_given in given.items():
+def _refuse(options: Mapping[str, bool], reason: str) -> None:
+    for name, is_given in options.items():
         if is_given:
             raise typer.BadParameter(reason, param_hint=name)
 
