@@ -23,8 +23,8 @@ from onewrite.operate.demo.stream import (
     Restart,
     Settings,
     SingleTurn,
+    activity,
     command,
-    doing,
     remark,
 )
 from tests.support.examples import examples
@@ -371,7 +371,7 @@ def test_everything_that_happens_has_words_and_a_why(lane: str, what: Incident) 
 
 
 def test_a_dead_worker_is_told_whatever_it_did() -> None:
-    assert doing(Turn.WAITED, None, None, dead=True) == "dead, another one is coming"
+    assert activity(Turn.WAITED, None, None, dead=True) == "dead, another one is coming"
 
 
 def test_the_lanes_are_the_handlers_of_the_terminal(stream: PaymentStream) -> None:

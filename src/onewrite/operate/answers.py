@@ -53,8 +53,10 @@ def answers_to(image: EntityImage, inquiry: Inquiry) -> list[Answer]:
     ledgers = held_ledgers(image, inquiry.now, inquiry.attribute)
     candidates = [ledger for ledger in ledgers if not ledger.moved_to and inquiry.attribute in (None, ledger.attribute)]
     if inquiry.in_sequence is not None:  # That store counts, whatever others have left here.
-        labelled = [ledger for ledger in candidates if ledger.label is not None or ledger.version is not None]
-        candidates = [ledger for ledger in labelled if ledger.marks or ledger.version is not None] or labelled
+        labelled_ledgers = [ledger for ledger in candidates if ledger.label is not None or ledger.version is not None]
+        candidates = [
+            ledger for ledger in labelled_ledgers if ledger.marks or ledger.version is not None
+        ] or labelled_ledgers
         if not candidates:
             in_sequence = InSequence(inquiry.in_sequence, name=whose(inquiry.attribute or label_of("")))
             return [judge(image, in_sequence, inquiry.message, inquiry.now, image.lookup)]
@@ -73,11 +75,13 @@ def _answers_of(
         ]
     )
     try:
-        alone, looking = (stores_ledgers(stored_ledger, ledgers, inquiry.in_sequence, more) for more in ((), by_hand))
+        plain_ledgers, looking_ledgers = (
+            stores_ledgers(stored_ledger, ledgers, inquiry.in_sequence, more) for more in ((), by_hand)
+        )
     except LedgerMismatch as error:
         yield Answer("", stored_ledger.attribute, "LedgerMismatch", str(error))
         return
-    for ledger, looking_ledger in zip(alone, looking, strict=False):
+    for ledger, looking_ledger in zip(plain_ledgers, looking_ledgers, strict=False):
         answer, second = (
             judge(image, choice, inquiry.message, inquiry.now, image.lookup) for choice in (ledger, looking_ledger)
         )

@@ -67,15 +67,15 @@ def forget(image: EntityImage, inquiry: Inquiry) -> Repair:
     ledgers = held_ledgers(image, inquiry.now, inquiry.attribute)
     _check_alive(image)
     choices = _choices(ledgers, inquiry.attribute)
-    holding = [(ledger, drops) for ledger in choices if (drops := _drops(image, ledger, ledgers, inquiry))]
-    if len(holding) > 1:
-        names = " and ".join([repr(ledger.attribute) for ledger, _ in holding])
+    holders = [(ledger, drops) for ledger in choices if (drops := _drops(image, ledger, ledgers, inquiry))]
+    if len(holders) > 1:
+        names = " and ".join([repr(ledger.attribute) for ledger, _ in holders])
         raise CannotRepair(f"The ledgers {names} both hold the message: say with --attribute which of them shall forget it.")
-    if not holding:
+    if not holders:
         _check_answerable(image, choices, inquiry)
         hint = " ".join(hints(image, inquiry) or (_NAME_IT,))
         raise NothingToDo(f"No ledger of {image.name} holds {named(inquiry.message)}: there is nothing to forget. {hint}")
-    ((ledger, drops),) = holding
+    ((ledger, drops),) = holders
     family = [ledger, *moved_here(ledgers, ledger.attribute)]
     fields = as_read(image, family, [slot for slot, _ in drops])
     edit = Edit(fields, removes=_tokens(image, family), drops=tuple(drops))
@@ -103,7 +103,7 @@ def known_as(image: EntityImage, inquiry: Inquiry) -> list[Message]:
             steps.append(read_step(value).message)
     pairs = [*_shown_sources(ledgers), *[(step.source, step.parts) for step in steps if step.id == inquiry.message.id]]
     sources = {"": None, inquiry.message.source: None} | {source: None for source, _ in pairs}
-    sources |= dict.fromkeys([text for value in image.raw.values() if (text := image.layout.spelled(value)) is not None])
+    sources |= dict.fromkeys([text for value in image.raw.values() if (text := image.layout.spelling_of(value)) is not None])
     all_parts = {(): None, inquiry.message.parts: None} | {parts: None for _, parts in pairs}
     messages: list[Message] = []
     for source, parts in product(sources, all_parts):
@@ -364,12 +364,11 @@ def clear(image: EntityImage, attribute: str | None, now: float, *, tokens: bool
         raise CannotRepair(
             "A step of this ledger is open: let it finish first, or release it. `onewrite steps` lists open steps."
         )
-    label = ledger.attribute
-    fields = [name for name in image.fields_of(ledger.attribute) if name != label]
+    fields = [name for name in image.fields_of(ledger.attribute) if name != ledger.attribute]
     if not fields:
         raise NothingToDo(f"The ledger {ledger.attribute!r} holds nothing.")
-    stays = [] if ledger.moved_to is None else [label]  # it sends older stores to where the ledger is now
-    last = [] if stays else [label]  # without it nobody would know what the others are
+    # The label goes last: without it nobody would know what the others are. One that sends older stores to another ledger stays.
+    last = [] if ledger.moved_to else [ledger.attribute]
     edit = Edit(as_read(image, [ledger], [], fields), removes=(*fields, *last))
     return Repair(edit, tuple([f"{name} is removed" for name in edit.removes]), tuple(_effects_of_clearing(ledger)))
 

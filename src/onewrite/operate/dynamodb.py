@@ -43,12 +43,12 @@ _LAST = re.compile(rf"{PREFIX}(?:[lo]|t\d)")
 _ROOM = 1024  # bytes for the tokens of attempts, and for what consumers add while they are migrated
 
 
-def _spelled(value: Mapping[str, Any]) -> str | None:
+def _spelling_of(value: Mapping[str, Any]) -> str | None:
     number = Decimal(value["N"]) if "N" in value else None
     return value.get("S") if number is None else str(int(number)) if number == int(number) else None
 
 
-LAYOUT = Layout("DynamoDB", name_of, name_of, is_made_by, _spelled, tokens=ATTEMPT_SLOTS, largest=10**38 - 1)
+LAYOUT = Layout("DynamoDB", name_of, name_of, is_made_by, _spelling_of, tokens=ATTEMPT_SLOTS, largest=10**38 - 1)
 
 
 class TableStore:
@@ -115,12 +115,12 @@ class TableStore:
         if isinstance(step, CarryMark):
             ledger = HighWaterMark(name=whose(step.entry.terms.attribute))
             flows = Flows(self.target, ledger, self.name, self._clock, random_name, awaited=False)
-            unchanged = {
+            condition = {
                 "ConditionExpression": "#old = :old",
                 "ExpressionAttributeNames": {"#old": step.attribute},
                 "ExpressionAttributeValues": plain({":old": step.value}),
             }
-            outcome = yield from flows.record(step.message, {"Key": plain(image.key), **unchanged})
+            outcome = yield from flows.record(step.message, {"Key": plain(image.key), **condition})
             return not isinstance(outcome, Unmet | Gone)
         try:
             yield from send(Call("update_item", (), {**self._table, "Key": dict(image.key), **request_of(step)}))
@@ -196,8 +196,8 @@ class TableScan:
         if self._start is None:
             return None
         if not self._keys:
-            described = yield Call("describe_table", (), self._table)
-            self._keys = tuple([part["AttributeName"] for part in described["Table"]["KeySchema"]])
+            description = yield Call("describe_table", (), self._table)
+            self._keys = tuple([part["AttributeName"] for part in description["Table"]["KeySchema"]])
         start = {"ExclusiveStartKey": self._start} if self._start else {}
         page: Mapping[str, Any] = yield Call("scan", (), {**self._table, **self._request, **start})
         self._start = page.get("LastEvaluatedKey") or None

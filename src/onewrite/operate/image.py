@@ -45,7 +45,7 @@ class Layout(NamedTuple):
     field_of: Callable[[Slot], str]  # the top-level attribute or field in which a slot stands
     place_of: Callable[[Slot], str]  # the same, with the way to it
     is_made_by: Callable[[str, str], bool]  # (attribute, name of a field)
-    spelled: Callable[
+    spelling_of: Callable[
         [Any], str | None
     ]  # the text by which consumers spell a raw value in a source; None if they may differ
     tokens: int
@@ -78,7 +78,7 @@ class EntityImage:
         return tuple([name for name in self.fields if self.layout.is_made_by(attribute, name)])
 
     @property
-    def ours(self) -> tuple[str, ...]:
+    def our_fields(self) -> tuple[str, ...]:
         """All top-level fields that are not the user's own."""
         return tuple([name for name in self.fields if is_ours(name)])
 
@@ -153,7 +153,7 @@ def without(image: EntityImage, edit: Edit) -> Lookup:
     return lookup
 
 
-_BOUNDED = re.compile(r"(?:(?P<count>\d+)(?P<unit>d|h|m|s|us)(?P<text>t?)_)?r")
+_RING = re.compile(r"(?:(?P<count>\d+)(?P<unit>d|h|m|s|us)(?P<text>t?)_)?r")
 _OF_BLOCK = re.compile(r"(?P<name>%w(?P<window>\d+)=(?P<source>.*))\.(?P<part>[ts])(?P<slot>\d)", re.DOTALL)
 _READABLE_ID = re.compile(r"@(?P<name>[^/]*)/(?P<id>.*)", re.DOTALL)
 
@@ -309,14 +309,14 @@ def _contents(image: EntityImage, attribute: str, now: float) -> Iterator[IdSet 
             yield from _of_source(image, slot)
         elif rest in ("all", "allt"):
             yield _ids(image, slot, SeenIds(None, name=name, readable=rest == "allt"))
-        elif bounded := _BOUNDED.fullmatch(rest):
+        elif match := _RING.fullmatch(rest):
             with suppress(ConfigurationError, OverflowError):  # a name that looks like ours, and is of no span that we take
-                retention = int(bounded["count"]) * UNITS[bounded["unit"]] if bounded["unit"] else LONGEST_SQS_RETENTION
-                ledger = SeenIds(retention, name=name, readable=bool(bounded["text"]))
-                yield _bounded(image, slot, ledger, now)
+                retention = int(match["count"]) * UNITS[match["unit"]] if match["unit"] else LONGEST_SQS_RETENTION
+                ledger = SeenIds(retention, name=name, readable=bool(match["text"]))
+                yield _ring_ids(image, slot, ledger, now)
 
 
-def _bounded(image: EntityImage, slot: Slot, ledger: SeenIds, now: float) -> IdSet | Foreign:
+def _ring_ids(image: EntityImage, slot: Slot, ledger: SeenIds, now: float) -> IdSet | Foreign:
     if not re.fullmatch("r[0-5]", slot.key):
         return _foreign(image, slot)
     ring_window = window(cast("timedelta", ledger.retention), cast("timedelta", ledger.skew))

@@ -11,7 +11,7 @@ import typer
 from onewrite.core.event import moment
 from onewrite.core.label import OUTBOX, STEP, STEPS, TOMBSTONE, Slot
 from onewrite.core.pending import Box, read_box
-from onewrite.core.step import FoundStep, Step, found_step
+from onewrite.core.step import Step, found_step
 from onewrite.core.tombstone import read_tombstone
 from onewrite.errors import LedgerMismatch
 from onewrite.operate.answers import Inquiry, answers_to
@@ -97,7 +97,7 @@ def inspection(image: EntityImage, now: float, attribute: str | None, inquiry: I
     return {
         "entity": image.name,
         "bytes": image.size,
-        "ours": image.bytes_of(image.ours),
+        "ours": image.bytes_of(image.our_fields),
         "ledgers": [_ledger(ledger) for ledger in ledgers],
         "outboxes": [_outbox(image, label) for label in outboxes_of(image) if attribute in (None, label)],
         "steps": [_step(image, mark, now) for mark in sorted(image.steps)],
@@ -197,8 +197,7 @@ def _event(box: Box, place: int) -> dict[str, Any]:
 
 
 def _step(image: EntityImage, mark: str, now: float) -> dict[str, Any]:
-    record: FoundStep = found_step(image.name, image.steps[mark])
-    step = record.step
+    step = found_step(image.name, image.steps[mark]).step
     if not isinstance(step, Step):
         return {"damaged": str(step)}
     return {
@@ -294,8 +293,8 @@ def _set_lines(id_set: Document) -> Iterator[str]:
 
 
 def _source_words(document: Document) -> str:
-    hashed = " (a hash)" if document.get("source_is_hashed") else ""
-    source = f"source {safe_text(document['source'])}{hashed}" if document["source"] else "no source"
+    suffix = " (a hash)" if document.get("source_is_hashed") else ""
+    source = f"source {safe_text(document['source'])}{suffix}" if document["source"] else "no source"
     return source + "".join([f", part {safe_text(part)}" for part in document["parts"]])
 
 

@@ -240,7 +240,7 @@ class MessageSample:
                     )
         return ""
 
-    def unseen(self, sources: set[str]) -> str:
+    def warning(self, sources: set[str]) -> str:
         """What is to be said if no source of the sample is among those for which marks are carried."""
         sample_sources = {message.source for message in self.messages}
         if not sources or sample_sources & sources:
@@ -267,7 +267,7 @@ class MigrationReport:
 
     writes: bool
     drops: bool
-    resumed: bool
+    is_resumed: bool
     sample: MessageSample | None
     read_count: int = 0
     marks: int = 0
@@ -348,11 +348,11 @@ class MigrationReport:
 
     def following(self) -> list[str]:
         """What comes next, in sentences."""
-        resumed = "This run began at the bookmark: what it says is true of the entities behind it alone."
-        return [*self._trouble(), *self._next(), *([resumed] if self.resumed else [])]
+        sentence = "This run began at the bookmark: what it says is true of the entities behind it alone."
+        return [*self._trouble(), *self._next(), *([sentence] if self.is_resumed else [])]
 
     def _trouble(self) -> list[str]:
-        refused, too_large = self.states[EntityState.REFUSED], 0 if self.drops else self.states[EntityState.TOO_LARGE]
+        refused_count, too_large = self.states[EntityState.REFUSED], 0 if self.drops else self.states[EntityState.TOO_LARGE]
         sentence = "Nothing was written there."
         if self.refused_in_part:
             sentence = f"In {self.refused_in_part} of them what could be carried was carried before, and is safe; in the others nothing was written."
@@ -361,15 +361,15 @@ class MigrationReport:
                 self.states[EntityState.CHANGED],
                 "Changed: {}. Somebody still writes the old attribute there: it has gained something since it was carried.",
             ),
-            (refused, f"Refused: {{}}, for the reason that is told with each. {sentence}"),
+            (refused_count, f"Refused: {{}}, for the reason that is told with each. {sentence}"),
             (
                 too_large,
                 "Too large: {}. There is no room for the old set and the ledger together. --drop moves the ids in one write.",
             ),
             (self.lost_count, "Tried in vain: {}. Others have written there at every try. Run it again."),
         ]
-        unseen = "" if self.sample is None else self.sample.unseen(self.sources)
-        return [*[text.format(count) for count, text in troubles if count], *([unseen] if unseen else [])]
+        warning = "" if self.sample is None else self.sample.warning(self.sources)
+        return [*[text.format(count) for count, text in troubles if count], *([warning] if warning else [])]
 
     def _next(self) -> list[str]:
         due_count, carried_count = (

@@ -136,7 +136,7 @@ class Origin(Protocol):
     def plan(self, image: EntityImage, now: float, fits: Fits, *, drops: bool) -> EntityPlan: ...
 
 
-def refusing(plan: Callable[[], EntityPlan]) -> EntityPlan:
+def plan_or_refusal(plan: Callable[[], EntityPlan]) -> EntityPlan:
     """The plan, or where the entity holds something other than expected, that it is refused."""
     try:
         return plan()
@@ -154,7 +154,7 @@ def fill(template: str, image: EntityImage, rest: str = "") -> str:
     """The source of an entity's messages: each {name} is what the entity holds under that name."""
 
     def value(match: re.Match[str]) -> str:
-        text = rest if match[1] == REST else image.layout.spelled(image.raw[match[1]]) if match[1] in image.raw else None
+        text = rest if match[1] == REST else image.layout.spelling_of(image.raw[match[1]]) if match[1] in image.raw else None
         if text is None:
             raise ConfigurationError(
                 f"The source is made with {match[0]}, and the entity has no text and no integer there: name another attribute in "
@@ -182,25 +182,25 @@ class Ids:
     attribute: str
     ledger: SeenIds
     source: str
-    _before: MessageIDs = field(init=False, repr=False)
-    _looking: SeenIds = field(init=False, repr=False)
+    _old_ids: MessageIDs = field(init=False, repr=False)
+    _new_ids: SeenIds = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         check_template(self.source)
-        before, target = MessageIDs(self.attribute), self.ledger
-        looking = SeenIds(target.retention, name=target.name, readable=target.readable, also=before)
-        object.__setattr__(self, "_before", before)
-        object.__setattr__(self, "_looking", looking)
+        old_ids, target = MessageIDs(self.attribute), self.ledger
+        new_ids = SeenIds(target.retention, name=target.name, readable=target.readable, also=old_ids)
+        object.__setattr__(self, "_old_ids", old_ids)
+        object.__setattr__(self, "_new_ids", new_ids)
 
     def names(self, image: EntityImage) -> list[str]:
         return [self.attribute] if self.attribute in image.fields else []
 
     def plan(self, image: EntityImage, now: float, fits: Fits, *, drops: bool) -> EntityPlan:
         """What is to be done with the entity. `drops`: may the old attribute be removed?"""
-        return refusing(lambda: self._plan(image, now, fits, drops=drops))
+        return plan_or_refusal(lambda: self._plan(image, now, fits, drops=drops))
 
     def _plan(self, image: EntityImage, now: float, fits: Fits, *, drops: bool) -> EntityPlan:
-        entry = self._looking.entry(Message("any"), now)
+        entry = self._new_ids.entry(Message("any"), now)
         entry.check(image.lookup)
         marks = list(dict.fromkeys([cast("Mark", carried_mark.mark) for carried_mark in self.carried_marks(image, now)]))
         held_marks = _held_marks(cast("Remember", entry.own), image.lookup)
@@ -224,7 +224,7 @@ class Ids:
 
     def carried_marks(self, image: EntityImage, now: float) -> list[CarriedMark]:
         """The messages of the old set's ids, in one order, with their marks in the ledger."""
-        old = self._before.look(Message("any"), now)
+        old = self._old_ids.look(Message("any"), now)
         texts = cast("list[str]", sorted(_held_marks(old, image.lookup)))
         source = fill(self.source, image)
         messages = [message for text in texts for message in self._messages(text, source, now)]
@@ -235,13 +235,13 @@ class Ids:
         own = Message(text, source=source)
         if not text.startswith("@"):
             return [own]
-        spelled = _SPELLED_ID.fullmatch(text)
-        if spelled is not None:
+        spelling = _SPELLED_ID.fullmatch(text)
+        if spelling is not None:
             kept_source, *parts = [
-                _QUOTED_CHARACTER.sub(lambda match: _QUOTES[match[0]], name) for name in spelled[1].split("+")
+                _QUOTED_CHARACTER.sub(lambda match: _QUOTES[match[0]], name) for name in spelling[1].split("+")
             ]
-            message = Message(spelled[2], source=kept_source, parts=tuple(parts))
-            if self._before.look(message, now).mark == text:
+            message = Message(spelling[2], source=kept_source, parts=tuple(parts))
+            if self._old_ids.look(message, now).mark == text:
                 return [message, own]
         raise LedgerMismatch(
             f"The old set holds {text!r}. Ids that begin with @ are spelled in another way by a ledger, so consumers with a look "
@@ -296,7 +296,7 @@ class Versions:
 
     def plan(self, image: EntityImage, now: float, fits: Fits, *, drops: bool) -> EntityPlan:
         """What is to be done with the entity. `drops`: may the old attributes be removed?"""
-        plans = [refusing(partial(self._plan, name, image, now, fits, drops=drops)) for name in self.names(image)]
+        plans = [plan_or_refusal(partial(self._plan, name, image, now, fits, drops=drops)) for name in self.names(image)]
         whole = EntityPlan(EntityState.CARRIED)
         for plan in plans:
             state = whole.state.or_worse(plan.state)
@@ -306,8 +306,8 @@ class Versions:
     def names(self, image: EntityImage) -> list[str]:
         if self._prefix is None:
             return [self.name] if self.name in image.fields else []
-        ours = f"{prefix_of(self.ledger.attribute)}@"
-        return sorted([name for name in image.fields if name.startswith(self._prefix) and not name.startswith(ours)])
+        prefix = f"{prefix_of(self.ledger.attribute)}@"
+        return sorted([name for name in image.fields if name.startswith(self._prefix) and not name.startswith(prefix)])
 
     def carried_marks(self, image: EntityImage, now: float) -> list[CarriedMark]:
         """The last messages of the sources whose numbers the entity has, with the marks that they leave."""

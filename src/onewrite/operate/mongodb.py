@@ -45,12 +45,12 @@ _INPUT_JSON = json_util.JSONOptions(datetime_conversion=DatetimeConversion.DATET
 LENIENT = STORED.with_options(unicode_decode_error_handler="replace")
 
 
-def _spelled(value: object) -> str | None:
+def _spelling_of(value: object) -> str | None:
     is_key = isinstance(value, str | int | bson.ObjectId) and not isinstance(value, bool | bson.Code)
     return (str(int(value)) if isinstance(value, int) else str(value)) if is_key else None
 
 
-LAYOUT = Layout("MongoDB", attrgetter("group"), path_of, is_made_by, _spelled, tokens=0, largest=2**63 - 1)
+LAYOUT = Layout("MongoDB", attrgetter("group"), path_of, is_made_by, _spelling_of, tokens=0, largest=2**63 - 1)
 
 
 class CollectionStore:

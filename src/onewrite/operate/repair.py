@@ -152,7 +152,7 @@ def _change(act: str, options: Options, plan_repair: Callable[[EntityImage], Rep
     code = blake2b(json.dumps(requests).encode(), digest_size=_DIGEST_BYTES).hexdigest()
     if not options["as_json"]:
         change_lines, effect_lines = [[f"  {safe_text(text)}" for text in texts] for texts in (repair.changes, effects)]
-        request_lines = [f"  {json.dumps(_shortened(request))}" for request in requests]
+        request_lines = [f"  {json.dumps(_shorten(request))}" for request in requests]
         tell([f"{image.name}:", *change_lines, "What that means:", *effect_lines, "The request:", *request_lines])
     if options["digest"] not in (None, code):
         return say("The entity is not as it was shown then, and nothing was written: look at it again, without --yes.", 1)
@@ -167,15 +167,15 @@ def _change(act: str, options: Options, plan_repair: Callable[[EntityImage], Rep
     return result or 0
 
 
-def _shortened(value: Any, most: int = 5) -> Any:
+def _shorten(value: Any, most: int = 5) -> Any:
     """A request with its long lists cut, as a person reads it."""
     match value:
         case list():
             items = cast("list[Any]", value)
-            members = [_shortened(item, most) for item in items[:most]]
+            members = [_shorten(item, most) for item in items[:most]]
             return [*members, f"... and {len(items) - most} more"] if len(items) > most else members
         case dict():
-            return {name: _shortened(item, most) for name, item in cast("dict[str, Any]", value).items()}
+            return {name: _shorten(item, most) for name, item in cast("dict[str, Any]", value).items()}
         case _:
             return value
 

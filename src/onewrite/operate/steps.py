@@ -69,12 +69,12 @@ class Oldest:
         self._most, self._begun_by = most, begun_by
         self._heap: list[tuple[float, int, OpenStep]] = []  # a heap, on top of which is the one that was begun last
         self.count = 0
-        self.damaged = 0
+        self.damaged_count = 0
 
     def add(self, record: FoundStep) -> None:
         """What cannot be read is told at once."""
         if not isinstance(record.step, Step):
-            self.damaged += 1
+            self.damaged_count += 1
             sys.stderr.write(f"onewrite: {record.entity}: {record.step}\n")
         elif record.step.since <= self._begun_by:
             self.count += 1
@@ -116,10 +116,10 @@ def steps(
                     oldest.add(found_step(image.name, value))
         if as_json:
             open_steps = [step.details() for step in oldest.steps()]
-            tell_json({"open": oldest.count, "damaged": oldest.damaged, "steps": open_steps})
+            tell_json({"open": oldest.count, "damaged": oldest.damaged_count, "steps": open_steps})
         else:
             _print(oldest, now)
-        return Exit.FAILED if oldest.damaged else Exit.DONE
+        return Exit.FAILED if oldest.damaged_count else Exit.DONE
 
     end(list_steps)
 

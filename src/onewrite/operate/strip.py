@@ -57,7 +57,7 @@ Stripping: TypeAlias = Removal | HeldBack | None  # None: there is nothing of ou
 
 def stripping(image: EntityImage, attribute: str | None) -> Stripping:
     """Remove all that is ours, or the ledger or the outbox of one attribute."""
-    fields = image.ours if attribute is None else image.fields_of(attribute)
+    fields = image.our_fields if attribute is None else image.fields_of(attribute)
     why = _held_back(image, attribute)
     if why is not None:
         return HeldBack(image.name, why)

@@ -189,13 +189,13 @@ def dead_mans_switch(timeout: float, *, every: float = _EVERY) -> Generator[None
             faulthandler.dump_traceback_later(timeout + _SLACK, exit=True, file=_STDERR)
             over.wait(every)
 
-    holding = threading.Thread(target=hold, name="onewrite-switch", daemon=True)
-    holding.start()
+    thread = threading.Thread(target=hold, name="onewrite-switch", daemon=True)
+    thread.start()
     try:
         yield
     finally:
         over.set()
-        holding.join()  # It may be about to set the switch once more.
+        thread.join()  # It may be about to set the switch once more.
         faulthandler.cancel_dump_traceback_later()
 
 

@@ -93,11 +93,11 @@ def show(console: Console, engine: Engine, messages: int, seed: int) -> Comparis
     with Progress(*columns, console=console, transient=True) as progress:
         bars = {name: progress.add_task(name, total=copies, start=False) for name in HANDLERS}
 
-        def settled(name: str) -> None:
+        def advance(name: str) -> None:
             progress.start_task(bars[name])
             progress.advance(bars[name])
 
-        comparison = compare(engine, messages, seed, settled)
+        comparison = compare(engine, messages, seed, advance)
     console.print(rich_table(comparison))
     console.print(meaning(comparison), highlight=False)
     return comparison

@@ -249,7 +249,7 @@ _WHYS_OF_A_LANE = MappingProxyType(
         ): "The order itself holds the id, so the condition of the write fails. There is no second table to ask.",
     }
 )
-_DOING = MappingProxyType(
+_ACTIVITIES = MappingProxyType(
     {
         RequestResult.WRITTEN: "payment {n} is added",
         RequestResult.CLAIMED: "the id of payment {n} is stored",
@@ -265,12 +265,12 @@ def remark(lane: str, incident: Incident, message: Message) -> LogLine:
     return LogLine(lane, _MOODS.get(incident, ""), text, why)
 
 
-def doing(turn: Turn, result: RequestResult | None, number: int | None, *, dead: bool) -> str:
+def activity(turn: Turn, result: RequestResult | None, number: int | None, *, dead: bool) -> str:
     """What a worker has just done."""
     if dead:
         return "dead, another one is coming"
     if turn is Turn.WENT_ON and result:
-        return _DOING[result].format(n=number)
+        return _ACTIVITIES[result].format(n=number)
     if turn is Turn.ENDED:
         return f"payment {number} is acknowledged"
     return f"payment {number} is received" if turn is Turn.RECEIVED else "waits for a message"
@@ -303,7 +303,7 @@ class HandlerLane:
         self._broker = Broker()
         self._worker = SimulatedWorker(self._broker, partial(HANDLERS[name], shop), seed, settled=lambda: None)
         self._requests = self._dropped = self._away = 0
-        self._turn, self._turned = Turn.WAITED, self._worker.copy
+        self._turn, self._copy_at_turn = Turn.WAITED, self._worker.copy
         self._doomed = False
 
     def send(self, copy: Copy) -> None:
@@ -326,7 +326,7 @@ class HandlerLane:
         else:
             self._turn = self._worker.turn(now, 0 if self._doomed else crash)
         self._requests += self._shop.requests - before
-        self._turned = copy = copy or self._worker.copy
+        self._copy_at_turn = copy = copy or self._worker.copy
         return [(incident, copy.message) for incident in self._remarks(copy)] if copy else []
 
     def waiting(self, now: float) -> list[Copy]:
@@ -342,7 +342,7 @@ class HandlerLane:
             "queue": [copy_view(waiting_copy, now) for waiting_copy in self.waiting(now)],
             "worker": self._worker_view(copy, now),
             "request": self._worker.result if self._turn is Turn.WENT_ON else None,
-            "acknowledged": self._turned.number if self._turned and self._turn is Turn.ENDED else None,
+            "acknowledged": self._copy_at_turn.number if self._copy_at_turn and self._turn is Turn.ENDED else None,
             "balance": books.balance,
             "expected": books.expected,
             "drifts": books.drifts,
@@ -354,12 +354,12 @@ class HandlerLane:
 
     def _worker_view(self, copy: Copy | None, now: float) -> dict[str, Any]:
         dead = self._away > 0
-        number = self._turned.message.body["number"] if self._turned else None
+        number = self._copy_at_turn.message.body["number"] if self._copy_at_turn else None
         return {
             "dead": dead,
             "doomed": self._doomed,
             "copy": copy_view(copy, now) if copy else None,
-            "doing": doing(self._turn, self._worker.result, number, dead=dead),
+            "doing": activity(self._turn, self._worker.result, number, dead=dead),
         }
 
     def _remarks(self, copy: Copy) -> Sequence[Incident]:
@@ -412,7 +412,7 @@ _FULL = 6  # copies that wait in one queue before the sender waits too: more wou
 _SENT_AGAIN = 3  # turns until a payment that is sent twice is sent again, at most
 _PAYMENTS_PER_ORDER = 10  # so no order grows without end
 _AMOUNTS = range(500, 5_500, 500)  # in cents
-_REMEMBERED = 40  # remarks, for a page that is opened later
+_MOST_REMARKS = 40  # remarks, for a page that is opened later
 
 
 class PaymentStream:
@@ -468,8 +468,8 @@ class PaymentStream:
         self._ticks, self._payments, self._copies = 0, 0, count(1)
         self._next = self._clock.now + 1
         self._latest_payment = None
-        self._remarks: deque[tuple[int, LogLine]] = deque(maxlen=_REMEMBERED)
-        self._remarked = count(1)
+        self._remarks: deque[tuple[int, LogLine]] = deque(maxlen=_MOST_REMARKS)
+        self._remark_numbers = count(1)
         self._lanes = {
             name: HandlerLane(name, self._open_shop(f"shop-{self._run}-{place}", self._clock), self._seed)
             for place, name in enumerate(HANDLERS)
@@ -496,4 +496,4 @@ class PaymentStream:
                 lane.send(Copy(number, message, due))
 
     def _remark(self, lane: str, incident: Incident, message: Message) -> None:
-        self._remarks.append((next(self._remarked), remark(lane, incident, message)))
+        self._remarks.append((next(self._remark_numbers), remark(lane, incident, message)))

@@ -73,15 +73,17 @@ def guards(facts: Facts) -> list[Guard]:
     if facts.module is not None and facts.sample is None:
         raise NotCheckedError(f"No store with a ledger was found in {facts.module.name}.")
     sample = require(facts.sample, "a MODULE, --table or --collection")
-    labelled = list[Guard]()
+    labelled_guards = list[Guard]()
     for label in dict.fromkeys([label for entity in sample.entities for label in entity.labels if label.moved_to is None]):
         with suppress(LedgerMismatch):  # a later version of onewrite has written it
             ledger = label.ledger
             kind = "HighWaterMark or InSequence" if label.layout == "marks" else type(ledger).__name__
-            labelled.append(Guard(ledger, f"the sample's entities ({label.attribute})", kind, "the labels of the sample"))
-    if not labelled:
+            labelled_guards.append(
+                Guard(ledger, f"the sample's entities ({label.attribute})", kind, "the labels of the sample")
+            )
+    if not labelled_guards:
         raise NotCheckedError("None of the entities that were read has a ledger, so the ledger is not known: give a MODULE.")
-    return labelled
+    return labelled_guards
 
 
 def life(facts: Facts) -> Life:
@@ -104,12 +106,12 @@ def life(facts: Facts) -> Life:
 
 def retention(facts: Facts) -> Findings:
     """Does the ledger remember for as long as SQS holds a message?"""
-    message, remembered = life(facts), list[int]()
+    message, retentions = life(facts), list[int]()
     for guard in guards(facts):
         if not isinstance(guard.ledger, SeenIds) or guard.ledger.retention is None:
             continue  # it never forgets
         seconds = int(guard.ledger.retention.total_seconds())
-        remembered.append(seconds)
+        retentions.append(seconds)
         if seconds < message.enough:
             yield DoctorFinding(
                 "error",
@@ -120,7 +122,7 @@ def retention(facts: Facts) -> Findings:
                 f"the queue, {guard.rests_on}",
             )
     _insist_on_dead_letters(facts)
-    late = message.late_redrive(min(remembered, default=message.seconds))
+    late = message.late_redrive(min(retentions, default=message.seconds))
     return (
         f"{message.text}: {span(message.seconds)} in all. What is redriven on its last day is remembered if it is delivered at once, "
         f"as it usually is.{late}"
@@ -289,10 +291,10 @@ def visibility(facts: Facts) -> Findings:
     """Is a message hidden for as long as the function may work on it?"""
     queue, function = require(facts.queue, "--queue"), require(facts.function, "--function")
     window = max([feed.window for feed in _feeds_of(facts, queue)], default=0)
-    least, advised = function.timeout + window, VISIBILITY_SHARE * function.timeout + window
+    minimum, advice = function.timeout + window, VISIBILITY_SHARE * function.timeout + window
     waits = f", and Lambda gathers a batch for up to {span(window)}" if window else ""
-    if queue.visibility < advised:
-        early = queue.visibility < least
+    if queue.visibility < advice:
+        early = queue.visibility < minimum
         yield DoctorFinding(
             "error" if early else "warning",
             f"{queue.name} hides a message for {span(queue.visibility)}, and {function.name} may take {span(function.timeout)}{waits}.",
@@ -300,7 +302,7 @@ def visibility(facts: Facts) -> Findings:
             if early
             else "Where Lambda has no room to run the function at once, messages come again before it has tried, and each time counts "
             "for the dead-letter queue.",
-            f"Set the visibility timeout to {advised} seconds or more: six times the function's timeout, as AWS recommends, and the "
+            f"Set the visibility timeout to {advice} seconds or more: six times the function's timeout, as AWS recommends, and the "
             "batching window.",
             "the queue, the function, its event source mapping",
         )
@@ -311,12 +313,12 @@ def partial_failures(facts: Facts) -> Findings:
     """Does Lambda read which records failed?"""
     feeds = _feeds_of(facts, if_known(facts.queue))
     answers = None if facts.module is None else facts.module.kafka_answers
-    unjudged = list[str]()
+    unjudged_sources = list[str]()
     for feed in feeds:
         if feed.reports_failures and (feed.provisioned or not feed.kafka):
             continue
         if feed.kafka and answers is None:
-            unjudged.append(feed.source)
+            unjudged_sources.append(feed.source)
         elif feed.kafka and answers:
             lacks = "ReportBatchItemFailures" if feed.provisioned else "provisioned mode"
             yield DoctorFinding(
@@ -337,9 +339,9 @@ def partial_failures(facts: Facts) -> Findings:
                 "Set FunctionResponseTypes of the mapping to [ReportBatchItemFailures].",
                 "the event source mappings of the function",
             )
-    if unjudged:
+    if unjudged_sources:
         raise NotCheckedError(
-            f"Lambda reads no answer of the mapping from {unjudged[0]}. That is right for kafka_handler, which raises; it is not with "
+            f"Lambda reads no answer of the mapping from {unjudged_sources[0]}. That is right for kafka_handler, which raises; it is not with "
             "provisioned_mode=True, nor for a handler that answers batchItemFailures itself. Give a MODULE to tell."
         )
     return f"Looked at {len(feeds)} event source mapping{'s' if len(feeds) > 1 else ''}."
@@ -508,7 +510,7 @@ def ttl(facts: Facts) -> Findings:
     return f"The entity that expires last does so in {span(round(most))}. {message.text}."
 
 
-def erased(facts: Facts) -> Findings:
+def erased_ledgers(facts: Facts) -> Findings:
     """Are there entities beside guarded ones that have no ledger?"""
     sample = require(facts.sample, _GIVER)
     guarded_entities = [entity for entity in sample.entities if entity.ledger]
@@ -546,7 +548,7 @@ def _is_sibling(entity: Entity, guarded_entities: Several[Entity], sample: Entit
     )
 
 
-def damaged(facts: Facts) -> Findings:
+def damaged_ledgers(facts: Facts) -> Findings:
     """Are there ledgers of which a part is missing?"""
     sample = require(facts.sample, _GIVER)
     without_label = [entity for entity in sample.entities if entity.unlabelled]
@@ -757,8 +759,8 @@ CHECKS = (
     Check("order", "A ledger that needs order is fed in order", order),
     Check("indexes", "No index copies the ledger", indexes),
     Check("ledger-share", "The ledger is a small part of the entities", ledger_share),
-    Check("erased-ledgers", "No other writer erases ledgers", erased),
-    Check("damaged-ledgers", "No part of a ledger is missing", damaged),
+    Check("erased-ledgers", "No other writer erases ledgers", erased_ledgers),
+    Check("damaged-ledgers", "No part of a ledger is missing", damaged_ledgers),
     Check("later-format", "All that was read is of a format that this version knows", later_format),
     Check("outbox-index", "A relay finds what is pending by an index", outbox_index),
     Check("global-table", "No two regions apply the same message", global_table),

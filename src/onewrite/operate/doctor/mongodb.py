@@ -65,8 +65,8 @@ def read_collection(collection: Any, most: int, clock: Callable[[], float]) -> R
     if not isinstance(indexes, Unread):
         keys = tuple([tuple([key for key, _ in index["key"]]) for index in indexes.values()])
         # The fields of TTL indexes, and how many seconds after the time in them a document expires.
-        expiring = [index for index in indexes.values() if "expireAfterSeconds" in index]
-        after = {index["key"][0][0]: float(index["expireAfterSeconds"]) for index in expiring}
+        ttl_indexes = [index for index in indexes.values() if "expireAfterSeconds" in index]
+        after = {index["key"][0][0]: float(index["expireAfterSeconds"]) for index in ttl_indexes}
         expiry = tuple(after)
     return Facts(
         collection=fact,

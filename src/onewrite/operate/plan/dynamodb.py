@@ -65,8 +65,8 @@ class SecondaryIndex:
             return None
         if self.names is None:
             return dict(item)
-        projected = dict.fromkeys([*self.table_key, *self.key, *self.names])
-        return {name: item[name] for name in projected if name in item}
+        projection = dict.fromkeys([*self.table_key, *self.key, *self.names])
+        return {name: item[name] for name in projection if name in item}
 
 
 # --- What a ledger adds to an item of DynamoDB, found by making the ledger's own writes on paper. Pure --------------------
@@ -162,7 +162,7 @@ class OnDynamoDB:
     def __init__(self, inputs: Inputs) -> None:
         self._inputs = inputs
 
-    def sized(self, ledger: Ledger) -> ItemLedger:
+    def sized_ledger(self, ledger: Ledger) -> ItemLedger:
         return ItemLedger(ledger, self._inputs.texts)
 
     def cost(self, ledger: Ledger, stream: MessageStream, ledger_sizes: Sizes) -> Cost:
@@ -170,18 +170,20 @@ class OnDynamoDB:
         again = _second_tries(ledger)
         fresh = Spread.of(
             ledger_sizes,
-            lambda size: self._emitting(size) + self._table(size) * again + self._indexes(size) + self._events(size),
+            lambda size: (
+                self._units_with_events(size) + self._table(size) * again + self._indexes(size) + self._events(size)
+            ),
         )
         return Cost(fresh, Spread.of(ledger_sizes, self._table))
 
     def _events(self, ledger: int) -> float:
         """What the events of a message cost beside its write: the write of the relay that clears them, and their entry in the index."""
         events = self._inputs.events
-        return 0 if not events else min(1, events) * (self._emitting(ledger) + _OUTBOX_ENTRIES)
+        return 0 if not events else min(1, events) * (self._units_with_events(ledger) + _OUTBOX_ENTRIES)
 
     def load(self, ledger: Ledger, size: int) -> float:
         """Each global index has partitions of its own, and holds up the table where they take no more. A local one is in the item's."""
-        write_units = self._emitting(size) * (1 + min(1, self._inputs.events))
+        write_units = self._units_with_events(size) * (1 + min(1, self._inputs.events))
         return self._busiest_of(write_units + self._table(size) * (_second_tries(ledger) + self._inputs.duplicates), size)
 
     def _busiest_of(self, table: float, size: int, times: float = 1) -> float:
@@ -204,7 +206,7 @@ class OnDynamoDB:
     def _table(self, ledger: int) -> int:
         return units(self._inputs.item_bytes + ledger)
 
-    def _emitting(self, ledger: int) -> int:
+    def _units_with_events(self, ledger: int) -> int:
         """Of the item with its ledger, and with the events of one message."""
         return units(self._inputs.item_bytes + ledger + self._inputs.pending_bytes)
 

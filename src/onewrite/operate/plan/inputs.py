@@ -113,8 +113,8 @@ class NumberBlocks(NamedTuple):
 
     def edges(self, last: int) -> list[int]:
         """The last message, the last before all sources entered a block, and the one with which they all had."""
-        entered = (((last // self.sources + 1) // self.size) * self.size - 1) * self.sources
-        return [n for n in dict.fromkeys((last, entered - 1, entered + self.sources - 1)) if 0 <= n <= last]
+        edge = (((last // self.sources + 1) // self.size) * self.size - 1) * self.sources
+        return [n for n in dict.fromkeys((last, edge - 1, edge + self.sources - 1)) if 0 <= n <= last]
 
 
 class Cycle(NamedTuple):

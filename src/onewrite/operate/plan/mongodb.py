@@ -179,7 +179,7 @@ class OnMongoDB:
     def __init__(self, inputs: Inputs) -> None:
         self._inputs = inputs
 
-    def sized(self, ledger: Ledger) -> DocumentLedger:
+    def sized_ledger(self, ledger: Ledger) -> DocumentLedger:
         return DocumentLedger(ledger, self._inputs.texts)
 
     def cost(self, ledger: Ledger, stream: MessageStream, ledger_sizes: Sizes) -> None:

@@ -56,17 +56,17 @@ def sample_of(engine: str, name: str, entities: int, images: Sequence[EntityImag
         later = [f"{label}: {image.fields[label]}, of another version of onewrite" for label in later_labels(image.fields)]
         for text in [*[f"{label.attribute}: {label.layout}" for label in kept_ledgers(image.fields.items())], *later]:
             layouts[text] = layouts.get(text, 0) + 1
-    ours = [image.bytes_of(image.ours) for image in images]
+    our_sizes = [image.bytes_of(image.our_fields) for image in images]
     count = len(images) or 1
     return StoreSample(
         engine,
         name,
         max(entities, len(images)),
         len(images),
-        round(sum([image.size - size for image, size in zip(images, ours, strict=True)]) / count),
-        round(sum(ours) / count),
+        round(sum([image.size - size for image, size in zip(images, our_sizes, strict=True)]) / count),
+        round(sum(our_sizes) / count),
         max([image.size for image in images], default=0),
-        max([size / image.size for image, size in zip(images, ours, strict=True)], default=0.0),
+        max([size / image.size for image, size in zip(images, our_sizes, strict=True)], default=0.0),
         layouts,
         _retention_in(images),
         sum([OUTBOX.label in image.fields for image in images]),
@@ -93,7 +93,7 @@ _SLOWLY = 24  # how many generations of a slow stream show its extremes
 _STEP = 1.2  # between two ages at which an entity is looked at to find when it is full
 
 
-class Sized(Protocol):
+class SizedLedger(Protocol):
     """A ledger in entities of one engine, which take so many bytes at most."""
 
     @property
@@ -110,14 +110,14 @@ class Sizes(NamedTuple):
     high: int
 
 
-def sizes(ledger: Sized, stream: MessageStream, age: int) -> Sizes:
+def sizes(ledger: SizedLedger, stream: MessageStream, age: int) -> Sizes:
     """Of an entity that has got messages for so long."""
     part_sizes = [_part(part, stream, age) for part in ledger.parts]
     even = tuple(map(sum, zip(*[part.even for part in part_sizes], strict=True)))
     return Sizes(even, sum(part.low for part in part_sizes), sum(part.high for part in part_sizes))
 
 
-def highest(ledger: Sized, stream: MessageStream, age: int) -> int:
+def highest(ledger: SizedLedger, stream: MessageStream, age: int) -> int:
     """The bytes of a ledger at its largest."""
     return sum(max(_extremes(part, stream, age)) for part in ledger.parts)
 
@@ -150,7 +150,7 @@ def _extremes(part: Cycle, stream: MessageStream, age: int) -> list[int]:
     return extremes
 
 
-def full_after(ledger: Sized, entity: int, stream: MessageStream) -> float | None:
+def full_after(ledger: SizedLedger, entity: int, stream: MessageStream) -> float | None:
     """After how many days an entity, whose other attributes have so many bytes, takes no more messages; None if it always does."""
 
     def is_full(age: int) -> bool:
@@ -242,7 +242,7 @@ class EngineCosts(Protocol):
     limit: int  # bytes of an entity
     a_second: float | None  # units that one entity takes in a second
 
-    def sized(self, ledger: Ledger) -> Sized: ...
+    def sized_ledger(self, ledger: Ledger) -> SizedLedger: ...
     def cost(
         self, ledger: Ledger, stream: MessageStream, ledger_sizes: Sizes
     ) -> Cost | None: ...  # None: a write has no price
@@ -299,11 +299,11 @@ def ways(inputs: Inputs, engine: EngineCosts) -> list[Way]:
 
 
 def _of_ledger(name: str, ledger: Ledger, inputs: Inputs, engine: EngineCosts) -> Way:
-    sized, hot = engine.sized(ledger), inputs.hot()
-    ledger_sizes = sizes(sized, hot, inputs.lifetime)
+    sized_ledger, hot = engine.sized_ledger(ledger), inputs.hot()
+    ledger_sizes = sizes(sized_ledger, hot, inputs.lifetime)
     cost = engine.cost(ledger, hot, ledger_sizes)
-    most = sustained(ledger, inputs, engine)
-    full = full_after(sized, inputs.item_bytes, hot)
+    most = sustained_rate(ledger, inputs, engine)
+    full = full_after(sized_ledger, inputs.item_bytes, hot)
     fits = (full is None or full > inputs.age) and (most is None or most >= inputs.per_second)
     month, stored = _sums(ledger, inputs, engine) if fits else (None, None)
     return Way(
@@ -324,9 +324,9 @@ def _of_ledger(name: str, ledger: Ledger, inputs: Inputs, engine: EngineCosts) -
 
 def _sums(ledger: Ledger, inputs: Inputs, engine: EngineCosts) -> tuple[float | None, float]:
     """The units of all messages in a month, and the bytes of all ledgers."""
-    sized, stored, month = engine.sized(ledger), 0.0, list[float]()
+    sized_ledger, stored, month = engine.sized_ledger(ledger), 0.0, list[float]()
     for stream, entities in inputs.streams():
-        usual = sizes(sized, stream, inputs.lifetime)
+        usual = sizes(sized_ledger, stream, inputs.lifetime)
         cost = engine.cost(ledger, stream, usual)
         month += [] if cost is None else [_month(cost, entities * stream.per_day, inputs)]
         stored += entities * Spread.of(usual, float).mean * engine.copies()
@@ -370,14 +370,14 @@ def _burst(engine: EngineCosts, load: float) -> float | None:
     return None if engine.a_second is None else engine.a_second / load
 
 
-def sustained(ledger: Ledger, inputs: Inputs, engine: EngineCosts) -> float | None:
+def sustained_rate(ledger: Ledger, inputs: Inputs, engine: EngineCosts) -> float | None:
     """How many messages a second one entity takes over its whole age; None where nothing of the ledger bounds them."""
-    sized = engine.sized(ledger)
+    sized_ledger = engine.sized_ledger(ledger)
 
     def bears(rate: float) -> bool:
-        size = highest(sized, stream_of(rate), inputs.lifetime)
+        size = highest(sized_ledger, stream_of(rate), inputs.lifetime)
         fast_enough = engine.a_second is None or rate * engine.load(ledger, size) <= engine.a_second
-        return fast_enough and inputs.item_bytes + size <= sized.limit
+        return fast_enough and inputs.item_bytes + size <= sized_ledger.limit
 
     low, high = _RATES
     if not bears(low):
@@ -410,10 +410,10 @@ def by_rate(inputs: Inputs, engine: EngineCosts) -> list[Curve]:
     rates = [10 ** (step * 6 / (_POINTS - 1) - 1) for step in range(_POINTS)]
     curves: list[Curve] = []
     for name, ledger in ledgers(inputs).items():
-        sized, costs = engine.sized(ledger), list[float | None]()
+        sized_ledger, costs = engine.sized_ledger(ledger), list[float | None]()
         for rate in rates:
             stream = stream_of(rate / 86_400)
-            ledger_sizes = sizes(sized, stream, inputs.lifetime)
+            ledger_sizes = sizes(sized_ledger, stream, inputs.lifetime)
             full = inputs.item_bytes + ledger_sizes.high > engine.limit
             cost = engine.cost(ledger, stream, ledger_sizes)
             costs.append(None if full or cost is None else cost.fresh.mean)
@@ -430,7 +430,7 @@ def by_age(inputs: Inputs, engine: EngineCosts) -> list[Curve]:
     days = [last * step / _AGES for step in range(1, _AGES + 1)]
     hot, curves = inputs.hot(), list[Curve]()
     for name, ledger in ledgers(inputs).items():
-        parts = engine.sized(ledger).parts
+        parts = engine.sized_ledger(ledger).parts
         ledger_bytes = [sum(part.size(hot, BIRTH + round(day * DAY)) for part in parts) for day in days]
         most = engine.limit - inputs.item_bytes
         full = next((place for place, size in enumerate(ledger_bytes) if size > most), len(ledger_bytes))
