@@ -53,38 +53,25 @@ def answers_to(image: EntityImage, inquiry: Inquiry) -> list[Answer]:
     ledgers = held_ledgers(image, inquiry.now, inquiry.attribute)
     candidates = [ledger for ledger in ledgers if not ledger.moved_to and inquiry.attribute in (None, ledger.attribute)]
     if inquiry.in_sequence is not None:  # That store counts, whatever others have left here.
-        labelled_ledgers = [ledger for ledger in candidates if ledger.label is not None or ledger.version is not None]
-        candidates = [
-            ledger for ledger in labelled_ledgers if ledger.marks or ledger.version is not None
-        ] or labelled_ledgers
+        with_label = [ledger for ledger in candidates if ledger.label is not None or ledger.version is not None]
+        candidates = [ledger for ledger in with_label if ledger.marks or ledger.version is not None] or with_label
         if not candidates:
             in_sequence = InSequence(inquiry.in_sequence, name=whose(inquiry.attribute or label_of("")))
             return [judge(image, in_sequence, inquiry.message, inquiry.now, image.lookup)]
     return [answer for candidate in candidates for answer in _answers_of(image, inquiry, candidate, ledgers)]
 
 
-def _answers_of(
-    image: EntityImage, inquiry: Inquiry, stored_ledger: EntityLedger, ledgers: list[EntityLedger]
-) -> Iterator[Answer]:
+def _answers_of(image: EntityImage, inquiry: Inquiry, ledger: EntityLedger, ledgers: list[EntityLedger]) -> Iterator[Answer]:
     """A set that is kept by hand says nothing of the stores that look into it: where it makes a difference there are two answers."""
-    by_hand = tuple(
-        [
-            MessageIDs(ledger.attribute)
-            for ledger in ledgers
-            if ledger.label is None and ledger.sets and ledger is not stored_ledger
-        ]
-    )
+    without_label = [candidate for candidate in ledgers if candidate.label is None and candidate.sets]
+    by_hand = tuple([MessageIDs(candidate.attribute) for candidate in without_label if candidate is not ledger])
     try:
-        plain_ledgers, looking_ledgers = (
-            stores_ledgers(stored_ledger, ledgers, inquiry.in_sequence, more) for more in ((), by_hand)
-        )
+        plain, looking = (stores_ledgers(ledger, ledgers, inquiry.in_sequence, more) for more in ((), by_hand))
     except LedgerMismatch as error:
-        yield Answer("", stored_ledger.attribute, "LedgerMismatch", str(error))
+        yield Answer("", ledger.attribute, "LedgerMismatch", str(error))
         return
-    for ledger, looking_ledger in zip(plain_ledgers, looking_ledgers, strict=False):
-        answer, second = (
-            judge(image, choice, inquiry.message, inquiry.now, image.lookup) for choice in (ledger, looking_ledger)
-        )
+    for pair in zip(plain, looking, strict=False):
+        answer, second = (judge(image, choice, inquiry.message, inquiry.now, image.lookup) for choice in pair)
         yield answer
         if second.outcome != answer.outcome:
             yield second._replace(
@@ -93,15 +80,13 @@ def _answers_of(
 
 
 def stores_ledgers(
-    stored_ledger: EntityLedger, ledgers: list[EntityLedger], in_sequence: int | None = None, more: tuple[Ledger, ...] = ()
+    ledger: EntityLedger, ledgers: list[EntityLedger], in_sequence: int | None = None, more: tuple[Ledger, ...] = ()
 ) -> list[Ledger]:
     """The ledgers that a store may have which writes there: the one of the label, with all that came before in its also=."""
-    own = kept_as(stored_ledger)
-    earlier = [ledger for ledger in stored_ledger.ledgers if ledger.layout != own.layout]
-    for moved_ledger in moved_here(ledgers, stored_ledger.attribute):
-        earlier.extend(
-            moved_ledger.ledgers or (SeenIds(name=whose(moved_ledger.attribute)),)
-        )  # its label alone must be accepted
+    own = kept_as(ledger)
+    earlier = [former for former in ledger.ledgers if former.layout != own.layout]
+    for origin in moved_here(ledgers, ledger.attribute):
+        earlier.extend(origin.ledgers or (SeenIds(name=whose(origin.attribute)),))  # its label alone must be accepted
     also, name = (*earlier, *more), whose(own.attribute)
     if in_sequence is not None:
         other_ledgers = (own, *also) if own.layout != HighWaterMark().layout else also

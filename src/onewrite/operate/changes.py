@@ -107,16 +107,15 @@ def known_as(image: EntityImage, inquiry: Inquiry) -> list[Message]:
     all_parts = {(): None, inquiry.message.parts: None} | {parts: None for _, parts in pairs}
     messages: list[Message] = []
     for source, parts in product(sources, all_parts):
+        if (source, parts) == (inquiry.message.source, inquiry.message.parts):
+            continue
         try:
             message = Message(inquiry.message.id, source=source, sequence=inquiry.message.sequence, parts=parts)
         except InvalidMessage:  # a field that is too long for a source
             continue
         variant = replace(inquiry, message=message)
         is_open = any((step.id, step.source, step.parts) == (message.id, source, parts) for step in steps)
-        is_same = (source, parts) == (inquiry.message.source, inquiry.message.parts)
-        if not is_same and (
-            is_open or any(_drops(image, ledger, ledgers, variant) for ledger in ledgers if not ledger.moved_to)
-        ):
+        if is_open or any(_drops(image, ledger, ledgers, variant) for ledger in ledgers if not ledger.moved_to):
             messages.append(message)
     return messages
 
@@ -134,12 +133,10 @@ def hints(image: EntityImage, inquiry: Inquiry) -> tuple[str, ...]:
     """What is to be given besides, if the entity does not know a message that should be known."""
     message = inquiry.message
     lines = list[str]()
-    for known_message in known_as(image, inquiry)[:_MOST_HINTS]:
-        parts = [f"--part {quote(part)}" for part in known_message.parts]
-        options = (
-            " ".join([f"--source {quote(known_message.source)}", *parts]) if known_message.source or parts else "no --source"
-        )
-        lines.append(f"It knows {named(replace(known_message, sequence=None))}: for that one give {options}.")
+    for namesake in known_as(image, inquiry)[:_MOST_HINTS]:
+        parts = [f"--part {quote(part)}" for part in namesake.parts]
+        options = " ".join([f"--source {quote(namesake.source)}", *parts]) if namesake.source or parts else "no --source"
+        lines.append(f"It knows {named(replace(namesake, sequence=None))}: for that one give {options}.")
     if lines:
         return tuple(lines)
     ledgers = held_ledgers(image, inquiry.now, inquiry.attribute)

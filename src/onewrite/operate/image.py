@@ -242,12 +242,10 @@ class EntityLedger:
 def held_ledgers(image: EntityImage, now: float, attribute: str | None = None) -> list[EntityLedger]:
     """All ledgers of the entity, and what stands at the attribute that is named, in the order of their attributes."""
     labels = {label.attribute: label for label in kept_ledgers(image.fields.items())}
-    other_versions = {
-        name: str(text) for name, text in image.fields.items() if is_label_name(name) and is_other_version(text)
-    }
+    versions = {name: str(text) for name, text in image.fields.items() if is_label_name(name) and is_other_version(text)}
     by_hand = [BY_HAND] if holds_set_by_hand(image) else []
-    attributes: list[str] = sorted({*labels, *other_versions, *by_hand, *([attribute] if attribute else [])})
-    ledgers = [_ledger_at(image, now, name, labels.get(name), other_versions.get(name)) for name in attributes]
+    attributes: list[str] = sorted({*labels, *versions, *by_hand, *([attribute] if attribute else [])})
+    ledgers = [_ledger_at(image, now, name, labels.get(name), versions.get(name)) for name in attributes]
     return [ledger for ledger in ledgers if ledger.size or ledger.attribute == attribute]
 
 

@@ -35,7 +35,7 @@ from onewrite.operate.options import (
     message_of,
     moment_of,
 )
-from onewrite.operate.report import count_of, end, safe_text, tell, tell_json
+from onewrite.operate.report import count_of, end, escape, tell, tell_json
 from onewrite.operate.stores import entity_of, store_of
 from onewrite.operate.strip import outboxes_of
 
@@ -243,38 +243,36 @@ def lines_of(document: Document, message: str | None) -> Iterator[str]:
     if message is not None:
         yield ""
         yield from _answers(document["answers"], message)
-        yield from [safe_text(hint) for hint in document["hints"]]
+        yield from [escape(hint) for hint in document["hints"]]
 
 
 def _ledger_lines(ledger: Document, total: int) -> Iterator[str]:
-    yield f"Ledger {safe_text(ledger['attribute'])}, {_layout_words(ledger)}: {_share(ledger['bytes'], total)}"
+    yield f"Ledger {escape(ledger['attribute'])}, {_layout_words(ledger)}: {_share(ledger['bytes'], total)}"
     for id_set in ledger["sets"]:
         yield from _set_lines(id_set)
     if any(id_set["since"] for id_set in ledger["sets"]):
         yield "  Some ids may be older than that, if the entity was not written to for long."
     for mark in ledger["marks"]:
-        yield f"  {_source_words(mark)}: {mark['mark']!r}, {mark['bytes']} bytes in {safe_text(mark['place'])}"
+        yield f"  {_source_words(mark)}: {mark['mark']!r}, {mark['bytes']} bytes in {escape(mark['place'])}"
     for block in ledger["numbers"]:
         numbers = ", ".join([str(number) for number in block["numbers"][:_MOST]]) or "no number"
         numbers += f" and {more} more" if (more := len(block["numbers"]) - _MOST) > 0 else ""
-        yield f"  {_source_words(block)}: {numbers}, of {block['first']} to {block['last']}, {block['bytes']} bytes in {safe_text(block['place'])}"
+        yield f"  {_source_words(block)}: {numbers}, of {block['first']} to {block['last']}, {block['bytes']} bytes in {escape(block['place'])}"
     for foreign in ledger["foreign"]:
-        yield f"  {safe_text(foreign['place'])} holds a {foreign['kind']}, which no ledger has put there"
+        yield f"  {escape(foreign['place'])} holds a {foreign['kind']}, which no ledger has put there"
     if ledger["tokens"]["count"]:
         yield f"  {count_of(ledger['tokens']['count'], 'token')} of recent attempts, {ledger['tokens']['bytes']} bytes"
 
 
 def _layout_words(ledger: Document) -> str:
     if ledger["moved_to"]:
-        return (
-            f"which has moved to {safe_text(ledger['moved_to'])}; what is left here counts for stores that name it in also="
-        )
+        return f"which has moved to {escape(ledger['moved_to'])}; what is left here counts for stores that name it in also="
     if ledger["other_version"]:
-        return f"written by another version of onewrite, as {safe_text(ledger['other_version'])!r}"
+        return f"written by another version of onewrite, as {escape(ledger['other_version'])!r}"
     return (
         "without a label: maybe ids that are kept by hand"
         if ledger["kept"] is None
-        else f"kept as {safe_text(ledger['kept'])!r}"
+        else f"kept as {escape(ledger['kept'])!r}"
     )
 
 
@@ -284,30 +282,30 @@ def _set_lines(id_set: Document) -> Iterator[str]:
         when = f"written between {id_set['since']} and {id_set['until']}"
         when += "" if id_set["live"] else ": no store looks here any more, and the next write removes it"
     by_hand = ", kept by hand" if id_set["by_hand"] else ""
-    yield f"  {safe_text(id_set['place'])}: {count_of(len(id_set['ids']), 'id')}{by_hand}, {id_set['bytes']} bytes, {when}"
+    yield f"  {escape(id_set['place'])}: {count_of(len(id_set['ids']), 'id')}{by_hand}, {id_set['bytes']} bytes, {when}"
     for mark in id_set["ids"][:_MOST]:
         of = f" of {_source_words(mark)}" if mark.get("source") or mark.get("parts") else ""
-        yield f"    {mark['hash'] if 'hash' in mark else safe_text(mark['id'])}{of}"
+        yield f"    {mark['hash'] if 'hash' in mark else escape(mark['id'])}{of}"
     if (more := len(id_set["ids"]) - _MOST) > 0:
         yield f"    and {more} more, which --json shows"
 
 
 def _source_words(document: Document) -> str:
     suffix = " (a hash)" if document.get("source_is_hashed") else ""
-    source = f"source {safe_text(document['source'])}{suffix}" if document["source"] else "no source"
-    return source + "".join([f", part {safe_text(part)}" for part in document["parts"]])
+    source = f"source {escape(document['source'])}{suffix}" if document["source"] else "no source"
+    return source + "".join([f", part {escape(part)}" for part in document["parts"]])
 
 
 def _outbox_lines(outbox: Document, total: int) -> Iterator[str]:
-    head = f"Outbox {safe_text(outbox['attribute'])}"
+    head = f"Outbox {escape(outbox['attribute'])}"
     if "damaged" in outbox:
         yield f"{head}: {outbox['damaged']}"
         return
     pending = count_of(len(outbox["events"]), "event")
-    due = f", due at {safe_text(outbox['due'])}" if outbox["due"] else ""
+    due = f", due at {escape(outbox['due'])}" if outbox["due"] else ""
     yield f"{head}: {pending} pending{due}, {outbox['sent']} sent before: {_share(outbox['bytes'], total)}"
     for event in outbox["events"][:_MOST]:
-        yield f"  number {event['number']}: {safe_text(event['type'])}, emitted at {safe_text(event['time'])} because of {safe_text(event['cause'])}"
+        yield f"  number {event['number']}: {escape(event['type'])}, emitted at {escape(event['time'])} because of {escape(event['cause'])}"
     if (more := len(outbox["events"]) - _MOST) > 0:
         yield f"  and {more} more, which --json shows"
 
@@ -324,7 +322,7 @@ def _steps(document: Document) -> Iterator[str]:
         of = f" of {_source_words(step)}" if step["source"] or step["parts"] else ""
         lease = f"begun at {step['begun']}, with a lease until {step['until']}"
         lease += ": nobody knows whether its effect happened" if step["lease_is_over"] else ""
-        yield f"  message {safe_text(step['message'])}{of}: {lease}, key {safe_text(step['key'])}, for the ledger {safe_text(step['ledger'])}"
+        yield f"  message {escape(step['message'])}{of}: {lease}, key {escape(step['key'])}, for the ledger {escape(step['ledger'])}"
 
 
 def _tombstone_lines(tombstone: Document | None) -> Iterator[str]:
@@ -335,21 +333,21 @@ def _tombstone_lines(tombstone: Document | None) -> Iterator[str]:
         yield tombstone["damaged"]
         return
     when = "by its TTL" if tombstone["expires"] else "once its last event is published"
-    yield f"A tombstone: the entity was deleted at {safe_text(tombstone['at'])}. The database removes it {when}, by {safe_text(tombstone['ttl'])}."
+    yield f"A tombstone: the entity was deleted at {escape(tombstone['at'])}. The database removes it {when}, by {escape(tombstone['ttl'])}."
 
 
 def _answers(answers: list[Document], message: str) -> Iterator[str]:
     if not answers:
         yield "No ledger is here yet, so a delivery would be Applied if your own condition holds."
         return
-    yield f"A delivery of message {safe_text(message)} would get:"
+    yield f"A delivery of message {escape(message)} would get:"
     for answer in answers:
         by = (
-            f" from {answer['ledger']} in {safe_text(answer['attribute'])}"
+            f" from {answer['ledger']} in {escape(answer['attribute'])}"
             if answer["ledger"]
-            else f" in {safe_text(answer['attribute'])}"
+            else f" in {escape(answer['attribute'])}"
         )
-        yield f"  {answer['outcome']}{by}: {safe_text(answer['why'].removesuffix('.'))}."
+        yield f"  {answer['outcome']}{by}: {escape(answer['why'].removesuffix('.'))}."
 
 
 def _share(part: int, total: int) -> str:

@@ -38,7 +38,7 @@ from onewrite.operate.migration import (
 )
 from onewrite.operate.modules import HANDLER, find
 from onewrite.operate.options import AsJson, CollectionUrl, EndpointUrl, Region, TableName, VersionOption, option
-from onewrite.operate.report import end, progress, safe_text, tell, tell_json
+from onewrite.operate.report import end, escape, progress, tell, tell_json
 from onewrite.operate.stores import store_of
 
 _option = partial(option, "MIGRATE")
@@ -125,10 +125,8 @@ def _migrate(options: dict[str, Any]) -> int:
     origin = _origin(options)
     sample = MessageSample.of(options["identity"], options["records"])
     store = store_of(options)
-    store_name = options["table"] or options["collection"]
-    bookmark = options["resume"] and Bookmark(
-        options["resume"], f"{store_name.rpartition('@')[2]} {origin} drop={options['drop']}"
-    )
+    store_name = (options["table"] or options["collection"]).rpartition("@")[2]  # without a password
+    bookmark = options["resume"] and Bookmark(options["resume"], f"{store_name} {origin} drop={options['drop']}")
     position = bookmark.read() if bookmark else None
     report = MigrationReport(options["yes"], options["drop"], position is not None, sample)
     start = time.monotonic()
@@ -206,12 +204,10 @@ class MessageSample:
         handler = handler_of(named_object)
         identify: Callable[[Any], object] = named_object if handler is None else attrgetter("_identity")(handler)
         try:
-            document: Any = json.loads(records.read_text())
+            data: Any = json.loads(records.read_text())
         except (OSError, ValueError) as error:
             raise ConfigurationError(f"--records {records}: no JSON can be read there: {error}") from error
-        of_event: list[Any] = (
-            cast("dict[str, Any]", document).get("Records", [document]) if isinstance(document, dict) else document
-        )
+        of_event: list[Any] = cast("dict[str, Any]", data).get("Records", [data]) if isinstance(data, dict) else data
         messages = tuple([message for record in of_event if isinstance(message := identify(record), Message)])
         if not messages:
             raise ConfigurationError(f"--records {records}: the identity makes no message of what is there.")
@@ -337,13 +333,13 @@ class MigrationReport:
                 yield f"written: {self.carried_count} carried, {self.dropped_count} rid of the old attribute"
         for example in [example for examples in self.examples.values() for example in examples]:
             sizes = "{before} -> {after}".format(**example["bytes"])
-            line = f"  {example['state']}  {safe_text(example['entity'])}  marks: {example['marks']}; bytes: {sizes}"
-            yield f"{line}  {safe_text(example['why'])}".rstrip()
+            line = f"  {example['state']}  {escape(example['entity'])}  marks: {example['marks']}; bytes: {sizes}"
+            yield f"{line}  {escape(example['why'])}".rstrip()
             for mark in example["carries"]:
-                source = f"source {safe_text(mark['source'])}" if mark["source"] else "no source"
-                parts = "".join([f", part {safe_text(part)}" for part in mark["parts"]])
-                of = "the last message" if mark["id"] is None else f"message {safe_text(mark['id'])}"
-                yield f"    {of} of {source}{parts}: mark {safe_text(str(mark['mark']))}"
+                source = f"source {escape(mark['source'])}" if mark["source"] else "no source"
+                parts = "".join([f", part {escape(part)}" for part in mark["parts"]])
+                of = "the last message" if mark["id"] is None else f"message {escape(mark['id'])}"
+                yield f"    {of} of {source}{parts}: mark {escape(str(mark['mark']))}"
         yield from self.following()
 
     def following(self) -> list[str]:
@@ -372,10 +368,8 @@ class MigrationReport:
         return [*[text.format(count) for count, text in troubles if count], *([warning] if warning else [])]
 
     def _next(self) -> list[str]:
-        due_count, carried_count = (
-            self.states[EntityState.FRESH] + self.states[EntityState.CHANGED],
-            self.states[EntityState.CARRIED],
-        )
+        due_count = self.states[EntityState.FRESH] + self.states[EntityState.CHANGED]
+        carried_count = self.states[EntityState.CARRIED]
         if not self.writes and (due_count or (self.drops and (carried_count or self.states[EntityState.TOO_LARGE]))):
             return ["Nothing was written. Give --yes to write."]
         if due_count:

@@ -39,9 +39,9 @@ from onewrite.operate.report import (
     NotThere,
     age,
     end,
+    escape,
     log_to_stderr,
     record,
-    safe_text,
     tell,
     tell_json,
 )
@@ -233,8 +233,8 @@ _MOST = 1000  # entities of a kind that are listed
 
 def list_stuck(relay: Relay, older_than: timedelta, *, as_json: bool) -> int:
     """What has waited for longest comes first, and what cannot be read, whose age is not known, last."""
-    waiting, unreadable = relay.waiting(older_than, most=_MOST + 1), relay.broken(most=_MOST + 1)
-    more = max(len(waiting), len(unreadable)) > _MOST
+    waiting, broken = relay.waiting(older_than, most=_MOST + 1), relay.broken(most=_MOST + 1)
+    more = max(len(waiting), len(broken)) > _MOST
     if as_json:
         stuck = [
             {
@@ -247,16 +247,11 @@ def list_stuck(relay: Relay, older_than: timedelta, *, as_json: bool) -> int:
             }
             for entity in waiting[:_MOST]
         ]
-        unread = [{"entity": repr(dict(entity.entity)), "why": str(entity.error)} for entity in unreadable[:_MOST]]
+        unread = [{"entity": repr(dict(fault.entity)), "why": str(fault.error)} for fault in broken[:_MOST]]
         tell_json({"stuck": stuck, "unread": unread, "more": more})
         return Exit.DONE
     tell([_line(entity) for entity in waiting[:_MOST]])
-    tell(
-        [
-            f"cannot be read  {safe_text(repr(dict(entity.entity)))}  {safe_text(str(entity.error))}"
-            for entity in unreadable[:_MOST]
-        ]
-    )
+    tell([f"cannot be read  {escape(repr(dict(fault.entity)))}  {escape(str(fault.error))}" for fault in broken[:_MOST]])
     if more:
         tell([f"There are more: {_MOST} of a kind are listed."])
     return Exit.DONE

@@ -35,7 +35,7 @@ from onewrite.operate.options import (
     Yes,
     message_of,
 )
-from onewrite.operate.report import end, log_to_stderr, record, safe_text, say, tell, tell_json
+from onewrite.operate.report import end, escape, log_to_stderr, record, say, tell, tell_json
 from onewrite.operate.stores import entity_of, store_of
 
 _DIGEST_BYTES = 6  # enough to tell what was shown from what is there now: nobody is to be kept out by it
@@ -70,13 +70,11 @@ def forget(
 ) -> None:
     """Let one message take effect once more. It shows the request first, and writes only with --yes."""
     options = locals()
-    end(
-        lambda: _change(
-            "forget",
-            options,
-            lambda image: changes.forget(image, Inquiry(message_of(options), time.time(), options["attribute"])),
-        )
-    )
+
+    def forget_message(image: EntityImage) -> Repair:
+        return changes.forget(image, Inquiry(message_of(options), time.time(), options["attribute"]))
+
+    end(lambda: _change("forget", options, forget_message))
 
 
 def set_mark(
@@ -151,7 +149,7 @@ def _change(act: str, options: Options, plan_repair: Callable[[EntityImage], Rep
     requests = [store.to_json(call) for call in store.calls(image, repair.edit)]
     code = blake2b(json.dumps(requests).encode(), digest_size=_DIGEST_BYTES).hexdigest()
     if not options["as_json"]:
-        change_lines, effect_lines = [[f"  {safe_text(text)}" for text in texts] for texts in (repair.changes, effects)]
+        change_lines, effect_lines = [[f"  {escape(text)}" for text in texts] for texts in (repair.changes, effects)]
         request_lines = [f"  {json.dumps(_shorten(request))}" for request in requests]
         tell([f"{image.name}:", *change_lines, "What that means:", *effect_lines, "The request:", *request_lines])
     if options["digest"] not in (None, code):
@@ -183,16 +181,14 @@ def _shorten(value: Any, most: int = 5) -> Any:
 def _write(act: str, operator: str | None, store: EntityStore, image: EntityImage, repair: Repair) -> int:
     """Write it, and leave a record of what was done and who asked for it."""
     log_to_stderr()
-    count = len(store.calls(image, repair.edit))
-    written_count = run(store.write(image, repair.edit), store.target)
-    if written_count:
-        partly = (
-            "" if written_count == count else f" ({written_count} of {count} requests, before another writer changed it)"
-        )
+    total = len(store.calls(image, repair.edit))
+    count = run(store.write(image, repair.edit), store.target)
+    if count:
+        partly = "" if count == total else f" ({count} of {total} requests, before another writer changed it)"
         text = f"{act} of {image.name}{partly}: {'; '.join(repair.changes)}."
-        details = {"act": act, "entity": image.name, "requests": written_count, "of": count, "changes": [*repair.changes]}
+        details = {"act": act, "entity": image.name, "requests": count, "of": total, "changes": [*repair.changes]}
         record(text, operator, details)
-    if written_count < count:
-        clause = f"only {written_count} of {count} requests were made" if written_count else "nothing was written"
+    if count < total:
+        clause = f"only {count} of {total} requests were made" if count else "nothing was written"
         return say(f"Another writer changed the entity meanwhile, and {clause}: look at it again, without --yes.", 1)
     return 0

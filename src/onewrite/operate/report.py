@@ -124,7 +124,7 @@ def is_plain(stream: TextIO, environ: Mapping[str, str]) -> bool:
     return not stream.isatty() or bool(environ.get("NO_COLOR")) or environ.get("TERM") == "dumb"
 
 
-def safe_text(text: str) -> str:
+def escape(text: str) -> str:
     """A text that somebody else has chosen, safe for a terminal."""
     return printable(text, _LONGEST)
 

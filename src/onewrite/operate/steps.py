@@ -20,7 +20,7 @@ from onewrite.core.flow import run
 from onewrite.core.label import STEPS
 from onewrite.core.step import FoundStep, Step, found_step
 from onewrite.operate.options import AsJson, CollectionUrl, EndpointUrl, Region, TableName, VersionOption, option
-from onewrite.operate.report import Exit, age, end, is_plain, safe_text, tell, tell_json
+from onewrite.operate.report import Exit, age, end, escape, is_plain, tell, tell_json
 from onewrite.operate.stores import store_of
 
 _option = partial(option, "STEPS")
@@ -58,7 +58,7 @@ class OpenStep(NamedTuple):
         step, message = self.step, self.step.message
         times = (age(max(0, now - step.since)), moment(step.since), moment(step.until))
         message_name = " / ".join([message.id, *message.parts])
-        texts = [safe_text(text) for text in (message_name, message.source, step.ledger)]
+        texts = [escape(text) for text in (message_name, message.source, step.ledger)]
         return *times, texts[0], texts[1], step.key, texts[2], self.entity
 
 

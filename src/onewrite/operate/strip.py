@@ -32,7 +32,7 @@ from onewrite.operate.options import (
     VersionOption,
     Yes,
 )
-from onewrite.operate.report import end, log_to_stderr, progress, record, safe_text, tell, tell_json
+from onewrite.operate.report import end, escape, log_to_stderr, progress, record, tell, tell_json
 from onewrite.operate.stores import store_of
 
 
@@ -231,7 +231,7 @@ def _tell(count: Count, *, yes: bool, as_json: bool) -> None:
         lines.append(
             f"{count.changed} times an entity was changed between the read and the write: a consumer still writes. Stop it."
         )
-    lines.extend([f"Left as it is: {reason.name}: {safe_text(reason.why)}" for reason in count.reasons[:_MOST]])
+    lines.extend([f"Left as it is: {reason.name}: {escape(reason.why)}" for reason in count.reasons[:_MOST]])
     if (more := count.held_back - _MOST) > 0:
         lines.append(f"{more} more are left as they are. --json shows up to {_MOST_KEPT} of them.")
     if not yes:

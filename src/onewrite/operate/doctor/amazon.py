@@ -78,18 +78,16 @@ def read_function(name: str) -> Reader[Facts]:
 
 def _read_feeds(name: str) -> Reader[tuple[EventSourceMapping, ...] | Unread]:
     what = f"the event source mappings of the function {name}"
-    mappings: list[Mapping[str, Any]] = []
+    feeds: list[Mapping[str, Any]] = []
     start: dict[str, str] = {}
     while True:
         call = Call("list_event_source_mappings", (), {"FunctionName": name, **start})
         reply = yield Question(what, "lambda:ListEventSourceMappings", call)
         if isinstance(reply, Unread):
             return reply
-        mappings.extend(reply["EventSourceMappings"])
+        feeds.extend(reply["EventSourceMappings"])
         if not reply.get("NextMarker"):
-            return tuple(
-                [_feed(mapping) for mapping in mappings if any(kind in _source(mapping) for kind in _WITH_FAILURES)]
-            )
+            return tuple([_feed(feed) for feed in feeds if any(kind in _source(feed) for kind in _WITH_FAILURES)])
         start = {"Marker": reply["NextMarker"]}
 
 

@@ -73,17 +73,15 @@ def guards(facts: Facts) -> list[Guard]:
     if facts.module is not None and facts.sample is None:
         raise NotCheckedError(f"No store with a ledger was found in {facts.module.name}.")
     sample = require(facts.sample, "a MODULE, --table or --collection")
-    labelled_guards = list[Guard]()
+    result = list[Guard]()
     for label in dict.fromkeys([label for entity in sample.entities for label in entity.labels if label.moved_to is None]):
         with suppress(LedgerMismatch):  # a later version of onewrite has written it
             ledger = label.ledger
             kind = "HighWaterMark or InSequence" if label.layout == "marks" else type(ledger).__name__
-            labelled_guards.append(
-                Guard(ledger, f"the sample's entities ({label.attribute})", kind, "the labels of the sample")
-            )
-    if not labelled_guards:
+            result.append(Guard(ledger, f"the sample's entities ({label.attribute})", kind, "the labels of the sample"))
+    if not result:
         raise NotCheckedError("None of the entities that were read has a ledger, so the ledger is not known: give a MODULE.")
-    return labelled_guards
+    return result
 
 
 def life(facts: Facts) -> Life:
@@ -183,17 +181,17 @@ def mapping(facts: Facts) -> Findings:
 def tombstones(facts: Facts) -> Findings:
     """Do tombstones stay for as long as a message may come?"""
     message = life(facts)
-    lifetimes = {
+    times = {
         (f"A tombstone of {store.place}", int(store.tombstones.retention.total_seconds()), "the module")
         for store in facts.stores
         if store.tombstones is not None
     }
-    lifetimes |= {
+    times |= {
         ("A tombstone of the sample", entity.tombstone, "the sample")
         for entity in facts.entities
         if entity.tombstone is not None
     }
-    for what, seconds, rests_on in sorted(lifetimes):
+    for what, seconds, rests_on in sorted(times):
         if seconds < message.enough:
             yield DoctorFinding(
                 "error",
@@ -203,11 +201,9 @@ def tombstones(facts: Facts) -> Findings:
                 f"the queue, {rests_on}",
             )
     _insist_on_dead_letters(facts)
-    if not lifetimes:
+    if not times:
         raise NotCheckedError(_NO_TOMBSTONE)
-    return (
-        f"{message.text}: {span(message.seconds)} in all.{message.late_redrive(min(seconds for _, seconds, _ in lifetimes))}"
-    )
+    return f"{message.text}: {span(message.seconds)} in all.{message.late_redrive(min(seconds for _, seconds, _ in times))}"
 
 
 def tombstone_ttl(facts: Facts) -> Findings:
@@ -535,17 +531,15 @@ def erased_ledgers(facts: Facts) -> Findings:
     return f"{len(guarded_entities)} of {len(sample.entities)} entities that were read have a ledger."
 
 
-def _is_sibling(entity: Entity, guarded_entities: Several[Entity], sample: EntitySample) -> bool:
+def _is_sibling(entity: Entity, peers: Several[Entity], sample: EntitySample) -> bool:
     """Is it of a kind with those that have a ledger? A table with a sort key often holds entities of several kinds.
 
     There, what is of a kind has the same attributes, or at least all that the guarded ones have in common beside their key.
     """
     if len(sample.keys) == 1:
         return True
-    common = frozenset[str].intersection(*[sibling.own for sibling in guarded_entities])
-    return any(sibling.own == entity.own for sibling in guarded_entities) or (
-        common > frozenset(sample.keys) and entity.own >= common
-    )
+    common = frozenset[str].intersection(*[peer.own for peer in peers])
+    return any(peer.own == entity.own for peer in peers) or (common > frozenset(sample.keys) and entity.own >= common)
 
 
 def damaged_ledgers(facts: Facts) -> Findings:

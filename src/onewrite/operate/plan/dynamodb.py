@@ -165,25 +165,23 @@ class OnDynamoDB:
     def sized_ledger(self, ledger: Ledger) -> ItemLedger:
         return ItemLedger(ledger, self._inputs.texts)
 
-    def cost(self, ledger: Ledger, stream: MessageStream, ledger_sizes: Sizes) -> Cost:
+    def cost(self, ledger: Ledger, stream: MessageStream, sizes: Sizes) -> Cost:
         del stream  # the sizes say all
         again = _second_tries(ledger)
         fresh = Spread.of(
-            ledger_sizes,
-            lambda size: (
-                self._units_with_events(size) + self._table(size) * again + self._indexes(size) + self._events(size)
-            ),
+            sizes,
+            lambda size: self._with_events(size) + self._table(size) * again + self._indexes(size) + self._events(size),
         )
-        return Cost(fresh, Spread.of(ledger_sizes, self._table))
+        return Cost(fresh, Spread.of(sizes, self._table))
 
     def _events(self, ledger: int) -> float:
         """What the events of a message cost beside its write: the write of the relay that clears them, and their entry in the index."""
         events = self._inputs.events
-        return 0 if not events else min(1, events) * (self._units_with_events(ledger) + _OUTBOX_ENTRIES)
+        return 0 if not events else min(1, events) * (self._with_events(ledger) + _OUTBOX_ENTRIES)
 
     def load(self, ledger: Ledger, size: int) -> float:
         """Each global index has partitions of its own, and holds up the table where they take no more. A local one is in the item's."""
-        write_units = self._units_with_events(size) * (1 + min(1, self._inputs.events))
+        write_units = self._with_events(size) * (1 + min(1, self._inputs.events))
         return self._busiest_of(write_units + self._table(size) * (_second_tries(ledger) + self._inputs.duplicates), size)
 
     def _busiest_of(self, table: float, size: int, times: float = 1) -> float:
@@ -206,7 +204,7 @@ class OnDynamoDB:
     def _table(self, ledger: int) -> int:
         return units(self._inputs.item_bytes + ledger)
 
-    def _units_with_events(self, ledger: int) -> int:
+    def _with_events(self, ledger: int) -> int:
         """Of the item with its ledger, and with the events of one message."""
         return units(self._inputs.item_bytes + ledger + self._inputs.pending_bytes)
 
@@ -224,17 +222,17 @@ class OnDynamoDB:
         item_and_mark = _TRANSACTION * (self._table(0) + units(mark))
         cost = Cost(Spread.always(item_and_mark + self._indexes(0)), Spread.always(item_and_mark))
         load = self._table(0) * _TRANSACTION * (1 + self._inputs.duplicates)
-        return OtherWay("processed table, in a transaction", cost, self._record_bytes(mark), max(load, self._busiest()))
+        return OtherWay("processed table, in a transaction", cost, self._storage(mark), max(load, self._busiest()))
 
     def _powertools(self) -> OtherWay:
         record = units(_RECORD)
         fresh = Spread.always(self._table(0) + self._indexes(0) + _RECORD_WRITES * record)
         cost = Cost(fresh, Spread.always(record))
         return OtherWay(
-            "Powertools idempotency", cost, self._record_bytes(_RECORD), self._busiest() / (1 + self._inputs.duplicates)
+            "Powertools idempotency", cost, self._storage(_RECORD), self._busiest() / (1 + self._inputs.duplicates)
         )
 
-    def _record_bytes(self, size: int) -> float:
+    def _storage(self, size: int) -> float:
         """Bytes of the records of all messages within the retention."""
         return self._inputs.per_day * (self._inputs.retention / timedelta(days=1)) * (size + _PER_ITEM)
 

@@ -302,12 +302,8 @@ class Inputs:
 
     def streams(self) -> list[tuple[MessageStream, int]]:
         """The messages of an entity, and how many entities have such."""
-        other_messages = (1 - self.hot_share) * self.per_day
+        rest = (1 - self.hot_share) * self.per_day
         if self.hottest is None:
             return [(self.hot(), self.entities)]
-        usual = (
-            [(stream_of(other_messages / (self.entities - 1) / _SECONDS_A_DAY), self.entities - 1)]
-            if other_messages > _FEWEST
-            else []
-        )
+        usual = [(stream_of(rest / (self.entities - 1) / _SECONDS_A_DAY), self.entities - 1)] if rest > _FEWEST else []
         return [(self.hot(), 1), *usual]

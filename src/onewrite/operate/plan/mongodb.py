@@ -73,14 +73,12 @@ def written_document(document: Mapping[str, Any], ledger: Ledger, message: Messa
     entry = ledger.entry(message, now).facing(lookup(document))
     sets, pushes, removes = {**labels(entry.terms).sets}, dict[str, list[Any]](), dict[str, str]()
     gain(entry, sets, pushes, removes)
-    return changed_document(
-        document, {"$set": sets, "$push": {path: mark for path, (mark,) in pushes.items()}, "$unset": removes}
-    )
+    return after(document, {"$set": sets, "$push": {path: mark for path, (mark,) in pushes.items()}, "$unset": removes})
 
 
-def changed_document(document: Mapping[str, Any], update: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+def after(document: Mapping[str, Any], update: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """The document after `$set`, `$push` and `$unset`, the operators that a ledger's own part has."""
-    result = copy_of(document)
+    result = copy(document)
     for path, value in update.get("$set", {}).items():
         inner, name = _place(result, path)
         inner[name] = value
@@ -93,11 +91,10 @@ def changed_document(document: Mapping[str, Any], update: Mapping[str, Mapping[s
     return result
 
 
-def copy_of(document: Mapping[str, Any]) -> dict[str, Any]:
+def copy(document: Mapping[str, Any]) -> dict[str, Any]:
     """A copy of all that may be changed in it."""
     return {
-        name: copy_of(cast("dict[str, Any]", value)) if isinstance(value, dict) else value
-        for name, value in document.items()
+        name: copy(cast("dict[str, Any]", value)) if isinstance(value, dict) else value for name, value in document.items()
     }
 
 
@@ -124,12 +121,10 @@ class DocumentLedger:
         entry = self._ledger.entry(self._texts.message(last), stream.moment(last) / SECOND)
         match entry.own:
             case Remember(sets=sets, mark=mark):
-                ledger_fields = labels(entry.terms).sets
+                fields = labels(entry.terms).sets
                 for key, count in counts_of(self._ledger, stream, moment).items():
-                    ledger_fields = changed_document(
-                        ledger_fields, {"$set": {path_of(Slot(sets.present.group, key)): Repeated(mark, count)}}
-                    )
-                return ledger_fields
+                    fields = after(fields, {"$set": {path_of(Slot(sets.present.group, key)): Repeated(mark, count)}})
+                return fields
             case Advance():
                 return initial(entry)
             case _:
@@ -182,7 +177,7 @@ class OnMongoDB:
     def sized_ledger(self, ledger: Ledger) -> DocumentLedger:
         return DocumentLedger(ledger, self._inputs.texts)
 
-    def cost(self, ledger: Ledger, stream: MessageStream, ledger_sizes: Sizes) -> None:
+    def cost(self, ledger: Ledger, stream: MessageStream, sizes: Sizes) -> None:
         """Nothing that has a price."""
 
     def load(self, ledger: Ledger, size: int) -> float:

@@ -209,11 +209,9 @@ class Spread:
     high: float
 
     @classmethod
-    def of(cls, ledger_sizes: Sizes, cost: Callable[[int], float]) -> Spread:
+    def of(cls, sizes: Sizes, cost: Callable[[int], float]) -> Spread:
         """What something costs, given the bytes of a ledger."""
-        return cls(
-            sum(map(cost, ledger_sizes.even)) / len(ledger_sizes.even), cost(ledger_sizes.low), cost(ledger_sizes.high)
-        )
+        return cls(sum(map(cost, sizes.even)) / len(sizes.even), cost(sizes.low), cost(sizes.high))
 
     @classmethod
     def always(cls, value: float) -> Spread:
@@ -243,9 +241,7 @@ class EngineCosts(Protocol):
     a_second: float | None  # units that one entity takes in a second
 
     def sized_ledger(self, ledger: Ledger) -> SizedLedger: ...
-    def cost(
-        self, ledger: Ledger, stream: MessageStream, ledger_sizes: Sizes
-    ) -> Cost | None: ...  # None: a write has no price
+    def cost(self, ledger: Ledger, stream: MessageStream, sizes: Sizes) -> Cost | None: ...  # None: a write has no price
 
     def load(self, ledger: Ledger, size: int) -> float:
         """What a message with its duplicates asks of an entity whose ledger has so many bytes."""
