@@ -238,7 +238,7 @@ class Check(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """A check that was made, or could not be. `told` is what it compared, or why it could not."""
+    """A check that was made, or could not be. `text` is what it compared, or why it could not."""
 
     check: Check
     state: State
