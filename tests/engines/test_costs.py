@@ -113,7 +113,7 @@ def random_item(key: str, ledger: Ledger, dice: random.Random) -> dict[str, Any]
         return {}
     item: dict[str, Any] = {"id": key, **random_values(dice)}
     for n in range(dice.choice([0, 1, 3])):
-        item = items.written(item, ledger, Message(f"m{n}", source="s", sequence=n), NOW, f"{n}")
+        item = items.written_item(item, ledger, Message(f"m{n}", source="s", sequence=n), NOW, f"{n}")
     return item
 
 
@@ -127,7 +127,7 @@ def one_write(table: Table, ledger: Ledger, key: str, before: dict[str, Any], di
     """What a guarded write to an item should cost, and what it does."""
     changed, removed = random_values(dice), dice.sample(NAMES, 2)
     message = Message("fresh", source="s", sequence=30)
-    after = items.written(before or {"id": key}, ledger, message, NOW + 1, "the call")
+    after = items.written_item(before or {"id": key}, ledger, message, NOW + 1, "the call")
     after = {name: value for name, value in {**after, **changed}.items() if name not in removed or name in changed}
     outcome = guarded(table, ledger).update_item(message, **native(key, changed, removed))
     assert isinstance(outcome, Applied)

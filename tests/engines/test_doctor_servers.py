@@ -98,7 +98,7 @@ def test_documents_are_read_with_their_ledgers(collection: Documents) -> None:
     assert result.expiry == ("expiresAt",)
     guarded = found["_id=S:guarded"]
     assert guarded.own == {"_id", "status", "expiresAt"}
-    assert guarded.kept == (LabelledLedger("ow_l", "14d"), LabelledLedger("ow_marks:l", "marks"))
+    assert guarded.labels == (LabelledLedger("ow_l", "14d"), LabelledLedger("ow_marks:l", "marks"))
     assert guarded.ledger.keys() == {"ow_l", "ow_r", "ow_marks:l", "ow_marks:@"}
     assert guarded.expires == moment.timestamp() + 60
     assert (guarded.unmarked, guarded.unlabelled) == ((), ())

@@ -251,7 +251,7 @@ def test_a_signal_ends_an_act_and_nothing_is_done(module: Any, capsys: pytest.Ca
     class Signalled(EarlySignals):
         def __init__(self) -> None:
             super().__init__()
-            self._received = True
+            self._has_received = True
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("onewrite.operate.EarlySignals", Signalled)

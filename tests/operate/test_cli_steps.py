@@ -253,5 +253,5 @@ def test_the_oldest_are_kept_however_many_there_are() -> None:
     oldest, message, asked = Oldest(3, START + 100), Message("m"), StepRequest("charge", LEASE, LEASE)
     for n in (5, 3, 3, 200, 1, 4, 2):
         oldest.add(FoundStep(f"e{n}", new_step("a", message, asked, f"call {n}", START + n)))
-    assert [each.entity for each in oldest.listed()] == ["e1", "e2", "e3"]
+    assert [each.entity for each in oldest.steps()] == ["e1", "e2", "e3"]
     assert oldest.count == 6

@@ -24,7 +24,7 @@ from onewrite.operate.plan.inputs import (
     turns,
 )
 from onewrite.operate.plan.mongodb import Repeated, document_size
-from onewrite.operate.plan.ways import by_age, full_after, highest, sizes, sustained, ways
+from onewrite.operate.plan.ways import by_age, full_after, highest, sizes, sustained_rate, ways
 from tests.support.write_units import bill, refused
 
 BY_A = SecondaryIndex("by a", ("a",), ("id",), ())
@@ -105,10 +105,10 @@ def test_at_the_most_messages_that_it_takes_for_ever_an_entity_is_neither_full_n
     inputs = Inputs(engine="dynamodb", item_bytes=300, per_day=10, entities=1)
     engine = OnDynamoDB(inputs)
     for ledger in (SeenIds(), SeenNumbers(), HighWaterMark()):
-        most = sustained(ledger, inputs, engine)
+        most = sustained_rate(ledger, inputs, engine)
         assert most is not None
         for rate, bears in ((most, True), (most * 1.01, False)):
-            size = highest(engine.sized(ledger), stream_of(rate), inputs.lifetime)
+            size = highest(engine.sized_ledger(ledger), stream_of(rate), inputs.lifetime)
             assert (300 + size <= engine.limit and rate * engine.load(ledger, size) <= 1000) is bears
 
 

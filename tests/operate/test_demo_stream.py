@@ -17,14 +17,14 @@ from onewrite.operate.demo.stream import (
     Change,
     Command,
     HandlerLane,
+    Incident,
     Kill,
     PaymentStream,
     Restart,
     Settings,
     SingleTurn,
-    What,
+    activity,
     command,
-    doing,
     remark,
 )
 from tests.support.examples import examples
@@ -62,7 +62,7 @@ def drift(lane: Mapping[str, Any]) -> int:
     return difference
 
 
-def played(lane: HandlerLane, turns: int) -> list[What]:
+def played(lane: HandlerLane, turns: int) -> list[Incident]:
     """What was remarked while the lane went on alone, with no death by chance."""
     return [what for n in range(1, turns + 1) for what, _ in lane.turn(START + n, 0)]
 
@@ -73,13 +73,13 @@ def played(lane: HandlerLane, turns: int) -> list[What]:
 @pytest.mark.parametrize(
     ("name", "after_one", "remarks", "drifts", "requests"),
     [
-        (PLAIN, 2000, [What.DIED_WRITTEN, What.DOUBLED], 2000, 2),
-        (CLAIM, 0, [What.DIED_CLAIMED, What.LOST], -2000, 2),
-        (ONEWRITE, 2000, [What.DIED_WRITTEN, What.DROPPED], 0, None),
+        (PLAIN, 2000, [Incident.DIED_WRITTEN, Incident.DOUBLED], 2000, 2),
+        (CLAIM, 0, [Incident.DIED_CLAIMED, Incident.LOST], -2000, 2),
+        (ONEWRITE, 2000, [Incident.DIED_WRITTEN, Incident.DROPPED], 0, None),
     ],
 )
 def test_a_killed_worker_dies_where_it_hurts_and_the_redelivery_shows_what_it_did(
-    shop: Shop, name: str, after_one: int, remarks: list[What], drifts: int, requests: int | None
+    shop: Shop, name: str, after_one: int, remarks: list[Incident], drifts: int, requests: int | None
 ) -> None:
     lane = HandlerLane(name, shop, 1)
     lane.send(Copy(1, payment(), START))
@@ -100,7 +100,7 @@ def test_a_doomed_worker_is_spared_by_chance_until_its_moment(shop: Shop) -> Non
     lane = HandlerLane(PLAIN, shop, 1)
     lane.send(Copy(1, payment(), START))
     lane.kill()
-    assert [what for n in range(1, 4) for what, _ in lane.turn(START + n, 1.0)] == [What.DIED_WRITTEN]
+    assert [what for n in range(1, 4) for what, _ in lane.turn(START + n, 1.0)] == [Incident.DIED_WRITTEN]
 
 
 @pytest.mark.parametrize("name", LANES)
@@ -121,20 +121,20 @@ def test_a_kill_waits_for_a_message_and_for_one_that_does_harm(shop: Shop) -> No
     assert played(lane, 4) == []
     lane.kill()
     lane.send(Copy(2, payment(), START))  # It is known, so a death does no harm.
-    assert played(lane, 4) == [What.DROPPED]
+    assert played(lane, 4) == [Incident.DROPPED]
     assert lane.view(START + 9)["worker"]["doomed"]
 
 
 @pytest.mark.parametrize(
     ("name", "turns", "what"),
     [
-        (PLAIN, 1, What.DIED_EARLY),
-        (CLAIM, 2, What.DIED_CLAIMED),
-        (CLAIM, 3, What.DIED_WRITTEN),
-        (ONEWRITE, 2, What.DIED_WRITTEN),
+        (PLAIN, 1, Incident.DIED_EARLY),
+        (CLAIM, 2, Incident.DIED_CLAIMED),
+        (CLAIM, 3, Incident.DIED_WRITTEN),
+        (ONEWRITE, 2, Incident.DIED_WRITTEN),
     ],
 )
-def test_a_death_by_chance_is_told_by_what_was_done_before_it(shop: Shop, name: str, turns: int, what: What) -> None:
+def test_a_death_by_chance_is_told_by_what_was_done_before_it(shop: Shop, name: str, turns: int, what: Incident) -> None:
     lane = HandlerLane(name, shop, 1)
     lane.send(Copy(1, payment(), START))
     played(lane, turns)
@@ -145,8 +145,8 @@ def test_a_death_before_dropping_is_told_too(shop: Shop) -> None:
     lane = HandlerLane(ONEWRITE, shop, 1)
     lane.send(Copy(1, payment(), START))
     lane.send(Copy(2, payment(), START))
-    assert played(lane, 5) == [What.DROPPED]
-    assert [told for told, _ in lane.turn(START + 9, 1.0)] == [What.DIED_KNOWN]
+    assert played(lane, 5) == [Incident.DROPPED]
+    assert [told for told, _ in lane.turn(START + 9, 1.0)] == [Incident.DIED_KNOWN]
 
 
 def test_a_loss_is_told_and_counted_once_for_all_copies(shop: Shop) -> None:
@@ -155,7 +155,7 @@ def test_a_loss_is_told_and_counted_once_for_all_copies(shop: Shop) -> None:
     lane.kill()
     played(lane, 3)
     lane.send(Copy(2, payment(), START))
-    assert [what for n in range(4, 40) for what, _ in lane.turn(START + n, 0)] == [What.LOST]
+    assert [what for n in range(4, 40) for what, _ in lane.turn(START + n, 0)] == [Incident.LOST]
     assert (lane.view(START + 40)["lost"], lane.view(START + 40)["dropped"]) == (1, 0)
 
 
@@ -354,13 +354,13 @@ def test_settings_change_by_name() -> None:
 # Words
 
 
-@pytest.mark.parametrize("what", list(What))
+@pytest.mark.parametrize("what", list(Incident))
 @pytest.mark.parametrize("lane", LANES)
-def test_everything_that_happens_has_words_and_a_why(lane: str, what: What) -> None:
+def test_everything_that_happens_has_words_and_a_why(lane: str, what: Incident) -> None:
     possible = {
-        PLAIN: set(What) - {What.DROPPED, What.LOST, What.DIED_CLAIMED, What.DIED_KNOWN},
-        CLAIM: set(What) - {What.DOUBLED},
-        ONEWRITE: set(What) - {What.DOUBLED, What.LOST, What.DIED_CLAIMED},
+        PLAIN: set(Incident) - {Incident.DROPPED, Incident.LOST, Incident.DIED_CLAIMED, Incident.DIED_KNOWN},
+        CLAIM: set(Incident) - {Incident.DOUBLED},
+        ONEWRITE: set(Incident) - {Incident.DOUBLED, Incident.LOST, Incident.DIED_CLAIMED},
     }
     if what in possible[lane]:
         told = remark(lane, what, payment(7, 1500))
@@ -371,7 +371,7 @@ def test_everything_that_happens_has_words_and_a_why(lane: str, what: What) -> N
 
 
 def test_a_dead_worker_is_told_whatever_it_did() -> None:
-    assert doing(Turn.WAITED, None, None, dead=True) == "dead, another one is coming"
+    assert activity(Turn.WAITED, None, None, dead=True) == "dead, another one is coming"
 
 
 def test_the_lanes_are_the_handlers_of_the_terminal(stream: PaymentStream) -> None:

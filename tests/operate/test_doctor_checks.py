@@ -13,7 +13,7 @@ from onewrite.core.ledgers import Ledger
 from onewrite.core.ledgers.kept import LabelledLedger
 from onewrite.operate.doctor.checks import CHECKS, examine
 from onewrite.operate.doctor.facts import (
-    Checked,
+    CheckResult,
     ClockOffset,
     Collection,
     Entity,
@@ -50,12 +50,12 @@ FAILED = Unread("the thing", "timed out")
 
 def entity(name: str = "e", size: int = 100, *, own: str = "id total", **more: Any) -> Entity:
     """One with a ledger of 50 bytes, unless `more` says otherwise."""
-    given = {"ledger": {"ow_l": 20, "ow_r0": 30}, "kept": (KEPT,), **more}
+    given = {"ledger": {"ow_l": 20, "ow_r0": 30}, "labels": (KEPT,), **more}
     return Entity(name, size, frozenset(own.split()), **given)
 
 
 def bare(name: str = "b", own: str = "id total", **more: Any) -> Entity:
-    return entity(name, own=own, **{"ledger": {}, "kept": (), **more})
+    return entity(name, own=own, **{"ledger": {}, "labels": (), **more})
 
 
 def sample(*entities: Entity, keys: tuple[str, ...] = ("id",)) -> EntitySample:
@@ -66,7 +66,7 @@ def module(ledger: Ledger | None, place: str = "the table orders", **more: Any) 
     return Module("shop.handlers", (ModuleStore(place, ledger, **{"engine": "dynamodb", **more}),))
 
 
-def checked(code: str, facts: Facts) -> Checked:
+def checked(code: str, facts: Facts) -> CheckResult:
     return next(each for each in examine(facts) if each.check.code == code)
 
 
@@ -141,12 +141,12 @@ def test_a_late_redrive_from_the_dead_letters_of_a_fifo_queue_is_told_to_who_has
     facts = Facts(queue=replace(WITH_DEAD, fifo=True), dead_letters=LONG_DEAD)
     late = "Redrive dead letters within {} of when they were sent: what is redriven later may take effect again."
     default = replace(facts, module=module(SeenIds(), tombstones=Tombstones(timedelta(days=15))))
-    assert late.format("14 days") in checked("ledger-retention", default).told
-    assert "18 days in all" in checked("ledger-retention", default).told
-    assert late.format("15 days") in checked("tombstone-retention", default).told
+    assert late.format("14 days") in checked("ledger-retention", default).text
+    assert "18 days in all" in checked("ledger-retention", default).text
+    assert late.format("15 days") in checked("tombstone-retention", default).text
     longer = replace(facts, module=module(days(18), tombstones=Tombstones(timedelta(days=18))))
-    assert "Redrive" not in checked("ledger-retention", longer).told + checked("tombstone-retention", longer).told
-    assert "Redrive" not in checked("ledger-retention", replace(default, dead_letters=DEAD)).told
+    assert "Redrive" not in checked("ledger-retention", longer).text + checked("tombstone-retention", longer).text
+    assert "Redrive" not in checked("ledger-retention", replace(default, dead_letters=DEAD)).text
     assert (
         state("tombstone-retention", replace(facts, module=module(None, tombstones=Tombstones(timedelta(days=13)))))
         == "error"
@@ -222,7 +222,7 @@ def test_what_kafka_lacks_is_said_with_both_remedies() -> None:
     assert finding.what.startswith(f"The event source mapping from {MSK.source} lacks provisioned mode, and ")
     assert "Leave out provisioned_mode=True" in finding.do
     assert "ProvisionedPollerConfig" in finding.do
-    told = checked("partial-failures", Facts(function=FUNCTION, feeds=(MSK,))).told
+    told = checked("partial-failures", Facts(function=FUNCTION, feeds=(MSK,))).text
     assert told.startswith(
         f"Lambda reads no answer of the mapping from {MSK.source}. That is right for kafka_handler, which raises"
     )
@@ -233,12 +233,12 @@ def test_what_kafka_lacks_is_said_with_both_remedies() -> None:
 def test_the_labels_of_a_sample_tell_the_ledgers_where_no_module_does() -> None:
     later = LabelledLedger("ow_other:l", "something new")
     moved = LabelledLedger("ow_old:l", "> ow_l")
-    marks = entity(kept=(LabelledLedger("ow_l", "marks"), later, moved))
-    found = checked("order", Facts(queue=QUEUE, sample=sample(marks, entity(kept=(later,)))))
+    marks = entity(labels=(LabelledLedger("ow_l", "marks"), later, moved))
+    found = checked("order", Facts(queue=QUEUE, sample=sample(marks, entity(labels=(later,)))))
     assert [finding.what.partition(" of ")[0] for finding in found.findings] == ["HighWaterMark or InSequence"]
     without_ledger = Facts(queue=QUEUE, module=module(None), sample=sample(marks))
     assert state("order", without_ledger) == "error"
-    only_later = Facts(queue=QUEUE, sample=sample(entity(kept=(later, moved))))
+    only_later = Facts(queue=QUEUE, sample=sample(entity(labels=(later, moved))))
     assert state("order", only_later) == "not checked"
     assert state("ledger-retention", Facts(queue=replace(QUEUE, retention=14 * DAY + 1), sample=sample(entity()))) == "error"
 
@@ -266,7 +266,7 @@ def test_ttl_is_judged_by_the_entity_that_expires_last(left: int, expected: str)
 def test_the_share_of_the_ledger_in_the_largest_entities(size: int, ledger: int, expected: str) -> None:
     facts = Facts(sample=sample(entity("small"), entity("large", size, ledger={"ow_r0": ledger}), bare()))
     assert state("ledger-share", facts) == expected
-    assert "large has" in checked("ledger-share", facts).told
+    assert "large has" in checked("ledger-share", facts).text
     assert state("ledger-share", Facts(sample=sample(bare()))) == "not checked"
 
 
@@ -437,14 +437,14 @@ def test_without_facts_no_check_is_made_and_each_says_what_it_needs() -> None:
     found = examine(Facts())
     assert [each.check.code for each in found] == [check.code for check in CHECKS]
     assert {each.state for each in found} == {"not checked"}
-    assert all("needs" in each.told for each in found)
+    assert all("needs" in each.text for each in found)
 
 
 @pytest.mark.parametrize(("lacking", "why"), [(DENIED, "service:Action is missing"), (FAILED, "the request failed")])
 def test_a_check_that_lacks_a_fact_says_which_and_why(lacking: Unread, why: str) -> None:
     found = checked("global-table", Facts(table=lacking))
     assert (found.state, found.missing) == ("not checked", lacking)
-    assert why in found.told
+    assert why in found.text
 
 
 @pytest.mark.parametrize(

@@ -340,12 +340,12 @@ def test_an_item_is_read_with_its_ledger() -> None:
     one, two = sorted(sample_of(look(client).sample).entities, key=lambda each: each.name)
     assert one.name == "id=S:o1/part=S:head"
     assert one.own == {"id", "part", "expiresAt"}
-    assert one.kept == (LabelledLedger("ow_l", "14d"),)
+    assert one.labels == (LabelledLedger("ow_l", "14d"),)
     sets = [name for name in one.ledger if name.startswith("ow_r")]
     assert one.ledger[sets[0]] == len(sets[0]) + 10
     assert sum(one.ledger.values()) < one.size
     assert (one.expires, one.in_use, one.unlabelled, one.unmarked, one.tombstone) == (5.0, True, (), (), None)
-    assert (two.ledger, two.kept, two.expires, two.in_use) == ({}, (), None, False)
+    assert (two.ledger, two.labels, two.expires, two.in_use) == ({}, (), None, False)
 
 
 def put(client: Any, **fields: Any) -> Entity:

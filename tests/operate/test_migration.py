@@ -56,7 +56,7 @@ def test_what_an_unbounded_ledger_has_written_keeps_its_source_and_its_parts(col
     for message in messages:
         before.update_one(message, {"_id": "e"}, {"$inc": {"n": 1}})
     assert visited(store_of(collection)).plan.marks == 7  # an id that begins with "@" may be the user's own
-    assert visited(store_of(collection), drops=True).dropped
+    assert visited(store_of(collection), drops=True).is_dropped
     after = GuardedCollection(collection, SeenIds(), clock=clock)
     for message in messages:
         assert isinstance(after.update_one(message, {"_id": "e"}, {"$inc": {"n": 1}}), Duplicate)
@@ -93,7 +93,7 @@ def test_an_entity_without_room_is_refused_or_moved_in_one_write(
     found = found_in(store_of(collection))
     monkeypatch.setattr(of_mongodb, "LARGEST_DOCUMENT", of_mongodb._ROOM + found.size * room)
     done = visited(store_of(collection), drops=True)
-    assert (done.plan.state, done.dropped) == ((EntityState.TOO_LARGE, True) if room else (EntityState.REFUSED, False))
+    assert (done.plan.state, done.is_dropped) == ((EntityState.TOO_LARGE, True) if room else (EntityState.REFUSED, False))
     assert ("ids" in collection.find_one({"_id": "e"})) == (not room)
 
 
@@ -120,25 +120,25 @@ class Racing(CollectionStore):
 def test_a_number_that_others_raise_meanwhile_is_read_again(collection: Any) -> None:
     collection.insert_one({"_id": "e", "version": 1})
     done = visited(Racing(collection, {"$inc": {"version": 1}}, 3), VERSIONS)
-    assert (done.carried, done.lost) == (True, False)
+    assert (done.is_carried, done.is_lost) == (True, False)
     assert collection.find_one({"_id": "e"})["ow_@"] == {"s": 4}
 
 
 def test_an_entity_that_others_write_at_every_try_is_told(collection: Any) -> None:
     collection.insert_one({"_id": "e", "version": 1})
-    assert visited(Racing(collection, {"$inc": {"version": 1}}, 99), VERSIONS).lost
+    assert visited(Racing(collection, {"$inc": {"version": 1}}, 99), VERSIONS).is_lost
 
 
 def test_an_entity_whose_old_attribute_goes_meanwhile_is_done(collection: Any) -> None:
     collection.insert_one({"_id": "e", "version": 1})
     done = visited(Racing(collection, {"$unset": {"version": ""}}, 1), VERSIONS)
-    assert (done.carried, done.lost) == (False, False)
+    assert (done.is_carried, done.is_lost) == (False, False)
 
 
 def test_an_entity_that_becomes_strange_meanwhile_is_refused(collection: Any) -> None:
     collection.insert_one({"_id": "e", "version": 1})
     done = visited(Racing(collection, {"$set": {"ow_@": {"s": "text"}}}, 1), VERSIONS)
-    assert (done.plan.state, done.carried) == (EntityState.REFUSED, False)
+    assert (done.plan.state, done.is_carried) == (EntityState.REFUSED, False)
 
 
 def test_a_ledger_that_is_taken_away_meanwhile_keeps_the_old_set_from_being_dropped(collection: Any) -> None:
@@ -146,7 +146,7 @@ def test_a_ledger_that_is_taken_away_meanwhile_keeps_the_old_set_from_being_drop
     visited(store_of(collection))
     gone = {"$unset": {"ow_l": "", "ow_r": ""}}
     done = visited(Racing(collection, gone, 1), drops=True)
-    assert (done.carried, done.dropped) == (True, False)
+    assert (done.is_carried, done.is_dropped) == (True, False)
     assert collection.find_one({"_id": "e"})["ids"] == ["m1"]
     assert isinstance(GuardedCollection(collection, SeenIds(), clock=clock).seen(Message("m1"), {"_id": "e"}), Duplicate)
 
@@ -161,7 +161,7 @@ def test_what_was_deleted_is_left_alone(collection: Any) -> None:
         scan = of_table.scan("ids")
         images = run(scan.next(), of_table.target)
         assert images is not None
-        assert ([is_concerned(IDS, image) for image in images], scan.read) == ([False], 2)
+        assert ([is_concerned(IDS, image) for image in images], scan.read_count) == ([False], 2)
 
 
 def test_what_is_deleted_meanwhile_is_left_alone(collection: Any) -> None:
@@ -169,7 +169,7 @@ def test_what_is_deleted_meanwhile_is_left_alone(collection: Any) -> None:
     for change in changes:
         collection.replace_one({"_id": "e"}, {"_id": "e", "ids": ["m1"]}, upsert=True)
         done = visited(Racing(collection, change, 1))
-        assert (done.carried, done.lost) == (False, False)
+        assert (done.is_carried, done.is_lost) == (False, False)
 
 
 def test_an_item_that_grows_meanwhile_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -198,7 +198,7 @@ def test_a_pause_keeps_the_rate() -> None:
 def test_a_drop_is_planned_only_where_all_is_carried(collection: Any) -> None:
     collection.insert_one({"_id": "e", "ids": ["m1", "m2"]})
     store = store_of(collection)
-    assert not visited(store, drops=True).dropped
+    assert not visited(store, drops=True).is_dropped
     found = found_in(store_of(collection))
     plan = IDS.plan(found, NOW, store.fits, drops=True)
     assert [type(step) for step in plan.steps] == [Drop]

@@ -38,8 +38,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         return run(arguments, early_signals)
     except ModuleNotFoundError as error:
-        missing = (error.name or "").partition(".")[0]
-        if missing not in EXTRAS:
+        module = (error.name or "").partition(".")[0]
+        if module not in EXTRAS:
             raise
         remedy = _REMEDIES.get(arguments[0], _REMEDY) if arguments else _REMEDY
         sys.stderr.write(f"onewrite: {package_of(error)} is not installed. Run: {remedy}\n")

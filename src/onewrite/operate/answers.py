@@ -28,7 +28,7 @@ class Inquiry:
     ledger: Ledger | None = None  # that of a store; without it the labels tell
 
 
-class Expected(NamedTuple):
+class Answer(NamedTuple):
     """What a delivery gets from a store with this ledger. `outcome` is its name, as "Duplicate"."""
 
     ledger: str
@@ -46,31 +46,32 @@ class Expected(NamedTuple):
         return self.outcome not in ("Applied", "Deferred", "InvalidMessage", "LedgerMismatch")
 
 
-def expected(image: EntityImage, asked: Inquiry) -> list[Expected]:
+def answers_to(image: EntityImage, inquiry: Inquiry) -> list[Answer]:
     """One answer for each ledger that a store may have, given what the operator says and the labels of the entity."""
-    if asked.ledger is not None:
-        return [judged(image, asked.ledger, asked.message, asked.now, image.lookup)]
-    every = held_ledgers(image, asked.now, asked.attribute)
-    held = [each for each in every if not each.moved_to and asked.attribute in (None, each.attribute)]
-    if asked.in_sequence is not None:  # That store counts, whatever others have left here.
-        labelled = [each for each in held if each.kept is not None or each.version is not None]
-        held = [each for each in labelled if each.marks or each.version is not None] or labelled
-        if not held:
-            ledger = InSequence(asked.in_sequence, name=whose(asked.attribute or label_of("")))
-            return [judged(image, ledger, asked.message, asked.now, image.lookup)]
-    return [answer for each in held for answer in _expected_of(image, asked, each, every)]
+    if inquiry.ledger is not None:
+        return [judge(image, inquiry.ledger, inquiry.message, inquiry.now, image.lookup)]
+    ledgers = held_ledgers(image, inquiry.now, inquiry.attribute)
+    candidates = [ledger for ledger in ledgers if not ledger.moved_to and inquiry.attribute in (None, ledger.attribute)]
+    if inquiry.in_sequence is not None:  # That store counts, whatever others have left here.
+        with_label = [ledger for ledger in candidates if ledger.label is not None or ledger.version is not None]
+        candidates = [ledger for ledger in with_label if ledger.marks or ledger.version is not None] or with_label
+        if not candidates:
+            in_sequence = InSequence(inquiry.in_sequence, name=whose(inquiry.attribute or label_of("")))
+            return [judge(image, in_sequence, inquiry.message, inquiry.now, image.lookup)]
+    return [answer for candidate in candidates for answer in _answers_of(image, inquiry, candidate, ledgers)]
 
 
-def _expected_of(image: EntityImage, asked: Inquiry, held: EntityLedger, every: list[EntityLedger]) -> Iterator[Expected]:
+def _answers_of(image: EntityImage, inquiry: Inquiry, ledger: EntityLedger, ledgers: list[EntityLedger]) -> Iterator[Answer]:
     """A set that is kept by hand says nothing of the stores that look into it: where it makes a difference there are two answers."""
-    by_hand = tuple([MessageIDs(each.attribute) for each in every if each.kept is None and each.sets and each is not held])
+    without_label = [candidate for candidate in ledgers if candidate.label is None and candidate.sets]
+    by_hand = tuple([MessageIDs(candidate.attribute) for candidate in without_label if candidate is not ledger])
     try:
-        alone, looking = (stores_ledgers(held, every, asked.in_sequence, more) for more in ((), by_hand))
+        plain, looking = (stores_ledgers(ledger, ledgers, inquiry.in_sequence, more) for more in ((), by_hand))
     except LedgerMismatch as error:
-        yield Expected("", held.attribute, "LedgerMismatch", str(error))
+        yield Answer("", ledger.attribute, "LedgerMismatch", str(error))
         return
-    for ledger, other in zip(alone, looking, strict=False):
-        answer, second = (judged(image, each, asked.message, asked.now, image.lookup) for each in (ledger, other))
+    for pair in zip(plain, looking, strict=False):
+        answer, second = (judge(image, choice, inquiry.message, inquiry.now, image.lookup) for choice in pair)
         yield answer
         if second.outcome != answer.outcome:
             yield second._replace(
@@ -79,17 +80,17 @@ def _expected_of(image: EntityImage, asked: Inquiry, held: EntityLedger, every: 
 
 
 def stores_ledgers(
-    held: EntityLedger, every: list[EntityLedger], in_sequence: int | None = None, more: tuple[Ledger, ...] = ()
+    ledger: EntityLedger, ledgers: list[EntityLedger], in_sequence: int | None = None, more: tuple[Ledger, ...] = ()
 ) -> list[Ledger]:
     """The ledgers that a store may have which writes there: the one of the label, with all that came before in its also=."""
-    own = kept_as(held)
-    before = [ledger for ledger in held.ledgers if ledger.layout != own.layout]
-    for moved in moved_here(every, held.attribute):
-        before.extend(moved.ledgers or (SeenIds(name=whose(moved.attribute)),))  # its label alone must be accepted
-    also, name = (*before, *more), whose(own.attribute)
+    own = kept_as(ledger)
+    earlier = [former for former in ledger.ledgers if former.layout != own.layout]
+    for origin in moved_here(ledgers, ledger.attribute):
+        earlier.extend(origin.ledgers or (SeenIds(name=whose(origin.attribute)),))  # its label alone must be accepted
+    also, name = (*earlier, *more), whose(own.attribute)
     if in_sequence is not None:
-        others = (own, *also) if own.layout != HighWaterMark().layout else also
-        return [InSequence(in_sequence, name=name, also=(*others, HighWaterMark(name=name)))]
+        other_ledgers = (own, *also) if own.layout != HighWaterMark().layout else also
+        return [InSequence(in_sequence, name=name, also=(*other_ledgers, HighWaterMark(name=name)))]
     match own:
         case MessageIDs():
             return [MessageIDs(own.attribute, also=also)]
@@ -105,22 +106,22 @@ def stores_ledgers(
                 return [marks]
 
 
-def judged(image: EntityImage, ledger: Ledger, message: Message, now: float, held: Lookup) -> Expected:
+def judge(image: EntityImage, ledger: Ledger, message: Message, now: float, lookup: Lookup) -> Answer:
     """What a store with this ledger answers."""
     try:
         entry = ledger.entry(message, now)
-        outcome, why = _outcome(image, entry, message, now, held)
+        outcome, why = _outcome(image, entry, message, now, lookup)
     except (LedgerMismatch, InvalidMessage) as error:
         outcome, why = type(error).__name__, str(error)
-    return Expected(_named(ledger), ledger.attribute, outcome, why)
+    return Answer(_code_of(ledger), ledger.attribute, outcome, why)
 
 
-def _named(ledger: Ledger) -> str:
+def _code_of(ledger: Ledger) -> str:
     """The ledger as the user's code makes it, as far as the entity shows that."""
     match ledger:
         case SeenIds():
-            kept = "retention=None" if ledger.retention is None else f"{ledger.layout.removesuffix(' text')}"
-            return f"SeenIds({kept}{', readable=True' if ledger.readable else ''})"
+            argument = "retention=None" if ledger.retention is None else f"{ledger.layout.removesuffix(' text')}"
+            return f"SeenIds({argument}{', readable=True' if ledger.readable else ''})"
         case MessageIDs():
             return "MessageIDs()"
         case SeenNumbers():
@@ -131,38 +132,38 @@ def _named(ledger: Ledger) -> str:
             return type(ledger).__name__ + "()"
 
 
-def _outcome(image: EntityImage, entry: Entry, message: Message, now: float, held: Lookup) -> tuple[str, str]:
+def _outcome(image: EntityImage, entry: Entry, message: Message, now: float, lookup: Lookup) -> tuple[str, str]:
     if "" in image.steps:
         raise no_step()
     for attribute in entry.terms.attributes:
-        stored = image.steps.get(step_mark(attribute, message).hex())
-        if stored is not None:
-            return _told(answer_to(read_step(stored), message, now, None, {}), "")
-    refusal = entry.judge(message, held, gone=TOMBSTONE in image.fields)
+        step = image.steps.get(step_mark(attribute, message).hex())
+        if step is not None:
+            return _explain(answer_to(read_step(step), message, now, None, {}), "")
+    refusal = entry.judge(message, lookup, gone=TOMBSTONE in image.fields)
     if refusal is None:
         return "Applied", "nothing here keeps it out. If your own condition holds, it takes effect"
-    reasons = [_reason(image, change, held) for change in entry.changes if change.judge(message, held, None) is not None]
-    return _told(refusal, "; ".join(reasons))
+    reasons = [_reason(image, change, lookup) for change in entry.changes if change.judge(message, lookup, None) is not None]
+    return _explain(refusal, "; ".join(reasons))
 
 
-def _told(outcome: Outcome, reasons: str) -> tuple[str, str]:
+def _explain(outcome: Outcome, reasons: str) -> tuple[str, str]:
     match outcome:
         case Busy():
-            why = f"a worker has begun a step of it, and its lease lasts until {moment(outcome.until)}"
+            reason = f"a worker has begun a step of it, and its lease lasts until {moment(outcome.until)}"
         case Uncertain():
-            why = f"a step of it was begun at {moment(outcome.since)}, and never finished. Look its effect up by the key {outcome.key}"
+            reason = f"a step of it was begun at {moment(outcome.since)}, and never finished. Look its effect up by the key {outcome.key}"
         case Gone():
-            why = "the entity was deleted, and its tombstone refuses every message"
+            reason = "the entity was deleted, and its tombstone refuses every message"
         case Deferred():
-            why = f"number {outcome.expected} of the source is missing; {reasons}"
+            reason = f"number {outcome.expected} of the source is missing; {reasons}"
         case Stale():
-            why = f"{reasons}, which is past it"
+            reason = f"{reasons}, which is past it"
         case _:
-            why = reasons
-    return type(outcome).__name__, why
+            reason = reasons
+    return type(outcome).__name__, reason
 
 
-def _reason(image: EntityImage, change: Change, held: Lookup) -> str:
+def _reason(image: EntityImage, change: Change, lookup: Lookup) -> str:
     place = image.layout.place_of
     match change:
         case Remember():
@@ -170,12 +171,12 @@ def _reason(image: EntityImage, change: Change, held: Lookup) -> str:
             slots = [
                 slot
                 for slot in change.sets.live
-                if isinstance(marks := held(slot), frozenset) and not marks.isdisjoint(spellings)
+                if isinstance(marks := lookup(slot), frozenset) and not marks.isdisjoint(spellings)
             ]
             return f"{' and '.join([place(slot) for slot in slots])} has it"
         case Advance():
-            mark = held(change.slot)
+            mark = lookup(change.slot)
             return f"{place(change.slot)} is {'not there' if mark is ABSENT else repr(mark)}"
         case _:
-            block = cast("int", held(change.tag))
+            block = cast("int", lookup(change.tag))
             return f"{place(change.tag)} has the block that begins with {block * change.size}"

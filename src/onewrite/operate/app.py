@@ -21,7 +21,7 @@ from onewrite.operate.options import CommandLine, VersionOption
 from onewrite.operate.plan import plan
 from onewrite.operate.relay import relay
 from onewrite.operate.repair import clear, forget, set_mark
-from onewrite.operate.report import Exit, Failed, shown, told
+from onewrite.operate.report import Exit, Failure, escape, say
 from onewrite.operate.steps import steps
 from onewrite.operate.strip import strip
 from onewrite.operate.worker import worker
@@ -53,13 +53,13 @@ def run(arguments: Sequence[str], early_signals: EarlySignals) -> int:
         if not arguments:  # all that there is to say is the help
             error.show()
             return Exit.REFUSED
-        code = told(f"{shown(_misuse(error, arguments))} `{path} --help` shows what it takes.", Exit.REFUSED)
+        code = say(f"{escape(_misuse(error, arguments))} `{path} --help` shows what it takes.", Exit.REFUSED)
     except typer.Abort:
-        code = told("Nobody answered, and nothing was done. With --yes nobody is asked.", Exit.FAILED)
-    except Failed as error:
-        code = told(error, Exit.FAILED)
+        code = say("Nobody answered, and nothing was done. With --yes nobody is asked.", Exit.FAILED)
+    except Failure as error:
+        code = say(error, Exit.FAILED)
     except OnewriteError as error:
-        code = told(error, Exit.REFUSED)
+        code = say(error, Exit.REFUSED)
     except SystemExit as end:
         code = end.code
     return int(code) if isinstance(code, int) else int(code is not None)
@@ -73,7 +73,7 @@ def _misuse(error: Any, arguments: Sequence[str]) -> str:
             similar = " or ".join(sorted(error.possibilities or ()))
             return f"{error.option_name} is no option here.{f' Did you mean {similar}?' if similar else ''}"
         case "BadOptionUsage":
-            takes = any(each.startswith(f"{error.option_name}=") for each in arguments)
+            takes = any(argument.startswith(f"{error.option_name}=") for argument in arguments)
             return (
                 f"{error.option_name} is a switch: give it without a value."
                 if takes
@@ -90,27 +90,27 @@ def _misuse(error: Any, arguments: Sequence[str]) -> str:
         case "BadParameter":
             name = parameter.opts[0]
             values = [value for option, value in pairwise(arguments) if option == name]
-            values += [each.partition("=")[2] for each in arguments if each.startswith(f"{name}=")]
+            values += [argument.partition("=")[2] for argument in arguments if argument.startswith(f"{name}=")]
             variable = parameter.envvar if parameter.envvar and not values else name
-            return (
-                f"{variable} {' '.join(values) or os.environ.get(variable, '')}: give {_wanted(error.ctx, parameter.name)}."
-            )
+            return f"{variable} {' '.join(values) or os.environ.get(variable, '')}: give {_expected_values(error.ctx, parameter.name)}."
         case _ if error.ctx.parent is None:
-            word = next((each for each in arguments if not each.startswith("-")), "")
+            word = next((argument for argument in arguments if not argument.startswith("-")), "")
             return f"{word!r} is no verb. The verbs are {', '.join(sorted(error.ctx.command.commands))}."
         case _:
             extra = error.message.partition(" (")[2].removesuffix(")")
             return f"{extra}: there is nothing that takes this. Give values of options after their names, and quote what has spaces."
 
 
-def _wanted(context: Any, name: str) -> str:
+def _expected_values(context: Any, name: str) -> str:
     """The values that an option takes, as the annotation of the verb's argument says it."""
     hint = get_type_hints(introspection.unwrap(context.command.callback), include_extras=True)[name]
     kinds = [hint.__origin__]
-    while members := [each for kind in kinds for each in get_args(kind) if each is not type(None)]:  # X | None, list[X]
+    while members := [
+        member for kind in kinds for member in get_args(kind) if member is not type(None)
+    ]:  # X | None, list[X]
         kinds = members
     kind, option = kinds[0], hint.__metadata__[0]
     if issubclass(kind, Enum):
-        return f"one of {', '.join([str(each.value) for each in kind])}"
+        return f"one of {', '.join([str(member.value) for member in kind])}"
     limits = [f"{word} {limit:g}" for word, limit in (("from", option.min), ("to", option.max)) if limit is not None]
     return " ".join([_KINDS[kind], *limits]) + (" on" if option.min is not None and option.max is None else "")

@@ -16,7 +16,7 @@ from onewrite.core.ledgers.marks import mark_slot
 from onewrite.core.step import read_step
 from onewrite.errors import InvalidMessage, LedgerMismatch
 from onewrite.message import Message, is_sortable, named, sortable
-from onewrite.operate.answers import Inquiry, judged, stores_ledgers
+from onewrite.operate.answers import Inquiry, judge, stores_ledgers
 from onewrite.operate.image import (
     CannotRepair,
     Edit,
@@ -62,157 +62,158 @@ class Repair:
 # --- forget -------------------------------------------------------------------------------------------------------------
 
 
-def forget(image: EntityImage, asked: Inquiry) -> Repair:
+def forget(image: EntityImage, inquiry: Inquiry) -> Repair:
     """Let a message take effect once more."""
-    every = held_ledgers(image, asked.now, asked.attribute)
+    ledgers = held_ledgers(image, inquiry.now, inquiry.attribute)
     _check_alive(image)
-    choices = _choices(every, asked.attribute)
-    holding = [(held, drops) for held in choices if (drops := _drops(image, held, every, asked))]
-    if len(holding) > 1:
-        names = " and ".join([repr(held.attribute) for held, _ in holding])
+    choices = _choices(ledgers, inquiry.attribute)
+    holders = [(ledger, drops) for ledger in choices if (drops := _drops(image, ledger, ledgers, inquiry))]
+    if len(holders) > 1:
+        names = " and ".join([repr(ledger.attribute) for ledger, _ in holders])
         raise CannotRepair(f"The ledgers {names} both hold the message: say with --attribute which of them shall forget it.")
-    if not holding:
-        _check_answerable(image, choices, asked)
-        hint = " ".join(hints(image, asked) or (_NAME_IT,))
-        raise NothingToDo(f"No ledger of {image.named} holds {named(asked.message)}: there is nothing to forget. {hint}")
-    ((held, drops),) = holding
-    family = [held, *moved_here(every, held.attribute)]
-    needed = as_read(image, family, [slot for slot, _ in drops])
-    edit = Edit(needed, removes=_tokens(image, family), drops=tuple(drops))
-    _check_helps(image, asked, stores_ledgers(held, every)[0], edit)
+    if not holders:
+        _check_answerable(image, choices, inquiry)
+        hint = " ".join(hints(image, inquiry) or (_NAME_IT,))
+        raise NothingToDo(f"No ledger of {image.name} holds {named(inquiry.message)}: there is nothing to forget. {hint}")
+    ((ledger, drops),) = holders
+    family = [ledger, *moved_here(ledgers, ledger.attribute)]
+    fields = as_read(image, family, [slot for slot, _ in drops])
+    edit = Edit(fields, removes=_tokens(image, family), drops=tuple(drops))
+    _check_helps(image, inquiry, stores_ledgers(ledger, ledgers)[0], edit)
     changes = tuple(
         [
-            f"{image.layout.place_of(slot)} loses {each.hex() if isinstance(each, bytes) else repr(each)}"
+            f"{image.layout.place_of(slot)} loses {member.hex() if isinstance(member, bytes) else repr(member)}"
             for slot, members in drops
-            for each in members
+            for member in members
         ]
     )
-    return Repair(edit, changes, tuple(_effects_of_forgetting(image, asked.message, family, drops)))
+    return Repair(edit, changes, tuple(_effects_of_forgetting(image, inquiry.message, family, drops)))
 
 
-def known_as(image: EntityImage, asked: Inquiry) -> list[Message]:
+def known_as(image: EntityImage, inquiry: Inquiry) -> list[Message]:
     """The message under other sources and parts, where a ledger holds it so or a step of it is open.
 
     A ledger may keep no more than hashes. So this tries what the entity shows: the sources and parts of marks, readable ids and steps, and the
     texts and numbers of its own fields, because the source of a message most often is the key of what it changes.
     """
-    every = held_ledgers(image, asked.now, asked.attribute)
+    ledgers = held_ledgers(image, inquiry.now, inquiry.attribute)
     steps: list[Message] = []
-    for stored in image.steps.values():
+    for value in image.steps.values():
         with suppress(LedgerMismatch):  # a damaged one, of which `inspect` tells
-            steps.append(read_step(stored).message)
-    shown = [*_shown_sources(every), *[(step.source, step.parts) for step in steps if step.id == asked.message.id]]
-    sources = {"": None, asked.message.source: None} | {source: None for source, _ in shown}
-    sources |= dict.fromkeys([text for value in image.raw.values() if (text := image.layout.spelled(value)) is not None])
-    all_parts = {(): None, asked.message.parts: None} | {parts: None for _, parts in shown}
-    found: list[Message] = []
+            steps.append(read_step(value).message)
+    pairs = [*_shown_sources(ledgers), *[(step.source, step.parts) for step in steps if step.id == inquiry.message.id]]
+    sources = {"": None, inquiry.message.source: None} | {source: None for source, _ in pairs}
+    sources |= dict.fromkeys([text for value in image.raw.values() if (text := image.layout.spelling_of(value)) is not None])
+    all_parts = {(): None, inquiry.message.parts: None} | {parts: None for _, parts in pairs}
+    messages: list[Message] = []
     for source, parts in product(sources, all_parts):
+        if (source, parts) == (inquiry.message.source, inquiry.message.parts):
+            continue
         try:
-            message = Message(asked.message.id, source=source, sequence=asked.message.sequence, parts=parts)
+            message = Message(inquiry.message.id, source=source, sequence=inquiry.message.sequence, parts=parts)
         except InvalidMessage:  # a field that is too long for a source
             continue
-        other = replace(asked, message=message)
+        variant = replace(inquiry, message=message)
         is_open = any((step.id, step.source, step.parts) == (message.id, source, parts) for step in steps)
-        same = (source, parts) == (asked.message.source, asked.message.parts)
-        if not same and (is_open or any(_drops(image, held, every, other) for held in every if not held.moved_to)):
-            found.append(message)
-    return found
+        if is_open or any(_drops(image, ledger, ledgers, variant) for ledger in ledgers if not ledger.moved_to):
+            messages.append(message)
+    return messages
 
 
-def _shown_sources(every: list[EntityLedger]) -> Iterator[tuple[str, tuple[str, ...]]]:
-    for held in every:
-        yield from [(mark.source, mark.parts) for mark in held.marks]
-        yield from [(block.source, block.parts) for block in held.blocks if not block.is_hashed]
-        for text in [each for ids in held.sets for each in ids.ids if isinstance(each, str)]:
+def _shown_sources(ledgers: list[EntityLedger]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    for ledger in ledgers:
+        yield from [(mark.source, mark.parts) for mark in ledger.marks]
+        yield from [(block.source, block.parts) for block in ledger.blocks if not block.is_hashed]
+        for text in [member for ids in ledger.sets for member in ids.ids if isinstance(member, str)]:
             named_id = read_id(text)
             yield named_id.source, named_id.parts
 
 
-def hints(image: EntityImage, asked: Inquiry) -> tuple[str, ...]:
+def hints(image: EntityImage, inquiry: Inquiry) -> tuple[str, ...]:
     """What is to be given besides, if the entity does not know a message that should be known."""
-    message = asked.message
-    found = list[str]()
-    for each in known_as(image, asked)[:_MOST_HINTS]:
-        parts = [f"--part {quote(part)}" for part in each.parts]
-        options = " ".join([f"--source {quote(each.source)}", *parts]) if each.source or parts else "no --source"
-        found.append(f"It knows {named(replace(each, sequence=None))}: for that one give {options}.")
-    if found:
-        return tuple(found)
-    every = held_ledgers(image, asked.now, asked.attribute)
+    message = inquiry.message
+    lines = list[str]()
+    for namesake in known_as(image, inquiry)[:_MOST_HINTS]:
+        parts = [f"--part {quote(part)}" for part in namesake.parts]
+        options = " ".join([f"--source {quote(namesake.source)}", *parts]) if namesake.source or parts else "no --source"
+        lines.append(f"It knows {named(replace(namesake, sequence=None))}: for that one give {options}.")
+    if lines:
+        return tuple(lines)
+    ledgers = held_ledgers(image, inquiry.now, inquiry.attribute)
     sources = {
         source
-        for held in every
-        for source in [*[each.source for each in held.marks], *[each.source for each in held.blocks]]
+        for ledger in ledgers
+        for source in [*[place.source for place in ledger.marks], *[place.source for place in ledger.blocks]]
     }
     if sources and message.source not in sources:
-        shown = ", ".join([repr(source) for source in sorted(sources)[:_MOST_HINTS]])
+        examples = ", ".join([repr(source) for source in sorted(sources)[:_MOST_HINTS]])
         more = f" and {len(sources) - _MOST_HINTS} more" if len(sources) > _MOST_HINTS else ""
-        return (f"The entity has marks of the sources {shown}{more}, and none of {message.source!r}.", _NAME_IT)
+        return (f"The entity has marks of the sources {examples}{more}, and none of {message.source!r}.", _NAME_IT)
     return () if message.source else (_NAME_IT,)
 
 
-def _choices(every: list[EntityLedger], attribute: str | None) -> list[EntityLedger]:
+def _choices(ledgers: list[EntityLedger], attribute: str | None) -> list[EntityLedger]:
     """The ledgers in which something may be changed."""
-    for held in every:
-        if held.attribute == attribute and held.moved_to:
+    for ledger in ledgers:
+        if ledger.attribute == attribute and ledger.moved_to:
             raise CannotRepair(
-                f"The ledger of {attribute!r} has moved to {held.moved_to!r}: give --attribute {held.moved_to}. What it still holds is looked "
+                f"The ledger of {attribute!r} has moved to {ledger.moved_to!r}: give --attribute {ledger.moved_to}. What it still holds is looked "
                 "into from there."
             )
-    found = [held for held in every if attribute in (None, held.attribute) and not held.moved_to and held.size]
-    if not found:
+    choices = [ledger for ledger in ledgers if attribute in (None, ledger.attribute) and not ledger.moved_to and ledger.size]
+    if not choices:
         where = "the entity" if attribute is None else repr(attribute)
         raise CannotRepair(f"There is no ledger in {where}. `onewrite inspect` shows what there is.")
-    for held in found:
-        kept_as(held)  # raises where another version of the format, or a later onewrite, has written it
-    return found
+    for ledger in choices:
+        kept_as(ledger)  # raises where another version of the format, or a later onewrite, has written it
+    return choices
 
 
-def _drops(image: EntityImage, held: EntityLedger, every: list[EntityLedger], asked: Inquiry) -> list[Drop]:
+def _drops(image: EntityImage, stored_ledger: EntityLedger, ledgers: list[EntityLedger], inquiry: Inquiry) -> list[Drop]:
     """The marks of the message, in every spelling and in every set that some store may look into."""
     drops: list[Drop] = []
-    for each in (held, *moved_here(every, held.attribute)):
-        for ids in each.sets:
-            look = ids.ledger.look(asked.message, asked.now)
+    for family_ledger in (stored_ledger, *moved_here(ledgers, stored_ledger.attribute)):
+        for ids in family_ledger.sets:
+            look = ids.ledger.look(inquiry.message, inquiry.now)
             members = tuple([mark for mark in (look.mark, *look.aliases) if mark in ids.ids])
             drops.extend([(ids.slot, members)] if members else [])
-        for ledger in each.ledgers:
+        for ledger in family_ledger.ledgers:
             if isinstance(ledger, SeenNumbers):
-                drops.extend(_numbers(image, ledger, asked))
+                drops.extend(_numbers(image, ledger, inquiry))
     return drops
 
 
-def _numbers(image: EntityImage, ledger: SeenNumbers, asked: Inquiry) -> Iterator[Drop]:
+def _numbers(image: EntityImage, ledger: SeenNumbers, inquiry: Inquiry) -> Iterator[Drop]:
     try:
-        number = ledger.look(asked.message, asked.now)
+        number = ledger.look(inquiry.message, inquiry.now)
     except InvalidMessage:  # it is none of this ledger's messages
         return
-    held = image.slots.get(number.numbers)
-    if image.slots.get(number.tag) == number.block and number.mark in cast("frozenset[object]", held or frozenset()):
+    numbers = image.slots.get(number.numbers)
+    if image.slots.get(number.tag) == number.block and number.mark in cast("frozenset[object]", numbers or frozenset()):
         yield number.numbers, (number.mark,)
 
 
-def _check_answerable(image: EntityImage, choices: list[EntityLedger], asked: Inquiry) -> None:
+def _check_answerable(image: EntityImage, choices: list[EntityLedger], inquiry: Inquiry) -> None:
     """Raise where a ledger cannot say whether it holds the message, or cannot forget a single one."""
-    for held in choices:
-        ledger = kept_as(held)
+    for stored_ledger in choices:
+        ledger = kept_as(stored_ledger)
         if isinstance(ledger, HighWaterMark):
-            source = f" --source {asked.message.source}" if asked.message.source else ""
-            source += "".join([f" --part {part}" for part in asked.message.parts])
+            source = f" --source {inquiry.message.source}" if inquiry.message.source else ""
+            source += "".join([f" --part {part}" for part in inquiry.message.parts])
             raise CannotRepair(
-                f"The ledger {held.attribute!r} keeps one mark for each source and no single messages, so it cannot forget one. To let "
+                f"The ledger {stored_ledger.attribute!r} keeps one mark for each source and no single messages, so it cannot forget one. To let "
                 f"messages of a source take effect again, move its mark back: onewrite set-mark{source} --sequence N, where N is the one before the first of "
                 "them. All that come after it take effect again then, if they are delivered again."
             )
         if isinstance(ledger, SeenNumbers):
-            refusal = ledger.look(asked.message, asked.now).judge(asked.message, image.lookup, None)
+            refusal = ledger.look(inquiry.message, inquiry.now).judge(inquiry.message, image.lookup, None)
             if isinstance(refusal, Stale):
-                raise CannotRepair(_OVERTAKEN.format(named=named(asked.message), mark=refusal.mark))
+                raise CannotRepair(_OVERTAKEN.format(named=named(inquiry.message), mark=refusal.mark))
 
 
-def _check_helps(image: EntityImage, asked: Inquiry, ledger: Ledger, edit: Edit) -> None:
+def _check_helps(image: EntityImage, inquiry: Inquiry, ledger: Ledger, edit: Edit) -> None:
     """Raise if the message would be kept out all the same."""
-    answer = judged(image, ledger, asked.message, asked.now, without(image, edit))
+    answer = judge(image, ledger, inquiry.message, inquiry.now, without(image, edit))
     if not answer.is_applied:
         raise CannotRepair(f"That would not help: a delivery would still get {answer.outcome}, because {answer.why}.")
 
@@ -235,7 +236,7 @@ def _effects_of_forgetting(
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class TargetMark:
     """The mark that a source shall have: a text as the operator writes it, or None to remove it."""
 
     source: str
@@ -244,53 +245,53 @@ class Wanted:
     attribute: str | None = None
 
 
-def set_mark(image: EntityImage, wanted: Wanted, now: float) -> Repair:
+def set_mark(image: EntityImage, target: TargetMark, now: float) -> Repair:
     """Move the mark of a source, back or on, or remove it."""
     _check_alive(image)
-    held = _ledger_of_marks(held_ledgers(image, now, wanted.attribute), wanted.attribute)
-    slot = mark_slot(held.attribute, Message("of any id", source=wanted.source, parts=wanted.parts))
+    ledger = _ledger_of_marks(held_ledgers(image, now, target.attribute), target.attribute)
+    slot = mark_slot(ledger.attribute, Message("of any id", source=target.source, parts=target.parts))
     before = image.slots.get(slot, ABSENT)
     if before is not ABSENT and type(before) not in (int, str):
         raise CannotRepair(
             f"{image.layout.place_of(slot)} holds {before!r}, which is no mark: another writer uses it. Repair it by hand."
         )
-    _check_no_step(image, held.attribute, wanted)
-    mark = None if wanted.value is None else as_mark(image, wanted.value, before)
+    _check_no_step(image, ledger.attribute, target)
+    mark = None if target.value is None else as_mark(image, target.value, before)
     if mark == before or (mark is None and before is ABSENT):
         raise NothingToDo(f"{image.layout.place_of(slot)} is {'not there' if mark is None else repr(mark)} already.")
     edit = Edit(
-        as_read(image, [held], [slot]),
-        removes=() if _moves_on(before, mark) else _tokens(image, [held]),
+        as_read(image, [ledger], [slot]),
+        removes=() if _moves_on(before, mark) else _tokens(image, [ledger]),
         unsets=(slot,) if mark is None else (),
         sets=() if mark is None else ((slot, mark),),
     )
     was = "nothing" if before is ABSENT else repr(before)
     becomes = "is removed" if mark is None else f"becomes {mark!r}"
-    effects = _effects_of_mark(wanted, before, mark)
+    effects = _effects_of_mark(target, before, mark)
     return Repair(
         edit, (f"{image.layout.place_of(slot)}: {was} {becomes}",), (*effects, *([_TOKENS_GO] if edit.removes else []))
     )
 
 
-def _ledger_of_marks(every: list[EntityLedger], attribute: str | None) -> EntityLedger:
-    found = [held for held in _choices(every, attribute) if isinstance(kept_as(held), HighWaterMark)]
-    if not found:
+def _ledger_of_marks(ledgers: list[EntityLedger], attribute: str | None) -> EntityLedger:
+    candidates = [ledger for ledger in _choices(ledgers, attribute) if isinstance(kept_as(ledger), HighWaterMark)]
+    if not candidates:
         raise CannotRepair(
             "There is no ledger of marks, as HighWaterMark and InSequence keep them. The others keep single messages: `onewrite forget` "
             "lets one of these take effect again."
         )
-    if len(found) > 1:
-        names = " and ".join([repr(held.attribute) for held in found])
+    if len(candidates) > 1:
+        names = " and ".join([repr(ledger.attribute) for ledger in candidates])
         raise CannotRepair(f"There are ledgers of marks in {names}: say with --attribute which one is meant.")
-    return found[0]
+    return candidates[0]
 
 
 def as_mark(image: EntityImage, text: str, before: object) -> int | str:
     """The operator's text as a mark that compares with the one that is there."""
-    said = sequence_of(text)
+    sequence = sequence_of(text)
     if isinstance(before, str):
-        is_number = isinstance(said, int) and said >= 0 and is_sortable(before)
-        mark = sortable(cast("int", said)) if is_number else text if isinstance(said, int) else said
+        is_number = isinstance(sequence, int) and sequence >= 0 and is_sortable(before)
+        mark = sortable(cast("int", sequence)) if is_number else text if isinstance(sequence, int) else sequence
         if is_sortable(before) != is_sortable(mark) or (
             before.isdigit() and (len(before), True) != (len(mark), mark.isdigit())
         ):
@@ -298,22 +299,22 @@ def as_mark(image: EntityImage, text: str, before: object) -> int | str:
                 f"The mark is {before!r}, and {text!r} does not compare with it. Give it in the same spelling, with as many digits."
             )
         return mark
-    if isinstance(said, str) and before is not ABSENT:
+    if isinstance(sequence, str) and before is not ABSENT:
         raise CannotRepair(f"The mark is the number {before}, and {text!r} is none: give a number.")
-    if isinstance(said, int) and abs(said) > image.layout.largest:
+    if isinstance(sequence, int) and abs(sequence) > image.layout.largest:
         raise CannotRepair(
-            f"{image.layout.engine} cannot store {text}: give onewrite.sortable({text}), which is {sortable(abs(said))!r}."
+            f"{image.layout.engine} cannot store {text}: give onewrite.sortable({text}), which is {sortable(abs(sequence))!r}."
         )
-    return said
+    return sequence
 
 
 def _moves_on(before: object, mark: int | str | None) -> bool:
     return before is ABSENT or (mark is not None and cast("int", mark) > cast("int", before))
 
 
-def _effects_of_mark(wanted: Wanted, before: object, mark: int | str | None) -> Iterator[str]:
-    of = f"of source {wanted.source!r}" if wanted.source else "without a source"
-    of += "".join([f", part {part!r}" for part in wanted.parts])
+def _effects_of_mark(target: TargetMark, before: object, mark: int | str | None) -> Iterator[str]:
+    of = f"of source {target.source!r}" if target.source else "without a source"
+    of += "".join([f", part {part!r}" for part in target.parts])
     if mark is None:
         yield f"Every sequence {of} up to {before!r} takes effect again if it is delivered again."
         yield "InSequence waits for the first number of the source again: until that comes, all others are Deferred."
@@ -336,11 +337,11 @@ def _span(low: object, high: object) -> str:
     return f"The sequences after {low!r} up to {high!r}"
 
 
-def _check_no_step(image: EntityImage, attribute: str, wanted: Wanted) -> None:
-    for stored in image.steps.values():
-        step = read_step(stored)
-        same = step.message.source == wanted.source and step.message.parts == wanted.parts
-        if same and step.ledger == attribute:
+def _check_no_step(image: EntityImage, attribute: str, target: TargetMark) -> None:
+    for value in image.steps.values():
+        step = read_step(value)
+        is_same = step.message.source == target.source and step.message.parts == target.parts
+        if is_same and step.ledger == attribute:
             raise CannotRepair(
                 f"The {named(step.message)} has a step open, and could not finish it if the mark were moved: let it finish "
                 "first, or release it. `onewrite steps` lists open steps."
@@ -353,53 +354,54 @@ def _check_no_step(image: EntityImage, attribute: str, wanted: Wanted) -> None:
 def clear(image: EntityImage, attribute: str | None, now: float, *, tokens: bool) -> Repair:
     """Empty a ledger, or remove the tokens of its recent attempts only."""
     _check_alive(image)
-    held = _to_clear(held_ledgers(image, now, attribute), attribute)
+    ledger = _to_clear(held_ledgers(image, now, attribute), attribute)
     if tokens:
-        return _clear_tokens(image, held)
-    if any(read_step(stored).ledger == held.attribute for stored in image.steps.values()):
+        return _clear_tokens(image, ledger)
+    if any(read_step(step).ledger == ledger.attribute for step in image.steps.values()):
         raise CannotRepair(
             "A step of this ledger is open: let it finish first, or release it. `onewrite steps` lists open steps."
         )
-    label = held.attribute
-    fields = [name for name in image.fields_of(held.attribute) if name != label]
+    fields = [name for name in image.fields_of(ledger.attribute) if name != ledger.attribute]
     if not fields:
-        raise NothingToDo(f"The ledger {held.attribute!r} holds nothing.")
-    stays = [] if held.moved_to is None else [label]  # it sends older stores to where the ledger is now
-    last = [] if stays else [label]  # without it nobody would know what the others are
-    edit = Edit(as_read(image, [held], [], fields), removes=(*fields, *last))
-    return Repair(edit, tuple([f"{name} is removed" for name in edit.removes]), tuple(_effects_of_clearing(held)))
+        raise NothingToDo(f"The ledger {ledger.attribute!r} holds nothing.")
+    # The label goes last: without it nobody would know what the others are. One that sends older stores to another ledger stays.
+    last = [] if ledger.moved_to else [ledger.attribute]
+    edit = Edit(as_read(image, [ledger], [], fields), removes=(*fields, *last))
+    return Repair(edit, tuple([f"{name} is removed" for name in edit.removes]), tuple(_effects_of_clearing(ledger)))
 
 
-def _to_clear(every: list[EntityLedger], attribute: str | None) -> EntityLedger:
-    found = [
-        held for held in every if attribute in (None, held.attribute) and (held.kept is not None or held.version is not None)
+def _to_clear(ledgers: list[EntityLedger], attribute: str | None) -> EntityLedger:
+    candidates = [
+        ledger
+        for ledger in ledgers
+        if attribute in (None, ledger.attribute) and (ledger.label is not None or ledger.version is not None)
     ]
-    if len(found) > 1:
-        names = ", ".join([repr(held.attribute) for held in found])
+    if len(candidates) > 1:
+        names = ", ".join([repr(ledger.attribute) for ledger in candidates])
         raise CannotRepair(f"There are several ledgers: {names}. Say with --attribute which of them is to be cleared.")
-    if not found:
+    if not candidates:
         where = "in the entity" if attribute is None else f"in {attribute!r}"
         raise CannotRepair(f"There is no label of a ledger {where}, so nothing there is known to be onewrite's.")
-    if not found[0].moved_to:
-        kept_as(found[0])  # raises where a later onewrite has written it
-    return found[0]
+    if not candidates[0].moved_to:
+        kept_as(candidates[0])  # raises where a later onewrite has written it
+    return candidates[0]
 
 
-def _clear_tokens(image: EntityImage, held: EntityLedger) -> Repair:
-    fields = _tokens(image, [held])
+def _clear_tokens(image: EntityImage, ledger: EntityLedger) -> Repair:
+    fields = _tokens(image, [ledger])
     if not fields:
-        raise NothingToDo(f"The ledger {held.attribute!r} has no tokens of attempts.")
-    edit = Edit(as_read(image, [held], []), removes=fields)
+        raise NothingToDo(f"The ledger {ledger.attribute!r} has no tokens of attempts.")
+    edit = Edit(as_read(image, [ledger], []), removes=fields)
     effect = "No message takes effect again. Writes that wait for their answer at this moment may be called Duplicate instead of Applied."
     return Repair(edit, tuple([f"{name} is removed" for name in fields]), (effect,))
 
 
-def _effects_of_clearing(held: EntityLedger) -> Iterator[str]:
-    if ids := sum([len(each.ids) for each in held.sets]):
+def _effects_of_clearing(ledger: EntityLedger) -> Iterator[str]:
+    if ids := sum([len(id_set.ids) for id_set in ledger.sets]):
         yield f"All {ids} ids are forgotten: each of their messages takes effect again if it is delivered again."
-    for mark in held.marks:
-        yield from _effects_of_mark(Wanted(mark.source, mark.parts, None), mark.mark, None)
-    if numbers := sum([len(each.numbers) for each in held.blocks]):
+    for mark in ledger.marks:
+        yield from _effects_of_mark(TargetMark(mark.source, mark.parts, None), mark.mark, None)
+    if numbers := sum([len(block.numbers) for block in ledger.blocks]):
         yield (
             f"All {numbers} numbers are forgotten, and so is how far each source has come: each message of these sources takes effect again "
             "if it is delivered again."
@@ -418,5 +420,5 @@ def _check_alive(image: EntityImage) -> None:
 
 
 def _tokens(image: EntityImage, family: Iterable[EntityLedger]) -> tuple[str, ...]:
-    slots = [slot for held in family for slot in image.tokens_of(held.attribute)]
+    slots = [slot for ledger in family for slot in image.tokens_of(ledger.attribute)]
     return tuple([image.layout.field_of(slot) for slot in slots if slot in image.slots])

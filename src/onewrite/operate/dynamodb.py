@@ -43,12 +43,12 @@ _LAST = re.compile(rf"{PREFIX}(?:[lo]|t\d)")
 _ROOM = 1024  # bytes for the tokens of attempts, and for what consumers add while they are migrated
 
 
-def _spelled(value: Mapping[str, Any]) -> str | None:
+def _spelling_of(value: Mapping[str, Any]) -> str | None:
     number = Decimal(value["N"]) if "N" in value else None
     return value.get("S") if number is None else str(int(number)) if number == int(number) else None
 
 
-LAYOUT = Layout("DynamoDB", name_of, name_of, is_made_by, _spelled, tokens=ATTEMPT_SLOTS, largest=10**38 - 1)
+LAYOUT = Layout("DynamoDB", name_of, name_of, is_made_by, _spelling_of, tokens=ATTEMPT_SLOTS, largest=10**38 - 1)
 
 
 class TableStore:
@@ -64,9 +64,9 @@ class TableStore:
     def key(self, text: str) -> dict[str, Any]:
         """The typed key that is written as JSON: {"orderId": "o-1"}. Bytes are {"B": "base64"}, as in AWS's own tools."""
         try:
-            found: object = json.loads(text, parse_float=Decimal)
-            if isinstance(found, dict) and found:
-                return typed({name: _key_value(value) for name, value in cast("dict[str, object]", found).items()})
+            key: object = json.loads(text, parse_float=Decimal)
+            if isinstance(key, dict) and key:
+                return typed({name: _key_value(value) for name, value in cast("dict[str, object]", key).items()})
         except (ValueError, TypeError, ArithmeticError):
             pass
         raise ConfigurationError(
@@ -89,24 +89,24 @@ class TableStore:
 
     def calls(self, image: EntityImage, edit: Edit) -> list[Call]:
         """The requests of an edit. There are several only where one cannot name all that is to be removed."""
-        named = {**self._table, "Key": dict(image.key)}
+        target = {**self._table, "Key": dict(image.key)}
         if edit.deletes:
-            return [Call("delete_item", (), {**named, **_expressions(image, edit)})]
-        return [Call("update_item", (), {**named, **_expressions(image, part)}) for part in _parts(edit)]
+            return [Call("delete_item", (), {**target, **_expressions(image, edit)})]
+        return [Call("update_item", (), {**target, **_expressions(image, part)}) for part in _parts(edit)]
 
     def write(self, image: EntityImage, edit: Edit) -> Flow[int]:
         """Send the requests, one by one, and stop at the first that meets a changed item. Returns how many were done."""
         calls = self.calls(image, edit)
-        for done, call in enumerate(calls):
+        for index, call in enumerate(calls):
             try:
                 yield from send(call)
             except ClientError as error:
                 if code(error) != "ConditionalCheckFailedException":
                     raise
-                return done
+                return index
         return len(calls)
 
-    def shown(self, call: Call) -> Any:
+    def to_json(self, call: Call) -> Any:
         """A request as JSON has it. Bytes are in base64, as in AWS's own tools."""
         return {call.method: json.loads(json.dumps(call.kwargs, default=lambda value: b64encode(value).decode()))}
 
@@ -115,12 +115,12 @@ class TableStore:
         if isinstance(step, CarryMark):
             ledger = HighWaterMark(name=whose(step.entry.terms.attribute))
             flows = Flows(self.target, ledger, self.name, self._clock, random_name, awaited=False)
-            unchanged = {
+            condition = {
                 "ConditionExpression": "#old = :old",
                 "ExpressionAttributeNames": {"#old": step.attribute},
-                "ExpressionAttributeValues": plain({":old": step.read}),
+                "ExpressionAttributeValues": plain({":old": step.value}),
             }
-            outcome = yield from flows.record(step.message, {"Key": plain(image.key), **unchanged})
+            outcome = yield from flows.record(step.message, {"Key": plain(image.key), **condition})
             return not isinstance(outcome, Unmet | Gone)
         try:
             yield from send(Call("update_item", (), {**self._table, "Key": dict(image.key), **request_of(step)}))
@@ -166,14 +166,14 @@ class TableScan:
         position: object = None,
         keys: Sequence[str] = (),
     ) -> None:
-        self.read = 0  # items that were read by now, those too that do not count
+        self.read_count = 0  # items that were read by now, those too that do not count
         self._keys = tuple(keys)
         self._table = {"TableName": table_name}
         # Where the next page begins; empty at the beginning of the table, and None behind its end.
         self._start: Mapping[str, Any] | None = {}
         if position is not None:
-            found = cast("Mapping[str, tuple[str, str]]", position)
-            self._start = {name: {kind: b64decode(value) if kind == "B" else value} for name, (kind, value) in found.items()}
+            start = cast("Mapping[str, tuple[str, str]]", position)
+            self._start = {name: {kind: b64decode(value) if kind == "B" else value} for name, (kind, value) in start.items()}
         self._request: dict[str, Any] = {"ConsistentRead": True} if consistent else {}
         if size is not None:
             self._request["Limit"] = size
@@ -187,8 +187,8 @@ class TableScan:
             return None
         return {
             name: [kind, b64encode(value).decode() if kind == "B" else value]
-            for name, each in self._start.items()
-            for kind, value in each.items()
+            for name, typed_value in self._start.items()
+            for kind, value in typed_value.items()
         }
 
     def next(self) -> Flow[list[EntityImage] | None]:
@@ -196,30 +196,30 @@ class TableScan:
         if self._start is None:
             return None
         if not self._keys:
-            described = yield Call("describe_table", (), self._table)
-            self._keys = tuple([part["AttributeName"] for part in described["Table"]["KeySchema"]])
+            description = yield Call("describe_table", (), self._table)
+            self._keys = tuple([part["AttributeName"] for part in description["Table"]["KeySchema"]])
         start = {"ExclusiveStartKey": self._start} if self._start else {}
         page: Mapping[str, Any] = yield Call("scan", (), {**self._table, **self._request, **start})
         self._start = page.get("LastEvaluatedKey") or None
-        self.read += page.get("ScannedCount", len(page["Items"]))
+        self.read_count += page.get("ScannedCount", len(page["Items"]))
         return [image_of(item, self._keys) for item in page["Items"]]
 
 
 def image_of(item: Mapping[str, Any], key_names: Sequence[str]) -> EntityImage:
     """The image of an item of typed values. It is put in order, so the same item always makes the same requests."""
-    item = {name: _ordered(item[name]) for name in sorted(item)}
+    item = {name: _sorted_members(item[name]) for name in sorted(item)}
     fields = plain(item)
     sizes = {name: item_size({name: value}) for name, value in fields.items()}
     slots = {_slot_of(name): name for name in fields}
-    held = lookup(fields)
+    item_lookup = lookup(fields)
     key = {name: item[name] for name in sorted(key_names)}
     return EntityImage(
         LAYOUT,
         key,
         origin(plain(key)),
-        fields={name: held(Slot(name)) for name in fields},
-        slots={slot: held(slot) for slot in slots},
-        lookup=held,
+        fields={name: item_lookup(Slot(name)) for name in fields},
+        slots={slot: item_lookup(slot) for slot in slots},
+        lookup=item_lookup,
         steps=_steps(fields),
         sizes=sizes,
         slot_sizes={slot: sizes[name] for slot, name in slots.items()},
@@ -228,9 +228,9 @@ def image_of(item: Mapping[str, Any], key_names: Sequence[str]) -> EntityImage:
     )
 
 
-def _ordered(value: Mapping[str, Any]) -> Mapping[str, Any]:
-    ((kind, held),) = value.items()
-    return {kind: sorted(held)} if kind in ("SS", "NS", "BS") else value
+def _sorted_members(value: Mapping[str, Any]) -> Mapping[str, Any]:
+    ((kind, members),) = value.items()
+    return {kind: sorted(members)} if kind in ("SS", "NS", "BS") else value
 
 
 def _steps(fields: Mapping[str, Any]) -> dict[str, object]:
@@ -244,10 +244,10 @@ def _steps(fields: Mapping[str, Any]) -> dict[str, object]:
 
 def _slot_of(name: str) -> Slot:
     """The slot that stands in the attribute of that name, if it is one of a ledger; otherwise the name itself."""
-    if found := _OF_SOURCE.fullmatch(name):
-        return Slot(found["group"], found["key"])
-    found = _IN_RING.fullmatch(name)
-    return Slot(name) if found is None else Slot(found["prefix"] + found["kind"], found["key"])
+    if match := _OF_SOURCE.fullmatch(name):
+        return Slot(match["group"], match["key"])
+    match = _IN_RING.fullmatch(name)
+    return Slot(name) if match is None else Slot(match["prefix"] + match["kind"], match["key"])
 
 
 def _key_value(value: Any) -> object:
@@ -262,13 +262,13 @@ def _parts(edit: Edit) -> list[Edit]:
     """The edit in as many requests as it takes. Labels and tokens go last: until then they say whose the rest is."""
     if len(edit.as_read) <= _MOST_AT_ONCE:
         return [edit]
-    first = [name for name in edit.removes if not _LAST.fullmatch(name)]
-    always = tuple([name for name in edit.as_read if name not in first])
+    first_names = [name for name in edit.removes if not _LAST.fullmatch(name)]
+    always = tuple([name for name in edit.as_read if name not in first_names])
     room = max(_FEWEST_AT_ONCE, _MOST_AT_ONCE - len(always))
-    chunks = [tuple(first[n : n + room]) for n in range(0, len(first), room)]
-    last = tuple([name for name in edit.removes if name not in first])
+    chunks = [tuple(first_names[n : n + room]) for n in range(0, len(first_names), room)]
+    last_names = tuple([name for name in edit.removes if name not in first_names])
     parts = [Edit((*always, *chunk), chunk) for chunk in chunks]
-    return [*parts, Edit(always, last)] if last else parts
+    return [*parts, Edit(always, last_names)] if last_names else parts
 
 
 def _expressions(image: EntityImage, edit: Edit) -> dict[str, Any]:
@@ -307,23 +307,23 @@ def request_of(step: CarryIds | Drop) -> dict[str, Any]:
     old, values = words.short(step.attribute), cast("dict[str, Any]", constants(step.entry.terms))
     conditions = [f"attribute_exists({old})", f"attribute_not_exists({TOMBSTONE})", *fits_labels(step.entry.terms, words)]
     clauses = {"SET": [f"{words(name_of(label.slot))}=:ow_l{n}" for n, label in enumerate(labels)]}
-    removed: list[str] = []
+    removals: list[str] = []
     if isinstance(step, CarryIds):
         clauses["ADD"] = [f"{words(name_of(sets_of(step).present))} :ow_s"]
-        removed += [words(name_of(slot)) for slot in step.entry.dead]
+        removals += [words(name_of(slot)) for slot in step.entry.dead]
         values[":ow_s"] = Members(step.marks)
     if drop is not None:
         conditions.append(f"{old}=:ow_r")
-        removed.append(old)
+        removals.append(old)
     if isinstance(step, Drop):
         # A mark only rises, and a set loses nothing that is needed, unless somebody takes the whole ledger away meanwhile.
         conditions.append(f"attribute_exists({words(name_of(step.entry.terms.labels[0].slot))})")
         if isinstance(own := step.entry.own, Advance):
             conditions.append(f"{words.short(name_of(own.slot))}>=:ow_r")
-    update = {**clauses, "REMOVE": removed} if removed else clauses
+    update = {**clauses, "REMOVE": removals} if removals else clauses
     return {
         "UpdateExpression": " ".join([f"{name} {','.join(parts)}" for name, parts in update.items()]),
         "ConditionExpression": " AND ".join(conditions),
         "ExpressionAttributeNames": words.names,
-        "ExpressionAttributeValues": {**typed(values), **({} if drop is None else {":ow_r": drop.read})},
+        "ExpressionAttributeValues": {**typed(values), **({} if drop is None else {":ow_r": drop.value})},
     }

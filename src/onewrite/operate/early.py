@@ -28,7 +28,7 @@ EXTRAS = frozenset(
         "typer",
     }
 )
-_STOPPING = (signal.SIGTERM, signal.SIGINT)
+_STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class EarlySignals:
@@ -36,13 +36,13 @@ class EarlySignals:
 
     def __init__(self) -> None:
         self.owns_process = False  # The process has nothing else to do, and may be ended.
-        self._received = False
+        self._has_received = False
         self._stop: Callable[[], None] | None = None
 
     def catch(self) -> None:
         """Handle the signals from now until the process ends, whatever its worker does in between."""
         self.owns_process = True
-        for number in _STOPPING:
+        for number in _STOP_SIGNALS:
             signal.signal(number, self._handle)
             # Late in its shutdown the interpreter puts the default action back, except for a signal that is ignored. Without
             # this, a signal in the last milliseconds would turn the exit code 0 into a death by that signal.
@@ -50,13 +50,13 @@ class EarlySignals:
 
     def pass_on(self, stop: Callable[[], None]) -> None:
         """Call `stop` at a signal, and at once if one has arrived already."""
-        self._stop = stop  # before the look at `_received`, so a signal between the two lines is not missed
-        if self._received:
+        self._stop = stop  # before the look at `_has_received`, so a signal between the two lines is not missed
+        if self._has_received:
             stop()
 
     def _handle(self, _number: int, _frame: FrameType | None) -> None:
-        if self._received:
+        if self._has_received:
             os._exit(0)  # The second signal does not wait, not even for an import that hangs. No message is in hand here.
-        self._received = True
+        self._has_received = True
         if self._stop is not None:
             self._stop()

@@ -45,7 +45,7 @@ class Layout(NamedTuple):
     field_of: Callable[[Slot], str]  # the top-level attribute or field in which a slot stands
     place_of: Callable[[Slot], str]  # the same, with the way to it
     is_made_by: Callable[[str, str], bool]  # (attribute, name of a field)
-    spelled: Callable[
+    spelling_of: Callable[
         [Any], str | None
     ]  # the text by which consumers spell a raw value in a source; None if they may differ
     tokens: int
@@ -61,7 +61,7 @@ class EntityImage:
 
     layout: Layout
     key: Mapping[str, Any]  # as the engine writes it in a request
-    named: str
+    name: str
     fields: Mapping[str, object]
     slots: Mapping[Slot, object]
     lookup: Lookup
@@ -78,7 +78,7 @@ class EntityImage:
         return tuple([name for name in self.fields if self.layout.is_made_by(attribute, name)])
 
     @property
-    def ours(self) -> tuple[str, ...]:
+    def our_fields(self) -> tuple[str, ...]:
         """All top-level fields that are not the user's own."""
         return tuple([name for name in self.fields if is_ours(name)])
 
@@ -108,7 +108,7 @@ class Edit:
 class EntityScan(Protocol):
     """Goes through a store once, page by page."""
 
-    read: int  # entities that were read by now, those too that do not count
+    read_count: int  # entities that were read by now, those too that do not count
 
     @property
     def position(self) -> object: ...  # where to go on after the last page, as JSON; None at the end
@@ -139,23 +139,23 @@ class EntityStore(Protocol):
     def write(
         self, image: EntityImage, edit: Edit
     ) -> Flow[int]: ...  # how many of these calls found the entity as it was read
-    def shown(self, call: Call) -> Any: ...  # as JSON has it
+    def to_json(self, call: Call) -> Any: ...  # as JSON has it
 
 
 def without(image: EntityImage, edit: Edit) -> Lookup:
     """What a look at the entity would show without the members that the edit drops."""
     drops = dict(edit.drops)
 
-    def held(slot: Slot) -> object:
-        found = image.lookup(slot)
-        return cast("frozenset[object]", found) - frozenset(drops[slot]) if slot in drops else found
+    def lookup(slot: Slot) -> object:
+        content = image.lookup(slot)
+        return cast("frozenset[object]", content) - frozenset(drops[slot]) if slot in drops else content
 
-    return held
+    return lookup
 
 
-_BOUNDED = re.compile(r"(?:(?P<count>\d+)(?P<unit>d|h|m|s|us)(?P<text>t?)_)?r")
-_OF_BLOCK = re.compile(r"(?P<named>%w(?P<window>\d+)=(?P<source>.*))\.(?P<part>[ts])(?P<slot>\d)", re.DOTALL)
-_QUOTED = re.compile(r"@(?P<named>[^/]*)/(?P<id>.*)", re.DOTALL)
+_RING = re.compile(r"(?:(?P<count>\d+)(?P<unit>d|h|m|s|us)(?P<text>t?)_)?r")
+_OF_BLOCK = re.compile(r"(?P<name>%w(?P<window>\d+)=(?P<source>.*))\.(?P<part>[ts])(?P<slot>\d)", re.DOTALL)
+_READABLE_ID = re.compile(r"@(?P<name>[^/]*)/(?P<id>.*)", re.DOTALL)
 
 
 class IdSet(NamedTuple):
@@ -208,13 +208,13 @@ class Foreign(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class EntityLedger:
-    """What stands in the ledger that is known by `attribute`. `kept` is None where there is no label: a set that is kept by hand.
+    """What stands in the ledger that is known by `attribute`. `label` is None for a set that is kept by hand.
 
     `version` is the label of another version of the format, of which nothing else is known.
     """
 
     attribute: str
-    kept: LabelledLedger | None
+    label: LabelledLedger | None
     version: str | None
     sets: tuple[IdSet, ...]
     marks: tuple[SourceMark, ...]
@@ -226,27 +226,27 @@ class EntityLedger:
 
     @property
     def moved_to(self) -> str | None:
-        return None if self.kept is None else self.kept.moved_to
+        return None if self.label is None else self.label.moved_to
 
     @property
     def ledgers(self) -> tuple[Ledger, ...]:
         """Those that have left something here, whatever the label says."""
-        found: list[Ledger] = [each.ledger for each in self.sets]
+        ledgers: list[Ledger] = [id_set.ledger for id_set in self.sets]
         name = whose(self.attribute)
-        found.extend([SeenNumbers(window, name=name) for window in {block.window for block in self.blocks}])
+        ledgers.extend([SeenNumbers(window, name=name) for window in {block.window for block in self.blocks}])
         if self.marks:
-            found.append(HighWaterMark(name=name))
-        return tuple({each.layout: each for each in found}.values())
+            ledgers.append(HighWaterMark(name=name))
+        return tuple({ledger.layout: ledger for ledger in ledgers}.values())
 
 
-def held_ledgers(image: EntityImage, now: float, named: str | None = None) -> list[EntityLedger]:
+def held_ledgers(image: EntityImage, now: float, attribute: str | None = None) -> list[EntityLedger]:
     """All ledgers of the entity, and what stands at the attribute that is named, in the order of their attributes."""
-    kept = {each.attribute: each for each in kept_ledgers(image.fields.items())}
-    others = {name: str(text) for name, text in image.fields.items() if is_label_name(name) and is_other_version(text)}
+    labels = {label.attribute: label for label in kept_ledgers(image.fields.items())}
+    versions = {name: str(text) for name, text in image.fields.items() if is_label_name(name) and is_other_version(text)}
     by_hand = [BY_HAND] if holds_set_by_hand(image) else []
-    attributes: list[str] = sorted({*kept, *others, *by_hand, *([named] if named else [])})
-    found = [_held(image, now, each, kept.get(each), others.get(each)) for each in attributes]
-    return [each for each in found if each.size or each.attribute == named]
+    attributes: list[str] = sorted({*labels, *versions, *by_hand, *([attribute] if attribute else [])})
+    ledgers = [_ledger_at(image, now, name, labels.get(name), versions.get(name)) for name in attributes]
+    return [ledger for ledger in ledgers if ledger.size or ledger.attribute == attribute]
 
 
 def later_labels(fields: Mapping[str, object]) -> list[str]:
@@ -258,14 +258,16 @@ def later_labels(fields: Mapping[str, object]) -> list[str]:
 
 def holds_set_by_hand(image: EntityImage) -> bool:
     """Has the entity a set of ids where handlers keep one, and `MessageIDs` by default?"""
-    found = image.slots.get(Slot(BY_HAND))
-    members = cast("frozenset[object]", found) if isinstance(found, frozenset) else frozenset[object]()
+    content = image.slots.get(Slot(BY_HAND))
+    members = cast("frozenset[object]", content) if isinstance(content, frozenset) else frozenset[object]()
     return bool(members) and all(isinstance(member, str) for member in members)
 
 
-def _held(image: EntityImage, now: float, attribute: str, kept: LabelledLedger | None, version: str | None) -> EntityLedger:
+def _ledger_at(
+    image: EntityImage, now: float, attribute: str, label: LabelledLedger | None, version: str | None
+) -> EntityLedger:
     # Nothing is concluded from what another version has written.
-    found = [] if version is not None else [*_contents(image, attribute, now)]
+    contents = [] if version is not None else [*_contents(image, attribute, now)]
     tokens = (
         [slot for slot in image.tokens_of(attribute) if slot in image.slots]
         if is_ours(attribute) and version is None
@@ -273,12 +275,12 @@ def _held(image: EntityImage, now: float, attribute: str, kept: LabelledLedger |
     )
     return EntityLedger(
         attribute,
-        kept,
+        label,
         version,
-        sets=tuple([each for each in found if isinstance(each, IdSet)]),
-        marks=tuple([each for each in found if isinstance(each, SourceMark)]),
-        blocks=tuple([each for each in found if isinstance(each, Block)]),
-        foreign=tuple([each for each in found if isinstance(each, Foreign)]),
+        sets=tuple([content for content in contents if isinstance(content, IdSet)]),
+        marks=tuple([content for content in contents if isinstance(content, SourceMark)]),
+        blocks=tuple([content for content in contents if isinstance(content, Block)]),
+        foreign=tuple([content for content in contents if isinstance(content, Foreign)]),
         tokens=sum(
             [
                 len(cast("frozenset[object]", image.slots[slot]))
@@ -298,65 +300,65 @@ def _contents(image: EntityImage, attribute: str, now: float) -> Iterator[IdSet 
             yield _ids(image, Slot(attribute), MessageIDs(attribute))
         return
     prefix, name = prefix_of(attribute), whose(attribute)
-    found = [slot for slot in image.slots if slot.group.startswith(prefix)]
-    for slot in sorted(found, key=image.layout.place_of):
+    slots = [slot for slot in image.slots if slot.group.startswith(prefix)]
+    for slot in sorted(slots, key=image.layout.place_of):
         rest = slot.group.removeprefix(prefix)
         if rest == "@":
             yield from _of_source(image, slot)
         elif rest in ("all", "allt"):
             yield _ids(image, slot, SeenIds(None, name=name, readable=rest == "allt"))
-        elif bounded := _BOUNDED.fullmatch(rest):
+        elif match := _RING.fullmatch(rest):
             with suppress(ConfigurationError, OverflowError):  # a name that looks like ours, and is of no span that we take
-                retention = int(bounded["count"]) * UNITS[bounded["unit"]] if bounded["unit"] else LONGEST_SQS_RETENTION
-                ledger = SeenIds(retention, name=name, readable=bool(bounded["text"]))
-                yield _bounded(image, slot, ledger, now)
+                retention = int(match["count"]) * UNITS[match["unit"]] if match["unit"] else LONGEST_SQS_RETENTION
+                ledger = SeenIds(retention, name=name, readable=bool(match["text"]))
+                yield _ring_ids(image, slot, ledger, now)
 
 
-def _bounded(image: EntityImage, slot: Slot, ledger: SeenIds, now: float) -> IdSet | Foreign:
+def _ring_ids(image: EntityImage, slot: Slot, ledger: SeenIds, now: float) -> IdSet | Foreign:
     if not re.fullmatch("r[0-5]", slot.key):
         return _foreign(image, slot)
-    seen = window(cast("timedelta", ledger.retention), cast("timedelta", ledger.skew))
-    span = span_at(seen, now, slot.key)
+    ring_window = window(cast("timedelta", ledger.retention), cast("timedelta", ledger.skew))
+    span = span_at(ring_window, now, slot.key)
     return _ids(image, slot, ledger, span)
 
 
 def _ids(image: EntityImage, slot: Slot, ledger: SeenIds | MessageIDs, span: Span | None = None) -> IdSet | Foreign:
     by_hand = isinstance(ledger, MessageIDs)
-    held, kind = image.slots[slot], str if isinstance(ledger, MessageIDs) or ledger.readable else bytes
-    members = cast("frozenset[object]", held) if isinstance(held, frozenset) else frozenset[object]([held])
-    if not isinstance(held, frozenset) or not all(isinstance(member, kind) for member in members):
+    content, kind = image.slots[slot], str if isinstance(ledger, MessageIDs) or ledger.readable else bytes
+    members = cast("frozenset[object]", content) if isinstance(content, frozenset) else frozenset[object]([content])
+    if not isinstance(content, frozenset) or not all(isinstance(member, kind) for member in members):
         return _foreign(image, slot)
     ids = tuple(sorted(cast("frozenset[str]", members)))  # or bytes: all are of one kind
     return IdSet(slot, image.layout.place_of(slot), ledger, ids, span, by_hand, image.slot_sizes[slot])
 
 
 def _of_source(image: EntityImage, slot: Slot) -> Iterator[SourceMark | Block | Foreign]:
-    held, part = image.slots[slot], _OF_BLOCK.fullmatch(slot.key)
+    content, part = image.slots[slot], _OF_BLOCK.fullmatch(slot.key)
     if part is not None:
-        tag, numbers = [Slot(slot.group, f"{part['named']}.{each}{part['slot']}") for each in "ts"]
+        tag, numbers = [Slot(slot.group, f"{part['name']}.{letter}{part['slot']}") for letter in "ts"]
         if slot == tag:
             yield _block(image, tag, numbers, part)
         elif tag not in image.slots:
             yield _foreign(image, slot)
-    elif type(held) in (int, str):
+    elif type(content) in (int, str):
         source, parts = named_by(slot.key)
         place, size = image.layout.place_of(slot), image.slot_sizes[slot]
-        yield SourceMark(slot, place, source, parts, cast("int | str", held), size)
+        yield SourceMark(slot, place, source, parts, cast("int | str", content), size)
     else:
         yield _foreign(image, slot)
 
 
 def _block(image: EntityImage, tag: Slot, numbers: Slot, part: re.Match[str]) -> Block | Foreign:
-    held, members = image.slots[tag], image.slots.get(numbers, frozenset[object]())
+    index, members = image.slots[tag], image.slots.get(numbers, frozenset[object]())
     are_ints = isinstance(members, frozenset) and all(type(n) is int for n in cast("frozenset[object]", members))
-    if type(held) is not int or not are_ints or not _is_window(int(part["window"])):
+    if type(index) is not int or not are_ints or not _is_window(int(part["window"])):
         return _foreign(image, tag)
     source, parts = named_by(part["source"])
     width = blocks_of(int(part["window"])).size
-    found = tuple(sorted(cast("frozenset[int]", members)))
+    members_in_order = tuple(sorted(cast("frozenset[int]", members)))
     size = image.slot_sizes[tag] + image.slot_sizes.get(numbers, 0)
     place = image.layout.place_of(tag)
-    return Block(place, int(part["window"]), source, parts, held * width, (held + 1) * width - 1, found, size)
+    return Block(place, int(part["window"]), source, parts, index * width, (index + 1) * width - 1, members_in_order, size)
 
 
 def _is_window(window: int) -> bool:
@@ -386,25 +388,25 @@ class NamedId(NamedTuple):
 
 
 def read_id(text: str) -> NamedId:
-    found = _QUOTED.fullmatch(text)
-    if found is None:
+    match = _READABLE_ID.fullmatch(text)
+    if match is None:
         return NamedId("", (), text)
-    source, *parts = found["named"].split("+")
-    return NamedId(unquote(source), tuple([unquote(part) for part in parts]), found["id"])
+    source, *parts = match["name"].split("+")
+    return NamedId(unquote(source), tuple([unquote(part) for part in parts]), match["id"])
 
 
 def moved_here(ledgers: list[EntityLedger], attribute: str) -> list[EntityLedger]:
     """The ledgers whose labels say that they have moved to this attribute, at once or by way of another."""
-    found = [each for each in ledgers if each.moved_to == attribute and each.attribute != attribute]
-    rest = [each for each in ledgers if each not in found]
-    return [*found, *[further for each in found for further in moved_here(rest, each.attribute)]]
+    direct = [ledger for ledger in ledgers if ledger.moved_to == attribute and ledger.attribute != attribute]
+    rest = [ledger for ledger in ledgers if ledger not in direct]
+    return [*direct, *[indirect for ledger in direct for indirect in moved_here(rest, ledger.attribute)]]
 
 
-def kept_as(held: EntityLedger) -> Ledger:
+def kept_as(ledger: EntityLedger) -> Ledger:
     """The ledger whose label stands there. A set that was kept by hand is read as `SeenIds` reads it."""
-    if held.version is not None:
-        raise LedgerMismatch(other_version(held.attribute, held.version))
-    return MessageIDs(held.attribute) if held.kept is None else held.kept.ledger
+    if ledger.version is not None:
+        raise LedgerMismatch(other_version(ledger.attribute, ledger.version))
+    return MessageIDs(ledger.attribute) if ledger.label is None else ledger.label.ledger
 
 
 def as_read(
@@ -415,14 +417,14 @@ def as_read(
     Every guarded write adds a token to its ledger. On an engine without tokens it changes one of the ledger's fields: there all of
     them are among these. So none goes unseen.
     """
-    found, every = [STEPS, TOMBSTONE], list(slots)
-    for held in family:
-        every.extend([Slot(held.attribute), *image.tokens_of(held.attribute)])
-        for ledger in held.ledgers if held.moved_to else (kept_as(held), *held.ledgers):
-            every.extend(_slots_of_sets(ledger))
+    names, all_slots = [STEPS, TOMBSTONE], list(slots)
+    for stored_ledger in family:
+        all_slots.extend([Slot(stored_ledger.attribute), *image.tokens_of(stored_ledger.attribute)])
+        for ledger in stored_ledger.ledgers if stored_ledger.moved_to else (kept_as(stored_ledger), *stored_ledger.ledgers):
+            all_slots.extend(_slots_of_sets(ledger))
         if not image.layout.tokens:
-            found.extend([*image.fields_of(held.attribute), f"{prefix_of(held.attribute)}@"])
-    return tuple(dict.fromkeys([*found, *map(image.layout.field_of, every), *fields]))
+            names.extend([*image.fields_of(stored_ledger.attribute), f"{prefix_of(stored_ledger.attribute)}@"])
+    return tuple(dict.fromkeys([*names, *map(image.layout.field_of, all_slots), *fields]))
 
 
 def _slots_of_sets(ledger: Ledger) -> tuple[Slot, ...]:

@@ -24,7 +24,7 @@ from onewrite.errors import ConfigurationError, LedgerMismatch, OnewriteError
 from onewrite.message import Message, named
 from onewrite.operate.image import EntityImage
 from onewrite.operate.migration import (
-    Carried,
+    CarriedMark,
     EntityPlan,
     EntityState,
     Ids,
@@ -38,7 +38,7 @@ from onewrite.operate.migration import (
 )
 from onewrite.operate.modules import HANDLER, find
 from onewrite.operate.options import AsJson, CollectionUrl, EndpointUrl, Region, TableName, VersionOption, option
-from onewrite.operate.report import end, progress, shown, tell, tell_json
+from onewrite.operate.report import end, escape, progress, tell, tell_json
 from onewrite.operate.stores import store_of
 
 _option = partial(option, "MIGRATE")
@@ -117,50 +117,50 @@ def migrate(
 
     The exit code is 1 if the store cannot be read or written, or if something was found that somebody has to see to.
     """
-    given = locals()
-    end(lambda: _migrate(given))
+    options = locals()
+    end(lambda: _migrate(options))
 
 
-def _migrate(given: dict[str, Any]) -> int:
-    origin = _origin(given)
-    sample = MessageSample.of(given["identity"], given["records"])
-    store = store_of(given)
-    where = given["table"] or given["collection"]
-    bookmark = given["resume"] and Bookmark(given["resume"], f"{where.rpartition('@')[2]} {origin} drop={given['drop']}")
+def _migrate(options: dict[str, Any]) -> int:
+    origin = _origin(options)
+    sample = MessageSample.of(options["identity"], options["records"])
+    store = store_of(options)
+    store_name = (options["table"] or options["collection"]).rpartition("@")[2]  # without a password
+    bookmark = options["resume"] and Bookmark(options["resume"], f"{store_name} {origin} drop={options['drop']}")
     position = bookmark.read() if bookmark else None
-    report = MigrationReport(given["yes"], given["drop"], position is not None, sample)
-    started = time.monotonic()
+    report = MigrationReport(options["yes"], options["drop"], position is not None, sample)
+    start = time.monotonic()
     scan = store.scan(origin.attribute, position=position)
-    with progress(run(store.count(), store.target), plain=given["as_json"]) as show:
+    with progress(run(store.count(), store.target), plain=options["as_json"]) as show:
         while (page := run(scan.next(), store.target)) is not None:
             for image in page:
                 if not is_concerned(origin, image):
                     continue
-                report.add(_visited(store, origin, image, report), origin)
-                if wait := pause(report.carried + report.dropped, time.monotonic() - started, given["rate"]):
+                report.add(_visit(store, origin, image, report), origin)
+                if wait := pause(report.carried_count + report.dropped_count, time.monotonic() - start, options["rate"]):
                     time.sleep(wait)
-            report.read = scan.read
-            show(report.read, f"{report.carried} carried, {report.dropped} dropped")
+            report.read_count = scan.read_count
+            show(report.read_count, f"{report.carried_count} carried, {report.dropped_count} dropped")
             # Whoever is killed begins again at the bookmark, or at the beginning.
-            if bookmark is not None and given["yes"]:
+            if bookmark is not None and options["yes"]:
                 bookmark.write(scan.position)
-    tell_json(report.details()) if given["as_json"] else tell(report.lines())
+    tell_json(report.details()) if options["as_json"] else tell(report.lines())
     return int(report.found_something)
 
 
-def _visited(store: MigratedStore, origin: Origin, image: EntityImage, report: MigrationReport) -> Visit:
+def _visit(store: MigratedStore, origin: Origin, image: EntityImage, report: MigrationReport) -> Visit:
     """What becomes of an entity; nothing, where the sample shows that consumers would not recognise what is carried."""
     if why := report.sample and report.sample.differs(origin, image):
         return Visit(image, EntityPlan(EntityState.REFUSED, why=why), image.size)
     return run(visit(store, origin, image, time.time, drops=report.drops, writes=report.writes), store.target)
 
 
-def _origin(given: dict[str, Any]) -> Origin:
-    ids, version_in, to, name = given["ids"], given["version_in"], given["to"], given["name"]
+def _origin(options: dict[str, Any]) -> Origin:
+    ids, version_in, to, name = options["ids"], options["version_in"], options["to"], options["name"]
     if (ids is None) == (version_in is None):
         raise ConfigurationError("Give one of --ids and --version-in: what your code keeps now.")
-    source: str = given["source"] or ""
-    if (given["source"] is None) != given["no_source"]:
+    source: str = options["source"] or ""
+    if (options["source"] is None) != options["no_source"]:
         raise ConfigurationError(
             "Give --source or --no-source, as the identity of the new consumers has it: a mark of another source would not be recognised."
         )
@@ -200,14 +200,14 @@ class MessageSample:
             raise ConfigurationError("--identity and --records go together.")
         if identity is None or records is None:
             return None
-        found = find(identity)
-        handler = handler_of(found)
-        identify: Callable[[Any], object] = found if handler is None else attrgetter("_identity")(handler)
+        named_object = find(identity)
+        handler = handler_of(named_object)
+        identify: Callable[[Any], object] = named_object if handler is None else attrgetter("_identity")(handler)
         try:
-            read: Any = json.loads(records.read_text())
+            data: Any = json.loads(records.read_text())
         except (OSError, ValueError) as error:
             raise ConfigurationError(f"--records {records}: no JSON can be read there: {error}") from error
-        of_event: list[Any] = cast("dict[str, Any]", read).get("Records", [read]) if isinstance(read, dict) else read
+        of_event: list[Any] = cast("dict[str, Any]", data).get("Records", [data]) if isinstance(data, dict) else data
         messages = tuple([message for record in of_event if isinstance(message := identify(record), Message)])
         if not messages:
             raise ConfigurationError(f"--records {records}: the identity makes no message of what is there.")
@@ -217,43 +217,44 @@ class MessageSample:
         """Why consumers would not recognise what is carried, as far as the sample shows it; nothing if they would."""
         now = time.time()
         try:
-            carried = origin.carried(image, now)
+            carried_marks = origin.carried_marks(image, now)
         except OnewriteError:
             return ""  # the plan says what is wrong with the entity
-        known = {each.mark for each in carried}
-        for theirs in self.messages:
+        known_marks = {carried_mark.mark for carried_mark in carried_marks}
+        messages = [carried_mark.message for carried_mark in carried_marks]
+        for sample_message in self.messages:
             if isinstance(origin, Ids):
-                ours = next((each.message for each in carried if each.message.id == theirs.id), None)
-                if ours is not None and origin.ledger.look(theirs, now).mark not in known:
-                    return f"{named(ours)} would be carried, and the new consumers call it {named(theirs)}: they would take it for fresh."
+                carried_message = next((message for message in messages if message.id == sample_message.id), None)
+                if carried_message is not None and origin.ledger.look(sample_message, now).mark not in known_marks:
+                    return f"{named(carried_message)} would be carried, and the new consumers call it {named(sample_message)}: they would take it for fresh."
             else:
-                ours = next((each.message for each in carried if each.message.source == theirs.source), None)
-                if ours is not None and not isinstance(ours.sequence, type(theirs.sequence)):
+                carried_message = next((message for message in messages if message.source == sample_message.source), None)
+                if carried_message is not None and not isinstance(carried_message.sequence, type(sample_message.sequence)):
                     return (
-                        f"The mark of {ours.source!r} would be {ours.sequence!r}, and the new consumers number its messages as {theirs.sequence!r}: "
+                        f"The mark of {carried_message.source!r} would be {carried_message.sequence!r}, and the new consumers number its messages as {sample_message.sequence!r}: "
                         "the two do not compare."
                     )
         return ""
 
-    def unseen(self, sources: set[str]) -> str:
+    def warning(self, sources: set[str]) -> str:
         """What is to be said if no source of the sample is among those for which marks are carried."""
-        theirs = {each.source for each in self.messages}
-        if not sources or theirs & sources:
+        sample_sources = {message.source for message in self.messages}
+        if not sources or sample_sources & sources:
             return ""
         return (
-            f"The new consumers' messages in --records are of {_some(theirs)}, and marks are carried for {_some(sources)}: if none of these "
+            f"The new consumers' messages in --records are of {_names_of(sample_sources)}, and marks are carried for {_names_of(sources)}: if none of these "
             "are sources of theirs, they would take everything for fresh."
         )
 
 
-def _some(sources: set[str]) -> str:
+def _names_of(sources: set[str]) -> str:
     return ", ".join([repr(source) if source else "no source" for source in sorted(sources)[:_FEW]])
 
 
 _FEW = 5  # entities of which nothing is wrong: to see whether it is as meant
 _MANY = 100  # of those to which somebody has to see: more have one cause
 _AS_MEANT = (EntityState.CARRIED, EntityState.FRESH)
-_SHOWN = 3  # marks of an entity
+_MOST_MARKS = 3  # marks of an entity
 
 
 @dataclass(slots=True)
@@ -262,46 +263,46 @@ class MigrationReport:
 
     writes: bool
     drops: bool
-    resumed: bool
+    is_resumed: bool
     sample: MessageSample | None
-    read: int = 0
+    read_count: int = 0
     marks: int = 0
     bytes_before: int = 0
     bytes_after: int = 0
-    carried: int = 0
-    dropped: int = 0
-    lost: int = 0
+    carried_count: int = 0
+    dropped_count: int = 0
+    lost_count: int = 0
     refused_in_part: int = 0
     states: Counter[EntityState] = field(default_factory=Counter[EntityState])
     examples: dict[EntityState, list[dict[str, Any]]] = field(default_factory=dict[EntityState, list[dict[str, Any]]])
     sources: set[str] = field(default_factory=set[str])
 
-    def add(self, visited: Visit, origin: Origin) -> None:
-        plan, image, now = visited.plan, visited.image, time.time()
+    def add(self, result: Visit, origin: Origin) -> None:
+        plan, image, now = result.plan, result.image, time.time()
         self.states[plan.state] += 1
         self.marks += plan.marks
         self.bytes_before += image.size
-        self.bytes_after += visited.size
-        self.carried += visited.carried
-        self.dropped += visited.dropped
-        self.lost += visited.lost
-        self.refused_in_part += plan.state is EntityState.REFUSED and (visited.carried or visited.dropped)
-        carried = list[Carried]()
+        self.bytes_after += result.size
+        self.carried_count += result.is_carried
+        self.dropped_count += result.is_dropped
+        self.lost_count += result.is_lost
+        self.refused_in_part += plan.state is EntityState.REFUSED and (result.is_carried or result.is_dropped)
+        carried_marks = list[CarriedMark]()
         with suppress(OnewriteError):  # the plan says what is wrong
-            carried = origin.carried(image, now)
+            carried_marks = origin.carried_marks(image, now)
         if len(self.sources) < _MANY:
-            self.sources |= {each.message.source for each in carried}
+            self.sources |= {carried_mark.message.source for carried_mark in carried_marks}
         examples = self.examples.setdefault(plan.state, [])
         if len(examples) < (_FEW if plan.state in _AS_MEANT else _MANY):
             examples.append(
                 {
                     "state": plan.state.value,
-                    "entity": image.named,
+                    "entity": image.name,
                     "marks": plan.marks,
-                    "bytes": {"before": image.size, "after": visited.size},
+                    "bytes": {"before": image.size, "after": result.size},
                     "why": plan.why,
-                    "written": visited.carried or visited.dropped,
-                    "carries": [_carries(each) for each in carried[:_SHOWN]],
+                    "written": result.is_carried or result.is_dropped,
+                    "carries": [_carries(carried_mark) for carried_mark in carried_marks[:_MOST_MARKS]],
                 }
             )
 
@@ -313,79 +314,80 @@ class MigrationReport:
     def details(self) -> dict[str, Any]:
         """For a program."""
         return {
-            "read": self.read,
+            "read": self.read_count,
             "states": {state.value: self.states[state] for state in EntityState},
             "marks": self.marks,
             "bytes": {"before": self.bytes_before, "after": self.bytes_after},
-            "written": {"carried": self.carried, "dropped": self.dropped, "tried in vain": self.lost},
-            "examples": [each for examples in self.examples.values() for each in examples],
+            "written": {"carried": self.carried_count, "dropped": self.dropped_count, "tried in vain": self.lost_count},
+            "examples": [example for examples in self.examples.values() for example in examples],
             "next": self.following(),
         }
 
     def lines(self) -> Iterator[str]:
         """For a person."""
         counts = [f"{self.states[state]} {state.value}" for state in EntityState if self.states[state]]
-        yield f"{self.read} read: {', '.join(counts) or 'none has the old attribute'}"
+        yield f"{self.read_count} read: {', '.join(counts) or 'none has the old attribute'}"
         if counts:
             yield f"marks: {self.marks}; bytes: {self.bytes_before} -> {self.bytes_after}"
             if self.writes:
-                yield f"written: {self.carried} carried, {self.dropped} rid of the old attribute"
-        for example in [each for examples in self.examples.values() for each in examples]:
+                yield f"written: {self.carried_count} carried, {self.dropped_count} rid of the old attribute"
+        for example in [example for examples in self.examples.values() for example in examples]:
             sizes = "{before} -> {after}".format(**example["bytes"])
-            line = f"  {example['state']}  {shown(example['entity'])}  marks: {example['marks']}; bytes: {sizes}"
-            yield f"{line}  {shown(example['why'])}".rstrip()
-            for each in example["carries"]:
-                source = f"source {shown(each['source'])}" if each["source"] else "no source"
-                parts = "".join([f", part {shown(part)}" for part in each["parts"]])
-                of = "the last message" if each["id"] is None else f"message {shown(each['id'])}"
-                yield f"    {of} of {source}{parts}: mark {shown(str(each['mark']))}"
+            line = f"  {example['state']}  {escape(example['entity'])}  marks: {example['marks']}; bytes: {sizes}"
+            yield f"{line}  {escape(example['why'])}".rstrip()
+            for mark in example["carries"]:
+                source = f"source {escape(mark['source'])}" if mark["source"] else "no source"
+                parts = "".join([f", part {escape(part)}" for part in mark["parts"]])
+                of = "the last message" if mark["id"] is None else f"message {escape(mark['id'])}"
+                yield f"    {of} of {source}{parts}: mark {escape(str(mark['mark']))}"
         yield from self.following()
 
     def following(self) -> list[str]:
         """What comes next, in sentences."""
-        resumed = "This run began at the bookmark: what it says is true of the entities behind it alone."
-        return [*self._trouble(), *self._next(), *([resumed] if self.resumed else [])]
+        sentence = "This run began at the bookmark: what it says is true of the entities behind it alone."
+        return [*self._trouble(), *self._next(), *([sentence] if self.is_resumed else [])]
 
     def _trouble(self) -> list[str]:
-        refused, too_large = self.states[EntityState.REFUSED], 0 if self.drops else self.states[EntityState.TOO_LARGE]
-        nothing = "Nothing was written there."
+        refused_count, too_large = self.states[EntityState.REFUSED], 0 if self.drops else self.states[EntityState.TOO_LARGE]
+        sentence = "Nothing was written there."
         if self.refused_in_part:
-            nothing = f"In {self.refused_in_part} of them what could be carried was carried before, and is safe; in the others nothing was written."
-        said = [
+            sentence = f"In {self.refused_in_part} of them what could be carried was carried before, and is safe; in the others nothing was written."
+        troubles = [
             (
                 self.states[EntityState.CHANGED],
                 "Changed: {}. Somebody still writes the old attribute there: it has gained something since it was carried.",
             ),
-            (refused, f"Refused: {{}}, for the reason that is told with each. {nothing}"),
+            (refused_count, f"Refused: {{}}, for the reason that is told with each. {sentence}"),
             (
                 too_large,
                 "Too large: {}. There is no room for the old set and the ledger together. --drop moves the ids in one write.",
             ),
-            (self.lost, "Tried in vain: {}. Others have written there at every try. Run it again."),
+            (self.lost_count, "Tried in vain: {}. Others have written there at every try. Run it again."),
         ]
-        unseen = "" if self.sample is None else self.sample.unseen(self.sources)
-        return [*[text.format(count) for count, text in said if count], *([unseen] if unseen else [])]
+        warning = "" if self.sample is None else self.sample.warning(self.sources)
+        return [*[text.format(count) for count, text in troubles if count], *([warning] if warning else [])]
 
     def _next(self) -> list[str]:
-        left, carried = self.states[EntityState.FRESH] + self.states[EntityState.CHANGED], self.states[EntityState.CARRIED]
-        if not self.writes and (left or (self.drops and (carried or self.states[EntityState.TOO_LARGE]))):
+        due_count = self.states[EntityState.FRESH] + self.states[EntityState.CHANGED]
+        carried_count = self.states[EntityState.CARRIED]
+        if not self.writes and (due_count or (self.drops and (carried_count or self.states[EntityState.TOO_LARGE]))):
             return ["Nothing was written. Give --yes to write."]
-        if left:
+        if due_count:
             return ["Run it again, until it finds nothing to carry and nothing changed."]
-        if carried and not self.drops:
-            dropped = (
-                "All that the old attribute holds is in the ledger. Once none of the old consumers runs any more, run it with --drop, which removes "
-                "the old attribute."
+        if carried_count and not self.drops:
+            sentence = (
+                "All that the old attribute holds is in the ledger. Once none of the old consumers runs any more, run it with --drop, which "
+                "removes the old attribute."
             )
-            return [dropped]
+            return [sentence]
         return (
             [] if self._trouble() else ["No entity has the old attribute any more. Consumers can do without a look into it."]
         )
 
 
-def _carries(each: Carried) -> dict[str, Any]:
-    message, is_number = each.message, each.message.sequence is not None
-    mark = each.mark.hex() if isinstance(each.mark, bytes) else each.mark
+def _carries(carried_mark: CarriedMark) -> dict[str, Any]:
+    message, is_number = carried_mark.message, carried_mark.message.sequence is not None
+    mark = carried_mark.mark.hex() if isinstance(carried_mark.mark, bytes) else carried_mark.mark
     return {"id": None if is_number else message.id, "source": message.source, "parts": [*message.parts], "mark": mark}
 
 
@@ -405,8 +407,8 @@ class Bookmark:
         if not self.path.exists():
             return None
         try:
-            held = cast("dict[str, object]", json.loads(self.path.read_text()))
-            of, position = held["of"], held["position"]
+            document = cast("dict[str, object]", json.loads(self.path.read_text()))
+            of, position = document["of"], document["position"]
         except (ValueError, KeyError, TypeError, OSError) as error:
             raise ConfigurationError(f"{self.path} is no bookmark of a migration. Give another file.") from error
         if of != self.of:

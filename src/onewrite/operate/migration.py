@@ -78,7 +78,7 @@ class CarryMark(NamedTuple):
     attribute: str
     entry: Entry
     message: Message
-    read: object
+    value: object
 
 
 class Drop(NamedTuple):
@@ -86,7 +86,7 @@ class Drop(NamedTuple):
 
     attribute: str
     entry: Entry
-    read: object
+    value: object
 
 
 Step: TypeAlias = CarryIds | CarryMark | Drop
@@ -111,7 +111,7 @@ class EntityPlan(NamedTuple):
     why: str = ""
 
 
-class Carried(NamedTuple):
+class CarriedMark(NamedTuple):
     """A mark as the ledger has it or would have it, and the message for which it counts: of a number, the last of its source."""
 
     message: Message
@@ -132,11 +132,11 @@ class Origin(Protocol):
     @property
     def ledger(self) -> Ledger: ...
     def names(self, image: EntityImage) -> list[str]: ...  # those that the entity has
-    def carried(self, image: EntityImage, now: float) -> list[Carried]: ...  # all that the old attributes say
+    def carried_marks(self, image: EntityImage, now: float) -> list[CarriedMark]: ...  # all that the old attributes say
     def plan(self, image: EntityImage, now: float, fits: Fits, *, drops: bool) -> EntityPlan: ...
 
 
-def refusing(plan: Callable[[], EntityPlan]) -> EntityPlan:
+def plan_or_refusal(plan: Callable[[], EntityPlan]) -> EntityPlan:
     """The plan, or where the entity holds something other than expected, that it is refused."""
     try:
         return plan()
@@ -150,11 +150,11 @@ def check_template(template: str) -> None:
         raise ConfigurationError(f"--source {template!r}: a name stands in braces, as in orders/{{orderId}}.")
 
 
-def filled(template: str, image: EntityImage, rest: str = "") -> str:
+def fill(template: str, image: EntityImage, rest: str = "") -> str:
     """The source of an entity's messages: each {name} is what the entity holds under that name."""
 
     def value(match: re.Match[str]) -> str:
-        text = rest if match[1] == REST else image.layout.spelled(image.raw[match[1]]) if match[1] in image.raw else None
+        text = rest if match[1] == REST else image.layout.spelling_of(image.raw[match[1]]) if match[1] in image.raw else None
         if text is None:
             raise ConfigurationError(
                 f"The source is made with {match[0]}, and the entity has no text and no integer there: name another attribute in "
@@ -169,9 +169,9 @@ def filled(template: str, image: EntityImage, rest: str = "") -> str:
 #
 # Until the old attribute is dropped, consumers look into it by `also=MessageIDs(...)`.
 
-_KEPT = re.compile(r"@([^/]*)/(.+)", re.DOTALL)
+_SPELLED_ID = re.compile(r"@([^/]*)/(.+)", re.DOTALL)
 _QUOTES = {"%2F": "/", "%2B": "+", "%25": "%"}
-_QUOTED = re.compile("|".join(_QUOTES))
+_QUOTED_CHARACTER = re.compile("|".join(_QUOTES))
 _NO_ROOM = "There is no room for the old set and the ledger together. --drop moves the ids in one write."
 
 
@@ -182,35 +182,35 @@ class Ids:
     attribute: str
     ledger: SeenIds
     source: str
-    _before: MessageIDs = field(init=False, repr=False)
-    _looking: SeenIds = field(init=False, repr=False)
+    _old_ids: MessageIDs = field(init=False, repr=False)
+    _new_ids: SeenIds = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         check_template(self.source)
-        before, target = MessageIDs(self.attribute), self.ledger
-        looking = SeenIds(target.retention, name=target.name, readable=target.readable, also=before)
-        object.__setattr__(self, "_before", before)
-        object.__setattr__(self, "_looking", looking)
+        old_ids, target = MessageIDs(self.attribute), self.ledger
+        new_ids = SeenIds(target.retention, name=target.name, readable=target.readable, also=old_ids)
+        object.__setattr__(self, "_old_ids", old_ids)
+        object.__setattr__(self, "_new_ids", new_ids)
 
     def names(self, image: EntityImage) -> list[str]:
         return [self.attribute] if self.attribute in image.fields else []
 
     def plan(self, image: EntityImage, now: float, fits: Fits, *, drops: bool) -> EntityPlan:
         """What is to be done with the entity. `drops`: may the old attribute be removed?"""
-        return refusing(lambda: self._plan(image, now, fits, drops=drops))
+        return plan_or_refusal(lambda: self._plan(image, now, fits, drops=drops))
 
     def _plan(self, image: EntityImage, now: float, fits: Fits, *, drops: bool) -> EntityPlan:
-        entry = self._looking.entry(Message("any"), now)
+        entry = self._new_ids.entry(Message("any"), now)
         entry.check(image.lookup)
-        marks = list(dict.fromkeys([cast("Mark", each.mark) for each in self.carried(image, now)]))
-        held = _held(cast("Remember", entry.own), image.lookup)
-        missing = tuple([mark for mark in marks if mark not in held])
+        marks = list(dict.fromkeys([cast("Mark", carried_mark.mark) for carried_mark in self.carried_marks(image, now)]))
+        held_marks = _held_marks(cast("Remember", entry.own), image.lookup)
+        new_marks = tuple([mark for mark in marks if mark not in held_marks])
         drop = Drop(self.attribute, entry, image.raw[self.attribute])
-        if not missing:
+        if not new_marks:
             return EntityPlan(EntityState.CARRIED, (drop,) if drops else ())
-        count = len(missing)
+        count = len(new_marks)
         state = EntityState.CHANGED if count < len(marks) else EntityState.FRESH
-        step = CarryIds(self.attribute, entry, missing)
+        step = CarryIds(self.attribute, entry, new_marks)
         if fits(image, step):
             return EntityPlan(state, (step,), count)
         # There is no room for both. So all ids change place in one write, which only a drop may do.
@@ -222,24 +222,26 @@ class Ids:
             )
         return EntityPlan(EntityState.TOO_LARGE, (step,) if drops else (), count, "" if drops else _NO_ROOM)
 
-    def carried(self, image: EntityImage, now: float) -> list[Carried]:
+    def carried_marks(self, image: EntityImage, now: float) -> list[CarriedMark]:
         """The messages of the old set's ids, in one order, with their marks in the ledger."""
-        old = self._before.look(Message("any"), now)
-        texts = cast("list[str]", sorted(_held(old, image.lookup)))
-        source = filled(self.source, image)
+        old = self._old_ids.look(Message("any"), now)
+        texts = cast("list[str]", sorted(_held_marks(old, image.lookup)))
+        source = fill(self.source, image)
         messages = [message for text in texts for message in self._messages(text, source, now)]
-        return [Carried(message, self.ledger.look(message, now).mark) for message in messages]
+        return [CarriedMark(message, self.ledger.look(message, now).mark) for message in messages]
 
     def _messages(self, text: str, source: str, now: float) -> list[Message]:
         """The messages for which consumers with a look into the old set take this. An id that begins with "@" may be the user's own."""
         own = Message(text, source=source)
         if not text.startswith("@"):
             return [own]
-        spelled = _KEPT.fullmatch(text)
-        if spelled is not None:
-            kept_source, *parts = [_QUOTED.sub(lambda each: _QUOTES[each[0]], name) for name in spelled[1].split("+")]
-            message = Message(spelled[2], source=kept_source, parts=tuple(parts))
-            if self._before.look(message, now).mark == text:
+        spelling = _SPELLED_ID.fullmatch(text)
+        if spelling is not None:
+            kept_source, *parts = [
+                _QUOTED_CHARACTER.sub(lambda match: _QUOTES[match[0]], name) for name in spelling[1].split("+")
+            ]
+            message = Message(spelling[2], source=kept_source, parts=tuple(parts))
+            if self._old_ids.look(message, now).mark == text:
                 return [message, own]
         raise LedgerMismatch(
             f"The old set holds {text!r}. Ids that begin with @ are spelled in another way by a ledger, so consumers with a look "
@@ -247,18 +249,18 @@ class Ids:
         )
 
 
-def _held(change: Remember, lookup: Lookup) -> frozenset[Mark]:
+def _held_marks(change: Remember, lookup: Lookup) -> frozenset[Mark]:
     """The marks in all sets that a write would look into."""
     sets = [lookup(slot) for slot in change.sets.live]
-    for held in sets:
-        if held is not ABSENT and not (
-            isinstance(held, frozenset)
-            and all(isinstance(mark, change.sets.kind) for mark in cast("frozenset[object]", held))
+    for members in sets:
+        if members is not ABSENT and not (
+            isinstance(members, frozenset)
+            and all(isinstance(mark, change.sets.kind) for mark in cast("frozenset[object]", members))
         ):
             raise LedgerMismatch(
                 f"Where a set of {'ids, as text,' if change.sets.kind is str else 'marks'} is expected the entity has something else."
             )
-    return frozenset[Mark]().union(*[cast("frozenset[Mark]", held) for held in sets if held is not ABSENT])
+    return frozenset[Mark]().union(*[cast("frozenset[Mark]", members) for members in sets if members is not ABSENT])
 
 
 # --- an attribute that holds the number of the last message of one source, as the user's own code keeps it -------------------
@@ -294,37 +296,37 @@ class Versions:
 
     def plan(self, image: EntityImage, now: float, fits: Fits, *, drops: bool) -> EntityPlan:
         """What is to be done with the entity. `drops`: may the old attributes be removed?"""
-        plans = [refusing(partial(self._plan, name, image, now, fits, drops=drops)) for name in self.names(image)]
+        plans = [plan_or_refusal(partial(self._plan, name, image, now, fits, drops=drops)) for name in self.names(image)]
         whole = EntityPlan(EntityState.CARRIED)
-        for each in plans:
-            state = whole.state.or_worse(each.state)
-            whole = EntityPlan(state, (*whole.steps, *each.steps), whole.marks + each.marks, whole.why or each.why)
+        for plan in plans:
+            state = whole.state.or_worse(plan.state)
+            whole = EntityPlan(state, (*whole.steps, *plan.steps), whole.marks + plan.marks, whole.why or plan.why)
         return whole
 
     def names(self, image: EntityImage) -> list[str]:
         if self._prefix is None:
             return [self.name] if self.name in image.fields else []
-        ours = f"{prefix_of(self.ledger.attribute)}@"
-        return sorted([name for name in image.fields if name.startswith(self._prefix) and not name.startswith(ours)])
+        prefix = f"{prefix_of(self.ledger.attribute)}@"
+        return sorted([name for name in image.fields if name.startswith(self._prefix) and not name.startswith(prefix)])
 
-    def carried(self, image: EntityImage, now: float) -> list[Carried]:
+    def carried_marks(self, image: EntityImage, now: float) -> list[CarriedMark]:
         """The last messages of the sources whose numbers the entity has, with the marks that they leave."""
         del now  # a mark knows no time
         messages = [self._last(name, image) for name in self.names(image)]
-        return [Carried(message, cast("int | str", message.sequence)) for message in messages]
+        return [CarriedMark(message, cast("int | str", message.sequence)) for message in messages]
 
     def _last(self, name: str, image: EntityImage) -> Message:
         sequence = image.lookup(Slot(name))
         if type(sequence) is not int and not isinstance(sequence, str):
             raise LedgerMismatch(f"{name!r} holds a {type(sequence).__name__}, and a mark is an integer or text.")
-        return Message("migrated", source=filled(self.source, image, name[len(self._prefix or "") :]), sequence=sequence)
+        return Message("migrated", source=fill(self.source, image, name[len(self._prefix or "") :]), sequence=sequence)
 
     def _plan(self, name: str, image: EntityImage, now: float, fits: Fits, *, drops: bool) -> EntityPlan:
-        message, read = self._last(name, image), image.raw[name]
+        message, value = self._last(name, image), image.raw[name]
         entry = self.ledger.entry(message, now)
         if entry.judge(message, image.lookup) is not None:
-            return EntityPlan(EntityState.CARRIED, (Drop(name, entry, read),) if drops else ())
-        step = CarryMark(name, entry, message, read)
+            return EntityPlan(EntityState.CARRIED, (Drop(name, entry, value),) if drops else ())
+        step = CarryMark(name, entry, message, value)
         if not fits(image, step):
             return EntityPlan(EntityState.REFUSED, why="The entity would be too large for the database: split it first.")
         marks: Advance = self.ledger.look(message, now)
@@ -353,9 +355,9 @@ class Visit(NamedTuple):
     image: EntityImage
     plan: EntityPlan
     size: int
-    carried: bool = False
-    dropped: bool = False
-    lost: bool = False  # did others write the entity at every try?
+    is_carried: bool = False
+    is_dropped: bool = False
+    is_lost: bool = False  # did others write the entity at every try?
 
 
 def is_concerned(origin: Origin, image: EntityImage) -> bool:
@@ -368,43 +370,43 @@ def visit(
 ) -> Flow[Visit]:
     """Do with an entity what its plan says, or without `writes` only say it. Nothing is left half done that harms."""
     plan = origin.plan(image, clock(), store.fits, drops=drops)
-    visited = _visited(store, image, plan)
+    result = _visit_of(store, image, plan)
     for _ in range(_TRIES if writes else 0):
-        written, stopped = yield from _written(store, image, plan)
-        carried = visited.carried or any(not isinstance(step, Drop) for step in written)
-        dropped = visited.dropped or any(dropped_by(step) is not None for step in written)
-        visited = visited._replace(carried=carried, dropped=dropped)
-        if stopped is None:
-            return visited
-        if stopped:
-            return visited._replace(plan=plan._replace(state=EntityState.REFUSED, why=stopped))
-        now: EntityImage | None = yield from store.read(image.key)
-        if now is None or not is_concerned(origin, now):
-            return visited
-        image, plan = now, origin.plan(now, clock(), store.fits, drops=drops and not carried)
-        worse = plan._replace(state=visited.plan.state.or_worse(plan.state))
-        visited = _visited(store, image, worse)._replace(carried=carried, dropped=dropped)
-    return visited._replace(lost=writes)
+        steps, obstacle = yield from _take_steps(store, image, plan)
+        is_carried = result.is_carried or any(not isinstance(step, Drop) for step in steps)
+        is_dropped = result.is_dropped or any(dropped_by(step) is not None for step in steps)
+        result = result._replace(is_carried=is_carried, is_dropped=is_dropped)
+        if obstacle is None:
+            return result
+        if obstacle:
+            return result._replace(plan=plan._replace(state=EntityState.REFUSED, why=obstacle))
+        current: EntityImage | None = yield from store.read(image.key)
+        if current is None or not is_concerned(origin, current):
+            return result
+        image, plan = current, origin.plan(current, clock(), store.fits, drops=drops and not is_carried)
+        worse = plan._replace(state=result.plan.state.or_worse(plan.state))
+        result = _visit_of(store, image, worse)._replace(is_carried=is_carried, is_dropped=is_dropped)
+    return result._replace(is_lost=writes)
 
 
-def _written(store: MigratedStore, image: EntityImage, plan: EntityPlan) -> Flow[tuple[list[Step], str | None]]:
+def _take_steps(store: MigratedStore, image: EntityImage, plan: EntityPlan) -> Flow[tuple[list[Step], str | None]]:
     """The steps that were taken, and what stopped the others: nothing, another writer (""), or a reason to tell."""
-    written: list[Step] = []
+    steps: list[Step] = []
     for step in plan.steps:
         try:
             if not (yield from store.migrate(image, step)):
-                return written, ""
+                return steps, ""
         except OnewriteError as error:
-            return written, str(error)
-        written.append(step)
-    return written, None
+            return steps, str(error)
+        steps.append(step)
+    return steps, None
 
 
-def _visited(store: MigratedStore, image: EntityImage, plan: EntityPlan) -> Visit:
-    grown = sum([store.size_after(image, step) - image.size for step in plan.steps])
-    return Visit(image, plan, image.size + grown)
+def _visit_of(store: MigratedStore, image: EntityImage, plan: EntityPlan) -> Visit:
+    growth = sum([store.size_after(image, step) - image.size for step in plan.steps])
+    return Visit(image, plan, image.size + growth)
 
 
-def pause(written: int, elapsed: float, rate: float) -> float:
+def pause(count: int, elapsed: float, rate: float) -> float:
     """The seconds to wait so no more than `rate` entities a second are written."""
-    return max(0.0, written / rate - elapsed)
+    return max(0.0, count / rate - elapsed)

@@ -14,7 +14,7 @@ from typing import Any
 from onewrite.core.ledgers import Ledger
 from onewrite.errors import ConfigurationError
 from onewrite.operate.early import EXTRAS
-from onewrite.operate.report import Failed
+from onewrite.operate.report import Failure
 
 HANDLER = "MODULE:HANDLER"
 RELAY = "MODULE:RELAY"
@@ -31,9 +31,9 @@ def find(name: str, form: str = HANDLER, *, quiet: bool = True) -> Any:
     module, _, attribute = name.partition(":")
     if not _is_dotted(module) or not _is_dotted(attribute):
         raise ConfigurationError(f"{form}: {name!r} is not of the form {form.lower()}, as {_EXAMPLES[form]} is.")
-    found = _import(module, form, quiet=quiet)
+    content = _import(module, form, quiet=quiet)
     try:
-        return attrgetter(attribute)(found)
+        return attrgetter(attribute)(content)
     except AttributeError as error:
         raise ConfigurationError(f"{form}: the module {module!r} has no {attribute!r}.") from error
 
@@ -50,9 +50,9 @@ def _is_dotted(name: str) -> bool:
 
 
 def _import(module: str, form: str, *, quiet: bool) -> ModuleType:
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)
+    folder = str(Path.cwd())
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
     try:
         with ExitStack() as stack:
             if quiet:
@@ -61,7 +61,7 @@ def _import(module: str, form: str, *, quiet: bool) -> ModuleType:
     except ModuleNotFoundError as error:
         if f"{module}.".startswith(f"{error.name}."):
             raise ConfigurationError(
-                f"{form}: there is no module {error.name!r} in {here} or among the installed packages."
+                f"{form}: there is no module {error.name!r} in {folder} or among the installed packages."
             ) from error
         if (error.name or "").partition(".")[0] in EXTRAS:
             raise  # `main` says what to install
@@ -69,20 +69,22 @@ def _import(module: str, form: str, *, quiet: bool) -> ModuleType:
     except (Exception, SystemExit) as error:
         failure = error
     traceback.print_exception(failure)  # the user's own code is to be mended
-    how = (
+    fault = (
         f"it ended the process ({failure.code!r})"
         if isinstance(failure, SystemExit)
         else f"{type(failure).__name__}: {failure}"
     )
-    raise Failed(f"The module {module} cannot be imported: {how}. Nothing was looked at and nothing was done.") from failure
+    raise Failure(
+        f"The module {module} cannot be imported: {fault}. Nothing was looked at and nothing was done."
+    ) from failure
 
 
 def ledger_of(name: str | None) -> Ledger | None:
     """The ledger that `module:name` names, itself or by the store that has it."""
     if name is None:
         return None
-    found = find(name, STORE)
-    ledger = found if hasattr(found, "entry") else _LEDGER_OF(found) if hasattr(found, "_flows") else None
+    candidate = find(name, STORE)
+    ledger = candidate if hasattr(candidate, "entry") else _LEDGER_OF(candidate) if hasattr(candidate, "_flows") else None
     if ledger is None:
-        raise ConfigurationError(f"{name!r} is a {type(found).__name__}, and neither a guarded store nor a ledger.")
+        raise ConfigurationError(f"{name!r} is a {type(candidate).__name__}, and neither a guarded store nor a ledger.")
     return ledger  # type: ignore[no-any-return]  # whatever the module has

@@ -37,20 +37,20 @@ from onewrite.outcome import Gone, Unmet
 _GROUP = re.compile(rf"{PREFIX}(?:@|{KEPT}r)")
 _AT_ONCE = 100  # documents of a page
 _ROOM = 1024 * 1024  # bytes for what consumers add while they are migrated
-_SHOWN = json_util.RELAXED_JSON_OPTIONS.with_options(uuid_representation=UuidRepresentation.STANDARD)
-_EXACT = json_util.CANONICAL_JSON_OPTIONS.with_options(uuid_representation=UuidRepresentation.STANDARD)
+_DISPLAY_JSON = json_util.RELAXED_JSON_OPTIONS.with_options(uuid_representation=UuidRepresentation.STANDARD)
+_EXACT_JSON = json_util.CANONICAL_JSON_OPTIONS.with_options(uuid_representation=UuidRepresentation.STANDARD)
 # Every value becomes one that is written again as it stands there: a UUID of the old kind too, and a date after Python's last.
-_READ = json_util.JSONOptions(datetime_conversion=DatetimeConversion.DATETIME_AUTO, tz_aware=False)
+_INPUT_JSON = json_util.JSONOptions(datetime_conversion=DatetimeConversion.DATETIME_AUTO, tz_aware=False)
 # A text that is none, in a field of the user's or an _id, must not hide all other entities. It is shown only.
 LENIENT = STORED.with_options(unicode_decode_error_handler="replace")
 
 
-def _spelled(value: object) -> str | None:
+def _spelling_of(value: object) -> str | None:
     is_key = isinstance(value, str | int | bson.ObjectId) and not isinstance(value, bool | bson.Code)
     return (str(int(value)) if isinstance(value, int) else str(value)) if is_key else None
 
 
-LAYOUT = Layout("MongoDB", attrgetter("group"), path_of, is_made_by, _spelled, tokens=0, largest=2**63 - 1)
+LAYOUT = Layout("MongoDB", attrgetter("group"), path_of, is_made_by, _spelling_of, tokens=0, largest=2**63 - 1)
 
 
 class CollectionStore:
@@ -69,22 +69,22 @@ class CollectionStore:
     def key(self, text: str) -> dict[str, Any]:
         """The document that is named by extended JSON, as {"_id": {"$oid": "..."}}, or by its `_id` alone."""
         try:
-            found: object = json_util.loads(text, json_options=_READ)
+            value: object = json_util.loads(text, json_options=_INPUT_JSON)
         except (ValueError, TypeError, BSONError):
             if text.lstrip().startswith(("{", "[")):
                 raise ConfigurationError(
                     f"""--key {text}: give the _id of a document, or a filter as JSON, as in '{{"_id": {{"$oid": "..."}}}}'."""
                 ) from None
-            found = text  # a bare text
-        return cast("dict[str, Any]", found) if isinstance(found, dict) and found else {"_id": found}
+            value = text  # a bare text
+        return cast("dict[str, Any]", value) if isinstance(value, dict) and value else {"_id": value}
 
     def read(self, key: Document) -> Flow[EntityImage | None]:
         """The document as it is now; None if there is none."""
         cursor = yield Call("find", (key,), {"limit": 2})
-        found: list[Document] = yield Do(list, (cursor,))
-        if len(found) > 1:
+        documents: list[Document] = yield Do(list, (cursor,))
+        if len(documents) > 1:
             raise ConfigurationError("More than one document matches --key: name one by its _id.")
-        return image_of(found[0]) if found else None
+        return image_of(documents[0]) if documents else None
 
     def scan(
         self, attribute: str | None = None, *, consistent: bool = True, size: int | None = None, position: object = None
@@ -98,19 +98,19 @@ class CollectionStore:
 
     def calls(self, image: EntityImage, edit: Edit) -> list[Call]:
         """The one request of an edit."""
-        same = {
+        query = {
             **image.key,
             **{name: {"$eq": image.raw[name]} if name in image.raw else {"$exists": False} for name in edit.as_read},
         }
         if edit.deletes:
-            return [Call("delete_one", (same,))]
-        gone = [*edit.removes, *map(path_of, edit.unsets)]
+            return [Call("delete_one", (query,))]
+        removals = [*edit.removes, *map(path_of, edit.unsets)]
         update: dict[str, Any] = {
-            "$unset": dict.fromkeys(gone, ""),
+            "$unset": dict.fromkeys(removals, ""),
             "$pull": {path_of(slot): {"$in": [*members]} for slot, members in edit.drops},
             "$set": {path_of(slot): mark for slot, mark in edit.sets},
         }
-        return [Call("update_one", (same, {operator: change for operator, change in update.items() if change}))]
+        return [Call("update_one", (query, {operator: change for operator, change in update.items() if change}))]
 
     def write(self, image: EntityImage, edit: Edit) -> Flow[int]:
         """Send the request. Returns how many were done: none, if the document is not as it was read."""
@@ -118,16 +118,16 @@ class CollectionStore:
         reply = yield call
         return int((reply.deleted_count if edit.deletes else reply.matched_count) == 1)
 
-    def shown(self, call: Call) -> Any:
+    def to_json(self, call: Call) -> Any:
         """A request as JSON has it."""
-        return {call.method: json.loads(json_util.dumps(call.args, json_options=_SHOWN))}
+        return {call.method: json.loads(json_util.dumps(call.args, json_options=_DISPLAY_JSON))}
 
     def migrate(self, image: EntityImage, step: Step) -> Flow[bool]:
         """Make a migration's step. False: the document is not as it must be."""
         if isinstance(step, CarryMark):
             ledger = HighWaterMark(name=whose(step.entry.terms.attribute))
             flows = Flows(self.target, ledger, self._clock, (), "majority", attempts=random_name, awaited=False)
-            query = {**image.key, step.attribute: {"$eq": step.read}}
+            query = {**image.key, step.attribute: {"$eq": step.value}}
             outcome = yield from flows.record(step.message, query, {"upsert": False})
             return not isinstance(outcome, Unmet | Gone)
         conditions, update = request_of(step)
@@ -136,20 +136,20 @@ class CollectionStore:
 
     def size_after(self, image: EntityImage, step: Step) -> int:
         """The bytes of the document after a migration's step."""
-        changed, drop, entry = deepcopy(dict(image.raw)), dropped_by(step), step.entry
-        changed |= {path_of(label.slot): label.text for label in entry.terms.labels}
+        document, drop, entry = deepcopy(dict(image.raw)), dropped_by(step), step.entry
+        document |= {path_of(label.slot): label.text for label in entry.terms.labels}
         if isinstance(step, CarryIds):
             for slot in entry.dead:
-                changed.get(slot.group, {}).pop(slot.key, None)
+                document.get(slot.group, {}).pop(slot.key, None)
             present = sets_of(step).present
-            inner = changed.setdefault(present.group, {}) if present.key else changed
+            inner = document.setdefault(present.group, {}) if present.key else document
             inner[present.key or present.group] = [*inner.get(present.key or present.group, []), *step.marks]
         elif isinstance(step, CarryMark):
             slot = cast("Advance", entry.own).slot
-            changed.setdefault(slot.group, {})[slot.key] = step.read
+            document.setdefault(slot.group, {})[slot.key] = step.value
         if drop is not None:
-            changed.pop(step.attribute, None)
-        return _size(changed)
+            document.pop(step.attribute, None)
+        return _size(document)
 
     def fits(self, image: EntityImage, step: Step) -> bool:
         return self.size_after(image, step) + _ROOM <= LARGEST_DOCUMENT
@@ -163,17 +163,17 @@ class CollectionScan:
     """
 
     def __init__(self, attribute: str | None = None, *, size: int | None = None, position: object = None) -> None:
-        self.read = 0
+        self.read_count = 0
         self._size = size or _AT_ONCE
         self._filter: Document = {} if attribute is None else {attribute: {"$exists": True, "$ne": {}}}
         self._last: tuple[object, ...] | None = ()
         if position is not None:
-            self._last = (cast("Document", json_util.loads(str(position), json_options=_READ))["_id"],)
+            self._last = (cast("Document", json_util.loads(str(position), json_options=_INPUT_JSON))["_id"],)
 
     @property
     def position(self) -> object:
         """Where to go on after the last page, as JSON; None at the end."""
-        return json_util.dumps({"_id": self._last[0]}, json_options=_EXACT) if self._last else None
+        return json_util.dumps({"_id": self._last[0]}, json_options=_EXACT_JSON) if self._last else None
 
     def next(self) -> Flow[list[EntityImage] | None]:
         """The documents of the next page; None at the end."""
@@ -185,9 +185,9 @@ class CollectionScan:
         documents: list[Document] = yield Do(
             list, ((yield Call("find", (self._filter,), {"sort": [("_id", 1)], "limit": limit, **start})),)
         )
-        fresh = [each for each in documents if (each["_id"],) != self._last]
+        fresh = [document for document in documents if (document["_id"],) != self._last]
         self._last = (documents[-1]["_id"],) if len(documents) == limit else None
-        self.read += len(fresh)
+        self.read_count += len(fresh)
         return [image_of(document) for document in fresh]
 
 
@@ -198,7 +198,7 @@ def sample(most: int) -> Flow[list[EntityImage]]:
 
 
 def image_of(document: Document) -> EntityImage:
-    held = lookup(document)
+    document_lookup = lookup(document)
     slots = dict(_slots(document))
     steps = document.get(STEPS, {})
     return EntityImage(
@@ -206,8 +206,8 @@ def image_of(document: Document) -> EntityImage:
         {"_id": document["_id"]},
         origin(document["_id"], STORED),
         fields=document,
-        slots={slot: _neutral(held, slot, value) for slot, value in slots.items()},
-        lookup=held,
+        slots={slot: _neutral(document_lookup, slot, value) for slot, value in slots.items()},
+        lookup=document_lookup,
         steps=cast("Document", steps) if isinstance(steps, Mapping) else {"": steps},
         sizes={name: _size_of(name, value) for name, value in document.items()},
         slot_sizes={slot: _size_of(slot.key.rpartition(".")[2] or slot.group, value) for slot, value in slots.items()},
@@ -216,9 +216,9 @@ def image_of(document: Document) -> EntityImage:
     )
 
 
-def _neutral(held: Callable[[Slot], object], slot: Slot, value: object) -> object:
+def _neutral(document_lookup: Callable[[Slot], object], slot: Slot, value: object) -> object:
     with suppress(TypeError):  # a member of a list that says it can be hashed, and cannot
-        return held(slot)
+        return document_lookup(slot)
     return value
 
 
@@ -230,8 +230,8 @@ def _slots(document: Document) -> Iterator[tuple[Slot, Any]]:
             continue
         for key, inner in cast("Document", value).items():
             if key.startswith("%w") and isinstance(inner, Mapping):
-                for part, held in cast("Document", inner).items():
-                    yield Slot(name, f"{key}.{part}"), held
+                for part, member in cast("Document", inner).items():
+                    yield Slot(name, f"{key}.{part}"), member
             else:
                 yield Slot(name, key), inner
 
@@ -249,17 +249,17 @@ def request_of(step: CarryIds | Drop) -> tuple[dict[str, Any], dict[str, Any]]:
     terms, drop = step.entry.terms, dropped_by(step)
     conditions: dict[str, Any] = {TOMBSTONE: {"$exists": False}, step.attribute: {"$exists": True}, **labels(terms).fits}
     update: dict[str, Any] = {"$set": {path_of(label.slot): label.text for label in terms.labels}}
-    removed: list[str] = []
+    removals: list[str] = []
     if isinstance(step, CarryIds):
         update["$push"] = {path_of(sets_of(step).present): {"$each": list(step.marks)}}
-        removed += [path_of(slot) for slot in step.entry.dead]
+        removals += [path_of(slot) for slot in step.entry.dead]
     if drop is not None:
-        conditions[step.attribute] = {"$eq": drop.read}
-        removed.append(step.attribute)
+        conditions[step.attribute] = {"$eq": drop.value}
+        removals.append(step.attribute)
     if isinstance(step, Drop):
         # A mark only rises, and a set loses nothing that is needed, unless somebody takes the whole ledger away meanwhile.
         label, own = path_of(terms.labels[0].slot), step.entry.own
         conditions[label] = {**conditions[label], "$exists": True}
         if isinstance(own, Advance):
             conditions[path_of(own.slot)] = {"$gte": own.mark}
-    return conditions, update | ({"$unset": dict.fromkeys(removed, "")} if removed else {})
+    return conditions, update | ({"$unset": dict.fromkeys(removals, "")} if removals else {})

@@ -27,7 +27,7 @@ class CommandLine:
     early_signals: EarlySignals
 
 
-Given: TypeAlias = Mapping[str, Any]  # what the command line says, by the names of the verb's arguments
+Options: TypeAlias = Mapping[str, Any]  # what the command line says, by the names of the verb's arguments
 
 
 class MetricsKind(Enum):
@@ -42,8 +42,8 @@ def option(verb: str, name: str, text: str, **more: Any) -> Any:
     return typer.Option(f"--{name}", envvar=f"ONEWRITE_{verb}_{name}".upper().replace("-", "_"), help=text, **more)
 
 
-def _show_version(wanted: bool) -> None:  # noqa: FBT001  # Typer calls it
-    if wanted:
+def _show_version(is_given: bool) -> None:  # noqa: FBT001  # Typer calls it
+    if is_given:
         typer.echo(f"onewrite {version('onewrite')}")
         raise typer.Exit
 
@@ -121,11 +121,11 @@ def moment_of(text: str | None, now: float) -> float:
     return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
 
 
-def message_of(given: Given) -> Message:
+def message_of(options: Options) -> Message:
     """The message that the options name."""
-    parts = tuple(given["part"] or ())
-    sequence = None if given["sequence"] is None else sequence_of(given["sequence"])
-    return Message(given["message"], source=given["source"], sequence=sequence, parts=parts)
+    parts = tuple(options["part"] or ())
+    sequence = None if options["sequence"] is None else sequence_of(options["sequence"])
+    return Message(options["message"], source=options["source"], sequence=sequence, parts=parts)
 
 
 def sequence_of(text: str) -> int | str:

@@ -27,7 +27,7 @@ _MISUSE = 2  # the exit code of a process that could not begin to work
 _LONGEST_PAUSE = 60.0  # seconds before a process that dies again and again is started anew
 
 
-class _One:
+class _Process:
     """One of the processes."""
 
     def __init__(self, command: Sequence[str], now: float) -> None:
@@ -42,7 +42,7 @@ class _One:
         self.is_misused = False
         # A session of its own: Ctrl-C reaches all processes of a terminal, and would be passed on to it as well.
         environment = {**os.environ, _PARENT: str(os.getpid())}
-        self.process = subprocess.Popen(self._command, env=environment, start_new_session=True)  # noqa: S603  # our own arguments
+        self.popen = subprocess.Popen(self._command, env=environment, start_new_session=True)  # noqa: S603  # our own arguments
 
     def restart(self, now: float) -> None:
         """After a pause that doubles with each death."""
@@ -51,12 +51,12 @@ class _One:
             pause = min(2.0**self._deaths, _LONGEST_PAUSE)
             self._deaths = min(self._deaths + 1, 10)
             self._again_at = now + pause
-            code = self.process.returncode
+            code = self.popen.returncode
             self.is_misused = code == _MISUSE
-            details = {"process": self.process.pid, "exit_code": code, "pause": pause}
+            details = {"process": self.popen.pid, "exit_code": code, "pause": pause}
             logger.warning(
                 "Worker process %s ended with %s; another one starts in %g s",
-                self.process.pid,
+                self.popen.pid,
                 code,
                 pause,
                 extra={"onewrite": details},
@@ -79,7 +79,7 @@ class Processes:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._commands = [[sys.executable, "-m", "onewrite", *arguments, *each] for each in options]
+        self._commands = [[sys.executable, "-m", "onewrite", *arguments, *own_options] for own_options in options]
         self._clock, self._sleep = clock, sleep
         self._signals = 0  # that have arrived
         self._passed_on = 0
@@ -89,7 +89,7 @@ class Processes:
         former = {number: signal.signal(number, self._count) for number in (signal.SIGTERM, signal.SIGINT)}
         early.pass_on(lambda: self._count(0, None))
         try:
-            return self._supervise([_One(command, self._clock()) for command in self._commands])
+            return self._supervise([_Process(command, self._clock()) for command in self._commands])
         finally:
             for number, handler in former.items():
                 signal.signal(number, handler)
@@ -97,31 +97,31 @@ class Processes:
     def _count(self, _number: int, _frame: object) -> None:
         self._signals += 1
 
-    def _supervise(self, processes: Sequence[_One]) -> int:
+    def _supervise(self, processes: Sequence[_Process]) -> int:
         code = 0
         running = list(processes)
         while running:
             self._pass_on(running)
-            for one in list(running):
-                ended = one.process.poll()
-                if ended is None:
+            for process in list(running):
+                exit_code = process.popen.poll()
+                if exit_code is None:
                     continue
-                self._have_worked = self._have_worked or ended != _MISUSE
-                if self._signals or ended == 0:
-                    running.remove(one)
+                self._have_worked = self._have_worked or exit_code != _MISUSE
+                if self._signals or exit_code == 0:
+                    running.remove(process)
                     # A signal that comes before a process can handle it ends one that has nothing in hand.
-                    code = code or (0 if ended == -signal.SIGTERM else ended)
+                    code = code or (0 if exit_code == -signal.SIGTERM else exit_code)
                 else:
-                    one.restart(self._clock())
-            if running and not self._have_worked and all(one.is_misused for one in running):
+                    process.restart(self._clock())
+            if running and not self._have_worked and all(process.is_misused for process in running):
                 return _MISUSE
             self._sleep(_LOOK)
         return code
 
-    def _pass_on(self, running: Sequence[_One]) -> None:
+    def _pass_on(self, running: Sequence[_Process]) -> None:
         for _ in range(self._signals - self._passed_on):
-            for one in running:
-                one.process.send_signal(signal.SIGTERM)
+            for process in running:
+                process.popen.send_signal(signal.SIGTERM)
         self._passed_on = self._signals
 
 

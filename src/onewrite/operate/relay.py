@@ -23,8 +23,8 @@ from onewrite.operate.options import (
     AsJson,
     CollectionUrl,
     EndpointUrl,
-    Given,
     MetricsKind,
+    Options,
     Region,
     TableName,
     VersionOption,
@@ -39,9 +39,9 @@ from onewrite.operate.report import (
     NotThere,
     age,
     end,
+    escape,
     log_to_stderr,
     record,
-    shown,
     tell,
     tell_json,
 )
@@ -138,53 +138,53 @@ def _start(context: typer.Context, name: str | None, log_format: LogFormat, log_
     if acts:
         early.pass_on(_interrupt)  # an act is one write, and nothing of it is under way while a question is open
 
-    def relayed() -> int:
-        found = _found(name, options, publishes=not acts)
+    def run_act() -> int:
+        relay = _chosen_relay(name, options, publishes=not acts)
         # After the import of the user's module, which may have set up logging of its own. What was done is written at any level.
         log_to_stderr(log_format, Level.INFO if acts else log_level)
         if options["stuck"]:
-            return list_stuck(found, timedelta(seconds=options["older_than"]), as_json=options["as_json"])
+            return list_stuck(relay, timedelta(seconds=options["older_than"]), as_json=options["as_json"])
         if options["skip"]:
-            return skip_event(found, options["skip"], operator=options["operator"], yes=options["yes"])
+            return skip_event(relay, options["skip"], operator=options["operator"], yes=options["yes"])
         if options["restart"]:
-            return restart_entity(found, options["restart"], operator=options["operator"], yes=options["yes"])
-        return _publish(found, early.pass_on, options)
+            return restart_entity(relay, options["restart"], operator=options["operator"], yes=options["yes"])
+        return _publish(relay, early.pass_on, options)
 
-    end(relayed)
+    end(run_act)
 
 
 def _interrupt() -> None:
     raise KeyboardInterrupt
 
 
-def _found(name: str | None, given: Given, *, publishes: bool) -> Relay:
+def _chosen_relay(name: str | None, options: Options, *, publishes: bool) -> Relay:
     """The relay that a module has, or one that is made for a store."""
     if name is None:
-        for each in ("outbox", "to") if publishes and is_named(given) else ("outbox",) if is_named(given) else ():
-            if given[each] is None:
-                raise ConfigurationError(f"Give --{each}: a store alone does not say it. See onewrite relay --help.")
-        return relay_of(given, Outbox(given["outbox"] or "none", index=given["index"]), given["to"])
-    for each in _OF_A_STORE:
-        if given[each] is not None:
+        for option_name in ("outbox", "to") if publishes and is_named(options) else ("outbox",) if is_named(options) else ():
+            if options[option_name] is None:
+                raise ConfigurationError(f"Give --{option_name}: a store alone does not say it. See onewrite relay --help.")
+        return relay_of(options, Outbox(options["outbox"] or "none", index=options["index"]), options["to"])
+    for option_name in _OF_A_STORE:
+        if options[option_name] is not None:
             raise ConfigurationError(
-                f"--{each.replace('_', '-')} goes with --table or --collection. Here the module says it."
+                f"--{option_name.replace('_', '-')} goes with --table or --collection. Here the module says it."
             )
-    found = find(name, RELAY, quiet=given["as_json"])
-    if not isinstance(found, Relay):
-        raise ConfigurationError(f"{RELAY}: {name!r} is a {type(found).__name__}, and not an onewrite.outbox.Relay.")
-    return found
+    candidate = find(name, RELAY, quiet=options["as_json"])
+    if not isinstance(candidate, Relay):
+        raise ConfigurationError(f"{RELAY}: {name!r} is a {type(candidate).__name__}, and not an onewrite.outbox.Relay.")
+    return candidate
 
 
-def _publish(found: Relay, pass_on: Callable[[Callable[[], None]], None], options: dict[str, Any]) -> int:
-    pass_on(found.stop)
+def _publish(relay: Relay, pass_on: Callable[[Callable[[], None]], None], options: dict[str, Any]) -> int:
+    pass_on(relay.stop)
     progress = PassLog(_hooks(options["metrics"] or ()))
     oldest, code = timedelta(seconds=options["older_than"]), 0
     if options["once"]:
-        swept = found.sweep(oldest)
-        report_pass(swept, 0, progress.count)
-        code = int(bool(swept.error or swept.refused or swept.failed or swept.broken))
+        sweep = relay.sweep(oldest)
+        report_pass(sweep, 0, progress.count)
+        code = int(bool(sweep.error or sweep.refused or sweep.failed or sweep.broken))
     else:
-        found.run(poll=options["poll"], older_than=oldest, on_pass=progress.count)
+        relay.run(poll=options["poll"], older_than=oldest, on_pass=progress.count)
     progress.sum_up(last=True)
     _log.info("the relay has stopped")
     return code
@@ -203,13 +203,13 @@ class PassLog:
         self._counts: Counter[str] = Counter()
         self._last = SweepReport()
 
-    def count(self, swept: SweepReport) -> None:
+    def count(self, sweep: SweepReport) -> None:
         """After each pass."""
         for hook in self._hooks:
-            hook(swept)
-        self._counts.update(published=swept.published, overtaken=swept.overtaken)
-        self._counts.update(refused=len(swept.refused), failed=len(swept.failed))
-        self._last = swept
+            hook(sweep)
+        self._counts.update(published=sweep.published, overtaken=sweep.overtaken)
+        self._counts.update(refused=len(sweep.refused), failed=len(sweep.failed))
+        self._last = sweep
         self.sum_up()
 
     def sum_up(self, *, last: bool = False) -> None:
@@ -219,9 +219,9 @@ class PassLog:
             return
         self._summed_up, pending = now, self._last.pending
         counts = {"published": self._counts["published"], "pending": pending, **{n: c for n, c in self._counts.items() if c}}
-        told = ", ".join([f"{count} {name}" for name, count in counts.items() if count or name == "published"])
+        text = ", ".join([f"{count} {name}" for name, count in counts.items() if count or name == "published"])
         oldest = f", the oldest for {age(self._last.oldest)}" if pending else ""
-        _log.info("%s%s", told, oldest, extra={"onewrite": {**counts, "oldest_seconds": round(self._last.oldest, 3)}})
+        _log.info("%s%s", text, oldest, extra={"onewrite": {**counts, "oldest_seconds": round(self._last.oldest, 3)}})
         self._counts.clear()
 
 
@@ -238,20 +238,20 @@ def list_stuck(relay: Relay, older_than: timedelta, *, as_json: bool) -> int:
     if as_json:
         stuck = [
             {
-                "age": round(each.age, 3),
-                "pending": each.pending,
-                "type": each.event.type,
-                "id": each.event.id,
-                "number": each.event.sequence,
-                "source": each.event.source,
+                "age": round(entity.age, 3),
+                "pending": entity.pending,
+                "type": entity.event.type,
+                "id": entity.event.id,
+                "number": entity.event.sequence,
+                "source": entity.event.source,
             }
-            for each in waiting[:_MOST]
+            for entity in waiting[:_MOST]
         ]
-        unread = [{"entity": repr(dict(each.entity)), "why": str(each.error)} for each in broken[:_MOST]]
+        unread = [{"entity": repr(dict(fault.entity)), "why": str(fault.error)} for fault in broken[:_MOST]]
         tell_json({"stuck": stuck, "unread": unread, "more": more})
         return Exit.DONE
-    tell([_line(each) for each in waiting[:_MOST]])
-    tell([f"cannot be read  {shown(repr(dict(each.entity)))}  {shown(str(each.error))}" for each in broken[:_MOST]])
+    tell([_line(entity) for entity in waiting[:_MOST]])
+    tell([f"cannot be read  {escape(repr(dict(fault.entity)))}  {escape(str(fault.error))}" for fault in broken[:_MOST]])
     if more:
         tell([f"There are more: {_MOST} of a kind are listed."])
     return Exit.DONE
@@ -259,51 +259,51 @@ def list_stuck(relay: Relay, older_than: timedelta, *, as_json: bool) -> int:
 
 def skip_event(relay: Relay, event_id: str, *, operator: str | None, yes: bool) -> int:
     """Put an event of type onewrite.skipped in the place of one."""
-    stopped = next((each for each in relay.waiting(most=sys.maxsize) if each.event.id == event_id), None)
-    if stopped is None:
+    stuck = next((entity for entity in relay.waiting(most=sys.maxsize) if entity.event.id == event_id), None)
+    if stuck is None:
         raise NotThere(
             f"No entity's oldest event is {event_id}: it is published by now, or waits behind the oldest one of its entity. --stuck "
             "lists those that can be skipped."
         )
-    tell([_line(stopped)])
+    tell([_line(stuck)])
     if not (yes or typer.confirm("Consumers will be shown an event of type onewrite.skipped instead. Skip it?")):
         return Exit.FAILED
-    skipped = relay.skip(source=stopped.event.source, id=event_id)
-    if skipped is None:
+    replacement = relay.skip(source=stuck.event.source, id=event_id)
+    if replacement is None:
         raise NothingToDo("It was published meanwhile.")
-    text = f"Skipped {stopped.event.type} {event_id}, number {skipped.sequence} of {skipped.source}."
-    tell(f"{text}\nIts body was: {stopped.event.body}\n")
+    text = f"Skipped {stuck.event.type} {event_id}, number {replacement.sequence} of {replacement.source}."
+    tell(f"{text}\nIts body was: {stuck.event.body}\n")
     # The body too: what is skipped is nowhere else any more.
     details = {
         "act": "skip",
-        "type": stopped.event.type,
+        "type": stuck.event.type,
         "id": event_id,
-        "number": skipped.sequence,
-        "source": skipped.source,
+        "number": replacement.sequence,
+        "source": replacement.source,
     }
-    record(f"{text} Its body was: {stopped.event.body}", operator, {**details, "body": stopped.event.body})
+    record(f"{text} Its body was: {stuck.event.body}", operator, {**details, "body": stuck.event.body})
     return Exit.DONE
 
 
 def restart_entity(relay: Relay, source: str, *, operator: str | None, yes: bool) -> int:
     """Number an entity's events from 1 again, under another source."""
-    found = relay.look(source)
-    if found is None:
+    outbox = relay.look(source)
+    if outbox is None:
         raise NotThere(f"There is no outbox of {source}: nothing was ever emitted there, or the entity is deleted.")
     tell(
-        f"{found.source}: {found.sent} sent, {len(found.pending)} pending.\n"
+        f"{outbox.source}: {outbox.sent} sent, {len(outbox.pending)} pending.\n"
         "Do this after a restore from a backup, and only then. Consumers will be shown another source, whose events begin at number 1. "
         "What is pending goes out under it, with new ids: consumers that had it before the restore take it for new.\n"
     )
     if not (yes or typer.confirm("Are the entity's writers and relays stopped, and shall it be restarted?")):
         return Exit.FAILED
-    restarted = relay.restart(source=source)
-    if restarted is None:
+    new_source = relay.restart(source=source)
+    if new_source is None:
         raise NotThere("The entity was deleted meanwhile.")
-    text = f"Restarted {found.source}, of which {found.sent} were sent. Its source is now {restarted}."
+    text = f"Restarted {outbox.source}, of which {outbox.sent} were sent. Its source is now {new_source}."
     tell([text])
-    details = {"act": "restart", "source": found.source, "sent": found.sent, "pending": len(found.pending)}
-    record(text, operator, {**details, "restarted_as": restarted})
+    details = {"act": "restart", "source": outbox.source, "sent": outbox.sent, "pending": len(outbox.pending)}
+    record(text, operator, {**details, "restarted_as": new_source})
     return Exit.DONE
 
 

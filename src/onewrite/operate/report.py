@@ -49,7 +49,7 @@ class Exit(IntEnum):
     NOTHING_TO_DO = 4
 
 
-class Failed(Exception):  # as our other errors are named
+class Failure(Exception):  # as our other errors are named
     """Something outside onewrite failed, and the text says what."""
 
 
@@ -66,32 +66,32 @@ def end(act: Callable[[], int], failure: str = "The database or the network fail
     try:
         code = act()
     except NotThere as error:
-        code = told(error, Exit.NOT_THERE)
+        code = say(error, Exit.NOT_THERE)
     except NothingToDo as error:
-        code = told(error, Exit.NOTHING_TO_DO)
+        code = say(error, Exit.NOTHING_TO_DO)
     except OnewriteError as error:
-        code = told(error, Exit.REFUSED)
-    except (ModuleNotFoundError, typer.Exit, typer.Abort, typer.BadParameter, Failed):
+        code = say(error, Exit.REFUSED)
+    except (ModuleNotFoundError, typer.Exit, typer.Abort, typer.BadParameter, Failure):
         raise  # `main` says what to install, `run` what failed, and Typer what is misspelt
     except Exception as error:
-        code = failed(error, failure)
+        code = report_failure(error, failure)
     raise typer.Exit(code)
 
 
-def failed(error: Exception, failure: str = "The database or the network fails") -> int:
+def report_failure(error: Exception, failure: str = "The database or the network fails") -> int:
     """Say what failed: the database, which may know no such table; the network; or onewrite itself."""
     if not is_outside(error):
         traceback.print_exception(error)
-        return told(
+        return say(
             f"This is a fault of onewrite, and not of the database: {type(error).__name__}: {error}. Please report it.", 1
         )
     response: Mapping[str, Any] = getattr(error, "response", {})
     if response.get("Error", {}).get("Code") == "ResourceNotFoundException":
-        return told(
+        return say(
             f"There is no such table here: {response['Error'].get('Message', '')} Check --region and --endpoint-url.",
             Exit.NOT_THERE,
         )
-    return told(f"{failure}: {type(error).__name__}: {error}", Exit.FAILED)
+    return say(f"{failure}: {type(error).__name__}: {error}", Exit.FAILED)
 
 
 def is_outside(error: BaseException) -> bool:
@@ -100,7 +100,7 @@ def is_outside(error: BaseException) -> bool:
     return isinstance(error, OSError) or any(home in _DRIVERS for home in homes)
 
 
-def told(error: object, code: int) -> int:
+def say(error: object, code: int) -> int:
     """Say it in a line. What it quotes may hold anything, and no control character reaches the terminal."""
     sys.stderr.write(f"onewrite: {str(error).translate(_IN_LINES)}\n")
     return code
@@ -124,7 +124,7 @@ def is_plain(stream: TextIO, environ: Mapping[str, str]) -> bool:
     return not stream.isatty() or bool(environ.get("NO_COLOR")) or environ.get("TERM") == "dumb"
 
 
-def shown(text: str) -> str:
+def escape(text: str) -> str:
     """A text that somebody else has chosen, safe for a terminal."""
     return printable(text, _LONGEST)
 
@@ -141,12 +141,12 @@ def count_of(number: int, thing: str) -> str:
 # --- how far a verb over all entities has come: a bar on a terminal, and elsewhere a line now and then, to where errors go ----
 
 
-Shown: TypeAlias = Callable[[int, str], None]
+ShowProgress: TypeAlias = Callable[[int, str], None]
 _BETWEEN_LINES = 10.0  # seconds
 
 
 @contextmanager
-def progress(total: int, *, plain: bool = False) -> Generator[Shown]:
+def progress(total: int, *, plain: bool = False) -> Generator[ShowProgress]:
     """Yields what is told how many entities are read by now, and what became of them. `total` may be a guess."""
     if plain or is_plain(sys.stderr, os.environ):
         yield _lines(total)
@@ -154,19 +154,19 @@ def progress(total: int, *, plain: bool = False) -> Generator[Shown]:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(file=sys.stderr, force_terminal=True)) as bar:
         task = bar.add_task("read", total=total)
-        yield lambda read, said: bar.update(task, completed=read, total=max(total, read), description=said)
+        yield lambda count, text: bar.update(task, completed=count, total=max(total, count), description=text)
 
 
-def _lines(total: int) -> Shown:
+def _lines(total: int) -> ShowProgress:
     last = time.monotonic()
 
-    def shown(read: int, said: str) -> None:
+    def show(count: int, text: str) -> None:
         nonlocal last
         if time.monotonic() - last >= _BETWEEN_LINES:
             last = time.monotonic()
-            sys.stderr.write(f"onewrite: {read} of about {max(total, read)} read, {said}\n")
+            sys.stderr.write(f"onewrite: {count} of about {max(total, count)} read, {text}\n")
 
-    return shown
+    return show
 
 
 # --- the log ------------------------------------------------------------------------------------------------------------
@@ -204,10 +204,10 @@ class Level(Enum):
 
 def log_to_stderr(style: LogFormat = LogFormat.TEXT, level: Level = Level.INFO) -> None:
     """A logging of the user's own, set up by the module of the handler, is left as it is."""
-    printed = logging.StreamHandler()
+    handler = logging.StreamHandler()
     text = "%(asctime)s %(levelname)s %(name)s: %(message)s"
-    printed.setFormatter(TextLines(text) if style is LogFormat.TEXT else JsonLines())
-    logging.basicConfig(level=level.value, handlers=[printed])
+    handler.setFormatter(TextLines(text) if style is LogFormat.TEXT else JsonLines())
+    logging.basicConfig(level=level.value, handlers=[handler])
 
 
 class TextLines(logging.Formatter):

@@ -20,7 +20,7 @@ from onewrite.core.flow import run
 from onewrite.core.label import STEPS
 from onewrite.core.step import FoundStep, Step, found_step
 from onewrite.operate.options import AsJson, CollectionUrl, EndpointUrl, Region, TableName, VersionOption, option
-from onewrite.operate.report import Exit, age, end, is_plain, shown, tell, tell_json
+from onewrite.operate.report import Exit, age, end, escape, is_plain, tell, tell_json
 from onewrite.operate.stores import store_of
 
 _option = partial(option, "STEPS")
@@ -57,8 +57,8 @@ class OpenStep(NamedTuple):
         """For a person, in the order of the headings."""
         step, message = self.step, self.step.message
         times = (age(max(0, now - step.since)), moment(step.since), moment(step.until))
-        named = " / ".join([message.id, *message.parts])
-        texts = [shown(text) for text in (named, message.source, step.ledger)]
+        message_name = " / ".join([message.id, *message.parts])
+        texts = [escape(text) for text in (message_name, message.source, step.ledger)]
         return *times, texts[0], texts[1], step.key, texts[2], self.entity
 
 
@@ -67,24 +67,24 @@ class Oldest:
 
     def __init__(self, most: int, begun_by: float) -> None:
         self._most, self._begun_by = most, begun_by
-        self._kept: list[tuple[float, int, OpenStep]] = []  # a heap, on top of which is the one that was begun last
+        self._heap: list[tuple[float, int, OpenStep]] = []  # a heap, on top of which is the one that was begun last
         self.count = 0
-        self.damaged = 0
+        self.damaged_count = 0
 
-    def add(self, found: FoundStep) -> None:
+    def add(self, record: FoundStep) -> None:
         """What cannot be read is told at once."""
-        if not isinstance(found.step, Step):
-            self.damaged += 1
-            sys.stderr.write(f"onewrite: {found.entity}: {found.step}\n")
-        elif found.step.since <= self._begun_by:
+        if not isinstance(record.step, Step):
+            self.damaged_count += 1
+            sys.stderr.write(f"onewrite: {record.entity}: {record.step}\n")
+        elif record.step.since <= self._begun_by:
             self.count += 1
-            heapq.heappush(self._kept, (-found.step.since, -self.count, OpenStep(found.entity, found.step)))
-            if len(self._kept) > self._most:
-                heapq.heappop(self._kept)
+            heapq.heappush(self._heap, (-record.step.since, -self.count, OpenStep(record.entity, record.step)))
+            if len(self._heap) > self._most:
+                heapq.heappop(self._heap)
 
-    def listed(self) -> list[OpenStep]:
+    def steps(self) -> list[OpenStep]:
         """Those that were begun first come first."""
-        return [kept[2] for kept in sorted(self._kept, reverse=True)]
+        return [entry[2] for entry in sorted(self._heap, reverse=True)]
 
 
 def steps(
@@ -101,36 +101,36 @@ def steps(
 
     The exit code is 1 if the store cannot be read, or if an entity has something else where a step should be.
     """
-    given = locals()
+    options = locals()
     now = time.time()
-    found = Oldest(_MOST, now - older_than if older_than else math.inf)  # a worker's clock may be ahead of this one
+    oldest = Oldest(_MOST, now - older_than if older_than else math.inf)  # a worker's clock may be ahead of this one
 
-    def listed() -> int:
-        store = store_of(given)
+    def list_steps() -> int:
+        store = store_of(options)
         # Reads may be eventually consistent, at half the price: what was begun within the last second may be missed, and what was
         # finished then may still be shown.
         scan = store.scan(STEPS, consistent=False)
         while (page := run(scan.next(), store.target)) is not None:
             for image in page:
-                for held in image.steps.values():
-                    found.add(found_step(image.named, held))
+                for value in image.steps.values():
+                    oldest.add(found_step(image.name, value))
         if as_json:
-            open_steps = [each.details() for each in found.listed()]
-            tell_json({"open": found.count, "damaged": found.damaged, "steps": open_steps})
+            open_steps = [step.details() for step in oldest.steps()]
+            tell_json({"open": oldest.count, "damaged": oldest.damaged_count, "steps": open_steps})
         else:
-            _print(found, now)
-        return Exit.FAILED if found.damaged else Exit.DONE
+            _print(oldest, now)
+        return Exit.FAILED if oldest.damaged_count else Exit.DONE
 
-    end(listed)
+    end(list_steps)
 
 
-def _print(found: Oldest, now: float) -> None:
-    lines = [each.cells(now) for each in found.listed()]
+def _print(oldest: Oldest, now: float) -> None:
+    lines = [step.cells(now) for step in oldest.steps()]
     if lines and not is_plain(sys.stdout, os.environ):
         Console(file=sys.stdout, force_terminal=True).print(_table(lines))
     else:
         tell(_plain_lines(lines))
-    more = found.count - len(lines)
+    more = oldest.count - len(lines)
     tell(f"{more} more were begun later.\n" if more else "" if lines else "No step is open.\n")
 
 

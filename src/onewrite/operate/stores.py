@@ -18,13 +18,13 @@ from onewrite.core.flow import run
 from onewrite.errors import ConfigurationError
 from onewrite.operate.image import EntityImage
 from onewrite.operate.migration import MigratedStore
-from onewrite.operate.options import Given
+from onewrite.operate.options import Options
 from onewrite.operate.report import NotThere
 from onewrite.outbox import Outgoing, Relay, to_eventbridge, to_sns, to_sqs
 from onewrite.outbox.passes import StoredOutboxes
 from onewrite.outbox.relay import Publisher
 
-_ONE = (
+_ONE_STORE = (
     "Give --table NAME or --collection mongodb://HOST/DATABASE.COLLECTION, and not both. ONEWRITE_TABLE and ONEWRITE_COLLECTION in the "
     "environment count as well."
 )
@@ -35,29 +35,29 @@ _TARGET = re.compile("arn:[^:]+:(sns|events):([^:]+):.+|(https?://[^/]+)/.+")
 _OF_AMAZON = re.compile(r"https://sqs\.([^.]+)\.amazonaws\.com.*")
 
 
-def is_named(given: Given) -> bool:
+def is_named(options: Options) -> bool:
     """Do the options name a store?"""
-    return given["table"] is not None or given["collection"] is not None
+    return options["table"] is not None or options["collection"] is not None
 
 
-def store_of(given: Given, *, clock: Callable[[], float] = time.time) -> MigratedStore:
+def store_of(options: Options, *, clock: Callable[[], float] = time.time) -> MigratedStore:
     """The table or collection that the options name."""
-    _check_named(given)
-    table, collection = given["table"], given["collection"]
+    _check_named(options)
+    table, collection = options["table"], options["collection"]
     if table is not None:
         from onewrite.operate.dynamodb import TableStore  # noqa: PLC0415  # One engine does without the other's driver.
 
-        return TableStore(dynamodb_client(given["region"], given["endpoint_url"]), table, clock=clock)
-    found = mongo_collection(collection)
+        return TableStore(dynamodb_client(options["region"], options["endpoint_url"]), table, clock=clock)
+    target = mongo_collection(collection)
     from onewrite.operate.mongodb import CollectionStore  # noqa: PLC0415  # as above
 
-    return CollectionStore(found, clock=clock)
+    return CollectionStore(target, clock=clock)
 
 
-def users_collection(given: Given) -> Any:
+def users_collection(options: Options) -> Any:
     """pymongo's own Collection that the options name, with what its URL says of reads and writes."""
-    _check_named(given)
-    return mongo_collection(given["collection"])
+    _check_named(options)
+    return mongo_collection(options["collection"])
 
 
 def entity_of(store: MigratedStore, key: str) -> EntityImage:
@@ -68,7 +68,7 @@ def entity_of(store: MigratedStore, key: str) -> EntityImage:
     return image
 
 
-def relay_of(given: Given, outbox: Outbox, to: str | None) -> Relay:
+def relay_of(options: Options, outbox: Outbox, to: str | None) -> Relay:
     """The relay of the outboxes in a table or collection. `to` is where it publishes; without it, it cannot."""
 
     @dataclass(frozen=True, slots=True)
@@ -77,33 +77,33 @@ def relay_of(given: Given, outbox: Outbox, to: str | None) -> Relay:
 
         outboxes: StoredOutboxes
 
-    return Relay(OutboxStore(_outboxes(given, outbox)), _nowhere if to is None else _publisher(to, outbox, given))
+    return Relay(OutboxStore(_outboxes(options, outbox)), _nowhere if to is None else _publisher(to, outbox, options))
 
 
-def _outboxes(given: Given, outbox: Outbox) -> StoredOutboxes:
-    _check_named(given)
-    table, collection = given["table"], given["collection"]
+def _outboxes(options: Options, outbox: Outbox) -> StoredOutboxes:
+    _check_named(options)
+    table, collection = options["table"], options["collection"]
     if table is not None:
         from onewrite.dynamodb.outboxes import Outboxes as OfTable  # noqa: PLC0415  # as above
 
-        return OfTable(dynamodb_client(given["region"], given["endpoint_url"]), table, outbox)
+        return OfTable(dynamodb_client(options["region"], options["endpoint_url"]), table, outbox)
     if outbox.index is not None:
         raise ConfigurationError("--index names an index of DynamoDB. MongoDB finds the one on ow_due by itself.")
-    found = mongo_collection(collection)
+    target = mongo_collection(collection)
     from onewrite.mongodb.outboxes import Outboxes as OfCollection  # noqa: PLC0415  # as above
 
-    return OfCollection(found, ("_id",), outbox)
+    return OfCollection(target, ("_id",), outbox)
 
 
-def _check_named(given: Given) -> None:
+def _check_named(options: Options) -> None:
     """Raise unless the options name one store, before anything is connected."""
-    if (given["table"] is None) == (given["collection"] is None):
-        raise ConfigurationError(_ONE)
-    if given["table"] is not None:
+    if (options["table"] is None) == (options["collection"] is None):
+        raise ConfigurationError(_ONE_STORE)
+    if options["table"] is not None:
         return
-    _names_in(given["collection"])
+    _names_in(options["collection"])
     for name in ("region", "endpoint_url"):
-        if given[name] is not None:
+        if options[name] is not None:
             raise ConfigurationError(f"--{name.replace('_', '-')} goes with --table. A collection's URL says where it is.")
 
 
@@ -134,44 +134,44 @@ def _mongo_client(url: str) -> Any:
     from pymongo.errors import PyMongoError  # noqa: PLC0415
 
     try:
-        found: MongoClient[dict[str, Any]] = MongoClient(url)
+        connection: MongoClient[dict[str, Any]] = MongoClient(url)
     except (PyMongoError, ValueError) as error:
         raise ConfigurationError(f"MongoDB cannot be reached by this URI: {error}") from error
-    return found
+    return connection
 
 
-def _publisher(to: str, outbox: Outbox, given: Given) -> Publisher:
-    found = _TARGET.fullmatch(to)
-    if found is None:
+def _publisher(to: str, outbox: Outbox, options: Options) -> Publisher:
+    match = _TARGET.fullmatch(to)
+    if match is None:
         raise ConfigurationError(
             f"--to {to}: give the URL of an SQS queue, or the ARN of an SNS topic or of an EventBridge bus."
         )
-    service, region, server = found.groups()
+    service, region, server = match.groups()
     if service == "sns":
         return to_sns(client("sns", region, None), to)
     if service == "events":
         return to_eventbridge(client("events", region, None), to, source=outbox.name)
-    return to_sqs(_queue_client(server, given), to)
+    return to_sqs(_queue_client(server, options), to)
 
 
-def queue_client(url: str, given: Given) -> Any:
+def queue_client(url: str, options: Options) -> Any:
     """boto3's client for the region, or the endpoint, of the queue's URL."""
-    found = _TARGET.fullmatch(url)
-    if found is None or found[3] is None:
+    match = _TARGET.fullmatch(url)
+    if match is None or match[3] is None:
         raise ConfigurationError(f"--queue {url}: give the URL of an SQS queue.")
-    return _queue_client(found[3], given)
+    return _queue_client(match[3], options)
 
 
-def _queue_client(server: str, given: Given) -> Any:
+def _queue_client(server: str, options: Options) -> Any:
     at_amazon = _OF_AMAZON.fullmatch(server)
-    return client("sqs", at_amazon[1], None) if at_amazon else client("sqs", given["region"], server)
+    return client("sqs", at_amazon[1], None) if at_amazon else client("sqs", options["region"], server)
 
 
-def function_client(name: str, given: Given) -> Any:
+def function_client(name: str, options: Options) -> Any:
     """boto3's client for the region in the function's ARN, or for the one that is given or configured."""
     parts = name.split(":")
-    region = parts[3] if parts[0] == "arn" and len(parts) > 3 else given["region"]  # noqa: PLR2004  # arn:aws:lambda:REGION:...
-    return client("lambda", region, given["endpoint_url"])
+    region = parts[3] if parts[0] == "arn" and len(parts) > 3 else options["region"]  # noqa: PLR2004  # arn:aws:lambda:REGION:...
+    return client("lambda", region, options["endpoint_url"])
 
 
 def client(service: str, region: str | None, endpoint_url: str | None) -> Any:

@@ -32,7 +32,7 @@ from onewrite.operate.options import (
     VersionOption,
     Yes,
 )
-from onewrite.operate.report import end, log_to_stderr, progress, record, shown, tell, tell_json
+from onewrite.operate.report import end, escape, log_to_stderr, progress, record, tell, tell_json
 from onewrite.operate.stores import store_of
 
 
@@ -40,35 +40,37 @@ from onewrite.operate.stores import store_of
 class HeldBack:
     """An entity that is left as it is, and why."""
 
-    named: str
+    name: str
     why: str
 
 
 @dataclass(frozen=True, slots=True)
-class Stripped:
+class Removal:
     """What is removed from an entity, in bytes, and how. `edit.deletes`: it is a tombstone, and goes as a whole."""
 
     edit: Edit
     size: int
 
 
-Stripping: TypeAlias = Stripped | HeldBack | None  # None: there is nothing of ours in it
+Stripping: TypeAlias = Removal | HeldBack | None  # None: there is nothing of ours in it
 
 
 def stripping(image: EntityImage, attribute: str | None) -> Stripping:
     """Remove all that is ours, or the ledger or the outbox of one attribute."""
-    fields = image.ours if attribute is None else image.fields_of(attribute)
+    fields = image.our_fields if attribute is None else image.fields_of(attribute)
     why = _held_back(image, attribute)
     if why is not None:
-        return HeldBack(image.named, why)
+        return HeldBack(image.name, why)
     if not fields:
         return None
     if TOMBSTONE in image.fields and attribute is None:
-        return Stripped(Edit((TOMBSTONE,), deletes=True), image.size)  # which lets no guarded write in
-    ledgers = [held for held in held_ledgers(image, 0) if held.kept is not None and attribute in (None, held.attribute)]
-    outboxes = [name for each in outboxes_of(image) if attribute in (None, each) for name in OUTBOX]
+        return Removal(Edit((TOMBSTONE,), deletes=True), image.size)  # which lets no guarded write in
+    ledgers = [
+        ledger for ledger in held_ledgers(image, 0) if ledger.label is not None and attribute in (None, ledger.attribute)
+    ]
+    outboxes = [name for label in outboxes_of(image) if attribute in (None, label) for name in OUTBOX]
     edit = Edit(as_read(image, ledgers, fields=[*fields, *outboxes]), removes=fields)
-    return Stripped(edit, image.bytes_of(fields))
+    return Removal(edit, image.bytes_of(fields))
 
 
 def _held_back(image: EntityImage, attribute: str | None) -> str | None:
@@ -78,23 +80,23 @@ def _held_back(image: EntityImage, attribute: str | None) -> str | None:
     for label in later_labels(image.fields):
         if attribute in (None, label):
             return other_version(label, image.fields[label])
-    ledgers = [held for held in held_ledgers(image, 0) if attribute in (None, held.attribute)]
-    for held in ledgers:
+    ledgers = [ledger for ledger in held_ledgers(image, 0) if attribute in (None, ledger.attribute)]
+    for ledger in ledgers:
         try:
-            _ = kept_as(held) if held.moved_to is None else None
+            _ = kept_as(ledger) if ledger.moved_to is None else None
         except LedgerMismatch as error:
             return str(error)
-    outboxes = [OUTBOX.events for each in outboxes_of(image) if attribute in (None, each)]
+    outboxes = [OUTBOX.events for label in outboxes_of(image) if attribute in (None, label)]
     if pending := [name for name in outboxes if image.fields.get(name)]:
         return f"Events are pending in {pending[0]!r}: let the relay publish them first."
-    if any(attribute in (None, step_ledger(held)) for held in image.steps.values()):
+    if any(attribute in (None, step_ledger(value)) for value in image.steps.values()):
         return "A step is open: let it finish first, or release it. `onewrite steps` lists open steps."
     return None
 
 
-def step_ledger(held: object) -> str | None:
+def step_ledger(value: object) -> str | None:
     """By what the ledger is known that the step's finish writes; None if it cannot be read."""
-    step = found_step("", held).step
+    step = found_step("", value).step
     return step.ledger if isinstance(step, Step) else None
 
 
@@ -133,27 +135,27 @@ class Count:
     held_back: int = 0
     reasons: list[HeldBack] = field(default_factory=list[HeldBack])
 
-    def add(self, found: Stripping) -> None:
+    def add(self, result: Stripping) -> None:
         """One more entity."""
         self.read += 1
-        match found:
+        match result:
             case None:
                 self.clean += 1
             case HeldBack():
                 self.held_back += 1
-                self.reasons.extend([found] if len(self.reasons) < _MOST_KEPT else [])
+                self.reasons.extend([result] if len(self.reasons) < _MOST_KEPT else [])
             case _:
-                self.bytes += found.size
-                self.deleted += found.edit.deletes
-                self.stripped += not found.edit.deletes
+                self.bytes += result.size
+                self.deleted += result.edit.deletes
+                self.stripped += not result.edit.deletes
 
-    def said(self, *, yes: bool) -> str:
+    def progress_text(self, *, yes: bool) -> str:
         """In a few words, while it goes on."""
         return f"{self.stripped + self.deleted} {'done' if yes else 'to do'}, {self.held_back} left as they are"
 
     def details(self) -> dict[str, Any]:
         counts = {name: getattr(self, name) for name in ("read", "clean", "stripped", "deleted", "changed", "bytes", "sets")}
-        reasons = [{"entity": each.named, "why": each.why} for each in self.reasons]
+        reasons = [{"entity": reason.name, "why": reason.why} for reason in self.reasons]
         return {**counts, "held_back": self.held_back, "reasons": reasons}
 
 
@@ -175,26 +177,26 @@ def strip(
     It counts, and writes only with --yes, entity by entity. What has pending events or an open step is left as it is, and told: then the exit
     code is 1. It may be stopped and run again at any time.
     """
-    given = locals()
-    end(lambda: _strip(given))
+    options = locals()
+    end(lambda: _strip(options))
 
 
-def _strip(given: dict[str, Any]) -> int:
-    store, count, yes = store_of(given), Count(), given["yes"]
+def _strip(options: dict[str, Any]) -> int:
+    store, count, yes = store_of(options), Count(), options["yes"]
     if yes:
         log_to_stderr()
     try:
-        with progress(run(store.count(), store.target), plain=given["as_json"]) as show:
-            scan = store.scan(size=given["page_size"])
+        with progress(run(store.count(), store.target), plain=options["as_json"]) as show:
+            scan = store.scan(size=options["page_size"])
             while (page := run(scan.next(), store.target)) is not None:
                 for image in page:
-                    _strip_one(store, image, given["attribute"], count, yes=yes)
-                    show(count.read, count.said(yes=yes))
+                    _strip_one(store, image, options["attribute"], count, yes=yes)
+                    show(count.read, count.progress_text(yes=yes))
     finally:  # what was done before somebody stopped it, or the database failed, is done as well
         if yes:
             text = f"strip: {count.stripped} entities were stripped, and {count.deleted} tombstones deleted."
-            record(text, given["operator"], {"act": "strip", **count.details()})
-    _tell(count, yes=yes, as_json=given["as_json"])
+            record(text, options["operator"], {"act": "strip", **count.details()})
+    _tell(count, yes=yes, as_json=options["as_json"])
     return int(count.held_back > 0)
 
 
@@ -202,16 +204,16 @@ def _strip_one(store: EntityStore, image: EntityImage, attribute: str | None, co
     current: EntityImage | None = image
     count.sets += holds_set_by_hand(image)
     for _ in range(_TRIES):
-        found = None if current is None else stripping(current, attribute)  # None: it was deleted meanwhile
-        if current is None or not isinstance(found, Stripped) or not yes:
-            count.add(found)
+        result = None if current is None else stripping(current, attribute)  # None: it was deleted meanwhile
+        if current is None or not isinstance(result, Removal) or not yes:
+            count.add(result)
             return
-        if run(store.write(current, found.edit), store.target) == len(store.calls(current, found.edit)):
-            count.add(found)
+        if run(store.write(current, result.edit), store.target) == len(store.calls(current, result.edit)):
+            count.add(result)
             return
         count.changed += 1
         current = run(store.read(image.key), store.target)
-    count.add(HeldBack(image.named, "It is still being written to: stop its consumers, and run this again."))
+    count.add(HeldBack(image.name, "It is still being written to: stop its consumers, and run this again."))
 
 
 def _tell(count: Count, *, yes: bool, as_json: bool) -> None:
@@ -229,7 +231,7 @@ def _tell(count: Count, *, yes: bool, as_json: bool) -> None:
         lines.append(
             f"{count.changed} times an entity was changed between the read and the write: a consumer still writes. Stop it."
         )
-    lines.extend([f"Left as it is: {each.named}: {shown(each.why)}" for each in count.reasons[:_MOST]])
+    lines.extend([f"Left as it is: {reason.name}: {escape(reason.why)}" for reason in count.reasons[:_MOST]])
     if (more := count.held_back - _MOST) > 0:
         lines.append(f"{more} more are left as they are. --json shows up to {_MOST_KEPT} of them.")
     if not yes:

@@ -137,13 +137,13 @@ def _start(context: typer.Context, handler: str, queue_url: Sequence[str], proce
         numbers = [_of_process(number, options["health_port"], options["liveness_file"]) for number in range(processes)]
         raise typer.Exit(Processes(line.arguments, numbers).run(line.early_signals))
     region, endpoint_url = options.pop("region"), options.pop("endpoint_url")
-    found = find(handler, quiet=False)
+    function = find(handler, quiet=False)
     log_to_stderr(style, level)  # after the import of the handler's module, which may have set up logging of its own
-    with _explained(style):
-        options["on_outcome"] = hook_for(kinds or (), getattr(found, "__name__", ""))
+    with _explain_errors(style):
+        options["on_outcome"] = hook_for(kinds or (), getattr(function, "__name__", ""))
         options["gather"] = timedelta(seconds=options["gather"])
         options["client"] = _client(queue_url, region, endpoint_url)
-        if not run(found, queue_url, options, line.early_signals):
+        if not run(function, queue_url, options, line.early_signals):
             _leave()
     if line.early_signals.owns_process:  # A thread that the function has left behind would keep it from ending.
         _end_at_last(0)
@@ -168,11 +168,11 @@ def run(handler: Any, urls: Sequence[str], options: dict[str, Any], early: Early
     """Run a worker until it stops. False: its deadline came first, and something is still under way."""
     from onewrite.sqs import Worker  # noqa: PLC0415  # as above
 
-    started = Worker(urls[0] if len(urls) == 1 else urls, handler, **options)
-    early.pass_on(started.stop)
-    watch_parent(started.stop)
-    with dead_mans_switch(started.timeout) if early.owns_process else nullcontext():
-        return started.run()
+    sqs_worker = Worker(urls[0] if len(urls) == 1 else urls, handler, **options)
+    early.pass_on(sqs_worker.stop)
+    watch_parent(sqs_worker.stop)
+    with dead_mans_switch(sqs_worker.timeout) if early.owns_process else nullcontext():
+        return sqs_worker.run()
 
 
 @contextmanager
@@ -189,13 +189,13 @@ def dead_mans_switch(timeout: float, *, every: float = _EVERY) -> Generator[None
             faulthandler.dump_traceback_later(timeout + _SLACK, exit=True, file=_STDERR)
             over.wait(every)
 
-    holding = threading.Thread(target=hold, name="onewrite-switch", daemon=True)
-    holding.start()
+    thread = threading.Thread(target=hold, name="onewrite-switch", daemon=True)
+    thread.start()
     try:
         yield
     finally:
         over.set()
-        holding.join()  # It may be about to set the switch once more.
+        thread.join()  # It may be about to set the switch once more.
         faulthandler.cancel_dump_traceback_later()
 
 
@@ -214,7 +214,7 @@ def hook_for(kinds: Sequence[MetricsKind], name: str) -> Hook | None:
 
 
 @contextmanager
-def _explained(style: LogFormat) -> Generator[None, None, None]:
+def _explain_errors(style: LogFormat) -> Generator[None, None, None]:
     """One line for what the operator has to mend."""
     try:
         yield

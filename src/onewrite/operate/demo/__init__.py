@@ -67,8 +67,8 @@ def _serve(engine: Engine, seed: int, port: int, *, opens: bool) -> None:
         raise typer.BadParameter(str(error), param_hint="--port") from error
 
 
-def _refuse(given: Mapping[str, bool], reason: str) -> None:
-    for name, is_given in given.items():
+def _refuse(options: Mapping[str, bool], reason: str) -> None:
+    for name, is_given in options.items():
         if is_given:
             raise typer.BadParameter(reason, param_hint=name)
 
@@ -93,11 +93,11 @@ def show(console: Console, engine: Engine, messages: int, seed: int) -> Comparis
     with Progress(*columns, console=console, transient=True) as progress:
         bars = {name: progress.add_task(name, total=copies, start=False) for name in HANDLERS}
 
-        def settled(name: str) -> None:
+        def advance(name: str) -> None:
             progress.start_task(bars[name])
             progress.advance(bars[name])
 
-        comparison = compare(engine, messages, seed, settled)
+        comparison = compare(engine, messages, seed, advance)
     console.print(rich_table(comparison))
     console.print(meaning(comparison), highlight=False)
     return comparison

@@ -82,7 +82,7 @@ class DynamoShop:
         self.requests = 0
         self._orders = _new_table(database, f"{name}-orders")
         self._claims = _new_table(database, f"{name}-claims")
-        self._guarded = GuardedTable(self._orders, SeenIds(), clock=clock)
+        self._guarded_store = GuardedTable(self._orders, SeenIds(), clock=clock)
         events = database.meta.client.meta.events
         events.register("before-call.dynamodb", self._count)
         events.register("after-call.dynamodb", _forget_date)
@@ -91,18 +91,18 @@ class DynamoShop:
         self._orders.update_item(**self._update(message))
 
     def claim(self, message: Message) -> bool:
-        refused = self._claims.meta.client.exceptions.ConditionalCheckFailedException
+        refusal = self._claims.meta.client.exceptions.ConditionalCheckFailedException
         try:
             self._claims.put_item(Item={"name": message.id}, ConditionExpression="attribute_not_exists(#name)", **_NAME)
-        except refused:
+        except refusal:
             return False
         return True
 
     def guarded_write(self, message: Message) -> bool:
-        return isinstance(self._guarded.update_item(message, **self._update(message)), Applied)
+        return isinstance(self._guarded_store.update_item(message, **self._update(message)), Applied)
 
     def order(self, name: str) -> Entity:
-        return self._guarded.get_item(Key={"name": name}) or {}
+        return self._guarded_store.get_item(Key={"name": name}) or {}
 
     @staticmethod
     def _update(message: Message) -> dict[str, Any]:
@@ -124,9 +124,9 @@ class MongoShop:
         from onewrite.mongodb import GuardedCollection  # noqa: PLC0415
 
         self.requests = 0
-        self._orders = _Counted(database["orders"], self._count)
-        self._claims = _Counted(database["claims"], self._count)
-        self._guarded = GuardedCollection(self._orders, SeenIds(), clock=clock)
+        self._orders = _CountingCollection(database["orders"], self._count)
+        self._claims = _CountingCollection(database["claims"], self._count)
+        self._guarded_store = GuardedCollection(self._orders, SeenIds(), clock=clock)
 
     def write(self, message: Message) -> None:
         self._orders.update_one(*self._update(message), upsert=True)
@@ -141,10 +141,10 @@ class MongoShop:
         return True
 
     def guarded_write(self, message: Message) -> bool:
-        return isinstance(self._guarded.update_one(message, *self._update(message), upsert=True), Applied)
+        return isinstance(self._guarded_store.update_one(message, *self._update(message), upsert=True), Applied)
 
     def order(self, name: str) -> Entity:
-        return self._guarded.find_one({"_id": name}) or {}
+        return self._guarded_store.find_one({"_id": name}) or {}
 
     @staticmethod
     def _update(message: Message) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -155,15 +155,15 @@ class MongoShop:
         self.requests += 1
 
 
-class _Counted:
+class _CountingCollection:
     """A mongomock collection that reports each request. pymongo has listeners for that, and mongomock has none."""
 
     def __init__(self, collection: Any, report: Callable[[], None]) -> None:
         self._collection = collection
         self._report = report
 
-    def with_options(self, **options: Any) -> _Counted:
-        return _Counted(self._collection.with_options(**options), self._report)
+    def with_options(self, **options: Any) -> _CountingCollection:
+        return _CountingCollection(self._collection.with_options(**options), self._report)
 
     def __getattr__(self, name: str) -> Any:
         value = getattr(self._collection, name)

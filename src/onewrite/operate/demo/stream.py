@@ -49,7 +49,7 @@ class Books:
     lost: set[str] = field(default_factory=set[str])
     _due: set[str] = field(default_factory=set[str])
     _acknowledged: set[str] = field(default_factory=set[str])
-    _paid: dict[str, int] = field(default_factory=dict[str, int])
+    _amounts: dict[str, int] = field(default_factory=dict[str, int])
     _drifts: deque[int] = field(default_factory=lambda: deque(maxlen=_POINTS))
 
     @property
@@ -73,9 +73,9 @@ class Books:
     def look(self, message: Message, order: Entity) -> int:
         """Enter what the order says now, and return how often this payment is in it."""
         name, times = message.body["order"], list(order.get("journal", ())).count(message.id)
-        paid = int(order.get("paidCents", 0))
-        self.balance += paid - self._paid.get(name, 0)
-        self._paid[name] = paid
+        amount = int(order.get("paidCents", 0))
+        self.balance += amount - self._amounts.get(name, 0)
+        self._amounts[name] = amount
         if (times or message.id in self._acknowledged) and message.id not in self._due:
             self._due.add(message.id)
             self.expected += message.body["amount"]
@@ -181,7 +181,7 @@ ABOUT = MappingProxyType(
 )
 
 
-class What(Enum):
+class Incident(Enum):
     SENT_TWICE = auto()
     DROPPED = auto()
     DOUBLED = auto()
@@ -202,54 +202,54 @@ class LogLine:
     why: str
 
 
-_MOODS = MappingProxyType({What.DOUBLED: "bad", What.LOST: "bad", What.DROPPED: "good"})
+_MOODS = MappingProxyType({Incident.DOUBLED: "bad", Incident.LOST: "bad", Incident.DROPPED: "good"})
 _TEXTS = MappingProxyType(
     {
-        What.SENT_TWICE: "Payment {n} is sent twice.",
-        What.DROPPED: "Payment {n} is redelivered, and is dropped.",
-        What.DOUBLED: "Payment {n} is added once more: {amount} too much.",
-        What.LOST: "Payment {n} is dropped, and was never added: {amount} are lost.",
-        What.DIED_EARLY: "The worker dies before its first request for payment {n}.",
-        What.DIED_CLAIMED: "The worker dies between the two requests for payment {n}.",
-        What.DIED_WRITTEN: "The worker dies after it has added payment {n}, before it acknowledges the message.",
-        What.DIED_KNOWN: "The worker dies before it acknowledges payment {n}, which it was going to drop.",
+        Incident.SENT_TWICE: "Payment {n} is sent twice.",
+        Incident.DROPPED: "Payment {n} is redelivered, and is dropped.",
+        Incident.DOUBLED: "Payment {n} is added once more: {amount} too much.",
+        Incident.LOST: "Payment {n} is dropped, and was never added: {amount} are lost.",
+        Incident.DIED_EARLY: "The worker dies before its first request for payment {n}.",
+        Incident.DIED_CLAIMED: "The worker dies between the two requests for payment {n}.",
+        Incident.DIED_WRITTEN: "The worker dies after it has added payment {n}, before it acknowledges the message.",
+        Incident.DIED_KNOWN: "The worker dies before it acknowledges payment {n}, which it was going to drop.",
     }
 )
 _WHYS = MappingProxyType(
     {
-        What.SENT_TWICE: "The sender did not hear that its message had arrived, and sent it again. Both copies have the same id.",
-        What.DOUBLED: "The write adds to whatever the order says. Nothing in the order tells that this payment is in it already.",
-        What.LOST: "An earlier worker stored the id and died before it added the payment. To everyone after it, the payment looks done.",
-        What.DIED_EARLY: "Nothing was written. The queue delivers the message again, and no handler is harmed.",
-        What.DIED_CLAIMED: "The id is stored, and the payment is not added. When the queue delivers the message again, it will look like a duplicate.",
-        What.DIED_KNOWN: "The queue delivers it once more, and it will be dropped once more.",
+        Incident.SENT_TWICE: "The sender did not hear that its message had arrived, and sent it again. Both copies have the same id.",
+        Incident.DOUBLED: "The write adds to whatever the order says. Nothing in the order tells that this payment is in it already.",
+        Incident.LOST: "An earlier worker stored the id and died before it added the payment. To everyone after it, the payment looks done.",
+        Incident.DIED_EARLY: "Nothing was written. The queue delivers the message again, and no handler is harmed.",
+        Incident.DIED_CLAIMED: "The id is stored, and the payment is not added. When the queue delivers the message again, it will look like a duplicate.",
+        Incident.DIED_KNOWN: "The queue delivers it once more, and it will be dropped once more.",
     }
 )
 _WHYS_OF_A_LANE = MappingProxyType(
     {
         (
             PLAIN,
-            What.DIED_WRITTEN,
+            Incident.DIED_WRITTEN,
         ): "The queue has heard nothing, and will deliver the message again. The handler will not notice.",
         (
             CLAIM,
-            What.DIED_WRITTEN,
+            Incident.DIED_WRITTEN,
         ): "The queue will deliver the message again. Its id is stored and its payment is added, so dropping it will be right.",
         (
             ONEWRITE,
-            What.DIED_WRITTEN,
+            Incident.DIED_WRITTEN,
         ): "The queue will deliver the message again. The order got the id together with the payment, and will refuse it.",
         (
             CLAIM,
-            What.DROPPED,
+            Incident.DROPPED,
         ): "Its id is in the table of seen ids. That table costs one more request for every message that is new.",
         (
             ONEWRITE,
-            What.DROPPED,
+            Incident.DROPPED,
         ): "The order itself holds the id, so the condition of the write fails. There is no second table to ask.",
     }
 )
-_DOING = MappingProxyType(
+_ACTIVITIES = MappingProxyType(
     {
         RequestResult.WRITTEN: "payment {n} is added",
         RequestResult.CLAIMED: "the id of payment {n} is stored",
@@ -258,19 +258,19 @@ _DOING = MappingProxyType(
 )
 
 
-def remark(lane: str, what: What, message: Message) -> LogLine:
+def remark(lane: str, incident: Incident, message: Message) -> LogLine:
     body = message.body
-    text = _TEXTS[what].format(n=body["number"], amount=f"€{body['amount'] // 100}")
-    why = _WHYS_OF_A_LANE.get((lane, what)) or _WHYS[what]
-    return LogLine(lane, _MOODS.get(what, ""), text, why)
+    text = _TEXTS[incident].format(n=body["number"], amount=f"€{body['amount'] // 100}")
+    why = _WHYS_OF_A_LANE.get((lane, incident)) or _WHYS[incident]
+    return LogLine(lane, _MOODS.get(incident, ""), text, why)
 
 
-def doing(turn: Turn, result: RequestResult | None, number: int | None, *, dead: bool) -> str:
+def activity(turn: Turn, result: RequestResult | None, number: int | None, *, dead: bool) -> str:
     """What a worker has just done."""
     if dead:
         return "dead, another one is coming"
     if turn is Turn.WENT_ON and result:
-        return _DOING[result].format(n=number)
+        return _ACTIVITIES[result].format(n=number)
     if turn is Turn.ENDED:
         return f"payment {number} is acknowledged"
     return f"payment {number} is received" if turn is Turn.RECEIVED else "waits for a message"
@@ -285,10 +285,10 @@ _AWAY = 4  # turns until another worker takes the place of a dead one: so many t
 _HURTS = MappingProxyType({PLAIN: RequestResult.WRITTEN, CLAIM: RequestResult.CLAIMED, ONEWRITE: RequestResult.WRITTEN})
 _DIED = MappingProxyType(
     {
-        None: What.DIED_EARLY,
-        RequestResult.CLAIMED: What.DIED_CLAIMED,
-        RequestResult.WRITTEN: What.DIED_WRITTEN,
-        RequestResult.KNOWN: What.DIED_KNOWN,
+        None: Incident.DIED_EARLY,
+        RequestResult.CLAIMED: Incident.DIED_CLAIMED,
+        RequestResult.WRITTEN: Incident.DIED_WRITTEN,
+        RequestResult.KNOWN: Incident.DIED_KNOWN,
     }
 )
 
@@ -303,7 +303,7 @@ class HandlerLane:
         self._broker = Broker()
         self._worker = SimulatedWorker(self._broker, partial(HANDLERS[name], shop), seed, settled=lambda: None)
         self._requests = self._dropped = self._away = 0
-        self._turn, self._turned = Turn.WAITED, self._worker.copy
+        self._turn, self._copy_at_turn = Turn.WAITED, self._worker.copy
         self._doomed = False
 
     def send(self, copy: Copy) -> None:
@@ -313,7 +313,7 @@ class HandlerLane:
         """Let the worker die at the next moment between two requests at which a death can do harm."""
         self._doomed = True
 
-    def turn(self, now: float, crash: float) -> list[tuple[What, Message]]:
+    def turn(self, now: float, crash: float) -> list[tuple[Incident, Message]]:
         """Go on by one step, and tell what is worth a remark. A doomed worker does not die before its moment."""
         if self._away:
             self._away -= 1
@@ -326,8 +326,8 @@ class HandlerLane:
         else:
             self._turn = self._worker.turn(now, 0 if self._doomed else crash)
         self._requests += self._shop.requests - before
-        self._turned = copy = copy or self._worker.copy
-        return [(what, copy.message) for what in self._remarks(copy)] if copy else []
+        self._copy_at_turn = copy = copy or self._worker.copy
+        return [(incident, copy.message) for incident in self._remarks(copy)] if copy else []
 
     def waiting(self, now: float) -> list[Copy]:
         """The copies that have arrived, without the one in hand."""
@@ -339,10 +339,10 @@ class HandlerLane:
         return {
             "name": self.name,
             "about": ABOUT[self.name],
-            "queue": [copy_view(each, now) for each in self.waiting(now)],
+            "queue": [copy_view(waiting_copy, now) for waiting_copy in self.waiting(now)],
             "worker": self._worker_view(copy, now),
             "request": self._worker.result if self._turn is Turn.WENT_ON else None,
-            "acknowledged": self._turned.number if self._turned and self._turn is Turn.ENDED else None,
+            "acknowledged": self._copy_at_turn.number if self._copy_at_turn and self._turn is Turn.ENDED else None,
             "balance": books.balance,
             "expected": books.expected,
             "drifts": books.drifts,
@@ -354,39 +354,39 @@ class HandlerLane:
 
     def _worker_view(self, copy: Copy | None, now: float) -> dict[str, Any]:
         dead = self._away > 0
-        number = self._turned.message.body["number"] if self._turned else None
+        number = self._copy_at_turn.message.body["number"] if self._copy_at_turn else None
         return {
             "dead": dead,
             "doomed": self._doomed,
             "copy": copy_view(copy, now) if copy else None,
-            "doing": doing(self._turn, self._worker.result, number, dead=dead),
+            "doing": activity(self._turn, self._worker.result, number, dead=dead),
         }
 
-    def _remarks(self, copy: Copy) -> Sequence[What]:
+    def _remarks(self, copy: Copy) -> Sequence[Incident]:
         match self._turn:
             case Turn.WENT_ON:
-                return self._answered(copy.message)
+                return self._remarks_on_answer(copy.message)
             case Turn.ENDED:
-                return self._acknowledged(copy.message)
+                return self._remarks_on_acknowledgement(copy.message)
             case Turn.DIED:
                 self._away = _AWAY
                 return [_DIED[self._worker.result]]
             case _:
                 return []
 
-    def _answered(self, message: Message) -> Sequence[What]:
+    def _remarks_on_answer(self, message: Message) -> Sequence[Incident]:
         times = self.books.look(message, self._order(message))
         if self._worker.result is RequestResult.WRITTEN and times > 1:
-            return [What.DOUBLED]
+            return [Incident.DOUBLED]
         if self._worker.result is RequestResult.KNOWN and times:
             self._dropped += 1
-            return [What.DROPPED]
+            return [Incident.DROPPED]
         return []
 
-    def _acknowledged(self, message: Message) -> Sequence[What]:
-        known = message.id in self.books.lost
+    def _remarks_on_acknowledgement(self, message: Message) -> Sequence[Incident]:
+        was_lost = message.id in self.books.lost
         self.books.acknowledge(message, self._order(message))
-        return [What.LOST] if message.id in self.books.lost and not known else []
+        return [Incident.LOST] if message.id in self.books.lost and not was_lost else []
 
     def _order(self, message: Message) -> Entity:
         """Read without counting: no handler makes this request."""
@@ -412,7 +412,7 @@ _FULL = 6  # copies that wait in one queue before the sender waits too: more wou
 _SENT_AGAIN = 3  # turns until a payment that is sent twice is sent again, at most
 _PAYMENTS_PER_ORDER = 10  # so no order grows without end
 _AMOUNTS = range(500, 5_500, 500)  # in cents
-_REMEMBERED = 40  # remarks, for a page that is opened later
+_MOST_REMARKS = 40  # remarks, for a page that is opened later
 
 
 class PaymentStream:
@@ -422,7 +422,7 @@ class PaymentStream:
         self._open_shop, self._seed = open_shop, seed
         self._names = count()
         self.settings = Settings()
-        self._sent: Mapping[str, Any] | None = None  # the latest payment
+        self._latest_payment: Mapping[str, Any] | None = None  # the latest payment
         self._begin()
 
     def tick(self) -> None:
@@ -432,8 +432,8 @@ class PaymentStream:
         if now >= self._next and all(len(lane.waiting(now)) < _FULL for lane in self._lanes.values()):
             self._send(now)
         for lane in self._lanes.values():
-            for what, message in lane.turn(now, self.settings.crashes / 100):
-                self._remark(lane.name, what, message)
+            for incident, message in lane.turn(now, self.settings.crashes / 100):
+                self._remark(lane.name, incident, message)
 
     def obey(self, command: Command) -> None:
         match command:
@@ -453,11 +453,11 @@ class PaymentStream:
         return {
             "run": self._run,
             "tick": self._ticks,
-            "sent": self._sent,
+            "sent": self._latest_payment,
             "waits": now >= self._next,
             "settings": asdict(self.settings),
             "lanes": [lane.view(now) for lane in self._lanes.values()],
-            "remarks": [{"number": number, **asdict(each)} for number, each in self._remarks],
+            "remarks": [{"number": number, **asdict(line)} for number, line in self._remarks],
         }
 
     def _begin(self) -> None:
@@ -467,9 +467,9 @@ class PaymentStream:
         self._chance = Random(f"{self._seed}/payments")
         self._ticks, self._payments, self._copies = 0, 0, count(1)
         self._next = self._clock.now + 1
-        self._sent = None
-        self._remarks: deque[tuple[int, LogLine]] = deque(maxlen=_REMEMBERED)
-        self._remarked = count(1)
+        self._latest_payment = None
+        self._remarks: deque[tuple[int, LogLine]] = deque(maxlen=_MOST_REMARKS)
+        self._remark_numbers = count(1)
         self._lanes = {
             name: HandlerLane(name, self._open_shop(f"shop-{self._run}-{place}", self._clock), self._seed)
             for place, name in enumerate(HANDLERS)
@@ -485,9 +485,9 @@ class PaymentStream:
         twice = self._chance.random() * 100 < self.settings.duplicates
         again = now + self._chance.randint(1, _SENT_AGAIN)  # drawn in any case, so a slider does not change the amounts
         self._add(message, [now, again] if twice else [now])
-        self._sent = {"payment": number, "amount": amount, "twice": twice}
+        self._latest_payment = {"payment": number, "amount": amount, "twice": twice}
         if twice:
-            self._remark("", What.SENT_TWICE, message)
+            self._remark("", Incident.SENT_TWICE, message)
 
     def _add(self, message: Message, moments: Sequence[float]) -> None:
         for due in moments:
@@ -495,5 +495,5 @@ class PaymentStream:
             for lane in self._lanes.values():
                 lane.send(Copy(number, message, due))
 
-    def _remark(self, lane: str, what: What, message: Message) -> None:
-        self._remarks.append((next(self._remarked), remark(lane, what, message)))
+    def _remark(self, lane: str, incident: Incident, message: Message) -> None:
+        self._remarks.append((next(self._remark_numbers), remark(lane, incident, message)))

@@ -101,7 +101,7 @@ def play(stream: PaymentStream, feed: Feed, commands: Commands, *, clock: Callab
 
 
 LOOPBACK = "127.0.0.1"
-Put: TypeAlias = Callable[[Command], None]
+CommandSink: TypeAlias = Callable[[Command], None]
 _LARGEST = 10_000  # bytes of a body; a command has less than 100
 _LOOK = 0.05  # seconds between two looks whether the server is to end
 _PATIENCE = 15.0  # seconds of silence after which a word is sent, to learn whether anybody still reads
@@ -131,7 +131,7 @@ _HEADERS = MappingProxyType(
 class PageServer:
     """Answers from a thread for each request, from its making until it is closed. Port 0 takes one that is free."""
 
-    def __init__(self, port: int, feed: Feed, put: Put) -> None:
+    def __init__(self, port: int, feed: Feed, put: CommandSink) -> None:
         self.feed, self.put = feed, put
         server = self
 
@@ -181,7 +181,7 @@ class _Request(BaseHTTPRequestHandler):
             super().handle()
 
     def do_GET(self) -> None:
-        if self._refused(changes=False):
+        if self._refuse(changes=False):
             return
         path = self.path.partition("?")[0]
         if path == "/events":
@@ -193,7 +193,7 @@ class _Request(BaseHTTPRequestHandler):
             self._say(HTTPStatus.NOT_FOUND, "There is no such page.")
 
     def do_POST(self) -> None:
-        if self._refused(changes=True):
+        if self._refuse(changes=True):
             return
         try:
             self.server_of_page.put(command(self.path.removeprefix("/"), self._body()))
@@ -207,7 +207,7 @@ class _Request(BaseHTTPRequestHandler):
     def log_message(self, format: str, *args: Any) -> None:  # the name of the base class
         """The base class would print a line for each request."""
 
-    def _refused(self, *, changes: bool) -> bool:
+    def _refuse(self, *, changes: bool) -> bool:
         refusal = self.server_of_page.refusal(self.headers, changes=changes)
         if refusal is not None:
             self._say(HTTPStatus.FORBIDDEN, refusal)

@@ -23,9 +23,9 @@ from rich.text import Text
 from onewrite.errors import ConfigurationError
 from onewrite.message import printable
 from onewrite.operate.doctor.checks import examine
-from onewrite.operate.doctor.facts import Checked, DoctorFinding, Facts, Unread
+from onewrite.operate.doctor.facts import CheckResult, DoctorFinding, Facts, Unread
 from onewrite.operate.modules import find, find_module
-from onewrite.operate.options import AsJson, CollectionUrl, EndpointUrl, Given, Region, TableName, VersionOption, option
+from onewrite.operate.options import AsJson, CollectionUrl, EndpointUrl, Options, Region, TableName, VersionOption, option
 from onewrite.operate.report import end, is_plain, tell
 from onewrite.operate.stores import function_client, is_named, queue_client, store_of, users_collection
 
@@ -37,89 +37,89 @@ _HEADINGS = {"error": "Errors: a message may be lost, or take effect twice", "wa
 class DoctorReport:
     """All checks, and what could not be read. `strict`: does what could not be checked for lack of a permission count as found?"""
 
-    def __init__(self, checks: Sequence[Checked], unread: Sequence[Unread], *, strict: bool) -> None:
+    def __init__(self, checks: Sequence[CheckResult], unread: Sequence[Unread], *, strict: bool) -> None:
         self._checks, self._unread, self._strict = checks, unread, strict
 
     @property
     def code(self) -> int:
         """The exit code: 1 if anything was found, or could not be read for another reason than a permission, or no check was made."""
-        failed = [each for each in self._unread if each.permission is None or self._strict]
-        made = [each for each in self._checks if each.state != "not checked"]
-        found = [each for each in made if each.state == "found"]
-        return int(bool(found or failed or not made))
+        failures = [fact for fact in self._unread if fact.permission is None or self._strict]
+        results = [result for result in self._checks if result.state != "not checked"]
+        findings = [result for result in results if result.state == "found"]
+        return int(bool(findings or failures or not results))
 
     def json_text(self) -> str:
         unread = [
-            {"what": each.what, "permission": each.permission, "error": each.error, "checks": self._needing(each)}
-            for each in self._unread
+            {"what": fact.what, "permission": fact.permission, "error": fact.error, "checks": self._needing(fact)}
+            for fact in self._unread
         ]
         return json.dumps({"checks": [*map(_as_json, self._checks)], "unread": unread}, indent=2) + "\n"
 
     def _needing(self, unread: Unread) -> list[str]:
         """The checks that lacked it."""
-        return [each.check.code for each in self._checks if each.missing == unread]
+        return [result.check.code for result in self._checks if result.missing == unread]
 
     def lines(self) -> Iterator[str]:
         """Findings first, errors before warnings; then what could not be read, and the checks that passed or were not made."""
         for severity, heading in _HEADINGS.items():
-            found = [
-                (each.check.code, finding)
-                for each in self._checks
-                for finding in each.findings
+            findings = [
+                (result.check.code, finding)
+                for result in self._checks
+                for finding in result.findings
                 if finding.severity == severity
             ]
-            if found:
+            if findings:
                 yield heading
-                for code, finding in found:
+                for code, finding in findings:
                     yield from _finding_lines(code, finding)
                 yield ""
         yield from self._unread_lines()
-        yield from self._listed("passed", "Passed")
-        yield from self._listed("not checked", "Not checked")
-        count = sum([len(each.findings) for each in self._checks])
+        yield from self._section("passed", "Passed")
+        yield from self._section("not checked", "Not checked")
+        count = sum([len(result.findings) for result in self._checks])
         yield f"{count} found, {self._count('passed')} checks passed, {self._count('not checked')} not made."
 
     def _unread_lines(self) -> Iterator[str]:
         if self._unread:
             yield "Not read"
-            for each in self._unread:
-                lacks = f"the permission {each.permission} is missing" if each.permission else "the request failed"
-                needing = ", ".join(self._needing(each)) or "none"
-                yield from _wrapped("  ", f"{each.what}: {lacks}. {each.error}")
-                yield from _wrapped("    ", f"Checks that need it: {needing}")
+            for fact in self._unread:
+                lacks = f"the permission {fact.permission} is missing" if fact.permission else "the request failed"
+                needing = ", ".join(self._needing(fact)) or "none"
+                yield from _wrap("  ", f"{fact.what}: {lacks}. {fact.error}")
+                yield from _wrap("    ", f"Checks that need it: {needing}")
             yield ""
 
-    def _listed(self, state: str, heading: str) -> Iterator[str]:
-        listed = [each for each in self._checks if each.state == state]
-        if listed:
+    def _section(self, state: str, heading: str) -> Iterator[str]:
+        results = [result for result in self._checks if result.state == state]
+        if results:
             yield heading
-            for each in listed:
-                yield from _wrapped("  ", f"{each.check.code}: {each.told}")
+            for result in results:
+                yield from _wrap("  ", f"{result.check.code}: {result.text}")
             yield ""
 
     def _count(self, state: str) -> int:
-        return len([each for each in self._checks if each.state == state])
+        return len([result for result in self._checks if result.state == state])
 
 
-def _as_json(checked: Checked) -> dict[str, object]:
+def _as_json(result: CheckResult) -> dict[str, object]:
     return {
-        "code": checked.check.code,
-        "title": checked.check.title,
-        "state": checked.state,
-        "told": checked.told,
-        "permission": None if checked.missing is None else checked.missing.permission,
-        "findings": [finding._asdict() for finding in checked.findings],
+        "code": result.check.code,
+        "title": result.check.title,
+        "state": result.state,
+        "told": result.text,
+        "permission": None if result.missing is None else result.missing.permission,
+        "findings": [finding._asdict() for finding in result.findings],
     }
 
 
 def _finding_lines(code: str, finding: DoctorFinding) -> Iterator[str]:
-    yield from _wrapped("  ", f"{code}: {finding.what}")
-    yield from _wrapped("    ", f"Why: {finding.why}")
-    yield from _wrapped("    ", f"Do: {finding.do}")
-    yield from _wrapped("    ", f"From: {finding.rests_on}.")
+    yield from _wrap("  ", f"{code}: {finding.what}")
+    yield from _wrap("    ", f"Why: {finding.why}")
+    yield from _wrap("    ", f"Do: {finding.do}")
+    yield from _wrap("    ", f"From: {finding.rests_on}.")
 
 
-def _wrapped(indent: str, text: str) -> list[str]:
+def _wrap(indent: str, text: str) -> list[str]:
     inner = f"{indent}  "
     return wrap(
         printable(text, _LONGEST),
@@ -160,10 +160,10 @@ def doctor(
     The exit code is 0 if nothing was found, and 1 if an error or a warning was found or something cannot be read. A permission
     that is missing is told, and counts only with --strict.
     """
-    given = locals()
+    options = locals()
 
-    def examined() -> int:
-        facts = _facts(given)
+    def examine_setup() -> int:
+        facts = _facts(options)
         report = DoctorReport(examine(facts), facts.unread(), strict=strict)
         if as_json:
             tell(report.json_text())
@@ -175,13 +175,13 @@ def doctor(
                 console.print(Text(line, style="bold" if line[:1].isalpha() else ""), soft_wrap=True)
         return report.code
 
-    end(examined, "The set-up cannot be read")
+    end(examine_setup, "The set-up cannot be read")
 
 
-def _facts(given: Given) -> Facts:
+def _facts(options: Options) -> Facts:
     """Each argument is looked at, and a client is made for it, before anything is read for another one."""
     # Each driver is imported only where it is needed: who uses one database may not have the other's.
-    module, queue, function, most = given["module"], given["queue"], given["function"], given["sample"]
+    module, queue, function, most = options["module"], options["queue"], options["function"], options["sample"]
     readers = list[Callable[[], Facts]]()
     if module is not None:
         content = find(module, FORM) if ":" in module else find_module(module, FORM)
@@ -189,22 +189,22 @@ def _facts(given: Given) -> Facts:
 
         readers.append(lambda: Facts(module=read_module(module, content)))
     if queue is not None:
-        sqs = queue_client(queue, given)
+        sqs = queue_client(queue, options)
         from onewrite.operate.doctor.amazon import AMAZON, read_queues  # noqa: PLC0415
 
         readers.append(lambda: AMAZON.run(read_queues(queue), sqs))
     if function is not None:
-        client = function_client(function, given)
+        client = function_client(function, options)
         from onewrite.operate.doctor.amazon import AMAZON, read_function  # noqa: PLC0415
 
         readers.append(lambda: AMAZON.run(read_function(function), client))
-    if is_named(given) and given["collection"] is None:
-        store = store_of(given)
+    if is_named(options) and options["collection"] is None:
+        store = store_of(options)
         from onewrite.operate.doctor.amazon import AMAZON, read_table  # noqa: PLC0415
 
         readers.append(lambda: AMAZON.run(read_table(store.name, most, time.time), store.target))
-    elif is_named(given):
-        collection = users_collection(given)
+    elif is_named(options):
+        collection = users_collection(options)
 
         def of_collection() -> Facts:
             from onewrite.operate.doctor.mongodb import MONGODB, as_users, read_collection  # noqa: PLC0415
@@ -216,8 +216,9 @@ def _facts(given: Given) -> Facts:
     if not readers:
         raise ConfigurationError("Say what to look at: --queue, --function, --table, --collection, or a MODULE.")
     facts = Facts()
-    for read in readers:
-        more = read()
-        given_facts = {name: fact for name in more.__slots__ if (fact := getattr(more, name)) is not None}
-        facts = replace(facts, **given_facts)
+    for reader in readers:
+        new_facts = reader()
+        facts = replace(
+            facts, **{name: fact for name in new_facts.__slots__ if (fact := getattr(new_facts, name)) is not None}
+        )
     return facts

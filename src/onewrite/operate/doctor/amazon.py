@@ -27,8 +27,8 @@ from onewrite.operate.doctor.reading import (
     Asking,
     Question,
     Reader,
-    each,
     entity_in,
+    questions_of,
     refused_by_aws,
 )
 from onewrite.operate.dynamodb import TableScan
@@ -44,8 +44,8 @@ def read_queues(url: str) -> Reader[Facts]:
     queue = yield from _read_queue(url, f"the queue {url}")
     if not isinstance(queue, Queue) or queue.dead_letters is None:
         return Facts(queue=queue)
-    other = f"{url.rpartition('/')[0]}/{queue.dead_letters.rpartition(':')[2]}"
-    return Facts(queue=queue, dead_letters=(yield from _read_queue(other, f"the dead-letter queue {other}")))
+    dead_url = f"{url.rpartition('/')[0]}/{queue.dead_letters.rpartition(':')[2]}"
+    return Facts(queue=queue, dead_letters=(yield from _read_queue(dead_url, f"the dead-letter queue {dead_url}")))
 
 
 def _read_queue(url: str, what: str) -> Reader[Queue | Unread]:
@@ -53,15 +53,15 @@ def _read_queue(url: str, what: str) -> Reader[Queue | Unread]:
     reply = yield Question(what, "sqs:GetQueueAttributes", call)
     if isinstance(reply, Unread):
         return reply
-    found: Mapping[str, str] = reply["Attributes"]
-    arn = found["QueueArn"]
-    policy: Mapping[str, Any] = json.loads(found.get("RedrivePolicy") or "{}")
+    attributes: Mapping[str, str] = reply["Attributes"]
+    arn = attributes["QueueArn"]
+    policy: Mapping[str, Any] = json.loads(attributes.get("RedrivePolicy") or "{}")
     return Queue(
         arn.rpartition(":")[2],
         arn,
         arn.endswith(".fifo"),
-        int(found["MessageRetentionPeriod"]),
-        int(found["VisibilityTimeout"]),
+        int(attributes["MessageRetentionPeriod"]),
+        int(attributes["VisibilityTimeout"]),
         policy.get("deadLetterTargetArn"),
         int(policy["maxReceiveCount"]) if "maxReceiveCount" in policy else None,
     )
@@ -78,16 +78,16 @@ def read_function(name: str) -> Reader[Facts]:
 
 def _read_feeds(name: str) -> Reader[tuple[EventSourceMapping, ...] | Unread]:
     what = f"the event source mappings of the function {name}"
-    found: list[Mapping[str, Any]] = []
+    feeds: list[Mapping[str, Any]] = []
     start: dict[str, str] = {}
     while True:
         call = Call("list_event_source_mappings", (), {"FunctionName": name, **start})
         reply = yield Question(what, "lambda:ListEventSourceMappings", call)
         if isinstance(reply, Unread):
             return reply
-        found.extend(reply["EventSourceMappings"])
+        feeds.extend(reply["EventSourceMappings"])
         if not reply.get("NextMarker"):
-            return tuple([_feed(each) for each in found if any(kind in _source(each) for kind in _WITH_FAILURES)])
+            return tuple([_feed(feed) for feed in feeds if any(kind in _source(feed) for kind in _WITH_FAILURES)])
         start = {"Marker": reply["NextMarker"]}
 
 
@@ -116,13 +116,13 @@ _CUT = 0.5  # seconds: an answer says its time in whole seconds, the rest being 
 
 def read_table(name: str, most: int, clock: Callable[[], float]) -> Reader[Facts]:
     """`most`: how many items are read at the most."""
-    what, named = f"the table {name}", {"TableName": name}
+    what, target = f"the table {name}", {"TableName": name}
     before = clock()
-    reply = yield Question(what, "dynamodb:DescribeTable", Call("describe_table", (), named))
+    reply = yield Question(what, "dynamodb:DescribeTable", Call("describe_table", (), target))
     after = clock()
     if isinstance(reply, Unread):
-        refused = reply.permission is not None  # else the other requests would fail in the same way, one after the other
-        expiry = (yield from _read_expiry(name)) if refused else reply
+        is_refused = reply.permission is not None  # else the other requests would fail in the same way, one after the other
+        expiry = (yield from _read_expiry(name)) if is_refused else reply
         return Facts(table=reply, clock=reply, expiry=expiry, sample=reply)
     table, expiry = _table(reply["Table"]), (yield from _read_expiry(name))
     date, offset = reply.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date"), None
@@ -132,26 +132,26 @@ def read_table(name: str, most: int, clock: Callable[[], float]) -> Reader[Facts
     return Facts(table=table, clock=offset, expiry=expiry, sample=(yield from _read_sample(table, expiry, most, clock)))
 
 
-def _table(found: Mapping[str, Any]) -> TableDescription:
+def _table(description: Mapping[str, Any]) -> TableDescription:
     indexes = list[TableIndex]()
-    for index in [*found.get("GlobalSecondaryIndexes", ()), *found.get("LocalSecondaryIndexes", ())]:
+    for index in [*description.get("GlobalSecondaryIndexes", ()), *description.get("LocalSecondaryIndexes", ())]:
         projection = index.get("Projection", {})
         copies_all = projection.get("ProjectionType") == "ALL"
         included = None if copies_all else frozenset(projection.get("NonKeyAttributes", ()))
         indexes.append(TableIndex(index["IndexName"], _key(index), included))
-    here = str(found.get("TableArn", "")).split(":")[3:4]
-    regions = sorted({each["RegionName"] for each in found.get("Replicas", ())}.difference(here))
+    region = str(description.get("TableArn", "")).split(":")[3:4]
+    regions = sorted({replica["RegionName"] for replica in description.get("Replicas", ())}.difference(region))
     return TableDescription(
-        found["TableName"],
-        _key(found),
+        description["TableName"],
+        _key(description),
         tuple(indexes),
         tuple(regions),
-        found.get("MultiRegionConsistency") == "STRONG",
+        description.get("MultiRegionConsistency") == "STRONG",
     )
 
 
-def _key(found: Mapping[str, Any]) -> tuple[str, ...]:
-    return tuple([part["AttributeName"] for part in found["KeySchema"]])
+def _key(description: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple([part["AttributeName"] for part in description["KeySchema"]])
 
 
 def _read_expiry(name: str) -> Reader[tuple[str, ...] | Unread]:
@@ -159,8 +159,8 @@ def _read_expiry(name: str) -> Reader[tuple[str, ...] | Unread]:
     reply = yield Question(f"TTL of the table {name}", "dynamodb:DescribeTimeToLive", call)
     if isinstance(reply, Unread):
         return reply
-    found = reply["TimeToLiveDescription"]
-    return (found["AttributeName"],) if found.get("TimeToLiveStatus") in ("ENABLED", "ENABLING") else ()
+    description = reply["TimeToLiveDescription"]
+    return (description["AttributeName"],) if description.get("TimeToLiveStatus") in ("ENABLED", "ENABLING") else ()
 
 
 def _read_sample(
@@ -168,7 +168,7 @@ def _read_sample(
 ) -> Reader[EntitySample | Unread]:
     scan, images = TableScan(table.name, consistent=False, size=most, keys=table.keys), list[EntityImage]()
     while len(images) < most:
-        page = yield from each(f"the items of the table {table.name}", "dynamodb:Scan", scan.next())
+        page = yield from questions_of(f"the items of the table {table.name}", "dynamodb:Scan", scan.next())
         if isinstance(page, Unread):
             return page
         if page is None:

@@ -13,7 +13,7 @@ from onewrite.core.watch import LARGE_LEDGER
 from onewrite.errors import LedgerMismatch
 from onewrite.operate.doctor.facts import (
     Check,
-    Checked,
+    CheckResult,
     DoctorFinding,
     Entity,
     EntitySample,
@@ -26,7 +26,7 @@ from onewrite.operate.doctor.facts import (
     TableIndex,
     Unread,
     if_known,
-    known,
+    require,
     span,
 )
 
@@ -72,16 +72,16 @@ def guards(facts: Facts) -> list[Guard]:
         return [Guard(ledger, place, type(ledger).__name__, "the module") for place, ledger in ledgers]
     if facts.module is not None and facts.sample is None:
         raise NotCheckedError(f"No store with a ledger was found in {facts.module.name}.")
-    sample = known(facts.sample, "a MODULE, --table or --collection")
-    labelled = list[Guard]()
-    for kept in dict.fromkeys([kept for entity in sample.entities for kept in entity.kept if kept.moved_to is None]):
+    sample = require(facts.sample, "a MODULE, --table or --collection")
+    result = list[Guard]()
+    for label in dict.fromkeys([label for entity in sample.entities for label in entity.labels if label.moved_to is None]):
         with suppress(LedgerMismatch):  # a later version of onewrite has written it
-            ledger = kept.ledger
-            kind = "HighWaterMark or InSequence" if kept.layout == "marks" else type(ledger).__name__
-            labelled.append(Guard(ledger, f"the sample's entities ({kept.attribute})", kind, "the labels of the sample"))
-    if not labelled:
+            ledger = label.ledger
+            kind = "HighWaterMark or InSequence" if label.layout == "marks" else type(ledger).__name__
+            result.append(Guard(ledger, f"the sample's entities ({label.attribute})", kind, "the labels of the sample"))
+    if not result:
         raise NotCheckedError("None of the entities that were read has a ledger, so the ledger is not known: give a MODULE.")
-    return labelled
+    return result
 
 
 def life(facts: Facts) -> Life:
@@ -90,10 +90,10 @@ def life(facts: Facts) -> Life:
     In a dead-letter queue its age counts on from when it was sent, except in a FIFO one, where it starts anew. What is redriven is sent
     anew, and usually delivered at once.
     """
-    queue = known(facts.queue, "--queue")
+    queue = require(facts.queue, "--queue")
     if queue.dead_letters is None or isinstance(facts.dead_letters, Unread):
         return Life(queue.retention, queue.retention, f"{queue.name} keeps a message for {span(queue.retention)}")
-    dead = known(facts.dead_letters, "--queue")
+    dead = require(facts.dead_letters, "--queue")
     longer = max(queue.retention, dead.retention)
     seconds = queue.retention + dead.retention if queue.fifo else longer
     enough = max(longer, min(seconds, int(LONGEST_SQS_RETENTION.total_seconds())))
@@ -104,23 +104,23 @@ def life(facts: Facts) -> Life:
 
 def retention(facts: Facts) -> Findings:
     """Does the ledger remember for as long as SQS holds a message?"""
-    message, remembered = life(facts), list[int]()
+    message, retentions = life(facts), list[int]()
     for guard in guards(facts):
         if not isinstance(guard.ledger, SeenIds) or guard.ledger.retention is None:
             continue  # it never forgets
-        kept = int(guard.ledger.retention.total_seconds())
-        remembered.append(kept)
-        if kept < message.enough:
+        seconds = int(guard.ledger.retention.total_seconds())
+        retentions.append(seconds)
+        if seconds < message.enough:
             yield DoctorFinding(
                 "error",
-                f"{guard.kind} of {guard.place} remembers a message for {span(kept)}, and {message.text}: {span(message.seconds)} in all.",
+                f"{guard.kind} of {guard.place} remembers a message for {span(seconds)}, and {message.text}: {span(message.seconds)} in all.",
                 "A message that is delivered after the ledger has forgotten it takes effect again.",
                 f"Set the retention to {span(message.seconds)}, and name the current ledger in also=, as in "
                 f"SeenIds({_timedelta(message.seconds)}, also=...); or let the queues keep messages for less long.",
                 f"the queue, {guard.rests_on}",
             )
     _insist_on_dead_letters(facts)
-    late = message.late_redrive(min(remembered, default=message.seconds))
+    late = message.late_redrive(min(retentions, default=message.seconds))
     return (
         f"{message.text}: {span(message.seconds)} in all. What is redriven on its last day is remembered if it is delivered at once, "
         f"as it usually is.{late}"
@@ -129,7 +129,7 @@ def retention(facts: Facts) -> Findings:
 
 def dead_letters(facts: Facts) -> Findings:
     """Does a message that fails again and again end where somebody sees it, and not too soon?"""
-    queue = known(facts.queue, "--queue")
+    queue = require(facts.queue, "--queue")
     if queue.dead_letters is None:
         yield DoctorFinding(
             "warning",
@@ -152,7 +152,7 @@ def dead_letters(facts: Facts) -> Findings:
 
 def mapping(facts: Facts) -> Findings:
     """Is the function fed by the queue that is named?"""
-    function, feeds = known(facts.function, "--function"), known(facts.feeds, "--function")
+    function, feeds = require(facts.function, "--function"), require(facts.feeds, "--function")
     queue = if_known(facts.queue)
     for feed in feeds:
         if not feed.enabled:
@@ -167,10 +167,10 @@ def mapping(facts: Facts) -> Findings:
     if queue is None:
         return f"{function.name} is fed from {', '.join([feed.source for feed in feeds if feed.enabled]) or 'nowhere'}."
     if all(feed.source != queue.arn for feed in feeds):
-        others = ", ".join([feed.source for feed in feeds])
+        sources = ", ".join([feed.source for feed in feeds])
         yield DoctorFinding(
             "error",
-            f"{function.name} is not fed from {queue.name}, but {f'from {others}' if others else 'from no queue and no stream'}.",
+            f"{function.name} is not fed from {queue.name}, but {f'from {sources}' if sources else 'from no queue and no stream'}.",
             "Messages of the queue do not reach the function, or another one takes them; and all that is said here of the two together is wrong.",
             "Create the event source mapping, or name the queue that is meant.",
             "the queue, the event source mappings of the function",
@@ -181,17 +181,17 @@ def mapping(facts: Facts) -> Findings:
 def tombstones(facts: Facts) -> Findings:
     """Do tombstones stay for as long as a message may come?"""
     message = life(facts)
-    kept = {
+    times = {
         (f"A tombstone of {store.place}", int(store.tombstones.retention.total_seconds()), "the module")
         for store in facts.stores
         if store.tombstones is not None
     }
-    kept |= {
+    times |= {
         ("A tombstone of the sample", entity.tombstone, "the sample")
         for entity in facts.entities
         if entity.tombstone is not None
     }
-    for what, seconds, rests_on in sorted(kept):
+    for what, seconds, rests_on in sorted(times):
         if seconds < message.enough:
             yield DoctorFinding(
                 "error",
@@ -201,26 +201,26 @@ def tombstones(facts: Facts) -> Findings:
                 f"the queue, {rests_on}",
             )
     _insist_on_dead_letters(facts)
-    if not kept:
+    if not times:
         raise NotCheckedError(_NO_TOMBSTONE)
-    return f"{message.text}: {span(message.seconds)} in all.{message.late_redrive(min(seconds for _, seconds, _ in kept))}"
+    return f"{message.text}: {span(message.seconds)} in all.{message.late_redrive(min(seconds for _, seconds, _ in times))}"
 
 
 def tombstone_ttl(facts: Facts) -> Findings:
     """Does the database remove tombstones at all?"""
-    expiry = known(facts.expiry, _GIVER)
-    wanted = {store.tombstones.ttl_attribute for store in _stores_of_place(facts) if store.tombstones is not None}
+    expiry = require(facts.expiry, _GIVER)
+    attributes = {store.tombstones.ttl_attribute for store in _stores_of_place(facts) if store.tombstones is not None}
     dead = [entity for entity in facts.entities if entity.tombstone is not None]
-    if not wanted and not dead:
+    if not attributes and not dead:
         raise NotCheckedError(_NO_TOMBSTONE)
-    missing = sorted(wanted.difference(expiry))
-    if missing or (dead and not expiry):
+    missing_attributes = sorted(attributes.difference(expiry))
+    if missing_attributes or (dead and not expiry):
         yield DoctorFinding(
             "warning",
-            f"Tombstones expire by {' and '.join(missing) or 'an attribute of their own'}, and the database removes nothing by it: "
+            f"Tombstones expire by {' and '.join(missing_attributes) or 'an attribute of their own'}, and the database removes nothing by it: "
             f"{'its TTL is by ' + ', '.join(expiry) if expiry else 'it has no TTL'}.",
             "What is deleted stays forever: it costs storage, and refuses every message that would create the entity anew.",
-            f"Switch TTL on, by {' or '.join(missing) or 'the ttl_attribute of Tombstones'}.",
+            f"Switch TTL on, by {' or '.join(missing_attributes) or 'the ttl_attribute of Tombstones'}.",
             "the TTL, the module, the sample",
         )
     return f"The database removes entities by {', '.join(expiry)}."
@@ -229,15 +229,15 @@ def tombstone_ttl(facts: Facts) -> Findings:
 def _stores_of_place(facts: Facts) -> list[ModuleStore]:
     """The module's stores of the table or collection that was read."""
     table = if_known(facts.table)
-    here = facts.collection.name if facts.collection is not None else "" if table is None else f"the table {table.name}"
-    return [store for store in facts.stores if store.place == here]
+    place = facts.collection.name if facts.collection is not None else "" if table is None else f"the table {table.name}"
+    return [store for store in facts.stores if store.place == place]
 
 
 def outbox_index(facts: Facts) -> Findings:
     """Does a relay find what is pending without reading everything?"""
     boxes = [store.outbox for store in _stores_of_place(facts) if store.outbox]
     if facts.collection is not None:
-        keys = known(facts.index_keys, _GIVER)
+        keys = require(facts.index_keys, _GIVER)
         if not boxes and not any(entity.outbox for entity in facts.entities):
             raise NotCheckedError("No store with an outbox was found in a module, and no outbox in a sample.")
         if all(key[:1] != (OUTBOX.due,) for key in keys):
@@ -249,48 +249,48 @@ def outbox_index(facts: Facts) -> Findings:
                 "the indexes, the module, the sample",
             )
         return f"{facts.collection.name} has an index on {OUTBOX.due}."
-    table = known(facts.table, _GIVER)
-    named = {box.index for box in boxes if box.index is not None}
-    if not named:
+    table = require(facts.table, _GIVER)
+    names = {box.index for box in boxes if box.index is not None}
+    if not names:
         raise NotCheckedError("No store whose Outbox names an index was found in a module.")
-    found = {index.name: index.keys for index in table.indexes}
-    for name in sorted(named):
-        if found.get(name) != (OUTBOX.shard, OUTBOX.due):
+    index_keys = {index.name: index.keys for index in table.indexes}
+    for name in sorted(names):
+        if index_keys.get(name) != (OUTBOX.shard, OUTBOX.due):
             yield DoctorFinding(
                 "error",
                 f"Outbox(index={name!r}) of the module names an index that {table.name} "
-                f"{'does not have' if name not in found else 'has with other keys: ' + ', '.join(found[name])}.",
+                f"{'does not have' if name not in index_keys else 'has with other keys: ' + ', '.join(index_keys[name])}.",
                 "No sweep of a relay works: what a lost doorbell leaves behind is never published.",
                 f"Create a global secondary index {name!r} with the partition key {OUTBOX.shard} and the sort key {OUTBOX.due}, KEYS_ONLY.",
                 "the table, the module",
             )
-    return f"{table.name} has {', '.join(sorted(named))}."
+    return f"{table.name} has {', '.join(sorted(names))}."
 
 
 def later_format(facts: Facts) -> Findings:
     """Has a later version of onewrite written some of the entities?"""
-    sample = known(facts.sample, _GIVER)
-    found = [entity for entity in sample.entities if entity.later]
-    if found:
-        labels = ", ".join(sorted({label for entity in found for label in entity.later})[:_NAMED])
+    sample = require(facts.sample, _GIVER)
+    entities = [entity for entity in sample.entities if entity.later]
+    if entities:
+        labels = ", ".join(sorted({label for entity in entities for label in entity.later})[:_MOST_NAMES])
         yield DoctorFinding(
             "warning",
-            f"{_some(found, 'entity has', 'entities have')} what another version of onewrite has written ({labels}): {_names(found)}.",
+            f"{_count_of(entities, 'entity has', 'entities have')} what another version of onewrite has written ({labels}): {_names(entities)}.",
             "This version does not know that format, and has judged nothing in it. Its stores refuse these entities, and their messages wait.",
             "Deploy the version that wrote it to all consumers, and run this command with it.",
             "the sample",
         )
-    return f"All of {_some(sample.entities, 'entity', 'entities')} that were read are of this version's format, or have nothing of onewrite."
+    return f"All of {_count_of(sample.entities, 'entity', 'entities')} that were read are of this version's format, or have nothing of onewrite."
 
 
 def visibility(facts: Facts) -> Findings:
     """Is a message hidden for as long as the function may work on it?"""
-    queue, function = known(facts.queue, "--queue"), known(facts.function, "--function")
+    queue, function = require(facts.queue, "--queue"), require(facts.function, "--function")
     window = max([feed.window for feed in _feeds_of(facts, queue)], default=0)
-    least, advised = function.timeout + window, VISIBILITY_SHARE * function.timeout + window
+    minimum, advice = function.timeout + window, VISIBILITY_SHARE * function.timeout + window
     waits = f", and Lambda gathers a batch for up to {span(window)}" if window else ""
-    if queue.visibility < advised:
-        early = queue.visibility < least
+    if queue.visibility < advice:
+        early = queue.visibility < minimum
         yield DoctorFinding(
             "error" if early else "warning",
             f"{queue.name} hides a message for {span(queue.visibility)}, and {function.name} may take {span(function.timeout)}{waits}.",
@@ -298,7 +298,7 @@ def visibility(facts: Facts) -> Findings:
             if early
             else "Where Lambda has no room to run the function at once, messages come again before it has tried, and each time counts "
             "for the dead-letter queue.",
-            f"Set the visibility timeout to {advised} seconds or more: six times the function's timeout, as AWS recommends, and the "
+            f"Set the visibility timeout to {advice} seconds or more: six times the function's timeout, as AWS recommends, and the "
             "batching window.",
             "the queue, the function, its event source mapping",
         )
@@ -309,12 +309,12 @@ def partial_failures(facts: Facts) -> Findings:
     """Does Lambda read which records failed?"""
     feeds = _feeds_of(facts, if_known(facts.queue))
     answers = None if facts.module is None else facts.module.kafka_answers
-    unjudged = list[str]()
+    unjudged_sources = list[str]()
     for feed in feeds:
         if feed.reports_failures and (feed.provisioned or not feed.kafka):
             continue
         if feed.kafka and answers is None:
-            unjudged.append(feed.source)
+            unjudged_sources.append(feed.source)
         elif feed.kafka and answers:
             lacks = "ReportBatchItemFailures" if feed.provisioned else "provisioned mode"
             yield DoctorFinding(
@@ -335,9 +335,9 @@ def partial_failures(facts: Facts) -> Findings:
                 "Set FunctionResponseTypes of the mapping to [ReportBatchItemFailures].",
                 "the event source mappings of the function",
             )
-    if unjudged:
+    if unjudged_sources:
         raise NotCheckedError(
-            f"Lambda reads no answer of the mapping from {unjudged[0]}. That is right for kafka_handler, which raises; it is not with "
+            f"Lambda reads no answer of the mapping from {unjudged_sources[0]}. That is right for kafka_handler, which raises; it is not with "
             "provisioned_mode=True, nor for a handler that answers batchItemFailures itself. Give a MODULE to tell."
         )
     return f"Looked at {len(feeds)} event source mapping{'s' if len(feeds) > 1 else ''}."
@@ -345,8 +345,8 @@ def partial_failures(facts: Facts) -> Findings:
 
 def order(facts: Facts) -> Findings:
     """Is a ledger that needs order fed in order?"""
-    queue, found = known(facts.queue, "--queue"), guards(facts)
-    for guard in [] if queue.fifo else found:
+    queue, order_guards = require(facts.queue, "--queue"), guards(facts)
+    for guard in [] if queue.fifo else order_guards:
         # With as many deliveries as our own infrastructure gives, a gap of the usual length is waited for.
         if isinstance(guard.ledger, InSequence) and queue.receives is not None and queue.receives < _ENOUGH_RECEIVES:
             yield DoctorFinding(
@@ -368,13 +368,13 @@ def order(facts: Facts) -> Findings:
                 "with also=.",
                 f"the queue, {guard.rests_on}",
             )
-    kinds = ", ".join(dict.fromkeys([guard.kind for guard in found]))
+    kinds = ", ".join(dict.fromkeys([guard.kind for guard in order_guards]))
     return f"{queue.name} is {'a FIFO' if queue.fifo else 'a standard'} queue; the ledger is {kinds}."
 
 
 def _feeds_of(facts: Facts, queue: Queue | None) -> list[EventSourceMapping]:
     feeds = [
-        feed for feed in known(facts.feeds, "--function") if feed.enabled and (queue is None or feed.source == queue.arn)
+        feed for feed in require(facts.feeds, "--function") if feed.enabled and (queue is None or feed.source == queue.arn)
     ]
     if not feeds:
         source = "a queue or a stream" if queue is None else queue.name
@@ -384,7 +384,7 @@ def _feeds_of(facts: Facts, queue: Queue | None) -> list[EventSourceMapping]:
 
 def _insist_on_dead_letters(facts: Facts) -> None:
     if isinstance(facts.dead_letters, Unread):
-        known(facts.dead_letters, "--queue")
+        require(facts.dead_letters, "--queue")
 
 
 def _timedelta(seconds: int) -> str:
@@ -397,27 +397,27 @@ def _timedelta(seconds: int) -> str:
 _GIVER = "--table or --collection"
 _FULL = 0.8  # of the bytes that an entity may have: what is fuller is close to refusing every message
 _LARGE_SHARE = 0.5  # of an entity's bytes
-_NAMED = 3  # entities that a finding names
+_MOST_NAMES = 3  # entities that a finding names
 
 
 def ledger_share(facts: Facts) -> Findings:
     """How much of the largest entities is ledger?"""
-    sample = known(facts.sample, _GIVER)
-    guarded = sorted([each for each in sample.entities if each.ledger], key=lambda each: -each.size)
-    if not guarded:
+    sample = require(facts.sample, _GIVER)
+    guarded_entities = sorted([entity for entity in sample.entities if entity.ledger], key=lambda entity: -entity.size)
+    if not guarded_entities:
         raise NotCheckedError("None of the entities that were read has a ledger.")
-    found = [
-        each
-        for each in guarded
-        if (own := sum(each.ledger.values())) > LARGE_LEDGER
-        and (own >= _LARGE_SHARE * each.size or each.size >= _FULL * sample.limit)
+    large = [
+        entity
+        for entity in guarded_entities
+        if (own := sum(entity.ledger.values())) > LARGE_LEDGER
+        and (own >= _LARGE_SHARE * entity.size or entity.size >= _FULL * sample.limit)
     ]
-    full = [each for each in found if each.size >= _FULL * sample.limit]
-    if found:
-        largest = found[0]
+    full = [entity for entity in large if entity.size >= _FULL * sample.limit]
+    if large:
+        largest = large[0]
         yield DoctorFinding(
             "error" if full else "warning",
-            f"{_some(found, 'entity', 'entities')} of {len(guarded)} with a ledger consist of it for the most part, or are almost full: "
+            f"{_count_of(large, 'entity', 'entities')} of {len(guarded_entities)} with a ledger consist of it for the most part, or are almost full: "
             f"{_sizes(largest)}, of {sample.limit:,} that an entity may have.",
             "An entity that is full refuses every further message, also those that were let in before."
             if full
@@ -426,7 +426,7 @@ def ledger_share(facts: Facts) -> Findings:
             "docs/ledgers.md compares what they cost.",
             "the sample",
         )
-    return f"The largest of {len(guarded)} entities with a ledger: {_sizes(guarded[0])}."
+    return f"The largest of {len(guarded_entities)} entities with a ledger: {_sizes(guarded_entities[0])}."
 
 
 def _sizes(entity: Entity) -> str:
@@ -436,25 +436,25 @@ def _sizes(entity: Entity) -> str:
 
 def indexes(facts: Facts) -> Findings:
     """Do indexes copy the ledger?"""
-    table = known(facts.table, "--table")
+    table = require(facts.table, "--table")
     if not table.indexes:
         return "The table has no secondary index."
-    sample = known(facts.sample, _GIVER)
-    guarded = [each for each in sample.entities if each.ledger]
-    if not guarded and all(store.ledger is None for store in _stores_of_place(facts)):
+    sample = require(facts.sample, _GIVER)
+    guarded_entities = [entity for entity in sample.entities if entity.ledger]
+    if not guarded_entities and all(store.ledger is None for store in _stores_of_place(facts)):
         raise NotCheckedError(
             "None of the entities that were read has a ledger, so it is not known what indexes copy of it."
         )
     for index in table.indexes:
-        if not guarded and index.included is None:
+        if not guarded_entities and index.included is None:
             yield _copies(
                 f"The index {index.name} projects all attributes, and so will copy the ledger.", "the table, the module"
             )
-        copied = [copy for each in guarded if (copy := _copied(index, each))]
-        if copied:
+        copies = [copy for entity in guarded_entities if (copy := _copied_bytes(index, entity))]
+        if copies:
             yield _copies(
                 f"The index {index.name} projects {'all attributes' if index.included is None else 'attributes of the ledger'}, and so copies "
-                f"{sum(copied) // len(copied):,} bytes of ledger on average for {len(copied)} of {len(guarded)} entities with one.",
+                f"{sum(copies) // len(copies):,} bytes of ledger on average for {len(copies)} of {len(guarded_entities)} entities with one.",
                 "the table, the sample",
             )
     return f"Looked at {', '.join([index.name for index in table.indexes])}."
@@ -470,7 +470,7 @@ def _copies(what: str, rests_on: str) -> DoctorFinding:
     )
 
 
-def _copied(index: TableIndex, entity: Entity) -> int:
+def _copied_bytes(index: TableIndex, entity: Entity) -> int:
     """How many bytes of the entity's ledger the index has. It leaves out entities without its keys."""
     if not entity.own.issuperset(index.keys):
         return 0
@@ -483,20 +483,20 @@ def ttl(facts: Facts) -> Findings:
     An entity that was written long ago may be about to expire in any set-up. So the one counts that expires last: where even that one
     expires too early, one that is written now does too.
     """
-    known(facts.expiry, _GIVER)
-    sample, message = known(facts.sample, _GIVER), life(facts)
-    left = [
-        (each.expires - sample.now, each)
-        for each in sample.entities
-        if each.expires is not None and each.expires > sample.now and each.tombstone is None and each.ledger
+    require(facts.expiry, _GIVER)
+    sample, message = require(facts.sample, _GIVER), life(facts)
+    lifetimes = [
+        (entity.expires - sample.now, entity)
+        for entity in sample.entities
+        if entity.expires is not None and entity.expires > sample.now and entity.tombstone is None and entity.ledger
     ]
-    if not left:
+    if not lifetimes:
         raise NotCheckedError("No entity that was read has a ledger and a time at which TTL will remove it.")
-    most, latest = max(left, key=lambda each: each[0])
+    most, latest = max(lifetimes, key=lambda pair: pair[0])
     if most < message.seconds:
         yield DoctorFinding(
             "error",
-            f"TTL removes entities too early: of {len(left)} that were read, {latest.name} expires last, in {span(round(most))}. "
+            f"TTL removes entities too early: of {len(lifetimes)} that were read, {latest.name} expires last, in {span(round(most))}. "
             f"{message.text}: {span(message.seconds)} in all.",
             "TTL removes the ledger with the entity. A message that is delivered again after that creates the entity anew, and takes effect "
             "again.",
@@ -506,77 +506,77 @@ def ttl(facts: Facts) -> Findings:
     return f"The entity that expires last does so in {span(round(most))}. {message.text}."
 
 
-def erased(facts: Facts) -> Findings:
+def erased_ledgers(facts: Facts) -> Findings:
     """Are there entities beside guarded ones that have no ledger?"""
-    sample = known(facts.sample, _GIVER)
-    guarded = [each for each in sample.entities if each.ledger]
-    if not guarded:
+    sample = require(facts.sample, _GIVER)
+    guarded_entities = [entity for entity in sample.entities if entity.ledger]
+    if not guarded_entities:
         raise NotCheckedError("None of the entities that were read has a ledger.")
     bare = [
-        each
-        for each in sample.entities
-        if each.own.difference(sample.keys)
-        and not (each.ledger or each.in_use or each.unlabelled or each.tombstone is not None)
-        and _is_sibling(each, guarded, sample)
+        entity
+        for entity in sample.entities
+        if entity.own.difference(sample.keys)
+        and not (entity.ledger or entity.in_use or entity.unlabelled or entity.tombstone is not None)
+        and _is_sibling(entity, guarded_entities, sample)
     ]
     if bare:
         yield DoctorFinding(
             "warning",
-            f"{_some(bare, 'entity has', 'entities have')} no ledger, while {len(guarded)} of their kind have one: {_names(bare)}.",
+            f"{_count_of(bare, 'entity has', 'entities have')} no ledger, while {len(guarded_entities)} of their kind have one: {_names(bare)}.",
             "They may have had no message yet. Or another writer may replace whole entities, as by put_item, replace_one, or the save() of a "
             "mapper: that erases the ledger, and what was done takes effect again.",
             "Look for writers that replace these entities, and let them send updates, or use the guarded store. docs/guide.md says how.",
             "the sample",
         )
-    return f"{len(guarded)} of {len(sample.entities)} entities that were read have a ledger."
+    return f"{len(guarded_entities)} of {len(sample.entities)} entities that were read have a ledger."
 
 
-def _is_sibling(entity: Entity, guarded: Several[Entity], sample: EntitySample) -> bool:
+def _is_sibling(entity: Entity, peers: Several[Entity], sample: EntitySample) -> bool:
     """Is it of a kind with those that have a ledger? A table with a sort key often holds entities of several kinds.
 
     There, what is of a kind has the same attributes, or at least all that the guarded ones have in common beside their key.
     """
     if len(sample.keys) == 1:
         return True
-    common = frozenset[str].intersection(*[each.own for each in guarded])
-    return any(each.own == entity.own for each in guarded) or (common > frozenset(sample.keys) and entity.own >= common)
+    common = frozenset[str].intersection(*[peer.own for peer in peers])
+    return any(peer.own == entity.own for peer in peers) or (common > frozenset(sample.keys) and entity.own >= common)
 
 
-def damaged(facts: Facts) -> Findings:
+def damaged_ledgers(facts: Facts) -> Findings:
     """Are there ledgers of which a part is missing?"""
-    sample = known(facts.sample, _GIVER)
-    without_label = [each for each in sample.entities if each.unlabelled]
-    without_marks = [each for each in sample.entities if each.unmarked]
+    sample = require(facts.sample, _GIVER)
+    without_label = [entity for entity in sample.entities if entity.unlabelled]
+    without_marks = [entity for entity in sample.entities if entity.unmarked]
     if without_label:
-        names = ", ".join(sorted({name for each in without_label for name in each.unlabelled}))
+        names = ", ".join(sorted({name for entity in without_label for name in entity.unlabelled}))
         yield DoctorFinding(
             "error",
-            f"{_some(without_label, 'entity has', 'entities have')} marks but no label, in {names}: {_names(without_label)}.",
+            f"{_count_of(without_label, 'entity has', 'entities have')} marks but no label, in {names}: {_names(without_label)}.",
             "Every guarded write puts the label there, so something else may have removed it. A store with another ledger is then not "
             "refused, and may let messages in twice.",
             "Look for writers that remove attributes which they do not know, or copy only some of them.",
             "the sample",
         )
     if without_marks:
-        names = ", ".join(sorted({name for each in without_marks for name in each.unmarked}))
+        names = ", ".join(sorted({name for entity in without_marks for name in entity.unmarked}))
         yield DoctorFinding(
             "warning",
-            f"{_some(without_marks, 'entity has', 'entities have')} the label of a ledger but no mark, in {names}: {_names(without_marks)}.",
+            f"{_count_of(without_marks, 'entity has', 'entities have')} the label of a ledger but no mark, in {names}: {_names(without_marks)}.",
             "Every guarded write leaves a mark, so something else may have removed them: an operator who meant to, or a writer "
             "that erases the ledger. What was done before may take effect again.",
             "If no operator has cleared these ledgers, look for writers that remove attributes which they do not know.",
             "the sample",
         )
-    return f"Looked at {_some(sample.entities, 'entity', 'entities')}."
+    return f"Looked at {_count_of(sample.entities, 'entity', 'entities')}."
 
 
-def _some(entities: Several[Entity], one: str, several: str) -> str:
-    return f"{len(entities):,} {one if len(entities) == 1 else several}"
+def _count_of(entities: Several[Entity], singular: str, plural: str) -> str:
+    return f"{len(entities):,} {singular if len(entities) == 1 else plural}"
 
 
 def _names(entities: Several[Entity]) -> str:
-    names = [each.name for each in entities]
-    return ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
+    names = [entity.name for entity in entities]
+    return ", ".join(names[:_MOST_NAMES]) + (f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else "")
 
 
 # --- Checks of the database itself: its copies, its clock, its write concern and its version. Pure ------------------------
@@ -589,7 +589,7 @@ class ServerFault(NamedTuple):
     """A known fault of a server: in each series of versions, the first that is without it."""
 
     name: str
-    mended: tuple[tuple[int, int, int], ...]
+    fixes: tuple[tuple[int, int, int], ...]
     why: str
     do: str
 
@@ -606,7 +606,7 @@ FAULTS = (
 
 def global_table(facts: Facts) -> Findings:
     """Can two regions both apply a message?"""
-    table = known(facts.table, "--table")
+    table = require(facts.table, "--table")
     if not table.replicas:
         return f"{table.name} is in one region."
     regions = ", ".join(table.replicas)
@@ -624,21 +624,21 @@ def global_table(facts: Facts) -> Findings:
 
 def clock(facts: Facts) -> Findings:
     """Is this machine's clock close enough to the database's?"""
-    measured = known(facts.clock, "--table or --collection")
-    off = abs(measured.ahead)
+    offset = require(facts.clock, "--table or --collection")
+    off = abs(offset.ahead)
     bounds = [(guard, guard.ledger.skew.total_seconds()) for guard in guards(facts) if guard.ledger.skew is not None]
     for guard, skew in bounds:
-        if off - measured.margin > skew:
+        if off - offset.margin > skew:
             yield DoctorFinding(
                 "error",
-                f"This machine's clock is {span(off)} {'behind' if measured.ahead > 0 else 'ahead of'} the database's, and {guard.kind} of "
+                f"This machine's clock is {span(off)} {'behind' if offset.ahead > 0 else 'ahead of'} the database's, and {guard.kind} of "
                 f"{guard.place} bears {span(int(skew))}.",
                 "A writer with such a clock makes the ledger forget messages too early, for all writers of the entity.",
                 "Set the clock right, as by NTP; and run this command where the handlers run, for their clocks are the ones that count.",
                 "the database's clock, this machine's clock",
             )
     least = f" The ledger bears {span(int(min([skew for _, skew in bounds])))}." if bounds else " The ledger knows no time."
-    return f"This machine's clock is within {off + measured.margin:.1f} seconds of the database's.{least}"
+    return f"This machine's clock is within {off + offset.margin:.1f} seconds of the database's.{least}"
 
 
 def write_concern(facts: Facts) -> Findings:
@@ -654,10 +654,10 @@ def write_concern(facts: Facts) -> Findings:
         return "Looked at the stores of the module, which say themselves how they write."
     w = facts.collection.w if facts.collection.w is not None else _default(facts)
     if w in (0, 1):
-        whose = "as its URL says" if facts.collection.w is not None else "by the server's default"
+        origin = "as its URL says" if facts.collection.w is not None else "by the server's default"
         yield _weak(
             "error" if w == 0 else "warning",
-            f"{facts.collection.name} is written with w={w}, {whose}, unless the store says otherwise as a guarded store does by default",
+            f"{facts.collection.name} is written with w={w}, {origin}, unless the store says otherwise as a guarded store does by default",
             "the URL, the server's default",
         )
     return f"{facts.collection.name} is written with w={w!r}."
@@ -667,7 +667,7 @@ def _default(facts: Facts) -> int | str:
     server = if_known(facts.server)
     if server is not None and server.kind == "standalone":
         return 1
-    return known(facts.default_w, _COLLECTION)  # type: ignore[return-value]  # mypy joins int and str to object
+    return require(facts.default_w, _COLLECTION)  # type: ignore[return-value]  # mypy joins int and str to object
 
 
 def _weak(severity: str, what: str, rests_on: str) -> DoctorFinding:
@@ -683,7 +683,7 @@ def _weak(severity: str, what: str, rests_on: str) -> DoctorFinding:
 
 def standalone(facts: Facts) -> Findings:
     """Is there more than one server?"""
-    server = known(facts.server, _COLLECTION)
+    server = require(facts.server, _COLLECTION)
     if server.kind == "standalone":
         yield DoctorFinding(
             "warning",
@@ -698,17 +698,17 @@ def standalone(facts: Facts) -> Findings:
 
 def arbiters(facts: Facts) -> Findings:
     """Can a majority still write when one server with data is down?"""
-    server = known(facts.server, _COLLECTION)
+    server = require(facts.server, _COLLECTION)
     if server.kind != "replica set":
         raise NotCheckedError(
             f"The server is a {server.kind}: which members are arbiters is asked of a member of a replica set."
         )
     status = if_known(facts.members)
-    found = sorted({*server.arbiters, *(status.arbiters if status is not None else ())})
-    if found:
+    names = sorted({*server.arbiters, *(status.arbiters if status is not None else ())})
+    if names:
         yield DoctorFinding(
             "warning",
-            f"The replica set has {'an arbiter' if len(found) == 1 else 'arbiters'}: {', '.join(found)}.",
+            f"The replica set has {'an arbiter' if len(names) == 1 else 'arbiters'}: {', '.join(names)}.",
             "An arbiter votes but holds no data. In a set of three with one, no write reaches a majority while one of the other two is down: "
             "guarded writes wait, and messages come again. The server's default is then w:1.",
             "Replace the arbiter by a member that holds data.",
@@ -722,18 +722,18 @@ def arbiters(facts: Facts) -> Findings:
             "Add a member that holds data.",
             "replSetGetStatus",
         )
-    members = known(facts.members, _COLLECTION)
+    members = require(facts.members, _COLLECTION)
     return f"{members.writing} members hold data, and a majority of {members.majority} makes a write safe."
 
 
 def version(facts: Facts) -> Findings:
     """Has the server a known fault that concerns guarded writes?"""
-    name = known(facts.version, _COLLECTION)
+    name = require(facts.version, _COLLECTION)
     numbers = tuple([int(part) for part in name.partition("-")[0].split(".")[:3] if part.isdigit()])
     for fault in FAULTS:
-        for mended in fault.mended:
-            if numbers[:2] == mended[:2] and numbers < mended:
-                do = f"{fault.do}{'.'.join(map(str, mended))}."
+        for fix in fault.fixes:
+            if numbers[:2] == fix[:2] and numbers < fix:
+                do = f"{fault.do}{'.'.join(map(str, fix))}."
                 yield DoctorFinding("warning", f"The server is {name}, which has {fault.name}.", fault.why, do, "buildInfo")
     return f"The server is {name}."
 
@@ -753,8 +753,8 @@ CHECKS = (
     Check("order", "A ledger that needs order is fed in order", order),
     Check("indexes", "No index copies the ledger", indexes),
     Check("ledger-share", "The ledger is a small part of the entities", ledger_share),
-    Check("erased-ledgers", "No other writer erases ledgers", erased),
-    Check("damaged-ledgers", "No part of a ledger is missing", damaged),
+    Check("erased-ledgers", "No other writer erases ledgers", erased_ledgers),
+    Check("damaged-ledgers", "No part of a ledger is missing", damaged_ledgers),
     Check("later-format", "All that was read is of a format that this version knows", later_format),
     Check("outbox-index", "A relay finds what is pending by an index", outbox_index),
     Check("global-table", "No two regions apply the same message", global_table),
@@ -766,18 +766,18 @@ CHECKS = (
 )
 
 
-def examine(facts: Facts) -> list[Checked]:
+def examine(facts: Facts) -> list[CheckResult]:
     """Every check, in the order of `CHECKS`: made, or not made and why."""
-    return [_made(check, facts) for check in CHECKS]
+    return [_result_of(check, facts) for check in CHECKS]
 
 
-def _made(check: Check, facts: Facts) -> Checked:
-    found: list[DoctorFinding] = []
-    findings = check.run(facts)
+def _result_of(check: Check, facts: Facts) -> CheckResult:
+    findings: list[DoctorFinding] = []
+    steps = check.run(facts)
     while True:
         try:
-            found.append(next(findings))
+            findings.append(next(steps))
         except StopIteration as end:
-            return Checked(check, "found" if found else "passed", end.value, tuple(found))
-        except NotCheckedError as missing:  # what was found before a fact was missing is found all the same
-            return Checked(check, "found" if found else "not checked", str(missing), tuple(found), missing.missing)
+            return CheckResult(check, "found" if findings else "passed", end.value, tuple(findings))
+        except NotCheckedError as error:  # what was found before a fact was missing is found all the same
+            return CheckResult(check, "found" if findings else "not checked", str(error), tuple(findings), error.missing)

@@ -126,7 +126,7 @@ class Entity:
     size: int
     own: frozenset[str]
     ledger: Mapping[str, int]
-    kept: tuple[LabelledLedger, ...] = ()
+    labels: tuple[LabelledLedger, ...] = ()
     unlabelled: tuple[str, ...] = ()
     unmarked: tuple[str, ...] = ()
     tombstone: int | None = None  # for how many seconds it stays, if it is one
@@ -206,8 +206,8 @@ class Facts:
 
     def unread(self) -> list[Unread]:
         """What could not be read, each once."""
-        named = [getattr(self, name) for name in self.__slots__]
-        return list(dict.fromkeys([fact for fact in named if isinstance(fact, Unread)]))
+        facts = [getattr(self, name) for name in self.__slots__]
+        return list(dict.fromkeys([fact for fact in facts if isinstance(fact, Unread)]))
 
 
 Severity: TypeAlias = Literal["error", "warning"]
@@ -237,12 +237,12 @@ class Check(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
-    """A check that was made, or could not be. `told` is what it compared, or why it could not."""
+class CheckResult:
+    """A check that was made, or could not be. `text` is what it compared, or why it could not."""
 
     check: Check
     state: State
-    told: str
+    text: str
     findings: tuple[DoctorFinding, ...] = ()
     missing: Unread | None = None  # what could not be read, if that is why
 
@@ -255,7 +255,7 @@ class NotCheckedError(Exception):
         self.missing = missing
 
 
-def known(fact: Fact[T], giver: str) -> T:
+def require(fact: Fact[T], giver: str) -> T:
     """The fact. `giver` is the option that asks for it."""
     if fact is None:
         raise NotCheckedError(f"It needs {giver}.")
@@ -274,9 +274,9 @@ def span(seconds: float) -> str:
     """A duration as a person says it: 14 days, 90 seconds."""
     for unit, length in (("day", 86_400), ("hour", 3_600), ("minute", 60)):
         if seconds >= length and seconds % length == 0:
-            return _counted(int(seconds // length), unit)
-    return str(timedelta(seconds=int(seconds))) if seconds >= 3_600 else _counted(round(seconds), "second")  # noqa: PLR2004  # an hour
+            return _count_of(int(seconds // length), unit)
+    return str(timedelta(seconds=int(seconds))) if seconds >= 3_600 else _count_of(round(seconds), "second")  # noqa: PLR2004  # an hour
 
 
-def _counted(count: int, unit: str) -> str:
+def _count_of(count: int, unit: str) -> str:
     return f"{count} {unit}" if count == 1 else f"{count:,} {unit}s"

@@ -24,8 +24,8 @@ from onewrite.operate.doctor.reading import (
     Asking,
     Question,
     Reader,
-    each,
     entity_in,
+    questions_of,
     refused_by_mongodb,
 )
 from onewrite.operate.mongodb import LENIENT, sample
@@ -40,12 +40,12 @@ def as_users(collection: Any) -> Any:
 
 def read_collection(collection: Any, most: int, clock: Callable[[], float]) -> Reader[Facts]:
     """`most`: how many documents are read at the most."""
-    named = Collection(f"the collection {collection.name}", collection.write_concern.document.get("w"))
+    fact = Collection(f"the collection {collection.name}", collection.write_concern.document.get("w"))
     before = clock()
     reply = yield Question("the server", "hello", _admin("hello"))
     if isinstance(reply, Unread):  # no server was reached, and each further request would wait for one as long
         return Facts(
-            collection=named,
+            collection=fact,
             server=reply,
             clock=reply,
             version=reply,
@@ -65,11 +65,11 @@ def read_collection(collection: Any, most: int, clock: Callable[[], float]) -> R
     if not isinstance(indexes, Unread):
         keys = tuple([tuple([key for key, _ in index["key"]]) for index in indexes.values()])
         # The fields of TTL indexes, and how many seconds after the time in them a document expires.
-        expiring = [index for index in indexes.values() if "expireAfterSeconds" in index]
-        after = {index["key"][0][0]: float(index["expireAfterSeconds"]) for index in expiring}
+        ttl_indexes = [index for index in indexes.values() if "expireAfterSeconds" in index]
+        after = {index["key"][0][0]: float(index["expireAfterSeconds"]) for index in ttl_indexes}
         expiry = tuple(after)
     return Facts(
-        collection=named,
+        collection=fact,
         server=server,
         clock=server.clock,
         version=build if isinstance(build, Unread) else str(build["version"]),
@@ -77,7 +77,7 @@ def read_collection(collection: Any, most: int, clock: Callable[[], float]) -> R
         default_w=default_w,
         expiry=expiry,
         index_keys=keys,
-        sample=(yield from _read_sample(named.name, after, most, clock)),
+        sample=(yield from _read_sample(fact.name, after, most, clock)),
     )
 
 
@@ -99,7 +99,7 @@ def _read_members() -> Reader[ReplicaSetMembers | Unread]:
     reply = yield Question("the members of the replica set", "replSetGetStatus", _admin("replSetGetStatus"))
     if isinstance(reply, Unread):
         return reply
-    arbiters = [each["name"] for each in reply["members"] if each.get("stateStr") == "ARBITER"]
+    arbiters = [member["name"] for member in reply["members"] if member.get("stateStr") == "ARBITER"]
     writing = int(reply.get("writableVotingMembersCount", len(reply["members"]) - len(arbiters)))
     majority = int(reply.get("writeMajorityCount", len(reply["members"]) // 2 + 1))
     return ReplicaSetMembers(tuple(arbiters), writing, majority)
@@ -117,7 +117,7 @@ def _read_default() -> Reader[int | str | Unread]:
 def _read_sample(
     what: str, expiry: Mapping[str, float], most: int, clock: Callable[[], float]
 ) -> Reader[EntitySample | Unread]:
-    images = yield from each(what, "find", sample(most))
+    images = yield from questions_of(what, "find", sample(most))
     if isinstance(images, Unread):
         return images
     entities = tuple([entity_in(image, _expires(image.raw, expiry)) for image in images])

@@ -65,8 +65,8 @@ class Asking:
             except Exception as error:
                 if not self.is_failure(error):
                     raise
-                told = " ".join(str(error).split())[:_LONGEST]
-                return Unread(question.what, told, question.permission if self.is_refusal(error) else None)
+                text = " ".join(str(error).split())[:_LONGEST]
+                return Unread(question.what, text, question.permission if self.is_refusal(error) else None)
 
         return drive(reader, answer)
 
@@ -74,14 +74,14 @@ class Asking:
 def refused_by_aws(error: Exception) -> bool:
     response: Any = getattr(error, "response", {})
     code = str(response.get("Error", {}).get("Code", ""))
-    return any(each in code for each in _REFUSED_BY_AWS)
+    return any(spelling in code for spelling in _REFUSED_BY_AWS)
 
 
 def refused_by_mongodb(error: Exception) -> bool:
     return getattr(error, "code", None) in (_UNAUTHORIZED, _REFUSED_BY_ATLAS)
 
 
-def each(what: str, permission: str, flow: Flow[T]) -> Reader[T | Unread]:
+def questions_of(what: str, permission: str, flow: Flow[T]) -> Reader[T | Unread]:
     """The flow's requests as questions. The first that cannot be answered ends it."""
     with closing(flow):
         try:
@@ -98,33 +98,33 @@ def each(what: str, permission: str, flow: Flow[T]) -> Reader[T | Unread]:
 # --- what an item or a document says of itself, whatever the engine ----------------------------------------------------------
 
 # What a ledger keeps beside its label and its tokens, as docs/format.md names it.
-_KEPT = re.compile(rf"(?P<prefix>{PREFIX})(?:{KEPT}r[0-{SLOTS - 1}]?|allt?|@.*)", re.DOTALL)
+_MARK_NAME = re.compile(rf"(?P<prefix>{PREFIX})(?:{KEPT}r[0-{SLOTS - 1}]?|allt?|@.*)", re.DOTALL)
 
 
 def entity_in(image: EntityImage, expires: float | None) -> Entity:
     """`expires`: when the database removes it, in epoch seconds."""
     fields = image.fields
-    kept = kept_ledgers(fields.items())
+    labelled_ledgers = kept_ledgers(fields.items())
     later = [f"{label}: {fields[label]}" for label in later_labels(fields)]
-    ledgers = {ledger: image.fields_of(ledger.attribute) for ledger in kept}
-    labels = {f"{found['prefix']}l" for each in fields if (found := _KEPT.fullmatch(each)) is not None}
+    ledgers = {ledger: image.fields_of(ledger.attribute) for ledger in labelled_ledgers}
+    labels = {f"{match['prefix']}l" for name in fields if (match := _MARK_NAME.fullmatch(name)) is not None}
 
     def is_marked(ledger: LabelledLedger, names: tuple[str, ...]) -> bool:
         """Has it a mark beside its label and its tokens? One that has moved needs none."""
         tokens = f"{prefix_of(ledger.attribute)}t"
-        others = [name for name in names if name != ledger.attribute and not name.startswith(tokens)]
-        return ledger.moved_to is not None or any(_holds(fields[name]) for name in others)
+        mark_names = [name for name in names if name != ledger.attribute and not name.startswith(tokens)]
+        return ledger.moved_to is not None or any(_holds(fields[name]) for name in mark_names)
 
     tombstone: int | None = None
     if TOMBSTONE in fields:
         with suppress(LedgerMismatch):
             tombstone = read_tombstone(fields[TOMBSTONE]).seconds
     return Entity(
-        printable(image.named),
+        printable(image.name),
         image.size,
         frozenset([name for name in fields if not is_ours(name)]),
         {name: image.sizes[name] for name in sorted({name for names in ledgers.values() for name in names})},
-        tuple(kept),
+        tuple(labelled_ledgers),
         unlabelled=tuple(sorted([label for label in labels if label not in fields])),
         unmarked=tuple([ledger.attribute for ledger, names in ledgers.items() if not is_marked(ledger, names)]),
         tombstone=tombstone,
@@ -149,16 +149,16 @@ _LEADING = (MethodType, partial, dict, list, tuple)
 _FOREIGN = sys.stdlib_module_names | {"aiobotocore", "boto3", "botocore", "onewrite", "pymongo"}
 
 
-def read_module(name: str, found: object) -> Module:
+def read_module(name: str, content: object) -> Module:
     """What a module, or a handler of one, says. Where handlers of SQS are in it, only the stores that they use count."""
-    values = list(vars(found).values()) if isinstance(found, ModuleType) else [found]
-    handlers = list({id(each): each for value in values if (each := handler_of(value)) is not None}.values())
+    values = list(vars(content).values()) if isinstance(content, ModuleType) else [content]
+    handlers = list({id(handler): handler for value in values if (handler := handler_of(value)) is not None}.values())
     stores = [value for value in values if _is_store(value)]
-    judged = [each for each in handlers if each.source.name == _SQS] or handlers
+    judged_handlers = [handler for handler in handlers if handler.source.name == _SQS] or handlers
     # A handler of which no store can be told may use any of them.
-    used = [store for each in judged for store in (list(_stores_used(each)) or stores)]
-    unique = {id(store): store for store in (used if judged else stores)}
-    kafka = [not each.source.raises for each in handlers if each.source.name == _KAFKA]
+    used_stores = [store for handler in judged_handlers for store in (list(_stores_used(handler)) or stores)]
+    unique = {id(store): store for store in (used_stores if judged_handlers else stores)}
+    kafka = [not handler.source.raises for handler in handlers if handler.source.name == _KAFKA]
     return Module(name, tuple([_store(store) for store in unique.values()]), any(kafka) if kafka else None)
 
 
@@ -169,12 +169,12 @@ def _is_store(value: object) -> bool:
 
 def _stores_used(handler: Handler[Any]) -> Iterator[object]:
     """The stores that the handler's function names, and those that the functions name which it names."""
-    waiting, seen = [cast("object", handler.each)], set[int]()
+    waiting, seen_ids = [cast("object", handler.each)], set[int]()
     while waiting:
         value = waiting.pop()
-        if id(value) in seen or _is_foreign(value):
+        if id(value) in seen_ids or _is_foreign(value):
             continue
-        seen.add(id(value))
+        seen_ids.add(id(value))
         if _is_store(value):
             yield value
         else:
@@ -199,7 +199,7 @@ def _named_in(function: FunctionType) -> Iterator[object]:
         value = function.__globals__[name]
         yield value
         if isinstance(value, ModuleType):
-            yield from [vars(value)[each] for each in names.intersection(vars(value))]
+            yield from [vars(value)[attribute] for attribute in names.intersection(vars(value))]
     yield from [cell.cell_contents for cell in function.__closure__ or () if _is_filled(cell)]
 
 
@@ -231,7 +231,7 @@ def _inside(value: object) -> Iterator[object]:
             yield from cast("list[object]", value)
         case _:
             yield from cast("dict[str, object]", getattr(value, "__dict__", {})).values()
-            yield from [each for each in vars(type(value)).values() if isinstance(each, FunctionType)]
+            yield from [member for member in vars(type(value)).values() if isinstance(member, FunctionType)]
 
 
 def _store(store: Any) -> ModuleStore:
@@ -239,8 +239,8 @@ def _store(store: Any) -> ModuleStore:
     flows = attrgetter("_flows")(store)
     ledger, tombstones = flows.ledger, flows.tombstones
     outbox = getattr(getattr(store, "_outboxes", None), "outbox", None)
-    kept = None if ledger is NO_LEDGER else ledger
+    store_ledger = None if ledger is NO_LEDGER else ledger
     if type(store).__module__.startswith("onewrite.mongodb."):
         w = flows.target.write_concern.document.get("w")
-        return ModuleStore(f"the collection {flows.target.name}", kept, "mongodb", tombstones, outbox, w)
-    return ModuleStore(f"the table {flows.table_name}", kept, "dynamodb", tombstones, outbox)
+        return ModuleStore(f"the collection {flows.target.name}", store_ledger, "mongodb", tombstones, outbox, w)
+    return ModuleStore(f"the table {flows.table_name}", store_ledger, "dynamodb", tombstones, outbox)

@@ -43,45 +43,45 @@ _KEYS = 100  # bytes that the keys of an entry are taken to have
 
 def span(text: str) -> timedelta:
     """A retention, as 14d or 36h."""
-    found = _SPAN.fullmatch(text)
-    if found is None:
+    match = _SPAN.fullmatch(text)
+    if match is None:
         raise ConfigurationError(f"--retention {text}: give a number with d, h, m or s behind it, as in 14d or 36h.")
-    return int(found[1]) * UNITS[found[2]]
+    return int(match[1]) * UNITS[match[2]]
 
 
 def index_load(text: str, place: int, item_bytes: int) -> IndexLoad:
     """An index, as `by-status=ALL`, `INCLUDE:200:changes` or `KEYS_ONLY:still`. One without a name is called by its `place`."""
-    found = _INDEX.fullmatch(text)
-    if found is None:
+    match = _INDEX.fullmatch(text)
+    if match is None:
         raise ConfigurationError(
             f"--index {text}: write [NAME=]ALL, KEYS_ONLY or INCLUDE:BYTES, and behind it :still, :changes or :moves for what "
             "your write does to the index's entry, and :local for a local index."
         )
-    kind, size = found["kind"], found["size"]
+    kind, size = match["kind"], match["size"]
     if kind == "INCLUDE" and size is None:
         raise ConfigurationError(f"--index {text}: say how many bytes the index projects, as in INCLUDE:200.")
     if size is not None and int(size) < 1:
         raise ConfigurationError(f"--index {text}: an entry has a byte at least.")
     usual = {"ALL": item_bytes, "KEYS_ONLY": _KEYS, "INCLUDE": 0}[kind]
-    does = found["does"] or ("still" if kind == "KEYS_ONLY" else "changes")
+    does = match["does"] or ("still" if kind == "KEYS_ONLY" else "changes")
     return IndexLoad(
-        found["name"] or f"index {place}", int(size or usual), kind == "ALL", cast("Does", does), found["local"] is not None
+        match["name"] or f"index {place}", int(size or usual), kind == "ALL", cast("Does", does), match["local"] is not None
     )
 
 
 def with_writes(loads: Sequence[IndexLoad], texts: Sequence[str]) -> tuple[IndexLoad, ...]:
     """The indexes of a live table, with what the options say of writes to them, as in `by-day=moves`."""
-    said: dict[str, Does] = {}
+    effects: dict[str, Does] = {}
     for text in texts:
-        found = _WRITES.fullmatch(text)
-        if found is None:
+        match = _WRITES.fullmatch(text)
+        if match is None:
             raise ConfigurationError(
                 f"--writes {text}: write NAME=still, NAME=changes or NAME=moves, with the name of an index."
             )
-        if found["name"] not in {load.name for load in loads}:
+        if match["name"] not in {load.name for load in loads}:
             raise ConfigurationError(f"--writes {text}: no item that was looked at is in an index of that name.")
-        said[found["name"]] = cast("Does", found["does"])
-    return tuple([replace(load, does=said.get(load.name, load.does)) for load in loads])
+        effects[match["name"]] = cast("Does", match["does"])
+    return tuple([replace(load, does=effects.get(load.name, load.does)) for load in loads])
 
 
 def share(option: str, percent: float | None) -> float | None:
@@ -93,24 +93,24 @@ def share(option: str, percent: float | None) -> float | None:
 
 def per_day(text: str) -> float:
     """Messages a day, as 20/s or 10000/d say it."""
-    found = _RATE.fullmatch(text)
-    if found is None or float(found[1]) == 0:
+    match = _RATE.fullmatch(text)
+    if match is None or float(match[1]) == 0:
         raise ConfigurationError(
             f"--messages {text}: give a number above 0, and for each s, m, h or d, as in 20/s or 10000/d."
         )
-    return float(found[1]) * (timedelta(days=1) / UNITS[found[2]])
+    return float(match[1]) * (timedelta(days=1) / UNITS[match[2]])
 
 
 def price_list(text: str | None) -> Prices:
     """The prices that were given, or the usual ones."""
     if text is None:
         return Prices()
-    found = _PRICES.fullmatch(text)
-    if found is None:
+    match = _PRICES.fullmatch(text)
+    if match is None:
         raise ConfigurationError(
             f"--prices {text}: give dollars for a million write units and for a gigabyte a month, as in 0.625,0.25."
         )
-    return Prices(float(found[1]), float(found[2]), "as given")
+    return Prices(float(match[1]), float(match[2]), "as given")
 
 
 _AS_THEY_ARE = ("id_bytes", "source_bytes", "sources", "window", "age", "event_bytes")
@@ -131,7 +131,7 @@ def inputs_of(options: Mapping[str, Any]) -> tuple[Inputs, StoreSample | None]:
     retention = None if options["retention"] is None else span(options["retention"])
     hottest, duplicates = share("--hottest", options["hottest"]), share("--duplicates", options["duplicates"])
     prices = price_list(options["prices"])  # what is wrong with an option is told before a database is asked
-    sample = _read(options)
+    sample = _read_sample(options)
     if retention is None:
         retention = LONGEST_SQS_RETENTION if sample is None or sample.retention is None else sample.retention
     item_bytes = _needed_of(sample, options["item_bytes"], "own", "--item-bytes")
@@ -157,12 +157,12 @@ def _needed_of(sample: StoreSample | None, value: int | None, name: str, option:
         return value
     if sample is None:
         raise ConfigurationError(f"{option} is missing: give it, or name a live store by --table or --collection.")
-    if not (found := getattr(sample, name)):
+    if not (sample_value := getattr(sample, name)):
         raise ConfigurationError(f"There is nothing in {sample.name} to learn from: give {option}.")
-    return int(found)
+    return int(sample_value)
 
 
-def _read(options: Mapping[str, Any]) -> StoreSample | None:
+def _read_sample(options: Mapping[str, Any]) -> StoreSample | None:
     if not is_named(options):
         return None
     store, most = store_of(options), options["sample"]
@@ -185,15 +185,15 @@ def _engine(options: Mapping[str, Any], sample: StoreSample | None) -> Any:
 
 
 def _indexes(options: Mapping[str, Any], sample: StoreSample | None, item_bytes: int) -> tuple[IndexLoad, ...]:
-    said: list[str] = options["index"] or []
+    texts: list[str] = options["index"] or []
     writes: list[str] = options["writes"] or []
     if sample is None:
         if writes:
             raise ConfigurationError(
                 "--writes is for the indexes of a live table: say it with --index, as in --index ALL:moves."
             )
-        return tuple([index_load(text, place, item_bytes) for place, text in enumerate(said, start=1)])
-    if said:
+        return tuple([index_load(text, place, item_bytes) for place, text in enumerate(texts, start=1)])
+    if texts:
         raise ConfigurationError(
             "--index is for tables that are not there yet: a live one says itself which indexes it has."
         )
@@ -270,23 +270,23 @@ def plan(
     """
     options = locals()
 
-    def planned() -> int:
+    def make_plan() -> int:
         inputs, sample = inputs_of(options)
-        compared = ways(inputs, engine_of(inputs))
+        all_ways = ways(inputs, engine_of(inputs))
         if html is not None:
             try:
-                html.write_text(page(inputs, engine_of(inputs), compared, sample), encoding="utf-8")
+                html.write_text(page(inputs, engine_of(inputs), all_ways, sample), encoding="utf-8")
             except OSError as error:
                 raise ConfigurationError(f"The page cannot be written: {error}") from error
         if as_json:
-            tell(json_text(inputs, compared, sample))
+            tell(json_text(inputs, all_ways, sample))
         elif is_plain(sys.stdout, os.environ):
-            tell(plain_text(inputs, compared, sample))
+            tell(plain_text(inputs, all_ways, sample))
         else:
             console = Console(file=sys.stdout, force_terminal=True)
             console.print(
-                rich_table(inputs, compared), plain_text(inputs, [], sample), sep="\n", highlight=False, markup=False
+                rich_table(inputs, all_ways), plain_text(inputs, [], sample), sep="\n", highlight=False, markup=False
             )
         return 0
 
-    end(planned)
+    end(make_plan)

@@ -40,11 +40,11 @@ from onewrite.operate.plan.inputs import (
     blocks_held,
     counts_of,
     cycle_of,
-    held,
+    ring_counts,
     turns,
     units,
 )
-from onewrite.operate.plan.ways import Cost, Other, Sizes, Spread, StoreSample, sample_of
+from onewrite.operate.plan.ways import Cost, OtherWay, Sizes, Spread, StoreSample, sample_of
 
 Item: TypeAlias = Mapping[str, Any]
 
@@ -65,14 +65,14 @@ class SecondaryIndex:
             return None
         if self.names is None:
             return dict(item)
-        projected = dict.fromkeys([*self.table_key, *self.key, *self.names])
-        return {name: item[name] for name in projected if name in item}
+        projection = dict.fromkeys([*self.table_key, *self.key, *self.names])
+        return {name: item[name] for name in projection if name in item}
 
 
 # --- What a ledger adds to an item of DynamoDB, found by making the ledger's own writes on paper. Pure --------------------
 
 
-def written(item: Mapping[str, Any], ledger: Ledger, message: Message, now: float, call: str) -> dict[str, Any]:
+def written_item(item: Mapping[str, Any], ledger: Ledger, message: Message, now: float, call: str) -> dict[str, Any]:
     """The item after a guarded write of a message that the ledger lets in. `call` is a name that no other call has."""
     entry = ledger.entry(message, now).facing(lookup(item))
     return after(item, Write(message, {}, now, entry, NoStep(exact=False), token=new_token(ledger.attribute, call, now)))
@@ -83,16 +83,16 @@ def after(item: Mapping[str, Any], write: Write) -> dict[str, Any]:
     parts = parts_of(write)
     names, values = of_write(write)
     names, values = {**parts.words.names, **names}, {**parts.values, **values}
-    changed = dict(item)
+    result = dict(item)
     for name, value in _pairs(parts.sets, "="):
         held_value = values[value]
-        changed[names.get(name, name)] = held_value if isinstance(held_value, str | int) else frozenset(held_value)
+        result[names.get(name, name)] = held_value if isinstance(held_value, str | int) else frozenset(held_value)
     for word, value in _pairs(parts.adds, " "):
         name = names.get(word, word)
-        changed[name] = frozenset([*changed.get(name, ()), *values[value]])
+        result[name] = frozenset([*result.get(name, ()), *values[value]])
     for name in parts.removes:
-        changed.pop(names.get(name, name), None)
-    return changed
+        result.pop(names.get(name, name), None)
+    return result
 
 
 def _pairs(actions: list[str], between: str) -> list[tuple[str, str]]:
@@ -127,7 +127,7 @@ class ItemLedger:
                 return labels + sum(sizes)
 
     def _tokens(self, stream: MessageStream, moment: int) -> int:
-        counts = held(stream, ATTEMPTS, ATTEMPT_SLOTS, moment)
+        counts = ring_counts(stream, ATTEMPTS, ATTEMPT_SLOTS, moment)
         names = {slot: len(attempts_name(self._ledger.attribute, slot).encode()) for slot in counts}
         return sum([names[slot] + n * TOKEN_BYTES for slot, n in counts.items()])
 
@@ -138,7 +138,7 @@ def _numbers(ledger: SeenNumbers, texts: Texts, last: int) -> int:
     item: dict[str, Any] = {}
     for block in blocks_held(ledger, last):
         message = texts.of_source(0, block[0])
-        item = written(item, ledger, message, 0, "")
+        item = written_item(item, ledger, message, 0, "")
         item[name_of(ledger.look(message, 0).numbers)] = frozenset(block)  # the others of the block join it there
     return item_size({name: value for name, value in item.items() if "@" in name})
 
@@ -162,26 +162,27 @@ class OnDynamoDB:
     def __init__(self, inputs: Inputs) -> None:
         self._inputs = inputs
 
-    def sized(self, ledger: Ledger) -> ItemLedger:
+    def sized_ledger(self, ledger: Ledger) -> ItemLedger:
         return ItemLedger(ledger, self._inputs.texts)
 
-    def cost(self, ledger: Ledger, stream: MessageStream, looked: Sizes) -> Cost:
+    def cost(self, ledger: Ledger, stream: MessageStream, sizes: Sizes) -> Cost:
         del stream  # the sizes say all
         again = _second_tries(ledger)
         fresh = Spread.of(
-            looked, lambda size: self._emitting(size) + self._table(size) * again + self._indexes(size) + self._events(size)
+            sizes,
+            lambda size: self._with_events(size) + self._table(size) * again + self._indexes(size) + self._events(size),
         )
-        return Cost(fresh, Spread.of(looked, self._table))
+        return Cost(fresh, Spread.of(sizes, self._table))
 
     def _events(self, ledger: int) -> float:
         """What the events of a message cost beside its write: the write of the relay that clears them, and their entry in the index."""
         events = self._inputs.events
-        return 0 if not events else min(1, events) * (self._emitting(ledger) + _OUTBOX_ENTRIES)
+        return 0 if not events else min(1, events) * (self._with_events(ledger) + _OUTBOX_ENTRIES)
 
     def load(self, ledger: Ledger, size: int) -> float:
         """Each global index has partitions of its own, and holds up the table where they take no more. A local one is in the item's."""
-        written = self._emitting(size) * (1 + min(1, self._inputs.events))
-        return self._busiest_of(written + self._table(size) * (_second_tries(ledger) + self._inputs.duplicates), size)
+        write_units = self._with_events(size) * (1 + min(1, self._inputs.events))
+        return self._busiest_of(write_units + self._table(size) * (_second_tries(ledger) + self._inputs.duplicates), size)
 
     def _busiest_of(self, table: float, size: int, times: float = 1) -> float:
         """Units of the partition that has the most to do: `table` are those of the item alone."""
@@ -192,10 +193,10 @@ class OnDynamoDB:
     def copies(self) -> int:
         return 1 + sum(index.copies_ledger for index in self._inputs.indexes)
 
-    def others(self) -> list[Other]:
-        written = Spread.always(self._table(0) + self._indexes(0))
+    def other_ways(self) -> list[OtherWay]:
+        write_units = Spread.always(self._table(0) + self._indexes(0))
         return [
-            Other("no guard: duplicates take effect", Cost(written, written), 0, self._busiest()),
+            OtherWay("no guard: duplicates take effect", Cost(write_units, write_units), 0, self._busiest()),
             self._inbox(),
             self._powertools(),
         ]
@@ -203,7 +204,7 @@ class OnDynamoDB:
     def _table(self, ledger: int) -> int:
         return units(self._inputs.item_bytes + ledger)
 
-    def _emitting(self, ledger: int) -> int:
+    def _with_events(self, ledger: int) -> int:
         """Of the item with its ledger, and with the events of one message."""
         return units(self._inputs.item_bytes + ledger + self._inputs.pending_bytes)
 
@@ -215,21 +216,23 @@ class OnDynamoDB:
         duplicates = 1 + self._inputs.duplicates
         return self._busiest_of(self._table(0) * duplicates, 0, duplicates)
 
-    def _inbox(self) -> Other:
+    def _inbox(self) -> OtherWay:
         """A transaction that writes the item, and puts the message into a table of those that were processed."""
         mark = self._mark_bytes()
-        both = _TRANSACTION * (self._table(0) + units(mark))
-        cost = Cost(Spread.always(both + self._indexes(0)), Spread.always(both))
+        item_and_mark = _TRANSACTION * (self._table(0) + units(mark))
+        cost = Cost(Spread.always(item_and_mark + self._indexes(0)), Spread.always(item_and_mark))
         load = self._table(0) * _TRANSACTION * (1 + self._inputs.duplicates)
-        return Other("processed table, in a transaction", cost, self._kept(mark), max(load, self._busiest()))
+        return OtherWay("processed table, in a transaction", cost, self._storage(mark), max(load, self._busiest()))
 
-    def _powertools(self) -> Other:
+    def _powertools(self) -> OtherWay:
         record = units(_RECORD)
         fresh = Spread.always(self._table(0) + self._indexes(0) + _RECORD_WRITES * record)
         cost = Cost(fresh, Spread.always(record))
-        return Other("Powertools idempotency", cost, self._kept(_RECORD), self._busiest() / (1 + self._inputs.duplicates))
+        return OtherWay(
+            "Powertools idempotency", cost, self._storage(_RECORD), self._busiest() / (1 + self._inputs.duplicates)
+        )
 
-    def _kept(self, size: int) -> float:
+    def _storage(self, size: int) -> float:
         """Bytes of the records of all messages within the retention."""
         return self._inputs.per_day * (self._inputs.retention / timedelta(days=1)) * (size + _PER_ITEM)
 
@@ -249,28 +252,28 @@ def _second_tries(ledger: Ledger) -> float:
 
 def table_sample(store: EntityStore, most: int) -> Flow[StoreSample]:
     """The first page of a scan, whose order is that of a hash and so as good as random; eventually consistent, at half the price."""
-    described = (yield Call("describe_table", (), {"TableName": store.name}))["Table"]
+    description = (yield Call("describe_table", (), {"TableName": store.name}))["Table"]
     images = (yield from store.scan(consistent=False, size=most).next()) or []
     # DynamoDB counts the items anew about every six hours.
-    found = sample_of("dynamodb", store.name, described.get("ItemCount", 0), images)
+    sample = sample_of("dynamodb", store.name, description.get("ItemCount", 0), images)
     items = [{name: value for name, value in image.fields.items() if not is_ours(name)} for image in images]
-    loads = {index.name: _load(index, items) for index in indexes_of(described)}
-    used = tuple([load for load in loads.values() if load is not None])
-    return replace(found, indexes=used, unused=tuple([name for name, load in loads.items() if load is None]))
+    loads = {index.name: _load(index, items) for index in indexes_of(description)}
+    used_indexes = tuple([load for load in loads.values() if load is not None])
+    return replace(sample, indexes=used_indexes, unused=tuple([name for name, load in loads.items() if load is None]))
 
 
-def indexes_of(described: Mapping[str, Any]) -> list[SecondaryIndex]:
+def indexes_of(table: Mapping[str, Any]) -> list[SecondaryIndex]:
     """The secondary indexes of a table as DynamoDB describes it, except for that of an outbox, which is counted with the events."""
-    key = tuple([part["AttributeName"] for part in described["KeySchema"]])
-    found = list[SecondaryIndex]()
+    key = tuple([part["AttributeName"] for part in table["KeySchema"]])
+    indexes = list[SecondaryIndex]()
     for kind in ("GlobalSecondaryIndexes", "LocalSecondaryIndexes"):
-        for each in described.get(kind, []):
-            own = tuple([part["AttributeName"] for part in each["KeySchema"]])
-            projection = each["Projection"]
+        for index in table.get(kind, []):
+            own = tuple([part["AttributeName"] for part in index["KeySchema"]])
+            projection = index["Projection"]
             names = None if projection["ProjectionType"] == "ALL" else tuple(projection.get("NonKeyAttributes", []))
             if OUTBOX.due not in own:
-                found.append(SecondaryIndex(each["IndexName"], own, key, names, is_local=kind.startswith("Local")))
-    return found
+                indexes.append(SecondaryIndex(index["IndexName"], own, key, names, is_local=kind.startswith("Local")))
+    return indexes
 
 
 def _load(index: SecondaryIndex, items: Sequence[Mapping[str, Any]]) -> IndexLoad | None:

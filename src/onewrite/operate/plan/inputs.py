@@ -33,18 +33,18 @@ class MessageStream(NamedTuple):
 
     every: int
     of: int = 1
-    born: int = BIRTH
+    birth: int = BIRTH
 
     @property
     def per_day(self) -> float:
         return DAY * self.of / self.every
 
     def moment(self, n: int) -> int:
-        return self.born + n * self.every // self.of
+        return self.birth + n * self.every // self.of
 
     def first_from(self, moment: int) -> int:
         """The number of the first message that does not come before this moment."""
-        return max(0, -((self.born - moment) * self.of // self.every))
+        return max(0, -((self.birth - moment) * self.of // self.every))
 
     def last_by(self, moment: int) -> int:
         """The number of the last message that has come by this moment, or -1."""
@@ -57,33 +57,33 @@ def stream_of(per_second: float) -> MessageStream:
 
 
 @lru_cache(maxsize=4096)  # the tokens of attempts are the same beside each ledger
-def held(stream: MessageStream, seen: Window, slots: int, moment: int) -> Mapping[str, int]:
+def ring_counts(stream: MessageStream, ring_window: Window, slots: int, moment: int) -> Mapping[str, int]:
     """How many members stand in each slot of a ring of so many `slots` when all messages up to this moment were written."""
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     last = stream.last_by(moment)
-    n = max(0, min(stream.first_from(moment - _WIDTHS * seen.width), last - _MESSAGES))
+    n = max(0, min(stream.first_from(moment - _WIDTHS * ring_window.width), last - _MESSAGES))
     while n <= last:
-        ring = ring_of(seen, stream.moment(n), slots)
-        end = min(last + 1, stream.first_from(next_change(seen, stream.moment(n))))
+        ring = ring_of(ring_window, stream.moment(n), slots)
+        end = min(last + 1, stream.first_from(next_change(ring_window, stream.moment(n))))
         for dead in ring.dead:
-            found.pop(dead, None)
-        found[ring.present] = found.get(ring.present, 0) + end - n
+            counts.pop(dead, None)
+        counts[ring.present] = counts.get(ring.present, 0) + end - n
         n = end
-    return MappingProxyType(found)
+    return MappingProxyType(counts)
 
 
-def moments(seen: Window, age: int, count: int, generations: int = 2) -> tuple[list[int], list[int]]:
+def moments(ring_window: Window, age: int, count: int, generations: int = 2) -> tuple[list[int], list[int]]:
     """When to look at an entity of this age: at even intervals, for averages; and around each change of its ring, for extremes.
 
     Two generations show all that a steady stream does. One whose messages are further apart than a generation is wide needs more.
     """
-    end, back = BIRTH + age, min(age, generations * seen.width)
+    end, back = BIRTH + age, min(age, generations * ring_window.width)
     even = [end - back * step // count for step in range(count)]
     changes: list[int] = []
-    at = next_change(seen, end - back)
+    at = next_change(ring_window, end - back)
     while at <= end:
         changes.append(at)
-        at = next_change(seen, at)
+        at = next_change(ring_window, at)
     return even, changes
 
 
@@ -113,8 +113,8 @@ class NumberBlocks(NamedTuple):
 
     def edges(self, last: int) -> list[int]:
         """The last message, the last before all sources entered a block, and the one with which they all had."""
-        entered = (((last // self.sources + 1) // self.size) * self.size - 1) * self.sources
-        return [n for n in dict.fromkeys((last, entered - 1, entered + self.sources - 1)) if 0 <= n <= last]
+        edge = (((last // self.sources + 1) // self.size) * self.size - 1) * self.sources
+        return [n for n in dict.fromkeys((last, edge - 1, edge + self.sources - 1)) if 0 <= n <= last]
 
 
 class Cycle(NamedTuple):
@@ -135,7 +135,7 @@ def cycle_of(ledger: Ledger, texts: Texts) -> Window | NumberBlocks:
 def counts_of(ledger: Ledger, stream: MessageStream, moment: int) -> Mapping[str, int]:
     """How many marks stand in each slot of a ledger of ids. The only slot of one that never forgets has no key."""
     if isinstance(ledger, SeenIds) and ledger.retention is not None:
-        return held(stream, _window(ledger), SLOTS, moment)
+        return ring_counts(stream, _window(ledger), SLOTS, moment)
     return {"": stream.last_by(moment) + 1}
 
 
@@ -302,8 +302,8 @@ class Inputs:
 
     def streams(self) -> list[tuple[MessageStream, int]]:
         """The messages of an entity, and how many entities have such."""
-        others = (1 - self.hot_share) * self.per_day
+        rest = (1 - self.hot_share) * self.per_day
         if self.hottest is None:
             return [(self.hot(), self.entities)]
-        usual = [(stream_of(others / (self.entities - 1) / _SECONDS_A_DAY), self.entities - 1)] if others > _FEWEST else []
+        usual = [(stream_of(rest / (self.entities - 1) / _SECONDS_A_DAY), self.entities - 1)] if rest > _FEWEST else []
         return [(self.hot(), 1), *usual]

@@ -31,7 +31,7 @@ from onewrite.operate.plan.inputs import (
     cycle_of,
     turns,
 )
-from onewrite.operate.plan.ways import Other, Sizes, StoreSample, sample_of
+from onewrite.operate.plan.ways import OtherWay, Sizes, StoreSample, sample_of
 
 _EMPTY = len(bson.encode({}))
 
@@ -51,8 +51,8 @@ def document_size(document: Mapping[str, Any]) -> int:
 def _field_size(name: str, value: Any) -> int:
     type_and_name = 2 + len(name.encode())
     match value:
-        case Repeated(each, count):
-            return type_and_name + _EMPTY + count * _field_size("", each) + _digits_below(count)
+        case Repeated(member, count):
+            return type_and_name + _EMPTY + count * _field_size("", member) + _digits_below(count)
         case Mapping():
             return type_and_name + document_size(cast("Mapping[str, Any]", value))
         case _:
@@ -68,33 +68,33 @@ def _digits_below(count: int) -> int:
     return digits
 
 
-def written(document: Mapping[str, Any], ledger: Ledger, message: Message, now: float) -> dict[str, Any]:
+def written_document(document: Mapping[str, Any], ledger: Ledger, message: Message, now: float) -> dict[str, Any]:
     """The document after a guarded write of a message that the ledger lets in, without the caller's own part."""
     entry = ledger.entry(message, now).facing(lookup(document))
     sets, pushes, removes = {**labels(entry.terms).sets}, dict[str, list[Any]](), dict[str, str]()
     gain(entry, sets, pushes, removes)
-    return changed(document, {"$set": sets, "$push": {path: mark for path, (mark,) in pushes.items()}, "$unset": removes})
+    return after(document, {"$set": sets, "$push": {path: mark for path, (mark,) in pushes.items()}, "$unset": removes})
 
 
-def changed(document: Mapping[str, Any], update: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+def after(document: Mapping[str, Any], update: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """The document after `$set`, `$push` and `$unset`, the operators that a ledger's own part has."""
-    found = copied(document)
+    result = copy(document)
     for path, value in update.get("$set", {}).items():
-        inner, name = _place(found, path)
+        inner, name = _place(result, path)
         inner[name] = value
     for path, value in update.get("$push", {}).items():
-        inner, name = _place(found, path)
+        inner, name = _place(result, path)
         inner[name] = [*inner.get(name, []), value]
     for path in update.get("$unset", {}):
-        inner, name = _place(found, path)
+        inner, name = _place(result, path)
         inner.pop(name, None)
-    return found
+    return result
 
 
-def copied(document: Mapping[str, Any]) -> dict[str, Any]:
+def copy(document: Mapping[str, Any]) -> dict[str, Any]:
     """A copy of all that may be changed in it."""
     return {
-        name: copied(cast("dict[str, Any]", value)) if isinstance(value, dict) else value for name, value in document.items()
+        name: copy(cast("dict[str, Any]", value)) if isinstance(value, dict) else value for name, value in document.items()
     }
 
 
@@ -121,15 +121,15 @@ class DocumentLedger:
         entry = self._ledger.entry(self._texts.message(last), stream.moment(last) / SECOND)
         match entry.own:
             case Remember(sets=sets, mark=mark):
-                held = labels(entry.terms).sets
+                fields = labels(entry.terms).sets
                 for key, count in counts_of(self._ledger, stream, moment).items():
-                    held = changed(held, {"$set": {path_of(Slot(sets.present.group, key)): Repeated(mark, count)}})
-                return held
+                    fields = after(fields, {"$set": {path_of(Slot(sets.present.group, key)): Repeated(mark, count)}})
+                return fields
             case Advance():
                 return initial(entry)
             case _:
                 source, sequence = last % self._texts.sources, last // self._texts.sources + 1
-                return _numbered(cast("SeenNumbers", self._ledger), self._texts, source, sequence)
+                return _source_fields(cast("SeenNumbers", self._ledger), self._texts, source, sequence)
 
     def _marks(self, stream: MessageStream, moment: int) -> int:
         last = stream.last_by(moment)
@@ -149,17 +149,17 @@ class DocumentLedger:
     def _mark(self, sequence: int) -> Any:
         if not isinstance(self._ledger, SeenNumbers):
             return sequence
-        (held,) = _numbered(self._ledger, self._texts, 0, sequence)[f"{prefix_of(self._ledger.attribute)}@"].values()
-        return held
+        (mark,) = _source_fields(self._ledger, self._texts, 0, sequence)[f"{prefix_of(self._ledger.attribute)}@"].values()
+        return mark
 
 
 @lru_cache(maxsize=1024)
-def _numbered(ledger: SeenNumbers, texts: Texts, source: int, last: int) -> dict[str, Any]:
+def _source_fields(ledger: SeenNumbers, texts: Texts, source: int, last: int) -> dict[str, Any]:
     """The fields of a ledger of numbers which has one source."""
     document: dict[str, Any] = {}
     for block in blocks_held(ledger, last):
         message = texts.of_source(source, block[0])
-        document = written(document, ledger, message, 0)
+        document = written_document(document, ledger, message, 0)
         inner, name = _place(document, path_of(ledger.look(message, 0).numbers))
         inner[name] = [*block]  # the others of the block join it there
     return document
@@ -174,10 +174,10 @@ class OnMongoDB:
     def __init__(self, inputs: Inputs) -> None:
         self._inputs = inputs
 
-    def sized(self, ledger: Ledger) -> DocumentLedger:
+    def sized_ledger(self, ledger: Ledger) -> DocumentLedger:
         return DocumentLedger(ledger, self._inputs.texts)
 
-    def cost(self, ledger: Ledger, stream: MessageStream, looked: Sizes) -> None:
+    def cost(self, ledger: Ledger, stream: MessageStream, sizes: Sizes) -> None:
         """Nothing that has a price."""
 
     def load(self, ledger: Ledger, size: int) -> float:
@@ -188,15 +188,15 @@ class OnMongoDB:
     def copies(self) -> int:
         return 1
 
-    def others(self) -> list[Other]:
+    def other_ways(self) -> list[OtherWay]:
         """A transaction that writes the document, and inserts the message into a collection of those that were processed."""
         inbox = Inbox(object(), consumer="consumer", retention=self._inputs.retention)
         (key,) = inbox.marks(self._inputs.texts.message(0))
         mark = {"_id": key, inbox.ttl_attribute: datetime.fromtimestamp(0, UTC), TOKEN: token_of("")}
-        kept = self._inputs.per_day * (self._inputs.retention / timedelta(days=1)) * len(bson.encode(mark))
+        record_bytes = self._inputs.per_day * (self._inputs.retention / timedelta(days=1)) * len(bson.encode(mark))
         return [
-            Other("no guard: duplicates take effect", None, 0, 0),
-            Other("processed collection, in a transaction", None, kept, 0),
+            OtherWay("no guard: duplicates take effect", None, 0, 0),
+            OtherWay("processed collection, in a transaction", None, record_bytes, 0),
         ]
 
 

@@ -72,25 +72,25 @@ li { margin-top: 6px; color: var(--soft); }
 """)
 
 
-def page(inputs: Inputs, engine: EngineCosts, compared: list[Way], sample: StoreSample | None) -> str:
+def page(inputs: Inputs, engine: EngineCosts, ways: list[Way], sample: StoreSample | None) -> str:
     """The whole page as text."""
-    colours = {way.name: COLOURS[n % len(COLOURS)] for n, way in enumerate(compared)}
-    shown = columns(inputs, compared)
-    plots = [_of_month(compared, colours), _of_rates(inputs, engine, colours)] if inputs.engine == "dynamodb" else []
-    other = ' class="other"'
+    colours = {way.name: COLOURS[n % len(COLOURS)] for n, way in enumerate(ways)}
+    all_columns = columns(inputs, ways)
+    plots = [_of_month(ways, colours), _of_rates(inputs, engine, colours)] if inputs.engine == "dynamodb" else []
+    other_class = ' class="other"'
     legend = [
-        f'<li><i{"" if way.ledger is not None else other} style="border-color: {colours[way.name]}"></i>{escape(way.name)}</li>'
-        for way in compared
+        f'<li><i{"" if way.ledger is not None else other_class} style="border-color: {colours[way.name]}"></i>{escape(way.name)}</li>'
+        for way in ways
     ]
     rows = [
-        f"<tr{'' if way.fits else ' class=unfit'}>{''.join([f'<td>{escape(each.cells[n])}</td>' for each in shown])}</tr>"
-        for n, way in enumerate(compared)
+        f"<tr{'' if way.fits else ' class=unfit'}>{''.join([f'<td>{escape(column.cells[n])}</td>' for column in all_columns])}</tr>"
+        for n, way in enumerate(ways)
     ]
     return _PAGE.substitute(
         title=escape(title(inputs)),
         legend="".join(legend),
         plots="".join([*plots, _of_ages(inputs, engine, colours)]),
-        headings="".join([f"<th>{escape(each.heading)}</th>" for each in shown]),
+        headings="".join([f"<th>{escape(column.heading)}</th>" for column in all_columns]),
         rows="".join(rows),
         notes="".join([f"<li>{escape(note)}</li>" for note in notes(inputs, sample)]),
     )
@@ -100,12 +100,12 @@ def _section(heading: str, text: str, plot: str) -> str:
     return f"<section><h2>{escape(heading)}</h2><p>{escape(text)}</p>{plot}</section>"
 
 
-def _of_month(compared: list[Way], colours: dict[str, str]) -> str:
-    most = max([way.dollars or 0 for way in compared]) or 1
+def _of_month(ways: list[Way], colours: dict[str, str]) -> str:
+    most = max([way.dollars or 0 for way in ways]) or 1
     bars = [
         f'<p class="name">{escape(way.name)}: <b>{"does not fit" if way.dollars is None else dollars(way.dollars)}</b></p>'
         f'<div class="bar" style="width: {100 * (way.dollars or 0) / most:.2f}%; background: {colours[way.name]}"></div>'
-        for way in compared
+        for way in ways
     ]
     text = "Write units, and what is kept to know the messages again."
     return _section("What all messages cost in a month, in dollars", text, f'<div class="bars">{"".join(bars)}</div>')
@@ -114,7 +114,7 @@ def _of_month(compared: list[Way], colours: dict[str, str]) -> str:
 def _of_rates(inputs: Inputs, engine: EngineCosts, colours: dict[str, str]) -> str:
     curves = by_rate(inputs, engine)
     highest = max([y for curve in curves for y in curve.y if y is not None], default=1)
-    y = _Axis(0.5, max(highest, 1) * 1.2, [each for each in _DECADES[1:] if each < highest * 1.2], count, is_log=True)
+    y = _Axis(0.5, max(highest, 1) * 1.2, [tick for tick in _DECADES[1:] if tick < highest * 1.2], count, is_log=True)
     x = _Axis(_DECADES[0], _DECADES[-1], _DECADES, count, is_log=True)
     text, hot = "On average, by how busy the entity is. A line ends where the entity is full.", inputs.per_second * 86_400
     on_scale = _DECADES[0] <= hot <= _DECADES[-1]
@@ -130,7 +130,7 @@ def _of_ages(inputs: Inputs, engine: EngineCosts, colours: dict[str, str]) -> st
     curves = by_age(inputs, engine)
     values = [y for curve in curves for y in curve.y if y]
     low, high = min(values, default=1) / 1.5, max(values, default=10) * 1.5
-    y = _Axis(low, high, [each for each in _BYTES if low < each < high], size, is_log=True)
+    y = _Axis(low, high, [tick for tick in _BYTES if low < tick < high], size, is_log=True)
     last = curves[0].x[-1]
     x = _Axis(0, last, [last * step / 4 for step in range(5)], count, is_log=False)
     text = (
@@ -147,7 +147,7 @@ class _Axis(NamedTuple):
     low: float
     high: float
     ticks: Sequence[float]
-    told: Callable[[float], str]
+    label: Callable[[float], str]
     is_log: bool
 
     def share(self, value: float) -> float:
@@ -169,28 +169,28 @@ def _lines(
         return f"{_HEIGHT - _BOTTOM - y.share(value) * (_HEIGHT - _TOP - _BOTTOM):.1f}"
 
     low, right = _HEIGHT - _BOTTOM, _WIDTH - _RIGHT
-    drawn = [
+    elements = [
         f'<line class="grid" x1="{_LEFT}" x2="{right}" y1="{down(tick)}" y2="{down(tick)}"/>'
-        f'<text x="{_LEFT - 8}" y="{down(tick)}" dy="4" text-anchor="end">{escape(y.told(tick))}</text>'
+        f'<text x="{_LEFT - 8}" y="{down(tick)}" dy="4" text-anchor="end">{escape(y.label(tick))}</text>'
         for tick in y.ticks
     ]
-    drawn += [
+    elements += [
         f'<line class="grid" y1="{_TOP}" y2="{low}" x1="{across(tick)}" x2="{across(tick)}"/>'
-        f'<text class="x" x="{across(tick)}" y="{low + 18}" text-anchor="middle">{escape(x.told(tick))}</text>'
+        f'<text class="x" x="{across(tick)}" y="{low + 18}" text-anchor="middle">{escape(x.label(tick))}</text>'
         for tick in x.ticks
     ]
     for curve in curves:
         dash = ' stroke-dasharray="7 4"' if curve.name.startswith(("no guard", "processed", "Powertools")) else ""
-        for there, points in groupby(zip(curve.x, curve.y, strict=True), lambda point: bool(point[1])):
-            if there:
+        for has_values, points in groupby(zip(curve.x, curve.y, strict=True), lambda point: bool(point[1])):
+            if has_values:
                 path = " ".join([f"{across(at)},{down(value or 0)}" for at, value in points])
                 stroke = f'stroke="{colours[curve.name]}"{dash}'
-                drawn.append(f'<polyline {stroke} points="{path}"><title>{escape(curve.name)}</title></polyline>')
+                elements.append(f'<polyline {stroke} points="{path}"><title>{escape(curve.name)}</title></polyline>')
     if hot is not None:
-        drawn.append(f'<line class="hot" y1="{_TOP}" y2="{low}" x1="{across(hot)}" x2="{across(hot)}"/>')
-    drawn.append(f'<text x="{(_LEFT + right) / 2}" y="{_HEIGHT - 8}" text-anchor="middle">{escape(titles[0])}</text>')
+        elements.append(f'<line class="hot" y1="{_TOP}" y2="{low}" x1="{across(hot)}" x2="{across(hot)}"/>')
+    elements.append(f'<text x="{(_LEFT + right) / 2}" y="{_HEIGHT - 8}" text-anchor="middle">{escape(titles[0])}</text>')
     if titles[1]:
-        drawn.append(
+        elements.append(
             f'<text transform="translate(14 {(_TOP + low) / 2}) rotate(-90)" text-anchor="middle">{escape(titles[1])}</text>'
         )
-    return f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img">{"".join(drawn)}</svg>'
+    return f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img">{"".join(elements)}</svg>'

@@ -29,42 +29,44 @@ class Column(NamedTuple):
     cells: list[str]
 
 
-def columns(inputs: Inputs, compared: list[Way]) -> list[Column]:
+def columns(inputs: Inputs, ways: list[Way]) -> list[Column]:
     """All that is told of the ways, side by side."""
     dynamodb = inputs.engine == "dynamodb"
-    found = [
-        ("", [way.name for way in compared]),
-        ("ledger", [_sizes(way.ledger) for way in compared]),
-        ("write units, fresh", [_or(way.fresh, _spread) for way in compared] if dynamodb else []),
-        ("write units, refused", [_or(way.refused, _spread) for way in compared] if dynamodb else []),
-        ("write units a month", [_or(way.a_month, count) for way in compared] if dynamodb else []),
-        ("dollars a month", [_or(way.dollars, dollars) for way in compared] if dynamodb else []),
-        ("stored beside", [_or(way.stored, size) for way in compared]),
-        ("full after", ["never" if way.full_after is None else age(way.full_after) for way in compared]),
-        ("burst", [_or(way.burst, rate) for way in compared] if dynamodb else []),
-        ("sustained", [_or(way.sustained, rate) for way in compared]),
+    pairs = [
+        ("", [way.name for way in ways]),
+        ("ledger", [_sizes(way.ledger) for way in ways]),
+        ("write units, fresh", [_or(way.fresh, _spread) for way in ways] if dynamodb else []),
+        ("write units, refused", [_or(way.refused, _spread) for way in ways] if dynamodb else []),
+        ("write units a month", [_or(way.a_month, count) for way in ways] if dynamodb else []),
+        ("dollars a month", [_or(way.dollars, dollars) for way in ways] if dynamodb else []),
+        ("stored beside", [_or(way.stored, size) for way in ways]),
+        ("full after", ["never" if way.full_after is None else age(way.full_after) for way in ways]),
+        ("burst", [_or(way.burst, rate) for way in ways] if dynamodb else []),
+        ("sustained", [_or(way.sustained, rate) for way in ways]),
     ]
-    return [Column(heading, cells) for heading, cells in found if cells]
+    return [Column(heading, cells) for heading, cells in pairs if cells]
 
 
-def rich_table(inputs: Inputs, compared: list[Way]) -> Table:
+def rich_table(inputs: Inputs, ways: list[Way]) -> Table:
     """For a terminal."""
-    found = Table(title=title(inputs))
-    shown = columns(inputs, compared)
-    for each in shown:
-        found.add_column(each.heading, justify="left" if each is shown[0] else "right", no_wrap=each is shown[0])
-    for n, way in enumerate(compared):
-        found.add_row(*[Text(each.cells[n]) for each in shown], style="" if way.fits else "red")
-    return found
+    table = Table(title=title(inputs))
+    all_columns = columns(inputs, ways)
+    for column in all_columns:
+        table.add_column(
+            column.heading, justify="left" if column is all_columns[0] else "right", no_wrap=column is all_columns[0]
+        )
+    for n, way in enumerate(ways):
+        table.add_row(*[Text(column.cells[n]) for column in all_columns], style="" if way.fits else "red")
+    return table
 
 
-def plain_text(inputs: Inputs, compared: list[Way], sample: StoreSample | None) -> str:
+def plain_text(inputs: Inputs, ways: list[Way], sample: StoreSample | None) -> str:
     """For a file or a pipe: a paragraph for each way, and what the numbers rest on."""
-    parts = [title(inputs), ""] if compared else []
-    shown = columns(inputs, compared)
-    for n, way in enumerate(compared):
-        told = [f"  {each.heading}: {each.cells[n]}" for each in shown[1:] if each.cells[n] != "-"]
-        parts += [f"{way.name}{'' if way.fits else '  (does not fit)'}", *told, ""]
+    parts = [title(inputs), ""] if ways else []
+    all_columns = columns(inputs, ways)
+    for n, way in enumerate(ways):
+        lines = [f"  {column.heading}: {column.cells[n]}" for column in all_columns[1:] if column.cells[n] != "-"]
+        parts += [f"{way.name}{'' if way.fits else '  (does not fit)'}", *lines, ""]
     return "\n".join([*parts, *notes(inputs, sample), ""])
 
 
@@ -89,8 +91,8 @@ def _of_sample(sample: StoreSample | None) -> Iterator[str]:
         f"on average, their ledgers {size(sample.ledger)}; the largest has {size(sample.largest)} in all."
     )
     if sample.kept:
-        kept = ", ".join([f"{printable(name)} (in {found})" for name, found in sample.kept.items()])
-        yield f"Ledgers found: {kept}. In the entity where a ledger has the largest share, that is {sample.largest_share:.0%}."
+        ledger_texts = ", ".join([f"{printable(name)} (in {number})" for name, number in sample.kept.items()])
+        yield f"Ledgers found: {ledger_texts}. In the entity where a ledger has the largest share, that is {sample.largest_share:.0%}."
     for name in sample.unused:
         yield f"No entity that was read is in the index {printable(name)}: it is not counted."
 
@@ -126,14 +128,14 @@ def _of_engine(inputs: Inputs) -> Iterator[str]:
     yield "An item takes 400 KB and 1,000 write units a second. Tokens of the attempts of the last 45 minutes are part of each ledger: they bound what a busy item sustains."
 
 
-def json_text(inputs: Inputs, compared: list[Way], sample: StoreSample | None) -> str:
+def json_text(inputs: Inputs, ways: list[Way], sample: StoreSample | None) -> str:
     """For a program: numbers as they are, times in days, sizes in bytes, shares as fractions."""
-    given = {**asdict(inputs), "retention": inputs.retention.total_seconds() / 86_400}
-    each_way = [asdict(way) for way in compared]
+    assumptions = {**asdict(inputs), "retention": inputs.retention.total_seconds() / 86_400}
+    way_details = [asdict(way) for way in ways]
     days = None if sample is None or sample.retention is None else sample.retention.total_seconds() / 86_400
-    read = None if sample is None else {**asdict(sample), "retention": days}
+    sample_details = None if sample is None else {**asdict(sample), "retention": days}
     unit = "write units" if inputs.engine == "dynamodb" else None
-    return json.dumps({"unit": unit, "inputs": given, "sample": read, "ways": each_way}, indent=2) + "\n"
+    return json.dumps({"unit": unit, "inputs": assumptions, "sample": sample_details, "ways": way_details}, indent=2) + "\n"
 
 
 # --- numbers in words ---------------------------------------------------------------------------------------------------

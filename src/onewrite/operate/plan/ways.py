@@ -51,23 +51,23 @@ class StoreSample:
 
 def sample_of(engine: str, name: str, entities: int, images: Sequence[EntityImage]) -> StoreSample:
     """What the images show."""
-    kept: dict[str, int] = {}
+    layouts: dict[str, int] = {}
     for image in images:
         later = [f"{label}: {image.fields[label]}, of another version of onewrite" for label in later_labels(image.fields)]
-        for text in [*[f"{each.attribute}: {each.layout}" for each in kept_ledgers(image.fields.items())], *later]:
-            kept[text] = kept.get(text, 0) + 1
-    ours = [image.bytes_of(image.ours) for image in images]
+        for text in [*[f"{label.attribute}: {label.layout}" for label in kept_ledgers(image.fields.items())], *later]:
+            layouts[text] = layouts.get(text, 0) + 1
+    our_sizes = [image.bytes_of(image.our_fields) for image in images]
     count = len(images) or 1
     return StoreSample(
         engine,
         name,
         max(entities, len(images)),
         len(images),
-        round(sum([image.size - size for image, size in zip(images, ours, strict=True)]) / count),
-        round(sum(ours) / count),
+        round(sum([image.size - size for image, size in zip(images, our_sizes, strict=True)]) / count),
+        round(sum(our_sizes) / count),
         max([image.size for image in images], default=0),
-        max([size / image.size for image, size in zip(images, ours, strict=True)], default=0.0),
-        kept,
+        max([size / image.size for image, size in zip(images, our_sizes, strict=True)], default=0.0),
+        layouts,
         _retention_in(images),
         sum([OUTBOX.label in image.fields for image in images]),
     )
@@ -75,14 +75,14 @@ def sample_of(engine: str, name: str, entities: int, images: Sequence[EntityImag
 
 def _retention_in(images: Sequence[EntityImage]) -> timedelta | None:
     """For how long the ledgers of ids remember that most entities have."""
-    found = Counter[timedelta]()
+    counts = Counter[timedelta]()
     for image in images:
-        for each in kept_ledgers(image.fields.items()):
+        for label in kept_ledgers(image.fields.items()):
             with suppress(LedgerMismatch):  # it has moved, or a later version has written it
-                ledger = each.ledger
+                ledger = label.ledger
                 if isinstance(ledger, SeenIds) and ledger.retention is not None:
-                    found[ledger.retention] += 1
-    return found.most_common(1)[0][0] if found else None
+                    counts[ledger.retention] += 1
+    return counts.most_common(1)[0][0] if counts else None
 
 
 # --- How large a ledger is over the time in which it fills and is cleared, and when its entity is full. Pure --------------
@@ -93,7 +93,7 @@ _SLOWLY = 24  # how many generations of a slow stream show its extremes
 _STEP = 1.2  # between two ages at which an entity is looked at to find when it is full
 
 
-class Sized(Protocol):
+class SizedLedger(Protocol):
     """A ledger in entities of one engine, which take so many bytes at most."""
 
     @property
@@ -110,14 +110,14 @@ class Sizes(NamedTuple):
     high: int
 
 
-def sizes(ledger: Sized, stream: MessageStream, age: int) -> Sizes:
+def sizes(ledger: SizedLedger, stream: MessageStream, age: int) -> Sizes:
     """Of an entity that has got messages for so long."""
-    looked = [_part(part, stream, age) for part in ledger.parts]
-    even = tuple(map(sum, zip(*[each.even for each in looked], strict=True)))
-    return Sizes(even, sum(each.low for each in looked), sum(each.high for each in looked))
+    part_sizes = [_part(part, stream, age) for part in ledger.parts]
+    even = tuple(map(sum, zip(*[part.even for part in part_sizes], strict=True)))
+    return Sizes(even, sum(part.low for part in part_sizes), sum(part.high for part in part_sizes))
 
 
-def highest(ledger: Sized, stream: MessageStream, age: int) -> int:
+def highest(ledger: SizedLedger, stream: MessageStream, age: int) -> int:
     """The bytes of a ledger at its largest."""
     return sum(max(_extremes(part, stream, age)) for part in ledger.parts)
 
@@ -141,16 +141,16 @@ def _extremes(part: Cycle, stream: MessageStream, age: int) -> list[int]:
     end = BIRTH + age
     if not isinstance(part.turns, Window):
         return [part.size(stream, stream.moment(n)) for n in part.turns.edges(stream.last_by(end))]
-    found = [part.size(stream, end)]
+    extremes = [part.size(stream, end)]
     generations = 2 if stream.every < part.turns.width * stream.of else _SLOWLY
     for change in moments(part.turns, age, 1, generations)[1]:
-        found.append(part.size(stream, change - 1))
+        extremes.append(part.size(stream, change - 1))
         first = stream.moment(stream.first_from(change))
-        found.extend([part.size(stream, first)] if first <= end else [])
-    return found
+        extremes.extend([part.size(stream, first)] if first <= end else [])
+    return extremes
 
 
-def full_after(ledger: Sized, entity: int, stream: MessageStream) -> float | None:
+def full_after(ledger: SizedLedger, entity: int, stream: MessageStream) -> float | None:
     """After how many days an entity, whose other attributes have so many bytes, takes no more messages; None if it always does."""
 
     def is_full(age: int) -> bool:
@@ -159,7 +159,7 @@ def full_after(ledger: Sized, entity: int, stream: MessageStream) -> float | Non
     before = -1
     for age in _ages(ledger.parts):
         if is_full(age):
-            return _first(is_full, before, age) / DAY
+            return _first_age(is_full, before, age) / DAY
         before = age
     return None
 
@@ -183,7 +183,7 @@ def _before_first_changes(part: Cycle) -> Iterator[int]:
         yield at - 1 - BIRTH
 
 
-def _first(holds: Callable[[int], bool], least: int, most: int) -> int:
+def _first_age(holds: Callable[[int], bool], least: int, most: int) -> int:
     """The first age after `least` at which it holds, as it does at `most`."""
     while most - least > 1:
         middle = (least + most) // 2
@@ -209,9 +209,9 @@ class Spread:
     high: float
 
     @classmethod
-    def of(cls, looked: Sizes, cost: Callable[[int], float]) -> Spread:
+    def of(cls, sizes: Sizes, cost: Callable[[int], float]) -> Spread:
         """What something costs, given the bytes of a ledger."""
-        return cls(sum(map(cost, looked.even)) / len(looked.even), cost(looked.low), cost(looked.high))
+        return cls(sum(map(cost, sizes.even)) / len(sizes.even), cost(sizes.low), cost(sizes.high))
 
     @classmethod
     def always(cls, value: float) -> Spread:
@@ -225,7 +225,7 @@ class Cost(NamedTuple):
     refused: Spread
 
 
-class Other(NamedTuple):
+class OtherWay(NamedTuple):
     """A way to keep out duplicates that keeps nothing in the entity. `stored`: bytes in all that it keeps elsewhere."""
 
     name: str
@@ -240,8 +240,8 @@ class EngineCosts(Protocol):
     limit: int  # bytes of an entity
     a_second: float | None  # units that one entity takes in a second
 
-    def sized(self, ledger: Ledger) -> Sized: ...
-    def cost(self, ledger: Ledger, stream: MessageStream, looked: Sizes) -> Cost | None: ...  # None: a write has no price
+    def sized_ledger(self, ledger: Ledger) -> SizedLedger: ...
+    def cost(self, ledger: Ledger, stream: MessageStream, sizes: Sizes) -> Cost | None: ...  # None: a write has no price
 
     def load(self, ledger: Ledger, size: int) -> float:
         """What a message with its duplicates asks of an entity whose ledger has so many bytes."""
@@ -251,7 +251,7 @@ class EngineCosts(Protocol):
         """How many times a ledger is stored."""
         ...
 
-    def others(self) -> list[Other]: ...
+    def other_ways(self) -> list[OtherWay]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,22 +290,22 @@ def ledgers(inputs: Inputs) -> dict[str, Ledger]:
 
 def ways(inputs: Inputs, engine: EngineCosts) -> list[Way]:
     """All that is compared: the ledgers, and then the others."""
-    kept = [_of_ledger(name, ledger, inputs, engine) for name, ledger in ledgers(inputs).items()]
-    return [*kept, *[_of_other(other, inputs, engine) for other in engine.others()]]
+    ledger_ways = [_of_ledger(name, ledger, inputs, engine) for name, ledger in ledgers(inputs).items()]
+    return [*ledger_ways, *[_of_other(other_way, inputs, engine) for other_way in engine.other_ways()]]
 
 
 def _of_ledger(name: str, ledger: Ledger, inputs: Inputs, engine: EngineCosts) -> Way:
-    sized, hot = engine.sized(ledger), inputs.hot()
-    looked = sizes(sized, hot, inputs.lifetime)
-    cost = engine.cost(ledger, hot, looked)
-    most = sustained(ledger, inputs, engine)
-    full = full_after(sized, inputs.item_bytes, hot)
+    sized_ledger, hot = engine.sized_ledger(ledger), inputs.hot()
+    ledger_sizes = sizes(sized_ledger, hot, inputs.lifetime)
+    cost = engine.cost(ledger, hot, ledger_sizes)
+    most = sustained_rate(ledger, inputs, engine)
+    full = full_after(sized_ledger, inputs.item_bytes, hot)
     fits = (full is None or full > inputs.age) and (most is None or most >= inputs.per_second)
     month, stored = _sums(ledger, inputs, engine) if fits else (None, None)
     return Way(
         name,
-        Spread.of(looked, float),
-        inputs.item_bytes + looked.high,
+        Spread.of(ledger_sizes, float),
+        inputs.item_bytes + ledger_sizes.high,
         cost.fresh if cost else None,
         cost.refused if cost else None,
         fits,
@@ -313,34 +313,34 @@ def _of_ledger(name: str, ledger: Ledger, inputs: Inputs, engine: EngineCosts) -
         stored,
         _dollars(month, stored, inputs),
         full,
-        _burst(engine, engine.load(ledger, looked.high)),
+        _burst(engine, engine.load(ledger, ledger_sizes.high)),
         most,
     )
 
 
 def _sums(ledger: Ledger, inputs: Inputs, engine: EngineCosts) -> tuple[float | None, float]:
     """The units of all messages in a month, and the bytes of all ledgers."""
-    sized, stored, month = engine.sized(ledger), 0.0, list[float]()
+    sized_ledger, stored, month = engine.sized_ledger(ledger), 0.0, list[float]()
     for stream, entities in inputs.streams():
-        usual = sizes(sized, stream, inputs.lifetime)
+        usual = sizes(sized_ledger, stream, inputs.lifetime)
         cost = engine.cost(ledger, stream, usual)
         month += [] if cost is None else [_month(cost, entities * stream.per_day, inputs)]
         stored += entities * Spread.of(usual, float).mean * engine.copies()
     return sum(month) if month else None, stored
 
 
-def _of_other(other: Other, inputs: Inputs, engine: EngineCosts) -> Way:
-    burst = _burst(engine, other.load)
+def _of_other(way: OtherWay, inputs: Inputs, engine: EngineCosts) -> Way:
+    burst = _burst(engine, way.load)
     fits = burst is None or burst >= inputs.per_second
-    month = _month(other.cost, inputs.per_day, inputs) if fits and other.cost is not None else None
-    stored = other.stored if fits else None
+    month = _month(way.cost, inputs.per_day, inputs) if fits and way.cost is not None else None
+    stored = way.stored if fits else None
     dollars = _dollars(month, stored, inputs)
     return Way(
-        other.name,
+        way.name,
         None,
         inputs.item_bytes,
-        other.cost.fresh if other.cost else None,
-        other.cost.refused if other.cost else None,
+        way.cost.fresh if way.cost else None,
+        way.cost.refused if way.cost else None,
         fits,
         month,
         stored,
@@ -366,14 +366,14 @@ def _burst(engine: EngineCosts, load: float) -> float | None:
     return None if engine.a_second is None else engine.a_second / load
 
 
-def sustained(ledger: Ledger, inputs: Inputs, engine: EngineCosts) -> float | None:
+def sustained_rate(ledger: Ledger, inputs: Inputs, engine: EngineCosts) -> float | None:
     """How many messages a second one entity takes over its whole age; None where nothing of the ledger bounds them."""
-    sized = engine.sized(ledger)
+    sized_ledger = engine.sized_ledger(ledger)
 
     def bears(rate: float) -> bool:
-        size = highest(sized, stream_of(rate), inputs.lifetime)
+        size = highest(sized_ledger, stream_of(rate), inputs.lifetime)
         fast_enough = engine.a_second is None or rate * engine.load(ledger, size) <= engine.a_second
-        return fast_enough and inputs.item_bytes + size <= sized.limit
+        return fast_enough and inputs.item_bytes + size <= sized_ledger.limit
 
     low, high = _RATES
     if not bears(low):
@@ -406,17 +406,17 @@ def by_rate(inputs: Inputs, engine: EngineCosts) -> list[Curve]:
     rates = [10 ** (step * 6 / (_POINTS - 1) - 1) for step in range(_POINTS)]
     curves: list[Curve] = []
     for name, ledger in ledgers(inputs).items():
-        sized, costs = engine.sized(ledger), list[float | None]()
+        sized_ledger, costs = engine.sized_ledger(ledger), list[float | None]()
         for rate in rates:
             stream = stream_of(rate / 86_400)
-            looked = sizes(sized, stream, inputs.lifetime)
-            full = inputs.item_bytes + looked.high > engine.limit
-            cost = engine.cost(ledger, stream, looked)
+            ledger_sizes = sizes(sized_ledger, stream, inputs.lifetime)
+            full = inputs.item_bytes + ledger_sizes.high > engine.limit
+            cost = engine.cost(ledger, stream, ledger_sizes)
             costs.append(None if full or cost is None else cost.fresh.mean)
         curves.append(Curve(name, rates, costs))
     return [
         *curves,
-        *[Curve(each.name, rates, [each.cost.fresh.mean] * _POINTS) for each in engine.others() if each.cost is not None],
+        *[Curve(way.name, rates, [way.cost.fresh.mean] * _POINTS) for way in engine.other_ways() if way.cost is not None],
     ]
 
 
@@ -426,9 +426,9 @@ def by_age(inputs: Inputs, engine: EngineCosts) -> list[Curve]:
     days = [last * step / _AGES for step in range(1, _AGES + 1)]
     hot, curves = inputs.hot(), list[Curve]()
     for name, ledger in ledgers(inputs).items():
-        parts = engine.sized(ledger).parts
-        held = [sum(part.size(hot, BIRTH + round(day * DAY)) for part in parts) for day in days]
+        parts = engine.sized_ledger(ledger).parts
+        ledger_bytes = [sum(part.size(hot, BIRTH + round(day * DAY)) for part in parts) for day in days]
         most = engine.limit - inputs.item_bytes
-        full = next((place for place, size in enumerate(held) if size > most), len(held))
-        curves.append(Curve(name, days, [*held[:full], *[None] * (len(held) - full)]))
+        full = next((place for place, size in enumerate(ledger_bytes) if size > most), len(ledger_bytes))
+        curves.append(Curve(name, days, [*ledger_bytes[:full], *[None] * (len(ledger_bytes) - full)]))
     return curves
