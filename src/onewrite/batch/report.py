@@ -18,7 +18,7 @@ from onewrite.batch.source import Response, Source
 from onewrite.core.event import moment
 from onewrite.errors import InvalidMessage, OnewriteError
 from onewrite.identity import Skip
-from onewrite.message import Message, named, printable
+from onewrite.message import Message, full_name, printable
 from onewrite.metrics import NO_OUTCOME, SKIPPED, Reported, kinds_of
 from onewrite.outcome import Answer, Begun, Busy, Deferred, Missing, Rejected, Superseded, Uncertain
 
@@ -238,7 +238,7 @@ def failure_of(result: Result, each: object, attempt: int | None, *, with_traceb
         error=printable(type(why).__name__),
         reason=_reason(result),
         where=where,
-        named=None if message is None else named(message),
+        named=None if message is None else full_name(message),
         traceback=text,
     )
 

@@ -15,7 +15,7 @@ from onewrite.core.ledgers.entry import ABSENT
 from onewrite.core.ledgers.marks import mark_slot
 from onewrite.core.step import read_step
 from onewrite.errors import InvalidMessage, LedgerMismatch
-from onewrite.message import Message, is_sortable, named, sortable
+from onewrite.message import Message, full_name, is_sortable, sortable
 from onewrite.operate.answers import Inquiry, judged, stores_ledgers
 from onewrite.operate.image import (
     CannotRepair,
@@ -74,7 +74,7 @@ def forget(image: EntityImage, asked: Inquiry) -> Repair:
     if not holding:
         _check_answerable(image, choices, asked)
         hint = " ".join(hints(image, asked) or (_NAME_IT,))
-        raise NothingToDo(f"No ledger of {image.named} holds {named(asked.message)}: there is nothing to forget. {hint}")
+        raise NothingToDo(f"No ledger of {image.named} holds {full_name(asked.message)}: there is nothing to forget. {hint}")
     ((held, drops),) = holding
     family = [held, *moved_here(every, held.attribute)]
     needed = as_read(image, family, [slot for slot, _ in drops])
@@ -135,7 +135,7 @@ def hints(image: EntityImage, asked: Inquiry) -> tuple[str, ...]:
     for each in known_as(image, asked)[:_MOST_HINTS]:
         parts = [f"--part {quote(part)}" for part in each.parts]
         options = " ".join([f"--source {quote(each.source)}", *parts]) if each.source or parts else "no --source"
-        found.append(f"It knows {named(replace(each, sequence=None))}: for that one give {options}.")
+        found.append(f"It knows {full_name(replace(each, sequence=None))}: for that one give {options}.")
     if found:
         return tuple(found)
     every = held_ledgers(image, asked.now, asked.attribute)
@@ -207,7 +207,7 @@ def _check_answerable(image: EntityImage, choices: list[EntityLedger], asked: In
         if isinstance(ledger, SeenNumbers):
             refusal = ledger.look(asked.message, asked.now).judge(asked.message, image.lookup, None)
             if isinstance(refusal, Stale):
-                raise CannotRepair(_OVERTAKEN.format(named=named(asked.message), mark=refusal.mark))
+                raise CannotRepair(_OVERTAKEN.format(named=full_name(asked.message), mark=refusal.mark))
 
 
 def _check_helps(image: EntityImage, asked: Inquiry, ledger: Ledger, edit: Edit) -> None:
@@ -220,7 +220,7 @@ def _check_helps(image: EntityImage, asked: Inquiry, ledger: Ledger, edit: Edit)
 def _effects_of_forgetting(
     image: EntityImage, message: Message, family: list[EntityLedger], drops: list[Drop]
 ) -> Iterator[str]:
-    yield f"The next delivery of {named(message)} takes effect again, once. If its first effect is still there, it will be there twice."
+    yield f"The next delivery of {full_name(message)} takes effect again, once. If its first effect is still there, it will be there twice."
     plain = [slot for slot, members in drops if message.source and message.id in members]
     for slot in plain:
         yield (
@@ -342,7 +342,7 @@ def _check_no_step(image: EntityImage, attribute: str, wanted: Wanted) -> None:
         same = step.message.source == wanted.source and step.message.parts == wanted.parts
         if same and step.ledger == attribute:
             raise CannotRepair(
-                f"The {named(step.message)} has a step open, and could not finish it if the mark were moved: let it finish "
+                f"The {full_name(step.message)} has a step open, and could not finish it if the mark were moved: let it finish "
                 "first, or release it. `onewrite steps` lists open steps."
             )
 

@@ -21,7 +21,7 @@ from onewrite.core.label import check_name, label_of
 from onewrite.core.ledgers import HighWaterMark, SeenIds
 from onewrite.core.ledgers.kept import LabelledLedger
 from onewrite.errors import ConfigurationError, LedgerMismatch, OnewriteError
-from onewrite.message import Message, named
+from onewrite.message import Message, full_name
 from onewrite.operate.image import EntityImage
 from onewrite.operate.migration import (
     Carried,
@@ -225,7 +225,7 @@ class MessageSample:
             if isinstance(origin, Ids):
                 ours = next((each.message for each in carried if each.message.id == theirs.id), None)
                 if ours is not None and origin.ledger.look(theirs, now).mark not in known:
-                    return f"{named(ours)} would be carried, and the new consumers call it {named(theirs)}: they would take it for fresh."
+                    return f"{full_name(ours)} would be carried, and the new consumers call it {full_name(theirs)}: they would take it for fresh."
             else:
                 ours = next((each.message for each in carried if each.message.source == theirs.source), None)
                 if ours is not None and not isinstance(ours.sequence, type(theirs.sequence)):

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from onewrite.core.clock import checked_clock
-from onewrite.metrics import embedded, function_name, print_line
+from onewrite.metrics import emf_writer, function_name, print_line
 from onewrite.outbox.passes import SweepReport
 from onewrite.outbox.relay import OnPass
 
@@ -33,7 +33,7 @@ def emf(
     So an alarm can tell a relay that has nothing to do from one that does not run. `OldestEvent` is in the lines of sweeps alone. The arguments are those of
     `onewrite.metrics.emf`.
     """
-    put = embedded(namespace, function, checked_clock(clock), write)
+    put = emf_writer(namespace, function, checked_clock(clock), write)
 
     def on_pass(swept: SweepReport) -> None:
         counts = {

@@ -21,7 +21,7 @@ from typing import Any, cast
 from onewrite.batch.handler import Handler
 from onewrite.batch.report import Failure, Result
 from onewrite.errors import ConfigurationError
-from onewrite.message import named, printable
+from onewrite.message import full_name, printable
 from onewrite.metrics import Hook, kinds_of
 from onewrite.outcome import Begun, Missing, Superseded, Uncertain
 from onewrite.sqs.state import BEAT, Why
@@ -50,7 +50,7 @@ _WHY: dict[Why, str] = {
 
 def name_of(message: QueueMessage) -> str:
     """A message at hand. Its own name is known only once its identity has been read."""
-    names = [named(each) for each in message.messages[:_MOST_NAMED]]
+    names = [full_name(each) for each in message.messages[:_MOST_NAMED]]
     return ", ".join([f"record {printable(message.content['MessageId'])}", *names])
 
 
