@@ -49,7 +49,7 @@ def courses(draw: st.DrawFn) -> Course:
         elif under_way:
             ended = under_way.pop(draw(st.integers(0, len(under_way) - 1)))
             (course.failed if ended in poisonous else course.settled).append(ended)
-            batch.end(ended, settled=ended not in poisonous)
+            batch.end(ended, is_done=ended not in poisonous)
         else:
             break
     assert deadline is None or len(course.taken) <= deadline
@@ -119,6 +119,6 @@ def test_a_worker_may_leave_when_there_is_nothing_to_take(
     while at_work := [worker for worker, position in enumerate(holding) if position is not None]:
         worker = data.draw(st.sampled_from(at_work))
         ended.append(holding[worker] or 0)
-        batch.end(ended[-1], settled=True)
+        batch.end(ended[-1], is_done=True)
         holding[worker] = batch.take()
     assert sorted(ended) == [*range(len(lanes))]
