@@ -417,7 +417,7 @@ def bring(found: WorkerState, *names: str, now: float = 0.0) -> None:
     request = found.to_receive(now)
     assert request is not None
     messages = [{"MessageId": name, "ReceiptHandle": name, "Attributes": {"MessageGroupId": "g"}} for name in names]
-    found.received(request, messages, RequestSpan(now, now, 0.0), [(name[0], None) for name in names])
+    found.take_in(request, messages, RequestSpan(now, now, 0.0), [(name[0], None) for name in names])
 
 
 def handles(load: Load | None) -> list[str]:
@@ -428,8 +428,8 @@ def lose(found: WorkerState, name: str) -> None:
     """SQS says at a sweep that it knows the message no longer."""
     hide = found.to_hide(11.0)
     assert hide is not None
-    found.hidden(hide, [name], 11.0)
-    found.sent()
+    found.note_hidden(hide, [name], 11.0)
+    found.end_hiding()
 
 
 def test_what_sqs_has_let_go_is_left_out_of_its_group() -> None:

@@ -552,7 +552,7 @@ def test_a_backoff_that_blocks_the_lock_of_all_threads_ends_the_worker(
         run(worker(sqs, sqs_handler(identity)(lambda message: Deferred(message, 1)), backoff=wait_for_long))
 
 
-@pytest.mark.parametrize("method", ["to_hide", "sent", "hidden", "deleted", "received", "end", "to_begin"])
+@pytest.mark.parametrize("method", ["to_hide", "end_hiding", "note_hidden", "end_deleting", "take_in", "end", "to_begin"])
 @pytest.mark.parametrize("is_async", [False, True])
 def test_an_error_in_any_of_the_workers_threads_ends_it(
     method: str, is_async: bool, sqs: FakeSqs, time: VirtualTime, monkeypatch: pytest.MonkeyPatch
@@ -568,7 +568,7 @@ def test_an_error_in_any_of_the_workers_threads_ends_it(
     async def ahandle(message: Message) -> Applied:
         return handle(message)
 
-    if method in ("sent", "hidden") and is_async:
+    if method in ("end_hiding", "note_hidden") and is_async:
         pytest.skip("The loop's time is real, and nothing has to be hidden for longer.")
     monkeypatch.setattr(WorkerState, method, fail)
     sqs.send("m")
