@@ -409,7 +409,7 @@ def test_metadata_that_cannot_be_read_fails_no_line(monkeypatch: pytest.MonkeyPa
         raise ValueError
 
     monkeypatch.setattr(function, "packages_distributions", broken)
-    assert function._installed.__wrapped__() == frozenset()
+    assert function._installed_modules.__wrapped__() == frozenset()
 
 
 def test_tracebacks_are_logged_only_where_that_is_asked_for(lines: list[logging.LogRecord]) -> None:
