@@ -16,7 +16,7 @@ from onewrite.batch.order import SecondTries, lanes_and_order
 from onewrite.mongodb import GuardedCollection
 from onewrite.testing import mongomock_collection
 from tests.support.batches import FIFO, Clock, Context, identifiers, sqs, sqs_record
-from tests.support.seams import measured
+from tests.support.seams import measure_by
 
 TIMEOUT = 20.0
 
@@ -119,7 +119,7 @@ def test_an_identity_that_is_slow_reads_no_further_than_there_is_time() -> None:
         read.append(record["body"])
         return by_place(record)
 
-    report = measured(sqs_handler(slow, margin=1.0)(Counting()), clock).run(
+    report = measure_by(sqs_handler(slow, margin=1.0)(Counting()), clock).run(
         sqs([f"a{number}" for number in range(1, 10)]), Context(lambda: 4.5 - clock.now)
     )
     assert read == ["a1", "a2", "a3", "a4"]

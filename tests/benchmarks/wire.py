@@ -42,7 +42,7 @@ def _dynamodb() -> Iterator[Row]:
         for name, ledger in LEDGERS.items():
             ways[f"{name}, client"] = _update_item(GuardedTable(client, ledger, table_name=TABLE), f"{name} client")
             ways[f"{name}, Table"] = _update_item(GuardedTable(table, ledger), f"{name} Table")
-        yield from _count("DynamoDB", ways, proxy.seen, duplicates=1)
+        yield from _count("DynamoDB", ways, proxy.operations, duplicates=1)
         client.close()
         resource.meta.client.close()
 
@@ -60,7 +60,7 @@ def _mongodb() -> Iterator[Row]:
             collection.insert_one({"_id": name})
             ways[name] = _update_one(guarded, name, upsert=False)
             ways[f"{name}, upsert"] = _update_one(guarded, f"{name} new", upsert=True)
-        yield from _count("MongoDB", ways, proxy.seen, duplicates=2)
+        yield from _count("MongoDB", ways, proxy.operations, duplicates=2)
 
 
 def _count(engine: str, ways: Mapping[str, Deliver], seen: list[str], *, duplicates: int) -> Iterator[Row]:

@@ -124,9 +124,9 @@ class Setup(ABC):
         for proxy in self._proxies:
             proxy.calm()
             proxy.wait_until_none_is_held_back()
-            self.counts["faults on the way"] += len(proxy.hit)
-            proxy.hit.clear()
-            proxy.seen.clear()
+            self.counts["faults on the way"] += len(proxy.past_faults)
+            proxy.past_faults.clear()
+            proxy.operations.clear()
 
     def _freeze(self, server: ServerProcess, choice: random.Random) -> None:
         self.counts["servers frozen"] += 1

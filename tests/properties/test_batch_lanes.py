@@ -12,7 +12,7 @@ from onewrite import Message
 from onewrite.aws_lambda import sqs_handler
 from onewrite.batch.order import Lanes
 from tests.support.batches import FIFO, Clock, by_name, identifiers, sqs_record
-from tests.support.seams import measured
+from tests.support.seams import measure_by
 
 LANES = st.lists(st.sampled_from([None, "", "a", "b", "c"]), max_size=25)
 
@@ -71,7 +71,7 @@ def test_every_record_is_settled_or_goes_back_and_of_each_group_the_front_is_set
             raise ValueError
         done.append(message.id)
 
-    handler = measured(sqs_handler(by_name, max_workers=workers)(each), clock)
+    handler = measure_by(sqs_handler(by_name, max_workers=workers)(each), clock)
     event = {"Records": [sqs_record(name, arn=FIFO, group=name[0]) for name in names]}
     report = handler.run(event, clock.until(deadline))
     assert identifiers(report.response) == [f"id-{name}" for name in names if name not in done]

@@ -581,7 +581,7 @@ def test_a_system_that_refuses_threads_ends_the_worker(sqs: FakeSqs, monkeypatch
     refused: list[str] = []
 
     def refuse(thread: threading.Thread) -> None:
-        if thread.name == "onewrite-work" and (refused or sqs.asked("receive_message")):
+        if thread.name == "onewrite-work" and (refused or sqs.requests_of("receive_message")):
             refused.append(thread.name)
             raise RuntimeError("can't start new thread")
         start(thread)
@@ -600,7 +600,7 @@ def test_an_error_that_ends_the_worker_does_not_wait_for_a_message_longer_than_t
     begun = threading.Event()
 
     def fail(method: str) -> None:
-        if method == "receive_message" and len(sqs.asked(method)) == 2:
+        if method == "receive_message" and len(sqs.requests_of(method)) == 2:
             assert begun.wait(PATIENCE)
             raise ZeroDivisionError
 

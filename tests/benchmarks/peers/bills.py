@@ -108,7 +108,7 @@ class MongoDBProxy(MongoProxy):
         self._taken = 0
 
     def taken(self) -> Bill:
-        new = len(self.seen) - self._taken
+        new = len(self.operations) - self._taken
         self._taken += new
         return Bill(new)
 
