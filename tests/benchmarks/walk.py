@@ -103,5 +103,5 @@ if __name__ == "__main__":
         engine()  # fetched where it is missing
     logging.disable(logging.CRITICAL)
     print(f"{'one warm call':32} calls functions files changes of file")
-    for kind, found in walks():
-        print(f"{kind:32} {found.calls:5} {found.functions:9} {found.files:5} {found.changes_of_file:15}")
+    for kind, steps in walks():
+        print(f"{kind:32} {steps.calls:5} {steps.functions:9} {steps.files:5} {steps.changes_of_file:15}")

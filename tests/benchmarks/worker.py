@@ -109,11 +109,11 @@ def _consumer() -> Drain | None:
 
     def drain(client: Any, url: str, count: int) -> float:
         class Counting(Consumer):  # type: ignore[misc]  # it has no types
-            done = 0
+            count_so_far = 0
 
             def handle_message_batch(self, messages: list[Any]) -> None:
-                self.done += len(messages)
-                if self.done >= count:
+                self.count_so_far += len(messages)
+                if self.count_so_far >= count:
                     self.stop()
 
         Counting(url, region="eu-west-1", sqs_client=client, batch_size=10, wait_time_seconds=20).start()

@@ -252,8 +252,8 @@ class Model:
         raise Wrong(f"{event} is published, and nobody has emitted it in that source")
 
     def _perform(self, world: World, ask: Ask) -> tuple[World, Box | None]:
-        sent, incarnation, events = world.entity
-        now = Box(ENTITY, "o", sent, incarnation, events, tombstone=TOMBSTONE if world.dead else None)
+        sent_count, incarnation, events = world.entity
+        now = Box(ENTITY, "o", sent_count, incarnation, events, tombstone=TOMBSTONE if world.dead else None)
         if ask.box is None:
             return world, now
         place = (
@@ -262,7 +262,7 @@ class Model:
         if not self._matches(now, ask.box, place):
             return world, now
         if ask.name == "replace":
-            entity = sent, incarnation, now.with_event(*ask.argument).events
+            entity = sent_count, incarnation, now.with_event(*ask.argument).events
             return world._replace(entity=entity), None
         if ask.name == "restart":
             restarted = (ask.argument, tuple([event.id for event in events]))
@@ -278,16 +278,16 @@ class Model:
         cleared = (ask.box.base + ask.argument, ask.box.life, events[ask.argument :])
         return world._replace(entity=cleared), None
 
-    def _matches(self, now: Box, read: Box, place: int | None) -> bool:
-        if self._rules.count and now.sent != read.sent:
+    def _matches(self, box_now: Box, box_read: Box, place: int | None) -> bool:
+        if self._rules.count and box_now.sent != box_read.sent:
             return False
-        if self._rules.incarnation and now.incarnation != read.incarnation:
+        if self._rules.incarnation and box_now.incarnation != box_read.incarnation:
             return False
         if place is None:
             return True
-        if place >= len(now.events):
+        if place >= len(box_now.events):
             return False
-        return not self._rules.nonce or now.events[place].nonce == read.events[place].nonce
+        return not self._rules.nonce or box_now.events[place].nonce == box_read.events[place].nonce
 
     def _check_end(self, world: World) -> None:
         """A relay that nothing disturbs shows the rest: then all that was emitted in this life has been shown, and nothing waits."""
@@ -296,7 +296,7 @@ class Model:
         state = State(world, (Actor("relay"),), 0)
         while moves := list(self._steps(state)):
             ((_, state),) = moves
-        sent, incarnation, events = state.world.entity
+        sent_count, incarnation, events = state.world.entity
         if state.world.dead and not state.world.expires:
             raise Wrong("the tombstone stays forever")
         if events:
@@ -309,8 +309,10 @@ class Model:
                 dict(state.world.emitted_ids)[incarnation],
                 dict(state.world.shown_counts).get(incarnation, 0),
             )
-            if not sent == len(emitted_ids) == shown_count:
-                raise Wrong(f"{len(emitted_ids)} events were emitted in {incarnation}, {shown_count} shown, {sent} counted")
+            if not sent_count == len(emitted_ids) == shown_count:
+                raise Wrong(
+                    f"{len(emitted_ids)} events were emitted in {incarnation}, {shown_count} shown, {sent_count} counted"
+                )
 
 
 def _check_expiry(world: World) -> None:
@@ -330,7 +332,7 @@ def _show(world: World, life: str, number: int, emitted_id: str) -> World:
 
 
 def _native(world: World, operation: str) -> World:
-    sent, incarnation, events = world.entity
+    sent_count, incarnation, events = world.entity
     match operation:
         case "bury":
             return world._replace(dead=True, waits=bool(events))
@@ -353,7 +355,7 @@ def _native(world: World, operation: str) -> World:
     emitted_ids = dict(world.emitted_ids)
     emitted_ids[life] = (*emitted_ids.get(life, ()), *[event.id for event in new])
     owed_ids = (*world.owed_ids, *[event.id for event in new])
-    entity = sent, incarnation, (*events, *new)
+    entity = sent_count, incarnation, (*events, *new)
     return world._replace(entity=entity, emitted_ids=tuple(emitted_ids.items()), calls=world.calls + 1, owed_ids=owed_ids)
 
 
