@@ -41,7 +41,7 @@ OLDEST_GLIBC = 17  # that of manylinux2014
 # What pip notes about this machine: where something came from, and what else of it was installed here.
 NOTES = ("RECORD", "INSTALLER", "REQUESTED", "direct_url.json")
 # The same for every file and every run: the same source makes the same bytes, and nothing is deployed that did not change.
-WRITTEN = (1980, 1, 1, 0, 0, 0)
+WRITE_TIME = (1980, 1, 1, 0, 0, 0)
 READABLE = 0o644 << 16
 
 # Python compares no dates and reads no sources with bytecode of this kind. The usual kind holds the date of its source, which
@@ -65,8 +65,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _options().parse_args(arguments)
     architecture = _of_this_machine() if options.architecture == "native" else options.architecture
     with TemporaryDirectory() as temporary:
-        staged = Path(temporary)
-        code = staged / "python" if options.layer else staged
+        folder = Path(temporary)
+        code = folder / "python" if options.layer else folder
         requirements = [*options.install, *(("boto3", "jmespath") if options.with_boto3 else ())]
         left_out: list[str] = []
         if requirements or options.requirements:
@@ -78,9 +78,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         describe(code)
         for source in options.source or ([] if options.layer else [EXAMPLE]):
             left_out += copy(source, code)
-        compile_all(staged)
-        write(staged, options.output)
-    sys.stdout.write("".join(f"left out: {each}\n" for each in left_out))
+        compile_all(folder)
+        write(folder, options.output)
+    sys.stdout.write("".join(f"left out: {line}\n" for line in left_out))
     sys.stdout.write(f"{options.output}: Python {sys.version_info.major}.{sys.version_info.minor}, {architecture}\n")
     return 0
 
@@ -118,8 +118,12 @@ def _importable(name: str) -> Path:
 
 def _of_this_machine() -> str:
     machine = platform.machine().lower()
-    found = {**{theirs: ours for ours, theirs in MACHINES.items()}, "arm64": "arm64", "amd64": "x86_64"}.get(machine)
-    return found or sys.exit(f"Lambda has no {machine}: say --architecture.")
+    architecture = {
+        **{machine_name: lambda_name for lambda_name, machine_name in MACHINES.items()},
+        "arm64": "arm64",
+        "amd64": "x86_64",
+    }.get(machine)
+    return architecture or sys.exit(f"Lambda has no {machine}: say --architecture.")
 
 
 # ---------------------------------------------------------------- what is needed
@@ -146,21 +150,21 @@ def install(target: Path, requirements: list[str], files: list[Path], architectu
 
 def remove(target: Path, names: Collection[str], reason: str) -> list[str]:
     """Takes those distributions out again, and names them."""
-    removed: list[str] = []
+    removals: list[str] = []
     for information in sorted(target.glob("*.dist-info")):
         about = HeaderParser().parsestr((information / "METADATA").read_text())
         if re.sub(r"[-_.]+", "-", about["Name"]).lower() not in names:
             continue
         with (information / "RECORD").open(newline="") as record:
-            named = [Path(os.path.normpath(target / row[0])) for row in csv.reader(record)]
-        paths = [path for path in named if path.is_relative_to(target)]  # scripts stand elsewhere, and are gone
+            record_paths = [Path(os.path.normpath(target / row[0])) for row in csv.reader(record)]
+        paths = [path for path in record_paths if path.is_relative_to(target)]  # scripts stand elsewhere, and are gone
         for path in paths:
             path.unlink(missing_ok=True)
         for folder in {parent for path in paths for parent in path.parents if target in parent.parents}:
-            if folder.is_dir() and not any(each.is_file() for each in folder.rglob("*")):
+            if folder.is_dir() and not any(path.is_file() for path in folder.rglob("*")):
                 shutil.rmtree(folder)
-        removed.append(f"{about['Name']} {about['Version']} ({reason})")
-    return removed
+        removals.append(f"{about['Name']} {about['Version']} ({reason})")
+    return removals
 
 
 # ---------------------------------------------------------------- the package
@@ -176,7 +180,7 @@ def copy(source: Path, folder: Path, not_for_lambda: Collection[str] = ()) -> li
         return []
     left_out: list[str] = []
 
-    def ignored(parent: str, names: list[str]) -> set[str]:
+    def names_to_ignore(parent: str, names: list[str]) -> set[str]:
         at = Path(parent)
         reasons = {name: "hidden" for name in names if name.startswith(".")}
         if at == source:
@@ -186,7 +190,7 @@ def copy(source: Path, folder: Path, not_for_lambda: Collection[str] = ()) -> li
         left_out.extend(f"{(at / name).relative_to(source.parent)} ({reasons[name]})" for name in sorted(reasons))
         return {*reasons, "__pycache__"}
 
-    shutil.copytree(source, folder / source.name, ignore=ignored)
+    shutil.copytree(source, folder / source.name, ignore=names_to_ignore)
     return left_out
 
 
@@ -232,7 +236,7 @@ def write(folder: Path, target: Path) -> None:
         return
     with ZipFile(target, "w") as archive:
         for path in sorted(path for path in folder.rglob("*") if path.is_file()):
-            entry = ZipInfo(path.relative_to(folder).as_posix(), WRITTEN)
+            entry = ZipInfo(path.relative_to(folder).as_posix(), WRITE_TIME)
             entry.external_attr = READABLE
             entry.compress_type = ZIP_DEFLATED
             archive.writestr(entry, path.read_bytes())

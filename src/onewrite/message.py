@@ -13,8 +13,8 @@ from onewrite.errors import InvalidMessage
 
 # Any fixed UUID would do: it keeps our derived keys apart from everybody else's.
 _CHILDREN = UUID("6b1d2f0e-5f0a-4c5e-9d53-0f6f6e657772")
-_nothing = cast("Callable[[], Mapping[str, Any]]", dict)  # to call dict[str, Any] takes five times as long
-_BEGUN = sha1(_CHILDREN.bytes, usedforsecurity=False)  # a copy takes half the time of a new one
+_empty_mapping = cast("Callable[[], Mapping[str, Any]]", dict)  # to call dict[str, Any] takes five times as long
+_HASH_OF_NAMESPACE = sha1(_CHILDREN.bytes, usedforsecurity=False)  # a copy takes half the time of a new one
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +38,9 @@ class Message:
     source: str = ""
     sequence: int | str | None = None
     body: Any = field(default=None, hash=False)
-    attributes: Mapping[str, Any] = field(default_factory=_nothing, hash=False)
+    attributes: Mapping[str, Any] = field(default_factory=_empty_mapping, hash=False)
     parts: tuple[str, ...] = ()
-    system: Mapping[str, Any] = field(default_factory=_nothing, hash=False)
+    system: Mapping[str, Any] = field(default_factory=_empty_mapping, hash=False)
 
     longest_text: ClassVar[int] = 2048
 
@@ -85,7 +85,7 @@ class Message:
         if not self.source and not self.parts:
             return _child(f"{len(self.id)}:{self.id}" + name)
         # The text of a message without source and parts begins with a digit. The space ends the last part.
-        return _child("of " + together(self.id, self.source, *self.parts) + " " + name)
+        return _child("of " + join_texts(self.id, self.source, *self.parts) + " " + name)
 
     def part(self, name: str) -> Message:
         """The same message for another write of it to the same entity, which the ledger would otherwise take for a duplicate."""
@@ -95,7 +95,7 @@ class Message:
 def named_by(message: Message) -> str:
     """What tells the message from all others, its source, parts and id, as one text."""
     if message.parts:
-        return together(message.source, *message.parts, message.id)
+        return join_texts(message.source, *message.parts, message.id)
     return f"{len(message.source)}:{message.source}{len(message.id)}:{message.id}"  # the same, in half the time
 
 
@@ -105,16 +105,16 @@ def digest_of(text: str) -> bytes:
     return blake2b(text.encode(), digest_size=10).digest()
 
 
-def together(*texts: str) -> str:
+def join_texts(*texts: str) -> str:
     """The texts as one, from which each can be read again: the lengths keep ("ab", "c") and ("a", "bc") apart."""
     return "".join([f"{len(text)}:{text}" for text in texts])
 
 
 def _child(name: str) -> str:
     """The text of `uuid5(_CHILDREN, name)`, in a fraction of its time."""
-    hashed = _BEGUN.copy()
-    hashed.update(name.encode())
-    digest = bytearray(hashed.digest())
+    sha = _HASH_OF_NAMESPACE.copy()
+    sha.update(name.encode())
+    digest = bytearray(sha.digest())
     digest[6] = digest[6] & 0x0F | 0x50  # the version
     digest[8] = digest[8] & 0x3F | 0x80  # the variant
     digits = digest.hex()
@@ -126,16 +126,18 @@ def printable(text: str, longest: int = 200) -> str:
 
     Whoever sends a message may choose its id. A line break in it would begin a line of the log that looks like one of ours.
     """
-    cut = text if len(text) <= longest else f"{text[:longest]}..."
-    if cut.isprintable():
-        return cut
-    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in cut)
+    line = text if len(text) <= longest else f"{text[:longest]}..."
+    if line.isprintable():
+        return line
+    return "".join(
+        character if character.isprintable() else character.encode("unicode_escape").decode() for character in line
+    )
 
 
-def named(message: Message) -> str:
+def full_name(message: Message) -> str:
     """Which message it is, for a line of a log or an error: with all that tells it from another one of the same id.
 
-    >>> named(Message("evt-1", source="order-7", sequence=3).part("stock"))
+    >>> full_name(Message("evt-1", source="order-7", sequence=3).part("stock"))
     'message evt-1 of source order-7, sequence 3, part stock'
     """
     source = f" of source {printable(message.source)}" if message.source else ""
@@ -156,8 +158,8 @@ def by_sequence(messages: Sequence[Message | None]) -> list[int]:
             of_source.setdefault(message.source, []).append(sequence)
     order = list(range(len(messages)))
     for members in of_source.values():
-        for (_, _, place), (_, _, taken) in zip(members, sorted(members), strict=True):
-            order[place] = taken
+        for (_, _, place), (_, _, number) in zip(members, sorted(members), strict=True):
+            order[place] = number
     return order
 
 
@@ -170,8 +172,8 @@ def sortable(n: int) -> str:
     ('#119', '#1210')
     """
     if type(n) is not int or n < 0:
-        found = "a negative number" if type(n) is int else f"a {type(n).__name__}"
-        raise InvalidMessage(f"sortable(n): n is {found}, and only an int from 0 upwards has a sortable text.")
+        problem = "a negative number" if type(n) is int else f"a {type(n).__name__}"
+        raise InvalidMessage(f"sortable(n): n is {problem}, and only an int from 0 upwards has a sortable text.")
     try:
         digits = str(n)
     except ValueError as error:  # Python refuses to convert more than some thousand digits

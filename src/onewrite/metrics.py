@@ -64,18 +64,18 @@ def emf(
     A line has about 250 bytes. Lines are not summed up over several records, because Lambda may stop a function at any time.
     `write` is given a line without a line break; the default prints it.
     """
-    put = embedded(namespace, function, checked_clock(clock), write)
+    put = emf_writer(namespace, function, checked_clock(clock), write)
 
     def hook(message: Message | None, outcome: Reported, seconds: float) -> None:  # noqa: ARG001  # a hook is given it
         kinds = kinds_of(outcome)
-        counts = Counter([*(kind for kind, _ in kinds), *("Retried" for _, retried in kinds if retried)])
-        counted = {name: (count, "Count") for name, count in counts.items()}
-        put({**counted, "Duration": (round(seconds * 1000, 3), "Milliseconds")})
+        counts = Counter([*(kind for kind, _ in kinds), *("Retried" for _, is_retry in kinds if is_retry)])
+        metrics = {name: (count, "Count") for name, count in counts.items()}
+        put({**metrics, "Duration": (round(seconds * 1000, 3), "Milliseconds")})
 
     return hook
 
 
-def embedded(
+def emf_writer(
     namespace: str, function: str | None, clock: Callable[[], float], write: Callable[[str], object]
 ) -> Callable[[Mapping[str, tuple[float, str]]], None]:
     """A function that writes metrics, given by name with their values and units, as one line of that format."""
@@ -88,10 +88,10 @@ def embedded(
     dimension = {} if name is None else {"FunctionName": name}
 
     def put(metrics: Mapping[str, tuple[float, str]]) -> None:
-        units = [{"Name": each, "Unit": unit} for each, (_, unit) in metrics.items()]
+        units = [{"Name": metric, "Unit": unit} for metric, (_, unit) in metrics.items()]
         directive = {"Namespace": namespace, "Dimensions": [[*dimension]], "Metrics": units}
         about = {"Timestamp": int(clock() * 1000), "CloudWatchMetrics": [directive]}
-        line = {"_aws": about, **dimension, **{each: value for each, (value, _) in metrics.items()}}
+        line = {"_aws": about, **dimension, **{metric: value for metric, (value, _) in metrics.items()}}
         write(json.dumps(line, separators=(",", ":")))
 
     return put
@@ -117,29 +117,29 @@ def opentelemetry(meter: Meter, *, function: str | None = None) -> Hook:
     def hook(message: Message | None, outcome: Reported, seconds: float) -> None:  # noqa: ARG001  # a hook is given it
         failure = {"error.type": type(outcome).__qualname__} if isinstance(outcome, BaseException) else {}
         duration.record(seconds, {**common, **failure})
-        for kind, retried in kinds_of(outcome):
-            retry = {"retried": True} if retried else {}
+        for kind, is_retry in kinds_of(outcome):
+            retry = {"retried": True} if is_retry else {}
             messages.add(1, {**common, **failure, **retry, "outcome": "none" if kind == NO_OUTCOME else kind.lower()})
 
     return hook
 
 
-def kinds_of(reported: Reported) -> list[tuple[str, bool]]:
+def kinds_of(outcome: Reported) -> list[tuple[str, bool]]:
     """What became of one record: the name of each outcome, and whether the first answer to its write was lost.
 
     A failure and a record without outcomes have a name too, so there is always at least one.
     """
-    if isinstance(reported, BaseException):
+    if isinstance(outcome, BaseException):
         return [(FAILED, False)]
-    if isinstance(reported, Skip):
+    if isinstance(outcome, Skip):
         return [(SKIPPED, False)]
-    outcomes: Sequence[Answer] = () if reported is None else reported if isinstance(reported, Sequence) else (reported,)
-    kinds = [(type(each).__name__, isinstance(each, Applied) and each.retried) for each in outcomes]
+    outcomes: Sequence[Answer] = () if outcome is None else outcome if isinstance(outcome, Sequence) else (outcome,)
+    kinds = [(type(answer).__name__, isinstance(answer, Applied) and answer.retried) for answer in outcomes]
     return kinds or [(NO_OUTCOME, False)]
 
 
-def function_name(given: str | None) -> str | None:
-    name = os.environ.get("AWS_LAMBDA_FUNCTION_NAME") or None if given is None else given
+def function_name(function: str | None) -> str | None:
+    name = os.environ.get("AWS_LAMBDA_FUNCTION_NAME") or None if function is None else function
     if name is not None and (not isinstance(cast("object", name), str) or not _DIMENSION.fullmatch(name)):
         raise ConfigurationError(
             f"function={name!r}: a name has from 1 to 1024 printable ASCII characters, and not only spaces."

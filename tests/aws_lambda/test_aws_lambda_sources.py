@@ -34,11 +34,11 @@ from onewrite.identity import (
 )
 from tests.support.batches import (
     FIFO,
-    SENT,
+    SENT_AT,
     STANDARD,
     Context,
     Shop,
-    applied,
+    apply,
     by_name,
     dynamodb,
     fifo,
@@ -68,30 +68,30 @@ def shop() -> Shop:
 
 @SOURCES
 def test_a_batch_that_is_done_is_answered_with_an_empty_list(decorator: Any, event: Any) -> None:
-    assert decorator(by_name)(applied)(event(["a", "b"]), None) == {"batchItemFailures": []}
+    assert decorator(by_name)(apply)(event(["a", "b"]), None) == {"batchItemFailures": []}
 
 
 @SOURCES
 def test_a_batch_without_records_is_done(decorator: Any, event: Any) -> None:
-    assert decorator(by_name)(applied)(event([]), None) == {"batchItemFailures": []}
+    assert decorator(by_name)(apply)(event([]), None) == {"batchItemFailures": []}
 
 
 def test_a_standard_queue_returns_what_failed_and_goes_on(shop: Shop) -> None:
     response = sqs_handler(by_name)(shop)(sqs(["a", "b!", "c", "d!"]), None)
     assert response == {"batchItemFailures": [{"itemIdentifier": "id-b!"}, {"itemIdentifier": "id-d!"}]}
-    assert shop.seen == ["a", "b!", "c", "d!"]
+    assert shop.names == ["a", "b!", "c", "d!"]
 
 
 def test_a_fifo_queue_returns_the_rest_of_the_group_unprocessed_and_in_order(shop: Shop) -> None:
     response = sqs_handler(by_name)(shop)(fifo("a1", "b1", "a2!", "b2", "a3", "b3", "a4"), None)
     assert identifiers(response) == ["id-a2!", "id-a3", "id-a4"]
-    assert shop.seen == ["a1", "b1", "a2!", "b2", "b3"]
+    assert shop.names == ["a1", "b1", "a2!", "b2", "b3"]
 
 
 def test_a_group_on_a_standard_queue_is_for_fairness_only(shop: Shop) -> None:
     event = {"Records": [sqs_record(name, arn=STANDARD, group="g") for name in ("a!", "b")]}
     assert identifiers(sqs_handler(by_name)(shop)(event)) == ["id-a!"]
-    assert shop.seen == ["a!", "b"]
+    assert shop.names == ["a!", "b"]
 
 
 def test_fifo_in_the_middle_of_an_arn_makes_no_fifo_queue(shop: Shop) -> None:
@@ -104,20 +104,20 @@ def test_fifo_records_whose_group_cannot_be_read_keep_their_order(shop: Shop, at
     event = {"Records": [sqs_record(name, arn=FIFO, attributes=attributes) for name in ("a!", "b")]}
     event["Records"].append(sqs_record("c", arn=FIFO, group="c"))
     assert identifiers(sqs_handler(by_name)(shop)(event)) == ["id-a!", "id-b"]
-    assert shop.seen == ["a!", "c"]
+    assert shop.names == ["a!", "c"]
 
 
 @pytest.mark.parametrize(("decorator", "event"), [(kinesis_handler, kinesis), (dynamodb_stream_handler, dynamodb)])
 def test_a_stream_stops_at_its_first_failure_and_restarts_there(shop: Shop, decorator: Any, event: Any) -> None:
     assert identifiers(decorator(by_name)(shop)(event(["a", "b!", "c", "d!"]))) == ["2", "3", "4"]
-    assert shop.seen == ["a", "b!"]
+    assert shop.names == ["a", "b!"]
 
 
 def test_kafka_raises_after_a_failure_and_other_partitions_go_on(shop: Shop) -> None:
     """Lambda reads no answer of Kafka, except in provisioned mode: whatever was answered, the offset would move on."""
     with pytest.raises(NotSettled, match="2 of 5 records must be redelivered, which Kafka learns by this error"):
         kafka_handler(by_name)(shop)(kafka(p0=["a", "b!", "c"], p1=["x", "y"]))
-    assert shop.seen == ["a", "b!", "x", "y"]
+    assert shop.names == ["a", "b!", "x", "y"]
 
 
 @pytest.mark.parametrize("group_by", [None, lambda message: message.id])
@@ -127,8 +127,8 @@ def test_no_option_but_provisioned_mode_makes_kafka_answer_what_failed(origin: s
     options: dict[str, Any] = {} if group_by is None else {"group_by": group_by}
     for more in ({}, {"raise_when_all_fail": False}, {"max_workers": 3}, {"provisioned_mode": False}):
         with pytest.raises(NotSettled):
-            kafka_handler(refuse, **options, **more)(applied)(event)
-    answer = kafka_handler(refuse, **options, provisioned_mode=True)(applied)(event)
+            kafka_handler(refuse, **options, **more)(apply)(event)
+    answer = kafka_handler(refuse, **options, provisioned_mode=True)(apply)(event)
     assert identifiers(answer) == [{"partition": "orders-0", "offset": 0}]
 
 
@@ -146,24 +146,24 @@ def test_in_provisioned_mode_kafka_names_what_failed_by_partition_and_offset(sho
             {"itemIdentifier": {"partition": "orders-0", "offset": 2}},
         ]
     }
-    assert shop.seen == ["a", "b!", "x", "y"]
+    assert shop.names == ["a", "b!", "x", "y"]
 
 
 @pytest.mark.parametrize("broken", [{}, {"messageId": ""}, {"messageId": None}, {"messageId": 7}, "text", None, 3, ["list"]])
 def test_a_record_that_fails_and_has_no_id_returns_the_whole_batch_by_an_empty_one(broken: Any) -> None:
     """Leaving it out would mean that it is done."""
     event = {"Records": [sqs_record("a"), broken, sqs_record("b")]}
-    assert identifiers(sqs_handler(by_name)(applied)(event)) == [""]
+    assert identifiers(sqs_handler(by_name)(apply)(event)) == [""]
 
 
 def test_a_record_without_an_id_that_is_settled_returns_nothing() -> None:
     event = {"Records": [sqs_record("a", messageId="")]}
-    assert identifiers(sqs_handler(by_name)(applied)(event)) == []
+    assert identifiers(sqs_handler(by_name)(apply)(event)) == []
 
 
 def test_a_message_that_came_twice_is_named_once(shop: Shop) -> None:
     assert identifiers(sqs_handler(by_name)(shop)(sqs(["a!", "b", "a!"]))) == ["id-a!"]
-    assert shop.seen == ["a!", "b", "a!"]
+    assert shop.names == ["a!", "b", "a!"]
 
 
 def test_a_stream_record_that_cannot_be_named_returns_with_the_one_before_it(shop: Shop) -> None:
@@ -183,7 +183,7 @@ def test_a_stream_whose_first_failure_cannot_be_named_restarts_from_the_front(sh
 def test_a_kafka_record_that_cannot_be_named_returns_the_whole_batch(field: str, value: Any) -> None:
     event = kafka(p0=["a"])
     event["records"]["orders-0"][0][field] = value
-    assert identifiers(kafka_handler(refuse, provisioned_mode=True)(applied)(event)) == [""]
+    assert identifiers(kafka_handler(refuse, provisioned_mode=True)(apply)(event)) == [""]
 
 
 # ---------------------------------------------------------------- what is no batch
@@ -211,7 +211,7 @@ OTHERS: list[Any] = [
 def test_an_event_that_is_no_batch_of_the_source_is_refused(decorator: Any, event: Any, other: Any) -> None:
     """An empty answer would mean that all is done."""
     with pytest.raises(ConfigurationError, match="This event is no batch of"):
-        decorator(by_name)(applied)(other)
+        decorator(by_name)(apply)(other)
 
 
 @SOURCES
@@ -219,25 +219,25 @@ def test_an_event_that_is_no_batch_of_the_source_is_refused(decorator: Any, even
 def test_the_batch_of_another_source_is_refused(decorator: Any, event: Any, foreign: Any) -> None:
     if foreign is not event:
         with pytest.raises(ConfigurationError, match="This event is no batch of"):
-            decorator(by_name)(applied)(foreign(["a"]))
+            decorator(by_name)(apply)(foreign(["a"]))
 
 
 def test_a_mix_of_sources_is_refused_before_anything_is_taken(shop: Shop) -> None:
     event = {"Records": [*sqs(["a"])["Records"], *kinesis(["b"])["Records"]]}
     with pytest.raises(ConfigurationError, match=r"no batch of SQS: it has a record of 'aws:kinesis'\. Nothing was taken"):
         sqs_handler(by_name)(shop)(event)
-    assert shop.seen == []
+    assert shop.names == []
 
 
 def test_records_written_by_hand_need_not_say_where_they_are_from() -> None:
     event = {"Records": [{"messageId": "id-a", "body": "a"}]}
-    assert identifiers(sqs_handler(by_name)(applied)(event)) == []
+    assert identifiers(sqs_handler(by_name)(apply)(event)) == []
 
 
 @pytest.mark.parametrize("origin", ["SelfManagedKafka", "aws:SelfManagedKafka"])
 def test_a_self_managed_kafka_is_kafka(origin: str) -> None:
     event = {**kafka(p0=["a"]), "eventSource": origin}
-    assert identifiers(kafka_handler(by_name)(applied)(event)) == []
+    assert identifiers(kafka_handler(by_name)(apply)(event)) == []
 
 
 # ---------------------------------------------------------------- EventBridge Pipes
@@ -262,8 +262,8 @@ def test_a_list_of_records_is_a_batch_too(decorator: Any, event: Any, shop: Shop
     listed = in_a_list(decorator, ["a", "b!", "c"])
     report = decorator(by_name)(shop).run(listed)
     assert identifiers(report.response) == identifiers(decorator(by_name)(Shop()).run(event(["a", "b!", "c"])).response)
-    assert shop.seen[:2] == ["a", "b!"]
-    assert decorator(by_name)(applied)(listed) == {"batchItemFailures": []}
+    assert shop.names[:2] == ["a", "b!"]
+    assert decorator(by_name)(apply)(listed) == {"batchItemFailures": []}
 
 
 def test_pipes_reads_the_answer_of_a_queue(shop: Shop) -> None:
@@ -290,14 +290,14 @@ def test_partitions_of_kafka_keep_apart_in_a_list() -> None:
     shop, event = Shop(), kafka(p0=["a!", "b"], p1=["x"])
     listed = [{"eventSource": "aws:kafka", **record} for records in event["records"].values() for record in records]
     kafka_handler(by_name)(shop).run(listed)
-    assert shop.seen == ["a!", "x"]
+    assert shop.names == ["a!", "x"]
 
 
 @SOURCES
 @pytest.mark.parametrize("listed", [[], [{"messageId": "m"}], ["text"], [None], [{"eventSource": "aws:other"}]])
 def test_a_list_that_does_not_say_what_it_is_from_is_refused(decorator: Any, event: Any, listed: Any) -> None:
     with pytest.raises(ConfigurationError, match="This event is no batch of"):
-        decorator(by_name)(applied)(listed)
+        decorator(by_name)(apply)(listed)
 
 
 # ---------------------------------------------------------------- straight to Lambda
@@ -326,7 +326,7 @@ STORED = {
 }
 CHANGED = {
     "_id": {"_data": "01"},
-    "clusterTime": {"$timestamp": {"t": int(SENT), "i": 1}},
+    "clusterTime": {"$timestamp": {"t": int(SENT_AT), "i": 1}},
     "documentKey": {"_id": 1},
     "fullDocument": {"_id": 1, "no": "o-7"},
     "ns": {"db": "shop", "coll": "orders"},
@@ -355,7 +355,7 @@ DIRECT: dict[str, tuple[Any, Any, Any]] = {
 def test_what_comes_straight_to_lambda_is_a_message(name: str) -> None:
     decorator, identity, event = DIRECT[name]
     seen: list[Message] = []
-    report = decorator(identity, clock=lambda: SENT + 2)(seen.append).run(event, None)
+    report = decorator(identity, clock=lambda: SENT_AT + 2)(seen.append).run(event, None)
     assert ("o-7" in seen[0].id, len(seen)) == (True, 1)
     assert report.oldest_seconds == (None if name == "S3" else 2.0)
     assert report.results[0].record_id == {"SNS": "n1", "EventBridge": "e1", "S3": "r1", "DocumentDB": "01"}[name]
@@ -385,7 +385,7 @@ def test_what_is_not_settled_raises_to_be_retried(name: str, outcome: Any) -> No
 def test_what_was_not_begun_in_time_raises_too(name: str) -> None:
     decorator, identity, event = DIRECT[name]
     with pytest.raises(NotSettled):
-        decorator(identity)(applied)(event, Context(lambda: 0.1))
+        decorator(identity)(apply)(event, Context(lambda: 0.1))
 
 
 @pytest.mark.parametrize("name", DIRECT)
@@ -393,7 +393,7 @@ def test_what_was_not_begun_in_time_raises_too(name: str) -> None:
 def test_an_event_of_another_kind_is_refused_there_too(name: str, other: Any) -> None:
     decorator, identity, _ = DIRECT[name]
     with pytest.raises(ConfigurationError, match="This event is no batch of"):
-        decorator(identity)(applied)(other)
+        decorator(identity)(apply)(other)
 
 
 def test_numbers_in_a_direct_event_are_parsed_as_the_identity_says() -> None:
@@ -403,7 +403,7 @@ def test_numbers_in_a_direct_event_are_parsed_as_the_identity_says() -> None:
     assert [message.body["price"] for message in seen] == [Decimal("0.1"), Decimal("0.1")]
     endless = {**PLACED, "detail": {"no": "o-7", "price": float("inf")}}  # as Python reads 1e999
     with pytest.raises(NotSettled, match="its body is not valid JSON"):
-        eventbridge_handler(eventbridge(json_body(id="no")))(applied)(endless)
+        eventbridge_handler(eventbridge(json_body(id="no")))(apply)(endless)
 
 
 def test_the_attributes_of_a_direct_message_are_there() -> None:
@@ -414,9 +414,9 @@ def test_the_attributes_of_a_direct_message_are_there() -> None:
 
 @pytest.mark.parametrize("time", [None, 5, "soon", "99999999999-01-01"])
 def test_a_direct_event_whose_time_cannot_be_read_has_no_age(time: Any) -> None:
-    report = eventbridge_handler(json_body(id="id"))(applied).run({**PLACED, "time": time})
+    report = eventbridge_handler(json_body(id="id"))(apply).run({**PLACED, "time": time})
     assert report.oldest_seconds is None
-    assert sns_handler(json_body(id="no"))(applied).run(of_sns({"Message": "x"})).oldest_seconds is None
+    assert sns_handler(json_body(id="no"))(apply).run(of_sns({"Message": "x"})).oldest_seconds is None
 
 
 def test_the_changes_of_documentdb_stop_at_the_first_failure() -> None:
@@ -442,11 +442,11 @@ TEST_EVENT = json.dumps({"Service": "Amazon S3", "Event": "s3:TestEvent", "Bucke
 @pytest.mark.parametrize("identity", [by_name, sqs_message_id(), json_body(id="Records[0].s3.object.key"), s3_object()])
 def test_s3s_test_of_a_queue_settles_whatever_the_identity(body: str, identity: Any, shop: Shop) -> None:
     report = sqs_handler(identity)(shop).run({"Records": [sqs_record("x", body=body)]})
-    assert (report.results[0].skipped, identifiers(report.response), shop.seen) == (True, [], [])
+    assert (report.results[0].skipped, identifiers(report.response), shop.names) == (True, [], [])
 
 
 def test_s3s_test_of_a_topic_settles_too() -> None:
-    assert sns_handler(s3_object())(applied).run(of_sns({**PUBLISHED, "Message": TEST_EVENT})).results[0].skipped
+    assert sns_handler(s3_object())(apply).run(of_sns({**PUBLISHED, "Message": TEST_EVENT})).results[0].skipped
 
 
 @pytest.mark.parametrize(
@@ -472,7 +472,7 @@ def test_an_aggregated_record_is_refused_whatever_the_identity(shop: Shop) -> No
     ).decode()
     report = kinesis_handler(lambda _: Message("m"))(shop).run({"Records": [record]})
     assert "deaggregate_records" in str(report.results[0].error)
-    assert (identifiers(report.response), shop.seen) == (["1"], [])
+    assert (identifiers(report.response), shop.names) == (["1"], [])
 
 
 def test_records_taken_apart_of_an_aggregated_one_fail_by_the_number_of_that_one(shop: Shop) -> None:
@@ -480,7 +480,7 @@ def test_records_taken_apart_of_an_aggregated_one_fail_by_the_number_of_that_one
     for among, record in enumerate(records):
         record["kinesis"] |= {"sequenceNumber": "7", "subSequenceNumber": among}
     assert identifiers(kinesis_handler(by_name)(shop)({"Records": records})) == ["7"]
-    assert shop.seen == ["a", "b!"]
+    assert shop.names == ["a", "b!"]
 
 
 @pytest.mark.parametrize(("decorator", "event"), [(kinesis_handler, kinesis), (dynamodb_stream_handler, dynamodb)])
@@ -488,7 +488,7 @@ def test_a_tumbling_window_is_refused_with_a_word_why(decorator: Any, event: Any
     windowed = {**event(["a"]), "window": {"start": "s", "end": "e"}, "state": {}, "isFinalInvokeForWindow": False}
     with pytest.raises(ConfigurationError, match=r"tumbling window, whose state .* Set TumblingWindowInSeconds to 0"):
         decorator(by_name)(shop)(windowed)
-    assert shop.seen == []
+    assert shop.names == []
 
 
 # ---------------------------------------------------------------- the record of a message that a worker has received

@@ -42,7 +42,7 @@ from tests.support.batches import (
     sqs,
     sqs_record,
 )
-from tests.support.seams import measured
+from tests.support.seams import measure_by
 
 TIMEOUT = 20.0
 
@@ -470,7 +470,7 @@ def slow(clock: Clock, calls: list[str], seconds: float) -> Callable[[list[Messa
 
 def test_no_group_is_begun_with_less_time_than_the_slowest_call_took_and_a_half() -> None:
     clock, calls = Clock(), list[str]()
-    handler = measured(sqs_handler(by_name, group_by=letter)(slow(clock, calls, 4.0)), clock)
+    handler = measure_by(sqs_handler(by_name, group_by=letter)(slow(clock, calls, 4.0)), clock)
     report = handler.run(sqs(["a1", "b1", "a2", "c1", "d1"]), clock.until(13.0))
     assert calls == ["a1 a2", "b1"]  # 5 seconds are left then, and 6 are wanted
     assert identifiers(report.response) == ["id-c1", "id-d1"]
@@ -479,7 +479,7 @@ def test_no_group_is_begun_with_less_time_than_the_slowest_call_took_and_a_half(
 
 def test_a_group_that_failed_is_tried_one_by_one_as_long_as_there_is_time() -> None:
     clock, calls = Clock(), list[str]()
-    handler = measured(sqs_handler(by_name, group_by=letter)(slow(clock, calls, 2.0)), clock)
+    handler = measure_by(sqs_handler(by_name, group_by=letter)(slow(clock, calls, 2.0)), clock)
     report = handler.run(sqs(["a1", "a2!", "a3", "a4"]), clock.until(8.0))
     assert calls == ["a1 a2! a3 a4", "a1", "a2!"]
     assert identifiers(report.response) == ["id-a3", "id-a4"]
@@ -494,7 +494,7 @@ def test_records_for_which_there_is_no_time_to_read_them_go_back() -> None:
         read.append(record["body"])
         return by_name(record)
 
-    handler = measured(sqs_handler(identity, group_by=letter)(Shop()), clock)
+    handler = measure_by(sqs_handler(identity, group_by=letter)(Shop()), clock)
     report = handler.run(sqs(["a1", "a2", "a3", "a4", "a5", "a6"]), clock.until(4.5))
     assert read == ["a1", "a2", "a3", "a4"]
     assert len(report.returned) == 6
@@ -502,7 +502,7 @@ def test_records_for_which_there_is_no_time_to_read_them_go_back() -> None:
 
 def test_a_record_of_which_only_a_part_was_done_in_time_goes_back() -> None:
     clock, calls = Clock(), list[str]()
-    handler = measured(sqs_handler(several, group_by=letter)(slow(clock, calls, 4.0)), clock)
+    handler = measure_by(sqs_handler(several, group_by=letter)(slow(clock, calls, 4.0)), clock)
     report = handler.run(sqs(["a1+b1"]), clock.until(6.0))
     assert (calls, identifiers(report.response), len(report.returned)) == (["a1"], ["id-a1+b1"], 1)
 
@@ -623,7 +623,7 @@ def test_the_hook_is_called_for_each_message_with_its_share_of_the_seconds() -> 
         clock.now += 6.0
         return shop(messages)
 
-    handler = measured(sqs_handler(several, group_by=letter, on_outcome=hook)(each), clock)
+    handler = measure_by(sqs_handler(several, group_by=letter, on_outcome=hook)(each), clock)
     report = handler.run(sqs(["a1", "a2?", "b1+a3", "skip"]))
     assert told == [
         ("a1", "Applied", 3.0),
@@ -661,7 +661,7 @@ def test_a_single_record_is_processed_in_its_groups() -> None:
 
 def test_of_records_that_are_processed_outside_a_batch_no_group_is_begun_without_time_for_it() -> None:
     clock, calls = Clock(), list[str]()
-    handler = measured(sqs_handler(several, group_by=letter)(slow(clock, calls, 4.0)), clock).handler
+    handler = measure_by(sqs_handler(several, group_by=letter)(slow(clock, calls, 4.0)), clock).handler
     records = [handler.read(sqs_record(name)) for name in ("a1", "b1", "a2+c1", "a3")]
     found = handler.process_together(records, in_order=False, time_left=lambda: 9.0 - clock.now)
     assert calls == ["a1 a2 a3"]

@@ -32,7 +32,7 @@ from onewrite.batch.handler import handler_of
 from onewrite.identity import Skip
 from tests.support.batches import (
     Shop,
-    applied,
+    apply,
     by_name,
     fifo,
     identifiers,
@@ -151,7 +151,7 @@ def test_an_identity_that_fails_fails_its_record_alone(shop: Shop) -> None:
         sqs(["a", "b", "c"])
     )
     assert identifiers(report.response) == ["id-b"]
-    assert shop.seen == ["a", "c"]
+    assert shop.names == ["a", "c"]
     assert report.results[1].message is None
 
 
@@ -159,7 +159,7 @@ def test_an_identity_that_fails_fails_its_record_alone(shop: Shop) -> None:
 def test_an_identity_that_gives_no_message_fails_its_record(shop: Shop, found: Any) -> None:
     report = sqs_handler(lambda _: found)(shop).run(sqs(["a"]))
     assert "The identity returned a" in str(report.results[0].error)
-    assert shop.seen == []
+    assert shop.names == []
 
 
 def test_an_asynchronous_identity_fails_its_record(shop: Shop) -> None:
@@ -171,7 +171,7 @@ def test_an_asynchronous_identity_fails_its_record(shop: Shop) -> None:
 
 
 def test_a_record_that_is_no_object_never_reaches_the_identity() -> None:
-    report = sqs_handler(lambda _: Message("m"))(applied).run({"Records": ["text"]})
+    report = sqs_handler(lambda _: Message("m"))(apply).run({"Records": ["text"]})
     assert isinstance(report.results[0].error, InvalidMessage)
     assert report.results[0].record_id == "(no id)"
 
@@ -179,7 +179,7 @@ def test_a_record_that_is_no_object_never_reaches_the_identity() -> None:
 @pytest.mark.parametrize("found", [[], [Message("a"), "b"], ["a"]])
 def test_an_identity_may_give_several_messages_and_nothing_else(shop: Shop, found: Any) -> None:
     report = sqs_handler(lambda _: found)(shop).run(sqs(["a"]))
-    assert shop.seen == []
+    assert shop.names == []
     assert report.results[0].skipped == (not found)
     assert bool(report.failed) == bool(found)
 
@@ -191,7 +191,7 @@ def test_a_record_that_is_skipped_is_settled_and_holds_up_nobody(shop: Shop) -> 
     handler = kinesis_handler(lambda record: Skip() if by_name(record).id == "b" else by_name(record))(shop)
     report = handler.run(kinesis("abc"))
     assert identifiers(report.response) == []
-    assert shop.seen == ["a", "c"]
+    assert shop.names == ["a", "c"]
     assert [result.skipped for result in report.results] == [False, True, False]
     assert report.results[1].settled
 
@@ -206,7 +206,7 @@ def parts(record: Any) -> list[Message]:
 def test_each_message_of_a_record_is_given_to_the_function_in_turn() -> None:
     shop = Shop()
     report = sqs_handler(parts)(shop).run(sqs(["a b c"]))
-    assert (shop.seen, identifiers(report.response)) == (["a", "b", "c"], [])
+    assert (shop.names, identifiers(report.response)) == (["a", "b", "c"], [])
     assert len(report.results[0].outcomes) == 3
 
 
@@ -221,7 +221,7 @@ def test_after_a_message_that_is_not_settled_the_rest_of_its_record_is_not_begun
         return each(message)
 
     report = sqs_handler(parts)(aeach if asynchronous else each).run(sqs(["a b! c", "e d f", "g"]))
-    assert shop.seen == ["a", "b!", "e", "g"]
+    assert shop.names == ["a", "b!", "e", "g"]
     assert identifiers(report.response) == ["id-a b! c", "id-e d f"]
     failed = report.results[0]
     assert (failed.message, len(failed.outcomes), type(failed.error)) == (Message("b!"), 1, ValueError)
@@ -267,7 +267,7 @@ def test_when_not_every_record_fails_the_handler_never_raises(shop: Shop, names:
 
 
 def test_the_function_can_be_called_with_a_message() -> None:
-    assert sqs_handler(by_name)(applied).each(message()) == Applied(message())
+    assert sqs_handler(by_name)(apply).each(message()) == Applied(message())
 
 
 def test_the_handler_keeps_the_functions_name_and_docstring() -> None:
@@ -285,13 +285,13 @@ def test_the_handler_keeps_the_functions_name_and_docstring() -> None:
     assert ship.handler(sqs(["a"])) == ship(sqs(["a"]), None)
 
 
-@pytest.mark.parametrize("other", [None, applied, functools.partial(applied), SimpleNamespace(handler=applied)])
+@pytest.mark.parametrize("other", [None, apply, functools.partial(apply), SimpleNamespace(handler=apply)])
 def test_what_was_not_decorated_has_no_handler(other: Any) -> None:
     assert handler_of(other) is None
 
 
 def test_a_handler_is_found_below_other_decorators() -> None:
-    ship = sqs_handler(by_name)(applied)
+    ship = sqs_handler(by_name)(apply)
 
     @functools.wraps(ship)
     def logged(event: Any, context: Any) -> Any:
@@ -319,7 +319,7 @@ def test_a_partial_and_a_method_are_functions(shop: Shop) -> None:
     found: list[str] = []
     sqs_handler(by_name)(functools.partial(each, found))(sqs(["a"]))
     sqs_handler(by_name)(shop.__call__)(sqs(["b"]))
-    assert (found, shop.seen) == (["a"], ["b"])
+    assert (found, shop.names) == (["a"], ["b"])
 
 
 @pytest.mark.parametrize(
@@ -343,11 +343,11 @@ def test_a_partial_and_a_method_are_functions(shop: Shop) -> None:
 )
 def test_a_wrong_option_is_refused_where_it_is_written(options: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError, match=next(iter(options))):
-        sqs_handler(**{"identity": by_name, **options})(applied)
+        sqs_handler(**{"identity": by_name, **options})(apply)
 
 
 def test_a_handler_is_not_made_a_handler_again() -> None:
-    ship = sqs_handler(by_name)(applied)
+    ship = sqs_handler(by_name)(apply)
     with pytest.raises(ConfigurationError, match="This is a handler already"):
         sqs_handler(by_name)(ship)  # type: ignore[type-var]  # what is tested
 

@@ -12,11 +12,11 @@ import pytest
 
 from onewrite import Answer, Applied, Busy, Deferred, Duplicate, InSequence, Message, Outcome, Superseded, Uncertain
 from onewrite.aws_lambda import sqs_handler
-from onewrite.batch.order import SecondTries, ordered
+from onewrite.batch.order import SecondTries, lanes_and_order
 from onewrite.mongodb import GuardedCollection
 from onewrite.testing import mongomock_collection
 from tests.support.batches import FIFO, Clock, Context, identifiers, sqs, sqs_record
-from tests.support.seams import measured
+from tests.support.seams import measure_by
 
 TIMEOUT = 20.0
 
@@ -56,7 +56,7 @@ def messages(*names: str) -> list[Message | None]:
 
 
 def test_the_messages_of_a_source_are_taken_by_their_sequence_at_the_places_that_it_has() -> None:
-    lanes, order = ordered(messages("a3", "b2", "ax", "a1", "b1", "", "a2"))
+    lanes, order = lanes_and_order(messages("a3", "b2", "ax", "a1", "b1", "", "a2"))
     assert order == [3, 4, 2, 6, 1, 5, 0]
     assert lanes == ["a", "b", None, "a", "b", None, "a"]
 
@@ -69,7 +69,7 @@ def test_equal_sequences_keep_their_order_and_numbers_are_not_compared_with_text
         Message("4", "s", 5),
         Message("5", "s", 1),
     ]
-    assert ordered(mixed)[1] == [4, 1, 3, 2, 0]
+    assert lanes_and_order(mixed)[1] == [4, 1, 3, 2, 0]
 
 
 def test_a_batch_that_was_shuffled_is_applied_in_order_with_one_call_a_message() -> None:
@@ -119,7 +119,7 @@ def test_an_identity_that_is_slow_reads_no_further_than_there_is_time() -> None:
         read.append(record["body"])
         return by_place(record)
 
-    report = measured(sqs_handler(slow, margin=1.0)(Counting()), clock).run(
+    report = measure_by(sqs_handler(slow, margin=1.0)(Counting()), clock).run(
         sqs([f"a{number}" for number in range(1, 10)]), Context(lambda: 4.5 - clock.now)
     )
     assert read == ["a1", "a2", "a3", "a4"]

@@ -34,7 +34,7 @@ from onewrite.aws_lambda import Report, dynamodb_stream_handler, kafka_handler, 
 from onewrite.batch import function
 from onewrite.identity import Skip, json_body
 from tests.support.batches import (
-    SENT,
+    SENT_AT,
     Clock,
     Context,
     by_name,
@@ -46,7 +46,7 @@ from tests.support.batches import (
     sqs,
     sqs_record,
 )
-from tests.support.seams import measured
+from tests.support.seams import measure_by
 
 SECRET = "4111-1111-1111-1111"
 
@@ -104,7 +104,7 @@ NO_STEPS = {"gone": 0, "busy": 0, "uncertain": 0, "superseded": 0, "begun": 0}
 
 def test_a_batch_makes_one_line_that_counts_it(lines: list[logging.LogRecord]) -> None:
     clock = Clock(10.0)
-    handler = measured(sqs_handler(by_name, clock=lambda: SENT + 90.5)(outcomes), clock)
+    handler = measure_by(sqs_handler(by_name, clock=lambda: SENT_AT + 90.5)(outcomes), clock)
     handler(sqs(["a1", "a2", "d1", "s1", "n1"]))
     (line,) = lines
     assert (line.name, line.levelname) == ("onewrite", "INFO")
@@ -176,15 +176,15 @@ def test_a_batch_that_is_not_done_is_a_warning_and_says_what_failed(lines: list[
 
 KEY = "charge-7f3a"
 STEPS: list[tuple[Answer, str]] = [
-    (Busy(Message("m"), SENT), "Busy (another worker has a step open until 2023-11-14T22:13:20.000Z)"),
+    (Busy(Message("m"), SENT_AT), "Busy (another worker has a step open until 2023-11-14T22:13:20.000Z)"),
     (Busy(Message("m"), math.inf), "Busy (another worker has a step open until 9999-12-31T23:59:59.000Z)"),
     (
-        Uncertain(Message("m"), SENT, "fence", f"{KEY}\n"),
+        Uncertain(Message("m"), SENT_AT, "fence", f"{KEY}\n"),
         f"Uncertain (look up what became of the effect that was begun at 2023-11-14T22:13:20.000Z with the key {KEY}\\n)",
     ),
     (Superseded(Message("m")), "Superseded (the step was no longer this worker's when it was to be finished)"),
     (
-        Begun(Message("m"), KEY, "fence", SENT, SENT + 60),
+        Begun(Message("m"), KEY, "fence", SENT_AT, SENT_AT + 60),
         "Begun (the function returned it, and did not finish the step that it began)",
     ),
 ]
@@ -199,7 +199,7 @@ def test_a_failure_by_a_step_says_what_is_to_be_done(answer: Answer, said: str, 
 
 
 def test_of_several_outcomes_the_failure_names_the_one_that_needs_a_person(lines: list[logging.LogRecord]) -> None:
-    answers = [Busy(Message("m"), SENT), STEPS[2][0], Deferred(Message("m"), 2)]
+    answers = [Busy(Message("m"), SENT_AT), STEPS[2][0], Deferred(Message("m"), 2)]
     sqs_handler(by_name)(lambda message: answers)(sqs(["m"]))
     assert [failure["error"] for failure in details(lines[0])["failures"]] == ["Uncertain"]
 
@@ -226,7 +226,7 @@ def test_a_batch_that_is_only_returned_is_a_warning(lines: list[logging.LogRecor
 def test_every_source_names_its_records_and_tells_their_age(
     decorator: Any, event: Any, name: str, lines: list[logging.LogRecord]
 ) -> None:
-    decorator(by_name, clock=lambda: SENT + 2)(outcomes).run(event)
+    decorator(by_name, clock=lambda: SENT_AT + 2)(outcomes).run(event)
     found = details(lines[0])
     assert found["failures"][0]["record"] == name
     assert found["failures"][0]["attempt"] == (1 if name == "id-x" else None)
@@ -235,8 +235,8 @@ def test_every_source_names_its_records_and_tells_their_age(
 
 def test_the_age_is_the_oldest_records_and_counts_from_the_beginning_of_the_batch() -> None:
     event = sqs(["a1", "a2"])
-    event["Records"][1]["attributes"]["SentTimestamp"] = str(int(SENT * 1000) - 7500)
-    clock = Clock(SENT)
+    event["Records"][1]["attributes"]["SentTimestamp"] = str(int(SENT_AT * 1000) - 7500)
+    clock = Clock(SENT_AT)
 
     def each(message: Message) -> None:
         clock.now += 100
@@ -252,7 +252,7 @@ def test_a_time_that_is_none_is_ignored(sent: Any) -> None:
 
 
 def test_a_clock_that_is_behind_makes_no_age_below_zero() -> None:
-    assert sqs_handler(by_name, clock=lambda: SENT - 5)(outcomes).run(sqs(["a1"])).oldest_seconds == 0.0
+    assert sqs_handler(by_name, clock=lambda: SENT_AT - 5)(outcomes).run(sqs(["a1"])).oldest_seconds == 0.0
 
 
 @pytest.mark.parametrize(
@@ -409,7 +409,7 @@ def test_metadata_that_cannot_be_read_fails_no_line(monkeypatch: pytest.MonkeyPa
         raise ValueError
 
     monkeypatch.setattr(function, "packages_distributions", broken)
-    assert function._installed.__wrapped__() == frozenset()
+    assert function._installed_modules.__wrapped__() == frozenset()
 
 
 def test_tracebacks_are_logged_only_where_that_is_asked_for(lines: list[logging.LogRecord]) -> None:
@@ -537,7 +537,7 @@ def test_the_hook_is_told_of_each_record_that_was_processed() -> None:
         clock.now += 0.25
         return outcomes(message)
 
-    measured(sqs_handler(by_name, on_outcome=hook)(each), clock)(fifo("a1", "s1", "n1", "x1", "x2"))
+    measure_by(sqs_handler(by_name, on_outcome=hook)(each), clock)(fifo("a1", "s1", "n1", "x1", "x2"))
     message = {name: Message(name, body=name) for name in ("a1", "s1", "n1", "x1")}
     assert hook.calls[:3] == [
         (message["a1"], Applied(message["a1"]), 0.25),

@@ -23,7 +23,7 @@ from onewrite.batch.order import Lanes
 from onewrite.batch.workers import Batch, Deadline
 from onewrite.core.flow import Call, Flow, Meter, arun, meter, run
 from tests.support.batches import Clock, Context, by_name, fifo, identifiers, kafka, kinesis, sqs
-from tests.support.seams import measured
+from tests.support.seams import measure_by
 
 TIMEOUT = 20.0  # seconds until a test that hangs fails
 
@@ -532,7 +532,7 @@ def taking(clock: Clock, *seconds: float) -> Callable[[Message], None]:
 
 def test_no_record_is_taken_when_less_time_is_left_than_the_margin() -> None:
     clock = Clock()
-    handler = measured(sqs_handler(by_name, margin=2.0)(taking(clock, 0.5, 0.5, 0.5, 0.5)), clock)
+    handler = measure_by(sqs_handler(by_name, margin=2.0)(taking(clock, 0.5, 0.5, 0.5, 0.5)), clock)
     report = handler.run(sqs("abcd"), clock.until(3.2))
     assert names(report) == ["a", "b", "c"]
     assert identifiers(report.response) == ["id-d"]
@@ -541,7 +541,7 @@ def test_no_record_is_taken_when_less_time_is_left_than_the_margin() -> None:
 
 def test_the_margin_grows_with_the_slowest_record() -> None:
     clock = Clock()
-    handler = measured(sqs_handler(by_name)(taking(clock, 10.0, 0.1, 0.1)), clock)
+    handler = measure_by(sqs_handler(by_name)(taking(clock, 10.0, 0.1, 0.1)), clock)
     report = handler.run(sqs("abc"), clock.until(25.05))  # 15.05 are left after the first, and 14.95 after the second
     assert names(report) == ["a", "b"]
 
@@ -549,20 +549,20 @@ def test_the_margin_grows_with_the_slowest_record() -> None:
 def test_the_margin_of_one_batch_is_none_of_the_next() -> None:
     """Otherwise, after one very slow record, no batch would ever be begun again."""
     clock = Clock()
-    handler = measured(sqs_handler(by_name)(taking(clock, 10.0, 0.1)), clock)
+    handler = measure_by(sqs_handler(by_name)(taking(clock, 10.0, 0.1)), clock)
     assert names(handler.run(sqs("a"), clock.until(12.0))) == ["a"]
     assert names(handler.run(sqs("b"), clock.until(clock.now + 12.0))) == ["b"]
 
 
 def test_the_rest_of_every_group_is_returned_at_the_deadline() -> None:
     clock = Clock()
-    handler = measured(sqs_handler(by_name)(taking(clock, 1.0, 1.0)), clock)
+    handler = measure_by(sqs_handler(by_name)(taking(clock, 1.0, 1.0)), clock)
     assert identifiers(handler(fifo("a1", "b1", "a2", "b2"), clock.until(3.1))) == ["id-a2", "id-b2"]
 
 
 def test_a_stream_is_restarted_from_where_the_deadline_stopped_it() -> None:
     clock = Clock()
-    handler = measured(kinesis_handler(by_name)(taking(clock, 1.0, 1.0)), clock)
+    handler = measure_by(kinesis_handler(by_name)(taking(clock, 1.0, 1.0)), clock)
     assert identifiers(handler(kinesis("abcd"), clock.until(3.1))) == ["3", "4"]
 
 

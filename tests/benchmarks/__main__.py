@@ -54,16 +54,16 @@ def main(arguments: list[str] | None = None) -> int:
     plan = Plan(rounds=options.rounds, late=options.messages_at)
     for engine in (dynoxide_binary, mongod_binary):
         engine()  # fetched where it is missing
-    found: list[tuple[str, Row]] = []
+    results: list[tuple[str, Row]] = []
     for group in options.only or GROUPS:
         for result in GROUPS[group](plan):
             if isinstance(result, Section):
                 _show(result, options)
                 continue
-            found.append((group, result))
+            results.append((group, result))
             if not options.json:
                 _progress(group, result)
-    print(_json(found) if options.json else "\n" + table([row for _, row in found]))
+    print(_json(results) if options.json else "\n" + table([row for _, row in results]))
     return 0  # a missed target is a result, not a failure
 
 
@@ -101,9 +101,9 @@ def _progress(group: str, row: Row) -> None:
     )
 
 
-def _json(found: list[tuple[str, Row]]) -> str:
+def _json(results: list[tuple[str, Row]]) -> str:
     return json.dumps(
-        [{"group": group, **dataclasses.asdict(row), "verdict": row.verdict} for group, row in found], indent=2
+        [{"group": group, **dataclasses.asdict(row), "verdict": row.verdict} for group, row in results], indent=2
     )
 
 

@@ -41,19 +41,19 @@ def rows(plan: Plan) -> Iterator[Row]:
     identity = json_body(id="order.no", source="order.customer", sequence="version")
     records = [sqs_record(str(number), body=_BODY) for number in range(_RECORDS)]
     yield _row("the identity alone", lambda: [identity(record) for record in records])
-    yield _row("one by one", _batch(sqs_handler(identity)(_each), records), PER_RECORD)
-    yield _row(f"{_WORKERS} threads", _batch(sqs_handler(identity, max_workers=_WORKERS)(_each), records))
-    yield _row(f"{_WORKERS} tasks", _batch(sqs_handler(identity, max_workers=_WORKERS)(_aeach), records))
+    yield _row("one by one", _batch(sqs_handler(identity)(_handle), records), PER_RECORD)
+    yield _row(f"{_WORKERS} threads", _batch(sqs_handler(identity, max_workers=_WORKERS)(_handle), records))
+    yield _row(f"{_WORKERS} tasks", _batch(sqs_handler(identity, max_workers=_WORKERS)(_ahandle), records))
     yield _cold_start()
 
 
-def _each(message: Message) -> Outcome:
+def _handle(message: Message) -> Outcome:
     del message
     return _OUTCOME
 
 
-async def _aeach(message: Message) -> Outcome:
-    return _each(message)
+async def _ahandle(message: Message) -> Outcome:
+    return _handle(message)
 
 
 def _batch(handler: HandlerFunction[Any, Any], records: list[Any]) -> Callable[[], object]:
@@ -79,14 +79,14 @@ def _seconds(call: Callable[[], object]) -> float:
 
 def _cold_start() -> Row:
     """With compiled modules, as in a layer that is built well. The least, as above."""
-    with tempfile.TemporaryDirectory() as compiled:
-        _import_time(compiled)
-        times = [_import_time(compiled) for _ in range(_STARTS)]
+    with tempfile.TemporaryDirectory() as cache_folder:
+        _import_time(cache_folder)
+        times = [_import_time(cache_folder) for _ in range(_STARTS)]
     return Row("import onewrite.aws_lambda", "beside boto3", min(times), min(times), max(times), "us", COLD_START)
 
 
-def _import_time(compiled: str) -> float:
-    environment = {**os.environ, "PYTHONPYCACHEPREFIX": compiled, "PYTHONDONTWRITEBYTECODE": ""}
+def _import_time(cache_folder: str) -> float:
+    environment = {**os.environ, "PYTHONPYCACHEPREFIX": cache_folder, "PYTHONDONTWRITEBYTECODE": ""}
     command = [sys.executable, "-X", "importtime", "-c", "import boto3, onewrite.aws_lambda"]
     lines = subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stderr.splitlines()
     times = [line.removeprefix("import time:").split("|") for line in lines if line.endswith("| onewrite.aws_lambda")]

@@ -33,13 +33,13 @@ from tests.engines.stores import create_table_with_outbox
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
 
-PAID = Event("OrderPaid", {"cents": 1250, "currency": "EUR"})
-INDEXED = Outbox("shop/orders", index="pending")
+PAYMENT = Event("OrderPaid", {"cents": 1250, "currency": "EUR"})
+WITH_INDEX = Outbox("shop/orders", index="pending")
 PLAIN = Outbox("shop/orders")
 TABLE = "orders-of-the-benchmarks"
 OWN_OUTBOX = "outbox"
 AGAINST_NONE, AGAINST_TRANSACTION, AGAINST_INSERTS = 1.10, 0.80, 0.60
-_ENTITIES, _EACH = 100, 10  # that have something pending when relays begin, and how much
+_ENTITIES, _EVENTS = 100, 10  # that have something pending when relays begin, and how much
 _TURNS = 5
 
 Emit = Callable[[str, int], object]  # to the entity of this name, by the message of this number
@@ -48,7 +48,7 @@ Emit = Callable[[str, int], object]  # to the entity of this name, by the messag
 def rows(plan: Plan) -> Iterator[Row]:
     with Dynoxide() as dynoxide, _tables(dynoxide) as client:
         yield from _on_dynamodb(plan, client)
-        table = GuardedTable(client, SeenIds(), table_name=TABLE, outbox=INDEXED)
+        table = GuardedTable(client, SeenIds(), table_name=TABLE, outbox=WITH_INDEX)
         yield from _relays("dynoxide", table, lambda entity, n: _add_item(table, entity, n))
     with Mongod() as mongod, MongoClient[dict[str, Any]](mongod.uri) as mongo:
         yield from _on_mongodb(plan, mongo)
@@ -76,7 +76,7 @@ def _tables(server: Dynoxide) -> Iterator[DynamoDBClient]:
 
 
 def _on_dynamodb(plan: Plan, client: DynamoDBClient) -> Iterator[Row]:
-    def guarded(name: str, outbox: Outbox, **emit: Any) -> Contender:
+    def writer(name: str, outbox: Outbox, **emit: Any) -> Contender:
         store = GuardedTable(client, SeenIds(), table_name=TABLE, outbox=outbox)
         messages = _messages(plan)
         return lambda turn: store.update_item(messages[turn], Key=_item(name, turn), **DYNAMODB_UPDATE, **emit)
@@ -85,39 +85,39 @@ def _on_dynamodb(plan: Plan, client: DynamoDBClient) -> Iterator[Row]:
         requests = _transactions(plan, GuardedTable(client, SeenIds(), table_name=TABLE), name)
         return lambda turn: client.transact_write_items(TransactItems=requests[turn])
 
-    def against(what: str, ours: Contender, other: str, theirs: Contender, target: float | None) -> Row:
+    def against(what: str, ours: Contender, rival: str, theirs: Contender, target: float | None) -> Row:
         for turn in range(plan.warmup + plan.rounds):
             for name in ("ours", "theirs"):
-                client.put_item(TableName=TABLE, Item=typed(_item(f"{what} {other} {name}", turn)))
-        return _fought(plan, what, ours, other, theirs, target)
+                client.put_item(TableName=TABLE, Item=typed(_item(f"{what} {rival} {name}", turn)))
+        return _duel(plan, what, ours, rival, theirs, target)
 
-    for what, other, outbox, target in (
+    for what, rival, outbox, target in (
         ("emit, dynoxide", "the same guarded write without", PLAIN, AGAINST_NONE),
-        ("emit with the sparse index, dynoxide", "the same guarded write without", INDEXED, None),
+        ("emit with the sparse index, dynoxide", "the same guarded write without", WITH_INDEX, None),
     ):
-        ours = guarded(f"{what} {other} ours", outbox, emit=[PAID])
-        yield against(what, ours, other, guarded(f"{what} {other} theirs", outbox), target)
+        ours = writer(f"{what} {rival} ours", outbox, emit=[PAYMENT])
+        yield against(what, ours, rival, writer(f"{what} {rival} theirs", outbox), target)
     for what, outbox, target in (
         ("emit, dynoxide", PLAIN, AGAINST_TRANSACTION),
-        ("emit with the sparse index, dynoxide", INDEXED, None),
+        ("emit with the sparse index, dynoxide", WITH_INDEX, None),
     ):
-        other = "TransactWriteItems of entity and outbox item"
-        ours = guarded(f"{what} {other} ours", outbox, emit=[PAID])
-        yield against(what, ours, other, in_a_transaction(f"{what} {other} theirs"), target)
+        rival = "TransactWriteItems of entity and outbox item"
+        ours = writer(f"{what} {rival} ours", outbox, emit=[PAYMENT])
+        yield against(what, ours, rival, in_a_transaction(f"{what} {rival} theirs"), target)
 
 
 def _transactions(plan: Plan, store: GuardedTable, name: str) -> list[list[Any]]:
     """The same guarded write, by hand, with an item in an outbox table. It is composed before the clock runs."""
-    found: list[list[Any]] = []
+    transactions: list[list[Any]] = []
     for turn, message in enumerate(_messages(plan)):
-        update = _explained(store, message, _item(name, turn))
+        update = _explain(store, message, _item(name, turn))
         event = {
             "id": {"S": message.child("event")},
-            "type": {"S": PAID.type},
+            "type": {"S": PAYMENT.type},
             "body": {"S": '{"cents":1250,"currency":"EUR"}'},
         }
-        found.append([{"Update": update}, {"Put": {"TableName": OWN_OUTBOX, "Item": event}}])
-    return found
+        transactions.append([{"Update": update}, {"Put": {"TableName": OWN_OUTBOX, "Item": event}}])
+    return transactions
 
 
 def _item(name: str, turn: int) -> dict[str, Any]:
@@ -127,8 +127,8 @@ def _item(name: str, turn: int) -> dict[str, Any]:
 def _on_mongodb(plan: Plan, mongo: MongoClient[dict[str, Any]]) -> Iterator[Row]:
     collection = mongo.shop.orders
     store = GuardedCollection(collection, SeenIds(), outbox=PLAIN)
-    ready, orders, outbox = (
-        mongo.shop.get_collection(each, write_concern=DURABLE) for each in ("orders", "classic", OWN_OUTBOX)
+    durable_orders, orders, outbox = (
+        mongo.shop.get_collection(name, write_concern=DURABLE) for name in ("orders", "classic", OWN_OUTBOX)
     )
     messages = _messages(plan)
     names = ("ours", "theirs", "emitted by hand", "by hand")
@@ -136,48 +136,48 @@ def _on_mongodb(plan: Plan, mongo: MongoClient[dict[str, Any]]) -> Iterator[Row]
     orders.insert_one({"_id": "first"})
     outbox.insert_one({"_id": "first"})
 
-    def updated(name: str, **emit: Any) -> Contender:
+    def updater(name: str, **emit: Any) -> Contender:
         return lambda turn: store.update_one(messages[turn], {"_id": f"{name} {turn:06d}"}, MONGODB_UPDATE, **emit)
 
-    def explained(message: Message, query: Any, emit: Any) -> Any:
-        return store.explain(lambda each: each.update_one(message, query, MONGODB_UPDATE, **emit))["update_one"]
+    def explain(message: Message, query: Any, emit: Any) -> Any:
+        return store.explain(lambda name: name.update_one(message, query, MONGODB_UPDATE, **emit))["update_one"]
 
     def by_hand(name: str, **emit: Any) -> Contender:
         """The same request, composed before the clock runs."""
-        numbered = enumerate(messages)
-        requests = [explained(each, {"_id": f"{name} {turn:06d}"}, emit) for turn, each in numbered]
-        return lambda turn: ready.update_one(requests[turn]["filter"], requests[turn]["update"])
+        turns = enumerate(messages)
+        requests = [explain(name, {"_id": f"{name} {turn:06d}"}, emit) for turn, name in turns]
+        return lambda turn: durable_orders.update_one(requests[turn]["filter"], requests[turn]["update"])
 
-    def inserted(turn: int) -> object:
-        return store.insert_one(messages[turn], {"_id": f"new {turn:06d}", "status": "PAID"}, emit=[PAID])
+    def insert(turn: int) -> object:
+        return store.insert_one(messages[turn], {"_id": f"new {turn:06d}", "status": "PAID"}, emit=[PAYMENT])
 
-    def inserted_by_hand(turn: int) -> object:
-        return ready.insert_one({**there, "_id": f"by hand, new {turn:06d}"})
+    def insert_by_hand(turn: int) -> object:
+        return durable_orders.insert_one({**document, "_id": f"by hand, new {turn:06d}"})
 
     def in_a_transaction(turn: int) -> object:
         number = f"{next(numbers):06d}"
-        event = {"_id": messages[turn].child(number), "type": PAID.type, "body": '{"cents":1250,"currency":"EUR"}'}
+        event = {"_id": messages[turn].child(number), "type": PAYMENT.type, "body": '{"cents":1250,"currency":"EUR"}'}
         with mongo.start_session() as session, session.start_transaction(write_concern=DURABLE):
             orders.insert_one({"_id": f"new {number}", "status": "PAID"}, session=session)
             return outbox.insert_one(event, session=session)
 
-    other = "the same guarded write without"
-    yield _fought(plan, "emit, mongod", updated("ours", emit=[PAID]), other, updated("theirs"), AGAINST_NONE)
-    emitted = by_hand("emitted by hand", emit=[PAID])
-    yield _fought(plan, "emit by hand, mongod", emitted, "the same by hand without", by_hand("by hand"), None)
-    other, numbers = "a transaction of two inserts", itertools.count()
-    yield _fought(plan, "insert and emit, mongod", inserted, other, in_a_transaction, AGAINST_INSERTS)
-    there = collection.find_one({"_id": "new 000000"}) or {}
-    yield _fought(plan, "insert of the same by hand, mongod", inserted_by_hand, other, in_a_transaction, None)
+    rival = "the same guarded write without"
+    yield _duel(plan, "emit, mongod", updater("ours", emit=[PAYMENT]), rival, updater("theirs"), AGAINST_NONE)
+    emitter = by_hand("emitted by hand", emit=[PAYMENT])
+    yield _duel(plan, "emit by hand, mongod", emitter, "the same by hand without", by_hand("by hand"), None)
+    rival, numbers = "a transaction of two inserts", itertools.count()
+    yield _duel(plan, "insert and emit, mongod", insert, rival, in_a_transaction, AGAINST_INSERTS)
+    document = collection.find_one({"_id": "new 000000"}) or {}
+    yield _duel(plan, "insert of the same by hand, mongod", insert_by_hand, rival, in_a_transaction, None)
 
 
-def _fought(plan: Plan, what: str, ours: Contender, other: str, theirs: Contender, target: float | None) -> Row:
+def _duel(plan: Plan, what: str, ours: Contender, rival: str, theirs: Contender, target: float | None) -> Row:
     took = take_turns({"ours": ours, "theirs": theirs}, plan.rounds, warmup=plan.warmup, seed=plan.seed)
-    return ratio(what, other, took["ours"], took["theirs"], target=target)
+    return ratio(what, rival, took["ours"], took["theirs"], target=target)
 
 
 def _messages(plan: Plan) -> list[Message]:
-    return [Message(each) for each in message_ids(plan.warmup + plan.rounds, plan.seed)]
+    return [Message(name) for name in message_ids(plan.warmup + plan.rounds, plan.seed)]
 
 
 # ---------------------------------------------------------------- relays
@@ -185,67 +185,67 @@ def _messages(plan: Plan) -> list[Message]:
 
 def _add_item(table: GuardedTable, entity: str, n: int) -> object:
     update: dict[str, Any] = {"UpdateExpression": "ADD n :n", "ExpressionAttributeValues": {":n": 1}}
-    return table.update_item(Message(f"m{n}"), Key={"id": entity}, emit=[PAID] * _EACH, **update)
+    return table.update_item(Message(f"m{n}"), Key={"id": entity}, emit=[PAYMENT] * _EVENTS, **update)
 
 
 def _add_document(documents: GuardedCollection, entity: str, n: int) -> object:
-    return documents.update_one(Message(f"m{n}"), {"_id": entity}, {"$inc": {"n": 1}}, upsert=True, emit=[PAID] * _EACH)
+    return documents.update_one(Message(f"m{n}"), {"_id": entity}, {"$inc": {"n": 1}}, upsert=True, emit=[PAYMENT] * _EVENTS)
 
 
 def _relays(engine: str, store: Any, emit: Emit) -> Iterator[Row]:
     for relays in (1, 2, 3):
-        found = sorted([_relayed(f"{relays}-{turn}", store, relays, emit) for turn in range(_TURNS)])
-        middle, events = found[_TURNS // 2], _ENTITIES * _EACH
+        results = sorted([_relay_all(f"{relays}-{turn}", store, relays, emit) for turn in range(_TURNS)])
+        middle, events = results[_TURNS // 2], _ENTITIES * _EVENTS
         what = f"{relays} relays at once, {engine}" if relays > 1 else f"a relay, {engine}"
         if relays == 1:
-            microseconds = [took * 1e6 / events for took, _, _ in found]
+            microseconds = [took * 1e6 / events for took, _, _ in results]
             yield Row(what, "an event", microseconds[_TURNS // 2], microseconds[0], microseconds[-1], "us")
             continue
         for place, name in ((1, "copies beside each event"), (2, "lost clears for each event")):
-            each = [one[place] / events for one in found]
-            yield Row(what, name, middle[place] / events, min(each), max(each), "x")
+            shares = [result[place] / events for result in results]
+            yield Row(what, name, middle[place] / events, min(shares), max(shares), "x")
 
 
-def _relayed(name: str, store: Any, relays: int, emit: Emit) -> tuple[float, int, int]:
+def _relay_all(name: str, store: Any, relays: int, emit: Emit) -> tuple[float, int, int]:
     """Seconds, copies and lost clears of so many relays that begin at once, where nobody has published for a while."""
     for entity in range(_ENTITIES):
         emit(f"{name}-{entity}", entity)
-    published: list[int] = []
-    lost: list[Box] = []
+    batch_sizes: list[int] = []
+    lost_clears: list[Box] = []
     begin = threading.Barrier(relays + 1)
 
     def publish(events: list[Outgoing]) -> None:
-        published.append(len(events))
+        batch_sizes.append(len(events))
 
     def sweep(_: int) -> None:
-        relay = Relay(_Counting(store, lost), publish)
+        relay = Relay(_Counting(store, lost_clears), publish)
         begin.wait()
         relay.sweep()
 
     with ThreadPoolExecutor(relays) as pool:
-        swept = [pool.submit(sweep, each) for each in range(relays)]
+        sweeps = [pool.submit(sweep, pending_sweep) for pending_sweep in range(relays)]
         begin.wait()
         start = time.perf_counter()
-        for each in swept:
-            each.result()
+        for pending_sweep in sweeps:
+            pending_sweep.result()
         took = time.perf_counter() - start
-    return took, sum(published) - _ENTITIES * _EACH, len(lost)
+    return took, sum(batch_sizes) - _ENTITIES * _EVENTS, len(lost_clears)
 
 
 class _Counting:
     """A store that keeps what its relays' clears have found instead of what they had read."""
 
-    def __init__(self, store: Any, lost: list[Box]) -> None:
+    def __init__(self, store: Any, lost_clears: list[Box]) -> None:
         self.outboxes = copy.copy(store.outboxes)
         clear = self.outboxes.clear
 
-        def counted(box: Box, count: int, now: float) -> Flow[Box | None]:
-            found = yield from clear(box, count, now)
-            lost.extend([] if found is None else [found])
-            return found
+        def count_lost(box: Box, count: int, now: float) -> Flow[Box | None]:
+            box_now = yield from clear(box, count, now)
+            lost_clears.extend([] if box_now is None else [box_now])
+            return box_now
 
-        self.outboxes.clear = counted
+        self.outboxes.clear = count_lost
 
 
-def _explained(store: GuardedTable, message: Message, key: Any) -> Any:
-    return store.explain(lambda each: each.update_item(message, Key=key, **DYNAMODB_UPDATE))["update_item"]
+def _explain(store: GuardedTable, message: Message, key: Any) -> Any:
+    return store.explain(lambda store_to_ask: store_to_ask.update_item(message, Key=key, **DYNAMODB_UPDATE))["update_item"]

@@ -32,24 +32,22 @@ Build = Callable[[Any], Callable[[Message], object]]
 def rows(plan: Plan) -> Iterator[Row]:
     del plan  # an exploration is as long as it is
     for writes, target in ((1, None), (2, None), (3, 3.0)):
-        yield _exhausted(
-            f"{writes} guarded, mongomock", _guarded_on_mongodb(writes), mongomock_collection, _documents, target
-        )
-    yield _exhausted("6 plain requests, mongomock", _six_plain_requests, mongomock_collection, _documents, 30.0)
+        yield _exhaust(f"{writes} guarded, mongomock", _guarded_on_mongodb(writes), mongomock_collection, _documents, target)
+    yield _exhaust("6 plain requests, mongomock", _six_plain_requests, mongomock_collection, _documents, 30.0)
     with moto_tables() as make:
         for writes in (1, 2, 3):
-            yield _exhausted(f"{writes} guarded, moto", _guarded_on_dynamodb(writes), make, _items, None)
+            yield _exhaust(f"{writes} guarded, moto", _guarded_on_dynamodb(writes), make, _items, None)
     yield _recalled_against_run(2)
 
 
 def _guarded_on_mongodb(writes: int) -> Build:
     def build(collection: Any) -> Callable[[Message], object]:
-        guarded = GuardedCollection(collection, SeenIds())
+        store = GuardedCollection(collection, SeenIds())
 
         def handle(message: Message) -> None:
             for number in range(writes):
                 part = message.part(str(number))
-                guarded.update_one(part, {"_id": "o-1"}, {"$inc": {"paid": message.body}}, upsert=True)
+                store.update_one(part, {"_id": "o-1"}, {"$inc": {"paid": message.body}}, upsert=True)
 
         return handle
 
@@ -58,13 +56,13 @@ def _guarded_on_mongodb(writes: int) -> Build:
 
 def _guarded_on_dynamodb(writes: int) -> Build:
     def build(table: Any) -> Callable[[Message], object]:
-        guarded = GuardedTable(table, SeenIds())
+        store = GuardedTable(table, SeenIds())
 
         def handle(message: Message) -> None:
             for number in range(writes):
                 part = message.part(str(number))
                 values = {":cents": message.body}
-                guarded.update_item(
+                store.update_item(
                     part, Key={"orderId": "o-1"}, UpdateExpression="ADD paid :cents", ExpressionAttributeValues=values
                 )
 
@@ -84,14 +82,14 @@ def _six_plain_requests(collection: Any) -> Callable[[Message], object]:
 
 
 def _documents(collection: Any) -> object:
-    return [[each.get(name) for name in ("_id", "paid", "m1", "m2")] for each in collection.find().sort("_id", 1)]
+    return [[document.get(name) for name in ("_id", "paid", "m1", "m2")] for document in collection.find().sort("_id", 1)]
 
 
 def _items(table: Any) -> object:
     return [item["paid"] for item in table.scan()["Items"]]
 
 
-def _exhausted(
+def _exhaust(
     what: str, build: Build, world: Callable[[], Any], observe: Callable[[Any], object], target: float | None
 ) -> Row:
     """The seconds of whole explorations, with what the explorer learns about the store, and the states that it expects."""
@@ -104,18 +102,20 @@ def _exhausted(
 
 
 def _recalled_against_run(writes: int) -> Row:
-    recalled, run = (_seconds(_guarded_on_mongodb(writes), recalled=recalled) for recalled in (True, False))
-    ratio = recalled / run
+    recall_seconds, run_seconds = (
+        _seconds(_guarded_on_mongodb(writes), is_recalled=recall_seconds) for recall_seconds in (True, False)
+    )
+    ratio = recall_seconds / run_seconds
     return Row(
         f"exhausted: {writes} guarded, mongomock, recalled", "each schedule run from its start", ratio, ratio, ratio, "x"
     )
 
 
-def _seconds(build: Build, *, recalled: bool) -> float:
+def _seconds(build: Build, *, is_recalled: bool) -> float:
     with closing(Subject(build, MESSAGES, mongomock_collection, Bounds(), timeout=30)) as subject:
         judge = Judge(subject, _documents)
         judge.prepare()
-        if recalled:
+        if is_recalled:
             judge.recall()
         start = time.perf_counter()
         for _ in EverySchedule(judge):

@@ -57,10 +57,10 @@ class Stream:
     def __init__(self, client: DynamoDBClient, ledger: Any, key: str, between: float = _BETWEEN) -> None:
         self._between = between
         self._now: float = _START
-        self._guarded = GuardedTable(client, ledger, table_name=TABLE, clock=lambda: self._now)
+        self._store = GuardedTable(client, ledger, table_name=TABLE, clock=lambda: self._now)
         self._client, self._key = client, key
         self._ids = random.Random(key)
-        self._sent = 0
+        self._sent_count = 0
         self.units: list[float] = []
         client.meta.events.register("after-call.dynamodb.UpdateItem", self._note)
 
@@ -70,16 +70,16 @@ class Stream:
         self.units.clear()
 
     def send(self, _: int) -> object:
-        self._sent += 1
+        self._sent_count += 1
         self._now += self._between
-        message = Message(str(uuid.UUID(int=self._ids.getrandbits(128), version=4)), sequence=self._sent)
-        return self._guarded.update_item(message, Key={"id": self._key}, ReturnConsumedCapacity="TOTAL", **DYNAMODB_UPDATE)
+        message = Message(str(uuid.UUID(int=self._ids.getrandbits(128), version=4)), sequence=self._sent_count)
+        return self._store.update_item(message, Key={"id": self._key}, ReturnConsumedCapacity="TOTAL", **DYNAMODB_UPDATE)
 
     def close(self) -> None:
         self._client.close()
 
-    def _note(self, parsed: Any, **_: Any) -> None:
-        self.units.append(parsed["ConsumedCapacity"]["CapacityUnits"])
+    def _note(self, answer: Any, **_: Any) -> None:
+        self.units.append(answer["ConsumedCapacity"]["CapacityUnits"])
 
 
 def _by_rate() -> Iterator[Row]:
@@ -107,12 +107,19 @@ def _by_rate() -> Iterator[Row]:
 def _document_bytes(collection: Any, name: str, ledger: Any, rate: int) -> Row:
     key, ids, times = f"{name} {rate}", message_ids(rate * 5 // 2, 1), itertools.count(1)
     between = _USUAL.total_seconds() / rate
-    guarded = GuardedCollection(collection, ledger, clock=lambda: _START + next(times) * between, durability="acknowledged")
-    for turn, one in enumerate(ids):
-        expect(Applied, guarded.update_one(Message(one, sequence=turn), {"_id": key}, MONGODB_UPDATE, upsert=True))
-    found = collection.find_one({"_id": key})
-    own = len(bson.encode(found)) - len(bson.encode(guarded.without_ledger(found)))
-    return Row(f"{name}: bytes of ledger in a document", f"{rate:,} messages a retention", own, own, own, "bytes")
+    store = GuardedCollection(collection, ledger, clock=lambda: _START + next(times) * between, durability="acknowledged")
+    for turn, message_id in enumerate(ids):
+        expect(Applied, store.update_one(Message(message_id, sequence=turn), {"_id": key}, MONGODB_UPDATE, upsert=True))
+    document = collection.find_one({"_id": key})
+    ledger_bytes = len(bson.encode(document)) - len(bson.encode(store.without_ledger(document)))
+    return Row(
+        f"{name}: bytes of ledger in a document",
+        f"{rate:,} messages a retention",
+        ledger_bytes,
+        ledger_bytes,
+        ledger_bytes,
+        "bytes",
+    )
 
 
 def _dynamodb(plan: Plan) -> Iterator[Row]:
@@ -120,10 +127,10 @@ def _dynamodb(plan: Plan) -> Iterator[Row]:
     with Dynoxide() as server, orders(server), ThreadPoolExecutor() as threads:
         near = {name: Stream(server.client(), ledger, f"{name} near") for name, ledger in ledgers.items()}
         far = {name: Stream(server.client(), ledger, f"{name} late") for name, ledger in ledgers.items()}
-        filling = [threads.submit(stream.fill, NEAR) for stream in near.values()]
-        filling += [threads.submit(stream.fill, plan.late) for stream in far.values()]
-        for filled in filling:
-            filled.result()
+        fillings = [threads.submit(stream.fill, NEAR) for stream in near.values()]
+        fillings += [threads.submit(stream.fill, plan.late) for stream in far.values()]
+        for filling in fillings:
+            filling.result()
         for name in ledgers:
             yield from _compare(plan, name, near[name], far[name])
         for stream in (*near.values(), *far.values()):
@@ -149,16 +156,16 @@ def _oplog(plan: Plan) -> Iterator[Row]:
     with Mongod() as server, MongoClient[dict[str, Any]](server.uri) as client:
         collection = client["shop"].orders
         collection.insert_many([{"_id": "ours"}, {"_id": "by hand"}])
-        guarded = GuardedCollection(collection, SeenIds(), clock=lambda: _START)
-        for one in ids:
-            guarded.update_one(Message(one), {"_id": "ours"}, MONGODB_UPDATE)
-        ours = _entry_sizes(client, "ours")
+        store = GuardedCollection(collection, SeenIds(), clock=lambda: _START)
+        for message_id in ids:
+            store.update_one(Message(message_id), {"_id": "ours"}, MONGODB_UPDATE)
+        our_sizes = _entry_sizes(client, "ours")
         durable = collection.with_options(write_concern=DURABLE)
         by_hand = [_add_to_set(client, durable, ids[:n]) for n in _OPLOG_POINTS]
     what, against = f"oplog bytes of message {many:,}", f"of message {few}"
-    if len(ours) != many:
-        raise RuntimeError(f"{len(ours)} oplog entries for {many} messages.")
-    yield _bytes(f"SeenIds, {what}", against, ours[few - 1], ours[-1], target=1.05)
+    if len(our_sizes) != many:
+        raise RuntimeError(f"{len(our_sizes)} oplog entries for {many} messages.")
+    yield _bytes(f"SeenIds, {what}", against, our_sizes[few - 1], our_sizes[-1], target=1.05)
     yield _bytes(f"$addToSet by hand, {what}", against, *by_hand, target=None)
 
 
@@ -177,5 +184,5 @@ def _add_to_set(client: MongoClient[dict[str, Any]], collection: Any, ids: list[
 def _entry_sizes(client: MongoClient[dict[str, Any]], entity: str) -> list[int]:
     """Bytes of each update of an entity in the oplog, in order."""
     updates: list[dict[str, Any]] = [{"$match": {"op": "u", "ns": "shop.orders", "o2._id": entity}}, {"$sort": {"ts": 1}}]
-    found = client["local"]["oplog.rs"].aggregate([*updates, {"$project": {"size": {"$bsonSize": "$$ROOT"}}}])
-    return [entry["size"] for entry in found]
+    entries = client["local"]["oplog.rs"].aggregate([*updates, {"$project": {"size": {"$bsonSize": "$$ROOT"}}}])
+    return [entry["size"] for entry in entries]

@@ -26,8 +26,8 @@ from tests.benchmarks.measure import (
     Plan,
     Row,
     WrongOutcomeError,
-    fought,
-    numbered,
+    fight,
+    numbered_messages,
     ratio,
     take_turns,
 )
@@ -42,15 +42,15 @@ def rows(plan: Plan) -> Iterator[Row]:
     with Dynoxide() as server, orders(server) as client:
         resource = server.resource()
         table = resource.Table(TABLE)
-        yield from fought(plan, list(_duels(plan, client, table, "time", 0.40, 0.42)))
-        yield from fought(plan, list(_duels(plan, client, table, "processor", 0.30, None)), process_time)
+        yield from fight(plan, list(_duels(plan, client, table, "time", 0.40, 0.42)))
+        yield from fight(plan, list(_duels(plan, client, table, "processor", 0.30, None)), process_time)
         yield from _least(plan, client, table)
         yield from _handlers(plan, client)
         resource.meta.client.close()
 
 
 def _duels(plan: Plan, client: Any, table: Any, what: str, by_hand: float, unguarded: float | None) -> Iterator[Duel]:
-    messages = numbered(plan)
+    messages = numbered_messages(plan)
     lean = GuardedTable(client, HighWaterMark(), table_name=TABLE, lean=True)
 
     def ours(key: Callable[[int], str]) -> Contender:
@@ -64,41 +64,55 @@ def _duels(plan: Plan, client: Any, table: Any, what: str, by_hand: float, ungua
 
     _, same = same_by_hand(HighWaterMark(), client, table, values)
     for against, theirs, target in (("the same request by hand", same, by_hand), ("unguarded", plain, unguarded)):
-        yield Duel(f"HighWaterMark, lean, {what}", f"{against}, Table", _apart(what, ours), _apart(what, theirs), target)
+        yield Duel(
+            f"HighWaterMark, lean, {what}",
+            f"{against}, Table",
+            _with_own_entities(what, ours),
+            _with_own_entities(what, theirs),
+            target,
+        )
 
 
 def _least(plan: Plan, client: Any, table: Any) -> Iterator[Row]:
     """What is left if nothing is done but to send ready bytes and to read the answer: the engine's time, and the way there and back."""
-    messages, store = numbered(plan), GuardedTable(client, HighWaterMark(), table_name=TABLE)
+    messages, store = numbered_messages(plan), GuardedTable(client, HighWaterMark(), table_name=TABLE)
     place = urlsplit(client.meta.endpoint_url)
     wiring = Wiring(60, 60, [(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)], verify=False, client_certificate=None)
     address = Address(place.hostname or "", place.port or 0, encrypted=False)
     with closing(connect(address, wiring, wiring.context)) as connection:
 
-        def ready(key: Callable[[int], str]) -> Contender:
+        def replay(key: Callable[[int], str]) -> Contender:
             numbers = range(plan.warmup + plan.rounds)
-            requests = [_explained(store, messages[turn], key(turn)) for turn in numbers]
-            sent = [_bytes(place.netloc, body_of(each)) for each in requests]
-            return lambda turn: _taken(connection.exchange(sent[turn]))
+            requests = [_explain(store, messages[turn], key(turn)) for turn in numbers]
+            requests_in_bytes = [_bytes(place.netloc, body_of(request)) for request in requests]
+            return lambda turn: _check_answer(connection.exchange(requests_in_bytes[turn]))
 
         def plain(key: Callable[[int], str]) -> Contender:
             return lambda turn: table.update_item(Key={"id": key(turn)}, **BUSINESS)
 
-        yield from fought(
-            plan, [Duel("ready bytes on a socket, time", "unguarded, Table", _apart("ready", ready), _apart("ready", plain))]
+        yield from fight(
+            plan,
+            [
+                Duel(
+                    "ready bytes on a socket, time",
+                    "unguarded, Table",
+                    _with_own_entities("ready", replay),
+                    _with_own_entities("ready", plain),
+                )
+            ],
         )
 
 
 def _bytes(host: str, body: bytes) -> bytes:
     """A request as long as a signed one. Dynoxide does not look at the signature."""
-    signed = f"AWS4-HMAC-SHA256 Credential=dummy/20240229/{REGION}/dynamodb/aws4_request, SignedHeaders=host, Signature={'0' * 64}"
+    authorization = f"AWS4-HMAC-SHA256 Credential=dummy/20240229/{REGION}/dynamodb/aws4_request, SignedHeaders=host, Signature={'0' * 64}"
     headers = {
         "host": host,
         "user-agent": "benchmark",
         "content-type": "application/x-amz-json-1.0",
         "x-amz-target": "DynamoDB_20120810.UpdateItem",
         "x-amz-date": "20240229T000000Z",
-        "authorization": signed,
+        "authorization": authorization,
         "content-length": str(len(body)),
     }
     return (
@@ -107,12 +121,12 @@ def _bytes(host: str, body: bytes) -> bytes:
     )
 
 
-def _taken(answer: Answer) -> None:
+def _check_answer(answer: Answer) -> None:
     if answer.status != _YES:
         raise WrongOutcomeError(f"{answer.body!r} where a write is measured.")
 
 
-def _apart(what: str, entrant: Entrant) -> Entrant:
+def _with_own_entities(what: str, entrant: Entrant) -> Entrant:
     """With entities of its own for time and for the processor, whose keys are of one length."""
     return lambda key: entrant(lambda turn: f"{what[0]}{key(turn)}")
 
@@ -123,10 +137,10 @@ def _handlers(plan: Plan, client: Any) -> Iterator[Row]:
     batches = {name: _batches(client, name, lean=name == "lean") for name in ("client", "lean")}
     for clock, what in ((process_time, "processor"), (perf_counter, "time")):
         took = take_turns(batches, rounds, warmup=5, seed=plan.seed, clock=clock)
-        each = {name: statistics.median(seconds) / _BATCH * 1e6 for name, seconds in took.items()}
-        for name, spent in each.items():
-            against = f"{1e6 / spent:.0f} messages a second"
-            yield Row(f"sqs_handler, {name}, {what} of a message", against, spent, spent, spent, "us")
+        microseconds = {name: statistics.median(seconds) / _BATCH * 1e6 for name, seconds in took.items()}
+        for name, duration in microseconds.items():
+            against = f"{1e6 / duration:.0f} messages a second"
+            yield Row(f"sqs_handler, {name}, {what} of a message", against, duration, duration, duration, "us")
         yield ratio(f"sqs_handler, lean, {what}", "sqs_handler, client", took["lean"], took["client"])
 
 
@@ -149,5 +163,5 @@ def _batches(client: Any, name: str, *, lean: bool) -> Contender:
     return batch
 
 
-def _explained(store: GuardedTable, message: Message, key: str) -> Any:
-    return store.explain(lambda each: each.update_item(message, Key={"id": key}, **BUSINESS))["update_item"]
+def _explain(store: GuardedTable, message: Message, key: str) -> Any:
+    return store.explain(lambda store_to_ask: store_to_ask.update_item(message, Key={"id": key}, **BUSINESS))["update_item"]

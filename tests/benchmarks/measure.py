@@ -72,7 +72,7 @@ class Duel:
     target: float | None = None
 
 
-def fought(plan: Plan, duels: Sequence[Duel], clock: Callable[[], float] = perf_counter) -> Iterator[Row]:
+def fight(plan: Plan, duels: Sequence[Duel], clock: Callable[[], float] = perf_counter) -> Iterator[Row]:
     for n, duel in enumerate(duels):
         contenders = {"ours": duel.ours(partial(plan.key, 2 * n)), "theirs": duel.theirs(partial(plan.key, 2 * n + 1))}
         took = take_turns(contenders, plan.rounds, warmup=plan.warmup, seed=plan.seed, clock=clock)
@@ -92,18 +92,20 @@ def take_turns(
             call = contenders[name]
             start = clock()
             result = call(turn)
-            taken = clock() - start
+            duration = clock() - start
             if isinstance(result, Outcome):
                 expect(Applied, result)
             if turn >= warmup:
-                seconds[name].append(taken)
+                seconds[name].append(duration)
     return seconds
 
 
-def ratio(what: str, against: str, these: Sequence[float], those: Sequence[float], *, target: float | None = None) -> Row:
+def ratio(
+    what: str, against: str, times: Sequence[float], rival_times: Sequence[float], *, target: float | None = None
+) -> Row:
     """The medians' ratio, and the least and the largest ratio of one slice of the run."""
-    slices = [_ratio(left, right) for left, right in zip(_slices(these), _slices(those), strict=True)]
-    return Row(what, against, _ratio(these, those), min(slices), max(slices), "x", target)
+    slices = [_ratio(part, rival_part) for part, rival_part in zip(_slices(times), _slices(rival_times), strict=True)]
+    return Row(what, against, _ratio(times, rival_times), min(slices), max(slices), "x", target)
 
 
 def expect(kind: type[Outcome], outcome: object) -> None:
@@ -111,7 +113,7 @@ def expect(kind: type[Outcome], outcome: object) -> None:
         raise WrongOutcomeError(f"{outcome!r} where {kind.__name__} is measured.")
 
 
-def numbered(plan: Plan) -> list[Message]:
+def numbered_messages(plan: Plan) -> list[Message]:
     return [Message(f"message-{turn}", sequence=turn + 1) for turn in range(plan.warmup + plan.rounds)]
 
 
@@ -125,5 +127,5 @@ def _slices(values: Sequence[float]) -> list[Sequence[float]]:
     return [values[at : at + size] for at in range(0, size * SLICES, size) if values[at : at + size]]
 
 
-def _ratio(these: Sequence[float], those: Sequence[float]) -> float:
-    return statistics.median(these) / statistics.median(those)
+def _ratio(times: Sequence[float], rival_times: Sequence[float]) -> float:
+    return statistics.median(times) / statistics.median(rival_times)

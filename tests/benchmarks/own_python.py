@@ -70,13 +70,13 @@ def rows(plan: Plan) -> Iterator[Row]:
 
 def dynamodb_call(ledger: Any, *, client: bool) -> Callable[[], object]:
     stub: Any = StubTable(None if client else TABLE)
-    guarded = GuardedTable(stub, ledger, table_name=TABLE) if client else GuardedTable(stub, ledger)
-    return lambda: guarded.update_item(Message(_ID, sequence=7), Key={"id": "o-1"}, **DYNAMODB_UPDATE)
+    store = GuardedTable(stub, ledger, table_name=TABLE) if client else GuardedTable(stub, ledger)
+    return lambda: store.update_item(Message(_ID, sequence=7), Key={"id": "o-1"}, **DYNAMODB_UPDATE)
 
 
 def mongodb_call(ledger: Any) -> Callable[[], object]:
-    guarded = GuardedCollection(StubCollection(), ledger)
-    return lambda: guarded.update_one(Message(_ID, sequence=7), {"_id": "o-1"}, MONGODB_UPDATE)
+    store = GuardedCollection(StubCollection(), ledger)
+    return lambda: store.update_one(Message(_ID, sequence=7), {"_id": "o-1"}, MONGODB_UPDATE)
 
 
 def _dynamodb_stub() -> Callable[[], object]:

@@ -27,13 +27,13 @@ print(time.perf_counter() - begun)
 
 def rows(plan: Plan) -> Iterator[Row]:
     with tempfile.TemporaryDirectory() as temporary:
-        compiled = Path(temporary) / "compiled"
-        make_package("--output", compiled)
+        package = Path(temporary) / "compiled"
+        make_package("--output", package)
         sources = Path(temporary) / "sources"
-        shutil.copytree(compiled, sources, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(package, sources, ignore=shutil.ignore_patterns("__pycache__"))
         seconds: dict[str, list[float]] = {"ours": [], "theirs": []}
         contenders = {
-            "ours": lambda _: seconds["ours"].append(_seconds(compiled)),
+            "ours": lambda _: seconds["ours"].append(_seconds(package)),
             "theirs": lambda _: seconds["theirs"].append(_seconds(sources)),
         }
         take_turns(contenders, _STARTS, warmup=0, seed=plan.seed)

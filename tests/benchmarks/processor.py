@@ -23,13 +23,13 @@ from tests.benchmarks.measure import Plan, Row
 from tests.benchmarks.speed_mongodb import DURABLE
 
 _CALLS = 25  # in one timing
-_NOBODY = "http://127.0.0.1:1"
+_UNREACHABLE = "http://127.0.0.1:1"
 _ADD: dict[str, Any] = {"UpdateExpression": "ADD paid :cents", "ExpressionAttributeValues": {":cents": 1}}
 
 Write = Callable[[int], object]
 
 
-class _Nothing:
+class _EmptyBody:
     """The body of an answer that says nothing."""
 
     def stream(self, **_: Any) -> Iterator[bytes]:
@@ -39,8 +39,8 @@ class _Nothing:
         return b"{}"
 
 
-def _answered(request: Any, **_: Any) -> Any:
-    return AWSResponse(request.url, 200, HTTPHeaders.from_dict({"content-length": "2"}), _Nothing())
+def _answer(request: Any, **_: Any) -> Any:
+    return AWSResponse(request.url, 200, HTTPHeaders.from_dict({"content-length": "2"}), _EmptyBody())
 
 
 def rows(plan: Plan) -> Iterator[Row]:
@@ -49,10 +49,10 @@ def rows(plan: Plan) -> Iterator[Row]:
 
 
 def _dynamodb(plan: Plan) -> Iterator[Row]:
-    client, table = dynamo_client(_NOBODY), dynamo_resource(_NOBODY).Table("orders")
-    for each in (client, table.meta.client):
-        each.meta.events.register("before-send.dynamodb.UpdateItem", _answered)
-    ids, marks = (GuardedTable(client, each, table_name="orders") for each in (SeenIds(), HighWaterMark()))
+    client, table = dynamo_client(_UNREACHABLE), dynamo_resource(_UNREACHABLE).Table("orders")
+    for sender in (client, table.meta.client):
+        sender.meta.events.register("before-send.dynamodb.UpdateItem", _answer)
+    ids, marks = (GuardedTable(client, ledger, table_name="orders") for ledger in (SeenIds(), HighWaterMark()))
     of_table = GuardedTable(table, SeenIds())
 
     def set_by_hand(n: int) -> None:
@@ -101,7 +101,7 @@ def _dynamodb(plan: Plan) -> Iterator[Row]:
             set_by_hand_in_table,
         ),
     ]
-    yield from _compared(duels, plan, 1.18)
+    yield from _compare(duels, plan, 1.18)
 
 
 def _mongodb(plan: Plan) -> Iterator[Row]:
@@ -125,14 +125,14 @@ def _mongodb(plan: Plan) -> Iterator[Row]:
             ("SeenIds, mongod", "an array by hand", guarded_ids, array_by_hand),
             ("HighWaterMark, mongod", "an array by hand", guarded_marks, array_by_hand),
         ]
-        yield from _compared(duels, plan, 1.25)
+        yield from _compare(duels, plan, 1.25)
 
 
 def _id(n: int) -> str:
     return f"{n:036d}"
 
 
-def _compared(duels: list[tuple[str, str, Write, Write]], plan: Plan, target: float) -> Iterator[Row]:
+def _compare(duels: list[tuple[str, str, Write, Write]], plan: Plan, target: float) -> Iterator[Row]:
     numbers = count(1)  # each message is a fresh one
 
     def took(write: Write) -> float:
@@ -146,7 +146,7 @@ def _compared(duels: list[tuple[str, str, Write, Write]], plan: Plan, target: fl
         pairs = [(took(ours), took(theirs)) for _ in range(rounds)]
         half = rounds // 2
         ratios = [
-            min(mine for mine, _ in part) / min(by_hand for _, by_hand in part)
+            min(seconds for seconds, _ in part) / min(by_hand for _, by_hand in part)
             for part in (pairs, pairs[:half], pairs[half:])
         ]
         yield Row(what, f"{against}, processor", ratios[0], min(ratios), max(ratios), target=target)

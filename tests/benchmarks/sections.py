@@ -20,16 +20,16 @@ class Section:
 
 def write(section: Section, folder: Path) -> None:
     page = folder / PAGE
-    page.write_text(replaced(page.read_text(), section))
+    page.write_text(replace(page.read_text(), section))
     for name, text in section.files.items():
         (folder / name).write_text(text)
 
 
-def replaced(page: str, section: Section) -> str:
+def replace(page: str, section: Section) -> str:
     """The page with this section in the place of the one that is there."""
     begin, end = f"<!-- {section.name}: made by the benchmark -->\n", f"<!-- end of {section.name} -->\n"
-    before, found, rest = page.partition(begin)
-    _, closed, after = rest.partition(end)
-    if not found or not closed:
+    head, begin_line, remainder = page.partition(begin)
+    _, end_line, tail = remainder.partition(end)
+    if not begin_line or not end_line:
         raise ValueError(f"{PAGE} has no place for {section.name}: put these two lines where it belongs:\n{begin}{end}")
-    return f"{before}{begin}\n{section.text}\n\n{end}{after}"
+    return f"{head}{begin}\n{section.text}\n\n{end}{tail}"

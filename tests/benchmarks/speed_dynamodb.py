@@ -12,7 +12,7 @@ from onewrite import HighWaterMark, Message, SeenIds
 from onewrite.core.ledgers import Ledger
 from onewrite.dynamodb import GuardedTable
 from onewrite.testing.servers.engines import Dynoxide
-from tests.benchmarks.measure import Contender, Duel, Entrant, Plan, Row, fought, message_ids, numbered
+from tests.benchmarks.measure import Contender, Duel, Entrant, Plan, Row, fight, message_ids, numbered_messages
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -40,7 +40,7 @@ SET_BY_HAND: dict[str, Any] = {
 def rows(plan: Plan) -> Iterator[Row]:
     with Dynoxide() as server, orders(server) as client:
         resource = server.resource()
-        yield from fought(plan, [*_marks(plan, client, resource.Table(TABLE)), *_ids(plan, client, resource.Table(TABLE))])
+        yield from fight(plan, [*_marks(plan, client, resource.Table(TABLE)), *_ids(plan, client, resource.Table(TABLE))])
         resource.meta.client.close()
 
 
@@ -59,7 +59,7 @@ def orders(server: Dynoxide) -> Iterator[DynamoDBClient]:
 
 
 def _marks(plan: Plan, client: Any, table: Any) -> Iterator[Duel]:
-    messages = numbered(plan)
+    messages = numbered_messages(plan)
 
     def short(key: Callable[[int], str]) -> Contender:
         return lambda turn: client.update_item(
@@ -75,7 +75,7 @@ def _marks(plan: Plan, client: Any, table: Any) -> Iterator[Duel]:
     def values(turn: int) -> dict[str, Any]:
         return {":ow_m0": turn + 1, ":ow_a": {secrets.token_bytes(3)}}
 
-    on_client, on_table = _guarded(HighWaterMark(), messages, client, table)
+    on_client, on_table = _entrants(HighWaterMark(), messages, client, table)
     same_on_client, same_on_table = same_by_hand(HighWaterMark(), client, table, values)
     yield Duel("HighWaterMark, client", "the same request by hand, client", on_client, same_on_client, 1.03)
     yield Duel("HighWaterMark, Table", "the same request by hand, Table", on_table, same_on_table, 1.05)
@@ -98,7 +98,7 @@ def _ids(plan: Plan, client: Any, table: Any) -> Iterator[Duel]:
         mark = blake2b(f"0:36:{ids[turn]}".encode(), digest_size=10).digest()
         return {":ow_m0": mark, ":ow_s": {mark}, ":ow_a": {secrets.token_bytes(3)}}
 
-    on_client, on_table = _guarded(SeenIds(), [Message(each) for each in ids], client, table)
+    on_client, on_table = _entrants(SeenIds(), [Message(message_id) for message_id in ids], client, table)
     same_on_client, same_on_table = same_by_hand(SeenIds(), client, table, values)
     yield Duel("SeenIds, client", "the same request by hand, client", on_client, same_on_client, 1.08)
     yield Duel("SeenIds, Table", "the same request by hand, Table", on_table, same_on_table, 1.10)
@@ -108,11 +108,11 @@ def _ids(plan: Plan, client: Any, table: Any) -> Iterator[Duel]:
 _TYPED = {":status": {"S": "SHIPPED"}, ":one": {"N": "1"}}
 
 
-def _guarded(ledger: Ledger, messages: list[Message], client: Any, table: Any) -> tuple[Entrant, Entrant]:
+def _entrants(ledger: Ledger, messages: list[Message], client: Any, table: Any) -> tuple[Entrant, Entrant]:
     """On a client and on a Table. The messages are there already, as the handler's caller has them."""
 
-    def entrant(guarded: GuardedTable) -> Entrant:
-        return lambda key: lambda turn: guarded.update_item(messages[turn], Key={"id": key(turn)}, **BUSINESS)
+    def entrant(store: GuardedTable) -> Entrant:
+        return lambda key: lambda turn: store.update_item(messages[turn], Key={"id": key(turn)}, **BUSINESS)
 
     return entrant(GuardedTable(client, ledger, table_name=TABLE)), entrant(GuardedTable(table, ledger))
 
@@ -121,10 +121,10 @@ def same_by_hand(
     ledger: Ledger, client: Any, table: Any, values: Callable[[int], dict[str, Any]]
 ) -> tuple[Entrant, Entrant]:
     """What a guarded write sends, written out: on a client with typed values, on a Table with plain ones."""
-    told = GuardedTable(table, ledger).explain(
+    explanation = GuardedTable(table, ledger).explain(
         lambda store: store.update_item(Message("any", sequence=1), Key={"id": "any"}, **BUSINESS)
     )
-    request: dict[str, Any] = told["update_item"]
+    request: dict[str, Any] = explanation["update_item"]
     fixed: dict[str, Any] = request.pop("ExpressionAttributeValues")
     typed = {name: _typed(value) for name, value in fixed.items()}
 

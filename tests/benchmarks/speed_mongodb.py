@@ -12,7 +12,7 @@ from onewrite import HighWaterMark, Message, SeenIds
 from onewrite.core.ledgers import Ledger
 from onewrite.mongodb import GuardedCollection
 from onewrite.testing.servers.engines import Mongod
-from tests.benchmarks.measure import Contender, Duel, Entrant, Plan, Row, fought, message_ids, numbered
+from tests.benchmarks.measure import Contender, Duel, Entrant, Plan, Row, fight, message_ids, numbered_messages
 
 BUSINESS: dict[str, Any] = {"$set": {"status": "SHIPPED"}, "$inc": {"shipments": 1}}
 DURABLE = WriteConcern("majority", j=True)
@@ -23,7 +23,7 @@ def rows(plan: Plan) -> Iterator[Row]:
         collection = client["shop"].orders
         duels = [*_marks(plan, collection), *_ids(plan, collection)]
         collection.insert_many([{"_id": plan.key(n, turn)} for n in range(2 * len(duels)) for turn in range(plan.warmup)])
-        yield from fought(plan, duels)
+        yield from fight(plan, duels)
 
 
 def _marks(plan: Plan, collection: Any) -> Iterator[Duel]:
@@ -49,8 +49,8 @@ def _marks(plan: Plan, collection: Any) -> Iterator[Duel]:
             },
         )
 
-    guarded = _guarded(collection, HighWaterMark(), numbered(plan))
-    yield Duel("HighWaterMark, mongod", "the same by hand", guarded, by_hand, 1.03)
+    entrant = _entrant(collection, HighWaterMark(), numbered_messages(plan))
+    yield Duel("HighWaterMark, mongod", "the same by hand", entrant, by_hand, 1.03)
 
 
 def _ids(plan: Plan, collection: Any) -> Iterator[Duel]:
@@ -63,14 +63,14 @@ def _ids(plan: Plan, collection: Any) -> Iterator[Duel]:
         )
 
     def by_hand(key: Callable[[int], str]) -> Contender:
-        return lambda turn: durable.update_one(*_seen(key(turn), ids[turn]))
+        return lambda turn: durable.update_one(*_filter_and_update(key(turn), ids[turn]))
 
-    guarded = _guarded(collection, SeenIds(), [Message(each) for each in ids])
-    yield Duel("SeenIds, mongod", "the same by hand", guarded, by_hand, 1.03)
-    yield Duel("SeenIds, mongod", "one array forever by hand", guarded, one_array)
+    entrant = _entrant(collection, SeenIds(), [Message(message_id) for message_id in ids])
+    yield Duel("SeenIds, mongod", "the same by hand", entrant, by_hand, 1.03)
+    yield Duel("SeenIds, mongod", "one array forever by hand", entrant, one_array)
 
 
-def _seen(key: str, message_id: str) -> tuple[dict[str, Any], dict[str, Any]]:
+def _filter_and_update(key: str, message_id: str) -> tuple[dict[str, Any], dict[str, Any]]:
     mark = blake2b(f"0:36:{message_id}".encode(), digest_size=10).digest()
     return (
         {
@@ -89,7 +89,7 @@ def _seen(key: str, message_id: str) -> tuple[dict[str, Any], dict[str, Any]]:
     )
 
 
-def _guarded(collection: Any, ledger: Ledger, messages: list[Message]) -> Entrant:
+def _entrant(collection: Any, ledger: Ledger, messages: list[Message]) -> Entrant:
     """The messages are there already, as the handler's caller has them."""
-    guarded = GuardedCollection(collection, ledger)
-    return lambda key: lambda turn: guarded.update_one(messages[turn], {"_id": key(turn)}, BUSINESS)
+    store = GuardedCollection(collection, ledger)
+    return lambda key: lambda turn: store.update_one(messages[turn], {"_id": key(turn)}, BUSINESS)

@@ -40,7 +40,7 @@ Effect = Callable[[str], str]
 
 def rows(plan: Plan) -> Iterator[Row]:
     with Dynoxide() as server, orders(server) as client, _records(client):
-        for what, way, other, theirs, target in (
+        for what, way, rival, theirs, target in (
             (
                 "begin and finish",
                 step(client),
@@ -50,10 +50,10 @@ def rows(plan: Plan) -> Iterator[Row]:
             ),
             ("begin and finish", step(client), "the guarded write alone", alone(client), None),
         ):
-            yield _fought(plan, client, what, way, other, theirs, target)
+            yield _duel(plan, client, what, way, rival, theirs, target)
         with _counting(server) as counts:
             for name, make in (("begin and finish", step), ("Powertools' idempotency and the write", powertools)):
-                yield from _counted(client, name, make(counts.client), counts)
+                yield from _count_rows(client, name, make(counts.client), counts)
 
 
 # ---------------------------------------------------------------- the two ways
@@ -69,10 +69,10 @@ def step(client: DynamoDBClient) -> Deliver:
 
     def deliver(message: Message, entity: str) -> object:
         key = {"id": entity}
-        begun = store.begin(message, "charge", Key=key, lease=_LEASE, safe_for=_DAY)
-        if not isinstance(begun, Begun):
-            return begun
-        return store.update_item(message, Key=key, **_update(charge(begun.key)), finishes=begun)
+        answer = store.begin(message, "charge", Key=key, lease=_LEASE, safe_for=_DAY)
+        if not isinstance(answer, Begun):
+            return answer
+        return store.update_item(message, Key=key, **_update(charge(answer.key)), finishes=answer)
 
     return deliver
 
@@ -96,42 +96,42 @@ def powertools(client: DynamoDBClient) -> Deliver:
     @idempotent_function(  # type: ignore[untyped-decorator]  # Powertools does not say what it gives
         data_keyword_argument="message_id", persistence_store=records, config=config
     )
-    def once(message_id: str, message: Message, entity: str) -> str:
-        charged = charge(message.child("charge"))
-        update = _update(charged)
+    def write_once(message_id: str, message: Message, entity: str) -> str:
+        charge_id = charge(message.child("charge"))
+        update = _update(charge_id)
         update["ExpressionAttributeValues"] = typed(update["ExpressionAttributeValues"])
         client.update_item(TableName=TABLE, Key={"id": {"S": entity}}, **update)
-        return charged
+        return charge_id
 
-    return lambda message, entity: once(message_id=message.id, message=message, entity=entity)
+    return lambda message, entity: write_once(message_id=message.id, message=message, entity=entity)
 
 
-def _update(charged: str) -> dict[str, Any]:
+def _update(charge_id: str) -> dict[str, Any]:
     """The write of all benchmarks, which also keeps the result of the effect."""
     expression = BUSINESS["UpdateExpression"].replace("SET ", "SET charge=:charge,")
     return {
         **BUSINESS,
         "UpdateExpression": expression,
-        "ExpressionAttributeValues": {**BUSINESS["ExpressionAttributeValues"], ":charge": charged},
+        "ExpressionAttributeValues": {**BUSINESS["ExpressionAttributeValues"], ":charge": charge_id},
     }
 
 
 # ---------------------------------------------------------------- time
 
 
-def _fought(
-    plan: Plan, client: DynamoDBClient, what: str, ours: Deliver, other: str, theirs: Deliver, target: float | None
+def _duel(
+    plan: Plan, client: DynamoDBClient, what: str, ours: Deliver, rival: str, theirs: Deliver, target: float | None
 ) -> Row:
-    messages = [Message(each) for each in message_ids(plan.warmup + plan.rounds, plan.seed)]
-    named = {"ours": ours, "theirs": theirs}
-    prefix = f"{what} {other}"
+    messages = [Message(message_id) for message_id in message_ids(plan.warmup + plan.rounds, plan.seed)]
+    ways = {"ours": ours, "theirs": theirs}
+    prefix = f"{what} {rival}"
     contenders: dict[str, Contender] = {}
-    for name, deliver in named.items():
+    for name, deliver in ways.items():
         for turn in range(len(messages)):
             client.put_item(TableName=TABLE, Item={"id": {"S": f"{prefix} {name} {turn:06d}"}})
         contenders[name] = _contender(deliver, messages, f"{prefix} {name}")
     took = take_turns(contenders, plan.rounds, warmup=plan.warmup, seed=plan.seed)
-    return ratio(f"{what}, dynoxide", other, took["ours"], took["theirs"], target=target)
+    return ratio(f"{what}, dynoxide", rival, took["ours"], took["theirs"], target=target)
 
 
 def _contender(deliver: Deliver, messages: list[Message], name: str) -> Contender:
@@ -154,15 +154,15 @@ class Counts:
     def _ask(self, params: dict[str, Any], **_: Any) -> None:
         params["ReturnConsumedCapacity"] = "TOTAL"
 
-    def _count(self, parsed: dict[str, Any], **_: Any) -> None:
+    def _count(self, answer: dict[str, Any], **_: Any) -> None:
         self.requests += 1
-        self.units += parsed.get("ConsumedCapacity", {}).get("CapacityUnits", 0.0)
+        self.units += answer.get("ConsumedCapacity", {}).get("CapacityUnits", 0.0)
 
-    def taken(self) -> tuple[int, float]:
+    def take(self) -> tuple[int, float]:
         """What there is, which begins at zero again."""
-        found = self.requests, self.units
+        counts = self.requests, self.units
         self.requests, self.units = 0, 0.0
-        return found
+        return counts
 
 
 @contextmanager
@@ -172,30 +172,30 @@ def _counting(server: Dynoxide) -> Iterator[Counts]:
     client.close()
 
 
-def _counted(client: DynamoDBClient, name: str, deliver: Deliver, counts: Counts) -> Iterator[Row]:
+def _count_rows(client: DynamoDBClient, name: str, deliver: Deliver, counts: Counts) -> Iterator[Row]:
     for entity, size in _SIZES.items():
         fresh: list[tuple[int, float]] = []
-        again: list[int] = []
+        duplicate_requests: list[int] = []
         for n in range(_DIFFERENT):
             key, message = f"{name} {entity} {n}", Message(f"{name} {entity} {n}")
             client.put_item(TableName=TABLE, Item={"id": {"S": key}, "text": {"S": "x" * size}})
             _check(deliver(message, key), Applied)
-            fresh.append(counts.taken())
+            fresh.append(counts.take())
             _check(deliver(message, key), Duplicate)
-            again.append(counts.taken()[0])  # what a refused write costs is in no answer
+            duplicate_requests.append(counts.take()[0])  # what a refused write costs is in no answer
         yield _counts(f"{name}: a fresh message", entity, [float(requests) for requests, _ in fresh], "requests")
         yield _counts(f"{name}: a fresh message, write units", entity, [units for _, units in fresh], "units")
-        yield _counts(f"{name}: a duplicate", entity, [float(requests) for requests in again], "requests")
+        yield _counts(f"{name}: a duplicate", entity, [float(requests) for requests in duplicate_requests], "requests")
 
 
-def _counts(what: str, against: str, found: list[float], unit: Unit) -> Row:
-    return Row(what, against, statistics.median(found), min(found), max(found), unit)
+def _counts(what: str, against: str, values: list[float], unit: Unit) -> Row:
+    return Row(what, against, statistics.median(values), min(values), max(values), unit)
 
 
-def _check(answer: object, expected: type[Applied | Duplicate]) -> None:
+def _check(answer: object, kind: type[Applied | Duplicate]) -> None:
     """Powertools gives the result of the effect, fresh or remembered."""
-    if not isinstance(answer, expected | str):
-        raise WrongOutcomeError(f"{answer!r} where {expected.__name__} is measured.")
+    if not isinstance(answer, kind | str):
+        raise WrongOutcomeError(f"{answer!r} where {kind.__name__} is measured.")
 
 
 @contextmanager

@@ -51,19 +51,19 @@ def _on_dynamodb(plan: Plan, client: Any) -> Iterator[Row]:
     messages = _messages(plan)
 
     def pair(name: str, turn: int) -> list[Any]:
-        return [store.updating(Key={"id": f"{name} {turn:06d} {each}"}, **ADD) for each in "ab"]
+        return [store.updating(Key={"id": f"{name} {turn:06d} {letter}"}, **ADD) for letter in "ab"]
 
     def several(name: str) -> Contender:
         return lambda turn: transact_items(messages[turn], pair(name, turn))
 
     def by_hand(name: str) -> Contender:
-        actions = [each["Update"] for each in explain_items(messages[0], pair(name, 0))]
+        actions = [letter["Update"] for letter in explain_items(messages[0], pair(name, 0))]
 
         def write(turn: int) -> object:
             token, request = secrets.token_hex(16), []
-            for update, each in zip(actions, "ab", strict=True):
-                values = {**update["ExpressionAttributeValues"], **_marked(messages[turn])}
-                key = {"id": {"S": f"{name} {turn:06d} {each}"}}
+            for update, letter in zip(actions, "ab", strict=True):
+                values = {**update["ExpressionAttributeValues"], **_values_with_mark(messages[turn])}
+                key = {"id": {"S": f"{name} {turn:06d} {letter}"}}
                 request.append({"Update": {**update, "Key": key, "ExpressionAttributeValues": values}})
             return client.transact_write_items(TransactItems=request, ClientRequestToken=token)
 
@@ -71,19 +71,21 @@ def _on_dynamodb(plan: Plan, client: Any) -> Iterator[Row]:
 
     def single(name: str, keys: str) -> Contender:
         def write(turn: int) -> object:
-            found = [store.update_item(messages[turn], Key={"id": f"{name} {turn:06d} {each}"}, **ADD) for each in keys]
-            return found[-1]
+            outcomes = [
+                store.update_item(messages[turn], Key={"id": f"{name} {turn:06d} {letter}"}, **ADD) for letter in keys
+            ]
+            return outcomes[-1]
 
         return write
 
     def with_inbox(name: str) -> Contender:
         def write(turn: int) -> object:
-            one = plain.updating(Key={"id": f"{name} {turn:06d}"}, **ADD)
-            return transact_items(messages[turn], [one], inbox=inbox)
+            write_of_one = plain.updating(Key={"id": f"{name} {turn:06d}"}, **ADD)
+            return transact_items(messages[turn], [write_of_one], inbox=inbox)
 
         return write
 
-    yield from _fought(plan, "dynoxide", "TransactWriteItems", several, by_hand, single, with_inbox)
+    yield from _duel(plan, "dynoxide", "TransactWriteItems", several, by_hand, single, with_inbox)
 
 
 def _on_mongodb(plan: Plan, mongo: MongoClient[dict[str, Any]]) -> Iterator[Row]:
@@ -93,22 +95,22 @@ def _on_mongodb(plan: Plan, mongo: MongoClient[dict[str, Any]]) -> Iterator[Row]
     mongo.shop.create_collection("inbox")
     messages = _messages(plan)
     names = [
-        f"{duel} {side} {turn:06d} {each}"
+        f"{duel} {side} {turn:06d} {letter}"
         for duel in range(4)
         for side in ("ours", "theirs")
         for turn in range(len(messages))
-        for each in "ab"
+        for letter in "ab"
     ]
     collection.insert_many([{"_id": name} for name in names])
 
     def pair(name: str, turn: int) -> list[Any]:
-        return [store.updating({"_id": f"{name} {turn:06d} {each}"}, INCREMENT) for each in "ab"]
+        return [store.updating({"_id": f"{name} {turn:06d} {letter}"}, INCREMENT) for letter in "ab"]
 
     def several(name: str) -> Contender:
         return lambda turn: transact_documents(messages[turn], pair(name, turn))
 
     def by_hand(name: str) -> Contender:
-        operations = [each["update_one"] for each in explain_documents(messages[0], pair(name, 0))]
+        operations = [letter["update_one"] for letter in explain_documents(messages[0], pair(name, 0))]
         concerns: Any = {
             "read_concern": ReadConcern("snapshot"),
             "write_concern": DURABLE,
@@ -118,34 +120,37 @@ def _on_mongodb(plan: Plan, mongo: MongoClient[dict[str, Any]]) -> Iterator[Row]
         def write(turn: int) -> object:
             mark = _mark(messages[turn])
             with mongo.start_session() as session, session.start_transaction(**concerns):
-                for each, last in zip(operations, "ab", strict=True):
+                for letter, key_end in zip(operations, "ab", strict=True):
                     lacks = {
-                        path: {"$ne": mark} if path.startswith("ow_r.") else value for path, value in each["filter"].items()
+                        path: {"$ne": mark} if path.startswith("ow_r.") else value
+                        for path, value in letter["filter"].items()
                     }
-                    update = {**each["update"], "$push": dict.fromkeys(each["update"]["$push"], mark)}
-                    collection.update_one({**lacks, "_id": f"{name} {turn:06d} {last}"}, update, session=session)
+                    update = {**letter["update"], "$push": dict.fromkeys(letter["update"]["$push"], mark)}
+                    collection.update_one({**lacks, "_id": f"{name} {turn:06d} {key_end}"}, update, session=session)
             return None
 
         return write
 
     def single(name: str, keys: str) -> Contender:
         def write(turn: int) -> object:
-            found = [store.update_one(messages[turn], {"_id": f"{name} {turn:06d} {each}"}, INCREMENT) for each in keys]
-            return found[-1]
+            outcomes = [
+                store.update_one(messages[turn], {"_id": f"{name} {turn:06d} {letter}"}, INCREMENT) for letter in keys
+            ]
+            return outcomes[-1]
 
         return write
 
     def with_inbox(name: str) -> Contender:
         def write(turn: int) -> object:
-            one = plain.updating({"_id": f"{name} {turn:06d} a"}, INCREMENT)
-            return transact_documents(messages[turn], [one], inbox=inbox)
+            write_of_one = plain.updating({"_id": f"{name} {turn:06d} a"}, INCREMENT)
+            return transact_documents(messages[turn], [write_of_one], inbox=inbox)
 
         return write
 
-    yield from _fought(plan, "mongod", "transaction", several, by_hand, single, with_inbox)
+    yield from _duel(plan, "mongod", "transaction", several, by_hand, single, with_inbox)
 
 
-def _fought(
+def _duel(
     plan: Plan,
     engine: str,
     what: str,
@@ -154,14 +159,14 @@ def _fought(
     single: Callable[[str, str], Contender],
     with_inbox: Callable[[str], Contender],
 ) -> Iterator[Row]:
-    both, one = "two guarded writes, one after the other", "one guarded write"
+    two_writes, one_write = "two guarded writes, one after the other", "one guarded write"
     # Between two requests to mongod the caches go cold, which makes our own Python three times as slow: no target there.
     target = AGAINST_HAND if engine == "dynoxide" else None
     duels: list[tuple[str, Callable[[str], Contender], str, Callable[[str], Contender], float | None]] = [
         (f"transact of two, {engine}", several, f"the same {what} by hand", by_hand, target),
-        (f"transact of two, {engine}", several, both, lambda name: single(name, "ab"), None),
-        (f"transact of two, {engine}", several, one, lambda name: single(name, "a"), None),
-        (f"one and an inbox, {engine}", with_inbox, one, lambda name: single(name, "a"), None),
+        (f"transact of two, {engine}", several, two_writes, lambda name: single(name, "ab"), None),
+        (f"transact of two, {engine}", several, one_write, lambda name: single(name, "a"), None),
+        (f"one and an inbox, {engine}", with_inbox, one_write, lambda name: single(name, "a"), None),
     ]
     for number, (ours, make_ours, theirs, make_theirs, target) in enumerate(duels):
         contenders = {"ours": make_ours(f"{number} ours"), "theirs": make_theirs(f"{number} theirs")}
@@ -174,20 +179,20 @@ def _units(client: Any) -> Iterator[Row]:
     store, plain = GuardedTable(client, SeenIds(), table_name=TABLE), GuardedTable(client, None, table_name=TABLE)
     inbox = Inbox(client, consumer="units", retention=MARK_KEPT, table_name=INBOX)
     single: Any = store.update_item(Message("u0"), Key={"id": "u0"}, ReturnConsumedCapacity="TOTAL", **ADD)
-    found = {"one guarded write": single.response["ConsumedCapacity"]["CapacityUnits"]}
+    units_of = {"one guarded write": single.response["ConsumedCapacity"]["CapacityUnits"]}
     pair = [store.updating(Key={"id": name}, **ADD) for name in ("u1", "u2")]
-    one = [plain.updating(Key={"id": "u3"}, **ADD)]
+    writes = [plain.updating(Key={"id": "u3"}, **ADD)]
     for what, items in (
         ("transact of two", explain_items(Message("u1"), pair)),
-        ("one and an inbox", explain_items(Message("u2"), one, inbox=inbox)),
+        ("one and an inbox", explain_items(Message("u2"), writes, inbox=inbox)),
     ):
         answer = client.transact_write_items(TransactItems=items, ReturnConsumedCapacity="TOTAL")
-        found[what] = sum(each["CapacityUnits"] for each in answer["ConsumedCapacity"])
-    for what, units in found.items():
+        units_of[what] = sum(capacity["CapacityUnits"] for capacity in answer["ConsumedCapacity"])
+    for what, units in units_of.items():
         yield Row(f"{what}, dynoxide", "write units", units, units, units, "units")
 
 
-def _marked(message: Message) -> dict[str, Any]:
+def _values_with_mark(message: Message) -> dict[str, Any]:
     """What of the values differs from message to message."""
     mark = _mark(message)
     return {":ow_m0": {"B": mark}, ":ow_s": {"BS": [mark]}, ":ow_a": {"BS": [secrets.token_bytes(3)]}}
@@ -198,4 +203,4 @@ def _mark(message: Message) -> bytes:
 
 
 def _messages(plan: Plan) -> list[Message]:
-    return [Message(each) for each in message_ids(plan.warmup + plan.rounds, plan.seed)]
+    return [Message(message_id) for message_id in message_ids(plan.warmup + plan.rounds, plan.seed)]

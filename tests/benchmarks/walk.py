@@ -35,20 +35,20 @@ class Walk(NamedTuple):
 
 
 def walk(call: Callable[[], object]) -> Walk:
-    entered: list[tuple[str, str]] = []
+    calls: list[tuple[str, str]] = []
 
     def note(frame: FrameType, event: str, _: object) -> None:
         if event == "call" and frame.f_code.co_filename.startswith(_HOME):
-            entered.append((frame.f_code.co_filename, frame.f_code.co_qualname))
+            calls.append((frame.f_code.co_filename, frame.f_code.co_qualname))
 
     sys.setprofile(note)
     try:
         call()
     finally:
         sys.setprofile(None)
-    files = [file for file, _ in entered]
-    changes = sum(one != other for one, other in pairwise(files))
-    return Walk(len(entered), len(set(entered)), len(set(files)), changes)
+    files = [file for file, _ in calls]
+    changes = sum(file != next_file for file, next_file in pairwise(files))
+    return Walk(len(calls), len(set(calls)), len(set(files)), changes)
 
 
 def walks() -> Iterator[tuple[str, Walk]]:
@@ -76,7 +76,7 @@ def walks() -> Iterator[tuple[str, Walk]]:
 
         def call(kind: str) -> Callable[[], object]:
             """The call, made of what is not part of it."""
-            message, event = seen if kind == "the same, a duplicate" else fresh(), sqs_event({"id": fresh().id})
+            message, event = first_message if kind == "the same, a duplicate" else fresh(), sqs_event({"id": fresh().id})
             return {
                 "update_item, fresh": lambda: table.update_item(message, Key={"pk": "a"}, **_ADD),
                 "the same, a duplicate": lambda: table.update_item(message, Key={"pk": "a"}, **_ADD),
@@ -85,7 +85,7 @@ def walks() -> Iterator[tuple[str, Walk]]:
                 "one SQS record, with the write": lambda: handle(event, None),
             }[kind]
 
-        seen = fresh()
+        first_message = fresh()
         for kind in (
             "update_item, fresh",
             "the same, a duplicate",
@@ -103,5 +103,5 @@ if __name__ == "__main__":
         engine()  # fetched where it is missing
     logging.disable(logging.CRITICAL)
     print(f"{'one warm call':32} calls functions files changes of file")
-    for kind, found in walks():
-        print(f"{kind:32} {found.calls:5} {found.functions:9} {found.files:5} {found.changes_of_file:15}")
+    for kind, steps in walks():
+        print(f"{kind:32} {steps.calls:5} {steps.functions:9} {steps.files:5} {steps.changes_of_file:15}")

@@ -42,7 +42,7 @@ def _dynamodb() -> Iterator[Row]:
         for name, ledger in LEDGERS.items():
             ways[f"{name}, client"] = _update_item(GuardedTable(client, ledger, table_name=TABLE), f"{name} client")
             ways[f"{name}, Table"] = _update_item(GuardedTable(table, ledger), f"{name} Table")
-        yield from _count("DynamoDB", ways, proxy.seen, duplicates=1)
+        yield from _count("DynamoDB", ways, proxy.operations, duplicates=1)
         client.close()
         resource.meta.client.close()
 
@@ -56,31 +56,39 @@ def _mongodb() -> Iterator[Row]:
         collection = client["shop"].orders
         ways: dict[str, Deliver] = {}
         for name, ledger in LEDGERS.items():
-            guarded = GuardedCollection(collection, ledger)
+            store = GuardedCollection(collection, ledger)
             collection.insert_one({"_id": name})
-            ways[name] = _update_one(guarded, name, upsert=False)
-            ways[f"{name}, upsert"] = _update_one(guarded, f"{name} new", upsert=True)
-        yield from _count("MongoDB", ways, proxy.seen, duplicates=2)
+            ways[name] = _update_one(store, name, upsert=False)
+            ways[f"{name}, upsert"] = _update_one(store, f"{name} new", upsert=True)
+        yield from _count("MongoDB", ways, proxy.operations, duplicates=2)
 
 
-def _count(engine: str, ways: Mapping[str, Deliver], seen: list[str], *, duplicates: int) -> Iterator[Row]:
+def _count(engine: str, ways: Mapping[str, Deliver], operations: list[str], *, duplicates: int) -> Iterator[Row]:
     """The most and the least requests of all the ways to write."""
-    fresh = [_requests(deliver, Applied, seen) for deliver in ways.values()]
-    again = [_requests(deliver, Duplicate, seen) for deliver in ways.values()]
+    fresh_counts = [_requests(deliver, Applied, operations) for deliver in ways.values()]
+    duplicate_counts = [_requests(deliver, Duplicate, operations) for deliver in ways.values()]
     against = f"{len(ways)} ways to write"
-    yield Row(f"{engine}: a fresh message", against, max(fresh), min(fresh), max(fresh), "requests", 1)
-    yield Row(f"{engine}: a duplicate", against, max(again), min(again), max(again), "requests", duplicates)
+    yield Row(f"{engine}: a fresh message", against, max(fresh_counts), min(fresh_counts), max(fresh_counts), "requests", 1)
+    yield Row(
+        f"{engine}: a duplicate",
+        against,
+        max(duplicate_counts),
+        min(duplicate_counts),
+        max(duplicate_counts),
+        "requests",
+        duplicates,
+    )
 
 
-def _requests(deliver: Deliver, expected: type[Outcome], seen: list[str]) -> int:
-    before = len(seen)
-    expect(expected, deliver(Message("message-1", sequence=1)))
-    return len(seen) - before
+def _requests(deliver: Deliver, kind: type[Outcome], operations: list[str]) -> int:
+    count_before = len(operations)
+    expect(kind, deliver(Message("message-1", sequence=1)))
+    return len(operations) - count_before
 
 
-def _update_item(guarded: GuardedTable, key: str) -> Deliver:
-    return lambda message: guarded.update_item(message, Key={"id": key}, **DYNAMODB_UPDATE)
+def _update_item(store: GuardedTable, key: str) -> Deliver:
+    return lambda message: store.update_item(message, Key={"id": key}, **DYNAMODB_UPDATE)
 
 
-def _update_one(guarded: GuardedCollection, key: str, *, upsert: bool) -> Deliver:
-    return lambda message: guarded.update_one(message, {"_id": key}, MONGODB_UPDATE, upsert=upsert)
+def _update_one(store: GuardedCollection, key: str, *, upsert: bool) -> Deliver:
+    return lambda message: store.update_one(message, {"_id": key}, MONGODB_UPDATE, upsert=upsert)

@@ -39,30 +39,32 @@ def rows(plan: Plan) -> Iterator[Row]:
     os.environ.setdefault("AWS_ACCESS_KEY_ID", "dummy")
     os.environ.setdefault("AWS_SECRET_ACCESS_KEY", "dummy")
     with HttpSqs() as near:
-        yield from _idle(near, "the worker", lean=False, naive=None, other=None)
-        yield from _idle(near, "the lean worker", lean=True, naive=NAIVE, other=CONSUMER)
+        yield from _idle(near, "the worker", lean=False, naive=None, consumer_target=None)
+        yield from _idle(near, "the lean worker", lean=True, naive=NAIVE, consumer_target=CONSUMER)
     with HttpSqs(_DISTANCE) as far:
         ours = _worker(lambda: time.sleep(_WORK), _IN_FLIGHT)
         yield _against(far, "the worker, 20 ms of work, 100 in flight", "ten receivers with one pool", ours, _ten, TEN)
 
 
-def _idle(server: HttpSqs, who: str, *, lean: bool, naive: float | None, other: float | None) -> Iterator[Row]:
+def _idle(
+    server: HttpSqs, worker_name: str, *, lean: bool, naive: float | None, consumer_target: float | None
+) -> Iterator[Row]:
     """A handler that does nothing shows what a worker itself takes. There boto3 alone takes as long as the loop, so only a lean worker has targets."""
-    what, ours = f"{who}, a handler that does nothing", _worker(lambda: None, 10, lean=lean)
+    what, ours = f"{worker_name}, a handler that does nothing", _worker(lambda: None, 10, lean=lean)
     yield _against(server, what, "a plain loop around boto3", ours, _naive, naive)
     if (consumer := _consumer()) is None:
         sys.stderr.write("worker: no row for aws-sqs-consumer, which is not installed: pip install aws-sqs-consumer\n")
     else:
-        yield _against(server, what, "aws-sqs-consumer", ours, consumer, other)
+        yield _against(server, what, "aws-sqs-consumer", ours, consumer, consumer_target)
 
 
-def _against(server: HttpSqs, what: str, other: str, ours: Drain, theirs: Drain, target: float | None) -> Row:
+def _against(server: HttpSqs, what: str, rival: str, ours: Drain, theirs: Drain, target: float | None) -> Row:
     """The middle one of the ratios of the turns: each turn of ours follows one of theirs."""
     client = default_client(server.endpoint, region="eu-west-1", endpoint_url=server.endpoint)
-    names = (f"{other.replace(' ', '-')}-{number}" for number in itertools.count())
+    names = (f"{rival.replace(' ', '-')}-{number}" for number in itertools.count())
     ratios = [_turn(server, client, next(names), ours) / _turn(server, client, next(names), theirs) for _ in range(_TURNS)]
     client.close()
-    return Row(what, other, statistics.median(ratios), min(ratios), max(ratios), "x", target)
+    return Row(what, rival, statistics.median(ratios), min(ratios), max(ratios), "x", target)
 
 
 def _turn(server: HttpSqs, client: Any, name: str, drain: Drain) -> float:
@@ -91,11 +93,11 @@ def _worker(work: Callable[[], object], in_flight: int, *, lean: bool = False) -
 
 
 def _naive(client: Any, url: str, count: int) -> float:
-    done = 0
-    while done < count:
+    count_so_far = 0
+    while count_so_far < count:
         messages = client.receive_message(QueueUrl=url, MaxNumberOfMessages=10, WaitTimeSeconds=20).get("Messages", [])
         _delete(client, url, messages)
-        done += len(messages)
+        count_so_far += len(messages)
     return time.perf_counter()
 
 
@@ -107,11 +109,11 @@ def _consumer() -> Drain | None:
 
     def drain(client: Any, url: str, count: int) -> float:
         class Counting(Consumer):  # type: ignore[misc]  # it has no types
-            done = 0
+            count_so_far = 0
 
             def handle_message_batch(self, messages: list[Any]) -> None:
-                self.done += len(messages)
-                if self.done >= count:
+                self.count_so_far += len(messages)
+                if self.count_so_far >= count:
                     self.stop()
 
         Counting(url, region="eu-west-1", sqs_client=client, batch_size=10, wait_time_seconds=20).start()
@@ -121,15 +123,15 @@ def _consumer() -> Drain | None:
 
 
 def _ten(client: Any, url: str, count: int) -> float:
-    left = [count]
+    count_left = [count]
 
     def receive() -> None:
-        while left[0] > 0:
+        while count_left[0] > 0:
             messages = client.receive_message(QueueUrl=url, MaxNumberOfMessages=10).get("Messages", [])
             list(pool.map(lambda _: time.sleep(_WORK), messages))
             if messages:
                 _delete(client, url, messages)
-            left[0] -= len(messages)
+            count_left[0] -= len(messages)
 
     with ThreadPoolExecutor(_IN_FLIGHT) as pool:
         threads = [threading.Thread(target=receive) for _ in range(10)]

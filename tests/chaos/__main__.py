@@ -38,8 +38,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for name in options.only:
             seconds = options.minutes * 60 * _SHARES[name] / total
             results += [run(name, seconds, options.seed, _say)]
-    except ProgramMissing as missing:
-        _say(str(missing))
+    except ProgramMissing as error:
+        _say(str(error))
         return 2
     except KeyboardInterrupt:
         _say("interrupted")
@@ -61,10 +61,10 @@ def run(name: str, seconds: float, seed: int, say: Callable[[str], None]) -> Res
         while not result.counts["rounds"] or end - time.monotonic() >= shortest or _must_go_on(result):
             number = result.counts["rounds"] + 1
             length = min(ROUND_SECONDS, max(end - time.monotonic(), shortest))
-            played = play_round(setup, f"r{number}", length, f"{seed} {name} {number}")
-            result.counts += played.counts
-            result.examples = (result.examples + played.examples)[:_EXAMPLES]
-            say(_progress(played, number))
+            round_result = play_round(setup, f"r{number}", length, f"{seed} {name} {number}")
+            result.counts += round_result.counts
+            result.examples = (result.examples + round_result.examples)[:_EXAMPLES]
+            say(_progress(round_result, number))
     return result
 
 
@@ -72,9 +72,9 @@ def _must_go_on(result: Result) -> bool:
     return result.must_lose and not result.ok and result.counts["rounds"] < CONTROL_ROUNDS
 
 
-def _progress(played: Result, number: int) -> str:
-    said = ("messages", "deliveries", "lost", "doubled", "events", "copies", "events lost", "events out of order")
-    return f"{played.setup}, round {number}: " + ", ".join(f"{played.counts[name]} {name}" for name in said)
+def _progress(round_result: Result, number: int) -> str:
+    names = ("messages", "deliveries", "lost", "doubled", "events", "copies", "events lost", "events out of order")
+    return f"{round_result.setup}, round {number}: " + ", ".join(f"{round_result.counts[name]} {name}" for name in names)
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -96,12 +96,12 @@ def _end_in_order() -> None:
     _spawner.submit(int).result()
 
     def interrupt(number: int, frame: object) -> None:
-        for each in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(each, signal.SIG_IGN)
+        for signal_number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(signal_number, signal.SIG_IGN)
         raise KeyboardInterrupt
 
-    for each in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(each, interrupt)
+    for signal_number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(signal_number, interrupt)
 
 
 def _say(text: str) -> None:

@@ -28,10 +28,8 @@ _START_SECONDS = 60.0
 _TURN = 0.05  # seconds that the loop waits at most, so new messages come one by one
 _VISIBILITY = 1.0  # seconds after which a message is handed out again although somebody has it
 _ATTACKS_A_SECOND = 1.5
-_TWICE_AT_ONCE, _AGAIN = (
-    0.15,
-    0.15,
-)  # how often a message goes to two workers at once, and how often a settled one is redelivered
+# How often a message goes to two workers at once, and how often a settled one is redelivered.
+_TWICE_AT_ONCE, _REDELIVERY_SHARE = 0.15, 0.15
 
 
 class Worker(Child):
@@ -51,8 +49,8 @@ class Broker:
         self._target, self._traffic, self._random, self._counts = target, traffic, choice, counts
         self._clock_offset = clock
         self._workers: dict[Connection, Worker] = {}
-        self._waiting: list[Delivery] = []
-        self._due: list[tuple[float, int, Callable[[], object]]] = []
+        self._queue: list[Delivery] = []
+        self._timers: list[tuple[float, int, Callable[[], object]]] = []
         self._numbers = itertools.count()
         self._hostile = False
         self._next_attack = 0.0
@@ -82,9 +80,9 @@ class Broker:
         """New messages and old ones for so long, while workers are killed and frozen. `check` is called now and then."""
         began = time.monotonic()
         self._hostile = True
-        while (passed := time.monotonic() - began) < seconds:
+        while (seconds_past := time.monotonic() - began) < seconds:
             # A fast setup must not run out of new messages before it is attacked.
-            self._turn(began + seconds, fresh=self._traffic.messages < self._traffic.most * passed / seconds)
+            self._turn(began + seconds, fresh=self._traffic.messages < self._traffic.most * seconds_past / seconds)
             check()
         self._hostile = False
         for worker in self._workers.values():
@@ -93,26 +91,26 @@ class Broker:
     def drain(self, patience: float) -> bool:
         """Deliver what is left until all of it is settled, and nobody has anything in hand."""
         until = time.monotonic() + patience
-        while self._traffic.unsettled or self._waiting or self._due or any(w.holds for w in self._workers.values()):
+        while self._traffic.unsettled_count or self._queue or self._timers or any(w.holds for w in self._workers.values()):
             if time.monotonic() > until:
                 return False
             self._turn(until, fresh=False)
         return True
 
     def deliver_everything_again(self, patience: float) -> bool:
-        self._waiting.extend(self._traffic.everything())
+        self._queue.extend(self._traffic.all_deliveries())
         return self.drain(patience)
 
     def _turn(self, until: float, *, fresh: bool) -> None:
         """Do what is due, hand out what there is, and hear who has something to say."""
         now = time.monotonic()
-        while self._due and self._due[0][0] <= now:
-            heapq.heappop(self._due)[2]()
+        while self._timers and self._timers[0][0] <= now:
+            heapq.heappop(self._timers)[2]()
         for worker in [worker for worker in self._workers.values() if worker.idle]:
             if (delivery := self._next(fresh=fresh)) is None:
                 break
             self._give(worker, delivery)
-        end = min(until, self._due[0][0]) if self._due else until
+        end = min(until, self._timers[0][0]) if self._timers else until
         for pipe in self._speaking(max(0.0, min(end - time.monotonic(), _TURN))):
             self._hear(pipe)
 
@@ -121,14 +119,12 @@ class Broker:
         return [pipe for pipe in wait([*self._workers], seconds) if isinstance(pipe, Connection)]
 
     def _next(self, *, fresh: bool) -> Delivery | None:
-        delivery = (
-            self._traffic.fresh(self._random) if fresh and (not self._waiting or self._random.random() < 0.5) else None
-        )
-        if delivery is not None or not self._waiting:
+        delivery = self._traffic.fresh(self._random) if fresh and (not self._queue or self._random.random() < 0.5) else None
+        if delivery is not None or not self._queue:
             return delivery
-        at = self._random.randrange(len(self._waiting))
-        self._waiting[at], self._waiting[-1] = self._waiting[-1], self._waiting[at]
-        return self._waiting.pop()
+        at = self._random.randrange(len(self._queue))
+        self._queue[at], self._queue[-1] = self._queue[-1], self._queue[at]
+        return self._queue.pop()
 
     def _give(self, worker: Worker, delivery: Delivery) -> None:
         number = next(self._numbers)
@@ -138,15 +134,15 @@ class Broker:
             worker.pipe.send((number, delivery))
         except (BrokenPipeError, ConnectionResetError):
             return  # its end will be heard
-        self._later(_VISIBILITY, lambda: self._is_late(worker, number, delivery))
+        self._do_later(_VISIBILITY, lambda: self._is_late(worker, number, delivery))
         if self._hostile:
             if self._random.random() < _TWICE_AT_ONCE:
-                self._waiting.append(delivery)
+                self._queue.append(delivery)
             self._attack(worker)
 
     def _is_late(self, worker: Worker, number: int, delivery: Delivery) -> None:
         if worker.holds == (number, delivery) and not self._traffic.is_settled(delivery):
-            self._waiting.append(delivery)
+            self._queue.append(delivery)
 
     def _attack(self, worker: Worker) -> None:
         """Now and then kill the worker at any moment, kill it between its write and its answer, or freeze it until others overtake it."""
@@ -156,47 +152,47 @@ class Broker:
         self._next_attack = now + self._random.expovariate(_ATTACKS_A_SECOND)
         match self._random.choice(("kill", "kill before the answer", "freeze")):
             case "kill":
-                self._later(self._random.uniform(0, 0.02), lambda: worker.signal(signal.SIGKILL))
+                self._do_later(self._random.uniform(0, 0.02), lambda: worker.signal(signal.SIGKILL))
             case "kill before the answer":
                 worker.dies_before_it_answers = True
             case _:
                 self._counts["workers frozen"] += 1
-                self._later(self._random.uniform(0, 0.01), lambda: worker.signal(signal.SIGSTOP))
-                self._later(self._random.uniform(0.2, 2), lambda: worker.signal(signal.SIGCONT))
+                self._do_later(self._random.uniform(0, 0.01), lambda: worker.signal(signal.SIGSTOP))
+                self._do_later(self._random.uniform(0.2, 2), lambda: worker.signal(signal.SIGCONT))
 
     def _hear(self, pipe: Connection) -> None:
         worker = self._workers[pipe]
         try:
-            said = pipe.recv()
+            word = pipe.recv()
         except (EOFError, ConnectionResetError):
             self._bury(worker)
             return
-        if said == READY:
+        if word == READY:
             worker.idle = True
         elif worker.dies_before_it_answers:
             worker.signal(signal.SIGKILL)
         elif worker.holds is not None:
-            self._note(said, worker.holds[1])
+            self._note(word, worker.holds[1])
             worker.idle, worker.holds = True, None
 
     def _note(self, answer: Answer, delivery: Delivery) -> None:
         self._counts[answer.outcome if answer.outcome in OUTCOMES else "failed calls"] += 1
-        self.claims.update(answer.applied)
+        self.claims.update(answer.effects)
         if answer.settled:
             self._traffic.settle(delivery)
-            if self._hostile and self._random.random() < _AGAIN:
-                self._later(self._random.uniform(0, 3), lambda: self._waiting.append(delivery))
+            if self._hostile and self._random.random() < _REDELIVERY_SHARE:
+                self._do_later(self._random.uniform(0, 3), lambda: self._queue.append(delivery))
         elif not (self._hostile and self._traffic.is_settled(delivery)):
-            self._later(self._random.uniform(0.01, 0.2), lambda: self._waiting.append(delivery))
+            self._do_later(self._random.uniform(0.01, 0.2), lambda: self._queue.append(delivery))
 
     def _bury(self, worker: Worker) -> None:
         del self._workers[worker.pipe]
         worker.end()
-        if not worker.killed:
+        if not worker.is_killed:
             raise RuntimeError(f"a worker ended by itself, with {worker.holds}: its last words are above")
         self._counts["workers killed"] += 1
         if worker.holds is not None:
-            self._waiting.append(worker.holds[1])
+            self._queue.append(worker.holds[1])
         self._hire()
 
     def _hire(self) -> None:
@@ -212,5 +208,5 @@ class Broker:
             worker.end()
         self._workers.clear()
 
-    def _later(self, seconds: float, act: Callable[[], object]) -> None:
-        heapq.heappush(self._due, (time.monotonic() + seconds, next(self._numbers), act))
+    def _do_later(self, seconds: float, act: Callable[[], object]) -> None:
+        heapq.heappush(self._timers, (time.monotonic() + seconds, next(self._numbers), act))

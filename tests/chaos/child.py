@@ -16,11 +16,11 @@ class Child:
     """Calls `work` with these arguments and its end of the pipe."""
 
     def __init__(self, work: Callable[..., object], *arguments: object) -> None:
-        self.pipe, theirs = _PROCESSES.Pipe()
-        self._process = _PROCESSES.Process(target=work, args=(*arguments, theirs), daemon=True)
+        self.pipe, other_end = _PROCESSES.Pipe()
+        self._process = _PROCESSES.Process(target=work, args=(*arguments, other_end), daemon=True)
         self._process.start()
-        theirs.close()  # else the end of the process is no end of the pipe
-        self.killed = False
+        other_end.close()  # else the end of the process is no end of the pipe
+        self.is_killed = False
 
     @property
     def number(self) -> int:
@@ -29,7 +29,7 @@ class Child:
         return self._process.pid
 
     def signal(self, number: int) -> None:
-        self.killed = self.killed or number == signal.SIGKILL
+        self.is_killed = self.is_killed or number == signal.SIGKILL
         if self._process.pid is not None and self._process.is_alive():
             os.kill(self._process.pid, number)
 

@@ -18,7 +18,7 @@ from onewrite.mongodb import GuardedCollection
 from onewrite.outbox import Outgoing, Relay, TokenFile, stream_handler
 from onewrite.testing.servers.engines import dynamo_client
 from tests.chaos.witness import Copy
-from tests.chaos.worker import OUTBOX, PLACE, SECONDS, Target, alone
+from tests.chaos.worker import OUTBOX, PLACE, SECONDS, Target, live_with_parent
 from tests.engines.stores import streams_client
 
 FAILS = "the broker fails"
@@ -38,17 +38,17 @@ class Duty:
 
 def relay_events(target: Target, duty: Duty, pipe: Connection) -> None:
     """Until the process is killed."""
-    alone()
+    live_with_parent()
 
     def publish(events: list[Outgoing]) -> list[Outgoing]:
         pipe.send([Copy(event.source, event.sequence, event.id, event.body) for event in events])
-        refused = pipe.recv()
-        if refused == FAILS:
+        reply = pipe.recv()
+        if reply == FAILS:
             raise ConnectionError(FAILS)
-        return [events[place] for place in refused]
+        return [events[place] for place in reply]
 
-    opened = _on_table if target.engine == "dynamodb" else _on_collection
-    with opened(target, duty, publish) as work, suppress(EOFError, BrokenPipeError, ConnectionResetError):
+    open_relay = _on_table if target.engine == "dynamodb" else _on_collection
+    with open_relay(target, duty, publish) as work, suppress(EOFError, BrokenPipeError, ConnectionResetError):
         work()
 
 
@@ -76,21 +76,21 @@ def _on_table(target: Target, duty: Duty, publish: Any) -> Iterator[Callable[[],
 
 def _listen(relay: Relay, client: Any, streams: Any) -> None:
     """Hand what a table's stream tells to the relay's function, as Lambda does."""
-    handler, swept = stream_handler(relay), 0.0
+    handler, last_sweep = stream_handler(relay), 0.0
     while True:
         with suppress(BotoCoreError, ClientError):
             arn = client.describe_table(TableName=PLACE)["Table"]["LatestStreamArn"]
             shards = streams.describe_stream(StreamArn=arn)["StreamDescription"]["Shards"]
-            last = streams.get_shard_iterator(StreamArn=arn, ShardId=shards[-1]["ShardId"], ShardIteratorType="LATEST")
-            iterator = last["ShardIterator"]
+            answer = streams.get_shard_iterator(StreamArn=arn, ShardId=shards[-1]["ShardId"], ShardIteratorType="LATEST")
+            iterator = answer["ShardIterator"]
             while iterator is not None:
-                found = streams.get_records(ShardIterator=iterator)
-                handler({"Records": found["Records"]}, None)
-                iterator = found.get("NextShardIterator")
-                if time.monotonic() - swept >= _SWEEP_SECONDS:
+                batch = streams.get_records(ShardIterator=iterator)
+                handler({"Records": batch["Records"]}, None)
+                iterator = batch.get("NextShardIterator")
+                if time.monotonic() - last_sweep >= _SWEEP_SECONDS:
                     relay.sweep()
-                    swept = time.monotonic()
-                if not found["Records"]:
+                    last_sweep = time.monotonic()
+                if not batch["Records"]:
                     time.sleep(_POLL)
         time.sleep(_POLL)
 

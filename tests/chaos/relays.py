@@ -40,7 +40,7 @@ class Relays:
         self._target, self._duties, self._random, self._counts = target, duties, choice, counts
         self.witness = Witness()
         self._processes: dict[Connection, _Process] = {}
-        self._asleep: list[tuple[float, _Process]] = []
+        self._sleepers: list[tuple[float, _Process]] = []
         self._hostile, self._ends = True, False
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="relays", daemon=True)
@@ -75,10 +75,10 @@ class Relays:
 
     def _turn(self) -> None:
         began = time.monotonic()
-        for until, process in [*self._asleep]:
+        for until, process in [*self._sleepers]:
             if until <= began or not self._hostile:
                 process.signal(signal.SIGCONT)
-                self._asleep.remove((until, process))
+                self._sleepers.remove((until, process))
         for pipe in wait([*self._processes], _TURN):
             self._hear(self._processes[pipe])  # type: ignore[index]  # only connections are waited for
         if self._hostile and self._processes and self._random.random() < _KILLED_IDLE * (time.monotonic() - began):
@@ -91,7 +91,7 @@ class Relays:
             self._bury(process)
             return
         self._counts["copies by doorbell" if process.duty.has_doorbell else "copies by sweep"] += len(copies)
-        answer: Any = self._answer(process, copies) if self._hostile else self._taken(copies)
+        answer: Any = self._answer(process, copies) if self._hostile else self._take(copies)
         if answer is not None:
             try:
                 process.pipe.send(answer)
@@ -103,34 +103,34 @@ class Relays:
         chance = self._random.random()
         if chance < _KILLS:
             if self._random.random() < 0.5:
-                self._taken(copies)
+                self._take(copies)
             process.signal(signal.SIGKILL)
             return None
         if (chance := chance - _KILLS) < _FAILS:
             if self._random.random() < 0.5:
-                self._taken(copies)
+                self._take(copies)
             self._counts["failed publishes"] += 1
             return FAILS
         if (chance := chance - _FAILS) < _REFUSES:
             place = self._random.randrange(len(copies))
-            self._taken([*copies[:place], *copies[place + 1 :]])
+            self._take([*copies[:place], *copies[place + 1 :]])
             self._counts["refused events"] += 1
             return [place]
         if chance - _REFUSES < _FREEZES:
             self._counts["relays frozen"] += 1
             process.signal(signal.SIGSTOP)
-            self._asleep.append((time.monotonic() + self._random.uniform(0.1, 1.5), process))
-        return self._taken(copies)
+            self._sleepers.append((time.monotonic() + self._random.uniform(0.1, 1.5), process))
+        return self._take(copies)
 
-    def _taken(self, copies: Sequence[Copy]) -> list[int]:
+    def _take(self, copies: Sequence[Copy]) -> list[int]:
         self.witness.take(copies)
         return []
 
     def _bury(self, process: _Process) -> None:
         del self._processes[process.pipe]
-        self._asleep = [(until, other) for until, other in self._asleep if other is not process]
+        self._sleepers = [(until, sleeper) for until, sleeper in self._sleepers if sleeper is not process]
         process.end()
-        if not process.killed:
+        if not process.is_killed:
             raise RuntimeError("a relay ended by itself: its last words are above")
         self._counts["relays killed"] += 1
         if self._hostile and self._random.random() < 0.3:

@@ -45,12 +45,12 @@ def table(results: Sequence[Result]) -> str:
     lines = [["", *(result.setup for result in results)]]
     lines += [[row, *(str(result.counts[row]) for result in results)] for row in (*_ROWS, *WRONG)]
     widths = [max(len(line[at]) for line in lines) for at in range(len(results) + 1)]
-    return "\n".join(_aligned(line, widths) for line in lines)
+    return "\n".join(_align(line, widths) for line in lines)
 
 
-def _aligned(line: Sequence[str], widths: Sequence[int]) -> str:
-    first, *others = line
-    cells = [first.ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True))]
+def _align(line: Sequence[str], widths: Sequence[int]) -> str:
+    title, *numbers = line
+    cells = [title.ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(numbers, widths[1:], strict=True))]
     return "  ".join(cells).rstrip()
 
 

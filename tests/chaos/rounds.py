@@ -22,7 +22,7 @@ ROUND_SECONDS = 20.0
 _LARGEST = 150  # messages of a source, so an entity stays small and a round ends
 _PATIENCE = 180.0  # for a machine that is busy with something else
 _PAUSE = 1.0  # seconds between two attacks on the servers, on the average
-_SHOWN = 5  # examples of what is wrong
+_MOST_EXAMPLES = 5  # examples of what is wrong
 _PUT_OFF = 600.0  # seconds: more than any event waits that was refused
 
 
@@ -74,9 +74,9 @@ def play_round(setup: Setup, name: str, seconds: float, seed: str) -> Result:
         _count_wrong(setup, traffic, broker.claims, result)
     relays.check()
     if setup.relays:
-        before = relays.witness.events
+        count_before = relays.witness.events
         _publish_the_rest(setup, relays.witness, clock)
-        result.counts["events left at the end"] += relays.witness.events - before
+        result.counts["events left at the end"] += relays.witness.events - count_before
         _count_events(setup, traffic, relays.witness, broker.claims, result)
     result.counts["charges"] += sum(len(keys) for keys in _charges(setup).values())
     setup.charges.unlink(missing_ok=True)
@@ -88,11 +88,11 @@ def play_round(setup: Setup, name: str, seconds: float, seed: str) -> Result:
 
 
 def _count_lost(setup: Setup, traffic: Traffic, result: Result) -> None:
-    result.counts["never settled"] += traffic.unsettled
+    result.counts["never settled"] += traffic.unsettled_count
     for entity, sources, state in _states(setup, traffic):
         if not _is_deleted(entity, sources):
-            found = damage(entity, sources, state.n, state.effects)
-            _count(result, "lost", entity, found.lost)
+            harm = damage(entity, sources, state.n, state.effects)
+            _count(result, "lost", entity, harm.losses)
 
 
 def _count_wrong(setup: Setup, traffic: Traffic, claims: Counter[str], result: Result) -> None:
@@ -102,18 +102,18 @@ def _count_wrong(setup: Setup, traffic: Traffic, claims: Counter[str], result: R
             result.counts["entities deleted"] += 1
             _count(result, "resurrected", entity, state.effects or ["counter"] * state.n)
             continue
-        found = damage(entity, sources, state.n, state.effects)
-        _count(result, "doubled", entity, found.doubled)
-        _count(result, "out of order", entity, found.disordered)
+        harm = damage(entity, sources, state.n, state.effects)
+        _count(result, "doubled", entity, harm.doubles)
+        _count(result, "out of order", entity, harm.misplacements)
         if sources[0].kind == "step":
             _count(result, "never charged", entity, [effect for effect in state.effects if effect not in charges])
             _count(result, "charged twice", entity, [effect for effect in state.effects if len(charges[effect]) > 1])
     _count(result, "claimed twice", "all", [effect for effect, count in claims.items() if count > 1])
 
 
-def _count(result: Result, what: str, entity: str, cases: Sequence[str]) -> None:
-    result.counts[what] += len(cases)
-    result.examples += [f"{result.setup}: {what} in {entity}: {case}" for case in cases[:_SHOWN]]
+def _count(result: Result, problem: str, entity: str, cases: Sequence[str]) -> None:
+    result.counts[problem] += len(cases)
+    result.examples += [f"{result.setup}: {problem} in {entity}: {case}" for case in cases[:_MOST_EXAMPLES]]
 
 
 def _is_deleted(entity: str, sources: Sequence[Source]) -> bool:
@@ -143,8 +143,8 @@ def _publish_the_rest(setup: Setup, witness: Witness, clock: float) -> None:
 
     relay = Relay(setup.store, publish, clock=lambda: time.time() + clock + _skew() + _PUT_OFF)
     relay.sweep()
-    if waiting := relay.waiting():
-        raise RuntimeError(f"{len(waiting)} entities have events that no relay publishes: {waiting[0]}")
+    if waiting_entities := relay.waiting():
+        raise RuntimeError(f"{len(waiting_entities)} entities have events that no relay publishes: {waiting_entities[0]}")
 
 
 def _count_events(setup: Setup, traffic: Traffic, witness: Witness, claims: Counter[str], result: Result) -> None:
@@ -152,15 +152,17 @@ def _count_events(setup: Setup, traffic: Traffic, witness: Witness, claims: Coun
         effects = state.effects
         if _is_deleted(entity, sources):  # its events alone say what happened to it, and the deletion is the last of them
             effects = witness.effects(entity)
-            issued = issued_for(entity, sources)
-            lost = [each.effect for each in issued if claims[each.effect] and each.effect not in effects]
-            _count(result, "events lost", entity, lost)
-            deletions = {each.effect for each in issued if each.deletes}
-            _count(result, "events out of order", entity, [each for each in effects[:-1] if each in deletions])
+            deliveries = issued_for(entity, sources)
+            losses = [
+                delivery.effect for delivery in deliveries if claims[delivery.effect] and delivery.effect not in effects
+            ]
+            _count(result, "events lost", entity, losses)
+            deletions = {delivery.effect for delivery in deliveries if delivery.deletes}
+            _count(result, "events out of order", entity, [effect for effect in effects[:-1] if effect in deletions])
             _count(result, "events lost", entity, ["the deletion"] if not deletions.intersection(effects) else [])
         harm = witness.harm(entity, effects)
-        for what, cases in zip(("events lost", "events invented", "events out of order"), harm, strict=True):
-            _count(result, what, entity, cases)
+        for problem, cases in zip(("events lost", "events invented", "events out of order"), harm, strict=True):
+            _count(result, problem, entity, cases)
     result.counts["events"] += witness.events
     result.counts["copies"] += witness.copies
 

@@ -124,9 +124,9 @@ class Setup(ABC):
         for proxy in self._proxies:
             proxy.calm()
             proxy.wait_until_none_is_held_back()
-            self.counts["faults on the way"] += len(proxy.hit)
-            proxy.hit.clear()
-            proxy.seen.clear()
+            self.counts["faults on the way"] += len(proxy.past_faults)
+            proxy.past_faults.clear()
+            proxy.operations.clear()
 
     def _freeze(self, server: ServerProcess, choice: random.Random) -> None:
         self.counts["servers frozen"] += 1
@@ -246,7 +246,7 @@ class ReplicaSetSetup(_MongoSetup):
         self._set = stack.enter_context(ReplicaSet(election_milliseconds=_ELECTION_MILLISECONDS, member=_ImpatientMember))
         ports = {member.port: stack.enter_context(MongoProxy("127.0.0.1", member.port)) for member in self._set.members}
         for proxy in ports.values():
-            proxy.show({real: shown.port for real, shown in ports.items()})
+            proxy.show({real: shown_proxy.port for real, shown_proxy in ports.items()})
         self._proxies = [*ports.values()]
         self._client = stack.enter_context(MongoClient[dict[str, Any]](self._set.whole_uri))
         self._term, self._rollbacks = self._set.term(), self._set.rollbacks()
@@ -277,31 +277,31 @@ class ReplicaSetSetup(_MongoSetup):
         """The primary takes writes that nobody else gets, until the others have elected another; then it comes back."""
         if (primary := self._set.primary()) is None:
             return
-        others = [member for member in self._set.members if member is not primary]
-        for member in others:
+        other_members = [member for member in self._set.members if member is not primary]
+        for member in other_members:
             member.follow(False)
         self.halt.wait(choice.uniform(0.2, 1.5))
         send_signal(primary, signal.SIGSTOP)
-        for member in others:
+        for member in other_members:
             member.follow(True)
-        self._replaced(primary, others, choice)
+        self._wake_when_replaced(primary, other_members, choice)
 
     def _freeze_others(self, choice: random.Random) -> None:
         """As `_isolate`, but the others hear nothing: the primary may notice that, and step down by itself."""
         if (primary := self._set.primary()) is None:
             return
-        others = [member for member in self._set.members if member is not primary]
-        for member in others:
+        other_members = [member for member in self._set.members if member is not primary]
+        for member in other_members:
             send_signal(member, signal.SIGSTOP)
         self.halt.wait(choice.uniform(0.2, 2.5))
         send_signal(primary, signal.SIGSTOP)
-        for member in others:
+        for member in other_members:
             send_signal(member, signal.SIGCONT)
-        self._replaced(primary, others, choice)
+        self._wake_when_replaced(primary, other_members, choice)
 
-    def _replaced(self, primary: Member, others: Sequence[Member], choice: random.Random) -> None:
+    def _wake_when_replaced(self, primary: Member, other_members: Sequence[Member], choice: random.Random) -> None:
         """The primary is frozen: it comes back when another has taken its place."""
-        self._wait(lambda: any(_is_primary(member) for member in others))
+        self._wait(lambda: any(_is_primary(member) for member in other_members))
         self.halt.wait(choice.uniform(0, 0.5))
         send_signal(primary, signal.SIGCONT)
         self._wait(lambda: bool((primary.ask("hello") or {}).get("secondary")))

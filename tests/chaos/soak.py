@@ -32,7 +32,7 @@ from onewrite.sqs import Worker
 from onewrite.sqs.queue import default_client
 from onewrite.testing.servers.engines import Dynoxide, Mongod, dynamo_client
 from tests.chaos.child import Child
-from tests.chaos.worker import alone
+from tests.chaos.worker import live_with_parent
 from tests.engines.stores import create_table_with_outbox
 from tests.support.engines import dynoxide_binary, mongod_binary
 from tests.support.http_sqs import HttpSqs
@@ -63,13 +63,13 @@ def sample(process: int) -> Sample:
 def growth(samples: list[Sample]) -> list[str]:
     """What is larger in the last tenth of the samples than in the second one."""
     tenth = max(1, len(samples) // 10)
-    before, after = samples[tenth : 2 * tenth], samples[-tenth:]
+    early_samples, late_samples = samples[tenth : 2 * tenth], samples[-tenth:]
     wrong = []
-    for name, allowed in zip(Sample._fields, (_GROWTH, 1.0, 1.0), strict=True):
-        first = statistics.median(getattr(one, name) for one in before)
-        last = statistics.median(getattr(one, name) for one in after)
-        if last > first * allowed:
-            wrong.append(f"{name} grew from {first:,.0f} to {last:,.0f}")
+    for name, factor in zip(Sample._fields, (_GROWTH, 1.0, 1.0), strict=True):
+        early_median = statistics.median(getattr(part, name) for part in early_samples)
+        late_median = statistics.median(getattr(part, name) for part in late_samples)
+        if late_median > early_median * factor:
+            wrong.append(f"{name} grew from {early_median:,.0f} to {late_median:,.0f}")
     return wrong
 
 
@@ -82,7 +82,7 @@ def _dynamodb(endpoint: str) -> GuardedTable:
 
 
 def _work(engine: str, address: str, queue: str, endpoint: str, pipe: Connection) -> None:
-    alone()
+    live_with_parent()
     numbers = itertools.count()
     write: Callable[[Message, str], Outcome]
     if engine == "mongodb":
@@ -110,7 +110,7 @@ def _work(engine: str, address: str, queue: str, endpoint: str, pipe: Connection
 
 
 def _relay(engine: str, address: str, token: str, pipe: Connection) -> None:
-    alone()
+    live_with_parent()
 
     def publish(events: list[Outgoing]) -> None:
         pipe.send(len(events))
@@ -146,8 +146,10 @@ def main() -> int:
     print(f"{minutes:.0f} minutes")
     wrong = {name: growth(samples[name]) for name in children}
     for name in children:
-        last = samples[name][-1]
-        print(f"{name}: {counts[name]} done, {last.memory / 1e6:.1f} MB, {last.files} files, {last.threads} threads")
+        last_sample = samples[name][-1]
+        print(
+            f"{name}: {counts[name]} done, {last_sample.memory / 1e6:.1f} MB, {last_sample.files} files, {last_sample.threads} threads"
+        )
         for line in wrong[name] or ["  nothing grew"]:
             print(f"  {line.strip()}")
     return 1 if any(wrong.values()) or not all(counts.values()) else 0

@@ -15,7 +15,7 @@ from onewrite import HighWaterMark, InSequence, Message, SeenIds, SeenNumbers
 
 AnyLedger = SeenIds | HighWaterMark | InSequence | SeenNumbers
 _WINDOW = 12  # small, so many messages enter a block
-_FOLDED = 4  # messages that are folded into one write
+_FOLD_SIZE = 4  # messages that are folded into one write
 _LIFETIME = 5  # messages of a source to an entity that is deleted: the last one deletes it
 SOURCES = 2  # of an entity
 
@@ -78,9 +78,9 @@ def twin(entity: str) -> str:
 class Damage(NamedTuple):
     """The messages of an entity whose effect is wrong."""
 
-    lost: list[str]
-    doubled: list[str]
-    disordered: list[str]
+    losses: list[str]
+    doubles: list[str]
+    misplacements: list[str]
 
 
 @dataclass(slots=True)
@@ -89,36 +89,36 @@ class Source:
     entity: str
     name: str
     largest: int
-    issued: int = 0
-    unsettled: set[str] = field(default_factory=set)
+    issued_count: int = 0
+    unsettled_ids: set[str] = field(default_factory=set)
 
     @property
     def has_room(self) -> bool:
-        if self.kind == "SeenNumbers" and self.unsettled and self.issued + 1 - self._oldest >= _WINDOW:
+        if self.kind == "SeenNumbers" and self.unsettled_ids and self.issued_count + 1 - self._oldest >= _WINDOW:
             return False
-        return self.issued < self.largest and len(self.unsettled) < KINDS[self.kind].at_once
+        return self.issued_count < self.largest and len(self.unsettled_ids) < KINDS[self.kind].at_once
 
     @property
     def _oldest(self) -> int:
         """The lowest number that is not settled."""
-        return min([int(name.rpartition("-")[2]) for name in self.unsettled])
+        return min([int(name.rpartition("-")[2]) for name in self.unsettled_ids])
 
     def issue(self) -> Delivery:
-        self.issued += 1
-        delivery = self.delivery(self.issued)
-        self.unsettled.add(delivery.message.id)
+        self.issued_count += 1
+        delivery = self.delivery(self.issued_count)
+        self.unsettled_ids.add(delivery.message.id)
         return delivery
 
     def delivery(self, number: int) -> Delivery:
-        first = max(1, number + 1 - _FOLDED) if self.kind.startswith("fold") else number
-        messages = tuple(self._message(each) for each in range(first, number + 1))
+        first = max(1, number + 1 - _FOLD_SIZE) if self.kind.startswith("fold") else number
+        messages = tuple(self._message(n) for n in range(first, number + 1))
         return Delivery(self.kind, self.entity_of(number), messages[-1], messages)
 
     def _message(self, number: int) -> Message:
         return Message(f"{self.name}-{number}", source=self.name, sequence=number)
 
     def deliveries(self) -> Iterator[Delivery]:
-        return (self.delivery(number) for number in range(1, self.issued + 1))
+        return (self.delivery(number) for number in range(1, self.issued_count + 1))
 
     def entity_of(self, number: int) -> str:
         return f"{self.entity}.{(number - 1) // _LIFETIME}" if self.kind == "delete" else self.entity
@@ -126,7 +126,7 @@ class Source:
     def entities(self) -> Iterator[str]:
         """Those that it writes to, each with what was issued for it so far."""
         if self.kind == "delete":
-            yield from dict.fromkeys(self.entity_of(number) for number in range(1, self.issued + 1))
+            yield from dict.fromkeys(self.entity_of(number) for number in range(1, self.issued_count + 1))
         else:
             yield self.entity
         if self.kind == "transaction":
@@ -152,17 +152,17 @@ class Traffic:
         return choice.choice(open_sources).issue() if open_sources else None
 
     def settle(self, delivery: Delivery) -> None:
-        self._source(delivery).unsettled.discard(delivery.message.id)
+        self._source(delivery).unsettled_ids.discard(delivery.message.id)
 
     def is_settled(self, delivery: Delivery) -> bool:
-        return delivery.message.id not in self._source(delivery).unsettled
+        return delivery.message.id not in self._source(delivery).unsettled_ids
 
     def _source(self, delivery: Delivery) -> Source:
         return self.sources[delivery.kind, delivery.message.source]
 
     @property
-    def unsettled(self) -> int:
-        return sum(len(source.unsettled) for source in self.sources.values())
+    def unsettled_count(self) -> int:
+        return sum(len(source.unsettled_ids) for source in self.sources.values())
 
     @property
     def most(self) -> int:
@@ -171,9 +171,9 @@ class Traffic:
 
     @property
     def messages(self) -> int:
-        return sum(source.issued for source in self.sources.values())
+        return sum(source.issued_count for source in self.sources.values())
 
-    def everything(self) -> Iterator[Delivery]:
+    def all_deliveries(self) -> Iterator[Delivery]:
         """Each message that was delivered, in the order of its source."""
         for source in self.sources.values():
             yield from source.deliveries()
@@ -202,26 +202,26 @@ def damage(entity: str, sources: Sequence[Source], n: int, effects: Sequence[str
     A message that was never settled is not expected, and may be there: nobody was told that it is done.
     """
     count = Counter(effects)
-    unsettled = {effect_of(source.kind, Message(name)) for source in sources for name in source.unsettled}
-    issued = [delivery.effect for delivery in issued_for(entity, sources)]
-    lost = [effect for effect in issued if not count[effect] and effect not in unsettled]
-    doubled = [effect for effect, times in count.items() if times > 1]
+    unsettled_effects = {effect_of(source.kind, Message(name)) for source in sources for name in source.unsettled_ids}
+    issued_effects = [delivery.effect for delivery in issued_for(entity, sources)]
+    losses = [effect for effect in issued_effects if not count[effect] and effect not in unsettled_effects]
+    doubles = [effect for effect, times in count.items() if times > 1]
     # Counter and list are one write: if they differ, one of them has it once more or once less.
-    lost += ["counter"] * (len(effects) - n)
-    doubled += ["counter"] * (n - len(effects))
-    return Damage(lost, doubled, [effect for source in sources for effect in _disordered(source, effects)])
+    losses += ["counter"] * (len(effects) - n)
+    doubles += ["counter"] * (n - len(effects))
+    return Damage(losses, doubles, [effect for source in sources for effect in _misplacements(source, effects)])
 
 
-def _disordered(source: Source, effects: Sequence[str]) -> list[str]:
+def _misplacements(source: Source, effects: Sequence[str]) -> list[str]:
     """The messages that took effect after a later one of their source, where the ledger keeps them in order."""
     kind = KINDS[source.kind]
     if not kind.in_order:
         return []
-    highest, late = 0, []
+    highest, late_effects = 0, []
     for effect in dict.fromkeys(effects):  # what is doubled is counted as that
         name, _, number = effect.rpartition("-")
         if name == kind.tag + source.name:
             if int(number) < highest:
-                late.append(effect)
+                late_effects.append(effect)
             highest = max(highest, int(number))
-    return late
+    return late_effects

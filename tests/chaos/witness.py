@@ -27,9 +27,9 @@ class Copy(NamedTuple):
 class Harm(NamedTuple):
     """The events of an entity that are wrong."""
 
-    lost: list[str]
-    invented: list[str]
-    disordered: list[str]
+    losses: list[str]
+    inventions: list[str]
+    misplacements: list[str]
 
 
 def emitted_by(effect: str) -> list[Event]:
@@ -47,40 +47,42 @@ class Witness:
 
     def __init__(self) -> None:
         self.copies = 0
-        self._told: defaultdict[str, dict[int, Copy]] = defaultdict(dict)  # by source and number, as they came
+        self._copies: defaultdict[str, dict[int, Copy]] = defaultdict(dict)  # by source and number, as they came
         self._wrong: defaultdict[str, list[str]] = defaultdict(list)  # by source
 
     def take(self, copies: Iterable[Copy]) -> None:
         for copy in copies:
-            told = self._told[copy.source]
-            first = told.setdefault(copy.sequence, copy)
-            if first is not copy:
+            copies_of_source = self._copies[copy.source]
+            first_copy = copies_of_source.setdefault(copy.sequence, copy)
+            if first_copy is not copy:
                 self.copies += 1
-                if first != copy:
-                    self._wrong[copy.source].append(f"{copy.sequence} is {first.body}, and {copy.body} too")
-            elif copy.sequence != len(told):
-                self._wrong[copy.source].append(f"{copy.sequence} is the {len(told)}th to come: {copy.body}")
+                if first_copy != copy:
+                    self._wrong[copy.source].append(f"{copy.sequence} is {first_copy.body}, and {copy.body} too")
+            elif copy.sequence != len(copies_of_source):
+                self._wrong[copy.source].append(f"{copy.sequence} is the {len(copies_of_source)}th to come: {copy.body}")
 
     @property
     def events(self) -> int:
-        return sum(map(len, self._told.values()))
+        return sum(map(len, self._copies.values()))
 
     def effects(self, entity: str) -> list[str]:
         """What the events of an entity say that happened to it, in order: of one that is deleted they alone can say it."""
-        copies = [copy for source in self._sources(entity) for copy in self._told[source].values()]
+        copies = [copy for source in self._sources(entity) for copy in self._copies[source].values()]
         return list(dict.fromkeys(copy.body.strip('"').rpartition("/")[0] for copy in copies))
 
     def harm(self, entity: str, effects: Sequence[str]) -> Harm:
         """What is wrong with the events of an entity that has these effects."""
         sources = self._sources(entity)
-        told = [copy.body for source in sources for copy in self._told[source].values()]
-        emitted = [f'"{body}"' for effect in effects for body in bodies_of(effect)]
-        lost = [body for body in emitted if body not in set(told)]
-        invented = [body for body in told if body not in set(emitted)] + [f"source {source}" for source in sources[1:]]
-        disordered = [wrong for source in sources for wrong in self._wrong[source]]
-        if not lost and not invented and told != emitted:
-            disordered.append("the events are told in another order than that of the effects")
-        return Harm(lost, invented, disordered)
+        bodies = [copy.body for source in sources for copy in self._copies[source].values()]
+        emitted_bodies = [f'"{body}"' for effect in effects for body in bodies_of(effect)]
+        losses = [body for body in emitted_bodies if body not in set(bodies)]
+        inventions = [body for body in bodies if body not in set(emitted_bodies)] + [
+            f"source {source}" for source in sources[1:]
+        ]
+        misplacements = [wrong for source in sources for wrong in self._wrong[source]]
+        if not losses and not inventions and bodies != emitted_bodies:
+            misplacements.append("the events are told in another order than that of the effects")
+        return Harm(losses, inventions, misplacements)
 
     def _sources(self, entity: str) -> list[str]:
-        return [source for source in self._told if source.rpartition("/")[0].endswith(f"=S:{entity}")]
+        return [source for source in self._copies if source.rpartition("/")[0].endswith(f"=S:{entity}")]

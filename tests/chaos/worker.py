@@ -63,7 +63,7 @@ class Answer(NamedTuple):
     number: int
     outcome: str
     settled: bool
-    applied: tuple[str, ...] = ()
+    effects: tuple[str, ...] = ()
 
 
 Apply = Callable[[Delivery, int], Sequence[Outcome]]
@@ -71,16 +71,16 @@ Apply = Callable[[Delivery, int], Sequence[Outcome]]
 
 def work(target: Target, habits: Habits, pipe: Connection) -> None:
     """Until the other end of the pipe is closed, or the process is killed."""
-    alone()
-    opened = _table if target.engine == "dynamodb" else _collection
-    with opened(target, habits) as apply, suppress(EOFError, BrokenPipeError, ConnectionResetError):
+    live_with_parent()
+    open_target = _table if target.engine == "dynamodb" else _collection
+    with open_target(target, habits) as apply, suppress(EOFError, BrokenPipeError, ConnectionResetError):
         pipe.send(READY)
         while True:
             number, delivery = pipe.recv()
             pipe.send(_answer(apply, number, delivery))
 
 
-def alone() -> None:
+def live_with_parent() -> None:
     """Let this process live as long as the one that has started it, and say nothing of what is done to it on purpose."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for who started it
     if sys.platform == "linux":
@@ -93,9 +93,9 @@ def _answer(apply: Apply, number: int, delivery: Delivery) -> Answer:
         outcomes = apply(delivery, number)
     except (PyMongoError, BotoCoreError, ClientError) as error:
         return Answer(number, type(error).__name__, settled=False)
-    applied = tuple(effect_of(delivery.kind, outcome.message) for outcome in outcomes if isinstance(outcome, Applied))
+    effects = tuple(effect_of(delivery.kind, outcome.message) for outcome in outcomes if isinstance(outcome, Applied))
     outcome = outcomes[-1]
-    return Answer(number, type(outcome).__name__, outcome.settled, applied)
+    return Answer(number, type(outcome).__name__, outcome.settled, effects)
 
 
 @contextmanager
@@ -121,16 +121,18 @@ def _table(target: Target, habits: Habits) -> Iterator[Apply]:
             return [table.delete_item(message, Key=native["Key"], emit=events)]
         match delivery.kind:
             case "fold" | "fold in order":
-                return table.fold(delivery.messages, lambda fresh: _folded(delivery, fresh) | returning)
+                return table.fold(delivery.messages, lambda fresh: _fold_write(delivery, fresh) | returning)
             case "step":
                 charge = partial(_charge, target.charges, delivery.effect)
-                then = lambda _: {key: native[key] for key in native if key != "Key"} | {"emit": events}  # noqa: E731
+                write_of = lambda _: {key: native[key] for key in native if key != "Key"} | {"emit": events}  # noqa: E731
                 return [
-                    table.perform(message, "charge", charge, Key=native["Key"], lease=LEASE, safe_for=SAFE_FOR, then=then)
+                    table.perform(
+                        message, "charge", charge, Key=native["Key"], lease=LEASE, safe_for=SAFE_FOR, then=write_of
+                    )
                 ]
             case "transaction":
-                other: Any = _addition([delivery.effect], twin(delivery.entity))
-                writes = [table.updating(**native, emit=events), table.updating(**other, emit=events)]
+                twin_addition: Any = _addition([delivery.effect], twin(delivery.entity))
+                writes = [table.updating(**native, emit=events), table.updating(**twin_addition, emit=events)]
                 return [dynamodb.transact(message, writes, deadline=_DEADLINE)]
             case _:
                 return [table.update_item(message, emit=events, **native, **returning)]
@@ -151,7 +153,7 @@ def _increment(effects: Sequence[str]) -> dict[str, Any]:
     return {"$inc": {"n": len(effects)}, "$push": {"effects": {"$each": [*effects]}}}
 
 
-def _folded(delivery: Delivery, fresh: Sequence[Message]) -> dict[str, Any]:
+def _fold_write(delivery: Delivery, fresh: Sequence[Message]) -> dict[str, Any]:
     return _addition([message.id for message in fresh], delivery.entity) | {"emit": _events_of(fresh)}
 
 
@@ -191,15 +193,17 @@ def _collection(target: Target, habits: Habits) -> Iterator[Apply]:
             match delivery.kind:
                 case "fold" | "fold in order":
 
-                    def folded(fresh: list[Message]) -> dict[str, Any]:
+                    def fold_write(fresh: list[Message]) -> dict[str, Any]:
                         update = _increment([message.id for message in fresh])
                         return {"filter": query, "update": update, "upsert": True, "emit": _events_of(fresh)}
 
-                    return collection.fold(delivery.messages, folded)
+                    return collection.fold(delivery.messages, fold_write)
                 case "step":
                     charge = partial(_charge, target.charges, delivery.effect)
-                    then = lambda _: {"update": update, "emit": events}  # noqa: E731
-                    return [collection.perform(message, "charge", charge, query, lease=LEASE, safe_for=SAFE_FOR, then=then)]
+                    write_of = lambda _: {"update": update, "emit": events}  # noqa: E731
+                    return [
+                        collection.perform(message, "charge", charge, query, lease=LEASE, safe_for=SAFE_FOR, then=write_of)
+                    ]
                 case "transaction":
                     entities = (delivery.entity, twin(delivery.entity))
                     writes = [collection.updating({"_id": entity}, update, emit=events) for entity in entities]

@@ -35,7 +35,7 @@ from onewrite.outbox import Outgoing
 from tests.contract.stores import MakeIn, Place, Shop
 from tests.support import format_reader
 from tests.support.examples import examples
-from tests.support.format_reader import Told
+from tests.support.format_reader import MessageName
 
 ORDER, CONSUMER = "o-1 &=/", "billing"
 OUTBOX, TOMBSTONES = Outbox("shop/orders"), Tombstones(timedelta(days=30))
@@ -225,5 +225,5 @@ class History:
                 assert late or not isinstance(answer, (Duplicate, Stale, Gone, Busy, Uncertain))
 
 
-def told(message: Message) -> Told:
-    return Told(message.id, message.source, message.parts, message.sequence)
+def told(message: Message) -> MessageName:
+    return MessageName(message.id, message.source, message.parts, message.sequence)

@@ -36,7 +36,7 @@ from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
 from onewrite.mongodb import explain_transaction as explain_on_mongodb
 from onewrite.outbox import Outgoing, Relay
 from onewrite.testing import mongomock_collection, moto_table
-from tests.support.seams import named
+from tests.support.seams import name_calls
 
 NOW = 1_790_000_000.0
 M, M1 = Message("m1"), Message("charged")
@@ -144,7 +144,7 @@ def test_every_public_method_is_known_to_keep_copies_or_nothing(engine: str, sto
 def test_a_prepared_write_of_a_table_keeps_copies(method: str) -> None:
     given = {**deepcopy(PREPARED["dynamodb"][method]), "emit": events()}
     with moto_table("orders") as table:
-        store = named(GuardedTable(table, SeenIds(), **SEAMS), lambda: "a call")
+        store = name_calls(GuardedTable(table, SeenIds(), **SEAMS), lambda: "a call")
         _holds(
             given, getattr(store, method), lambda each: explain_on_dynamodb(M, [each, store.recording(Key={"orderId": "x"})])
         )
@@ -154,7 +154,7 @@ def test_a_prepared_write_of_a_table_keeps_copies(method: str) -> None:
 def test_a_prepared_write_of_a_collection_keeps_copies(method: str) -> None:
     given = {**deepcopy(PREPARED["mongodb"][method]), "emit": events()}
     with mongomock_collection("orders") as collection:
-        store = named(GuardedCollection(collection, SeenIds(), **SEAMS), lambda: "a call")
+        store = name_calls(GuardedCollection(collection, SeenIds(), **SEAMS), lambda: "a call")
         _holds(given, getattr(store, method), lambda each: explain_on_mongodb(M, [each, store.recording({"_id": "x"})]))
 
 
@@ -168,7 +168,7 @@ def _holds(given: dict[str, Any], method: Callable[..., Any], explained: Callabl
 
 def test_one_dict_serves_for_two_prepared_writes() -> None:
     with moto_table("orders") as table:
-        store = named(GuardedTable(table, SeenIds(), **SEAMS), lambda: "a call")
+        store = name_calls(GuardedTable(table, SeenIds(), **SEAMS), lambda: "a call")
         native: Any = {"Key": {}, "UpdateExpression": "ADD n :n", "ExpressionAttributeValues": {":n": 0}}
         writes: list[Any] = []
         for name, amount in (("a", 500), ("b", 100)):
@@ -402,8 +402,8 @@ def test_an_event_names_its_entity_after_the_key_was_used_again() -> None:
     with mongomock_collection("orders") as collection, moto_table("orders") as table:
         told: list[Outgoing] = []
         orders, documents = (
-            named(GuardedTable(table, SeenIds(), **SEAMS), lambda: "a call"),
-            named(GuardedCollection(collection, SeenIds(), **SEAMS), lambda: "a call"),
+            name_calls(GuardedTable(table, SeenIds(), **SEAMS), lambda: "a call"),
+            name_calls(GuardedCollection(collection, SeenIds(), **SEAMS), lambda: "a call"),
         )
         key, query = {"orderId": "o"}, {"_id": {"order": "o"}}
         orders.update_item(M, Key=key, UpdateExpression="REMOVE x", emit=events())
@@ -429,8 +429,8 @@ def test_a_publisher_may_change_the_entity_of_an_event(change: dict[str, Any]) -
 
     with mongomock_collection("orders") as collection, moto_table("orders") as table:
         orders, documents = (
-            named(GuardedTable(table, SeenIds(), **SEAMS), lambda: "a call"),
-            named(GuardedCollection(collection, SeenIds(), **SEAMS), lambda: "a call"),
+            name_calls(GuardedTable(table, SeenIds(), **SEAMS), lambda: "a call"),
+            name_calls(GuardedCollection(collection, SeenIds(), **SEAMS), lambda: "a call"),
         )
         orders.update_item(M, Key={"orderId": "o"}, UpdateExpression="REMOVE x", emit=events() * 3)
         documents.update_one(M, {"_id": {"order": "o"}}, {"$set": {"n": 1}}, upsert=True, emit=events() * 3)

@@ -15,7 +15,7 @@ from onewrite.dynamodb import AsyncGuardedTable, GuardedTable
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
 from onewrite.testing import mongomock_collection, moto_table
 from onewrite.testing.standins.stores import MakeTable
-from tests.support.seams import named
+from tests.support.seams import name_calls
 
 NOW = 1_790_000_000.0
 M1, M2, KEY, ONE = (
@@ -123,7 +123,7 @@ def test_what_is_explained_is_what_is_sent() -> None:
         sent: list[Any] = []
         client = boto3.client("dynamodb", region_name="eu-west-1")
         client.meta.events.register("before-parameter-build.dynamodb.*", lambda params, **_: sent.append(dict(params)))
-        store = named(GuardedTable(client, SeenIds(), table_name="orders", clock=lambda: NOW), lambda: "a")
+        store = name_calls(GuardedTable(client, SeenIds(), table_name="orders", clock=lambda: NOW), lambda: "a")
         for call in (OF_TABLES[name][0] for name in ("update_item", "record", "begin", "seen", "get_item")):
             told = store.explain(call)
             sent.clear()

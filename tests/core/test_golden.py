@@ -22,7 +22,7 @@ from onewrite.dynamodb import GuardedTable, layout
 from onewrite.mongodb import GuardedCollection
 from onewrite.mongodb import layout as mongodb_layout
 from onewrite.testing import mongomock_collection, moto_table
-from tests.support.seams import named
+from tests.support.seams import name_calls
 
 FOLDER = Path(__file__).parents[1] / "golden"
 START, STEP = 1_790_000_000.0, 86_400.0 * 3  # messages come every three days, so sets of several generations are there
@@ -59,7 +59,7 @@ def _entities(ledger: Ledger) -> dict[str, Any]:
         return START + next(times) * STEP
 
     with moto_table("orders") as table, mongomock_collection("orders") as collection:
-        items = named(GuardedTable(table, ledger, clock=clock), lambda: f"attempt-{next(names)}")
+        items = name_calls(GuardedTable(table, ledger, clock=clock), lambda: f"attempt-{next(names)}")
         for message in MESSAGES:
             values = {":one": 1}
             native: dict[str, Any] = {"UpdateExpression": "ADD n :one", "ExpressionAttributeValues": values}

@@ -19,7 +19,7 @@ from onewrite.dynamodb import GuardedTable, layout
 from onewrite.mongodb import GuardedCollection
 from onewrite.mongodb import layout as mongodb_layout
 from onewrite.testing import mongomock_collection, moto_table
-from tests.support.seams import named
+from tests.support.seams import name_calls
 
 FILE = Path(__file__).parents[1] / "golden" / "numbers.json"
 NOW = 1_790_000_000.0
@@ -41,7 +41,7 @@ def _entities() -> dict[str, Any]:
     """What is stored after all messages, on either engine."""
     names = count()
     with moto_table("orders") as table, mongomock_collection("orders") as collection:
-        items = named(GuardedTable(table, LEDGER, clock=lambda: NOW), lambda: f"attempt-{next(names)}")
+        items = name_calls(GuardedTable(table, LEDGER, clock=lambda: NOW), lambda: f"attempt-{next(names)}")
         documents = GuardedCollection(collection, LEDGER, clock=lambda: NOW)
         for message in MESSAGES:
             native: dict[str, Any] = {"UpdateExpression": "ADD n :one", "ExpressionAttributeValues": {":one": 1}}

@@ -16,7 +16,7 @@ from onewrite.dynamodb import GuardedTable
 from onewrite.mongodb import GuardedCollection
 from onewrite.outbox import Relay
 from onewrite.testing import mongomock_collection, moto_table
-from tests.support.seams import drawing, named
+from tests.support.seams import drawing, name_calls
 
 FILE = Path(__file__).parents[1] / "golden" / "outbox.json"
 START = 1_790_000_000.0
@@ -37,9 +37,9 @@ def _told(store: Any) -> list[dict[str, Any]]:
 
 def _entities() -> dict[str, Any]:
     with moto_table("orders") as table, mongomock_collection("orders") as collection:
-        orders = named(GuardedTable(table, SeenIds(), outbox=Outbox("shop/orders"), clock=lambda: START), lambda: "a")
-        documents = named(GuardedCollection(collection, SeenIds(), outbox=OUTBOX, clock=lambda: START), lambda: "a")
-        indexed = named(GuardedTable(table, SeenIds(), outbox=OUTBOX, clock=lambda: START), lambda: "a")
+        orders = name_calls(GuardedTable(table, SeenIds(), outbox=Outbox("shop/orders"), clock=lambda: START), lambda: "a")
+        documents = name_calls(GuardedCollection(collection, SeenIds(), outbox=OUTBOX, clock=lambda: START), lambda: "a")
+        indexed = name_calls(GuardedTable(table, SeenIds(), outbox=OUTBOX, clock=lambda: START), lambda: "a")
         for name in ("o-1", "o-2"):
             key, query = {"orderId": name}, {"_id": name}
             store = indexed if name == "o-2" else orders

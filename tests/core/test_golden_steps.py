@@ -20,7 +20,7 @@ from onewrite import Applied, Begun, HighWaterMark, Message, SeenIds, Uncertain
 from onewrite.dynamodb import GuardedTable
 from onewrite.mongodb import GuardedCollection
 from onewrite.testing import mongomock_collection, moto_table
-from tests.support.seams import named
+from tests.support.seams import name_calls
 
 FILE = Path(__file__).parents[1] / "golden" / "steps.json"
 NOW = 1_790_000_000.0
@@ -34,7 +34,7 @@ def _stores(table: Any, collection: Any, ledger: Any, now: float, names: str) ->
         GuardedTable(table, ledger, clock=lambda: now),
         GuardedCollection(collection, ledger, clock=lambda: now),
     )
-    return named(items, lambda: f"{names} {next(numbers)}"), named(documents, lambda: f"{names} {next(numbers)}")
+    return name_calls(items, lambda: f"{names} {next(numbers)}"), name_calls(documents, lambda: f"{names} {next(numbers)}")
 
 
 def _entities() -> dict[str, Any]:

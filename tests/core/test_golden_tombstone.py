@@ -11,7 +11,7 @@ from onewrite import Event, Gone, Message, Outbox, SeenIds, Tombstones
 from onewrite.dynamodb import GuardedTable
 from onewrite.mongodb import GuardedCollection
 from onewrite.testing import mongomock_collection, moto_table
-from tests.support.seams import named
+from tests.support.seams import name_calls
 
 FILE = Path(__file__).parents[1] / "golden" / "tombstone.json"
 NOW = 1_790_000_000.0
@@ -27,8 +27,8 @@ MORE: Any = {
 def _entities() -> dict[str, Any]:
     with moto_table("orders") as table, mongomock_collection("orders") as collection:
         orders, documents = (
-            named(GuardedTable(table, SeenIds(), **MORE), lambda: "a"),
-            named(GuardedCollection(collection, SeenIds(), **MORE), lambda: "a"),
+            name_calls(GuardedTable(table, SeenIds(), **MORE), lambda: "a"),
+            name_calls(GuardedCollection(collection, SeenIds(), **MORE), lambda: "a"),
         )
         for name, emit in (("empty", None), ("pending", [Event("Deleted", 1)])):
             orders.put_item(MADE, Item={"orderId": name, "n": 1})
@@ -59,8 +59,8 @@ def test_a_tombstone_that_was_stored_refuses_what_comes_late() -> None:
             table.put_item(Item=item)
         collection.insert_many(list(stored["mongodb"].values()))
         orders, documents = (
-            named(GuardedTable(table, SeenIds(), **MORE), lambda: "a"),
-            named(GuardedCollection(collection, SeenIds(), **MORE), lambda: "a"),
+            name_calls(GuardedTable(table, SeenIds(), **MORE), lambda: "a"),
+            name_calls(GuardedCollection(collection, SeenIds(), **MORE), lambda: "a"),
         )
         for name in ("empty", "pending"):
             assert orders.record(LATE, Key={"orderId": name}) == Gone(LATE)

@@ -15,7 +15,7 @@ from onewrite.dynamodb import GuardedTable
 from onewrite.operate import main
 from onewrite.testing import moto_table
 from onewrite.testing.servers.engines import REGION
-from tests.support.seams import named
+from tests.support.seams import name_calls
 
 PAGE = Path(__file__).parents[2] / "docs" / "repair.md"
 AT = 1_795_334_400.0  # 2026-11-22T08:00:00Z
@@ -27,7 +27,7 @@ def test_the_page_shows_what_inspect_prints(monkeypatch: pytest.MonkeyPatch, cap
     monkeypatch.setenv("AWS_DEFAULT_REGION", REGION)
     with moto_table("orders", "orderId"):
         client = boto3.client("dynamodb", region_name=REGION)
-        orders = named(GuardedTable(client, SeenIds(), table_name="orders", clock=lambda: AT), lambda: "a call")
+        orders = name_calls(GuardedTable(client, SeenIds(), table_name="orders", clock=lambda: AT), lambda: "a call")
         paid: dict[str, Any] = {"UpdateExpression": "SET cents = :c", "ExpressionAttributeValues": {":c": 1250}}
         assert isinstance(orders.update_item(Message("evt-42"), Key={"orderId": "o-1"}, **paid), Applied)
         name, *arguments = shlex.split(command)

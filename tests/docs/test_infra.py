@@ -37,8 +37,8 @@ pytestmark = [
 ]
 
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
-PARAMETERS: dict[str, Any] = deployed.translated()["Parameters"]
-RESOURCES: dict[str, Any] = deployed.translated()["Resources"]
+PARAMETERS: dict[str, Any] = deployed.translate()["Parameters"]
+RESOURCES: dict[str, Any] = deployed.translate()["Resources"]
 TABLE: dict[str, Any] = deployed.translated_order_history()["Resources"]["Table"]
 # What each of Terraform's variables is called as a parameter of the template, where that is not the same in capitals. The topics of
 # sns_topic_arns are two parameters, because a rule cannot look into a text.
@@ -131,7 +131,7 @@ def test_who_may_send_to_the_queue_is_named() -> None:
         "S3BucketArns": "arn:aws:s3:::uploads",
         "AWS::AccountId": "123456789012",
     }
-    policy = deployed.evaluated(RESOURCES["Senders"]["Properties"]["PolicyDocument"], given)
+    policy = deployed.evaluate(RESOURCES["Senders"]["Properties"]["PolicyDocument"], given)
 
     assert deployed.senders(policy) == {
         ("sns.amazonaws.com", "ArnEquals aws:SourceArn", arns[0]),
@@ -140,8 +140,8 @@ def test_who_may_send_to_the_queue_is_named() -> None:
         ("s3.amazonaws.com", "StringEquals aws:SourceAccount", "123456789012"),
     }
     assert {statement["Resource"][0] for statement in policy["Statement"]} == {"Queue"}
-    assert deployed.evaluated({"Condition": RESOURCES["Senders"]["Condition"]}, given) is True
-    assert deployed.evaluated({"Condition": RESOURCES["Senders"]["Condition"]}, {}) is False
+    assert deployed.evaluate({"Condition": RESOURCES["Senders"]["Condition"]}, given) is True
+    assert deployed.evaluate({"Condition": RESOURCES["Senders"]["Condition"]}, {}) is False
 
 
 def test_dead_letters_come_from_the_queue_alone(aws: None) -> None:
@@ -209,10 +209,10 @@ SOURCES = {
 def test_each_way_to_fail_rings_its_alarm_and_no_other(source: str, failure: str, rings: set[str]) -> None:
     given = {**SOURCES[source], "AWS::StackName": "shop"}
     alarms = {
-        name.removesuffix("Alarm"): alarm_of(deployed.evaluated(found["Properties"], given))
+        name.removesuffix("Alarm"): alarm_of(deployed.evaluate(found["Properties"], given))
         for name, found in RESOURCES.items()
         if found["Type"] == "AWS::CloudWatch::Alarm"
-        and deployed.evaluated({"Condition": found.get("Condition", True)}, given)
+        and deployed.evaluate({"Condition": found.get("Condition", True)}, given)
     }
     names = {"Function": "shop", "Queue": "shop-events", "DeadLetters": "shop-dead-letters"}
     measured = measurements(failure, names["Function"])
@@ -281,10 +281,10 @@ def refusals(parameters: dict[str, str]) -> set[str]:
     refused |= {
         name for name, value in values.items() if value not in map(str, PARAMETERS[name].get("AllowedValues", [value]))
     }
-    rules = deployed.translated()["Rules"].values()
-    held = [rule for rule in rules if deployed.evaluated(rule.get("RuleCondition", True), parameters)]
+    rules = deployed.translate()["Rules"].values()
+    held = [rule for rule in rules if deployed.evaluate(rule.get("RuleCondition", True), parameters)]
     asserted = [each for rule in held for each in rule["Assertions"]]
-    broken = [each["AssertDescription"] for each in asserted if not deployed.evaluated(each["Assert"], parameters)]
+    broken = [each["AssertDescription"] for each in asserted if not deployed.evaluate(each["Assert"], parameters)]
     return refused | {description.partition(":")[0] for description in broken}
 
 
@@ -334,7 +334,7 @@ def test_what_fails_for_good_ends_among_the_dead_letters_and_holds_up_nothing(
         batches.append(size)
 
     assert batches == [4, 3, 3]
-    assert deployed.left(stack.dead_letters_url) == sorted(["no JSON", eaten, early])
+    assert deployed.bodies_left(stack.dead_letters_url) == sorted(["no JSON", eaten, early])
     assert feed.history().order("o-1") is not None
     assert feed.history().order("o-7") is None
 
@@ -343,7 +343,7 @@ def test_what_fails_for_good_ends_among_the_dead_letters_and_holds_up_nothing(
 
 
 def test_the_role_may_call_what_the_example_calls_and_nothing_else(stack: Deployment) -> None:
-    grants = {(action, resource) for _, action, resource in deployed.described(stack)["grants"]}
+    grants = {(action, resource) for _, action, resource in deployed.describe(stack)["grants"]}
     resource = sdk.resource("dynamodb").Table(stack.table_name)
     history = OrderHistory(resource)
     calls = called(
@@ -369,7 +369,7 @@ def test_by_default_the_role_may_do_what_guarded_writes_and_reads_do_and_create_
 
 
 def test_the_role_may_take_from_the_queue_and_write_the_log_and_nothing_else(stack: Deployment) -> None:
-    grants = deployed.described(stack)["grants"]
+    grants = deployed.describe(stack)["grants"]
 
     assert {grant for grant in grants if not grant[1].startswith("dynamodb:")} == {
         ("Allow", "sqs:ReceiveMessage", "<queue>"),

@@ -146,7 +146,7 @@ def test_its_handler_runs_with_nothing_but_what_the_runtime_has(package: Path, t
         "AWS_ACCESS_KEY_ID": "dummy",
         "AWS_SECRET_ACCESS_KEY": "dummy",
     }
-    handler = deployed.translated()["Parameters"]["Handler"]["Default"]
+    handler = deployed.translate()["Parameters"]["Handler"]["Default"]
     command = [sys.executable, "-c", RUN, handler]
     ran = subprocess.run(
         command, input=json.dumps(event), env=environment, cwd=tmp_path, capture_output=True, text=True, check=True

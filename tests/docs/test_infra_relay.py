@@ -114,7 +114,7 @@ def records(stack: Deployment) -> dict[str, Any]:
 
 
 def told(url: str) -> list[tuple[str, int]]:
-    return sorted((event["type"], int(event["sequence"])) for event in map(json.loads, deployed.left(url)))
+    return sorted((event["type"], int(event["sequence"])) for event in map(json.loads, deployed.bodies_left(url)))
 
 
 # ---------------------------------------------------------------- the template
@@ -178,7 +178,7 @@ def test_an_option_that_would_have_no_effect_is_refused(queue: str, fifo: str, b
     rule = deployed.translated_relay()["Rules"]["ToQueue"]
     given = {"TargetQueueArn": queue, "Fifo": fifo}
     (assertion,) = rule["Assertions"]
-    asked = deployed.evaluated(rule["RuleCondition"], given) and not deployed.evaluated(assertion["Assert"], given)
+    asked = deployed.evaluate(rule["RuleCondition"], given) and not deployed.evaluate(assertion["Assert"], given)
     assert asked is broken
 
 
@@ -249,7 +249,7 @@ def test_what_is_emitted_goes_from_the_stream_to_the_topic_and_a_sweep_finds_wha
     emit(relay, "o-2", "OrderPaid")
     relay.handler(SCHEDULE, lambda_context())
     relay.handler(records(stack), lambda_context())
-    assert sorted(json.loads(body)["sequence"] for body in deployed.left(subscriber)) == ["1"]
+    assert sorted(json.loads(body)["sequence"] for body in deployed.bodies_left(subscriber)) == ["1"]
 
 
 def test_a_queue_can_take_the_place_of_the_topic(aws: None, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -297,7 +297,7 @@ def test_the_role_may_call_what_the_relay_calls_and_nothing_else(
     operations = {name.replace("PublishBatch", "Publish") for name in called}
 
     table = f"arn:aws:dynamodb:{REGION}:{ACCOUNT}:table/<table>"
-    grants = deployed.described(stack)["grants"]
+    grants = deployed.describe(stack)["grants"]
     of_the_code = {
         ("Allow", "dynamodb:GetItem", table),
         ("Allow", "dynamodb:UpdateItem", table),

@@ -19,10 +19,10 @@ from tests.benchmarks.peers.bills import Bill, asking_for_units, bill
 from tests.benchmarks.peers.folds import FOLD, ONE_BY_ONE, TRANSACTION, Pair
 from tests.benchmarks.peers.folds import tables as fold_tables
 from tests.benchmarks.peers.plot import picture
-from tests.benchmarks.peers.race import Billed, billed, line, race
+from tests.benchmarks.peers.race import Costs, count_costs, line, race
 from tests.benchmarks.peers.table import tables
 from tests.benchmarks.peers.ways import INSTALL, Cost, Delivery, Engine, Line, Result, Unmeasured, Way
-from tests.benchmarks.sections import PAGE, Section, replaced, write
+from tests.benchmarks.sections import PAGE, Section, replace, write
 
 DOCS = Path(__file__).parents[2] / "docs"
 SVG = "{http://www.w3.org/2000/svg}"
@@ -90,7 +90,7 @@ class Memory:
     def effects(self, entities: Iterable[str]) -> int:
         return sum(self.counts[entity] for entity in entities)
 
-    def taken(self) -> Bill:
+    def take(self) -> Bill:
         found, self.requests = self.requests, 0
         return Bill(found)
 
@@ -125,7 +125,7 @@ def test_a_way_is_in_order_whose_effects_are_as_many_as_its_guard_lets_through()
 def test_a_way_that_lets_duplicates_through_is_an_error_without_numbers() -> None:
     memory = Memory()
     runners = raced(memory, way := Way("guards nothing", memory.plainly))
-    shown = line(way, runners, runners, {way.name: Billed({}, "")})
+    shown = line(way, runners, runners, {way.name: Costs({}, "")})
     assert shown == Unmeasured("guards nothing", "ERROR: 100 effects of 50 messages, where 50 are right")
 
 
@@ -153,7 +153,7 @@ def test_requests_are_counted_for_each_message_and_not_for_each_call() -> None:
         Way("ten at once", memory.once, batch=10),
         Unmeasured("other", "why"),
     ]
-    found = billed(cast("Engine", memory), ways, cast("Any", memory), seed=1)
+    found = count_costs(cast("Engine", memory), ways, cast("Any", memory), seed=1)
     assert {name: {each.requests for each in of.bills.values()} for name, of in found.items()} == {
         "once": {1},
         "ten at once": {0.1},
@@ -258,9 +258,9 @@ def test_a_section_is_written_into_its_place_and_its_files_beside_the_page(tmp_p
 
 def test_a_page_without_a_place_for_a_section_is_told_what_it_lacks() -> None:
     with pytest.raises(ValueError, match="put these two lines where it belongs:\n<!-- peers: made by the benchmark -->"):
-        replaced("text", Section("peers", "new"))
+        replace("text", Section("peers", "new"))
 
 
 @pytest.mark.parametrize("name", ["peers", "folds"])
 def test_the_page_has_a_place_for_each_section(name: str) -> None:
-    assert "put here by the test" in replaced((DOCS / PAGE).read_text(), Section(name, "put here by the test"))
+    assert "put here by the test" in replace((DOCS / PAGE).read_text(), Section(name, "put here by the test"))

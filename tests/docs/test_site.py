@@ -17,7 +17,7 @@ import pytest
 
 import onewrite.testing
 from tests.docs.test_house import PACKAGES
-from tests.support.browser import browser, watched
+from tests.support.browser import browser, watch
 from tests.support.ci import in_ci
 from tests.support.pages import ROOT
 
@@ -142,7 +142,7 @@ def test_pages_read_from_the_disk_have_no_error_ask_for_nothing_and_fit(
     site: Path, chromium: Browser, scheme: Literal["light", "dark"], width: int
 ) -> None:
     """Each page in one of the views: what could go wrong in another is the same on every page."""
-    with watched(chromium, scheme=scheme, width=width) as seen:
+    with watch(chromium, scheme=scheme, width=width) as seen:
         for place in IN_NAVIGATION[VIEWS.index((scheme, width)) :: len(VIEWS)]:
             seen.page.goto((site / place).with_suffix(".html").as_uri())
             assert seen.page.locator("h1").first.is_visible()
@@ -157,7 +157,7 @@ def dark(page: Page) -> bool:
 
 @pytest.mark.slow
 def test_a_reader_finds_a_page_by_navigation_and_by_search_and_turns_the_light_off(site: Path, chromium: Browser) -> None:
-    with watched(chromium) as seen:
+    with watch(chromium) as seen:
         page = seen.page
         page.goto((site / "index.html").as_uri())
         page.locator(".md-tabs").get_by_role("link", name="Reference").click()

@@ -30,7 +30,7 @@ from onewrite.dynamodb.deletes import delete
 from onewrite.dynamodb.flows import Flows
 from onewrite.testing import Crash, Faults, moto_table
 from tests.support.driven import Table
-from tests.support.seams import named
+from tests.support.seams import name_calls
 
 NOW = 1_790_000_000.0
 TOMBSTONES = Tombstones(timedelta(days=1))
@@ -106,7 +106,7 @@ def test_a_lost_answer_of_either_request_is_recognised(table: Any, request_lost:
 
 
 def test_what_a_faster_redelivery_has_removed_is_not_returned(table: Any) -> None:
-    orders = named(guarded(table), lambda: "same")
+    orders = name_calls(guarded(table), lambda: "same")
     orders.delete_item(M1, Key=KEY)
     outcome = orders.delete_item(M1, Key=KEY, ReturnValues="ALL_OLD")  # with the token of the call before
     assert outcome == Applied(M1, retried=True)

@@ -34,7 +34,7 @@ from onewrite.core.step import Step, step_mark
 from onewrite.dynamodb import AsyncGuardedTable, GuardedTable, atransact, explain_transaction, transact
 from onewrite.dynamodb.values import typed
 from tests.support import driven
-from tests.support.seams import named
+from tests.support.seams import name_calls
 
 NOW = 1_790_000_000.0
 M5 = Message("m5", source="s", sequence=5)
@@ -86,7 +86,7 @@ class Clock:
 
 def guarded(client: Any, ledger: Any = None, **options: Any) -> GuardedTable:
     options = {"table_name": "orders", "clock": Clock(), **options}
-    return named(GuardedTable(client, ledger or SeenIds(), **options), lambda: "try")
+    return name_calls(GuardedTable(client, ledger or SeenIds(), **options), lambda: "try")
 
 
 def writes(client: Any, ledger: Any = None, **native: Any) -> list[Any]:
@@ -225,7 +225,7 @@ def test_the_token_of_the_call_stays_the_same_for_all_its_tries() -> None:
 def test_the_inbox_shows_that_it_landed() -> None:
     client = Client()
     inbox = Inbox(client, consumer="c", retention=timedelta(days=1), table_name="inbox", clock=Clock())
-    plain = named(GuardedTable(client, None, table_name="plain"), lambda: "try")
+    plain = name_calls(GuardedTable(client, None, table_name="plain"), lambda: "try")
     write = plain.putting(Item={"id": "a"})
     mark = explain_transaction(M5, [write], inbox=inbox)[1]["Put"]["Item"]
     for item, expected in (

@@ -24,7 +24,7 @@ from onewrite.mongodb import GuardedCollection
 from onewrite.mongodb import transact as transact_documents
 from onewrite.testing.servers.engines import Dynoxide, Mongod, dynamo_client
 from tests.engines.stores import Apply, Delivery, Store, store_on
-from tests.support.seams import named
+from tests.support.seams import name_calls
 
 ACCOUNTS = ("ann", "bob", "cid", "dan")
 START = 1000  # cents on each account
@@ -72,11 +72,13 @@ class Bank(Store):
         """The transfer, for as many threads as like."""
         if self.engine == "mongod":
             with MongoClient[dict[str, Any]](self.address, serverSelectionTimeoutMS=3000) as mongo:
-                yield partial(_between_documents, named(GuardedCollection(mongo.test[self.place], self.ledger), attempts))
+                yield partial(
+                    _between_documents, name_calls(GuardedCollection(mongo.test[self.place], self.ledger), attempts)
+                )
         else:
             retries = {"total_max_attempts": 3, "mode": "standard"}
             client = dynamo_client(self.address, max_pool_connections=8, retries=retries)
-            yield partial(_between_items, named(GuardedTable(client, self.ledger, table_name=self.place), attempts))
+            yield partial(_between_items, name_calls(GuardedTable(client, self.ledger, table_name=self.place), attempts))
             client.close()
 
     @contextmanager

@@ -80,8 +80,8 @@ def module_fault_proxy(dynoxide: Dynoxide) -> Iterator[FaultProxy]:
 @pytest.fixture
 def fault_proxy(module_fault_proxy: FaultProxy) -> Iterator[FaultProxy]:
     """One proxy a module, so clients can be shared; clean for each test."""
-    module_fault_proxy.seen.clear()
-    module_fault_proxy.hit.clear()
+    module_fault_proxy.operations.clear()
+    module_fault_proxy.past_faults.clear()
     yield module_fault_proxy
     module_fault_proxy.calm()
     module_fault_proxy.after_write = None

@@ -23,7 +23,7 @@ from onewrite.core.clock import random_name
 from onewrite.dynamodb import AsyncGuardedTable, GuardedTable
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
 from onewrite.testing.servers.engines import REGION, Dynoxide, Mongod, dynamo_client
-from tests.support.seams import named
+from tests.support.seams import name_calls
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -147,7 +147,7 @@ class Store:
         else:
             retries = {"total_max_attempts": 3 if self.driver_retries else 1, "mode": "standard"}
             client = dynamo_client(self.address, max_pool_connections=8, retries=retries)
-            table = named(GuardedTable(client, self.ledger, table_name=self.place), attempts)
+            table = name_calls(GuardedTable(client, self.ledger, table_name=self.place), attempts)
             yield lambda message, entity: table.update_item(message, **addition(message, entity))
             client.close()
 
@@ -162,7 +162,7 @@ class Store:
                 )
         else:
             async with async_dynamo(self.address, max_pool_connections=64) as client:
-                table = named(AsyncGuardedTable(client, self.ledger, table_name=self.place), attempts)
+                table = name_calls(AsyncGuardedTable(client, self.ledger, table_name=self.place), attempts)
                 yield lambda message, entity: table.update_item(message, **addition(message, entity))
 
     def state(self, entity: str = "e") -> State:

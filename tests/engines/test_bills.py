@@ -46,9 +46,9 @@ def assert_bills(engine: Engine, stack: ExitStack, expected: dict[str, tuple[Bil
         engine.create([way.name], LARGE)
         bills: list[Bill] = []
         for _ in range(2):
-            proxy.taken()
+            proxy.take()
             way.deliver([Message(f"a message to {way.name}")], way.name)
-            bills.append(proxy.taken())
+            bills.append(proxy.take())
         found[way.name] = bills[0], bills[1]
         assert engine.effects([way.name]) == (1 if way.guarded else 2)
     assert found == expected

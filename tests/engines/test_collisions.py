@@ -39,7 +39,7 @@ from onewrite.outbox import Outgoing, Relay
 from onewrite.testing.servers.engines import Dynoxide
 from tests.engines.stores import create_table
 from tests.support.ci import in_ci
-from tests.support.seams import named
+from tests.support.seams import name_calls
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -87,7 +87,7 @@ class DynamoPlace:
         self.clock, self.table, self.folds = Counter(), next(_places), not isinstance(ledger, SeenNumbers)
         create_table(client, self.table)
         store = GuardedTable(client, ledger, table_name=self.table, tombstones=TOMBSTONES, clock=self.clock)
-        self.store = named(store, attempts)
+        self.store = name_calls(store, attempts)
 
     def _adding(self, entity: str, most: int | None) -> dict[str, Any]:
         limit = {} if most is None else {"ConditionExpression": "n < :most"}
@@ -131,7 +131,7 @@ class MongoPlace:
 
     def __init__(self, collection: Any, ledger: Ledger, attempts: Callable[[], str]) -> None:
         self.clock, self.folds = Counter(), not isinstance(ledger, SeenNumbers)
-        self.store = named(GuardedCollection(collection, ledger, tombstones=TOMBSTONES, clock=self.clock), attempts)
+        self.store = name_calls(GuardedCollection(collection, ledger, tombstones=TOMBSTONES, clock=self.clock), attempts)
 
     def _filter(self, entity: str, most: int | None) -> dict[str, Any]:
         return {"_id": entity} | ({} if most is None else {"n": {"$lt": most}})
@@ -240,9 +240,9 @@ def test_calls_with_one_name_for_all_have_the_answers_of_calls_with_a_name_each(
 
     for seed in range(6 if in_ci() else 3):
         numbers = itertools.count()
-        named = run(place(lambda: f"call {next(numbers)}"), seed, forced=False)  # noqa: B023  # it is run in this round
+        other_run = run(place(lambda: f"call {next(numbers)}"), seed, forced=False)  # noqa: B023  # it is run in this round
         forced = run(place(lambda: "one name"), seed, forced=True)
-        for turn, (one, other) in enumerate(zip(named, forced, strict=True)):
+        for turn, (one, other) in enumerate(zip(other_run, forced, strict=True)):
             assert one == other, f"seed {seed}, call {turn}"
 
 
@@ -254,8 +254,8 @@ def test_two_entities_share_no_event_although_their_calls_have_one_name(
     for _ in range(2):
         name = next(_places)
         create_table(dynamo, name)
-        items = named(GuardedTable(client_of_its_own, SeenIds(), table_name=name, **seams), lambda: "one name")
-        documents = named(GuardedCollection(mongo.test[name], SeenIds(), **seams), lambda: "one name")
+        items = name_calls(GuardedTable(client_of_its_own, SeenIds(), table_name=name, **seams), lambda: "one name")
+        documents = name_calls(GuardedCollection(mongo.test[name], SeenIds(), **seams), lambda: "one name")
         items.put_item(Message("m1"), Item={"id": "o"}, emit=[Event("A", 1)])
         documents.insert_one(Message("m1"), {"_id": "o"}, emit=[Event("A", 1)])
         writes = [items.updating(Key={"id": each}, UpdateExpression="SET n = id", emit=[Event("A", 1)]) for each in "pq"]
@@ -275,7 +275,7 @@ def test_an_inbox_that_holds_the_token_of_another_call_does_not_say_that_this_on
     if engine == "dynoxide":
         for each in (name, inbox_name):
             create_table(client, each)
-        store: Any = named(GuardedTable(client, SeenIds(), table_name=name, clock=lambda: NOW), lambda: "one name")
+        store: Any = name_calls(GuardedTable(client, SeenIds(), table_name=name, clock=lambda: NOW), lambda: "one name")
         inbox = Inbox(client, table_name=inbox_name, **kept)
         update: Any = {"UpdateExpression": "SET n = :n", "ExpressionAttributeValues": {":n": 1}}
         first, second = (transact(message, [store.updating(Key={"id": each}, **update)], inbox=inbox) for each in "ab")
@@ -283,7 +283,7 @@ def test_an_inbox_that_holds_the_token_of_another_call_does_not_say_that_this_on
     else:
         client.test.create_collection(inbox_name)
         client.test[name].insert_many([{"_id": "a"}, {"_id": "b"}])
-        store = named(GuardedCollection(client.test[name], SeenIds(), clock=lambda: NOW), lambda: "one name")
+        store = name_calls(GuardedCollection(client.test[name], SeenIds(), clock=lambda: NOW), lambda: "one name")
         inbox = Inbox(client.test[inbox_name], **kept)
         first, second = (
             transact_documents(message, [store.updating({"_id": each}, {"$set": {"n": 1}})], inbox=inbox) for each in "ab"

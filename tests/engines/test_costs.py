@@ -31,7 +31,7 @@ from onewrite.operate.plan.dynamodb import ItemLedger, SecondaryIndex, indexes_o
 from onewrite.operate.plan.inputs import SECOND, IndexLoad, MessageStream, Texts
 from onewrite.operate.plan.mongodb import DocumentLedger, collection_sample
 from tests.support.ci import in_ci
-from tests.support.seams import named
+from tests.support.seams import name_calls
 from tests.support.write_units import Bill, bill
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ def one_write(table: Table, ledger: Ledger, key: str, before: dict[str, Any], di
 
 
 def guarded(table: Table, ledger: Ledger) -> GuardedTable:
-    return named(GuardedTable(table.client, ledger, table_name=table.name, clock=lambda: NOW + 1), lambda: "the call")
+    return name_calls(GuardedTable(table.client, ledger, table_name=table.name, clock=lambda: NOW + 1), lambda: "the call")
 
 
 def native(key: str, changed: Mapping[str, str], removed: list[str]) -> dict[str, Any]:
@@ -176,7 +176,7 @@ def test_the_predicted_bytes_of_a_ledger_are_those_that_stand_in_the_item(
     ledger: Ledger, texts: Texts, gap: int, dynamo: DynamoDBClient, table: str
 ) -> None:
     stream, now, predicted = MessageStream(gap * SECOND), [0.0], ItemLedger(ledger, texts)
-    store = named(GuardedTable(dynamo, ledger, table_name=table, clock=lambda: now[0]), numbered())
+    store = name_calls(GuardedTable(dynamo, ledger, table_name=table, clock=lambda: now[0]), numbered())
     add: dict[str, Any] = {"UpdateExpression": "ADD n :n", "ExpressionAttributeValues": {":n": 1}, "ReturnValues": "ALL_NEW"}
     for n in range(MESSAGES):
         now[0] = stream.moment(n) / SECOND

@@ -20,7 +20,7 @@ from onewrite.testing.servers.engines import Dynoxide, Mongod
 from onewrite.testing.taps.faults import Crash, Faults
 from onewrite.testing.taps.tap import is_async
 from tests.engines.stores import async_dynamo, create_table
-from tests.support.seams import named
+from tests.support.seams import name_calls
 
 NOON = 1_790_000_000
 
@@ -218,7 +218,7 @@ def learn(machine: Machine, deliver: Callable[[Message], Any]) -> tuple[list[str
 def test_a_table_on_a_server_is_remembered(dynoxide: Dynoxide, dynamo: DynamoDBClient, table: str) -> None:
     machine = Machine(lambda: dynoxide.resource().Table(table))
     attempts = iter([f"a-{number}" for number in (1, 2, 3) * 2])
-    orders = named(GuardedTable(machine.stores(machine.perform), SeenIds(), clock=lambda: NOON), lambda: next(attempts))
+    orders = name_calls(GuardedTable(machine.stores(machine.perform), SeenIds(), clock=lambda: NOON), lambda: next(attempts))
     told, performed = learn(machine, lambda message: orders.update_item(message, Key={"id": "e"}, **BUMP))
     assert told == ["Applied", "Applied", "Duplicate"] * 2
     assert performed == 0

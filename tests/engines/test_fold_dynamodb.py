@@ -78,7 +78,7 @@ def test_a_lost_answer_is_applied_retried_for_the_whole_batch_and_its_redelivery
     fold, batch = folding(ledger), messages(1, 2, 3)
     fault_proxy.plan(fault)
     assert fold(batch) == [Applied(message, retried=True) for message in batch]
-    assert fault_proxy.seen == ["UpdateItem"] * 2
+    assert fault_proxy.operations == ["UpdateItem"] * 2
     assert not any(isinstance(outcome, Applied) for outcome in fold(batch))
     assert dynamo_state(dynamo, table) == (3, ["s-1", "s-2", "s-3"])
 
@@ -102,7 +102,7 @@ def test_two_requests_are_enough_for_a_batch_of_which_a_part_was_there(
     fold = folding(ledger)
     fold(messages(*range(1, 11)))
     assert sum([isinstance(outcome, Applied) for outcome in fold(messages(*range(6, 16)))]) == 5
-    assert fault_proxy.seen == ["UpdateItem"] * 3
+    assert fault_proxy.operations == ["UpdateItem"] * 3
 
 
 def test_what_the_condition_refuses_takes_one_request_a_message_and_one(
@@ -119,7 +119,7 @@ def test_what_the_condition_refuses_takes_one_request_a_message_and_one(
     outcomes = guarded.fold(messages(1, 2, 3, 4), narrow)
     client.close()
     assert [type(outcome) for outcome in outcomes] == [Applied, Applied, Rejected, Rejected]
-    assert len(fault_proxy.seen) == 5 + 2  # this ledger remembers its refusals
+    assert len(fault_proxy.operations) == 5 + 2  # this ledger remembers its refusals
 
 
 FAULTS = {Fault.DROP_REQUEST: 0.05, Fault.DROP_ANSWER: 0.08, Fault.RESET: 0.05, Fault.ERROR_500_AFTER: 0.08}
@@ -150,7 +150,7 @@ def test_threads_that_fold_batches_which_overlap_have_each_effect_once(
     assert max(said.values()) == 1
     assert {seen.message.id for seen in outcomes if seen.settled} == set(state.effects)
     if faults:
-        assert set(fault_proxy.hit) >= set(FAULTS)
+        assert set(fault_proxy.past_faults) >= set(FAULTS)
     else:
         assert len(said) == MESSAGES
 

@@ -293,7 +293,7 @@ def stacks(outputs: dict[str, Any]) -> dict[str, Deployment]:
 
 @pytest.fixture(scope="module")
 def descriptions(stacks: dict[str, Deployment]) -> dict[str, dict[str, Any]]:
-    return {name: comparable(deployed.described(stack)) for name, stack in stacks.items()}
+    return {name: comparable(deployed.describe(stack)) for name, stack in stacks.items()}
 
 
 @pytest.fixture(scope="module")
@@ -305,7 +305,7 @@ def sam(package: Path, stacks: object, descriptions: dict[str, Any]) -> dict[str
     for kind, fifo in {"fifo": "true", "standard": "false"}.items():
         made[kind] = deployed.deploy_order_history(f"sam-{kind}", Fifo=fifo)
     made["relay"] = deployed.deploy_relay("sam-relay", SweepMinutes="2", BatchWindowSeconds="1")
-    described = {name: comparable(deployed.described(stack)) for name, stack in made.items()}
+    described = {name: comparable(deployed.describe(stack)) for name, stack in made.items()}
     for name, description in described.items():
         description["function"] |= passed_over_by_moto(parameters.get(name, {}))
     return described
@@ -313,10 +313,10 @@ def sam(package: Path, stacks: object, descriptions: dict[str, Any]) -> dict[str
 
 def passed_over_by_moto(parameters: Mapping[str, str]) -> dict[str, Any]:
     """What moto's CloudFormation does not hand to a function: as the template has it."""
-    function = deployed.translated()["Resources"]["Function"]["Properties"]
+    function = deployed.translate()["Resources"]["Function"]["Properties"]
     none = {"Mode": None}
     names = ("Architectures", "KmsKeyArn", "Layers", "TracingConfig")
-    found = {name: deployed.evaluated(function[name], parameters) for name in names}
+    found = {name: deployed.evaluate(function[name], parameters) for name in names}
     given = {name: None if value == "AWS::NoValue" else value for name, value in found.items()}
     return {
         "Architectures": given["Architectures"],
@@ -455,7 +455,7 @@ def test_each_way_to_fail_rings_its_alarm_and_no_other(
         assert {called[each] for each, alarm in alarms.items() if alarm_of(alarm).rings(measured, names)} == rings
     assert ("redrive them" in alarms["dead-letters"]["AlarmDescription"]) == (source == "queue")
     (counted,) = sdk.client("logs").describe_metric_filters(logGroupName=f"/aws/lambda/{name}")["metricFilters"]
-    template = deployed.translated()["Resources"]["Unsettled"]["Properties"]
+    template = deployed.translate()["Resources"]["Unsettled"]["Properties"]
     (made,) = counted["metricTransformations"]
     assert (counted["filterPattern"], made["metricName"]) == (template["FilterPattern"], f"Unsettled-{name}")
     assert made["metricValue"] == template["MetricTransformations"][0]["MetricValue"]
@@ -707,8 +707,8 @@ def test_the_two_services_take_an_order_from_its_placing_to_its_payment_once(
         assert bill["chargeId"] == "ch-0"
         assert [*provider.values()] == [1250]
         for name in ("orders", "customers", "billing_queue"):
-            assert deployed.left(application.outputs[name]["queue_url"]) == []
-            assert deployed.left(application.outputs[name]["dead_letters_url"]) == []
+            assert deployed.bodies_left(application.outputs[name]["queue_url"]) == []
+            assert deployed.bodies_left(application.outputs[name]["dead_letters_url"]) == []
         assert '"FunctionName":"shop-billing-relay"' in printed  # the dimension of the relay's alarms
     assert "ow_due_1" in mongo.billing.bills.index_information()
 

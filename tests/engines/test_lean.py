@@ -211,19 +211,19 @@ def test_a_failed_condition_is_the_clients_own_exception(
 def test_an_argument_that_is_none_is_botocores_to_refuse(lean: GuardedTable, garbling: Garbling) -> None:
     with pytest.raises(ParamValidationError, match="Foo"):
         lean.get_item(Key={"id": "e"}, Foo=1)  # type: ignore[call-arg]
-    assert garbling.seen == []
+    assert garbling.operations == []
 
 
 def test_a_name_that_is_no_text_is_botocores_to_refuse(lean: GuardedTable, garbling: Garbling) -> None:
     with pytest.raises(ParamValidationError, match="Invalid type for"):
         lean.put_item(M1, Item={"id": "e", "map": {1: "x"}})
-    assert garbling.seen == []
+    assert garbling.operations == []
 
 
 def test_an_invalid_request_has_boto3s_own_error(lean: GuardedTable, garbling: Garbling) -> None:
     with pytest.raises(ClientError, match="ValidationException"):
         lean.update_item(M1, Key={"other": "e"}, UpdateExpression="SET a=b")
-    assert garbling.seen == ["UpdateItem"] * 2
+    assert garbling.operations == ["UpdateItem"] * 2
 
 
 # --- answers that are none -------------------------------------------------------------------------------------------------
@@ -235,7 +235,7 @@ def test_an_answer_that_is_none_makes_one_more_request_and_no_second_effect(
 ) -> None:
     garbling.garble = GARBLES[garble]
     assert add(lean) == Applied(M1, retried=True)
-    assert garbling.seen == ["UpdateItem"] * 2
+    assert garbling.operations == ["UpdateItem"] * 2
     assert isinstance(add(lean), Duplicate)
     assert state() == State(1, ["m-1"])
 
@@ -257,7 +257,7 @@ def test_a_read_whose_answer_is_lost_is_read_again(lean: GuardedTable, garbling:
     add(lean)
     garbling.garble = lambda _: None
     assert lean.get_item(Key={"id": "e"}) == {"id": "e", "n": 1, "effects": ["m-1"]}
-    assert garbling.seen == ["UpdateItem", "GetItem", "GetItem"]
+    assert garbling.operations == ["UpdateItem", "GetItem", "GetItem"]
 
 
 def test_where_nobody_listens_the_clients_own_exception_is_raised(table: str, caplog: pytest.LogCaptureFixture) -> None:
@@ -270,7 +270,7 @@ def test_where_nobody_listens_the_clients_own_exception_is_raised(table: str, ca
 
 def test_a_refusal_by_the_callers_condition_is_one_request(lean: GuardedTable, garbling: Garbling) -> None:
     assert add(lean, ConditionExpression="attribute_exists(never)") == Missing(M1)
-    assert garbling.seen == ["UpdateItem"]
+    assert garbling.operations == ["UpdateItem"]
 
 
 # --- connections -----------------------------------------------------------------------------------------------------------
@@ -285,7 +285,7 @@ def test_a_connection_that_the_server_has_ended_meanwhile_costs_nothing(
     garbling.end_connections()
     assert wait_for_read(idle._socket, 10)
     target.get_item(TableName=table, Key=KEY)
-    assert garbling.seen == ["GetItem"] * 2
+    assert garbling.operations == ["GetItem"] * 2
     assert target._pool._idle != [idle]
 
 
@@ -406,7 +406,7 @@ def test_credentials_that_refresh_themselves_are_refreshed_and_their_token_is_si
     add(lean)
     lean.get_item(Key={"id": "e"})
     client.get_item(TableName=table, Key=KEY)
-    first, second, botocores = heads(listening.heard)
+    first, second, botocores = heads(listening.chunks)
     assert first["x-amz-security-token"] == second["x-amz-security-token"] == botocores["x-amz-security-token"] == "token1"
     assert "Credential=key1/" in first["authorization"]
     signed = "SignedHeaders=content-type;host;x-amz-date;x-amz-security-token;x-amz-target,"
@@ -426,7 +426,7 @@ def test_a_request_names_the_invocation_of_a_lambda_function(
     client = dynamo_client(listening.endpoint)
     GuardedTable(client, SeenIds(), table_name=table, lean=True).get_item(Key={"id": "e"})
     client.get_item(TableName=table, Key=KEY)
-    ours, theirs = heads(listening.heard)
+    ours, theirs = heads(listening.chunks)
     assert ours["x-amzn-trace-id"] == theirs["x-amzn-trace-id"] == "Root=1-2;Sampled=1"
     client.close()
 
@@ -497,7 +497,7 @@ def test_tls_is_verified_as_the_client_verifies_it(
     target = alone(client)
     for _ in range(2):
         target.put_item(TableName=table, Item=KEY)
-    assert secure.seen == ["PutItem"] * 2
+    assert secure.operations == ["PutItem"] * 2
     assert len(target._pool._idle) == 1
     client.close()
 
@@ -513,7 +513,7 @@ def test_a_server_that_is_not_the_right_one_gets_no_request(
         with pytest.raises(SSLError):
             add(GuardedTable(client, SeenIds(), table_name=table, lean=True))
         client.close()
-        assert proxy.seen == []
+        assert proxy.operations == []
 
 
 @pytest.mark.parametrize("form", ["two files", "one file"])
@@ -529,7 +529,7 @@ def test_a_client_certificate_is_shown(
     with TLSProxy("127.0.0.1", dynoxide.port, authority.issue("127.0.0.1"), clients=authority) as proxy:
         client = tls_client(proxy, authority.path, client_cert=shown)
         alone(client).put_item(TableName=table, Item=KEY)
-        assert proxy.seen == ["PutItem"]
+        assert proxy.operations == ["PutItem"]
         client.close()
 
 

@@ -152,9 +152,9 @@ def test_a_request_says_what_botocores_says(listening: Listening, clients: Clien
     for method, request in requests.items():
         for one in (lean, client):
             getattr(one, method)(**request)
-        ours, theirs = heads(listening.heard)
-        assert [json.loads(body) for body in bodies(listening.heard)] == [request] * 2
-        listening.heard.clear()
+        ours, theirs = heads(listening.chunks)
+        assert [json.loads(body) for body in bodies(listening.chunks)] == [request] * 2
+        listening.chunks.clear()
         assert "amz-sdk-invocation-id" not in ours
         for header in ("host", "content-type", "x-amz-target", "x-amzn-query-mode", "accept-encoding"):
             assert (header, ours.get(header)) == (header, theirs.get(header))
@@ -179,13 +179,13 @@ def test_a_poll_that_is_longer_than_the_clients_timeout_is_the_clients_own_error
     client = clients(garbling.endpoint, read_timeout=0.2, retries=ONE_TRY)
     with pytest.raises(ReadTimeoutError):
         LeanQueueClient(client).receive_message(QueueUrl=f"{garbling.endpoint}/1/{name}", WaitTimeSeconds=20)
-    assert garbling.seen == [RECEIVE] * 2
+    assert garbling.operations == [RECEIVE] * 2
 
 
 def test_an_argument_that_is_none_is_botocores_to_refuse(garbling: Garbling, clients: Clients) -> None:
     with pytest.raises(Exception, match="Foo"):
         LeanQueueClient(clients(garbling.endpoint)).receive_message(QueueUrl="u", Foo=1)
-    assert garbling.seen == []
+    assert garbling.operations == []
 
 
 def test_what_goes_by_the_client_is_its_own(clients: Clients) -> None:
@@ -228,7 +228,7 @@ def test_a_failed_try_of_each_request_is_made_once_more_by_the_client(
     assert len(hidden["Successful"]) == 3
     hurt(garbling, FAULTS[fault])
     assert len(lean.delete_message_batch(QueueUrl=url, Entries=entries(messages))["Successful"]) == 3
-    assert garbling.seen == [operation for operation in (RECEIVE, HIDE, DELETE) for _ in range(2)]
+    assert garbling.operations == [operation for operation in (RECEIVE, HIDE, DELETE) for _ in range(2)]
     assert sqs.counts(f"{name}.fifo") == {"Gone": [1, 1, 1], "Left": 0, "Hidden": 0}
 
 
@@ -250,7 +250,7 @@ def test_an_error_of_the_request_itself_has_the_clients_exception(
         LeanQueueClient(client).receive_message(QueueUrl=sqs.url(name))
     assert isinstance(caught.value, ClientError)
     assert caught.value.response["Error"]["Code"] == "AWS.SimpleQueueService.NonExistentQueue"
-    assert garbling.seen == [RECEIVE] * 2
+    assert garbling.operations == [RECEIVE] * 2
 
 
 @pytest.mark.slow
@@ -288,9 +288,9 @@ def test_where_three_answers_in_a_row_cannot_be_read_all_requests_go_by_the_clie
     said = [record.getMessage() for record in caplog.records if record.name == "onewrite"]
     assert len(said) == 1
     assert "from now on its requests go by the boto3 client" in said[0]
-    before = len(garbling.seen)
+    before = len(garbling.operations)
     lean.receive_message(QueueUrl=url)
-    assert len(garbling.seen) == before + 1
+    assert len(garbling.operations) == before + 1
 
 
 def test_an_answer_that_cannot_be_read_now_and_then_changes_nothing(
@@ -301,7 +301,7 @@ def test_an_answer_that_cannot_be_read_now_and_then_changes_nothing(
         for n in range(9):
             garbling.garble = GARBLES["an old version"] if n % 3 else None
             lean.receive_message(QueueUrl=url)
-    assert len(garbling.seen) == 9 + 6
+    assert len(garbling.operations) == 9 + 6
     assert not caplog.records
 
 
@@ -311,7 +311,7 @@ def test_an_answer_that_cannot_be_read_now_and_then_changes_nothing(
 def lean_requests(proxy: Listening) -> Counter[str]:
     """How often each kind of request came without botocore."""
     return Counter(
-        head["x-amz-target"].partition(".")[2] for head in heads(proxy.heard) if "amz-sdk-invocation-id" not in head
+        head["x-amz-target"].partition(".")[2] for head in heads(proxy.chunks) if "amz-sdk-invocation-id" not in head
     )
 
 
@@ -441,7 +441,7 @@ def test_a_long_poll_does_not_keep_a_lean_worker_from_stopping(garbling: Garblin
     stopping.start()
     assert worker.run() is True
     stopping.join()
-    assert garbling.seen == ["GetQueueAttributes", RECEIVE]
+    assert garbling.operations == ["GetQueueAttributes", RECEIVE]
 
 
 # --- stand-ins and the explorer --------------------------------------------------------------------------------------------

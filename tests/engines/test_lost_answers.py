@@ -113,7 +113,7 @@ def test_a_lost_request_is_applied_as_if_nothing_had_happened(
 ) -> None:
     fault_proxy.plan(Fault.DROP_REQUEST)
     assert add(guard(ledger)) == Applied(M1)
-    assert fault_proxy.seen == ["UpdateItem"] * 2
+    assert fault_proxy.operations == ["UpdateItem"] * 2
     assert state() == (1, ["m-1"])
 
 
@@ -125,7 +125,7 @@ def test_a_lost_answer_is_applied_retried_and_its_redelivery_a_duplicate(
     table = guard(ledger)
     fault_proxy.plan(fault)
     assert add(table) == Applied(M1, retried=True)
-    assert fault_proxy.hit == [fault]
+    assert fault_proxy.past_faults == [fault]
     assert isinstance(add(table), Duplicate)
     assert state() == (1, ["m-1"])
 
@@ -148,7 +148,7 @@ def test_a_duplicate_whose_first_answer_is_lost_stays_a_duplicate(
     add(table)
     fault_proxy.plan(fault)
     assert isinstance(add(table), Duplicate)
-    assert fault_proxy.seen == ["UpdateItem"] * 3
+    assert fault_proxy.operations == ["UpdateItem"] * 3
     assert state() == (1, ["m-1"])
 
 
@@ -159,7 +159,7 @@ def test_a_lost_request_of_what_another_delivery_wrote_is_a_duplicate(
     fault_proxy.plan(Fault.DROP_REQUEST, Fault.RESET)
     add(direct(ledger))
     assert isinstance(add(plain(ledger)), Duplicate)
-    assert fault_proxy.seen == ["UpdateItem"] * 3
+    assert fault_proxy.operations == ["UpdateItem"] * 3
     assert state() == (1, ["m-1"])
 
 
@@ -194,7 +194,7 @@ def test_a_refusal_whose_remembering_loses_its_answer_is_a_refusal_and_remembere
     is_open = {"ConditionExpression": "attribute_not_exists(closed)"}
     fault_proxy.plan(Fault.PASS, fault)
     assert add(orders, M1, **is_open) == Rejected(M1, {"id": "e", "closed": True})
-    assert fault_proxy.seen == ["UpdateItem"] * 3
+    assert fault_proxy.operations == ["UpdateItem"] * 3
     assert isinstance(add(orders, M1, **is_open), Duplicate)
     assert isinstance(add(orders, M2), Applied)
     assert state() == (1, ["m-2"])
@@ -249,7 +249,7 @@ def test_a_transaction_in_the_way_is_waited_for(
 ) -> None:
     fault_proxy.plan(*[Fault.CONFLICT] * times)
     assert add(guard(SeenIds())) == Applied(M1)
-    assert fault_proxy.seen == ["UpdateItem"] * (times + 1)
+    assert fault_proxy.operations == ["UpdateItem"] * (times + 1)
     assert state() == (1, ["m-1"])
 
 
@@ -259,7 +259,7 @@ def test_a_transaction_that_stays_in_the_way_passes_through(
     fault_proxy.plan(*[Fault.CONFLICT] * 6)
     with pytest.raises(ClientError, match="TransactionConflictException"):
         add(plain(SeenIds()))
-    assert len(fault_proxy.seen) == 6
+    assert len(fault_proxy.operations) == 6
     assert state() == (0, [])
 
 
@@ -304,7 +304,7 @@ def test_random_faults_under_threads_double_nothing_and_lose_nothing(
     said = Counter(seen.message.id for seen in outcomes if isinstance(seen, Applied))
     assert max(said.values()) == 1
     assert any(seen.retried for seen in outcomes if isinstance(seen, Applied))
-    assert set(fault_proxy.hit) >= set(FAULTS)
+    assert set(fault_proxy.past_faults) >= set(FAULTS)
 
 
 def _in_order(table: GuardedTable, source: int, count: int) -> list[Outcome]:
@@ -345,7 +345,7 @@ def test_a_step_whose_answers_are_lost_is_begun_once_finished_once_and_let_go(
     assert taken.key == step.key
     fault_proxy.plan(fault)
     assert add(table, finishes=taken) == Applied(M1, retried=True)
-    assert fault_proxy.hit == [fault] * 4
+    assert fault_proxy.past_faults == [fault] * 4
     assert isinstance(table.begin(M1, "charge", **asked), Duplicate)
     assert state() == (2, ["created", "m-1"])
 

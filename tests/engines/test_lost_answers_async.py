@@ -87,7 +87,7 @@ def test_a_lost_answer_is_applied_and_its_redelivery_a_duplicate(place: Place, f
         assert isinstance(await apply(M1), Duplicate)
 
     run(story)
-    assert proxy.hit == [fault]
+    assert proxy.past_faults == [fault]
     assert state() == (1, ["m-1"])
 
 
@@ -179,7 +179,7 @@ def test_random_faults_under_tasks_double_nothing_and_lose_nothing(place: Place)
     assert state().n == len(expected)
     said = Counter(outcome.message.id for outcome in outcomes if isinstance(outcome, Applied))
     assert max(said.values()) == 1
-    assert len(proxy.hit) > 20
+    assert len(proxy.past_faults) > 20
 
 
 async def _until_answered(apply: Apply, message: Message) -> Outcome:

@@ -90,7 +90,7 @@ def test_what_is_lost_once_is_applied(
     collection = guard(ledger, True)
     mongo_proxy.plan(fault)
     assert isinstance(deliver(collection), Applied)
-    assert len(mongo_proxy.seen) == 2
+    assert len(mongo_proxy.operations) == 2
     assert isinstance(deliver(collection), Duplicate)
     assert effects() == 1
 
@@ -143,7 +143,7 @@ def test_a_duplicate_whose_answer_is_lost_stays_a_duplicate(
     deliver(collection)
     mongo_proxy.plan(fault)
     assert isinstance(deliver(collection), Duplicate)
-    assert mongo_proxy.hit == [fault]
+    assert mongo_proxy.past_faults == [fault]
     assert effects() == 1
 
 
@@ -179,7 +179,7 @@ def test_random_faults_under_threads_double_nothing_and_lose_nothing(
     assert sorted(state.effects) == expected
     assert state.n == len(expected)
     assert max(Counter(seen.message.id for seen in outcomes if isinstance(seen, Applied)).values()) == 1
-    assert set(mongo_proxy.hit) == {Fault.DROP_REQUEST, Fault.DROP_ANSWER, Fault.RESET}
+    assert set(mongo_proxy.past_faults) == {Fault.DROP_REQUEST, Fault.DROP_ANSWER, Fault.RESET}
 
 
 def _in_order(collection: GuardedCollection, source: int, count: int) -> list[Outcome]:
@@ -244,7 +244,7 @@ def test_a_begin_that_is_lost_once_is_this_workers_only_step(
     collection = guard(ledger, True, clock)
     mongo_proxy.plan(fault)
     step = begun(collection)
-    assert mongo_proxy.seen == ["update", "update"]
+    assert mongo_proxy.operations == ["update", "update"]
     assert step.first
     assert begin(collection) == Busy(M1, step.until)
     clock.pass_the_lease()
@@ -264,7 +264,7 @@ def test_a_finish_that_is_lost_once_is_applied(
     step = begun(collection)
     mongo_proxy.plan(fault)
     assert isinstance(finish(collection, step), Applied)
-    assert mongo_proxy.hit == [fault]
+    assert mongo_proxy.past_faults == [fault]
     assert isinstance(begin(collection), Duplicate)
     clock.pass_the_lease()
     assert fences(collection) == []
@@ -280,7 +280,7 @@ def test_a_release_that_is_lost_once_lets_the_step_go(
     step = begun(collection)
     mongo_proxy.plan(fault)
     collection.release(step, sent=sent)
-    assert mongo_proxy.hit == [fault]
+    assert mongo_proxy.past_faults == [fault]
     again = begun(collection)
     assert (again.key, again.first) == (step.key, not sent)
     assert isinstance(finish(collection, again), Applied)
@@ -305,7 +305,7 @@ def test_a_release_that_comes_again_leaves_the_step_that_another_worker_has_begu
     mongo_proxy.after_write = lambda: others.append(begun(other))
     collection.release(step, sent=sent)
     collection.release(step, sent=sent)
-    assert mongo_proxy.hit == [fault]
+    assert mongo_proxy.past_faults == [fault]
     assert begin(collection) == Busy(M1, others[0].until)
     assert isinstance(finish(collection, step), Superseded)
     assert isinstance(finish(other, others[0]), Applied)
@@ -412,7 +412,7 @@ def test_an_effect_whose_record_is_lost_is_not_performed_again(
     mongo_proxy.plan(Fault.PASS, *[fault] * times)
     with pytest.raises(AutoReconnect):
         perform()
-    assert mongo_proxy.hit == [fault] * times
+    assert mongo_proxy.past_faults == [fault] * times
     assert isinstance(perform(), Duplicate)
     assert [*charged.values()] == [1]
     assert effects() == 1

@@ -76,7 +76,7 @@ def test_an_insert_that_no_majority_has_is_the_drivers_error_and_so_is_its_redel
     replica_set: ReplicaSet, documents: Documents, ledger: AnyLedger
 ) -> None:
     guarded = GuardedCollection(documents, ledger)
-    with replica_set.frozen():
+    with replica_set.freeze_secondaries():
         with pytest.raises(UNCONFIRMED):
             insert(guarded)
         with pytest.raises((*UNCONFIRMED, DuplicateKeyError)):  # no majority has an entity to look at
@@ -92,7 +92,7 @@ def test_a_redelivery_whose_mark_no_majority_has_is_the_drivers_error(
 ) -> None:
     guarded = GuardedCollection(documents, ledger)
     insert(guarded, M1)
-    with replica_set.frozen():
+    with replica_set.freeze_secondaries():
         assert isinstance(WRITES["update_one"](fast(documents, ledger), M2), Applied)
         with pytest.raises(UNCONFIRMED):
             write(guarded, M2)
@@ -103,7 +103,7 @@ def test_an_insert_that_is_refused_for_what_no_majority_has_is_the_drivers_error
     replica_set: ReplicaSet, documents: Documents
 ) -> None:
     guarded = GuardedCollection(documents, SeenIds())
-    with replica_set.frozen():
+    with replica_set.freeze_secondaries():
         assert isinstance(insert(fast(documents, SeenIds()), M1), Applied)
         with pytest.raises((*UNCONFIRMED, DuplicateKeyError)):
             insert(guarded, M2)
@@ -116,7 +116,7 @@ def test_an_insert_that_is_refused_while_anything_is_unconfirmed_is_the_drivers_
     """What is not confirmed yet may be the mark of this very message."""
     guarded = GuardedCollection(documents, SeenIds())
     insert(guarded, M1)
-    with replica_set.frozen():
+    with replica_set.freeze_secondaries():
         documents.with_options(write_concern=WriteConcern(w=1)).insert_one({"_id": "beside"})
         with pytest.raises(UNCONFIRMED):
             insert(guarded, M2)
@@ -129,5 +129,5 @@ def test_a_redelivered_insert_whose_mark_a_majority_has_is_a_duplicate_even_then
 ) -> None:
     guarded = GuardedCollection(documents, ledger)
     insert(guarded, M1)
-    with replica_set.frozen():
+    with replica_set.freeze_secondaries():
         assert insert(guarded, M1) == Duplicate(M1, {"_id": "e", "n": 1})

@@ -28,8 +28,8 @@ from onewrite.core.event import moment
 from onewrite.core.ledgers import Ledger
 from onewrite.core.ledgers.ring import ring_of, span_at, window
 from onewrite.operate import main
-from tests.support.repairs import NOW, Place, log_as_it_was, place_of, printed
-from tests.support.seams import named
+from tests.support.repairs import NOW, Place, log_as_it_was, output_of, place_of
+from tests.support.seams import name_calls
 
 pytestmark = pytest.mark.measured
 
@@ -51,7 +51,7 @@ def _log_as_it_was() -> Iterator[None]:
 
 
 def inspect(place: Place, capsys: pytest.CaptureFixture[str], *options: str) -> Any:
-    return printed(capsys, lambda: place.run("inspect", "--json", *options))
+    return output_of(capsys, lambda: place.run("inspect", "--json", *options))
 
 
 def answers(place: Place, capsys: pytest.CaptureFixture[str], *options: str) -> list[tuple[str, str]]:
@@ -128,7 +128,7 @@ def test_events_steps_and_the_share_of_each_are_shown(place: Place, capsys: pyte
     store = place.store(SeenIds(), clock=lambda: NOW, outbox=Outbox("shop"))
     place.write(store, M1, emit=[Event("Paid", {"n": 1}), Event("Sent", {})])
     assert isinstance(
-        place.named(
+        place.call(
             store, "begin", Message("m3", source="bank", sequence=4).part("p"), "charge", lease=LEASE, safe_for=LEASE
         ),
         Begun,
@@ -195,7 +195,7 @@ def test_a_message_that_is_known_by_the_name_that_is_given_needs_no_hint(
 
 def test_a_tombstone_says_when_it_goes(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     store = place.store(SeenIds(), clock=lambda: NOW, tombstones=Tombstones(timedelta(days=30)))
-    place.named(store, "delete", M1)
+    place.call(store, "delete", M1)
     assert inspect(place, capsys)["tombstone"]["at"] == moment(NOW)
     assert place.run("inspect", "--message", "m2") == 0
     out = capsys.readouterr().out
@@ -251,14 +251,14 @@ def test_another_version_of_the_format_is_named_and_never_changed(place: Place, 
         assert "the version that wrote it" in capsys.readouterr().err or attribute == "ow_new:l"
         assert place.run("clear", "--attribute", attribute, "--yes") == 2
     assert place.run("strip", "--yes", entity=None) == 1
-    assert (place.stored() or {}).keys() >= {"ow_l", "ow_new:l"}
+    assert (place.contents() or {}).keys() >= {"ow_l", "ow_new:l"}
 
 
 def test_what_no_ledger_has_put_there_is_named(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     place.apply(SeenIds(), M1)
     place.apply(HighWaterMark(name="marks"), Message("m", source="s", sequence=1))
     place.apply(SeenNumbers(8, name="numbers"), Message("m", source="s", sequence=1))
-    stored = place.stored() or {}
+    stored = place.contents() or {}
     stored = {name: value for name, value in stored.items() if name not in ("id", "_id")}
     stored["marks"] = "the caller's own"
     if place.names_tokens:
@@ -358,7 +358,7 @@ def test_in_sequence_is_left_out_where_no_store_can_have_it(place: Place, capsys
 def test_an_open_step_is_the_answer(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     store = place.store(SeenIds(), clock=lambda: NOW)
     place.write(store, M2)
-    place.named(store, "begin", M1, "charge", lease=LEASE, safe_for=LEASE)
+    place.call(store, "begin", M1, "charge", lease=LEASE, safe_for=LEASE)
     assert answers(place, capsys, "m1") == [("SeenIds(14d)", "Busy")]
     assert answers(place, capsys, "m1", "--at", moment(NOW + 61)) == [("SeenIds(14d)", "Uncertain")]
 
@@ -401,13 +401,13 @@ def test_what_is_forgotten_takes_effect_exactly_once_more(
 ) -> None:
     message, other = Message("m1", source="s", sequence=3), Message("m2", source="s", sequence=4)
     assert place.apply(ledger, message, other) == ["Applied", "Applied"]
-    before = place.stored()
+    before = place.contents()
     options = ("--message", "m1", "--source", "s", "--sequence", "3")
-    shown = printed(capsys, lambda: place.run("forget", *options, "--json"))
-    assert (shown["written"], place.stored()) == (False, before)
-    done = printed(capsys, lambda: place.run("forget", *options, "--json", "--yes", "--shown", shown["shown"]))
+    shown = output_of(capsys, lambda: place.run("forget", *options, "--json"))
+    assert (shown["written"], place.contents()) == (False, before)
+    done = output_of(capsys, lambda: place.run("forget", *options, "--json", "--yes", "--shown", shown["shown"]))
     assert done == {**shown, "written": True}
-    assert not [name for name in place.stored() or {} if name.startswith("ow_t")]
+    assert not [name for name in place.contents() or {} if name.startswith("ow_t")]
     assert place.apply(ledger, message, message, other) == ["Applied", "Duplicate", "Duplicate"]
 
 
@@ -417,12 +417,12 @@ def test_a_mark_is_removed_from_every_set_and_in_every_spelling(place: Place, ca
     merged: dict[str, Any] = {}
     for n, ledger in enumerate(before):  # as one change of the ledger after the other leaves it
         place.apply(ledger, message, Message("m6"), entity=f"e{n}")
-        merged |= place.stored(f"e{n}") or {}
+        merged |= place.contents(f"e{n}") or {}
     merged |= {"ow_l": "ow1 > ow_seen:l"}
     place.put(**{name: value for name, value in merged.items() if name not in ("id", "_id", "ow_seen:l")})
     last = SeenIds(name="seen", also=before)
     assert place.apply(last, Message("m9"), message) == ["Applied", "Duplicate"]
-    shown = printed(capsys, lambda: place.run("forget", "--message", "m1", "--source", "s", "--json", "--yes"))
+    shown = output_of(capsys, lambda: place.run("forget", "--message", "m1", "--source", "s", "--json", "--yes"))
     assert len(shown["changes"]) == len(before)
     assert place.apply(last, message, message) == ["Applied", "Duplicate"]
     assert place.apply(last, Message("m6"), Message("m9")) == ["Duplicate"] * 2
@@ -432,7 +432,7 @@ def test_an_id_that_counts_for_every_source_is_forgotten_for_all_of_them(
     place: Place, capsys: pytest.CaptureFixture[str]
 ) -> None:
     place.put(messageIDs={"m1", "m5", "@s/m1"})
-    shown = printed(capsys, lambda: place.run("forget", "--message", "m1", "--source", "s", "--json", "--yes"))
+    shown = output_of(capsys, lambda: place.run("forget", "--message", "m1", "--source", "s", "--json", "--yes"))
     assert len(shown["changes"]) == 2
     assert "counts for every source" in " ".join(shown["effects"])
     message = Message("m1", source="s")
@@ -443,13 +443,13 @@ def test_forgetting_is_refused_where_it_would_not_help(place: Place, capsys: pyt
     ledger = SeenIds(also=HighWaterMark())
     place.apply(HighWaterMark(), Message("m0", source="s", sequence=9))
     place.apply(ledger, Message("m1", source="s", sequence=10))
-    stored = place.stored()
+    stored = place.contents()
     assert place.run("forget", "--message", "m1", "--source", "s", "--sequence", "10") == 0
     assert place.run("forget", "--message", "m1", "--source", "s", "--sequence", "8", "--yes") == 2
     assert "would still get Stale" in capsys.readouterr().err
     assert place.run("forget", "--message", "m1", "--source", "s", "--yes") == 2
     assert "has no sequence" in capsys.readouterr().err
-    assert place.stored() == stored
+    assert place.contents() == stored
 
 
 @pytest.mark.parametrize("act", [("forget", "--message", "m1"), ("clear",)])
@@ -458,7 +458,7 @@ def test_an_open_step_keeps_its_ledger_as_it_is(
 ) -> None:
     store = place.store(SeenIds(None), clock=lambda: NOW)
     place.write(store, M2)
-    place.named(store, "begin", M1, "charge", lease=LEASE, safe_for=LEASE)
+    place.call(store, "begin", M1, "charge", lease=LEASE, safe_for=LEASE)
     assert place.run(*act, "--yes") == (4 if act[0] == "forget" else 2)
     assert capsys.readouterr().err
 
@@ -507,10 +507,10 @@ def test_what_was_shown_is_all_that_is_written(place: Place, capsys: pytest.Capt
     assert "The next delivery of message m1 takes effect again, once." in out
     code = out.split("--shown ")[1].strip()
     place.apply(SeenIds(), M2)
-    before = place.stored()
+    before = place.contents()
     assert place.run("forget", "--message", "m1", "--yes", "--shown", code) == 1
     assert "not as it was shown" in capsys.readouterr().err
-    assert place.stored() == before
+    assert place.contents() == before
 
 
 def test_who_wrote_what_is_in_the_log(place: Place, caplog: pytest.LogCaptureFixture) -> None:
@@ -528,23 +528,23 @@ def test_who_wrote_what_is_in_the_log(place: Place, caplog: pytest.LogCaptureFix
 def test_a_mark_that_is_set_back_lets_in_what_it_names(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     messages = [Message(f"m{n}", source="s", sequence=n) for n in range(1, 4)]
     assert place.apply(InSequence(), *messages) == ["Applied"] * 3
-    shown = printed(capsys, lambda: place.run("set-mark", "--sequence", "1", "--source", "s", "--yes", "--json"))
+    shown = output_of(capsys, lambda: place.run("set-mark", "--sequence", "1", "--source", "s", "--yes", "--json"))
     assert shown["effects"][:2] == [
         "Sequences 2 to 3 of source 's': each takes effect again if it is delivered again.",
         "InSequence waits for 2 next.",
     ]
-    assert not [name for name in place.stored() or {} if name.startswith("ow_t")]
+    assert not [name for name in place.contents() or {} if name.startswith("ow_t")]
     assert place.apply(InSequence(), *messages, messages[1]) == ["Duplicate", "Applied", "Applied", "Stale"]
 
 
 def test_a_mark_that_is_set_on_names_what_it_drops(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     place.apply(HighWaterMark(), Message("m", source="s", sequence=3).part("p"))
-    shown = printed(
+    shown = output_of(
         capsys, lambda: place.run("set-mark", "--sequence", "4", "--source", "s", "--part", "p", "--yes", "--json")
     )
     assert shown["effects"][0].startswith("Sequence 4 of source 's', part 'p': each is refused from now on")
     assert place.apply(HighWaterMark(), Message("m", source="s", sequence=4).part("p")) == ["Duplicate"]
-    new = printed(capsys, lambda: place.run("set-mark", "--sequence", "7", "--yes", "--json"))
+    new = output_of(capsys, lambda: place.run("set-mark", "--sequence", "7", "--yes", "--json"))
     assert new["effects"][0].startswith("Every sequence without a source up to 7 is refused")
     assert place.apply(HighWaterMark(), Message("m", sequence=7)) == ["Duplicate"]
 
@@ -597,7 +597,7 @@ def test_a_mark_is_not_set_where_that_would_be_wrong(place: Place, capsys: pytes
     ):
         assert place.run("set-mark", *options) == code
         assert text in capsys.readouterr().err
-    place.named(store, "begin", Message("m2", source="s", sequence=2), "charge", lease=LEASE, safe_for=LEASE)
+    place.call(store, "begin", Message("m2", source="s", sequence=2), "charge", lease=LEASE, safe_for=LEASE)
     assert place.run("set-mark", "--sequence", "5", "--source", "s", "--yes") == 2
     assert "has a step open" in capsys.readouterr().err
     assert place.run("set-mark", "--sequence", "5", "--source", "t", "--yes") == 0
@@ -631,10 +631,10 @@ def test_a_ledger_that_is_cleared_holds_nothing(
 ) -> None:
     messages = [Message(f"m{n}", source="s", sequence=n) for n in (1, 2)]
     place.apply(ledger, *messages)
-    key = (place.stored() or {}).keys() & {"id", "_id"}
-    shown = printed(capsys, lambda: place.run("clear", "--yes", "--json"))
+    key = (place.contents() or {}).keys() & {"id", "_id"}
+    shown = output_of(capsys, lambda: place.run("clear", "--yes", "--json"))
     assert effect in " ".join(shown["effects"])
-    assert (place.stored() or {}).keys() == {"n", *key}
+    assert (place.contents() or {}).keys() == {"n", *key}
     assert place.run("clear") == 2  # its label is gone as well
     assert place.apply(ledger, *messages) == ["Applied", "Applied"]
 
@@ -662,7 +662,7 @@ def test_nothing_is_cleared_that_has_no_label(place: Place, capsys: pytest.Captu
 def test_tokens_are_cleared_alone(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     place.apply(SeenIds(), M1)
     assert place.run("clear", "--tokens", "--yes") == (0 if place.names_tokens else 4)
-    assert not [name for name in place.stored() or {} if name.startswith("ow_t")]
+    assert not [name for name in place.contents() or {} if name.startswith("ow_t")]
     assert place.apply(SeenIds(), M1) == ["Duplicate"]
     capsys.readouterr()
     assert place.run("clear", "--tokens") == 4
@@ -677,7 +677,7 @@ def test_a_write_whose_answer_was_lost_is_not_called_applied_once_it_is_forgotte
 ) -> None:
     if not place.names_tokens:
         pytest.skip("MongoDB recognises its own retries")
-    store = named(place.store(SeenIds(), clock=lambda: NOW), lambda: "the same call")
+    store = name_calls(place.store(SeenIds(), clock=lambda: NOW), lambda: "the same call")
     first = {"ConditionExpression": "attribute_not_exists(n)"}
     assert isinstance(place.write(store, M1, **first), Applied)
     assert place.write(store, M1, **first) == Applied(M1, retried=True)

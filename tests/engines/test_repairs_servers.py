@@ -23,7 +23,7 @@ from onewrite.core.ledgers import Ledger
 from onewrite.operate import repair, report, strip
 from onewrite.operate.dynamodb import TableStore
 from onewrite.operate.mongodb import CollectionStore
-from tests.support.repairs import CollectionPlace, Place, TablePlace, log_as_it_was, place_of, printed
+from tests.support.repairs import CollectionPlace, Place, TablePlace, log_as_it_was, output_of, place_of
 
 pytestmark = pytest.mark.measured
 
@@ -50,7 +50,7 @@ def apply(place: Place, ledger: Ledger, *messages: Message, entity: str = "e") -
 
 
 def business(place: Place, entity: str = "e") -> dict[str, Any]:
-    found = place.stored(entity) or {}
+    found = place.contents(entity) or {}
     return {name: value for name, value in found.items() if name not in ("id", "_id")}
 
 
@@ -108,7 +108,7 @@ def test_a_ledger_of_many_sources_is_cleared_and_stripped(place: Place, capsys: 
                 [Message(f"m{n}", source=f"source {n}", sequence=1) for n in range(first, first + 25)],
                 lambda fresh, entity=entity: _counted(place, entity, len(fresh)),
             )
-    shown = printed(capsys, lambda: place.run("clear", "--json"))
+    shown = output_of(capsys, lambda: place.run("clear", "--json"))
     assert len(shown["requests"]) == (5 if place.names_tokens else 1)
     assert place.run("clear", "--yes") == 0
     assert business(place) == {"n": 400}
@@ -119,8 +119,8 @@ def test_a_ledger_of_many_sources_is_cleared_and_stripped(place: Place, capsys: 
 def _counted(place: Place, entity: str, count: int) -> dict[str, Any]:
     if place.names_tokens:
         change = {"UpdateExpression": "ADD n :n", "ExpressionAttributeValues": {":n": count}}
-        return {**place.where(entity), **change}
-    return {**place.where(entity), "update": {"$inc": {"n": count}}, "upsert": True}
+        return {**place.address(entity), **change}
+    return {**place.address(entity), "update": {"$inc": {"n": count}}, "upsert": True}
 
 
 def test_what_is_left_of_a_repair_that_another_writer_stops_is_whole(
@@ -162,18 +162,18 @@ def test_after_strip_an_entity_is_its_business_part(place: Place, capsys: pytest
             assert apply(place, ledger, *MESSAGES, entity=entity) == ["Applied"] * 3
         apply(place, SeenIds(name="seen", also=SeenIds()), FRESH, entity=entity)
     place.put("clean", n=1, events_log="x")
-    expected = place.store(SeenIds()).without_ledger(place.stored() or {})
+    expected = place.store(SeenIds()).without_ledger(place.contents() or {})
     assert expected["n"] == 13
-    counted = printed(capsys, lambda: place.run("strip", "--json", entity=None))
+    counted = output_of(capsys, lambda: place.run("strip", "--json", entity=None))
     assert (counted["read"], counted["clean"], counted["stripped"], counted["written"]) == (3, 1, 2, False)
     assert place.run("strip", "--attribute", "ow_marks:l", "--yes", entity=None) == 0
-    left = (place.stored() or {}).keys()
+    left = (place.contents() or {}).keys()
     assert not [name for name in left if name.startswith("ow_marks")]
     assert [name for name in left if name.startswith("ow_numbers")]
     assert place.run("strip", "--yes", "--page-size", "1", entity=None) == 0
-    assert place.stored() == expected
-    again = printed(capsys, lambda: place.run("strip", "--json", "--yes", entity=None))
-    assert (again["clean"], again["stripped"], place.stored("clean")) == (3, 0, place.stored("clean"))
+    assert place.contents() == expected
+    again = output_of(capsys, lambda: place.run("strip", "--json", "--yes", entity=None))
+    assert (again["clean"], again["stripped"], place.contents("clean")) == (3, 0, place.contents("clean"))
 
 
 def test_strip_holds_back_from_what_is_under_way(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
@@ -181,29 +181,29 @@ def test_strip_holds_back_from_what_is_under_way(place: Place, capsys: pytest.Ca
     store = place.store(SeenIds(), outbox=outbox, tombstones=tombstones)
     place.write(store, MESSAGES[0], "pending", emit=[Event("Paid", {})])
     place.write(store, MESSAGES[0], "e")
-    place.named(store, "begin", MESSAGES[1], "charge", lease=LEASE, safe_for=LEASE)
-    before = {entity: place.stored(entity) for entity in ("pending", "e")}
-    found = printed(capsys, lambda: place.run("strip", "--yes", "--json", entity=None), 1)
+    place.call(store, "begin", MESSAGES[1], "charge", lease=LEASE, safe_for=LEASE)
+    before = {entity: place.contents(entity) for entity in ("pending", "e")}
+    found = output_of(capsys, lambda: place.run("strip", "--yes", "--json", entity=None), 1)
     assert (found["read"], found["held_back"], found["stripped"]) == (2, 2, 0)
     assert sorted([each["why"].split(":")[0] for each in found["reasons"]]) == [
         "A step is open",
         "Events are pending in 'ow_events'",
     ]
-    assert {entity: place.stored(entity) for entity in before} == before
+    assert {entity: place.contents(entity) for entity in before} == before
     assert place.run("strip", "--yes", "--attribute", "ow_l", entity=None) == 1  # of the open step
-    assert [name for name in place.stored("pending") or {} if name in ("ow_l", "ow_r0", "ow_r")] == []
+    assert [name for name in place.contents("pending") or {} if name in ("ow_l", "ow_r0", "ow_r")] == []
 
 
 def test_strip_deletes_what_was_deleted(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     store = place.store(SeenIds(), tombstones=Tombstones(timedelta(days=30)))
     place.write(store, MESSAGES[0])
-    place.named(store, "delete", MESSAGES[1])
+    place.call(store, "delete", MESSAGES[1])
     assert place.run("strip", entity=None) == 0
     assert "1 would be deleted because only a tombstone is left" in capsys.readouterr().out
     assert place.run("strip", "--attribute", "ow_other:l", "--yes", entity=None) == 0
-    assert place.stored() is not None
+    assert place.contents() is not None
     assert place.run("strip", "--yes", entity=None) == 0
-    assert place.stored() is None
+    assert place.contents() is None
 
 
 @pytest.mark.parametrize("writes", [1, 99])
@@ -246,7 +246,7 @@ def test_strip_passes_over_what_was_deleted_meanwhile(
     monkeypatch.setattr(kind, "write", after_a_delete)
     assert place.run("strip", "--yes", entity=None) == 0
     assert "1 entities: 1 have nothing" in capsys.readouterr().out
-    assert place.stored() is None
+    assert place.contents() is None
 
 
 def test_a_request_that_the_database_refuses_is_told(
@@ -297,5 +297,5 @@ def test_what_strip_has_done_before_it_failed_is_in_the_log_and_done_once_only(
     assert place.run("strip", "--yes", entity=None) == 1
     assert "no route" in capsys.readouterr().err
     assert "1 entities were stripped" in caplog.text
-    again = printed(capsys, lambda: place.run("strip", "--yes", "--json", entity=None))
+    again = output_of(capsys, lambda: place.run("strip", "--yes", "--json", entity=None))
     assert (again["clean"], again["stripped"]) == (1, 1)

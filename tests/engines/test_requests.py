@@ -46,7 +46,7 @@ def test_dynamodb_needs_one_request_for_each_message_fresh_or_duplicate(
     table = guarded(ledger)
     assert [type(add(table, M[n])) for n in (1, 2, 2)] == [Applied, Applied, Duplicate]
     assert [type(table.record(M[n], Key={"id": "e"})) for n in (3, 3)] == [Applied, Duplicate]
-    assert fault_proxy.seen == ["UpdateItem"] * 5
+    assert fault_proxy.operations == ["UpdateItem"] * 5
 
 
 @ledgers
@@ -55,7 +55,7 @@ def test_dynamodb_needs_one_request_for_a_creation_and_for_its_duplicate(
 ) -> None:
     table = guarded(ledger)
     assert [type(table.put_item(M[1], Item={"id": "e"})) for _ in range(2)] == [Applied, Duplicate]
-    assert fault_proxy.seen == ["PutItem"] * 2
+    assert fault_proxy.operations == ["PutItem"] * 2
 
 
 def test_dynamodb_needs_one_request_for_what_is_stale_or_deferred(
@@ -66,7 +66,7 @@ def test_dynamodb_needs_one_request_for_what_is_stale_or_deferred(
     add(table, M[2])
     assert isinstance(add(table, M[1]), Stale)
     assert isinstance(add(table, M[5]), Deferred)
-    assert fault_proxy.seen == ["UpdateItem"] * 4
+    assert fault_proxy.operations == ["UpdateItem"] * 4
 
 
 @ledgers
@@ -76,7 +76,7 @@ def test_dynamodb_needs_one_request_for_what_is_rejected_and_one_more_where_the_
     table = guarded(ledger)
     add(table, M[1])
     assert isinstance(add(table, M[2], ConditionExpression="attribute_not_exists(n)"), Rejected)
-    assert fault_proxy.seen == ["UpdateItem"] * (3 if isinstance(ledger, InSequence) else 2)
+    assert fault_proxy.operations == ["UpdateItem"] * (3 if isinstance(ledger, InSequence) else 2)
 
 
 @ledgers
@@ -86,7 +86,7 @@ def test_dynamodb_needs_one_request_for_a_creation_that_is_rejected(
     table = guarded(ledger)
     table.put_item(M[1], Item={"id": "e"})
     assert isinstance(table.put_item(M[2], Item={"id": "e"}), Rejected)
-    assert fault_proxy.seen == ["PutItem"] * 2
+    assert fault_proxy.operations == ["PutItem"] * 2
 
 
 # ---------------------------------------------------------------- MongoDB
@@ -105,9 +105,9 @@ def inc(guarded: GuardedCollection, message: Message, *, upsert: bool, **conditi
 
 
 def requests(proxy: MongoProxy, work: Callable[[], Outcome], expected: type[Outcome]) -> list[str]:
-    before = len(proxy.seen)
+    before = len(proxy.operations)
     assert isinstance(work(), expected)
-    return proxy.seen[before:]
+    return proxy.operations[before:]
 
 
 @upserts
@@ -163,7 +163,7 @@ def test_dynamodb_needs_two_requests_where_a_block_is_entered_and_one_for_all_el
 ) -> None:
     table = guarded(NUMBERS)
     assert [type(add(table, N[n])) for n in (0, 1, 10, 11, 10, 0)] == [Applied] * 4 + [Duplicate, Stale]
-    assert fault_proxy.seen == ["UpdateItem"] * 7
+    assert fault_proxy.operations == ["UpdateItem"] * 7
 
 
 @pytest.mark.parametrize("form", ["joins", "enters"])
@@ -174,7 +174,7 @@ def test_dynamodb_needs_one_more_request_for_each_writer_that_comes_in_between(
     table = guarded(NUMBERS)
     add(table, N[0])
     flow = table._flows.write(N[10], addition(N[10], "e"), guard_update)  # a race that nobody has to hope for
-    before = len(fault_proxy.seen)
+    before = len(fault_proxy.operations)
     error = _error_of(table, next(flow))
     add(table, N[11] if form == "joins" else N[20])
     error = _error_of(table, flow.throw(error))
@@ -187,7 +187,7 @@ def test_dynamodb_needs_one_more_request_for_each_writer_that_comes_in_between(
     with pytest.raises(StopIteration) as applied:
         flow.send(_sent(table, call))
     assert isinstance(applied.value.value, Applied)
-    assert len(fault_proxy.seen) - before == 5  # three of ours, and two of the writer that came in between
+    assert len(fault_proxy.operations) - before == 5  # three of ours, and two of the writer that came in between
 
 
 def _sent(table: GuardedTable, call: Any) -> Any:

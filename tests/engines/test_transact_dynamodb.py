@@ -60,7 +60,7 @@ def test_a_lost_answer_is_applied_once_and_its_redelivery_is_a_duplicate(
 ) -> None:
     fault_proxy.plan(fault)
     assert isinstance(moved(proxied, table), Applied)
-    assert fault_proxy.hit == [fault]
+    assert fault_proxy.past_faults == [fault]
     assert isinstance(moved(proxied, table), Duplicate)
     assert balances(dynamo, table, "ann", "bob") == [-5, 5]
 
@@ -98,7 +98,7 @@ def test_throttling_that_botocore_gives_up_is_waited_for(
 ) -> None:
     fault_proxy.plan(*[Fault.THROTTLE] * 5)
     assert isinstance(moved(proxied, table), Applied)
-    assert fault_proxy.seen == ["TransactWriteItems"] * 6
+    assert fault_proxy.operations == ["TransactWriteItems"] * 6
     assert balances(dynamo, table, "ann", "bob") == [-5, 5]
 
 

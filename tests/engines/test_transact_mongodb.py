@@ -73,7 +73,7 @@ def test_what_is_lost_at_any_step_is_applied_once(
     monkeypatch.setattr(mongo_proxy, "writes", frozenset({command}))
     mongo_proxy.plan(*[fault] * times)
     assert isinstance(moved(proxied), Applied)
-    assert mongo_proxy.hit == [fault] * times
+    assert mongo_proxy.past_faults == [fault] * times
     assert isinstance(moved(proxied), Duplicate)
     assert balances(accounts) == [95, 105]
 

@@ -17,7 +17,7 @@ from onewrite.mongodb import GuardedCollection
 from onewrite.testing.servers.engines import Dynoxide, Mongod
 from tests.engines.stores import create_table
 from tests.support.pages import ROOT
-from tests.support.seams import named
+from tests.support.seams import name_calls
 
 BLOCK = re.compile(r"^```json\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 SHOWN = [json.loads(block) for block in BLOCK.findall((ROOT / "docs" / "wire.md").read_text())]
@@ -35,7 +35,7 @@ def test_the_page_shows_the_request_its_refusal_and_the_item_of_dynamodb(dynoxid
     hear = client.meta.events.register
     hear("before-send.dynamodb.UpdateItem", lambda request, **_: said.append(json.loads(request.body)))
     hear("after-call.dynamodb.UpdateItem", lambda http_response, **_: said.append(json.loads(http_response.content)))
-    orders = named(
+    orders = name_calls(
         GuardedTable(client, SeenIds(), table_name="orders-of-the-page", clock=lambda: NOON), lambda: f"attempt-{len(said)}"
     )
     for answer in (Applied, Duplicate):

@@ -21,7 +21,7 @@ from onewrite.dynamodb.values import plain
 from onewrite.mongodb import GuardedCollection
 from onewrite.testing.servers.engines import Dynoxide, Mongod, dynamo_client
 from tests.engines.stores import Apply, Store, addition, create_table, increment, store_on
-from tests.support.seams import named
+from tests.support.seams import name_calls
 
 SPEED = 200.0  # seconds of the simulated time in one of the wall's
 LEASE, DAY = timedelta(minutes=1), timedelta(days=1)
@@ -64,11 +64,11 @@ class Till(Store):
         if self.engine == "mongod":
             with MongoClient[dict[str, Any]](self.address) as mongo:
                 provider = mongo.test[f"{self.place}-provider"]
-                payments = named(GuardedCollection(mongo.test[self.place], self.ledger, clock=self.clock), attempts)
+                payments = name_calls(GuardedCollection(mongo.test[self.place], self.ledger, clock=self.clock), attempts)
                 yield _on_mongodb(payments), lambda step: _ask_collection(provider, step)
         else:
             client = dynamo_client(self.address, max_pool_connections=8)
-            table = named(GuardedTable(client, self.ledger, table_name=self.place, clock=self.clock), attempts)
+            table = name_calls(GuardedTable(client, self.ledger, table_name=self.place, clock=self.clock), attempts)
             yield _on_dynamodb(table), lambda step: _ask_table(client, f"{self.place}-provider", step)
             client.close()
 

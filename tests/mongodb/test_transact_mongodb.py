@@ -32,7 +32,7 @@ from onewrite import (
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection, atransact, explain_transaction, transact
 from onewrite.testing import mongomock_collection
 from tests.support.driven import reply
-from tests.support.seams import named
+from tests.support.seams import name_calls
 
 NOW = 1_790_000_000.0
 M5 = Message("m5", source="s", sequence=5)
@@ -123,7 +123,7 @@ class Documents:
 
 
 def guarded(documents: Any, ledger: Any = None, **options: Any) -> GuardedCollection:
-    return named(GuardedCollection(documents, ledger or SeenIds(), clock=lambda: NOW, **options), lambda: "try")
+    return name_calls(GuardedCollection(documents, ledger or SeenIds(), clock=lambda: NOW, **options), lambda: "try")
 
 
 def writes(documents: Any, ledger: Any = None, **native: Any) -> list[Any]:
@@ -358,7 +358,7 @@ def test_the_mark_goes_first_and_is_looked_up_as_every_refusal_is() -> None:
 
 def test_the_inbox_shows_that_an_earlier_try_had_landed() -> None:
     documents = Documents()
-    plain = named(GuardedCollection(documents, None), lambda: "try")
+    plain = name_calls(GuardedCollection(documents, None), lambda: "try")
     write = plain.updating({"_id": "a"}, {"$inc": {"n": 1}})
     mark = explain_transaction(M5, [write], inbox=inbox_of(documents))[0]["insert_one"]["document"]
     documents.answers = [met(), mark]

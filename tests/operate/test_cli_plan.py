@@ -20,7 +20,7 @@ from onewrite.operate import plan as command
 from onewrite.operate.plan import texts
 from onewrite.testing.servers.engines import REGION
 from onewrite.testing.standins.collection import StandInClient
-from tests.support.browser import browser, watched
+from tests.support.browser import browser, watch
 
 GIVEN = ("--messages", "10000/d", "--item-bytes", "300", "--entities", "1000")
 TABLE = ("--messages", "10000/d", "--table", "orders")
@@ -458,7 +458,7 @@ def test_a_browser_shows_the_page_on_a_desk_and_in_a_hand(scheme: Any, tmp_path:
     assert main(["plan", *GIVEN, "--hottest", "5", "--index", "by-day=ALL", "--html", str(path)]) == 0
     with browser() as chromium:
         for width in (1280, 400):
-            with watched(chromium, scheme=scheme, width=width) as shown:
+            with watch(chromium, scheme=scheme, width=width) as shown:
                 shown.page.goto(path.as_uri())
                 assert shown.page.locator(".bars .bar").count() == 8
                 assert shown.page.locator("svg").nth(0).locator("polyline").count() == 8

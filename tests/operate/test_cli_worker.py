@@ -200,7 +200,7 @@ def test_the_environment_gives_what_the_command_line_does_not(sqs: FakeSqs, monk
     sqs.send("a")
     assert main(["worker"]) == 0
     assert shipped() == ["a"]
-    assert {request["QueueUrl"] for request in sqs.asked("receive_message")} == {URL, f"{URL}-2"}
+    assert {request["QueueUrl"] for request in sqs.requests_of("receive_message")} == {URL, f"{URL}-2"}
 
 
 def test_a_client_that_is_not_fit_for_lean_requests_is_refused_in_one_line(

@@ -55,8 +55,8 @@ def test_a_write_is_charged_for_the_table_and_for_each_index_in_which_something_
 
 def test_a_refused_write_is_charged_by_the_documented_rule_for_the_item_that_is_there() -> None:
     """Neither AWS nor a stand-in tells the units of what is refused, so only the rule can be compared."""
-    assert [refused({"id": "x" * size}) for size in (1, 1022, 1023, 5000)] == [1, 1, 2, 5]
-    assert refused(None) == 1
+    assert [units_of_refusal({"id": "x" * size}) for size in (1, 1022, 1023, 5000)] == [1, 1, 2, 5]
+    assert units_of_refusal(None) == 1
 
 
 @pytest.mark.parametrize("count", [0, 1, 9, 10, 11, 99, 100, 101, 1001, 12_345])

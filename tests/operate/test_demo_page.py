@@ -14,7 +14,7 @@ from onewrite.operate.demo.comparison import CLAIM, ONEWRITE, PLAIN
 from onewrite.operate.demo.shops import Engine, shops
 from onewrite.operate.demo.stream import Change, PaymentStream, SingleTurn
 from onewrite.operate.demo.web import Commands, Feed, PageServer, play, text_of
-from tests.support.browser import browser, watched
+from tests.support.browser import browser, watch
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Locator, Page
@@ -62,7 +62,7 @@ def served(*changes: Change) -> Iterator[tuple[PaymentStream, PageServer]]:
 @pytest.fixture
 def standing(chromium: Browser) -> Iterator[Page]:
     """A page on which nothing happens but what it is asked for."""
-    with served(STANDING) as (_, server), watched(chromium) as seen:
+    with served(STANDING) as (_, server), watch(chromium) as seen:
         seen.page.goto(server.url)
         seen.page.wait_for_selector(".lane")
         yield seen.page
@@ -111,7 +111,7 @@ def test_a_killed_worker_is_seen_to_die_and_its_message_comes_again(standing: Pa
 
 
 def test_the_sliders_and_the_buttons_work_from_the_keyboard(chromium: Browser) -> None:
-    with served(STANDING) as (stream, server), watched(chromium) as seen:
+    with served(STANDING) as (stream, server), watch(chromium) as seen:
         page = seen.page
         page.goto(server.url)
         for name, says in (("speed", "12 a second"), ("duplicates", "60 %"), ("crashes", "30 %")):
@@ -141,7 +141,7 @@ HIDDEN_NUMBERS = """() => [...document.querySelectorAll(".lane .token:not(.done)
 
 @pytest.mark.parametrize("width", [1280, 400])
 def test_no_copy_hides_the_number_of_another_however_long_the_queue(chromium: Browser, width: int) -> None:
-    with served(STANDING, Change({"duplicates": 60, "crashes": 30})) as (_, server), watched(chromium) as seen:
+    with served(STANDING, Change({"duplicates": 60, "crashes": 30})) as (_, server), watch(chromium) as seen:
         page = seen.page
         page.set_viewport_size({"width": width, "height": 2600})
         page.emulate_media(reduced_motion="reduce")
@@ -154,7 +154,7 @@ def test_no_copy_hides_the_number_of_another_however_long_the_queue(chromium: Br
 
 
 def test_onewrite_never_drifts_while_the_others_do(chromium: Browser) -> None:
-    with served(STANDING, Change({"duplicates": 40, "crashes": 15})) as (_, server), watched(chromium) as seen:
+    with served(STANDING, Change({"duplicates": 40, "crashes": 15})) as (_, server), watch(chromium) as seen:
         page = seen.page
         page.goto(server.url)
         page.wait_for_selector(".lane")
@@ -182,7 +182,7 @@ def test_every_control_has_a_name_and_the_log_is_told(standing: Page) -> None:
 
 
 def test_nothing_is_wider_than_the_screen(chromium: Browser) -> None:
-    with served(Change({"speed": 12})) as (_, server), watched(chromium, scheme="dark", width=400) as seen:
+    with served(Change({"speed": 12})) as (_, server), watch(chromium, scheme="dark", width=400) as seen:
         seen.page.goto(server.url)
         seen.page.wait_for_function("() => document.querySelectorAll('#log li').length > 3")
         for width in (400, 760, 1000, 1280):
@@ -191,7 +191,7 @@ def test_nothing_is_wider_than_the_screen(chromium: Browser) -> None:
 
 
 def test_who_wants_no_motion_gets_none(chromium: Browser) -> None:
-    with served(Change({"speed": 12})) as (_, server), watched(chromium) as seen:
+    with served(Change({"speed": 12})) as (_, server), watch(chromium) as seen:
         seen.page.emulate_media(reduced_motion="reduce")
         seen.page.goto(server.url)
         seen.page.wait_for_function("() => document.querySelectorAll('#log li').length > 3")
@@ -199,7 +199,7 @@ def test_who_wants_no_motion_gets_none(chromium: Browser) -> None:
 
 
 def test_a_page_whose_demo_has_ended_says_so(chromium: Browser) -> None:
-    with watched(chromium) as seen:
+    with watch(chromium) as seen:
         with served(STANDING) as (_, server):
             seen.page.goto(server.url)
             seen.page.wait_for_selector(".lane")

@@ -44,7 +44,7 @@ from onewrite.operate.doctor.mongodb import MONGODB, read_collection
 from onewrite.operate.doctor.reading import Question, Reader, read_module, refused_by_aws, refused_by_mongodb
 from onewrite.testing.servers.engines import REGION
 from onewrite.testing.standins.collection import StandInClient
-from tests.support.seams import named
+from tests.support.seams import name_calls
 
 NOW = 1_790_000_000.0
 ACCOUNT = "123456789012"
@@ -333,7 +333,9 @@ def test_the_clock_of_the_table_is_compared_with_the_middle_of_the_request() -> 
 
 def test_an_item_is_read_with_its_ledger() -> None:
     client = make_table()
-    store = named(GuardedTable(client, SeenIds(), table_name="orders", clock=lambda: NOW, outbox=Outbox("o")), lambda: "a")
+    store = name_calls(
+        GuardedTable(client, SeenIds(), table_name="orders", clock=lambda: NOW, outbox=Outbox("o")), lambda: "a"
+    )
     write = {"UpdateExpression": "SET expiresAt = :e", "ExpressionAttributeValues": {":e": 5}}
     assert isinstance(store.update_item(Message("m"), Key=key(1), emit=[Event("E", {})], **write), Applied)  # type: ignore[arg-type]
     client.put_item(TableName="orders", Item={"id": {"S": "o2"}, "part": {"S": "head"}, "expiresAt": {"S": "never"}})

@@ -123,7 +123,7 @@ def test_a_prediction_comes_true(
         now += chance.random() * DAY
         monkeypatch.setattr("time.time", lambda at=now: at)
         asked, module.store = message(chance, text=text), place.store(ledger)  # type: ignore[attr-defined]
-        if place.stored() is None:
+        if place.contents() is None:
             break
         about = ["--message", asked.id, *options(asked)]
         told: list[dict[str, Any]] = []

@@ -14,7 +14,7 @@ from onewrite import Answer, Applied, Deferred, Message
 from onewrite.aws_lambda import Report, sqs_handler
 from onewrite.identity import Skip
 from tests.support.batches import FIFO, Clock, identifiers, sqs_record
-from tests.support.seams import measured
+from tests.support.seams import measure_by
 
 KEYS = "xyz"
 FATES = ["fine", "fine", "fine", "fine", "raises", "defers", "once"]
@@ -112,7 +112,7 @@ class Course:
             max_workers=self.workers,
             on_outcome=self.tell,
         )
-        handler = measured(decorate(self.each), self.clock).handler
+        handler = measure_by(decorate(self.each), self.clock).handler
         arn = {"arn": FIFO} if self.fifo else {}
         event = {"Records": [sqs_record(each.name, group=each.lane, **arn) for each in self.records]}
         return handler.run(event, self.clock.until(self.deadline))

@@ -12,7 +12,7 @@ from onewrite import Message
 from onewrite.aws_lambda import sqs_handler
 from onewrite.batch.order import Lanes
 from tests.support.batches import FIFO, Clock, by_name, identifiers, sqs_record
-from tests.support.seams import measured
+from tests.support.seams import measure_by
 
 LANES = st.lists(st.sampled_from([None, "", "a", "b", "c"]), max_size=25)
 
@@ -49,7 +49,7 @@ def courses(draw: st.DrawFn) -> Course:
         elif under_way:
             ended = under_way.pop(draw(st.integers(0, len(under_way) - 1)))
             (course.failed if ended in poisonous else course.settled).append(ended)
-            batch.end(ended, settled=ended not in poisonous)
+            batch.end(ended, is_done=ended not in poisonous)
         else:
             break
     assert deadline is None or len(course.taken) <= deadline
@@ -71,7 +71,7 @@ def test_every_record_is_settled_or_goes_back_and_of_each_group_the_front_is_set
             raise ValueError
         done.append(message.id)
 
-    handler = measured(sqs_handler(by_name, max_workers=workers)(each), clock)
+    handler = measure_by(sqs_handler(by_name, max_workers=workers)(each), clock)
     event = {"Records": [sqs_record(name, arn=FIFO, group=name[0]) for name in names]}
     report = handler.run(event, clock.until(deadline))
     assert identifiers(report.response) == [f"id-{name}" for name in names if name not in done]
@@ -119,6 +119,6 @@ def test_a_worker_may_leave_when_there_is_nothing_to_take(
     while at_work := [worker for worker, position in enumerate(holding) if position is not None]:
         worker = data.draw(st.sampled_from(at_work))
         ended.append(holding[worker] or 0)
-        batch.end(ended[-1], settled=True)
+        batch.end(ended[-1], is_done=True)
         holding[worker] = batch.take()
     assert sorted(ended) == [*range(len(lanes))]

@@ -37,16 +37,16 @@ from tests.support.serial_writes import (
     NOW,
     Entity,
     Rules,
-    Told,
+    Verdict,
     Write,
-    added,
+    add,
     amount,
     gaining,
     highest,
     in_turns,
     is_serial,
     lets_in,
-    told,
+    verdict_of,
 )
 
 LEDGERS: dict[str, Ledger] = {
@@ -83,9 +83,9 @@ def firsts(given: Sequence[Message]) -> list[Message]:
     return list(dict.fromkeys([given[place] for place in in_turn(given)]))
 
 
-def answers_to(given: Sequence[Message], first: dict[Message, Told]) -> list[Told]:
+def answers_to(given: Sequence[Message], first: dict[Message, Verdict]) -> list[Verdict]:
     """What the caller is told, given what became of the first copies."""
-    found, known = list[Told](), set[Message]()
+    found, known = list[Verdict](), set[Message]()
     for message in given:
         again = first[message] == ("Applied",) and message in known
         found.append(("Duplicate",) if again else first[message])
@@ -126,9 +126,9 @@ class Memory:
         entity: Entity = (yield Do(self._read)) if self.looks else refused_by
 
         def refusal(one: Each, ledger: Lookup) -> Outcome | None:
-            if one.message in self.rules.begun:
+            if one.message in self.rules.begun_messages:
                 return Busy(one.message, NOW)
-            return one.entry.judge(one.message, ledger, gone=entity.gone)
+            return one.entry.judge(one.message, ledger, gone=entity.is_gone)
 
         return Refused(entity.look, refusal)
 
@@ -140,7 +140,7 @@ class Memory:
     def _try(self, written: list[Message]) -> Entity | None:
         self.requests += 1
         entry = joined([self.entry(message) for message in written])
-        busy = any(message in self.rules.begun for message in written)
+        busy = any(message in self.rules.begun_messages for message in written)
         over = self.rules.limit is not None and self.entity.n + highest(written) > self.rules.limit
         if busy or over or not lets_in(self.entity, entry):
             return self.entity
@@ -155,7 +155,7 @@ class Memory:
 
     def _add(self, message: Message) -> Outcome:
         self.requests += 1
-        outcome, self.entity = added(self.rules, self.entity, message)
+        outcome, self.entity = add(self.rules, self.entity, message)
         return outcome
 
 
@@ -199,15 +199,15 @@ def test_a_fold_is_the_single_writes_in_turn(
     fits: int,
     looks: bool,
 ) -> None:
-    start = begun_entity(ledger, exists, written)._replace(gone=gone)
+    start = begun_entity(ledger, exists, written)._replace(is_gone=gone)
     asked = Rules(ledger, limit, tuple(begun))
     store = Memory(asked, start, most, fits, looks)
     outcomes: list[Outcome] = done(fold(store, given_, function))
     single = firsts(given_)
     expected, end = in_turns(asked, start, single)
-    first = dict(zip(single, map(told, expected), strict=True))
+    first = dict(zip(single, map(verdict_of, expected), strict=True))
     assert [outcome.message for outcome in outcomes] == given_
-    assert [told(outcome) for outcome in outcomes] == answers_to(given_, first)
+    assert [verdict_of(outcome) for outcome in outcomes] == answers_to(given_, first)
     assert store.entity == end
 
 
@@ -404,10 +404,10 @@ class Run:
             self.writes += [Write(kind, message, None) for message in dict.fromkeys(caller.messages)]
             return
         outcomes: list[Outcome] = result if caller.kind == "fold" else [result]
-        first: dict[Message, Told] = {}
+        first: dict[Message, Verdict] = {}
         for message, outcome in zip(caller.messages, outcomes, strict=True):
-            first.setdefault(message, told(outcome))
-        assert [told(outcome) for outcome in outcomes] == answers_to(caller.messages, first)
+            first.setdefault(message, verdict_of(outcome))
+        assert [verdict_of(outcome) for outcome in outcomes] == answers_to(caller.messages, first)
         self.writes += [Write(kind, message, answer) for message, answer in first.items()]
 
     def entity(self) -> Entity:

@@ -19,7 +19,7 @@ from onewrite.sqs import Worker, WorkerStuck
 from onewrite.sqs.state import Ending, QueueTerms, RequestSpan, WorkerState
 from onewrite.sqs.waiting import Load
 from tests.support.fake_sqs import URL, FakeSqs, VirtualTime
-from tests.support.seams import measured, worker_in
+from tests.support.seams import measure_by, worker_in
 from tests.support.worker_limits import limits
 
 EPOCH = 1_790_000_000.0  # of the handler's clock
@@ -67,7 +67,7 @@ class Shop:
 
 def worker(sqs: FakeSqs, each: Any, **options: Any) -> Worker:
     """With one slot, until the queue is empty."""
-    handler = measured(sqs_handler(by_place, group_by=letter, clock=lambda: EPOCH + sqs.time.now)(each), sqs.time)
+    handler = measure_by(sqs_handler(by_place, group_by=letter, clock=lambda: EPOCH + sqs.time.now)(each), sqs.time)
     return worker_in(sqs.time, URL, handler, client=sqs, **{"in_flight": 1, "stop_when_empty": True, **options})
 
 
@@ -97,7 +97,7 @@ def test_what_is_at_hand_of_one_group_is_one_call(sqs: FakeSqs, time: VirtualTim
     assert worker(sqs, shop).run() is True
     assert shop.names == ["a1 a2 a3", "b1 b2", "c1"]
     assert sqs.messages == []
-    assert [len(request["Entries"]) for request in sqs.asked("delete_message_batch")] == [6]
+    assert [len(request["Entries"]) for request in sqs.requests_of("delete_message_batch")] == [6]
 
 
 def test_the_messages_of_a_source_are_given_in_their_order(sqs: FakeSqs, time: VirtualTime) -> None:
@@ -122,7 +122,7 @@ def test_the_groups_of_two_queues_are_not_mixed(sqs: FakeSqs, time: VirtualTime)
     """Each of them is asked for ten messages at a time, though there is one slot."""
     send(sqs, *[f"a{number}" for number in range(1, 8)])
     worker(sqs, Shop(time)).run()
-    assert sqs.asked("receive_message")[0]["MaxNumberOfMessages"] == 10
+    assert sqs.requests_of("receive_message")[0]["MaxNumberOfMessages"] == 10
 
 
 def test_a_message_that_is_skipped_or_fails_in_its_identity_is_no_ones_neighbour(sqs: FakeSqs, time: VirtualTime) -> None:
@@ -171,7 +171,7 @@ def test_an_asynchronous_function_has_groups_too(sqs: FakeSqs, time: VirtualTime
 
 def test_the_first_message_of_a_group_waits_for_others_that_come_later(sqs: FakeSqs, time: VirtualTime) -> None:
     def later() -> None:
-        if len(sqs.asked("receive_message")) == 2:
+        if len(sqs.requests_of("receive_message")) == 2:
             time.sleep(1)
             send(sqs, "a2", "b1")
 
@@ -208,7 +208,7 @@ def test_what_waits_for_others_stays_hidden(sqs: FakeSqs, time: VirtualTime) -> 
     shop = Shop(time)
     worker(sqs, shop, gather=timedelta(seconds=100)).run()
     assert shop.calls == [(100, "a1")]
-    assert len(sqs.asked("change_message_visibility_batch")) >= 3
+    assert len(sqs.requests_of("change_message_visibility_batch")) >= 3
     assert sqs.messages == []
 
 
@@ -341,7 +341,7 @@ def test_a_fifo_group_that_takes_too_long_is_given_back_with_what_waits_behind_i
         worker(fifo, lambda _: time.sleep(400), timeout=12).run()
     given_back = [
         entry["ReceiptHandle"]
-        for request in fifo.asked("change_message_visibility_batch")
+        for request in fifo.requests_of("change_message_visibility_batch")
         for entry in request["Entries"]
         if entry["VisibilityTimeout"] == 0
     ]
@@ -357,7 +357,7 @@ def test_what_is_settled_after_its_timeout_is_deleted_all_the_same(sqs: FakeSqs,
     late = worker(sqs, slow, timeout=12, in_flight=3, stop_when_empty=False)
     sqs.after = lambda method: late.stop() if method == "delete_message_batch" else None
     late.run()
-    assert len(sqs.asked("delete_message_batch")[0]["Entries"]) == 1
+    assert len(sqs.requests_of("delete_message_batch")[0]["Entries"]) == 1
 
 
 def test_a_group_is_tried_one_by_one_only_until_its_timeout(sqs: FakeSqs, time: VirtualTime) -> None:
@@ -417,7 +417,7 @@ def bring(found: WorkerState, *names: str, now: float = 0.0) -> None:
     request = found.to_receive(now)
     assert request is not None
     messages = [{"MessageId": name, "ReceiptHandle": name, "Attributes": {"MessageGroupId": "g"}} for name in names]
-    found.received(request, messages, RequestSpan(now, now, 0.0), [(name[0], None) for name in names])
+    found.take_in(request, messages, RequestSpan(now, now, 0.0), [(name[0], None) for name in names])
 
 
 def handles(load: Load | None) -> list[str]:
@@ -428,8 +428,8 @@ def lose(found: WorkerState, name: str) -> None:
     """SQS says at a sweep that it knows the message no longer."""
     hide = found.to_hide(11.0)
     assert hide is not None
-    found.hidden(hide, [name], 11.0)
-    found.sent()
+    found.note_hidden(hide, [name], 11.0)
+    found.end_hiding()
 
 
 def test_what_sqs_has_let_go_is_left_out_of_its_group() -> None:

@@ -24,7 +24,7 @@ from onewrite.sqs.health import HealthPages, Journal, Pulse
 from onewrite.testing.servers.process import free_port
 from tests.support.fake_sqs import URL, FakeSqs, VirtualTime
 from tests.support.http_sqs import HttpSqs
-from tests.support.in_sequence import InOrder, identity, shuffled
+from tests.support.in_sequence import InOrder, identity, shuffle
 from tests.support.seams import worker_in
 
 HANDLER = sqs_handler(lambda record: Message(record["body"]))(lambda _: None)
@@ -232,7 +232,7 @@ def test_any_shuffle_of_1000_messages_is_applied_over_http_as_well(monkeypatch: 
     keys: dict[str, Any] = {"aws_access_key_id": "dummy", "aws_secret_access_key": "dummy", "region_name": "eu-west-1"}
     with HttpSqs() as server:
         client: Any = boto3.client("sqs", endpoint_url=server.endpoint, **keys)
-        server.fill("orders", shuffled(1))
+        server.fill("orders", shuffle(1))
         url = server.url("orders")
         assert Worker(url, sqs_handler(identity)(handle), client=client, wait=1, stop_when_empty=True).run() is True
         found = server.counts("orders")

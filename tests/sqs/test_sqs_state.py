@@ -39,7 +39,7 @@ def bring(found: WorkerState, *names: str, group: str = "g") -> None:
     request = found.to_receive(0.0)
     assert request is not None
     messages = [{"MessageId": name, "ReceiptHandle": name, "Attributes": {"MessageGroupId": group}} for name in names]
-    found.received(request, messages, RequestSpan(0.0, 0.0, 0.0))
+    found.take_in(request, messages, RequestSpan(0.0, 0.0, 0.0))
 
 
 def begun(found: WorkerState, now: float = 0.0) -> Load:
@@ -97,8 +97,8 @@ def test_what_sqs_has_let_go_is_not_given_back() -> None:
     load = begun(found)
     hide = found.to_hide(20.0)
     assert hide is not None
-    found.hidden(hide, ["a"], 20.0)
-    found.sent()
+    found.note_hidden(hide, ["a"], 20.0)
+    found.end_hiding()
     assert found.to_give_up(300.0) == [load]
     assert found.to_hide(300.0) is None
     assert found.counts()["under_way"] == 0
@@ -116,11 +116,11 @@ def test_the_progress_of_so_many_sources_is_remembered_and_no_more(monkeypatch: 
 
 def test_a_queue_that_is_far_away_is_asked_by_many_requests_at_a_time() -> None:
     intake = Intake(lambda tries: 2.0**tries)
-    request = Receive(0, 10, alone=False)
+    request = Receive(0, 10, is_alone=False)
     for _ in range(2 * MOST_REQUESTS):
         intake.ask(request)
-        intake.answered(request, 10, RequestSpan(0.0, 1.0, worked=0.001))
-    assert intake.allowed == MOST_REQUESTS
+        intake.end(request, 10, RequestSpan(0.0, 1.0, work_seconds=0.001))
+    assert intake.most_requests == MOST_REQUESTS
 
 
 def test_no_more_threads_are_started_than_there_may_be() -> None:
@@ -136,7 +136,7 @@ def test_a_task_that_has_ended_is_not_cancelled_and_stands_nowhere() -> None:
     loads: Any = None
     tasks, load = Tasks(loads, print), Load((QueueMessage({}, 0, None, 0.0, 0.0),))
     tasks.cancel(load)
-    assert tasks.where(load) is None
+    assert tasks.place_of(load) is None
     assert where_thread_stands(None, print) is None
 
 

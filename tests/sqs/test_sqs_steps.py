@@ -61,7 +61,7 @@ def work(sqs: FakeSqs, script: Callable[[Message], Any], *, done: bool = True, *
 
 def hidden(sqs: FakeSqs) -> list[int]:
     """The seconds for which messages were hidden."""
-    asked = sqs.asked("change_message_visibility_batch")
+    asked = sqs.requests_of("change_message_visibility_batch")
     return [entry["VisibilityTimeout"] for request in asked for entry in request["Entries"]]
 
 

@@ -552,7 +552,7 @@ def test_a_backoff_that_blocks_the_lock_of_all_threads_ends_the_worker(
         run(worker(sqs, sqs_handler(identity)(lambda message: Deferred(message, 1)), backoff=wait_for_long))
 
 
-@pytest.mark.parametrize("method", ["to_hide", "sent", "hidden", "deleted", "received", "end", "to_begin"])
+@pytest.mark.parametrize("method", ["to_hide", "end_hiding", "note_hidden", "end_deleting", "take_in", "end", "to_begin"])
 @pytest.mark.parametrize("is_async", [False, True])
 def test_an_error_in_any_of_the_workers_threads_ends_it(
     method: str, is_async: bool, sqs: FakeSqs, time: VirtualTime, monkeypatch: pytest.MonkeyPatch
@@ -568,7 +568,7 @@ def test_an_error_in_any_of_the_workers_threads_ends_it(
     async def ahandle(message: Message) -> Applied:
         return handle(message)
 
-    if method in ("sent", "hidden") and is_async:
+    if method in ("end_hiding", "note_hidden") and is_async:
         pytest.skip("The loop's time is real, and nothing has to be hidden for longer.")
     monkeypatch.setattr(WorkerState, method, fail)
     sqs.send("m")
@@ -581,7 +581,7 @@ def test_a_system_that_refuses_threads_ends_the_worker(sqs: FakeSqs, monkeypatch
     refused: list[str] = []
 
     def refuse(thread: threading.Thread) -> None:
-        if thread.name == "onewrite-work" and (refused or sqs.asked("receive_message")):
+        if thread.name == "onewrite-work" and (refused or sqs.requests_of("receive_message")):
             refused.append(thread.name)
             raise RuntimeError("can't start new thread")
         start(thread)
@@ -600,7 +600,7 @@ def test_an_error_that_ends_the_worker_does_not_wait_for_a_message_longer_than_t
     begun = threading.Event()
 
     def fail(method: str) -> None:
-        if method == "receive_message" and len(sqs.asked(method)) == 2:
+        if method == "receive_message" and len(sqs.requests_of(method)) == 2:
             assert begun.wait(PATIENCE)
             raise ZeroDivisionError
 

@@ -21,7 +21,7 @@ from onewrite.aws_lambda import kafka_handler, kinesis_handler, sqs_handler
 from onewrite.batch.handler import HandlerFunction, handler_of
 from onewrite.sqs import QueueRefused, Worker, WorkerStuck, backoff
 from tests.support.fake_sqs import ARN, URL, FakeSqs, VirtualTime, client_error, lost_connection
-from tests.support.in_sequence import InOrder, identity, shuffled
+from tests.support.in_sequence import InOrder, identity, shuffle
 from tests.support.seams import worker_in
 
 PATIENCE = 30.0  # real seconds, for threads on a busy machine
@@ -112,8 +112,8 @@ def test_every_message_is_handled_and_deleted_in_batches(sqs: FakeSqs) -> None:
     assert sorted(ledger.effects) == sorted(f"m{number}" for number in range(25))
     assert set(ledger.effects.values()) == {1}
     assert sqs.messages == []
-    assert [len(request["Entries"]) for request in sqs.asked("delete_message_batch")] == [10, 10, 5]
-    assert sqs.asked("change_message_visibility_batch") == []
+    assert [len(request["Entries"]) for request in sqs.requests_of("delete_message_batch")] == [10, 10, 5]
+    assert sqs.requests_of("change_message_visibility_batch") == []
 
 
 def test_messages_are_received_by_long_polling_and_with_all_that_they_carry(sqs: FakeSqs) -> None:
@@ -121,7 +121,7 @@ def test_messages_are_received_by_long_polling_and_with_all_that_they_carry(sqs:
     patient = worker(sqs, Ledger(), stop_when_empty=False, in_flight=10)
     sqs.after = lambda method: patient.stop() if method == "delete_message_batch" else None
     assert patient.run() is True
-    assert sqs.asked("receive_message")[0] == {
+    assert sqs.requests_of("receive_message")[0] == {
         "QueueUrl": URL,
         "MaxNumberOfMessages": 10,
         "WaitTimeSeconds": 20,
@@ -142,13 +142,13 @@ def test_the_handler_gets_records_as_from_lambda(sqs: FakeSqs) -> None:
 
 def test_the_poll_is_as_the_arguments_say(sqs: FakeSqs) -> None:
     worker(sqs, Ledger(), in_flight=3, wait=7, visibility_timeout=90).run()
-    asked = sqs.asked("receive_message")[0]
+    asked = sqs.requests_of("receive_message")[0]
     assert (asked["MaxNumberOfMessages"], asked["WaitTimeSeconds"], asked["VisibilityTimeout"]) == (3, 7, 90)
 
 
 def test_a_worker_that_stops_when_empty_asks_for_a_shorter_time(sqs: FakeSqs) -> None:
     worker(sqs, Ledger()).run()
-    assert [request["WaitTimeSeconds"] for request in sqs.asked("receive_message")] == [3]
+    assert [request["WaitTimeSeconds"] for request in sqs.requests_of("receive_message")] == [3]
 
 
 def test_it_can_run_again_after_it_stopped_because_the_queue_was_empty(sqs: FakeSqs) -> None:
@@ -174,7 +174,7 @@ def test_a_failure_comes_again_when_its_visibility_timeout_ends(sqs: FakeSqs, ti
     sqs.after = lambda method: stubborn.stop() if method == "delete_message_batch" else None
     stubborn.run()
     assert moments == [0, 40, 80]
-    assert sqs.asked("change_message_visibility_batch") == []
+    assert sqs.requests_of("change_message_visibility_batch") == []
 
 
 def test_a_deferred_message_comes_again_after_a_growing_time(sqs: FakeSqs, time: VirtualTime) -> None:
@@ -269,7 +269,7 @@ def test_a_slow_handler_keeps_its_messages_hidden_from_other_workers(sqs: FakeSq
     assert worker(sqs, slow, in_flight=2, timeout=43_200).run() is True
     assert seen_meanwhile == []
     assert sqs.messages == []
-    extended = [request["Entries"] for request in sqs.asked("change_message_visibility_batch")]
+    extended = [request["Entries"] for request in sqs.requests_of("change_message_visibility_batch")]
     assert len(extended[0]) == 2  # both in one request; the last one may come when one of them has just ended
     assert {entry["VisibilityTimeout"] for entries in extended for entry in entries} == {30}
 
@@ -299,7 +299,7 @@ def test_nothing_is_given_back_while_an_extension_of_it_is_on_its_way(sqs: FakeS
     stuck = worker(sqs, hang, timeout=12, in_flight=1)
     with pytest.raises(WorkerStuck):
         stuck.run()
-    told = [request["Entries"][0]["VisibilityTimeout"] for request in sqs.asked("change_message_visibility_batch")]
+    told = [request["Entries"][0]["VisibilityTimeout"] for request in sqs.requests_of("change_message_visibility_batch")]
     assert told == [30, 0]
     assert sqs.messages[0].visible_at <= time.now
 
@@ -311,7 +311,7 @@ def test_after_twelve_hours_a_message_is_hidden_no_longer(sqs: FakeSqs, time: Vi
 
     sqs.send("m")
     worker(sqs, long, visibility_timeout=6 * 3600, timeout=43_200).run()
-    asked = sqs.asked("change_message_visibility_batch")
+    asked = sqs.requests_of("change_message_visibility_batch")
     assert asked
     assert sqs.messages == []
 
@@ -327,7 +327,7 @@ def test_an_extension_that_fails_is_logged_and_the_handler_goes_on(
     sqs.before = failing("change_message_visibility_batch", client_error("AccessDenied"))
     assert worker(sqs, slow).run() is True
     assert sqs.messages == []
-    assert len(sqs.asked("change_message_visibility_batch")) == 2
+    assert len(sqs.requests_of("change_message_visibility_batch")) == 2
     assert "cannot be hidden for longer" in caplog.text
 
 
@@ -341,7 +341,7 @@ def test_an_extension_that_was_not_taken_is_tried_again_at_the_next_look(sqs: Fa
     refusals = [False, None]
     sqs.refuse = lambda kind, _: refusals.pop(0) if kind == "hide" and refusals else None
     worker(sqs, slow, in_flight=2).run()
-    assert [len(request["Entries"]) for request in sqs.asked("change_message_visibility_batch")][:1] == [2]
+    assert [len(request["Entries"]) for request in sqs.requests_of("change_message_visibility_batch")][:1] == [2]
     assert sqs.messages == []
 
 
@@ -356,7 +356,7 @@ def test_a_message_that_sqs_has_let_go_is_not_extended_again(sqs: FakeSqs, time:
     once = worker(sqs, slow)
     sqs.before = lambda method: once.stop() if method == "change_message_visibility_batch" else None
     once.run()
-    assert len(sqs.asked("change_message_visibility_batch")) == 1
+    assert len(sqs.requests_of("change_message_visibility_batch")) == 1
 
 
 # ---------------------------------------------------------------- requests that fail
@@ -369,7 +369,7 @@ def test_what_is_not_deleted_at_once_is_deleted_by_another_request(sqs: FakeSqs,
     sqs.refuse = lambda kind, _: refusals.pop(0) if kind == "delete" and refusals else None
     worker(sqs, Ledger()).run()
     assert sqs.messages == []
-    assert [len(request["Entries"]) for request in sqs.asked("delete_message_batch")] == [4, 2, 1]
+    assert [len(request["Entries"]) for request in sqs.requests_of("delete_message_batch")] == [4, 2, 1]
 
 
 def test_a_deletion_that_sqs_will_never_take_is_not_repeated_but_logged(
@@ -380,7 +380,7 @@ def test_a_deletion_that_sqs_will_never_take_is_not_repeated_but_logged(
     sqs.refuse = lambda kind, _: refusals.pop() if kind == "delete" and refusals else None
     ledger = Ledger()
     worker(sqs, ledger).run()
-    assert len(sqs.asked("delete_message_batch")) == 1
+    assert len(sqs.requests_of("delete_message_batch")) == 1
     assert "delete_message_batch" in caplog.text
     assert [stored.body for stored in sqs.messages] == ["m"]
 
@@ -474,14 +474,14 @@ def test_messages_whose_receive_lost_its_answer_are_there_at_once_when_asked_for
     worker(fifo, ledger).run()
     assert ledger.seen == ["a", "b"]
     assert max(moments) < 5
-    names = [request["ReceiveRequestAttemptId"] for request in fifo.asked("receive_message")]
+    names = [request["ReceiveRequestAttemptId"] for request in fifo.requests_of("receive_message")]
     assert names[0] == names[1]
     assert len(set(names)) == len(names) - 1
 
 
 def test_a_standard_queue_is_not_given_names_of_receives(sqs: FakeSqs) -> None:
     worker(sqs, Ledger()).run()
-    assert "ReceiveRequestAttemptId" not in sqs.asked("receive_message")[0]
+    assert "ReceiveRequestAttemptId" not in sqs.requests_of("receive_message")[0]
 
 
 @pytest.mark.parametrize("ends", ["failed", "deferred"])
@@ -577,7 +577,7 @@ def test_a_long_poll_does_not_keep_it_from_stopping_and_what_it_brings_is_given_
     stopping = worker(sqs, ledger, drain_seconds=0)
     poll.then(stopping.stop)
     assert stopping.run() is True
-    assert sqs.asked("change_message_visibility_batch") == []
+    assert sqs.requests_of("change_message_visibility_batch") == []
     poll.released.set()
     assert given_back.wait(PATIENCE)
     assert ledger.seen == []
@@ -692,7 +692,7 @@ def test_one_hanging_message_does_not_keep_the_others_from_being_done_and_is_giv
     sqs: FakeSqs, time: VirtualTime, caplog: pytest.LogCaptureFixture
 ) -> None:
     def hang_once(message: Message) -> None:
-        if message.id == "m3" and not sqs.asked("change_message_visibility_batch"):
+        if message.id == "m3" and not sqs.requests_of("change_message_visibility_batch"):
             time.sleep(1000)
 
     stored = [sqs.send(f"m{number}") for number in range(50)]
@@ -788,7 +788,7 @@ def test_any_shuffle_of_1000_messages_over_10_sources_is_applied_with_one_receiv
     seed: int, in_flight: int, sqs: FakeSqs
 ) -> None:
     handle = InOrder()
-    stored = [sqs.send(body) for body in shuffled(seed)]
+    stored = [sqs.send(body) for body in shuffle(seed)]
     worker(sqs, sqs_handler(identity)(handle), in_flight=in_flight).run()
     assert set(handle.last.values()) == {100}
     assert sqs.messages == []
@@ -815,7 +815,7 @@ def test_deferred_messages_beyond_the_bound_go_back_to_the_queue(sqs: FakeSqs) -
         sqs.send(f"m{number}")
     bounded = worker(sqs, lambda message: Deferred(message, 1), most_deferred=3, wait=0, backoff=lambda _: 60)
     bounded.run()
-    told = [entry for request in sqs.asked("change_message_visibility_batch") for entry in request["Entries"]]
+    told = [entry for request in sqs.requests_of("change_message_visibility_batch") for entry in request["Entries"]]
     assert sorted(entry["VisibilityTimeout"] for entry in told) == [0] * 3 + [60] * 5
 
 

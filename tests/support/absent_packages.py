@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import ModuleType, SimpleNamespace
 from typing import Any, ClassVar
 
-PAID = {"id": "evt-7", "order": "o-7", "cents": 700}
+PAYMENT = {"id": "evt-7", "order": "o-7", "cents": 700}
 
 
 class FastAPI:
@@ -42,7 +42,7 @@ class KafkaMessage:
         return self.place
 
     def value(self) -> bytes:
-        return json.dumps(PAID).encode()
+        return json.dumps(PAYMENT).encode()
 
 
 class Consumer:
@@ -50,18 +50,18 @@ class Consumer:
 
     def __init__(self, settings: dict[str, Any]) -> None:
         assert settings["enable.auto.commit"] is False
-        self._left = [KafkaMessage(5), KafkaMessage(5)]
+        self._messages = [KafkaMessage(5), KafkaMessage(5)]
 
     def subscribe(self, topics: list[str]) -> None: ...
 
     def poll(self, seconds: float) -> KafkaMessage | None:
-        return self._left.pop() if self._left else None
+        return self._messages.pop() if self._messages else None
 
     def commit(self, *, message: KafkaMessage, asynchronous: bool) -> None: ...
 
 
 class Channel:
-    acknowledged: ClassVar[list[int]] = []
+    tags: ClassVar[list[int]] = []
 
     def basic_qos(self, *, prefetch_count: int) -> None: ...
 
@@ -71,10 +71,12 @@ class Channel:
     def start_consuming(self) -> None:
         for tag in (1, 2):
             method = SimpleNamespace(delivery_tag=tag, redelivered=tag == 2)  # the second
-            self._function(self, method, SimpleNamespace(message_id="evt-8"), json.dumps({**PAID, "order": "o-8"}).encode())
+            self._function(
+                self, method, SimpleNamespace(message_id="evt-8"), json.dumps({**PAYMENT, "order": "o-8"}).encode()
+            )
 
     def basic_ack(self, tag: int) -> None:
-        self.acknowledged.append(tag)
+        self.tags.append(tag)
 
     def basic_nack(self, tag: int, *, requeue: bool) -> None: ...
 
@@ -88,11 +90,11 @@ class Celery:
     def __init__(self, name: str, *, broker: str) -> None: ...
 
     def task(self, **_: Any) -> Callable[[Any], Any]:
-        def decorated(function: Any) -> Any:
-            function.delay = lambda *given: [function(*given) for _ in range(2)]
+        def decorate(function: Any) -> Any:
+            function.delay = lambda *arguments: [function(*arguments) for _ in range(2)]
             return function
 
-        return decorated
+        return decorate
 
 
 def _module(name: str, **contents: Any) -> ModuleType:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 # Of each metric, by its name and the value of its dimension: the values of every five minutes, None where nothing is measured.
-Measured: TypeAlias = Mapping[tuple[str, str], list[float | None]]
+Measurements: TypeAlias = Mapping[tuple[str, str], list[float | None]]
 
 LONG = 40  # times five minutes: more than any alarm looks at
 
@@ -26,21 +26,21 @@ class Alarm:
     threshold: float
     missing_rings: bool
 
-    def rings(self, measured: Measured, names: Mapping[str, str]) -> bool:
+    def rings(self, measurements: Measurements, names: Mapping[str, str]) -> bool:
         """Whether it rings at the end: all of its last periods breach."""
         series = {
-            each: [
+            name: [
                 _statistic(
-                    of,
-                    measured.get((names.get(metric, metric), names.get(about, about)), [None] * LONG)[
+                    statistic,
+                    measurements.get((names.get(metric, metric), names.get(dimension, dimension)), [None] * LONG)[
                         start : start + self.period
                     ],
                 )
                 for start in range(LONG - self.periods * self.period, LONG, self.period)
             ]
-            for each, (metric, about, of) in self.metrics.items()
+            for name, (metric, dimension, statistic) in self.metrics.items()
         }
-        return all(self._breaches({each: values[n] for each, values in series.items()}) for n in range(self.periods))
+        return all(self._breaches({name: values[n] for name, values in series.items()}) for n in range(self.periods))
 
     def _breaches(self, values: Mapping[str, float | None]) -> bool:
         if "FILL" not in self.expression and None in values.values():
@@ -58,21 +58,21 @@ def _if(true: bool, yes: float, no: float) -> float:
 
 
 def _statistic(name: str, values: list[float | None]) -> float | None:
-    found = [value for value in values if value is not None]
-    if not found:
+    points = [value for value in values if value is not None]
+    if not points:
         return None
-    return sum(found) if name == "Sum" else max(found)
+    return sum(points) if name == "Sum" else max(points)
 
 
 def alarm_of(properties: Mapping[str, Any]) -> Alarm:
     """Of a template, whose parameters are evaluated by now, or as moto describes it. References to a template's resources are their names there."""
     if not properties.get("Metrics"):
         metrics = {
-            "it": (_told(properties["MetricName"]), _about(properties.get("Dimensions") or []), properties["Statistic"])
+            "it": (_text(properties["MetricName"]), _about(properties.get("Dimensions") or []), properties["Statistic"])
         }
         return _alarm(properties, "it", metrics, properties["Period"])
-    (expression,) = [each["Expression"] for each in properties["Metrics"] if each.get("Expression")]
-    stats = {each["Id"]: each["MetricStat"] for each in properties["Metrics"] if each.get("MetricStat")}
+    (expression,) = [metric["Expression"] for metric in properties["Metrics"] if metric.get("Expression")]
+    stats = {metric["Id"]: metric["MetricStat"] for metric in properties["Metrics"] if metric.get("MetricStat")}
     metrics = {
         name: (stat["Metric"]["MetricName"], _about(stat["Metric"]["Dimensions"]), stat["Stat"])
         for name, stat in stats.items()
@@ -94,10 +94,10 @@ def _alarm(properties: Mapping[str, Any], expression: str, metrics: dict[str, tu
 
 
 def _about(dimensions: list[Mapping[str, Any]]) -> str:
-    return "".join(_told(each["Value"]) for each in dimensions)
+    return "".join(_text(dimension["Value"]) for dimension in dimensions)
 
 
-def _told(value: Any) -> str:
+def _text(value: Any) -> str:
     return re.sub(r"\$\{AWS::StackName\}", "shop", str(value[0] if isinstance(value, list) else value))
 
 

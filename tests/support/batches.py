@@ -10,12 +10,12 @@ from onewrite import Applied, InvalidMessage, Message, Outcome
 
 STANDARD = "arn:aws:sqs:eu-west-1:123456789012:orders"
 FIFO = f"{STANDARD}.fifo"
-SENT = 1_700_000_000.0  # when every record was sent
+SENT_AT = 1_700_000_000.0  # when every record was sent
 
 
-def sqs_record(name: str, *, arn: str = STANDARD, group: str | None = None, **more: Any) -> dict[str, Any]:
+def sqs_record(name: str, *, arn: str = STANDARD, group: str | None = None, **fields: Any) -> dict[str, Any]:
     """A record whose body is the name, and whose messageId is the name after `id-`."""
-    attributes = {"ApproximateReceiveCount": "1", "SentTimestamp": str(int(SENT * 1000))}
+    attributes = {"ApproximateReceiveCount": "1", "SentTimestamp": str(int(SENT_AT * 1000))}
     return {
         "messageId": f"id-{name}",
         "receiptHandle": f"handle-{name}",
@@ -26,7 +26,7 @@ def sqs_record(name: str, *, arn: str = STANDARD, group: str | None = None, **mo
         "eventSource": "aws:sqs",
         "eventSourceARN": arn,
         "awsRegion": "eu-west-1",
-        **more,
+        **fields,
     }
 
 
@@ -34,9 +34,9 @@ def sqs(names: Iterable[str]) -> dict[str, Any]:
     return {"Records": [sqs_record(name) for name in names]}
 
 
-def fifo(*grouped: str) -> dict[str, Any]:
+def fifo(*names: str) -> dict[str, Any]:
     """The first letter of a name is its group."""
-    return {"Records": [sqs_record(name, arn=FIFO, group=name[0]) for name in grouped]}
+    return {"Records": [sqs_record(name, arn=FIFO, group=name[0]) for name in names]}
 
 
 def kinesis(names: Iterable[str]) -> dict[str, Any]:
@@ -81,11 +81,11 @@ def identifiers(response: dict[str, Any]) -> list[Any]:
 class Context:
     """The context of an invocation with `left()` seconds left."""
 
-    def __init__(self, left: Callable[[], float]) -> None:
-        self._left = left
+    def __init__(self, seconds_left: Callable[[], float]) -> None:
+        self._seconds_left = seconds_left
 
     def get_remaining_time_in_millis(self) -> int:
-        return int(self._left() * 1000)
+        return int(self._seconds_left() * 1000)
 
 
 class Clock:
@@ -108,7 +108,7 @@ def _kinesis_record(number: int, name: str) -> dict[str, Any]:
             "partitionKey": "p",
             "sequenceNumber": str(number),
             "data": base64.b64encode(name.encode()).decode(),
-            "approximateArrivalTimestamp": SENT,
+            "approximateArrivalTimestamp": SENT_AT,
         },
         "eventSource": "aws:kinesis",
         "eventID": f"shardId-000000000000:{number}",
@@ -124,7 +124,7 @@ def _dynamodb_record(number: int, name: str) -> dict[str, Any]:
             "Keys": {"name": {"S": name}},
             "NewImage": {"name": {"S": name}},
             "SequenceNumber": str(number),
-            "ApproximateCreationDateTime": SENT,
+            "ApproximateCreationDateTime": SENT_AT,
         },
         "eventSource": "aws:dynamodb",
         "eventSourceARN": "arn:aws:dynamodb:eu-west-1:123456789012:table/orders/stream/2024-01-01T00:00:00.000",
@@ -136,7 +136,7 @@ def _kafka_record(partition: int, offset: int, name: str) -> dict[str, Any]:
         "topic": "orders",
         "partition": partition,
         "offset": offset,
-        "timestamp": int(SENT * 1000),
+        "timestamp": int(SENT_AT * 1000),
         "timestampType": "CREATE_TIME",
         "key": "",
         "value": base64.b64encode(name.encode()).decode(),
@@ -144,7 +144,7 @@ def _kafka_record(partition: int, offset: int, name: str) -> dict[str, Any]:
     }
 
 
-def applied(message: Message) -> Outcome:
+def apply(message: Message) -> Outcome:
     return Applied(message)
 
 
@@ -152,10 +152,10 @@ class Shop:
     """Remembers what it was given, and fails on names that end in `!`."""
 
     def __init__(self) -> None:
-        self.seen: list[str] = []
+        self.names: list[str] = []
 
     def __call__(self, message: Message) -> Outcome:
-        self.seen.append(message.id)
+        self.names.append(message.id)
         if message.id.endswith("!"):
             raise ValueError(message.id)
         return Applied(message)

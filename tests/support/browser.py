@@ -28,28 +28,28 @@ _AT_HOME = ("file", "data", "blob", "about")
 
 
 @dataclass
-class Watched:
+class WatchedPage:
     """A page, and what went wrong on it behind its visitor's back."""
 
     page: Page
     errors: list[str] = field(default_factory=list)
     outside: list[str] = field(default_factory=list)
 
-    def noticed(self, message: ConsoleMessage) -> None:
+    def notice(self, message: ConsoleMessage) -> None:
         if message.type in ("error", "warning"):
             self.errors.append(message.text)
 
-    def asked(self, request: Request) -> None:
+    def note_request(self, request: Request) -> None:
         parts = urlsplit(request.url)
         if parts.scheme not in _AT_HOME and parts.hostname not in ("127.0.0.1", "localhost"):
             self.outside.append(request.url)
 
 
 def program() -> str:
-    found = next((path for name in PROGRAMS if (path := shutil.which(name))), None)
-    if found is None:
+    path = next(filter(None, map(shutil.which, PROGRAMS)), None)
+    if path is None:
         (pytest.fail if in_ci() else pytest.skip)(MISSING)
-    return found
+    return path
 
 
 @contextmanager
@@ -66,18 +66,18 @@ def browser() -> Iterator[Browser]:
 
 
 @contextmanager
-def watched(
+def watch(
     chromium: Browser, *, scheme: Literal["light", "dark"] = "light", width: int = 1280, height: int = 900
-) -> Iterator[Watched]:
+) -> Iterator[WatchedPage]:
     """An empty page. At the end it must have had no error, and asked for nothing outside this machine."""
     page = chromium.new_page(color_scheme=scheme, viewport={"width": width, "height": height})
-    seen = Watched(page)
-    page.on("console", seen.noticed)
-    page.on("pageerror", lambda error: seen.errors.append(str(error)))
-    page.on("request", seen.asked)
+    watched_page = WatchedPage(page)
+    page.on("console", watched_page.notice)
+    page.on("pageerror", lambda error: watched_page.errors.append(str(error)))
+    page.on("request", watched_page.note_request)
     try:
-        yield seen
-        if seen.errors or seen.outside:
-            pytest.fail(f"The page has errors {seen.errors}, and asks for {seen.outside}")
+        yield watched_page
+        if watched_page.errors or watched_page.outside:
+            pytest.fail(f"The page has errors {watched_page.errors}, and asks for {watched_page.outside}")
     finally:
         page.close()

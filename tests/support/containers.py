@@ -58,12 +58,21 @@ class Image:
         return stdout
 
     def _start(self, command: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[str]:
-        given = [f"{name}={value}" for name, value in {**self.environment, **environment}.items()]
-        within = ["env", "--ignore-environment", f"--chdir={self.folder}", *given, *command]
-        enter = ["sh", "-c", ENTER, str(self.root), str(self.python), f"--userspec={self.user}", str(self.root), *within]
-        unshared = ["unshare", "--mount", "--pid", "--fork", "--kill-child", *enter]
+        variables = [f"{name}={value}" for name, value in {**self.environment, **environment}.items()]
+        inner_command = ["env", "--ignore-environment", f"--chdir={self.folder}", *variables, *command]
+        enter = [
+            "sh",
+            "-c",
+            ENTER,
+            str(self.root),
+            str(self.python),
+            f"--userspec={self.user}",
+            str(self.root),
+            *inner_command,
+        ]
+        isolated_command = ["unshare", "--mount", "--pid", "--fork", "--kill-child", *enter]
         return subprocess.Popen(
-            unshared, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            isolated_command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
 
 
@@ -80,8 +89,8 @@ def possible() -> bool:
 def instructions(dockerfile: Path) -> Iterator[tuple[str, str]]:
     text = re.sub(r"^\s*#.*\n", "", dockerfile.read_text(), flags=re.MULTILINE).replace("\\\n", " ")
     for line in filter(None, map(str.strip, text.splitlines())):
-        name, _, rest = line.partition(" ")
-        yield name, rest.strip()
+        name, _, arguments = line.partition(" ")
+        yield name, arguments.strip()
 
 
 class Build:
@@ -91,17 +100,17 @@ class Build:
         self, context: Path, folder: Path, pythons: Callable[[str], tuple[Path, dict[str, str]]], **arguments: str
     ) -> None:
         """`pythons` says for the name of a base image which Python it has, and which environment. `arguments` are those of --build-arg."""
-        self._context, self._folder, self._pythons, self._given = context, folder, pythons, arguments
+        self._context, self._folder, self._pythons, self._given_arguments = context, folder, pythons, arguments
         self._arguments: dict[str, str] = {}
         self._stages: dict[str, Image] = {}
         self._image: Image | None = None
-        self._ignored: list[str] = []
+        self._ignored_names: list[str] = []
 
     def build(self, dockerfile: Path) -> Image:
         lines = dockerfile.with_name(f"{dockerfile.name}.dockerignore").read_text().splitlines()
-        self._ignored = [line.removeprefix("**/") for line in lines if line.startswith("**/")]
-        for name, rest in instructions(dockerfile):
-            getattr(self, f"_{name.lower()}")(rest)
+        self._ignored_names = [line.removeprefix("**/") for line in lines if line.startswith("**/")]
+        for name, text in instructions(dockerfile):
+            getattr(self, f"_{name.lower()}")(text)
         return self._current
 
     @property
@@ -110,15 +119,15 @@ class Build:
         return self._image
 
     def _value(self, text: str) -> str:
-        known = {**self._arguments, **({} if self._image is None else self._image.environment)}
-        return re.sub(r"\$\{?(\w+)\}?", lambda name: known[name[1]], text)
+        variables = {**self._arguments, **({} if self._image is None else self._image.environment)}
+        return re.sub(r"\$\{?(\w+)\}?", lambda name: variables[name[1]], text)
 
-    def _arg(self, rest: str) -> None:
-        name, _, value = rest.partition("=")
-        self._arguments[name] = self._given.get(name, value)
+    def _arg(self, text: str) -> None:
+        name, _, value = text.partition("=")
+        self._arguments[name] = self._given_arguments.get(name, value)
 
-    def _from(self, rest: str) -> None:
-        base, *name = self._value(rest).split(" AS ")
+    def _from(self, text: str) -> None:
+        base, *name = self._value(text).split(" AS ")
         python, environment = self._pythons(base)
         root = self._folder / f"stage{len(self._stages)}"
         for folder in ("tmp", "root"):
@@ -127,12 +136,12 @@ class Build:
         self._image = Image(root, python, environment)
         self._stages[name[0] if name else str(root)] = self._image
 
-    def _workdir(self, rest: str) -> None:
-        self._current.folder = self._value(rest)
+    def _workdir(self, text: str) -> None:
+        self._current.folder = self._value(text)
         self._inside(self._current.folder).mkdir(parents=True, exist_ok=True)
 
-    def _copy(self, rest: str) -> None:
-        words = self._value(rest).split()
+    def _copy(self, text: str) -> None:
+        words = self._value(text).split()
         stage = [word.removeprefix("--from=") for word in words if word.startswith("--from=")]
         *sources, target = [word for word in words if not word.startswith("--")]
         for source in sources:
@@ -140,35 +149,35 @@ class Build:
             into = self._inside(target)
             into.parent.mkdir(parents=True, exist_ok=True)
             if path.is_dir():
-                left_out = None if stage else shutil.ignore_patterns(*self._ignored)
+                left_out = None if stage else shutil.ignore_patterns(*self._ignored_names)
                 shutil.copytree(path, into, ignore=left_out, symlinks=True, dirs_exist_ok=True)
             else:
                 shutil.copy(path, into)
 
-    def _run(self, rest: str) -> None:
-        self._current.run("sh", "-c", self._value(rest), environment=_for_pip())
+    def _run(self, text: str) -> None:
+        self._current.run("sh", "-c", self._value(text), environment=_for_pip())
 
-    def _env(self, rest: str) -> None:
-        for pair in rest.split():
+    def _env(self, text: str) -> None:
+        for pair in text.split():
             name, _, value = pair.partition("=")
             self._current.environment[name] = self._value(value)
 
-    def _user(self, rest: str) -> None:
-        self._current.user = rest
+    def _user(self, text: str) -> None:
+        self._current.user = text
 
-    def _entrypoint(self, rest: str) -> None:
-        self._current.entrypoint = json.loads(rest)
+    def _entrypoint(self, text: str) -> None:
+        self._current.entrypoint = json.loads(text)
 
-    def _cmd(self, rest: str) -> None:
-        self._current.command = json.loads(rest)
+    def _cmd(self, text: str) -> None:
+        self._current.command = json.loads(text)
 
-    def _stopsignal(self, rest: str) -> None:
-        self._current.stop_signal = rest
+    def _stopsignal(self, text: str) -> None:
+        self._current.stop_signal = text
 
-    def _healthcheck(self, rest: str) -> None:
+    def _healthcheck(self, text: str) -> None:
         """Docker asks it from outside. Whether its command exists is for the tests of that command."""
 
-    def _expose(self, rest: str) -> None:
+    def _expose(self, text: str) -> None:
         """A remark for whoever runs the image."""
 
     def _inside(self, path: str) -> Path:

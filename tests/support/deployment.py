@@ -34,7 +34,7 @@ TERRAFORM = ROOT / "infra" / "terraform"
 REGION = "eu-west-1"
 BUCKET = "code"
 CODE = {"Bucket": BUCKET, "Key": "function.zip"}
-NESTED = {"Bucket": BUCKET, "Key": "template.json"}
+NESTED_CODE = {"Bucket": BUCKET, "Key": "template.json"}
 
 sdk: Any = boto3  # its types know two services
 
@@ -53,12 +53,12 @@ class Deployment:
     def of(cls, outputs: Mapping[str, str | None]) -> Deployment:
         """SAM's outputs are QueueUrl and so on; Terraform's are queue_url."""
         plain = {name.replace("_", "").lower(): value for name, value in outputs.items()}
-        known = {field.name: plain.get(field.name.replace("_", "")) for field in fields(cls)}
-        return cls(**{name: value for name, value in known.items() if value})
+        values = {field.name: plain.get(field.name.replace("_", "")) for field in fields(cls)}
+        return cls(**{name: value for name, value in values.items() if value})
 
 
 @cache
-def translated() -> dict[str, Any]:
+def translate() -> dict[str, Any]:
     """The SAM template as CloudFormation's service translates it; the code is in S3, where `sam deploy` puts it."""
     template = _translate(SAM, "Function", {"CodeUri": CODE})
     # CloudFormation makes a number of a text where one is wanted; moto would compare the text with a number.
@@ -70,7 +70,7 @@ def translated() -> dict[str, Any]:
 @cache
 def translated_order_history() -> dict[str, Any]:
     """The same of the example, whose nested template is in S3 too."""
-    location = f"https://s3.amazonaws.com/{NESTED['Bucket']}/{NESTED['Key']}"
+    location = f"https://s3.amazonaws.com/{NESTED_CODE['Bucket']}/{NESTED_CODE['Key']}"
     return _translate(ORDER_HISTORY, "Feed", {"Location": location})
 
 
@@ -80,24 +80,24 @@ def translated_relay() -> dict[str, Any]:
     return _translate(RELAY, "Function", {"CodeUri": CODE})
 
 
-def _translate(path: Path, name: str, uploaded: Mapping[str, Any]) -> dict[str, Any]:
+def _translate(path: Path, name: str, locations: Mapping[str, Any]) -> dict[str, Any]:
     template = yaml_parse(path.read_text())
-    template["Resources"][name]["Properties"].update(uploaded)
+    template["Resources"][name]["Properties"].update(locations)
     no_managed_policies: dict[str, str] = {}  # the role is the template's own
     translator = Translator(no_managed_policies, Parser(), boto_session=boto3.Session(region_name=REGION))
     result: dict[str, Any] = translator.translate(template, parameter_values={})
     return result
 
 
-def evaluated(expression: Any, parameters: Mapping[str, str]) -> Any:
+def evaluate(expression: Any, parameters: Mapping[str, str]) -> Any:
     """A part of the translated template as CloudFormation reads it, for what moto passes over: rules and queue policies."""
-    defaults = {name: str(found["Default"]) for name, found in translated()["Parameters"].items()}
-    return _evaluated(expression, {**defaults, **parameters})
+    defaults = {name: str(parameter["Default"]) for name, parameter in translate()["Parameters"].items()}
+    return _value_of(expression, {**defaults, **parameters})
 
 
-def _evaluated(expression: Any, given: Mapping[str, str]) -> Any:
+def _value_of(expression: Any, parameters: Mapping[str, str]) -> Any:
     if isinstance(expression, list):
-        values = [_evaluated(part, given) for part in expression]
+        values = [_value_of(part, parameters) for part in expression]
         return [value for value in values if value != "AWS::NoValue"]
     if not isinstance(expression, dict):
         return expression
@@ -105,19 +105,19 @@ def _evaluated(expression: Any, given: Mapping[str, str]) -> Any:
     if name == "Condition" and of is True:
         return True
     if name == "Condition" and isinstance(of, str):
-        return _evaluated(translated()["Conditions"][of], given)
+        return _value_of(translate()["Conditions"][of], parameters)
     if name == "Fn::If":
-        return _evaluated(of[1] if _evaluated({"Condition": of[0]}, given) else of[2], given)
+        return _value_of(of[1] if _value_of({"Condition": of[0]}, parameters) else of[2], parameters)
     if name == "Ref":
-        return given.get(of, of)
+        return parameters.get(of, of)
     if name == "Fn::FindInMap":
-        table, first, second = _evaluated(of, given)
-        return translated()["Mappings"][table][first][second]
+        table, first, second = _value_of(of, parameters)
+        return translate()["Mappings"][table][first][second]
     if name.startswith("Fn::"):
         if name == "Fn::Sub" and isinstance(of, str):
-            return re.sub(r"\$\{([\w:]+)\}", lambda found: given.get(found[1], found[1]), of)
-        return _FUNCTIONS[name](*_evaluated(of, given)) if name in _FUNCTIONS else of
-    return {key: _evaluated(value, given) for key, value in expression.items()}
+            return re.sub(r"\$\{([\w:]+)\}", lambda match: parameters.get(match[1], match[1]), of)
+        return _FUNCTIONS[name](*_value_of(of, parameters)) if name in _FUNCTIONS else of
+    return {key: _value_of(value, parameters) for key, value in expression.items()}
 
 
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
@@ -135,14 +135,14 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
 @contextmanager
 def moto_tells_who_may_use_dead_letters() -> Iterator[None]:
     """moto keeps a queue's RedriveAllowPolicy and does not tell it, and Terraform would wait for it in vain."""
-    told: Any = vars(Queue)["attributes"]
+    moto_attributes: Any = vars(Queue)["attributes"]
 
     def attributes(queue: Any) -> dict[str, Any]:
-        found: dict[str, Any] = told.fget(queue)
-        allowed = getattr(queue, "redrive_allow_policy", None)
-        if allowed is None:
-            return found
-        return {**found, "RedriveAllowPolicy": allowed if isinstance(allowed, str) else json.dumps(allowed)}
+        answer: dict[str, Any] = moto_attributes.fget(queue)
+        policy = getattr(queue, "redrive_allow_policy", None)
+        if policy is None:
+            return answer
+        return {**answer, "RedriveAllowPolicy": policy if isinstance(policy, str) else json.dumps(policy)}
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Queue, "attributes", property(attributes))
@@ -153,35 +153,37 @@ def upload(package: Path) -> None:
     s3 = sdk.client("s3")
     s3.create_bucket(Bucket=BUCKET, CreateBucketConfiguration={"LocationConstraint": REGION})
     s3.put_object(**CODE, Body=package.read_bytes())
-    s3.put_object(**NESTED, Body=json.dumps(translated()))
+    s3.put_object(**NESTED_CODE, Body=json.dumps(translate()))
 
 
 def deploy_stack(name: str, **parameters: str) -> Deployment:
     """Creates the stack in CloudFormation. The code must be in its bucket."""
-    return _deployed(name, translated(), parameters)
+    return _deploy(name, translate(), parameters)
 
 
 def deploy_order_history(name: str, **parameters: str) -> Deployment:
     """The example's stack, and in it the other one."""
     _create(name, translated_order_history(), parameters)
     cloudformation = sdk.client("cloudformation")
-    (nested,) = [
-        found for found in cloudformation.describe_stacks()["Stacks"] if found["StackName"].startswith(f"{name}-Feed")
+    (nested_stack,) = [
+        description
+        for description in cloudformation.describe_stacks()["Stacks"]
+        if description["StackName"].startswith(f"{name}-Feed")
     ]
     resources = cloudformation.describe_stack_resources(StackName=name)["StackResources"]
-    table = {found["LogicalResourceId"]: found["PhysicalResourceId"] for found in resources}["Table"]
+    table = {description["LogicalResourceId"]: description["PhysicalResourceId"] for description in resources}["Table"]
     # moto does not tell the outputs of a nested stack to the one around it.
-    deployment = replace(Deployment.of(_outputs(nested)), table_name=table)
+    deployment = replace(Deployment.of(_outputs(nested_stack)), table_name=table)
     take_over(deployment)
     return deployment
 
 
 def deploy_relay(name: str, **parameters: str) -> Deployment:
     """The relay's stack."""
-    return _deployed(name, translated_relay(), parameters)
+    return _deploy(name, translated_relay(), parameters)
 
 
-def _deployed(name: str, template: Mapping[str, Any], parameters: Mapping[str, str]) -> Deployment:
+def _deploy(name: str, template: Mapping[str, Any], parameters: Mapping[str, str]) -> Deployment:
     _create(name, template, parameters)
     (stack,) = sdk.client("cloudformation").describe_stacks(StackName=name)["Stacks"]
     assert stack["StackStatus"] == "CREATE_COMPLETE", stack
@@ -191,10 +193,10 @@ def _deployed(name: str, template: Mapping[str, Any], parameters: Mapping[str, s
 
 
 def _create(name: str, template: Mapping[str, Any], parameters: Mapping[str, str]) -> None:
-    given = [{"ParameterKey": key, "ParameterValue": value} for key, value in parameters.items()]
+    texts = [{"ParameterKey": key, "ParameterValue": value} for key, value in parameters.items()]
     may = ["CAPABILITY_IAM", "CAPABILITY_AUTO_EXPAND"]
     sdk.client("cloudformation").create_stack(
-        StackName=name, TemplateBody=json.dumps(template), Parameters=given, Capabilities=may
+        StackName=name, TemplateBody=json.dumps(template), Parameters=texts, Capabilities=may
     )
 
 
@@ -211,20 +213,20 @@ def take_over(deployment: Deployment) -> None:
 
 
 def queue_attributes(url: str) -> dict[str, str]:
-    found: dict[str, str] = sdk.client("sqs").get_queue_attributes(QueueUrl=url, AttributeNames=["All"])["Attributes"]
-    return found
+    attributes: dict[str, str] = sdk.client("sqs").get_queue_attributes(QueueUrl=url, AttributeNames=["All"])["Attributes"]
+    return attributes
 
 
 def event_source(deployment: Deployment) -> dict[str, Any]:
-    found = sdk.client("lambda").list_event_source_mappings(FunctionName=deployment.function_name)
-    (mapping,) = found["EventSourceMappings"]
+    answer = sdk.client("lambda").list_event_source_mappings(FunctionName=deployment.function_name)
+    (mapping,) = answer["EventSourceMappings"]
     return {name: _number(value) for name, value in mapping.items()}
 
 
 def _number(value: Any) -> Any:
     """moto's CloudFormation leaves numbers as texts, here and in what is in this."""
     if isinstance(value, dict):
-        return {name: _number(each) for name, each in value.items()}
+        return {name: _number(part) for name, part in value.items()}
     return int(value) if isinstance(value, str) and re.fullmatch(r"-?\d{1,8}", value) else value
 
 
@@ -244,15 +246,15 @@ def grants_of(role: str) -> set[Grant]:
     iam = sdk.client("iam")
     assert iam.list_attached_role_policies(RoleName=role)["AttachedPolicies"] == []
     names = iam.list_role_policies(RoleName=role)["PolicyNames"]
-    found = [iam.get_role_policy(RoleName=role, PolicyName=name)["PolicyDocument"] for name in names]
-    return {grant for document in found for grant in _granted(document)}
+    documents = [iam.get_role_policy(RoleName=role, PolicyName=name)["PolicyDocument"] for name in names]
+    return {grant for document in documents for grant in _grants_in(document)}
 
 
-def _granted(document: Any) -> Iterator[Grant]:
+def _grants_in(document: Any) -> Iterator[Grant]:
     # moto's CloudFormation keeps the text of a Python dict.
-    read = ast.literal_eval(document) if isinstance(document, str) else document
+    policy = ast.literal_eval(document) if isinstance(document, str) else document
     # CloudFormation leaves out what is AWS::NoValue. moto makes it null.
-    for statement in filter(None, read["Statement"]):
+    for statement in filter(None, policy["Statement"]):
         for action in _list(statement["Action"]):
             for resource in _list(statement["Resource"]):
                 yield statement["Effect"], action, resource
@@ -275,7 +277,7 @@ def _list(value: str | list[str]) -> list[str]:
     return [value] if isinstance(value, str) else value
 
 
-def described(deployment: Deployment) -> dict[str, Any]:
+def describe(deployment: Deployment) -> dict[str, Any]:
     """All that can be read back of it, with names that are the same for every deployment."""
     return {
         "queue": _queue(deployment.queue_url) if deployment.queue_url else None,
@@ -283,13 +285,13 @@ def described(deployment: Deployment) -> dict[str, Any]:
         "table": described_table(deployment.table_name) if deployment.table_name else None,
         "function": _function(deployment),
         "event source": {
-            name: named(deployment, value) for name, value in _only(event_source(deployment), _MAPPING).items()
+            name: without_names(deployment, value) for name, value in _only(event_source(deployment), _MAPPING).items()
         },
-        "grants": {(effect, action, named(deployment, resource)) for effect, action, resource in grants(deployment)},
+        "grants": {(effect, action, without_names(deployment, resource)) for effect, action, resource in grants(deployment)},
     }
 
 
-def named(deployment: Deployment, value: Any) -> Any:
+def without_names(deployment: Deployment, value: Any) -> Any:
     """The value without the names of this deployment."""
     text = json.dumps(value, default=str)
     for name, url in (("queue", deployment.queue_url), ("dead letters", deployment.dead_letters_url)):
@@ -307,38 +309,38 @@ def named(deployment: Deployment, value: Any) -> Any:
 
 
 def described_table(name: str) -> dict[str, Any]:
-    found = sdk.client("dynamodb").describe_table(TableName=name)["Table"]
-    return {**_only(found, _TABLE), "indexes": [_only(index, _INDEX) for index in found.get("GlobalSecondaryIndexes", [])]}
+    table = sdk.client("dynamodb").describe_table(TableName=name)["Table"]
+    return {**_only(table, _TABLE), "indexes": [_only(index, _INDEX) for index in table.get("GlobalSecondaryIndexes", [])]}
 
 
 def _queue(url: str) -> dict[str, Any]:
-    found = queue_attributes(url)
+    attributes = queue_attributes(url)
     names = ("RedrivePolicy", "RedriveAllowPolicy")
-    policies: dict[str, dict[str, Any]] = {name: json.loads(found[name]) for name in names if name in found}
+    policies: dict[str, dict[str, Any]] = {name: json.loads(attributes[name]) for name in names if name in attributes}
     for policy in policies.values():  # the other queue, by its name's end
         for key in {"deadLetterTargetArn", "sourceQueueArns"} & set(policy):
             policy[key] = [arn.rpartition("-")[2] for arn in _list(policy[key])]
     texts = {name: {key: str(value) for key, value in policy.items()} for name, policy in policies.items()}
-    return {**_only(found, _QUEUE), **texts, "fifo": found["QueueArn"].endswith(".fifo")}
+    return {**_only(attributes, _QUEUE), **texts, "fifo": attributes["QueueArn"].endswith(".fifo")}
 
 
 def _function(deployment: Deployment) -> dict[str, Any]:
-    found = function(deployment)
-    network = found.get("VpcConfig") or {}
+    configuration = function(deployment)
+    network = configuration.get("VpcConfig") or {}
     return {
-        **_only(found, _FUNCTION),
-        "environment": [*found.get("Environment", {}).get("Variables", {})],
-        "layers": [layer["Arn"] for layer in found.get("Layers", [])],
+        **_only(configuration, _FUNCTION),
+        "environment": [*configuration.get("Environment", {}).get("Variables", {})],
+        "layers": [layer["Arn"] for layer in configuration.get("Layers", [])],
         "network": [network.get("SubnetIds", []), network.get("SecurityGroupIds", [])],
-        "tracing": found.get("TracingConfig", {}).get("Mode", "PassThrough"),
+        "tracing": configuration.get("TracingConfig", {}).get("Mode", "PassThrough"),
         "boundary": boundary(deployment),
     }
 
 
 def boundary(deployment: Deployment) -> str | None:
     role = function(deployment)["Role"].rpartition("/")[2]
-    found = sdk.client("iam").get_role(RoleName=role)["Role"].get("PermissionsBoundary", {})
-    return found.get("PermissionsBoundaryArn")
+    permissions = sdk.client("iam").get_role(RoleName=role)["Role"].get("PermissionsBoundary", {})
+    return permissions.get("PermissionsBoundaryArn")
 
 
 _QUEUE = (
@@ -369,8 +371,8 @@ _MAPPING = (
 )
 
 
-def _only(found: Mapping[str, Any], keys: Sequence[str]) -> dict[str, Any]:
-    values = {key: found.get(key) for key in keys}
+def _only(description: Mapping[str, Any], keys: Sequence[str]) -> dict[str, Any]:
+    values = {key: description.get(key) for key in keys}
     if definitions := values.get("AttributeDefinitions"):  # a set, in whatever order
         values["AttributeDefinitions"] = sorted(definitions, key=lambda definition: definition["AttributeName"])
     return values
@@ -395,24 +397,24 @@ def poll(deployment: Deployment, handler: Any) -> int:
     What is returned is redelivered at once, rather than when its visibility timeout ends.
     """
     sqs, mapping = sdk.client("sqs"), event_source(deployment)
-    received = sqs.receive_message(
+    messages = sqs.receive_message(
         QueueUrl=deployment.queue_url,
         MaxNumberOfMessages=mapping["BatchSize"],
         AttributeNames=["All"],
         MessageAttributeNames=["All"],
     ).get("Messages", [])
-    if not received:
+    if not messages:
         return 0
-    event = {"Records": [_record(message, mapping["EventSourceArn"]) for message in received]}
+    event = {"Records": [_record(message, mapping["EventSourceArn"]) for message in messages]}
     answer = json.loads(json.dumps(handler(json.loads(json.dumps(event)), None)))
-    failed = {failure["itemIdentifier"] for failure in answer["batchItemFailures"]}
-    for message in received:
+    failed_ids = {failure["itemIdentifier"] for failure in answer["batchItemFailures"]}
+    for message in messages:
         settle = {"QueueUrl": deployment.queue_url, "ReceiptHandle": message["ReceiptHandle"]}
-        if message["MessageId"] in failed:
+        if message["MessageId"] in failed_ids:
             sqs.change_message_visibility(**settle, VisibilityTimeout=0)
         else:
             sqs.delete_message(**settle)
-    return len(received)
+    return len(messages)
 
 
 def _record(message: Mapping[str, Any], arn: str) -> dict[str, Any]:
@@ -456,19 +458,23 @@ def run_the_example(deployment: Deployment, monkeypatch: pytest.MonkeyPatch) -> 
     while poll(deployment, handler):
         pass
 
-    second, first = OrderHistory(sdk.resource("dynamodb").Table(deployment.table_name)).orders_of("ajanta-fan").orders
-    assert (second["orderId"], second["status"]) == ("o-2", "PENDING")
-    assert (first["orderId"], first["status"], first["deliveryStatus"]) == ("o-1", "APPROVED", "DELIVERED")
-    assert Counter(step["what"] for step in first["steps"]) == Counter(["CREATED", "APPROVED", "PICKED_UP", "DELIVERED"])
-    assert left(deployment.queue_url) == left(deployment.dead_letters_url) == []
+    second_order, first_order = (
+        OrderHistory(sdk.resource("dynamodb").Table(deployment.table_name)).orders_of("ajanta-fan").orders
+    )
+    assert (second_order["orderId"], second_order["status"]) == ("o-2", "PENDING")
+    assert (first_order["orderId"], first_order["status"], first_order["deliveryStatus"]) == ("o-1", "APPROVED", "DELIVERED")
+    assert Counter(step["what"] for step in first_order["steps"]) == Counter(
+        ["CREATED", "APPROVED", "PICKED_UP", "DELIVERED"]
+    )
+    assert bodies_left(deployment.queue_url) == bodies_left(deployment.dead_letters_url) == []
 
 
-def left(url: str) -> list[str]:
-    found = sdk.client("sqs").receive_message(QueueUrl=url, MaxNumberOfMessages=10).get("Messages", [])
-    return sorted(message["Body"] for message in found)
+def bodies_left(url: str) -> list[str]:
+    messages = sdk.client("sqs").receive_message(QueueUrl=url, MaxNumberOfMessages=10).get("Messages", [])
+    return sorted(message["Body"] for message in messages)
 
 
 def _camel(fields: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     for name, value in fields.items():
-        first, *rest = name.split("_")
-        yield first + "".join(map(str.title, rest)), value.isoformat() if isinstance(value, datetime) else value
+        start, *words = name.split("_")
+        yield start + "".join(map(str.title, words)), value.isoformat() if isinstance(value, datetime) else value

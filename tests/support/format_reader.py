@@ -14,7 +14,7 @@ PUBLISHED = uuid.UUID("c0f4a1de-7a3b-4f58-9f0e-6f6e65777274")
 
 
 @dataclass(frozen=True)
-class Told:
+class MessageName:
     """A message, as its reader needs it."""
 
     id: str
@@ -23,7 +23,7 @@ class Told:
     sequence: int | str | None = None
 
 
-def led(*texts: str) -> str:
+def join_texts(*texts: str) -> str:
     return "".join(f"{len(text)}:{text}" for text in texts)
 
 
@@ -31,28 +31,28 @@ def blake(text: str, size: int = 10) -> bytes:
     return hashlib.blake2b(text.encode(), digest_size=size).digest()
 
 
-def mark(message: Told) -> bytes:
-    return blake(led(message.source, *message.parts, message.id))
+def mark(message: MessageName) -> bytes:
+    return blake(join_texts(message.source, *message.parts, message.id))
 
 
-def readable(message: Told) -> str:
+def readable(message: MessageName) -> str:
     if not message.source and not message.parts and not message.id.startswith("@"):
         return message.id
-    escaped = [quote_only(text, "%/+") for text in (message.source, *message.parts)]
-    return "@" + "+".join(escaped) + "/" + message.id
+    texts = [quote_only(text, "%/+") for text in (message.source, *message.parts)]
+    return "@" + "+".join(texts) + "/" + message.id
 
 
 def quote_only(text: str, characters: str) -> str:
-    return "".join(f"%{ord(each):02X}" if each in characters else each for each in text)
+    return "".join(f"%{ord(character):02X}" if character in characters else character for character in text)
 
 
-def child(message: Told, name: str) -> str:
+def child(message: MessageName, name: str) -> str:
     if message.source or message.parts:
-        return str(uuid.uuid5(CHILDREN, f"of {led(message.id, message.source, *message.parts)} {name}"))
-    return str(uuid.uuid5(CHILDREN, led(message.id) + name))
+        return str(uuid.uuid5(CHILDREN, f"of {join_texts(message.id, message.source, *message.parts)} {name}"))
+    return str(uuid.uuid5(CHILDREN, join_texts(message.id) + name))
 
 
-def source_name(message: Told) -> str:
+def source_name(message: MessageName) -> str:
     return "%+".join([quote_only(text, "%.$\0") for text in (message.source, *message.parts)]) or "%"
 
 
@@ -63,49 +63,49 @@ def flat(entity: Mapping[str, Any]) -> dict[str, Any]:
         if re.fullmatch(r"ow_(.+:)?(\w+_)?r", name):
             names |= {name + slot[1:]: marks for slot, marks in value.items()}
         elif re.fullmatch(r"ow_(.+:)?@", name) and isinstance(value, Mapping):
-            for source, kept in value.items():
-                if isinstance(kept, Mapping):
-                    names |= {f"{name}{source}.{part}": one for part, one in kept.items()}
+            for source, mark in value.items():
+                if isinstance(mark, Mapping):
+                    names |= {f"{name}{source}.{part}": part_value for part, part_value in mark.items()}
                 else:
-                    names[name + source] = kept
+                    names[name + source] = mark
         elif name == "ow_steps" and isinstance(value, Mapping):
-            names |= {f"ow_step_{step}": one for step, one in value.items()}
+            names |= {f"ow_step_{step}": part_value for step, part_value in value.items()}
         else:
             names[name] = value
     return names
 
 
-def remembers(entity: Mapping[str, Any], ledger: str, message: Told) -> bool:
+def remembers(entity: Mapping[str, Any], ledger: str, message: MessageName) -> bool:
     """Is the message in the ledger? One named '@attribute' is the set of MessageIDs in that attribute."""
     if ledger.startswith("@"):
-        alone = set() if message.parts else {message.id}
-        return bool({readable(message), *alone} & set(entity.get(ledger[1:], ())))
-    stored, prefix = flat(entity), f"ow_{ledger}:" if ledger else "ow_"
-    for name, kept in stored.items():
+        plain_ids = set() if message.parts else {message.id}
+        return bool({readable(message), *plain_ids} & set(entity.get(ledger[1:], ())))
+    flat_entity, prefix = flat(entity), f"ow_{ledger}:" if ledger else "ow_"
+    for name, marks in flat_entity.items():
         if not name.startswith(prefix):
             continue
-        if found := re.fullmatch(r"(?:\d+[a-z]+?(t?)_)?r\d|all(t?)", name.removeprefix(prefix)):
-            if (readable(message) in kept) if found[1] or found[2] else (mark(message) in map(bytes, kept)):
+        if match := re.fullmatch(r"(?:\d+[a-z]+?(t?)_)?r\d|all(t?)", name.removeprefix(prefix)):
+            if (readable(message) in marks) if match[1] or match[2] else (mark(message) in map(bytes, marks)):
                 return True
         elif name == f"{prefix}@{source_name(message)}":
-            if kept >= message.sequence:
+            if marks >= message.sequence:
                 return True
-        elif (found := re.fullmatch(r"(@%w(\d+)=.*)\.t(\d)", name.removeprefix(prefix), re.DOTALL)) and is_counted(
-            message, stored, prefix + found[1], window=int(found[2]), slot=int(found[3])
+        elif (match := re.fullmatch(r"(@%w(\d+)=.*)\.t(\d)", name.removeprefix(prefix), re.DOTALL)) and is_counted(
+            message, flat_entity, prefix + match[1], window=int(match[2]), slot=int(match[3])
         ):
             return True
     return False
 
 
-def is_counted(message: Told, stored: Mapping[str, Any], place: str, *, window: int, slot: int) -> bool:
+def is_counted(message: MessageName, flat_entity: Mapping[str, Any], place: str, *, window: int, slot: int) -> bool:
     """Is the message's number in this slot?"""
     source = source_name(message)
     if len(source.encode()) > 14:
         source = "#" + base64.urlsafe_b64encode(blake(source)).decode().rstrip("=")
     assert isinstance(message.sequence, int)
     block = message.sequence // -(-window // 4)
-    mine = place.endswith(f"={source}") and stored[f"{place}.t{slot}"] == block
-    return mine and message.sequence in stored.get(f"{place}.s{slot}", ())
+    is_block = place.endswith(f"={source}") and flat_entity[f"{place}.t{slot}"] == block
+    return is_block and message.sequence in flat_entity.get(f"{place}.s{slot}", ())
 
 
 def pending(entity: Mapping[str, Any], key: Mapping[str, tuple[str, str]]) -> list[dict[str, Any]]:
@@ -114,19 +114,21 @@ def pending(entity: Mapping[str, Any], key: Mapping[str, tuple[str, str]]) -> li
     if not events:
         return []
     outbox = entity["ow_o"].removeprefix("ow1 outbox ")
-    named = "&".join(f"{quote(name, safe='')}={kind}:{quote(text, safe='')}" for name, (kind, text) in sorted(key.items()))
-    source = f"{outbox}/{named}/{entity.get('ow_life', events[0]['nonce'])}"
-    first = int(entity.get("ow_sent", 0)) + 1
+    key_text = "&".join(
+        f"{quote(name, safe='')}={kind}:{quote(text, safe='')}" for name, (kind, text) in sorted(key.items())
+    )
+    source = f"{outbox}/{key_text}/{entity.get('ow_life', events[0]['nonce'])}"
+    first_number = int(entity.get("ow_sent", 0)) + 1
     return [
-        dict(event, source=source, number=n, published=str(uuid.uuid5(PUBLISHED, f"{led(source)}{n}:{event['id']}")))
-        for n, event in enumerate(events, first)
+        dict(event, source=source, number=n, published=str(uuid.uuid5(PUBLISHED, f"{join_texts(source)}{n}:{event['id']}")))
+        for n, event in enumerate(events, first_number)
     ]
 
 
-def event_id(message: Told, of: str, name: str | None, place: int, ledger: str = "") -> str:
+def event_id(message: MessageName, of: str, name: str | None, place: int, ledger: str = "") -> str:
     """The id of an event; `place` is its place among the events of its type in the write."""
     key = f"event named {name}" if name is not None else f"event {place} {of}"
-    return child(message, (f"in {led(ledger)} " if ledger else "") + key)
+    return child(message, (f"in {join_texts(ledger)} " if ledger else "") + key)
 
 
 def steps(entity: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
@@ -134,17 +136,19 @@ def steps(entity: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     return {name.removeprefix("ow_step_"): step for name, step in flat(entity).items() if name.startswith("ow_step_")}
 
 
-def step_mark(message: Told, ledger: str = "") -> str:
-    return blake((f"in {led(ledger)}" if ledger else "") + led(message.source, *message.parts, message.id)).hex()
+def step_mark(message: MessageName, ledger: str = "") -> str:
+    return blake(
+        (f"in {join_texts(ledger)}" if ledger else "") + join_texts(message.source, *message.parts, message.id)
+    ).hex()
 
 
 def tombstone(entity: Mapping[str, Any]) -> dict[str, Any] | None:
     """What is left of a deleted entity, and when the database may remove it."""
-    if (left := entity.get("ow_tombstone")) is None:
+    if (label := entity.get("ow_tombstone")) is None:
         return None
-    return {**left, "expires": entity.get(left["ttl"])}
+    return {**label, "expires": entity.get(label["ttl"])}
 
 
-def inbox_key(consumer: str, message: Told) -> str:
-    key = led(consumer, message.source, *message.parts, message.id)
+def inbox_key(consumer: str, message: MessageName) -> str:
+    key = join_texts(consumer, message.source, *message.parts, message.id)
     return key if len(key.encode()) <= 1024 else "#" + blake(key, 32).hex()

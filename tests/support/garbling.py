@@ -27,10 +27,10 @@ class Garbling(FaultProxy):
         if fault is not Fault.PASS or self.garble is None:
             return super()._hand_back(client, fault, answer)
         garble, self.garble = self.garble, None
-        made = garble(answer)
-        if made is not None:
+        garbled_answer = garble(answer)
+        if garbled_answer is not None:
             # It says so, because the connection ends here: otherwise the next request might still be sent on it.
-            client.sendall(made.replace(b"\r\n", b"\r\nconnection: close\r\n", 1))
+            client.sendall(garbled_answer.replace(b"\r\n", b"\r\nconnection: close\r\n", 1))
         return False
 
 
@@ -65,14 +65,14 @@ class Listening(FaultProxy):
 
     def __init__(self, host: str, port: int) -> None:
         super().__init__(host, port)
-        self.heard: list[bytes] = []
+        self.chunks: list[bytes] = []
 
     def _serve(self, client: Any) -> None:
-        kept: Any = _Kept(client, self)
-        super()._serve(kept)
+        recorder: Any = _RecordingSocket(client, self)
+        super()._serve(recorder)
 
 
-class _Kept:
+class _RecordingSocket:
     """A socket whose received bytes the proxy keeps."""
 
     def __init__(self, sock: Any, proxy: Any) -> None:
@@ -80,22 +80,22 @@ class _Kept:
 
     def recv(self, most: int) -> bytes:
         data: bytes = self._sock.recv(most)
-        self._proxy.heard.append(data)
+        self._proxy.chunks.append(data)
         return data
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._sock, name)
 
 
-def heads(heard: list[bytes]) -> list[dict[str, str]]:
+def heads(chunks: list[bytes]) -> list[dict[str, str]]:
     """The headers of each request."""
-    texts = [request.partition(b"\r\n\r\n")[0].decode() for request in _requests(heard)]
+    texts = [request.partition(b"\r\n\r\n")[0].decode() for request in _requests(chunks)]
     return [{k.lower(): v for k, _, v in (line.partition(": ") for line in text.split("\r\n"))} for text in texts]
 
 
-def bodies(heard: list[bytes]) -> list[bytes]:
-    return [request.partition(b"\r\n\r\n")[2] for request in _requests(heard)]
+def bodies(chunks: list[bytes]) -> list[bytes]:
+    return [request.partition(b"\r\n\r\n")[2] for request in _requests(chunks)]
 
 
-def _requests(heard: list[bytes]) -> list[bytes]:
-    return b"".join(heard).split(b"POST / HTTP/1.1\r\n")[1:]
+def _requests(chunks: list[bytes]) -> list[bytes]:
+    return b"".join(chunks).split(b"POST / HTTP/1.1\r\n")[1:]

@@ -27,7 +27,7 @@ _COUNT = "Count"  # another one: how often each message was received that is gon
 
 
 @dataclass(slots=True)
-class _Stored:
+class _StoredMessage:
     id: str
     body: str
     group: str | None
@@ -41,23 +41,23 @@ class Queue:
     """The messages of one queue at one moment. `now` is the loop's clock."""
 
     now: Callable[[], float]
-    visible: deque[_Stored] = field(default_factory=deque)
-    hidden: dict[str, _Stored] = field(default_factory=dict)
+    visible: deque[_StoredMessage] = field(default_factory=deque)
+    hidden: dict[str, _StoredMessage] = field(default_factory=dict)
     ends: list[tuple[float, str]] = field(default_factory=list)  # of the hidden, a heap; it may hold what is hidden no more
     until: dict[str, float] = field(default_factory=dict)
-    gone: list[int] = field(default_factory=list)
+    deleted_receives: list[int] = field(default_factory=list)
     numbers: itertools.count[int] = field(default_factory=itertools.count)
 
     def send(self, body: str, group: str | None, attributes: dict[str, Any]) -> None:
-        self.visible.append(_Stored(f"m-{next(self.numbers)}", body, group, attributes))
+        self.visible.append(_StoredMessage(f"m-{next(self.numbers)}", body, group, attributes))
 
-    def receive(self, most: int, visibility: float, attempt: str | None) -> list[_Stored]:
+    def receive(self, most: int, visibility: float, attempt: str | None) -> list[_StoredMessage]:
         """`attempt` counts for FIFO queues only."""
         del attempt
         self.let_expire()
-        return [self._given(self.visible.popleft(), visibility) for _ in range(min(most, len(self.visible)))]
+        return [self._give(self.visible.popleft(), visibility) for _ in range(min(most, len(self.visible)))]
 
-    def _given(self, message: _Stored, visibility: float) -> _Stored:
+    def _give(self, message: _StoredMessage, visibility: float) -> _StoredMessage:
         message.receives += 1
         message.handle = f"{message.id}-{next(self.numbers)}"
         self.hidden[message.handle] = message
@@ -68,7 +68,7 @@ class Queue:
         message = self.hidden.pop(handle, None)
         self.until.pop(handle, None)
         if message is not None:
-            self.gone.append(message.receives)
+            self.deleted_receives.append(message.receives)
         return True
 
     def hide(self, handle: str, seconds: float) -> bool:
@@ -90,22 +90,22 @@ class Queue:
 class FifoQueue(Queue):
     """Nothing of a group is given while some of it is hidden."""
 
-    attempts: dict[str, list[_Stored]] = field(default_factory=dict)
+    attempts: dict[str, list[_StoredMessage]] = field(default_factory=dict)
 
-    def receive(self, most: int, visibility: float, attempt: str | None) -> list[_Stored]:
+    def receive(self, most: int, visibility: float, attempt: str | None) -> list[_StoredMessage]:
         self.let_expire()
-        given = [message for message in self.attempts.get(attempt or "", ()) if message.handle in self.hidden]
-        if given:
-            return given
-        held = {message.group for message in self.hidden.values()}
+        attempt_messages = [message for message in self.attempts.get(attempt or "", ()) if message.handle in self.hidden]
+        if attempt_messages:
+            return attempt_messages
+        hidden_groups = {message.group for message in self.hidden.values()}
         self.visible = deque(sorted(self.visible, key=lambda message: int(message.id[2:])))  # as they were sent
-        found = [message for message in self.visible if message.group not in held][:most]
-        for message in found:
+        messages = [message for message in self.visible if message.group not in hidden_groups][:most]
+        for message in messages:
             self.visible.remove(message)
-            self._given(message, visibility)
+            self._give(message, visibility)
         if attempt is not None:
-            self.attempts[attempt] = found
-        return found
+            self.attempts[attempt] = messages
+        return messages
 
 
 class Server:
@@ -125,9 +125,9 @@ class Server:
             case "ReceiveMessage":
                 return await self._receive(queue, request)
             case "DeleteMessageBatch":
-                return _each(request, lambda entry: queue.delete(entry["ReceiptHandle"]))
+                return _do_entries(request, lambda entry: queue.delete(entry["ReceiptHandle"]))
             case "ChangeMessageVisibilityBatch":
-                return _each(request, lambda entry: queue.hide(entry["ReceiptHandle"], entry["VisibilityTimeout"]))
+                return _do_entries(request, lambda entry: queue.hide(entry["ReceiptHandle"], entry["VisibilityTimeout"]))
             case "DeleteMessage":
                 queue.delete(request["ReceiptHandle"])
                 return {}
@@ -140,9 +140,9 @@ class Server:
         end = queue.now() + request.get("WaitTimeSeconds", 0)
         attempt = request.get("ReceiveRequestAttemptId")
         while True:
-            found = queue.receive(request.get("MaxNumberOfMessages", 1), request.get("VisibilityTimeout", 30), attempt)
-            if found or queue.now() >= end:
-                return {"Messages": [_as_received(message, request) for message in found]} if found else {}
+            messages = queue.receive(request.get("MaxNumberOfMessages", 1), request.get("VisibilityTimeout", 30), attempt)
+            if messages or queue.now() >= end:
+                return {"Messages": [_as_received(message, request) for message in messages]} if messages else {}
             await asyncio.sleep(0.01)  # between two looks
 
 
@@ -154,22 +154,22 @@ def _our_own(target: str, queue: Queue, request: dict[str, Any]) -> dict[str, An
         return {}
     if target == _COUNT:
         queue.let_expire()
-        return {"Gone": queue.gone, "Left": len(queue.visible) + len(queue.hidden), "Hidden": len(queue.hidden)}
+        return {"Gone": queue.deleted_receives, "Left": len(queue.visible) + len(queue.hidden), "Hidden": len(queue.hidden)}
     raise NotImplementedError(target)
 
 
-def _each(request: dict[str, Any], act: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-    done, failed = [], []
+def _do_entries(request: dict[str, Any], act: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+    successes, failures = [], []
     for entry in request["Entries"]:
         if act(entry):
-            done.append({"Id": entry["Id"]})
+            successes.append({"Id": entry["Id"]})
         else:
-            failed.append({"Id": entry["Id"], "SenderFault": True, "Code": "MessageNotInflight"})
-    return {"Successful": done, "Failed": failed}
+            failures.append({"Id": entry["Id"], "SenderFault": True, "Code": "MessageNotInflight"})
+    return {"Successful": successes, "Failed": failures}
 
 
-def _as_received(message: _Stored, request: dict[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = {
+def _as_received(message: _StoredMessage, request: dict[str, Any]) -> dict[str, Any]:
+    answer: dict[str, Any] = {
         "MessageId": message.id,
         "ReceiptHandle": message.handle,
         "Body": message.body,
@@ -177,23 +177,23 @@ def _as_received(message: _Stored, request: dict[str, Any]) -> dict[str, Any]:
     }
     if request.get("MessageSystemAttributeNames") or request.get("AttributeNames"):
         moments = dict.fromkeys(("SentTimestamp", "ApproximateFirstReceiveTimestamp"), "1767225600000")
-        found["Attributes"] = {**moments, "SenderId": "AIDA", "ApproximateReceiveCount": str(message.receives)}
+        answer["Attributes"] = {**moments, "SenderId": "AIDA", "ApproximateReceiveCount": str(message.receives)}
         if message.group is not None:
             number = message.id[2:].rjust(20, "0")
-            found["Attributes"] |= {
+            answer["Attributes"] |= {
                 "MessageGroupId": message.group,
                 "SequenceNumber": number,
                 "MessageDeduplicationId": number,
             }
     if message.attributes and request.get("MessageAttributeNames"):
-        found |= {"MessageAttributes": message.attributes, "MD5OfMessageAttributes": "0" * 32}
-    return found
+        answer |= {"MessageAttributes": message.attributes, "MD5OfMessageAttributes": "0" * 32}
+    return answer
 
 
 class _Connection(asyncio.Protocol):
     def __init__(self, server: Server) -> None:
         self._server = server
-        self._received = b""
+        self._buffer = b""
         self._tasks: set[asyncio.Task[None]] = set()
         self._transport: Any = None
 
@@ -201,17 +201,17 @@ class _Connection(asyncio.Protocol):
         self._transport = transport
 
     def data_received(self, data: bytes) -> None:
-        self._received += data
-        head, end, rest = self._received.partition(b"\r\n\r\n")
+        self._buffer += data
+        head, end, body = self._buffer.partition(b"\r\n\r\n")
         headers = {
             name.strip().lower(): value.strip() for name, _, value in (line.partition(b":") for line in head.split(b"\r\n"))
         }
         length = int(headers.get(b"content-length", b"0"))
-        if not end or len(rest) < length:
+        if not end or len(body) < length:
             return
-        self._received = b""  # no client sends the next request before it has the answer
+        self._buffer = b""  # no client sends the next request before it has the answer
         target = headers.get(b"x-amz-target", b"").decode().rpartition(".")[2]
-        task = asyncio.get_running_loop().create_task(self._respond(target, json.loads(rest or b"{}")))
+        task = asyncio.get_running_loop().create_task(self._respond(target, json.loads(body or b"{}")))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -238,8 +238,8 @@ class HttpSqs(Child):
     def counts(self, name: str) -> dict[str, Any]:
         return self._ask(_COUNT, name)
 
-    def _ask(self, target: str, name: str, **more: Any) -> dict[str, Any]:
-        data = json.dumps({"QueueUrl": self.url(name), **more}).encode()
+    def _ask(self, target: str, name: str, **fields: Any) -> dict[str, Any]:
+        data = json.dumps({"QueueUrl": self.url(name), **fields}).encode()
         connection = HTTPConnection(self.endpoint.removeprefix("http://"))
         connection.request("POST", "/", data, {"X-Amz-Target": f"Ours.{target}"})
         answer: dict[str, Any] = json.load(connection.getresponse())
@@ -249,9 +249,9 @@ class HttpSqs(Child):
 
 async def _serve(latency: float) -> None:
     server = Server(latency)
-    listening = await asyncio.get_running_loop().create_server(lambda: _Connection(server), "127.0.0.1", 0)
-    print(listening.sockets[0].getsockname()[1], flush=True)
-    await listening.serve_forever()
+    listener = await asyncio.get_running_loop().create_server(lambda: _Connection(server), "127.0.0.1", 0)
+    print(listener.sockets[0].getsockname()[1], flush=True)
+    await listener.serve_forever()
 
 
 if __name__ == "__main__":

@@ -9,14 +9,14 @@ from typing import Any
 
 from onewrite import Applied, Deferred, Message, Outcome
 
-SOURCES, EACH = 10, 100
+SOURCES, MESSAGES = 10, 100
 
 
-def shuffled(seed: int) -> list[str]:
+def shuffle(seed: int) -> list[str]:
     """The bodies of 1,000 messages of ten sources, in any order."""
-    sent = [f"{source}-{number}" for source in range(SOURCES) for number in range(1, EACH + 1)]
-    Random(seed).shuffle(sent)
-    return sent
+    names = [f"{source}-{number}" for source in range(SOURCES) for number in range(1, MESSAGES + 1)]
+    Random(seed).shuffle(names)
+    return names
 
 
 def identity(record: Any) -> Message:

@@ -12,7 +12,7 @@ from tests.support.batches import by_name
 LONG_MARGIN = 30.0
 
 
-def _each(message: Message) -> Outcome:
+def _ship(message: Message) -> Outcome:
     name, _, moment = message.id.partition("@")
     if moment:
         time.sleep(max(0.0, float(moment) - time.time()))
@@ -23,30 +23,30 @@ def _each(message: Message) -> Outcome:
 
 @sqs_handler(by_name)
 def ship(message: Message) -> Outcome:
-    return _each(message)
+    return _ship(message)
 
 
 @sqs_handler(by_name, max_workers=4)
 def ship_in_threads(message: Message) -> Outcome:
-    return _each(message)
+    return _ship(message)
 
 
 @sqs_handler(by_name, max_workers=4)
 async def ship_in_tasks(message: Message) -> Outcome:
     await asyncio.sleep(0)
-    return _each(message)
+    return _ship(message)
 
 
 @sqs_handler(by_name, margin=LONG_MARGIN)
 def ship_with_care(message: Message) -> Outcome:
-    return _each(message)
+    return _ship(message)
 
 
 @sqs_handler(by_name, raise_when_all_fail=True)
 def ship_or_raise(message: Message) -> Outcome:
-    return _each(message)
+    return _ship(message)
 
 
 @kinesis_handler(by_name)
 def follow(message: Message) -> Outcome:
-    return _each(message)
+    return _ship(message)

@@ -55,11 +55,11 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
     """
     if not is_chosen(item.config):
         return (yield)
-    now = is_measured(item)
-    if now and not item.config.stash.get(_WAS_MEASURED, True):
+    is_now_measured = is_measured(item)
+    if is_now_measured and not item.config.stash.get(_WAS_MEASURED, True):
         forget()
-    item.config.stash[_WAS_MEASURED] = now
-    if now:
+    item.config.stash[_WAS_MEASURED] = is_now_measured
+    if is_now_measured:
         return (yield)
     with _untraced():
         return (yield)
@@ -67,14 +67,14 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
 
 @contextmanager
 def _untraced() -> Iterator[None]:
-    here, threads = sys.gettrace(), threading.gettrace()
+    tracer, thread_tracer = sys.gettrace(), threading.gettrace()
     sys.settrace(None)
     threading.settrace(None)
     try:
         yield
     finally:
-        sys.settrace(here)
-        threading.settrace(threads)
+        sys.settrace(tracer)
+        threading.settrace(thread_tracer)
 
 
 def is_chosen(config: pytest.Config) -> bool:

@@ -36,14 +36,16 @@ class MongoProxy(Proxy):
 
     def __init__(self, host: str, port: int) -> None:
         super().__init__(host, port)
-        self._shown: list[tuple[bytes, bytes]] = []
+        self._shown_ports: list[tuple[bytes, bytes]] = []
 
     def show(self, ports: Mapping[int, int]) -> None:
         """From now on answers name the second port of each pair where the server named the first."""
-        if any(len(str(real)) != len(str(shown)) for real, shown in ports.items()):
+        if any(len(str(real_port)) != len(str(shown_port)) for real_port, shown_port in ports.items()):
             raise ValueError("the ports have a different number of digits, and an answer must keep its length")
         # The end of the text belongs to it: 127.0.0.1:20001 must not be found in 127.0.0.1:200012.
-        self._shown = [(b"127.0.0.1:%d\0" % real, b"127.0.0.1:%d\0" % shown) for real, shown in ports.items()]
+        self._shown_ports = [
+            (b"127.0.0.1:%d\0" % real_port, b"127.0.0.1:%d\0" % shown_port) for real_port, shown_port in ports.items()
+        ]
 
     @property
     def uri(self) -> str:
@@ -51,21 +53,21 @@ class MongoProxy(Proxy):
 
     def _serve(self, client: socket.socket) -> None:
         upstream = self._connect()
-        awaited: dict[int, Fault] = {}
+        faults: dict[int, Fault] = {}
         try:
             with selectors.DefaultSelector() as selector:
                 selector.register(client, selectors.EVENT_READ)
                 selector.register(upstream, selectors.EVENT_READ)
                 while True:
-                    ready = {key.fileobj for key, _ in selector.select()}
-                    if upstream in ready and not self._answer(client, upstream, awaited):
+                    ready_sockets = {key.fileobj for key, _ in selector.select()}
+                    if upstream in ready_sockets and not self._answer(client, upstream, faults):
                         return
-                    if client in ready and not self._request(client, upstream, awaited):
+                    if client in ready_sockets and not self._request(client, upstream, faults):
                         return
         finally:
             self._end(upstream)
 
-    def _request(self, client: socket.socket, upstream: socket.socket, awaited: dict[int, Fault]) -> bool:
+    def _request(self, client: socket.socket, upstream: socket.socket, faults: dict[int, Fault]) -> bool:
         """Forward one message; False ends the connection."""
         message = _mongo_message(client)
         request_id, _, opcode = struct.unpack_from("<iii", message, 4)
@@ -73,7 +75,7 @@ class MongoProxy(Proxy):
         fault = self._record(name) if name in _DATA_COMMANDS else Fault.PASS
         if fault is Fault.DROP_REQUEST:
             return False
-        with self._held(fault, client):
+        with self._holding_back(fault, client):
             upstream.sendall(message)
             if fault is Fault.LATE:
                 _mongo_message(upstream)
@@ -81,20 +83,20 @@ class MongoProxy(Proxy):
         if fault not in (Fault.PASS, Fault.DELAY):
             if message[16] & _MORE_TO_COME:  # an unacknowledged write: there is no answer to lose
                 return False
-            awaited[request_id] = fault
+            faults[request_id] = fault
         return True
 
-    def _answer(self, client: socket.socket, upstream: socket.socket, awaited: dict[int, Fault]) -> bool:
+    def _answer(self, client: socket.socket, upstream: socket.socket, faults: dict[int, Fault]) -> bool:
         """Hand back one message, if its request did not earn a fault; False ends the connection."""
         message = _mongo_message(upstream)
-        for real, shown in self._shown:
-            message = message.replace(real, shown)
-        (answered,) = struct.unpack_from("<i", message, 8)
-        fault = awaited.pop(answered, Fault.PASS)
+        for real_port, shown_port in self._shown_ports:
+            message = message.replace(real_port, shown_port)
+        (request_id,) = struct.unpack_from("<i", message, 8)
+        fault = faults.pop(request_id, Fault.PASS)
         if fault is Fault.PASS:
             client.sendall(message)
             return True
-        self._written()
+        self._call_after_write()
         if fault is Fault.RESET:
             self._end(client, reset=True)
         return False

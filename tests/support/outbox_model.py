@@ -29,12 +29,12 @@ class World(NamedTuple):
     """The entity, what consumers were shown, and what was emitted, each by its source's incarnation."""
 
     entity: Entity = (None, None, ())
-    shown: tuple[tuple[str, int], ...] = ()
-    emitted: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    shown_counts: tuple[tuple[str, int], ...] = ()
+    emitted_ids: tuple[tuple[str, tuple[str, ...]], ...] = ()
     calls: int = 0
-    owed: tuple[str, ...] = ()  # the events that no delete and no restore has taken away
+    owed_ids: tuple[str, ...] = ()  # the events that no delete and no restore has taken away
     backup: Entity | None = None
-    restored: bool = False  # since then nobody may emit until the entity is restarted
+    is_restored: bool = False  # since then nobody may emit until the entity is restarted
     dead: bool = False  # a tombstone has taken the entity's place
     waits: bool = False  # at that moment there were pending events, so the one who deleted it leaves the expiry to a relay
     expires: bool = False
@@ -44,9 +44,9 @@ class World(NamedTuple):
 class Ask:
     """One request to the store."""
 
-    what: str
+    name: str
     box: Box | None = None
-    more: Any = None
+    argument: Any = None
 
 
 class Wrong(Exception):
@@ -126,8 +126,8 @@ def _next_step(program: str, history: tuple[Reply, ...]) -> Ask | Publish | None
         return None
     finally:
         steps.close()
-    found: Ask | Publish = step
-    return found
+    ask: Ask | Publish = step
+    return ask
 
 
 class Actor(NamedTuple):
@@ -180,130 +180,139 @@ class Model:
         self._start = State(World(), tuple(actors), bounds.faults)
 
     def explore(self) -> int:
-        before: dict[State, tuple[State, str] | None] = {self._start: None}
-        waiting = deque([self._start])
-        while waiting:
-            state = waiting.popleft()
+        ways: dict[State, tuple[State, str] | None] = {self._start: None}
+        queue = deque([self._start])
+        while queue:
+            state = queue.popleft()
             try:
                 _check_expiry(state.world)
-                following = list(self._steps(state))
-                if not following:
+                moves = list(self._steps(state))
+                if not moves:
                     self._check_end(state.world)
             except Wrong as wrong:
-                raise Wrong("\n".join([*_way(before, state), str(wrong)])) from None
-            for what, reached in following:
-                if reached not in before:
-                    before[reached] = state, what
-                    waiting.append(reached)
-        return len(before)
+                raise Wrong("\n".join([*_way(ways, state), str(wrong)])) from None
+            for name, next_state in moves:
+                if next_state not in ways:
+                    ways[next_state] = state, name
+                    queue.append(next_state)
+        return len(ways)
 
     def _steps(self, state: State) -> Iterator[tuple[str, State]]:
         for n, actor in enumerate(state.actors):
             if actor.program == "script":
                 if actor.script:
-                    operation, *rest = actor.script
-                    if state.world.restored:
+                    operation, *operations = actor.script
+                    if state.world.is_restored:
                         continue
-                    after = actor._replace(script=tuple(rest))
-                    yield f"{operation}", _with(state, n, after, _native(state.world, operation))
+                    next_actor = actor._replace(script=tuple(operations))
+                    yield f"{operation}", _with(state, n, next_actor, _native(state.world, operation))
                 continue
             step = _next_step(actor.program, actor.history)
-            if actor.program == "restart" and not state.world.restored:
+            if actor.program == "restart" and not state.world.is_restored:
                 continue
             if isinstance(step, Ask):
-                yield from self._asked(state, n, step)
+                yield from self._answer(state, n, step)
             elif step is not None:
-                yield from self._published(state, n, step)
+                yield from self._publish(state, n, step)
 
-    def _asked(self, state: State, n: int, ask: Ask) -> Iterator[tuple[str, State]]:
-        world, found = self._perform(state.world, ask)
+    def _answer(self, state: State, n: int, ask: Ask) -> Iterator[tuple[str, State]]:
+        world, box = self._perform(state.world, ask)
         actor = state.actors[n]
-        name = f"{actor.program} {n}: {ask.what}"
-        yield f"{name} -> {found}", _with(state, n, _told(actor, ("got", found)), world)
+        name = f"{actor.program} {n}: {ask.name}"
+        yield f"{name} -> {box}", _with(state, n, _after_reply(actor, ("got", box)), world)
         if state.faults:
-            spent = state._replace(faults=state.faults - 1)
-            yield f"{name}, {LOST}", _with(spent, n, _told(actor, ("raised", None)), world)
-            yield f"{name}, {CRASH}", _with(spent, n, Actor("script"), world)
+            faulty_state = state._replace(faults=state.faults - 1)
+            yield f"{name}, {LOST}", _with(faulty_state, n, _after_reply(actor, ("raised", None)), world)
+            yield f"{name}, {CRASH}", _with(faulty_state, n, Actor("script"), world)
 
-    def _published(self, state: State, n: int, publish: Publish) -> Iterator[tuple[str, State]]:
+    def _publish(self, state: State, n: int, publish: Publish) -> Iterator[tuple[str, State]]:
         (event,), actor = publish.events, state.actors[n]
-        shown = _show(state.world, event.source.rpartition("/")[2], event.sequence, self._emitted_id(state.world, event))
+        next_world = _show(
+            state.world, event.source.rpartition("/")[2], event.sequence, self._emitted_id(state.world, event)
+        )
         name = f"{actor.program} {n}: publish {event.sequence} of {event.source}"
-        yield f"{name} -> accepted", _with(state, n, _told(actor, ("got", None)), shown)
+        yield f"{name} -> accepted", _with(state, n, _after_reply(actor, ("got", None)), next_world)
         if not state.faults:
             return
-        spent = state._replace(faults=state.faults - 1)
+        faulty_state = state._replace(faults=state.faults - 1)
         refusal: Reply = ("refused", event) if self._rules.stops_at_refusal else ("got", None)
-        for landed, world in ((" that had landed", shown), ("", state.world)):
-            yield f"{name} -> refusal{landed}", _with(spent, n, _told(actor, refusal), world)
-            yield f"{name} -> failure{landed}", _with(spent, n, _told(actor, ("raised", None)), world)
-            yield f"{name}{landed}, {CRASH}", _with(spent, n, Actor("script"), world)
+        for landing, world in ((" that had landed", next_world), ("", state.world)):
+            yield f"{name} -> refusal{landing}", _with(faulty_state, n, _after_reply(actor, refusal), world)
+            yield f"{name} -> failure{landing}", _with(faulty_state, n, _after_reply(actor, ("raised", None)), world)
+            yield f"{name}{landing}, {CRASH}", _with(faulty_state, n, Actor("script"), world)
 
     @staticmethod
     def _emitted_id(world: World, event: Any) -> str:
         """The stored id of what is published: every source's ids are known, and a published one is made from one of them."""
         life = event.source.rpartition("/")[2]
-        for stored in dict(world.emitted).get(life, ()):
-            pending = Pending(stored, "t", "", "1970-01-01T00:00:00.000Z", life, "")
-            if Box(ENTITY, "o", event.sequence - 1, life, (pending,)).outgoing(0).id == event.id:
-                return stored
+        for stored_id in dict(world.emitted_ids).get(life, ()):
+            pending_event = Pending(stored_id, "t", "", "1970-01-01T00:00:00.000Z", life, "")
+            if Box(ENTITY, "o", event.sequence - 1, life, (pending_event,)).outgoing(0).id == event.id:
+                return stored_id
         raise Wrong(f"{event} is published, and nobody has emitted it in that source")
 
     def _perform(self, world: World, ask: Ask) -> tuple[World, Box | None]:
-        sent, incarnation, events = world.entity
-        now = Box(ENTITY, "o", sent, incarnation, events, tombstone=TOMBSTONE if world.dead else None)
+        sent_count, incarnation, events = world.entity
+        now = Box(ENTITY, "o", sent_count, incarnation, events, tombstone=TOMBSTONE if world.dead else None)
         if ask.box is None:
             return world, now
-        place = ask.more - 1 if ask.what == "clear" else ask.more[0] if ask.what == "replace" else 0 if events else None
+        place = (
+            ask.argument - 1 if ask.name == "clear" else ask.argument[0] if ask.name == "replace" else 0 if events else None
+        )
         if not self._matches(now, ask.box, place):
             return world, now
-        if ask.what == "replace":
-            entity = sent, incarnation, now.with_event(*ask.more).events
+        if ask.name == "replace":
+            entity = sent_count, incarnation, now.with_event(*ask.argument).events
             return world._replace(entity=entity), None
-        if ask.what == "restart":
-            restarted = (ask.more, tuple([event.id for event in events]))
-            emitted = (*world.emitted, restarted)
-            return world._replace(entity=(0, ask.more, events), emitted=emitted, restored=False), None
-        if ask.more == len(ask.box.events) and len(events) != ask.more:
+        if ask.name == "restart":
+            restarted = (ask.argument, tuple([event.id for event in events]))
+            emitted = (*world.emitted_ids, restarted)
+            return world._replace(entity=(0, ask.argument, events), emitted_ids=emitted, is_restored=False), None
+        if ask.argument == len(ask.box.events) and len(events) != ask.argument:
             return world, now  # clears everything, and more has come
-        ends = ask.more == len(events)
+        ends = ask.argument == len(events)
         if ends and self._rules.tombstone and now.tombstone != ask.box.tombstone:
             return world, now
         if ends and ask.box.tombstone is not None:
             world = world._replace(expires=True)
-        cleared = (ask.box.base + ask.more, ask.box.life, events[ask.more :])
+        cleared = (ask.box.base + ask.argument, ask.box.life, events[ask.argument :])
         return world._replace(entity=cleared), None
 
-    def _matches(self, now: Box, read: Box, place: int | None) -> bool:
-        if self._rules.count and now.sent != read.sent:
+    def _matches(self, box_now: Box, box_read: Box, place: int | None) -> bool:
+        if self._rules.count and box_now.sent != box_read.sent:
             return False
-        if self._rules.incarnation and now.incarnation != read.incarnation:
+        if self._rules.incarnation and box_now.incarnation != box_read.incarnation:
             return False
         if place is None:
             return True
-        if place >= len(now.events):
+        if place >= len(box_now.events):
             return False
-        return not self._rules.nonce or now.events[place].nonce == read.events[place].nonce
+        return not self._rules.nonce or box_now.events[place].nonce == box_read.events[place].nonce
 
     def _check_end(self, world: World) -> None:
         """A relay that nothing disturbs shows the rest: then all that was emitted in this life has been shown, and nothing waits."""
-        if world.restored:  # the operator's try to restart it has failed, and another one would follow
+        if world.is_restored:  # the operator's try to restart it has failed, and another one would follow
             return
         state = State(world, (Actor("relay"),), 0)
-        while following := list(self._steps(state)):
-            ((_, state),) = following
-        sent, incarnation, events = state.world.entity
+        while moves := list(self._steps(state)):
+            ((_, state),) = moves
+        sent_count, incarnation, events = state.world.entity
         if state.world.dead and not state.world.expires:
             raise Wrong("the tombstone stays forever")
         if events:
             raise Wrong(f"at the end {len(events)} events wait, and the relay does not publish them")
-        known = [each for life, n in state.world.shown for each in dict(state.world.emitted)[life][:n]]
-        if lost := set(state.world.owed).difference(known):
-            raise Wrong(f"these events are gone from the outbox, and were never shown: {sorted(lost)}")
+        shown_ids = [name for life, n in state.world.shown_counts for name in dict(state.world.emitted_ids)[life][:n]]
+        if lost_ids := set(state.world.owed_ids).difference(shown_ids):
+            raise Wrong(f"these events are gone from the outbox, and were never shown: {sorted(lost_ids)}")
         if incarnation is not None:
-            emitted, shown = dict(state.world.emitted)[incarnation], dict(state.world.shown).get(incarnation, 0)
-            if not sent == len(emitted) == shown:
-                raise Wrong(f"{len(emitted)} events were emitted in {incarnation}, {shown} shown, {sent} counted")
+            emitted_ids, shown_count = (
+                dict(state.world.emitted_ids)[incarnation],
+                dict(state.world.shown_counts).get(incarnation, 0),
+            )
+            if not sent_count == len(emitted_ids) == shown_count:
+                raise Wrong(
+                    f"{len(emitted_ids)} events were emitted in {incarnation}, {shown_count} shown, {sent_count} counted"
+                )
 
 
 def _check_expiry(world: World) -> None:
@@ -312,18 +321,18 @@ def _check_expiry(world: World) -> None:
 
 
 def _show(world: World, life: str, number: int, emitted_id: str) -> World:
-    emitted, shown = dict(world.emitted)[life], dict(world.shown)
-    count = shown.get(life, 0)
+    emitted_ids, shown_counts = dict(world.emitted_ids)[life], dict(world.shown_counts)
+    count = shown_counts.get(life, 0)
     if number > count + 1:
         raise Wrong(f"{number} of {life} is shown, and consumers have seen {count} so far")
-    if emitted[number - 1 : number] != (emitted_id,):
-        raise Wrong(f"{emitted_id} is shown as {number} of {life}, in which these were emitted: {emitted}")
-    shown[life] = max(count, number)
-    return world._replace(shown=tuple(sorted(shown.items())))
+    if emitted_ids[number - 1 : number] != (emitted_id,):
+        raise Wrong(f"{emitted_id} is shown as {number} of {life}, in which these were emitted: {emitted_ids}")
+    shown_counts[life] = max(count, number)
+    return world._replace(shown_counts=tuple(sorted(shown_counts.items())))
 
 
 def _native(world: World, operation: str) -> World:
-    sent, incarnation, events = world.entity
+    sent_count, incarnation, events = world.entity
     match operation:
         case "bury":
             return world._replace(dead=True, waits=bool(events))
@@ -332,28 +341,28 @@ def _native(world: World, operation: str) -> World:
         case _ if world.dead:
             return world  # nobody can write into a tombstone
         case "delete":
-            return world._replace(entity=(None, None, ()), owed=())
+            return world._replace(entity=(None, None, ()), owed_ids=())
         case "back up":
             return world._replace(backup=world.entity)
         case "restore":
             assert world.backup is not None
-            owed = tuple([event.id for event in world.backup[2]])
-            return world._replace(entity=world.backup, owed=owed, restored=True)
+            owed_ids = tuple([event.id for event in world.backup[2]])
+            return world._replace(entity=world.backup, owed_ids=owed_ids, is_restored=True)
     nonce = f"call{world.calls}"
     count = int(operation.removeprefix("emit"))
     new = [Pending(f"{nonce}.{n}", "t", "null", "1970-01-01T00:00:00.000Z", nonce, "") for n in range(count)]
     life = incarnation or (events[0].nonce if events else nonce)
-    emitted = dict(world.emitted)
-    emitted[life] = (*emitted.get(life, ()), *[event.id for event in new])
-    owed = (*world.owed, *[event.id for event in new])
-    entity = sent, incarnation, (*events, *new)
-    return world._replace(entity=entity, emitted=tuple(emitted.items()), calls=world.calls + 1, owed=owed)
+    emitted_ids = dict(world.emitted_ids)
+    emitted_ids[life] = (*emitted_ids.get(life, ()), *[event.id for event in new])
+    owed_ids = (*world.owed_ids, *[event.id for event in new])
+    entity = sent_count, incarnation, (*events, *new)
+    return world._replace(entity=entity, emitted_ids=tuple(emitted_ids.items()), calls=world.calls + 1, owed_ids=owed_ids)
 
 
-def _told(actor: Actor, reply: Reply) -> Actor:
-    told = actor._replace(history=(*actor.history, reply))
-    if _next_step(told.program, told.history) is not None:
-        return told
+def _after_reply(actor: Actor, reply: Reply) -> Actor:
+    next_actor = actor._replace(history=(*actor.history, reply))
+    if _next_step(next_actor.program, next_actor.history) is not None:
+        return next_actor
     return actor._replace(history=(), passes=actor.passes - 1) if actor.passes > 1 else Actor("script")
 
 
@@ -361,9 +370,9 @@ def _with(state: State, n: int, actor: Actor, world: World) -> State:
     return State(world, (*state.actors[:n], actor, *state.actors[n + 1 :]), state.faults)
 
 
-def _way(before: Mapping[State, tuple[State, str] | None], state: State) -> list[str]:
+def _way(ways: Mapping[State, tuple[State, str] | None], state: State) -> list[str]:
     steps: list[str] = []
-    while (came := before[state]) is not None:
-        state, what = came
-        steps.insert(0, what)
+    while (step := ways[state]) is not None:
+        state, name = step
+        steps.insert(0, name)
     return steps

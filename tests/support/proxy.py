@@ -61,9 +61,9 @@ class Proxy:
 
     def __init__(self, host: str, port: int) -> None:
         self.target = (host, port)
-        self.seen: list[str] = []
+        self.operations: list[str] = []
         """Every operation that arrived, in order, also those that were not forwarded."""
-        self.hit: list[Fault] = []
+        self.past_faults: list[Fault] = []
         """The faults that took place, in order, without PASS."""
         self.after_write: Callable[[], object] | None = None
         """Called once, when a faulty write was done and its client does not know yet."""
@@ -143,7 +143,7 @@ class Proxy:
             return self._held_back
 
     @property
-    def planned(self) -> int:
+    def planned_count(self) -> int:
         """How many planned faults no write has taken yet."""
         with self._lock:
             return len(self._queue)
@@ -156,7 +156,7 @@ class Proxy:
     def _record(self, operation: str) -> Fault:
         """Note the operation and say what becomes of it."""
         with self._lock:
-            self.seen.append(operation)
+            self.operations.append(operation)
             if operation not in self.writes:
                 return Fault.PASS
             fault = Fault.PASS
@@ -166,11 +166,11 @@ class Proxy:
                 weights = [*self._chances.values(), 1 - sum(self._chances.values())]
                 fault = self._random.choices([*self._chances, Fault.PASS], weights)[0]
             if fault is not Fault.PASS:
-                self.hit.append(fault)
+                self.past_faults.append(fault)
             return fault
 
     @contextmanager
-    def _held(self, fault: Fault, client: socket.socket) -> Iterator[None]:
+    def _holding_back(self, fault: Fault, client: socket.socket) -> Iterator[None]:
         """Hold a request back if that is its fault, and then do with it what the block says."""
         if fault not in _HELD_BACK:
             yield
@@ -190,7 +190,7 @@ class Proxy:
                 self._held_back -= 1
                 self._let_go.notify_all()
 
-    def _written(self) -> None:
+    def _call_after_write(self) -> None:
         """Outside the lock: the callback may well write through this proxy."""
         with self._lock:
             callback, self.after_write = self.after_write, None
@@ -276,9 +276,9 @@ class _Wire:
         return data
 
     def _until(self, end: bytes) -> bytes:
-        while (found := self._buffer.find(end)) < 0:
+        while (place := self._buffer.find(end)) < 0:
             self._fill()
-        return self._take(found + len(end))
+        return self._take(place + len(end))
 
     def stale(self) -> bool:
         """Between two messages: did the other side end the connection (or talk out of turn)?"""
@@ -289,17 +289,17 @@ class _Wire:
     def message(self, answer: bool) -> tuple[bytes, dict[str, str]]:
         """One whole message and its headers."""
         head = self._until(b"\r\n\r\n")
-        first, *lines = head.decode("latin-1").split("\r\n")
+        start_line, *lines = head.decode("latin-1").split("\r\n")
         pairs = (line.partition(":") for line in lines if line)
         headers = {name.strip().lower(): value.strip() for name, _, value in pairs}
-        if answer and first.split()[1] in ("204", "304"):
+        if answer and start_line.split()[1] in ("204", "304"):
             return head, headers
         if "chunked" in headers.get("transfer-encoding", "").lower():
             return head + self._chunks(), headers
         if "content-length" in headers:
             return head + self._take(int(headers["content-length"])), headers
         if answer:
-            return head + self._rest(), {**headers, "connection": "close"}
+            return head + self._remainder(), {**headers, "connection": "close"}
         return head, headers
 
     def _chunks(self) -> bytes:
@@ -314,7 +314,7 @@ class _Wire:
                 parts.append(self._until(b"\r\n"))
             return b"".join(parts)
 
-    def _rest(self) -> bytes:
+    def _remainder(self) -> bytes:
         with suppress(EOFError):
             while True:
                 self._fill()
@@ -344,7 +344,7 @@ class FaultProxy(Proxy):
                 if fault in (Fault.THROTTLE, Fault.CONFLICT):
                     client.sendall(_http_error(fault))
                     continue
-                with self._held(fault, client):
+                with self._holding_back(fault, client):
                     far = self._fresh(far)
                     far.sock.sendall(request)
                     answer, headers = far.message(answer=True)
@@ -365,7 +365,7 @@ class FaultProxy(Proxy):
     def _hand_back(self, client: socket.socket, fault: Fault, answer: bytes) -> bool:
         """The answer, unless the fault is that it gets lost. False: the client's connection ends here."""
         if fault in _LOST_ON_THE_WAY_BACK:
-            self._written()
+            self._call_after_write()
         if fault is Fault.RESET:
             self._end(client, reset=True)
         if fault in (Fault.RESET, Fault.DROP_ANSWER, Fault.LATE):

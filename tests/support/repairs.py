@@ -33,17 +33,17 @@ class Place(ABC):
     @abstractmethod
     def write(self, store: Any, message: Message, entity: str = "e", **more: Any) -> Outcome: ...
     @abstractmethod
-    def where(self, entity: str = "e") -> dict[str, Any]:
+    def address(self, entity: str = "e") -> dict[str, Any]:
         """How a guarded store is told which entity is meant."""
         ...
 
     @abstractmethod
-    def named(self, store: Any, method: str, message: Message, *arguments: Any, **more: Any) -> Any:
+    def call(self, store: Any, method: str, message: Message, *arguments: Any, **more: Any) -> Any:
         """Another method of a store, on the entity `e`."""
         ...
 
     @abstractmethod
-    def stored(self, entity: str = "e") -> dict[str, Any] | None: ...
+    def contents(self, entity: str = "e") -> dict[str, Any] | None: ...
     @abstractmethod
     def put(self, entity: str = "e", **fields: Any) -> None: ...
     @abstractmethod
@@ -57,8 +57,8 @@ class Place(ABC):
         return [type(self.write(store, message, entity)).__name__ for message in messages]
 
     def run(self, verb: str, *arguments: str, entity: str | None = "e") -> int:
-        named = () if entity is None else ("--key", self.key.format(entity))
-        return main([verb, *self.options, *named, *arguments])
+        key_option = () if entity is None else ("--key", self.key.format(entity))
+        return main([verb, *self.options, *key_option, *arguments])
 
 
 class TablePlace(Place):
@@ -76,15 +76,15 @@ class TablePlace(Place):
         change = {"UpdateExpression": "ADD n :one", "ExpressionAttributeValues": {":one": 1}}
         return store.update_item(message, Key={"id": entity}, **change, **more)
 
-    def where(self, entity: str = "e") -> dict[str, Any]:
+    def address(self, entity: str = "e") -> dict[str, Any]:
         return {"Key": {"id": entity}}
 
-    def named(self, store: Any, method: str, message: Message, *arguments: Any, **more: Any) -> Any:
+    def call(self, store: Any, method: str, message: Message, *arguments: Any, **more: Any) -> Any:
         return getattr(store, {"delete": "delete_item"}.get(method, method))(message, *arguments, Key={"id": "e"}, **more)
 
-    def stored(self, entity: str = "e") -> dict[str, Any] | None:
-        found = self.client.get_item(TableName=self.name, Key={"id": {"S": entity}}, ConsistentRead=True)
-        return plain(found["Item"]) if "Item" in found else None
+    def contents(self, entity: str = "e") -> dict[str, Any] | None:
+        answer = self.client.get_item(TableName=self.name, Key={"id": {"S": entity}}, ConsistentRead=True)
+        return plain(answer["Item"]) if "Item" in answer else None
 
     def put(self, entity: str = "e", **fields: Any) -> None:
         self.client.put_item(TableName=self.name, Item=typed({"id": entity, **fields}))
@@ -108,26 +108,26 @@ class CollectionPlace(Place):
     def write(self, store: Any, message: Message, entity: str = "e", **more: Any) -> Any:
         return store.update_one(message, {"_id": entity}, {"$inc": {"n": 1}}, upsert=True, **more)
 
-    def where(self, entity: str = "e") -> dict[str, Any]:
+    def address(self, entity: str = "e") -> dict[str, Any]:
         return {"filter": {"_id": entity}}
 
-    def named(self, store: Any, method: str, message: Message, *arguments: Any, **more: Any) -> Any:
-        called = getattr(store, {"delete": "delete_one"}.get(method, method))
-        return called(message, *arguments, filter={"_id": "e"}, **more)
+    def call(self, store: Any, method: str, message: Message, *arguments: Any, **more: Any) -> Any:
+        method_of_store = getattr(store, {"delete": "delete_one"}.get(method, method))
+        return method_of_store(message, *arguments, filter={"_id": "e"}, **more)
 
-    def stored(self, entity: str = "e") -> dict[str, Any] | None:
-        found: dict[str, Any] | None = self.collection.find_one({"_id": entity})
-        return found
+    def contents(self, entity: str = "e") -> dict[str, Any] | None:
+        document: dict[str, Any] | None = self.collection.find_one({"_id": entity})
+        return document
 
     def put(self, entity: str = "e", **fields: Any) -> None:
-        listed = {name: sorted(value) if isinstance(value, set) else value for name, value in fields.items()}
-        self.collection.replace_one({"_id": entity}, listed, upsert=True)
+        document = {name: sorted(value) if isinstance(value, set) else value for name, value in fields.items()}
+        self.collection.replace_one({"_id": entity}, document, upsert=True)
 
     def place(self, group: str, key: str = "") -> str:
         return f"{group}.{key}" if key else group
 
 
-def printed(capsys: pytest.CaptureFixture[str], run: Callable[[], int], code: int = 0) -> Any:
+def output_of(capsys: pytest.CaptureFixture[str], run: Callable[[], int], code: int = 0) -> Any:
     """The JSON document that a verb prints, and nothing else."""
     capsys.readouterr()
     assert run() == code

@@ -127,7 +127,7 @@ class ReplicaSet:
                         raise
 
     @contextmanager
-    def frozen(self) -> Iterator[None]:
+    def freeze_secondaries(self) -> Iterator[None]:
         """The two secondaries neither answer nor follow, until the end of the block; then they have caught up."""
         try:
             for member in self.members[1:]:

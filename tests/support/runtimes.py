@@ -19,13 +19,13 @@ SDK = ("boto3", "botocore", "dateutil", "jmespath", "s3transfer", "six", "urllib
 @cache
 def pythons() -> Mapping[str, Path]:
     """The versions that can be had here: those on PATH and those of pyenv, and the one that runs this."""
-    found = {version: path for version in VERSIONS if (path := _on_path(version) or _of_pyenv(version))}
-    return {**found, f"{sys.version_info.major}.{sys.version_info.minor}": Path(sys.executable)}
+    paths = {version: path for version in VERSIONS if (path := _on_path(version) or _of_pyenv(version))}
+    return {**paths, f"{sys.version_info.major}.{sys.version_info.minor}": Path(sys.executable)}
 
 
 def _on_path(version: str) -> Path | None:
-    named = shutil.which(f"python{version}")
-    return Path(named) if named and _is(Path(named), version) else None
+    program = shutil.which(f"python{version}")
+    return Path(program) if program and _is(Path(program), version) else None
 
 
 def _of_pyenv(version: str) -> Path | None:
@@ -37,10 +37,10 @@ def _is(python: Path, version: str) -> bool:
     """Whether it starts, is that version and can install: a name on PATH may be a stub that knows of no such version."""
     program = "import pip, sys; print(*sys.version_info[:2], sep='.')"
     try:
-        said = subprocess.run([python, "-c", program], capture_output=True, text=True, check=False)
+        process = subprocess.run([python, "-c", program], capture_output=True, text=True, check=False)
     except OSError:
         return False
-    return re.fullmatch(re.escape(version), said.stdout.strip()) is not None
+    return re.fullmatch(re.escape(version), process.stdout.strip()) is not None
 
 
 def home(python: Path) -> Path:
@@ -52,10 +52,10 @@ def home(python: Path) -> Path:
 def sdk_into(folder: Path) -> Path:
     """A folder with what Lambda's Python has beside the standard library."""
     for name in SDK:
-        found = importlib.util.find_spec(name)
-        assert found is not None
-        assert found.origin is not None
-        origin = Path(found.origin)
+        spec = importlib.util.find_spec(name)
+        assert spec is not None
+        assert spec.origin is not None
+        origin = Path(spec.origin)
         if origin.name == "__init__.py":
             shutil.copytree(origin.parent, folder / name, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
         else:

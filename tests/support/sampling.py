@@ -27,9 +27,9 @@ _FEW = {"engines": pytest.mark.few(2).mark}
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if in_ci() or config.getoption("--slow"):
         return
-    named = set(named_files(config.args, config.invocation_params.dir))
-    crossed = [item for item in items if item.path not in named]
-    left_out = set(crossed) - set(sample(crossed))
+    named_paths = set(named_files(config.args, config.invocation_params.dir))
+    candidates = [item for item in items if item.path not in named_paths]
+    left_out = set(candidates) - set(sample(candidates))
     if left_out:
         config.hook.pytest_deselected(items=[item for item in items if item in left_out])
         items[:] = [item for item in items if item not in left_out]
@@ -37,18 +37,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def sample(items: Sequence[pytest.Item]) -> Iterator[pytest.Item]:
     """Those that show something which none before them has shown, in the order of their hashes."""
-    shown: set[Hashable] = set()
+    shown_kinds: set[Hashable] = set()
     counts: Counter[Hashable] = Counter()
     for item in sorted(items, key=lambda item: (crc32(item.nodeid.encode()), item.nodeid)):
-        if (few := item.get_closest_marker("few") or _FEW.get(item.path.parent.name)) is not None:
-            kind = _kind(item, **few.kwargs)
+        if (mark := item.get_closest_marker("few") or _FEW.get(item.path.parent.name)) is not None:
+            kind = _kind(item, **mark.kwargs)
             counts[kind] += 1
-            if counts[kind] <= few.args[0]:
+            if counts[kind] <= mark.args[0]:
                 yield item
             continue
         shows = set(_shown_by(item))
-        if not shows or shows - shown:
-            shown |= shows
+        if not shows or shows - shown_kinds:
+            shown_kinds |= shows
             yield item
 
 

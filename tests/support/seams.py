@@ -12,7 +12,7 @@ from tests.support.fake_sqs import VirtualTime
 T = TypeVar("T")
 
 
-def named(store: T, names: Callable[[], str]) -> T:
+def name_calls(store: T, names: Callable[[], str]) -> T:
     """The guarded store, each of whose calls has the next of these names."""
     inner: Any = store
     inner._flows.attempts = names
@@ -26,7 +26,7 @@ def drawing(relay: T, share: float) -> T:
     return relay
 
 
-def measured(function: T, clock: Callable[[], float]) -> T:
+def measure_by(function: T, clock: Callable[[], float]) -> T:
     """The decorated function, whose handler measures by this clock how long things take."""
     inner: Any = function
     inner.handler._monotonic = clock

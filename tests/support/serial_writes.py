@@ -15,7 +15,7 @@ from onewrite.core.ledgers import Ledger
 from onewrite.core.ledgers.entry import ABSENT, Advance, Change, Entry, Remember
 
 NOW = 1_790_000_000.0
-Told: TypeAlias = tuple[Any, ...]  # the name of an outcome, and what it says of the ledger
+Verdict: TypeAlias = tuple[Any, ...]  # the name of an outcome, and what it says of the ledger
 
 
 class Entity(NamedTuple):
@@ -24,11 +24,11 @@ class Entity(NamedTuple):
     exists: bool = False
     n: int = 0
     effects: tuple[str, ...] = ()
-    gone: bool = False
-    held: tuple[tuple[Slot, Any], ...] = ()  # sorted
+    is_gone: bool = False
+    marks: tuple[tuple[Slot, Any], ...] = ()  # sorted
 
     def look(self, slot: Slot) -> object:
-        return dict(self.held).get(slot, ABSENT)
+        return dict(self.marks).get(slot, ABSENT)
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Rules:
 
     ledger: Ledger
     limit: int | None = None
-    begun: tuple[Message, ...] = ()
+    begun_messages: tuple[Message, ...] = ()
 
 
 def amount(message: Message) -> int:
@@ -50,12 +50,12 @@ def highest(messages: Sequence[Message]) -> int:
     return max(sums)
 
 
-def told(outcome: Outcome) -> Told:
+def verdict_of(outcome: Outcome) -> Verdict:
     match outcome:
         case Stale(mark=mark):
             return ("Stale", mark)
-        case Deferred(expected=expected):
-            return ("Deferred", expected)
+        case Deferred(expected=number):
+            return ("Deferred", number)
         case _:
             return (type(outcome).__name__,)
 
@@ -63,46 +63,48 @@ def told(outcome: Outcome) -> Told:
 # --- one write --------------------------------------------------------------------------------------------------------
 
 
-def added(rules: Rules, entity: Entity, message: Message) -> tuple[Outcome, Entity]:
+def add(rules: Rules, entity: Entity, message: Message) -> tuple[Outcome, Entity]:
     """What becomes of the message and of the entity, if it is written now."""
-    if message in rules.begun:
+    if message in rules.begun_messages:
         return Busy(message, NOW), entity
     entry = rules.ledger.entry(message, NOW)
-    refusal = entry.judge(message, entity.look, gone=entity.gone)
+    refusal = entry.judge(message, entity.look, gone=entity.is_gone)
     if refusal is not None:
         return refusal, entity
     if rules.limit is not None and entity.n + amount(message) > rules.limit:
         return Rejected(message), gaining(entity, entry) if entry.own.counts else entity
-    changed = gaining(entity, entry)
-    return Applied(message), changed._replace(n=changed.n + amount(message), effects=(*changed.effects, message.id))
+    changed_entity = gaining(entity, entry)
+    return Applied(message), changed_entity._replace(
+        n=changed_entity.n + amount(message), effects=(*changed_entity.effects, message.id)
+    )
 
 
-def deleted(rules: Rules, entity: Entity, message: Message) -> tuple[Outcome, Entity]:
+def delete(rules: Rules, entity: Entity, message: Message) -> tuple[Outcome, Entity]:
     entry = rules.ledger.entry(message, NOW)
-    refusal = entry.judge(message, entity.look, gone=entity.gone)
+    refusal = entry.judge(message, entity.look, gone=entity.is_gone)
     if refusal is not None:
         return refusal, entity
-    if rules.begun:
+    if rules.begun_messages:
         return Busy(message, NOW), entity
-    return Applied(message), gaining(entity, entry)._replace(gone=True)
+    return Applied(message), gaining(entity, entry)._replace(is_gone=True)
 
 
 def gaining(entity: Entity, entry: Entry) -> Entity:
     """The entity with the marks of all messages of which the entry is."""
-    held = dict(entity.held) | {label.slot: label.text for label in entry.terms.labels}
+    marks = dict(entity.marks) | {label.slot: label.text for label in entry.terms.labels}
     for slot in entry.dead:
-        held.pop(slot, None)
+        marks.pop(slot, None)
     for change in entry.written:
         if isinstance(change, Advance):
-            held[change.slot] = change.reaches
+            marks[change.slot] = change.reaches
         elif isinstance(change, Remember):
-            held[change.sets.present] = held.get(change.sets.present, frozenset()) | {change.mark}
-    return entity._replace(exists=True, held=tuple(sorted(held.items())))
+            marks[change.sets.present] = marks.get(change.sets.present, frozenset()) | {change.mark}
+    return entity._replace(exists=True, marks=tuple(sorted(marks.items())))
 
 
 def lets_in(entity: Entity, entry: Entry) -> bool:
     """The condition of a write of one message or several, as an engine has it."""
-    return not entity.gone and all(_lets_past(entity, change) for change in entry.changes)
+    return not entity.is_gone and all(_lets_past(entity, change) for change in entry.changes)
 
 
 def _lets_past(entity: Entity, change: Change) -> bool:
@@ -110,10 +112,10 @@ def _lets_past(entity: Entity, change: Change) -> bool:
         sets: list[Any] = [entity.look(slot) for slot in change.sets.live]
         return not any(mark in marks for marks in sets if marks is not ABSENT for mark in (change.mark, *change.aliases))
     assert isinstance(change, Advance), "a fold takes no other ledgers"
-    held: Any = entity.look(change.slot)
-    if held is ABSENT:
+    stored_mark: Any = entity.look(change.slot)
+    if stored_mark is ABSENT:
         return change.rule != "next"
-    return bool(held < change.mark if change.rule == "below" else held == int(change.mark) - 1)
+    return bool(stored_mark < change.mark if change.rule == "below" else stored_mark == int(change.mark) - 1)
 
 
 # --- the order of several ---------------------------------------------------------------------------------------------
@@ -124,46 +126,48 @@ class Write(NamedTuple):
 
     kind: Literal["add", "delete"]
     message: Message
-    told: Told | None
+    verdict: Verdict | None
 
 
-_WAYS: Mapping[str, Callable[[Rules, Entity, Message], tuple[Outcome, Entity]]] = {"add": added, "delete": deleted}
+_WAYS: Mapping[str, Callable[[Rules, Entity, Message], tuple[Outcome, Entity]]] = {"add": add, "delete": delete}
 
 
 def is_serial(rules: Rules, start: Entity, end: Entity, writes: Sequence[Write]) -> bool:
     """Is there an order of these writes that gives what the callers were told, and leaves what there is in the end?"""
-    tried: set[tuple[Entity, frozenset[int]]] = set()
+    visits: set[tuple[Entity, frozenset[int]]] = set()
 
-    def leads_to_the_end(entity: Entity, waiting: frozenset[int]) -> bool:
-        then = {place: _WAYS[writes[place].kind](rules, entity, writes[place].message) for place in waiting}
+    def leads_to_the_end(entity: Entity, places: frozenset[int]) -> bool:
+        results = {place: _WAYS[writes[place].kind](rules, entity, writes[place].message) for place in places}
         # What changes nothing, and was told so, may as well come now.
-        left = frozenset(
-            place for place in waiting if then[place][1] != entity or told(then[place][0]) != writes[place].told
+        places_left = frozenset(
+            place
+            for place in places
+            if results[place][1] != entity or verdict_of(results[place][0]) != writes[place].verdict
         )
-        if (entity, left) in tried:
+        if (entity, places_left) in visits:
             return False
-        tried.add((entity, left))
-        if all(writes[place].told is None for place in left) and shown(entity) == shown(end):
+        visits.add((entity, places_left))
+        if all(writes[place].verdict is None for place in places_left) and visible_part(entity) == visible_part(end):
             return True
         return any(
-            leads_to_the_end(after, left - {place})
-            for place in sorted(left)
-            for outcome, after in [then[place]]
-            if after != entity and writes[place].told in (None, told(outcome))
+            leads_to_the_end(next_entity, places_left - {place})
+            for place in sorted(places_left)
+            for outcome, next_entity in [results[place]]
+            if next_entity != entity and writes[place].verdict in (None, verdict_of(outcome))
         )
 
     return leads_to_the_end(start, frozenset(range(len(writes))))
 
 
-def shown(entity: Entity) -> Entity:
+def visible_part(entity: Entity) -> Entity:
     """What there is to see: of what was deleted, the ledger alone."""
-    return entity._replace(n=0, effects=()) if entity.gone else entity
+    return entity._replace(n=0, effects=()) if entity.is_gone else entity
 
 
 def in_turns(rules: Rules, start: Entity, messages: Sequence[Message]) -> tuple[list[Outcome], Entity]:
     """What single writes of the messages give, in this order."""
     entity, outcomes = start, list[Outcome]()
     for message in messages:
-        outcome, entity = added(rules, entity, message)
+        outcome, entity = add(rules, entity, message)
         outcomes.append(outcome)
     return outcomes, entity

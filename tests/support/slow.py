@@ -28,8 +28,8 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if in_ci() or config.getoption("--slow"):
         return
-    named = set(named_files(config.args, config.invocation_params.dir))
-    left_out = [item for item in items if item.get_closest_marker("slow") is not None and item.path not in named]
+    named_paths = set(named_files(config.args, config.invocation_params.dir))
+    left_out = [item for item in items if item.get_closest_marker("slow") is not None and item.path not in named_paths]
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         names = config.stash[_LEFT_OUT]

@@ -60,9 +60,9 @@ class State(NamedTuple):
 class Ask:
     """One request to the store."""
 
-    what: str
+    name: str
     step: Any
-    more: Any = None
+    argument: Any = None
 
 
 @dataclass(frozen=True)
@@ -101,18 +101,18 @@ class Model:
         self._start = State(World(), tuple(workers), bounds.faults, bounds.ticks)
 
     def explore(self) -> int:
-        before: dict[State, tuple[State, str] | None] = {self._start: None}
-        waiting = deque([self._start])
-        while waiting:
-            state = waiting.popleft()
-            for what, reached in self._moves(state):
-                if reached in before:
+        ways: dict[State, tuple[State, str] | None] = {self._start: None}
+        queue = deque([self._start])
+        while queue:
+            state = queue.popleft()
+            for name, next_state in self._moves(state):
+                if next_state in ways:
                     continue
-                before[reached] = state, what
-                if wrong := _wrong(reached.world):
-                    raise Wrong("\n".join([*_way(before, reached), wrong]))
-                waiting.append(reached)
-        return len(before)
+                ways[next_state] = state, name
+                if wrong := _wrong(next_state.world):
+                    raise Wrong("\n".join([*_way(ways, next_state), wrong]))
+                queue.append(next_state)
+        return len(ways)
 
     def _moves(self, state: State) -> Iterator[tuple[str, State]]:
         world = state.world
@@ -130,43 +130,46 @@ class Model:
             elif worker.deliveries and not world.settled:
                 yield (
                     f"the message comes to {worker.number}",
-                    self._told(state, worker._replace(runs=True, deliveries=worker.deliveries - 1)),
+                    self._go_on(state, worker._replace(runs=True, deliveries=worker.deliveries - 1)),
                 )
 
     def _step(self, state: State, worker: Worker) -> Iterator[tuple[str, State]]:
         ask = self._next(worker, state.world.now)[0]
-        name = f"{worker.number}: {ask.what}"
-        for reply, world in self._performed(state.world, worker, ask):
-            yield f"{name} -> {reply}", self._told(state._replace(world=world), _hears(worker, reply))
+        name = f"{worker.number}: {ask.name}"
+        for reply, world in self._perform(state.world, worker, ask):
+            yield f"{name} -> {reply}", self._go_on(state._replace(world=world), _hears(worker, reply))
             if state.faults:
-                spent = state._replace(world=world, faults=state.faults - 1)
-                yield f"{name}, and the worker dies", _put(spent, _ended(worker))
-                if ask.what == "effect" and reply[0] == "got":
-                    yield f"{name}, and its answer is lost", self._told(spent, _hears(worker, ("raised", None)))
-                if ask.what in ("begin", "finish"):  # the driver sends it again
-                    for again, after in self._performed(world, worker, ask):
-                        told = self._told(spent._replace(world=after), _hears(worker, self._known(ask, reply, again)))
-                        yield f"{name}, sent twice", told
+                faulty_state = state._replace(world=world, faults=state.faults - 1)
+                yield f"{name}, and the worker dies", _put(faulty_state, _idle(worker))
+                if ask.name == "effect" and reply[0] == "got":
+                    yield f"{name}, and its answer is lost", self._go_on(faulty_state, _hears(worker, ("raised", None)))
+                if ask.name in ("begin", "finish"):  # the driver sends it again
+                    for second_reply, next_world in self._perform(world, worker, ask):
+                        next_state = self._go_on(
+                            faulty_state._replace(world=next_world),
+                            _hears(worker, self._reply_of_both(ask, reply, second_reply)),
+                        )
+                        yield f"{name}, sent twice", next_state
 
     @staticmethod
-    def _known(ask: Ask, first: Reply, again: Reply) -> Reply:
+    def _reply_of_both(ask: Ask, first: Reply, second: Reply) -> Reply:
         """A write that finishes knows its own earlier try by its token, and says so as the first answer would have."""
-        return first if ask.what == "finish" and isinstance(first[1], Applied) else again
+        return first if ask.name == "finish" and isinstance(first[1], Applied) else second
 
     # --- what is asked --------------------------------------------------------------------------------------------------
 
     def _next(self, worker: Worker, now: float) -> tuple[Any, tuple[float, ...]]:
         """What the worker does after what it was told, and what its clock has shown by then. An outcome: it is done."""
         if (worker, now) not in self._known_steps:
-            self._known_steps[worker, now] = self._played(worker, now)
+            self._known_steps[worker, now] = self._play(worker, now)
         return self._known_steps[worker, now]
 
-    def _played(self, worker: Worker, now: float) -> tuple[Any, tuple[float, ...]]:
-        recorded, shown = deque(worker.readings), list[float]()
+    def _play(self, worker: Worker, now: float) -> tuple[Any, tuple[float, ...]]:
+        past_readings, readings = deque(worker.readings), list[float]()
 
         def clock() -> float:
-            reading = recorded.popleft() if recorded else now + worker.offset
-            shown.append(reading)
+            reading = past_readings.popleft() if past_readings else now + worker.offset
+            readings.append(reading)
             return reading
 
         steps = self._program(worker, clock)
@@ -174,18 +177,18 @@ class Model:
             step = next(steps)
             for kind, value in worker.replies:
                 step = steps.throw(TimeoutError()) if kind == "raised" else steps.send(value)
-        except StopIteration as done:
-            return done.value, tuple(shown)
+        except StopIteration as stop:
+            return stop.value, tuple(readings)
         except TimeoutError:
-            return None, tuple(shown)
+            return None, tuple(readings)
         finally:
             steps.close()
-        return (Ask("effect", step.args[0]) if isinstance(step, Do) else step), tuple(shown)
+        return (Ask("effect", step.args[0]) if isinstance(step, Do) else step), tuple(readings)
 
     def _program(self, worker: Worker, clock: Any) -> Any:
         safe_for = SAFE_FOR if self._rules.skew else SAFE_FOR + 2 * STEP_SKEW
-        asked, now = StepRequest("charge", LEASE, safe_for), clock()
-        fresh = new_step("a", M, asked, f"{worker.number}.{worker.deliveries}", now)
+        request, now = StepRequest("charge", LEASE, safe_for), clock()
+        fresh = new_step("a", M, request, f"{worker.number}.{worker.deliveries}", now)
         left = clock if self._rules.left else lambda: now
 
         def try_to_begin(step: Step, replaced: str | None) -> Any:
@@ -197,32 +200,32 @@ class Model:
         def release(step: Begun, *, sent: bool) -> Any:
             return (yield Ask("release", step, sent))
 
-        start = Start(M, {}, asked, fresh, now, left)
+        start = Start(M, {}, request, fresh, now, left)
         return performed(begun(start, try_to_begin), lambda _: None, finish, release, lambda _: {})
 
     # --- what it does ---------------------------------------------------------------------------------------------------
 
-    def _performed(self, world: World, worker: Worker, ask: Ask) -> Iterator[tuple[Reply, World]]:
-        if ask.what == "begin":
-            yield self._begin(world, ask.step, ask.more)
-        elif ask.what == "effect":
+    def _perform(self, world: World, worker: Worker, ask: Ask) -> Iterator[tuple[Reply, World]]:
+        if ask.name == "begin":
+            yield self._begin(world, ask.step, ask.argument)
+        elif ask.name == "effect":
             yield from self._effect(world, worker, ask.step)
-        elif ask.what == "finish":
+        elif ask.name == "finish":
             yield _finish(world, ask.step.fence)
         else:
-            yield self._release(world, worker, ask.step, sent=ask.more)
+            yield self._release(world, worker, ask.step, sent=ask.argument)
 
     def _begin(self, world: World, step: Step, replaced: str | None) -> tuple[Reply, World]:
-        held, done = world.step, _of_mark(world)
-        if done is not None and not self._rules.outranks:
-            return ("got", done), world
-        if held is not None and held.fence != replaced:
-            return ("got", held), world
-        if held is None and (done is not None or replaced is not None):
-            return ("got", done), world
-        if held is not None and not self._rules.first_key:
+        stored_step, outcome = world.step, _of_mark(world)
+        if outcome is not None and not self._rules.outranks:
+            return ("got", outcome), world
+        if stored_step is not None and stored_step.fence != replaced:
+            return ("got", stored_step), world
+        if stored_step is None and (outcome is not None or replaced is not None):
+            return ("got", outcome), world
+        if stored_step is not None and not self._rules.first_key:
             step = step._replace(key=step.fence)
-        if held is not None and not self._rules.first_time:
+        if stored_step is not None and not self._rules.first_time:
             step = step._replace(since=step.until - LEASE.total_seconds())
         return ("got", step), world._replace(step=step)
 
@@ -230,8 +233,10 @@ class Model:
         yield ("raised", None), world  # it never arrives
         if self._rules.left and world.now >= step.until - worker.offset:
             return
-        known = [each for each in world.charges if each[0] == step.key and world.now < each[1] + SAFE_FOR.total_seconds()]
-        charges = world.charges if known else (*world.charges, (step.key, world.now))
+        same_charges = [
+            charge for charge in world.charges if charge[0] == step.key and world.now < charge[1] + SAFE_FOR.total_seconds()
+        ]
+        charges = world.charges if same_charges else (*world.charges, (step.key, world.now))
         yield ("got", "charged"), world._replace(charges=charges)
 
     def _release(self, world: World, worker: Worker, step: Begun, *, sent: bool) -> tuple[Reply, World]:
@@ -241,19 +246,19 @@ class Model:
             return ("got", True), world._replace(step=None)
         return ("got", True), world._replace(step=world.step._replace(until=world.now + worker.offset))
 
-    def _told(self, state: State, worker: Worker) -> State:
+    def _go_on(self, state: State, worker: Worker) -> State:
         """The state once the worker has gone on to its next request, or to its end."""
         step, readings = self._next(worker, state.world.now)
         if isinstance(step, Ask):
             return _put(state, worker._replace(readings=readings))
         world = state.world._replace(settled=state.world.settled or (step is not None and step.settled))
-        return _put(state._replace(world=world), _ended(worker))
+        return _put(state._replace(world=world), _idle(worker))
 
 
 def _finish(world: World, fence: str) -> tuple[Reply, World]:
     if world.step is None:
-        done = _of_mark(world)
-        return ("got", Superseded(M) if done is None else done), world
+        outcome = _of_mark(world)
+        return ("got", Superseded(M) if outcome is None else outcome), world
     if world.step.fence != fence:
         return ("got", Superseded(M)), world
     mark = "done" if world.mark == "absent" else world.mark
@@ -278,7 +283,7 @@ def _hears(worker: Worker, reply: Reply) -> Worker:
     return worker._replace(replies=(*worker.replies, reply))
 
 
-def _ended(worker: Worker) -> Worker:
+def _idle(worker: Worker) -> Worker:
     return Worker(worker.number, worker.offset, worker.deliveries)
 
 
@@ -287,9 +292,9 @@ def _put(state: State, worker: Worker) -> State:
     return state._replace(workers=(*state.workers[:n], worker, *state.workers[n + 1 :]))
 
 
-def _way(before: dict[State, tuple[State, str] | None], state: State) -> list[str]:
+def _way(ways: dict[State, tuple[State, str] | None], state: State) -> list[str]:
     way: list[str] = []
-    while (step := before[state]) is not None:
-        state, what = step
-        way.append(what)
+    while (step := ways[state]) is not None:
+        state, name = step
+        way.append(name)
     return way[::-1]

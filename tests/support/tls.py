@@ -29,27 +29,25 @@ class Authority:
         self._folder, self._key = folder, ec.generate_private_key(ec.SECP256R1())
         self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         self.path = str(folder / f"{name}.pem")
-        certificate = self._signed(
-            self._name, self._key.public_key(), [(x509.BasicConstraints(ca=True, path_length=0), True)]
-        )
+        certificate = self._sign(self._name, self._key.public_key(), [(x509.BasicConstraints(ca=True, path_length=0), True)])
         Path(self.path).write_bytes(certificate)
 
     def issue(self, host: str) -> Paths:
         """A certificate for a host's name or address, and its key."""
         key = ec.generate_private_key(ec.SECP256R1())
         try:
-            who: x509.GeneralName = x509.IPAddress(ipaddress.ip_address(host))
+            host_name: x509.GeneralName = x509.IPAddress(ipaddress.ip_address(host))
         except ValueError:
-            who = x509.DNSName(host)
+            host_name = x509.DNSName(host)
         name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, host)])
-        certificate = self._signed(name, key.public_key(), [(x509.SubjectAlternativeName([who]), False)])
+        certificate = self._sign(name, key.public_key(), [(x509.SubjectAlternativeName([host_name]), False)])
         paths = Paths(str(self._folder / f"{host}.pem"), str(self._folder / f"{host}.key"))
         Path(paths.certificate).write_bytes(certificate)
         private = (serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
         Path(paths.key).write_bytes(key.private_bytes(serialization.Encoding.PEM, *private))
         return paths
 
-    def _signed(
+    def _sign(
         self, name: x509.Name, key: ec.EllipticCurvePublicKey, extensions: list[tuple[x509.ExtensionType, bool]]
     ) -> bytes:
         now = datetime.now(UTC)
@@ -64,10 +62,10 @@ class Authority:
 class TLSProxy(FaultProxy):
     """A FaultProxy that its clients speak TLS with. `clients`: the authority that must have signed theirs, where it asks for one."""
 
-    def __init__(self, host: str, port: int, own: Paths, clients: Authority | None = None) -> None:
+    def __init__(self, host: str, port: int, paths: Paths, clients: Authority | None = None) -> None:
         super().__init__(host, port)
         self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        self._context.load_cert_chain(*own)
+        self._context.load_cert_chain(*paths)
         if clients is not None:
             self._context.verify_mode = ssl.CERT_REQUIRED
             self._context.load_verify_locations(clients.path)
@@ -77,10 +75,10 @@ class TLSProxy(FaultProxy):
         return f"https://127.0.0.1:{self.port}"
 
     def _serve(self, client: socket.socket) -> None:
-        with self._context.wrap_socket(client, server_side=True) as encrypted:
+        with self._context.wrap_socket(client, server_side=True) as encrypted_socket:
             with self._lock:
-                self._open.add(encrypted)
+                self._open.add(encrypted_socket)
             try:
-                super()._serve(encrypted)
+                super()._serve(encrypted_socket)
             finally:
-                self._end(encrypted)
+                self._end(encrypted_socket)

@@ -32,10 +32,10 @@ class Bill(NamedTuple):
 def bill(before: Item | None, after: Item, indexes: Sequence[SecondaryIndex]) -> Bill:
     """What a write costs that makes this of an item; None: there was none."""
     table = units(max(item_size(before or {}), item_size(after)))
-    written = {index.name: units_of(index, before, after) for index in indexes}
-    return Bill(table, {name: each for name, each in written.items() if each})
+    index_units = {index.name: units_of(index, before, after) for index in indexes}
+    return Bill(table, {name: unit_count for name, unit_count in index_units.items() if unit_count})
 
 
-def refused(item: Item | None) -> int:
+def units_of_refusal(item: Item | None) -> int:
     """What a write costs whose condition fails."""
     return units(item_size(item or {}))

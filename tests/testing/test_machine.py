@@ -22,7 +22,7 @@ from onewrite.testing.model import contents as keys
 from onewrite.testing.model.contents import Contents, NotCanonicalError, canonical, digest, merge
 from onewrite.testing.model.machine import Machine
 from onewrite.testing.standins.stores import MakeTable, mongomock_collection, moto_tables
-from tests.support.seams import named
+from tests.support.seams import name_calls
 
 
 @pytest.fixture
@@ -215,7 +215,7 @@ def test_documents_are_given_the_ids_that_the_driver_would_give_them() -> None:
 def test_guarded_writes_are_remembered(make: MakeTable) -> None:
     machine = Machine(lambda: make("orders", "id"))
     ids = iter("abcabc")
-    orders = named(GuardedTable(machine.stores(machine.perform), SeenIds(), clock=lambda: 1.79e9), lambda: next(ids))
+    orders = name_calls(GuardedTable(machine.stores(machine.perform), SeenIds(), clock=lambda: 1.79e9), lambda: next(ids))
     for _ in range(2):
         machine.reset()
         told = [orders.record(Message(name), Key={"id": "o"}) for name in ("m-1", "m-2", "m-1")]

@@ -40,16 +40,16 @@ def handler(message: Message) -> Outcome | None:
     bills().update_one(message.part("open"), bill, {"$set": {"cents": message.body["cents"]}}, upsert=True)
 
     def charge(step: Begun) -> str:
-        return charged(message.body["cents"], key=step.key, timeout=step.left())
+        return create_charge(message.body["cents"], key=step.key, timeout=step.left())
 
-    def paid(charge_id: str) -> dict[str, Any]:
-        told = Event("OrderPaid", {"orderId": bill["_id"], "chargeId": charge_id})
-        return {"update": {"$set": {"chargeId": charge_id}}, "emit": [told]}
+    def record_payment(charge_id: str) -> dict[str, Any]:
+        event = Event("OrderPaid", {"orderId": bill["_id"], "chargeId": charge_id})
+        return {"update": {"$set": {"chargeId": charge_id}}, "emit": [event]}
 
-    return bills().perform(message, "charge", charge, bill, lease=LEASE, safe_for=SAFE_FOR, then=paid)
+    return bills().perform(message, "charge", charge, bill, lease=LEASE, safe_for=SAFE_FOR, then=record_payment)
 
 
-def charged(cents: int, *, key: str, timeout: float) -> str:
+def create_charge(cents: int, *, key: str, timeout: float) -> str:
     """Of one key the provider makes one charge, however often it is asked."""
     headers = {"Content-Type": "application/json", "Idempotency-Key": key}
     request = Request(os.environ["PROVIDER_URL"], json.dumps({"cents": cents}).encode(), headers)  # noqa: S310  # ours

@@ -22,9 +22,9 @@ def handler(message: Message) -> Outcome:
         case "PlaceOrder":
             return place(message)
         case "OrderPaid":
-            return paid(message)
-        case other:
-            raise ValueError(f"nobody here knows {other}")
+            return record_payment(message)
+        case unknown:
+            raise ValueError(f"nobody here knows {unknown}")
 
 
 def place(message: Message) -> Outcome:
@@ -40,7 +40,7 @@ def place(message: Message) -> Outcome:
     )
 
 
-def paid(message: Message) -> Outcome:
+def record_payment(message: Message) -> Outcome:
     return orders().update_item(
         message,
         Key={"orderId": message.body["orderId"]},

@@ -31,20 +31,20 @@ class Decorator(Generic[M]):
         self._name, self._make = name, make
 
     @overload
-    def __call__(self: Decorator[Message], each: Callable[[Message], R], /) -> HandlerFunction[Message, R]: ...
+    def __call__(self: Decorator[Message], function: Callable[[Message], R], /) -> HandlerFunction[Message, R]: ...
     @overload
     def __call__(
-        self: Decorator[list[Message]], each: Callable[[list[Message]], G], /
+        self: Decorator[list[Message]], function: Callable[[list[Message]], G], /
     ) -> HandlerFunction[list[Message], G]: ...
-    def __call__(self, each: Any, /, *context: Any) -> Any:
-        if context or isinstance(each, Mapping):
+    def __call__(self, function: Any, /, *context: Any) -> Any:
+        if context or isinstance(function, Mapping):
             raise ConfigurationError(
                 f"This was called with an event, and is no handler yet: write @{self._name}(identity) above the function of messages, "
                 f"as in @{self._name}(json_body(id='id'))."
             )
-        if handler_of(each) is not None:
+        if handler_of(function) is not None:
             raise ConfigurationError("This is a handler already: decorate the function of messages, which is its `each`.")
-        return as_function(self._make(each))
+        return as_function(self._make(function))
 
 
 class GroupingDecorator(Protocol):
@@ -157,18 +157,18 @@ def _decorator(name: str, source: Source, identity: Identity, group_by: GroupBy 
         )
     check_identity(identity, f"{name}({{}})")
     if takes_messages(identity):  # Above all it may be the function that was to be decorated.
-        shown = getattr(identity, "__name__", repr(identity))
+        identity_name = getattr(identity, "__name__", repr(identity))
         raise ConfigurationError(
-            f"@{name} needs an identity, which says of each record what message it is, and got {shown}, which takes messages: write "
-            f"@{name}(json_body(id='id')) above the function. If {shown} is an identity, call its argument record."
+            f"@{name} needs an identity, which says of each record what message it is, and got {identity_name}, which takes messages: write "
+            f"@{name}(json_body(id='id')) above the function. If {identity_name} is an identity, call its argument record."
         )
 
-    def make(each: Callable[..., Any]) -> Handler[Any]:
-        if isinstance(each, type):
+    def make(function: Callable[..., Any]) -> Handler[Any]:
+        if isinstance(function, type):
             raise ConfigurationError(
-                f"{each.__name__} is a class, and a handler is made of a function of messages: decorate a function, or an object that can "
+                f"{function.__name__} is a class, and a handler is made of a function of messages: decorate a function, or an object that can "
                 "be called."
             )
-        return Handler(each, source, identity, group_by=group_by, **options)
+        return Handler(function, source, identity, group_by=group_by, **options)
 
     return Decorator(name, make)

@@ -48,14 +48,14 @@ def _moment(value: object) -> float:
         return math.nan
 
 
-def _listed(event: _Event, name: str = "Records") -> list[Any] | None:
+def _list_of(event: _Event, name: str = "Records") -> list[Any] | None:
     records = event if isinstance(event, list) else event.get(name)
     return cast("list[Any]", records) if isinstance(records, list) else None
 
 
-def _straight(event: _Event, name: str = "Records") -> list[Any] | None:
+def _direct_list(event: _Event, name: str = "Records") -> list[Any] | None:
     """The records of an event. A list comes from EventBridge Pipes, which has no such source."""
-    return None if isinstance(event, list) else _listed(event, name)
+    return None if isinstance(event, list) else _list_of(event, name)
 
 
 def _stream(event: _Event) -> _InLanes:
@@ -63,17 +63,19 @@ def _stream(event: _Event) -> _InLanes:
 
     If it were processed now, its sequence would become the mark, and the failed record would be refused as stale.
     """
-    records = _listed(event)
+    records = _list_of(event)
     return None if records is None else [("", record) for record in records]
 
 
 def _kinesis_stream(event: _Event) -> _InLanes:
     """EventBridge Pipes has the fields of Kinesis beside those of Lambda."""
     lines = _stream(event)
-    return lines if lines is None or not isinstance(event, list) else [(lane, _in_kinesis(record)) for lane, record in lines]
+    if lines is None or not isinstance(event, list):
+        return lines
+    return [(lane, _kinesis_record(record)) for lane, record in lines]
 
 
-def _in_kinesis(record: Any) -> Any:
+def _kinesis_record(record: Any) -> Any:
     if not isinstance(record, dict) or "kinesis" in record:
         return cast("object", record)
     fields = cast("dict[str, Any]", record)
@@ -86,13 +88,12 @@ def _queue(event: _Event) -> _InLanes:
 
     Messages of a standard queue may have groups too, but these are for fairness among consumers and imply no order.
     """
-    records = _listed(event)
+    records = _list_of(event)
     if records is None:
         return None
-    for record in records:
-        if _text(field_at(record, "eventSourceARN")).endswith(".fifo"):
-            # Records whose group cannot be read might be of the same group, so they share a lane, the one of the empty text.
-            return [(_text(field_at(each, "attributes", "MessageGroupId")), each) for each in records]
+    if any(_text(field_at(record, "eventSourceARN")).endswith(".fifo") for record in records):
+        # Records whose group cannot be read might be of the same group, so they share a lane, the one of the empty text.
+        return [(_text(field_at(record, "attributes", "MessageGroupId")), record) for record in records]
     return zip(repeat(None), records)
 
 
@@ -110,27 +111,29 @@ def _partitions(event: _Event) -> _InLanes:
 
 def _changes(event: _Event) -> _InLanes:
     """The changes of DocumentDB, in one lane, each with what the others have in the record itself."""
-    changes = _straight(event, "events")
+    changes = _direct_list(event, "events")
     if changes is None or isinstance(event, list):
         return None
     common = {"eventSource": event.get("eventSource", DOCUMENTDB_ORIGIN), "eventSourceARN": event.get("eventSourceArn")}
     return [
-        ("", {"event": (change := field_at(each, "event")), "eventID": field_at(change, "_id", "_data"), **common})
-        for each in changes
+        ("", {"event": (change := field_at(entry, "event")), "eventID": field_at(change, "_id", "_data"), **common})
+        for entry in changes
     ]
 
 
 def _notifications(event: _Event) -> _InLanes:
     """What SNS has sent, as records that look as they do through SQS."""
-    records = _straight(event)
+    records = _direct_list(event)
     if records is None or not all(field_at(record, "Sns") for record in records):
         return None
     return [
         (
             None,
-            _record(field_at(each, "Sns"), "aws:sns", field_at(each, "Sns", "MessageId"), field_at(each, "Sns", "TopicArn")),
+            _record(
+                field_at(record, "Sns"), "aws:sns", field_at(record, "Sns", "MessageId"), field_at(record, "Sns", "TopicArn")
+            ),
         )
-        for each in records
+        for record in records
     ]
 
 
@@ -143,12 +146,12 @@ def _one_event(event: _Event) -> _InLanes:
 
 def _objects(event: _Event) -> _InLanes:
     """What S3 has notified of, each object as a record that looks as it does through SQS."""
-    records = _straight(event)
+    records = _direct_list(event)
     if records is None or not all(field_at(record, "s3") for record in records):
         return None
     return [
-        (None, _record({"Records": [each]}, "aws:s3", field_at(each, "responseElements", "x-amz-request-id"), None))
-        for each in records
+        (None, _record({"Records": [record]}, "aws:s3", field_at(record, "responseElements", "x-amz-request-id"), None))
+        for record in records
     ]
 
 
@@ -161,14 +164,14 @@ def _record(body: Any, origin: str, message_id: object, arn: object) -> dict[str
     return {"messageId": message_id, "body": text, "eventSource": origin, "eventSourceARN": arn}
 
 
-def _sent_as_body(*path: str) -> Any:
+def _sent_at_in_body(*path: str) -> Any:
     """When a record was sent whose body says it."""
 
-    def sent(record: Any) -> float:
+    def sent_at(record: Any) -> float:
         body = field_at(record, "body")
         return _moment(field_at(json.loads(body) if isinstance(body, str) else body, *path))  # `_record` has made it
 
-    return sent
+    return sent_at
 
 
 def _is_test_of_s3(record: dict[str, Any]) -> Skip | None:
@@ -206,7 +209,7 @@ SQS = Source(
     named_as_in_pipes=True,
     screen=_is_test_of_s3,
     identifier=lambda record: _text(field_at(record, "messageId")),
-    sent=lambda record: _seconds(field_at(record, "attributes", "SentTimestamp"), 0.001),
+    sent_at=lambda record: _seconds(field_at(record, "attributes", "SentTimestamp"), 0.001),
     attempt=_receive_count,
 )
 KINESIS = Source(
@@ -216,7 +219,7 @@ KINESIS = Source(
     screen=refuse_aggregated,
     decodes=True,
     identifier=lambda record: _text(field_at(record, "kinesis", "sequenceNumber")),
-    sent=lambda record: _seconds(field_at(record, "kinesis", "approximateArrivalTimestamp")),
+    sent_at=lambda record: _seconds(field_at(record, "kinesis", "approximateArrivalTimestamp")),
     restarts=True,
 )
 DYNAMODB = Source(
@@ -225,7 +228,7 @@ DYNAMODB = Source(
     decodes=True,
     records=_stream,
     identifier=lambda record: _text(field_at(record, "dynamodb", "SequenceNumber")),
-    sent=lambda record: _seconds(field_at(record, "dynamodb", "ApproximateCreationDateTime")),
+    sent_at=lambda record: _seconds(field_at(record, "dynamodb", "ApproximateCreationDateTime")),
     restarts=True,
 )
 KAFKA = Source(
@@ -234,7 +237,7 @@ KAFKA = Source(
     decodes=True,
     records=_partitions,
     identifier=_kafka_position,
-    sent=lambda record: _seconds(field_at(record, "timestamp"), 0.001),
+    sent_at=lambda record: _seconds(field_at(record, "timestamp"), 0.001),
     raises=True,
 )
 # Only in provisioned mode does an event source mapping of Kafka have ReportBatchItemFailures:
@@ -245,7 +248,7 @@ DOCUMENTDB = Source(
     origins=frozenset({DOCUMENTDB_ORIGIN}),
     records=_changes,
     identifier=lambda record: _text(field_at(record, "eventID")),
-    sent=lambda record: _seconds(field_at(record, "event", "clusterTime", "$timestamp", "t")),
+    sent_at=lambda record: _seconds(field_at(record, "event", "clusterTime", "$timestamp", "t")),
     restarts=True,
     raises=True,
 )
@@ -255,7 +258,7 @@ SNS = Source(
     records=_notifications,
     screen=_is_test_of_s3,
     identifier=lambda record: _text(field_at(record, "messageId")),
-    sent=_sent_as_body("Timestamp"),
+    sent_at=_sent_at_in_body("Timestamp"),
     raises=True,
 )
 EVENTBRIDGE = Source(
@@ -263,7 +266,7 @@ EVENTBRIDGE = Source(
     origins=frozenset({"aws:events"}),
     records=_one_event,
     identifier=lambda record: _text(field_at(record, "messageId")),
-    sent=_sent_as_body("time"),
+    sent_at=_sent_at_in_body("time"),
     raises=True,
 )
 S3 = Source(
@@ -271,28 +274,28 @@ S3 = Source(
     origins=frozenset({"aws:s3"}),
     records=_objects,
     identifier=lambda record: _text(field_at(record, "messageId")),
-    sent=lambda _: math.nan,
+    sent_at=lambda _: math.nan,
     raises=True,
 )
 
 
-def lambda_record(received: Mapping[str, Any], queue_arn: str) -> dict[str, Any]:
+def lambda_record(message: Mapping[str, Any], queue_arn: str) -> dict[str, Any]:
     """The record that Lambda makes of a message as ReceiveMessage returns it."""
     record: dict[str, Any] = {
-        "messageId": received["MessageId"],
-        "receiptHandle": received["ReceiptHandle"],
-        "body": received.get("Body", ""),
-        "attributes": dict(received.get("Attributes", {})),
+        "messageId": message["MessageId"],
+        "receiptHandle": message["ReceiptHandle"],
+        "body": message.get("Body", ""),
+        "attributes": dict(message.get("Attributes", {})),
         "messageAttributes": {
-            name: _message_attribute(value) for name, value in received.get("MessageAttributes", {}).items()
+            name: _message_attribute(value) for name, value in message.get("MessageAttributes", {}).items()
         },
-        "md5OfBody": received.get("MD5OfBody", ""),
+        "md5OfBody": message.get("MD5OfBody", ""),
         "eventSource": "aws:sqs",
         "eventSourceARN": queue_arn,
         "awsRegion": queue_arn.split(":")[3],
     }
-    if "MD5OfMessageAttributes" in received:
-        record["md5OfMessageAttributes"] = received["MD5OfMessageAttributes"]
+    if "MD5OfMessageAttributes" in message:
+        record["md5OfMessageAttributes"] = message["MD5OfMessageAttributes"]
     return record
 
 

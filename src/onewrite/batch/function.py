@@ -20,12 +20,12 @@ from typing import Any, TypeAlias, TypeVar, cast, get_args
 from onewrite.message import Message, printable
 from onewrite.outcome import Answer
 
-Returned: TypeAlias = Answer | Sequence[Answer] | None
-R = TypeVar("R", bound=Returned | Awaitable[Returned])
-GroupReturned: TypeAlias = Sequence[Answer] | None
-G = TypeVar("G", bound=GroupReturned | Awaitable[GroupReturned])
+ReturnValue: TypeAlias = Answer | Sequence[Answer] | None
+R = TypeVar("R", bound=ReturnValue | Awaitable[ReturnValue])
+GroupReturnValue: TypeAlias = Sequence[Answer] | None
+G = TypeVar("G", bound=GroupReturnValue | Awaitable[GroupReturnValue])
 
-_INSTALLED = frozenset({"site-packages", "dist-packages"})
+_INSTALL_FOLDERS = frozenset({"site-packages", "dist-packages"})
 _ANSWERS: tuple[type, ...] = get_args(Answer)
 _GROUP_REMEDY = "with group_by it returns a sequence of one Outcome for each message, in their order, or None"
 
@@ -34,73 +34,73 @@ class WrongReturn(TypeError):
     """Its text names types only, so it may be logged."""
 
 
-def is_async(each: Any) -> bool:
+def is_async(function: Any) -> bool:
     """Whether a call returns an awaitable, also if decorators or partials are around the function."""
-    while each is not None:
-        if inspect.iscoroutinefunction(each) or inspect.iscoroutinefunction(type(each).__call__):
+    while function is not None:
+        if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__):
             return True
-        each = _inside(each)
+        function = _inside(function)
     return False
 
 
-def takes_messages(each: object) -> bool:
+def takes_messages(function: object) -> bool:
     """Is this certainly no function of a record, but one of a message or of several?
 
     A function that says no types is judged by the name of its parameter. A lambda is not, because it cannot have been decorated.
     """
-    if is_async(each):
+    if is_async(function):
         return True
     try:
-        first = next(iter(inspect.signature(cast("Any", each)).parameters.values()))
+        parameter = next(iter(inspect.signature(cast("Any", function)).parameters.values()))
     except (TypeError, ValueError, StopIteration):
         return False
-    if first.annotation is inspect.Parameter.empty:
-        return first.name in ("message", "messages") and getattr(each, "__name__", "<lambda>") != "<lambda>"
-    said = first.annotation if isinstance(first.annotation, str) else repr(first.annotation)
-    return re.search(r"\bMessage\b", said) is not None
+    if parameter.annotation is inspect.Parameter.empty:
+        return parameter.name in ("message", "messages") and getattr(function, "__name__", "<lambda>") != "<lambda>"
+    annotation = parameter.annotation if isinstance(parameter.annotation, str) else repr(parameter.annotation)
+    return re.search(r"\bMessage\b", annotation) is not None
 
 
-def home_of(each: Any) -> tuple[str, str | None]:
+def home_of(function: Any) -> tuple[str, str | None]:
     """The package or module at the root of the function's module, and the line of its definition."""
-    while (inner := _inside(each)) is not None:
-        each = inner
-    module = str(getattr(each, "__module__", ""))
-    called: Any = each if hasattr(each, "__code__") else type(each).__call__
-    code = getattr(called, "__code__", None)
+    while (inner := _inside(function)) is not None:
+        function = inner
+    module = str(getattr(function, "__module__", ""))
+    callee: Any = function if hasattr(function, "__code__") else type(function).__call__
+    code = getattr(callee, "__code__", None)
     line = None if code is None else f"{PurePath(code.co_filename).name}:{code.co_firstlineno} {code.co_qualname}"
     return module.partition(".")[0], line
 
 
-def _inside(each: Any) -> Any:
-    return each.func if isinstance(each, functools.partial) else getattr(each, "__wrapped__", None)
+def _inside(function: Any) -> Any:
+    return function.func if isinstance(function, functools.partial) else getattr(function, "__wrapped__", None)
 
 
-def checked(returned: object, _given: object = None) -> tuple[tuple[Answer, ...]]:
+def check_return(value: object, _messages: object = None) -> tuple[tuple[Answer, ...]]:
     """The answers that the function returned for one message, whatever that is.
 
     None and an empty sequence settle the record: the message changed no entity.
     """
-    if returned is None:
+    if value is None:
         return ((),)
-    if isinstance(returned, _ANSWERS):
-        return ((cast("Answer", returned),),)
-    kind = f"a {type(returned).__name__}"
-    if not isinstance(returned, Sequence) or isinstance(returned, str | bytes | bytearray):
-        raise _wrong_return(kind, returned)
-    answers = tuple(cast("Sequence[object]", returned))
-    others = [answer for answer in answers if not isinstance(answer, _ANSWERS)]
-    if others:
-        raise _wrong_return(f"{kind} with a {type(others[0]).__name__}", *others)
+    if isinstance(value, _ANSWERS):
+        return ((cast("Answer", value),),)
+    kind = f"a {type(value).__name__}"
+    if not isinstance(value, Sequence) or isinstance(value, str | bytes | bytearray):
+        raise _wrong_return(kind, value)
+    answers = tuple(cast("Sequence[object]", value))
+    wrong_values = [answer for answer in answers if not isinstance(answer, _ANSWERS)]
+    if wrong_values:
+        raise _wrong_return(f"{kind} with a {type(wrong_values[0]).__name__}", *wrong_values)
     return (cast("tuple[Answer, ...]", answers),)
 
 
-def checked_group(returned: object, messages: Sequence[Message]) -> tuple[tuple[Answer, ...], ...]:
+def check_group_return(value: object, messages: Sequence[Message]) -> tuple[tuple[Answer, ...], ...]:
     """The answers that the function returned for each message of a group. None: the messages changed no entity."""
-    if returned is None:
+    if value is None:
         return ((),) * len(messages)
-    if isinstance(returned, _ANSWERS):
-        raise WrongReturn(f"The function returned a {type(returned).__name__}: {_GROUP_REMEDY}.")
-    [answers] = checked(returned)
+    if isinstance(value, _ANSWERS):
+        raise WrongReturn(f"The function returned a {type(value).__name__}: {_GROUP_REMEDY}.")
+    [answers] = check_return(value)
     if len(answers) != len(messages):
         raise WrongReturn(f"The function returned {len(answers)} answers for {len(messages)} messages: {_GROUP_REMEDY}.")
     all_messages = {(message.source, message.id) for message in messages}
@@ -113,11 +113,11 @@ def checked_group(returned: object, messages: Sequence[Message]) -> tuple[tuple[
     return tuple((answer,) for answer in answers)
 
 
-def _wrong_return(what: str, *values: object) -> WrongReturn:
+def _wrong_return(kind: str, *values: object) -> WrongReturn:
     for value in values:
         close_coroutine(value)
     remedy = ", and declare an asynchronous function with `async def`" if inspect.isawaitable(values[0]) else ""
-    return WrongReturn(f"The function returned {what}: return an Outcome, a sequence of them, or None{remedy}.")
+    return WrongReturn(f"The function returned {kind}: return an Outcome, a sequence of them, or None{remedy}.")
 
 
 def close_coroutine(value: object) -> None:
@@ -128,9 +128,9 @@ def close_coroutine(value: object) -> None:
 # --- the user's own lines, for those who look for what failed or hangs ------------------------------------------------
 
 
-def innermost(places: Iterable[tuple[FrameType, int]], each: object) -> str | None:
+def innermost(places: Iterable[tuple[FrameType, int]], function: object) -> str | None:
     """The file, the line and the function of the user's innermost place. The places are frames with their lines, outermost first."""
-    root, _ = home_of(each)
+    root, _ = home_of(function)
     users = [place for place in places if _is_users(place[0], root)]
     return line_of(*users[-1]) if users else None
 
@@ -140,18 +140,18 @@ def line_of(frame: FrameType, line: int) -> str:
     return printable(f"{PurePath(code.co_filename).name}:{line} {code.co_qualname}")
 
 
-def where_thread_stands(ident: int | None, each: object) -> str | None:
-    """The line of the user's code at which a thread stands that runs the function `each`."""
+def where_thread_stands(ident: int | None, function: object) -> str | None:
+    """The line of the user's code at which a thread stands that runs the function."""
     frames = sys._current_frames()  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  # documented, in spite of its name
     frame = None if ident is None else frames.get(ident)
     places: list[tuple[FrameType, int]] = []
     while frame is not None:
         places.append((frame, frame.f_lineno))
         frame = frame.f_back
-    return _innermost_or_last([*reversed(places)], each)
+    return _innermost_or_last([*reversed(places)], function)
 
 
-def where_coroutine_stands(coroutine: object, each: object) -> str | None:
+def where_coroutine_stands(coroutine: object, function: object) -> str | None:
     """The line of the user's code at which a coroutine waits, or one that it awaits. Its frame alone would be that of the outermost one."""
     places: list[tuple[FrameType, int]] = []
     while coroutine is not None:
@@ -162,12 +162,12 @@ def where_coroutine_stands(coroutine: object, each: object) -> str | None:
         if frame is not None:
             places.append((frame, frame.f_lineno))
         coroutine = getattr(coroutine, "gi_yieldfrom" if kind == "gi" else f"{kind}_await")
-    return _innermost_or_last(places, each)
+    return _innermost_or_last(places, function)
 
 
-def _innermost_or_last(places: list[tuple[FrameType, int]], each: object) -> str | None:
+def _innermost_or_last(places: list[tuple[FrameType, int]], function: object) -> str | None:
     """Without a line of the user's, the very line is named."""
-    return innermost(places, each) or (line_of(*places[-1]) if places else None)
+    return innermost(places, function) or (line_of(*places[-1]) if places else None)
 
 
 def _is_users(frame: FrameType, root: str) -> bool:
@@ -179,13 +179,13 @@ def _is_users(frame: FrameType, root: str) -> bool:
         module != "onewrite"
         and module not in sys.stdlib_module_names
         and not file.startswith("<")  # no file: code that was made at run time, as dataclasses make it
-        and _INSTALLED.isdisjoint(PurePath(file).parts)
-        and module not in _installed()
+        and _INSTALL_FOLDERS.isdisjoint(PurePath(file).parts)
+        and module not in _installed_modules()
     )
 
 
 @cache
-def _installed() -> frozenset[str]:
+def _installed_modules() -> frozenset[str]:
     """The modules and packages that come from a distribution, wherever it is installed."""
     try:
         return frozenset(packages_distributions())

@@ -16,14 +16,14 @@ from typing import Any, Generic, Protocol, TypeAlias, TypedDict, TypeVar, cast
 from onewrite.batch import workers
 from onewrite.batch.function import (
     R,
-    Returned,
+    ReturnValue,
     WrongReturn,
-    checked,
-    checked_group,
+    check_group_return,
+    check_return,
     close_coroutine,
     is_async,
 )
-from onewrite.batch.order import End, Lanes, RecordState, Turn, Unit, groups, neighbours, ordered, runs
+from onewrite.batch.order import End, Lanes, RecordState, Turn, Unit, groups, lanes_and_order, neighbours, runs
 from onewrite.batch.report import (
     MOST_FAILURES,
     EveryRecordFailed,
@@ -54,7 +54,7 @@ _CallEnd: TypeAlias = tuple[tuple[Answer, ...], ...] | BaseException
 """How a call ended: for each of its messages, or with an error."""
 _Steps: TypeAlias = Generator[tuple[Message, ...], _CallEnd, dict[int, Result]]
 """Yields the messages of each call, is sent how it ended, and returns the results by the positions of their records."""
-R_co = TypeVar("R_co", bound=Returned | Awaitable[Returned], covariant=True)
+R_co = TypeVar("R_co", bound=ReturnValue | Awaitable[ReturnValue], covariant=True)
 M_contra = TypeVar("M_contra", contravariant=True)
 
 _NO_DEADLINE = Deadline(None, 0.0)
@@ -126,7 +126,7 @@ class Handler(Generic[R]):
         self.each, self.source = each, source
         self._identity = identity
         self._group_by = group_by
-        self._checked = checked if group_by is None else checked_group
+        self._check_return = check_return if group_by is None else check_group_return
         self._max_workers = max_workers
         self._margin = margin
         self._raise_when_all_fail = raise_when_all_fail
@@ -147,9 +147,9 @@ class Handler(Generic[R]):
         if (report.failed or report.returned) and not self.source.reads_answer(event):
             # What Lambda logs of the invocation. An exception of the function is its cause only where exceptions are logged.
             count = len(report.failed) + len(report.returned)
-            first = f" First {self.failure(report.failed[0])}." if report.failed else ""
+            first_failure = f" First {self.failure(report.failed[0])}." if report.failed else ""
             raise NotSettled(
-                f"{self.name}: {count} of {report.size} records must be redelivered, which {self.source.name} learns by this error.{first}"
+                f"{self.name}: {count} of {report.size} records must be redelivered, which {self.source.name} learns by this error.{first_failure}"
             ) from (report.failed[0].error if report.failed and self._log_exceptions else None)
         if self._raise_when_all_fail and report.failed and not report.settled:
             raise EveryRecordFailed(f"{self.name}: none of {report.size} records was settled.")
@@ -157,22 +157,22 @@ class Handler(Generic[R]):
 
     def run(self, event: Any, context: Any = None) -> Report:
         """Process a batch, and return all that is known about it. Lambda's answer is `response`."""
-        started, now = self._monotonic(), self.clock()
+        start, now = self._monotonic(), self.clock()
         records, lanes = self.source.open(event)
         batch = self._work_through(records, lanes, _time_left(context))
         if (outside := meter.get()) is not None:
             outside.requests += batch.requests
         if batch.exit is not None:
             raise batch.exit
-        sent = [*filterfalse(math.isnan, map(self.source.sent, records))]
-        unsettled = [*filterfalse(batch.settled.__contains__, range(len(records)))]
+        sent_times = [*filterfalse(math.isnan, map(self.source.sent_at, records))]
+        unsettled_positions = [*filterfalse(batch.settled_positions.__contains__, range(len(records)))]
         report = Report(
-            response=self.source.response(map(records.__getitem__, unsettled)),
+            response=self.source.response(map(records.__getitem__, unsettled_positions)),
             results=tuple([batch.results[at] for at in sorted(batch.results)]),
-            returned=tuple([records[at] for at in unsettled if at not in batch.results]),
-            oldest_seconds=max(0.0, now - min(sent)) if sent else None,
+            returned=tuple([records[at] for at in unsettled_positions if at not in batch.results]),
+            oldest_seconds=max(0.0, now - min(sent_times)) if sent_times else None,
             requests=batch.requests,
-            seconds=self._monotonic() - started,
+            seconds=self._monotonic() - start,
         )
         log_batch(self.name, self.source, report, [*map(self.failure, islice(report.failed, MOST_FAILURES))])
         return report
@@ -212,7 +212,7 @@ class Handler(Generic[R]):
 
     def read(self, record: Any, position: int = 0) -> RecordState:
         """The record with its messages and their groups. What the identity or `group_by` raises fails it."""
-        began, before = self._monotonic(), interrupts()
+        began, interrupts_before = self._monotonic(), interrupts()
         messages: tuple[Message, ...] = ()
         keys: tuple[Hashable, ...] = ()
         refusal: Skip | BaseException | None = None
@@ -224,7 +224,7 @@ class Handler(Generic[R]):
             if isinstance(answer, Message):
                 messages = (answer,)
             elif isinstance(answer, list | tuple) and all(
-                isinstance(each, Message) for each in cast("Sequence[object]", answer)
+                isinstance(member, Message) for member in cast("Sequence[object]", answer)
             ):
                 messages = tuple(cast("Sequence[Message]", answer))
                 refusal = None if messages else Skip("no messages")
@@ -238,22 +238,23 @@ class Handler(Generic[R]):
                 )
             keys = messages if self._group_by is None else tuple([_group(self._group_by, message) for message in messages])
         except BaseException as error:
-            if is_interrupt(error, before):
+            if is_interrupt(error, interrupts_before):
                 raise
             messages, refusal = (), error
         return RecordState(record, position, messages, refusal, keys, self._monotonic() - began)
 
-    def _work_through(self, records: Sequence[Any], lanes: Sequence[Hashable], left: TimeLeft) -> workers.Batch:
+    def _work_through(self, records: Sequence[Any], lanes: Sequence[Hashable], time_left: TimeLeft) -> workers.Batch:
         """What became of the records, which have these lanes. With `group_by` workers take units first, and single records again only."""
         count, in_order = len(records), lanes.count(None) < len(lanes)
-        deadline = Deadline(left, self._margin)
-        ahead: list[RecordState | None] = [None] * count
+        deadline = Deadline(time_left, self._margin)
+        states_ahead: list[RecordState | None] = [None] * count
         units: list[Unit] = []
 
         def steps(number: int) -> _Steps:
             if number >= count:
                 return self._steps([units[number - count].turns], deadline, in_order=in_order)
-            state, ahead[number] = ahead[number], None  # Another try reads the messages anew: the function may change them.
+            # Another try reads the messages anew: the function may change them.
+            state, states_ahead[number] = states_ahead[number], None
             return self._steps(self._turns([state or self.read(records[number], number)]), deadline, in_order=True)
 
         def process(number: int) -> dict[int, Result]:
@@ -265,17 +266,17 @@ class Handler(Generic[R]):
         with NoticedInterrupts(workers.cancel_batch if self.is_async else None):
             order: Sequence[int] = range(count)
             if self._group_by is not None:
-                self._read_ahead(records, ahead, left)
-                states = [state for state in ahead if state is not None]
+                self._read_ahead(records, states_ahead, time_left)
+                states = [state for state in states_ahead if state is not None]
                 units = runs(states, lanes) if in_order else groups(states)
                 lane_of = {position: unit.lane for unit in units for position in unit.positions}
                 lanes = [lane_of.get(position) for position in order] + [unit.lane for unit in units]
                 order = range(count, len(lanes))
-                ahead = [None] * count
+                states_ahead = [None] * count
             elif not in_order and count > 1:
-                self._read_ahead(records, ahead, left)
-                lanes, order = ordered(
-                    [state.messages[0] if state and len(state.messages) == 1 else None for state in ahead]
+                self._read_ahead(records, states_ahead, time_left)
+                lanes, order = lanes_and_order(
+                    [state.messages[0] if state and len(state.messages) == 1 else None for state in states_ahead]
                 )
             queue = Lanes(lanes, order, strict=in_order)
             tries_again = not in_order and (count > 1 or self._group_by is not None)  # one record may have several groups
@@ -289,14 +290,14 @@ class Handler(Generic[R]):
                 workers.work(batch, process)
             return batch
 
-    def _read_ahead(self, records: Sequence[Any], ahead: list[RecordState | None], left: TimeLeft) -> None:
+    def _read_ahead(self, records: Sequence[Any], states_ahead: list[RecordState | None], time_left: TimeLeft) -> None:
         """Read all records, to know their order. Those for which there is no time will not be taken either."""
         since = self._monotonic()
         for position, record in enumerate(records):
-            state = ahead[position] = self.read(record, position)
+            state = states_ahead[position] = self.read(record, position)
             state.seconds = 0.0  # What is done before a worker takes it tells nothing of the time that the next one needs.
-            if left is not None and self._monotonic() - since > _ASK_FOR_TIME_AFTER:
-                if left() < self._margin:
+            if time_left is not None and self._monotonic() - since > _ASK_FOR_TIME_AFTER:
+                if time_left() < self._margin:
                     return
                 since = self._monotonic()
 
@@ -323,31 +324,31 @@ class Handler(Generic[R]):
         keeps an order, nothing behind a failure is done, even if its effect is in: it is redelivered, and is a Duplicate then.
         """
         results: dict[int, Result] = {}
-        grouped, began = self._group_by is not None, 0.0
+        has_groups, began = self._group_by is not None, 0.0
         for number, turns in enumerate(units):
             if number and deadline.is_over:
                 break
-            unit, error, share, alone = turns, None, 0.0, turns
-            if grouped:
+            unit, error, share, single_turns = turns, None, 0.0, turns
+            if has_groups:
                 unit = [turn for turn in turns if not turn[0].has_failed]
                 calls = [turn for turn in unit if turn[0].messages]
                 error, share = (yield from self._call_group(calls, deadline)) if calls else (None, 0.0)
-                alone = () if error is None else calls
+                single_turns = () if error is None else calls
             elif deadline.is_known:
                 began = self._monotonic() - unit[0][0].seconds
-            for state, at, _ in alone:
+            for state, at, _ in single_turns:
                 if state.has_failed or state.refusal is not None:
                     continue
                 message, seconds = state.messages[at], 0.0
                 end: End | None = error  # Once there is no time left, the error of the group is that of each.
                 if error is not None and not deadline.is_over:
-                    anew = self.read(state.record)  # The failed call may have changed the message.
-                    end = anew.refusal if isinstance(anew.refusal, BaseException) else None
-                    message = anew.messages[at] if len(anew.messages) == len(state.messages) else message
+                    fresh_state = self.read(state.record)  # The failed call may have changed the message.
+                    end = fresh_state.refusal if isinstance(fresh_state.refusal, BaseException) else None
+                    message = fresh_state.messages[at] if len(fresh_state.messages) == len(state.messages) else message
                 if end is None:
-                    called = self._monotonic()
+                    call_began = self._monotonic()
                     call_end = yield (message,)
-                    seconds = self._monotonic() - called
+                    seconds = self._monotonic() - call_began
                     if error is not None:
                         deadline.took(seconds)
                     end = call_end if isinstance(call_end, BaseException) else call_end[0]
@@ -357,18 +358,18 @@ class Handler(Generic[R]):
                 state.end(end, seconds)
                 if in_order and state.has_failed:
                     break
-            failed = False
+            has_failed = False
             for state in (unit[0][0],) if len(unit) == 1 else dict.fromkeys([turn[0] for turn in unit]):
                 if state.refusal is not None and self._on_outcome is not None:
                     self._tell(None, state.refusal, state.seconds)
                 # What comes after a failure in a record must not overtake it.
                 is_over = state.has_failed or state.progress == len(state.messages)
-                if is_over and not failed:
+                if is_over and not has_failed:
                     result = results[state.position] = state.result()
-                    failed = in_order and not result.settled
-            if not grouped and deadline.is_known:
+                    has_failed = in_order and not result.settled
+            if not has_groups and deadline.is_known:
                 deadline.took(self._monotonic() - began)
-            if failed:
+            if has_failed:
                 break
         return results
 
@@ -394,46 +395,46 @@ class Handler(Generic[R]):
         return None, share
 
     def _run(self, steps: _Steps) -> dict[int, Result]:
-        one, end = self._group_by is None, cast("Any", None)
+        is_single, end = self._group_by is None, cast("Any", None)
         try:
             while True:
-                messages, before = steps.send(end), interrupts()
+                messages, interrupts_before = steps.send(end), interrupts()
                 try:
                     # A list is the function's own, and it may change it.
-                    end = self._checked(self.each(messages[0] if one else [*messages]), messages)
+                    end = self._check_return(self.each(messages[0] if is_single else [*messages]), messages)
                 except BaseException as error:
-                    if is_interrupt(error, before):
+                    if is_interrupt(error, interrupts_before):
                         raise
                     end = error
-        except StopIteration as done:
-            return cast("dict[int, Result]", done.value)
+        except StopIteration as stop:
+            return cast("dict[int, Result]", stop.value)
 
     async def _arun(self, steps: _Steps, is_cancelled: Callable[[], bool]) -> dict[int, Result]:
-        one, end = self._group_by is None, cast("Any", None)
+        is_single, end = self._group_by is None, cast("Any", None)
         try:
             while True:
                 messages = steps.send(end)
                 try:
-                    returned: Any = self.each(messages[0] if one else [*messages])
-                    end = self._checked(await returned if isawaitable(returned) else returned, messages)
+                    value: Any = self.each(messages[0] if is_single else [*messages])
+                    end = self._check_return(await value if isawaitable(value) else value, messages)
                 except BaseException as error:
                     # A coroutine that is being closed is given GeneratorExit, and must not go on.
                     if isinstance(error, GeneratorExit) or (not isinstance(error, Exception) and is_cancelled()):
                         raise
                     end = error
-        except StopIteration as done:
-            return cast("dict[int, Result]", done.value)
+        except StopIteration as stop:
+            return cast("dict[int, Result]", stop.value)
 
     def _tell(self, message: Message | None, outcome: Reported, seconds: float) -> None:
         """Call the hook. A record does not fail because the hook raised an exception."""
-        hook, before = cast("Hook", self._on_outcome), interrupts()
+        hook, interrupts_before = cast("Hook", self._on_outcome), interrupts()
         try:
             hook(message, outcome, seconds)
         except BaseException as error:
-            if is_interrupt(error, before):
+            if is_interrupt(error, interrupts_before):
                 raise
-            where = line_in(error, hook)
-            logger.warning("%s: on_outcome raised %s at %s", self.name, type(error).__name__, where)
+            line = line_in(error, hook)
+            logger.warning("%s: on_outcome raised %s at %s", self.name, type(error).__name__, line)
 
 
 def _group(group_by: GroupBy, message: Message) -> Hashable:
@@ -457,11 +458,11 @@ def _time_left(context: Any) -> TimeLeft:
     if not callable(ask):
         return None
 
-    def left() -> float:
+    def seconds_left() -> float:
         milliseconds = ask()
         return milliseconds / 1000 if isinstance(milliseconds, int | float) else math.inf  # A mock returns another mock.
 
-    return left
+    return seconds_left
 
 
 def as_function(handler: Handler[Any]) -> Any:

@@ -128,31 +128,33 @@ def runs(records: Iterable[RecordState], lanes: Sequence[Hashable]) -> list[Unit
 
 def groups(records: Sequence[RecordState]) -> list[Unit]:
     """The units of a source that keeps no order. Two that have the same lane are to be done in the order of the list."""
-    sources, order = ordered([state.messages[0] if len(state.messages) == 1 else None for state in records])
+    sources, order = lanes_and_order([state.messages[0] if len(state.messages) == 1 else None for state in records])
     place = {records[index].position: number for number, index in enumerate(order)}
     of_source: dict[Hashable, list[Turn]] = defaultdict(list)
     for index in order:
         of_source[records[index] if sources[index] is None else (sources[index],)] += records[index].turns()
     lines = [*of_source.values()]
-    lane_of = _joined(lines)
-    waiting: dict[Hashable, list[tuple[int, list[Turn]]]] = {}  # for each group that is next in some lines: its turns there
-    rest = [neighbours(line) for line in lines]
+    lane_of = _lanes_of_lines(lines)
+    next_runs: dict[
+        Hashable, list[tuple[int, list[Turn]]]
+    ] = {}  # for each group that is next in some lines: its turns there
+    runs_of_lines = [neighbours(line) for line in lines]
     units: list[Unit] = []
 
     def advance(line: int) -> None:
-        for key, turns in rest[line]:
-            waiting.setdefault(key, []).append((line, turns))
+        for key, turns in runs_of_lines[line]:
+            next_runs.setdefault(key, []).append((line, turns))
             return
 
     for line in range(len(lines)):
         advance(line)
-    while waiting:
-        next_ones = waiting.pop(next(iter(waiting)))
+    while next_runs:
+        group_runs = next_runs.pop(next(iter(next_runs)))
         turns = sorted(
-            (turn for _, turns in next_ones for turn in turns), key=lambda turn: (place[turn[0].position], turn[1])
+            (turn for _, turns in group_runs for turn in turns), key=lambda turn: (place[turn[0].position], turn[1])
         )
-        units += [Unit(lane_of[next_ones[0][0]], turns[at : at + MOST]) for at in range(0, len(turns), MOST)]
-        for line, _ in next_ones:
+        units += [Unit(lane_of[group_runs[0][0]], turns[at : at + MOST]) for at in range(0, len(turns), MOST)]
+        for line, _ in group_runs:
             advance(line)
     return units
 
@@ -162,16 +164,16 @@ def neighbours(line: Iterable[Turn]) -> Iterator[tuple[Hashable, list[Turn]]]:
     key: Hashable = _ANY
     turns: list[Turn] = []
     for turn in line:
-        other = turn[2]
-        if turns and (len(turns) == MOST or not (key is _ANY or other is _ANY or other == key)):
+        turn_key = turn[2]
+        if turns and (len(turns) == MOST or not (key is _ANY or turn_key is _ANY or turn_key == key)):
             yield key, turns
             key, turns = _ANY, []
-        key = key if other is _ANY else other
+        key = key if turn_key is _ANY else turn_key
         turns.append(turn)
     yield key, turns
 
 
-def _joined(lines: Sequence[Iterable[Turn]]) -> list[int]:
+def _lanes_of_lines(lines: Sequence[Iterable[Turn]]) -> list[int]:
     """For each line its lane, which is one for all lines that have a group in common."""
     parent = [*range(len(lines))]
 
@@ -181,10 +183,10 @@ def _joined(lines: Sequence[Iterable[Turn]]) -> list[int]:
             line = parent[line]
         return line
 
-    first: dict[Hashable, int] = {}
+    first_line: dict[Hashable, int] = {}
     for line, turns in enumerate(lines):
         for _, _, key in turns:
-            parent[root(line)] = root(first.setdefault(key, line))
+            parent[root(line)] = root(first_line.setdefault(key, line))
     return [root(line) for line in range(len(lines))]
 
 
@@ -194,21 +196,32 @@ def _joined(lines: Sequence[Iterable[Turn]]) -> list[int]:
 class Lanes:
     """What a worker may take, by its number. `lanes` holds the lane of each, or None if it is in none.
 
-    `order` is the numbers in the order in which to take them. What is not in it is taken only `again`. `strict`: a failure
+    `order` is the numbers in the order in which to take them. What is not in it is taken only by `take_again`. `strict`: a failure
     stops its lane.
     """
 
-    __slots__ = ("_failed", "_freed", "_lanes", "_next", "_open", "_order", "_strict", "_under_way", "_waiting")
+    __slots__ = (
+        "_failed_lanes",
+        "_free_numbers",
+        "_is_open",
+        "_is_strict",
+        "_lanes",
+        "_next_place",
+        "_order",
+        "_queues",
+        "_under_way",
+    )
 
     def __init__(self, lanes: Sequence[Hashable | None], order: Sequence[int] | None = None, *, strict: bool = True) -> None:
         self._lanes = lanes
         self._order = range(len(lanes)) if order is None else order
-        self._strict = strict
-        self._next = 0  # Whatever comes before it in the order was taken, waits in its lane, or comes after a failure there.
-        self._open = True
-        self._freed: deque[int] = deque()  # those that waited for another one and may be taken now
-        self._waiting: dict[Hashable, deque[int]] = {}  # for each busy lane, those that wait in it
-        self._failed: set[Hashable] = set()
+        self._is_strict = strict
+        # Whatever comes before it in the order was taken, waits in its lane, or comes after a failure there.
+        self._next_place = 0
+        self._is_open = True
+        self._free_numbers: deque[int] = deque()  # those that waited for another one and may be taken now
+        self._queues: dict[Hashable, deque[int]] = {}  # for each busy lane, those that wait in it
+        self._failed_lanes: set[Hashable] = set()
         self._under_way: set[int] = set()
 
     @property
@@ -220,61 +233,61 @@ class Lanes:
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing left that `take` could give out or pass over."""
-        return not self._freed and self._next == len(self._order)
+        return not self._free_numbers and self._next_place == len(self._order)
 
     def take(self) -> int | None:
         """What to process next. None: nothing, or nothing until something under way ends."""
-        if not self._open:
+        if not self._is_open:
             return None
-        number = self._freed.popleft() if self._freed else None
-        while number is None and self._next < len(self._order):
-            number = self._order[self._next]
-            self._next += 1
+        number = self._free_numbers.popleft() if self._free_numbers else None
+        while number is None and self._next_place < len(self._order):
+            number = self._order[self._next_place]
+            self._next_place += 1
             lane = self._lanes[number]
             if lane is None:
                 break
-            if lane in self._failed:
+            if lane in self._failed_lanes:
                 number = None
-            elif lane in self._waiting:
-                self._waiting[lane].append(number)
+            elif lane in self._queues:
+                self._queues[lane].append(number)
                 number = None
             else:
-                self._waiting[lane] = deque()
+                self._queues[lane] = deque()
         if number is not None:
             self._under_way.add(number)
         return number
 
-    def end(self, number: int, *, settled: bool) -> None:
+    def end(self, number: int, *, is_done: bool) -> None:
         """If it is done its lane goes on. Otherwise it goes back, and with it all that come after it in a strict lane."""
         if number not in self._under_way:
             raise ConfigurationError(f"Record {number} is not under way: end each record that `take` gave, once.")
         self._under_way.remove(number)
         if (lane := self._lanes[number]) is None:
             return
-        if not settled and self._strict:
-            del self._waiting[lane]
-            self._failed.add(lane)
-        elif waiting := self._waiting[lane]:
-            self._freed.append(waiting.popleft())
+        if not is_done and self._is_strict:
+            del self._queues[lane]
+            self._failed_lanes.add(lane)
+        elif queue := self._queues[lane]:
+            self._free_numbers.append(queue.popleft())
         else:
-            del self._waiting[lane]
+            del self._queues[lane]
 
-    def again(self, numbers: Iterable[int]) -> None:
+    def take_again(self, numbers: Iterable[int]) -> None:
         """They have failed, and are to be taken again in this order, before what waits in their lanes."""
-        before: Counter[Hashable] = Counter()  # in each lane, those that are put in here
+        insertions: Counter[Hashable] = Counter()  # in each lane, those that are put in here
         for number in numbers:
             lane = self._lanes[number]
-            if lane is not None and lane in self._waiting:
-                self._waiting[lane].insert(before[lane], number)
-                before[lane] += 1
+            if lane is not None and lane in self._queues:
+                self._queues[lane].insert(insertions[lane], number)
+                insertions[lane] += 1
                 continue
             if lane is not None:
-                self._waiting[lane] = deque()
-            self._freed.append(number)
+                self._queues[lane] = deque()
+            self._free_numbers.append(number)
 
     def close(self) -> None:
         """Nothing more is taken."""
-        self._open = False
+        self._is_open = False
 
 
 # The order of messages that come without one: who is taken first, and when a deferred message is worth another try.
@@ -283,7 +296,7 @@ class Lanes:
 _Place: TypeAlias = tuple[str, tuple[str, ...], int]  # the source, the parts and the sequence of a message
 
 
-def ordered(messages: Sequence[Message | None]) -> tuple[list[Hashable | None], list[int]]:
+def lanes_and_order(messages: Sequence[Message | None]) -> tuple[list[Hashable | None], list[int]]:
     """For each message its lane, and all positions in the order in which to take them.
 
     The lane is the message's source, if it has a sequence. The messages of a source are taken by their sequence, at the
@@ -302,38 +315,38 @@ class SecondTries:
     waits for a step as well is not tried again: the end of a step seldom comes while the batch is under way.
     """
 
-    __slots__ = ("_begun", "_settled", "_waiting")
+    __slots__ = ("_begin_counts", "_queues", "_settled_places")
 
     def __init__(self) -> None:
-        self._begun: dict[int, int] = {}  # for each position how many places were settled when its last try began
-        self._settled: dict[_Place, int] = {}  # for each settled place its number, from 0
-        self._waiting: dict[_Place, list[int]] = defaultdict(list)
+        self._begin_counts: dict[int, int] = {}  # for each position how many places were settled when its last try began
+        self._settled_places: dict[_Place, int] = {}  # for each settled place its number, from 0
+        self._queues: dict[_Place, list[int]] = defaultdict(list)
 
     def begin(self, position: int) -> None:
-        self._begun[position] = len(self._settled)
+        self._begin_counts[position] = len(self._settled_places)
 
     def settle(self, outcomes: Iterable[Answer]) -> list[int]:
         """The positions to try again, now that there are these outcomes."""
-        again: dict[int, None] = {}
+        retries: dict[int, None] = {}
         for outcome in outcomes:
             place = _place(outcome.message)
-            if outcome.settled and place is not None and place not in self._settled:
-                self._settled[place] = len(self._settled)
-                again.update(dict.fromkeys(self._waiting.pop(place, ())))
-        for waiting in self._waiting.values() if again else ():
-            waiting[:] = [position for position in waiting if position not in again]
-        return [*again]
+            if outcome.settled and place is not None and place not in self._settled_places:
+                self._settled_places[place] = len(self._settled_places)
+                retries.update(dict.fromkeys(self._queues.pop(place, ())))
+        for positions in self._queues.values() if retries else ():
+            positions[:] = [position for position in positions if position not in retries]
+        return [*retries]
 
     def defer(self, position: int, outcomes: Sequence[Answer]) -> bool:
         """Keep in mind what the record waits for. True: that came while it was tried, and it is to be tried again now."""
-        if not all(each.settled or isinstance(each, Deferred | Rejected) for each in outcomes):
+        if not all(outcome.settled or isinstance(outcome, Deferred | Rejected) for outcome in outcomes):
             return False
-        before = [_place(each.message, -1) for each in outcomes if isinstance(each, Deferred)]
-        places = [place for place in before if place is not None]
-        if any(self._settled.get(place, -1) >= self._begun[position] for place in places):
+        predecessors = [_place(outcome.message, -1) for outcome in outcomes if isinstance(outcome, Deferred)]
+        places = [place for place in predecessors if place is not None]
+        if any(self._settled_places.get(place, -1) >= self._begin_counts[position] for place in places):
             return True
         for place in places:
-            self._waiting[place].append(position)
+            self._queues[place].append(position)
         return False
 
 

@@ -18,7 +18,7 @@ from onewrite.batch.source import Response, Source
 from onewrite.core.event import moment
 from onewrite.errors import InvalidMessage, OnewriteError
 from onewrite.identity import Skip
-from onewrite.message import Message, named, printable
+from onewrite.message import Message, full_name, printable
 from onewrite.metrics import NO_OUTCOME, SKIPPED, Reported, kinds_of
 from onewrite.outcome import Answer, Begun, Busy, Deferred, Missing, Rejected, Superseded, Uncertain
 
@@ -144,24 +144,24 @@ def log_batch(handler: str, source: Source, report: Report, failures: Sequence[F
 
 def describe(report: Report, failures: Sequence[Failure]) -> dict[str, Any]:
     """The report as JSON. It contains no body."""
-    failed = report.failed
+    failed_results = report.failed
     counter = Counter(kind for result in report.results for kind, _ in kinds_of(result.reported))
     counts = {kind.__name__.lower(): counter[kind.__name__] for kind in _ANSWERS}
     return {
         "records": report.size,
         # How many outcomes of each kind there are. A record may have several; "none" counts the records that settled without.
         "outcomes": {**counts, "skipped": counter[SKIPPED], "none": counter[NO_OUTCOME]},
-        "failed": len(failed),
+        "failed": len(failed_results),
         "returned": len(report.returned),
-        "oldest_seconds": _rounded(report.oldest_seconds),
+        "oldest_seconds": _round(report.oldest_seconds),
         "requests": report.requests,
-        "seconds": _rounded(report.seconds),
+        "seconds": _round(report.seconds),
         "failures": [failure.as_json() for failure in failures],
-        "failures_left_out": len(failed) - len(failures),
+        "failures_left_out": len(failed_results) - len(failures),
     }
 
 
-def _rounded(seconds: float | None) -> float | None:
+def _round(seconds: float | None) -> float | None:
     return None if seconds is None else round(seconds, 3)
 
 
@@ -170,9 +170,9 @@ def _summary(details: Mapping[str, Any], failures: Sequence[Failure]) -> str:
     counts = {**details["outcomes"], "failed": details["failed"], "returned": details["returned"]}
     words = [f"{count} {name}" for name, count in counts.items() if count and name != "none"]
     records, left_out = details["records"], details["failures_left_out"]
-    more = [f"and {left_out} more failures"] if left_out else []
+    remainder = [f"and {left_out} more failures"] if left_out else []
     summary = ", ".join([f"{records} record{'' if records == 1 else 's'}", *words])
-    return "; ".join([summary, *map(str, failures), *more])
+    return "; ".join([summary, *map(str, failures), *remainder])
 
 
 # --- what is said of a failure ---------------------------------------------------------------------------------------
@@ -205,9 +205,9 @@ class Failure:
         message = "" if self.named is None else f", {self.named}"
         attempt = "" if self.attempt is None else f", attempt {self.attempt}"
         reason = "" if self.reason is None else f" ({self.reason})"
-        where = "" if self.where is None else f" at {self.where}"
-        below = "" if self.traceback is None else f"\n{self.traceback}"
-        return f"record {self.record}{message}{attempt}: {self.error}{reason}{where}{below}"
+        line = "" if self.where is None else f" at {self.where}"
+        trace = "" if self.traceback is None else f"\n{self.traceback}"
+        return f"record {self.record}{message}{attempt}: {self.error}{reason}{line}{trace}"
 
     def as_json(self) -> dict[str, Any]:
         """As the line of a batch carries it in its `extra`."""
@@ -216,13 +216,13 @@ class Failure:
         return values
 
 
-def failure_of(result: Result, each: object, attempt: int | None, *, with_traceback: bool) -> Failure:
+def failure_of(result: Result, function: object, attempt: int | None, *, with_traceback: bool) -> Failure:
     """What is said of a result that is not settled. A traceback may quote a body in the texts of its exceptions."""
     error, message = result.error, result.message
-    why = result.unsettled if error is None else error  # it must be redelivered
-    where = None if error is None else line_in(error, each)
-    if where is None and error is not None and message is not None:
-        where = home_of(each)[1]  # The traceback has no line of the user's, although the function was called.
+    cause = result.unsettled if error is None else error  # it must be redelivered
+    line = None if error is None else line_in(error, function)
+    if line is None and error is not None and message is not None:
+        line = home_of(function)[1]  # The traceback has no line of the user's, although the function was called.
     text = None
     if error is not None and with_traceback:
         text = "".join(traceback.format_exception(error)).rstrip()
@@ -235,22 +235,22 @@ def failure_of(result: Result, each: object, attempt: int | None, *, with_traceb
         sequence=printable(sequence) if isinstance(sequence, str) else sequence,
         parts=() if message is None else tuple([printable(part) for part in message.parts]),
         attempt=attempt,
-        error=printable(type(why).__name__),
+        error=printable(type(cause).__name__),
         reason=_reason(result),
-        where=where,
-        named=None if message is None else named(message),
+        where=line,
+        named=None if message is None else full_name(message),
         traceback=text,
     )
 
 
-def line_in(error: BaseException, each: object) -> str | None:
+def line_in(error: BaseException, function: object) -> str | None:
     """The innermost line of the user's own code in the traceback: the file, the line and the function."""
     places: list[tuple[FrameType, int]] = []
     trace = error.__traceback__
     while trace is not None:
         places.append((trace.tb_frame, trace.tb_lineno))
         trace = trace.tb_next
-    return innermost(places, each)
+    return innermost(places, function)
 
 
 def _reason(result: Result) -> str | None:
@@ -278,8 +278,8 @@ def _of_step(answer: Answer | None) -> str | None:
             return "there is no such entity, and the message that creates it may still come. Where that is an answer, say missing_ok=True"
         case Superseded():
             return "the step was no longer this worker's when it was to be finished"
-        case Deferred(expected=expected):
-            return f"number {expected} of its source has not come yet"
+        case Deferred(expected=number):
+            return f"number {number} of its source has not come yet"
         case Rejected():
             return "the write's own condition refused it, and its ledger has nowhere to remember that"
         case _:

@@ -22,7 +22,7 @@ class Source:
     - `origins`: what its records may say in `eventSource`. A record that says nothing, as in a test, is accepted too.
     - `records`: the records of an event, each with its lane. None if the event holds no such records at all.
     - `identifier`: what names a record in the answer.
-    - `sent`: when a record was sent, in epoch seconds. NaN if that is not known.
+    - `sent_at`: when a record was sent, in epoch seconds. NaN if that is not known.
     - `attempt`: how often a record has been delivered, this time included. None if the source does not count that.
     - `restarts`: whether the source repeats everything from the first failure on, instead of repeating only what failed.
     - `raises`: whether Lambda reads no answer of this source, and learns by an exception that something must be redelivered.
@@ -36,7 +36,7 @@ class Source:
     origins: frozenset[str]
     records: Callable[[Any], Iterable[tuple[Hashable, Any]] | None]
     identifier: Callable[[Any], Identifier]
-    sent: Callable[[Any], float]
+    sent_at: Callable[[Any], float]
     attempt: Callable[[Any], int | None] = lambda _: None
     restarts: bool = False
     raises: bool = False
@@ -90,22 +90,22 @@ class Source:
         """Does whoever has sent this event read in the answer which records must be redelivered? Otherwise only an exception tells."""
         return not self.raises and (self.named_as_in_pipes or not isinstance(event, list))
 
-    def response(self, returned: Iterable[Any]) -> Response:
+    def response(self, records: Iterable[Any]) -> Response:
         """The answer that returns these records.
 
         A record that cannot be named is answered with an empty name, which makes Lambda return the whole batch. Leaving it
         out of the answer would mean that it is done.
         """
-        identifiers = [*dict.fromkeys(map(self.identifier, returned))]
+        identifiers = [*dict.fromkeys(map(self.identifier, records))]
         if not identifiers:
             return {"batchItemFailures": []}
         if self.restarts:  # Everything after the first record returns with it, so only the first must be in the answer.
             identifiers = identifiers[:1] + [identifier for identifier in identifiers[1:] if identifier]
         return {"batchItemFailures": [{"itemIdentifier": _in_answer(identifier)} for identifier in identifiers]}
 
-    def _refusal(self, why: str) -> ConfigurationError:
+    def _refusal(self, reason: str) -> ConfigurationError:
         return ConfigurationError(
-            f"This event is no batch of {self.name}: it {why}. Nothing was taken; give each event source its own decorator."
+            f"This event is no batch of {self.name}: it {reason}. Nothing was taken; give each event source its own decorator."
         )
 
 

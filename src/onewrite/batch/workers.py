@@ -72,7 +72,7 @@ class Batch:
 
     def __init__(self, lanes: Lanes, deadline: Deadline, count: int, units: Sequence[Unit], *, tries_again: bool) -> None:
         self.results: dict[int, Result] = {}
-        self.settled: set[int] = set()
+        self.settled_positions: set[int] = set()
         self.requests = 0
         self.exit: BaseException | None = None
         self._lanes, self._deadline, self._count, self._units = lanes, deadline, count, units
@@ -96,25 +96,25 @@ class Batch:
     def end(self, number: int, results: Mapping[int, Result]) -> None:
         """What was taken has ended. `results` are those of the records of which nothing is left to do."""
         with self._lock:
-            again: list[int] = []
-            settled, tries = True, self._second_tries
+            retries: list[int] = []
+            is_settled, tries = True, self._second_tries
             for position, result in results.items():
                 self.results[position] = result
                 if result.settled:
-                    self.settled.add(position)
+                    self.settled_positions.add(position)
                 else:
-                    settled = False
+                    is_settled = False
                 if tries is not None and result.outcomes:
-                    again += tries.settle(result.outcomes)
-            if tries is not None and not settled:
-                again += [
+                    retries += tries.settle(result.outcomes)
+            if tries is not None and not is_settled:
+                retries += [
                     position
                     for position, result in results.items()
-                    if position not in self.settled and tries.defer(position, result.outcomes)
+                    if position not in self.settled_positions and tries.defer(position, result.outcomes)
                 ]
-            if again:
-                self._lanes.again(again)
-            self._lanes.end(number, settled=settled)
+            if retries:
+                self._lanes.take_again(retries)
+            self._lanes.end(number, is_done=is_settled)
 
     def add_requests(self, requests: int) -> None:
         with self._lock:
@@ -128,8 +128,8 @@ class Batch:
 
 
 def work(batch: Batch, process: Process) -> None:
-    counting = Meter()
-    token = meter.set(counting)
+    counter = Meter()
+    token = meter.set(counter)
     try:
         while (number := batch.take()) is not None:
             batch.end(number, process(number))
@@ -137,19 +137,19 @@ def work(batch: Batch, process: Process) -> None:
         batch.stop(error)
     finally:
         meter.reset(token)
-        batch.add_requests(counting.requests)
+        batch.add_requests(counter.requests)
 
 
 async def awork(batch: Batch, process: AsyncProcess) -> None:
-    counting = Meter()
-    meter.set(counting)  # Each task has a context of its own, which ends with it.
+    counter = Meter()
+    meter.set(counter)  # Each task has a context of its own, which ends with it.
     try:
         while (number := batch.take()) is not None:
             batch.end(number, await process(number))
     except BaseException as error:
         batch.stop(error)
     finally:
-        batch.add_requests(counting.requests)
+        batch.add_requests(counter.requests)
 
 
 def in_threads(batch: Batch, process: Process, workers: int) -> None:
@@ -181,13 +181,13 @@ def in_tasks(batch: Batch, process: AsyncProcess, workers: int) -> None:
         await asyncio.gather(*(awork(batch, process) for _ in range(workers)))
 
     runner = runner_of_this_thread()
-    before = interrupts()
+    interrupts_before = interrupts()
     try:
         _run(runner, all_workers())
     except BaseException:
-        if interrupts() == before:
+        if interrupts() == interrupts_before:
             raise
-    if interrupts() > before:
+    if interrupts() > interrupts_before:
         raise KeyboardInterrupt
 
 
@@ -217,15 +217,15 @@ def _run(runner: asyncio.Runner, workers: Coroutine[Any, Any, None]) -> None:
     async def until_done(batch: asyncio.Task[Any]) -> None:
         await batch
 
-    left_with: BaseException | None = None
+    exit_error: BaseException | None = None
     try:
         runner.run(workers, context=copy_context())
     except (SystemExit, KeyboardInterrupt) as error:
-        left_with = error
+        exit_error = error
     batch = cast("asyncio.Task[Any]", _this_thread.task)
-    while left_with is not None and not batch.done():
+    while exit_error is not None and not batch.done():
         if batch.cancelling():  # A second Ctrl-C does not wait for what holds on.
-            raise left_with
+            raise exit_error
         with suppress(SystemExit, KeyboardInterrupt):
             runner.run(until_done(batch))
 
@@ -269,11 +269,13 @@ def interrupts() -> int:
     return _Interrupts.count
 
 
-def is_interrupt(error: BaseException, before: int) -> bool:
+def is_interrupt(error: BaseException, interrupts_before: int) -> bool:
     """Whether the error comes from a real SIGINT, of which there had been so many before. A group is if a member is."""
     if isinstance(error, BaseExceptionGroup):
-        return any(is_interrupt(each, before) for each in cast("BaseExceptionGroup[BaseException]", error).exceptions)
-    return isinstance(error, KeyboardInterrupt) and _Interrupts.count > before
+        return any(
+            is_interrupt(member, interrupts_before) for member in cast("BaseExceptionGroup[BaseException]", error).exceptions
+        )
+    return isinstance(error, KeyboardInterrupt) and _Interrupts.count > interrupts_before
 
 
 class NoticedInterrupts:
@@ -283,21 +285,21 @@ class NoticedInterrupts:
     main thread, nothing is changed. asyncio.Runner does the same.
     """
 
-    __slots__ = ("_instead", "_ours")
+    __slots__ = ("_instead", "_is_ours")
 
     def __init__(self, instead: Callable[[], bool] | None = None) -> None:
         self._instead = instead
 
     def __enter__(self) -> None:
-        self._ours = (
+        self._is_ours = (
             threading.current_thread() is threading.main_thread()
             and signal.getsignal(signal.SIGINT) is signal.default_int_handler
         )
-        if self._ours:
+        if self._is_ours:
             signal.signal(signal.SIGINT, self._notice)
 
     def __exit__(self, *_: object) -> None:
-        if self._ours and signal.getsignal(signal.SIGINT) == self._notice:
+        if self._is_ours and signal.getsignal(signal.SIGINT) == self._notice:
             signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def _notice(self, number: int, frame: FrameType | None) -> None:

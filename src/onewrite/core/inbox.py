@@ -16,7 +16,7 @@ from onewrite.core.label import is_ours
 from onewrite.core.targets import check_inbox_store
 from onewrite.core.tombstone import check_retention
 from onewrite.errors import ConfigurationError
-from onewrite.message import Message, together
+from onewrite.message import Message, join_texts
 
 _LONGEST_KEY = 1024  # bytes: half of what the partition key of a DynamoDB item may have
 _HASH_BYTES = 32
@@ -71,7 +71,7 @@ class Inbox:
         return [self._mark(name, message) for name in dict.fromkeys([self.consumer, *self.also])]
 
     def _mark(self, consumer: str, message: Message) -> str:
-        named = together(consumer, message.source, *message.parts, message.id)
+        named = join_texts(consumer, message.source, *message.parts, message.id)
         if len(named.encode()) <= _LONGEST_KEY:
             return named
         return f"#{blake2b(named.encode(), digest_size=_HASH_BYTES).hexdigest()}"  # any other begins with a digit

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, TypeAlias, cast
 from onewrite.core.event import copied, moment, seconds
 from onewrite.core.label import known_by, whose
 from onewrite.errors import InvalidMessage, InvalidUpdate, LedgerMismatch
-from onewrite.message import Message, digest_of, named, named_by, together
+from onewrite.message import Message, digest_of, full_name, join_texts, named_by
 from onewrite.outcome import Begun, Busy, Entity, Uncertain
 
 Claim: TypeAlias = Begun | Uncertain  # what a write finishes
@@ -93,7 +93,7 @@ def new_step(ledger: str, message: Message, asked: StepRequest, call: str, now: 
 def step_mark(ledger: str, message: Message) -> bytes:
     """What tells the message's step from those of all other messages of the entity, and of other ledgers."""
     name, named = whose(ledger), named_by(message)
-    return digest_of(f"in {together(name)}{named}" if name else named)  # without a name it begins with a digit
+    return digest_of(f"in {join_texts(name)}{named}" if name else named)  # without a name it begins with a digit
 
 
 def read_step(held: object) -> Step:
@@ -193,7 +193,7 @@ def check_claim(claim: object, message: Message, entity_key: object, canonical: 
     begun = claim.message
     if (begun.id, begun.source, begun.parts) != (message.id, message.source, message.parts):
         raise InvalidUpdate(
-            f"This write is of {named(message)}, and the step that it is to finish is of {named(begun)}: finish a step by "
+            f"This write is of {full_name(message)}, and the step that it is to finish is of {full_name(begun)}: finish a step by "
             "a write of the message that began it."
         )
     if canonical(claim.entity_key) != canonical(entity_key):

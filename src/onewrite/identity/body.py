@@ -25,7 +25,7 @@ from onewrite.identity.record import (
     is_deletion,
     kind,
     message,
-    parsed,
+    parse_body,
     part,
     payload,
     refusal,
@@ -53,13 +53,13 @@ def sns(inner: Callable[[Record], Identification]) -> Callable[[Record], Identif
     decode = decoder(float)
 
     def identify(record: Record) -> Identification:
-        envelope = _unwrapped(record, decode)
+        envelope = _envelope_of(record, decode)
         if envelope.get("Type") != "Notification" or not envelope.keys() >= {"MessageId", "TopicArn"}:
             return inner(record)
         if not isinstance(text := envelope.get("Message"), str):
             raise refusal(record, f"the Message of its SNS envelope is {kind(text)}, but a text is needed.")
-        kept = {name: value for name, value in envelope.items() if name in _KEPT_FIELDS}
-        return inner(_opened(record, text, kept, envelope.get("MessageAttributes")))
+        fields = {name: value for name, value in envelope.items() if name in _KEPT_FIELDS}
+        return inner(_without_envelope(record, text, fields, envelope.get("MessageAttributes")))
 
     return identify
 
@@ -79,12 +79,14 @@ def eventbridge(
     decode = decoder(parse_float)
 
     def identify(record: Record) -> Identification:
-        event = _unwrapped(record, decode)
+        event = _envelope_of(record, decode)
         if not event.keys() >= _MARKS_OF_AN_EVENT:
             return inner(record)
         if not isinstance(detail := event.get("detail"), dict):  # Else `inner` would find its id in the envelope.
             raise refusal(record, f"the detail of its EventBridge event is {kind(detail)}, but an object is needed.")
-        return inner(_opened(record, detail, {name: value for name, value in event.items() if name != "detail"}, None))
+        return inner(
+            _without_envelope(record, detail, {name: value for name, value in event.items() if name != "detail"}, None)
+        )
 
     return identify
 
@@ -102,23 +104,23 @@ def skip_deletions(inner: Callable[[Record], Identification]) -> Callable[[Recor
     return lambda record: Skip("a deletion") if is_deletion(record) else inner(record)
 
 
-def _unwrapped(record: Record, decode: Decode) -> dict[str, Any]:
+def _envelope_of(record: Record, decode: Decode) -> dict[str, Any]:
     """The body if it is a JSON object, as every envelope is; otherwise an empty one."""
     try:
-        body = parsed(record, decode)
+        body = parse_body(record, decode)
     except InvalidMessage:  # A body without an envelope may be anything, and `inner` decides about it.
         return {}
     return cast("dict[str, Any]", body) if isinstance(body, dict) else {}
 
 
-def _opened(record: Record, body: Any, kept: Record, published: object) -> dict[str, Any]:
+def _without_envelope(record: Record, body: Any, fields: Record, sent_attributes: object) -> dict[str, Any]:
     """The record without this envelope. Of two envelopes the outer one wins, whose author the inner one's may not be."""
-    opened = {**record, "body": body, ENVELOPE: {**kept, **part(record, ENVELOPE)}}
-    if published:
-        of_queue = record.get("messageAttributes")
-        both = isinstance(of_queue, Mapping) and isinstance(published, Mapping)
-        opened["messageAttributes"] = {**cast("Record", of_queue), **cast("Record", published)} if both else published
-    return opened
+    inner_record = {**record, "body": body, ENVELOPE: {**fields, **part(record, ENVELOPE)}}
+    if isinstance(sent_attributes, Mapping) and isinstance(of_queue := record.get("messageAttributes"), Mapping):
+        inner_record["messageAttributes"] = {**cast("Record", of_queue), **cast("Record", sent_attributes)}
+    elif sent_attributes:
+        inner_record["messageAttributes"] = sent_attributes
+    return inner_record
 
 
 # --- CloudEvents: in the structured mode, in the binary mode, and in batches ------------------------------------------
@@ -127,7 +129,7 @@ def _opened(record: Record, body: Any, kept: Record, published: object) -> dict[
 _PREFIX = re.compile("ce[-_]|cloudevents[:_-]", re.IGNORECASE)
 _CONTENT_TYPE = re.compile("content[-_]?type", re.IGNORECASE)
 _LONGEST = 2048  # bytes. It is fixed, whatever Message.longest_text is, because an id must stay the same forever.
-_DIGESTED = "sha256:"
+_DIGEST_PREFIX = "sha256:"
 _INTEGER = re.compile("[+-]?[0-9]{1,129}")  # as many digits as a sequence number of Kinesis may have
 
 
@@ -149,7 +151,7 @@ def cloudevent(*, parse_float: ParseFloat = Decimal) -> OneMessage:
     def identify(record: Record) -> Message:
         if event := _binary_mode(record):
             return _message(record, event, _data(record, event, decode))
-        return _structured(record, parsed(record, decode))
+        return _structured_message(record, parse_body(record, decode))
 
     return identify
 
@@ -165,10 +167,10 @@ def cloudevent_batch(*, parse_float: ParseFloat = Decimal) -> Callable[[Record],
     decode = decoder(parse_float)
 
     def identify(record: Record) -> Sequence[Message]:
-        batch = parsed(record, decode)
+        batch = parse_body(record, decode)
         if not isinstance(batch, list):
             raise refusal(record, f"its body is {kind(batch)}, but an array is needed: cloudevent() reads a single event.")
-        return tuple(_structured(record, event) for event in cast("list[Any]", batch))
+        return tuple(_structured_message(record, event) for event in cast("list[Any]", batch))
 
     return identify
 
@@ -176,38 +178,40 @@ def cloudevent_batch(*, parse_float: ParseFloat = Decimal) -> Callable[[Record],
 def _message(record: Record, event: Record, data: Any) -> Message:
     source = text(record, "the CloudEvent's source", event.get("source"))
     own_id = text(record, "the CloudEvent's id", event.get("id"))
-    key = _shortened(f"{len(source)}:{source}:{own_id}")  # The length keeps ("a:b", "c") and ("a", "b:c") apart.
-    return message(record, key, source=_shortened(source), sequence=_sequence(record, event), body=data, over=event)
+    key = _text_or_digest(f"{len(source)}:{source}:{own_id}")  # The length keeps ("a:b", "c") and ("a", "b:c") apart.
+    return message(
+        record, key, source=_text_or_digest(source), sequence=_sequence(record, event), body=data, overrides=event
+    )
 
 
-def _shortened(text: str) -> str:
+def _text_or_digest(text: str) -> str:
     """The text, or a digest of it where no ledger would keep it: the source of an entity with a very long key.
 
     What looks like a digest is replaced by one too, so nobody's source is that of another text.
     """
-    encoded = text.encode(errors="surrogatepass")
-    if len(encoded) <= _LONGEST and not text.startswith(_DIGESTED):
+    content = text.encode(errors="surrogatepass")
+    if len(content) <= _LONGEST and not text.startswith(_DIGEST_PREFIX):
         return text
-    return f"{_DIGESTED}{sha256(encoded).hexdigest()}"
+    return f"{_DIGEST_PREFIX}{sha256(content).hexdigest()}"
 
 
 def _binary_mode(record: Record) -> dict[str, Any]:
     """The event's attributes, if they are beside the body."""
     attributes = attributes_of(record)
     event: dict[str, Any] = {}
-    declared: Any = None
+    content_type: Any = None
     for name in attributes:  # The others are not decoded: a record fails only for what is used of it.
         if prefix := _PREFIX.match(name):
-            event[name[prefix.end() :].lower()] = _decoded(record, attributes[name])
+            event[name[prefix.end() :].lower()] = _attribute_text(record, attributes[name])
         elif _CONTENT_TYPE.fullmatch(name):
-            declared = _decoded(record, attributes[name])
+            content_type = _attribute_text(record, attributes[name])
     # In structured mode they may be repeated here, but the body is the whole event then, and not its data.
-    if "id" not in event or str(declared).lower().startswith("application/cloudevents"):
+    if "id" not in event or str(content_type).lower().startswith("application/cloudevents"):
         return {}
-    return event if declared is None else {**event, "datacontenttype": declared}
+    return event if content_type is None else {**event, "datacontenttype": content_type}
 
 
-def _decoded(record: Record, value: Any) -> Any:
+def _attribute_text(record: Record, value: Any) -> Any:
     """An attribute as text. Only Kafka's headers are bytes."""
     if not isinstance(value, bytes):
         return value
@@ -218,21 +222,21 @@ def _decoded(record: Record, value: Any) -> Any:
     raise refusal(record, "an attribute of its CloudEvent is not in UTF-8.")
 
 
-def _structured(record: Record, body: object) -> Message:
+def _structured_message(record: Record, body: object) -> Message:
     if not isinstance(body, Mapping) or "specversion" not in body:
         hint = " cloudevent_batch() reads an array of events." if isinstance(body, list) else ""
         raise refusal(record, f"it is not a CloudEvent: its body has no specversion, and it has no attribute ce-id.{hint}")
     event = dict(cast("Mapping[str, Any]", body))
-    data, encoded = event.pop("data", None), event.pop("data_base64", None)
-    return _message(record, event, data if encoded is None else binary(record, "its data_base64", encoded))
+    data, base64_data = event.pop("data", None), event.pop("data_base64", None)
+    return _message(record, event, data if base64_data is None else binary(record, "its data_base64", base64_data))
 
 
 def _data(record: Record, event: Record, decode: Decode) -> Any:
     """The body in binary mode. Without a content type it is taken for JSON, as in structured mode."""
-    declared = str(event.get("datacontenttype", "application/json"))
-    media = declared.partition(";")[0].strip().lower()
+    content_type = str(event.get("datacontenttype", "application/json"))
+    media = content_type.partition(";")[0].strip().lower()
     data = payload(record)
-    return parsed(record, decode) if data and media.endswith(("/json", "+json")) else data
+    return parse_body(record, decode) if data and media.endswith(("/json", "+json")) else data
 
 
 def _sequence(record: Record, event: Record) -> int | str | None:
@@ -269,7 +273,7 @@ def s3_object() -> Callable[[Record], Message | Skip]:
     decode = decoder(float)  # A notification has no fractions.
 
     def identify(record: Record) -> Message | Skip:
-        body = parsed(record, decode)
+        body = parse_body(record, decode)
         if is_s3_test(body):
             return Skip("s3:TestEvent")
         entry, event, name = _object_event(record, body)
@@ -287,8 +291,8 @@ def is_s3_test(body: object) -> bool:
     """Is this what S3 sends when a notification is set up, to see whether it arrives?"""
     if not isinstance(body, Mapping):
         return False
-    said = cast("Mapping[str, object]", body)
-    return said.get("Event") == "s3:TestEvent" and said.get("Service") == "Amazon S3"
+    notification = cast("Mapping[str, object]", body)
+    return notification.get("Event") == "s3:TestEvent" and notification.get("Service") == "Amazon S3"
 
 
 def _object_event(record: Record, body: Any) -> tuple[Record, Record, str]:

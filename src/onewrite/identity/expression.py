@@ -21,8 +21,8 @@ from typing import Any, TypeAlias, cast
 
 from onewrite.core.extras import installed_by
 from onewrite.errors import ConfigurationError
-from onewrite.identity.record import OneMessage, ParseFloat, Record, decoder, kind, message, parsed, refusal, text
-from onewrite.message import Message, together
+from onewrite.identity.record import OneMessage, ParseFloat, Record, decoder, kind, message, parse_body, refusal, text
+from onewrite.message import Message, join_texts
 
 _Node: TypeAlias = Mapping[str, Any]
 
@@ -63,7 +63,7 @@ class _UnfitError(Exception):
 class Expression:
     """A compiled expression, and what errors call it. `in_parts`: it is a list of fields, which are one key together."""
 
-    what: str
+    subject: str
     search: Callable[[Any], Any]
     in_parts: bool
 
@@ -71,7 +71,7 @@ class Expression:
     def of(cls, name: str, expression: object) -> Expression:
         if not isinstance(expression, str):
             raise ConfigurationError(f"{name}={expression!r}: give a JMESPath expression, as a str.")
-        tree, search = _compiled(name, expression)
+        tree, search = _compile(name, expression)
         parts = _parts(tree)
         problem = _problem_of(name, tree) if parts is None else _problem_of_parts(name, tree, parts)
         if problem:
@@ -84,13 +84,13 @@ class Expression:
     def text(self, record: Record, body: object) -> str:
         value = self._find(record, body)
         if not self.in_parts or value is None:
-            return _text_of(record, self.what, value)
-        parts = [_text_of(record, f"part {number} of {self.what}", part) for number, part in enumerate(value, 1)]
-        return together(*parts)
+            return _text_of(record, self.subject, value)
+        parts = [_text_of(record, f"part {number} of {self.subject}", part) for number, part in enumerate(value, 1)]
+        return join_texts(*parts)
 
     def position(self, record: Record, body: object) -> int | str:
         value = self._find(record, body)
-        return value if type(value) is int else text(record, self.what, value)
+        return value if type(value) is int else text(record, self.subject, value)
 
     def _find(self, record: Record, body: object) -> Any:
         try:
@@ -99,24 +99,24 @@ class Expression:
             problem = str(error)
         except Exception as error:
             problem = f"cannot be computed from this body ({type(error).__name__})"
-        raise refusal(record, f"{self.what} {problem}.")
+        raise refusal(record, f"{self.subject} {problem}.")
 
 
-def _text_of(record: Record, what: str, value: object) -> str:
+def _text_of(record: Record, subject: str, value: object) -> str:
     """A text as it is, and a whole number in decimal digits: 7 and "7" are the same id."""
     if isinstance(value, str) and value:
         return str.__str__(value)
     if type(value) is int:
         with suppress(ValueError):  # Python refuses to write more than some thousand digits
             return str(value)
-    raise refusal(record, f"{what} is {_kind(value)}, but a text that is not empty or a whole number is needed.")
+    raise refusal(record, f"{subject} is {_kind(value)}, but a text that is not empty or a whole number is needed.")
 
 
 def _kind(value: object) -> str:
     return "a number with a fraction or an exponent" if isinstance(value, float | Decimal) else kind(value)
 
 
-def _compiled(name: str, expression: str) -> tuple[_Node, Callable[[Any], Any]]:
+def _compile(name: str, expression: str) -> tuple[_Node, Callable[[Any], Any]]:
     with installed_by("aws", "json_body"):
         # Imported here, because the other identities do without it. It has no types.
         import jmespath  # type: ignore[import-untyped]  # noqa: PLC0415
@@ -162,8 +162,8 @@ def _interpreter() -> tuple[Callable[[_Node, Any], Any], frozenset[str]]:
                 return value
             if isinstance(value, str) and _WHOLE.fullmatch(value):
                 return int(value)
-            what = "a text of anything but a whole number" if isinstance(value, str) and value else _kind(value)
-            raise _UnfitError(f"makes a number of what is {what}")
+            kind_of_value = "a text of anything but a whole number" if isinstance(value, str) and value else _kind(value)
+            raise _UnfitError(f"makes a number of what is {kind_of_value}")
 
     visit = cast("Callable[[_Node, Any], Any]", TreeInterpreter(Options(custom_functions=Strict())).visit)
     return visit, frozenset(Strict.FUNCTION_TABLE)
@@ -198,8 +198,8 @@ def _problem_of(name: str, node: _Node) -> str | None:
             relevant = [child for child in node["children"] if function == "map" or child["type"] != "expref"]
         case kind_of_node if kind_of_node in _WHOLLY_OF_CHILDREN or kind_of_node in _LEAVES:
             relevant = _children(node)
-        case other:
-            return f"onewrite does not know this kind of expression ({other})."
+        case unknown_kind:
+            return f"onewrite does not know this kind of expression ({unknown_kind})."
     return next((problem for child in relevant if (problem := _problem_of(name, child))), None)
 
 
@@ -213,11 +213,13 @@ def _parts(node: _Node) -> list[_Node] | None:
 def _problem_of_parts(name: str, node: _Node, parts: list[_Node]) -> str | None:
     if name == "sequence":
         return "A list has no place in an order."
-    before = node
-    while before["type"] in ("pipe", "subexpression"):  # what the list is read from
-        if problem := next((each for child in before["children"][:-1] if (each := _problem_of(name, child))), None):
+    parent = node
+    while parent["type"] in ("pipe", "subexpression"):  # what the list is read from
+        if problem := next(
+            (child_problem for child in parent["children"][:-1] if (child_problem := _problem_of(name, child))), None
+        ):
             return problem
-        before = before["children"][-1]
+        parent = parent["children"][-1]
     of_record = [part for part in parts if not _is_wording(part)]
     if not of_record:
         return "No part of the list is of the record."
@@ -274,7 +276,7 @@ def json_body(
     the_sequence = None if sequence is None else Expression.of("sequence", sequence)
 
     def identify(record: Record) -> Message:
-        body = parsed(record, decode)
+        body = parse_body(record, decode)
         return message(
             record,
             the_id.text(record, body),

@@ -72,8 +72,8 @@ def kinesis_position() -> OneMessage:
         number = kinesis.get("sequenceNumber")
         key, sequence = f"{source}:{number}", _sortable(record, number)
         if "subSequenceNumber" in kinesis:  # Those that were in one record of Kinesis all have its sequence number.
-            among = _int(record, kinesis, "subSequenceNumber")
-            key, sequence = f"{key}:{among}", f"{sequence}{_sortable(record, str(among))}"
+            sub_number = _int(record, kinesis, "subSequenceNumber")
+            key, sequence = f"{key}:{sub_number}", f"{sequence}{_sortable(record, str(sub_number))}"
         return whole_message(record, key, source=source, sequence=sequence)
 
     return identify
@@ -161,14 +161,14 @@ def _sortable(record: Record, number: object) -> str:
     return sortable(int(number))
 
 
-def _int(record: Record, where: Record, name: str) -> int:
-    value = where.get(name)
+def _int(record: Record, fields: Record, name: str) -> int:
+    value = fields.get(name)
     if type(value) is not int:
         raise refusal(record, f"its {name} is {kind(value)}, but an integer is needed.")
     return value
 
 
-def _digest(record: Record, keys: Any, what: str) -> str:
+def _digest(record: Record, keys: Any, subject: str) -> str:
     """A digest of the key of an item or a document. It is short, because ledgers store it, and it shows nothing of the key in errors."""
     if isinstance(keys, dict) and keys:
         try:
@@ -177,4 +177,4 @@ def _digest(record: Record, keys: Any, what: str) -> str:
             pass
         else:
             return blake2b(canonical.encode(), digest_size=16).hexdigest()
-    raise refusal(record, f"its {what} is not the key of what has changed.")
+    raise refusal(record, f"its {subject} is not the key of what has changed.")

@@ -30,19 +30,19 @@ class Skip:
 
 Record: TypeAlias = Mapping[str, Any]
 """A record as its source delivers it, in an event or from a queue."""
-Identified: TypeAlias = Message | Skip | Sequence[Message]
+RecordContent: TypeAlias = Message | Skip | Sequence[Message]
 """What is in a record: a message, several of them in their order, or nothing for the function."""
-Identity: TypeAlias = Callable[[Record], Identified]
+Identity: TypeAlias = Callable[[Record], RecordContent]
 """Any function that says which message a record is."""
 OneMessage: TypeAlias = Callable[[Record], Message]
-Identification = TypeVar("Identification", bound=Identified)
+Identification = TypeVar("Identification", bound=RecordContent)
 ParseFloat: TypeAlias = Callable[[str], Any]
 Decode: TypeAlias = Callable[[str], Any]
 
 ENVELOPE = "onewrite:envelope"  # where a record keeps what was around its body; no transport has a field of this name
 DOCUMENTDB = "aws:docdb"
-_AGGREGATED = b"\xf3\x89\x9a\xc2"  # how a Kinesis record begins into which the producer library has put several
-_AGGREGATED_IN_BASE64 = b"84maw"
+_AGGREGATE_PREFIX = b"\xf3\x89\x9a\xc2"  # how a Kinesis record begins into which the producer library has put several
+_AGGREGATE_PREFIX_IN_BASE64 = b"84maw"
 _DIGEST_SIZE = 16  # bytes of MD5 at the end of such a record
 
 
@@ -50,34 +50,34 @@ def record_id(record: Record) -> str:
     """The name of a record in errors and logs: its messageId, its eventID, or topic-partition@offset."""
     if isinstance(cast("object", record), Mapping):
         for name in ("messageId", "eventID"):
-            known = record.get(name)
-            if isinstance(known, str) and known:
-                return known
+            value = record.get(name)
+            if isinstance(value, str) and value:
+                return value
         topic, partition, offset = record.get("topic"), record.get("partition"), record.get("offset")
         if isinstance(topic, str) and isinstance(partition, int) and isinstance(offset, int):
             return f"{topic}-{partition}@{offset}"
     return "(no id)"
 
 
-def check_identity(identity: object, where: str) -> None:
-    """Raise unless this may be an identity. `where` shows where it stands: "sns({})"."""
+def check_identity(identity: object, usage: str) -> None:
+    """Raise unless this may be an identity. `usage` shows where it stands: "sns({})"."""
     name = getattr(identity, "__name__", repr(identity))
     makes_one = str(getattr(identity, "__module__", "")).startswith("onewrite.identity.") and identity is not record_id
     if makes_one and "<locals>" not in str(getattr(identity, "__qualname__", "<locals>")):
         raise ConfigurationError(
-            f"{name} makes an identity, and is none itself: call it, as in {where.format(f'{name}(...)')}."
+            f"{name} makes an identity, and is none itself: call it, as in {usage.format(f'{name}(...)')}."
         )
     if isinstance(identity, type):
-        raise ConfigurationError(f"{name} is a class: give an identity, as in {where.format('sqs_message_id()')}.")
+        raise ConfigurationError(f"{name} is a class: give an identity, as in {usage.format('sqs_message_id()')}.")
     if not callable(identity):
         raise ConfigurationError(
-            f"{where.format(repr(identity))}: give an identity, such as json_body(id='id') or another of onewrite.identity, or a function of a "
+            f"{usage.format(repr(identity))}: give an identity, such as json_body(id='id') or another of onewrite.identity, or a function of a "
             "record that returns a Message."
         )
 
 
-def refusal(record: Record, why: str) -> InvalidMessage:
-    return InvalidMessage(f"Record {printable(record_id(record))}: {why}")
+def refusal(record: Record, reason: str) -> InvalidMessage:
+    return InvalidMessage(f"Record {printable(record_id(record))}: {reason}")
 
 
 def field(record: Record, name: str) -> Any:
@@ -96,18 +96,18 @@ def part(record: Record, name: str, within: Record | None = None) -> Record:
     return cast("Record", value)
 
 
-def text(record: Record, what: str, value: object) -> str:
+def text(record: Record, subject: str, value: object) -> str:
     if not isinstance(value, str) or not value:
-        raise refusal(record, f"{what} is {kind(value)}, but a text that is not empty is needed.")
+        raise refusal(record, f"{subject} is {kind(value)}, but a text that is not empty is needed.")
     return value
 
 
-def binary(record: Record, what: str, value: object) -> bytes:
+def binary(record: Record, subject: str, value: object) -> bytes:
     try:
         return a2b_base64(cast("str", value), strict_mode=True)
     except (TypeError, ValueError):
         pass
-    raise refusal(record, f"{what} is not valid base64.")
+    raise refusal(record, f"{subject} is not valid base64.")
 
 
 def kind(value: object) -> str:
@@ -154,9 +154,9 @@ def refuse_aggregated(record: Record) -> None:
     data = kinesis.get("data")
     if not isinstance(data, str | bytes) or "subSequenceNumber" in kinesis:
         return
-    if not (data.encode(errors="replace") if isinstance(data, str) else data).startswith(_AGGREGATED_IN_BASE64):
+    if not (data.encode(errors="replace") if isinstance(data, str) else data).startswith(_AGGREGATE_PREFIX_IN_BASE64):
         return
-    content = binary(record, "its data", data).removeprefix(_AGGREGATED)
+    content = binary(record, "its data", data).removeprefix(_AGGREGATE_PREFIX)
     if md5(content[:-_DIGEST_SIZE], usedforsecurity=False).digest() == content[-_DIGEST_SIZE:]:
         raise refusal(
             record,
@@ -199,7 +199,7 @@ def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(name)  # Python accepts NaN and Infinity, which JSON does not have.
 
 
-def parsed(record: Record, decode: Decode) -> Any:
+def parse_body(record: Record, decode: Decode) -> Any:
     """The body, parsed from JSON, unless taking off an envelope has done that already."""
     body = payload(record)
     if body is None:
@@ -229,12 +229,12 @@ _Raw: TypeAlias = dict[str, tuple[_Decoder, Any]]
 class Attributes(Mapping[str, Any]):
     """Attributes by name. A value that cannot be decoded raises InvalidMessage where it is asked for."""
 
-    __slots__ = ("_over", "_read", "_record", "_values")
+    __slots__ = ("_overrides", "_read", "_record", "_values")
 
-    def __init__(self, record: Record, read: Callable[[Record], _Raw], over: Mapping[str, Any]) -> None:
+    def __init__(self, record: Record, read: Callable[[Record], _Raw], overrides: Mapping[str, Any]) -> None:
         self._record = record
         self._read = read
-        self._over = over
+        self._overrides = overrides
         self._values: _Raw | None = None
 
     def __getitem__(self, name: str) -> Any:
@@ -253,13 +253,16 @@ class Attributes(Mapping[str, Any]):
     @property
     def _raw(self) -> _Raw:
         if self._values is None:
-            self._values = {**self._read(self._record), **{name: (_as_it_is, value) for name, value in self._over.items()}}
+            self._values = {
+                **self._read(self._record),
+                **{name: (_as_it_is, value) for name, value in self._overrides.items()},
+            }
         return self._values
 
 
-def attributes_of(record: Record, over: Mapping[str, Any] | None = None) -> Attributes:
-    """What the sender put beside the body, below the fields of the envelopes that were taken off, below `over`."""
-    return Attributes(record, _sender_attributes, over or {})
+def attributes_of(record: Record, overrides: Mapping[str, Any] | None = None) -> Attributes:
+    """What the sender put beside the body, below the fields of the envelopes that were taken off, below `overrides`."""
+    return Attributes(record, _sender_attributes, overrides or {})
 
 
 def system_of(record: Record) -> Attributes:
@@ -268,11 +271,19 @@ def system_of(record: Record) -> Attributes:
 
 
 def message(
-    record: Record, key: str, *, body: Any, over: Mapping[str, Any] | None = None, source: str = "", sequence: Any = None
+    record: Record,
+    key: str,
+    *,
+    body: Any,
+    overrides: Mapping[str, Any] | None = None,
+    source: str = "",
+    sequence: Any = None,
 ) -> Message:
-    """A `Message` with this key, or an error that names the record. `over`: attributes of the message's own."""
+    """A `Message` with this key, or an error that names the record. `overrides`: attributes of the message's own."""
     try:
-        return Message(key, source, sequence, body=body, attributes=attributes_of(record, over), system=system_of(record))
+        return Message(
+            key, source, sequence, body=body, attributes=attributes_of(record, overrides), system=system_of(record)
+        )
     except InvalidMessage as error:
         problem = str(error)
     raise refusal(record, problem)
@@ -330,10 +341,10 @@ def _attribute(record: Record, value: Any) -> str | bytes:
     if not isinstance(value, Mapping):
         raise refusal(record, f"one of its attributes is {kind(value)}, but an object is needed.")
     attribute = cast("Record", value)
-    string, encoded = attribute.get("stringValue"), attribute.get("binaryValue")
+    string, base64_value = attribute.get("stringValue"), attribute.get("binaryValue")
     if "Type" in attribute:
         is_binary = attribute["Type"] == "Binary"
-        string, encoded = (None, attribute.get("Value")) if is_binary else (attribute.get("Value"), None)
+        string, base64_value = (None, attribute.get("Value")) if is_binary else (attribute.get("Value"), None)
     if isinstance(string, str):
         return string
-    return binary(record, "one of its attributes has no text, and its binary value", encoded)
+    return binary(record, "one of its attributes has no text, and its binary value", base64_value)

@@ -221,7 +221,7 @@ def _check_helps(image: EntityImage, inquiry: Inquiry, ledger: Ledger, edit: Edi
 def _effects_of_forgetting(
     image: EntityImage, message: Message, family: list[EntityLedger], drops: list[Drop]
 ) -> Iterator[str]:
-    yield f"The next delivery of {named(message)} takes effect again, once. If its first effect is still there, it will be there twice."
+    yield f"The next delivery of {full_name(message)} takes effect again, once. If its first effect is still there, it will be there twice."
     plain = [slot for slot, members in drops if message.source and message.id in members]
     for slot in plain:
         yield (
@@ -343,7 +343,7 @@ def _check_no_step(image: EntityImage, attribute: str, target: TargetMark) -> No
         is_same = step.message.source == target.source and step.message.parts == target.parts
         if is_same and step.ledger == attribute:
             raise CannotRepair(
-                f"The {named(step.message)} has a step open, and could not finish it if the mark were moved: let it finish "
+                f"The {full_name(step.message)} has a step open, and could not finish it if the mark were moved: let it finish "
                 "first, or release it. `onewrite steps` lists open steps."
             )
 

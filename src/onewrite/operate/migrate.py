@@ -21,7 +21,7 @@ from onewrite.core.label import check_name, label_of
 from onewrite.core.ledgers import HighWaterMark, SeenIds
 from onewrite.core.ledgers.kept import LabelledLedger
 from onewrite.errors import ConfigurationError, LedgerMismatch, OnewriteError
-from onewrite.message import Message, named
+from onewrite.message import Message, full_name
 from onewrite.operate.image import EntityImage
 from onewrite.operate.migration import (
     CarriedMark,

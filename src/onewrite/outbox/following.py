@@ -21,9 +21,9 @@ from onewrite.errors import ConfigurationError, OnewriteError
 from onewrite.outbox.passes import Passes, Publish, StoredOutboxes, SweepReport, log
 
 # ChangeStreamHistoryLost, ChangeStreamFatalError, and InvalidResumeToken: the token leads nowhere any more.
-_LOST = frozenset({286, 280, 260})
+_LOST_CODES = frozenset({286, 280, 260})
 # TypeMismatch and similar codes: what the server answers where the token is none. All else in that request is always the same.
-_UNREADABLE = frozenset({9, 14, 15, 40647, 40648, 40649})
+_UNREADABLE_CODES = frozenset({9, 14, 15, 40647, 40648, 40649})
 _KEPT_EVERY = 100  # changes, after which the token is kept although the stream is not quiet: what comes after it rings twice
 
 Token: TypeAlias = Mapping[str, Any]
@@ -114,7 +114,7 @@ class Follower:
         except OnewriteError:
             raise
         except Exception as error:
-            yield from self._unopened(error, token)
+            yield from self._after_refusal(error, token)
             return
         try:
             # The stream is open by now, so nothing falls between it and the sweep.
@@ -125,18 +125,18 @@ class Follower:
         else:
             yield Take(stream, "close")
 
-    def _unopened(self, error: Exception, token: Token | None) -> Following:
-        if token is not None and getattr(error, "code", None) in _UNREADABLE:
+    def _after_refusal(self, error: Exception, token: Token | None) -> Following:
+        if token is not None and getattr(error, "code", None) in _UNREADABLE_CODES:
             log(WARNING, "What was kept is no place in the change stream, and a sweep finds what was missed: %s", error)
             self._begin_anew()
             return
-        if getattr(error, "code", None) not in _LOST:
+        if getattr(error, "code", None) not in _LOST_CODES:
             try:
                 yield from self._sweep()  # what no stream tells of must go out all the same
-            except Exception as failed:
-                if isinstance(failed, OnewriteError):
+            except Exception as sweep_error:
+                if isinstance(sweep_error, OnewriteError):
                     raise
-                log(WARNING, "The sweep in place of a change stream has failed too: %r", failed)
+                log(WARNING, "The sweep in place of a change stream has failed too: %r", sweep_error)
         self._forget(error)
 
     def _listen(self, stream: Any) -> Following:
@@ -160,7 +160,7 @@ class Follower:
 
     def _forget(self, error: Exception) -> None:
         """Begin anew where the place is lost, and raise everything else."""
-        if getattr(error, "code", None) not in _LOST:
+        if getattr(error, "code", None) not in _LOST_CODES:
             raise error
         log(
             WARNING,
@@ -177,8 +177,11 @@ class Follower:
 def changes(events: str) -> list[dict[str, Any]]:
     """The stages that let those changes through that may have added an event."""
     is_of_outbox = {"$regexMatch": {"input": "$$field.k", "regex": rf"^{re.escape(events)}(\.|$)"}}
-    nothing: dict[str, Any] = {}
-    fields = {"$objectToArray": {"$ifNull": ["$updateDescription.updatedFields", nothing]}}
-    updated = {"$anyElementTrue": [{"$map": {"input": fields, "as": "field", "in": is_of_outbox}}]}
-    whole = {"operationType": {"$in": ["insert", "replace"]}}
-    return [{"$match": {"$or": [whole, {"operationType": "update", "$expr": updated}]}}, {"$project": {"documentKey": 1}}]
+    no_fields: dict[str, Any] = {}
+    fields = {"$objectToArray": {"$ifNull": ["$updateDescription.updatedFields", no_fields]}}
+    is_update = {"$anyElementTrue": [{"$map": {"input": fields, "as": "field", "in": is_of_outbox}}]}
+    inserts = {"operationType": {"$in": ["insert", "replace"]}}
+    return [
+        {"$match": {"$or": [inserts, {"operationType": "update", "$expr": is_update}]}},
+        {"$project": {"documentKey": 1}},
+    ]

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from onewrite.core.clock import checked_clock
-from onewrite.metrics import embedded, function_name, print_line
+from onewrite.metrics import emf_writer, function_name, print_line
 from onewrite.outbox.passes import SweepReport
 from onewrite.outbox.relay import OnPass
 
@@ -33,21 +33,21 @@ def emf(
     So an alarm can tell a relay that has nothing to do from one that does not run. `OldestEvent` is in the lines of sweeps alone. The arguments are those of
     `onewrite.metrics.emf`.
     """
-    put = embedded(namespace, function, checked_clock(clock), write)
+    put = emf_writer(namespace, function, checked_clock(clock), write)
 
-    def on_pass(swept: SweepReport) -> None:
+    def on_pass(report: SweepReport) -> None:
         counts = {
-            "EventsPublished": swept.published,
-            "EventsPending": swept.pending,
-            "EventsRefused": len(swept.refused),
-            "EventsFailed": len(swept.failed),
-            "EntitiesOvertaken": swept.overtaken,
-            "EntitiesBroken": len(swept.broken),
-            "PassesFailed": int(swept.error is not None),
+            "EventsPublished": report.published,
+            "EventsPending": report.pending,
+            "EventsRefused": len(report.refused),
+            "EventsFailed": len(report.failed),
+            "EntitiesOvertaken": report.overtaken,
+            "EntitiesBroken": len(report.broken),
+            "PassesFailed": int(report.error is not None),
         }
         metrics: dict[str, tuple[float, str]] = {name: (count, "Count") for name, count in counts.items()}
         # Where it is not known, its alarm must not be told that nothing waits.
-        put(metrics | ({"OldestEvent": (round(_oldest(swept), 3), "Seconds")} if swept.complete else {}))
+        put(metrics | ({"OldestEvent": (round(_oldest(report), 3), "Seconds")} if report.complete else {}))
 
     return on_pass
 
@@ -61,7 +61,7 @@ def opentelemetry(meter: Meter, *, function: str | None = None) -> OnPass:
     - `onewrite.relay.pending` and `onewrite.relay.oldest`: histograms, of what each pass left and of the oldest event that a sweep met.
     """
     events = meter.create_counter("onewrite.relay.events", unit="{event}", description="What became of events.")
-    left = meter.create_counter("onewrite.relay.entities", unit="{entity}", description="Entities that were left.")
+    entities = meter.create_counter("onewrite.relay.entities", unit="{entity}", description="Entities that were left.")
     passes = meter.create_counter("onewrite.relay.passes", unit="{pass}", description="Passes of a relay.")
     pending = meter.create_histogram("onewrite.relay.pending", unit="{event}", description="Events that a pass left.")
     about = "For how long the oldest event of a pass had been pending."
@@ -71,21 +71,21 @@ def opentelemetry(meter: Meter, *, function: str | None = None) -> OnPass:
     name = function_name(function)
     common = {} if name is None else {"faas.name": name}
 
-    def on_pass(swept: SweepReport) -> None:
-        of_events = {"published": swept.published, "refused": len(swept.refused), "failed": len(swept.failed)}
-        of_entities = {"overtaken": swept.overtaken, "broken": len(swept.broken)}
-        for counter, outcomes in ((events, of_events), (left, of_entities)):
+    def on_pass(report: SweepReport) -> None:
+        of_events = {"published": report.published, "refused": len(report.refused), "failed": len(report.failed)}
+        of_entities = {"overtaken": report.overtaken, "broken": len(report.broken)}
+        for counter, outcomes in ((events, of_events), (entities, of_entities)):
             for outcome, count in outcomes.items():
                 counter.add(count, {**common, "outcome": outcome})
-        failure = {} if swept.error is None else {"error.type": type(swept.error).__qualname__}
+        failure = {} if report.error is None else {"error.type": type(report.error).__qualname__}
         passes.add(1, {**common, **failure})
-        pending.record(swept.pending, common)
-        if swept.complete:
-            oldest.record(_oldest(swept), common)
+        pending.record(report.pending, common)
+        if report.complete:
+            oldest.record(_oldest(report), common)
 
     return on_pass
 
 
-def _oldest(swept: SweepReport) -> float:
+def _oldest(report: SweepReport) -> float:
     """The age of the oldest event that the pass met, whether it was published or not: a relay that is too slow shows in it too."""
-    return max(swept.oldest, swept.waited)
+    return max(report.oldest, report.waited)

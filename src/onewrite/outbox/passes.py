@@ -147,27 +147,27 @@ class EntityLane:
     """One entity in a pass: its events go out one after the other."""
 
     box: Box
-    accepted: int = 0  # of the events in the box, from the front
-    published: list[Outgoing] = field(default_factory=list[Outgoing])
-    refused: Outgoing | None = None
+    accepted_count: int = 0  # of the events in the box, from the front
+    published_events: list[Outgoing] = field(default_factory=list[Outgoing])
+    refusal: Outgoing | None = None
     error: Exception | None = None
-    overtaken: bool = False  # another relay was faster, so what is in the box is not known any more
-    broken: bool = False  # something else stands in the outbox by now
-    unsettled: Exception | None = None  # the database would not clear what was accepted, or put off what was refused
+    is_overtaken: bool = False  # another relay was faster, so what is in the box is not known any more
+    is_broken: bool = False  # something else stands in the outbox by now
+    settle_error: Exception | None = None  # the database would not clear what was accepted, or put off what was refused
 
     @property
     def is_known(self) -> bool:
         """Is the outbox still as the box says?"""
-        return not self.overtaken and not self.broken
+        return not self.is_overtaken and not self.is_broken
 
     @property
-    def runs(self) -> bool:
-        halted = self.refused is not None or self.error is not None or self.unsettled is not None or not self.is_known
-        return not halted and self.accepted < len(self.box.events)
+    def has_next(self) -> bool:
+        is_halted = self.refusal is not None or self.error is not None or self.settle_error is not None or not self.is_known
+        return not is_halted and self.accepted_count < len(self.box.events)
 
     @property
     def event(self) -> Outgoing:
-        return self.box.outgoing(self.accepted)
+        return self.box.outgoing(self.accepted_count)
 
 
 class PassedOver:
@@ -179,8 +179,8 @@ class PassedOver:
 
     def add(self, entity: Hashable, now: float) -> float:
         """For how many seconds is the entity passed over from now on?"""
-        _, before = self._waits.get(entity, (now, 0.0))
-        wait = min(max(2 * before, self._shortest), self._longest)
+        _, last_wait = self._waits.get(entity, (now, 0.0))
+        wait = min(max(2 * last_wait, self._shortest), self._longest)
         self._waits[entity] = now + wait, wait
         return wait
 
@@ -190,7 +190,7 @@ class PassedOver:
 
     def forget(self, now: float) -> None:
         """Forget those of which nothing was heard for long."""
-        self._waits = {each: (until, wait) for each, (until, wait) in self._waits.items() if until + self._longest > now}
+        self._waits = {entity: (until, wait) for entity, (until, wait) in self._waits.items() if until + self._longest > now}
 
 
 @dataclass(slots=True)
@@ -199,13 +199,13 @@ class _Progress:
 
     finder: EntityFinder
     until: float
-    swept: SweepReport = field(default_factory=SweepReport)
+    report: SweepReport = field(default_factory=SweepReport)
     lanes: list[EntityLane] = field(default_factory=list[EntityLane])
-    more: bool = True  # may the finder find more?
+    has_more: bool = True  # may the finder find more?
     search_error: Exception | None = None  # what has ended the search
-    reads: bool = False  # has anything that was found been read?
-    unread: Exception | None = None  # why not, as long as nothing has
-    unread_since: float = 0.0
+    has_read: bool = False  # has anything that was found been read?
+    read_error: Exception | None = None  # why not, as long as nothing has
+    read_error_since: float = 0.0
 
 
 class Passes:
@@ -221,16 +221,16 @@ class Passes:
     ) -> None:
         self._boxes, self._clock, self._share, self._batch, self._stopping = boxes, clock, share, batch, stopping
         self._patience = _LONGEST_UNREAD
-        self._passed_over = PassedOver(_SHORTEST_WAIT, _LONGEST_AFTER_REFUSAL)
+        self._waiting_entities = PassedOver(_SHORTEST_WAIT, _LONGEST_AFTER_REFUSAL)
         # The entities of which the log says already that they are broken.
-        self._logged = PassedOver(_LONGEST_AFTER_REFUSAL, _LONGEST_AFTER_REFUSAL)
+        self._logged_entities = PassedOver(_LONGEST_AFTER_REFUSAL, _LONGEST_AFTER_REFUSAL)
 
     def flush(self, entity: Entity) -> Pass[FlushReport]:
         """One pass over one entity, also if it waits after a refusal."""
         self._clock()  # a wrong one must not be noticed between the broker and the clear
         lane = EntityLane((yield from self._boxes.read(entity)))
         try:
-            while lane.runs:
+            while lane.has_next:
                 yield from self._publish([lane], inf)
                 yield from self._settle(lane)
         except Exception as error:
@@ -240,7 +240,9 @@ class Passes:
             raise lane.error from error
         if lane.error is not None:
             raise lane.error
-        return FlushReport(tuple(lane.published), lane.box.waiting(lane.accepted), lane.refused, not lane.overtaken)
+        return FlushReport(
+            tuple(lane.published_events), lane.box.waiting(lane.accepted_count), lane.refusal, not lane.is_overtaken
+        )
 
     def sweep(self, older_than: float, within: float = inf) -> Pass[SweepReport]:
         """One pass over all that is due. It ends after `within` seconds, and where for half a minute nobody has answered."""
@@ -250,65 +252,65 @@ class Passes:
     def ring(self, entities: Sequence[Entity], within: float = inf) -> Pass[SweepReport]:
         """One pass over the entities that a doorbell names. Those that wait after a refusal are left alone."""
         now = self._clock()
-        swept = yield from self._pass(_OfDoorbell(self._boxes, entities, now), now + within)
-        swept.complete = False
-        return swept
+        report = yield from self._pass(_OfDoorbell(self._boxes, entities, now), now + within)
+        report.complete = False
+        return report
 
     def _pass(self, finder: EntityFinder, until: float) -> Pass[SweepReport]:
         now = self._clock()
-        self._passed_over.forget(now)
-        self._logged.forget(now)
+        self._waiting_entities.forget(now)
+        self._logged_entities.forget(now)
         progress = _Progress(finder, until)
-        swept, lanes = progress.swept, progress.lanes
+        report, lanes = progress.report, progress.lanes
         silent_since: float | None = None  # since then the broker, or the database, has done nothing that it was asked to
-        ends = False
+        is_last = False
         try:
-            while not ends:
-                if progress.more:
+            while not is_last:
+                if progress.has_more:
                     yield from self._find(progress)
                 if not lanes:
                     break
 
-                ends = self._is_over(until)
+                is_last = self._is_over(until)
                 since = self._clock() if silent_since is None else silent_since
-                if not ends:
-                    swept.error = yield from self._publish(lanes, min(until, since + _LONGEST_SILENCE))
-                    ends = self._is_over(until)
+                if not is_last:
+                    report.error = yield from self._publish(lanes, min(until, since + _LONGEST_SILENCE))
+                    is_last = self._is_over(until)
 
                 # What the database refuses of one entity holds up no other. What it refuses of all is the error of the pass.
                 for lane in lanes:
                     try:
-                        yield from self._settle(lane, ends=ends)
+                        yield from self._settle(lane, is_last=is_last)
                     except LedgerMismatch as error:
-                        lane.broken = True
-                        self._note_broken(swept, Broken(lane.box.entity, error))
+                        lane.is_broken = True
+                        self._note_broken(report, Broken(lane.box.entity, error))
                     except Exception as error:
-                        lane.unsettled = error
-                        wait = self._passed_over.add(self._boxes.canonical(lane.box.entity), self._clock())
+                        lane.settle_error = error
+                        wait = self._waiting_entities.add(self._boxes.canonical(lane.box.entity), self._clock())
                         text = "What was published of %r, or refused, could not be noted there. It goes out again after %g seconds: %r"
                         log(ERROR, text, dict(lane.box.entity), wait, error)
-                if swept.error is None and all(lane.unsettled is not None for lane in lanes):
-                    swept.error = lanes[-1].unsettled
-                silent_since = None if swept.error is None else since
-                ends = ends or (swept.error is not None and self._clock() >= since + _LONGEST_SILENCE)
+                if report.error is None and all(lane.settle_error is not None for lane in lanes):
+                    report.error = lanes[-1].settle_error
+                silent_since = None if report.error is None else since
+                is_last = is_last or (report.error is not None and self._clock() >= since + _LONGEST_SILENCE)
 
                 for lane in lanes:
-                    if ends or not lane.runs:
-                        self._note(swept, lane)
-                lanes[:] = [lane for lane in lanes if lane.runs]
+                    if is_last or not lane.has_next:
+                        self._note(report, lane)
+                lanes[:] = [lane for lane in lanes if lane.has_next]
         except Exception:
             yield from self._clear_after_error(lanes)
             raise
-        swept.complete = swept.complete and not progress.more
-        swept.error = swept.error or progress.search_error
-        return swept
+        report.complete = report.complete and not progress.has_more
+        report.error = report.error or progress.search_error
+        return report
 
     def _find(self, progress: _Progress) -> Pass[None]:
         """Take entities into the pass until a call to the broker is full. Those that were found wait a second at most for others.
 
         If the search fails, what was found goes out all the same, and the error is told at the end of the pass.
         """
-        swept, lanes, until = progress.swept, progress.lanes, progress.until
+        report, lanes, until = progress.report, progress.lanes, progress.until
         longest = self._clock() + _LONGEST_SEARCH
         while len(lanes) < self._batch and not self._is_over(min(until, longest) if lanes else until):
             item: Box | Broken | Search | None = None
@@ -320,27 +322,27 @@ class Passes:
                 except OnewriteError:
                     raise
                 except Exception as error:
-                    failure, swept.complete = error, False
+                    failure, report.complete = error, False
                     log(WARNING, "Something that may be pending could not be read. A later sweep will find it: %r", error)
             if isinstance(item, Broken):
-                self._note_broken(swept, item)
+                self._note_broken(report, item)
             if isinstance(item, Box) or (isinstance(item, Broken) and isinstance(item.error, LedgerMismatch)):
-                progress.reads, progress.unread = True, None
+                progress.has_read, progress.read_error = True, None
             elif isinstance(item, Broken):
                 # An entity that cannot be read holds up no other. But where nothing at all can, the database or the rights fail.
-                swept.complete = False
-                if not progress.reads:
-                    progress.unread_since = self._clock() if progress.unread is None else progress.unread_since
-                    progress.unread = item.error
-                    if self._clock() >= progress.unread_since + self._patience:
+                report.complete = False
+                if not progress.has_read:
+                    progress.read_error_since = self._clock() if progress.read_error is None else progress.read_error_since
+                    progress.read_error = item.error
+                    if self._clock() >= progress.read_error_since + self._patience:
                         self._patience *= 2  # so the next pass gets further, if it is these entities and not the database
                         failure = item.error
                         item = None
             if item is None:
-                failure = failure or progress.unread
-                if failure is not None and not lanes and not swept.entities:
+                failure = failure or progress.read_error
+                if failure is not None and not lanes and not report.entities:
                     raise failure
-                progress.more, progress.search_error = False, failure
+                progress.has_more, progress.search_error = False, failure
                 return
             if isinstance(item, Box):
                 self._take(progress, item)
@@ -350,9 +352,9 @@ class Passes:
         name, now = self._boxes.canonical(box.entity), self._clock()
         if any(self._boxes.canonical(lane.box.entity) == name for lane in progress.lanes):
             return
-        if self._passed_over.has(name, now):
-            progress.swept.pending += len(box.events)
-            progress.swept.oldest = max(progress.swept.oldest, now - seconds(box.events[0].time))
+        if self._waiting_entities.has(name, now):
+            progress.report.pending += len(box.events)
+            progress.report.oldest = max(progress.report.oldest, now - seconds(box.events[0].time))
         else:
             progress.lanes.append(EntityLane(box))
 
@@ -365,7 +367,7 @@ class Passes:
         events = [lane.event for lane in lanes]
         try:
             reply = yield Publish(tuple(events))
-            refused = _refused(events, reply)
+            refused_ids = _refused_ids(events, reply)
         except ConfigurationError:
             raise
         except Exception as error:
@@ -375,11 +377,11 @@ class Passes:
         else:
             for lane, event in zip(lanes, events, strict=True):
                 lane.error = None
-                if event.id in refused:
-                    lane.refused = event
+                if event.id in refused_ids:
+                    lane.refusal = event
                 else:
-                    lane.published.append(event)
-                    lane.accepted += 1
+                    lane.published_events.append(event)
+                    lane.accepted_count += 1
             return None
         for lane in lanes if len(lanes) > 1 else ():
             if not self._is_over(until):
@@ -387,63 +389,63 @@ class Passes:
                 silence = silence and failure
         return silence
 
-    def _settle(self, lane: EntityLane, *, ends: bool = False) -> Pass[None]:
+    def _settle(self, lane: EntityLane, *, is_last: bool = False) -> Pass[None]:
         """Clear what was accepted, where that is due, and let a failing entity wait."""
-        if lane.accepted and (ends or not lane.runs or lane.accepted == CHUNK):
+        if lane.accepted_count and (is_last or not lane.has_next or lane.accepted_count == CHUNK):
             box = lane.box
             for _ in range(TRIES):
-                stored = yield from self._boxes.clear(box, lane.accepted, self._clock())
+                stored_box = yield from self._boxes.clear(box, lane.accepted_count, self._clock())
                 # An answer that was lost shows a clear that has landed already.
-                if stored is None or stored.is_after(box, lane.accepted):
-                    lane.box, lane.accepted = lane.box.after(lane.accepted), 0
+                if stored_box is None or stored_box.is_after(box, lane.accepted_count):
+                    lane.box, lane.accepted_count = lane.box.after(lane.accepted_count), 0
                     break
-                if not stored.follows(box, lane.accepted):
-                    lane.overtaken = True
+                if not stored_box.follows(box, lane.accepted_count):
+                    lane.is_overtaken = True
                     break
-                box = stored  # more was emitted meanwhile, or the entity was deleted
+                box = stored_box  # more was emitted meanwhile, or the entity was deleted
             else:
-                lane.overtaken = True
-        if not lane.overtaken and (lane.refused is not None or lane.error is not None):
+                lane.is_overtaken = True
+        if not lane.is_overtaken and (lane.refusal is not None or lane.error is not None):
             now, began = self._clock(), seconds(lane.box.events[0].time)
-            waited = min(max(now - began, 1.0), _LONGEST_AFTER_REFUSAL if lane.error is None else _LONGEST_AFTER_FAILURE)
-            due = max(now, began) + waited * (0.5 + self._share() / 2)
+            wait = min(max(now - began, 1.0), _LONGEST_AFTER_REFUSAL if lane.error is None else _LONGEST_AFTER_FAILURE)
+            due = max(now, began) + wait * (0.5 + self._share() / 2)
             yield from self._boxes.postpone(lane.box, moment(due))
 
     def _clear_after_error(self, lanes: Sequence[EntityLane]) -> Pass[None]:
         """Clear what has gone out before an error ends the pass, so it does not go out again."""
         for lane in lanes:
             with suppress(Exception):  # the first error is the one to tell
-                yield from self._settle(lane, ends=True)
+                yield from self._settle(lane, is_last=True)
 
     def _is_over(self, until: float) -> bool:
         return self._stopping() or self._clock() >= until
 
-    def _note_broken(self, swept: SweepReport, broken: Broken) -> None:
+    def _note_broken(self, report: SweepReport, broken: Broken) -> None:
         """Each pass meets such an entity again, so the log has a line about it every five minutes at most."""
-        swept.broken.append(broken)
+        report.broken.append(broken)
         now, name = self._clock(), self._boxes.canonical(broken.entity)
-        if not self._logged.has(name, now):
-            self._logged.add(name, now)
+        if not self._logged_entities.has(name, now):
+            self._logged_entities.add(name, now)
             log(ERROR, "The outbox of %r cannot be read: %s", dict(broken.entity), broken.error)
 
-    def _note(self, swept: SweepReport, lane: EntityLane) -> None:
-        swept.entities += 1
-        swept.published += len(lane.published)
-        if lane.published:
-            swept.waited = max(swept.waited, self._clock() - seconds(lane.published[0].time))
-        swept.overtaken += lane.overtaken
-        if lane.refused is not None:
-            swept.refused.append(lane.refused)
+    def _note(self, report: SweepReport, lane: EntityLane) -> None:
+        report.entities += 1
+        report.published += len(lane.published_events)
+        if lane.published_events:
+            report.waited = max(report.waited, self._clock() - seconds(lane.published_events[0].time))
+        report.overtaken += lane.is_overtaken
+        if lane.refusal is not None:
+            report.refused.append(lane.refusal)
         if lane.error is not None:
-            swept.failed.append((lane.event, lane.error))
-        if lane.unsettled is not None:
-            lane.accepted = 0
+            report.failed.append((lane.event, lane.error))
+        if lane.settle_error is not None:
+            lane.accepted_count = 0
             if lane.error is None:
-                swept.failed.append((lane.event, lane.unsettled))
-        waiting = lane.box.events[lane.accepted :] if lane.is_known else ()
-        swept.pending += len(waiting)
-        if waiting:
-            swept.oldest = max(swept.oldest, self._clock() - seconds(waiting[0].time))
+                report.failed.append((lane.event, lane.settle_error))
+        pending_events = lane.box.events[lane.accepted_count :] if lane.is_known else ()
+        report.pending += len(pending_events)
+        if pending_events:
+            report.oldest = max(report.oldest, self._clock() - seconds(pending_events[0].time))
 
     def skip(self, entity: Entity, published_id: str) -> Pass[Outgoing | None]:
         """Replace one pending event by one that says that it was skipped. None: there is no such event, or no longer."""
@@ -453,13 +455,13 @@ class Passes:
             if not places:
                 return None
             place = places[0]
-            skipped = box.events[place].skipped(box.entity)
+            replacement = box.events[place].skipped(box.entity)
             if box.events[place].type == SKIPPED:
                 return box.outgoing(place)
-            changed = yield from self._boxes.replace(box, place, skipped)
-            if changed is None:
-                return box.with_event(place, skipped).outgoing(place)
-            box = changed
+            changed_box = yield from self._boxes.replace(box, place, replacement)
+            if changed_box is None:
+                return box.with_event(place, replacement).outgoing(place)
+            box = changed_box
         raise ConfigurationError("The entity changed at each try to skip the event: try again when it is quieter.")
 
     def look(self, entity: Entity) -> Pass[OutboxState | None]:
@@ -480,25 +482,25 @@ class Passes:
                 return box.source
             if source is not None and source not in (box.source, box.origin):
                 raise ConfigurationError(f"{source} is no more: the entity's source is now {box.source}. Name that one.")
-            changed = yield from self._boxes.restart(box, incarnation)
-            if changed is None:
+            changed_box = yield from self._boxes.restart(box, incarnation)
+            if changed_box is None:
                 return f"{box.origin}/{incarnation}"
-            box = changed
+            box = changed_box
         raise ConfigurationError("The entity changed at each try to restart it: stop its relays first.")
 
     def waiting(self, older_than: float, most: int) -> Pass[list[Waiting]]:
         """The entities whose oldest event has waited for longest."""
-        now, finder, rows, met = self._clock(), self._boxes.finder(None), list[Waiting](), set[Hashable]()
+        now, finder, rows, names = self._clock(), self._boxes.finder(None), list[Waiting](), set[Hashable]()
         while (box := (yield from finder.next())) is not None:
-            if not isinstance(box, Box) or (name := self._boxes.canonical(box.entity)) in met:
+            if not isinstance(box, Box) or (name := self._boxes.canonical(box.entity)) in names:
                 continue  # what is written to meanwhile may come up twice
-            met.add(name)
+            names.add(name)
             age = now - seconds(box.events[0].time)
             if older_than <= 0 or age >= older_than:  # the clock of its writer may be ahead, so its age is below zero
                 rows.append(Waiting(box.outgoing(0), age, len(box.events)))
             if len(rows) == 2 * most:
-                rows = sorted(rows, key=lambda each: -each.age)[:most]
-        return sorted(rows, key=lambda each: -each.age)[:most]
+                rows = sorted(rows, key=lambda row: -row.age)[:most]
+        return sorted(rows, key=lambda row: -row.age)[:most]
 
     def broken(self, most: int) -> Pass[list[Broken]]:
         """The entities whose outbox cannot be read."""
@@ -524,16 +526,16 @@ class _OfDoorbell:
         return Search.GOES_ON if waits else box
 
 
-def _refused(events: Sequence[Outgoing], reply: object) -> frozenset[str]:
+def _refused_ids(events: Sequence[Outgoing], reply: object) -> frozenset[str]:
     """The ids of the events that the broker did not accept. Nothing is cleared where the reply is not understood."""
     if reply is None:
         return frozenset()
     if isinstance(reply, CoroutineType):
         reply.close()
         raise ConfigurationError("publish is asynchronous, and this relay does not await it: use AsyncRelay.")
-    published = {event.id for event in events}
+    event_ids = {event.id for event in events}
     members = cast("list[object]", reply) if isinstance(reply, list) else [reply]
-    ids = [member.id for member in members if isinstance(member, Outgoing) and member.id in published]
+    ids = [member.id for member in members if isinstance(member, Outgoing) and member.id in event_ids]
     if not isinstance(reply, list) or len(ids) < len(members):
         raise ConfigurationError(
             f"publish returned {reply!r}: return None if all events were accepted, or the list of those that were not. Nothing of "

@@ -21,7 +21,7 @@ from onewrite.outbox.passes import log
 Sending: TypeAlias = Generator[Call, Any, list[Outgoing]]
 Compile: TypeAlias = Callable[[Sequence[Outgoing]], Call]
 # Given the events that were sent and the broker's answer, which of them were not accepted?
-Read: TypeAlias = Callable[[Sequence[Outgoing], Any], list[Outgoing]]
+ReadAnswer: TypeAlias = Callable[[Sequence[Outgoing], Any], list[Outgoing]]
 
 MOST_ENTRIES = 10  # SQS, SNS and EventBridge all take ten in a request
 _LONGEST_DETAIL_TYPE = 128  # characters, says EventBridge
@@ -36,11 +36,12 @@ def to_sqs(client: Any, queue_url: str, *, largest: int = LARGEST_REQUEST) -> Pu
 
     def compile_request(events: Sequence[Outgoing]) -> Call:
         entries = [
-            {"Id": str(n), "MessageBody": event.cloudevent(), **_ordered(event, is_fifo)} for n, event in enumerate(events)
+            {"Id": str(n), "MessageBody": event.cloudevent(), **_order_fields(event, is_fifo)}
+            for n, event in enumerate(events)
         ]
         return Call("send_message_batch", (), {"QueueUrl": queue_url, "Entries": entries})
 
-    return Publisher(client, "send_message_batch", compile_request, _failed, largest)
+    return Publisher(client, "send_message_batch", compile_request, _failed_events, largest)
 
 
 def to_sns(client: Any, topic_arn: str, *, largest: int = LARGEST_REQUEST) -> Publisher:
@@ -53,13 +54,13 @@ def to_sns(client: Any, topic_arn: str, *, largest: int = LARGEST_REQUEST) -> Pu
                 "Id": str(n),
                 "Message": event.cloudevent(),
                 "MessageAttributes": {"type": {"DataType": "String", "StringValue": event.type}},
-                **_ordered(event, is_fifo),
+                **_order_fields(event, is_fifo),
             }
             for n, event in enumerate(events)
         ]
         return Call("publish_batch", (), {"TopicArn": topic_arn, "PublishBatchRequestEntries": entries})
 
-    return Publisher(client, "publish_batch", compile_request, _failed, largest)
+    return Publisher(client, "publish_batch", compile_request, _failed_events, largest)
 
 
 def to_eventbridge(client: Any, bus: str, *, source: str, largest: int = LARGEST_REQUEST) -> Publisher:
@@ -92,40 +93,49 @@ class Publisher:
     """Sends events in as many requests as the broker's limits need."""
 
     def __init__(
-        self, client: Any, method: str, compile_request: Compile, read: Read, largest: int, *, longest_type: float = inf
+        self,
+        client: Any,
+        method: str,
+        compile_request: Compile,
+        read_answer: ReadAnswer,
+        largest: int,
+        *,
+        longest_type: float = inf,
     ) -> None:
         if not callable(getattr(client, method, None)):
             raise ConfigurationError(
                 f"{type(client).__name__} has no {method}: give a client of the service that is published to."
             )
-        self._client, self._compile, self._read = client, compile_request, read
+        self._client, self._compile, self._read_answer = client, compile_request, read_answer
         self._largest, self._longest_type = largest, longest_type
-        self._awaited = is_asynchronous(client, method)
+        self._is_asynchronous = is_asynchronous(client, method)
 
     def __call__(self, events: list[Outgoing]) -> Any:
         """The events that were not accepted; with an asynchronous client, to be awaited."""
         sending = self._send(events)
-        if self._awaited:
+        if self._is_asynchronous:
             return adrive(sending, aperformer(self._client))
         return drive(sending, performer(self._client))
 
     def _send(self, events: list[Outgoing]) -> Sending:
-        refused = [event for event in events if len(event.type) > self._longest_type]
-        for event in refused:
-            _not_sent(event, f"its type has {len(event.type)} characters, and at most {self._longest_type} are taken")
-        for chunk in _chunks([event for event in events if event not in refused], self._largest, refused):
-            refused += self._read(chunk, (yield self._compile(chunk)))
-        return refused
+        refused_events = [event for event in events if len(event.type) > self._longest_type]
+        for event in refused_events:
+            _log_unsent(event, f"its type has {len(event.type)} characters, and at most {self._longest_type} are taken")
+        for chunk in _chunks([event for event in events if event not in refused_events], self._largest, refused_events):
+            refused_events += self._read_answer(chunk, (yield self._compile(chunk)))
+        return refused_events
 
 
-def _chunks(events: Sequence[Outgoing], largest: int, refused: list[Outgoing]) -> list[list[Outgoing]]:
-    """The events, cut as the limits of a request demand. An event that no request has room for is added to `refused`."""
+def _chunks(events: Sequence[Outgoing], largest: int, refused_events: list[Outgoing]) -> list[list[Outgoing]]:
+    """The events, cut as the limits of a request demand. An event that no request has room for is added to `refused_events`."""
     chunks: list[list[Outgoing]] = []
     room = 0
     for event in events:
         size = len(event.cloudevent().encode()) + len(event.type.encode()) + _ENTRY
         if size > largest:
-            refused.append(_not_sent(event, f"it has {size} bytes with its attributes, and a request takes {largest}"))
+            refused_events.append(
+                _log_unsent(event, f"it has {size} bytes with its attributes, and a request takes {largest}")
+            )
             continue
         if size > room or len(chunks[-1]) == MOST_ENTRIES:
             chunks.append([])
@@ -135,7 +145,7 @@ def _chunks(events: Sequence[Outgoing], largest: int, refused: list[Outgoing]) -
     return chunks
 
 
-def _ordered(event: Outgoing, is_fifo: bool) -> dict[str, str]:  # noqa: FBT001  # of a queue or a topic
+def _order_fields(event: Outgoing, is_fifo: bool) -> dict[str, str]:  # noqa: FBT001  # of a queue or a topic
     if not is_fifo:
         return {}
     # A key may make a source too long for the name of a group, which then is a hash of it.
@@ -144,21 +154,26 @@ def _ordered(event: Outgoing, is_fifo: bool) -> dict[str, str]:  # noqa: FBT001 
     return {"MessageGroupId": group, "MessageDeduplicationId": event.id}
 
 
-def _failed(events: Sequence[Outgoing], answer: Any) -> list[Outgoing]:
+def _failed_events(events: Sequence[Outgoing], answer: Any) -> list[Outgoing]:
     """SQS and SNS name the entries that were accepted, and those that failed."""
-    accepted, failed = ({str(entry["Id"]): entry for entry in answer.get(kind, [])} for kind in ("Successful", "Failed"))
-    sent = {str(n): event for n, event in enumerate(events)}
-    _check_known(len(events), is_known=accepted.keys() | failed.keys() == sent.keys())
-    return [_refused(sent[each], f"{entry.get('Code')}: {entry.get('Message')}") for each, entry in failed.items()]
+    accepted_entries, failed_entries = (
+        {str(entry["Id"]): entry for entry in answer.get(kind, [])} for kind in ("Successful", "Failed")
+    )
+    events_by_id = {str(n): event for n, event in enumerate(events)}
+    _check_known(len(events), is_known=accepted_entries.keys() | failed_entries.keys() == events_by_id.keys())
+    return [
+        _log_refusal(events_by_id[entry_id], f"{entry.get('Code')}: {entry.get('Message')}")
+        for entry_id, entry in failed_entries.items()
+    ]
 
 
 def _failed_in_order(events: Sequence[Outgoing], answer: Any) -> list[Outgoing]:
     """EventBridge answers with an entry for each: one that was accepted has an id, and a failed one an error code."""
     entries: list[dict[str, Any]] = answer.get("Entries", [])
-    known = [entry for entry in entries if entry.get("EventId") or entry.get("ErrorCode")]
-    _check_known(len(events), is_known=len(known) == len(entries) == len(events))
+    known_entries = [entry for entry in entries if entry.get("EventId") or entry.get("ErrorCode")]
+    _check_known(len(events), is_known=len(known_entries) == len(entries) == len(events))
     return [
-        _refused(event, f"{entry['ErrorCode']}: {entry.get('ErrorMessage')}")
+        _log_refusal(event, f"{entry['ErrorCode']}: {entry.get('ErrorMessage')}")
         for event, entry in zip(events, entries, strict=True)
         if entry.get("ErrorCode")
     ]
@@ -173,11 +188,11 @@ def _check_known(count: int, *, is_known: bool) -> None:
         )
 
 
-def _not_sent(event: Outgoing, reason: str) -> Outgoing:
+def _log_unsent(event: Outgoing, reason: str) -> Outgoing:
     log(WARNING, "Event %s of %s was not sent: %s", event.id, event.source, reason)
     return event
 
 
-def _refused(event: Outgoing, reason: str) -> Outgoing:
+def _log_refusal(event: Outgoing, reason: str) -> Outgoing:
     log(WARNING, "The broker did not accept event %s of %s: %s", event.id, event.source, reason)
     return event

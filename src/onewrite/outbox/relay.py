@@ -60,12 +60,12 @@ class _RelayFlows:
     def __init__(
         self, store: EmittingStore, publish: Callable[[list[Outgoing]], Any], batch: object, clock: Callable[[], float]
     ) -> None:
-        self._stopped = False
+        self._is_stopped = False
         self._boxes, self._publish = outboxes_of(store, publish), publish
         self._clock = checked_clock(clock)
         if type(batch) is not int or batch < 1:
             raise ConfigurationError(f"batch={batch!r}: a call to the broker takes one event at least.")
-        self._passes = Passes(self._boxes, self._clock, random_share, batch, lambda: self._stopped)
+        self._passes = Passes(self._boxes, self._clock, random_share, batch, lambda: self._is_stopped)
 
     @property
     def outbox(self) -> Outbox:
@@ -78,7 +78,7 @@ class _RelayFlows:
     def _sweeping(self, older_than: timedelta, within: timedelta = _FOR_EVER) -> Pass[SweepReport]:
         return self._passes.sweep(_seconds("older_than", older_than), _seconds("within", within))
 
-    def _named(self, filter: Where, key: Where, source: str | None) -> Mapping[str, Any]:
+    def _entity_named_by(self, filter: Where, key: Where, source: str | None) -> Mapping[str, Any]:
         """The entity that an operator names, in one way."""
         if source is None:
             return self._boxes.entity(filter, key)
@@ -91,21 +91,21 @@ class _RelayFlows:
         if not 0 <= poll < inf:
             raise ConfigurationError(f"poll={poll!r}: it is a number of seconds, and not below zero.")
         failures = 0
-        while not self._stopped:
+        while not self._is_stopped:
             try:
-                swept = yield from self._sweeping(older_than)
+                report = yield from self._sweeping(older_than)
             except OnewriteError:
                 raise
             except Exception as error:
-                swept = SweepReport(error=error, complete=False)
-            failures = report_pass(swept, failures, on_pass)
+                report = SweepReport(error=error, complete=False)
+            failures = report_pass(report, failures, on_pass)
             yield Wait(pause(failures, poll, random_share()))
 
     def _following(self, tokens: Tokens, sweep_every: float, on_pass: OnPass | None) -> Following:
         """Open the stream again and again, until stopped."""
         failures, report = 0, partial(report_pass, failures=0, on_pass=on_pass)
-        follower = Follower(self._passes, self._boxes, tokens, sweep_every, self._clock, lambda: self._stopped, report)
-        while not self._stopped:
+        follower = Follower(self._passes, self._boxes, tokens, sweep_every, self._clock, lambda: self._is_stopped, report)
+        while not self._is_stopped:
             try:
                 yield from follower.follow()
                 failures = 0
@@ -151,14 +151,14 @@ class Relay(_RelayFlows):
 
         The entity is named by its key, its filter, or the source of its events.
         """
-        return self._run(self._passes.skip(self._named(filter, Key, source), id))
+        return self._run(self._passes.skip(self._entity_named_by(filter, Key, source), id))
 
     def restart(self, filter: Where = None, *, Key: Where = None, source: str | None = None) -> str | None:
         """After a restore from a backup: number the entity's events from 1 again, as of the source that is returned.
 
         The entity is named by its key, its filter, or the source of its events. A `source` that is its own no more is refused.
         """
-        return self._run(self._passes.restart(self._named(filter, Key, source), random_name(), source))
+        return self._run(self._passes.restart(self._entity_named_by(filter, Key, source), random_name(), source))
 
     def look(self, source: str) -> OutboxState | None:
         """What is in the outbox of the entity whose events have, or had, that source; None if nothing was ever emitted there."""
@@ -182,7 +182,7 @@ class Relay(_RelayFlows):
 
     def stop(self) -> None:
         """End `run`, `follow` and `sweep` after the present call to the broker. A signal handler or another thread may call it."""
-        self._stopped = True
+        self._is_stopped = True
         self._wake.put(None)
 
     def _run(self, steps: Generator[Any, Any, T]) -> T:
@@ -195,7 +195,7 @@ class Relay(_RelayFlows):
                 case Take(stream, method):
                     return getattr(stream, method)()
                 case Wait(seconds):
-                    if not self._stopped:  # another wait may have taken what `stop` has put there
+                    if not self._is_stopped:  # another wait may have taken what `stop` has put there
                         with suppress(Empty):
                             self._wake.get(timeout=seconds)
                     return None
@@ -235,14 +235,14 @@ class AsyncRelay(_RelayFlows):
 
         The entity is named by its key, its filter, or the source of its events.
         """
-        return await self._run(self._passes.skip(self._named(filter, Key, source), id))
+        return await self._run(self._passes.skip(self._entity_named_by(filter, Key, source), id))
 
     async def restart(self, filter: Where = None, *, Key: Where = None, source: str | None = None) -> str | None:
         """After a restore from a backup: number the entity's events from 1 again, as of the source that is returned.
 
         The entity is named by its key, its filter, or the source of its events. A `source` that is its own no more is refused.
         """
-        return await self._run(self._passes.restart(self._named(filter, Key, source), random_name(), source))
+        return await self._run(self._passes.restart(self._entity_named_by(filter, Key, source), random_name(), source))
 
     async def look(self, source: str) -> OutboxState | None:
         """What is in the outbox of the entity whose events have, or had, that source; None if nothing was ever emitted there."""
@@ -266,7 +266,7 @@ class AsyncRelay(_RelayFlows):
 
     def stop(self) -> None:
         """End `run`, `follow` and `sweep` after the present call to the broker. Call it in the event loop's thread."""
-        self._stopped = True
+        self._is_stopped = True
         self._wake.set()
 
     async def _run(self, steps: Generator[Any, Any, T]) -> T:
@@ -316,13 +316,13 @@ def stream_handler(relay: HandledRelay, *, on_pass: OnPass | None = None) -> Han
 
     def handler(event: Mapping[str, Any], context: Any) -> dict[str, Any]:
         try:
-            remaining = getattr(context, "get_remaining_time_in_millis", None)
-            within = _FOR_EVER if remaining is None else timedelta(milliseconds=remaining()) - _MARGIN
-            swept: SweepReport | None
+            milliseconds_left = getattr(context, "get_remaining_time_in_millis", None)
+            within = _FOR_EVER if milliseconds_left is None else timedelta(milliseconds=milliseconds_left()) - _MARGIN
+            report: SweepReport | None
             if isinstance(relay, Relay):
-                swept = _pass_of(relay, event, within)
+                report = _pass_of(relay, event, within)
             else:
-                swept = runner_of_this_thread().run(apass(event, within))
+                report = runner_of_this_thread().run(apass(event, within))
         except OnewriteError:
             raise
         except Exception as error:
@@ -330,8 +330,8 @@ def stream_handler(relay: HandledRelay, *, on_pass: OnPass | None = None) -> Han
                 raise
             log(WARNING, "A doorbell was not followed, and a sweep will find what it told of: %r", error)
         else:
-            if swept is not None:
-                report_pass(swept, 0, on_pass)
+            if report is not None:
+                report_pass(report, 0, on_pass)
         return {"batchItemFailures": []}
 
     return handler
@@ -379,25 +379,25 @@ def outboxes_of(store: object, publish: object) -> StoredOutboxes:
     return cast("EmittingStore", store).outboxes
 
 
-def report_pass(swept: SweepReport, failures: int, on_pass: OnPass | None) -> int:
+def report_pass(report: SweepReport, failures: int, on_pass: OnPass | None) -> int:
     """Tell of a pass, and count how many in a row have failed. A hook that fails stops no relay."""
-    for event in swept.refused:
+    for event in report.refused:
         text = "Event %s of %s was refused: its entity stops here until it is accepted or skipped."
         log(WARNING, text, event.id, event.source)
-    if swept.error is not None:
-        failed = f" Failed events: {len(swept.failed)}, the first {swept.failed[0][0].id}." if swept.failed else ""
-        log(WARNING, "A pass of the relay has failed, and the next one tries again: %r.%s", swept.error, failed)
+    if report.error is not None:
+        failures_text = f" Failed events: {len(report.failed)}, the first {report.failed[0][0].id}." if report.failed else ""
+        log(WARNING, "A pass of the relay has failed, and the next one tries again: %r.%s", report.error, failures_text)
     else:
-        for event, error in swept.failed:
+        for event, error in report.failed:
             log(WARNING, "Event %s of %s has failed, and is tried again later: %r", event.id, event.source, error)
     try:
-        answer = None if on_pass is None else on_pass(swept)
+        answer = None if on_pass is None else on_pass(report)
         if isinstance(answer, CoroutineType):
             answer.close()
             log(ERROR, "on_pass is asynchronous, and nobody awaits it: give a plain function.")
     except Exception as error:
         log(ERROR, "A hook has failed after a pass of the relay, which goes on: %r", error)
-    return 0 if swept.error is None else failures + 1
+    return 0 if report.error is None else failures + 1
 
 
 def pause(failures: int, poll: float, share: float) -> float:

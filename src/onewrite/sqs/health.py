@@ -21,10 +21,10 @@ from typing import Any, cast
 from onewrite.batch.handler import Handler
 from onewrite.batch.report import Failure, Result
 from onewrite.errors import ConfigurationError
-from onewrite.message import named, printable
+from onewrite.message import full_name, printable
 from onewrite.metrics import Hook, kinds_of
 from onewrite.outcome import Begun, Missing, Superseded, Uncertain
-from onewrite.sqs.state import BEAT, Why
+from onewrite.sqs.state import BEAT, ReturnReason
 from onewrite.sqs.waiting import QueueMessage
 
 logger = logging.getLogger("onewrite")
@@ -32,8 +32,8 @@ logger = logging.getLogger("onewrite")
 SUMMARY = 60.0  # seconds between two lines that sum up
 _MOST_NAMED = 20  # messages in one line
 
-_NOTABLE: tuple[Why, ...] = ("deferred", "busy")  # of which nothing else is said
-_WHY: dict[Why, str] = {
+_NOTABLE: tuple[ReturnReason, ...] = ("deferred", "busy")  # of which nothing else is said
+_REASON_TEXTS: dict[ReturnReason, str] = {
     "failed": "it is redelivered when its visibility timeout ends",
     "deferred": "it goes back to the queue, because its source makes no progress or too many wait already",
     "busy": "it goes back to the queue until the step's lease is over, because that is long or too many wait already",
@@ -50,14 +50,14 @@ _WHY: dict[Why, str] = {
 
 def name_of(message: QueueMessage) -> str:
     """A message at hand. Its own name is known only once its identity has been read."""
-    names = [named(each) for each in message.messages[:_MOST_NAMED]]
+    names = [full_name(processed_message) for processed_message in message.messages[:_MOST_NAMED]]
     return ", ".join([f"record {printable(message.content['MessageId'])}", *names])
 
 
 def names_of(members: Sequence[QueueMessage]) -> str:
     """Several of them."""
-    more = [f"and {len(members) - _MOST_NAMED} more"] if len(members) > _MOST_NAMED else []
-    return "; ".join([*map(name_of, members[:_MOST_NAMED]), *more])
+    remainder = [f"and {len(members) - _MOST_NAMED} more"] if len(members) > _MOST_NAMED else []
+    return "; ".join([*map(name_of, members[:_MOST_NAMED]), *remainder])
 
 
 class Journal:
@@ -67,10 +67,10 @@ class Journal:
         self._handler, self._name = handler, handler.name
         self._hooks, self._clock = hooks, clock
         self._summed_up = clock()
-        self._said: Counter[str] = Counter()
+        self._logged_ends: Counter[str] = Counter()
         self.ends: Counter[str] = Counter()
         self.seconds = 0.0
-        self.received = 0
+        self.receive_count = 0
         self.timeouts = 0
 
     def count(self, results: Iterable[Result | None]) -> None:
@@ -102,28 +102,35 @@ class Journal:
         except BaseException as error:
             logger.warning("%s: a hook or a log filter raised %s", self._name, type(error).__name__)
 
-    def returned(self, message: QueueMessage, why: Why, most: int | None, dead_letter_queue: str) -> None:
-        """It is at hand no more, and not settled. `most`: how often the queue delivers a message, if that is known.
+    def log_return(
+        self, message: QueueMessage, reason: ReturnReason, most_receives: int | None, dead_letter_queue: str
+    ) -> None:
+        """It is at hand no more, and not settled. `most_receives`: how often the queue delivers a message, if that is known.
 
         So each message that ends in a dead-letter queue has a line that names it. What was never processed has no name but SQS's own.
         """
-        last = most is not None and message.receives >= most
-        level = logging.WARNING if last or why in _NOTABLE else logging.INFO if message.failure else logging.DEBUG
+        is_last = most_receives is not None and message.receives >= most_receives
+        level = logging.WARNING if is_last or reason in _NOTABLE else logging.INFO if message.failure else logging.DEBUG
         end = (
-            f" This was delivery {message.receives} of {most}, the last one: the queue moves it to {printable(dead_letter_queue)}."
-            if last
+            f" This was delivery {message.receives} of {most_receives}, the last one: the queue moves it to {printable(dead_letter_queue)}."
+            if is_last
             else ""
         )
-        self._log(level, f"{message.failure or name_of(message)}; {_WHY[why]}.{end}", message.failure, last_delivery=last)
+        self._log(
+            level,
+            f"{message.failure or name_of(message)}; {_REASON_TEXTS[reason]}.{end}",
+            message.failure,
+            last_delivery=is_last,
+        )
 
-    def overdue(self, members: Sequence[QueueMessage], timeout: float, where: str | None) -> None:
+    def log_overdue(self, members: Sequence[QueueMessage], timeout: float, place: str | None) -> None:
         """All of them are of one call."""
         self.timeouts += len(members)
         if len(members) == 1:
-            text = f"{name_of(members[0])} has not ended {timeout:g} seconds after it began, and is given back; it stands at {where}"
+            text = f"{name_of(members[0])} has not ended {timeout:g} seconds after it began, and is given back; it stands at {place}"
         else:
             text = (
-                f"a group of {len(members)} messages has not ended {timeout:g} seconds after it began, and is given back; it stands at {where}: "
+                f"a group of {len(members)} messages has not ended {timeout:g} seconds after it began, and is given back; it stands at {place}: "
                 f"{names_of(members)}"
             )
         self._log(logging.WARNING, text)
@@ -131,22 +138,22 @@ class Journal:
     def warn(self, text: str) -> None:
         self._log(logging.WARNING, text)
 
-    def _log(self, level: int, text: str, failure: Failure | None = None, **more: object) -> None:
+    def _log(self, level: int, text: str, failure: Failure | None = None, **details: object) -> None:
         if logger.isEnabledFor(level):
             failures = {} if failure is None else {"failures": [failure.as_json()]}
-            logger.log(level, "%s: %s", self._name, text, extra={"onewrite": {"handler": self._name, **failures, **more}})
+            logger.log(level, "%s: %s", self._name, text, extra={"onewrite": {"handler": self._name, **failures, **details}})
 
-    def sum_up(self, *, last: bool = False) -> None:
+    def sum_up(self, *, is_last: bool = False) -> None:
         """One line for what has ended since the last one, now and then."""
         now = self._clock()
-        if not last and now < self._summed_up + SUMMARY:
+        if not is_last and now < self._summed_up + SUMMARY:
             return
         self._summed_up = now
         ends = Counter(self.ends)
-        new, self._said = ends - self._said, ends
-        if new:
-            words = ", ".join(f"{count} {kind}" for kind, count in sorted(new.items()))
-            logger.info("%s: %s", self._name, words, extra={"onewrite": {"handler": self._name, "outcomes": dict(new)}})
+        new_ends, self._logged_ends = ends - self._logged_ends, ends
+        if new_ends:
+            words = ", ".join(f"{count} {kind}" for kind, count in sorted(new_ends.items()))
+            logger.info("%s: %s", self._name, words, extra={"onewrite": {"handler": self._name, "outcomes": dict(new_ends)}})
 
 
 # --- a file and two pages ---------------------------------------------------------------------------------------------
@@ -164,14 +171,14 @@ class Pulse:
 
     def __init__(self, clock: Callable[[], float], file: Path | None) -> None:
         self._clock, self._file = clock, file
-        self._last = clock()
-        self._touched = float("-inf")
+        self._last_beat = clock()
+        self._last_touch = float("-inf")
 
     def beat(self, *, is_of_use: bool = True) -> None:
         """The file is touched only by a worker that is of use."""
-        self._last = self._clock()
-        if self._file is not None and is_of_use and self._last >= self._touched + BEAT / 2:
-            self._touched = self._last
+        self._last_beat = self._clock()
+        if self._file is not None and is_of_use and self._last_beat >= self._last_touch + BEAT / 2:
+            self._last_touch = self._last_beat
             try:
                 self._file.touch()
             except OSError as error:  # The messages go on. Whoever watches the file will start the worker anew.
@@ -179,7 +186,7 @@ class Pulse:
 
     def silence(self) -> float:
         """The seconds since the last beat."""
-        return self._clock() - self._last
+        return self._clock() - self._last_beat
 
 
 class HealthPages:
@@ -200,45 +207,45 @@ class HealthPages:
         self._journal, self._counts, self._trouble = journal, counts, trouble
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         try:
-            self._listening = socket.create_server((host, port), family=family, backlog=_BACKLOG)
+            self._listener = socket.create_server((host, port), family=family, backlog=_BACKLOG)
         except OSError as error:
             raise ConfigurationError(
                 f"The health endpoint cannot listen on {host}:{port}: {error}. Give another health_host or health_port."
             ) from error
-        self.port: int = self._listening.getsockname()[1]
-        self._listening.setblocking(False)
-        self._closed, self._close = socket.socketpair()
+        self.port: int = self._listener.getsockname()[1]
+        self._listener.setblocking(False)
+        self._close_receiver, self._close_sender = socket.socketpair()
         self._connections: dict[
             socket.socket, tuple[bytearray, float]
         ] = {}  # what each has sent, since when; the oldest one first
         self._selector = selectors.DefaultSelector()
-        for plug in (self._listening, self._closed):
+        for plug in (self._listener, self._close_receiver):
             self._selector.register(plug, selectors.EVENT_READ)
         self._thread = threading.Thread(target=self._serve, name="onewrite-health", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
-        self._close.send(b".")
+        self._close_sender.send(b".")
         self._thread.join()
-        self._close.close()
+        self._close_sender.close()
 
     def _serve(self) -> None:
         while True:
-            ready = [cast("socket.socket", key.fileobj) for key, _ in self._selector.select(self._next_timeout())]
-            if self._closed in ready:
+            ready_plugs = [cast("socket.socket", key.fileobj) for key, _ in self._selector.select(self._next_timeout())]
+            if self._close_receiver in ready_plugs:
                 break
-            for plug in ready:
-                if plug is not self._listening:
+            for plug in ready_plugs:
+                if plug is not self._listener:
                     self._receive(plug)
-            if self._listening in ready:  # after the others, because it may close some of them
+            if self._listener in ready_plugs:  # after the others, because it may close some of them
                 self._accept()
             while self._connections and self._next_timeout() == 0.0:
                 self._end(next(iter(self._connections)))
         for plug in [*self._connections]:
             self._end(plug)
         self._selector.close()
-        self._listening.close()
-        self._closed.close()
+        self._listener.close()
+        self._close_receiver.close()
 
     def _next_timeout(self) -> float | None:
         _, oldest = next(iter(self._connections.values()), (b"", None))
@@ -247,12 +254,12 @@ class HealthPages:
     def _accept(self) -> None:
         for _ in range(_MOST_CONNECTIONS):  # and then those that were accepted have their turn
             try:
-                plug, _address = self._listening.accept()
+                plug, _address = self._listener.accept()
             except BlockingIOError:  # There are no more.
                 return
             except OSError:  # No file descriptor is left, or the client has gone.
-                for each in [*self._connections]:
-                    self._end(each)
+                for connection in [*self._connections]:
+                    self._end(connection)
                 time.sleep(_PAUSE)
                 return
             if len(self._connections) >= _MOST_CONNECTIONS:
@@ -265,13 +272,15 @@ class HealthPages:
         """Answer the request once it is complete. The connection is closed then, whatever the client would like to keep."""
         request, _ = self._connections[plug]
         try:
-            received = plug.recv(_LONGEST_REQUEST)
-            request += received
-            if received and len(request) <= _LONGEST_REQUEST:
+            chunk = plug.recv(_LONGEST_REQUEST)
+            request += chunk
+            if chunk and len(request) <= _LONGEST_REQUEST:
                 if b"\r\n\r\n" not in request and b"\n\n" not in request:
                     return
-                method, _, rest = bytes(request).partition(b" ")
-                plug.sendall(self._answer(rest.partition(b" ")[0].decode("latin-1") if method in (b"GET", b"HEAD") else ""))
+                method, _, remainder = bytes(request).partition(b" ")
+                plug.sendall(
+                    self._answer(remainder.partition(b" ")[0].decode("latin-1") if method in (b"GET", b"HEAD") else "")
+                )
                 plug.shutdown(socket.SHUT_WR)
         except (
             Exception
@@ -289,9 +298,9 @@ class HealthPages:
         path = target.partition("?")[0]
         if path == "/health":
             trouble = self._trouble()
-            why = {} if trouble is None else {"why": trouble}
+            reason = {} if trouble is None else {"why": trouble}
             status = HTTPStatus.OK if trouble is None else HTTPStatus.SERVICE_UNAVAILABLE
-            return _page(status, "application/json", json.dumps({"alive": trouble is None, **why, **self._counts()}))
+            return _page(status, "application/json", json.dumps({"alive": trouble is None, **reason, **self._counts()}))
         if path == "/metrics":
             text = exposition(self._journal, self._counts())
             return _page(HTTPStatus.OK, "text/plain; version=0.0.4; charset=utf-8", text)
@@ -305,7 +314,7 @@ def exposition(journal: Journal, counts: Mapping[str, int]) -> str:
         f'onewrite_messages_total{{outcome="{kind.lower()}"}} {number}' for kind, number in sorted(journal.ends.items())
     ]
     for name, kind, text, value in (
-        ("received_total", "counter", "Messages that were received.", journal.received),
+        ("received_total", "counter", "Messages that were received.", journal.receive_count),
         ("timeouts_total", "counter", "Messages that were given back because they did not end in time.", journal.timeouts),
         ("processing_seconds_total", "counter", "How long messages were worked on, together.", round(journal.seconds, 6)),
         ("waiting", "gauge", "Messages at hand that wait for a slot.", counts.get("waiting")),

@@ -33,11 +33,14 @@ RequestEntry: TypeAlias = Mapping[str, Any]
 _OVERLOAD = ("Throttl", "OverLimit", "RequestLimitExceeded", "SlowDown", "TooManyRequests")  # parts of error codes
 
 
-def unsettled(entries: Sequence[RequestEntry], answer: Mapping[str, Any]) -> tuple[list[RequestEntry], list[RequestEntry]]:
+def retries_and_refusals(
+    entries: Sequence[RequestEntry], answer: Mapping[str, Any]
+) -> tuple[list[RequestEntry], list[RequestEntry]]:
     """The entries of a batch request that are worth another try, and those that SQS will never accept."""
-    failed = {failure["Id"]: bool(failure.get("SenderFault")) for failure in answer.get("Failed", ())}
-    left = [entry for entry in entries if entry["Id"] in failed]
-    return [entry for entry in left if not failed[entry["Id"]]], [entry for entry in left if failed[entry["Id"]]]
+    is_hopeless = {failure["Id"]: bool(failure.get("SenderFault")) for failure in answer.get("Failed", ())}
+    retries = [entry for entry in entries if is_hopeless.get(entry["Id"]) is False]
+    refusals = [entry for entry in entries if is_hopeless.get(entry["Id"])]
+    return retries, refusals
 
 
 def is_passing(error: BotoCoreError | ClientError) -> bool:
@@ -119,16 +122,16 @@ class SqsQueue:
             )
         self._client = client
         self._attempts = attempts
-        self._unanswered: deque[str] = deque()  # attempts whose answer was lost
+        self._unanswered_attempts: deque[str] = deque()  # attempts whose answer was lost
         self._sleep = sleep
         self._clock = clock
         self._calls: dict[int, tuple[str, float]] = {}  # by their threads: the requests under way, and when each began
         policy = json.loads(attributes.get("RedrivePolicy") or "{}")
-        most = policy.get("maxReceiveCount")
-        self.most_receives = None if most is None else int(most)
+        most_receives = policy.get("maxReceiveCount")
+        self.most_receives = None if most_receives is None else int(most_receives)
         self.dead_letter_queue = str(policy.get("deadLetterTargetArn", "")).rpartition(":")[2]
 
-    def hung(self, since: float) -> tuple[int, str] | None:
+    def hanging_request(self, since: float) -> tuple[int, str] | None:
         """The thread and the name of a request that is under way since then or longer."""
         return next(((thread, name) for thread, (name, began) in [*self._calls.items()] if began <= since), None)
 
@@ -152,7 +155,7 @@ class SqsQueue:
             answer = self._ask("receive_message", **options)
         except (BotoCoreError, ClientError) as error:
             if attempt is not None:
-                self._unanswered.append(attempt)
+                self._unanswered_attempts.append(attempt)
             self._log_or_raise(error)
             return None
         return answer.get("Messages", [])  # type: ignore[no-any-return]  # the client has no types
@@ -163,41 +166,45 @@ class SqsQueue:
 
     def hide(self, messages: Sequence[tuple[SqsMessage, int]]) -> set[str]:
         """Hide each message for its seconds from now. Returns the receipt handles that SQS no longer knows as received."""
-        return {entry["ReceiptHandle"] for entry in self._send_batch("change_message_visibility_batch", _hidden(messages))}
+        refusals = self._send_batch("change_message_visibility_batch", _visibility_entries(messages))
+        return {entry["ReceiptHandle"] for entry in refusals}
 
     def extend(self, messages: Sequence[tuple[SqsMessage, int]]) -> set[str] | None:
         """`hide` in one try: if it fails, the next one comes soon enough. None: it failed, and the handlers go on."""
-        entries = _hidden(messages)
+        entries = _visibility_entries(messages)
         try:
             answer = self._ask("change_message_visibility_batch", Entries=entries)
         except (BotoCoreError, ClientError) as error:  # If a message is redelivered meanwhile, its write is guarded.
             logger.warning("%s: messages cannot be hidden for longer: %s", self.url, error)
             return None
-        left, refused = unsettled(entries, answer)
-        if left or refused:
+        retries, refusals = retries_and_refusals(entries, answer)
+        if retries or refusals:
             logger.warning(
-                "%s: %s of %s messages are not hidden for longer", self.url, len(left) + len(refused), len(entries)
+                "%s: %s of %s messages are not hidden for longer",
+                self.url,
+                len(retries) + len(refusals),
+                len(entries),
             )
-        return {entry["ReceiptHandle"] for entry in refused}
+        return {entry["ReceiptHandle"] for entry in refusals}
 
     def _attempt(self) -> str:
         try:
-            return self._unanswered.popleft()
+            return self._unanswered_attempts.popleft()
         except IndexError:
             return self._attempts()
 
     def _send_batch(self, method: str, entries: Sequence[RequestEntry]) -> Sequence[RequestEntry]:
         """Returns the entries that SQS will never accept. Entries that fail in every try are logged and given up."""
-        left, refused = unsettled(entries, self._try_batch(method, entries))
+        retries, refusals = retries_and_refusals(entries, self._try_batch(method, entries))
         for pause in _RETRY_PAUSES:
-            if not left:
+            if not retries:
                 break
             self._sleep(pause)
-            left, hopeless = unsettled(left, self._try_batch(method, left))
-            refused += hopeless
-        if lost := len(left) + len(refused):
-            logger.warning("%s: %s: not done for %s of %s messages", self.url, method, lost, len(entries))
-        return refused
+            retries, more_refusals = retries_and_refusals(retries, self._try_batch(method, retries))
+            refusals += more_refusals
+        if lost_count := len(retries) + len(refusals):
+            logger.warning("%s: %s: not done for %s of %s messages", self.url, method, lost_count, len(entries))
+        return refusals
 
     def _try_batch(self, method: str, entries: Sequence[RequestEntry]) -> Mapping[str, Any]:
         try:
@@ -248,5 +255,5 @@ def _entry(number: int, message: SqsMessage) -> dict[str, Any]:
     return {"Id": str(number), "ReceiptHandle": message["ReceiptHandle"]}
 
 
-def _hidden(messages: Sequence[tuple[SqsMessage, int]]) -> list[dict[str, Any]]:
+def _visibility_entries(messages: Sequence[tuple[SqsMessage, int]]) -> list[dict[str, Any]]:
     return [_entry(n, message) | {"VisibilityTimeout": seconds} for n, (message, seconds) in enumerate(messages)]

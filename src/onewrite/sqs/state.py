@@ -115,15 +115,15 @@ def ending_of(result: Result | None, clock: Callable[[], float]) -> Ending:
     """`clock` gives epoch seconds. None: the message was not processed."""
     if result is None:
         return Ending("untouched")
-    busy, processed = result.unsettled, result.message
+    unsettled_answer, message = result.unsettled, result.message
     # A function may return any number, also one that is none: then the message is tried again soon.
-    wait = min(max(0.0, busy.until - clock()), LONGEST_HIDDEN) if isinstance(busy, Busy) else 0.0
-    source, sequence = (None, None) if processed is None else (processed.source, processed.sequence)
+    wait = min(max(0.0, unsettled_answer.until - clock()), LONGEST_HIDDEN) if isinstance(unsettled_answer, Busy) else 0.0
+    source, sequence = (None, None) if message is None else (message.source, message.sequence)
     kind = "failed" if result.error is not None else _KINDS.get(type(result.unsettled), "deferred")
     return Ending(kind, source, sequence, wait)
 
 
-Why: TypeAlias = Literal[
+ReturnReason: TypeAlias = Literal[
     "failed", "deferred", "busy", "uncertain", "superseded", "untouched", "overdue", "behind", "lost", "stopping", "stalled"
 ]
 
@@ -132,7 +132,7 @@ class Return(NamedTuple):
     """A message that is at hand no more although it is not settled, and why. Behind: it stood in a FIFO group behind another one."""
 
     message: QueueMessage
-    why: Why
+    reason: ReturnReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,16 +160,16 @@ class Receive:
 
     queue: int
     number: int
-    alone: bool
+    is_alone: bool
 
 
 @dataclass(frozen=True, slots=True)
 class RequestSpan:
     """When a request began and ended, and how many seconds of it the processor worked. The rest is the way to SQS and back."""
 
-    began: float
-    ended: float
-    worked: float
+    start: float
+    end: float
+    work_seconds: float
 
 
 class Intake:
@@ -180,51 +180,61 @@ class Intake:
     thread at a time, and further ones would only be in its way.
     """
 
-    __slots__ = ("_backoff", "_failures", "_least", "_under_way", "_worked", "allowed", "is_empty", "reserved", "resumes")
+    __slots__ = (
+        "_backoff",
+        "_failures",
+        "_least_seconds",
+        "_mean_work",
+        "_under_way",
+        "is_empty",
+        "most_requests",
+        "reserved_messages",
+        "resumes",
+    )
 
     def __init__(self, backoff: Callable[[int], float]) -> None:
         self._backoff = backoff
-        self.allowed = 1
+        self.most_requests = 1
         self._under_way = 0
         self._failures = 0
-        self._least = inf  # seconds that a request takes if no other thread is in its way
-        self._worked = 0.0  # seconds of the processor in it
-        self.reserved = 0  # messages that the requests under way may bring
+        self._least_seconds = inf  # seconds that a request takes if no other thread is in its way
+        self._mean_work = 0.0  # seconds of the processor in it
+        self.reserved_messages = 0  # messages that the requests under way may bring
         self.resumes = 0.0  # when the pause after a failure ends
         self.is_empty = False
 
     def may_ask(self, now: float) -> bool:
-        return self._under_way < self.allowed and now >= self.resumes
+        return self._under_way < self.most_requests and now >= self.resumes
 
     def ask(self, request: Receive) -> None:
         self._under_way += 1
-        self.reserved += request.number
+        self.reserved_messages += request.number
 
-    def answered(self, request: Receive, messages: int, span: RequestSpan) -> None:
-        self._end(request)
+    def end(self, request: Receive, messages: int, span: RequestSpan) -> None:
+        self._release(request)
         self._failures = 0
         if not messages:
-            self.allowed = 1
-            self.is_empty = request.alone
-            self.resumes = max(self.resumes, span.began + _LEAST_PAUSE)
+            self.most_requests = 1
+            self.is_empty = request.is_alone
+            self.resumes = max(self.resumes, span.start + _LEAST_PAUSE)
         elif messages == request.number:
-            self._least = min(span.ended - span.began, self._least * _FORGET)
-            self._worked = span.worked if not self._worked else self._worked + (span.worked - self._worked) * _WEIGHT
+            self._least_seconds = min(span.end - span.start, self._least_seconds * _FORGET)
+            self._mean_work += (span.work_seconds - self._mean_work) * (_WEIGHT if self._mean_work else 1.0)
             # Each request for messages is followed by one that deletes them, and takes the processor for about as long.
             useful = MOST_REQUESTS
-            if 2 * self._worked * MOST_REQUESTS > self._least:
-                useful = max(1, ceil(self._least / (2 * self._worked)))
-            self.allowed = min(self.allowed + 1, useful)
+            if 2 * self._mean_work * MOST_REQUESTS > self._least_seconds:
+                useful = max(1, ceil(self._least_seconds / (2 * self._mean_work)))
+            self.most_requests = min(self.most_requests + 1, useful)
 
-    def failed(self, request: Receive, now: float) -> None:
-        self._end(request)
-        self.allowed = 1
+    def fail(self, request: Receive, now: float) -> None:
+        self._release(request)
+        self.most_requests = 1
         self._failures += 1
         self.resumes = now + min(max(_LEAST_PAUSE, self._backoff(self._failures)), _LONGEST_PAUSE)
 
-    def _end(self, request: Receive) -> None:
+    def _release(self, request: Receive) -> None:
         self._under_way -= 1
-        self.reserved -= request.number
+        self.reserved_messages -= request.number
 
 
 # --- what is under way in the slots, and which slots are lost to what hangs -------------------------------------------
@@ -241,10 +251,10 @@ class Slots:
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._under_way: dict[Load, None] = {}  # in the order in which they began
-        self._overdue: dict[Load, float] = {}  # and when they became so
+        self._overdue_loads: dict[Load, float] = {}  # and when they became so
         self.pace: float | None = None  # the mean seconds of a message
         self.messages = 0  # that are under way
-        self._late: set[str] = set()  # messages that were given up since one has last ended in time
+        self._late_ids: set[str] = set()  # messages that were given up since one has last ended in time
         self._late_since = 0.0
 
     def __len__(self) -> int:
@@ -254,47 +264,47 @@ class Slots:
     @property
     def number(self) -> int:
         """Those that are not lost."""
-        return self._limits.slots - len(self._overdue)
+        return self._limits.slots - len(self._overdue_loads)
 
     @property
     def free(self) -> int:
-        return max(0, self._limits.slots - len(self._overdue) - len(self._under_way))
+        return max(0, self._limits.slots - len(self._overdue_loads) - len(self._under_way))
 
     @property
-    def overdue(self) -> int:
-        return len(self._overdue)
+    def overdue_count(self) -> int:
+        return len(self._overdue_loads)
 
     def begin(self, load: Load, now: float) -> None:
         load.began = now
         self._under_way[load] = None
         self.messages += len(load.members)
         for message in load.members:
-            message.under_way = True
+            message.is_under_way = True
 
     def end(self, load: Load, now: float) -> bool:
         """False: it was overdue, and its messages were given back before."""
-        if self._overdue.pop(load, None) is not None:
+        if self._overdue_loads.pop(load, None) is not None:
             return False
         self._leave(load)
-        if self._late:
-            self._late.clear()
+        if self._late_ids:
+            self._late_ids.clear()
         seconds = (now - load.began) / len(load.members)
         self.pace = seconds if self.pace is None else self.pace + (seconds - self.pace) * _PACE_WEIGHT
         return True
 
     def to_give_up(self, now: float) -> list[Load]:
         """What has just become overdue."""
-        late: list[Load] = []
+        late_loads: list[Load] = []
         for load in self._under_way:
             if now < load.began + self._limits.timeout:
                 break
-            late.append(load)
-        for load in late:
+            late_loads.append(load)
+        for load in late_loads:
             self._leave(load)
-            self._overdue[load] = now
-            self._late_since = self._late_since if self._late else now
-            self._late.update(message.content["MessageId"] for message in load.members)
-        return late
+            self._overdue_loads[load] = now
+            self._late_since = self._late_since if self._late_ids else now
+            self._late_ids.update(message.content["MessageId"] for message in load.members)
+        return late_loads
 
     def under_way(self) -> list[QueueMessage]:
         return [message for load in self._under_way for message in load.members]
@@ -303,38 +313,38 @@ class Slots:
         """The process itself stood still, so nothing could end."""
         for load in self._under_way:
             load.began = now
-        self._overdue = dict.fromkeys(self._overdue, now)
-        self._late.clear()
+        self._overdue_loads = dict.fromkeys(self._overdue_loads, now)
+        self._late_ids.clear()
 
     @property
-    def late(self) -> int:
+    def late_count(self) -> int:
         """Messages that did not end in time, one after the other."""
-        return len(self._late)
+        return len(self._late_ids)
 
     def is_starved(self, now: float) -> bool:
         """Nothing ends in time any more, although what is given up costs no slot: maybe all wait for what is never free again."""
-        return len(self._late) >= _MANY_LATE and now >= self._late_since + _LATE_FOR * self._limits.timeout
+        return len(self._late_ids) >= _MANY_LATE and now >= self._late_since + _LATE_FOR * self._limits.timeout
 
     def _leave(self, load: Load) -> None:
         del self._under_way[load]
         self.messages -= len(load.members)
         for message in load.members:
-            message.under_way = False
+            message.is_under_way = False
 
-    def lost(self, now: float) -> list[Load]:
+    def lost_loads(self, now: float) -> list[Load]:
         """What has a slot that is lost."""
-        return [load for load, since in self._overdue.items() if now >= since + self._limits.grace]
+        return [load for load, since in self._overdue_loads.items() if now >= since + self._limits.grace]
 
     def is_stuck(self, now: float) -> bool:
         """More than half of the slots are lost."""
-        return 2 * len(self.lost(now)) > self._limits.slots
+        return 2 * len(self.lost_loads(now)) > self._limits.slots
 
     def next_due(self, now: float) -> float:
         """When something becomes overdue, or a slot lost."""
-        first = next(iter(self._under_way), None)
-        late = [since + self._limits.grace for since in self._overdue.values()]
-        timeout = inf if first is None else first.began + self._limits.timeout
-        return min([timeout, *(moment for moment in late if moment > now)])
+        first_load = next(iter(self._under_way), None)
+        loss_times = [since + self._limits.grace for since in self._overdue_loads.values()]
+        timeout = inf if first_load is None else first_load.began + self._limits.timeout
+        return min([timeout, *(moment for moment in loss_times if moment > now)])
 
 
 # --- the messages at hand ---------------------------------------------------------------------------------------------
@@ -364,23 +374,23 @@ class WorkerState:
         self._deferred_size = 0
         self._intakes = tuple(Intake(limits.backoff) for _ in queues)
         self._turn = 0
-        self._kept: dict[QueueMessage, None] = {}  # what waits, is under way, or is deferred
-        self._done = tuple(deque[QueueMessage]() for _ in queues)
+        self._messages: dict[QueueMessage, None] = {}  # what waits, is under way, or is deferred
+        self._settled_messages = tuple(deque[QueueMessage]() for _ in queues)
         self._delete_at = [inf for _ in queues]
-        self._back: deque[tuple[QueueMessage, int]] = deque()
+        self._to_give_back: deque[tuple[QueueMessage, int]] = deque()
         self._returns: list[Return] = []
         self._begun_at = -inf  # when something last began
         self.is_silent = False  # the event loop stands still, so nothing would begin whatever is free
         self._sweep: deque[QueueMessage] = deque()
         self.next_sweep = 0.0
-        self._deleting = [0 for _ in queues]  # requests that delete, under way
-        self._requests = 0  # that hide, under way
-        self.stopping = False
+        self._delete_requests = [0 for _ in queues]  # requests that delete, under way
+        self._hide_requests = 0  # that hide, under way
+        self.is_stopping = False
 
     # ------------------------------------------------------------ receiving
 
     def to_receive(self, now: float) -> Receive | None:
-        if self.stopping or not self._has_space() or not self._can_begin(now):
+        if self.is_stopping or not self._has_space() or not self._can_begin(now):
             return None
         for _ in self._queues:
             self._turn = (self._turn + 1) % len(self._queues)
@@ -396,7 +406,7 @@ class WorkerState:
         for queue, intake in enumerate(self._intakes):  # after each message, so it is made for speed
             if self._is_due(queue, now):
                 return True
-            if self._may_ask(intake, now) and not self.stopping and self._has_space() and self._room(queue):
+            if self._may_ask(intake, now) and not self.is_stopping and self._has_space() and self._room(queue):
                 return self._can_begin(now)
         return False
 
@@ -404,26 +414,26 @@ class WorkerState:
         """Whether what is received now will begin before long."""
         return not self.is_silent and (now < self._begun_at + SILENCE or self.slots.free > 0)
 
-    def received(
+    def take_in(
         self,
         request: Receive,
         messages: Sequence[SqsMessage],
         span: RequestSpan,
-        read: Sequence[tuple[Hashable, Any]] | None = None,
+        states: Sequence[tuple[Hashable, Any]] | None = None,
     ) -> None:
-        """`read` are the groups of the messages, each with what the handler has read. A worker that stops gives all back at once."""
-        self._intakes[request.queue].answered(request, len(messages), span)
+        """`states` are the groups of the messages, each with what the handler has read. A worker that stops gives all back at once."""
+        self._intakes[request.queue].end(request, len(messages), span)
         terms = self._queues[request.queue]
         for number, content in enumerate(messages):
             group = content.get("Attributes", {}).get("MessageGroupId") if terms.fifo else None
-            message = QueueMessage(content, request.queue, group, span.began, span.ended + terms.visibility)
-            if read is not None:
-                message.key, message.read = read[number]
-            if self.stopping:
+            message = QueueMessage(content, request.queue, group, span.start, span.end + terms.visibility)
+            if states is not None:
+                message.key, message.record_state = states[number]
+            if self.is_stopping:
                 self._give_back(message, 0, "stopping")
             else:
-                self._kept[message] = None
-                self._lines.add(message, span.ended)
+                self._messages[message] = None
+                self._lines.add(message, span.end)
         if messages:
             self._ask_all_again()
 
@@ -432,44 +442,44 @@ class WorkerState:
         for intake in self._intakes:
             intake.is_empty = False
 
-    def not_received(self, request: Receive, now: float) -> None:
-        self._intakes[request.queue].failed(request, now)
+    def note_failure(self, request: Receive, now: float) -> None:
+        self._intakes[request.queue].fail(request, now)
 
     def _is_due(self, queue: int, now: float) -> bool:
-        done = len(self._done[queue])
-        if self._deleting[queue] >= self._intakes[queue].allowed:
+        count = len(self._settled_messages[queue])
+        if self._delete_requests[queue] >= self._intakes[queue].most_requests:
             return False
-        return done >= MOST_MESSAGES or (done > 0 and (now >= self._delete_at[queue] or self.stopping))
+        return count >= MOST_MESSAGES or (count > 0 and (now >= self._delete_at[queue] or self.is_stopping))
 
     def _may_ask(self, intake: Intake, now: float) -> bool:
         return intake.may_ask(now) and not (self._limits.stop_when_empty and intake.is_empty)
 
     def _has_space(self) -> bool:
-        waiting = len(self._kept) - self.slots.messages  # Many may wait behind the first one of their group.
-        most = MOST_MESSAGES * self._most + self._limits.most_deferred
-        return sum(map(len, self._done)) <= _MOST_DONE and waiting <= most
+        waiting_count = len(self._messages) - self.slots.messages  # Many may wait behind the first one of their group.
+        most_waiting = MOST_MESSAGES * self._most_ahead + self._limits.most_deferred
+        return sum(map(len, self._settled_messages)) <= _MOST_DONE and waiting_count <= most_waiting
 
     def _room(self, queue: int) -> int:
         """For how many messages to ask. Requests for few are made only while slots are idle: ten at a time cost less."""
-        coming = sum(intake.reserved for intake in self._intakes)
-        wanted = self.slots.free * self._lines.per_slot
+        reserved_messages = sum(intake.reserved_messages for intake in self._intakes)
+        demand = self.slots.free * self._lines.per_slot
         pace = self.slots.pace  # How many may wait in advance is not known before it is known how long one takes.
-        ahead = 0 if pace is None else int(min(self._most, self.slots.number * _SECONDS_AHEAD / max(pace, 1e-6)))
-        room = min(MOST_MESSAGES, wanted + ahead - self._lines.waiting_of(queue) - self._intakes[queue].reserved)
-        return room if room == MOST_MESSAGES or wanted > self._lines.waiting + coming else 0
+        ahead = 0 if pace is None else int(min(self._most_ahead, self.slots.number * _SECONDS_AHEAD / max(pace, 1e-6)))
+        room = min(MOST_MESSAGES, demand + ahead - self._lines.waiting_of(queue) - self._intakes[queue].reserved_messages)
+        return room if room == MOST_MESSAGES or demand > self._lines.waiting_count + reserved_messages else 0
 
     @property
-    def _most(self) -> int:
+    def _most_ahead(self) -> int:
         return max(_LEAST_AHEAD, self._limits.slots)
 
     def _is_alone(self) -> bool:
-        return not (self.is_busy or self._lines.waiting)
+        return not (self.is_busy or self._lines.waiting_count)
 
     # ------------------------------------------------------------ beginning and ending
 
     @property
     def has_ready(self) -> bool:
-        return self._lines.ready > 0 and self.slots.free > 0
+        return self._lines.ready_count > 0 and self.slots.free > 0
 
     def to_begin(self, now: float) -> Load | None:
         while self.has_ready:
@@ -484,22 +494,25 @@ class WorkerState:
 
     def give_back_what_cannot_begin(self, now: float) -> None:
         """To be called every few seconds."""
-        while self._lines.ready and not self._can_begin(now):
+        while self._lines.ready_count and not self._can_begin(now):
             members = self._lines.take().members
             for message in members if members[0].group is None else members[:1]:
                 self._give_back_group(message, 0, "stalled")
 
     def _without_lost(self, load: Load, now: float) -> Load:
         """Another worker may have a message by now, so the rest of its FIFO group must not begin here."""
-        lost = [message for message in load.members if message.lost or now >= message.hidden_until]
-        if not lost:
+        lost_messages = [message for message in load.members if message.is_lost or now >= message.hidden_until]
+        if not lost_messages:
             return load
-        if lost[0].group is not None and lost[0] is not load.members[0]:
-            return Load(tuple(takewhile(lambda message: message is not lost[0], load.members)))
-        for message in lost if lost[0].group is None else lost[:1]:
-            self._drop(message, "lost")
-            self._give_back_all(self._lines.fail(message), 0, "behind")
-        return Load(() if lost[0].group is not None else tuple(message for message in load.members if message not in lost))
+        first = lost_messages[0]
+        if first.group is None:
+            for message in lost_messages:
+                self._drop(message, "lost")
+            return Load(tuple(message for message in load.members if message not in lost_messages))
+        if first is load.members[0]:
+            self._drop(first, "lost")
+            self._give_back_all(self._lines.fail(first), 0, "behind")
+        return Load(tuple(takewhile(lambda message: message is not first, load.members)))
 
     def end(self, load: Load, endings: Sequence[Ending], now: float) -> None:
         if not self.slots.end(load, now):
@@ -512,19 +525,19 @@ class WorkerState:
             if ending.kind == "settled":
                 self._settle(message, ending, now, goes_on=message is load.members[-1])
                 continue
-            self._unsettled(message, ending, now)
+            self._let_go_or_defer(message, ending, now)
             if message.group is not None:
                 break  # The rest of its group waits behind it, or has left the lines with it.
 
-    def _unsettled(self, message: QueueMessage, ending: Ending, now: float) -> None:
+    def _let_go_or_defer(self, message: QueueMessage, ending: Ending, now: float) -> None:
         if ending.kind == "failed":
             self._drop(message, "failed")
-            for each in self._lines.fail(message):
-                self._drop(each, "behind")
+            for member in self._lines.fail(message):
+                self._drop(member, "behind")
         elif ending.kind in ("uncertain", "superseded"):
             self._let_go(message, ending.kind, tries=1 if ending.kind == "superseded" else message.receives)
-        elif self.stopping or ending.kind == "untouched":
-            self._give_back_group(message, 0, "stopping" if self.stopping else "untouched")
+        elif self.is_stopping or ending.kind == "untouched":
+            self._give_back_group(message, 0, "stopping" if self.is_stopping else "untouched")
         elif ending.kind == "busy":
             self._wait_for_step(message, ending.wait + _AFTER_LEASE, now)
         else:
@@ -541,28 +554,28 @@ class WorkerState:
 
     def to_give_up(self, now: float) -> list[Load]:
         """What has just become overdue."""
-        late = self.slots.to_give_up(now)
-        for load in late:
+        late_loads = self.slots.to_give_up(now)
+        for load in late_loads:
             for message in load.members:
                 self._give_back_group(message, 0, "overdue")
                 if message.group is not None:
                     break  # The rest of the load is of its group.
-        return late
+        return late_loads
 
     # ------------------------------------------------------------ what is deferred
 
     def retry_due(self, now: float) -> None:
-        self._lines.gathered(now)
-        again, hopeless = self._deferrals.due(now)
-        self._try_again(again)
-        for message in hopeless:
+        self._lines.end_gathering(now)
+        retries, hopeless_messages = self._deferrals.take_due(now)
+        self._try_again(retries)
+        for message in hopeless_messages:
             self._deferred_size -= _size(message)
             self._let_go(message, "deferred", tries=message.receives)
 
     def _defer(self, message: QueueMessage, ending: Ending, now: float) -> None:
         has_room = self._has_room(message)
         if not self._deferrals.add(message, ending.source or "", ending.sequence, now):
-            self._lines.ready_again(message)
+            self._lines.make_ready(message)
         elif has_room:
             self._deferred_size += _size(message)
         else:
@@ -582,91 +595,91 @@ class WorkerState:
         size = self._deferred_size + _size(message)
         return len(self._deferrals) < self._limits.most_deferred and size <= _LARGEST_DEFERRED
 
-    def _try_again(self, deferred: Iterable[QueueMessage]) -> None:
-        for message in deferred:
+    def _try_again(self, messages: Iterable[QueueMessage]) -> None:
+        for message in messages:
             self._deferred_size -= _size(message)
-            self._lines.ready_again(message)
+            self._lines.make_ready(message)
 
-    def _let_go(self, message: QueueMessage, why: Why, *, tries: int) -> None:
-        self._give_back_group(message, min(max(0, ceil(self._backoff(tries))), LONGEST_HIDDEN), why)
+    def _let_go(self, message: QueueMessage, reason: ReturnReason, *, tries: int) -> None:
+        self._give_back_group(message, min(max(0, ceil(self._backoff(tries))), LONGEST_HIDDEN), reason)
 
     # ------------------------------------------------------------ deleting and hiding
 
     def to_delete(self, now: float) -> tuple[int, list[QueueMessage]] | None:
-        for queue, done in enumerate(self._done):
+        for queue, messages in enumerate(self._settled_messages):
             if self._is_due(queue, now):
-                batch = [done.popleft() for _ in range(min(len(done), MOST_MESSAGES))]
-                if not done:
+                batch = [messages.popleft() for _ in range(min(len(messages), MOST_MESSAGES))]
+                if not messages:
                     self._delete_at[queue] = inf
-                self._deleting[queue] += 1
+                self._delete_requests[queue] += 1
                 return queue, batch
         return None
 
     def to_hide(self, now: float) -> Hide | None:
-        """What goes back, and else what must be hidden for longer. Ask again only after this was `sent`, in order."""
-        if self._back:
-            queue = self._back[0][0].queue
+        """What goes back, and else what must be hidden for longer. Ask again only after `end_hiding`, in order."""
+        if self._to_give_back:
+            queue = self._to_give_back[0][0].queue
             batch: list[tuple[QueueMessage, int]] = []
-            while self._back and len(batch) < MOST_MESSAGES and self._back[0][0].queue == queue:
-                batch.append(self._back.popleft())
-            self._requests += 1
+            while self._to_give_back and len(batch) < MOST_MESSAGES and self._to_give_back[0][0].queue == queue:
+                batch.append(self._to_give_back.popleft())
+            self._hide_requests += 1
             return Hide(queue, tuple(batch), gives_back=True)
         if not self._sweep and now >= self.next_sweep:
             self.next_sweep = now + min(terms.visibility for terms in self._queues) / _SWEEPS_PER_TIMEOUT
-            for message in sorted(self._kept, key=attrgetter("queue")):
+            for message in sorted(self._messages, key=attrgetter("queue")):
                 visibility = self._queues[message.queue].visibility
-                if not message.lost and message.hidden_until - now < visibility * (1 - 2 / _SWEEPS_PER_TIMEOUT) + 1e-9:
+                if not message.is_lost and message.hidden_until - now < visibility * (1 - 2 / _SWEEPS_PER_TIMEOUT) + 1e-9:
                     self._sweep.append(message)
         batch = []
         while self._sweep and len(batch) < MOST_MESSAGES and (not batch or self._sweep[0].queue == batch[0][0].queue):
             message = self._sweep.popleft()
-            if message not in self._kept or message.lost:
+            if message not in self._messages or message.is_lost:
                 continue
             seconds = extension(self._queues[message.queue].visibility, now - message.since)
-            message.lost = not seconds
+            message.is_lost = not seconds
             if seconds:
                 batch.append((message, seconds))
-        self._requests += bool(batch)
+        self._hide_requests += bool(batch)
         return Hide(batch[0][0].queue, tuple(batch), gives_back=False) if batch else None
 
-    def sent(self) -> None:
+    def end_hiding(self) -> None:
         """A request that hides has ended."""
-        self._requests -= 1
+        self._hide_requests -= 1
 
-    def deleted(self, queue: int) -> None:
+    def end_deleting(self, queue: int) -> None:
         """A request that deletes has ended."""
-        self._deleting[queue] -= 1
+        self._delete_requests[queue] -= 1
 
-    def hidden(self, hide: Hide, lost: Iterable[str], now: float) -> None:
-        """`now` is the time before the request; `lost` are the handles that SQS no longer takes for received."""
-        unknown = frozenset(lost)
+    def note_hidden(self, hide: Hide, lost_handles: Iterable[str], now: float) -> None:
+        """`now` is the time before the request; `lost_handles` are those that SQS no longer takes for received."""
+        unknown = frozenset(lost_handles)
         for message, seconds in hide.messages:
             message.hidden_until = now + seconds
-            message.lost = message.handle in unknown
+            message.is_lost = message.handle in unknown
 
     def _done_with(self, message: QueueMessage, at: float) -> None:
-        self._done[message.queue].append(message)
+        self._settled_messages[message.queue].append(message)
         self._delete_at[message.queue] = min(self._delete_at[message.queue], at)
 
-    def _give_back_group(self, message: QueueMessage, seconds: int, why: Why) -> None:
+    def _give_back_group(self, message: QueueMessage, seconds: int, reason: ReturnReason) -> None:
         """The message, and the rest of its group."""
-        self._give_back_all([message], seconds, why)
+        self._give_back_all([message], seconds, reason)
         self._give_back_all(self._lines.fail(message), seconds, "behind")
 
-    def _give_back_all(self, messages: Iterable[QueueMessage], seconds: int, why: Why) -> None:
+    def _give_back_all(self, messages: Iterable[QueueMessage], seconds: int, reason: ReturnReason) -> None:
         for message in messages:
             self._drop(message)
-            self._give_back(message, seconds, why)
+            self._give_back(message, seconds, reason)
 
-    def _give_back(self, message: QueueMessage, seconds: int, why: Why) -> None:
-        self._returns.append(Return(message, why))
-        if not message.lost:
-            self._back.append((message, seconds))
+    def _give_back(self, message: QueueMessage, seconds: int, reason: ReturnReason) -> None:
+        self._returns.append(Return(message, reason))
+        if not message.is_lost:
+            self._to_give_back.append((message, seconds))
 
-    def _drop(self, message: QueueMessage, why: Why | None = None) -> None:
-        self._kept.pop(message, None)
-        if why is not None:
-            self._returns.append(Return(message, why))
+    def _drop(self, message: QueueMessage, reason: ReturnReason | None = None) -> None:
+        self._messages.pop(message, None)
+        if reason is not None:
+            self._returns.append(Return(message, reason))
 
     def to_log(self) -> list[Return]:
         """What is at hand no more although it is not settled."""
@@ -677,18 +690,24 @@ class WorkerState:
 
     def stop(self) -> None:
         """Nothing more is received or begun. What waits is given back; what is under way may end."""
-        if not self.stopping:
-            self.stopping = True
+        if not self.is_stopping:
+            self.is_stopping = True
             self._give_back_all([*self._deferrals.clear(), *self._lines.clear()], 0, "stopping")
 
     @property
     def is_busy(self) -> bool:
         """Whether something is under way, or done and not yet told to SQS."""
-        return bool(len(self.slots) or self._back or self._requests or any(self._done) or any(self._deleting))
+        return bool(
+            len(self.slots)
+            or self._to_give_back
+            or self._hide_requests
+            or any(self._settled_messages)
+            or any(self._delete_requests)
+        )
 
     @property
     def waits_for_messages(self) -> bool:
-        return any(intake.reserved for intake in self._intakes)
+        return any(intake.reserved_messages for intake in self._intakes)
 
     def has_nothing_to_do(self, now: float) -> bool:
         """All queues are empty, nothing is at hand, and no deferred message is tried again before a queue has been asked once more."""
@@ -697,7 +716,7 @@ class WorkerState:
 
     @property
     def gives_back(self) -> bool:
-        return bool(self._back)
+        return bool(self._to_give_back)
 
     def next_due(self, now: float) -> float:
         """When there is something to do again, if nothing happens before."""
@@ -712,16 +731,16 @@ class WorkerState:
     @property
     def ready_to_begin(self) -> int:
         """How many loads may begin now."""
-        return min(self._lines.ready, self.slots.free)
+        return min(self._lines.ready_count, self.slots.free)
 
     def counts(self) -> dict[str, int]:
         """How many messages there are of each kind, for those who watch."""
         return {
-            "waiting": len(self._kept) - self.slots.messages - len(self._deferrals),
+            "waiting": len(self._messages) - self.slots.messages - len(self._deferrals),
             "under_way": self.slots.messages,
             "deferred": len(self._deferrals),
-            "done": sum(map(len, self._done)),
-            "lost_slots": self.slots.overdue,
+            "done": sum(map(len, self._settled_messages)),
+            "lost_slots": self.slots.overdue_count,
         }
 
 

@@ -18,15 +18,15 @@ from onewrite.sqs.waiting import Load
 class Loads(Protocol):
     """Where the tasks get loads, and bring the results. None of this waits, but `aprocess` for the function."""
 
-    def ready(self) -> int:
+    def ready_count(self) -> int:
         """How many loads may begin."""
         ...
 
-    def take(self, *, last: bool) -> Load | None: ...
+    def take(self, *, is_last: bool) -> Load | None: ...
 
     async def aprocess(self, load: Load) -> Results: ...
 
-    def failed(self, load: Load, error: BaseException) -> Results: ...
+    def failure_results(self, load: Load, error: BaseException) -> Results: ...
 
     def bring(self, load: Load, results: Results) -> None: ...
 
@@ -42,16 +42,16 @@ class Tasks:
     will not begin.
     """
 
-    def __init__(self, loads: Loads, each: Callable[..., Any]) -> None:
-        self._loads, self._each = loads, each
+    def __init__(self, loads: Loads, function: Callable[..., Any]) -> None:
+        self._loads, self._function = loads, function
         self._tasks: dict[Load, asyncio.Task[None]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
-        self._woken = False
-        self._coming = 0  # tasks that have not run yet
+        self._is_woken = False
+        self._coming_count = 0  # tasks that have not run yet
         self._sign_wanted: float | None = None  # when the loop was asked for a sign, if it has not given one since
         self._last_sign = -inf  # when it was last asked, or gave one
-        self._over: Future[None] = Future()
+        self._end: Future[None] = Future()
 
     def wake(self) -> None:
         """Messages are ready. The lock of the loads is held."""
@@ -59,14 +59,14 @@ class Tasks:
             self._loop = asyncio.new_event_loop()
             self._thread = threading.Thread(target=self._run, args=(self._loop,), name="onewrite-tasks", daemon=True)
             self._thread.start()
-        if not self._woken:
-            self._woken = True
+        if not self._is_woken:
+            self._is_woken = True
             self._call_soon(self._begin)
 
     def close(self) -> None:
         """Nothing is begun any more, and what has not ended is cancelled."""
         with suppress(InvalidStateError):  # the loop has ended by itself
-            self._over.set_result(None)
+            self._end.set_result(None)
 
     def cancel(self, load: Load) -> None:
         """A task that has ended meanwhile is not touched."""
@@ -104,22 +104,22 @@ class Tasks:
             self._sign_wanted = now
 
     def where_loop_stands(self) -> str | None:
-        return None if self._thread is None else where_thread_stands(self._thread.ident, self._each)
+        return None if self._thread is None else where_thread_stands(self._thread.ident, self._function)
 
-    def where(self, load: Load) -> str | None:
+    def place_of(self, load: Load) -> str | None:
         """The line of the user's code at which a task waits, or at which it keeps the loop from going round."""
         task = self._tasks.get(load)
         if task is None:
             return None
         if asyncio.current_task(self._loop) is task:
             return self.where_loop_stands()
-        return where_coroutine_stands(task.get_coro(), self._each)
+        return where_coroutine_stands(task.get_coro(), self._function)
 
     # ------------------------------------------------------------ in the loop
 
     def _run(self, loop: asyncio.AbstractEventLoop) -> None:
         async def until_over() -> None:
-            await asyncio.wrap_future(self._over)
+            await asyncio.wrap_future(self._end)
 
         try:
             with asyncio.Runner(loop_factory=lambda: loop) as runner:
@@ -128,14 +128,14 @@ class Tasks:
             self._loads.loop_ended(error)
 
     def _begin(self) -> None:
-        self._woken = False  # before the look, so what becomes ready during it is not missed
-        for _ in range(self._loads.ready() - self._coming):
-            self._coming += 1
+        self._is_woken = False  # before the look, so what becomes ready during it is not missed
+        for _ in range(self._loads.ready_count() - self._coming_count):
+            self._coming_count += 1
             asyncio.get_running_loop().create_task(self._process())  # The loop keeps it until it has run, and then we do.
 
     async def _process(self) -> None:
-        self._coming -= 1
-        load = self._loads.take(last=not self._coming)
+        self._coming_count -= 1
+        load = self._loads.take(is_last=not self._coming_count)
         task = asyncio.current_task()
         if load is None or task is None:  # It was given back meanwhile.
             return
@@ -146,6 +146,6 @@ class Tasks:
         except (
             BaseException
         ) as error:  # It was cancelled. Whatever is raised here would end the loop, and with it all other tasks.
-            results = self._loads.failed(load, error)
+            results = self._loads.failure_results(load, error)
         self._loads.bring(load, results)
         del self._tasks[load]

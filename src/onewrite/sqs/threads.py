@@ -69,34 +69,36 @@ class Time(NamedTuple):
 class ThreadPool:
     """Up to `most` threads that each do `work`, which waits by calling `rest`. The lock is held for `wake` and `rest`."""
 
-    def __init__(self, name: str, lock: threading.Lock, conditions: Conditions, most: int, work: Callable[[], None]) -> None:
-        self._name, self._lock, self._condition, self._most, self._work = name, lock, conditions(lock), most, work
+    def __init__(
+        self, name: str, lock: threading.Lock, conditions: Conditions, limit: int, work: Callable[[], None]
+    ) -> None:
+        self._name, self._lock, self._condition, self._limit, self._work = name, lock, conditions(lock), limit, work
         self._context = copy_context()
-        self._started = 0
-        self._resting = 0
-        self._coming = False  # One was woken, and has not looked yet. It wakes the next one, if there is more to do.
+        self._thread_count = 0
+        self._resting_count = 0
+        self._is_coming = False  # One was woken, and has not looked yet. It wakes the next one, if there is more to do.
 
     @property
     def may_come(self) -> bool:
         """Whether one may be woken: none has been that has not looked yet, and not all are busy."""
-        return not self._coming and (self._resting > 0 or self._started < self._most)
+        return not self._is_coming and (self._resting_count > 0 or self._thread_count < self._limit)
 
     def wake(self) -> None:
         """One that `may_come` is to look for something to do. It is started if all others are busy."""
-        if self._resting:
+        if self._resting_count:
             self._condition.notify()
         else:
             # A daemon: the end of the process does not wait for a function that hangs.
             threading.Thread(target=self._context.copy().run, args=(self._begin,), name=self._name, daemon=True).start()
-            self._started += 1
-        self._coming = True  # not before, because the system may refuse a thread
+            self._thread_count += 1
+        self._is_coming = True  # not before, because the system may refuse a thread
 
     def rest(self) -> None:
         """Until woken."""
-        self._resting += 1
+        self._resting_count += 1
         self._condition.wait()
-        self._resting -= 1
-        self._coming = False
+        self._resting_count -= 1
+        self._is_coming = False
 
     def wake_all(self) -> None:
         """The work is over."""
@@ -104,7 +106,7 @@ class ThreadPool:
 
     def _begin(self) -> None:
         with self._lock:
-            self._coming = False
+            self._is_coming = False
         self._work()
 
 
@@ -150,15 +152,15 @@ class WorkerThreads:
 
             self._tasks = Tasks(self, handler.each)
         self._state = WorkerState([QueueTerms(queue.visibility, queue.fifo) for queue in queues], limits)
-        most = limits.slots + 2 * MOST_REQUESTS * len(queues)  # one that deletes for each one that receives
-        self._workers = ThreadPool("onewrite-work", self._lock, time.conditions, most, self._work)
+        most_threads = limits.slots + 2 * MOST_REQUESTS * len(queues)  # one that deletes for each one that receives
+        self._workers = ThreadPool("onewrite-work", self._lock, time.conditions, most_threads, self._work)
         self._visibility, self._timer = time.conditions(self._lock), time.conditions(self._lock)
         self._looks_at = inf  # when the timer looks again by itself
-        self._looked = inf  # when it has last looked
+        self._last_look = inf  # when it has last looked
         self._timer_thread: int | None = None
         self._threads: dict[Load, int] = {}  # which thread has a load
         self._reading: dict[int, float] = {}  # by their threads: since when the groups of messages are read
-        self._resumed = -inf  # when the process has last gone on after it stood still
+        self._last_resumption = -inf  # when the process has last gone on after it stood still
         self.failure: BaseException | None = None
         self.is_over = False
         self._is_abandoned = False
@@ -194,7 +196,7 @@ class WorkerThreads:
         """Until the worker has stopped. An error that is no message's own ends the work and is raised."""
         hiding = threading.Thread(target=copy_context().run, args=(self._hide,), name="onewrite-visibility", daemon=True)
         hiding.start()
-        self._timer_thread, self._looked = threading.get_ident(), self._clock()
+        self._timer_thread, self._last_look = threading.get_ident(), self._clock()
         try:
             while not self._look():
                 self._beat()
@@ -240,41 +242,41 @@ class WorkerThreads:
             now = self._clock()
             self._notice_pause(now)
             news = self._listen(now)
-            overdue = self._state.to_give_up(now)
+            overdue_loads = self._state.to_give_up(now)
             self._decide_to_stop(now)  # before anything is begun in the slots that are left
             self._state.retry_due(now)
             self._state.give_back_what_cannot_begin(now)
             self._wake(now)
-            over = self._is_over()
+            is_over = self._is_over()
             returns = self._state.to_log()
-            if not (overdue or returns or news or over):
+            if not (overdue_loads or returns or news or is_over):
                 self._looks_at = min(self._state.next_due(now), now + BEAT)
                 self._timer.wait(max(0.0, self._looks_at - now))
                 self._looks_at = inf
         if news:
             self._journal.warn(news)
-        for load in overdue:
-            self._journal.overdue(load.members, self._limits.timeout, self._where(load))
+        for load in overdue_loads:
+            self._journal.log_overdue(load.members, self._limits.timeout, self._place_of(load))
             if self._tasks is not None:
                 self._tasks.cancel(load)
-        if stalled := sum(why == "stalled" for _, why in returns):
+        if stalled_count := sum(reason == "stalled" for _, reason in returns):
             self._journal.warn(
-                f"{stalled} messages that wait to begin go back to the queue, and no more are received until one can begin: nothing has begun "
+                f"{stalled_count} messages that wait to begin go back to the queue, and no more are received until one can begin: nothing has begun "
                 f"for {SILENCE:g} seconds."
             )
-        for message, why in returns:
+        for message, reason in returns:
             queue = self._queues[message.queue]
-            self._journal.returned(message, why, queue.most_receives, queue.dead_letter_queue)
-        return over
+            self._journal.log_return(message, reason, queue.most_receives, queue.dead_letter_queue)
+        return is_over
 
     def _notice_pause(self, now: float) -> None:
         """If nobody has looked for long, the process itself stood still, as a container does that is frozen. It proves nothing against what is under way."""
-        if now - self._looked > SILENCE:
-            self._resumed = now
+        if now - self._last_look > SILENCE:
+            self._last_resumption = now
             self._state.slots.count_anew(now)
             if self._tasks is not None:
                 self._tasks.count_anew(now)
-        self._looked = now
+        self._last_look = now
 
     def _listen(self, now: float) -> str | None:
         """Does the event loop go round? The answer is for the log, if it has changed."""
@@ -282,20 +284,20 @@ class WorkerThreads:
             return None
         self._tasks.ask_for_a_sign(now)
         silence = self._tasks.silence(now)
-        before, self._state.is_silent = self._state.is_silent, silence >= SILENCE
-        if before == self._state.is_silent:
+        was_silent, self._state.is_silent = self._state.is_silent, silence >= SILENCE
+        if was_silent == self._state.is_silent:
             return None
-        return "The event loop goes round again." if before else self._silence_words(silence)
+        return "The event loop goes round again." if was_silent else self._silence_words(silence)
 
     def _silence_words(self, silence: float) -> str:
-        where = None if self._tasks is None else self._tasks.where_loop_stands()
+        place = None if self._tasks is None else self._tasks.where_loop_stands()
         return (
-            f"The event loop has not gone round for {silence:.0f} seconds, and no message can go on or begin: it stands at {where}. Await "
+            f"The event loop has not gone round for {silence:.0f} seconds, and no message can go on or begin: it stands at {place}. Await "
             "what takes long, or do it by asyncio.to_thread."
         )
 
     def _decide_to_stop(self, now: float) -> None:
-        if self._state.stopping:
+        if self._state.is_stopping:
             return
         if self.failure is None and (stuck := self._stuck(now)) is not None:
             self.failure = WorkerStuck(stuck)
@@ -327,7 +329,7 @@ class WorkerThreads:
     def _is_over(self) -> bool:
         if self._is_abandoned:
             return True
-        if not self._state.stopping or self._state.is_busy:
+        if not self._state.is_stopping or self._state.is_busy:
             return False
         return self.failure is not None or not self._state.waits_for_messages
 
@@ -341,74 +343,72 @@ class WorkerThreads:
             self._workers.wake()
         if self._state.gives_back:
             self._visibility.notify()
-        if self._state.stopping:
+        if self._state.is_stopping:
             self._timer.notify()
 
     def _look_by(self, moment: float) -> None:
         if moment < self._looks_at:
             self._timer.notify()
 
-    def _where(self, load: Load) -> str | None:
+    def _place_of(self, load: Load) -> str | None:
         """At which line of the user's code it stands."""
         if self._tasks is not None:
-            return self._tasks.where(load)
+            return self._tasks.place_of(load)
         return where_thread_stands(self._threads.get(load), self._handler.each)
 
     def _stuck(self, now: float) -> str | None:
         """Why nothing gets done any more, if that is so."""
         slots, timeout = self._state.slots, self._limits.timeout
-        anew = "Start the worker anew, and give what hangs a timeout of its own"
+        advice = "Start the worker anew, and give what hangs a timeout of its own"
         silence = self._loop_silence(now)
         if silence >= max(timeout, SILENCE) or (silence >= SILENCE and slots.is_stuck(now)):
-            return f"{self._silence_words(silence)} {anew}."
+            return f"{self._silence_words(silence)} {advice}."
         if slots.is_stuck(now):
-            lost = slots.lost(now)
-            hung = "; ".join(f"{name_of(load.members[0])} at {self._where(load)}" for load in lost[:_MOST_NAMED])
+            lost_loads = slots.lost_loads(now)
+            places = "; ".join(f"{name_of(load.members[0])} at {self._place_of(load)}" for load in lost_loads[:_MOST_NAMED])
             return (
-                f"{len(lost)} of {self._limits.slots} slots are lost to messages that have not ended {timeout:g} seconds "
-                f"after they began: {hung}{'; ...' * (len(lost) > _MOST_NAMED)}. {anew}; if it only takes long, give the worker a longer timeout."
+                f"{len(lost_loads)} of {self._limits.slots} slots are lost to messages that have not ended {timeout:g} seconds "
+                f"after they began: {places}{'; ...' * (len(lost_loads) > _MOST_NAMED)}. {advice}; if it only takes long, give the worker a longer timeout."
             )
         if slots.is_starved(now):
             return (
-                f"{slots.late} messages, one after the other, have not ended {timeout:g} seconds after they began, and none has in between. Maybe "
-                f"all of them wait for something that is never free again, as a pool of threads or connections. {anew}."
+                f"{slots.late_count} messages, one after the other, have not ended {timeout:g} seconds after they began, and none has in between. Maybe "
+                f"all of them wait for something that is never free again, as a pool of threads or connections. {advice}."
             )
         for queue in self._queues:
-            if now >= self._resumed + _LONGEST_REQUEST and (
-                request := queue.hung(now - _LONGEST_REQUEST - self._limits.wait)
+            if now >= self._last_resumption + _LONGEST_REQUEST and (
+                request := queue.hanging_request(now - _LONGEST_REQUEST - self._limits.wait)
             ):
-                where = where_thread_stands(request[0], self._handler.each)
-                return f"{queue.url}: {request[1]} has not ended after {_LONGEST_REQUEST / 60:g} minutes: it stands at {where}. {anew}."
+                place = where_thread_stands(request[0], self._handler.each)
+                return f"{queue.url}: {request[1]} has not ended after {_LONGEST_REQUEST / 60:g} minutes: it stands at {place}. {advice}."
         for thread, began in [*self._reading.items()]:
-            if now >= max(began, self._resumed) + timeout:
-                where = where_thread_stands(thread, self._handler.each)
-                return (
-                    f"The groups of messages have not been read within {timeout:g} seconds: that stands at {where}. {anew}."
-                )
+            if now >= max(began, self._last_resumption) + timeout:
+                place = where_thread_stands(thread, self._handler.each)
+                return f"The groups of messages have not been read within {timeout:g} seconds: that stands at {place}. {advice}."
         return None
 
     # ------------------------------------------------------------ messages
 
     def _work(self) -> None:
-        me, last = threading.get_ident(), None
+        me, load_and_results = threading.get_ident(), None
         with self._failing():
-            while (job := self._next_job(last)) is not None:
-                last = None
+            while (job := self._next_job(load_and_results)) is not None:
+                load_and_results = None
                 if isinstance(job, Load):
                     self._threads[job] = me
-                    last = job, self._handler.process_together(self._records(job), **self._options(job))
-                    self._journal.tell(job.members, last[1])
+                    load_and_results = job, self._handler.process_together(self._records(job), **self._options(job))
+                    self._journal.tell(job.members, load_and_results[1])
                     del self._threads[job]
                 elif isinstance(job, Receive):
                     self._receive(job)
                 else:
                     self._delete(*job)
 
-    def _next_job(self, last: tuple[Load, Results] | None) -> Job | None:
+    def _next_job(self, load_and_results: tuple[Load, Results] | None) -> Job | None:
         with self._lock:
             now = self._clock()
-            if last is not None:
-                self._end(*last, now)
+            if load_and_results is not None:
+                self._end(*load_and_results, now)
             while not self.is_over:
                 self._stop_if_asked()
                 load = self._take(now) if self._tasks is None else None
@@ -427,18 +427,18 @@ class WorkerThreads:
             self._look_by(now + self._limits.timeout)
         return load
 
-    def ready(self) -> int:
+    def ready_count(self) -> int:
         """How many loads may begin, for the tasks."""
         return self._state.ready_to_begin
 
-    def take(self, *, last: bool) -> Load | None:
-        """What a task that has just begun to run is to process, if there still is something. `last`: no other task will ask at once."""
+    def take(self, *, is_last: bool) -> Load | None:
+        """What a task that has just begun to run is to process, if there still is something. `is_last`: no other task will ask at once."""
         load = None
         with self._failing(), self._lock:
             now = self._clock()
             self._stop_if_asked()
             load = self._take(now)
-            if last:
+            if is_last:
                 self._wake(now)
         return load
 
@@ -446,8 +446,8 @@ class WorkerThreads:
         """What the handler has read of its messages. What was read before is used once only, because the function may change it."""
         states: list[RecordState] = []
         for message in load.members:
-            first, message.read = message.read, None
-            states.append(first or self._handler.read(lambda_record(message.content, self._queues[message.queue].arn)))
+            state, message.record_state = message.record_state, None
+            states.append(state or self._handler.read(lambda_record(message.content, self._queues[message.queue].arn)))
             message.messages = states[-1].messages
         return states
 
@@ -463,7 +463,7 @@ class WorkerThreads:
         """For the tasks."""
         return await self._handler.aprocess_together(self._records(load), **self._options(load))
 
-    def failed(self, load: Load, error: BaseException) -> Results:
+    def failure_results(self, load: Load, error: BaseException) -> Results:
         """The results of a load that ended with an error outside of the handler."""
         records = [lambda_record(message.content, self._queues[message.queue].arn) for message in load.members]
         return [Result(record, record_id(record), None, (), error, 0.0) for record in records]
@@ -483,26 +483,26 @@ class WorkerThreads:
         self._state.end(load, endings, now)
         waits = any(ending.kind in ("deferred", "busy") for ending in endings)
         self._look_by(self._state.next_due(now) if waits else now + DELETED_WITHIN)
-        if self._state.stopping:
+        if self._state.is_stopping:
             self._timer.notify()
 
     # ------------------------------------------------------------ requests
 
     def _receive(self, request: Receive) -> None:
-        since, messages, read, worked = self._clock(), None, None, time.thread_time()
+        since, messages, states, work_seconds = self._clock(), None, None, time.thread_time()
         with self._failing():
             messages = self._queues[request.queue].receive(request.number, self._limits.wait)
             if messages and self._handler.has_groups:
-                read = self._read_groups(messages, request.queue)
-        worked = time.thread_time() - worked
+                states = self._read_groups(messages, request.queue)
+        work_seconds = time.thread_time() - work_seconds
         with self._lock:
             now = self._clock()
             self._stop_if_asked()
             if messages is None:
-                self._state.not_received(request, now)
+                self._state.note_failure(request, now)
             else:
-                self._journal.received += len(messages)
-                self._state.received(request, messages, RequestSpan(since, now, worked), read)
+                self._journal.receive_count += len(messages)
+                self._state.take_in(request, messages, RequestSpan(since, now, work_seconds), states)
             self._timer.notify()  # The queue may be empty, or a pause may have begun.
             self._wake(now)
 
@@ -511,30 +511,31 @@ class WorkerThreads:
         me = threading.get_ident()
         self._reading[me] = self._clock()
         try:
-            read = [self._handler.read(lambda_record(message, self._queues[queue].arn)) for message in messages]
+            states = [self._handler.read(lambda_record(message, self._queues[queue].arn)) for message in messages]
         finally:
             del self._reading[me]
         # What has no messages is done by itself. What has several belongs to the group of the first one.
-        return [(state.keys[0] if state.keys else object(), state) for state in read]
+        return [(state.keys[0] if state.keys else object(), state) for state in states]
 
-    def _delete(self, queue: int, done: list[QueueMessage]) -> None:
+    def _delete(self, queue: int, messages: list[QueueMessage]) -> None:
         with self._failing():
-            self._queues[queue].delete([message.content for message in done])
+            self._queues[queue].delete([message.content for message in messages])
         with self._lock:
-            self._state.deleted(queue)
+            self._state.end_deleting(queue)
             self._wake(self._clock())
 
     def _hide(self) -> None:
         with self._failing():
             while (hide := self._next_to_hide()) is not None:
-                now, lost = self._clock(), None
-                queue, messages = self._queues[hide.queue], [(each.content, seconds) for each, seconds in hide.messages]
+                now, lost_handles = self._clock(), None
+                queue = self._queues[hide.queue]
+                messages = [(message.content, seconds) for message, seconds in hide.messages]
                 with self._failing():
-                    lost = queue.hide(messages) if hide.gives_back else queue.extend(messages)
+                    lost_handles = queue.hide(messages) if hide.gives_back else queue.extend(messages)
                 with self._lock:
-                    if lost is not None:
-                        self._state.hidden(hide, lost, now)
-                    self._state.sent()
+                    if lost_handles is not None:
+                        self._state.note_hidden(hide, lost_handles, now)
+                    self._state.end_hiding()
                     self._wake(self._clock())
 
     def _next_to_hide(self) -> Hide | None:

@@ -66,12 +66,12 @@ class QueueMessage:
     progresses: int = 0  # that all sources had made when it began
     tries: int = 0  # that ended as deferred, since its source last made progress
     deferred_since: float = 0.0  # when the first of these tries ended
-    lost: bool = False  # SQS no longer takes it for received, so it is redelivered whatever becomes of it here
-    under_way: bool = False
+    is_lost: bool = False  # SQS no longer takes it for received, so it is redelivered whatever becomes of it here
+    is_under_way: bool = False
     messages: tuple[Message, ...] = ()  # what the identity has found in it, while it is under way
     failure: Failure | None = None  # what is said of its last try, which did not settle it
     key: Hashable = None  # its group, if the handler has `group_by`
-    read: Any = None  # what the handler has read of it, until it is first processed
+    record_state: Any = None  # what the handler has read of it, until it is first processed
 
     @property
     def handle(self) -> str:
@@ -93,16 +93,16 @@ class Load:
 class WaitingLines:
     """The messages that wait to begin."""
 
-    __slots__ = ("_groups", "_ready", "_turn", "ready")
+    __slots__ = ("_groups", "_ready_queues", "_turn", "ready_count")
 
     per_slot = 1  # messages that a slot takes at once
 
     def __init__(self, queues: int) -> None:
-        self._ready = tuple(deque[QueueMessage]() for _ in range(queues))
+        self._ready_queues = tuple(deque[QueueMessage]() for _ in range(queues))
         # Of each group its messages at hand, in order. The first one is ready, under way or deferred.
         self._groups: dict[tuple[int, str], deque[QueueMessage]] = {}
         self._turn = 0
-        self.ready = 0  # how many may begin at once
+        self.ready_count = 0  # how many may begin at once
 
     def add(self, message: QueueMessage, now: float) -> None:
         del now  # It may begin at once.
@@ -111,37 +111,37 @@ class WaitingLines:
             group.append(message)
             if len(group) > 1:
                 return
-        self.ready_again(message)
+        self.make_ready(message)
 
     @property
-    def waiting(self) -> int:
+    def waiting_count(self) -> int:
         """How many messages will begin without waiting for another one."""
-        return self.ready
+        return self.ready_count
 
     def waiting_of(self, queue: int) -> int:
-        return len(self._ready[queue])
+        return len(self._ready_queues[queue])
 
     def take(self) -> Load:
         """The next one, of those that are ready."""
         return Load((self._next(),))
 
     def _next(self) -> QueueMessage:
-        queues = len(self._ready)
-        self._turn = next(queue for step in range(queues) if self._ready[queue := (self._turn + 1 + step) % queues])
-        self.ready -= 1
-        return self._ready[self._turn].popleft()
+        queues = len(self._ready_queues)
+        self._turn = next(queue for step in range(queues) if self._ready_queues[queue := (self._turn + 1 + step) % queues])
+        self.ready_count -= 1
+        return self._ready_queues[self._turn].popleft()
 
-    def gathered(self, now: float) -> None:
+    def end_gathering(self, now: float) -> None:
         """What has waited for others of its group for long enough may begin."""
 
     def next_due(self) -> float:
         """When the next group has waited for long enough."""
         return inf
 
-    def ready_again(self, message: QueueMessage) -> None:
+    def make_ready(self, message: QueueMessage) -> None:
         """It may begin, for the first time or once more. It is the first of its group already."""
-        self._ready[message.queue].append(message)
-        self.ready += 1
+        self._ready_queues[message.queue].append(message)
+        self.ready_count += 1
 
     def settle(self, message: QueueMessage, *, goes_on: bool) -> bool:
         """It is done, and its group goes on, unless more of it is in the same load. True: nothing of its group is left at hand."""
@@ -151,7 +151,7 @@ class WaitingLines:
         group.popleft()
         if group:
             if goes_on:
-                self.ready_again(group[0])
+                self.make_ready(group[0])
             return False
         del self._groups[message.queue, message.group]
         return True
@@ -160,19 +160,19 @@ class WaitingLines:
         """It is redelivered, and with it the rest of its group, which is returned."""
         if message.group is None:
             return []
-        _, *rest = self._groups.pop((message.queue, message.group))
-        return rest
+        _, *members = self._groups.pop((message.queue, message.group))
+        return members
 
     def clear(self) -> list[QueueMessage]:
         """Nothing more begins. Returns all that waits; what is under way or deferred is not part of it."""
-        waiting = [message for ready in self._ready for message in ready]
-        for ready in self._ready:
-            ready.clear()
-        self.ready = 0
+        messages = [message for queue in self._ready_queues for message in queue]
+        for queue in self._ready_queues:
+            queue.clear()
+        self.ready_count = 0
         for group in self._groups.values():
-            while len(group) > 1 and not group[-1].under_way:
-                waiting.append(group.pop())
-        return waiting
+            while len(group) > 1 and not group[-1].is_under_way:
+                messages.append(group.pop())
+        return messages
 
 
 @dataclass(slots=True, eq=False)
@@ -187,22 +187,22 @@ class _Gathering:
 class GroupLines(WaitingLines):
     """The messages that wait to begin. `gather` is for how many seconds the first one of a group waits for others."""
 
-    __slots__ = ("_gather", "_gathered", "_gatherings", "_open", "per_slot")
+    __slots__ = ("_gather", "_gathered_counts", "_gatherings", "_open_gatherings", "per_slot")
 
     def __init__(self, queues: int, gather: float) -> None:
         super().__init__(queues)
         self._gather = gather
         self._gatherings: dict[tuple[int, Hashable], _Gathering] = {}
-        self._gathered = [0] * queues  # how many messages these have
-        self._open: deque[_Gathering] = deque()  # by the time at which they are ready
+        self._gathered_counts = [0] * queues  # how many messages these have
+        self._open_gatherings: deque[_Gathering] = deque()  # by the time at which they are ready
         self.per_slot = MOST if gather else MOST_MESSAGES
 
     @property
-    def waiting(self) -> int:
-        return sum(map(self.waiting_of, range(len(self._ready))))
+    def waiting_count(self) -> int:
+        return sum(map(self.waiting_of, range(len(self._ready_queues))))
 
     def waiting_of(self, queue: int) -> int:
-        return self._gathered[queue] or len(self._ready[queue])  # A FIFO queue has no gatherings.
+        return self._gathered_counts[queue] or len(self._ready_queues[queue])  # A FIFO queue has no gatherings.
 
     def add(self, message: QueueMessage, now: float) -> None:
         if message.group is not None:
@@ -212,20 +212,20 @@ class GroupLines(WaitingLines):
         if not self._gather or len(gathering.members) >= MOST:
             self._begin(gathering)
 
-    def ready_again(self, message: QueueMessage) -> None:
+    def make_ready(self, message: QueueMessage) -> None:
         if message.group is not None:
-            super().ready_again(message)
+            super().make_ready(message)
         else:
             self._begin(self._gathering_of(message, inf))
 
-    def gathered(self, now: float) -> None:
+    def end_gathering(self, now: float) -> None:
         while self.next_due() <= now:
-            self._begin(self._open.popleft())
+            self._begin(self._open_gatherings.popleft())
 
     def next_due(self) -> float:
-        while self._open and self._open[0].is_ready:
-            self._open.popleft()
-        return self._open[0].due if self._open else inf
+        while self._open_gatherings and self._open_gatherings[0].is_ready:
+            self._open_gatherings.popleft()
+        return self._open_gatherings[0].due if self._open_gatherings else inf
 
     def take(self) -> Load:
         first = self._next()
@@ -234,7 +234,7 @@ class GroupLines(WaitingLines):
             return Load(tuple(islice(takewhile(lambda message: message.key == first.key, line), MOST)))
         gathering = self._gatherings[first.queue, first.key]
         members = tuple(gathering.members.popleft() for _ in range(min(MOST, len(gathering.members))))
-        self._gathered[first.queue] -= len(members)
+        self._gathered_counts[first.queue] -= len(members)
         if gathering.members:  # Some was redelivered while as many as may be in one call were waiting.
             self._call(gathering)
         else:
@@ -242,11 +242,11 @@ class GroupLines(WaitingLines):
         return Load(members)
 
     def clear(self) -> list[QueueMessage]:
-        gathered = [message for gathering in self._gatherings.values() for message in gathering.members]
+        messages = [message for gathering in self._gatherings.values() for message in gathering.members]
         self._gatherings.clear()
-        self._gathered = [0] * len(self._gathered)
-        self._open.clear()
-        return gathered + [message for message in super().clear() if message.group is not None]
+        self._gathered_counts = [0] * len(self._gathered_counts)
+        self._open_gatherings.clear()
+        return messages + [message for message in super().clear() if message.group is not None]
 
     def _gathering_of(self, message: QueueMessage, due: float) -> _Gathering:
         """That of its group, with the message."""
@@ -255,9 +255,9 @@ class GroupLines(WaitingLines):
         if gathering is None:
             gathering = self._gatherings[place] = _Gathering(due)
             if due < inf:
-                self._open.append(gathering)
+                self._open_gatherings.append(gathering)
         gathering.members.append(message)
-        self._gathered[message.queue] += 1
+        self._gathered_counts[message.queue] += 1
         return gathering
 
     def _begin(self, gathering: _Gathering) -> None:
@@ -268,8 +268,8 @@ class GroupLines(WaitingLines):
     def _call(self, gathering: _Gathering) -> None:
         """Its first message stands for it among those that are ready."""
         first = gathering.members[0]
-        self._ready[first.queue].append(first)
-        self.ready += 1
+        self._ready_queues[first.queue].append(first)
+        self.ready_count += 1
 
 
 class _Place(NamedTuple):
@@ -297,7 +297,7 @@ class Deferrals:
         self._backoff = backoff
         self._entries: dict[QueueMessage, _Entry] = {}
         self._sources: dict[str, list[tuple[_Place, QueueMessage]]] = {}  # each list in order
-        self._due: list[tuple[float, int, QueueMessage]] = []  # a heap; it may hold what has been tried since
+        self._due_heap: list[tuple[float, int, QueueMessage]] = []  # a heap; it may hold what has been tried since
         self._progress: OrderedDict[str, tuple[int, float]] = OrderedDict()  # the last one's number and time
         self._numbers = count()
         self.progresses = 0  # so far, of all sources
@@ -325,7 +325,7 @@ class Deferrals:
 
     def _keep(self, message: QueueMessage, entry: _Entry) -> None:
         self._entries[message] = entry
-        heapq.heappush(self._due, (entry.due, entry.place.number, message))
+        heapq.heappush(self._due_heap, (entry.due, entry.place.number, message))
 
     def progress(self, source: str, now: float) -> list[QueueMessage]:
         """A message of the source is settled. Returns those to try at once."""
@@ -334,35 +334,35 @@ class Deferrals:
         self._progress.move_to_end(source)
         if len(self._progress) > _MOST_SOURCES:
             self._progress.popitem(last=False)
-        first: list[QueueMessage] = []
+        messages: list[QueueMessage] = []
         for place, message in self._sources.get(source, ()):
-            first.append(message)
+            messages.append(message)
             if place.is_ordered:
                 break
-        for message in first:
+        for message in messages:
             message.tries = 0
             self.remove(message)
-        return first
+        return messages
 
-    def due(self, now: float) -> tuple[list[QueueMessage], list[QueueMessage]]:
+    def take_due(self, now: float) -> tuple[list[QueueMessage], list[QueueMessage]]:
         """Those whose next try is due, and those whose source has made no progress for too long. They are at hand no more."""
-        again: list[QueueMessage] = []
-        hopeless: list[QueueMessage] = []
+        retries: list[QueueMessage] = []
+        hopeless_messages: list[QueueMessage] = []
         while self.next_due() <= now:
-            message = heapq.heappop(self._due)[-1]
+            message = heapq.heappop(self._due_heap)[-1]
             source = self._entries[message].source
             since = inf if source is None else max(message.deferred_since, self._progress.get(source, _NEVER)[1])
-            (hopeless if now - since >= PATIENCE else again).append(message)
+            (hopeless_messages if now - since >= PATIENCE else retries).append(message)
             self.remove(message)
-        return again, hopeless
+        return retries, hopeless_messages
 
     def next_due(self) -> float:
-        while self._due:
-            due, number, message = self._due[0]
+        while self._due_heap:
+            due, number, message = self._due_heap[0]
             entry = self._entries.get(message)
             if entry is not None and entry.place.number == number:
                 return due
-            heapq.heappop(self._due)
+            heapq.heappop(self._due_heap)
         return inf
 
     def remove(self, message: QueueMessage) -> None:
@@ -379,5 +379,5 @@ class Deferrals:
         messages = [*self._entries]
         self._entries.clear()
         self._sources.clear()
-        self._due.clear()
+        self._due_heap.clear()
         return messages

@@ -161,8 +161,8 @@ class Worker:
             threads.abandon()
             raise WorkerStuck(f"{silence}. Start the worker anew, and mend what hangs.")
         elif threads is not None and self._is_busy():
-            what = names_of(threads.under_way())
-            logger.error("%s: not everything has ended in time: what has not is redelivered: %s", self._name, what)
+            names = names_of(threads.under_way())
+            logger.error("%s: not everything has ended in time: what has not is redelivered: %s", self._name, names)
             return False
         logger.info("%s: the worker has stopped", self._name)
         return True
@@ -186,9 +186,9 @@ class Worker:
 
     @property
     def _silence(self) -> str:
-        where = None if self._threads is None else self._threads.where_rounds_stand()
+        place = None if self._threads is None else self._threads.where_rounds_stand()
         seconds = 0.0 if self._pulse is None else self._pulse.silence()
-        return f"The worker has done no rounds for {seconds:.0f} seconds: its thread stands at {where}"
+        return f"The worker has done no rounds for {seconds:.0f} seconds: its thread stands at {place}"
 
     def _trouble(self) -> str | None:
         """Why it is of no use, for the health page."""
@@ -223,7 +223,7 @@ class Worker:
                 logger.info("%s: health and metrics at %s:%s", self._name, self.health_host, pages.port)
             logger.info("%s: the worker begins", self._name)
             threads.run()
-            journal.sum_up(last=True)
+            journal.sum_up(is_last=True)
 
     def _make_threads(self, journal: Journal, pulse: Pulse) -> WorkerThreads:
         wait = self.wait if self.wait is not None else _WAIT_TO_BE_EMPTY if self.stop_when_empty else LONGEST_WAIT
@@ -270,16 +270,16 @@ def _handler_of_queues(urls: Sequence[object], handler: object) -> Handler[Any]:
             )
     if len(set(urls)) < len(urls):
         raise ConfigurationError("A queue is named twice: give each URL once.")
-    if (decorated := handler_of(handler)) is None:
+    if (sqs_handler := handler_of(handler)) is None:
         raise ConfigurationError(
             f"{handler!r} is no handler of SQS batches: decorate the function with @sqs_handler(identity) from "
             "onewrite.aws_lambda, and give the decorated function to the worker."
         )
-    if "aws:sqs" not in decorated.source.origins:
+    if "aws:sqs" not in sqs_handler.source.origins:
         raise ConfigurationError(
-            f"This handler takes batches of {decorated.source.name}, not of SQS: decorate the function with @sqs_handler."
+            f"This handler takes batches of {sqs_handler.source.name}, not of SQS: decorate the function with @sqs_handler."
         )
-    return decorated
+    return sqs_handler
 
 
 def _check_number(name: str, value: Any, low: float, high: float, *, whole: bool = True) -> None:
@@ -354,10 +354,10 @@ def on_signals(act: Callable[[], None]) -> Generator[None, None, None]:
     def handle(_number: int, _frame: FrameType | None) -> None:
         act()
 
-    before = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}
+    earlier_handlers = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         yield
     finally:
-        for number, handler in before.items():
+        for number, handler in earlier_handlers.items():
             # None: the handler was not set from Python, and cannot be put back.
             signal.signal(number, signal.SIG_DFL if handler is None else handler)

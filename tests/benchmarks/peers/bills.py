@@ -47,12 +47,12 @@ def bill(operation: str, request: Mapping[str, Any], answer: Mapping[str, Any], 
     """Of one request to DynamoDB, which asked for its units, and its answer."""
     error = str(answer.get("__type", "")).rpartition("#")[2]
     if error == "ConditionalCheckFailedException":
-        return Bill(1, _refused(request, size))
+        return Bill(1, _units_of_refusal(request, size))
     if error == "TransactionCanceledException":
         writes = [write for action in request["TransactItems"] for write in action.values()]
-        return Bill(1, 2 * sum(_refused(write, size) for write in writes))
-    consumed = answer.get("ConsumedCapacity", [])
-    units = sum(each["CapacityUnits"] for each in (consumed if isinstance(consumed, list) else [consumed]))
+        return Bill(1, 2 * sum(_units_of_refusal(write, size) for write in writes))
+    capacity = answer.get("ConsumedCapacity", [])
+    units = sum(entry["CapacityUnits"] for entry in (capacity if isinstance(capacity, list) else [capacity]))
     return Bill(1, 0, units) if operation in _READS else Bill(1, units)
 
 
@@ -63,7 +63,7 @@ def asking_for_units(request: bytes) -> bytes:
     return _LENGTH.sub(rb"\g<1>%d" % len(body), head) + end + body
 
 
-def _refused(write: Mapping[str, Any], size: Size) -> int:
+def _units_of_refusal(write: Mapping[str, Any], size: Size) -> int:
     return max(ceil(size(write["TableName"], write.get("Key") or write["Item"]) / 1024), 1)
 
 
@@ -74,11 +74,11 @@ class DynamoDBProxy(FaultProxy):
         super().__init__("127.0.0.1", port)
         self._bill, self._size = Bill(), _sizes(client)
 
-    def taken(self) -> Bill:
+    def take(self) -> Bill:
         """The sum, which begins at nothing again."""
         with self._lock:
-            found, self._bill = self._bill, Bill()
-        return found
+            total, self._bill = self._bill, Bill()
+        return total
 
     def _serve(self, client: socket.socket) -> None:
         near, far = _Wire(client), _Wire(self._connect())
@@ -94,10 +94,10 @@ class DynamoDBProxy(FaultProxy):
             self._end(far.sock)
 
     def _charge(self, operation: str, request: bytes, answer: bytes) -> None:
-        asked, answered = (json.loads(message.partition(b"\r\n\r\n")[2]) for message in (request, answer))
-        found = bill(operation, asked, answered, self._size)
+        request_body, answer_body = (json.loads(message.partition(b"\r\n\r\n")[2]) for message in (request, answer))
+        cost = bill(operation, request_body, answer_body, self._size)
         with self._lock:
-            self._bill += found
+            self._bill += cost
 
 
 class MongoDBProxy(MongoProxy):
@@ -105,11 +105,11 @@ class MongoDBProxy(MongoProxy):
 
     def __init__(self, port: int) -> None:
         super().__init__("127.0.0.1", port)
-        self._taken = 0
+        self._taken_count = 0
 
-    def taken(self) -> Bill:
-        new = len(self.seen) - self._taken
-        self._taken += new
+    def take(self) -> Bill:
+        new = len(self.operations) - self._taken_count
+        self._taken_count += new
         return Bill(new)
 
 
@@ -118,7 +118,7 @@ def _sizes(client: DynamoDBClient) -> Size:
 
     @cache
     def key_of(table: str) -> list[str]:
-        return [each["AttributeName"] for each in client.describe_table(TableName=table)["Table"]["KeySchema"]]
+        return [attribute["AttributeName"] for attribute in client.describe_table(TableName=table)["Table"]["KeySchema"]]
 
     def size(table: str, item: Mapping[str, Any]) -> int:
         key = {name: item[name] for name in key_of(table)}

@@ -19,14 +19,14 @@ from onewrite.testing.servers.engines import Dynoxide, dynamo_client, dynamo_res
 from onewrite.testing.servers.process import find_dynoxide
 from tests.benchmarks.peers.bills import DynamoDBProxy
 from tests.benchmarks.peers.libraries import RECORDS, idemkit_on_dynamodb, powertools
-from tests.benchmarks.peers.ways import FOLDED, Deliver, Unmeasured, Way, Writers
+from tests.benchmarks.peers.ways import FOLD_SIZE, Deliver, Unmeasured, Way, Writers
 from tests.benchmarks.speed_dynamodb import BUSINESS, SET_BY_HAND, TABLE
 from tests.engines.stores import create_table
 
-PROCESSED = "processed"
+PROCESSED_TABLE = "processed"
 _DAY = 86_400
 _MOST_AT_ONCE = 25  # that BatchWriteItem takes
-_REFUSED = frozenset({"ConditionalCheckFailedException", "TransactionCanceledException"})
+_REFUSALS = frozenset({"ConditionalCheckFailedException", "TransactionCanceledException"})
 
 
 class OnDynamoDB:
@@ -38,7 +38,7 @@ class OnDynamoDB:
         stack.callback(self._client.close)
         version = subprocess.run([find_dynoxide(), "--version"], check=True, capture_output=True, text=True).stdout
         self.program = f"Dynoxide {version.split()[-1]}"
-        for table in (TABLE, PROCESSED, RECORDS):
+        for table in (TABLE, PROCESSED_TABLE, RECORDS):
             create_table(self._client, table)
 
     def ways(self, port: int, stack: ExitStack) -> list[Way | Unmeasured]:
@@ -57,10 +57,10 @@ class OnDynamoDB:
         return [
             Way("unguarded, `Table`", lambda _, entity: plainly(entity), guarded=False),
             Way("one set by hand, `Table`", _by_hand(table)),
-            Way("onewrite, `Table`", _guarded(GuardedTable(table, SeenIds())), ours=True),
-            Way("onewrite, client", _guarded(store), ours=True),
-            Way("onewrite, client, `lean=True`", _guarded(lean), ours=True),
-            Way(f"onewrite, client, `fold` of {FOLDED}", _folded(store), ours=True, batch=FOLDED),
+            Way("onewrite, `Table`", _write_guarded(GuardedTable(table, SeenIds())), ours=True),
+            Way("onewrite, client", _write_guarded(store), ours=True),
+            Way("onewrite, client, `lean=True`", _write_guarded(lean), ours=True),
+            Way(f"onewrite, client, `fold` of {FOLD_SIZE}", _fold(store), ours=True, batch=FOLD_SIZE),
             powertools(client, plainly),
             idemkit_on_dynamodb(endpoint, stack, plainly),
             Way("`TransactWriteItems` with a processed table", _transaction(client)),
@@ -70,7 +70,7 @@ class OnDynamoDB:
         client = dynamo_client(f"http://127.0.0.1:{port}")
         stack.callback(client.close)
         store = GuardedTable(client, ledger, table_name=TABLE)
-        return Writers(_guarded(store), _folded(store), _transaction(client))
+        return Writers(_write_guarded(store), _fold(store), _transaction(client))
 
     def create(self, entities: Iterable[str], text: str = "") -> None:
         puts: list[Any] = [{"PutRequest": {"Item": typed({"id": entity, "text": text})}} for entity in entities]
@@ -78,18 +78,18 @@ class OnDynamoDB:
             self._client.batch_write_item(RequestItems={TABLE: puts[at : at + _MOST_AT_ONCE]})
 
     def effects(self, entities: Iterable[str]) -> int:
-        wanted, found = {*entities}, 0
+        names, count = {*entities}, 0
         pages = self._client.get_paginator("scan").paginate(TableName=TABLE, ProjectionExpression="id, shipments")
         for page in pages:
-            touched = (item for item in page["Items"] if "shipments" in item and item["id"]["S"] in wanted)
-            found += sum(int(item["shipments"]["N"]) for item in touched)
-        return found
+            items = (item for item in page["Items"] if "shipments" in item and item["id"]["S"] in names)
+            count += sum(int(item["shipments"]["N"]) for item in items)
+        return count
 
     def proxy(self, stack: ExitStack) -> DynamoDBProxy:
         return stack.enter_context(DynamoDBProxy(self.port, self._client))
 
 
-def _folded(store: GuardedTable) -> Deliver:
+def _fold(store: GuardedTable) -> Deliver:
     """One write of all the messages: what one adds, as often as there are messages."""
     values = BUSINESS["ExpressionAttributeValues"]
 
@@ -105,7 +105,7 @@ def _transaction(client: Any) -> Deliver:
 
     def deliver(messages: Sequence[Message], entity: str) -> object:
         mark = {"id": {"S": messages[0].id}, "expires": {"N": str(int(time.time()) + 14 * _DAY)}}
-        put = {"TableName": PROCESSED, "Item": mark, "ConditionExpression": "attribute_not_exists(id)"}
+        put = {"TableName": PROCESSED_TABLE, "Item": mark, "ConditionExpression": "attribute_not_exists(id)"}
         actions = [{"Put": put}, {"Update": {**update, "Key": {"id": {"S": entity}}}}]
         return _unless_refused(lambda: client.transact_write_items(TransactItems=actions))
 
@@ -118,13 +118,15 @@ def _by_hand(table: Any) -> Deliver:
 
     def deliver(messages: Sequence[Message], entity: str) -> object:
         identity = messages[0].id
-        given = {**values, ":id": identity, ":ids": {identity}}
-        return _unless_refused(lambda: table.update_item(Key={"id": entity}, ExpressionAttributeValues=given, **SET_BY_HAND))
+        all_values = {**values, ":id": identity, ":ids": {identity}}
+        return _unless_refused(
+            lambda: table.update_item(Key={"id": entity}, ExpressionAttributeValues=all_values, **SET_BY_HAND)
+        )
 
     return deliver
 
 
-def _guarded(store: GuardedTable) -> Deliver:
+def _write_guarded(store: GuardedTable) -> Deliver:
     return lambda messages, entity: store.update_item(messages[0], Key={"id": entity}, **BUSINESS)
 
 
@@ -132,6 +134,6 @@ def _unless_refused(write: Callable[[], object]) -> object:
     try:
         return write()
     except ClientError as error:
-        if error.response["Error"]["Code"] not in _REFUSED:
+        if error.response["Error"]["Code"] not in _REFUSALS:
             raise
         return None

@@ -17,16 +17,16 @@ from tests.benchmarks.measure import Contender, Plan, Row, WrongOutcomeError, me
 from tests.benchmarks.peers.bills import Bill
 from tests.benchmarks.peers.race import check
 from tests.benchmarks.peers.table import row
-from tests.benchmarks.peers.ways import FOLDED, Deliver, Engine, Writers
+from tests.benchmarks.peers.ways import FOLD_SIZE, Deliver, Engine, Writers
 from tests.benchmarks.sections import Section
 
 UNITS, SECONDS = 1 / 8, 1 / 5  # the most that a message in a fold may cost, by what it costs alone
 _LARGE = "x" * 2_800  # with all that is beside it, an entity has 3 KB
 _FOLDS, _WARMUP = 100, 10
 _LEDGERS: Mapping[str, Ledger] = {"SeenIds": SeenIds(), "HighWaterMark": HighWaterMark()}
-_WRITERS, _EACH, _TURNS = 8, 50, 5  # writers of one entity, the messages of each in a turn, and turns
+_WRITERS, _MESSAGES, _TURNS = 8, 50, 5  # writers of one entity, the messages of each in a turn, and turns
 
-ONE_BY_ONE, FOLD, TRANSACTION = "one by one", f"`fold` of {FOLDED}", "transaction with processed messages"
+ONE_BY_ONE, FOLD, TRANSACTION = "one by one", f"`fold` of {FOLD_SIZE}", "transaction with processed messages"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,15 +51,22 @@ def results(engines: Sequence[Engine], plan: Plan) -> Iterator[Row | Section]:
 
 
 def tables(pairs: Sequence[Pair], hot: Mapping[str, Mapping[str, float]]) -> str:
-    lines = [row(f"{_FOLDS * FOLDED:,} messages to an entity of 3 KB", ONE_BY_ONE, FOLD, "ratio"), "|---|---|---|---|"]
+    lines = [row(f"{_FOLDS * FOLD_SIZE:,} messages to an entity of 3 KB", ONE_BY_ONE, FOLD, "ratio"), "|---|---|---|---|"]
     for pair in pairs:
-        alone, folded = pair.rates
-        lines.append(row(f"{pair.what}, messages a second", f"{alone:,.0f}", f"{folded:,.0f}", f"{folded / alone:.1f}"))
-        for what in ("requests", "write_units"):
-            before, after = (getattr(each, what) for each in pair.bills)
-            if before:
-                called = f"{pair.what}, {what.replace('_', ' ')} a message"
-                lines.append(row(called, f"{before:.3g}", f"{after:.3g}", f"{after / before:.3f}"))
+        single_rate, fold_rate = pair.rates
+        lines.append(
+            row(
+                f"{pair.what}, messages a second",
+                f"{single_rate:,.0f}",
+                f"{fold_rate:,.0f}",
+                f"{fold_rate / single_rate:.1f}",
+            )
+        )
+        for cost in ("requests", "write_units"):
+            single_cost, fold_cost = (getattr(bill, cost) for bill in pair.bills)
+            if single_cost:
+                title = f"{pair.what}, {cost.replace('_', ' ')} a message"
+                lines.append(row(title, f"{single_cost:.3g}", f"{fold_cost:.3g}", f"{fold_cost / single_cost:.3f}"))
     lines += [
         "",
         row(f"messages a second, {_WRITERS} writers of one entity", ONE_BY_ONE, FOLD, TRANSACTION),
@@ -78,39 +85,39 @@ def _large(engine: Engine, what: str, ledger: Ledger, plan: Plan, pairs: list[Pa
     with ExitStack() as stack:
         writers = engine.writers(engine.port, stack, ledger)
         took = take_turns(_contenders(engine, what, writers, _WARMUP + _FOLDS), _FOLDS, warmup=_WARMUP, seed=plan.seed)
-        _verify(engine, what, (_WARMUP + _FOLDS) * FOLDED)
+        _verify(engine, what, (_WARMUP + _FOLDS) * FOLD_SIZE)
         proxy = engine.proxy(stack)
-        billed: list[Bill] = []
+        bills: list[Bill] = []
         contenders = _contenders(engine, f"{what} billed", engine.writers(proxy.port, stack, ledger), _FOLDS)
         for contender in contenders.values():
-            proxy.taken()
+            proxy.take()
             for turn in range(_FOLDS):
                 contender(turn)
-            billed.append(proxy.taken() / (_FOLDS * FOLDED))
-    alone, folded = took[ONE_BY_ONE], took[FOLD]
-    pairs.append(Pair(what, (_rate(alone), _rate(folded)), (billed[0], billed[1])))
-    yield ratio(f"{FOLD}, 3 KB, {what}: time", ONE_BY_ONE, folded, alone, target=SECONDS)
-    if billed[0].write_units:
-        units = billed[1].write_units / billed[0].write_units
+            bills.append(proxy.take() / (_FOLDS * FOLD_SIZE))
+    single_seconds, fold_seconds = took[ONE_BY_ONE], took[FOLD]
+    pairs.append(Pair(what, (_rate(single_seconds), _rate(fold_seconds)), (bills[0], bills[1])))
+    yield ratio(f"{FOLD}, 3 KB, {what}: time", ONE_BY_ONE, fold_seconds, single_seconds, target=SECONDS)
+    if bills[0].write_units:
+        units = bills[1].write_units / bills[0].write_units
         yield Row(f"{FOLD}, 3 KB, {what}: write units", ONE_BY_ONE, units, units, units, "x", UNITS)
 
 
 def _contenders(engine: Engine, what: str, writers: Writers, turns: int) -> dict[str, Contender]:
     """Both have the same messages, numbered in their order, and an entity each."""
-    messages = [Message(each, sequence=n) for n, each in enumerate(message_ids(turns * FOLDED, len(what)), 1)]
+    messages = [Message(message_id, sequence=n) for n, message_id in enumerate(message_ids(turns * FOLD_SIZE, len(what)), 1)]
     contenders: dict[str, Contender] = {}
-    for name, deliver in ((ONE_BY_ONE, _each(writers.single)), (FOLD, writers.fold)):
+    for name, deliver in ((ONE_BY_ONE, _one_by_one(writers.single)), (FOLD, writers.fold)):
         engine.create([f"{what} {name}"], _LARGE)
         contenders[name] = partial(_deliver, deliver, messages, f"{what} {name}")
     return contenders
 
 
-def _each(deliver: Deliver) -> Deliver:
+def _one_by_one(deliver: Deliver) -> Deliver:
     return lambda messages, entity: [deliver([message], entity) for message in messages]
 
 
 def _deliver(deliver: Deliver, messages: Sequence[Message], entity: str, turn: int) -> None:
-    check(deliver(messages[turn * FOLDED : (turn + 1) * FOLDED], entity), Applied)
+    check(deliver(messages[turn * FOLD_SIZE : (turn + 1) * FOLD_SIZE], entity), Applied)
 
 
 def _verify(engine: Engine, what: str, messages: int) -> None:
@@ -124,7 +131,7 @@ def _check_effects(engine: Engine, entity: str, messages: int) -> None:
 
 
 def _rate(seconds: Sequence[float]) -> float:
-    return FOLDED * len(seconds) / sum(seconds)
+    return FOLD_SIZE * len(seconds) / sum(seconds)
 
 
 # ---------------------------------------------------------------- one entity that all want
@@ -132,7 +139,7 @@ def _rate(seconds: Sequence[float]) -> float:
 
 def _hot(engine: Engine, writers: Writers, seed: int) -> dict[str, float]:
     """Messages a second; the middle one of the turns. Each turn has an entity of its own, or the ledgers would grow."""
-    ways = {ONE_BY_ONE: (writers.single, 1), FOLD: (writers.fold, FOLDED), TRANSACTION: (writers.transaction, 1)}
+    ways = {ONE_BY_ONE: (writers.single, 1), FOLD: (writers.fold, FOLD_SIZE), TRANSACTION: (writers.transaction, 1)}
     rates: dict[str, list[float]] = {name: [] for name in ways}
     order, shuffle = [*ways], random.Random(seed).shuffle
     for turn in range(_TURNS):
@@ -140,27 +147,27 @@ def _hot(engine: Engine, writers: Writers, seed: int) -> dict[str, float]:
         for name in order:
             deliver, batch = ways[name]
             rates[name].append(_rush(engine, f"{name} of {_WRITERS}, {turn}", deliver, batch))
-    return {name: statistics.median(each) for name, each in rates.items()}
+    return {name: statistics.median(numbers) for name, numbers in rates.items()}
 
 
 def _rush(engine: Engine, entity: str, deliver: Deliver, batch: int) -> float:
     engine.create([entity])
-    messages = [Message(f"{entity} {n}") for n in range(_WRITERS * _EACH)]
+    messages = [Message(f"{entity} {n}") for n in range(_WRITERS * _MESSAGES)]
 
     def write(first: int) -> None:
-        for at in range(first, first + _EACH, batch):
+        for at in range(first, first + _MESSAGES, batch):
             check(deliver(messages[at : at + batch], entity), Applied)
 
     with ThreadPoolExecutor(_WRITERS) as threads:
         start = time.perf_counter()
-        for _ in threads.map(write, range(0, len(messages), _EACH)):
+        for _ in threads.map(write, range(0, len(messages), _MESSAGES)):
             pass
-        taken = time.perf_counter() - start
+        duration = time.perf_counter() - start
     _check_effects(engine, entity, len(messages))
-    return len(messages) / taken
+    return len(messages) / duration
 
 
 def _hot_rows(engine: str, rates: Mapping[str, float]) -> Iterator[Row]:
-    for other in (ONE_BY_ONE, TRANSACTION):
-        value = rates[other] / rates[FOLD]
-        yield Row(f"{FOLD}, {_WRITERS} writers, {engine}: time", other, value, value, value, "x")
+    for rival in (ONE_BY_ONE, TRANSACTION):
+        value = rates[rival] / rates[FOLD]
+        yield Row(f"{FOLD}, {_WRITERS} writers, {engine}: time", rival, value, value, value, "x")

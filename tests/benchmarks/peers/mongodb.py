@@ -16,10 +16,10 @@ from onewrite.mongodb import GuardedCollection
 from onewrite.testing.servers.engines import Mongod
 from tests.benchmarks.peers.bills import MongoDBProxy
 from tests.benchmarks.peers.libraries import idemkit_on_mongodb
-from tests.benchmarks.peers.ways import FOLDED, Deliver, Unmeasured, Way, Writers
+from tests.benchmarks.peers.ways import FOLD_SIZE, Deliver, Unmeasured, Way, Writers
 from tests.benchmarks.speed_mongodb import BUSINESS, DURABLE
 
-PROCESSED = "processed"
+PROCESSED_COLLECTION = "processed"
 
 
 class OnMongoDB:
@@ -29,7 +29,7 @@ class OnMongoDB:
         server = stack.enter_context(Mongod())
         self.port, client = server.port, server.client()
         self._orders = client.shop.orders
-        client.shop.create_collection(PROCESSED)  # or the first transaction would have to
+        client.shop.create_collection(PROCESSED_COLLECTION)  # or the first transaction would have to
         self.program = f"mongod {client.server_info()['version']}"
 
     def ways(self, port: int, stack: ExitStack) -> list[Way | Unmeasured]:
@@ -47,8 +47,8 @@ class OnMongoDB:
         return [
             Way("unguarded", lambda _, entity: plainly(entity), guarded=False),
             Way("one array by hand", by_hand),
-            Way("onewrite", _guarded(store), ours=True),
-            Way(f"onewrite, `fold` of {FOLDED}", _folded(store), ours=True, batch=FOLDED),
+            Way("onewrite", _write_guarded(store), ours=True),
+            Way(f"onewrite, `fold` of {FOLD_SIZE}", _fold(store), ours=True, batch=FOLD_SIZE),
             idemkit_on_mongodb(_uri(port), stack, plainly),
             Way("a processed collection first, no transaction", _processed_first(client)),
             Way("transaction with a processed collection", _transaction(client)),
@@ -57,13 +57,15 @@ class OnMongoDB:
     def writers(self, port: int, stack: ExitStack, ledger: Ledger) -> Writers:
         client: MongoClient[dict[str, Any]] = stack.enter_context(MongoClient(_uri(port)))
         store = GuardedCollection(client.shop.orders, ledger)
-        return Writers(_guarded(store), _folded(store), _transaction(client))
+        return Writers(_write_guarded(store), _fold(store), _transaction(client))
 
     def create(self, entities: Iterable[str], text: str = "") -> None:
         self._orders.insert_many([{"_id": entity, "text": text} for entity in entities])
 
     def effects(self, entities: Iterable[str]) -> int:
-        return sum(each.get("shipments", 0) for each in self._orders.find({"_id": {"$in": [*entities]}}, {"shipments": 1}))
+        return sum(
+            document.get("shipments", 0) for document in self._orders.find({"_id": {"$in": [*entities]}}, {"shipments": 1})
+        )
 
     def proxy(self, stack: ExitStack) -> MongoDBProxy:
         return stack.enter_context(MongoDBProxy(self.port))
@@ -73,7 +75,7 @@ def _uri(port: int) -> str:
     return f"mongodb://127.0.0.1:{port}/?directConnection=true"
 
 
-def _folded(store: GuardedCollection) -> Deliver:
+def _fold(store: GuardedCollection) -> Deliver:
     """One write of all the messages: what one adds, as often as there are messages."""
 
     def update(entity: str, fresh: Sequence[Message]) -> dict[str, Any]:
@@ -82,7 +84,7 @@ def _folded(store: GuardedCollection) -> Deliver:
     return lambda messages, entity: store.fold([*messages], partial(update, entity))
 
 
-def _guarded(store: GuardedCollection) -> Deliver:
+def _write_guarded(store: GuardedCollection) -> Deliver:
     return lambda messages, entity: store.update_one(messages[0], {"_id": entity}, BUSINESS)
 
 
@@ -90,13 +92,13 @@ def _transaction(client: MongoClient[dict[str, Any]]) -> Deliver:
     """The mark and the business write, all or nothing. pymongo runs it again where another one is in its way."""
 
     def deliver(messages: Sequence[Message], entity: str) -> object:
-        def both(session: Any) -> None:
-            client.shop[PROCESSED].insert_one({"_id": messages[0].id}, session=session)
+        def write_both(session: Any) -> None:
+            client.shop[PROCESSED_COLLECTION].insert_one({"_id": messages[0].id}, session=session)
             client.shop.orders.update_one({"_id": entity}, BUSINESS, session=session)
 
         with client.start_session() as session:
             try:
-                return session.with_transaction(both, write_concern=DURABLE)
+                return session.with_transaction(write_both, write_concern=DURABLE)
             except DuplicateKeyError:
                 return None
 
@@ -105,11 +107,11 @@ def _transaction(client: MongoClient[dict[str, Any]]) -> Deliver:
 
 def _processed_first(client: MongoClient[dict[str, Any]]) -> Deliver:
     """A message whose process ends between the two writes is lost."""
-    processed, orders = (client.shop.get_collection(name, write_concern=DURABLE) for name in (PROCESSED, "orders"))
+    marks, orders = (client.shop.get_collection(name, write_concern=DURABLE) for name in (PROCESSED_COLLECTION, "orders"))
 
     def deliver(messages: Sequence[Message], entity: str) -> object:
         try:
-            processed.insert_one({"_id": f"first {messages[0].id}"})
+            marks.insert_one({"_id": f"first {messages[0].id}"})
         except DuplicateKeyError:
             return None
         return orders.update_one({"_id": entity}, BUSINESS)

@@ -13,23 +13,23 @@ _TEXT, _OURS, _THEIRS = "#797979", "#2f81f7", "#8b949e"
 _NEAR, _FAR = 0.5, 1.0  # opacities
 
 
-def picture(measured: Mapping[str, Sequence[Result]], away: str) -> str:
+def picture(results: Mapping[str, Sequence[Result]], away: str) -> str:
     """How long a fresh message takes, the unguarded write of each engine being 1."""
-    found = {engine: [each for each in ways if isinstance(each, Line)] for engine, ways in measured.items()}
-    longest = max((ratio for lines in found.values() for each in lines for ratio in _ratios(each, lines[0])), default=1.0)
-    height = _TITLE + sum(_ENGINE + _WAY * len(lines) for lines in found.values())
+    lines_of = {engine: [line for line in ways if isinstance(line, Line)] for engine, ways in results.items()}
+    longest = max((ratio for lines in lines_of.values() for line in lines for ratio in _ratios(line, lines[0])), default=1.0)
+    height = _TITLE + sum(_ENGINE + _WAY * len(lines) for lines in lines_of.values())
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" font-family="sans-serif" font-size="13">',
         _text(0, 16, "The time of a fresh message, unguarded write = 1 (less is better)", bold=True),
         *_legend(away),
     ]
     top = _TITLE
-    for engine, lines in found.items():
+    for engine, lines in lines_of.items():
         parts.append(_text(0, top + 16, engine, bold=True))
         top += _ENGINE
         parts.append(_line(top - 8, top + _WAY * len(lines) - 8, 1 / longest))
-        for each in lines:
-            parts += _bars(each, lines[0], top, longest)
+        for line in lines:
+            parts += _bars(line, lines[0], top, longest)
             top += _WAY
     return "\n".join([*parts, "</svg>", ""])
 
@@ -39,9 +39,9 @@ def _ratios(line: Line, first: Line) -> tuple[float, float]:
 
 
 def _legend(away: str) -> Iterator[str]:
-    for left, (opacity, what) in zip((0, 110), ((_NEAR, "on loopback"), (_FAR, f"{away} away")), strict=True):
-        yield _rect(left, 30, _BAR, _THEIRS, opacity)
-        yield _text(left + 18, 41, what)
+    for x, (opacity, text) in zip((0, 110), ((_NEAR, "on loopback"), (_FAR, f"{away} away")), strict=True):
+        yield _rect(x, 30, _BAR, _THEIRS, opacity)
+        yield _text(x + 18, 41, text)
     yield _rect(220, 30, _BAR, _OURS, _FAR)
     yield _text(238, 41, "onewrite")
 

@@ -39,16 +39,16 @@ class Runner:
         if self.error:
             return
         batch = self.way.batch
-        these, entity = messages[number * batch : (number + 1) * batch], self.entities[number % len(self.entities)]
+        batch_messages, entity = messages[number * batch : (number + 1) * batch], self.entities[number % len(self.entities)]
         cpu, start = process_time(), perf_counter()
         try:
-            result = self.way.deliver(these, entity)
-            taken, used = perf_counter() - start, process_time() - cpu
+            result = self.way.deliver(batch_messages, entity)
+            duration, processor_seconds = perf_counter() - start, process_time() - cpu
             check(result, kind)
         except Exception as error:
             self.error = f"{type(error).__name__}: {error}"
             return
-        self.costs[kind].append(Cost(taken / batch, used / batch))
+        self.costs[kind].append(Cost(duration / batch, processor_seconds / batch))
 
     def cost(self, kind: Kind) -> Cost:
         return Cost(*(median(column) for column in zip(*self.costs[kind], strict=True)))
@@ -61,7 +61,7 @@ def check(result: object, kind: Kind) -> None:
             expect(kind, outcome)
 
 
-def measured(engine: Engine, plan: Plan) -> tuple[list[Result], float]:
+def measure(engine: Engine, plan: Plan) -> tuple[list[Result], float]:
     """All ways, in the order of the engine; and the largest deviation of a slice's ratio from the ratio of the whole run."""
     far_plan = replace(plan, rounds=max(plan.rounds // _FAR, 1), seed=plan.seed + 1)
     with ExitStack() as stack:
@@ -70,9 +70,9 @@ def measured(engine: Engine, plan: Plan) -> tuple[list[Result], float]:
         distance = stack.enter_context(Distance(engine.port, DISTANCE))
         far = race(engine, engine.ways(distance.port, stack), far_plan)
         proxy = engine.proxy(stack)
-        bills = billed(engine, engine.ways(proxy.port, stack), proxy, plan.seed + 2)
-    lines = [each if isinstance(each, Unmeasured) else line(each, near, far, bills) for each in near_ways]
-    return lines, deviation([each for each in near.values() if not each.error])
+        bills = count_costs(engine, engine.ways(proxy.port, stack), proxy, plan.seed + 2)
+    lines = [runner if isinstance(runner, Unmeasured) else line(runner, near, far, bills) for runner in near_ways]
+    return lines, deviation([runner for runner in near.values() if not runner.error])
 
 
 def race(engine: Engine, ways: Sequence[Way | Unmeasured], plan: Plan) -> dict[str, Runner]:
@@ -101,12 +101,12 @@ def wrong(way: Way, messages: int, effects: int) -> str:
 
 def deviation(runners: Sequence[Runner]) -> float:
     seconds = [[cost.seconds for cost in runner.costs[Applied]] for runner in runners]
-    rows = [ratio("", "", each, seconds[0]) for each in seconds[1:]]
+    rows = [ratio("", "", times, seconds[0]) for times in seconds[1:]]
     return max((max(row.high / row.value, row.value / row.low) - 1 for row in rows), default=0.0)
 
 
 def _messages(plan: Plan, batch: int) -> list[Message]:
-    return [Message(each) for each in message_ids((plan.warmup + plan.rounds) * batch, plan.seed)]
+    return [Message(message_id) for message_id in message_ids((plan.warmup + plan.rounds) * batch, plan.seed)]
 
 
 def _take_turns(runners: list[Runner], messages: Sequence[Message], kind: Kind, plan: Plan) -> None:
@@ -124,41 +124,41 @@ def _take_turns(runners: list[Runner], messages: Sequence[Message], kind: Kind, 
 
 
 @dataclass(frozen=True, slots=True)
-class Billed:
+class Costs:
     """What the messages of one way cost, by their kind and the text in their entity."""
 
     bills: dict[tuple[Kind, str], Bill]
     error: str
 
 
-def billed(engine: Engine, ways: Sequence[Way | Unmeasured], proxy: Proxy, seed: int) -> dict[str, Billed]:
-    found: dict[str, Billed] = {}
+def count_costs(engine: Engine, ways: Sequence[Way | Unmeasured], proxy: Proxy, seed: int) -> dict[str, Costs]:
+    costs: dict[str, Costs] = {}
     for way in ways:
         if isinstance(way, Way):
             bills, error = {}, ""
             for number, text in enumerate(("", LARGE)):
                 runner = Runner(way, [f"{seed + number} {way.name} {n:05d}" for n in range(_BILLED + 1)])
                 engine.create(runner.entities, text)
-                messages = [Message(each) for each in message_ids(len(runner.entities) * way.batch, seed + number)]
-                bills.update({(kind, text): each for kind, each in _bills(runner, messages, proxy)})
+                messages = [Message(bill) for bill in message_ids(len(runner.entities) * way.batch, seed + number)]
+                bills.update({(kind, text): bill for kind, bill in _bills(runner, messages, proxy)})
                 error = error or runner.error
-            found[way.name] = Billed(bills, error)
-    return found
+            costs[way.name] = Costs(bills, error)
+    return costs
 
 
 def _bills(runner: Runner, messages: Sequence[Message], proxy: Proxy) -> Iterator[tuple[Kind, Bill]]:
     runner.turn(_BILLED, messages, Applied)  # not billed: a library may make its table, and a client gets to know its server
     kinds: tuple[Kind, ...] = (Applied, Duplicate)
     for kind in kinds:
-        proxy.taken()
+        proxy.take()
         for turn in range(_BILLED):
             runner.turn(turn, messages, kind)
-        yield kind, proxy.taken() / (_BILLED * runner.way.batch)
+        yield kind, proxy.take() / (_BILLED * runner.way.batch)
 
 
-def line(way: Way, near: dict[str, Runner], far: dict[str, Runner], bills: dict[str, Billed]) -> Result:
+def line(way: Way, near: dict[str, Runner], far: dict[str, Runner], bills: dict[str, Costs]) -> Result:
     runners, costs = (near[way.name], far[way.name]), bills[way.name]
-    if problem := next((each.error for each in (*runners, costs) if each.error), ""):
+    if problem := next((part.error for part in (*runners, costs) if part.error), ""):
         return Unmeasured(way.name, f"ERROR: {problem}")
 
     def delivery(kind: Kind) -> Delivery:

@@ -14,7 +14,7 @@ from tests.benchmarks.peers import folds
 from tests.benchmarks.peers.dynamodb import OnDynamoDB
 from tests.benchmarks.peers.mongodb import OnMongoDB
 from tests.benchmarks.peers.plot import picture
-from tests.benchmarks.peers.race import DISTANCE, measured
+from tests.benchmarks.peers.race import DISTANCE, measure
 from tests.benchmarks.peers.table import tables
 from tests.benchmarks.peers.ways import Engine, Result
 from tests.benchmarks.sections import Section
@@ -24,19 +24,19 @@ _PACKAGES = ("boto3", "pymongo", "aws-lambda-powertools", "idemkit")
 
 
 def results(plan: Plan) -> Iterator[Row | Section]:
-    away, before, spread = f"{2000 * DISTANCE:g} ms", _load(), 0.0
-    found: dict[str, list[Result]] = {}
+    away, load_before, spread = f"{2000 * DISTANCE:g} ms", _load(), 0.0
+    results_of: dict[str, list[Result]] = {}
     with ExitStack() as stack:
         engines: list[Engine] = [OnDynamoDB(stack), OnMongoDB(stack)]
         for engine in engines:
-            lines, deviation = measured(engine, plan)
-            found[f"{engine.name} ({engine.program})"], spread = lines, max(spread, deviation)
+            lines, deviation = measure(engine, plan)
+            results_of[f"{engine.name} ({engine.program})"], spread = lines, max(spread, deviation)
         about = (
-            f"One run of {plan.rounds:,} turns, {machine()}; the load was {before} when it began and {_load()} when it ended. In each fifth "
+            f"One run of {plan.rounds:,} turns, {machine()}; the load was {load_before} when it began and {_load()} when it ended. In each fifth "
             f"of the run, the ratios of the times of a fresh message on loopback differ from these by at most {spread:.0%}."
         )
         plot = f"![The time of a fresh message by each way, on loopback and {away} away]({PICTURE})"
-        yield Section("peers", f"{about}\n\n{plot}\n\n{tables(found, away)}", {PICTURE: picture(found, away)})
+        yield Section("peers", f"{about}\n\n{plot}\n\n{tables(results_of, away)}", {PICTURE: picture(results_of, away)})
         yield from folds.results(engines, plan)
 
 

@@ -11,15 +11,15 @@ _COLUMNS = ("time, on loopback", "time, {away} away", "processor time", "request
 _LONGEST = 120  # characters of an error
 
 
-def tables(measured: Mapping[str, Sequence[Result]], away: str) -> str:
-    """One table of fresh messages and one of duplicates. `measured` has the ways of each engine, the unguarded one first."""
+def tables(results: Mapping[str, Sequence[Result]], away: str) -> str:
+    """One table of fresh messages and one of duplicates. `results` has the ways of each engine, the unguarded one first."""
     columns = [column.format(away=away) for column in _COLUMNS]
-    fresh = [_head("a fresh message", *columns), *_rows(measured, lambda each: each.fresh, len(columns))]
-    again = [
+    fresh = [_head("a fresh message", *columns), *_rows(results, lambda line: line.fresh, len(columns))]
+    duplicates = [
         _head("a duplicate", *columns, "effects"),
-        *_rows(measured, lambda each: each.again, len(columns), effects=True),
+        *_rows(results, lambda line: line.again, len(columns), effects=True),
     ]
-    return "\n".join([*fresh, "", *again])
+    return "\n".join([*fresh, "", *duplicates])
 
 
 def row(*cells: str) -> str:
@@ -31,36 +31,36 @@ def _head(*columns: str) -> str:
 
 
 def _rows(
-    measured: Mapping[str, Sequence[Result]], side: Callable[[Line], Delivery], columns: int, *, effects: bool = False
+    results: Mapping[str, Sequence[Result]], side: Callable[[Line], Delivery], columns: int, *, effects: bool = False
 ) -> Iterator[str]:
-    for engine, ways in measured.items():
+    for engine, ways in results.items():
         yield row(f"**{engine}**", *[""] * (columns + effects))
-        first = next((each for each in ways if isinstance(each, Line)), None)
-        for each in ways:
-            if isinstance(each, Unmeasured) or first is None:
-                why = each.why if isinstance(each, Unmeasured) else ""
-                yield row(each.name, _told(why), *[""] * (columns + effects - 1))
+        first_line = next((result for result in ways if isinstance(result, Line)), None)
+        for result in ways:
+            if isinstance(result, Unmeasured) or first_line is None:
+                reason = result.why if isinstance(result, Unmeasured) else ""
+                yield row(result.name, _one_line(reason), *[""] * (columns + effects - 1))
             else:
-                cells = _cells(side(each), side(first))
-                yield row(_named(each), *cells, *([f"{each.effects:g}"] if effects else []))
+                cells = _cells(side(result), side(first_line))
+                yield row(_title(result), *cells, *([f"{result.effects:g}"] if effects else []))
 
 
-def _named(line: Line) -> str:
+def _title(line: Line) -> str:
     return f"**{line.name}**" if line.ours else line.name
 
 
-def _told(why: str) -> str:
-    return " ".join(why.replace("|", "/").split())[:_LONGEST]
+def _one_line(reason: str) -> str:
+    return " ".join(reason.replace("|", "/").split())[:_LONGEST]
 
 
-def _cells(found: Delivery, first: Delivery) -> list[str]:
-    times = [_time(found.near.seconds, first.near.seconds), _time(found.far.seconds, first.far.seconds)]
+def _cells(delivery: Delivery, first: Delivery) -> list[str]:
+    times = [_time(delivery.near.seconds, first.near.seconds), _time(delivery.far.seconds, first.far.seconds)]
     return [
         *times,
-        _time(found.near.cpu, first.near.cpu),
-        f"{found.small.requests:.3g}",
-        _units(found.small),
-        _units(found.large),
+        _time(delivery.near.cpu, first.near.cpu),
+        f"{delivery.small.requests:.3g}",
+        _units(delivery.small),
+        _units(delivery.large),
     ]
 
 

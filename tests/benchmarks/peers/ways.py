@@ -11,7 +11,7 @@ from onewrite import Message
 from onewrite.core.ledgers import Ledger
 from tests.benchmarks.peers.bills import Bill
 
-FOLDED = 10
+FOLD_SIZE = 10
 """How many messages a fold is given at once."""
 INSTALL = "not installed: pip install --group benchmarks"
 
@@ -53,7 +53,7 @@ class Writers(NamedTuple):
 class Proxy(Protocol):
     port: int
 
-    def taken(self) -> Bill: ...
+    def take(self) -> Bill: ...
 
 
 class Engine(Protocol):

@@ -14,7 +14,7 @@ from onewrite.core.label import Slot, check_name, label_of, prefix_of
 from onewrite.core.ledgers.entry import Advance, Entry, Rule, Terms
 from onewrite.core.ledgers.ledger import Ledger, check_message, ledgers_before, looks_of, terms_of
 from onewrite.errors import ConfigurationError, InvalidMessage
-from onewrite.message import Message, named
+from onewrite.message import Message, full_name
 
 _FEWER_SOURCES = "Split it, or make the larger part smaller: a ledger of marks grows with the number of sources alone."
 
@@ -66,7 +66,7 @@ class HighWaterMark(OfSources):
             check_message(message)
         if message.sequence is None:
             raise InvalidMessage(
-                f"The {named(message)} has no sequence, and HighWaterMark compares nothing else: take it from what the "
+                f"The {full_name(message)} has no sequence, and HighWaterMark compares nothing else: take it from what the "
                 "producer numbers, or use SeenIds."
             )
         return Advance(_mark_slot(self.attribute, message.source, message.parts), message.sequence, "below")
@@ -127,7 +127,7 @@ class InSequence(OfSources):
             check_message(message)
         if not isinstance(message.sequence, int):
             raise InvalidMessage(
-                f"The {named(message)} has sequence {message.sequence!r}, and InSequence counts in ints: number the "
+                f"The {full_name(message)} has sequence {message.sequence!r}, and InSequence counts in ints: number the "
                 "messages of a source one by one, or use HighWaterMark."
             )
         return Advance(_mark_slot(self.attribute, message.source, message.parts), message.sequence, "below")

@@ -31,7 +31,7 @@ from onewrite.core.ledgers.entry import Entry, Form, Number, Terms
 from onewrite.core.ledgers.ledger import Ledger, check_message, looks_of, terms_of
 from onewrite.core.ledgers.marks import OfSources, mark_slot
 from onewrite.errors import ConfigurationError, InvalidMessage
-from onewrite.message import Message, named
+from onewrite.message import Message, full_name
 
 _NARROWEST = 4  # a block is a number then
 _WIDEST = 10_000  # 60 KB of numbers, which DynamoDB bills in every write of the entity
@@ -101,7 +101,7 @@ class SeenNumbers(OfSources):
         number = message.sequence
         if type(number) is not int or number < 0:
             raise InvalidMessage(
-                f"The {named(message)} has sequence {number!r}, and SeenNumbers keeps ints from 0 on: take it from what the producer "
+                f"The {full_name(message)} has sequence {number!r}, and SeenNumbers keeps ints from 0 on: take it from what the producer "
                 "numbers, as with to_number(...) in json_body, or use SeenIds."
             )
         size, count = self._blocks
