@@ -77,7 +77,9 @@ def test_each_option_of_each_verb_is_explained_in_our_words_wherever_it_is_wrong
     for command, verb in zip(app.registered_commands, verbs, strict=True):
         monkeypatch.setattr(command, "callback", wraps(verb)(lambda **_: None))  # what is right is not done
     make_verbs: Any = typer.main.get_command
-    monkeypatch.setattr("typer.main.get_command", cache(make_verbs.__wrapped__))  # tests/conftest.py has made those that do something
+    monkeypatch.setattr(
+        "typer.main.get_command", cache(make_verbs.__wrapped__)
+    )  # tests/conftest.py has made those that do something
     for verb in verbs:
         name = verb.__name__.replace("_", "-")
         assert main([name, "--help"]) == 0

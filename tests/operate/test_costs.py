@@ -25,7 +25,7 @@ from onewrite.operate.plan.inputs import (
 )
 from onewrite.operate.plan.mongodb import Repeated, document_size
 from onewrite.operate.plan.ways import by_age, full_after, highest, sizes, sustained_rate, ways
-from tests.support.write_units import bill, refused
+from tests.support.write_units import bill, units_of_refusal
 
 BY_A = SecondaryIndex("by a", ("a",), ("id",), ())
 WIDE = SecondaryIndex("wide", ("a",), ("id",), None)

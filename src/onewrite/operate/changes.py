@@ -15,7 +15,7 @@ from onewrite.core.ledgers.entry import ABSENT
 from onewrite.core.ledgers.marks import mark_slot
 from onewrite.core.step import read_step
 from onewrite.errors import InvalidMessage, LedgerMismatch
-from onewrite.message import Message, is_sortable, named, sortable
+from onewrite.message import Message, full_name, is_sortable, sortable
 from onewrite.operate.answers import Inquiry, judge, stores_ledgers
 from onewrite.operate.image import (
     CannotRepair,
@@ -74,7 +74,9 @@ def forget(image: EntityImage, inquiry: Inquiry) -> Repair:
     if not holders:
         _check_answerable(image, choices, inquiry)
         hint = " ".join(hints(image, inquiry) or (_NAME_IT,))
-        raise NothingToDo(f"No ledger of {image.name} holds {named(inquiry.message)}: there is nothing to forget. {hint}")
+        raise NothingToDo(
+            f"No ledger of {image.name} holds {full_name(inquiry.message)}: there is nothing to forget. {hint}"
+        )
     ((ledger, drops),) = holders
     family = [ledger, *moved_here(ledgers, ledger.attribute)]
     fields = as_read(image, family, [slot for slot, _ in drops])
@@ -136,7 +138,7 @@ def hints(image: EntityImage, inquiry: Inquiry) -> tuple[str, ...]:
     for namesake in known_as(image, inquiry)[:_MOST_HINTS]:
         parts = [f"--part {quote(part)}" for part in namesake.parts]
         options = " ".join([f"--source {quote(namesake.source)}", *parts]) if namesake.source or parts else "no --source"
-        lines.append(f"It knows {named(replace(namesake, sequence=None))}: for that one give {options}.")
+        lines.append(f"It knows {full_name(replace(namesake, sequence=None))}: for that one give {options}.")
     if lines:
         return tuple(lines)
     ledgers = held_ledgers(image, inquiry.now, inquiry.attribute)
@@ -208,7 +210,7 @@ def _check_answerable(image: EntityImage, choices: list[EntityLedger], inquiry: 
         if isinstance(ledger, SeenNumbers):
             refusal = ledger.look(inquiry.message, inquiry.now).judge(inquiry.message, image.lookup, None)
             if isinstance(refusal, Stale):
-                raise CannotRepair(_OVERTAKEN.format(named=named(inquiry.message), mark=refusal.mark))
+                raise CannotRepair(_OVERTAKEN.format(named=full_name(inquiry.message), mark=refusal.mark))
 
 
 def _check_helps(image: EntityImage, inquiry: Inquiry, ledger: Ledger, edit: Edit) -> None:

@@ -226,7 +226,7 @@ class MessageSample:
             if isinstance(origin, Ids):
                 carried_message = next((message for message in messages if message.id == sample_message.id), None)
                 if carried_message is not None and origin.ledger.look(sample_message, now).mark not in known_marks:
-                    return f"{named(carried_message)} would be carried, and the new consumers call it {named(sample_message)}: they would take it for fresh."
+                    return f"{full_name(carried_message)} would be carried, and the new consumers call it {full_name(sample_message)}: they would take it for fresh."
             else:
                 carried_message = next((message for message in messages if message.source == sample_message.source), None)
                 if carried_message is not None and not isinstance(carried_message.sequence, type(sample_message.sequence)):
