@@ -251,8 +251,8 @@ def test_numbers_that_may_all_be_right_are_not_mentioned(held: list[tuple[str, o
 def test_a_number_far_ahead_is_named_with_what_mends_its_slot() -> None:
     (leap,) = leaps(tags(11, 12, 14, 5_000_003))
     assert leap == Leap("ow_@%w8=s.t3", 10_000_006, 29, 18)
-    assert leap.mended % 5 == 3
-    assert leap.mended > 14
+    assert leap.remedy % 5 == 3
+    assert leap.remedy > 14
 
 
 def test_each_source_is_looked_at_by_itself() -> None:

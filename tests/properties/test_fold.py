@@ -128,7 +128,7 @@ class Memory:
         def refusal(one: Each, ledger: Lookup) -> Outcome | None:
             if one.message in self.rules.begun:
                 return Busy(one.message, NOW)
-            return one.entry.judge(one.message, ledger, gone=entity.gone)
+            return one.entry.judge(one.message, ledger, is_gone=entity.gone)
 
         return Refused(entity.look, refusal)
 

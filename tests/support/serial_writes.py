@@ -68,7 +68,7 @@ def added(rules: Rules, entity: Entity, message: Message) -> tuple[Outcome, Enti
     if message in rules.begun:
         return Busy(message, NOW), entity
     entry = rules.ledger.entry(message, NOW)
-    refusal = entry.judge(message, entity.look, gone=entity.gone)
+    refusal = entry.judge(message, entity.look, is_gone=entity.gone)
     if refusal is not None:
         return refusal, entity
     if rules.limit is not None and entity.n + amount(message) > rules.limit:
@@ -79,7 +79,7 @@ def added(rules: Rules, entity: Entity, message: Message) -> tuple[Outcome, Enti
 
 def deleted(rules: Rules, entity: Entity, message: Message) -> tuple[Outcome, Entity]:
     entry = rules.ledger.entry(message, NOW)
-    refusal = entry.judge(message, entity.look, gone=entity.gone)
+    refusal = entry.judge(message, entity.look, is_gone=entity.gone)
     if refusal is not None:
         return refusal, entity
     if rules.begun:

@@ -71,10 +71,10 @@ class Inbox:
         return [self._mark(name, message) for name in dict.fromkeys([self.consumer, *self.also])]
 
     def _mark(self, consumer: str, message: Message) -> str:
-        named = together(consumer, message.source, *message.parts, message.id)
-        if len(named.encode()) <= _LONGEST_KEY:
-            return named
-        return f"#{blake2b(named.encode(), digest_size=_HASH_BYTES).hexdigest()}"  # any other begins with a digit
+        text = together(consumer, message.source, *message.parts, message.id)
+        if len(text.encode()) <= _LONGEST_KEY:
+            return text
+        return f"#{blake2b(text.encode(), digest_size=_HASH_BYTES).hexdigest()}"  # any other begins with a digit
 
     def expires(self, clock: Callable[[], float]) -> float:
         """When a message that is remembered now may be forgotten, in epoch seconds."""

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, SupportsBytes, TypeVar, cast
 from urllib.parse import unquote
 from uuid import UUID, uuid5
 
-from onewrite.core.event import copied, seconds
+from onewrite.core.event import deep_copy, seconds
 from onewrite.core.label import OUTBOX, TOMBSTONE, check_outbox
 from onewrite.core.tombstone import Tombstone, read_tombstone
 from onewrite.errors import ConfigurationError, LedgerMismatch
@@ -139,7 +139,7 @@ class Box:
         number = self.base + place + 1
         # The number, because a message may take effect a second time, and its events are others then. The length keeps two triples apart.
         published = str(uuid5(_EVENTS, f"{len(source)}:{source}{number}:{event.id}"))
-        entity = copied(self.entity if self.shown is None else self.shown)  # the publisher may do with it what it wants
+        entity = deep_copy(self.entity if self.shown is None else self.shown)  # the publisher may do with it what it wants
         return Outgoing(published, source, event.type, number, event.time, event.body, event.cause, entity)
 
     def waiting(self, first: int = 0) -> tuple[Outgoing, ...]:

@@ -16,8 +16,8 @@ from datetime import timedelta
 from hashlib import blake2b
 from typing import Any, NamedTuple, TypeAlias, cast
 
-from onewrite.core.event import copied, moment, seconds
-from onewrite.core.label import known_by, whose
+from onewrite.core.event import deep_copy, moment, seconds
+from onewrite.core.label import ledger_attribute, ledger_name
 from onewrite.errors import InvalidMessage, InvalidUpdate, LedgerMismatch
 from onewrite.message import Message, digest_of, named, named_by, together
 from onewrite.outcome import Begun, Busy, Entity, Uncertain
@@ -71,7 +71,7 @@ class Step(NamedTuple):
 
     def begun(self, message: Message, entity_key: Mapping[str, Any], clock: Callable[[], float]) -> Begun:
         """The answer to the worker whose step it is. It outlives the call, so the key is a copy."""
-        key = copied(entity_key)
+        key = deep_copy(entity_key)
         return Begun(message, self.key, self.fence, self.since, self.until, self.first, entity_key=key, clock=clock)
 
     def stored(self) -> dict[str, Any]:
@@ -79,7 +79,7 @@ class Step(NamedTuple):
         held: dict[str, Any] = {"id": message.id, "key": self.key, "fence": self.fence}
         held |= {"since": moment(self.since), "until": moment(self.until), "first": self.first}
         optional = {"source": message.source, "sequence": message.sequence, "parts": [*message.parts], "unsent": self.unsent}
-        optional["ledger"] = whose(self.ledger)
+        optional["ledger"] = ledger_name(self.ledger)
         return held | {name: value for name, value in optional.items() if value not in ("", None, [], False)}
 
 
@@ -92,7 +92,7 @@ def new_step(ledger: str, message: Message, asked: StepRequest, call: str, now: 
 
 def step_mark(ledger: str, message: Message) -> bytes:
     """What tells the message's step from those of all other messages of the entity, and of other ledgers."""
-    name, named = whose(ledger), named_by(message)
+    name, named = ledger_name(ledger), named_by(message)
     return digest_of(f"in {together(name)}{named}" if name else named)  # without a name it begins with a digit
 
 
@@ -108,7 +108,7 @@ def read_step(held: object) -> Step:
             parts=tuple(fields.get("parts", ())),
         )
         since, until = seconds(fields["since"]), seconds(fields["until"])
-        ledger, key, fence = known_by(str(fields.get("ledger", ""))), str(fields["key"]), str(fields["fence"])
+        ledger, key, fence = ledger_attribute(str(fields.get("ledger", ""))), str(fields["key"]), str(fields["fence"])
         return Step(ledger, message, key, fence, since, until, bool(fields["first"]), fields.get("unsent") is True)
     except (KeyError, TypeError, ValueError, AttributeError, InvalidMessage) as error:
         raise no_step() from error
@@ -143,7 +143,7 @@ def answer_to(
     """What anyone else hears who wants to write the message while its step is open."""
     if now < step.until or step.unsent:  # of an effect that was not sent nothing is uncertain
         return Busy(message, step.until, entity)
-    return Uncertain(message, step.since, step.fence, step.key, entity, entity_key=copied(entity_key))
+    return Uncertain(message, step.since, step.fence, step.key, entity, entity_key=deep_copy(entity_key))
 
 
 def fence_of_unsent(fence: str) -> str:

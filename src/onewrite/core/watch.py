@@ -64,7 +64,7 @@ class Watch:
                     leap.name,
                     f"{leap.name!r} is for numbers from {leap.number} on, and all others of this source that the entity holds are at most "
                     f"{leap.highest}. If that number is wrong, every message whose number belongs into the same slot is Stale until the "
-                    f"source has come so far: set {leap.name!r} to {leap.mended} then, by hand. If the source has leapt, all is well. "
+                    f"source has come so far: set {leap.name!r} to {leap.remedy} then, by hand. If the source has leapt, all is well. "
                     "Said once for each slot.",
                 )
 

@@ -168,7 +168,7 @@ def kept_out(write: Write, image: Image) -> Outcome | None:
     step = open_step(write, image)
     if step is not None:
         return answer_to(step, write.message, write.now, image.entity, write.key)
-    refusal = write.entry.judge(write.message, image.held, entity=image.entity, gone=image.gone)
+    refusal = write.entry.judge(write.message, image.held, entity=image.entity, is_gone=image.gone)
     if refusal is None:
         check_emits(write, image)
     return refusal
@@ -191,7 +191,7 @@ def _of_finish(write: Write, finishes: Finishes, image: Image) -> Outcome | Writ
     """Why a write could not finish the step. The fence alone says that the effect is this worker's to record."""
     step = open_step(write, image)
     if step is None:
-        refusal = write.entry.judge(write.message, image.held, entity=image.entity, gone=image.gone)
+        refusal = write.entry.judge(write.message, image.held, entity=image.entity, is_gone=image.gone)
         return Superseded(write.message, image.entity) if refusal is None or isinstance(refusal, Deferred) else refusal
     if step.fence != finishes.fence:
         return Superseded(write.message, image.entity)

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from botocore.exceptions import ClientError
 
-from onewrite.core.flow import Call, Flow, accepted
+from onewrite.core.flow import Call, Flow, settle_missing
 from onewrite.core.label import TOMBSTONE, has_pending
 from onewrite.core.tombstone import Tombstone, made_with_tombstones, new_tombstone, read_tombstone
 from onewrite.core.write import Burial, Image, NoStepAtAll, Write, refused
@@ -48,7 +48,7 @@ def delete(flows: Flows, message: Message, native: Mapping[str, Any], emit: obje
         outcome = replace(outcome, entity=entity if native.get("ReturnValues") == "ALL_OLD" else None)
     if TOMBSTONE in item:
         yield from _clean_up(flows, native["Key"], item)
-    return accepted(outcome, missing_ok=missing_ok, counts=write.entry.own.counts)
+    return settle_missing(outcome, missing_ok=missing_ok, counts=write.entry.own.counts)
 
 
 def _bury(flows: Flows, write: Write, native: Mapping[str, Any]) -> Flow[tuple[Outcome, Mapping[str, Any]]]:

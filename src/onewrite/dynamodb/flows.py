@@ -17,8 +17,8 @@ from boto3.dynamodb.types import Binary
 from botocore.exceptions import ClientError
 
 from onewrite.core.clock import checked_clock
-from onewrite.core.event import Emission, Outbox, check_ledgerless, copied, emission, emitter_of, nothing_emitted
-from onewrite.core.flow import MISSING_OK, Call, Flow, Wait, accepting, asked_of, check_awaited
+from onewrite.core.event import Emission, Outbox, check_ledgerless, deep_copy, emission, emitter_of, empty_emission
+from onewrite.core.flow import MISSING_OK, Call, Flow, Wait, check_awaited, split_missing_ok, with_missing_settled
 from onewrite.core.label import OURS, OUTBOX, TOMBSTONE
 from onewrite.core.ledgers import NO_LEDGER, Ledger, check_ledger
 from onewrite.core.step import MOVED_BACK, Claim, check_claim
@@ -83,7 +83,7 @@ class Flows:
         self.target, self.table = client_of(table, table_name)
         self.awaited, self.clock, self.attempts = awaited, checked_clock(clock), attempts
         self.tombstones = tombstones
-        self.nothing = None if outbox is None else nothing_emitted(outbox)
+        self.nothing = None if outbox is None else empty_emission(outbox)
         self.table_name: str = table_name or table.name
         self._watch = Watch(self.ledger.skew)
         self.exact = False  # do writes ask for a step of their own message? Until one has been met they ask for any.
@@ -113,7 +113,7 @@ class Flows:
             native, missing_ok = self.kept(native)
         write = self.new_write(message, native, self.attempts(), emit=emit, creates=guard is guard_put)
         flow = self.written(write, native, guard)
-        return accepting(flow, counts=write.entry.own.counts) if missing_ok else flow
+        return with_missing_settled(flow, counts=write.entry.own.counts) if missing_ok else flow
 
     def record(
         self, message: Message, native: Mapping[str, Any], emit: object = None, finishes: Claim | None = None
@@ -146,11 +146,11 @@ class Flows:
     # --- one write, its refusal, and the write again -------------------------------------------------------------------
 
     def kept(self, native: Mapping[str, Any]) -> tuple[Mapping[str, Any], bool]:
-        """As `asked_of`. While an asynchronous call waits for an answer, other tasks may use its arguments again."""
+        """As `split_missing_ok`. While an asynchronous call waits for an answer, other tasks may use its arguments again."""
         missing_ok = False
         if MISSING_OK in native:
-            native, missing_ok = asked_of(native)
-        return (copied(native) if self.awaited else native), missing_ok
+            native, missing_ok = split_missing_ok(native)
+        return (deep_copy(native) if self.awaited else native), missing_ok
 
     def new_write(
         self,

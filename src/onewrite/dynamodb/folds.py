@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from botocore.exceptions import ClientError
 
-from onewrite.core.event import copied, emission_of_fold
+from onewrite.core.event import deep_copy, emission_of_fold
 from onewrite.core.flow import Call, Flow
 from onewrite.core.folding import TOO_MUCH, Each, Function, Native, Refused, TooMuch, Written, fold, joined, planned
 from onewrite.core.ledgers.entry import Advance, Change, Entry, Lookup
@@ -53,7 +53,7 @@ class Folds:
         key: object = native.get("Key")
         if not isinstance(key, Mapping):
             raise InvalidUpdate("The function of a fold names the entity: return its Key beside the UpdateExpression.")
-        return cast("dict[str, Any]", copied(key))  # the function may use its dict again, for another entity
+        return cast("dict[str, Any]", deep_copy(key))  # the function may use its dict again, for another entity
 
     def write_one(self, message: Message, native: Native) -> Flow[Outcome]:
         arguments = _arguments(native) | {name: native[name] for name in ("missing_ok",) if name in native}

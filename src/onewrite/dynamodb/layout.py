@@ -13,7 +13,7 @@ from boto3.dynamodb.types import Binary
 
 from onewrite.core.label import OURS, STEP, STEPS, TOMBSTONE, Slot, is_ours, prefix_of
 from onewrite.core.ledgers.entry import ABSENT, Lookup, Terms
-from onewrite.core.ledgers.seen_ids import KEPT, SLOTS
+from onewrite.core.ledgers.seen_ids import RING_LAYOUT, SLOTS
 from onewrite.core.ledgers.seen_numbers import source_of
 from onewrite.core.step import no_step
 from onewrite.core.tombstone import read_tombstone
@@ -42,7 +42,7 @@ def name_of_step(mark: bytes) -> str:
     return f"{STEP}{mark.hex()}"
 
 
-_OF_LEDGER = rf"(?:l|{KEPT}r[0-{SLOTS - 1}]|allt?|t[0-{ATTEMPT_SLOTS - 1}]|@.*)"
+_OF_LEDGER = rf"(?:l|{RING_LAYOUT}r[0-{SLOTS - 1}]|allt?|t[0-{ATTEMPT_SLOTS - 1}]|@.*)"
 
 
 @lru_cache(maxsize=64)

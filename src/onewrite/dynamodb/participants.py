@@ -9,8 +9,8 @@ from typing import Any, Literal, NamedTuple
 from boto3.dynamodb.conditions import ConditionBase
 from boto3.dynamodb.types import Binary
 
-from onewrite.core.event import Emit, copied, copied_events
-from onewrite.core.flow import Call, Flow, accepted, asked_of
+from onewrite.core.event import Emit, copied_events, deep_copy
+from onewrite.core.flow import Call, Flow, settle_missing, split_missing_ok
 from onewrite.core.inbox import INBOX, TOKEN, Inbox, token_of
 from onewrite.core.label import TOMBSTONE, is_ours
 from onewrite.core.ledgers import NO_LEDGER
@@ -113,7 +113,7 @@ class Action(NamedTuple):
             return outcome
         if "Item" in self.call.kwargs:
             outcome = of_creation(outcome, self.plain(self.call.kwargs["Item"]), keys=KEY_ATTRIBUTES)
-        return numbered(accepted(outcome, missing_ok=self.missing_ok, counts=self.counts), self.place)
+        return numbered(settle_missing(outcome, missing_ok=self.missing_ok, counts=self.counts), self.place)
 
     @property
     def guarded(self) -> bool:
@@ -138,10 +138,10 @@ class Action(NamedTuple):
 
 def prepared(flows: Flows, method: PreparedMethod, native: Mapping[str, Any], emit: Emit) -> Prepared:
     """The write, with all that its transaction needs."""
-    native, missing_ok = asked_of(native)
+    native, missing_ok = split_missing_ok(native)
     check_arguments(method, native, _ARGUMENTS[method], _WHY)
     # It is sent later, and the caller may use all of these again before.
-    return Prepared(flows, method, copied(native), copied_events(emit), missing_ok)
+    return Prepared(flows, method, deep_copy(native), copied_events(emit), missing_ok)
 
 
 def alone(message: Message, prepared: Prepared) -> Flow[Outcome]:

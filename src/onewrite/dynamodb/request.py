@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, assert_never, cast
 
 from boto3.dynamodb.conditions import ConditionBase, ConditionExpressionBuilder
 
-from onewrite.core.explaining import explained
+from onewrite.core.explaining import explain_call
 from onewrite.core.flow import Call
 from onewrite.core.label import OURS, OUTBOX, STEPS, TOMBSTONE, Label
 from onewrite.core.ledgers.entry import Advance, Change, Entry, Number, Remember, Terms
@@ -80,11 +80,11 @@ _present = Present()
 
 def new_token(ledger: str, call: str, now: float) -> Token:
     """For a call of that name, which no other call has."""
-    since, until, ring = _present.made
+    since, until, ring = _present.memo
     moment = int(now * 1_000_000)
     if not since <= moment < until:
         ring = ring_of(ATTEMPTS, moment, ATTEMPT_SLOTS)
-        _present.made = moment, next_change(ATTEMPTS, moment), ring
+        _present.memo = moment, next_change(ATTEMPTS, moment), ring
     return Token(blake2b(call.encode(), digest_size=TOKEN_BYTES).digest(), ring, attempts_name(ledger, ring.present))
 
 
@@ -684,7 +684,7 @@ def check_room(store: Any, flows: Any, ledger: object) -> None:
     fixed = copy(flows)
     fixed.clock, fixed.attempts = lambda: _ANY_TIME, lambda: "any"  # the caller's clock has no part in this
     try:
-        request = cast("Mapping[str, Any]", explained(store, fixed, lambda each: each.record(message, Key={"any": ""})))[
+        request = cast("Mapping[str, Any]", explain_call(store, fixed, lambda each: each.record(message, Key={"any": ""})))[
             "update_item"
         ]
     except InvalidMessage:  # a ledger of the caller's own may want messages of another kind

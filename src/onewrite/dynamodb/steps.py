@@ -8,8 +8,8 @@ from typing import Any, cast
 
 from botocore.exceptions import ClientError
 
-from onewrite.core.event import copied
-from onewrite.core.flow import Call, Flow, accepting, asked_of
+from onewrite.core.event import deep_copy
+from onewrite.core.flow import Call, Flow, split_missing_ok, with_missing_settled
 from onewrite.core.label import is_step
 from onewrite.core.step import (
     Step,
@@ -31,8 +31,8 @@ from onewrite.outcome import Answer, Begun, Busy, Outcome, Rejected, Uncertain, 
 
 def begin(flows: Flows, message: Message, native: Mapping[str, Any], asked: StepRequest) -> Flow[Answer]:
     check_begin(asked)
-    native, missing_ok = asked_of(native)
-    native = copied(native)  # others run before the effect does, and may use these again
+    native, missing_ok = split_missing_ok(native)
+    native = deep_copy(native)  # others run before the effect does, and may use these again
     if asked.after is not None:
         check_claim(asked.after, message, native.get("Key", {}), canonical)
     name = flows.attempts()
@@ -44,7 +44,7 @@ def begin(flows: Flows, message: Message, native: Mapping[str, Any], asked: Step
         return _try_begin(flows, write._replace(step=Begins(step), token=None), native, replaced)
 
     flow = begun(Start(message, write.key, asked, fresh, write.now, flows.clock), try_to_begin)
-    return accepting(flow, counts=write.entry.own.counts) if missing_ok else flow
+    return with_missing_settled(flow, counts=write.entry.own.counts) if missing_ok else flow
 
 
 def _try_begin(flows: Flows, write: Write, native: Mapping[str, Any], replaced: str | None) -> Flow[Step | Outcome | None]:

@@ -8,7 +8,7 @@ from typing import Any, Self, Unpack, overload
 
 from onewrite.core.clock import random_name, wall_clock
 from onewrite.core.event import Emit, Outbox, made_with_outbox
-from onewrite.core.explaining import check_alone, explained, explained_write
+from onewrite.core.explaining import check_alone, explain_call, explain_write
 from onewrite.core.flow import arun, run
 from onewrite.core.ledgers import Ledger
 from onewrite.core.step import Claim, StepRequest
@@ -63,9 +63,9 @@ class _NothingSent:
         """
         if isinstance(call, Message):
             method = "put_item" if "Item" in native else "update_item"
-            return explained_write(self, self._flows, method, (call, *args), native)
+            return explain_write(self, self._flows, method, (call, *args), native)
         check_alone(args, native)
-        return explained(self, self._flows, call)
+        return explain_call(self, self._flows, call)
 
     def updating(self, *, emit: Emit = None, **native: Unpack[UpdatingArguments]) -> Prepared:
         """`update_item` for `transact`."""

@@ -8,7 +8,7 @@ from typing import Any, NoReturn, Self, Unpack, overload
 
 from onewrite.core.clock import random_name, wall_clock
 from onewrite.core.event import Emit, Outbox, made_with_outbox
-from onewrite.core.explaining import check_alone, explained, explained_write
+from onewrite.core.explaining import check_alone, explain_call, explain_write
 from onewrite.core.flow import arun, run
 from onewrite.core.label import is_ours
 from onewrite.core.ledgers import Ledger
@@ -64,9 +64,9 @@ class _NothingSent:
         client's method: `stock.explain(lambda stock: stock.delete_one(message, filter))`.
         """
         if isinstance(call, Message):
-            return explained_write(self, self._flows, "update_one", (call, *args), native, fields=self._key)
+            return explain_write(self, self._flows, "update_one", (call, *args), native, fields=self._key)
         check_alone(args, native)
-        return explained(self, self._flows, call, self._key)
+        return explain_call(self, self._flows, call, self._key)
 
     def replace_one(self, *_: Any, **__: Any) -> NoReturn:
         """Refused: a new document has no ledger."""

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
 
-from onewrite.core.flow import Flow, accepted, asked_of
+from onewrite.core.flow import Flow, settle_missing, split_missing_ok
 from onewrite.core.label import OURS, OUTBOX, TOMBSTONE
 from onewrite.core.ledgers.entry import Terms
 from onewrite.core.tombstone import Tombstone, made_with_tombstones, new_tombstone
@@ -24,7 +24,7 @@ from onewrite.outcome import Outcome
 def delete(
     flows: Flows, message: Message, query: Document, native: Document, writer: Writer, *, emit: object = None
 ) -> Flow[Outcome]:
-    native, missing_ok = asked_of(native)
+    native, missing_ok = split_missing_ok(native)
     for name in ("upsert", "return_document", "array_filters"):
         if name in native:
             raise InvalidUpdate(f"A delete takes no {name}: leave it out.")
@@ -41,7 +41,7 @@ def delete(
         check_unique_indexes((yield from flows.read_indexes(inserts=False)), flows.fields)
         flows.unique_indexes_fit = True
     outcome = yield from flows.written(request._replace(upsert=creates), writer)
-    return accepted(outcome, missing_ok=missing_ok, counts=write.entry.own.counts)
+    return settle_missing(outcome, missing_ok=missing_ok, counts=write.entry.own.counts)
 
 
 # --- the pipelines -------------------------------------------------------------------------------------------------

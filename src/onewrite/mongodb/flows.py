@@ -26,8 +26,8 @@ from pymongo.errors import (
 from pymongo.read_concern import ReadConcern
 
 from onewrite.core.clock import checked_clock, random_name
-from onewrite.core.event import Emission, Outbox, check_ledgerless, emission, emitter_of, nothing_emitted
-from onewrite.core.flow import MISSING_OK, Call, Flow, accepting, asked_of, check_awaited
+from onewrite.core.event import Emission, Outbox, check_ledgerless, emission, emitter_of, empty_emission
+from onewrite.core.flow import MISSING_OK, Call, Flow, check_awaited, split_missing_ok, with_missing_settled
 from onewrite.core.label import OUTBOX, TOMBSTONE
 from onewrite.core.ledgers import NO_LEDGER, Ledger, check_ledger
 from onewrite.core.ledgers.entry import Entry
@@ -97,7 +97,7 @@ class Flows:
         self.awaited, self.clock, self.attempts = awaited, checked_clock(clock), attempts
         self.fields, self._indexes = _checked(fields), cast("Document", {})
         self.tombstones = tombstones
-        self.nothing = None if outbox is None else nothing_emitted(outbox)
+        self.nothing = None if outbox is None else empty_emission(outbox)
         self._whose = getattr(collection, "full_name", "")
         self.unique_indexes_fit = False  # has it been seen that no unique index would take two tombstones for one?
         self._watch = Watch(self.ledger.skew)
@@ -128,7 +128,7 @@ class Flows:
     ) -> Flow[Outcome]:
         if finishes is not None:
             return self.finish(message, query, update, native, writer, finishes=finishes, emit=emit)
-        native, missing_ok = asked_of(native) if MISSING_OK in native else (native, False)
+        native, missing_ok = split_missing_ok(native) if MISSING_OK in native else (native, False)
         if type(message) is not Message:
             check_message(message)
         # Before the filter: an update in its place names no entity either.
@@ -136,19 +136,19 @@ class Flows:
         step = NO_STEP if self.exact else NO_STEP_OF_ANYBODY
         request = guard(self.new_write(message, query, emit, step), self.fields, query, update, native)
         flow = self.written(request, writer)
-        return accepting(flow, counts=request.write.entry.own.counts) if missing_ok else flow
+        return with_missing_settled(flow, counts=request.write.entry.own.counts) if missing_ok else flow
 
     def record(
         self, message: Message, query: Document, native: Document, emit: object = None, finishes: Claim | None = None
     ) -> Flow[Outcome]:
         if finishes is not None:
             return self.finish(message, query, None, native, "update_one", finishes=finishes, emit=emit)
-        native, missing_ok = asked_of(native)
+        native, missing_ok = split_missing_ok(native)
         check_filter(self.ledger.terms, query)
         options = {"upsert": creates_by_record(query, self.fields, native), **native}
         request = guard(self.new_write(message, query, emit), self.fields, query, None, options)
         flow = self.written(request, "update_one")
-        return accepting(flow, counts=request.write.entry.own.counts) if missing_ok else flow
+        return with_missing_settled(flow, counts=request.write.entry.own.counts) if missing_ok else flow
 
     def insert(self, message: Message, document: Document, native: Document, emit: object = None) -> Flow[Outcome]:
         write = self.new_write(message, None, emit, creates=True)
@@ -193,7 +193,7 @@ class Flows:
         emit: object,
     ) -> Flow[Outcome]:
         """The write that finishes a step. `update` is None where it changes nothing but the ledger."""
-        native, _ = asked_of(native)
+        native, _ = split_missing_ok(native)
         if update is not None:
             check_update(self.ledger.terms, self.fields, update)
         check_claim(finishes, message, identity(query, self.fields), self.canonical)

@@ -7,8 +7,8 @@ from typing import Any, cast
 
 from pymongo.errors import DocumentTooLarge
 
-from onewrite.core.event import copied, emission_of_fold
-from onewrite.core.flow import Flow, accepting, asked_of
+from onewrite.core.event import deep_copy, emission_of_fold
+from onewrite.core.flow import Flow, split_missing_ok, with_missing_settled
 from onewrite.core.folding import TOO_MUCH, Each, Function, Native, Refused, TooMuch, Written, fold, joined, planned
 from onewrite.core.ledgers.entry import Entry, Lookup
 from onewrite.core.write import NO_STEP, NO_STEP_OF_ANYBODY, Image, Write, kept_out
@@ -48,13 +48,13 @@ class Folds:
             raise InvalidUpdate("The function of a fold names the entity: return its filter beside the update.")
         check_filter(self._flows.ledger.terms, query)
         # The function may use its dict again, for another entity.
-        return cast("Document", copied(identity(query, self._flows.fields)))
+        return cast("Document", deep_copy(identity(query, self._flows.fields)))
 
     def write_one(self, message: Message, native: Native) -> Flow[Outcome]:
-        native, missing_ok = asked_of(native)
+        native, missing_ok = split_missing_ok(native)
         request, writer = self._request([message], native)
         flow = self._flows.written(request, writer)
-        return accepting(flow, counts=request.write.entry.own.counts) if missing_ok else flow
+        return with_missing_settled(flow, counts=request.write.entry.own.counts) if missing_ok else flow
 
     def write_all(self, each: Sequence[Each], native: Native) -> Flow[Written | Refused | TooMuch]:
         request, writer = self._request([one.message for one in each], native)
@@ -65,7 +65,7 @@ class Folds:
 
     def _request(self, messages: Sequence[Message], native: Native) -> tuple[ReadyWrite, Writer]:
         flows = self._flows
-        options: dict[str, Any] = dict(asked_of(native)[0])
+        options: dict[str, Any] = dict(split_missing_ok(native)[0])
         query, update, emit = options.pop("filter"), options.pop("update", None), options.pop("emit", None)
         # All at one moment, so all marks go into one slot; the messages may have waited for the caller's function.
         now = flows.clock()

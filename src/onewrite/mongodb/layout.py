@@ -20,7 +20,7 @@ from bson.regex import Regex
 
 from onewrite.core.label import OURS, STEPS, TOMBSTONE, Slot, is_ours, prefix_of
 from onewrite.core.ledgers.entry import ABSENT, Lookup, Terms
-from onewrite.core.ledgers.seen_ids import KEPT
+from onewrite.core.ledgers.seen_ids import RING_LAYOUT
 from onewrite.core.step import no_step
 from onewrite.core.tombstone import read_tombstone
 from onewrite.core.write import Image
@@ -37,7 +37,7 @@ def path_of(slot: Slot) -> str:
     return f"{slot.group}.{slot.key}" if slot.key else slot.group
 
 
-_OF_LEDGER = rf"(?:l|{KEPT}r|allt?|@)"
+_OF_LEDGER = rf"(?:l|{RING_LAYOUT}r|allt?|@)"
 
 
 @lru_cache(maxsize=64)

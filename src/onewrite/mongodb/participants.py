@@ -10,8 +10,8 @@ from typing import Any, Literal, NamedTuple, cast
 import bson
 from pymongo.errors import DuplicateKeyError
 
-from onewrite.core.event import Emit, copied, copied_events
-from onewrite.core.flow import Do, Flow, accepted, asked_of, at
+from onewrite.core.event import Emit, copied_events, deep_copy
+from onewrite.core.flow import Do, Flow, at, settle_missing, split_missing_ok
 from onewrite.core.inbox import INBOX, TOKEN, Inbox, token_of
 from onewrite.core.label import TOMBSTONE
 from onewrite.core.ledgers import NO_LEDGER
@@ -156,7 +156,7 @@ class Action(NamedTuple):
             answer = of_creation(answer, self.args[0], keys=1)
         if isinstance(answer, Unmet) and ((self.inserts and found is None) or (self.follows_gap and first)):
             return None
-        return numbered(accepted(answer, missing_ok=self.missing_ok, counts=self.counts), self.place)
+        return numbered(settle_missing(answer, missing_ok=self.missing_ok, counts=self.counts), self.place)
 
     def failure(self, error: Exception) -> Flow[Exception]:
         """What the failure of the write means for its ledger, or the failure itself."""
@@ -188,12 +188,14 @@ def prepared(
     emit: Emit,
 ) -> Prepared:
     """The write, with all that its transaction needs."""
-    native, missing_ok = asked_of(native)
+    native, missing_ok = split_missing_ok(native)
     check_arguments(method, native, _ARGUMENTS[method], _WHY)
     if not isinstance(cast("object", document), Mapping) or not names_id(document):
         raise InvalidUpdate("A write in a transaction names its document by _id, so no two of them name the same one.")
     # It is sent later, and the caller may use all of these again before.
-    return Prepared(flows, method, copied(document), copied(update), copied(native), copied_events(emit), missing_ok)
+    return Prepared(
+        flows, method, deep_copy(document), deep_copy(update), deep_copy(native), copied_events(emit), missing_ok
+    )
 
 
 def alone(message: Message, prepared: Prepared) -> Flow[Outcome]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
-from onewrite.core.flow import Call, Flow, accepted, asked_of
+from onewrite.core.flow import Call, Flow, settle_missing, split_missing_ok
 from onewrite.core.step import (
     Step,
     StepRequest,
@@ -29,7 +29,7 @@ from onewrite.outcome import Answer, Begun, Busy, Outcome, Rejected, Uncertain, 
 
 def begin(flows: Flows, message: Message, query: Document, native: Document, asked: StepRequest) -> Flow[Answer]:
     check_begin(asked)
-    native, missing_ok = asked_of(native)
+    native, missing_ok = split_missing_ok(native)
     if native.get("upsert"):
         raise InvalidUpdate("begin creates nothing: create the entity before, and leave out upsert.")
     check_not_in_transaction(native, "begin", "Nobody else would see the step until the commit: begin before it.")
@@ -46,7 +46,7 @@ def begin(flows: Flows, message: Message, query: Document, native: Document, ask
 
     start = Start(message, request.write.key, asked, fresh, write.now, flows.clock)
     answer = yield from begun(start, try_to_begin)
-    return accepted(answer, missing_ok=missing_ok, counts=write.entry.own.counts)
+    return settle_missing(answer, missing_ok=missing_ok, counts=write.entry.own.counts)
 
 
 def _try_begin(flows: Flows, request: ReadyWrite, step: Step, replaced: str | None) -> Flow[Step | Outcome | None]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, cast
 
 from onewrite.core.event import moment
-from onewrite.core.label import TOMBSTONE, label_of, whose
+from onewrite.core.label import TOMBSTONE, label_of, ledger_name
 from onewrite.core.ledgers import HighWaterMark, InSequence, Ledger, MessageIDs, SeenIds, SeenNumbers
 from onewrite.core.ledgers.entry import ABSENT, Advance, Change, Entry, Lookup, Remember
 from onewrite.core.step import answer_to, no_step, read_step, step_mark
@@ -56,7 +56,7 @@ def expected(image: EntityImage, asked: Inquiry) -> list[Expected]:
         labelled = [each for each in held if each.kept is not None or each.version is not None]
         held = [each for each in labelled if each.marks or each.version is not None] or labelled
         if not held:
-            ledger = InSequence(asked.in_sequence, name=whose(asked.attribute or label_of("")))
+            ledger = InSequence(asked.in_sequence, name=ledger_name(asked.attribute or label_of("")))
             return [judged(image, ledger, asked.message, asked.now, image.lookup)]
     return [answer for each in held for answer in _expected_of(image, asked, each, every)]
 
@@ -85,8 +85,8 @@ def stores_ledgers(
     own = kept_as(held)
     before = [ledger for ledger in held.ledgers if ledger.layout != own.layout]
     for moved in moved_here(every, held.attribute):
-        before.extend(moved.ledgers or (SeenIds(name=whose(moved.attribute)),))  # its label alone must be accepted
-    also, name = (*before, *more), whose(own.attribute)
+        before.extend(moved.ledgers or (SeenIds(name=ledger_name(moved.attribute)),))  # its label alone must be accepted
+    also, name = (*before, *more), ledger_name(own.attribute)
     if in_sequence is not None:
         others = (own, *also) if own.layout != HighWaterMark().layout else also
         return [InSequence(in_sequence, name=name, also=(*others, HighWaterMark(name=name)))]
@@ -138,7 +138,7 @@ def _outcome(image: EntityImage, entry: Entry, message: Message, now: float, hel
         stored = image.steps.get(step_mark(attribute, message).hex())
         if stored is not None:
             return _told(answer_to(read_step(stored), message, now, None, {}), "")
-    refusal = entry.judge(message, held, gone=TOMBSTONE in image.fields)
+    refusal = entry.judge(message, held, is_gone=TOMBSTONE in image.fields)
     if refusal is None:
         return "Applied", "nothing here keeps it out. If your own condition holds, it takes effect"
     reasons = [_reason(image, change, held) for change in entry.changes if change.judge(message, held, None) is not None]

@@ -18,10 +18,10 @@ from botocore.exceptions import ClientError
 
 from onewrite.core.clock import random_name
 from onewrite.core.flow import Call, Flow
-from onewrite.core.label import PREFIX, STEP, STEPS, TOMBSTONE, Slot, whose
+from onewrite.core.label import PREFIX, STEP, STEPS, TOMBSTONE, Slot, ledger_name
 from onewrite.core.ledgers import HighWaterMark
 from onewrite.core.ledgers.entry import Advance
-from onewrite.core.ledgers.seen_ids import KEPT
+from onewrite.core.ledgers.seen_ids import RING_LAYOUT
 from onewrite.dynamodb.expression import Placeholders, check_limits, merge_update
 from onewrite.dynamodb.flows import Flows, code, says_too_large, send, text_of
 from onewrite.dynamodb.layout import ATTEMPT_SLOTS, is_made_by, lookup, name_of
@@ -38,7 +38,7 @@ from onewrite.outcome import Gone, Unmet
 _MOST_AT_ONCE = 140
 _FEWEST_AT_ONCE = 20
 _OF_SOURCE = re.compile(rf"(?P<group>{PREFIX}@)(?P<key>.+)", re.DOTALL)
-_IN_RING = re.compile(rf"(?P<prefix>{PREFIX}{KEPT})(?P<key>(?P<kind>[rt])\d)")
+_IN_RING = re.compile(rf"(?P<prefix>{PREFIX}{RING_LAYOUT})(?P<key>(?P<kind>[rt])\d)")
 _LAST = re.compile(rf"{PREFIX}(?:[lo]|t\d)")
 _ROOM = 1024  # bytes for the tokens of attempts, and for what consumers add while they are migrated
 
@@ -113,7 +113,7 @@ class TableStore:
     def migrate(self, image: EntityImage, step: Step) -> Flow[bool]:
         """Make a migration's step. False: the item is not as it must be."""
         if isinstance(step, CarryMark):
-            ledger = HighWaterMark(name=whose(step.entry.terms.attribute))
+            ledger = HighWaterMark(name=ledger_name(step.entry.terms.attribute))
             flows = Flows(self.target, ledger, self.name, self._clock, random_name, awaited=False)
             unchanged = {
                 "ConditionExpression": "#old = :old",

@@ -20,9 +20,9 @@ from onewrite.core.label import (
     is_label_name,
     is_other_version,
     is_ours,
+    ledger_name,
     other_version,
     prefix_of,
-    whose,
 )
 from onewrite.core.ledgers import HighWaterMark, Ledger, MessageIDs, SeenIds, SeenNumbers
 from onewrite.core.ledgers.entry import Lookup
@@ -232,7 +232,7 @@ class EntityLedger:
     def ledgers(self) -> tuple[Ledger, ...]:
         """Those that have left something here, whatever the label says."""
         found: list[Ledger] = [each.ledger for each in self.sets]
-        name = whose(self.attribute)
+        name = ledger_name(self.attribute)
         found.extend([SeenNumbers(window, name=name) for window in {block.window for block in self.blocks}])
         if self.marks:
             found.append(HighWaterMark(name=name))
@@ -297,7 +297,7 @@ def _contents(image: EntityImage, attribute: str, now: float) -> Iterator[IdSet 
         if Slot(attribute) in image.slots:
             yield _ids(image, Slot(attribute), MessageIDs(attribute))
         return
-    prefix, name = prefix_of(attribute), whose(attribute)
+    prefix, name = prefix_of(attribute), ledger_name(attribute)
     found = [slot for slot in image.slots if slot.group.startswith(prefix)]
     for slot in sorted(found, key=image.layout.place_of):
         rest = slot.group.removeprefix(prefix)

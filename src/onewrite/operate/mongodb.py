@@ -21,10 +21,10 @@ from bson.errors import BSONError
 
 from onewrite.core.clock import random_name
 from onewrite.core.flow import Call, Do, Flow
-from onewrite.core.label import PREFIX, STEPS, TOMBSTONE, Slot, whose
+from onewrite.core.label import PREFIX, STEPS, TOMBSTONE, Slot, ledger_name
 from onewrite.core.ledgers import HighWaterMark
 from onewrite.core.ledgers.entry import Advance
-from onewrite.core.ledgers.seen_ids import KEPT
+from onewrite.core.ledgers.seen_ids import RING_LAYOUT
 from onewrite.errors import ConfigurationError
 from onewrite.mongodb.flows import LARGEST_DOCUMENT, Flows, of_majority
 from onewrite.mongodb.layout import Document, is_made_by, lookup, path_of
@@ -34,7 +34,7 @@ from onewrite.operate.image import Edit, EntityImage, Layout
 from onewrite.operate.migration import CarryIds, CarryMark, Drop, Step, dropped_by, sets_of
 from onewrite.outcome import Gone, Unmet
 
-_GROUP = re.compile(rf"{PREFIX}(?:@|{KEPT}r)")
+_GROUP = re.compile(rf"{PREFIX}(?:@|{RING_LAYOUT}r)")
 _AT_ONCE = 100  # documents of a page
 _ROOM = 1024 * 1024  # bytes for what consumers add while they are migrated
 _SHOWN = json_util.RELAXED_JSON_OPTIONS.with_options(uuid_representation=UuidRepresentation.STANDARD)
@@ -125,7 +125,7 @@ class CollectionStore:
     def migrate(self, image: EntityImage, step: Step) -> Flow[bool]:
         """Make a migration's step. False: the document is not as it must be."""
         if isinstance(step, CarryMark):
-            ledger = HighWaterMark(name=whose(step.entry.terms.attribute))
+            ledger = HighWaterMark(name=ledger_name(step.entry.terms.attribute))
             flows = Flows(self.target, ledger, self._clock, (), "majority", attempts=random_name, awaited=False)
             query = {**image.key, step.attribute: {"$eq": step.read}}
             outcome = yield from flows.record(step.message, query, {"upsert": False})

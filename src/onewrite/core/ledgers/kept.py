@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from onewrite.core.label import FORMAT, is_label, is_label_name, whose
+from onewrite.core.label import FORMAT, is_label, is_label_name, ledger_name
 from onewrite.core.ledgers.ledger import Ledger
 from onewrite.core.ledgers.marks import HighWaterMark
 from onewrite.core.ledgers.seen_ids import UNITS, SeenIds
@@ -32,7 +32,7 @@ class LabelledLedger(NamedTuple):
     @property
     def ledger(self) -> Ledger:
         """The ledger that keeps its marks so. That of marks may as well be an `InSequence`, which keeps the same."""
-        name = whose(self.attribute)
+        name = ledger_name(self.attribute)
         if self.layout == "marks":
             return HighWaterMark(name=name)
         if numbers := _NUMBERS.fullmatch(self.layout):
@@ -48,5 +48,5 @@ class LabelledLedger(NamedTuple):
 
 def kept_ledgers(fields: Iterable[tuple[str, object]]) -> list[LabelledLedger]:
     """The ledgers whose labels stand among an entity's top-level attributes or fields, in the order of their names."""
-    found = [(name, str(text)) for name, text in fields if is_label_name(name) and is_label(text)]
-    return sorted([LabelledLedger(name, text.removeprefix(f"{FORMAT} ")) for name, text in found])
+    labels = [(name, str(text)) for name, text in fields if is_label_name(name) and is_label(text)]
+    return sorted([LabelledLedger(name, text.removeprefix(f"{FORMAT} ")) for name, text in labels])

@@ -21,7 +21,7 @@ from onewrite.core.flow import Flow, Yielded, drive, performer
 from onewrite.core.label import OUTBOX, PREFIX, STEPS, TOMBSTONE, is_ours, prefix_of
 from onewrite.core.ledgers import NO_LEDGER
 from onewrite.core.ledgers.kept import LabelledLedger, kept_ledgers
-from onewrite.core.ledgers.seen_ids import KEPT, SLOTS
+from onewrite.core.ledgers.seen_ids import RING_LAYOUT, SLOTS
 from onewrite.core.tombstone import read_tombstone
 from onewrite.errors import LedgerMismatch
 from onewrite.message import printable
@@ -98,7 +98,7 @@ def each(what: str, permission: str, flow: Flow[T]) -> Reader[T | Unread]:
 # --- what an item or a document says of itself, whatever the engine ----------------------------------------------------------
 
 # What a ledger keeps beside its label and its tokens, as docs/format.md names it.
-_KEPT = re.compile(rf"(?P<prefix>{PREFIX})(?:{KEPT}r[0-{SLOTS - 1}]?|allt?|@.*)", re.DOTALL)
+_KEPT = re.compile(rf"(?P<prefix>{PREFIX})(?:{RING_LAYOUT}r[0-{SLOTS - 1}]?|allt?|@.*)", re.DOTALL)
 
 
 def entity_in(image: EntityImage, expires: float | None) -> Entity:
