@@ -57,7 +57,7 @@ DONE: dict[str, Any] = {"ResponseMetadata": {}}
 
 def flows(ledger: Ledger, *, client: bool = False, now: float = NOW) -> Flows:
     target, name = (object(), "orders") if client else (Table(), None)
-    return Flows(target, ledger, name, lambda: now, lambda: "try", awaited=False)
+    return Flows(target, ledger, name, lambda: now, lambda: "try", is_async=False)
 
 
 def methods(steps: list[Yielded]) -> list[str]:
@@ -173,7 +173,7 @@ def test_a_fresh_message_for_an_entity_that_is_full_says_how_large_it_is() -> No
 
 
 def test_an_entity_whose_outbox_is_full_says_what_the_outbox_takes() -> None:
-    guarded = Flows(Table(), SeenIds(), None, lambda: NOW, lambda: "try", outbox=Outbox("shop"), awaited=False)
+    guarded = Flows(Table(), SeenIds(), None, lambda: NOW, lambda: "try", outbox=Outbox("shop"), is_async=False)
     full = {**SEEN, "ow_o": "ow1 outbox shop/orders", "ow_events": [{"body": "x" * 1000}]}
     with pytest.raises(
         EntityTooLarge, match="26 of them its ledger's, 1047 its outbox's, whose events wait for a relay, and 13"
@@ -183,7 +183,7 @@ def test_an_entity_whose_outbox_is_full_says_what_the_outbox_takes() -> None:
 
 @pytest.mark.parametrize("held", [SEEN, None], ids=["there", "missing"])
 def test_an_entity_that_a_large_event_would_fill_says_so(held: Any) -> None:
-    guarded = Flows(Table(), SeenIds(), None, lambda: NOW, lambda: "try", outbox=Outbox("shop"), awaited=False)
+    guarded = Flows(Table(), SeenIds(), None, lambda: NOW, lambda: "try", outbox=Outbox("shop"), is_async=False)
     flow = guarded.write(Message("m6"), CLOSE, emit=[Event("A", "x" * 1000)])
     with pytest.raises(
         EntityTooLarge, match=r"The events of this write would add 1\d\d\d\. .* Emit less, and let a relay publish"
@@ -431,7 +431,7 @@ def dated(date: str | None) -> dict[str, Any]:
 def test_a_clock_that_is_off_by_more_than_the_ledger_bears_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, "onewrite")
     clock = iter([NOW, NOW + 1, NOW + 4000, NOW + 8000])
-    steady = Flows(Table(), SeenIds(), None, lambda: next(clock), lambda: "try", awaited=False)
+    steady = Flows(Table(), SeenIds(), None, lambda: next(clock), lambda: "try", is_async=False)
     for date in ("Mon, 21 Sep 2026 14:13:20 GMT", None, "Mon, 21 Sep 2026 22:13:20 GMT", "Mon, 21 Sep 2026 22:13:20 GMT"):
         play(steady.write(M5, CLOSE), dated(date))
     assert [record.getMessage().partition(":")[0] for record in caplog.records] == [
@@ -479,4 +479,4 @@ def test_an_entity_of_too_many_sources_is_said_once(caplog: pytest.LogCaptureFix
 )
 def test_a_table_is_named_once(table: object, name: str | None, said: str) -> None:
     with pytest.raises(ConfigurationError, match=said):
-        Flows(table, SeenIds(), name, lambda: NOW, random_name, awaited=False)
+        Flows(table, SeenIds(), name, lambda: NOW, random_name, is_async=False)

@@ -27,7 +27,7 @@ from onewrite import (
 from onewrite.core.label import Slot
 from onewrite.core.ledgers import Ledger
 from onewrite.core.ledgers.entry import ABSENT
-from onewrite.core.write import NoStep, Write, refused
+from onewrite.core.write import NoStep, Write, judge_refusal
 from onewrite.dynamodb.layout import image_of, lookup, without_ledger
 from onewrite.dynamodb.request import new_token
 from onewrite.dynamodb.values import typed
@@ -45,7 +45,7 @@ def verdict(ledger: Ledger, item: dict[str, Any] | None, message: Message = M5) 
     """Why this item refused a write of the call "try"."""
     token = new_token(ledger.attribute, "try", NOW)
     write = Write(message, {"orderId": "o-1"}, NOW, ledger.entry(message, NOW), NoStep(exact=False), token=token)
-    return refused(write, image_of(ledger.terms, item))
+    return judge_refusal(write, image_of(ledger.terms, item))
 
 
 def binaries(*members: bytes) -> set[Binary]:

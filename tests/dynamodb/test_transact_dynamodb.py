@@ -293,7 +293,7 @@ def test_where_another_message_has_a_step_open_the_transaction_asks_exactly() ->
 def test_an_own_open_step_weighs_more_than_what_the_ledgers_say() -> None:
     mark = step_mark("ow_l", M5)
     step = Step("events", M5, "key", "fence", NOW - 1, NOW + 60, True)
-    held = {**FREE, "ow_steps": {mark}, f"{STEP_OF_M5}{mark.hex()}": step.stored()}
+    held = {**FREE, "ow_steps": {mark}, f"{STEP_OF_M5}{mark.hex()}": step.as_fields()}
     client = Client(cancelled(PASSED, held))
     outcome = sent(client, writes(client, HighWaterMark()))
     assert isinstance(outcome, Busy)

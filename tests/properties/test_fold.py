@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from onewrite import Answer, Begun, Busy, HighWaterMark, InSequence, Message, Outcome, SeenIds, Tombstones
 from onewrite.core.flow import Call, Do, Flow, performer
-from onewrite.core.folding import TOO_MUCH, Each, Native, Refused, TooMuch, Written, fold, in_turn, joined
+from onewrite.core.folding import TOO_MUCH, FoldRefusal, Landing, Member, Native, TooMuch, fold, in_turn, join_entries
 from onewrite.core.label import TOMBSTONE, Slot
 from onewrite.core.ledgers import Ledger
 from onewrite.core.ledgers.entry import ABSENT, Advance, Entry, Lookup, Remember
@@ -116,21 +116,21 @@ class Memory:
     def canonical(self, entity: object) -> Hashable:
         return repr(entity)
 
-    def write_all(self, each: Sequence[Each], native: Native) -> Flow[Written | Refused | TooMuch]:
-        assert [one.message for one in each] == native["messages"]
-        if len(each) > self.fits:
+    def write_all(self, members: Sequence[Member], native: Native) -> Flow[Landing | FoldRefusal | TooMuch]:
+        assert [one.message for one in members] == native["messages"]
+        if len(members) > self.fits:
             return TOO_MUCH
         refused_by: Entity | None = yield Do(self._try, (native["messages"],))
         if refused_by is None:
-            return Written()
+            return Landing()
         entity: Entity = (yield Do(self._read)) if self.looks else refused_by
 
-        def refusal(one: Each, ledger: Lookup) -> Outcome | None:
+        def refusal(one: Member, ledger: Lookup) -> Outcome | None:
             if one.message in self.rules.begun:
                 return Busy(one.message, NOW)
             return one.entry.judge(one.message, ledger, is_gone=entity.gone)
 
-        return Refused(entity.look, refusal)
+        return FoldRefusal(entity.look, refusal)
 
     def write_one(self, message: Message, native: Native) -> Flow[Outcome]:
         assert native["messages"] == [message]
@@ -139,7 +139,7 @@ class Memory:
 
     def _try(self, written: list[Message]) -> Entity | None:
         self.requests += 1
-        entry = joined([self.entry(message) for message in written])
+        entry = join_entries([self.entry(message) for message in written])
         busy = any(message in self.rules.begun for message in written)
         over = self.rules.limit is not None and self.entity.n + highest(written) > self.rules.limit
         if busy or over or not lets_in(self.entity, entry):

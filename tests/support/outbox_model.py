@@ -14,14 +14,14 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from onewrite.core.event import Outbox
-from onewrite.core.pending import Box, Pending
+from onewrite.core.pending import Box, PendingEvent
 from onewrite.core.tombstone import Tombstone
 from onewrite.outbox.passes import Passes, Publish
 
 ENTITY: Mapping[str, Any] = {"id": "e"}
 CRASH, LOST = "the relay dies", "the answer is lost"
 TOMBSTONE = Tombstone("", "expiresAt", 1, "delete")
-Entity = tuple[int | None, str | None, tuple[Pending, ...]]
+Entity = tuple[int | None, str | None, tuple[PendingEvent, ...]]
 Reply = tuple[str, Any]  # "got" and a value, "refused" and an event, or "raised" and nothing
 
 
@@ -80,7 +80,7 @@ class Boxes:
     def clear(self, box: Box, count: int, now: float) -> Any:
         return (yield Ask("clear", box, count))
 
-    def replace(self, box: Box, place: int, event: Pending) -> Any:
+    def replace(self, box: Box, place: int, event: PendingEvent) -> Any:
         return (yield Ask("replace", box, (place, event)))
 
     def restart(self, box: Box, incarnation: str) -> Any:
@@ -244,7 +244,7 @@ class Model:
         """The stored id of what is published: every source's ids are known, and a published one is made from one of them."""
         life = event.source.rpartition("/")[2]
         for stored in dict(world.emitted).get(life, ()):
-            pending = Pending(stored, "t", "", "1970-01-01T00:00:00.000Z", life, "")
+            pending = PendingEvent(stored, "t", "", "1970-01-01T00:00:00.000Z", life, "")
             if Box(ENTITY, "o", event.sequence - 1, life, (pending,)).outgoing(0).id == event.id:
                 return stored
         raise Wrong(f"{event} is published, and nobody has emitted it in that source")
@@ -275,7 +275,7 @@ class Model:
         return world._replace(entity=cleared), None
 
     def _matches(self, now: Box, read: Box, place: int | None) -> bool:
-        if self._rules.count and now.sent != read.sent:
+        if self._rules.count and now.sent_count != read.sent_count:
             return False
         if self._rules.incarnation and now.incarnation != read.incarnation:
             return False
@@ -341,7 +341,7 @@ def _native(world: World, operation: str) -> World:
             return world._replace(entity=world.backup, owed=owed, restored=True)
     nonce = f"call{world.calls}"
     count = int(operation.removeprefix("emit"))
-    new = [Pending(f"{nonce}.{n}", "t", "null", "1970-01-01T00:00:00.000Z", nonce, "") for n in range(count)]
+    new = [PendingEvent(f"{nonce}.{n}", "t", "null", "1970-01-01T00:00:00.000Z", nonce, "") for n in range(count)]
     life = incarnation or (events[0].nonce if events else nonce)
     emitted = dict(world.emitted)
     emitted[life] = (*emitted.get(life, ()), *[event.id for event in new])

@@ -92,7 +92,7 @@ def gaining(entity: Entity, entry: Entry) -> Entity:
     held = dict(entity.held) | {label.slot: label.text for label in entry.terms.labels}
     for slot in entry.dead:
         held.pop(slot, None)
-    for change in entry.written:
+    for change in entry.written_changes:
         if isinstance(change, Advance):
             held[change.slot] = change.reaches
         elif isinstance(change, Remember):

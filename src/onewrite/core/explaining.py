@@ -76,7 +76,7 @@ def explain_call(store: S, flows: Any, call: Callable[[S], object], fields: Sequ
             f"explain takes a message and what follows it, or a function of the store, and got a {type(cast('object', call)).__name__}: write "
             "explain(lambda store: store.record(message, ...)), with the call that you want to see."
         )
-    client = _AsyncClient(fields) if flows.awaited else _Client(fields)
+    client = _AsyncClient(fields) if flows.is_async else _Client(fields)
     store_copy = copy(store)
     # The flows are copied, because what they learn here about entities and indexes is not so.
     vars(store_copy).update(_flows=copy(flows), _target=client, _collection=client)

@@ -222,14 +222,14 @@ def is_asynchronous(target: object, method: str) -> bool:
     return iscoroutinefunction(getattr(target, method, None)) or home.partition(".")[0] in ("motor", "aiobotocore")
 
 
-def check_awaited(target: object, method: str, *, awaited: bool) -> None:
+def check_awaited(target: object, method: str, *, is_async: bool) -> None:
     """Raise before anything is sent if the store is asynchronous and its guard is not, or the other way round."""
     kind = type(target)
     home = kind.__module__
-    is_async = is_asynchronous(target, method)
-    if is_async and not awaited:
+    must_await = is_asynchronous(target, method)
+    if must_await and not is_async:
         raise ConfigurationError(f"{kind.__name__} is asynchronous: guard it with the Async class.")
-    if awaited and not is_async and home.startswith(_BLOCKING):
+    if is_async and not must_await and home.startswith(_BLOCKING):
         raise ConfigurationError(f"{kind.__name__} is not asynchronous: guard it with the class without Async.")
 
 

@@ -77,7 +77,7 @@ class OutboxNames(NamedTuple):
 
     label: str = "ow_o"
     events: str = "ow_events"
-    sent: str = "ow_sent"
+    sent_count: str = "ow_sent"
     incarnation: str = "ow_life"
     due: str = "ow_due"
     shard: str = "ow_shard"

@@ -16,7 +16,7 @@ from botocore.exceptions import ClientError
 from onewrite.core.flow import Call, Flow, settle_missing
 from onewrite.core.label import TOMBSTONE, has_pending
 from onewrite.core.tombstone import Tombstone, made_with_tombstones, new_tombstone, read_tombstone
-from onewrite.core.write import Burial, Image, NoStepAtAll, Write, refused
+from onewrite.core.write import Burial, Image, NoStepAtAll, Write, judge_refusal
 from onewrite.dynamodb.expression import merge_update
 from onewrite.dynamodb.flows import Flows, code, send
 from onewrite.dynamodb.layout import business
@@ -59,7 +59,7 @@ def _bury(flows: Flows, write: Write, native: Mapping[str, Any]) -> Flow[tuple[O
             response = yield from send(call)
         except ClientError as error:
             image, unexplained = yield from flows.refusal(error, write, call)
-            outcome = refused(write, image)
+            outcome = judge_refusal(write, image)
             if isinstance(outcome, Write):
                 write = outcome
                 continue
@@ -74,7 +74,7 @@ def _bury(flows: Flows, write: Write, native: Mapping[str, Any]) -> Flow[tuple[O
         burial = cast("Burial", write.burial)
         left = {
             **flows.plain(dict(response.get("Attributes", {}))),
-            TOMBSTONE: burial.tombstone.stored(),
+            TOMBSTONE: burial.tombstone.as_fields(),
             **stored_outbox(write),
         }
         left.pop(burial.tombstone.ttl, None)

@@ -33,9 +33,9 @@ from onewrite.core.write import (
     Size,
     StepPart,
     Write,
+    judge_read,
+    judge_refusal,
     of_creation,
-    refused,
-    seen,
     too_large,
 )
 from onewrite.dynamodb.layout import canonical, held_of, image_of, without_ledger
@@ -74,14 +74,14 @@ class Flows:
         *,
         outbox: Outbox | None = None,
         tombstones: Tombstones | None = None,
-        awaited: bool,
+        is_async: bool,
     ) -> None:
         check_ledgerless(ledger, outbox)
         self.ledger: Ledger = NO_LEDGER if ledger is None else ledger
-        _check_wiring(table, self.ledger, table_name, awaited=awaited)
+        _check_wiring(table, self.ledger, table_name, is_async=is_async)
         self.emitter = emitter_of(outbox, self.ledger.terms.attribute)
         self.target, self.table = client_of(table, table_name)
-        self.awaited, self.clock, self.attempts = awaited, checked_clock(clock), attempts
+        self.is_async, self.clock, self.attempts = is_async, checked_clock(clock), attempts
         self.tombstones = tombstones
         self.nothing = None if outbox is None else empty_emission(outbox)
         self.table_name: str = table_name or table.name
@@ -109,7 +109,7 @@ class Flows:
         if finishes is not None:
             return self.finish(message, native, finishes, emit)
         missing_ok = False
-        if self.awaited or MISSING_OK in native:
+        if self.is_async or MISSING_OK in native:
             native, missing_ok = self.kept(native)
         write = self.new_write(message, native, self.attempts(), emit=emit, creates=guard is guard_put)
         flow = self.written(write, native, guard)
@@ -137,7 +137,7 @@ class Flows:
         item = yield from self.read({"ConsistentRead": True, **self.named(native)})
         if item is not None:
             self._look_at_ledger(item)
-        return seen(write, self.image_of(item))
+        return judge_read(write, self.image_of(item))
 
     def get(self, native: Mapping[str, Any]) -> Flow[Entity | None]:
         item = yield from self.read(self.named({**native, **_showing_tombstone(native)}))
@@ -150,7 +150,7 @@ class Flows:
         missing_ok = False
         if MISSING_OK in native:
             native, missing_ok = split_missing_ok(native)
-        return (deep_copy(native) if self.awaited else native), missing_ok
+        return (deep_copy(native) if self.is_async else native), missing_ok
 
     def new_write(
         self,
@@ -175,7 +175,7 @@ class Flows:
         key, token = native.get("Key", {}), new_token(self.ledger.attribute, name, now)
         if step is None:
             step = NO_STEP if self.exact else NO_STEP_OF_ANYBODY
-        return Write(message, key, now, entry.asking if creates else entry, step, emitted, token)
+        return Write(message, key, now, entry.as_question if creates else entry, step, emitted, token)
 
     def call(self, write: Write, native: Mapping[str, Any], guard: Guard) -> Call:
         return guard(write, {**self.table, **native}, self.convert)
@@ -216,7 +216,7 @@ class Flows:
         returned = call.kwargs.get("ReturnValues")
         image, unexplained = yield from self.refusal(error, write, call)
         # An error that comes before the condition says nothing of the form.
-        answer = refused(write if unexplained is None else exactly(write), image)
+        answer = judge_refusal(write if unexplained is None else exactly(write), image)
         if isinstance(answer, Write):
             return answer
         if unexplained is not None and (answer is None or isinstance(answer, Unmet)):
@@ -377,14 +377,14 @@ def client_of(table: Any, table_name: str | None) -> tuple[Any, dict[str, Any]]:
     return (table, {}) if client is None else (client, {"TableName": table.name})
 
 
-def _check_wiring(table: object, ledger: object, table_name: str | None, *, awaited: bool) -> None:
-    named = isinstance(getattr(table, "name", None), str)
-    if not named and not table_name:
+def _check_wiring(table: object, ledger: object, table_name: str | None, *, is_async: bool) -> None:
+    has_name = isinstance(getattr(table, "name", None), str)
+    if not has_name and not table_name:
         raise ConfigurationError("A low-level client serves every table: say which one with table_name=.")
-    if named and table_name:
+    if has_name and table_name:
         raise ConfigurationError("A Table knows its own name: leave out table_name, or give the low-level client.")
     check_ledger(ledger)
-    check_awaited(table, "update_item", awaited=awaited)
+    check_awaited(table, "update_item", is_async=is_async)
 
 
 def send(call: Call) -> Flow[Mapping[str, Any]]:

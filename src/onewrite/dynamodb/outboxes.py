@@ -19,7 +19,7 @@ from botocore.exceptions import ClientError
 from onewrite.core.event import Outbox, deep_copy
 from onewrite.core.flow import Call, Flow
 from onewrite.core.label import OUTBOX, TOMBSTONE
-from onewrite.core.pending import Box, Broken, Pending, Search, box_of, key_parts, read_box
+from onewrite.core.pending import Box, Broken, PendingEvent, Search, box_of, key_parts, read_box
 from onewrite.dynamodb.expression import Placeholders
 from onewrite.dynamodb.flows import client_of, code, insist
 from onewrite.dynamodb.layout import canonical, number_text
@@ -73,7 +73,7 @@ class Outboxes:
         """Remove the first events, which were sent. None: it is done. Otherwise the box as it is now."""
         words = Placeholders()
         sets = [
-            f"{words.name(OUTBOX.sent)}={words.value(box.base + count)}",
+            f"{words.name(OUTBOX.sent_count)}={words.value(box.base + count)}",
             f"{words.name(OUTBOX.incarnation)}={words.value(box.life)}",
         ]
         conditions = self._as_read(box, words, count - 1)
@@ -99,10 +99,10 @@ class Outboxes:
         sets = [f"{words.name(OUTBOX.due)}={words.value(due)}"]
         return (yield from self._change(box.entity, words, sets, [], self._as_read(box, words, 0)))
 
-    def replace(self, box: Box, place: int, event: Pending) -> Flow[Box | None]:
+    def replace(self, box: Box, place: int, event: PendingEvent) -> Flow[Box | None]:
         """Put another event in the place of one, and let a sweep take the entity at once."""
         words = Placeholders()
-        sets = [f"{words.name(OUTBOX.events)}[{place}]={words.value(event.stored())}"]
+        sets = [f"{words.name(OUTBOX.events)}[{place}]={words.value(event.as_fields())}"]
         conditions = self._as_read(box, words, place)
         sets.append(f"{words.name(OUTBOX.due)}={words.value(box.events[0].time)}")
         return (yield from self._change(box.entity, words, sets, [], conditions))
@@ -111,7 +111,7 @@ class Outboxes:
         """Count from zero again, as another source."""
         words = Placeholders()
         sets = [
-            f"{words.name(OUTBOX.sent)}={words.value(0)}",
+            f"{words.name(OUTBOX.sent_count)}={words.value(0)}",
             f"{words.name(OUTBOX.incarnation)}={words.value(incarnation)}",
         ]
         conditions = self._as_read(box, words, 0 if box.events else None)
@@ -126,7 +126,7 @@ class Outboxes:
 
         The count alone is not enough: an item that is deleted, created again and emits has the same count as its predecessor.
         """
-        fields = ((OUTBOX.sent, box.sent), (OUTBOX.incarnation, box.incarnation))
+        fields = ((OUTBOX.sent_count, box.sent_count), (OUTBOX.incarnation, box.incarnation))
         conditions = [
             f"attribute_not_exists({words.name(name)})" if value is None else f"{words.name(name)}={words.value(value)}"
             for name, value in fields

@@ -14,8 +14,8 @@ from onewrite.core.flow import Call, Flow, settle_missing, split_missing_ok
 from onewrite.core.inbox import INBOX, TOKEN, Inbox, token_of
 from onewrite.core.label import TOMBSTONE, is_ours
 from onewrite.core.ledgers import NO_LEDGER
-from onewrite.core.transaction import check_arguments, numbered
-from onewrite.core.write import Write, judged, landed, of_creation, shows_effect
+from onewrite.core.transaction import check_arguments, with_participant
+from onewrite.core.write import Write, has_landed, judge, of_creation, shows_effect
 from onewrite.dynamodb.expression import RESERVED, check_limits, read_condition, read_update
 from onewrite.dynamodb.flows import KEY_ATTRIBUTES, Flows, check_tokens, exactly
 from onewrite.dynamodb.layout import image_of, without_ledger
@@ -101,7 +101,7 @@ class Action(NamedTuple):
         outcome: Outcome | Write
         if self.write is not None:
             write = exactly(self.write) if exact else self.write
-            answer = judged(write, image_of(write.entry.terms, item))
+            answer = judge(write, image_of(write.entry.terms, item))
             outcome = write if answer is None else answer
         elif item is None:
             outcome = Missing(self.message)
@@ -113,7 +113,7 @@ class Action(NamedTuple):
             return outcome
         if "Item" in self.call.kwargs:
             outcome = of_creation(outcome, self.plain(self.call.kwargs["Item"]), keys=KEY_ATTRIBUTES)
-        return numbered(settle_missing(outcome, missing_ok=self.missing_ok, counts=self.counts), self.place)
+        return with_participant(settle_missing(outcome, missing_ok=self.missing_ok, counts=self.counts), self.place)
 
     @property
     def guarded(self) -> bool:
@@ -125,7 +125,7 @@ class Action(NamedTuple):
 
     def landed(self, item: Entity) -> bool:
         """Did an earlier try of this very transaction write to the item?"""
-        return self.write is not None and landed(self.write, image_of(self.write.entry.terms, item))
+        return self.write is not None and has_landed(self.write, image_of(self.write.entry.terms, item))
 
     def too_large(self, held: Entity | None) -> EntityTooLarge:
         image = self.flows.image_of(held)
@@ -149,7 +149,7 @@ def alone(message: Message, prepared: Prepared) -> Flow[Outcome]:
     guard = guard_put if prepared.method == "putting" else guard_update
     native = {**prepared.native, "missing_ok": prepared.missing_ok}
     outcome = yield from prepared.store.write(message, native, guard, prepared.emit)
-    return numbered(outcome, 0)
+    return with_participant(outcome, 0)
 
 
 def action(place: int, message: Message, prepared: Prepared, name: str, before: Write | None = None) -> Action:

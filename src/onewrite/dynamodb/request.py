@@ -206,7 +206,7 @@ def _merged(
         None if token is None else token.ring,
         None if emission is None else emission.shape,
         step if type(step) is NoStep else (type(step), type(step) is Finishes and step.overtaken),
-        len(write.others),
+        len(write.other_messages),
         None if burial is None else (burial.tombstone.ttl, burial.removes),
         convert,
         tuple(native),
@@ -308,8 +308,8 @@ def parts_of(write: Write) -> Parts:
     parts.asks += fits_labels(entry.terms, parts.words)
     if isinstance(step, Finishes):
         parts.asks += _is_in_order(entry.own, overtaken=step.overtaken)
-    elif write.others:
-        parts.asks += _lets_several_in(entry, parts.words, len(write.others) if _is_exact(step) else 0)
+    elif write.other_messages:
+        parts.asks += _lets_several_in(entry, parts.words, len(write.other_messages) if _is_exact(step) else 0)
     else:
         parts.asks += [asked for n, change in enumerate(entry.changes) for asked in _lets_in(change, n, parts.words)]
     # --- what they add
@@ -460,7 +460,7 @@ def _add_mark(entry: Entry, parts: Parts, *, overtaken: bool) -> None:
         parts.sets += {"joins": ["#ow_m0=:ow_b0"], "enters": ["#ow_m0=:ow_b0", "#ow_n0=:ow_s"]}.get(own.form, [])
         parts.adds += ["#ow_n0 :ow_s"] if own.form == "joins" else []
     elif type(own) is Advance:
-        parts.sets += [] if overtaken else [f"#ow_m{n}=:ow_m{n}" for n in range(len(entry.written))]
+        parts.sets += [] if overtaken else [f"#ow_m{n}=:ow_m{n}" for n in range(len(entry.written_changes))]
     else:
         assert_never(own)
 
@@ -501,18 +501,18 @@ def of_write(write: Write) -> tuple[dict[str, str], dict[str, Any]]:
     if write.token is not None:
         values[":ow_a"] = Members((write.token.value,))
     if (type(step) is NoStep and step.exact) or type(step) is Begins:
-        for n, message in enumerate((write.message, *write.others)):
+        for n, message in enumerate((write.message, *write.other_messages)):
             marks = [step_mark(ledger, message) for ledger in entry.terms.attributes]
             values.update(zip(_step_values_of(n, len(marks)), marks, strict=True))
     if type(step) is not NoStep and not isinstance(step, NoStep | NoStepAtAll):
         mark = step_mark(entry.terms.attribute if isinstance(step, Begins) else step.ledger, write.message)
         names |= {"#ow_x": name_of_step(mark), "#ow_xf": "fence"}
         values[":ow_xs"] = Members((mark,))
-        values |= {":ow_x": step.step.stored()} if isinstance(step, Begins) else {":ow_f": step.fence}
+        values |= {":ow_x": step.step.as_fields()} if isinstance(step, Begins) else {":ow_f": step.fence}
     if emission is not None and emission.events:
         values |= {":ow_oe": [*emission.events], ":ow_od": emission.due, ":ow_os": emission.shard}
     if write.burial is not None:
-        values[":ow_t"] = write.burial.tombstone.stored()
+        values[":ow_t"] = write.burial.tombstone.as_fields()
     if type(own) is not Advance:
         values[":ow_s"] = Members((own.mark, *[change.mark for change in entry.more]) if entry.more else (own.mark,))
     for n, change in enumerate((own, *entry.more, *entry.also)):

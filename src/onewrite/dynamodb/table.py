@@ -130,7 +130,7 @@ class GuardedTable(_NothingSent):
         check_table(table, table_name)
         check_deletes(ledger, tombstones)
         self._flows = Flows(
-            table, ledger, table_name, clock, random_name, outbox=outbox, tombstones=tombstones, awaited=False
+            table, ledger, table_name, clock, random_name, outbox=outbox, tombstones=tombstones, is_async=False
         )
         self._target = lean_target(table, table_name) if lean else self._flows.target
         self._outboxes = None if outbox is None else Outboxes(table, table_name, outbox)
@@ -256,7 +256,7 @@ class AsyncGuardedTable(_NothingSent):
         check_table(table, table_name)
         check_deletes(ledger, tombstones)
         self._flows = Flows(
-            table, ledger, table_name, clock, random_name, outbox=outbox, tombstones=tombstones, awaited=True
+            table, ledger, table_name, clock, random_name, outbox=outbox, tombstones=tombstones, is_async=True
         )
         self._target = self._flows.target
         self._outboxes = None if outbox is None else Outboxes(table, table_name, outbox)

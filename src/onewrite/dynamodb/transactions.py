@@ -61,7 +61,7 @@ def transact(
     `completes=True` then writes what is missing, for a handler that made single writes before. Any other refusal says in
     `participant` whose it is. What is in the way for a moment is waited for, `deadline` long.
     """
-    transaction = _Transaction(message, participants, inbox, completes=completes, awaited=False)
+    transaction = _Transaction(message, participants, inbox, completes=completes, is_async=False)
     return run(transaction.answered(deadline), transaction.store.target)
 
 
@@ -74,7 +74,7 @@ async def atransact(
     deadline: timedelta = DEADLINE,
 ) -> Outcome:
     """`transact` for the writes of an `AsyncGuardedTable`."""
-    transaction = _Transaction(message, participants, inbox, completes=completes, awaited=True)
+    transaction = _Transaction(message, participants, inbox, completes=completes, is_async=True)
     return await arun(transaction.answered(deadline), transaction.store.target)
 
 
@@ -86,7 +86,7 @@ def explain_transaction(
 
     DynamoDB charges each write in a transaction twice: two items of up to 1 KB take four units, and their single writes two.
     """
-    return _Transaction(message, participants, inbox, awaited=None).explained()
+    return _Transaction(message, participants, inbox, is_async=None).explained()
 
 
 class _Reason(NamedTuple):
@@ -125,7 +125,7 @@ class _Transaction(Transaction[Prepared, Part, ClientError]):
         marks = [] if self.inbox is None else marks_of(self.inbox, self.message, name, self.store.clock)
         return [*writes, *marks]
 
-    def made(self, parts: Sequence[Part], name: str, turn: int, backoff: Backoff) -> Flow[Applied | ClientError]:
+    def make(self, parts: Sequence[Part], name: str, turn: int, backoff: Backoff) -> Flow[Applied | ClientError]:
         """Send the transaction until DynamoDB says what became of it."""
         token = blake2b(f"{turn} {name}".encode(), digest_size=16).hexdigest()
         request = {"TransactItems": [part.request for part in parts], "ClientRequestToken": token}
@@ -179,7 +179,7 @@ class _Transaction(Transaction[Prepared, Part, ClientError]):
             undecided=has_token and all(part in hidden for part in missing),
         )
 
-    def given_up(self, parts: Sequence[Part], refusal: ClientError) -> Flow[Outcome]:  # noqa: ARG002  # DynamoDB has said which write
+    def give_up(self, parts: Sequence[Part], refusal: ClientError) -> Flow[Outcome]:  # noqa: ARG002  # DynamoDB has said which write
         yield from ()
         raise refusal
 

@@ -135,7 +135,7 @@ class GuardedCollection(_NothingSent):
             attempts=random_name,
             outbox=outbox,
             tombstones=tombstones,
-            awaited=False,
+            is_async=False,
         )
         check_key(key, lambda name: is_ours(name) or not self._flows.without_ledger({name: 0}))
         self._collection, self._target, self._key = collection, self._flows.target, key
@@ -286,7 +286,7 @@ class AsyncGuardedCollection(_NothingSent):
             attempts=random_name,
             outbox=outbox,
             tombstones=tombstones,
-            awaited=True,
+            is_async=True,
         )
         check_key(key, lambda name: is_ours(name) or not self._flows.without_ledger({name: 0}))
         self._collection, self._target, self._key = collection, self._flows.target, key

@@ -56,7 +56,7 @@ _IS_OURS = {"$and": [{"$gte": [_NAME, OURS]}, {"$lt": [_NAME, OURS[:-1] + chr(or
 
 def burial(terms: Terms, tombstone: Tombstone, expires: float | None) -> dict[str, Any]:
     """The stage that makes a tombstone of a document. `expires`: from when on, if no event is pending; None: one will be."""
-    left = [_kept(terms, tombstone.key), _literal({TOMBSTONE: tombstone.stored()})]
+    left = [_kept(terms, tombstone.key), _literal({TOMBSTONE: tombstone.as_fields()})]
     if expires is not None:
         left.append(_expiry(tombstone, expires))
     return _document_of(left)

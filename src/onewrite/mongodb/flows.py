@@ -44,9 +44,9 @@ from onewrite.core.write import (
     StepPart,
     Write,
     check_emits,
-    judged,
+    judge,
+    judge_read,
     of_creation,
-    seen,
     too_large,
 )
 from onewrite.errors import ConfigurationError, EntityTooLarge, InvalidUpdate, LedgerMismatch
@@ -86,15 +86,15 @@ class Flows:
         attempts: Callable[[], str] = random_name,
         outbox: Outbox | None = None,
         tombstones: Tombstones | None = None,
-        awaited: bool,
+        is_async: bool,
     ) -> None:
         check_ledgerless(ledger, outbox)
         self.ledger: Ledger = NO_LEDGER if ledger is None else ledger
         check_ledger(self.ledger)
         self.emitter = emitter_of(outbox, self.ledger.terms.attribute)
-        check_awaited(collection, "update_one", awaited=awaited)
+        check_awaited(collection, "update_one", is_async=is_async)
         self.target = durable(collection, durability)
-        self.awaited, self.clock, self.attempts = awaited, checked_clock(clock), attempts
+        self.is_async, self.clock, self.attempts = is_async, checked_clock(clock), attempts
         self.fields, self._indexes = _checked(fields), cast("Document", {})
         self.tombstones = tombstones
         self.nothing = None if outbox is None else empty_emission(outbox)
@@ -176,7 +176,7 @@ class Flows:
 
     def met(self, write: Write, found: Document | None, inserted: Document) -> Outcome:
         """What it means for a creation that the entity is there, or is not."""
-        answer = judged(write._replace(now=self.clock()), self.image_of(found))
+        answer = judge(write._replace(now=self.clock()), self.image_of(found))
         outcome = cast("Outcome", answer)  # a creation has one form
         # The driver may return the key in another form than it was given.
         return outcome if found is None else of_creation(outcome, {**inserted, "_id": found["_id"]}, keys=1)
@@ -205,7 +205,7 @@ class Flows:
             tried = yield from self.try_once(request, writer, upsert=False)
             if isinstance(tried, Applied):
                 return tried
-            answer = judged(request.write, self.image_of((yield from self._look_of(request))))
+            answer = judge(request.write, self.image_of((yield from self._look_of(request))))
             if answer is None:
                 raise LedgerMismatch(MOVED_BACK)
             if not isinstance(answer, Write):
@@ -220,7 +220,7 @@ class Flows:
                 )
         write = self.new_write(message, query)
         yield from self.check_collection(write.entry)
-        return seen(write, self.image_of((yield from self.look(write.key, native))))
+        return judge_read(write, self.image_of((yield from self.look(write.key, native))))
 
     def find(self, query: Document, native: Document) -> Flow[Entity | None]:
         if isinstance(cast("object", query), Message):
@@ -244,7 +244,7 @@ class Flows:
         if emit is not None:
             emitted = emission(self.emitter, message, emit, now, f"{self._whose} {self.attempts()}")
         key = {} if query is None else identity(query, self.fields, entry.terms)
-        return Write(message, key, now, entry.asking if creates else entry, step, emitted)
+        return Write(message, key, now, entry.as_question if creates else entry, step, emitted)
 
     def written(self, request: ReadyWrite, writer: Writer) -> Flow[Outcome]:
         """Send a write until it is known what it means. What may have been a race is tried again."""
@@ -259,7 +259,7 @@ class Flows:
                 return tried
             image = self.image_of((yield from self.look_after(tried, request)))
             write = request.write._replace(now=self.clock())
-            answer = judged(write, image)
+            answer = judge(write, image)
             if not isinstance(answer, Write | Unmet):
                 return cast("Outcome", answer)
             if tried is not None and not image.exists and not is_of_entity(tried, write.key):
@@ -272,7 +272,7 @@ class Flows:
             if following is None:
                 return (yield from self.record_refusal(cast("Outcome", answer), request.write, request.native))
             upsert, failure = following, tried or failure
-            again = answer if isinstance(answer, Write) else write._replace(entry=write.entry.facing(image.held))
+            again = answer if isinstance(answer, Write) else write._replace(entry=write.entry.fit_to(image.ledger))
             if (again.entry, again.step) != (request.write.entry, request.write.step):
                 self.exact = self.exact or again.step == NO_STEP  # where one message has a step open, more will
                 request = request.of(again)
@@ -314,7 +314,7 @@ class Flows:
         if (yield from self.lands(record)):
             return outcome
         found = yield from self.look(record.write.key, native, record.write.entry)
-        answer = judged(record.write, self.image_of(found))
+        answer = judge(record.write, self.image_of(found))
         if isinstance(answer, Rejected):
             return Rejected(write.message, answer.entity, settled=False)
         return cast("Outcome", answer)  # a mark has one form
@@ -398,7 +398,7 @@ class Flows:
         if is_large:
             raise self.too_large(found, write.emission) from error
         image = self.image_of(found)  # which raises where something else stands in the place of steps, and so do these
-        write.entry.judge(Message("unknown"), image.held)
+        write.entry.judge(Message("unknown"), image.ledger)
         check_emits(write, image)
         raise error
 

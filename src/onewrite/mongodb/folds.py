@@ -9,7 +9,18 @@ from pymongo.errors import DocumentTooLarge
 
 from onewrite.core.event import deep_copy, emission_of_fold
 from onewrite.core.flow import Flow, split_missing_ok, with_missing_settled
-from onewrite.core.folding import TOO_MUCH, Each, Function, Native, Refused, TooMuch, Written, fold, joined, planned
+from onewrite.core.folding import (
+    TOO_MUCH,
+    FoldRefusal,
+    Function,
+    Landing,
+    Member,
+    Native,
+    TooMuch,
+    fold,
+    join_entries,
+    make_plan,
+)
 from onewrite.core.ledgers.entry import Entry, Lookup
 from onewrite.core.write import NO_STEP, NO_STEP_OF_ANYBODY, Image, Write, kept_out
 from onewrite.errors import EntityTooLarge, InvalidUpdate
@@ -56,7 +67,7 @@ class Folds:
         flow = self._flows.written(request, writer)
         return with_missing_settled(flow, counts=request.write.entry.own.counts) if missing_ok else flow
 
-    def write_all(self, each: Sequence[Each], native: Native) -> Flow[Written | Refused | TooMuch]:
+    def write_all(self, each: Sequence[Member], native: Native) -> Flow[Landing | FoldRefusal | TooMuch]:
         request, writer = self._request([one.message for one in each], native)
         try:
             return (yield from self._write_all(each, request, writer))
@@ -69,7 +80,7 @@ class Folds:
         query, update, emit = options.pop("filter"), options.pop("update", None), options.pop("emit", None)
         # All at one moment, so all marks go into one slot; the messages may have waited for the caller's function.
         now = flows.clock()
-        entry = joined([flows.ledger.entry(message, now) for message in messages])
+        entry = join_entries([flows.ledger.entry(message, now) for message in messages])
         emitted = flows.nothing
         if emit is not None:
             emitted = emission_of_fold(flows.emitter, messages, emit, now, flows.attempts())
@@ -80,11 +91,11 @@ class Folds:
             options = {"upsert": creates_by_record(query, flows.fields, options), **options}
         key = identity(query, flows.fields, entry.terms)
         step = NO_STEP if len(messages) > 1 or flows.exact else NO_STEP_OF_ANYBODY
-        write = Write(messages[0], key, now, entry, step, emitted, others=tuple(messages[1:]))
+        write = Write(messages[0], key, now, entry, step, emitted, other_messages=tuple(messages[1:]))
         writer: Writer = "find_one_and_update" if _RETURNING & options.keys() else "update_one"
         return guard(write, flows.fields, query, update, options), writer
 
-    def _write_all(self, each: Sequence[Each], request: ReadyWrite, writer: Writer) -> Flow[Written | Refused]:
+    def _write_all(self, each: Sequence[Member], request: ReadyWrite, writer: Writer) -> Flow[Landing | FoldRefusal]:
         """As `Flows.written`: what may have been a race is tried again. Only the judgement is that of each message."""
         flows = self._flows
         yield from flows.check_collection(request.write.entry)
@@ -92,10 +103,10 @@ class Folds:
         for turn in range(1, ROUNDS + 1):
             tried = yield from flows.try_once(request, writer, upsert=upsert)
             if isinstance(tried, Applied):
-                return Written(tried.entity, response=tried.response)
+                return Landing(tried.entity, response=tried.response)
             image = flows.image_of((yield from flows.look_after(tried, request)))
             refused = self._refused(request.write, image)
-            if len(planned(each, refused).fresh) < len(each):
+            if len(make_plan(each, refused).fresh) < len(each):
                 return refused
             if tried is not None and not image.exists and not is_of_entity(tried, request.write.key):
                 yield from flows.raise_failure(tried, request)
@@ -105,12 +116,12 @@ class Folds:
             upsert, failure = following, tried or failure
         raise cast("Exception", failure)  # only a creation that fails goes round so often
 
-    def _refused(self, write: Write, image: Image) -> Refused:
+    def _refused(self, write: Write, image: Image) -> FoldRefusal:
         """Why the write did not land, given the document as it was after it."""
         now = self._flows.clock()
 
-        def refusal(one: Each, ledger: Lookup) -> Outcome | None:
-            alone = write._replace(message=one.message, entry=one.entry, others=(), now=now)
-            return kept_out(alone, image._replace(held=ledger))
+        def refusal(one: Member, ledger: Lookup) -> Outcome | None:
+            alone = write._replace(message=one.message, entry=one.entry, other_messages=(), now=now)
+            return kept_out(alone, image._replace(ledger=ledger))
 
-        return Refused(image.held, refusal)
+        return FoldRefusal(image.ledger, refusal)

@@ -23,7 +23,7 @@ from pymongo.errors import CursorNotFound
 from onewrite.core.event import Outbox, deep_copy
 from onewrite.core.flow import Call, Do, Flow
 from onewrite.core.label import OUTBOX, TOMBSTONE
-from onewrite.core.pending import Box, Broken, Pending, Search, box_of, key_parts, read_box
+from onewrite.core.pending import Box, Broken, PendingEvent, Search, box_of, key_parts, read_box
 from onewrite.errors import ConfigurationError
 from onewrite.mongodb.deletes import emptied
 from onewrite.mongodb.expression import identity
@@ -76,7 +76,7 @@ class Outboxes:
     def clear(self, box: Box, count: int, now: float) -> Flow[Box | None]:
         """Remove the first events, which were sent. None: it is done. Otherwise the box as it is now."""
         same = self._as_read(box, count - 1)
-        sent = {OUTBOX.sent: box.base + count, OUTBOX.incarnation: box.life}
+        sent = {OUTBOX.sent_count: box.base + count, OUTBOX.incarnation: box.life}
         if count == len(box.events):
             same["$and"] = [{OUTBOX.events: {"$size": count}}]
             if box.tombstone is None:
@@ -95,14 +95,14 @@ class Outboxes:
         """Let a sweep come back at that time, if the oldest event is still the same."""
         return (yield from self._change(box, self._as_read(box, 0), {"$set": {OUTBOX.due: due}}))
 
-    def replace(self, box: Box, place: int, event: Pending) -> Flow[Box | None]:
+    def replace(self, box: Box, place: int, event: PendingEvent) -> Flow[Box | None]:
         """Put another event in the place of one, and let a sweep take the entity at once."""
-        changed = {f"{OUTBOX.events}.{place}": event.stored(), OUTBOX.due: box.events[0].time}
+        changed = {f"{OUTBOX.events}.{place}": event.as_fields(), OUTBOX.due: box.events[0].time}
         return (yield from self._change(box, self._as_read(box, place), {"$set": changed}))
 
     def restart(self, box: Box, incarnation: str) -> Flow[Box | None]:
         """Count from zero again, as another source."""
-        update = {"$set": {OUTBOX.sent: 0, OUTBOX.incarnation: incarnation}}
+        update = {"$set": {OUTBOX.sent_count: 0, OUTBOX.incarnation: incarnation}}
         return (yield from self._change(box, self._as_read(box, 0 if box.events else None), update))
 
     def finder(self, before: str | None) -> Finder:
@@ -114,7 +114,7 @@ class Outboxes:
 
         The count alone is not enough: a document that is deleted, created again and emits has the same count as its predecessor.
         """
-        fields = {OUTBOX.sent: box.sent, OUTBOX.incarnation: box.incarnation}
+        fields = {OUTBOX.sent_count: box.sent_count, OUTBOX.incarnation: box.incarnation}
         conditions: dict[str, Any] = {"_id": box.entity["_id"]}
         conditions |= {name: {"$exists": False} if value is None else value for name, value in fields.items()}
         if place is not None:
@@ -132,7 +132,7 @@ class Outboxes:
                 shown = _recoded(key, self._codec, self._callers)
         fields = {name: _neutral(document[name]) for name in (*OUTBOX, TOMBSTONE) if name in document}
         box = read_box(self.outbox.label, {"_id": key}, f"{self.outbox.name}/{origin(key, self._codec)}", fields)
-        return replace(box, shown={"_id": shown})
+        return replace(box, caller_entity={"_id": shown})
 
     def _as_stored(self, value: object) -> object:
         """A value of the caller's as a relay reads it: other options of a client have other types for it."""

@@ -15,8 +15,8 @@ from onewrite.core.flow import Do, Flow, at, settle_missing, split_missing_ok
 from onewrite.core.inbox import INBOX, TOKEN, Inbox, token_of
 from onewrite.core.label import TOMBSTONE
 from onewrite.core.ledgers import NO_LEDGER
-from onewrite.core.transaction import check_arguments, numbered
-from onewrite.core.write import Write, judged, of_creation
+from onewrite.core.transaction import check_arguments, with_participant
+from onewrite.core.write import Write, judge, of_creation
 from onewrite.errors import ConfigurationError, InvalidUpdate
 from onewrite.message import Message
 from onewrite.mongodb.expression import (
@@ -149,14 +149,14 @@ class Action(NamedTuple):
             if found is None:
                 return Missing(self.message, self.missing_ok, participant=self.place)
             return Rejected(self.message, without_ledger(NO_LEDGER.terms, found), participant=self.place)
-        answer = judged(self.write._replace(now=self.flows.clock()), self.flows.image_of(found))
+        answer = judge(self.write._replace(now=self.flows.clock()), self.flows.image_of(found))
         if answer is None or isinstance(answer, Write):
             return answer
         if self.inserts and found is not None:
             answer = of_creation(answer, self.args[0], keys=1)
         if isinstance(answer, Unmet) and ((self.inserts and found is None) or (self.follows_gap and first)):
             return None
-        return numbered(settle_missing(answer, missing_ok=self.missing_ok, counts=self.counts), self.place)
+        return with_participant(settle_missing(answer, missing_ok=self.missing_ok, counts=self.counts), self.place)
 
     def failure(self, error: Exception) -> Flow[Exception]:
         """What the failure of the write means for its ledger, or the failure itself."""
@@ -209,7 +209,7 @@ def alone(message: Message, prepared: Prepared) -> Flow[Outcome]:
     else:
         update = prepared.update or {}
         outcome = yield from flows.write(message, prepared.document, update, native, "update_one", emit=emit)
-    return numbered(outcome, 0)
+    return with_participant(outcome, 0)
 
 
 def action(place: int, message: Message, prepared: Prepared, before: Write | None = None) -> Action:

@@ -159,7 +159,7 @@ def parts_of(write: Write) -> Parts:
     if isinstance(step, NoStepAtAll) or (isinstance(step, NoStep) and not step.exact):
         asks[STEPS] = _NONE_OPEN
     elif isinstance(step, NoStep | Begins):
-        for message in (write.message, *write.others):
+        for message in (write.message, *write.other_messages):
             for ledger in entry.terms.attributes:
                 asks[step_path(ledger, message)] = _ABSENT
     else:
@@ -196,7 +196,7 @@ def parts_of(write: Write) -> Parts:
     sets = {**kept.sets}
     pushes: dict[str, list[Any]] = {}
     if isinstance(step, Begins):
-        sets[step_path(entry.terms.attribute, write.message)] = step.step.stored()
+        sets[step_path(entry.terms.attribute, write.message)] = step.step.as_fields()
     elif finishes is None or not finishes.overtaken:
         gain(entry, sets, pushes, removes)
     return Parts(asks, also, sets, pushes, removes)
@@ -210,7 +210,7 @@ def gain(entry: Entry, sets: dict[str, Any], pushes: dict[str, list[Any]], remov
     """What a write adds to the ledger, and the sets of it that it removes."""
     if type(entry.own) is Remember:
         where = places(entry.own.sets)
-        pushes[where.present] = [change.mark for change in entry.written] if entry.more else [entry.own.mark]
+        pushes[where.present] = [change.mark for change in entry.written_changes] if entry.more else [entry.own.mark]
         removes |= where.dead
         for before in entry.also:
             if type(before) is Remember:

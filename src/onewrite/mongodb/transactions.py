@@ -45,7 +45,7 @@ def transact(
     `completes=True` then writes what is missing, for a handler that made single writes before. Any other refusal says in
     `participant` whose it is. A conflict with another transaction is tried again, `deadline` long.
     """
-    transaction = _Transaction(message, participants, inbox, completes=completes, awaited=False)
+    transaction = _Transaction(message, participants, inbox, completes=completes, is_async=False)
     if transaction.is_single:
         return run(alone(message, transaction.participants[0]), transaction.store.target)
     with transaction.new_session() as session:
@@ -61,7 +61,7 @@ async def atransact(
     deadline: timedelta = DEADLINE,
 ) -> Outcome:
     """`transact` for the writes of an `AsyncGuardedCollection`."""
-    transaction = _Transaction(message, participants, inbox, completes=completes, awaited=True)
+    transaction = _Transaction(message, participants, inbox, completes=completes, is_async=True)
     if transaction.is_single:
         return await arun(alone(message, transaction.participants[0]), transaction.store.target)
     async with transaction.new_session() as session:
@@ -74,7 +74,7 @@ def explain_transaction(
     """The writes that `transact` or `atransact` would send, one request each and one more to commit, in their order, those of an inbox
     last; one participant alone is a plain write. Each is the arguments by the name of the write. Nothing is sent.
     """
-    transaction = _Transaction(message, participants, inbox, awaited=None)
+    transaction = _Transaction(message, participants, inbox, is_async=None)
     return [part.explained for part in transaction.parts(transaction.store.attempts(), {})]
 
 
@@ -115,7 +115,7 @@ class _Transaction(Transaction[Prepared, Part, _Refusal]):
         writes = [action(place, self.message, each, forms.get(place)) for place, each in enumerate(self.participants)]
         return [*marks, *writes]
 
-    def made(self, parts: Sequence[Part], name: str, turn: int, backoff: Backoff) -> Flow[Applied | _Refusal]:  # noqa: ARG002  # MongoDB knows its own retries
+    def make(self, parts: Sequence[Part], name: str, turn: int, backoff: Backoff) -> Flow[Applied | _Refusal]:  # noqa: ARG002  # MongoDB knows its own retries
         """Make the transaction, again and again while another is in the way."""
         session, concerns = self._session, [each.store.target.write_concern for each in self.participants]
         majority = [concern for concern in concerns if concern.document.get("w") == "majority"]
@@ -172,7 +172,7 @@ class _Transaction(Transaction[Prepared, Part, _Refusal]):
                 break
         return Findings(outcomes, forms, passes=not outcomes, waits=not outcomes)
 
-    def given_up(self, parts: Sequence[Part], refusal: _Refusal) -> Flow[Outcome]:
+    def give_up(self, parts: Sequence[Part], refusal: _Refusal) -> Flow[Outcome]:
         if refusal.error is not None:
             raise refusal.error
         # Something keeps a write out that no look finds, as a hint may.

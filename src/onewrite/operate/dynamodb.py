@@ -114,7 +114,7 @@ class TableStore:
         """Make a migration's step. False: the item is not as it must be."""
         if isinstance(step, CarryMark):
             ledger = HighWaterMark(name=ledger_name(step.entry.terms.attribute))
-            flows = Flows(self.target, ledger, self.name, self._clock, random_name, awaited=False)
+            flows = Flows(self.target, ledger, self.name, self._clock, random_name, is_async=False)
             unchanged = {
                 "ConditionExpression": "#old = :old",
                 "ExpressionAttributeNames": {"#old": step.attribute},

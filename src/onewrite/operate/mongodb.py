@@ -126,7 +126,7 @@ class CollectionStore:
         """Make a migration's step. False: the document is not as it must be."""
         if isinstance(step, CarryMark):
             ledger = HighWaterMark(name=ledger_name(step.entry.terms.attribute))
-            flows = Flows(self.target, ledger, self._clock, (), "majority", attempts=random_name, awaited=False)
+            flows = Flows(self.target, ledger, self._clock, (), "majority", attempts=random_name, is_async=False)
             query = {**image.key, step.attribute: {"$eq": step.read}}
             outcome = yield from flows.record(step.message, query, {"upsert": False})
             return not isinstance(outcome, Unmet | Gone)

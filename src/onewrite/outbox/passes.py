@@ -27,7 +27,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar, cast
 
 from onewrite.core.event import Outbox, moment, seconds
 from onewrite.core.flow import Flow, Yielded
-from onewrite.core.pending import SKIPPED, Box, Broken, Outgoing, Pending, Search, box_of
+from onewrite.core.pending import SKIPPED, Box, Broken, Outgoing, PendingEvent, Search, box_of
 from onewrite.errors import ConfigurationError, LedgerMismatch, OnewriteError
 
 T = TypeVar("T")
@@ -78,7 +78,7 @@ class StoredOutboxes(Protocol):
     def read(self, entity: Entity, /) -> Flow[Box]: ...
     def clear(self, box: Box, count: int, now: float) -> Flow[Box | None]: ...
     def postpone(self, box: Box, due: str) -> Flow[Box | None]: ...
-    def replace(self, box: Box, place: int, event: Pending) -> Flow[Box | None]: ...
+    def replace(self, box: Box, place: int, event: PendingEvent) -> Flow[Box | None]: ...
     def restart(self, box: Box, incarnation: str) -> Flow[Box | None]: ...
     def finder(self, before: str | None) -> EntityFinder: ...
 
@@ -240,7 +240,7 @@ class Passes:
             raise lane.error from error
         if lane.error is not None:
             raise lane.error
-        return FlushReport(tuple(lane.published), lane.box.waiting(lane.accepted), lane.refused, not lane.overtaken)
+        return FlushReport(tuple(lane.published), lane.box.outgoing_from(lane.accepted), lane.refused, not lane.overtaken)
 
     def sweep(self, older_than: float, within: float = inf) -> Pass[SweepReport]:
         """One pass over all that is due. It ends after `within` seconds, and where for half a minute nobody has answered."""
@@ -453,7 +453,7 @@ class Passes:
             if not places:
                 return None
             place = places[0]
-            skipped = box.events[place].skipped(box.entity)
+            skipped = box.events[place].replacement(box.entity)
             if box.events[place].type == SKIPPED:
                 return box.outgoing(place)
             changed = yield from self._boxes.replace(box, place, skipped)
@@ -465,7 +465,7 @@ class Passes:
     def look(self, entity: Entity) -> Pass[OutboxState | None]:
         """What the entity's outbox holds. None: it has none."""
         box = yield from self._boxes.read(entity)
-        return None if box.is_unused else OutboxState(box.source, box.base, box.waiting())
+        return None if box.is_unused else OutboxState(box.source, box.base, box.outgoing_from())
 
     def restart(self, entity: Entity, incarnation: str, source: str | None = None) -> Pass[str | None]:
         """Make the entity another source that counts from zero, as after a restore. None: it has no outbox.

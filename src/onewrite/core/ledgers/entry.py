@@ -208,7 +208,7 @@ class Number(NamedTuple):
             return False
         return tag > self.block or (isinstance(numbers, frozenset) and self.mark in cast("frozenset[object]", numbers))
 
-    def facing(self, lookup: Lookup) -> Number:
+    def fit_to(self, lookup: Lookup) -> Number:
         """The same in the form that fits what is stored."""
         if self.form == "asks":
             return self
@@ -274,7 +274,7 @@ class Entry(NamedTuple):
         ]
 
     @property
-    def written(self) -> tuple[Change, ...]:
+    def written_changes(self) -> tuple[Change, ...]:
         return (self.own, *self.more)
 
     @property
@@ -292,22 +292,22 @@ class Entry(NamedTuple):
     @property
     def follows_gap(self) -> bool:
         """Must a mark be there already? Then the write creates no entity."""
-        return any(isinstance(change, Advance) and change.rule == "next" for change in self.written)
+        return any(isinstance(change, Advance) and change.rule == "next" for change in self.written_changes)
 
     @property
     def form(self) -> Form | None:
         return self.own.form if isinstance(self.own, Number) else None
 
-    def facing(self, lookup: Lookup) -> Entry:
+    def fit_to(self, lookup: Lookup) -> Entry:
         """The same in the form that fits what is stored, given that the ledger lets the message in."""
-        return self._replace(own=self.own.facing(lookup)) if isinstance(self.own, Number) else self
+        return self._replace(own=self.own.fit_to(lookup)) if isinstance(self.own, Number) else self
 
     def like(self, earlier_entry: Entry) -> Entry:
         """The same in the form of an earlier entry of this message and ledger."""
         return self._replace(own=earlier_entry.own) if isinstance(earlier_entry.own, Number) else self
 
     @property
-    def asking(self) -> Entry:
+    def as_question(self) -> Entry:
         """The same for a request that adds nothing to a ledger which is there: the begin of a step, or a creation."""
         return self._replace(own=self.own._replace(form="asks")) if isinstance(self.own, Number) else self
 
@@ -330,7 +330,7 @@ class Entry(NamedTuple):
 
     def shows(self, lookup: Lookup) -> bool:
         """May the write have landed? What is stored has all of its changes, or what later writes have made of them."""
-        return all(change.shows(lookup) for change in self.written)
+        return all(change.shows(lookup) for change in self.written_changes)
 
     def check(self, lookup: Lookup) -> None:
         """Raise `LedgerMismatch` where the entity has another ledger, or something else stands in its place."""

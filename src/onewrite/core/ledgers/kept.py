@@ -13,7 +13,7 @@ from onewrite.core.ledgers.seen_ids import UNITS, SeenIds
 from onewrite.core.ledgers.seen_numbers import SeenNumbers
 from onewrite.errors import LedgerMismatch
 
-_MOVED = "> "
+_MOVED_TO = "> "
 _IDS = re.compile(r"(?:(?P<count>\d+)(?P<unit>d|h|m|s|us)|all)(?P<text> text)?")
 _NUMBERS = re.compile(r"numbers (\d+)")
 
@@ -27,7 +27,7 @@ class LabelledLedger(NamedTuple):
     @property
     def moved_to(self) -> str | None:
         """By what the ledger is known now, if it stands here no more."""
-        return self.layout.removeprefix(_MOVED) if self.layout.startswith(_MOVED) else None
+        return self.layout.removeprefix(_MOVED_TO) if self.layout.startswith(_MOVED_TO) else None
 
     @property
     def ledger(self) -> Ledger:

@@ -74,7 +74,7 @@ class SecondaryIndex:
 
 def written(item: Mapping[str, Any], ledger: Ledger, message: Message, now: float, call: str) -> dict[str, Any]:
     """The item after a guarded write of a message that the ledger lets in. `call` is a name that no other call has."""
-    entry = ledger.entry(message, now).facing(lookup(item))
+    entry = ledger.entry(message, now).fit_to(lookup(item))
     return after(item, Write(message, {}, now, entry, NoStep(exact=False), token=new_token(ledger.attribute, call, now)))
 
 
