@@ -20,7 +20,7 @@ from onewrite import Event, Message, Outbox, SeenIds
 from onewrite.core.flow import Flow
 from onewrite.core.pending import Box
 from onewrite.dynamodb import GuardedTable
-from onewrite.dynamodb.values import typed
+from onewrite.dynamodb.values import typed_values
 from onewrite.mongodb import GuardedCollection
 from onewrite.outbox import Outgoing, Relay
 from onewrite.testing.servers.engines import Dynoxide, Mongod
@@ -88,7 +88,7 @@ def _on_dynamodb(plan: Plan, client: DynamoDBClient) -> Iterator[Row]:
     def against(what: str, ours: Contender, other: str, theirs: Contender, target: float | None) -> Row:
         for turn in range(plan.warmup + plan.rounds):
             for name in ("ours", "theirs"):
-                client.put_item(TableName=TABLE, Item=typed(_item(f"{what} {other} {name}", turn)))
+                client.put_item(TableName=TABLE, Item=typed_values(_item(f"{what} {other} {name}", turn)))
         return _fought(plan, what, ours, other, theirs, target)
 
     for what, other, outbox, target in (

@@ -19,7 +19,7 @@ from aws_lambda_powertools.utilities.idempotency import (
 
 from onewrite import Applied, Begun, Duplicate, Message, SeenIds
 from onewrite.dynamodb import GuardedTable
-from onewrite.dynamodb.values import typed
+from onewrite.dynamodb.values import typed_values
 from onewrite.testing import lambda_context
 from onewrite.testing.servers.engines import Dynoxide
 from tests.benchmarks.measure import Contender, Plan, Row, Unit, WrongOutcomeError, message_ids, ratio, take_turns
@@ -99,7 +99,7 @@ def powertools(client: DynamoDBClient) -> Deliver:
     def once(message_id: str, message: Message, entity: str) -> str:
         charged = charge(message.child("charge"))
         update = _update(charged)
-        update["ExpressionAttributeValues"] = typed(update["ExpressionAttributeValues"])
+        update["ExpressionAttributeValues"] = typed_values(update["ExpressionAttributeValues"])
         client.update_item(TableName=TABLE, Key={"id": {"S": entity}}, **update)
         return charged
 

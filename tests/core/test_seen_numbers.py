@@ -15,7 +15,7 @@ from onewrite.core.ledgers.seen_numbers import Blocks, Leap, blocks_of, leaps
 from onewrite.core.step import step_mark
 from onewrite.core.watch import Watch
 from onewrite.core.write import NO_STEP, Finishes, NoStep, StepPart, Write, judge_refusal
-from onewrite.dynamodb.layout import held_of, image_of
+from onewrite.dynamodb.layout import image_of, ledger_image_of
 from onewrite.dynamodb.request import guard_put, guard_update, new_token
 from onewrite.mongodb import GuardedCollection
 from onewrite.mongodb import layout as mongodb_layout
@@ -274,8 +274,8 @@ def test_a_wrong_number_is_said_once_for_each_slot_and_a_store_remembers_little(
 
 def test_both_engines_show_the_tags_and_count_a_source_once() -> None:
     item = {"ow_@%w8=s.t0": 5, "ow_@%w8=s.s0": {10}, "ow_@%w8=s.t1": 1, "ow_@%w8=u.t1": 1, "ow_@v": 7, "n": 1}
-    assert held_of(SMALL.terms, item).sources == 3
-    assert held_of(SMALL.terms, item).tags[0] == ("ow_@%w8=s.t0", 5)
+    assert ledger_image_of(SMALL.terms, item).sources == 3
+    assert ledger_image_of(SMALL.terms, item).tags[0] == ("ow_@%w8=s.t0", 5)
     document = {"ow_@": {"%w8=s": {"t0": 5.0, "s0": [10]}, "%w8=broken": 1, "v": 7}, "n": 1}
     held = mongodb_layout.held_of(SMALL.terms, document)
     assert (held.sources, held.tags) == (3, [("ow_@.%w8=s.t0", 5), ("ow_@.%w8=s.s0", frozenset({10}))])

@@ -35,7 +35,7 @@ from onewrite.core.watch import LARGE_LEDGER, MANY_SOURCES
 from onewrite.dynamodb import GuardedTable
 from onewrite.dynamodb.flows import Flows
 from onewrite.dynamodb.request import guard_put
-from onewrite.dynamodb.values import typed
+from onewrite.dynamodb.values import typed_values
 from onewrite.testing import moto_table
 from tests.support.driven import Table, failure, play, refusal, too_large
 
@@ -84,7 +84,7 @@ def test_a_write_that_lands_is_one_request_and_keeps_the_drivers_answer() -> Non
 
 def test_what_comes_back_is_shown_without_the_ledger() -> None:
     plain, _ = play(flows(SeenIds()).write(M5, CLOSE), {"Attributes": SEEN})
-    from_client, _ = play(flows(SeenIds(), client=True).write(M5, CLOSE), {"Attributes": typed(SEEN)})
+    from_client, _ = play(flows(SeenIds(), client=True).write(M5, CLOSE), {"Attributes": typed_values(SEEN)})
     assert plain.entity == from_client.entity == ENTITY
 
 
@@ -92,7 +92,7 @@ def test_a_client_is_told_the_table() -> None:
     _, steps = play(flows(SeenIds(), client=True).write(M5, CLOSE), DONE)
     assert isinstance(steps[0], Call)
     assert steps[0].kwargs["TableName"] == "orders"
-    assert steps[0].kwargs["Key"] == typed({"orderId": "o-1"})
+    assert steps[0].kwargs["Key"] == typed_values({"orderId": "o-1"})
 
 
 def test_a_refusal_shows_why_without_another_request() -> None:
@@ -158,10 +158,10 @@ def test_another_failure_after_a_conflict_leaves_as_it_is() -> None:
 @pytest.mark.parametrize("client", [False, True])
 def test_a_redelivery_to_an_entity_that_is_full_is_a_duplicate(client: bool) -> None:
     # DynamoDB looks at the size before the condition.
-    held = {"Item": typed(SEEN) if client else SEEN}
+    held = {"Item": typed_values(SEEN) if client else SEEN}
     outcome, steps = play(flows(SeenIds(), client=client).write(M5, CLOSE), too_large(), held)
     assert outcome == Duplicate(M5, ENTITY)
-    read = {"Key": typed(KEY["Key"]), "TableName": "orders"} if client else KEY
+    read = {"Key": typed_values(KEY["Key"]), "TableName": "orders"} if client else KEY
     assert steps[1] == Call("get_item", (), {**read, "ConsistentRead": True})
 
 
@@ -357,10 +357,10 @@ def test_seen_needs_the_whole_entity(name: str) -> None:
 
 @pytest.mark.parametrize("client", [False, True])
 def test_an_entity_is_read_without_its_ledger(client: bool) -> None:
-    item = typed(SEEN) if client else SEEN
+    item = typed_values(SEEN) if client else SEEN
     found, steps = play(flows(SeenIds(), client=client).get({**KEY, "ConsistentRead": True}), {"Item": item})
     assert found == ENTITY
-    read = {"TableName": "orders", "Key": typed(KEY["Key"])} if client else KEY
+    read = {"TableName": "orders", "Key": typed_values(KEY["Key"])} if client else KEY
     assert steps == [Call("get_item", (), {**read, "ConsistentRead": True})]
     assert play(flows(SeenIds(), client=client).get(KEY), {})[0] is None
 
@@ -391,7 +391,7 @@ def test_a_record_changes_nothing_but_the_ledger(native: dict[str, Any]) -> None
         flows(SeenIds()).record(M5, {**KEY, **native})
 
 
-@pytest.mark.parametrize("spelt", [dict, typed], ids=["plain", "typed"])
+@pytest.mark.parametrize("spelt", [dict, typed_values], ids=["plain", "typed"])
 def test_an_item_that_was_read_another_way_is_shown_without_its_ledger(spelt: Any) -> None:
     assert flows(SeenIds()).without_ledger(spelt(SEEN)) == spelt(ENTITY)
 

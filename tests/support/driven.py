@@ -10,7 +10,7 @@ from pymongo import WriteConcern
 from pymongo.results import UpdateResult
 
 from onewrite.core.flow import Call, Do, Flow
-from onewrite.dynamodb.values import typed
+from onewrite.dynamodb.values import typed_values
 
 
 class Table:
@@ -74,7 +74,7 @@ def failure(code: str, text: str = "", operation: str = "UpdateItem", **more: An
 
 def refusal(item: Mapping[str, Any] | None) -> ClientError:
     """The condition failed, and this is the item."""
-    shown: dict[str, Any] = {} if item is None else {"Item": typed(item)}
+    shown: dict[str, Any] = {} if item is None else {"Item": typed_values(item)}
     return failure("ConditionalCheckFailedException", "The conditional request failed", **shown)
 
 

@@ -14,7 +14,7 @@ import pytest
 from onewrite import Message, Outcome
 from onewrite.core.ledgers import Ledger
 from onewrite.dynamodb import GuardedTable
-from onewrite.dynamodb.values import plain, typed
+from onewrite.dynamodb.values import plain_values, typed_values
 from onewrite.mongodb import GuardedCollection
 from onewrite.operate import main
 
@@ -84,10 +84,10 @@ class TablePlace(Place):
 
     def stored(self, entity: str = "e") -> dict[str, Any] | None:
         found = self.client.get_item(TableName=self.name, Key={"id": {"S": entity}}, ConsistentRead=True)
-        return plain(found["Item"]) if "Item" in found else None
+        return plain_values(found["Item"]) if "Item" in found else None
 
     def put(self, entity: str = "e", **fields: Any) -> None:
-        self.client.put_item(TableName=self.name, Item=typed({"id": entity, **fields}))
+        self.client.put_item(TableName=self.name, Item=typed_values({"id": entity, **fields}))
 
     def place(self, group: str, key: str = "") -> str:
         return group if not key else f"{group}{key}" if group.endswith("@") else f"{group[:-1]}{key}"

@@ -129,5 +129,5 @@ def perform(
 
 def open_steps(flows: Flows, native: Mapping[str, Any]) -> Flow[list[Busy | Uncertain]]:
     check_reads_all(native, "open_steps")
-    item = (yield from flows.read({"ConsistentRead": True, **flows.named(native)})) or {}
+    item = (yield from flows.read({"ConsistentRead": True, **flows.address(native)})) or {}
     return step_answers(flows, [value for name, value in item.items() if is_step(name)], native["Key"])

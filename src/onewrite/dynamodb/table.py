@@ -34,7 +34,7 @@ from onewrite.dynamodb.native import (
     UpdatingArguments,
 )
 from onewrite.dynamodb.outboxes import Outboxes
-from onewrite.dynamodb.participants import Prepared, prepared
+from onewrite.dynamodb.participants import Prepared, prepare
 from onewrite.dynamodb.request import check_room, guard_put, guard_update
 from onewrite.dynamodb.steps import begin, open_steps, perform, release
 from onewrite.message import Message
@@ -69,15 +69,15 @@ class _NothingSent:
 
     def updating(self, *, emit: Emit = None, **native: Unpack[UpdatingArguments]) -> Prepared:
         """`update_item` for `transact`."""
-        return prepared(self._flows, "updating", native, emit)
+        return prepare(self._flows, "updating", native, emit)
 
     def putting(self, *, emit: Emit = None, **native: Unpack[PuttingArguments]) -> Prepared:
         """`put_item` for `transact`."""
-        return prepared(self._flows, "putting", native, emit)
+        return prepare(self._flows, "putting", native, emit)
 
     def recording(self, *, emit: Emit = None, **native: Unpack[RecordingArguments]) -> Prepared:
         """`record` for `transact`."""
-        return prepared(self._flows, "recording", native, emit)
+        return prepare(self._flows, "recording", native, emit)
 
     @property
     def outboxes(self) -> Outboxes:
@@ -197,8 +197,8 @@ class GuardedTable(_NothingSent):
         **native: Unpack[BeginArguments],
     ) -> Outcome:
         """Begin a step, call `effect(step)`, and finish with the `update_item` whose arguments `then(result)` returns."""
-        asked = StepRequest(name, lease, safe_for)
-        return run(perform(self._flows, message, native, asked, effect=effect, then=then), self._target)
+        step_request = StepRequest(name, lease, safe_for)
+        return run(perform(self._flows, message, native, step_request, effect=effect, then=then), self._target)
 
     def release(self, step: Begun, *, sent: bool = True) -> None:
         """End the step's lease now, if it is still this worker's. `sent=False` says that its effect was not sent: then nothing of
@@ -328,8 +328,8 @@ class AsyncGuardedTable(_NothingSent):
         **native: Unpack[BeginArguments],
     ) -> Outcome:
         """Begin a step, call `effect(step)`, and finish with the `update_item` whose arguments `then(result)` returns."""
-        asked = StepRequest(name, lease, safe_for)
-        return await arun(perform(self._flows, message, native, asked, effect=effect, then=then), self._target)
+        step_request = StepRequest(name, lease, safe_for)
+        return await arun(perform(self._flows, message, native, step_request, effect=effect, then=then), self._target)
 
     async def release(self, step: Begun, *, sent: bool = True) -> None:
         """End the step's lease now, if it is still this worker's. `sent=False` says that its effect was not sent: then nothing of

@@ -37,7 +37,7 @@ from onewrite.mongodb.native import (
     UpdatingArguments,
 )
 from onewrite.mongodb.outboxes import Outboxes
-from onewrite.mongodb.participants import Prepared, prepared
+from onewrite.mongodb.participants import Prepared, prepare
 from onewrite.mongodb.steps import begin, open_steps, perform, release
 from onewrite.outcome import Answer, Begun, Busy, Entity, Outcome, Uncertain
 
@@ -84,15 +84,15 @@ class _NothingSent:
         self, filter: Document, update: Update, *, emit: Emit = None, **native: Unpack[UpdatingArguments]
     ) -> Prepared:
         """`update_one` for `transact`."""
-        return prepared(self._flows, "updating", filter, update, native, emit=emit)
+        return prepare(self._flows, "updating", filter, update, native, emit=emit)
 
     def inserting(self, document: Document, *, emit: Emit = None, **native: Unpack[InsertingArguments]) -> Prepared:
         """`insert_one` for `transact`."""
-        return prepared(self._flows, "inserting", document, None, native, emit=emit)
+        return prepare(self._flows, "inserting", document, None, native, emit=emit)
 
     def recording(self, filter: Document, *, emit: Emit = None, **native: Unpack[RecordingArguments]) -> Prepared:
         """`record` for `transact`, in a document that is there."""
-        return prepared(self._flows, "recording", filter, None, native, emit=emit)
+        return prepare(self._flows, "recording", filter, None, native, emit=emit)
 
     @property
     def outboxes(self) -> Outboxes:
@@ -223,8 +223,8 @@ class GuardedCollection(_NothingSent):
         `safe_for` is how long whoever performs the effect recognises its key. `after` permits an effect once more that an
         operator knows not to have happened.
         """
-        asked = StepRequest(name, lease, safe_for, after)
-        return run(begin(self._flows, message, filter, native, asked), self._target)
+        step_request = StepRequest(name, lease, safe_for, after)
+        return run(begin(self._flows, message, filter, native, step_request), self._target)
 
     def perform(
         self,
@@ -239,8 +239,8 @@ class GuardedCollection(_NothingSent):
         **native: Unpack[BeginArguments],
     ) -> Outcome:
         """Begin a step, call `effect(step)`, and finish with the `update_one` whose arguments `then(result)` returns."""
-        asked = StepRequest(name, lease, safe_for)
-        return run(perform(self._flows, message, filter, native, asked, effect=effect, then=then), self._target)
+        step_request = StepRequest(name, lease, safe_for)
+        return run(perform(self._flows, message, filter, native, step_request, effect=effect, then=then), self._target)
 
     def release(self, step: Begun, *, sent: bool = True) -> None:
         """End the step's lease now, if it is still this worker's. `sent=False` says that its effect was not sent: then nothing of
@@ -374,8 +374,8 @@ class AsyncGuardedCollection(_NothingSent):
         `safe_for` is how long whoever performs the effect recognises its key. `after` permits an effect once more that an
         operator knows not to have happened.
         """
-        asked = StepRequest(name, lease, safe_for, after)
-        return await arun(begin(self._flows, message, filter, native, asked), self._target)
+        step_request = StepRequest(name, lease, safe_for, after)
+        return await arun(begin(self._flows, message, filter, native, step_request), self._target)
 
     async def perform(
         self,
@@ -390,8 +390,10 @@ class AsyncGuardedCollection(_NothingSent):
         **native: Unpack[BeginArguments],
     ) -> Outcome:
         """Begin a step, call `effect(step)`, and finish with the `update_one` whose arguments `then(result)` returns."""
-        asked = StepRequest(name, lease, safe_for)
-        return await arun(perform(self._flows, message, filter, native, asked, effect=effect, then=then), self._target)
+        step_request = StepRequest(name, lease, safe_for)
+        return await arun(
+            perform(self._flows, message, filter, native, step_request, effect=effect, then=then), self._target
+        )
 
     async def release(self, step: Begun, *, sent: bool = True) -> None:
         """End the step's lease now, if it is still this worker's. `sent=False` says that its effect was not sent: then nothing of

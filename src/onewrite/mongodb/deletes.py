@@ -40,7 +40,7 @@ def delete(
     if not flows.unique_indexes_fit:
         check_unique_indexes((yield from flows.read_indexes(inserts=False)), flows.fields)
         flows.unique_indexes_fit = True
-    outcome = yield from flows.written(request._replace(upsert=creates), writer)
+    outcome = yield from flows.send_write(request._replace(upsert=creates), writer)
     return settle_missing(outcome, missing_ok=missing_ok, counts=write.entry.own.counts)
 
 

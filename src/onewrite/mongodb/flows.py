@@ -97,7 +97,7 @@ class Flows:
         self.is_async, self.clock, self.attempts = is_async, checked_clock(clock), attempts
         self.fields, self._indexes = _checked(fields), cast("Document", {})
         self.tombstones = tombstones
-        self.nothing = None if outbox is None else empty_emission(outbox)
+        self.empty_emission = None if outbox is None else empty_emission(outbox)
         self._whose = getattr(collection, "full_name", "")
         self.unique_indexes_fit = False  # has it been seen that no unique index would take two tombstones for one?
         self._watch = Watch(self.ledger.skew)
@@ -135,7 +135,7 @@ class Flows:
         check_update(self.ledger.terms, self.fields, update)
         step = NO_STEP if self.exact else NO_STEP_OF_ANYBODY
         request = guard(self.new_write(message, query, emit, step), self.fields, query, update, native)
-        flow = self.written(request, writer)
+        flow = self.send_write(request, writer)
         return with_missing_settled(flow, counts=request.write.entry.own.counts) if missing_ok else flow
 
     def record(
@@ -147,7 +147,7 @@ class Flows:
         check_filter(self.ledger.terms, query)
         options = {"upsert": creates_by_record(query, self.fields, native), **native}
         request = guard(self.new_write(message, query, emit), self.fields, query, None, options)
-        flow = self.written(request, "update_one")
+        flow = self.send_write(request, "update_one")
         return with_missing_settled(flow, counts=request.write.entry.own.counts) if missing_ok else flow
 
     def insert(self, message: Message, document: Document, native: Document, emit: object = None) -> Flow[Outcome]:
@@ -240,13 +240,13 @@ class Flows:
     ) -> Write:
         """The parts of a write. `query`: the caller's filter; None: there is none. `creates`: it adds nothing to a ledger that is there."""
         now = self.clock()
-        entry, emitted = self.ledger.entry(message, now), self.nothing
+        entry, emitted = self.ledger.entry(message, now), self.empty_emission
         if emit is not None:
             emitted = emission(self.emitter, message, emit, now, f"{self._whose} {self.attempts()}")
         key = {} if query is None else identity(query, self.fields, entry.terms)
         return Write(message, key, now, entry.as_question if creates else entry, step, emitted)
 
-    def written(self, request: ReadyWrite, writer: Writer) -> Flow[Outcome]:
+    def send_write(self, request: ReadyWrite, writer: Writer) -> Flow[Outcome]:
         """Send a write until it is known what it means. What may have been a race is tried again."""
         entry = request.write.entry
         if self.fields or type(entry.own.mark) is str or entry.also:

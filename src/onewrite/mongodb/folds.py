@@ -64,7 +64,7 @@ class Folds:
     def write_one(self, message: Message, native: Native) -> Flow[Outcome]:
         native, missing_ok = split_missing_ok(native)
         request, writer = self._request([message], native)
-        flow = self._flows.written(request, writer)
+        flow = self._flows.send_write(request, writer)
         return with_missing_settled(flow, counts=request.write.entry.own.counts) if missing_ok else flow
 
     def write_all(self, each: Sequence[Member], native: Native) -> Flow[Landing | FoldRefusal | TooMuch]:
@@ -81,7 +81,7 @@ class Folds:
         # All at one moment, so all marks go into one slot; the messages may have waited for the caller's function.
         now = flows.clock()
         entry = join_entries([flows.ledger.entry(message, now) for message in messages])
-        emitted = flows.nothing
+        emitted = flows.empty_emission
         if emit is not None:
             emitted = emission_of_fold(flows.emitter, messages, emit, now, flows.attempts())
         if update is not None:

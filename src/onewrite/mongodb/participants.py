@@ -178,7 +178,7 @@ class Action(NamedTuple):
             yield from at(self.target, self.flows.check_collection(self.write.entry, inserts=self.inserts))
 
 
-def prepared(
+def prepare(
     flows: Flows,
     method: PreparedMethod,
     document: Document,
@@ -198,56 +198,56 @@ def prepared(
     )
 
 
-def alone(message: Message, prepared: Prepared) -> Flow[Outcome]:
+def write_alone(message: Message, participant: Prepared) -> Flow[Outcome]:
     """The prepared write as one of its own. A refusal names its participant as in a transaction."""
-    flows, emit = prepared.store, prepared.emit
-    native = {**prepared.native, "missing_ok": prepared.missing_ok}
-    if prepared.method == "inserting":
-        outcome = yield from flows.insert(message, prepared.document, prepared.native, emit)
-    elif prepared.method == "recording":
-        outcome = yield from flows.record(message, prepared.document, {"upsert": False, **native}, emit)
+    flows, emit = participant.store, participant.emit
+    native = {**participant.native, "missing_ok": participant.missing_ok}
+    if participant.method == "inserting":
+        outcome = yield from flows.insert(message, participant.document, participant.native, emit)
+    elif participant.method == "recording":
+        outcome = yield from flows.record(message, participant.document, {"upsert": False, **native}, emit)
     else:
-        update = prepared.update or {}
-        outcome = yield from flows.write(message, prepared.document, update, native, "update_one", emit=emit)
+        update = participant.update or {}
+        outcome = yield from flows.write(message, participant.document, update, native, "update_one", emit=emit)
     return with_participant(outcome, 0)
 
 
-def action(place: int, message: Message, prepared: Prepared, before: Write | None = None) -> Action:
+def action(place: int, message: Message, participant: Prepared, before: Write | None = None) -> Action:
     """The prepared write as a part of a transaction, in the form of the one `before`."""
-    flows, document, native = prepared.store, prepared.document, prepared.native
-    inserts, query = prepared.method == "inserting", None if prepared.method == "inserting" else document
+    flows, document, native = participant.store, participant.document, participant.native
+    inserts, query = participant.method == "inserting", None if participant.method == "inserting" else document
     if not flows.guards:
-        return _plain(place, message, prepared)._replace(missing_ok=prepared.missing_ok, query=query)
-    update = None if prepared.method == "recording" else prepared.update or {}
+        return _plain(place, message, participant)._replace(missing_ok=participant.missing_ok, query=query)
+    update = None if participant.method == "recording" else participant.update or {}
     if update is not None and not inserts:
         check_update(flows.ledger.terms, flows.fields, update)
-    write = flows.new_write(message, query, prepared.emit, creates=inserts)
+    write = flows.new_write(message, query, participant.emit, creates=inserts)
     if before is not None:
         write = write._replace(entry=write.entry.like(before.entry), turn=before.turn)
     if inserts:
         args: tuple[Any, ...] = (guard_insert(write, document, native),)
         write = write._replace(key={"_id": document["_id"]})
-        return Action(place, flows, message, write.key, "insert_one", args, native, write, None, prepared.missing_ok)
+        return Action(place, flows, message, write.key, "insert_one", args, native, write, None, participant.missing_ok)
     request = guard(write, flows.fields, document, update, native)
     args, key = (request.filter, request.update), request.write.key
     method: Literal["update_one"] = "update_one"
-    ok = prepared.missing_ok
+    ok = participant.missing_ok
     return Action(place, flows, message, key, method, args, request.native, request.write, request, ok, query)
 
 
-def _plain(place: int, message: Message, prepared: Prepared) -> Action:
+def _plain(place: int, message: Message, participant: Prepared) -> Action:
     """The caller's own write, which what is left of a deleted entity refuses too."""
-    flows, document, native, terms = prepared.store, prepared.document, prepared.native, NO_LEDGER.terms
-    if prepared.emit is not None:
+    flows, document, native, terms = participant.store, participant.document, participant.native, NO_LEDGER.terms
+    if participant.emit is not None:
         raise ConfigurationError("This store has no outbox to emit into: emit in a store that has one.")
-    if prepared.method == "inserting":
+    if participant.method == "inserting":
         check_document(terms, document)
         return Action(place, flows, message, {"_id": document["_id"]}, "insert_one", (dict(document),), native)
-    if prepared.method == "recording":
+    if participant.method == "recording":
         raise InvalidUpdate("A store without a ledger has nothing to record: write to it, or leave it out.")
     entity = identity(document, (), terms)
-    check_update(terms, (), prepared.update)
-    args = ({**document, TOMBSTONE: {"$exists": False}}, prepared.update)
+    check_update(terms, (), participant.update)
+    args = ({**document, TOMBSTONE: {"$exists": False}}, participant.update)
     return Action(place, flows, message, entity, "update_one", args, native)
 
 

@@ -23,7 +23,7 @@ from onewrite.core.write import Write
 from onewrite.errors import ConfigurationError, InvalidUpdate
 from onewrite.message import Message
 from onewrite.mongodb.layout import Document
-from onewrite.mongodb.participants import Action, Mark, Prepared, action, alone, marks_of
+from onewrite.mongodb.participants import Action, Mark, Prepared, action, marks_of, write_alone
 from onewrite.outcome import Applied, Duplicate, Outcome, Rejected
 
 Part: TypeAlias = Action | Mark
@@ -47,7 +47,7 @@ def transact(
     """
     transaction = _Transaction(message, participants, inbox, completes=completes, is_async=False)
     if transaction.is_single:
-        return run(alone(message, transaction.participants[0]), transaction.store.target)
+        return run(write_alone(message, transaction.participants[0]), transaction.store.target)
     with transaction.new_session() as session:
         return run(transaction.in_session(session, deadline), None)
 
@@ -63,7 +63,7 @@ async def atransact(
     """`transact` for the writes of an `AsyncGuardedCollection`."""
     transaction = _Transaction(message, participants, inbox, completes=completes, is_async=True)
     if transaction.is_single:
-        return await arun(alone(message, transaction.participants[0]), transaction.store.target)
+        return await arun(write_alone(message, transaction.participants[0]), transaction.store.target)
     async with transaction.new_session() as session:
         return await arun(transaction.in_session(session, deadline), None)
 

@@ -28,7 +28,7 @@ from onewrite.dynamodb.layout import ATTEMPT_SLOTS, is_made_by, lookup, name_of
 from onewrite.dynamodb.outboxes import origin
 from onewrite.dynamodb.request import Words, constants, fits_labels
 from onewrite.dynamodb.size import LARGEST_ITEM, item_size
-from onewrite.dynamodb.values import Members, is_typed, plain, raw, typed
+from onewrite.dynamodb.values import Members, bytes_of, is_typed, plain_values, typed_values
 from onewrite.errors import ConfigurationError, EntityTooLarge
 from onewrite.operate.image import Edit, EntityImage, Layout
 from onewrite.operate.migration import CarryIds, CarryMark, Drop, Step, dropped_by, sets_of
@@ -66,7 +66,7 @@ class TableStore:
         try:
             found: object = json.loads(text, parse_float=Decimal)
             if isinstance(found, dict) and found:
-                return typed({name: _key_value(value) for name, value in cast("dict[str, object]", found).items()})
+                return typed_values({name: _key_value(value) for name, value in cast("dict[str, object]", found).items()})
         except (ValueError, TypeError, ArithmeticError):
             pass
         raise ConfigurationError(
@@ -118,9 +118,9 @@ class TableStore:
             unchanged = {
                 "ConditionExpression": "#old = :old",
                 "ExpressionAttributeNames": {"#old": step.attribute},
-                "ExpressionAttributeValues": plain({":old": step.read}),
+                "ExpressionAttributeValues": plain_values({":old": step.read}),
             }
-            outcome = yield from flows.record(step.message, {"Key": plain(image.key), **unchanged})
+            outcome = yield from flows.record(step.message, {"Key": plain_values(image.key), **unchanged})
             return not isinstance(outcome, Unmet | Gone)
         try:
             yield from send(Call("update_item", (), {**self._table, "Key": dict(image.key), **request_of(step)}))
@@ -136,7 +136,7 @@ class TableStore:
 
     def size_after(self, image: EntityImage, step: Step) -> int:
         """The bytes of the item after a migration's step, except for the tokens of attempts."""
-        item, entry, drop = plain(image.raw), step.entry, dropped_by(step)
+        item, entry, drop = plain_values(image.raw), step.entry, dropped_by(step)
         item |= {name_of(label.slot): label.text for label in entry.terms.labels}
         if isinstance(step, CarryIds):
             present = name_of(sets_of(step).present)
@@ -208,7 +208,7 @@ class TableScan:
 def image_of(item: Mapping[str, Any], key_names: Sequence[str]) -> EntityImage:
     """The image of an item of typed values. It is put in order, so the same item always makes the same requests."""
     item = {name: _ordered(item[name]) for name in sorted(item)}
-    fields = plain(item)
+    fields = plain_values(item)
     sizes = {name: item_size({name: value}) for name, value in fields.items()}
     slots = {_slot_of(name): name for name in fields}
     held = lookup(fields)
@@ -216,7 +216,7 @@ def image_of(item: Mapping[str, Any], key_names: Sequence[str]) -> EntityImage:
     return EntityImage(
         LAYOUT,
         key,
-        origin(plain(key)),
+        origin(plain_values(key)),
         fields={name: held(Slot(name)) for name in fields},
         slots={slot: held(slot) for slot in slots},
         lookup=held,
@@ -238,7 +238,7 @@ def _steps(fields: Mapping[str, Any]) -> dict[str, object]:
     marks: object = fields.get(STEPS, frozenset[object]())
     if not isinstance(marks, AbstractSet):
         return {"": marks}
-    names = [raw(mark).hex() if isinstance(mark, Binary) else "" for mark in cast("AbstractSet[object]", marks)]
+    names = [bytes_of(mark).hex() if isinstance(mark, Binary) else "" for mark in cast("AbstractSet[object]", marks)]
     return {name: fields.get(f"{STEP}{name}") for name in sorted(names)}
 
 
@@ -255,7 +255,7 @@ def _key_value(value: Any) -> object:
         case {"B": str(text)}:
             return b64decode(text, validate=True)
         case _:
-            return plain({"": value})[""] if is_typed(value) else value
+            return plain_values({"": value})[""] if is_typed(value) else value
 
 
 def _parts(edit: Edit) -> list[Edit]:
@@ -282,7 +282,7 @@ def _expressions(image: EntityImage, edit: Edit) -> dict[str, Any]:
             conditions.append(f"attribute_not_exists({words.name(name)})")
     removes = [words.name(name) for name in (*edit.removes, *map(name_of, edit.unsets))]
     deletes = [f"{words.name(name_of(slot))} {words.value(_typed_set(members))}" for slot, members in edit.drops]
-    sets = [f"{words.name(name_of(slot))}={words.value(typed({'': mark})[''])}" for slot, mark in edit.sets]
+    sets = [f"{words.name(name_of(slot))}={words.value(typed_values({'': mark})[''])}" for slot, mark in edit.sets]
     clauses = {"SET": ",".join(sets), "REMOVE": ",".join(removes), "DELETE": ",".join(deletes)}
     update = {} if edit.deletes else {"UpdateExpression": merge_update(None, clauses)}
     condition = " AND ".join(conditions)
@@ -325,5 +325,5 @@ def request_of(step: CarryIds | Drop) -> dict[str, Any]:
         "UpdateExpression": " ".join([f"{name} {','.join(parts)}" for name, parts in update.items()]),
         "ConditionExpression": " AND ".join(conditions),
         "ExpressionAttributeNames": words.names,
-        "ExpressionAttributeValues": {**typed(values), **({} if drop is None else {":ow_r": drop.read})},
+        "ExpressionAttributeValues": {**typed_values(values), **({} if drop is None else {":ow_r": drop.read})},
     }

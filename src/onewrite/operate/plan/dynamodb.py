@@ -24,7 +24,7 @@ from onewrite.core.ledgers.seen_numbers import blocks_of
 from onewrite.core.write import NoStep, Write
 from onewrite.dynamodb.layout import ATTEMPT_SLOTS, attempts_name, lookup, name_of
 from onewrite.dynamodb.participants import marks_of
-from onewrite.dynamodb.request import ATTEMPTS, TOKEN_BYTES, new_token, of_write, parts_of
+from onewrite.dynamodb.request import ATTEMPTS, TOKEN_BYTES, names_and_values, new_token, parts_of
 from onewrite.dynamodb.size import LARGEST_ITEM, item_size, value_size
 from onewrite.message import Message
 from onewrite.operate.image import EntityStore
@@ -81,7 +81,7 @@ def written(item: Mapping[str, Any], ledger: Ledger, message: Message, now: floa
 def after(item: Mapping[str, Any], write: Write) -> dict[str, Any]:
     """The item after the ledger's part of a write."""
     parts = parts_of(write)
-    names, values = of_write(write)
+    names, values = names_and_values(write)
     names, values = {**parts.words.names, **names}, {**parts.values, **values}
     changed = dict(item)
     for name, value in _pairs(parts.sets, "="):
