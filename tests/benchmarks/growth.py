@@ -60,7 +60,7 @@ class Stream:
         self._guarded = GuardedTable(client, ledger, table_name=TABLE, clock=lambda: self._now)
         self._client, self._key = client, key
         self._ids = random.Random(key)
-        self._sent = 0
+        self._send = 0
         self.units: list[float] = []
         client.meta.events.register("after-call.dynamodb.UpdateItem", self._note)
 
@@ -70,9 +70,9 @@ class Stream:
         self.units.clear()
 
     def send(self, _: int) -> object:
-        self._sent += 1
+        self._send += 1
         self._now += self._between
-        message = Message(str(uuid.UUID(int=self._ids.getrandbits(128), version=4)), sequence=self._sent)
+        message = Message(str(uuid.UUID(int=self._ids.getrandbits(128), version=4)), sequence=self._send)
         return self._guarded.update_item(message, Key={"id": self._key}, ReturnConsumedCapacity="TOTAL", **DYNAMODB_UPDATE)
 
     def close(self) -> None:

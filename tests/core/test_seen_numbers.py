@@ -277,7 +277,7 @@ def test_both_engines_show_the_tags_and_count_a_source_once() -> None:
     assert ledger_image_of(SMALL.terms, item).sources == 3
     assert ledger_image_of(SMALL.terms, item).tags[0] == ("ow_@%w8=s.t0", 5)
     document = {"ow_@": {"%w8=s": {"t0": 5.0, "s0": [10]}, "%w8=broken": 1, "v": 7}, "n": 1}
-    held = mongodb_layout.held_of(SMALL.terms, document)
+    held = mongodb_layout.ledger_image_of(SMALL.terms, document)
     assert (held.sources, held.tags) == (3, [("ow_@.%w8=s.t0", 5), ("ow_@.%w8=s.s0", frozenset({10}))])
 
 

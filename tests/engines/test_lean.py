@@ -104,7 +104,7 @@ def twins(dynamo: DynamoDBClient, dynoxide: Dynoxide, table: str, alone: Callabl
     def both(operation: str, request: dict[str, Any]) -> tuple[Any, Any]:
         name = {"UpdateItem": "update_item", "PutItem": "put_item", "GetItem": "get_item"}[operation]
         theirs = _said(lambda: getattr(plain, name)(TableName=table, **request), table)
-        ours = _said(lambda: target._sent(operation, {"TableName": other, **request}), other)
+        ours = _said(lambda: target._send(operation, {"TableName": other, **request}), other)
         return ours, theirs
 
     yield both

@@ -174,7 +174,7 @@ def test_what_is_tried_next_after_a_write_that_did_not_land(
 ) -> None:
     write = Write(M5, {"_id": "o-1"}, NOW, ledger.entry(M5, NOW), NO_STEP)
     request = guard(write, (), query, UPDATE, {"upsert": upsert})
-    assert next_try(request, turn, failed=failed, exists=exists) is expected
+    assert next_try(request, turn, has_failed=failed, exists=exists) is expected
 
 
 # --- failures ---------------------------------------------------------------------------------------------------------

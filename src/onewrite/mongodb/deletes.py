@@ -56,17 +56,17 @@ _IS_OURS = {"$and": [{"$gte": [_NAME, OURS]}, {"$lt": [_NAME, OURS[:-1] + chr(or
 
 def burial(terms: Terms, tombstone: Tombstone, expires: float | None) -> dict[str, Any]:
     """The stage that makes a tombstone of a document. `expires`: from when on, if no event is pending; None: one will be."""
-    left = [_kept(terms, tombstone.key), _literal({TOMBSTONE: tombstone.as_fields()})]
+    parts = [_lasting_fields(terms, tombstone.key), _literal({TOMBSTONE: tombstone.as_fields()})]
     if expires is not None:
-        left.append(_expiry(tombstone, expires))
-    return _document_of(left)
+        parts.append(_expiry(tombstone, expires))
+    return _document_of(parts)
 
 
-def emptied(sent: Mapping[str, Any], tombstone: Tombstone, expires: float) -> dict[str, Any]:
-    """The stage that clears all that is pending in a tombstone's outbox. `sent`: what it holds of those sent before."""
-    gone = [OUTBOX.events, OUTBOX.due, *sent]
-    stays = _fields_where({"$not": [{"$in": [_NAME, {"$literal": gone}]}]})
-    return _document_of([stays, _literal({**sent, tombstone.ttl: datetime.fromtimestamp(expires, UTC)})])
+def empty_outbox(counts: Mapping[str, Any], tombstone: Tombstone, expires: float) -> dict[str, Any]:
+    """The stage that clears all that is pending in a tombstone's outbox. `counts`: what it holds of those sent before."""
+    names = [OUTBOX.events, OUTBOX.due, *counts]
+    rest = _fields_where({"$not": [{"$in": [_NAME, {"$literal": names}]}]})
+    return _document_of([rest, _literal({**counts, tombstone.ttl: datetime.fromtimestamp(expires, UTC)})])
 
 
 def _document_of(parts: list[dict[str, Any]]) -> dict[str, Any]:
@@ -79,13 +79,13 @@ def _literal(fields: Document) -> dict[str, Any]:
 
 def _expiry(tombstone: Tombstone, expires: float) -> dict[str, Any]:
     """When the database may remove the tombstone, if nothing is pending."""
-    nothing: list[Any] = []
-    pending = {"$ne": [{"$ifNull": [f"${OUTBOX.events}", nothing]}, nothing]}
-    return {"$cond": [pending, [], _literal({tombstone.ttl: datetime.fromtimestamp(expires, UTC)})]}
+    empty: list[Any] = []
+    is_pending = {"$ne": [{"$ifNull": [f"${OUTBOX.events}", empty]}, empty]}
+    return {"$cond": [is_pending, [], _literal({tombstone.ttl: datetime.fromtimestamp(expires, UTC)})]}
 
 
 @lru_cache(maxsize=64)
-def _kept(terms: Terms, key: tuple[str, ...]) -> dict[str, Any]:
+def _lasting_fields(terms: Terms, key: tuple[str, ...]) -> dict[str, Any]:
     """The fields that stay: the key, the set of the store's own ledger, and all that is ours."""
     return _fields_where({"$or": [{"$in": [_NAME, {"$literal": [*key, *sorted(terms.plain_sets)]}]}, _IS_OURS]})
 
