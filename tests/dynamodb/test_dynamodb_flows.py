@@ -29,7 +29,7 @@ from onewrite import (
     Stale,
 )
 from onewrite.core.clock import random_name
-from onewrite.core.flow import Call, Flow, Wait, Yielded
+from onewrite.core.flow import Call, Flow, FlowStep, Wait
 from onewrite.core.ledgers import Ledger
 from onewrite.core.watch import LARGE_LEDGER, MANY_SOURCES
 from onewrite.dynamodb import GuardedTable
@@ -60,7 +60,7 @@ def flows(ledger: Ledger, *, client: bool = False, now: float = NOW) -> Flows:
     return Flows(target, ledger, name, lambda: now, lambda: "try", is_async=False)
 
 
-def methods(steps: list[Yielded]) -> list[str]:
+def methods(steps: list[FlowStep]) -> list[str]:
     return [step.method if isinstance(step, Call) else "wait" for step in steps]
 
 

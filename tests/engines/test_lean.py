@@ -454,7 +454,7 @@ def _client(account: str | None = None, **config: Any) -> Any:
 def test_a_request_goes_where_botocores_would(account: str | None, config: dict[str, Any], host: str) -> None:
     client = _client(account, **config)
     route = Routes(DYNAMODB, client).present("UpdateItem", {"TableName": "orders"})
-    assert (route.address.host, route.host, route.address.port, route.address.encrypted) == (host, host, 443, True)
+    assert (route.address.host, route.host, route.address.port, route.address.is_encrypted) == (host, host, 443, True)
     client.close()
 
 

@@ -132,14 +132,14 @@ def test_the_key_of_a_day_is_made_once_and_a_new_day_has_another() -> None:
 @pytest.mark.parametrize(
     ("url", "address", "host"),
     [
-        ("http://127.0.0.1:8000", Address("127.0.0.1", 8000, encrypted=False), "127.0.0.1:8000"),
+        ("http://127.0.0.1:8000", Address("127.0.0.1", 8000, is_encrypted=False), "127.0.0.1:8000"),
         (
             "https://DynamoDB.eu-west-1.amazonaws.com/",
-            Address("dynamodb.eu-west-1.amazonaws.com", 443, encrypted=True),
+            Address("dynamodb.eu-west-1.amazonaws.com", 443, is_encrypted=True),
             None,
         ),
-        ("https://[::1]:443", Address("::1", 443, encrypted=True), "[::1]"),
-        ("http://localhost", Address("localhost", 80, encrypted=False), "localhost"),
+        ("https://[::1]:443", Address("::1", 443, is_encrypted=True), "[::1]"),
+        ("http://localhost", Address("localhost", 80, is_encrypted=False), "localhost"),
     ],
 )
 def test_a_url_names_an_address_and_a_host(url: str, address: Address, host: str | None) -> None:

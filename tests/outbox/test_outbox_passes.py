@@ -520,7 +520,7 @@ def test_what_a_writer_emitted_whose_clock_is_ahead_is_listed_too() -> None:
 
 def test_a_writer_s_clock_that_is_ahead_postpones_nothing() -> None:
     ahead = box("a", "X", age=-60.0, due=moment(NOW + 60))
-    assert not ahead.postponed(NOW)
+    assert not ahead.is_postponed(NOW)
 
 
 @pytest.mark.parametrize("reply", [True, "ok", ("a",), {"Failed": []}, [1], 0], ids=repr)

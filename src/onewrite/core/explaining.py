@@ -88,8 +88,8 @@ def explain_call(store: S, flows: Any, call: Callable[[S], object], fields: Sequ
                 result.send(None)
             finally:
                 result.close()
-    except _FirstRequest as first:
-        return first.request
+    except _FirstRequest as request_sent:
+        return request_sent.request
     finally:
         meter.reset(token)
     raise ConfigurationError("This call sends nothing to the store: explain(lambda store: store.record(message, ...)).")

@@ -81,8 +81,8 @@ class Do:
     sends: bool = False
 
 
-Yielded: TypeAlias = Call | Wait | Do
-Flow: TypeAlias = Generator[Yielded, Any, T]
+FlowStep: TypeAlias = Call | Wait | Do
+Flow: TypeAlias = Generator[FlowStep, Any, T]
 
 
 @dataclass(slots=True)
@@ -147,17 +147,17 @@ async def arun(flow: Flow[T], target: object, *, sleep: Callable[[float], Awaita
     return await adrive(flow, partial(aperform, target, meter.get(), sleep))
 
 
-def performer(target: object) -> Callable[[Yielded], Any]:
+def performer(target: object) -> Callable[[FlowStep], Any]:
     """A function that performs the steps of a flow with a blocking client."""
     return partial(perform, target, None, time.sleep)
 
 
-def aperformer(target: object) -> Callable[[Yielded], Awaitable[Any]]:
+def aperformer(target: object) -> Callable[[FlowStep], Awaitable[Any]]:
     """A function that performs the steps of a flow with a client whose methods are awaited."""
     return partial(aperform, target, None, _sleep)
 
 
-def perform(target: object, counter: Meter | None, sleep: Callable[[float], None], step: Yielded) -> Any:
+def perform(target: object, counter: Meter | None, sleep: Callable[[float], None], step: FlowStep) -> Any:
     """Perform a step with a blocking client."""
     if type(step) is not Call:
         return sleep(step.seconds) if isinstance(step, Wait) else _blocking_result(_call_function(cast("Do", step), counter))
@@ -172,7 +172,7 @@ def perform(target: object, counter: Meter | None, sleep: Callable[[float], None
 
 
 def aperform(
-    target: object, counter: Meter | None, sleep: Callable[[float], Awaitable[None]], step: Yielded
+    target: object, counter: Meter | None, sleep: Callable[[float], Awaitable[None]], step: FlowStep
 ) -> Awaitable[Any]:
     """Perform a step with a client whose methods are awaited."""
     if isinstance(step, Wait):
@@ -213,7 +213,7 @@ def _call_function(step: Do, counter: Meter | None) -> Any:
     return step.function(*step.args, **step.kwargs)
 
 
-_BLOCKING = ("boto3", "botocore", "pymongo.synchronous")
+_BLOCKING_HOMES = ("boto3", "botocore", "pymongo.synchronous")
 
 
 def is_asynchronous(target: object, method: str) -> bool:
@@ -229,7 +229,7 @@ def check_awaited(target: object, method: str, *, is_async: bool) -> None:
     must_await = is_asynchronous(target, method)
     if must_await and not is_async:
         raise ConfigurationError(f"{kind.__name__} is asynchronous: guard it with the Async class.")
-    if is_async and not must_await and home.startswith(_BLOCKING):
+    if is_async and not must_await and home.startswith(_BLOCKING_HOMES):
         raise ConfigurationError(f"{kind.__name__} is not asynchronous: guard it with the class without Async.")
 
 

@@ -24,7 +24,7 @@ from onewrite.core.tombstone import Tombstone, read_tombstone
 from onewrite.errors import ConfigurationError, LedgerMismatch
 
 Y = TypeVar("Y")
-SKIPPED = "onewrite.skipped"  # the type of what stands in for an event that was skipped
+SKIPPED_TYPE = "onewrite.skipped"  # the type of what stands in for an event that was skipped
 
 # Any fixed UUID would do: it keeps the ids of events apart from everybody else's.
 _EVENTS = UUID("c0f4a1de-7a3b-4f58-9f0e-6f6e65777274")
@@ -47,7 +47,7 @@ class PendingEvent:
         number. The nonce stays, because the first event's names the incarnation.
         """
         body = json.dumps({"type": self.type, "entity": dict(entity)}, default=_key_part)
-        return replace(self, type=SKIPPED, body=body)
+        return replace(self, type=SKIPPED_TYPE, body=body)
 
     def as_fields(self) -> dict[str, str]:
         return {name: getattr(self, name) for name in _FIELDS}
@@ -125,7 +125,7 @@ class Box:
         """When a sweep takes it. Asked only where something is pending."""
         return self.due or self.events[0].time
 
-    def postponed(self, now: float) -> bool:
+    def is_postponed(self, now: float) -> bool:
         """Was an event refused, and is it too early to try again? The time of the oldest event itself postpones nothing, however
         far ahead the clock of its writer was."""
         return self.due is not None and self.due > self.events[0].time and seconds(self.due) > now

@@ -56,16 +56,16 @@ class Step(NamedTuple):
     first: bool
     is_unsent: bool = False  # its worker let it go before the effect was sent, so anybody may take it over
 
-    def is_same(self, other: Step) -> bool:
+    def is_same(self, step: Step) -> bool:
         """Are these one begin? Two fences of different begins may be the same by chance; their leases then differ."""
-        return (self.fence, self.until) == (other.fence, other.until)
+        return (self.fence, self.until) == (step.fence, step.until)
 
-    def taking_over(self, open_step: Step) -> Step:
+    def take_over(self, open_step: Step) -> Step:
         """This step in the place of one that another worker has begun. Only the fence and the lease are new."""
         since = self.since if open_step.is_unsent else open_step.since
         return self._replace(ledger=open_step.ledger, key=open_step.key, since=since, first=open_step.is_unsent)
 
-    def reopening(self, uncertain: Uncertain) -> Step:
+    def reopen(self, uncertain: Uncertain) -> Step:
         """This step in the place of one of which an operator knows that its effect did not happen."""
         return self._replace(key=uncertain.key, first=False)
 

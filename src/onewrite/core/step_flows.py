@@ -60,7 +60,7 @@ def begin_step(start: Start, try_to_begin: TryToBegin) -> Flow[Answer]:
     message, request, fresh = start.message, start.request, start.fresh
     step, old_fence = fresh, None
     if request.after is not None:
-        step, old_fence = fresh.reopening(request.after), request.after.fence
+        step, old_fence = fresh.reopen(request.after), request.after.fence
     for _ in range(_ROUNDS):
         answer = yield from try_to_begin(step, old_fence)
         if answer is None:
@@ -72,7 +72,7 @@ def begin_step(start: Start, try_to_begin: TryToBegin) -> Flow[Answer]:
         elif answer.fence == old_fence and answer.ledger != step.ledger:
             step = step._replace(ledger=answer.ledger)  # it was begun under the ledger before this one, and stays there
         elif may_be_taken_over(answer, start.now, request):
-            step, old_fence = fresh.taking_over(answer), answer.fence
+            step, old_fence = fresh.take_over(answer), answer.fence
         else:
             return answer_to(answer, message, start.now, None, start.entity_key)
     return Busy(message, start.now)  # others begin it and let it go all the time

@@ -101,7 +101,7 @@ class Findings:
     passes: bool = False  # what is in the way goes away by itself, or at the next try
     waits: bool = False  # and the next try is not made at once
     failure: Exception | None = None  # something cannot be done at all
-    undecided: bool = False  # an earlier try may have made it, and the next one shows what this one did not
+    is_undecided: bool = False  # an earlier try may have made it, and the next one shows what this one did not
 
     @property
     def holders(self) -> frozenset[int]:
@@ -168,7 +168,7 @@ class Transaction(ABC, Generic[P, W, R]):
             outcome = self._outcome(findings, parts)
             if outcome is not None:
                 return outcome
-            done_places |= frozenset() if findings.undecided else findings.holders
+            done_places |= frozenset() if findings.is_undecided else findings.holders
             forms |= findings.forms
             turn += 1
             if findings.waits:
@@ -179,7 +179,7 @@ class Transaction(ABC, Generic[P, W, R]):
 
     def _outcome(self, findings: Findings, parts: Sequence[W]) -> Outcome | None:
         """The answer, or None: the transaction is to be made again, without the writes that are done."""
-        if findings.undecided:
+        if findings.is_undecided:
             return None
         outcome = heaviest(findings.outcomes.values())
         if isinstance(outcome, Duplicate):

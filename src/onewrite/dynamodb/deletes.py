@@ -58,13 +58,13 @@ def _bury(flows: Flows, write: Write, native: Mapping[str, Any]) -> Flow[tuple[O
         try:
             response = yield from send(call)
         except ClientError as error:
-            image, unexplained = yield from flows.refusal(error, write, call)
+            image, failure = yield from flows.refusal(error, write, call)
             outcome = judge_refusal(write, image)
             if isinstance(outcome, Write):
                 write = outcome
                 continue
-            if unexplained is not None and (outcome is None or isinstance(outcome, Unmet)):
-                write = _smaller(flows, write, unexplained, call, image)
+            if failure is not None and (outcome is None or isinstance(outcome, Unmet)):
+                write = _smaller(flows, write, failure, call, image)
                 continue
             outcome = cast("Outcome", outcome)
             if isinstance(outcome, Rejected) and outcome.settled and write.entry.own.counts:

@@ -56,9 +56,9 @@ def read_update(text: str) -> Update:
         raise InvalidUpdate(f"UpdateExpression {text!r} does not begin with SET, REMOVE, ADD or DELETE.")
     _check_nesting("UpdateExpression", text, tokens, [*starts[1:], len(tokens)])
     clauses: dict[str, str] = {}
-    for n, following in zip(starts, [*starts[1:], None], strict=True):
+    for n, next_start in zip(starts, [*starts[1:], None], strict=True):
         word, _, begin = tokens[n]
-        end = len(text) if following is None else tokens[following][1]
+        end = len(text) if next_start is None else tokens[next_start][1]
         if word.upper() in clauses:
             raise InvalidUpdate(f"UpdateExpression {text!r} has two {word.upper()} clauses: DynamoDB takes one of each.")
         clauses[word.upper()] = text[begin:end].strip()
@@ -66,8 +66,8 @@ def read_update(text: str) -> Update:
             raise InvalidUpdate(f"UpdateExpression {text!r} has an empty {word.upper()} clause: leave it out.")
         if clauses[word.upper()].startswith(",") or clauses[word.upper()].endswith(","):
             raise InvalidUpdate(f"The {word.upper()} clause of UpdateExpression {text!r} begins or ends with a comma.")
-    opening = set(starts)
-    return Update(tuple(clauses.items()), _roots([token for n, token in enumerate(tokens) if n not in opening]))
+    clause_words = set(starts)
+    return Update(tuple(clauses.items()), _roots([token for n, token in enumerate(tokens) if n not in clause_words]))
 
 
 @lru_cache(maxsize=512)

@@ -214,13 +214,13 @@ class Flows:
 
     def _explain(self, error: ClientError, write: Write, call: Call) -> Flow[Outcome | Write]:
         return_values = call.kwargs.get("ReturnValues")
-        image, unexplained = yield from self.refusal(error, write, call)
+        image, failure = yield from self.refusal(error, write, call)
         # An error that comes before the condition says nothing of the form.
-        answer = judge_refusal(write if unexplained is None else exactly(write), image)
+        answer = judge_refusal(write if failure is None else exactly(write), image)
         if isinstance(answer, Write):
             return answer
-        if unexplained is not None and (answer is None or isinstance(answer, Unmet)):
-            self.raise_failure(unexplained, write, call, image)
+        if failure is not None and (answer is None or isinstance(answer, Unmet)):
+            self.raise_failure(failure, write, call, image)
         if answer is None:
             raise LedgerMismatch(MOVED_BACK)
         if "Item" in call.kwargs:

@@ -102,17 +102,17 @@ class Folds:
     ) -> Flow[Landing | FoldRefusal | TooMuch | None]:
         """None: only a step of another message is in the way, so the write is to be sent again as an exact one."""
         try:
-            image, unexplained = yield from self._flows.refusal(error, write, call)
+            image, failure = yield from self._flows.refusal(error, write, call)
         except EntityTooLarge:
             return TOO_MUCH
         if has_landed(write, image):
             return Landing(image.entity if call.kwargs.get("ReturnValues") == "ALL_NEW" else None, retried=True)
         refusal = _refusal_of(write, image)
         all_let_in = not make_plan(members, refusal).answers
-        if unexplained is not None and all_let_in:
-            if says_too_large(text_of(unexplained)):
+        if failure is not None and all_let_in:
+            if says_too_large(text_of(failure)):
                 return TOO_MUCH
-            self._flows.raise_failure(unexplained, write, call, image)
+            self._flows.raise_failure(failure, write, call, image)
         if image.steps and not cast("NoStep", write.step).exact:
             self._flows.exact = True  # where one message has a step open, more will
             return None if all_let_in else refusal

@@ -618,11 +618,11 @@ def _mapping(native: Mapping[str, Any], name: str) -> Mapping[str, Any]:
         return {}
     mapping: Mapping[str, Any] = value
     if type(value) is not dict and not isinstance(value, Mapping):
-        raise _mistyped(name, value, "a dict")
+        raise _type_error(name, value, "a dict")
     return mapping
 
 
-def _mistyped(name: str, value: object, remedy: str) -> InvalidUpdate:
+def _type_error(name: str, value: object, remedy: str) -> InvalidUpdate:
     return InvalidUpdate(f"{name} is a {type(value).__name__}: give it {remedy}.")
 
 
@@ -632,16 +632,16 @@ def _check_arguments(native: Mapping[str, Any], names: Mapping[str, object]) -> 
             raise InvalidUpdate(f"{name} is the old way, which DynamoDB does not mix with expressions: write expressions.")
     for expression in ("UpdateExpression", "ConditionExpression"):
         if not isinstance(native.get(expression), str | None):
-            raise _mistyped(expression, native[expression], "text")
+            raise _type_error(expression, native[expression], "text")
     for placeholder, attribute in names.items():
         if not isinstance(attribute, str):
-            raise _mistyped(f"ExpressionAttributeNames[{placeholder!r}]", attribute, "an attribute's name")
+            raise _type_error(f"ExpressionAttributeNames[{placeholder!r}]", attribute, "an attribute's name")
 
 
 def _check_placeholders(placeholders: Iterable[object]) -> None:
     for placeholder in placeholders:
         if not isinstance(placeholder, str):
-            raise _mistyped(repr(placeholder), placeholder, "the name of a placeholder or an attribute")
+            raise _type_error(repr(placeholder), placeholder, "the name of a placeholder or an attribute")
         if placeholder.startswith(OUR_PREFIXES):
             raise InvalidUpdate(f"The placeholder {placeholder} begins as the ledger's own do: give it another name.")
 
@@ -684,10 +684,10 @@ _ROOM, _OPERATORS = 512, 20  # what a usual update and a usual condition of the 
 def check_room(store: Any, flows: Any, ledger: object) -> None:
     """Raise unless a usual call of this store fits beside what it asks and writes itself."""
     message = Message("any", source="any", sequence=getattr(ledger, "first", 1))
-    fixed = copy(flows)
-    fixed.clock, fixed.attempts = lambda: _ANY_TIME, lambda: "any"  # the caller's clock has no part in this
+    fixed_flows = copy(flows)
+    fixed_flows.clock, fixed_flows.attempts = lambda: _ANY_TIME, lambda: "any"  # the caller's clock has no part in this
     try:
-        calls = explain_call(store, fixed, lambda target: target.record(message, Key={"any": ""}))
+        calls = explain_call(store, fixed_flows, lambda target: target.record(message, Key={"any": ""}))
         request = cast("Mapping[str, Any]", calls["update_item"])
     except InvalidMessage:  # a ledger of the caller's own may want messages of another kind
         return

@@ -56,12 +56,12 @@ def _try_begin(flows: Flows, write: Write, native: Mapping[str, Any], old_fence:
     try:
         yield from send(call)
     except ClientError as error:
-        image, unexplained = yield from flows.refusal(error, write, call)
+        image, failure = yield from flows.refusal(error, write, call)
         answer = met_by_begin(write, image)
         if not isinstance(answer, Unmet):
             return answer
-        if unexplained is not None:
-            flows.raise_failure(unexplained, write, call, image)
+        if failure is not None:
+            flows.raise_failure(failure, write, call, image)
         if old_fence is not None and image.exists:
             return None  # the step that was to be replaced is gone, and the message was not done
         if isinstance(answer, Rejected) and write.entry.own.counts:

@@ -32,11 +32,13 @@ Part: TypeAlias = Action | Mark
 
 _MOST_ACTIONS = 100  # of one TransactWriteItems
 _MOST_BYTES = 4 * 1024 * 1024
-_FEW = 10
+_SURELY_SMALL = 10
 # Reasons that go away by themselves. The second is what AWS calls it for a table, the others come from its request router.
-_PASSING = frozenset({"TransactionConflict", "ProvisionedThroughputExceeded", "ThrottlingError", "RequestLimitExceeded"})
+_PASSING_CODES = frozenset(
+    {"TransactionConflict", "ProvisionedThroughputExceeded", "ThrottlingError", "RequestLimitExceeded"}
+)
 # The whole request got no verdict. Under the same token it may be sent again whatever became of it.
-_UNDECIDED = frozenset(
+_UNDECIDED_CODES = frozenset(
     {
         "TransactionInProgressException",
         "ProvisionedThroughputExceededException",
@@ -136,7 +138,7 @@ class _Transaction(Transaction[Prepared, Part, ClientError]):
             try:
                 return Applied(self.message, response=(yield Call("transact_write_items", (), request)))
             except ClientError as error:
-                if code(error) not in _UNDECIDED:
+                if code(error) not in _UNDECIDED_CODES:
                     return error
                 wait = backoff.pause()
                 if wait is None:
@@ -147,13 +149,13 @@ class _Transaction(Transaction[Prepared, Part, ClientError]):
         reasons = _reasons(refusal, parts)
         if not reasons:
             raise refusal
-        hidden_parts = [reason.part for reason in reasons if reason.code in _PASSING]
+        hidden_parts = [reason.part for reason in reasons if reason.code in _PASSING_CODES]
         outcomes, forms = dict[int, Outcome](), dict[int, Write]()
         failures: list[Exception] = []
         looks: list[tuple[Part, Entity]] = []
         has_expired = False  # an item was in the way, and is no more
         for reason in reasons:
-            if reason.code in _PASSING:
+            if reason.code in _PASSING_CODES:
                 continue
             part = reason.part
             item, verdict = yield from _verdict(reason, refusal)
@@ -179,7 +181,7 @@ class _Transaction(Transaction[Prepared, Part, ClientError]):
             passes=bool(hidden_parts) or inexact,
             waits=bool(hidden_parts) or (inexact and turn > 0),
             failure=next(iter(failures), None),
-            undecided=has_token and all(part in hidden_parts for part in other_parts),
+            is_undecided=has_token and all(part in hidden_parts for part in other_parts),
         )
 
     def give_up(self, parts: Sequence[Part], refusal: ClientError) -> Flow[Outcome]:  # noqa: ARG002  # DynamoDB has said which write
@@ -289,7 +291,7 @@ def _check_limits(participants: Sequence[Prepared], inbox: Inbox | None) -> None
     if count > _MOST_ACTIONS:
         raise InvalidUpdate(f"A transaction has {count} writes, and DynamoDB takes {_MOST_ACTIONS}: split it.")
     # An item has 400 KB at most, so ten of them are within the limit.
-    size = sum([participant.size for participant in participants]) if count > _FEW else 0
+    size = sum([participant.size for participant in participants]) if count > _SURELY_SMALL else 0
     if size > _MOST_BYTES:
         raise InvalidUpdate(f"A transaction brings {size} bytes of values, and DynamoDB takes {_MOST_BYTES}: split it.")
     key_names = {

@@ -14,7 +14,7 @@ from onewrite.lean.service import Service
 from onewrite.lean.wire import Answer, Unanswered
 
 _YES, _NO = 200, 400
-_NOTHING = b"{}"
+_EMPTY_BODY = b"{}"
 
 
 def _base64(value: object) -> str:
@@ -43,7 +43,7 @@ class Parser:
     def parse(self, operation: str, answer: Answer) -> dict[str, Any]:
         """What boto3's method returns, or what the response of its error holds."""
         _check(answer, self._checksum)
-        if answer.status == _YES and answer.body == _NOTHING:
+        if answer.status == _YES and answer.body == _EMPTY_BODY:
             # The commonest answer, for which the parser would take longest, as the parser makes it.
             request_id = {"RequestId": answer.headers["x-amzn-requestid"]} if "x-amzn-requestid" in answer.headers else {}
             metadata = {"HTTPStatusCode": answer.status, "HTTPHeaders": answer.headers, "RetryAttempts": 0}
@@ -66,5 +66,5 @@ def _check(answer: Answer, checksum: str | None) -> None:
     header_sum = None if checksum is None else answer.headers.get(checksum)
     if header_sum is not None and header_sum != str(crc32(answer.body)):
         raise Unanswered("the checksum of the answer is wrong")
-    if answer.body != _NOTHING and not isinstance(json.loads(answer.body), dict):
+    if answer.body != _EMPTY_BODY and not isinstance(json.loads(answer.body), dict):
         raise Unanswered("the answer is no object")

@@ -71,7 +71,7 @@ class Routes:
 
 def address_of(url: str) -> Address:
     parts = urlsplit(url)
-    return Address(parts.hostname or "", parts.port or _PORTS[parts.scheme], encrypted=parts.scheme == "https")
+    return Address(parts.hostname or "", parts.port or _PORTS[parts.scheme], is_encrypted=parts.scheme == "https")
 
 
 def host_of(url: str) -> str:

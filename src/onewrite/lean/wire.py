@@ -33,7 +33,7 @@ class Address(NamedTuple):
 
     host: str
     port: int
-    encrypted: bool
+    is_encrypted: bool
 
 
 class Answer(NamedTuple):
@@ -98,7 +98,7 @@ def connect(address: Address, wiring: Wiring, context: Callable[[], ssl.SSLConte
     try:
         for option in wiring.socket_options:
             sock.setsockopt(*option)
-        if address.encrypted:
+        if address.is_encrypted:
             sock = context().wrap_socket(sock, server_hostname=address.host)
         sock.settimeout(wiring.read_timeout)
     except BaseException:

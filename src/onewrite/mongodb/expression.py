@@ -59,7 +59,7 @@ def asks_more(query: Document, entity: Document) -> bool:
 def check_filter(terms: Terms, query: object) -> None:
     if not isinstance(query, Mapping):
         raise InvalidUpdate(f"The filter is a {type(query).__name__}: name the one entity, as in {{'_id': ...}}.")
-    for path in _queried(cast("Document", query)):
+    for path in _queried_paths(cast("Document", query)):
         check_path(terms, path)
 
 
@@ -146,12 +146,12 @@ def _is_eq(value: object) -> bool:
     return isinstance(value, Mapping) and list(cast("Document", value)) == ["$eq"]
 
 
-def _queried(query: Document) -> Iterator[str]:
+def _queried_paths(query: Document) -> Iterator[str]:
     """The field paths in a filter."""
     for name, value in query.items():
         if name in _COMBINATIONS and isinstance(value, Sequence):
             for part in cast("Sequence[Document]", value):
-                yield from _queried(part)
+                yield from _queried_paths(part)
         elif name == "$expr":
             yield from paths_read(value)
         elif name in _OPAQUE:

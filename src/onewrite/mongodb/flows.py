@@ -160,10 +160,10 @@ class Flows:
             return (yield from self.record_refusal(self.judge_creation(write, old_document, document), write, native))
         race_error: DuplicateKeyError | None = None
         for _ in range(ROUNDS):
-            created = yield from self._create(write, new_document, native)
-            if isinstance(created, Applied):
-                return created
-            race_error, old_document = created
+            result = yield from self._create(write, new_document, native)
+            if isinstance(result, Applied):
+                return result
+            race_error, old_document = result
             if old_document is not None:
                 write = write._replace(key={"_id": old_document["_id"]})
                 outcome = self.judge_creation(write, old_document, document)
@@ -484,18 +484,18 @@ def next_try(request: ReadyWrite, turn: int, *, has_failed: bool, exists: bool, 
 
 LARGEST_DOCUMENT = 16 * 1024 * 1024  # bytes of BSON, the server's limit
 # BSONObjectTooLarge, the same for an upsert, and what the result of a pipeline raises.
-_TOO_LARGE = frozenset({10334, 17419, 17420})
+_TOO_LARGE_CODES = frozenset({10334, 17419, 17420})
 # Unauthorized, AuthenticationFailed, and rate limits of MongoDB and of compatible services: they say nothing about the document.
-_UNWILLING = frozenset({13, 18, 462, 16500})
+_UNWILLING_CODES = frozenset({13, 18, 462, 16500})
 # BadValue, TypeMismatch, PathNotViable, and $concatArrays on something else: the cause may be the caller's update, or a broken ledger.
-_CONTENT = frozenset({2, 14, 28, 28664})
+_CONTENT_CODES = frozenset({2, 14, 28, 28664})
 
 
 def says_nothing_was_done(error: Exception) -> bool:
     """Is it certain that the write had no effect? Not where only its durability failed, or its time was up."""
     if not isinstance(error, OperationFailure) or isinstance(error, WriteConcernError | ExecutionTimeout):
         return False
-    return error.code not in _UNWILLING
+    return error.code not in _UNWILLING_CODES
 
 
 def is_of_entity(error: Exception, entity: Mapping[str, Any]) -> bool:
@@ -508,11 +508,11 @@ def is_of_entity(error: Exception, entity: Mapping[str, Any]) -> bool:
 
 
 def is_too_large(error: Exception) -> bool:
-    return isinstance(error, OperationFailure) and error.code in _TOO_LARGE
+    return isinstance(error, OperationFailure) and error.code in _TOO_LARGE_CODES
 
 
 def may_be_ledger(error: Exception) -> bool:
-    return isinstance(error, OperationFailure) and error.code in _CONTENT
+    return isinstance(error, OperationFailure) and error.code in _CONTENT_CODES
 
 
 # --- how safe what is written must be ------------------------------------------------------------------------------

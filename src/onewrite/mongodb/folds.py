@@ -34,7 +34,7 @@ from onewrite.outcome import Applied, Outcome
 # Measured on MongoDB 6: in writes of more messages than these each of them costs the server more again, not less, because every mark
 # and every step is a condition of its own. And where one of them is refused, all are judged.
 _MOST = 100
-_RETURNING = frozenset({"return_document", "projection", "maxTimeMS"})  # what find_one_and_update alone takes
+_RETURN_OPTIONS = frozenset({"return_document", "projection", "maxTimeMS"})  # what find_one_and_update alone takes
 
 
 def fold_into(flows: Flows, messages: Iterable[Message], function: Function) -> Flow[list[Outcome]]:
@@ -92,11 +92,11 @@ class Folds:
         key = identity(query, flows.fields, entry.terms)
         step = NO_STEP if len(messages) > 1 or flows.exact else NO_STEP_OF_ANYBODY
         write = Write(messages[0], key, now, entry, step, outbox_part, other_messages=tuple(messages[1:]))
-        writer: Writer = "find_one_and_update" if _RETURNING & options.keys() else "update_one"
+        writer: Writer = "find_one_and_update" if _RETURN_OPTIONS & options.keys() else "update_one"
         return guard(write, flows.fields, query, update, options), writer
 
     def _write_all(self, members: Sequence[Member], request: ReadyWrite, writer: Writer) -> Flow[Landing | FoldRefusal]:
-        """As `Flows.written`: what may have been a race is tried again. Only the judgement is that of each message."""
+        """As `Flows.send_write`: what may have been a race is tried again. Only the judgement is that of each message."""
         flows = self._flows
         yield from flows.check_collection(request.write.entry)
         upsert, failure = request.upsert, cast("Exception | None", None)

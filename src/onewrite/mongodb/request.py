@@ -176,11 +176,11 @@ def parts_of(write: Write) -> Parts:
     elif type(own_change) is Remember and not entry.more and not entry.also:  # nearly always
         asks |= dict.fromkeys(places(own_change.sets).live, _lacks((own_change.mark, *own_change.aliases)))
     else:
-        lacking: dict[str, tuple[Mark, ...]] = {}  # a set must lack the marks of all
+        marks_by_path: dict[str, tuple[Mark, ...]] = {}  # a set must lack the marks of all
         for change in entry.changes:
             if type(change) is Remember:
                 for path in places(change.sets).live:
-                    lacking[path] = (*lacking.get(path, ()), change.mark, *change.aliases)
+                    marks_by_path[path] = (*marks_by_path.get(path, ()), change.mark, *change.aliases)
             elif type(change) is Advance:
                 also.append(_is_past(change))
             elif type(change) is Number:
@@ -189,7 +189,7 @@ def parts_of(write: Write) -> Parts:
                     also.append({path_of(change.numbers): {"$ne": change.mark}})
             else:
                 assert_never(change)
-        asks |= {path: _lacks(marks) for path, marks in lacking.items()}
+        asks |= {path: _lacks(marks) for path, marks in marks_by_path.items()}
     # --- what it gains
     if isinstance(step, Withdraws):
         return Parts(asks, also, {}, {}, removes)

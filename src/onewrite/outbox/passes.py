@@ -26,8 +26,8 @@ from types import CoroutineType
 from typing import Any, Protocol, TypeAlias, TypeVar, cast
 
 from onewrite.core.event import Outbox, moment, seconds
-from onewrite.core.flow import Flow, Yielded
-from onewrite.core.pending import SKIPPED, Box, Broken, Outgoing, PendingEvent, Search, box_of
+from onewrite.core.flow import Flow, FlowStep
+from onewrite.core.pending import SKIPPED_TYPE, Box, Broken, Outgoing, PendingEvent, Search, box_of
 from onewrite.errors import ConfigurationError, LedgerMismatch, OnewriteError
 
 T = TypeVar("T")
@@ -55,7 +55,7 @@ class Publish:
     events: tuple[Outgoing, ...]
 
 
-Pass: TypeAlias = Generator[Yielded | Publish, Any, T]
+Pass: TypeAlias = Generator[FlowStep | Publish, Any, T]
 
 
 class EntityFinder(Protocol):
@@ -454,7 +454,7 @@ class Passes:
                 return None
             place = places[0]
             skipped = box.events[place].replacement(box.entity)
-            if box.events[place].type == SKIPPED:
+            if box.events[place].type == SKIPPED_TYPE:
                 return box.outgoing(place)
             changed = yield from self._boxes.replace(box, place, skipped)
             if changed is None:
@@ -520,7 +520,7 @@ class _OfDoorbell:
         if not self._entities:
             return None
         box = yield from box_of(self._boxes.read, self._entities.popleft())
-        waits = isinstance(box, Box) and (not box.events or box.postponed(self._now))
+        waits = isinstance(box, Box) and (not box.events or box.is_postponed(self._now))
         return Search.GOES_ON if waits else box
 
 
