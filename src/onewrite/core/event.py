@@ -1,7 +1,7 @@
 """Events that a write emits, and how an entity keeps them until a relay has published them. Pure.
 
 What is stored is fixed by docs/format.md. An entity's events are a list beside the number of those that were sent before, so
-that each has a number without a read: the count of those sent before and its place in the list give it.
+that each has a number without a read: that count and the place in the list give it.
 """
 
 from __future__ import annotations

@@ -196,14 +196,14 @@ def read_box(label: str | None, entity: Mapping[str, Any], origin: str, fields: 
     Raises `LedgerMismatch` where something else stands there.
     """
     check_outbox(label, fields)
-    ours = {name: fields[name] for name in OUTBOX if name in fields and name != OUTBOX.label}
-    sent_count, incarnation, due = ours.get(OUTBOX.sent_count), ours.get(OUTBOX.incarnation), ours.get(OUTBOX.due)
-    events = _events(ours.get(OUTBOX.events, ()))
+    outbox_fields = {name: fields[name] for name in OUTBOX if name in fields and name != OUTBOX.label}
+    sent_count, incarnation, due = [outbox_fields.get(name) for name in (OUTBOX.sent_count, OUTBOX.incarnation, OUTBOX.due)]
+    events = _events(outbox_fields.get(OUTBOX.events, ()))
     is_counted = (sent_count is None and incarnation is None) or (
         type(sent_count) is int and sent_count >= 0 and isinstance(incarnation, str)
     )
     is_in_time = due is None or (events and _is_moment(due))
-    if events is None or not is_counted or not is_in_time or None in ours.values():
+    if events is None or not is_counted or not is_in_time or None in outbox_fields.values():
         raise LedgerMismatch(
             "The outbox of an entity holds something other than events and their count: another writer uses its names. Repair the "
             "entity."

@@ -81,10 +81,10 @@ def read_condition(text: str) -> Condition:
     return Condition(safe, _roots(tokens))
 
 
-def merge_update(user: Update | None, ours: Mapping[str, str]) -> str:
+def merge_update(user_update: Update | None, our_clauses: Mapping[str, str]) -> str:
     """The caller's clauses, each followed by our part of it."""
-    theirs = dict(user.clauses) if user else {}
-    parts = ((clause, [part for part in (theirs.get(clause), ours.get(clause)) if part]) for clause in CLAUSES)
+    user_clauses = dict(user_update.clauses) if user_update else {}
+    parts = ((clause, [part for part in (user_clauses.get(clause), our_clauses.get(clause)) if part]) for clause in CLAUSES)
     return " ".join(f"{clause} {', '.join(members)}" for clause, members in parts if members)
 
 

@@ -219,9 +219,9 @@ def _roots(native: Native) -> Iterable[str]:
         yield from read_condition(native["ConditionExpression"]).roots
 
 
-def _join_conditions(ours: list[str], native: Native) -> str:
-    theirs = native.get("ConditionExpression")
-    text = " AND ".join([*ours, read_condition(theirs).text] if theirs else ours)
+def _join_conditions(our_conditions: list[str], native: Native) -> str:
+    user_condition = native.get("ConditionExpression")
+    text = " AND ".join([*our_conditions, read_condition(user_condition).text] if user_condition else our_conditions)
     check_limits("ConditionExpression", text)
     return text
 

@@ -235,16 +235,16 @@ def _text(
     terms, update, only_if = write.entry.terms, native.get("UpdateExpression"), native.get("ConditionExpression")
     _check_arguments(native, names)
     _check_placeholders([*names, *values])
-    theirs = None if update is None else read_update(update)
-    if theirs is not None:
-        _check_roots(terms, names, theirs.roots)
+    user_update = None if update is None else read_update(update)
+    if user_update is not None:
+        _check_roots(terms, names, user_update.roots)
     parts = parts_of(write)
     our_condition = condition = " AND ".join(parts.asks)
     if only_if is not None:
         user_condition = read_condition(only_if)
         _check_roots(terms, names, user_condition.roots)
         condition = f"{our_condition} AND {user_condition.text}"
-    merged_update = merge_update(theirs, parts.clauses)
+    merged_update = merge_update(user_update, parts.clauses)
     check_limits("UpdateExpression", merged_update)
     check_limits("ConditionExpression", condition)
     is_plain = isinstance(write.step, NoStep | NoStepAtAll)
@@ -566,16 +566,16 @@ def _values_of_number(change: Number, n: int) -> dict[str, int]:
     return {f":ow_b{n}": change.block, **({} if change.form == "enters" else {f":ow_m{n}": change.mark})}
 
 
-def _initial(write: Write, ours: Mapping[str, Any]) -> dict[str, Any]:
+def _initial(write: Write, our_values: Mapping[str, Any]) -> dict[str, Any]:
     """The ledger of a new entity, its values being those of the request."""
     entry, change = write.entry, write.entry.own
-    ledger = {name_of(label.slot): ours[f":ow_l{n}"] for n, label in enumerate(entry.terms.labels)}
-    ledger[cast("Token", write.token).name] = ours[":ow_a"]
+    ledger = {name_of(label.slot): our_values[f":ow_l{n}"] for n, label in enumerate(entry.terms.labels)}
+    ledger[cast("Token", write.token).name] = our_values[":ow_a"]
     if isinstance(change, Remember):
-        return {**ledger, name_of(change.sets.present): ours[":ow_s"]}
+        return {**ledger, name_of(change.sets.present): our_values[":ow_s"]}
     if isinstance(change, Number):
-        return {**ledger, name_of(change.tag): ours[":ow_b0"], name_of(change.numbers): ours[":ow_s"]}
-    return {**ledger, name_of(change.slot): ours[":ow_m0"]}
+        return {**ledger, name_of(change.tag): our_values[":ow_b0"], name_of(change.numbers): our_values[":ow_s"]}
+    return {**ledger, name_of(change.slot): our_values[":ow_m0"]}
 
 
 def stored_outbox(write: Write) -> dict[str, Any]:
@@ -603,12 +603,12 @@ def with_condition_text(native: Mapping[str, Any]) -> Mapping[str, Any]:
     }
     result: dict[str, Any] = {**native, "ConditionExpression": expression.condition_expression}
     for name, placeholders in placeholders_of.items():
-        theirs = _mapping(native, name)
+        user_entries = _mapping(native, name)
         for placeholder in placeholders:
-            if placeholder in theirs:
+            if placeholder in user_entries:
                 raise InvalidUpdate(f"boto3's Attr makes the placeholder {placeholder} for itself: give yours another name.")
         if placeholders:
-            result[name] = {**theirs, **placeholders}
+            result[name] = {**user_entries, **placeholders}
     return result
 
 

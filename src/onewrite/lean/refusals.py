@@ -101,8 +101,8 @@ def _is_registered(service: Service, event: str, handler: Callable[..., Any]) ->
 
 def _is_built_in(name: str, handler: Callable[..., Any]) -> bool:
     """Moto puts its own handler into this list, so a function of botocore's is asked for."""
-    ours = [entry[0] for entry in BUILTIN_HANDLERS if entry[1] is handler and _is_own(handler)]
-    return any(_covers(event.split("."), name.split(".")) for event in ours)
+    events = [entry[0] for entry in BUILTIN_HANDLERS if entry[1] is handler and _is_own(handler)]
+    return any(_covers(event.split("."), name.split(".")) for event in events)
 
 
 def _covers(pattern: Sequence[str], event: Sequence[str]) -> bool:

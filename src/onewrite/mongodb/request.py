@@ -134,15 +134,15 @@ def _merge(write: Write, query: Document, update: Update) -> tuple[dict[str, Any
         return merged_query, [*cast("Sequence[Document]", update), _stage(parts, emits)]
     # $push and $unset write a few bytes to the oplog. $addToSet, and $slice, would write the whole array each time.
     our_pushes: dict[str, Any] = {path: marks[0] if len(marks) == 1 else {"$each": marks} for path, marks in pushes.items()}
-    ours = [("$set", sets), ("$push", our_pushes), ("$unset", removes)]
+    our_changes = [("$set", sets), ("$push", our_pushes), ("$unset", removes)]
     if emits is not None:
         # $min keeps the time of the oldest event. It also brings a postponed entity forward, which costs one more try of the event that was
         # refused: an update has no operator that sets a field only where it is missing.
         sets[OUTBOX.label] = emits.shape.label
         our_pushes[OUTBOX.events] = {"$each": [*emits.events]}
-        ours.append(("$min", {OUTBOX.due: emits.due}))
+        our_changes.append(("$min", {OUTBOX.due: emits.due}))
     merged_update = dict(cast("Document", update))
-    for operator, change in ours:
+    for operator, change in our_changes:
         if change:
             merged_update[operator] = {**merged_update[operator], **change} if operator in merged_update else change
     return merged_query, merged_update
