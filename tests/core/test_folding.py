@@ -28,7 +28,7 @@ from onewrite import (
     Stale,
 )
 from onewrite.core.flow import Flow, run
-from onewrite.core.folding import TOO_MUCH, FoldRefusal, Landing, Member, Native, TooMuch, fold, join_entries
+from onewrite.core.folding import TOO_MUCH, FoldRefusal, Landing, Member, Native, TooMuch, fold, join
 from onewrite.core.label import Slot
 from onewrite.core.ledgers import Ledger
 from onewrite.core.ledgers.entry import ABSENT, Advance, Entry, Lookup, Remember
@@ -88,10 +88,7 @@ class Memory:
         """The write of an engine: all of the marks, or nothing."""
         self.before()
         self.writes.append([message.id for message in messages])
-        entry, cost = (
-            join_entries([self.entry(message) for message in messages]),
-            sum([message.body for message in messages]),
-        )
+        entry, cost = (join([self.entry(message) for message in messages]), sum([message.body for message in messages]))
         first = [Member(0, message, self.entry(message)) for message in messages]
         kept_out = any(not self._lets_in(one, first) for one in first)
         if kept_out or cost > self.budget:
@@ -334,7 +331,7 @@ def test_a_ledger_in_which_two_messages_may_need_one_place_is_refused() -> None:
 
 def test_a_source_moves_from_below_its_first_sequence_to_its_last_one_in_one_step() -> None:
     ledger = InSequence()
-    entry = join_entries([ledger.entry(each, NOW) for each in (message(4), message(1, "t"), message(5), message(6))])
+    entry = join([ledger.entry(each, NOW) for each in (message(4), message(1, "t"), message(5), message(6))])
     assert [
         (change.mark, change.reaches, change.rule) for change in entry.written_changes if isinstance(change, Advance)
     ] == [
@@ -347,7 +344,7 @@ def test_a_source_moves_from_below_its_first_sequence_to_its_last_one_in_one_ste
 def test_of_a_ledger_that_is_only_looked_into_the_first_sequence_of_each_form_is_asked_for() -> None:
     ledger = SeenIds(also=HighWaterMark())
     given = [message(3), message(4), message("07"), message("08"), message("009"), message(1, "t")]
-    entry = join_entries([ledger.entry(each, NOW) for each in given])
+    entry = join([ledger.entry(each, NOW) for each in given])
     assert [change.mark for change in entry.also] == [3, "07", "009", 1]
     assert all(change.last is None for change in entry.also if isinstance(change, Advance))
     assert len(entry.written_changes) == 6
@@ -355,6 +352,6 @@ def test_of_a_ledger_that_is_only_looked_into_the_first_sequence_of_each_form_is
 
 def test_every_mark_is_looked_for_in_a_set_that_was_used_before() -> None:
     ledger = HighWaterMark(also=SeenIds())
-    entry = join_entries([ledger.entry(each, NOW) for each in messages(1, 2, 3)])
+    entry = join([ledger.entry(each, NOW) for each in messages(1, 2, 3)])
     assert len(entry.also) == 3
     assert entry.written_changes == (entry.own,)

@@ -298,7 +298,7 @@ COMMON = {
     "deletes": {"delete"},
     "flows": {
         "Flows", "Flows.finish", "Flows.guards", "Flows.image_of", "Flows.new_write", "Flows.raise_failure", "Flows.record",
-        "Flows.record_refusal", "Flows.seen", "Flows.send_write", "Flows.too_large", "Flows.without_ledger", "Flows.write",
+        "Flows.record_refusal", "Flows.seen", "Flows.send_write", "Flows.too_large", "Flows.without_ledger", "Flows.write"
     },
     "folds": {"Folds", "Folds.entity_of", "Folds.entry", "Folds.write_all", "Folds.write_one", "fold_into"},
     "layout": {"LedgerImage", "canonical", "image_of", "is_made_by", "ledger_image_of", "lookup", "names_of", "without_ledger"},

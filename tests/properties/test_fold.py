@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from onewrite import Answer, Begun, Busy, HighWaterMark, InSequence, Message, Outcome, SeenIds, Tombstones
 from onewrite.core.flow import Call, Do, Flow, performer
-from onewrite.core.folding import TOO_MUCH, FoldRefusal, Landing, Member, Native, TooMuch, fold, in_turn, join_entries
+from onewrite.core.folding import TOO_MUCH, FoldRefusal, Landing, Member, Native, TooMuch, fold, in_turn, join
 from onewrite.core.label import TOMBSTONE, Slot
 from onewrite.core.ledgers import Ledger
 from onewrite.core.ledgers.entry import ABSENT, Advance, Entry, Lookup, Remember
@@ -139,7 +139,7 @@ class Memory:
 
     def _try(self, written: list[Message]) -> Entity | None:
         self.requests += 1
-        entry = join_entries([self.entry(message) for message in written])
+        entry = join([self.entry(message) for message in written])
         busy = any(message in self.rules.begun for message in written)
         over = self.rules.limit is not None and self.entity.n + highest(written) > self.rules.limit
         if busy or over or not lets_in(self.entity, entry):

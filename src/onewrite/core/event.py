@@ -70,7 +70,7 @@ def copied_events(emit: Emit) -> Emit:
     if not isinstance(argument, list | tuple):
         return emit
     return [
-        replace(event, body=deep_copy(event.body)) if isinstance(event, Event) else event
+        replace(event, body=copy_of(event.body)) if isinstance(event, Event) else event
         for event in cast("Sequence[Any]", argument)
     ]
 
@@ -382,16 +382,16 @@ def _check_text(part: str, value: object) -> None:
 _LEAVES = frozenset({str, int, float, bool, bytes, type(None)})
 
 
-def deep_copy(value: Any) -> Any:
+def copy_of(value: Any) -> Any:
     """A copy down to the last container. What cannot be copied, as an object with a lock, stays the same object."""
     if type(value) in _LEAVES:
         return value
     if isinstance(value, dict | MappingProxyType):
-        return {name: deep_copy(member) for name, member in value.items()}  # pyright: ignore[reportUnknownVariableType]
+        return {name: copy_of(member) for name, member in value.items()}  # pyright: ignore[reportUnknownVariableType]
     if type(value) is list:
-        return [deep_copy(member) for member in value]  # pyright: ignore[reportUnknownVariableType]
+        return [copy_of(member) for member in value]  # pyright: ignore[reportUnknownVariableType]
     if type(value) is tuple:
-        return tuple([deep_copy(member) for member in value])  # pyright: ignore[reportUnknownVariableType]
+        return tuple([copy_of(member) for member in value])  # pyright: ignore[reportUnknownVariableType]
     try:
         return deepcopy(value)
     except Exception:

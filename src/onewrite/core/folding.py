@@ -99,7 +99,7 @@ def in_turn(messages: Sequence[Message]) -> list[int]:
     return by_sequence(messages)
 
 
-def join_entries(entries: Sequence[Entry]) -> Entry:
+def join(entries: Sequence[Entry]) -> Entry:
     """What one write of all asks of the entity. The entries are of one ledger and one moment, in the order in which they take effect."""
     first = entries[0]
     written_changes = _in_one_step([entry.own for entry in entries])

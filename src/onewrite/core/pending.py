@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, SupportsBytes, TypeVar, cast
 from urllib.parse import unquote
 from uuid import UUID, uuid5
 
-from onewrite.core.event import deep_copy, seconds
+from onewrite.core.event import copy_of, seconds
 from onewrite.core.label import OUTBOX, TOMBSTONE, check_outbox
 from onewrite.core.tombstone import Tombstone, read_tombstone
 from onewrite.errors import ConfigurationError, LedgerMismatch
@@ -140,7 +140,7 @@ class Box:
         # The number, because a message may take effect a second time, and its events are others then. The length keeps two triples apart.
         event_id = str(uuid5(_EVENTS, f"{len(source)}:{source}{number}:{event.id}"))
         # A copy, because the publisher may do with it what it wants.
-        entity = deep_copy(self.entity if self.caller_entity is None else self.caller_entity)
+        entity = copy_of(self.entity if self.caller_entity is None else self.caller_entity)
         return Outgoing(event_id, source, event.type, number, event.time, event.body, event.cause, entity)
 
     def outgoing_from(self, first: int = 0) -> tuple[Outgoing, ...]:
@@ -197,10 +197,10 @@ def read_box(label: str | None, entity: Mapping[str, Any], origin: str, fields: 
     """
     check_outbox(label, fields)
     outbox_fields = {name: fields[name] for name in OUTBOX if name in fields and name != OUTBOX.label}
-    sent_count, incarnation, due = [outbox_fields.get(name) for name in (OUTBOX.sent_count, OUTBOX.incarnation, OUTBOX.due)]
+    count, incarnation, due = [outbox_fields.get(name) for name in (OUTBOX.sent_count, OUTBOX.incarnation, OUTBOX.due)]
     events = _events(outbox_fields.get(OUTBOX.events, ()))
-    is_counted = (sent_count is None and incarnation is None) or (
-        type(sent_count) is int and sent_count >= 0 and isinstance(incarnation, str)
+    is_counted = (count is None and incarnation is None) or (
+        type(count) is int and count >= 0 and isinstance(incarnation, str)
     )
     is_in_time = due is None or (events and _is_moment(due))
     if events is None or not is_counted or not is_in_time or None in outbox_fields.values():
@@ -209,7 +209,7 @@ def read_box(label: str | None, entity: Mapping[str, Any], origin: str, fields: 
             "entity."
         )
     tombstone = read_tombstone(fields[TOMBSTONE]) if TOMBSTONE in fields else None
-    return Box(entity, origin, sent_count, incarnation, events, due, tombstone)
+    return Box(entity, origin, count, incarnation, events, due, tombstone)
 
 
 def _key_part(value: object) -> object:

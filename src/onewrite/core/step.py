@@ -16,7 +16,7 @@ from datetime import timedelta
 from hashlib import blake2b
 from typing import Any, NamedTuple, TypeAlias, cast
 
-from onewrite.core.event import deep_copy, moment, seconds
+from onewrite.core.event import copy_of, moment, seconds
 from onewrite.core.label import ledger_attribute, ledger_name
 from onewrite.errors import InvalidMessage, InvalidUpdate, LedgerMismatch
 from onewrite.message import Message, digest_of, named, named_by, together
@@ -71,20 +71,15 @@ class Step(NamedTuple):
 
     def as_begun(self, message: Message, entity_key: Mapping[str, Any], clock: Callable[[], float]) -> Begun:
         """The answer to the worker whose step it is. It outlives the call, so the key is a copy."""
-        key = deep_copy(entity_key)
+        key = copy_of(entity_key)
         return Begun(message, self.key, self.fence, self.since, self.until, self.first, entity_key=key, clock=clock)
 
     def as_fields(self) -> dict[str, Any]:
         message = self.message
         fields: dict[str, Any] = {"id": message.id, "key": self.key, "fence": self.fence}
         fields |= {"since": moment(self.since), "until": moment(self.until), "first": self.first}
-        optional = {
-            "source": message.source,
-            "sequence": message.sequence,
-            "parts": [*message.parts],
-            "unsent": self.is_unsent,
-        }
-        optional["ledger"] = ledger_name(self.ledger)
+        optional: dict[str, Any] = {"source": message.source, "sequence": message.sequence, "parts": [*message.parts]}
+        optional |= {"unsent": self.is_unsent, "ledger": ledger_name(self.ledger)}
         return fields | {name: value for name, value in optional.items() if value not in ("", None, [], False)}
 
 
@@ -148,7 +143,7 @@ def answer_to(
     """What anyone else hears who wants to write the message while its step is open."""
     if now < step.until or step.is_unsent:  # of an effect that was not sent nothing is uncertain
         return Busy(message, step.until, entity)
-    return Uncertain(message, step.since, step.fence, step.key, entity, entity_key=deep_copy(entity_key))
+    return Uncertain(message, step.since, step.fence, step.key, entity, entity_key=copy_of(entity_key))
 
 
 def fence_of_unsent(fence: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple, Protocol, TypeAlias, cast
 
-from onewrite.core.event import deep_copy, moment
+from onewrite.core.event import copy_of, moment
 from onewrite.core.flow import Do, Flow
 from onewrite.core.ledgers import Ledger
 from onewrite.core.step import (
@@ -125,7 +125,7 @@ def perform_step(
     if not step.left():  # this process stood still meanwhile: another worker may have the effect now
         yield from release(step, sent=False)
         return Busy(step.message, step.until)
-    step_copy = replace(step, entity_key=deep_copy(step.entity_key))  # the effect may change what it is given
+    step_copy = replace(step, entity_key=copy_of(step.entity_key))  # the effect may change what it is given
     try:
         result = yield Do(effect, (step,))
         return (yield from finish(step_copy, _arguments(then(result))))

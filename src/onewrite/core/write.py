@@ -273,10 +273,8 @@ def too_large(limit: str, size: Size, remedy: str) -> EntityTooLarge:
     if not size.total:
         shares = "its present size is not known"
     else:
-        outbox_share = f", {size.outbox} its outbox's, whose events wait for a relay," if size.outbox else ""
-        shares = (
-            f"it has {size.total} now, {size.ledger} of them its ledger's{outbox_share} and {size.caller} the caller's own"
-        )
+        outbox = f", {size.outbox} its outbox's, whose events wait for a relay," if size.outbox else ""
+        shares = f"it has {size.total} now, {size.ledger} of them its ledger's{outbox} and {size.caller} the caller's own"
     brings = f" The events of this write would add {size.new_events}." if size.new_events else ""
     if size.outbox + size.new_events > size.ledger:
         remedy = "Emit less, and let a relay publish what waits: until then it stands in the entity."

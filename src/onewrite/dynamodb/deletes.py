@@ -87,10 +87,8 @@ def _smaller(flows: Flows, write: Write, error: ClientError, call: Call, image: 
         flows.raise_failure(error, write, call, image)
     except EntityTooLarge:
         burial = cast("Burial", write.burial)
-        fixed_names = {*write.key, burial.tombstone.ttl}
-        sizes = {
-            name: value_size(value) for name, value in flows.without_ledger(image.fields).items() if name not in fixed_names
-        }
+        keys = {*write.key, burial.tombstone.ttl}
+        sizes = {name: value_size(value) for name, value in flows.without_ledger(image.fields).items() if name not in keys}
         if burial.removes or not sizes:
             raise
         largest = sorted(sizes, key=lambda name: (-sizes[name], name))[:_MOST_AT_ONCE]

@@ -17,7 +17,7 @@ from boto3.dynamodb.types import Binary
 from botocore.exceptions import ClientError
 
 from onewrite.core.clock import checked_clock
-from onewrite.core.event import Emission, Outbox, check_ledgerless, deep_copy, emission, emitter_of, empty_emission
+from onewrite.core.event import Emission, Outbox, check_ledgerless, copy_of, emission, emitter_of, empty_emission
 from onewrite.core.flow import MISSING_OK, Call, Flow, Wait, check_awaited, split_missing_ok, with_missing_settled
 from onewrite.core.label import OURS, OUTBOX, TOMBSTONE
 from onewrite.core.ledgers import NO_LEDGER, Ledger, check_ledger
@@ -150,7 +150,7 @@ class Flows:
         missing_ok = False
         if MISSING_OK in native:
             native, missing_ok = split_missing_ok(native)
-        return (deep_copy(native) if self.is_async else native), missing_ok
+        return (copy_of(native) if self.is_async else native), missing_ok
 
     def new_write(
         self,

@@ -9,20 +9,9 @@ from typing import Any, cast
 
 from botocore.exceptions import ClientError
 
-from onewrite.core.event import deep_copy, emission_of_fold
+from onewrite.core.event import copy_of, emission_of_fold
 from onewrite.core.flow import Call, Flow
-from onewrite.core.folding import (
-    TOO_MUCH,
-    FoldRefusal,
-    Function,
-    Landing,
-    Member,
-    Native,
-    TooMuch,
-    fold,
-    join_entries,
-    make_plan,
-)
+from onewrite.core.folding import TOO_MUCH, FoldRefusal, Function, Landing, Member, Native, TooMuch, fold, join, make_plan
 from onewrite.core.ledgers.entry import Advance, Change, Entry, Lookup
 from onewrite.core.write import Image, NoStep, Write, has_landed, kept_out
 from onewrite.dynamodb.expression import ExpressionTooLong, leaves_room
@@ -64,7 +53,7 @@ class Folds:
         key: object = native.get("Key")
         if not isinstance(key, Mapping):
             raise InvalidUpdate("The function of a fold names the entity: return its Key beside the UpdateExpression.")
-        return cast("dict[str, Any]", deep_copy(key))  # the function may use its dict again, for another entity
+        return cast("dict[str, Any]", copy_of(key))  # the function may use its dict again, for another entity
 
     def write_one(self, message: Message, native: Native) -> Flow[Outcome]:
         arguments = _arguments(native) | {name: native[name] for name in ("missing_ok",) if name in native}
@@ -91,7 +80,7 @@ class Folds:
         flows = self._flows
         # All at one moment, so all marks go into one slot; the messages may have waited for the caller's function.
         now, name, emit = flows.clock(), flows.attempts(), native.get("emit")
-        entry = join_entries([flows.ledger.entry(message, now) for message in messages])
+        entry = join([flows.ledger.entry(message, now) for message in messages])
         outbox_part = flows.empty_emission if emit is None else emission_of_fold(flows.emitter, messages, emit, now, name)
         token, step = new_token(flows.ledger.attribute, name, now), NoStep(exact=flows.exact)
         write = Write(messages[0], native["Key"], now, entry, step, outbox_part, token, other_messages=tuple(messages[1:]))

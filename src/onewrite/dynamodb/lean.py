@@ -69,9 +69,7 @@ DYNAMODB = Service(
     body=body_of,
     error_code="ConditionalCheckFailedException",
     checksum="x-amz-crc32",
-    known_handlers=frozenset(
-        {("before-parameter-build", "botocore.discovery.block_endpoint_discovery_required_operations")}
-    ),
+    handlers=frozenset({("before-parameter-build", "botocore.discovery.block_endpoint_discovery_required_operations")}),
 )
 
 

@@ -16,7 +16,7 @@ from urllib.parse import quote, unquote
 from boto3.dynamodb.types import Binary
 from botocore.exceptions import ClientError
 
-from onewrite.core.event import Outbox, deep_copy
+from onewrite.core.event import Outbox, copy_of
 from onewrite.core.flow import Call, Flow
 from onewrite.core.label import OUTBOX, TOMBSTONE
 from onewrite.core.pending import Box, Broken, PendingEvent, Search, box_of, key_parts, read_box
@@ -43,7 +43,7 @@ class Outboxes:
         """Which item is meant."""
         if filter is not None or not isinstance(key, Mapping) or not key:
             raise ConfigurationError("An entity in a table is named by its key: write Key={...}.")
-        return cast("Key", deep_copy(key))  # it is part of the events that a relay publishes
+        return cast("Key", copy_of(key))  # it is part of the events that a relay publishes
 
     def canonical(self, key: Key) -> Hashable:
         """Equal for two keys that name one item."""

@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 from boto3.dynamodb.conditions import ConditionBase
 from boto3.dynamodb.types import Binary
 
-from onewrite.core.event import Emit, copied_events, deep_copy
+from onewrite.core.event import Emit, copied_events, copy_of
 from onewrite.core.flow import Call, Flow, settle_missing, split_missing_ok
 from onewrite.core.inbox import INBOX, TOKEN, Inbox, token_of
 from onewrite.core.label import TOMBSTONE, is_ours
@@ -141,7 +141,7 @@ def prepare(flows: Flows, method: PreparedMethod, native: Mapping[str, Any], emi
     native, missing_ok = split_missing_ok(native)
     check_arguments(method, native, _ARGUMENTS[method], _REASONS)
     # It is sent later, and the caller may use all of these again before.
-    return Prepared(flows, method, deep_copy(native), copied_events(emit), missing_ok)
+    return Prepared(flows, method, copy_of(native), copied_events(emit), missing_ok)
 
 
 def write_alone(message: Message, participant: Prepared) -> Flow[Outcome]:

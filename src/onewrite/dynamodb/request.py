@@ -496,7 +496,7 @@ def _add_outbox(parts: Parts, label: str, *, emits: bool) -> None:
 def names_and_values(write: Write) -> tuple[dict[str, str], dict[str, Any]]:
     """The names that contain the source or the mark of a step, and the values, of this write, by their placeholders."""
     entry, step, emission = write.entry, write.step, write.emission
-    own_change = entry.own
+    gain = entry.own
     names: dict[str, str] = {}
     values: dict[str, Any] = {}
     if write.token is not None:
@@ -514,11 +514,9 @@ def names_and_values(write: Write) -> tuple[dict[str, str], dict[str, Any]]:
         values |= {":ow_oe": [*emission.events], ":ow_od": emission.due, ":ow_os": emission.shard}
     if write.burial is not None:
         values[":ow_t"] = write.burial.tombstone.as_fields()
-    if type(own_change) is not Advance:
-        values[":ow_s"] = Members(
-            (own_change.mark, *[change.mark for change in entry.more]) if entry.more else (own_change.mark,)
-        )
-    for n, change in enumerate((own_change, *entry.more, *entry.also)):
+    if type(gain) is not Advance:
+        values[":ow_s"] = Members((gain.mark, *[change.mark for change in entry.more]) if entry.more else (gain.mark,))
+    for n, change in enumerate((gain, *entry.more, *entry.also)):
         if type(change) is Remember:
             values[f":ow_m{n}"] = change.mark
             for alias, alias_mark in enumerate(change.aliases):

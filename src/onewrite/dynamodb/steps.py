@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from botocore.exceptions import ClientError
 
-from onewrite.core.event import deep_copy
+from onewrite.core.event import copy_of
 from onewrite.core.flow import Call, Flow, split_missing_ok, with_missing_settled
 from onewrite.core.label import is_step
 from onewrite.core.step import (
@@ -32,7 +32,7 @@ from onewrite.outcome import Answer, Begun, Busy, Outcome, Rejected, Uncertain, 
 def begin(flows: Flows, message: Message, native: Mapping[str, Any], step_request: StepRequest) -> Flow[Answer]:
     check_begin(step_request)
     native, missing_ok = split_missing_ok(native)
-    native = deep_copy(native)  # others run before the effect does, and may use these again
+    native = copy_of(native)  # others run before the effect does, and may use these again
     if step_request.after is not None:
         check_claim(step_request.after, message, native.get("Key", {}), canonical)
     name = flows.attempts()
@@ -118,13 +118,13 @@ def _change_of_step(flows: Flows, mark: bytes, key: Mapping[str, Any], fence: st
 
 
 def perform(
-    flows: Flows, message: Message, native: Mapping[str, Any], step_request: StepRequest, *, effect: Effect, then: Then
+    flows: Flows, message: Message, native: Mapping[str, Any], request: StepRequest, *, effect: Effect, then: Then
 ) -> Flow[Outcome]:
     def finish(step: Begun, result: Mapping[str, Any]) -> Flow[Outcome]:
         arguments = {name: value for name, value in result.items() if name != "emit"}
         return flows.finish(message, {**arguments, "Key": step.entity_key}, step, result.get("emit"))
 
-    return perform_step(begin(flows, message, native, step_request), effect, finish, partial(release, flows), then)
+    return perform_step(begin(flows, message, native, request), effect, finish, partial(release, flows), then)
 
 
 def open_steps(flows: Flows, native: Mapping[str, Any]) -> Flow[list[Busy | Uncertain]]:

@@ -197,8 +197,8 @@ class GuardedTable(_NothingSent):
         **native: Unpack[BeginArguments],
     ) -> Outcome:
         """Begin a step, call `effect(step)`, and finish with the `update_item` whose arguments `then(result)` returns."""
-        step_request = StepRequest(name, lease, safe_for)
-        return run(perform(self._flows, message, native, step_request, effect=effect, then=then), self._target)
+        request = StepRequest(name, lease, safe_for)
+        return run(perform(self._flows, message, native, request, effect=effect, then=then), self._target)
 
     def release(self, step: Begun, *, sent: bool = True) -> None:
         """End the step's lease now, if it is still this worker's. `sent=False` says that its effect was not sent: then nothing of
@@ -328,8 +328,8 @@ class AsyncGuardedTable(_NothingSent):
         **native: Unpack[BeginArguments],
     ) -> Outcome:
         """Begin a step, call `effect(step)`, and finish with the `update_item` whose arguments `then(result)` returns."""
-        step_request = StepRequest(name, lease, safe_for)
-        return await arun(perform(self._flows, message, native, step_request, effect=effect, then=then), self._target)
+        request = StepRequest(name, lease, safe_for)
+        return await arun(perform(self._flows, message, native, request, effect=effect, then=then), self._target)
 
     async def release(self, step: Begun, *, sent: bool = True) -> None:
         """End the step's lease now, if it is still this worker's. `sent=False` says that its effect was not sent: then nothing of

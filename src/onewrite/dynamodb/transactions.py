@@ -34,9 +34,7 @@ _MOST_ACTIONS = 100  # of one TransactWriteItems
 _MOST_BYTES = 4 * 1024 * 1024
 _SURELY_SMALL = 10
 # Reasons that go away by themselves. The second is what AWS calls it for a table, the others come from its request router.
-_PASSING_CODES = frozenset(
-    {"TransactionConflict", "ProvisionedThroughputExceeded", "ThrottlingError", "RequestLimitExceeded"}
-)
+_DELAYS = frozenset({"TransactionConflict", "ProvisionedThroughputExceeded", "ThrottlingError", "RequestLimitExceeded"})
 # The whole request got no verdict. Under the same token it may be sent again whatever became of it.
 _UNDECIDED_CODES = frozenset(
     {
@@ -124,8 +122,7 @@ class _Transaction(Transaction[Prepared, Part, ClientError]):
 
     def parts(self, name: str, forms: Mapping[int, Write]) -> list[Part]:
         writes = [
-            action(place, self.message, participant, name, forms.get(place))
-            for place, participant in enumerate(self.participants)
+            action(place, self.message, write, name, forms.get(place)) for place, write in enumerate(self.participants)
         ]
         marks = [] if self.inbox is None else marks_of(self.inbox, self.message, name, self.store.clock)
         return [*writes, *marks]
@@ -149,13 +146,13 @@ class _Transaction(Transaction[Prepared, Part, ClientError]):
         reasons = _reasons(refusal, parts)
         if not reasons:
             raise refusal
-        hidden_parts = [reason.part for reason in reasons if reason.code in _PASSING_CODES]
+        hidden_parts = [reason.part for reason in reasons if reason.code in _DELAYS]
         outcomes, forms = dict[int, Outcome](), dict[int, Write]()
         failures: list[Exception] = []
         looks: list[tuple[Part, Entity]] = []
         has_expired = False  # an item was in the way, and is no more
         for reason in reasons:
-            if reason.code in _PASSING_CODES:
+            if reason.code in _DELAYS:
                 continue
             part = reason.part
             item, verdict = yield from _verdict(reason, refusal)
@@ -275,9 +272,7 @@ def _read_item(part: Part, error: ClientError) -> Flow[Entity | None]:
 
 def _check_client(participants: Sequence[Prepared], inbox: Inbox | None) -> None:
     # A client that is tapped by a test is a copy, which has the same `meta`.
-    clients = (
-        [participant.store.target for participant in participants] if len(participants) > 1 or inbox is not None else []
-    )
+    clients = [write.store.target for write in participants] if len(participants) > 1 or inbox is not None else []
     clients += [] if inbox is None else [client_of(inbox)]
     if len({id(client.meta) for client in clients}) > 1:
         raise ConfigurationError(
@@ -291,18 +286,14 @@ def _check_limits(participants: Sequence[Prepared], inbox: Inbox | None) -> None
     if count > _MOST_ACTIONS:
         raise InvalidUpdate(f"A transaction has {count} writes, and DynamoDB takes {_MOST_ACTIONS}: split it.")
     # An item has 400 KB at most, so ten of them are within the limit.
-    size = sum([participant.size for participant in participants]) if count > _SURELY_SMALL else 0
+    size = sum([write.size for write in participants]) if count > _SURELY_SMALL else 0
     if size > _MOST_BYTES:
         raise InvalidUpdate(f"A transaction brings {size} bytes of values, and DynamoDB takes {_MOST_BYTES}: split it.")
-    key_names = {
-        participant.store.table_name: participant.native["Key"]
-        for participant in participants
-        if participant.native.get("Key")
-    }
+    key_names = {write.store.table_name: write.native["Key"] for write in participants if write.native.get("Key")}
     items: set[Hashable] = set()
-    for participant in participants:
-        table = participant.store.table_name
-        key = participant.key(key_names.get(table, ()))
+    for write in participants:
+        table = write.store.table_name
+        key = write.key(key_names.get(table, ()))
         if key:
             item = (table, canonical(key))
             if item in items:

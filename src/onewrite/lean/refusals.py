@@ -96,7 +96,7 @@ def handlers(service: Service, client: Any) -> Iterator[tuple[str, Callable[...,
 
 def _is_registered(service: Service, event: str, handler: Callable[..., Any]) -> bool:
     registration = event, name_of(handler)
-    return registration in _KNOWN_HANDLERS or registration in service.known_handlers
+    return registration in _KNOWN_HANDLERS or registration in service.handlers
 
 
 def _is_built_in(name: str, handler: Callable[..., Any]) -> bool:

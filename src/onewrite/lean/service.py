@@ -18,7 +18,7 @@ class Service:
     - `body`: the arguments as the service's JSON. It raises what it likes if only botocore knows what to make of them.
     - `error_code`: the error that is an answer too, and is raised as boto3 does. None: every error is left to the client.
     - `checksum`: the header that holds the CRC-32 of an answer's body. None: the service sends none.
-    - `known_handlers`: what botocore registers for a client of this service alone, as events with the names of functions. It changes nothing
+    - `handlers`: what botocore registers for a client of this service alone, as events with the names of functions. It changes nothing
       in these requests.
     """
 
@@ -30,4 +30,4 @@ class Service:
     body: Callable[[Mapping[str, Any]], bytes]
     error_code: str | None
     checksum: str | None
-    known_handlers: frozenset[tuple[str, str]]
+    handlers: frozenset[tuple[str, str]]

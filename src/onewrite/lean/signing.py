@@ -35,18 +35,16 @@ class Signer:
     def sign(self, method: str, headers: Mapping[str, str], body: bytes, now: float) -> dict[str, str]:
         """These headers, with those that a signature adds. Names are in lower case, and all of them are signed."""
         moment = self._date(int(now))
-        signed_headers = {**headers, "x-amz-date": moment}
+        result = {**headers, "x-amz-date": moment}
         if self._identity.token:
-            signed_headers["x-amz-security-token"] = self._identity.token
+            result["x-amz-security-token"] = self._identity.token
         day = self._day(moment[:8])
-        names, request = canonical_request(method, signed_headers, body)
+        names, request = canonical_request(method, result, body)
         text = f"{_ALGORITHM}\n{moment}\n{day.scope}\n{sha256(request.encode()).hexdigest()}"
         signature = hmac.digest(day.key, text.encode(), "sha256").hex()
         credential = f"{self._identity.access_key}/{day.scope}"
-        signed_headers["authorization"] = (
-            f"{_ALGORITHM} Credential={credential}, SignedHeaders={names}, Signature={signature}"
-        )
-        return signed_headers
+        result["authorization"] = f"{_ALGORITHM} Credential={credential}, SignedHeaders={names}, Signature={signature}"
+        return result
 
     def _date(self, second: int) -> str:
         second_before, moment = self._moment

@@ -223,8 +223,8 @@ class GuardedCollection(_NothingSent):
         `safe_for` is how long whoever performs the effect recognises its key. `after` permits an effect once more that an
         operator knows not to have happened.
         """
-        step_request = StepRequest(name, lease, safe_for, after)
-        return run(begin(self._flows, message, filter, native, step_request), self._target)
+        request = StepRequest(name, lease, safe_for, after)
+        return run(begin(self._flows, message, filter, native, request), self._target)
 
     def perform(
         self,
@@ -239,8 +239,8 @@ class GuardedCollection(_NothingSent):
         **native: Unpack[BeginArguments],
     ) -> Outcome:
         """Begin a step, call `effect(step)`, and finish with the `update_one` whose arguments `then(result)` returns."""
-        step_request = StepRequest(name, lease, safe_for)
-        return run(perform(self._flows, message, filter, native, step_request, effect=effect, then=then), self._target)
+        request = StepRequest(name, lease, safe_for)
+        return run(perform(self._flows, message, filter, native, request, effect=effect, then=then), self._target)
 
     def release(self, step: Begun, *, sent: bool = True) -> None:
         """End the step's lease now, if it is still this worker's. `sent=False` says that its effect was not sent: then nothing of
@@ -374,8 +374,8 @@ class AsyncGuardedCollection(_NothingSent):
         `safe_for` is how long whoever performs the effect recognises its key. `after` permits an effect once more that an
         operator knows not to have happened.
         """
-        step_request = StepRequest(name, lease, safe_for, after)
-        return await arun(begin(self._flows, message, filter, native, step_request), self._target)
+        request = StepRequest(name, lease, safe_for, after)
+        return await arun(begin(self._flows, message, filter, native, request), self._target)
 
     async def perform(
         self,
@@ -390,10 +390,8 @@ class AsyncGuardedCollection(_NothingSent):
         **native: Unpack[BeginArguments],
     ) -> Outcome:
         """Begin a step, call `effect(step)`, and finish with the `update_one` whose arguments `then(result)` returns."""
-        step_request = StepRequest(name, lease, safe_for)
-        return await arun(
-            perform(self._flows, message, filter, native, step_request, effect=effect, then=then), self._target
-        )
+        request = StepRequest(name, lease, safe_for)
+        return await arun(perform(self._flows, message, filter, native, request, effect=effect, then=then), self._target)
 
     async def release(self, step: Begun, *, sent: bool = True) -> None:
         """End the step's lease now, if it is still this worker's. `sent=False` says that its effect was not sent: then nothing of

@@ -7,20 +7,9 @@ from typing import Any, cast
 
 from pymongo.errors import DocumentTooLarge
 
-from onewrite.core.event import deep_copy, emission_of_fold
+from onewrite.core.event import copy_of, emission_of_fold
 from onewrite.core.flow import Flow, split_missing_ok, with_missing_settled
-from onewrite.core.folding import (
-    TOO_MUCH,
-    FoldRefusal,
-    Function,
-    Landing,
-    Member,
-    Native,
-    TooMuch,
-    fold,
-    join_entries,
-    make_plan,
-)
+from onewrite.core.folding import TOO_MUCH, FoldRefusal, Function, Landing, Member, Native, TooMuch, fold, join, make_plan
 from onewrite.core.ledgers.entry import Entry, Lookup
 from onewrite.core.write import NO_STEP, NO_STEP_OF_ANYBODY, Image, Write, kept_out
 from onewrite.errors import EntityTooLarge, InvalidUpdate
@@ -59,7 +48,7 @@ class Folds:
             raise InvalidUpdate("The function of a fold names the entity: return its filter beside the update.")
         check_filter(self._flows.ledger.terms, query)
         # The function may use its dict again, for another entity.
-        return cast("Document", deep_copy(identity(query, self._flows.fields)))
+        return cast("Document", copy_of(identity(query, self._flows.fields)))
 
     def write_one(self, message: Message, native: Native) -> Flow[Outcome]:
         native, missing_ok = split_missing_ok(native)
@@ -80,7 +69,7 @@ class Folds:
         query, update, emit = options.pop("filter"), options.pop("update", None), options.pop("emit", None)
         # All at one moment, so all marks go into one slot; the messages may have waited for the caller's function.
         now = flows.clock()
-        entry = join_entries([flows.ledger.entry(message, now) for message in messages])
+        entry = join([flows.ledger.entry(message, now) for message in messages])
         outbox_part = flows.empty_emission
         if emit is not None:
             outbox_part = emission_of_fold(flows.emitter, messages, emit, now, flows.attempts())

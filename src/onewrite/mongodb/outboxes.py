@@ -20,7 +20,7 @@ from bson.errors import InvalidBSON, InvalidId
 from bson.raw_bson import RawBSONDocument
 from pymongo.errors import CursorNotFound
 
-from onewrite.core.event import Outbox, deep_copy
+from onewrite.core.event import Outbox, copy_of
 from onewrite.core.flow import Call, Do, Flow
 from onewrite.core.label import OUTBOX, TOMBSTONE
 from onewrite.core.pending import Box, Broken, PendingEvent, Search, box_of, key_parts, read_box
@@ -47,9 +47,7 @@ class Outboxes:
         """Which document is meant."""
         if key is not None or not isinstance(filter, Mapping):
             raise ConfigurationError("An entity in a collection is named by a filter: write {'_id': ...}.")
-        fields = deep_copy(
-            identity(cast("Document", filter), self._fields)
-        )  # it is part of the events that a relay publishes
+        fields = copy_of(identity(cast("Document", filter), self._fields))  # it is part of the events that a relay publishes
         return {name: self._as_stored(value) for name, value in fields.items()}
 
     def canonical(self, entity: Document) -> Hashable:
@@ -58,7 +56,7 @@ class Outboxes:
 
     def of_doorbell(self, entity: Document) -> Document:
         """Which document a doorbell names."""
-        return {"_id": self._as_stored(deep_copy(entity["_id"]))}
+        return {"_id": self._as_stored(copy_of(entity["_id"]))}
 
     def of_source(self, source: str) -> Document:
         """The document whose events have that source."""

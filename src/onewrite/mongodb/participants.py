@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple, cast
 import bson
 from pymongo.errors import DuplicateKeyError
 
-from onewrite.core.event import Emit, copied_events, deep_copy
+from onewrite.core.event import Emit, copied_events, copy_of
 from onewrite.core.flow import Do, Flow, at, settle_missing, split_missing_ok
 from onewrite.core.inbox import INBOX, TOKEN, Inbox, token_of
 from onewrite.core.label import TOMBSTONE
@@ -193,9 +193,7 @@ def prepare(
     if not isinstance(cast("object", document), Mapping) or not names_id(document):
         raise InvalidUpdate("A write in a transaction names its document by _id, so no two of them name the same one.")
     # It is sent later, and the caller may use all of these again before.
-    return Prepared(
-        flows, method, deep_copy(document), deep_copy(update), deep_copy(native), copied_events(emit), missing_ok
-    )
+    return Prepared(flows, method, copy_of(document), copy_of(update), copy_of(native), copied_events(emit), missing_ok)
 
 
 def write_alone(message: Message, participant: Prepared) -> Flow[Outcome]:

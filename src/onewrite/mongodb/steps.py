@@ -88,21 +88,14 @@ def release(flows: Flows, step: Begun, *, sent: bool) -> Flow[None]:
 
 
 def perform(
-    flows: Flows,
-    message: Message,
-    query: Document,
-    native: Document,
-    step_request: StepRequest,
-    *,
-    effect: Effect,
-    then: Then,
+    flows: Flows, message: Message, query: Document, native: Document, request: StepRequest, *, effect: Effect, then: Then
 ) -> Flow[Outcome]:
     def finish(step: Begun, result: Mapping[str, Any]) -> Flow[Outcome]:
         arguments = dict(result)
         update, emit = arguments.pop("update", None), arguments.pop("emit", None)
         return flows.finish(message, step.entity_key, update, arguments, "update_one", finishes=step, emit=emit)
 
-    return perform_step(begin(flows, message, query, native, step_request), effect, finish, partial(release, flows), then)
+    return perform_step(begin(flows, message, query, native, request), effect, finish, partial(release, flows), then)
 
 
 def open_steps(flows: Flows, query: Document, native: Document) -> Flow[list[Busy | Uncertain]]:

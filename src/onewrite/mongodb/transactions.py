@@ -112,14 +112,12 @@ class _Transaction(Transaction[Prepared, Part, _Refusal]):
 
     def parts(self, name: str, forms: Mapping[int, Write]) -> list[Part]:
         marks = [] if self.inbox is None else marks_of(self.inbox, self.message, name, self.store.clock)
-        writes = [
-            action(place, self.message, participant, forms.get(place)) for place, participant in enumerate(self.participants)
-        ]
+        writes = [action(place, self.message, write, forms.get(place)) for place, write in enumerate(self.participants)]
         return [*marks, *writes]
 
     def make(self, parts: Sequence[Part], name: str, turn: int, backoff: Backoff) -> Flow[Applied | _Refusal]:  # noqa: ARG002  # MongoDB knows its own retries
         """Make the transaction, again and again while another is in the way."""
-        session, concerns = self._session, [participant.store.target.write_concern for participant in self.participants]
+        session, concerns = self._session, [write.store.target.write_concern for write in self.participants]
         majority = [concern for concern in concerns if concern.document.get("w") == "majority"]
         options = {
             "read_concern": ReadConcern("snapshot"),
@@ -261,14 +259,14 @@ _SAME_DOCUMENT = "Two participants write the same document: make them one write.
 
 def _check_documents(participants: Sequence[Prepared], inbox: Inbox | None) -> None:
     """Refuse those of several clients, and two of one document."""
-    targets = [participant.store.target for participant in participants] + ([] if inbox is None else [inbox.store])
+    targets = [write.store.target for write in participants] + ([] if inbox is None else [inbox.store])
     if not all(_is_same(_client_of(targets[0]), _client_of(target)) for target in targets):
         raise ConfigurationError(
             "A transaction belongs to one client: make all these collections with the same MongoClient."
         )
     documents: set[Hashable] = set()
-    for participant in participants:
-        document = (participant.store.target.full_name, participant.store.canonical(participant.entity))
+    for write in participants:
+        document = (write.store.target.full_name, write.store.canonical(write.entity))
         if document in documents:
             raise InvalidUpdate(_SAME_DOCUMENT)
         documents.add(document)

@@ -63,7 +63,7 @@ SQS = Service(
     body=as_json,
     error_code=None,
     checksum=None,
-    known_handlers=frozenset(),
+    handlers=frozenset(),
 )
 
 

@@ -269,9 +269,8 @@ class Entry(NamedTuple):
     @property
     def dead(self) -> list[Slot]:
         """The slots that a write removes. Several messages that are written at once have them in common."""
-        return [
-            *dict.fromkeys([slot for change in self.changes if isinstance(change, Remember) for slot in change.sets.dead])
-        ]
+        slots = [slot for change in self.changes if isinstance(change, Remember) for slot in change.sets.dead]
+        return [*dict.fromkeys(slots)]
 
     @property
     def written_changes(self) -> tuple[Change, ...]:

@@ -76,17 +76,14 @@ def terms_of(ledger: Ledger) -> Terms:
     for member in (ledger, *ledgers_before(ledger.also)):
         by_attribute.setdefault(member.attribute, {}).setdefault(f"{FORMAT} {member.layout}", member)
     attributes = tuple(by_attribute)
+    labels = [
+        _label(ledger.attribute, name, tuple(texts), attributes) for name, texts in by_attribute.items() if is_ours(name)
+    ]
     return Terms(
         ledger.attribute,
         attributes,
         frozenset([attribute for attribute in attributes if not is_ours(attribute)]),
-        labels=tuple(
-            [
-                _label(ledger.attribute, name, tuple(texts), attributes)
-                for name, texts in by_attribute.items()
-                if is_ours(name)
-            ]
-        ),
+        labels=tuple(labels),
         looks=tuple([member.look for texts in by_attribute.values() for member in texts.values() if member is not ledger]),
     )
 

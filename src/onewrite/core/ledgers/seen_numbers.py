@@ -167,12 +167,10 @@ def _ahead(source: str, blocks: Blocks, slots: dict[int, int]) -> list[Leap]:
         if tag - cluster[-1] > 4 * _LEAP:
             break
         cluster.append(tag)
-    ahead, highest = tags[len(cluster) :], cluster[-1]
+    ahead, top = tags[len(cluster) :], cluster[-1]
     if len(ahead) >= len(cluster):  # the source has gone on, and these are what is left of before
         return []
     return [
-        Leap(
-            f"{source}.t{slots[tag]}", tag * size, (highest + 1) * size - 1, highest + 1 + (slots[tag] - highest - 1) % count
-        )
+        Leap(f"{source}.t{slots[tag]}", tag * size, (top + 1) * size - 1, top + 1 + (slots[tag] - top - 1) % count)
         for tag in ahead
     ]
