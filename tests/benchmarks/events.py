@@ -20,7 +20,7 @@ from onewrite import Event, Message, Outbox, SeenIds
 from onewrite.core.flow import Flow
 from onewrite.core.pending import Box
 from onewrite.dynamodb import GuardedTable
-from onewrite.dynamodb.values import typed
+from onewrite.dynamodb.values import typed_values
 from onewrite.mongodb import GuardedCollection
 from onewrite.outbox import Outgoing, Relay
 from onewrite.testing.servers.engines import Dynoxide, Mongod

@@ -78,7 +78,7 @@ def _least(plan: Plan, client: Any, table: Any) -> Iterator[Row]:
     messages, store = numbered_messages(plan), GuardedTable(client, HighWaterMark(), table_name=TABLE)
     place = urlsplit(client.meta.endpoint_url)
     wiring = Wiring(60, 60, [(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)], verify=False, client_certificate=None)
-    address = Address(place.hostname or "", place.port or 0, encrypted=False)
+    address = Address(place.hostname or "", place.port or 0, is_encrypted=False)
     with closing(connect(address, wiring, wiring.context)) as connection:
 
         def replay(key: Callable[[int], str]) -> Contender:

@@ -19,7 +19,7 @@ from aws_lambda_powertools.utilities.idempotency import (
 
 from onewrite import Applied, Begun, Duplicate, Message, SeenIds
 from onewrite.dynamodb import GuardedTable
-from onewrite.dynamodb.values import typed
+from onewrite.dynamodb.values import typed_values
 from onewrite.testing import lambda_context
 from onewrite.testing.servers.engines import Dynoxide
 from tests.benchmarks.measure import Contender, Plan, Row, Unit, WrongOutcomeError, message_ids, ratio, take_turns

@@ -257,7 +257,7 @@ def test_a_store_that_must_be_awaited_is_told_from_one_that_must_not_before_anyt
 ) -> None:
     client = made_by(module, asynchronous=asynchronous)
     if awaited in fits:
-        check_awaited(client, "update_item", awaited=awaited)
+        check_awaited(client, "update_item", is_async=awaited)
         return
     said = (
         "is not asynchronous: guard it with the class without Async"
@@ -265,7 +265,7 @@ def test_a_store_that_must_be_awaited_is_told_from_one_that_must_not_before_anyt
         else "is asynchronous: guard it with the Async"
     )
     with pytest.raises(ConfigurationError, match=f"Client {said}"):
-        check_awaited(client, "update_item", awaited=awaited)
+        check_awaited(client, "update_item", is_async=awaited)
 
 
 def test_a_guarded_table_refuses_the_other_kind_of_client_when_it_is_made() -> None:

@@ -28,7 +28,7 @@ from onewrite import (
     Stale,
 )
 from onewrite.core.flow import Flow, run
-from onewrite.core.folding import TOO_MUCH, Each, Native, Refused, TooMuch, Written, fold, joined
+from onewrite.core.folding import TOO_MUCH, FoldRefusal, Landing, Member, Native, TooMuch, fold, join
 from onewrite.core.label import Slot
 from onewrite.core.ledgers import Ledger
 from onewrite.core.ledgers.entry import ABSENT, Advance, Entry, Lookup, Remember
@@ -70,38 +70,38 @@ class Memory:
     def canonical(self, entity: object) -> Hashable:
         return repr(entity)
 
-    def write_all(self, each: Sequence[Each], native: Native) -> Flow[Written | Refused | TooMuch]:
+    def write_all(self, members: Sequence[Member], native: Native) -> Flow[Landing | FoldRefusal | TooMuch]:
         yield from ()
-        if len(each) > self.fits:
+        if len(members) > self.fits:
             return TOO_MUCH
-        return self.attempt([one.message for one in each])
+        return self.attempt([one.message for one in members])
 
     def write_one(self, message: Message, native: Native) -> Flow[Outcome]:
         yield from ()
         done = self.attempt([message])
-        if isinstance(done, Written):
+        if isinstance(done, Landing):
             return Applied(message)
-        refusal = self._refusal(Each(0, message, self.entry(message)), self._look_up)
+        refusal = self._refusal(Member(0, message, self.entry(message)), self._look_up)
         return Rejected(message) if refusal is None else refusal
 
-    def attempt(self, messages: Sequence[Message]) -> Written | Refused:
+    def attempt(self, messages: Sequence[Message]) -> Landing | FoldRefusal:
         """The write of an engine: all of the marks, or nothing."""
         self.before()
         self.writes.append([message.id for message in messages])
-        entry, cost = joined([self.entry(message) for message in messages]), sum([message.body for message in messages])
-        first = [Each(0, message, self.entry(message)) for message in messages]
+        entry, cost = (join([self.entry(message) for message in messages]), sum([message.body for message in messages]))
+        first = [Member(0, message, self.entry(message)) for message in messages]
         kept_out = any(not self._lets_in(one, first) for one in first)
         if kept_out or cost > self.budget:
-            return Refused(self._look_up, self._refusal)
+            return FoldRefusal(self._look_up, self._refusal)
         self.budget -= cost
-        for change in entry.written:
+        for change in entry.written_changes:
             if isinstance(change, Advance):
                 self.held[change.slot] = change.reaches
             elif isinstance(change, Remember):
                 self.held[change.sets.present] = self.held.get(change.sets.present, frozenset()) | {change.mark}
-        return Written()
+        return Landing()
 
-    def _lets_in(self, one: Each, each: Sequence[Each]) -> bool:
+    def _lets_in(self, one: Member, each: Sequence[Member]) -> bool:
         """As a condition does, which asks of the first message of each source where its mark stands."""
         own = one.entry.own
         before = [other.entry.own for other in each[: each.index(one)]]
@@ -113,7 +113,7 @@ class Memory:
     def _look_up(self, slot: Slot) -> object:
         return self.held.get(slot, ABSENT)
 
-    def _refusal(self, one: Each, ledger: Lookup) -> Outcome | None:
+    def _refusal(self, one: Member, ledger: Lookup) -> Outcome | None:
         if one.message.id in self.busy:
             return Busy(one.message, NOW)
         return one.entry.judge(one.message, ledger)
@@ -331,25 +331,27 @@ def test_a_ledger_in_which_two_messages_may_need_one_place_is_refused() -> None:
 
 def test_a_source_moves_from_below_its_first_sequence_to_its_last_one_in_one_step() -> None:
     ledger = InSequence()
-    entry = joined([ledger.entry(each, NOW) for each in (message(4), message(1, "t"), message(5), message(6))])
-    assert [(change.mark, change.reaches, change.rule) for change in entry.written if isinstance(change, Advance)] == [
+    entry = join([ledger.entry(each, NOW) for each in (message(4), message(1, "t"), message(5), message(6))])
+    assert [
+        (change.mark, change.reaches, change.rule) for change in entry.written_changes if isinstance(change, Advance)
+    ] == [
         (4, 6, "next"),
         (1, 1, "first"),
     ]
-    assert entry.changes == entry.written
+    assert entry.changes == entry.written_changes
 
 
 def test_of_a_ledger_that_is_only_looked_into_the_first_sequence_of_each_form_is_asked_for() -> None:
     ledger = SeenIds(also=HighWaterMark())
     given = [message(3), message(4), message("07"), message("08"), message("009"), message(1, "t")]
-    entry = joined([ledger.entry(each, NOW) for each in given])
+    entry = join([ledger.entry(each, NOW) for each in given])
     assert [change.mark for change in entry.also] == [3, "07", "009", 1]
     assert all(change.last is None for change in entry.also if isinstance(change, Advance))
-    assert len(entry.written) == 6
+    assert len(entry.written_changes) == 6
 
 
 def test_every_mark_is_looked_for_in_a_set_that_was_used_before() -> None:
     ledger = HighWaterMark(also=SeenIds())
-    entry = joined([ledger.entry(each, NOW) for each in messages(1, 2, 3)])
+    entry = join([ledger.entry(each, NOW) for each in messages(1, 2, 3)])
     assert len(entry.also) == 3
-    assert entry.written == (entry.own,)
+    assert entry.written_changes == (entry.own,)

@@ -31,7 +31,7 @@ def _told(store: Any) -> list[dict[str, Any]]:
     finder, found = store.outboxes.finder(moment(START + 9)), []
     while (box := run(finder.next(), store.outboxes.target)) is not None:
         if isinstance(box, Box):
-            found += [json.loads(event.cloudevent()) for event in box.waiting()]
+            found += [json.loads(event.cloudevent()) for event in box.outgoing_from()]
     return found
 
 

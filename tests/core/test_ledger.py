@@ -27,7 +27,7 @@ from onewrite import (
     Stale,
     sortable,
 )
-from onewrite.core.label import Label, Slot, is_label, is_label_name, known_by, label_of, prefix_of, whose
+from onewrite.core.label import Label, Slot, is_label, is_label_name, label_of, ledger_attribute, ledger_name, prefix_of
 from onewrite.core.ledgers import check_ledger
 from onewrite.core.ledgers.entry import ABSENT, Advance, Entry, Remember, Rule
 from onewrite.core.ledgers.marks import mark_slot
@@ -682,9 +682,9 @@ def test_a_ledger_of_another_kind_that_moved_says_where() -> None:
 def test_each_label_says_how_it_is_kept_and_may_say_that_its_ledger_is_at_any_other() -> None:
     terms = SeenIds(name="c", also=(SeenIds(WEEK, name="b"), SeenIds(MONTH, name="b"), HighWaterMark(name="a"))).terms
     assert terms.labels == (
-        Label(Slot("ow_c:l"), "ow1 14d", ("ow1 14d", "ow1 > ow_b:l", "ow1 > ow_a:l"), kept="ow1 14d"),
-        Label(Slot("ow_b:l"), "ow1 > ow_c:l", ("ow1 > ow_c:l", "ow1 7d", "ow1 30d", "ow1 > ow_a:l"), kept="ow1 7d"),
-        Label(Slot("ow_a:l"), "ow1 > ow_c:l", ("ow1 > ow_c:l", "ow1 marks", "ow1 > ow_b:l"), kept="ow1 marks"),
+        Label(Slot("ow_c:l"), "ow1 14d", ("ow1 14d", "ow1 > ow_b:l", "ow1 > ow_a:l"), layout="ow1 14d"),
+        Label(Slot("ow_b:l"), "ow1 > ow_c:l", ("ow1 > ow_c:l", "ow1 7d", "ow1 30d", "ow1 > ow_a:l"), layout="ow1 7d"),
+        Label(Slot("ow_a:l"), "ow1 > ow_c:l", ("ow1 > ow_c:l", "ow1 marks", "ow1 > ow_b:l"), layout="ow1 marks"),
     )
 
 
@@ -721,12 +721,12 @@ def test_a_ledger_is_known_by_its_label(name: str) -> None:
     label = label_of(name)
     assert is_label_name(label)
     assert label == prefix_of(label) + "l"
-    assert (whose(label), known_by(name)) == (name, label)
+    assert (ledger_name(label), ledger_attribute(name)) == (name, label)
     assert {each.attribute for each in (SeenIds(name=name), HighWaterMark(name=name), SeenNumbers(name=name))} == {label}
 
 
 def test_a_set_of_the_callers_is_known_by_its_attribute_and_by_no_name() -> None:
-    assert (whose("ids"), known_by("@ids"), prefix_of("ids")) == ("@ids", "ids", "ow_")
+    assert (ledger_name("ids"), ledger_attribute("@ids"), prefix_of("ids")) == ("@ids", "ids", "ow_")
     assert not is_label_name("ids")
 
 

@@ -14,8 +14,8 @@ from onewrite.core.ledgers.entry import ABSENT, Entry, Number
 from onewrite.core.ledgers.seen_numbers import Blocks, Leap, blocks_of, leaps
 from onewrite.core.step import step_mark
 from onewrite.core.watch import Watch
-from onewrite.core.write import NO_STEP, Finishes, NoStep, StepPart, Write, refused
-from onewrite.dynamodb.layout import held_of, image_of
+from onewrite.core.write import NO_STEP, Finishes, NoStep, StepPart, Write, judge_refusal
+from onewrite.dynamodb.layout import image_of, ledger_image_of
 from onewrite.dynamodb.request import guard_put, guard_update, new_token
 from onewrite.mongodb import GuardedCollection
 from onewrite.mongodb import layout as mongodb_layout
@@ -191,12 +191,12 @@ def test_a_refused_write_is_sent_again_in_the_form_that_fits_and_no_more_than_ei
     item: dict[str, Any] = {"id": "e", **LABEL, TAG: 0, SET: {0}}
     for turn in range(1, 8):
         item[TAG] = 5 if turn % 2 == 0 else 0
-        again = refused(tried, image_of(SMALL.terms, item))
+        again = judge_refusal(tried, image_of(SMALL.terms, item))
         assert isinstance(again, Write)
         assert (again.turn, again.entry.form) == (turn, "joins" if turn % 2 == 0 else "enters")
         tried = again
     item[TAG] = 5
-    assert refused(tried, image_of(SMALL.terms, item)) == Rejected(message(), {"id": "e"}, settled=False)
+    assert judge_refusal(tried, image_of(SMALL.terms, item)) == Rejected(message(), {"id": "e"}, settled=False)
 
 
 def test_a_finish_takes_the_form_that_fits_and_gives_up_where_none_ever_does() -> None:
@@ -205,25 +205,25 @@ def test_a_finish_takes_the_form_that_fits_and_gives_up_where_none_ever_does() -
     stored = {STEPS: {Binary(mark)}, f"{STEP}{mark.hex()}": {**step, "until": step["since"], "source": "s"}}
     item = {"id": "e", **LABEL, **stored}
     for tag, form in ((0, "enters"), (20, "overtaken"), (5, "joins")):
-        again = refused(tried, image_of(SMALL.terms, {**item, TAG: tag}))
+        again = judge_refusal(tried, image_of(SMALL.terms, {**item, TAG: tag}))
         assert isinstance(again, Write) == (form != "joins")
         assert not isinstance(again, Write) or again.entry.form == form
-    assert refused(tried._replace(turn=8), image_of(SMALL.terms, {**item, TAG: 0})) is None
+    assert judge_refusal(tried._replace(turn=8), image_of(SMALL.terms, {**item, TAG: 0})) is None
 
 
 def test_a_creation_asks_and_does_not_care_for_the_form() -> None:
-    creation = write(SMALL.entry(message(), NOW).asking)
+    creation = write(SMALL.entry(message(), NOW).as_question)
     item = guard_put(creation, {"Item": {"id": "e"}}).kwargs["Item"]
     assert item[TAG] == 5
     assert set(item[SET]) == {10}
     held = image_of(SMALL.terms, {"id": "e", **LABEL, TAG: 0})
-    assert refused(creation, held) == Rejected(message(), {"id": "e"})
+    assert judge_refusal(creation, held) == Rejected(message(), {"id": "e"})
 
 
 def test_a_ledger_without_forms_has_none() -> None:
     entry = SeenIds().entry(message(), NOW)
-    assert (entry.form, entry.asking, entry.facing(lambda _: ABSENT)) == (None, entry, entry)
-    assert entry.like(SMALL.entry(message(), NOW).asking).form == "asks"
+    assert (entry.form, entry.as_question, entry.fit_to(lambda _: ABSENT)) == (None, entry, entry)
+    assert entry.like(SMALL.entry(message(), NOW).as_question).form == "asks"
 
 
 # --- what is far ahead ------------------------------------------------------------------------------------------------
@@ -251,8 +251,8 @@ def test_numbers_that_may_all_be_right_are_not_mentioned(held: list[tuple[str, o
 def test_a_number_far_ahead_is_named_with_what_mends_its_slot() -> None:
     (leap,) = leaps(tags(11, 12, 14, 5_000_003))
     assert leap == Leap("ow_@%w8=s.t3", 10_000_006, 29, 18)
-    assert leap.mended % 5 == 3
-    assert leap.mended > 14
+    assert leap.remedy % 5 == 3
+    assert leap.remedy > 14
 
 
 def test_each_source_is_looked_at_by_itself() -> None:
@@ -274,10 +274,10 @@ def test_a_wrong_number_is_said_once_for_each_slot_and_a_store_remembers_little(
 
 def test_both_engines_show_the_tags_and_count_a_source_once() -> None:
     item = {"ow_@%w8=s.t0": 5, "ow_@%w8=s.s0": {10}, "ow_@%w8=s.t1": 1, "ow_@%w8=u.t1": 1, "ow_@v": 7, "n": 1}
-    assert held_of(SMALL.terms, item).sources == 3
-    assert held_of(SMALL.terms, item).tags[0] == ("ow_@%w8=s.t0", 5)
+    assert ledger_image_of(SMALL.terms, item).sources == 3
+    assert ledger_image_of(SMALL.terms, item).tags[0] == ("ow_@%w8=s.t0", 5)
     document = {"ow_@": {"%w8=s": {"t0": 5.0, "s0": [10]}, "%w8=broken": 1, "v": 7}, "n": 1}
-    held = mongodb_layout.held_of(SMALL.terms, document)
+    held = mongodb_layout.ledger_image_of(SMALL.terms, document)
     assert (held.sources, held.tags) == (3, [("ow_@.%w8=s.t0", 5), ("ow_@.%w8=s.s0", frozenset({10}))])
 
 

@@ -23,7 +23,7 @@ TAG, SET = "ow_@.%w8=s.t0", "ow_@.%w8=s.s0"
 
 
 def update(query: dict[str, Any] = QUERY, change: Any = None, *, upsert: bool = False) -> Flow[Outcome]:
-    flows = Flows(Collection(), LEDGER, lambda: NOW, (), "majority", awaited=False)
+    flows = Flows(Collection(), LEDGER, lambda: NOW, (), "majority", is_async=False)
     return flows.write(M10, query, change or {"$inc": {"n": 1}}, {"upsert": upsert}, "update_one")
 
 

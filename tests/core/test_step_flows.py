@@ -31,7 +31,7 @@ from onewrite import (
 from onewrite.core.flow import Call, Do
 from onewrite.core.ledgers import Ledger
 from onewrite.core.step import STEP_SKEW, Step, StepRequest, new_step, read_step, step_mark
-from onewrite.core.step_flows import Start, begun
+from onewrite.core.step_flows import Start, begin_step
 from onewrite.dynamodb import steps as table_steps
 from onewrite.dynamodb.flows import Flows as TableFlows
 from onewrite.mongodb import steps as collection_steps
@@ -56,24 +56,24 @@ def item(*steps: Step, **more: Any) -> dict[str, Any]:
     held: dict[str, Any] = {"orderId": "o-1", "n": 1, **more}
     for each in steps:
         mark = step_mark(each.ledger, M)
-        held |= {"ow_steps": {mark}, f"ow_step_{mark.hex()}": each.stored()}
+        held |= {"ow_steps": {mark}, f"ow_step_{mark.hex()}": each.as_fields()}
     return held
 
 
 def document(*steps: Step, **more: Any) -> dict[str, Any]:
-    return {"_id": "o-1", "ow_steps": {step_mark(each.ledger, M).hex(): each.stored() for each in steps}, **more}
+    return {"_id": "o-1", "ow_steps": {step_mark(each.ledger, M).hex(): each.as_fields() for each in steps}, **more}
 
 
 LANDED, NOTHING = reply(1), reply()
 
 
 def table(ledger: Ledger | None = None) -> TableFlows:
-    return TableFlows(Table(), ledger or SeenIds(), None, lambda: NOW, lambda: "mine", awaited=False)
+    return TableFlows(Table(), ledger or SeenIds(), None, lambda: NOW, lambda: "mine", is_async=False)
 
 
 def collection(ledger: Ledger | None = None) -> CollectionFlows:
     return CollectionFlows(
-        Collection(), ledger or SeenIds(), lambda: NOW, (), "majority", attempts=lambda: "mine", awaited=False
+        Collection(), ledger or SeenIds(), lambda: NOW, (), "majority", attempts=lambda: "mine", is_async=False
     )
 
 
@@ -82,7 +82,7 @@ def mine() -> Step:
 
 
 def claim(held: Step) -> Begun:
-    return held.begun(M, KEY["Key"], lambda: NOW)
+    return held.as_begun(M, KEY["Key"], lambda: NOW)
 
 
 # --- DynamoDB ---------------------------------------------------------------------------------------------------------
@@ -142,12 +142,12 @@ def test_a_finish_that_is_too_large_for_an_item_that_may_not_be_read_is_told_so_
 
 def test_a_begin_tells_a_duplicate_whatever_the_outbox_and_refuses_one_that_could_not_be_finished() -> None:
     ours, other = Outbox("orders"), {"ow_o": "ow1 outbox bills", "ow_events": []}
-    tables = TableFlows(Table(), SeenIds(), None, lambda: NOW, lambda: "mine", outbox=ours, awaited=False)
+    tables = TableFlows(Table(), SeenIds(), None, lambda: NOW, lambda: "mine", outbox=ours, is_async=False)
     done = item(ow_l="ow1 14d", ow_r1={bytes.fromhex("e2925dfad35a3323aea4")}, **other)
     assert isinstance(play(table_steps.begin(tables, M, KEY, ASKED), refusal(done))[0], Duplicate)
     with pytest.raises(LedgerMismatch, match="bills"):
         play(table_steps.begin(tables, M, KEY, ASKED), refusal(item(step(), **other)))
-    documents = CollectionFlows(Collection(), SeenIds(), lambda: NOW, (), "majority", outbox=ours, awaited=False)
+    documents = CollectionFlows(Collection(), SeenIds(), lambda: NOW, (), "majority", outbox=ours, is_async=False)
     marks: dict[str, Any] = {"ow_l": "ow1 14d", "ow_r": {"r1": [bytes.fromhex("e2925dfad35a3323aea4")]}}
     begun, _ = play(collection_steps.begin(documents, M, QUERY, {}, ASKED), NOTHING, document(**marks, **other))
     assert isinstance(begun, Duplicate)
@@ -204,14 +204,14 @@ def test_a_step_that_others_begin_and_let_go_all_the_time_is_busy() -> None:
     fences: list[str | None] = []
     others = step
 
-    def try_to_begin(step: Step, replaced: str | None) -> Any:
-        assert step.first is (replaced is None)
-        fences.append(replaced)
+    def try_to_begin(step: Step, old_fence: str | None) -> Any:
+        assert step.first is (old_fence is None)
+        fences.append(old_fence)
         return others(f"other {len(fences)}")
         yield
 
     with pytest.raises(StopIteration) as done:
-        next(begun(start, try_to_begin))
+        next(begin_step(start, try_to_begin))
     assert done.value.value == Busy(M, NOW)
     assert fences == [None, *[step(f"other {n}").fence for n in range(1, 6)]]
 
@@ -297,7 +297,7 @@ def test_on_mongodb_a_finish_behind_a_gap_waits_for_what_is_missing() -> None:
     own = new_step("ow_l", M, ASKED, "mine", NOW)
     held = document(own, ow_l="ow1 marks", **{"ow_@": {"s": 2}})
     flow = collection(InSequence()).write(
-        M, QUERY, {"$inc": {"n": 1}}, {}, "update_one", emit=None, finishes=own.begun(M, QUERY, lambda: NOW)
+        M, QUERY, {"$inc": {"n": 1}}, {}, "update_one", emit=None, finishes=own.as_begun(M, QUERY, lambda: NOW)
     )
     answer, _ = play(flow, NOTHING, held)
     assert (type(answer), answer.expected, answer.settled) == (Deferred, 3, False)
@@ -307,7 +307,7 @@ def test_on_mongodb_a_finish_behind_a_gap_waits_for_what_is_missing() -> None:
 @pytest.mark.parametrize("ledger", [SeenIds(), HighWaterMark()], ids=["seen", "mark"])
 def test_on_mongodb_a_finish_of_any_form_takes_the_step_out(ledger: Ledger, update: Any) -> None:
     own = new_step(ledger.attribute, M, ASKED, "mine", NOW)
-    finishes = own.begun(M, QUERY, lambda: NOW)
+    finishes = own.as_begun(M, QUERY, lambda: NOW)
     held = document(own, ow_l="ow1 marks", **{"ow_@": {"s": 9}}) if isinstance(ledger, HighWaterMark) else None
     answers = [LANDED] if held is None else [NOTHING, held, LANDED]
     flow = collection(ledger).write(M, QUERY, update, {}, "update_one", emit=None, finishes=finishes)
@@ -340,11 +340,21 @@ def test_a_step_is_read_as_it_was_stored() -> None:
     plain = Message("m")
     for message in (M, plain, plain.part("a"), Message("m", sequence="7")):
         held = new_step("a", message, ASKED, "c", NOW)
-        assert read_step(held.stored()) == held
-    assert set(new_step("a", plain, ASKED, "c", NOW).stored()) == {"ledger", "id", "key", "fence", "since", "until", "first"}
+        assert read_step(held.as_fields()) == held
+    assert set(new_step("a", plain, ASKED, "c", NOW).as_fields()) == {
+        "ledger",
+        "id",
+        "key",
+        "fence",
+        "since",
+        "until",
+        "first",
+    }
 
 
-@pytest.mark.parametrize("held", [None, "text", {}, {**mine().stored(), "since": "soon"}, {**mine().stored(), "id": 7}])
+@pytest.mark.parametrize(
+    "held", [None, "text", {}, {**mine().as_fields(), "since": "soon"}, {**mine().as_fields(), "id": 7}]
+)
 def test_what_is_no_step_is_a_mismatch(held: Any) -> None:
     with pytest.raises(LedgerMismatch, match="where a step of a message should be"):
         read_step(held)

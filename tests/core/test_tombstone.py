@@ -58,14 +58,14 @@ def test_what_is_no_tombstones_is_refused() -> None:
 
 def test_a_tombstone_is_read_as_it_was_stored() -> None:
     tombstone = new_tombstone(Tombstones(timedelta(days=1, microseconds=1), "gone_at"), 1.5, "call", ["b", "a"])
-    assert tombstone.stored() == {
+    assert tombstone.as_fields() == {
         "at": "1970-01-01T00:00:01.500Z",
         "ttl": "gone_at",
         "seconds": 86_401,
         "by": "da2ad283ad3e175f",
         "key": ["a", "b"],
     }
-    assert read_tombstone(tombstone.stored()) == tombstone
+    assert read_tombstone(tombstone.as_fields()) == tombstone
     assert tombstone.expiry(1.5) == 86_403
 
 

@@ -298,16 +298,16 @@ COMMON = {
     "deletes": {"delete"},
     "flows": {
         "Flows", "Flows.finish", "Flows.guards", "Flows.image_of", "Flows.new_write", "Flows.raise_failure", "Flows.record",
-        "Flows.record_refusal", "Flows.seen", "Flows.too_large", "Flows.without_ledger", "Flows.write", "Flows.written",
+        "Flows.record_refusal", "Flows.seen", "Flows.send_write", "Flows.too_large", "Flows.without_ledger", "Flows.write"
     },
     "folds": {"Folds", "Folds.entity_of", "Folds.entry", "Folds.write_all", "Folds.write_one", "fold_into"},
-    "layout": {"LedgerImage", "canonical", "held_of", "image_of", "is_made_by", "lookup", "names_of", "without_ledger"},
+    "layout": {"LedgerImage", "canonical", "image_of", "is_made_by", "ledger_image_of", "lookup", "names_of", "without_ledger"},
     "outboxes": {
         "Finder", "Finder.next", "Outboxes", "Outboxes.canonical", "Outboxes.clear", "Outboxes.entity", "Outboxes.finder",
         "Outboxes.of_doorbell", "Outboxes.of_source", "Outboxes.postpone", "Outboxes.read", "Outboxes.replace", "Outboxes.restart",
         "origin",
     },
-    "participants": {"Action", "Action.counts", "Action.shows_effect", "Mark", "Prepared", "action", "alone", "marks_of", "prepared"},
+    "participants": {"Action", "Action.counts", "Action.shows_effect", "Mark", "Prepared", "action", "marks_of", "prepare", "write_alone"},
     "request": {"Parts", "parts_of"},
 }  # fmt: skip
 

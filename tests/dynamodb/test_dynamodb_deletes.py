@@ -42,7 +42,7 @@ M1, M2, M3 = Message("m1"), Message("m2"), Message("m3")
 
 def deleting() -> Flow[Any]:
     """A delete that the test drives by hand."""
-    flows = Flows(Table(), SeenIds(), None, lambda: NOW, lambda: "try", tombstones=TOMBSTONES, awaited=False)
+    flows = Flows(Table(), SeenIds(), None, lambda: NOW, lambda: "try", tombstones=TOMBSTONES, is_async=False)
     return delete(flows, M1, {"Key": KEY})
 
 

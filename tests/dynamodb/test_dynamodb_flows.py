@@ -29,13 +29,13 @@ from onewrite import (
     Stale,
 )
 from onewrite.core.clock import random_name
-from onewrite.core.flow import Call, Flow, Wait, Yielded
+from onewrite.core.flow import Call, Flow, FlowStep, Wait
 from onewrite.core.ledgers import Ledger
 from onewrite.core.watch import LARGE_LEDGER, MANY_SOURCES
 from onewrite.dynamodb import GuardedTable
 from onewrite.dynamodb.flows import Flows
 from onewrite.dynamodb.request import guard_put
-from onewrite.dynamodb.values import typed
+from onewrite.dynamodb.values import typed_values
 from onewrite.testing import moto_table
 from tests.support.driven import Table, failure, play, refusal, too_large
 
@@ -57,10 +57,10 @@ DONE: dict[str, Any] = {"ResponseMetadata": {}}
 
 def flows(ledger: Ledger, *, client: bool = False, now: float = NOW) -> Flows:
     target, name = (object(), "orders") if client else (Table(), None)
-    return Flows(target, ledger, name, lambda: now, lambda: "try", awaited=False)
+    return Flows(target, ledger, name, lambda: now, lambda: "try", is_async=False)
 
 
-def methods(steps: list[Yielded]) -> list[str]:
+def methods(steps: list[FlowStep]) -> list[str]:
     return [step.method if isinstance(step, Call) else "wait" for step in steps]
 
 
@@ -84,7 +84,7 @@ def test_a_write_that_lands_is_one_request_and_keeps_the_drivers_answer() -> Non
 
 def test_what_comes_back_is_shown_without_the_ledger() -> None:
     plain, _ = play(flows(SeenIds()).write(M5, CLOSE), {"Attributes": SEEN})
-    from_client, _ = play(flows(SeenIds(), client=True).write(M5, CLOSE), {"Attributes": typed(SEEN)})
+    from_client, _ = play(flows(SeenIds(), client=True).write(M5, CLOSE), {"Attributes": typed_values(SEEN)})
     assert plain.entity == from_client.entity == ENTITY
 
 
@@ -92,7 +92,7 @@ def test_a_client_is_told_the_table() -> None:
     _, steps = play(flows(SeenIds(), client=True).write(M5, CLOSE), DONE)
     assert isinstance(steps[0], Call)
     assert steps[0].kwargs["TableName"] == "orders"
-    assert steps[0].kwargs["Key"] == typed({"orderId": "o-1"})
+    assert steps[0].kwargs["Key"] == typed_values({"orderId": "o-1"})
 
 
 def test_a_refusal_shows_why_without_another_request() -> None:
@@ -158,10 +158,10 @@ def test_another_failure_after_a_conflict_leaves_as_it_is() -> None:
 @pytest.mark.parametrize("client", [False, True])
 def test_a_redelivery_to_an_entity_that_is_full_is_a_duplicate(client: bool) -> None:
     # DynamoDB looks at the size before the condition.
-    held = {"Item": typed(SEEN) if client else SEEN}
+    held = {"Item": typed_values(SEEN) if client else SEEN}
     outcome, steps = play(flows(SeenIds(), client=client).write(M5, CLOSE), too_large(), held)
     assert outcome == Duplicate(M5, ENTITY)
-    read = {"Key": typed(KEY["Key"]), "TableName": "orders"} if client else KEY
+    read = {"Key": typed_values(KEY["Key"]), "TableName": "orders"} if client else KEY
     assert steps[1] == Call("get_item", (), {**read, "ConsistentRead": True})
 
 
@@ -173,7 +173,7 @@ def test_a_fresh_message_for_an_entity_that_is_full_says_how_large_it_is() -> No
 
 
 def test_an_entity_whose_outbox_is_full_says_what_the_outbox_takes() -> None:
-    guarded = Flows(Table(), SeenIds(), None, lambda: NOW, lambda: "try", outbox=Outbox("shop"), awaited=False)
+    guarded = Flows(Table(), SeenIds(), None, lambda: NOW, lambda: "try", outbox=Outbox("shop"), is_async=False)
     full = {**SEEN, "ow_o": "ow1 outbox shop/orders", "ow_events": [{"body": "x" * 1000}]}
     with pytest.raises(
         EntityTooLarge, match="26 of them its ledger's, 1047 its outbox's, whose events wait for a relay, and 13"
@@ -183,7 +183,7 @@ def test_an_entity_whose_outbox_is_full_says_what_the_outbox_takes() -> None:
 
 @pytest.mark.parametrize("held", [SEEN, None], ids=["there", "missing"])
 def test_an_entity_that_a_large_event_would_fill_says_so(held: Any) -> None:
-    guarded = Flows(Table(), SeenIds(), None, lambda: NOW, lambda: "try", outbox=Outbox("shop"), awaited=False)
+    guarded = Flows(Table(), SeenIds(), None, lambda: NOW, lambda: "try", outbox=Outbox("shop"), is_async=False)
     flow = guarded.write(Message("m6"), CLOSE, emit=[Event("A", "x" * 1000)])
     with pytest.raises(
         EntityTooLarge, match=r"The events of this write would add 1\d\d\d\. .* Emit less, and let a relay publish"
@@ -357,10 +357,10 @@ def test_seen_needs_the_whole_entity(name: str) -> None:
 
 @pytest.mark.parametrize("client", [False, True])
 def test_an_entity_is_read_without_its_ledger(client: bool) -> None:
-    item = typed(SEEN) if client else SEEN
+    item = typed_values(SEEN) if client else SEEN
     found, steps = play(flows(SeenIds(), client=client).get({**KEY, "ConsistentRead": True}), {"Item": item})
     assert found == ENTITY
-    read = {"TableName": "orders", "Key": typed(KEY["Key"])} if client else KEY
+    read = {"TableName": "orders", "Key": typed_values(KEY["Key"])} if client else KEY
     assert steps == [Call("get_item", (), {**read, "ConsistentRead": True})]
     assert play(flows(SeenIds(), client=client).get(KEY), {})[0] is None
 
@@ -391,7 +391,7 @@ def test_a_record_changes_nothing_but_the_ledger(native: dict[str, Any]) -> None
         flows(SeenIds()).record(M5, {**KEY, **native})
 
 
-@pytest.mark.parametrize("spelt", [dict, typed], ids=["plain", "typed"])
+@pytest.mark.parametrize("spelt", [dict, typed_values], ids=["plain", "typed"])
 def test_an_item_that_was_read_another_way_is_shown_without_its_ledger(spelt: Any) -> None:
     assert flows(SeenIds()).without_ledger(spelt(SEEN)) == spelt(ENTITY)
 
@@ -431,7 +431,7 @@ def dated(date: str | None) -> dict[str, Any]:
 def test_a_clock_that_is_off_by_more_than_the_ledger_bears_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, "onewrite")
     clock = iter([NOW, NOW + 1, NOW + 4000, NOW + 8000])
-    steady = Flows(Table(), SeenIds(), None, lambda: next(clock), lambda: "try", awaited=False)
+    steady = Flows(Table(), SeenIds(), None, lambda: next(clock), lambda: "try", is_async=False)
     for date in ("Mon, 21 Sep 2026 14:13:20 GMT", None, "Mon, 21 Sep 2026 22:13:20 GMT", "Mon, 21 Sep 2026 22:13:20 GMT"):
         play(steady.write(M5, CLOSE), dated(date))
     assert [record.getMessage().partition(":")[0] for record in caplog.records] == [
@@ -479,4 +479,4 @@ def test_an_entity_of_too_many_sources_is_said_once(caplog: pytest.LogCaptureFix
 )
 def test_a_table_is_named_once(table: object, name: str | None, said: str) -> None:
     with pytest.raises(ConfigurationError, match=said):
-        Flows(table, SeenIds(), name, lambda: NOW, random_name, awaited=False)
+        Flows(table, SeenIds(), name, lambda: NOW, random_name, is_async=False)

@@ -65,7 +65,7 @@ LEDGERS: dict[str, Ledger] = {
 
 
 def flows(ledger: Ledger, *, exact: bool = False, **more: Any) -> Flows:
-    made = Flows(Table(), ledger, None, lambda: NOW, lambda: "try", awaited=False, **more)
+    made = Flows(Table(), ledger, None, lambda: NOW, lambda: "try", is_async=False, **more)
     made.exact = exact
     return made
 

@@ -22,7 +22,7 @@ from onewrite.core.ledgers import Ledger
 from onewrite.core.write import NoStep, Write
 from onewrite.dynamodb.layout import is_made_by, name_of
 from onewrite.dynamodb.request import guard_put, guard_record, guard_update, new_token
-from onewrite.dynamodb.values import Members, sendable, typed
+from onewrite.dynamodb.values import Members, sendable, typed_values
 
 NOW = 1_790_000_000.0
 M5 = Message("m5", source="s", sequence=5)
@@ -601,13 +601,13 @@ def test_a_key_that_is_left_out_is_the_drivers_to_miss() -> None:
 )
 def test_typed_values_are_refused_where_a_client_would_store_them_as_maps(guard: Any, native: Any, name: str) -> None:
     with pytest.raises(InvalidUpdate, match=f"{name} is {{.*}}, a typed value: .* Give it the value alone"):
-        guard(write(), native, typed)
+        guard(write(), native, typed_values)
     assert guard(write(), native).kwargs  # a Table takes it for the map that it is
 
 
 def test_a_client_is_sent_typed_values_and_so_is_the_ledger_in_them() -> None:
     native = {**KEY, "UpdateExpression": "SET a = :a", "ExpressionAttributeValues": {":a": {"b": 1}}}
-    request = guard_update(write(InSequence()), native, typed).kwargs
+    request = guard_update(write(InSequence()), native, typed_values).kwargs
     assert request["Key"] == {"orderId": {"S": "o-1"}}
     assert request["ExpressionAttributeValues"] == {
         ":a": {"M": {"b": {"N": "1"}}},
@@ -616,7 +616,7 @@ def test_a_client_is_sent_typed_values_and_so_is_the_ledger_in_them() -> None:
         ":ow_p": {"N": "4"},
         ":ow_a": {"BS": [TOKEN]},
     }
-    created = guard_put(write(InSequence()), {"Item": {"orderId": "o-1", "a": [1]}}, typed).kwargs
+    created = guard_put(write(InSequence()), {"Item": {"orderId": "o-1", "a": [1]}}, typed_values).kwargs
     assert created["Item"] == {
         "orderId": {"S": "o-1"},
         "a": {"L": [{"N": "1"}]},
@@ -628,7 +628,7 @@ def test_a_client_is_sent_typed_values_and_so_is_the_ledger_in_them() -> None:
 
 def test_one_native_call_is_read_once_for_a_table_and_for_a_client_and_never_mixed_up() -> None:
     native = {**KEY, "UpdateExpression": "REMOVE just_here"}
-    for convert, label in ((sendable, "ow1 14d"), (typed, {"S": "ow1 14d"}), (sendable, "ow1 14d")):
+    for convert, label in ((sendable, "ow1 14d"), (typed_values, {"S": "ow1 14d"}), (sendable, "ow1 14d")):
         assert guard_update(write(SeenIds()), native, convert).kwargs["ExpressionAttributeValues"][":ow_l0"] == label
 
 

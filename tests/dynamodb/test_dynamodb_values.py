@@ -10,7 +10,7 @@ import pytest
 from boto3.dynamodb.types import Binary, TypeSerializer
 
 from onewrite import InvalidUpdate
-from onewrite.dynamodb.values import Members, plain, raw, sendable, typed
+from onewrite.dynamodb.values import Members, bytes_of, plain_values, sendable, typed_values
 
 VALUES: list[Any] = [
     "",
@@ -40,7 +40,7 @@ VALUES: list[Any] = [
 
 @pytest.mark.parametrize("value", VALUES, ids=repr)
 def test_the_short_cuts_say_what_boto3_says(value: Any) -> None:
-    assert typed({"a": value}) == {"a": TypeSerializer().serialize(value)}
+    assert typed_values({"a": value}) == {"a": TypeSerializer().serialize(value)}
 
 
 @pytest.mark.parametrize("value", [10**38, -(10**38), 10**50, 1.5, pytest.param(object(), id="an object")])
@@ -49,13 +49,13 @@ def test_what_dynamodb_cannot_hold_is_refused_as_boto3_does(value: Any, wrap: An
     with pytest.raises(Exception) as theirs:  # of whatever type boto3 raises
         TypeSerializer().serialize(wrap(value))
     with pytest.raises(type(theirs.value)):
-        typed({"a": wrap(value)})
+        typed_values({"a": wrap(value)})
 
 
 def test_a_set_in_one_order_is_sent_in_that_order() -> None:
-    assert typed({"a": Members(("b", "a", "c"))}) == {"a": {"SS": ["b", "a", "c"]}}
-    assert typed({"a": Members((b"b", b"a"))}) == {"a": {"BS": [b"b", b"a"]}}
-    assert typed({"a": Members((2, 1))}) == {"a": {"NS": ["2", "1"]}}
+    assert typed_values({"a": Members(("b", "a", "c"))}) == {"a": {"SS": ["b", "a", "c"]}}
+    assert typed_values({"a": Members((b"b", b"a"))}) == {"a": {"BS": [b"b", b"a"]}}
+    assert typed_values({"a": Members((2, 1))}) == {"a": {"NS": ["2", "1"]}}
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_a_set_in_one_order_is_sent_as_it_is() -> None:
 
 
 @pytest.mark.parametrize("value", [set(), [set()], {"a": (frozenset(),)}], ids=repr)
-@pytest.mark.parametrize("convert", [sendable, typed])
+@pytest.mark.parametrize("convert", [sendable, typed_values])
 def test_an_empty_set_is_refused_by_the_name_of_the_value(convert: Any, value: Any) -> None:
     with pytest.raises(InvalidUpdate, match=r"(:v|a) is an empty set, which DynamoDB does not store: REMOVE the attribute"):
         convert({":v": value})
@@ -105,7 +105,7 @@ def test_an_empty_set_is_refused_by_the_name_of_the_value(convert: Any, value: A
 )
 def test_a_low_level_clients_way_to_write_a_value_is_refused_by_its_looks(value: Any) -> None:
     with pytest.raises(InvalidUpdate, match=r":v is .*, a typed value: a guarded client takes plain ones"):
-        typed({":v": value})[":v"]
+        typed_values({":v": value})[":v"]
     assert sendable({":v": value})[":v"]  # a Table takes it for the map that it is
 
 
@@ -115,8 +115,8 @@ def test_a_low_level_clients_way_to_write_a_value_is_refused_by_its_looks(value:
     ids=repr,
 )
 def test_what_only_looks_a_little_like_it_is_a_plain_value(value: Any) -> None:
-    assert typed({":v": value})[":v"] == TypeSerializer().serialize(value)
-    assert typed({":v": {"a": {"S": "x"}}})[":v"] == {"M": {"a": {"M": {"S": {"S": "x"}}}}}
+    assert typed_values({":v": value})[":v"] == TypeSerializer().serialize(value)
+    assert typed_values({":v": {"a": {"S": "x"}}})[":v"] == {"M": {"a": {"M": {"S": {"S": "x"}}}}}
 
 
 def test_a_set_in_one_order_is_its_own_copy_for_the_resource_layer_copies_every_parameter() -> None:
@@ -126,13 +126,13 @@ def test_a_set_in_one_order_is_its_own_copy_for_the_resource_layer_copies_every_
 
 @pytest.mark.parametrize("value", [v for v in VALUES if not isinstance(v, tuple | Members | bytearray)], ids=repr)
 def test_typed_values_come_back_plain(value: Any) -> None:
-    assert plain(typed({"a": value})) == {"a": value}
+    assert plain_values(typed_values({"a": value})) == {"a": value}
 
 
 def test_bytes_come_back_as_bytes() -> None:
-    assert raw(plain({"a": {"B": b"x"}})["a"]) == b"x"
+    assert bytes_of(plain_values({"a": {"B": b"x"}})["a"]) == b"x"
 
 
 @pytest.mark.parametrize("text", ["1" + "0" * 125, "0." + "0" * 129 + "1", "-" + "9" * 38 + "0" * 88])
 def test_a_stored_number_whose_text_is_longer_than_its_digits_is_read_as_it_is(text: str) -> None:
-    assert plain({"n": {"N": text}, "s": {"NS": [text]}}) == {"n": Decimal(text), "s": {Decimal(text)}}
+    assert plain_values({"n": {"N": text}, "s": {"NS": [text]}}) == {"n": Decimal(text), "s": {Decimal(text)}}

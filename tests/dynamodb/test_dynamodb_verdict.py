@@ -27,10 +27,10 @@ from onewrite import (
 from onewrite.core.label import Slot
 from onewrite.core.ledgers import Ledger
 from onewrite.core.ledgers.entry import ABSENT
-from onewrite.core.write import NoStep, Write, refused
+from onewrite.core.write import NoStep, Write, judge_refusal
 from onewrite.dynamodb.layout import image_of, lookup, without_ledger
 from onewrite.dynamodb.request import new_token
-from onewrite.dynamodb.values import typed
+from onewrite.dynamodb.values import typed_values
 
 NOW = 1_790_000_000.0
 M5 = Message("m5", source="s", sequence=5)
@@ -45,7 +45,7 @@ def verdict(ledger: Ledger, item: dict[str, Any] | None, message: Message = M5) 
     """Why this item refused a write of the call "try"."""
     token = new_token(ledger.attribute, "try", NOW)
     write = Write(message, {"orderId": "o-1"}, NOW, ledger.entry(message, NOW), NoStep(exact=False), token=token)
-    return refused(write, image_of(ledger.terms, item))
+    return judge_refusal(write, image_of(ledger.terms, item))
 
 
 def binaries(*members: bytes) -> set[Binary]:
@@ -323,7 +323,7 @@ SECOND: dict[str, Any] = {
 SHARED = dict.fromkeys(("ow_o", "ow_events", "ow_steps", "ow_step_ab", "ow_", "ow_of a later version"), "anything")
 
 
-@pytest.mark.parametrize("spelt", [dict, typed], ids=["plain", "typed"])
+@pytest.mark.parametrize("spelt", [dict, typed_values], ids=["plain", "typed"])
 def test_an_entity_is_an_item_without_all_that_is_ours(spelt: Any) -> None:
     business, every = spelt(BUSINESS), spelt({**OWN, **BUSINESS, **SECOND, **SHARED})
     assert without_ledger(SeenIds().terms, every) == business

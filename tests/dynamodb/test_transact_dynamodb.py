@@ -32,7 +32,7 @@ from onewrite import (
 )
 from onewrite.core.step import Step, step_mark
 from onewrite.dynamodb import AsyncGuardedTable, GuardedTable, atransact, explain_transaction, transact
-from onewrite.dynamodb.values import typed
+from onewrite.dynamodb.values import typed_values
 from tests.support import driven
 from tests.support.seams import name_calls
 
@@ -112,7 +112,7 @@ def cancelled(*reasons: Any) -> ClientError:
 
 def _reason(reason: Any) -> dict[str, Any]:
     if isinstance(reason, Mapping):
-        shown = {"Item": typed(reason)} if reason else {}
+        shown = {"Item": typed_values(reason)} if reason else {}
         return {"Code": "ConditionalCheckFailed", "Message": "The conditional request failed", **shown}
     if isinstance(reason, tuple):
         return {"Code": reason[0], "Message": reason[1]}
@@ -257,7 +257,7 @@ def test_the_reasons_are_taken_by_position() -> None:
 
 def test_codes_are_read_from_the_text_where_nothing_else_has_them() -> None:
     text = "Transaction cancelled, please refer cancellation reasons for specific reasons [None, ConditionalCheckFailed]"
-    client = Client(failure("TransactionCanceledException", text), {"Item": typed({**SEEN, "id": "b"})})
+    client = Client(failure("TransactionCanceledException", text), {"Item": typed_values({**SEEN, "id": "b"})})
     outcome = sent(client)
     assert isinstance(outcome, Duplicate)
     assert outcome.participant == 1
@@ -293,7 +293,7 @@ def test_where_another_message_has_a_step_open_the_transaction_asks_exactly() ->
 def test_an_own_open_step_weighs_more_than_what_the_ledgers_say() -> None:
     mark = step_mark("ow_l", M5)
     step = Step("events", M5, "key", "fence", NOW - 1, NOW + 60, True)
-    held = {**FREE, "ow_steps": {mark}, f"{STEP_OF_M5}{mark.hex()}": step.stored()}
+    held = {**FREE, "ow_steps": {mark}, f"{STEP_OF_M5}{mark.hex()}": step.as_fields()}
     client = Client(cancelled(PASSED, held))
     outcome = sent(client, writes(client, HighWaterMark()))
     assert isinstance(outcome, Busy)
@@ -307,7 +307,7 @@ MISTYPED = ("ValidationError", "An operand in the update expression has an incor
 
 
 def test_an_entity_that_would_be_too_large_is_named_with_its_sizes() -> None:
-    client = Client(cancelled(None, TOO_LARGE), {"Item": typed(FREE)})
+    client = Client(cancelled(None, TOO_LARGE), {"Item": typed_values(FREE)})
     with pytest.raises(EntityTooLarge, match="bytes"):
         sent(client)
     item = {"id": "c", "text": "x"}
@@ -318,7 +318,7 @@ def test_an_entity_that_would_be_too_large_is_named_with_its_sizes() -> None:
 
 @pytest.mark.parametrize("reason", [TOO_LARGE, MISTYPED])
 def test_what_is_found_invalid_may_be_a_redelivery(reason: Any) -> None:
-    client = Client(cancelled(reason, None), {"Item": typed(SEEN)})
+    client = Client(cancelled(reason, None), {"Item": typed_values(SEEN)})
     outcome = sent(client)
     assert isinstance(outcome, Duplicate)
     assert outcome.participant == 0
@@ -339,14 +339,14 @@ def test_where_the_item_may_not_be_read_no_message_is_believed_to_be_missing_bef
 def test_another_type_in_the_callers_own_attribute_leaves_the_drivers_error() -> None:
     error = cancelled(MISTYPED, None)
     with pytest.raises(ClientError) as raised:
-        sent(Client(error, {"Item": typed(FREE)}))
+        sent(Client(error, {"Item": typed_values(FREE)}))
     assert raised.value is error
     with pytest.raises(LedgerMismatch, match="tokens"):
-        sent(Client(error, {"Item": typed({**FREE, "ow_t4": "text"})}))
+        sent(Client(error, {"Item": typed_values({**FREE, "ow_t4": "text"})}))
 
 
 def test_a_weightier_answer_goes_before_what_is_invalid() -> None:
-    client = Client(cancelled(TOO_LARGE, PASSED), {"Item": typed(FREE)})
+    client = Client(cancelled(TOO_LARGE, PASSED), {"Item": typed_values(FREE)})
     assert isinstance(sent(client, writes(client, HighWaterMark())), Stale)
 
 
@@ -355,7 +355,7 @@ def test_what_is_invalid_in_a_write_without_a_ledger_is_the_drivers_to_say() -> 
     with pytest.raises(ClientError) as raised:
         sent(Client(error))
     assert raised.value is error
-    client = Client(cancelled(MISTYPED, None), {"Item": typed(FREE)})
+    client = Client(cancelled(MISTYPED, None), {"Item": typed_values(FREE)})
     inbox = Inbox(client, consumer="c", retention=timedelta(days=1), table_name="inbox", clock=Clock())
     update: dict[str, Any] = {"UpdateExpression": "ADD n :n", "ExpressionAttributeValues": {":n": 1}}
     with pytest.raises(ClientError, match="TransactionCanceled"):
@@ -364,7 +364,9 @@ def test_what_is_invalid_in_a_write_without_a_ledger_is_the_drivers_to_say() -> 
 
 @pytest.mark.parametrize("text", [TOO_LARGE[1], MISTYPED[1]])
 def test_a_whole_request_that_is_invalid_is_looked_into_item_by_item(text: str) -> None:
-    client = Client(failure("ValidationException", text), {"Item": typed(FREE)}, {"Item": typed({**SEEN, "id": "b"})})
+    client = Client(
+        failure("ValidationException", text), {"Item": typed_values(FREE)}, {"Item": typed_values({**SEEN, "id": "b"})}
+    )
     outcome = sent(client)
     assert isinstance(outcome, Duplicate)
     assert outcome.participant == 1
@@ -490,7 +492,7 @@ def test_a_mark_whose_item_nobody_shows_is_read() -> None:
     client = Client()
     inbox = Inbox(client, consumer="c", retention=timedelta(days=1), table_name="inbox", clock=Clock())
     error = failure("TransactionCanceledException", "[None, ConditionalCheckFailed]")
-    client.answers = [error, {"Item": typed({"id": "1:c1:s2:m5"})}]
+    client.answers = [error, {"Item": typed_values({"id": "1:c1:s2:m5"})}]
     write = GuardedTable(client, None, table_name="plain").putting(Item={"id": "a"})
     assert sent(client, [write], inbox=inbox) == Duplicate(M5)
     assert client.sent[1][1] == {"TableName": "inbox", "Key": {"id": {"S": "1:c1:s2:m5"}}, "ConsistentRead": True}

@@ -19,7 +19,7 @@ from onewrite import Duplicate, Message, Outcome, SeenIds
 from onewrite.core.clock import random_name
 from onewrite.dynamodb import GuardedTable
 from onewrite.dynamodb import transact as transact_items
-from onewrite.dynamodb.values import plain
+from onewrite.dynamodb.values import plain_values
 from onewrite.mongodb import GuardedCollection
 from onewrite.mongodb import transact as transact_documents
 from onewrite.testing.servers.engines import Dynoxide, Mongod, dynamo_client
@@ -162,5 +162,5 @@ def _read_documents(mongo: MongoClient[dict[str, Any]], place: str) -> Accounts:
 
 def _read_items(client: Any, table: str) -> Accounts:
     asked = [{"Get": {"TableName": table, "Key": {"id": {"S": name}}}} for name in ACCOUNTS]
-    found = [plain(each["Item"]) for each in client.transact_get_items(TransactItems=asked)["Responses"]]
+    found = [plain_values(each["Item"]) for each in client.transact_get_items(TransactItems=asked)["Responses"]]
     return {each["id"]: Account(int(each["cents"]), each["transfers"]) for each in found}

@@ -22,7 +22,7 @@ from onewrite.core.flow import run
 from onewrite.core.ledgers import Ledger
 from onewrite.dynamodb import GuardedTable
 from onewrite.dynamodb.size import item_size
-from onewrite.dynamodb.values import plain, raw, typed
+from onewrite.dynamodb.values import bytes_of, plain_values, typed_values
 from onewrite.mongodb import GuardedCollection
 from onewrite.operate.dynamodb import TableStore
 from onewrite.operate.mongodb import CollectionStore
@@ -118,7 +118,7 @@ def random_item(key: str, ledger: Ledger, dice: random.Random) -> dict[str, Any]
 
 
 def put(table: Table, items: list[dict[str, Any]]) -> None:
-    requests: list[Any] = [{"PutRequest": {"Item": typed(item)}} for item in items]
+    requests: list[Any] = [{"PutRequest": {"Item": typed_values(item)}} for item in items]
     for at in range(0, len(requests), 25):  # as many as one request takes
         table.client.batch_write_item(RequestItems={table.name: requests[at : at + 25]})
 
@@ -131,7 +131,7 @@ def one_write(table: Table, ledger: Ledger, key: str, before: dict[str, Any], di
     after = {name: value for name, value in {**after, **changed}.items() if name not in removed or name in changed}
     outcome = guarded(table, ledger).update_item(message, **native(key, changed, removed))
     assert isinstance(outcome, Applied)
-    assert comparable(plain(outcome.response["Attributes"])) == comparable(after)
+    assert comparable(plain_values(outcome.response["Attributes"])) == comparable(after)
     used = outcome.response["ConsumedCapacity"]
     indexes = {name: int(each["CapacityUnits"]) for name, each in used.get("GlobalSecondaryIndexes", {}).items()}
     return bill(before or None, after, table.indexes), Bill(int(used["Table"]["CapacityUnits"]), indexes)
@@ -161,7 +161,7 @@ def comparable(item: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def text(member: Any) -> str:
-    return str(raw(member) if isinstance(member, Binary) else member)
+    return str(bytes_of(member) if isinstance(member, Binary) else member)
 
 
 # --- bytes ---------------------------------------------------------------------------------------------------------------
@@ -183,7 +183,7 @@ def test_the_predicted_bytes_of_a_ledger_are_those_that_stand_in_the_item(
         outcome = store.update_item(texts.message(n), Key={"id": "e"}, **add)
         assert isinstance(outcome, Applied)
         held = {name: value for name, value in outcome.response["Attributes"].items() if name not in ("id", "n")}  # typed
-        assert sum(part.size(stream, stream.moment(n)) for part in predicted.parts) == item_size(plain(held))
+        assert sum(part.size(stream, stream.moment(n)) for part in predicted.parts) == item_size(plain_values(held))
 
 
 @pytest.mark.parametrize("ledger", LEDGERS, ids=str)

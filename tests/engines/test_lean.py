@@ -104,7 +104,7 @@ def twins(dynamo: DynamoDBClient, dynoxide: Dynoxide, table: str, alone: Callabl
     def both(operation: str, request: dict[str, Any]) -> tuple[Any, Any]:
         name = {"UpdateItem": "update_item", "PutItem": "put_item", "GetItem": "get_item"}[operation]
         theirs = _said(lambda: getattr(plain, name)(TableName=table, **request), table)
-        ours = _said(lambda: target._sent(operation, {"TableName": other, **request}), other)
+        ours = _said(lambda: target._send(operation, {"TableName": other, **request}), other)
         return ours, theirs
 
     yield both
@@ -454,7 +454,7 @@ def _client(account: str | None = None, **config: Any) -> Any:
 def test_a_request_goes_where_botocores_would(account: str | None, config: dict[str, Any], host: str) -> None:
     client = _client(account, **config)
     route = Routes(DYNAMODB, client).present("UpdateItem", {"TableName": "orders"})
-    assert (route.address.host, route.host, route.address.port, route.address.encrypted) == (host, host, 443, True)
+    assert (route.address.host, route.host, route.address.port, route.address.is_encrypted) == (host, host, 443, True)
     client.close()
 
 

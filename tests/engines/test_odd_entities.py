@@ -32,7 +32,7 @@ from onewrite import (
     Tombstones,
 )
 from onewrite.dynamodb import GuardedTable
-from onewrite.dynamodb.values import plain, typed
+from onewrite.dynamodb.values import plain_values, typed_values
 from onewrite.mongodb import GuardedCollection
 from tests.engines.ledgers import AnyLedger, ledgers, ledgers_slowly
 
@@ -78,10 +78,10 @@ class Items:
         }
 
     def put(self, fields: Fields) -> None:
-        self._client.put_item(TableName=self._table, Item=typed({**fields, **ITEM}))
+        self._client.put_item(TableName=self._table, Item=typed_values({**fields, **ITEM}))
 
     def get(self) -> Fields:
-        return plain(self._client.get_item(TableName=self._table, Key=typed(ITEM)).get("Item", {}))
+        return plain_values(self._client.get_item(TableName=self._table, Key=typed_values(ITEM)).get("Item", {}))
 
 
 class Documents:

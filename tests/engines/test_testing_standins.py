@@ -17,7 +17,7 @@ from pymongo import MongoClient, ReturnDocument
 from pymongo.errors import DocumentTooLarge, DuplicateKeyError, OperationFailure, WriteError
 
 from onewrite.dynamodb.size import item_size
-from onewrite.dynamodb.values import plain
+from onewrite.dynamodb.values import plain_values
 from onewrite.testing import StandInLies, mongomock_collection, moto_table
 from onewrite.testing.servers.engines import Dynoxide
 
@@ -275,7 +275,7 @@ def test_what_is_updated_may_have_400_kb(moto: Any, too_much: int) -> None:
 def _item_and_rest(too_much: int) -> tuple[dict[str, Any], dict[str, str]]:
     """An item with an empty `v`, and what `v` must be so the item has 400 KB and some bytes too much."""
     item: dict[str, Any] = {"id": {"S": "a"}, **{f"v{n}": value for n, value in enumerate(OF_EACH_TYPE)}, "v": {"S": ""}}
-    return item, {"S": "x" * (409_600 - item_size(plain(item)) + too_much)}
+    return item, {"S": "x" * (409_600 - item_size(plain_values(item)) + too_much)}
 
 
 @pytest.mark.parametrize("too_much", [0, 1])

@@ -17,7 +17,7 @@ from pymongo import MongoClient
 from onewrite import Begun, Busy, Message, Outcome
 from onewrite.core.clock import random_name
 from onewrite.dynamodb import GuardedTable
-from onewrite.dynamodb.values import plain
+from onewrite.dynamodb.values import plain_values
 from onewrite.mongodb import GuardedCollection
 from onewrite.testing.servers.engines import Dynoxide, Mongod, dynamo_client
 from tests.engines.stores import Apply, Store, addition, create_table, increment, store_on
@@ -80,7 +80,7 @@ class Till(Store):
         client = dynamo_client(self.address)
         items = client.scan(TableName=f"{self.place}-provider", ConsistentRead=True)["Items"]
         client.close()
-        return {item["id"]: int(item["asked"]) for item in map(plain, items)}
+        return {item["id"]: int(item["asked"]) for item in map(plain_values, items)}
 
     def create(self, *entities: str) -> None:
         """A step needs an entity."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from onewrite import Message
-from onewrite.dynamodb.values import plain
+from onewrite.dynamodb.values import plain_values
 
 Content: TypeAlias = Mapping[str, Sequence[Mapping[str, Any]]]  # of stores by their names
 Worlds: TypeAlias = Callable[..., Callable[[], Any]]  # of an engine, the names of stores, and their content
@@ -49,7 +49,7 @@ def _content(store: Any) -> list[Any]:
         return list(store.find({}))
     if hasattr(store, "table_name"):
         return list(store.scan()["Items"])
-    return [plain(item) for item in store.scan(TableName="customers")["Items"]]
+    return [plain_values(item) for item in store.scan(TableName="customers")["Items"]]
 
 
 def added_item(message: Message) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from botocore.httpsession import URLLib3Session
 
 from onewrite.dynamodb.lean import DYNAMODB
 from onewrite.lean import insides
-from onewrite.lean.refusals import refusal, unknown
+from onewrite.lean.refusals import refusal, unknown_handlers
 from onewrite.lean.service import Service
 from onewrite.sqs.queue import SQS
 
@@ -58,7 +58,7 @@ def test_each_private_attribute_is_there(client: Any, service: Service) -> None:
 
 def test_a_client_as_boto3_makes_it_has_nothing_that_would_be_passed_by(client: Any, service: Service) -> None:
     assert refusal(service, client) is None
-    assert unknown(service, client) == []
+    assert unknown_handlers(service, client) == []
 
 
 def test_each_change_of_the_event_handlers_shows(client: Any, service: Service) -> None:

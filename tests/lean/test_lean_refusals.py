@@ -158,7 +158,7 @@ def test_a_way_is_asked_for_once_for_the_same_queue() -> None:
         assert routes.present("DeleteMessageBatch", {"QueueUrl": "https://a"}) is first
         assert routes.present("DeleteMessageBatch", {"QueueUrl": "https://b"}) is not first
         assert first.address.host == f"sqs.{REGION}.amazonaws.com"
-        assert f"/{REGION}/sqs/aws4_request" in first.signer.signed("POST", {}, b"", 0)["authorization"]
+        assert f"/{REGION}/sqs/aws4_request" in first.signer.sign("POST", {}, b"", 0)["authorization"]
 
 
 def _foreign(**_: Any) -> None:
@@ -360,7 +360,7 @@ def test_what_has_no_token_is_the_clients_own(monkeypatch: pytest.MonkeyPatch) -
     """A takeover, a release, the second request of a delete, a transaction."""
     with made() as client:
         target = LeanTableClient(client)
-        monkeypatch.setattr(target, "_tried", _never)
+        monkeypatch.setattr(target, "_try", _never)
         sent: list[dict[str, Any]] = []
         monkeypatch.setattr(client, "update_item", lambda **request: sent.append(request))
         target.update_item(ExpressionAttributeValues={":old": {"S": "fence"}})
@@ -412,7 +412,7 @@ def test_a_signature_of_another_kind_is_not_made(monkeypatch: pytest.MonkeyPatch
 def test_the_region_and_the_service_of_the_signature_are_those_that_the_endpoint_asks_for() -> None:
     with made(url=None) as client:
         route = Routes(DYNAMODB, client).present("UpdateItem", {"TableName": "orders"})
-        credential = route.signer.signed("POST", {}, b"", 0)["authorization"]
+        credential = route.signer.sign("POST", {}, b"", 0)["authorization"]
         assert f"/19700101/{REGION}/dynamodb/aws4_request" in credential
 
     def resolved(_: Any, __: Any, context: dict[str, Any]) -> Any:
@@ -422,7 +422,7 @@ def test_the_region_and_the_service_of_the_signature_are_those_that_the_endpoint
     with made() as client, pytest.MonkeyPatch.context() as patch:
         patch.setattr(client, "_resolve_endpoint_ruleset", resolved)
         route = Routes(DYNAMODB, client).present("UpdateItem", {"TableName": "orders"})
-        assert "/us-gov-west-1/other/aws4_request" in route.signer.signed("POST", {}, b"", 0)["authorization"]
+        assert "/us-gov-west-1/other/aws4_request" in route.signer.sign("POST", {}, b"", 0)["authorization"]
 
 
 def test_credentials_that_no_header_can_hold_are_left_to_the_client(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -441,5 +441,5 @@ def test_a_way_is_asked_for_once_for_the_same_credentials_and_table(monkeypatch:
         monkeypatch.setattr(insides.credentials_of(client), "access_key", "other")
         assert (
             "Credential=other/"
-            in routes.present("GetItem", {"TableName": "others"}).signer.signed("POST", {}, b"", 0)["authorization"]
+            in routes.present("GetItem", {"TableName": "others"}).signer.sign("POST", {}, b"", 0)["authorization"]
         )

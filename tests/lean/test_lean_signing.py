@@ -58,7 +58,7 @@ VECTORS = {
 @pytest.mark.parametrize("name", VECTORS)
 def test_the_published_examples_have_the_published_signatures(name: str) -> None:
     method, headers, body, names, signature = VECTORS[name]
-    signed = Signer(SUITE, "us-east-1", "service").signed(method, headers, body, MOMENT)
+    signed = Signer(SUITE, "us-east-1", "service").sign(method, headers, body, MOMENT)
     credential = "Credential=AKIDEXAMPLE/20150830/us-east-1/service/aws4_request"
     assert signed["authorization"] == f"AWS4-HMAC-SHA256 {credential}, SignedHeaders={names}, Signature={signature}"
 
@@ -91,7 +91,7 @@ def test_any_request_is_signed_as_botocore_signs_it(
 ) -> None:
     headers = {"content-type": "application/x-amz-json-1.0", "x-amz-target": "DynamoDB_20120810.UpdateItem", **more}
     theirs = _signed_by_botocore(url, identity, region, headers, body, moment)
-    ours = Signer(identity, region, "dynamodb").signed("POST", {**headers, "host": host_of(url)}, body, moment)
+    ours = Signer(identity, region, "dynamodb").sign("POST", {**headers, "host": host_of(url)}, body, moment)
     del ours["host"]  # botocore leaves this header to the HTTP client, and signs it
     assert {name: value.encode() for name, value in ours.items()} == theirs
 
@@ -121,25 +121,25 @@ class _Datetime:
 def test_the_key_of_a_day_is_made_once_and_a_new_day_has_another() -> None:
     signer = Signer(SUITE, "us-east-1", "service")
     with patch("onewrite.lean.signing.hmac.digest", wraps=__import__("hmac").digest) as digest:
-        first = [signer.signed("GET", HOST, b"", MOMENT + second)["authorization"] for second in range(3)]
+        first = [signer.sign("GET", HOST, b"", MOMENT + second)["authorization"] for second in range(3)]
         assert digest.call_count == 4 + 3
-        tomorrow = signer.signed("GET", HOST, b"", MOMENT + 86400)["authorization"]
+        tomorrow = signer.sign("GET", HOST, b"", MOMENT + 86400)["authorization"]
         assert digest.call_count == 4 + 3 + 4 + 1
     assert len({*first, tomorrow}) == 4
-    assert tomorrow == Signer(SUITE, "us-east-1", "service").signed("GET", HOST, b"", MOMENT + 86400)["authorization"]
+    assert tomorrow == Signer(SUITE, "us-east-1", "service").sign("GET", HOST, b"", MOMENT + 86400)["authorization"]
 
 
 @pytest.mark.parametrize(
     ("url", "address", "host"),
     [
-        ("http://127.0.0.1:8000", Address("127.0.0.1", 8000, encrypted=False), "127.0.0.1:8000"),
+        ("http://127.0.0.1:8000", Address("127.0.0.1", 8000, is_encrypted=False), "127.0.0.1:8000"),
         (
             "https://DynamoDB.eu-west-1.amazonaws.com/",
-            Address("dynamodb.eu-west-1.amazonaws.com", 443, encrypted=True),
+            Address("dynamodb.eu-west-1.amazonaws.com", 443, is_encrypted=True),
             None,
         ),
-        ("https://[::1]:443", Address("::1", 443, encrypted=True), "[::1]"),
-        ("http://localhost", Address("localhost", 80, encrypted=False), "localhost"),
+        ("https://[::1]:443", Address("::1", 443, is_encrypted=True), "[::1]"),
+        ("http://localhost", Address("localhost", 80, is_encrypted=False), "localhost"),
     ],
 )
 def test_a_url_names_an_address_and_a_host(url: str, address: Address, host: str | None) -> None:

@@ -37,9 +37,9 @@ def receiver(data: bytes, *sizes: int) -> Callable[[int], bytes]:
 @given(st.lists(st.integers(1, 40), max_size=60))
 def test_an_answer_is_the_same_in_whatever_pieces_it_comes(sizes: list[int]) -> None:
     headers = {"content-length": "5", "date": "now", "x-a": "1, 2"}
-    assert read_answer(receiver(PLAIN, *sizes)) == Answer(200, headers, b"hello", last=False)
+    assert read_answer(receiver(PLAIN, *sizes)) == Answer(200, headers, b"hello", is_last=False)
     chunked = {"transfer-encoding": "chunked"}
-    assert read_answer(receiver(CHUNKED, *sizes)) == Answer(400, chunked, b"hello, wor\r\nld", last=False)
+    assert read_answer(receiver(CHUNKED, *sizes)) == Answer(400, chunked, b"hello, wor\r\nld", is_last=False)
 
 
 @given(st.integers(0, len(PLAIN) - 1), st.integers(0, len(CHUNKED) - 1))
@@ -84,7 +84,7 @@ def test_what_is_not_plainly_an_answer_is_none(data: bytes, why: str) -> None:
     ids=["close", "more behind it"],
 )
 def test_a_connection_that_ends_or_says_more_is_not_used_again(data: bytes) -> None:
-    assert read_answer(receiver(data)).last
+    assert read_answer(receiver(data)).is_last
 
 
 @pytest.fixture(scope="module")
@@ -95,22 +95,22 @@ def parser() -> Parser:
 
 
 def answer(body: bytes, status: int = 200, **headers: str) -> Answer:
-    return Answer(status, {name.replace("_", "-"): value for name, value in headers.items()}, body, last=False)
+    return Answer(status, {name.replace("_", "-"): value for name, value in headers.items()}, body, is_last=False)
 
 
 def test_a_checksum_that_fits_is_taken_and_another_is_not(parser: Parser) -> None:
     body = b'{"Attributes":{"n":{"N":"1"}}}'
-    right = parser.parsed("UpdateItem", answer(body, x_amz_crc32=str(crc32(body)), date="now"))
+    right = parser.parse("UpdateItem", answer(body, x_amz_crc32=str(crc32(body)), date="now"))
     assert right["Attributes"] == {"n": {"N": "1"}}
     assert right["ResponseMetadata"]["HTTPHeaders"]["date"] == "now"
     for wrong in (str(crc32(body) + 1), "x"):
         with pytest.raises(Unanswered, match="checksum"):
-            parser.parsed("UpdateItem", answer(body, x_amz_crc32=wrong))
+            parser.parse("UpdateItem", answer(body, x_amz_crc32=wrong))
 
 
 @pytest.mark.parametrize("headers", [{}, {"x_amzn_requestid": "r", "date": "now"}])
 def test_an_answer_without_anything_is_what_botocores_parser_makes_of_it(parser: Parser, headers: dict[str, str]) -> None:
-    short, parsed = (parser.parsed("UpdateItem", answer(body, 200, **headers)) for body in (b"{}", b"{ }"))
+    short, parsed = (parser.parse("UpdateItem", answer(body, 200, **headers)) for body in (b"{}", b"{ }"))
     assert short == parsed
     assert list(short["ResponseMetadata"]) == list(parsed["ResponseMetadata"])
 
@@ -118,13 +118,13 @@ def test_an_answer_without_anything_is_what_botocores_parser_makes_of_it(parser:
 @pytest.mark.parametrize("body", [b"", b'{"Attributes":', b"[]", b"null", b"\xff{}"])
 def test_a_yes_that_is_no_object_is_none(parser: Parser, body: bytes) -> None:
     with pytest.raises((Unanswered, ValueError)):
-        parser.parsed("UpdateItem", answer(body))
+        parser.parse("UpdateItem", answer(body))
 
 
 @pytest.mark.parametrize("kind", ["ThrottlingException", "ExpiredTokenException", "TransactionConflictException"])
 def test_a_no_of_another_kind_is_none(parser: Parser, kind: str) -> None:
     with pytest.raises(Unanswered, match=kind):
-        parser.parsed("UpdateItem", answer(json.dumps({"__type": f"com.amazon#{kind}"}).encode(), 400))
+        parser.parse("UpdateItem", answer(json.dumps({"__type": f"com.amazon#{kind}"}).encode(), 400))
 
 
 def test_an_error_of_a_service_that_has_none_to_answer_with_is_none() -> None:
@@ -132,14 +132,14 @@ def test_an_error_of_a_service_that_has_none_to_answer_with_is_none() -> None:
     client.close()
     parser = Parser(SQS, client.meta.service_model)
     with pytest.raises(Unanswered, match="400 QueueDoesNotExist"):
-        parser.parsed("ReceiveMessage", answer(b'{"__type":"com.amazonaws.sqs#QueueDoesNotExist"}', 400))
-    assert parser.parsed("ReceiveMessage", answer(b'{"Messages":[]}', x_amz_crc32="1"))["Messages"] == []
+        parser.parse("ReceiveMessage", answer(b'{"__type":"com.amazonaws.sqs#QueueDoesNotExist"}', 400))
+    assert parser.parse("ReceiveMessage", answer(b'{"Messages":[]}', x_amz_crc32="1"))["Messages"] == []
 
 
 @pytest.mark.parametrize("status", [100, 204, 301, 307, 403, 500, 503])
 def test_another_status_is_none(parser: Parser, status: int) -> None:
     with pytest.raises(Unanswered, match=str(status)):
-        parser.parsed("UpdateItem", answer(b"{}", status))
+        parser.parse("UpdateItem", answer(b"{}", status))
 
 
 @pytest.mark.parametrize(

@@ -78,7 +78,7 @@ LANDED, CREATED, NOTHING = reply(1), reply(1, upserted="o-1"), reply()
 
 
 def flows(ledger: Ledger, *, fields: Any = (), now: float = NOW) -> Flows:
-    return Flows(Collection(), ledger, lambda: now, fields, "majority", awaited=False)
+    return Flows(Collection(), ledger, lambda: now, fields, "majority", is_async=False)
 
 
 def in_use(ledger: Ledger) -> Flows:
@@ -174,7 +174,7 @@ def test_what_is_tried_next_after_a_write_that_did_not_land(
 ) -> None:
     write = Write(M5, {"_id": "o-1"}, NOW, ledger.entry(M5, NOW), NO_STEP)
     request = guard(write, (), query, UPDATE, {"upsert": upsert})
-    assert next_try(request, turn, failed=failed, exists=exists) is expected
+    assert next_try(request, turn, has_failed=failed, exists=exists) is expected
 
 
 # --- failures ---------------------------------------------------------------------------------------------------------
@@ -292,7 +292,7 @@ def test_an_entity_that_is_too_large_is_said_with_its_size(error: Exception, fou
 
 
 def test_a_document_whose_outbox_is_full_says_what_the_outbox_takes() -> None:
-    guarded = Flows(Collection(), SeenIds(), lambda: NOW, (), "majority", outbox=Outbox("shop"), awaited=False)
+    guarded = Flows(Collection(), SeenIds(), lambda: NOW, (), "majority", outbox=Outbox("shop"), is_async=False)
     full = {**SEEN, "ow_events": [{"body": "x" * 1000}]}
     flow = guarded.write(M5, {"_id": SEEN["_id"]}, {"$inc": {"n": 1}}, {}, "update_one")
     with pytest.raises(
@@ -302,7 +302,7 @@ def test_a_document_whose_outbox_is_full_says_what_the_outbox_takes() -> None:
 
 
 def test_a_document_that_a_large_event_would_fill_says_so() -> None:
-    guarded = Flows(Collection(), SeenIds(), lambda: NOW, (), "majority", outbox=Outbox("shop"), awaited=False)
+    guarded = Flows(Collection(), SeenIds(), lambda: NOW, (), "majority", outbox=Outbox("shop"), is_async=False)
     emit = [Event("A", "x" * 1000)]
     flow = guarded.write(M5, {"_id": SEEN["_id"]}, {"$inc": {"n": 1}}, {}, "update_one", emit=emit)
     with pytest.raises(
@@ -595,7 +595,7 @@ def test_writes_are_acknowledged_by_a_majority_and_looks_see_what_it_has() -> No
         "read_concern": ReadConcern("majority"),
         "read_preference": ReadPreference.PRIMARY,
     }
-    lax = Flows(Collection(), SeenIds(), lambda: NOW, (), "acknowledged", awaited=False)
+    lax = Flows(Collection(), SeenIds(), lambda: NOW, (), "acknowledged", is_async=False)
     assert lax.target.asked == {"read_preference": ReadPreference.PRIMARY}
 
 
@@ -604,10 +604,10 @@ def test_a_collection_that_tells_no_outcome_is_refused() -> None:
         write_concern = WriteConcern(w=0)
 
     with pytest.raises(ConfigurationError, match="w=0"):
-        Flows(Careless(), SeenIds(), lambda: NOW, (), "acknowledged", awaited=False)
+        Flows(Careless(), SeenIds(), lambda: NOW, (), "acknowledged", is_async=False)
     odd: Any = "none"
     with pytest.raises(ConfigurationError, match="durability='none'"):
-        Flows(Collection(), SeenIds(), lambda: NOW, (), odd, awaited=False)
+        Flows(Collection(), SeenIds(), lambda: NOW, (), odd, is_async=False)
 
 
 # --- clocks and sizes -------------------------------------------------------------------------------------------------
@@ -616,7 +616,7 @@ def test_a_collection_that_tells_no_outcome_is_refused() -> None:
 def test_a_clock_that_is_off_by_more_than_the_ledger_bears_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, "onewrite")
     clock = iter([n * 4000 + NOW for n in range(20)])
-    store = Flows(Collection(), SeenIds(), lambda: next(clock), (), "majority", awaited=False)
+    store = Flows(Collection(), SeenIds(), lambda: next(clock), (), "majority", is_async=False)
     for time in (None, int(NOW), int(NOW) + 90_000, int(NOW) + 900_000):
         result = {} if time is None else {"operationTime": Timestamp(time, 1)}
         play(store.write(M5, QUERY, UPDATE, {}, "update_one"), reply(1, **result))

@@ -55,7 +55,7 @@ LANDED, CREATED, NOTHING = reply(1), reply(1, upserted="o-1"), reply()
 
 
 def flows(ledger: Ledger, *, clock: Callable[[], float] = lambda: NOW, **more: Any) -> Flows:
-    store = Flows(Collection(), ledger, clock, more.pop("fields", ()), "majority", awaited=False, **more)
+    store = Flows(Collection(), ledger, clock, more.pop("fields", ()), "majority", is_async=False, **more)
     store._indexes = BY_ID
     return store
 

@@ -34,7 +34,7 @@ from onewrite import (
 from onewrite.core.label import Slot
 from onewrite.core.ledgers import Ledger
 from onewrite.core.ledgers.entry import ABSENT
-from onewrite.core.write import NO_STEP, Write, judged
+from onewrite.core.write import NO_STEP, Write, judge
 from onewrite.mongodb.flows import is_of_entity, is_too_large, may_be_ledger, says_nothing_was_done
 from onewrite.mongodb.layout import image_of, is_made_by, lookup, path_of, without_ledger
 
@@ -48,7 +48,7 @@ LEDGERS: list[Ledger] = [SeenIds(), SeenIds(readable=True), SeenIds(retention=No
 
 def verdict(ledger: Ledger, document: dict[str, Any] | None, message: Message = M5) -> object:
     write = Write(message, {"_id": "o-1"}, NOW, ledger.entry(message, NOW), NO_STEP)
-    return judged(write, image_of(ledger.terms, document))
+    return judge(write, image_of(ledger.terms, document))
 
 
 # --- whose refusal it was ---------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ import pytest
 from onewrite import ConfigurationError, LedgerMismatch, Message, Outbox
 from onewrite.core.event import Event, emission, emitter_of, moment, seconds
 from onewrite.core.flow import drive
-from onewrite.core.pending import Box, Broken, Pending, Search, read_box
+from onewrite.core.pending import Box, Broken, PendingEvent, Search, read_box
 from onewrite.outbox import Outgoing, SweepReport
 from onewrite.outbox.passes import CHUNK, Passes, Publish
 from onewrite.outbox.relay import pause, report_pass
@@ -26,7 +26,7 @@ Reply = Callable[[list[Outgoing]], Any]
 
 def box(name: str, *types: str, age: float = 0.0, **more: Any) -> Box:
     stored = emission(EMITTER, Message(name), [Event(each, None) for each in types], NOW - age, name).events
-    return Box({"id": name}, f"o/{name}", events=tuple([Pending(**event) for event in stored]), **more)
+    return Box({"id": name}, f"o/{name}", events=tuple([PendingEvent(**event) for event in stored]), **more)
 
 
 class Boxes:
@@ -520,7 +520,7 @@ def test_what_a_writer_emitted_whose_clock_is_ahead_is_listed_too() -> None:
 
 def test_a_writer_s_clock_that_is_ahead_postpones_nothing() -> None:
     ahead = box("a", "X", age=-60.0, due=moment(NOW + 60))
-    assert not ahead.postponed(NOW)
+    assert not ahead.is_postponed(NOW)
 
 
 @pytest.mark.parametrize("reply", [True, "ok", ("a",), {"Failed": []}, [1], 0], ids=repr)
@@ -547,8 +547,8 @@ def test_an_asynchronous_publisher_that_nobody_awaits_is_an_error() -> None:
 
 
 def test_a_cloudevent_shows_the_body_as_it_was_emitted_and_the_sequence_as_the_extension_says() -> None:
-    stored = Pending("id", "Paid", '{"price":1.50}', moment(NOW), "n", "cause")
-    event = Box({"id": 1}, "o/1", sent=6, incarnation="life", events=(stored,)).outgoing(0)
+    stored = PendingEvent("id", "Paid", '{"price":1.50}', moment(NOW), "n", "cause")
+    event = Box({"id": 1}, "o/1", sent_count=6, incarnation="life", events=(stored,)).outgoing(0)
     text = event.cloudevent()
     assert text.endswith(',"data":{"price":1.50}}')
     assert json.loads(text) == {

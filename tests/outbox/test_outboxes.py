@@ -17,7 +17,7 @@ from pymongo.errors import OperationFailure
 
 from onewrite import ConfigurationError, Event, Message, Outbox, SeenIds
 from onewrite.core.flow import Do, drive
-from onewrite.core.pending import Box, Pending, Search
+from onewrite.core.pending import Box, PendingEvent, Search
 from onewrite.dynamodb.outboxes import Outboxes as ItemOutboxes
 from onewrite.mongodb import GuardedCollection
 from onewrite.mongodb.outboxes import Outboxes as DocumentOutboxes
@@ -26,8 +26,8 @@ from onewrite.outbox.passes import Passes
 from onewrite.testing import mongomock_collection
 
 NOW = 1_790_000_000.0
-FIRST = Pending("i1", "A", "1", "2026-09-21T14:13:20.000Z", "n1", "m1")
-SECOND = Pending("i2", "B", "2", "2026-09-21T14:13:21.000Z", "n2", "m2")
+FIRST = PendingEvent("i1", "A", "1", "2026-09-21T14:13:20.000Z", "n1", "m1")
+SECOND = PendingEvent("i2", "B", "2", "2026-09-21T14:13:21.000Z", "n2", "m2")
 
 
 class Table:
@@ -36,7 +36,7 @@ class Table:
 
 ITEMS = ItemOutboxes(Table(), None, Outbox("shop", index="pending"))
 BOX = Box({"id": "o"}, "shop/id=S:o", events=(FIRST, SECOND))
-LATER = Box({"id": "o"}, "shop/id=S:o", sent=4, incarnation="n0", events=(FIRST, SECOND))
+LATER = Box({"id": "o"}, "shop/id=S:o", sent_count=4, incarnation="n0", events=(FIRST, SECOND))
 
 
 def _names(request: dict[str, Any], text: str) -> str:
@@ -71,7 +71,7 @@ def test_a_clear_of_a_prefix_removes_in_descending_order_and_moves_the_time_on()
 
 
 def test_a_restart_demands_what_was_read_also_where_nothing_is_pending() -> None:
-    empty = Box({"id": "o"}, "shop/id=S:o", sent=4, incarnation="n0")
+    empty = Box({"id": "o"}, "shop/id=S:o", sent_count=4, incarnation="n0")
     assert _sent(ITEMS.restart(empty, "again")) == (
         "SET ow_sent=0,ow_life='again'",
         "ow_sent=4 AND ow_life='n0'",
@@ -151,7 +151,7 @@ class Restless:
         return self._boxes.pop(0)
         yield
 
-    def replace(self, box: Box, place: int, event: Pending) -> Any:
+    def replace(self, box: Box, place: int, event: PendingEvent) -> Any:
         return self._boxes.pop(0)
         yield
 
@@ -191,7 +191,7 @@ def test_an_operator_s_act_is_tried_again_where_the_entity_changed_and_given_up_
     assert (skipped.id, skipped.type) == (published, "onewrite.skipped")
     assert _result(_passes(_restless(BOX, LATER)).skip({}, published)) is None
     assert _result(_passes(_restless(BOX, more, None)).restart({}, "again")) == "shop/id=S:o/again"
-    landed = Box(BOX.entity, BOX.origin, sent=1, incarnation="again")  # and an event was published since
+    landed = Box(BOX.entity, BOX.origin, sent_count=1, incarnation="again")  # and an event was published since
     assert _result(_passes(_restless(BOX, landed)).restart({}, "again", BOX.source)) == "shop/id=S:o/again"
     with pytest.raises(ConfigurationError, match="when it is quieter"):
         next(_passes(_restless(*[BOX] * 4)).skip({}, published))
@@ -220,7 +220,7 @@ def test_a_clear_is_tried_again_with_the_outbox_as_it_was_found() -> None:
 def test_a_document_s_restart_demands_what_was_read_also_where_nothing_is_pending() -> None:
     with mongomock_collection("orders") as collection:
         boxes = DocumentOutboxes(collection, (), Outbox("shop"))
-    flow = boxes.restart(Box({"_id": 1}, "shop/_id=N:1", sent=4, incarnation="n0"), "again")
+    flow = boxes.restart(Box({"_id": 1}, "shop/_id=N:1", sent_count=4, incarnation="n0"), "again")
     assert next(flow).args[0] == {"_id": 1, "ow_sent": 4, "ow_life": "n0"}  # type: ignore[union-attr]  # a call
 
 
@@ -447,4 +447,4 @@ def test_in_a_stream_that_is_never_quiet_the_place_is_kept_now_and_then() -> Non
     ],
 )
 def test_what_stands_in_for_a_skipped_event_names_the_key_of_its_entity(part: object, shown: object) -> None:
-    assert json.loads(FIRST.skipped({"id": part}).body) == {"type": "A", "entity": {"id": shown}}
+    assert json.loads(FIRST.replacement({"id": part}).body) == {"type": "A", "entity": {"id": shown}}

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from onewrite import Answer, Begun, Busy, HighWaterMark, InSequence, Message, Outcome, SeenIds, Tombstones
 from onewrite.core.flow import Call, Do, Flow, performer
-from onewrite.core.folding import TOO_MUCH, Each, Native, Refused, TooMuch, Written, fold, in_turn, joined
+from onewrite.core.folding import TOO_MUCH, FoldRefusal, Landing, Member, Native, TooMuch, fold, in_turn, join
 from onewrite.core.label import TOMBSTONE, Slot
 from onewrite.core.ledgers import Ledger
 from onewrite.core.ledgers.entry import ABSENT, Advance, Entry, Lookup, Remember
@@ -116,13 +116,13 @@ class Memory:
     def canonical(self, entity: object) -> Hashable:
         return repr(entity)
 
-    def write_all(self, each: Sequence[Each], native: Native) -> Flow[Written | Refused | TooMuch]:
-        assert [one.message for one in each] == native["messages"]
-        if len(each) > self.fits:
+    def write_all(self, members: Sequence[Member], native: Native) -> Flow[Landing | FoldRefusal | TooMuch]:
+        assert [one.message for one in members] == native["messages"]
+        if len(members) > self.fits:
             return TOO_MUCH
         refused_by: Entity | None = yield Do(self._try, (native["messages"],))
         if refused_by is None:
-            return Written()
+            return Landing()
         entity: Entity = (yield Do(self._read)) if self.looks else refused_by
 
         def refusal(one: Each, ledger: Lookup) -> Outcome | None:
@@ -130,7 +130,7 @@ class Memory:
                 return Busy(one.message, NOW)
             return one.entry.judge(one.message, ledger, gone=entity.is_gone)
 
-        return Refused(entity.look, refusal)
+        return FoldRefusal(entity.look, refusal)
 
     def write_one(self, message: Message, native: Native) -> Flow[Outcome]:
         assert native["messages"] == [message]

@@ -33,7 +33,7 @@ class Store:
         """None for applied, otherwise the ledger's refusal."""
         entry = self.ledger.entry(message, now)
         if isinstance(entry.own, Number) and not self._lets_in(entry) and entry.judge(message, self.look) is None:
-            entry = entry.facing(self.look)
+            entry = entry.fit_to(self.look)
         let_in = self._lets_in(entry)
         try:
             refusal = entry.judge(message, self.look)

@@ -74,7 +74,7 @@ def exact(entry: Entry, message: Message) -> Writer:
         refusal = entry.judge(message, held)
         if refusal is not None:
             return refusal
-        entry = entry.facing(held)
+        entry = entry.fit_to(held)
     return None
 
 
@@ -85,8 +85,8 @@ def looking_later(entry: Entry, message: Message) -> Writer:
         refusal = entry.judge(message, held)
         if refusal is not None:
             return refusal
-        assert entry.facing(held) != entry, "no look says twice that a write which nothing refuses would be let in"
-        entry = entry.facing(held)
+        assert entry.fit_to(held) != entry, "no look says twice that a write which nothing refuses would be let in"
+        entry = entry.fit_to(held)
     return None
 
 

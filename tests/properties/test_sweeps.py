@@ -17,7 +17,7 @@ import pytest
 
 from onewrite import Outbox
 from onewrite.core.event import moment
-from onewrite.core.pending import Box, Broken, Pending, Search
+from onewrite.core.pending import Box, Broken, PendingEvent, Search
 from onewrite.outbox import Outgoing, SweepReport
 from onewrite.outbox.passes import Passes, Publish
 
@@ -51,7 +51,7 @@ class World:
         name = self.random.choice([*self.boxes])
         box, count = self.boxes[name], self.random.choice([1, 1, 2, 30])
         self.calls += 1
-        new = [Pending(f"{self.calls}.{n}", "t", "1", moment(self.now), f"n{self.calls}", "") for n in range(count)]
+        new = [PendingEvent(f"{self.calls}.{n}", "t", "1", moment(self.now), f"n{self.calls}", "") for n in range(count)]
         self.emitted[name] += [event.id for event in new]
         self.boxes[name] = replace(box, events=(*box.events, *new))
 
@@ -60,8 +60,8 @@ class World:
         assert number <= self.shown[name] + 1, f"{number} of {name} goes out, and consumers have seen {self.shown[name]}"
         stored = self.emitted[name][number - 1]
         life = self.boxes[name].life
-        pending = Pending(stored, "t", "1", "", life, "")
-        expected = Box({"id": name}, f"o/{name}", sent=number - 1, incarnation=life, events=(pending,)).outgoing(0).id
+        pending = PendingEvent(stored, "t", "1", "", life, "")
+        expected = Box({"id": name}, f"o/{name}", sent_count=number - 1, incarnation=life, events=(pending,)).outgoing(0).id
         assert event.id == expected, f"another event goes out as {number} of {name}"
         self.shown[name] = max(self.shown[name], number)
 

@@ -10,7 +10,7 @@ from pymongo import WriteConcern
 from pymongo.results import UpdateResult
 
 from onewrite.core.flow import Call, Do, Flow
-from onewrite.dynamodb.values import typed
+from onewrite.dynamodb.values import typed_values
 
 
 class Table:

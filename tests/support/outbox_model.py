@@ -14,14 +14,14 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from onewrite.core.event import Outbox
-from onewrite.core.pending import Box, Pending
+from onewrite.core.pending import Box, PendingEvent
 from onewrite.core.tombstone import Tombstone
 from onewrite.outbox.passes import Passes, Publish
 
 ENTITY: Mapping[str, Any] = {"id": "e"}
 CRASH, LOST = "the relay dies", "the answer is lost"
 TOMBSTONE = Tombstone("", "expiresAt", 1, "delete")
-Entity = tuple[int | None, str | None, tuple[Pending, ...]]
+Entity = tuple[int | None, str | None, tuple[PendingEvent, ...]]
 Reply = tuple[str, Any]  # "got" and a value, "refused" and an event, or "raised" and nothing
 
 
@@ -80,7 +80,7 @@ class Boxes:
     def clear(self, box: Box, count: int, now: float) -> Any:
         return (yield Ask("clear", box, count))
 
-    def replace(self, box: Box, place: int, event: Pending) -> Any:
+    def replace(self, box: Box, place: int, event: PendingEvent) -> Any:
         return (yield Ask("replace", box, (place, event)))
 
     def restart(self, box: Box, incarnation: str) -> Any:
@@ -350,7 +350,7 @@ def _native(world: World, operation: str) -> World:
             return world._replace(entity=world.backup, owed_ids=owed_ids, is_restored=True)
     nonce = f"call{world.calls}"
     count = int(operation.removeprefix("emit"))
-    new = [Pending(f"{nonce}.{n}", "t", "null", "1970-01-01T00:00:00.000Z", nonce, "") for n in range(count)]
+    new = [PendingEvent(f"{nonce}.{n}", "t", "null", "1970-01-01T00:00:00.000Z", nonce, "") for n in range(count)]
     life = incarnation or (events[0].nonce if events else nonce)
     emitted_ids = dict(world.emitted_ids)
     emitted_ids[life] = (*emitted_ids.get(life, ()), *[event.id for event in new])

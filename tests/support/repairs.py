@@ -14,7 +14,7 @@ import pytest
 from onewrite import Message, Outcome
 from onewrite.core.ledgers import Ledger
 from onewrite.dynamodb import GuardedTable
-from onewrite.dynamodb.values import plain, typed
+from onewrite.dynamodb.values import plain_values, typed_values
 from onewrite.mongodb import GuardedCollection
 from onewrite.operate import main
 
@@ -87,7 +87,7 @@ class TablePlace(Place):
         return plain(answer["Item"]) if "Item" in answer else None
 
     def put(self, entity: str = "e", **fields: Any) -> None:
-        self.client.put_item(TableName=self.name, Item=typed({"id": entity, **fields}))
+        self.client.put_item(TableName=self.name, Item=typed_values({"id": entity, **fields}))
 
     def place(self, group: str, key: str = "") -> str:
         return group if not key else f"{group}{key}" if group.endswith("@") else f"{group[:-1]}{key}"

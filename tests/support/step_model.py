@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from onewrite import Applied, Begun, Duplicate, Message, Outcome, Stale, Superseded
 from onewrite.core.flow import Do
 from onewrite.core.step import STEP_SKEW, Step, StepRequest, new_step
-from onewrite.core.step_flows import Start, begun, performed
+from onewrite.core.step_flows import Start, begin_step, perform_step
 
 M = Message("m", source="s", sequence=1)
 LEASE = timedelta(minutes=1)
@@ -191,8 +191,8 @@ class Model:
         fresh = new_step("a", M, request, f"{worker.number}.{worker.deliveries}", now)
         left = clock if self._rules.left else lambda: now
 
-        def try_to_begin(step: Step, replaced: str | None) -> Any:
-            return (yield Ask("begin", step, replaced))
+        def try_to_begin(step: Step, old_fence: str | None) -> Any:
+            return (yield Ask("begin", step, old_fence))
 
         def finish(step: Begun, _: object) -> Any:
             return (yield Ask("finish", step))

@@ -28,10 +28,10 @@ def checked_clock(clock: object) -> Clock:
         return cast("Clock", clock)
     if not callable(clock):
         raise ConfigurationError(f"clock={clock!r}: give a function that returns seconds since 1970, as time.time does.")
-    read = cast("Callable[[], Any]", clock)
+    function = cast("Callable[[], Any]", clock)
 
-    def checked() -> float:
-        now = read()
+    def checked_time() -> float:
+        now = function()
         # A Decimal or a Fraction compares with floats, but does not add up with them.
         if isinstance(now, int | float) and _EARLIEST <= now <= _LATEST:
             return now
@@ -40,7 +40,7 @@ def checked_clock(clock: object) -> Clock:
             "and time.monotonic are something else, and a ledger would forget too early under them."
         )
 
-    return checked
+    return checked_time
 
 
 def random_name() -> str:

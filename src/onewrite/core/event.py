@@ -1,7 +1,7 @@
 """Events that a write emits, and how an entity keeps them until a relay has published them. Pure.
 
 What is stored is fixed by docs/format.md. An entity's events are a list beside the number of those that were sent before, so
-that each has a number without a read: `sent` and its place in the list give it.
+that each has a number without a read: that count and the place in the list give it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 from uuid import UUID
 
-from onewrite.core.label import outbox_label, whose
+from onewrite.core.label import ledger_name, outbox_label
 from onewrite.errors import ConfigurationError, InvalidUpdate
 from onewrite.message import Message
 
@@ -50,9 +50,9 @@ class Event:
 
     def __post_init__(self) -> None:
         cause = self.cause.id if isinstance(self.cause, Message) else self.cause
-        for what, value in (("type", self.type), ("name", self.name), ("cause", cause)):
-            if value is not None or what == "type":
-                _check_text(what, value)
+        for part, value in (("type", self.type), ("name", self.name), ("cause", cause)):
+            if value is not None or part == "type":
+                _check_text(part, value)
         if type(self.type) is not str:  # as a member of an Enum, whose text in an f-string is another one
             object.__setattr__(self, "type", str.__str__(self.type))
         if self.name is not None and type(self.name) is not str:
@@ -66,12 +66,12 @@ Emit: TypeAlias = Sequence[Event] | None  # what the argument emit= of a write t
 
 def copied_events(emit: Emit) -> Emit:
     """The events of a write that is sent later. What is no list of events is refused then."""
-    given = cast("object", emit)
-    if not isinstance(given, list | tuple):
+    argument = cast("object", emit)
+    if not isinstance(argument, list | tuple):
         return emit
     return [
-        replace(event, body=copied(event.body)) if isinstance(event, Event) else event
-        for event in cast("Sequence[Any]", given)
+        replace(event, body=copy_of(event.body)) if isinstance(event, Event) else event
+        for event in cast("Sequence[Any]", argument)
     ]
 
 
@@ -89,7 +89,7 @@ def as_json(value: object) -> object:
         case UUID():
             return str(value)
         case _ if is_dataclass(value) and not isinstance(value, type):
-            return {each.name: getattr(value, each.name) for each in fields(value)}
+            return {member.name: getattr(value, member.name) for member in fields(value)}
         case _ if callable(dump := getattr(value, "model_dump", None)) and not isinstance(value, type):
             return dump(mode="json")
         case _:
@@ -144,9 +144,9 @@ class Outbox:
             raise ConfigurationError(f"Outbox(default={default!r}): give a function of a value, as json.dumps takes it.")
 
     def _convert(self, value: object) -> object:
-        converted = self.default(value)
-        _check_names(converted)
-        return converted
+        json_value = self.default(value)
+        _check_names(json_value)
+        return json_value
 
 
 def check_ledgerless(ledger: object, outbox: object) -> None:
@@ -179,15 +179,15 @@ def made_with_outbox(outboxes: T | None) -> T:
     return outboxes
 
 
-def nothing_emitted(outbox: Outbox) -> Emission:
+def empty_emission(outbox: Outbox) -> Emission:
     return Emission(outbox.shape._replace(emits=False))
 
 
 class Emitter(NamedTuple):
-    """What a store emits with. `whose` begins what tells the events of one message apart."""
+    """What a store emits with. `prefix` begins what tells the events of one message apart."""
 
     outbox: Outbox
-    whose: str
+    prefix: str
 
 
 def emitter_of(outbox: Outbox | None, attribute: str) -> Emitter | None:
@@ -199,36 +199,36 @@ def emitter_of(outbox: Outbox | None, attribute: str) -> Emitter | None:
         return None
     if not isinstance(cast("object", outbox), Outbox):
         raise ConfigurationError(f"outbox={outbox!r}: give an Outbox, as in outbox=Outbox('shop/orders').")
-    own = whose(attribute)
-    return Emitter(outbox, f"in {len(own)}:{own} " if own else "")
+    name = ledger_name(attribute)
+    return Emitter(outbox, f"in {len(name)}:{name} " if name else "")
 
 
 def emission(emitter: Emitter | None, message: Message, events: object, now: float, call: str) -> Emission:
     """The events as they are stored. `call` is a name that no other call has."""
-    emitted = _checked(events)
-    return _emission(emitter, [message] * len(emitted), emitted, now, call)
+    event_list = _checked_events(events)
+    return _emission(emitter, [message] * len(event_list), event_list, now, call)
 
 
 def emission_of_fold(
     emitter: Emitter | None, messages: Sequence[Message], events: object, now: float, call: str
 ) -> Emission:
     """The events of a write of several messages, as they are stored. Each has the id that a write of its message alone gives it."""
-    emitted = _checked(events)
-    return _emission(emitter, [_cause(event, messages) for event in emitted], emitted, now, call)
+    event_list = _checked_events(events)
+    return _emission(emitter, [_cause(event, messages) for event in event_list], event_list, now, call)
 
 
 def check_causes(messages: Sequence[Message], events: object) -> None:
     """Raise unless each of the events has one of the messages for its cause."""
-    for event in _checked(events):
+    for event in _checked_events(events):
         _cause(event, messages)
 
 
 def _cause(event: Event, messages: Sequence[Message]) -> Message:
     """The one of the messages that led to the event."""
-    found = [each for each in messages if event.cause in (each, each.id)]
-    if len(found) == 1:
-        return found[0]
-    reason = "names several of them" if found else "is none of them"
+    matches = [message for message in messages if event.cause in (message, message.id)]
+    if len(matches) == 1:
+        return matches[0]
+    reason = "names several of them" if matches else "is none of them"
     raise ConfigurationError(
         f"An event of a fold belongs to one of the messages that were given to its function, and the cause of {event.type!r} {reason}: "
         "write Event(..., cause=message)."
@@ -236,29 +236,29 @@ def _cause(event: Event, messages: Sequence[Message]) -> Message:
 
 
 def _emission(
-    emitter: Emitter | None, causes: Sequence[Message], emitted: Sequence[Event], now: float, call: str
+    emitter: Emitter | None, causes: Sequence[Message], events: Sequence[Event], now: float, call: str
 ) -> Emission:
     if emitter is None:
         raise ConfigurationError("This store has no outbox to emit into: make it with outbox=Outbox(...).")
-    outbox, whose = emitter
-    if not emitted:
-        return nothing_emitted(outbox)
+    outbox, prefix = emitter
+    if not events:
+        return empty_emission(outbox)
     nonce, at = blake2b(call.encode(), digest_size=_NONCE_BYTES).hexdigest(), moment(now)
-    stored: list[dict[str, str]] = []
-    for message, key, event in zip(causes, _keys(causes, emitted), emitted, strict=True):
+    entries: list[dict[str, str]] = []
+    for message, key, event in zip(causes, _keys(causes, events), events, strict=True):
         cause = message if event.cause is None else event.cause
-        stored.append(
+        entries.append(
             {
-                "id": message.child(whose + key),
+                "id": message.child(prefix + key),
                 "type": event.type,
-                "body": _encoded(outbox, event),
+                "body": _body_text(outbox, event),
                 "time": at,
                 "nonce": nonce,
                 "cause": cause.id if isinstance(cause, Message) else cause,
             }
         )
     shard = int.from_bytes(blake2b(causes[0].id.encode(), digest_size=8).digest()) % outbox.shards
-    return Emission(outbox.shape, tuple(stored), at, shard)
+    return Emission(outbox.shape, tuple(entries), at, shard)
 
 
 def moment(now: float) -> str:
@@ -277,12 +277,12 @@ def seconds(at: str) -> float:
     return datetime.fromisoformat(at).timestamp()
 
 
-def _checked(events: object) -> Sequence[Event]:
-    given = cast("Sequence[object]", events) if isinstance(events, list | tuple) else (events,)
-    for each in given:
-        if not isinstance(each, Event) or given is not events:
-            raise InvalidUpdate(f"emit= takes a list of events, and got a {type(each).__name__}: write emit=[Event(...)].")
-    return cast("Sequence[Event]", given)
+def _checked_events(events: object) -> Sequence[Event]:
+    argument = cast("Sequence[object]", events) if isinstance(events, list | tuple) else (events,)
+    for event in argument:
+        if not isinstance(event, Event) or argument is not events:
+            raise InvalidUpdate(f"emit= takes a list of events, and got a {type(event).__name__}: write emit=[Event(...)].")
+    return cast("Sequence[Event]", argument)
 
 
 def _keys(causes: Sequence[Message], events: Sequence[Event]) -> list[str]:
@@ -306,7 +306,7 @@ def _key(event: Event, place: int) -> str:
     return f"event {place} {event.type}" if event.name is None else f"event named {event.name}"
 
 
-def _encoded(outbox: Outbox, event: Event) -> str:
+def _body_text(outbox: Outbox, event: Event) -> str:
     try:
         text = outbox.encode(event.body)
         _check_names(event.body)
@@ -329,10 +329,10 @@ def _encoded(outbox: Outbox, event: Event) -> str:
 def _check_names(body: object) -> None:
     """Raise where two keys of an object are one name in JSON, as 1 and "1" are: readers keep one of the values."""
     if isinstance(body, dict):
-        held = cast("dict[object, object]", body)
-        if not _TEXT.issuperset(map(type, held)):
-            _check_keys(held)
-        for value in held.values():
+        members = cast("dict[object, object]", body)
+        if not _TEXT.issuperset(map(type, members)):
+            _check_keys(members)
+        for value in members.values():
             if type(value) not in _SIMPLE:
                 _check_names(value)
     elif isinstance(body, list | tuple):
@@ -340,9 +340,9 @@ def _check_names(body: object) -> None:
             _check_names(value)
 
 
-def _check_keys(held: dict[object, object]) -> None:
+def _check_keys(members: dict[object, object]) -> None:
     names: list[str] = json.loads(
-        json.dumps(dict.fromkeys(held)), object_pairs_hook=lambda pairs: [name for name, _ in pairs]
+        json.dumps(dict.fromkeys(members)), object_pairs_hook=lambda pairs: [name for name, _ in pairs]
     )
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
@@ -353,26 +353,26 @@ def _check_keys(held: dict[object, object]) -> None:
 
 def _number(value: Decimal) -> int | float:
     if value.is_finite():
-        found = float(value)
+        number = float(value)
         # abs() would round as the caller's context says.
         if value == value.to_integral_value() and value.copy_abs() < 10**38:  # longer ones do not fit a database either
             return int(value)
-        if Decimal(repr(found)) == value:
-            return found
+        if Decimal(repr(number)) == value:
+            return number
     raise InvalidUpdate(f"The number {value} would be rounded by readers of JSON: emit it as text.")
 
 
-def _check_text(what: str, value: object) -> None:
+def _check_text(part: str, value: object) -> None:
     if not isinstance(value, str) or not value:
-        found = "empty" if value == "" else f"a {type(value).__name__}"
-        raise InvalidUpdate(f"Event.{what} is {found}: give it a text.")
+        fault = "empty" if value == "" else f"a {type(value).__name__}"
+        raise InvalidUpdate(f"Event.{part} is {fault}: give it a text.")
     try:
         length = len(value) if value.isascii() else len(value.encode())
     except UnicodeEncodeError as error:
-        raise InvalidUpdate(f"Event.{what} has a lone surrogate, which no database stores.") from error
+        raise InvalidUpdate(f"Event.{part} has a lone surrogate, which no database stores.") from error
     if length > Message.longest_text:
         raise InvalidUpdate(
-            f"Event.{what} has {length} bytes, and at most {Message.longest_text} are allowed, as in an id: put what is long into the body."
+            f"Event.{part} has {length} bytes, and at most {Message.longest_text} are allowed, as in an id: put what is long into the body."
         )
 
 
@@ -382,16 +382,16 @@ def _check_text(what: str, value: object) -> None:
 _LEAVES = frozenset({str, int, float, bool, bytes, type(None)})
 
 
-def copied(value: Any) -> Any:
+def copy_of(value: Any) -> Any:
     """A copy down to the last container. What cannot be copied, as an object with a lock, stays the same object."""
     if type(value) in _LEAVES:
         return value
     if isinstance(value, dict | MappingProxyType):
-        return {name: copied(each) for name, each in value.items()}  # pyright: ignore[reportUnknownVariableType]
+        return {name: copy_of(member) for name, member in value.items()}  # pyright: ignore[reportUnknownVariableType]
     if type(value) is list:
-        return [copied(each) for each in value]  # pyright: ignore[reportUnknownVariableType]
+        return [copy_of(member) for member in value]  # pyright: ignore[reportUnknownVariableType]
     if type(value) is tuple:
-        return tuple([copied(each) for each in value])  # pyright: ignore[reportUnknownVariableType]
+        return tuple([copy_of(member) for member in value])  # pyright: ignore[reportUnknownVariableType]
     try:
         return deepcopy(value)
     except Exception:

@@ -21,7 +21,7 @@ _POSITIONS = {
 }
 
 
-class _Told(BaseException):
+class _FirstRequest(BaseException):
     """Ends a call when it sends its first request. No flow catches this, as it may catch what a client raises."""
 
     def __init__(self, request: dict[str, Any]) -> None:
@@ -36,12 +36,12 @@ class _Client:
         self._fields = fields
 
     def index_information(self) -> Any:
-        named = {"key": {"key": [(name, 1) for name in self._fields], "unique": True}} if self._fields else {}
-        return {"_id_": {"key": [("_id", 1)]}, **named}
+        unique_index = {"key": {"key": [(name, 1) for name in self._fields], "unique": True}} if self._fields else {}
+        return {"_id_": {"key": [("_id", 1)]}, **unique_index}
 
     def __getattr__(self, method: str) -> Callable[..., Any]:
         def tell(*args: Any, **arguments: Any) -> None:
-            raise _Told({method: {**dict(zip(_POSITIONS.get(method, ()), args, strict=False)), **arguments}})
+            raise _FirstRequest({method: {**dict(zip(_POSITIONS.get(method, ()), args, strict=False)), **arguments}})
 
         return tell
 
@@ -51,45 +51,45 @@ class _AsyncClient(_Client):
         return super().index_information()
 
 
-def explained_write(
+def explain_write(
     store: Any, flows: Any, method: str, args: Sequence[Any], native: Mapping[str, Any], *, fields: Sequence[str] = ()
 ) -> dict[str, Any]:
     """The arguments of the first request of this method, called with these arguments."""
     request: dict[str, Any]
-    (request,) = explained(store, flows, lambda each: getattr(each, method)(*args, **native), fields).values()
+    (request,) = explain_call(store, flows, lambda target: getattr(target, method)(*args, **native), fields).values()
     return request
 
 
 def check_alone(beside: Sequence[object], native: Mapping[str, object]) -> None:
     """Refuse arguments beside a function, which would be ignored."""
     if beside or native:
-        named = ", ".join([*map(repr, beside), *(f"{name}=" for name in native)])
+        arguments = ", ".join([*map(repr, beside), *(f"{name}=" for name in native)])
         raise ConfigurationError(
-            f"explain got a function and {named} beside it: write the arguments into the call, explain(lambda store: store.record(message, ...))."
+            f"explain got a function and {arguments} beside it: write the arguments into the call, explain(lambda store: store.record(message, ...))."
         )
 
 
-def explained(store: S, flows: Any, call: Callable[[S], object], fields: Sequence[str] = ()) -> dict[str, Any]:
+def explain_call(store: S, flows: Any, call: Callable[[S], object], fields: Sequence[str] = ()) -> dict[str, Any]:
     """The first request of this call of the store, by the name of the client's method. `flows` are the store's."""
     if not callable(call):
         raise ConfigurationError(
             f"explain takes a message and what follows it, or a function of the store, and got a {type(cast('object', call)).__name__}: write "
             "explain(lambda store: store.record(message, ...)), with the call that you want to see."
         )
-    client = _AsyncClient(fields) if flows.awaited else _Client(fields)
-    told = copy(store)
+    client = _AsyncClient(fields) if flows.is_async else _Client(fields)
+    store_copy = copy(store)
     # The flows are copied, because what they learn here about entities and indexes is not so.
-    vars(told).update(_flows=copy(flows), _target=client, _collection=client)
+    vars(store_copy).update(_flows=copy(flows), _target=client, _collection=client)
     token = meter.set(Meter())  # nothing is sent, and nothing is counted
     try:
-        returned = call(told)
-        if iscoroutine(returned):
+        result = call(store_copy)
+        if iscoroutine(result):
             try:
-                returned.send(None)
+                result.send(None)
             finally:
-                returned.close()
-    except _Told as first:
-        return first.request
+                result.close()
+    except _FirstRequest as request_sent:
+        return request_sent.request
     finally:
         meter.reset(token)
     raise ConfigurationError("This call sends nothing to the store: explain(lambda store: store.record(message, ...)).")

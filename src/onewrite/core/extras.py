@@ -14,16 +14,16 @@ def installed_by(extra: str, name: str) -> Generator[None, None, None]:
     """Around the imports of what `name` needs and `extra` installs."""
     try:
         yield
-    except ModuleNotFoundError as missing:
-        package = package_of(missing)
+    except ModuleNotFoundError as error:
+        package = package_of(error)
         if package not in _PACKAGES:  # an import inside that package failed
             raise
         raise ModuleNotFoundError(
-            f'{name} needs {package}, which is not installed: pip install "onewrite[{extra}]"', name=missing.name
+            f'{name} needs {package}, which is not installed: pip install "onewrite[{extra}]"', name=error.name
         ) from None  # Python's own words would name bson
 
 
-def package_of(missing: ModuleNotFoundError) -> str:
+def package_of(error: ModuleNotFoundError) -> str:
     """The package that has the module."""
-    root = (missing.name or "").partition(".")[0]
+    root = (error.name or "").partition(".")[0]
     return _ELSEWHERE.get(root, root)

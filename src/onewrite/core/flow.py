@@ -81,8 +81,8 @@ class Do:
     sends: bool = False
 
 
-Yielded: TypeAlias = Call | Wait | Do
-Flow: TypeAlias = Generator[Yielded, Any, T]
+FlowStep: TypeAlias = Call | Wait | Do
+Flow: TypeAlias = Generator[FlowStep, Any, T]
 
 
 @dataclass(slots=True)
@@ -108,8 +108,8 @@ def at(target: object, flow: Flow[T]) -> Flow[T]:
                 step = flow.throw(error)
             else:
                 step = flow.send(answer)
-    except StopIteration as done:
-        return done.value  # type: ignore[no-any-return]  # StopIteration does not know what it carries
+    except StopIteration as stop:
+        return stop.value  # type: ignore[no-any-return]  # StopIteration does not know what it carries
     finally:
         flow.close()
 
@@ -125,19 +125,19 @@ def run(flow: Flow[T], target: object, *, sleep: Callable[[float], None] = time.
     return drive_client(flow, target, meter.get(), sleep)
 
 
-def drive_client(flow: Flow[T], target: object, counting: Meter | None, sleep: Callable[[float], None]) -> T:
+def drive_client(flow: Flow[T], target: object, counter: Meter | None, sleep: Callable[[float], None]) -> T:
     """`drive`, with `perform` called directly: every write passes here, and a partial function in between costs it one percent."""
     try:
         step = next(flow)
         while True:
             try:
-                answer = perform(target, counting, sleep, step)
+                answer = perform(target, counter, sleep, step)
             except Exception as error:
                 step = flow.throw(error)
             else:
                 step = flow.send(answer)
-    except StopIteration as done:
-        return done.value  # type: ignore[no-any-return]  # StopIteration does not know what it carries
+    except StopIteration as stop:
+        return stop.value  # type: ignore[no-any-return]  # StopIteration does not know what it carries
     finally:
         flow.close()
 
@@ -147,22 +147,22 @@ async def arun(flow: Flow[T], target: object, *, sleep: Callable[[float], Awaita
     return await adrive(flow, partial(aperform, target, meter.get(), sleep))
 
 
-def performer(target: object) -> Callable[[Yielded], Any]:
+def performer(target: object) -> Callable[[FlowStep], Any]:
     """A function that performs the steps of a flow with a blocking client."""
     return partial(perform, target, None, time.sleep)
 
 
-def aperformer(target: object) -> Callable[[Yielded], Awaitable[Any]]:
+def aperformer(target: object) -> Callable[[FlowStep], Awaitable[Any]]:
     """A function that performs the steps of a flow with a client whose methods are awaited."""
     return partial(aperform, target, None, _sleep)
 
 
-def perform(target: object, counting: Meter | None, sleep: Callable[[float], None], step: Yielded) -> Any:
+def perform(target: object, counter: Meter | None, sleep: Callable[[float], None], step: FlowStep) -> Any:
     """Perform a step with a blocking client."""
     if type(step) is not Call:
-        return sleep(step.seconds) if isinstance(step, Wait) else _finished(_done(cast("Do", step), counting))
-    if counting is not None:
-        counting.requests += 1
+        return sleep(step.seconds) if isinstance(step, Wait) else _blocking_result(_call_function(cast("Do", step), counter))
+    if counter is not None:
+        counter.requests += 1
     method, args, kwargs = step
     reply = (attrgetter(method)(target) if "." in method else getattr(target, method))(*args, **kwargs)
     if isinstance(reply, CoroutineType):
@@ -172,14 +172,14 @@ def perform(target: object, counting: Meter | None, sleep: Callable[[float], Non
 
 
 def aperform(
-    target: object, counting: Meter | None, sleep: Callable[[float], Awaitable[None]], step: Yielded
+    target: object, counter: Meter | None, sleep: Callable[[float], Awaitable[None]], step: FlowStep
 ) -> Awaitable[Any]:
     """Perform a step with a client whose methods are awaited."""
     if isinstance(step, Wait):
         return sleep(step.seconds)
     if isinstance(step, Do):
-        return _awaited(_done(step, counting))
-    reply = _sent(target, counting, step)
+        return _awaited_result(_call_function(step, counter))
+    reply = _send(target, counter, step)
     if not isawaitable(reply):
         raise ConfigurationError(
             f"{type(target).__name__} is not asynchronous, and has sent the request: guard it with the class without Async."
@@ -187,14 +187,14 @@ def aperform(
     return reply
 
 
-def _sent(target: object, counting: Meter | None, call: Call) -> Any:
-    if counting is not None:
-        counting.requests += 1
+def _send(target: object, counter: Meter | None, call: Call) -> Any:
+    if counter is not None:
+        counter.requests += 1
     method = attrgetter(call.method)(target) if "." in call.method else getattr(target, call.method)
     return method(*call.args, **call.kwargs)
 
 
-def _finished(result: Any) -> Any:
+def _blocking_result(result: Any) -> Any:
     if isinstance(result, CoroutineType):
         result.close()  # nobody awaited it, so it did nothing
         raise ConfigurationError(
@@ -203,17 +203,17 @@ def _finished(result: Any) -> Any:
     return result
 
 
-async def _awaited(result: Any) -> Any:
+async def _awaited_result(result: Any) -> Any:
     return await result if isawaitable(result) else result
 
 
-def _done(step: Do, counting: Meter | None) -> Any:
-    if counting is not None and step.sends:
-        counting.requests += 1
+def _call_function(step: Do, counter: Meter | None) -> Any:
+    if counter is not None and step.sends:
+        counter.requests += 1
     return step.function(*step.args, **step.kwargs)
 
 
-_BLOCKING = ("boto3", "botocore", "pymongo.synchronous")
+_BLOCKING_HOMES = ("boto3", "botocore", "pymongo.synchronous")
 
 
 def is_asynchronous(target: object, method: str) -> bool:
@@ -222,14 +222,14 @@ def is_asynchronous(target: object, method: str) -> bool:
     return iscoroutinefunction(getattr(target, method, None)) or home.partition(".")[0] in ("motor", "aiobotocore")
 
 
-def check_awaited(target: object, method: str, *, awaited: bool) -> None:
+def check_awaited(target: object, method: str, *, is_async: bool) -> None:
     """Raise before anything is sent if the store is asynchronous and its guard is not, or the other way round."""
     kind = type(target)
     home = kind.__module__
-    is_async = is_asynchronous(target, method)
-    if is_async and not awaited:
+    must_await = is_asynchronous(target, method)
+    if must_await and not is_async:
         raise ConfigurationError(f"{kind.__name__} is asynchronous: guard it with the Async class.")
-    if awaited and not is_async and home.startswith(_BLOCKING):
+    if is_async and not must_await and home.startswith(_BLOCKING_HOMES):
         raise ConfigurationError(f"{kind.__name__} is not asynchronous: guard it with the class without Async.")
 
 
@@ -244,8 +244,8 @@ def drive(steps: Generator[S, Any, T], perform: Callable[[S], Any]) -> T:
                 step = steps.throw(error)
             else:
                 step = steps.send(answer)
-    except StopIteration as done:
-        return done.value  # type: ignore[no-any-return]  # StopIteration does not know what it carries
+    except StopIteration as stop:
+        return stop.value  # type: ignore[no-any-return]  # StopIteration does not know what it carries
     finally:
         steps.close()  # without this, a flow that is abandoned keeps its frame until it is garbage-collected
 
@@ -261,8 +261,8 @@ async def adrive(steps: Generator[S, Any, T], perform: Callable[[S], Awaitable[A
                 step = steps.throw(error)
             else:
                 step = steps.send(answer)
-    except StopIteration as done:
-        return done.value  # type: ignore[no-any-return]  # StopIteration does not know what it carries
+    except StopIteration as stop:
+        return stop.value  # type: ignore[no-any-return]  # StopIteration does not know what it carries
     finally:
         steps.close()
 
@@ -275,7 +275,7 @@ A = TypeVar("A", bound=Answer)
 MISSING_OK = "missing_ok"
 
 
-def asked_of(native: Mapping[str, Any]) -> tuple[Mapping[str, Any], bool]:
+def split_missing_ok(native: Mapping[str, Any]) -> tuple[Mapping[str, Any], bool]:
     """The native arguments of a call, and whether a missing entity is an answer to it."""
     if MISSING_OK not in native:
         return native, False
@@ -287,13 +287,13 @@ def asked_of(native: Mapping[str, Any]) -> tuple[Mapping[str, Any], bool]:
     return {name: value for name, value in native.items() if name != MISSING_OK}, missing_ok
 
 
-def accepting(flow: Flow[A], *, counts: bool) -> Flow[A]:
+def with_missing_settled(flow: Flow[A], *, counts: bool) -> Flow[A]:
     """The flow of a call to which a missing entity is an answer. `counts`: later messages wait for this one."""
     outcome = yield from flow
-    return accepted(outcome, missing_ok=True, counts=counts)
+    return settle_missing(outcome, missing_ok=True, counts=counts)
 
 
-def accepted(outcome: A, *, missing_ok: bool, counts: bool) -> A:
+def settle_missing(outcome: A, *, missing_ok: bool, counts: bool) -> A:
     if missing_ok and not counts and isinstance(outcome, Missing):
         return cast("A", replace(outcome, settled=True))
     return outcome

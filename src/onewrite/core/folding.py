@@ -25,7 +25,7 @@ Function: TypeAlias = Callable[[list[Message]], Any]
 """The caller's: takes messages, and returns the arguments of the write that has their effect. It may be asynchronous."""
 
 
-class Each(NamedTuple):
+class Member(NamedTuple):
     """A message, its place among those that were given, and what a write of it alone asks of the entity."""
 
     place: int
@@ -33,7 +33,7 @@ class Each(NamedTuple):
     entry: Entry
 
 
-class Written(NamedTuple):
+class Landing(NamedTuple):
     """The write had landed, with the marks of all its messages."""
 
     entity: Entity | None = None
@@ -41,14 +41,14 @@ class Written(NamedTuple):
     response: Any = None
 
 
-class Refused(NamedTuple):
-    """The write did not land. `held` is the ledger as it was then.
+class FoldRefusal(NamedTuple):
+    """The write did not land. `ledger` is what it was then.
 
     `refusal` says why a message was kept out, given the ledger; None: nothing but the caller's condition stood in its way.
     """
 
-    held: Lookup
-    refusal: Callable[[Each, Lookup], Outcome | None]
+    ledger: Lookup
+    refusal: Callable[[Member, Lookup], Outcome | None]
 
 
 class TooMuch(NamedTuple):
@@ -78,7 +78,7 @@ class FoldingStore(Protocol):
         """Equal for two values that name one entity."""
         ...
 
-    def write_all(self, each: Sequence[Each], native: Native) -> Flow[Written | Refused | TooMuch]:
+    def write_all(self, members: Sequence[Member], native: Native) -> Flow[Landing | FoldRefusal | TooMuch]:
         """Write the messages at once. It is not asked to write the only message there is: `write_one` does that."""
         ...
 
@@ -99,29 +99,29 @@ def in_turn(messages: Sequence[Message]) -> list[int]:
     return by_sequence(messages)
 
 
-def joined(entries: Sequence[Entry]) -> Entry:
+def join(entries: Sequence[Entry]) -> Entry:
     """What one write of all asks of the entity. The entries are of one ledger and one moment, in the order in which they take effect."""
     first = entries[0]
-    own = _in_one_step([entry.own for entry in entries])
+    written_changes = _in_one_step([entry.own for entry in entries])
     also: dict[object, Change] = {}
     for change in chain.from_iterable([entry.also for entry in entries]):
         also.setdefault(_strictest(change), change)
-    return Entry(first.terms, own[0], tuple(also.values()), tuple(own[1:]))
+    return Entry(first.terms, written_changes[0], tuple(also.values()), tuple(written_changes[1:]))
 
 
 def _in_one_step(changes: Iterable[Change]) -> list[Change]:
     """A mark moves from below the first sequence of its source to the last one at once."""
-    found: list[Change] = []
+    moves: list[Change] = []
     places: dict[Slot, int] = {}
     for change in changes:
         if isinstance(change, Advance) and change.slot in places:
             place = places[change.slot]
-            found[place] = cast("Advance", found[place])._replace(last=change.mark)
+            moves[place] = cast("Advance", moves[place])._replace(last=change.mark)
         else:
             if isinstance(change, Advance):
-                places[change.slot] = len(found)
-            found.append(change)
-    return found
+                places[change.slot] = len(moves)
+            moves.append(change)
+    return moves
 
 
 def _strictest(change: Change) -> object:
@@ -140,65 +140,65 @@ def _strictest(change: Change) -> object:
 class Plan(NamedTuple):
     """Who is let in, and the answers to the others, by their places. These hold once all who are let in are written."""
 
-    fresh: list[Each]
+    fresh: list[Member]
     answers: dict[int, Outcome]
 
 
-def planned(each: Iterable[Each], refused: Refused) -> Plan:
+def make_plan(members: Iterable[Member], refusal_of_all: FoldRefusal) -> Plan:
     """Judge each message as if those that are let in before it had been written already."""
-    held = _Ahead(refused.held)
-    fresh: list[Each] = []
+    ledger = _LedgerAhead(refusal_of_all.ledger)
+    fresh: list[Member] = []
     answers: dict[int, Outcome] = {}
-    for one in each:
-        refusal = refused.refusal(one, held)
+    for member in members:
+        refusal = refusal_of_all.refusal(member, ledger)
         if refusal is None:
-            held.write(one.entry.own)
-            fresh.append(one)
+            ledger.write(member.entry.own)
+            fresh.append(member)
         else:
-            answers[one.place] = refusal
+            answers[member.place] = refusal
     return Plan(fresh, answers)
 
 
-class _Ahead:
+class _LedgerAhead:
     """A ledger as it will be. What was looked up once is kept, because a set may be large."""
 
-    __slots__ = ("_known", "_look_up")
+    __slots__ = ("_contents", "_look_up")
 
-    def __init__(self, held: Lookup) -> None:
-        self._look_up = held
-        self._known: dict[Slot, object] = {}
+    def __init__(self, look_up: Lookup) -> None:
+        self._look_up = look_up
+        self._contents: dict[Slot, object] = {}
 
     def __call__(self, slot: Slot) -> object:
-        if slot not in self._known:
-            self._known[slot] = self._look_up(slot)
-        return self._known[slot]
+        if slot not in self._contents:
+            self._contents[slot] = self._look_up(slot)
+        return self._contents[slot]
 
     def write(self, change: Change) -> None:
         if isinstance(change, Advance):
-            self._known[change.slot] = change.mark
+            self._contents[change.slot] = change.mark
             return
         present = cast("Remember", change).sets.present
         marks = self(present)
-        self._known[present] = frozenset([change.mark, *(() if marks is ABSENT else cast("Iterable[object]", marks))])
+        self._contents[present] = frozenset([change.mark, *(() if marks is ABSENT else cast("Iterable[object]", marks))])
 
 
-def assumed(each: Sequence[Each]) -> Refused:
+def assumed_refusal(members: Sequence[Member]) -> FoldRefusal:
     """A ledger that nobody has looked at yet: it lets in the first message of each source, and every id."""
     marks: dict[Slot, object] = {}
-    for one in each:
-        own = one.entry.own
-        if isinstance(own, Advance) and own.rule == "next":
-            marks.setdefault(own.slot, cast("int", own.mark) - 1)
-        elif isinstance(own, Advance):
-            marks.setdefault(own.slot, ABSENT)
+    for member in members:
+        change = member.entry.own
+        if isinstance(change, Advance) and change.rule == "next":
+            marks.setdefault(change.slot, cast("int", change.mark) - 1)
+        elif isinstance(change, Advance):
+            marks.setdefault(change.slot, ABSENT)
 
-    def held(slot: Slot) -> object:
+    def look_up(slot: Slot) -> object:
         return marks.get(slot, ABSENT)
 
-    def refusal(one: Each, ledger: Lookup) -> Outcome | None:
-        return one.entry.judge(one.message, ledger)
+    def refusal(member: Member, ledger: Lookup) -> Outcome | None:
+        return member.entry.judge(member.message, ledger)
 
-    return Refused(held, refusal)
+    return FoldRefusal(look_up, refusal)
 
 
 # --- the fold ----------------------------------------------------------------------------------------------------------
@@ -215,38 +215,38 @@ def fold(store: FoldingStore, messages: Iterable[Message], function: Function) -
             f"fold takes a function behind the messages, and got a {type(cast('object', function)).__name__}: write lambda fresh: {{...}}, "
             "which returns the arguments of one write."
         )
-    given = [*messages]
-    turns = in_turn(given)
-    first = _first_copies(store, given)
-    writing, answers, most = _Writing(store, function), dict[int, Outcome](), store.most
-    waiting = [place for place in turns if first[place] == place]
-    while waiting:
-        chunk = [Each(place, given[place], store.entry(given[place])) for place in waiting[:most]]
-        found = yield from writing.at_once(chunk)
-        if isinstance(found, TooMuch):
+    message_list = [*messages]
+    turns = in_turn(message_list)
+    first = _first_copies(store, message_list)
+    call, answers, most = _Fold(store, function), dict[int, Outcome](), store.most
+    places = [place for place in turns if first[place] == place]
+    while places:
+        chunk = [Member(place, message_list[place], store.entry(message_list[place])) for place in places[:most]]
+        answer = yield from call.at_once(chunk)
+        if isinstance(answer, TooMuch):
             most = max(1, len(chunk) // 2)
         else:
-            answers |= found
-            waiting = waiting[len(chunk) :]
-    return [_answer(message, place, first[place], answers) for place, message in enumerate(given)]
+            answers |= answer
+            places = places[len(chunk) :]
+    return [_answer(message, place, first[place], answers) for place, message in enumerate(message_list)]
 
 
 def _first_copies(store: FoldingStore, messages: Sequence[Message]) -> list[int]:
     """For each message the place of the first copy of it."""
-    seen: dict[object, int] = {}
+    first_places: dict[object, int] = {}
     marks = [_mark(message, store.entry(message)) for message in messages]
-    return [seen.setdefault(mark, place) for place, mark in enumerate(marks)]
+    return [first_places.setdefault(mark, place) for place, mark in enumerate(marks)]
 
 
 def _mark(message: Message, entry: Entry) -> object:
     """Equal for two copies of a message."""
-    own = entry.own
-    if not isinstance(own, Remember | Advance):
+    change = entry.own
+    if not isinstance(change, Remember | Advance):
         raise ConfigurationError(
             "This store's ledger cannot take several messages in one write, because two of them may need the same place in it: "
             "write them one by one, or use SeenIds, HighWaterMark or InSequence."
         )
-    return (own.slot, own.mark, message.id) if isinstance(own, Advance) else own.mark
+    return (change.slot, change.mark, message.id) if isinstance(change, Advance) else change.mark
 
 
 def _answer(message: Message, place: int, first: int, answers: Mapping[int, Outcome]) -> Outcome:
@@ -256,66 +256,67 @@ def _answer(message: Message, place: int, first: int, answers: Mapping[int, Outc
     return Duplicate(message, outcome.entity) if isinstance(outcome, Applied) else replace(outcome, message=message)
 
 
-class _Writing:
+class _Fold:
     """One call of `fold`. It asks the caller's function, and sees to it that all writes are of one entity."""
 
     def __init__(self, store: FoldingStore, function: Function) -> None:
         self._store, self._function = store, function
         self._entity: object = ABSENT
 
-    def at_once(self, chunk: Sequence[Each]) -> Flow[dict[int, Outcome] | TooMuch]:
+    def at_once(self, chunk: Sequence[Member]) -> Flow[dict[int, Outcome] | TooMuch]:
         """Write the messages in one write; again with those that the ledger lets in, where it kept out others; or one by one."""
-        refused, asked = assumed(chunk), set[int]()
+        refusal, asked_places = assumed_refusal(chunk), set[int]()
         for _ in chunk:
-            plan = planned(chunk, refused)
+            plan = make_plan(chunk, refusal)
             if not plan.fresh:
                 return plan.answers
             # Where the ledger lets in all that were refused, the caller's condition kept them out: some may pass that alone.
-            fresh = {one.place for one in plan.fresh}
-            if len(chunk) == 1 or (asked and (len(fresh) == 1 or asked <= fresh)):
+            fresh = {member.place for member in plan.fresh}
+            if len(chunk) == 1 or (asked_places and (len(fresh) == 1 or asked_places <= fresh)):
                 break
-            asked = fresh
-            native = yield from self._asked(plan.fresh)
-            found = yield from self._store.write_all(plan.fresh, native)
-            if isinstance(found, Written):
+            asked_places = fresh
+            native = yield from self._ask(plan.fresh)
+            answer = yield from self._store.write_all(plan.fresh, native)
+            if isinstance(answer, Landing):
                 return plan.answers | {
-                    one.place: Applied(one.message, found.entity, found.retried, found.response) for one in plan.fresh
+                    member.place: Applied(member.message, answer.entity, answer.retried, answer.response)
+                    for member in plan.fresh
                 }
-            if isinstance(found, TooMuch):
-                return found
-            refused = found
-        return (yield from self._one_by_one(chunk, refused))
+            if isinstance(answer, TooMuch):
+                return answer
+            refusal = answer
+        return (yield from self._one_by_one(chunk, refusal))
 
-    def _one_by_one(self, chunk: Sequence[Each], refused: Refused) -> Flow[dict[int, Outcome]]:
+    def _one_by_one(self, chunk: Sequence[Member], refusal_of_all: FoldRefusal) -> Flow[dict[int, Outcome]]:
         """What the ledger kept out is not sent: neither when it was looked at, nor behind those of these that were written since."""
-        held, others_wrote = _Ahead(refused.held), False
+        ledger, others_wrote = _LedgerAhead(refusal_of_all.ledger), False
         answers: dict[int, Outcome] = {}
-        for one in chunk:
-            outcome = refused.refusal(one, held)
+        for member in chunk:
+            outcome = refusal_of_all.refusal(member, ledger)
             if outcome is None or (isinstance(outcome, Deferred) and others_wrote):
-                native = yield from self._asked([one])
-                outcome = yield from self._store.write_one(one.message, native)
+                native = yield from self._ask([member])
+                outcome = yield from self._store.write_one(member.message, native)
                 if isinstance(outcome, Applied) or (
-                    isinstance(outcome, Rejected) and outcome.settled and one.entry.own.counts
+                    isinstance(outcome, Rejected) and outcome.settled and member.entry.own.counts
                 ):
-                    held.write(one.entry.own)
+                    ledger.write(member.entry.own)
                 others_wrote = others_wrote or isinstance(outcome, Duplicate | Stale)
-            answers[one.place] = outcome
+            answers[member.place] = outcome
         return answers
 
-    def _asked(self, fresh: Sequence[Each]) -> Flow[Native]:
-        messages = [one.message for one in fresh]
+    def _ask(self, fresh: Sequence[Member]) -> Flow[Native]:
+        messages = [member.message for member in fresh]
         native = yield Do(self._function, ([*messages],))
         if not isinstance(native, Mapping):
             raise InvalidUpdate(
                 f"The function of a fold returned a {type(native).__name__}: return a dict with the arguments of the write."
             )
-        asked = cast("Native", native)
-        if "finishes" in asked:
+        arguments = cast("Native", native)
+        if "finishes" in arguments:
             raise InvalidUpdate("A fold finishes no step: finish it by update_item or update_one, message by message.")
-        if asked.get("emit") is not None:
-            check_causes(messages, asked["emit"])  # also of one message alone, so no mistake waits for a larger batch
-        entity = self._store.entity_of(asked)
+        if arguments.get("emit") is not None:
+            check_causes(messages, arguments["emit"])  # also of one message alone, so no mistake waits for a larger batch
+        entity = self._store.entity_of(arguments)
         if self._entity is ABSENT:
             self._entity = entity
         elif self._store.canonical(self._entity) != self._store.canonical(entity):
@@ -323,4 +324,4 @@ class _Writing:
                 f"The function of a fold named {entity!r} after {self._entity!r}: a fold writes to one entity. Group the messages by "
                 "entity, and fold each group."
             )
-        return asked
+        return arguments

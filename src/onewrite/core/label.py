@@ -46,13 +46,13 @@ def prefix_of(attribute: str) -> str:
 
 
 @lru_cache(maxsize=64)
-def whose(attribute: str) -> str:
+def ledger_name(attribute: str) -> str:
     """What tells the steps and events of one ledger from those of another: its name, or its set led by an "@"."""
     return attribute[len(OURS) : -len(_LABEL)].removesuffix(":") if is_ours(attribute) else f"@{attribute}"
 
 
-def known_by(text: str) -> str:
-    """The attribute of the ledger of which `whose` says this."""
+def ledger_attribute(text: str) -> str:
+    """The attribute of the ledger of which `ledger_name` says this."""
     return text[1:] if text.startswith("@") else label_of(text)
 
 
@@ -69,7 +69,7 @@ class Label(NamedTuple):
     slot: Slot
     text: str
     accepts: tuple[str, ...]
-    kept: str  # how this store keeps this ledger, or kept it before
+    layout: str  # how this store keeps this ledger, or kept it before
 
 
 class OutboxNames(NamedTuple):
@@ -77,7 +77,7 @@ class OutboxNames(NamedTuple):
 
     label: str = "ow_o"
     events: str = "ow_events"
-    sent: str = "ow_sent"
+    sent_count: str = "ow_sent"
     incarnation: str = "ow_life"
     due: str = "ow_due"
     shard: str = "ow_shard"
@@ -105,35 +105,35 @@ def has_pending(fields: Mapping[str, object]) -> bool:
     return is_outbox_label(fields.get(OUTBOX.label)) and bool(fields.get(OUTBOX.events))
 
 
-def check_outbox(label: str | None, held: Mapping[str, object], *, null_is_absent: bool = True) -> None:
+def check_outbox(label: str | None, fields: Mapping[str, object], *, null_is_absent: bool = True) -> None:
     """Raise unless the outbox in an entity's fields has this label, or is absent. None: any outbox will do.
 
     `null_is_absent`: as the filters of MongoDB take it.
     """
-    found, events = held.get(OUTBOX.label), held.get(OUTBOX.events, [])
-    absent = found is None and (null_is_absent or OUTBOX.label not in held)
-    if absent and OUTBOX.events not in held:
+    text, events = fields.get(OUTBOX.label), fields.get(OUTBOX.events, [])
+    is_absent = text is None and (null_is_absent or OUTBOX.label not in fields)
+    if is_absent and OUTBOX.events not in fields:
         return
-    if absent or (is_outbox_label(found) and not isinstance(events, list)):
+    if is_absent or (is_outbox_label(text) and not isinstance(events, list)):
         raise LedgerMismatch(
             f"{OUTBOX.events!r} holds something other than events, and no outbox of this version put that there: another writer uses the "
             "attribute. Repair the entity."
         )
-    if not is_outbox_label(found):
-        if is_other_version(found):
-            raise LedgerMismatch(other_version(OUTBOX.label, found))
+    if not is_outbox_label(text):
+        if is_other_version(text):
+            raise LedgerMismatch(other_version(OUTBOX.label, text))
         raise LedgerMismatch(
-            f"{OUTBOX.label!r} holds {found!r}, and no outbox of this version put that there: another writer uses the attribute. Repair "
+            f"{OUTBOX.label!r} holds {text!r}, and no outbox of this version put that there: another writer uses the attribute. Repair "
             "the entity."
         )
-    if label not in (None, found):
-        raise LedgerMismatch(_other_name(str(found).removeprefix(_OUTBOX_LABEL), str(label).removeprefix(_OUTBOX_LABEL)))
+    if label not in (None, text):
+        raise LedgerMismatch(_other_name(str(text).removeprefix(_OUTBOX_LABEL), str(label).removeprefix(_OUTBOX_LABEL)))
 
 
-def _other_name(held: str, ours: str) -> str:
+def _other_name(stored_name: str, store_name: str) -> str:
     return (
-        f"The outbox of this entity is Outbox({held!r}), and this one is Outbox({ours!r}): consumers know events by that name, and would "
-        f"take the same event for another one. Use {held!r}. To rename an outbox, let a relay of the old name publish all that is pending "
+        f"The outbox of this entity is Outbox({stored_name!r}), and this one is Outbox({store_name!r}): consumers know events by that name, and would "
+        f"take the same event for another one. Use {stored_name!r}. To rename an outbox, let a relay of the old name publish all that is pending "
         "while nobody emits, remove the outbox from the entities (onewrite strip --attribute ow_o), and deploy the new name to writers "
         "and relays: their events are of another source then, and are counted from 1 again."
     )
@@ -152,35 +152,35 @@ def is_label(text: object) -> bool:
     return isinstance(text, str) and text.startswith(f"{FORMAT} ")
 
 
-def mismatch(label: Label, found: object) -> str:
+def mismatch(label: Label, text: object) -> str:
     attribute = label.slot.group
-    if is_other_version(found):
-        return other_version(attribute, found)
-    if not is_label(found):
-        return f"{attribute!r} holds {found!r}, which no ledger of this version has put there: another writer uses the name. Repair the entity."
-    kept = str(found).removeprefix(f"{FORMAT} ")
-    if kept.startswith("> "):
-        return _moved(attribute, kept)
+    if is_other_version(text):
+        return other_version(attribute, text)
+    if not is_label(text):
+        return f"{attribute!r} holds {text!r}, which no ledger of this version has put there: another writer uses the name. Repair the entity."
+    layout = str(text).removeprefix(f"{FORMAT} ")
+    if layout.startswith("> "):
+        return _moved_text(attribute, layout)
     return (
-        f"The ledger in {attribute!r} of this entity is kept as {kept!r}, and this store keeps {label.kept.removeprefix(f'{FORMAT} ')!r}: "
-        f"it would not see the messages that are there. If that one was used before, name it in also={_constructor(kept, attribute)}, and "
+        f"The ledger in {attribute!r} of this entity is kept as {layout!r}, and this store keeps {label.layout.removeprefix(f'{FORMAT} ')!r}: "
+        f"it would not see the messages that are there. If that one was used before, name it in also={_constructor(layout, attribute)}, and "
         "keep it there while such entities may get a message. If both are in use, as by two services, give this one a name of its own."
     )
 
 
-def _moved(attribute: str, kept: str) -> str:
+def _moved_text(attribute: str, layout: str) -> str:
     return (
-        f"The ledger of this entity has moved from {attribute!r} to {kept[2:]!r}, and this store does not look there. Deploy the new "
+        f"The ledger of this entity has moved from {attribute!r} to {layout[2:]!r}, and this store does not look there. Deploy the new "
         "ledger to every writer, or name it in also=."
     )
 
 
-def _constructor(kept: str, attribute: str) -> str:
+def _constructor(layout: str, attribute: str) -> str:
     """The call that makes the ledger which is kept so."""
-    name = f"name={whose(attribute)!r}" if whose(attribute) else ""
-    if kept == "marks":
+    name = f"name={ledger_name(attribute)!r}" if ledger_name(attribute) else ""
+    if layout == "marks":
         return f"HighWaterMark({name})"
-    span, _, text = kept.partition(" ")
+    span, _, text = layout.partition(" ")
     if span == "numbers":
         return f"SeenNumbers({', '.join(filter(None, [text, name]))})"
     unit = {"d": "days", "h": "hours", "m": "minutes", "s": "seconds", "us": "microseconds"}.get(span.lstrip("0123456789"))

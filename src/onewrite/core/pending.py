@@ -18,21 +18,21 @@ from typing import Any, NamedTuple, SupportsBytes, TypeVar, cast
 from urllib.parse import unquote
 from uuid import UUID, uuid5
 
-from onewrite.core.event import copied, seconds
+from onewrite.core.event import copy_of, seconds
 from onewrite.core.label import OUTBOX, TOMBSTONE, check_outbox
 from onewrite.core.tombstone import Tombstone, read_tombstone
 from onewrite.errors import ConfigurationError, LedgerMismatch
 
 Y = TypeVar("Y")
-SKIPPED = "onewrite.skipped"  # the type of what stands in for an event that was skipped
+SKIPPED_TYPE = "onewrite.skipped"  # the type of what stands in for an event that was skipped
 
 # Any fixed UUID would do: it keeps the ids of events apart from everybody else's.
 _EVENTS = UUID("c0f4a1de-7a3b-4f58-9f0e-6f6e65777274")
-_STORED = ("id", "type", "body", "time", "nonce", "cause")
+_FIELDS = ("id", "type", "body", "time", "nonce", "cause")
 
 
 @dataclass(frozen=True, slots=True)
-class Pending:
+class PendingEvent:
     """An event as it is stored. `id` is derived from the message; the id that is published is derived from it, the source and the number."""
 
     id: str
@@ -42,15 +42,15 @@ class Pending:
     nonce: str
     cause: str
 
-    def skipped(self, entity: Mapping[str, Any]) -> Pending:
+    def replacement(self, entity: Mapping[str, Any]) -> PendingEvent:
         """What takes its place. It has the key of its entity, by which a consumer finds the entity of its own that waits for this
         number. The nonce stays, because the first event's names the incarnation.
         """
         body = json.dumps({"type": self.type, "entity": dict(entity)}, default=_key_part)
-        return replace(self, type=SKIPPED, body=body)
+        return replace(self, type=SKIPPED_TYPE, body=body)
 
-    def stored(self) -> dict[str, str]:
-        return {name: getattr(self, name) for name in _STORED}
+    def as_fields(self) -> dict[str, str]:
+        return {name: getattr(self, name) for name in _FIELDS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,30 +85,30 @@ class Outgoing:
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """An entity's outbox as it was read. `key` is the entity's key as text, for the source; `sent` is None before the first clear.
+    """An entity's outbox as it was read. `key` is the entity's key as text, for the source; `sent_count` is None before the first clear.
 
     `tombstone`: the entity was deleted, and whoever clears the last event lets the database remove it.
     """
 
     entity: Mapping[str, Any] = field(hash=False)
     origin: str
-    sent: int | None = None
+    sent_count: int | None = None
     incarnation: str | None = None
-    events: tuple[Pending, ...] = ()
+    events: tuple[PendingEvent, ...] = ()
     due: str | None = None
     tombstone: Tombstone | None = None
-    shown: Mapping[str, Any] | None = field(
+    caller_entity: Mapping[str, Any] | None = field(
         default=None, compare=False, hash=False
     )  # the entity as the caller's client reads it
 
     @property
     def base(self) -> int:
-        return self.sent or 0
+        return self.sent_count or 0
 
     @property
     def is_unused(self) -> bool:
         """Has nothing been emitted since the entity was made?"""
-        return self.sent is None and not self.events
+        return self.sent_count is None and not self.events
 
     @property
     def source(self) -> str:
@@ -125,7 +125,7 @@ class Box:
         """When a sweep takes it. Asked only where something is pending."""
         return self.due or self.events[0].time
 
-    def postponed(self, now: float) -> bool:
+    def is_postponed(self, now: float) -> bool:
         """Was an event refused, and is it too early to try again? The time of the oldest event itself postpones nothing, however
         far ahead the clock of its writer was."""
         return self.due is not None and self.due > self.events[0].time and seconds(self.due) > now
@@ -138,29 +138,30 @@ class Box:
         event, source = self.events[place], self.source
         number = self.base + place + 1
         # The number, because a message may take effect a second time, and its events are others then. The length keeps two triples apart.
-        published = str(uuid5(_EVENTS, f"{len(source)}:{source}{number}:{event.id}"))
-        entity = copied(self.entity if self.shown is None else self.shown)  # the publisher may do with it what it wants
-        return Outgoing(published, source, event.type, number, event.time, event.body, event.cause, entity)
+        event_id = str(uuid5(_EVENTS, f"{len(source)}:{source}{number}:{event.id}"))
+        # A copy, because the publisher may do with it what it wants.
+        entity = copy_of(self.entity if self.caller_entity is None else self.caller_entity)
+        return Outgoing(event_id, source, event.type, number, event.time, event.body, event.cause, entity)
 
-    def waiting(self, first: int = 0) -> tuple[Outgoing, ...]:
+    def outgoing_from(self, first: int = 0) -> tuple[Outgoing, ...]:
         """The events that are pending from a place on."""
         return tuple([self.outgoing(place) for place in range(first, len(self.events))])
 
     def after(self, count: int) -> Box:
         """The box without its first events, once they are cleared."""
-        return replace(self, sent=self.base + count, incarnation=self.life, events=self.events[count:], due=None)
+        return replace(self, sent_count=self.base + count, incarnation=self.life, events=self.events[count:], due=None)
 
-    def with_event(self, place: int, event: Pending) -> Box:
+    def with_event(self, place: int, event: PendingEvent) -> Box:
         return replace(self, events=(*self.events[:place], event, *self.events[place + 1 :]))
 
     def is_after(self, before: Box, count: int) -> bool:
         """Is this the box with its first events cleared, by whomever?"""
-        return (self.sent, self.incarnation) == (before.base + count, before.life)
+        return (self.sent_count, self.incarnation) == (before.base + count, before.life)
 
     def follows(self, before: Box, count: int) -> bool:
         """Is this the box as it was `before`, with at most more events behind the first `count`?"""
-        same = (self.sent, self.incarnation) == (before.sent, before.incarnation)
-        return same and [each.nonce for each in self.events[:count]] == [each.nonce for each in before.events[:count]]
+        is_same = (self.sent_count, self.incarnation) == (before.sent_count, before.incarnation)
+        return is_same and [event.nonce for event in self.events[:count]] == [event.nonce for event in before.events[:count]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,18 +196,20 @@ def read_box(label: str | None, entity: Mapping[str, Any], origin: str, fields: 
     Raises `LedgerMismatch` where something else stands there.
     """
     check_outbox(label, fields)
-    ours = {name: fields[name] for name in OUTBOX if name in fields and name != OUTBOX.label}
-    sent, incarnation, due = ours.get(OUTBOX.sent), ours.get(OUTBOX.incarnation), ours.get(OUTBOX.due)
-    events = _events(ours.get(OUTBOX.events, ()))
-    counted = (sent is None and incarnation is None) or (type(sent) is int and sent >= 0 and isinstance(incarnation, str))
-    in_time = due is None or (events and _is_moment(due))
-    if events is None or not counted or not in_time or None in ours.values():
+    outbox_fields = {name: fields[name] for name in OUTBOX if name in fields and name != OUTBOX.label}
+    count, incarnation, due = [outbox_fields.get(name) for name in (OUTBOX.sent_count, OUTBOX.incarnation, OUTBOX.due)]
+    events = _events(outbox_fields.get(OUTBOX.events, ()))
+    is_counted = (count is None and incarnation is None) or (
+        type(count) is int and count >= 0 and isinstance(incarnation, str)
+    )
+    is_in_time = due is None or (events and _is_moment(due))
+    if events is None or not is_counted or not is_in_time or None in outbox_fields.values():
         raise LedgerMismatch(
             "The outbox of an entity holds something other than events and their count: another writer uses its names. Repair the "
             "entity."
         )
     tombstone = read_tombstone(fields[TOMBSTONE]) if TOMBSTONE in fields else None
-    return Box(entity, origin, sent, incarnation, events, due, tombstone)
+    return Box(entity, origin, count, incarnation, events, due, tombstone)
 
 
 def _key_part(value: object) -> object:
@@ -229,12 +232,12 @@ def key_parts(source: str, outbox: str) -> list[KeyPart]:
     parts = source.removeprefix(f"{outbox}/").split("/")
     if "=" not in parts[-1]:
         parts.pop()
-    found = [re.fullmatch("([^=]+)=([A-Z]):(.*)", part) for part in parts]
-    if not source.startswith(f"{outbox}/") or not found or not all(found):
+    matches = [re.fullmatch("([^=]+)=([A-Z]):(.*)", part) for part in parts]
+    if not source.startswith(f"{outbox}/") or not matches or not all(matches):
         raise ConfigurationError(
             f"{source!r} is no source of the outbox {outbox!r}: name it as an event of the entity does."
         )
-    return [KeyPart(unquote(part[1]), part[2], part[3]) for part in found if part is not None]
+    return [KeyPart(unquote(part[1]), part[2], part[3]) for part in matches if part is not None]
 
 
 def _is_moment(text: object) -> bool:
@@ -244,16 +247,16 @@ def _is_moment(text: object) -> bool:
         return False
 
 
-def _events(stored: Sequence[object]) -> tuple[Pending, ...] | None:
-    events: list[Pending] = []
-    for event in stored:
-        if not isinstance(event, Mapping):
+def _events(entries: Sequence[object]) -> tuple[PendingEvent, ...] | None:
+    events: list[PendingEvent] = []
+    for entry in entries:
+        if not isinstance(entry, Mapping):
             return None
-        texts = [cast("Mapping[str, object]", event).get(name) for name in _STORED]
+        texts = [cast("Mapping[str, object]", entry).get(name) for name in _FIELDS]
         if not all(isinstance(text, str) for text in texts):
             return None
-        pending = Pending(*cast("list[str]", texts))
-        if not _is_moment(pending.time):
+        event = PendingEvent(*cast("list[str]", texts))
+        if not _is_moment(event.time):
             return None
-        events.append(pending)
+        events.append(event)
     return tuple(events)

@@ -16,8 +16,8 @@ from datetime import timedelta
 from hashlib import blake2b
 from typing import Any, NamedTuple, TypeAlias, cast
 
-from onewrite.core.event import copied, moment, seconds
-from onewrite.core.label import known_by, whose
+from onewrite.core.event import copy_of, moment, seconds
+from onewrite.core.label import ledger_attribute, ledger_name
 from onewrite.errors import InvalidMessage, InvalidUpdate, LedgerMismatch
 from onewrite.message import Message, digest_of, full_name, join_texts, named_by
 from onewrite.outcome import Begun, Busy, Entity, Uncertain
@@ -54,40 +54,40 @@ class Step(NamedTuple):
     since: float
     until: float
     first: bool
-    unsent: bool = False  # its worker let it go before the effect was sent, so anybody may take it over
+    is_unsent: bool = False  # its worker let it go before the effect was sent, so anybody may take it over
 
-    def is_same(self, other: Step) -> bool:
+    def is_same(self, step: Step) -> bool:
         """Are these one begin? Two fences of different begins may be the same by chance; their leases then differ."""
-        return (self.fence, self.until) == (other.fence, other.until)
+        return (self.fence, self.until) == (step.fence, step.until)
 
-    def taking_over(self, before: Step) -> Step:
+    def take_over(self, open_step: Step) -> Step:
         """This step in the place of one that another worker has begun. Only the fence and the lease are new."""
-        began = self.since if before.unsent else before.since
-        return self._replace(ledger=before.ledger, key=before.key, since=began, first=before.unsent)
+        since = self.since if open_step.is_unsent else open_step.since
+        return self._replace(ledger=open_step.ledger, key=open_step.key, since=since, first=open_step.is_unsent)
 
-    def reopening(self, before: Uncertain) -> Step:
+    def reopen(self, uncertain: Uncertain) -> Step:
         """This step in the place of one of which an operator knows that its effect did not happen."""
-        return self._replace(key=before.key, first=False)
+        return self._replace(key=uncertain.key, first=False)
 
-    def begun(self, message: Message, entity_key: Mapping[str, Any], clock: Callable[[], float]) -> Begun:
+    def as_begun(self, message: Message, entity_key: Mapping[str, Any], clock: Callable[[], float]) -> Begun:
         """The answer to the worker whose step it is. It outlives the call, so the key is a copy."""
-        key = copied(entity_key)
+        key = copy_of(entity_key)
         return Begun(message, self.key, self.fence, self.since, self.until, self.first, entity_key=key, clock=clock)
 
-    def stored(self) -> dict[str, Any]:
+    def as_fields(self) -> dict[str, Any]:
         message = self.message
-        held: dict[str, Any] = {"id": message.id, "key": self.key, "fence": self.fence}
-        held |= {"since": moment(self.since), "until": moment(self.until), "first": self.first}
-        optional = {"source": message.source, "sequence": message.sequence, "parts": [*message.parts], "unsent": self.unsent}
-        optional["ledger"] = whose(self.ledger)
-        return held | {name: value for name, value in optional.items() if value not in ("", None, [], False)}
+        fields: dict[str, Any] = {"id": message.id, "key": self.key, "fence": self.fence}
+        fields |= {"since": moment(self.since), "until": moment(self.until), "first": self.first}
+        optional: dict[str, Any] = {"source": message.source, "sequence": message.sequence, "parts": [*message.parts]}
+        optional |= {"unsent": self.is_unsent, "ledger": ledger_name(self.ledger)}
+        return fields | {name: value for name, value in optional.items() if value not in ("", None, [], False)}
 
 
-def new_step(ledger: str, message: Message, asked: StepRequest, call: str, now: float) -> Step:
+def new_step(ledger: str, message: Message, request: StepRequest, call: str, now: float) -> Step:
     """`call` is a name that no other call has. Times are kept in milliseconds, so all see the same ones."""
     fence = blake2b(call.encode(), digest_size=_FENCE_BYTES).hexdigest()
-    since, until = seconds(moment(now)), seconds(moment(now + asked.lease.total_seconds()))
-    return Step(ledger, message, message.child(asked.name), fence, since, until, first=True)
+    since, until = seconds(moment(now)), seconds(moment(now + request.lease.total_seconds()))
+    return Step(ledger, message, message.child(request.name), fence, since, until, first=True)
 
 
 def step_mark(ledger: str, message: Message) -> bytes:
@@ -96,10 +96,10 @@ def step_mark(ledger: str, message: Message) -> bytes:
     return digest_of(f"in {join_texts(name)}{named}" if name else named)  # without a name it begins with a digit
 
 
-def read_step(held: object) -> Step:
+def read_step(stored_step: object) -> Step:
     """A step as it is stored, whose sequence is an int or a text."""
     try:
-        fields = cast("Mapping[str, Any]", held)
+        fields = cast("Mapping[str, Any]", stored_step)
         sequence = fields.get("sequence")
         message = Message(
             fields["id"],
@@ -108,7 +108,7 @@ def read_step(held: object) -> Step:
             parts=tuple(fields.get("parts", ())),
         )
         since, until = seconds(fields["since"]), seconds(fields["until"])
-        ledger, key, fence = known_by(str(fields.get("ledger", ""))), str(fields["key"]), str(fields["fence"])
+        ledger, key, fence = ledger_attribute(str(fields.get("ledger", ""))), str(fields["key"]), str(fields["fence"])
         return Step(ledger, message, key, fence, since, until, bool(fields["first"]), fields.get("unsent") is True)
     except (KeyError, TypeError, ValueError, AttributeError, InvalidMessage) as error:
         raise no_step() from error
@@ -129,10 +129,10 @@ class FoundStep(NamedTuple):
     step: Step | LedgerMismatch
 
 
-def found_step(entity: str, held: object) -> FoundStep:
+def found_step(entity: str, stored_step: object) -> FoundStep:
     """Unlike `read_step` it does not raise: one entity that somebody has damaged must not hide all others."""
     try:
-        return FoundStep(entity, read_step(held))
+        return FoundStep(entity, read_step(stored_step))
     except LedgerMismatch as error:
         return FoundStep(entity, error)
 
@@ -141,9 +141,9 @@ def answer_to(
     step: Step, message: Message, now: float, entity: Entity | None, entity_key: Mapping[str, Any]
 ) -> Busy | Uncertain:
     """What anyone else hears who wants to write the message while its step is open."""
-    if now < step.until or step.unsent:  # of an effect that was not sent nothing is uncertain
+    if now < step.until or step.is_unsent:  # of an effect that was not sent nothing is uncertain
         return Busy(message, step.until, entity)
-    return Uncertain(message, step.since, step.fence, step.key, entity, entity_key=copied(entity_key))
+    return Uncertain(message, step.since, step.fence, step.key, entity, entity_key=copy_of(entity_key))
 
 
 def fence_of_unsent(fence: str) -> str:
@@ -151,10 +151,10 @@ def fence_of_unsent(fence: str) -> str:
     return f"unsent {fence}"
 
 
-def may_be_taken_over(step: Step, now: float, asked: StepRequest) -> bool:
+def may_be_taken_over(step: Step, now: float, request: StepRequest) -> bool:
     """Is the lease over, and will the key still be known when a new one ends, whatever the workers' clocks show?"""
-    ends = now + asked.lease.total_seconds() + 2 * STEP_SKEW.total_seconds()
-    return now >= step.until and (step.unsent or ends <= step.since + asked.safe_for.total_seconds())
+    ends = now + request.lease.total_seconds() + 2 * STEP_SKEW.total_seconds()
+    return now >= step.until and (step.is_unsent or ends <= step.since + request.safe_for.total_seconds())
 
 
 def since(step: Step) -> float:
@@ -162,9 +162,9 @@ def since(step: Step) -> float:
     return step.since
 
 
-def check_begin(asked: StepRequest) -> None:
+def check_begin(request: StepRequest) -> None:
     """Raise unless a step can be begun so."""
-    name, lease, safe_for = cast("tuple[object, object, object]", asked[:3])
+    name, lease, safe_for = cast("tuple[object, object, object]", request[:3])
     if not isinstance(name, str) or not name:
         raise InvalidUpdate(
             f"begin: the step's name is {name!r}: give it a text, such as 'charge', that says what the effect is."
@@ -190,8 +190,8 @@ def check_claim(claim: object, message: Message, entity_key: object, canonical: 
         raise InvalidUpdate(
             f"finishes= takes what begin has answered, Begun or Uncertain, and not a {type(claim).__name__}."
         )
-    begun = claim.message
-    if (begun.id, begun.source, begun.parts) != (message.id, message.source, message.parts):
+    claimed_message = claim.message
+    if (claimed_message.id, claimed_message.source, claimed_message.parts) != (message.id, message.source, message.parts):
         raise InvalidUpdate(
             f"This write is of {full_name(message)}, and the step that it is to finish is of {full_name(begun)}: finish a step by "
             "a write of the message that began it."

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple, Protocol, TypeAlias, cast
 
-from onewrite.core.event import copied, moment
+from onewrite.core.event import copy_of, moment
 from onewrite.core.flow import Do, Flow
 from onewrite.core.ledgers import Ledger
 from onewrite.core.step import (
@@ -40,41 +40,41 @@ class Start(NamedTuple):
 
     message: Message
     entity_key: Mapping[str, Any]
-    asked: StepRequest
+    request: StepRequest
     fresh: Step
     now: float
     clock: Callable[[], float]
 
 
 class TryToBegin(Protocol):
-    """Begins the step, or puts it in the place of the one with the fence `replaced`.
+    """Begins the step, or puts it in the place of the one with the fence `old_fence`.
 
     Returns the step that is open then, or why the message has none. None: it has none, and nothing stands in its way.
     """
 
-    def __call__(self, step: Step, replaced: str | None) -> Flow[Step | Outcome | None]: ...
+    def __call__(self, step: Step, old_fence: str | None) -> Flow[Step | Outcome | None]: ...
 
 
-def begun(start: Start, try_to_begin: TryToBegin) -> Flow[Answer]:
+def begin_step(start: Start, try_to_begin: TryToBegin) -> Flow[Answer]:
     """Begin a step, or take it over from one who is believed to be dead."""
-    message, asked, fresh = start.message, start.asked, start.fresh
-    step, replaced = fresh, None
-    if asked.after is not None:
-        step, replaced = fresh.reopening(asked.after), asked.after.fence
+    message, request, fresh = start.message, start.request, start.fresh
+    step, old_fence = fresh, None
+    if request.after is not None:
+        step, old_fence = fresh.reopen(request.after), request.after.fence
     for _ in range(_ROUNDS):
-        met = yield from try_to_begin(step, replaced)
-        if met is None:
-            step, replaced = fresh, None
-        elif not isinstance(met, Step):
-            return met
-        elif met.is_same(fresh):
-            return met.begun(message, start.entity_key, start.clock)
-        elif met.fence == replaced and met.ledger != step.ledger:
-            step = step._replace(ledger=met.ledger)  # it was begun under the ledger before this one, and stays there
-        elif may_be_taken_over(met, start.now, asked):
-            step, replaced = fresh.taking_over(met), met.fence
+        answer = yield from try_to_begin(step, old_fence)
+        if answer is None:
+            step, old_fence = fresh, None
+        elif not isinstance(answer, Step):
+            return answer
+        elif answer.is_same(fresh):
+            return answer.as_begun(message, start.entity_key, start.clock)
+        elif answer.fence == old_fence and answer.ledger != step.ledger:
+            step = step._replace(ledger=answer.ledger)  # it was begun under the ledger before this one, and stays there
+        elif may_be_taken_over(answer, start.now, request):
+            step, old_fence = fresh.take_over(answer), answer.fence
         else:
-            return answer_to(met, message, start.now, None, start.entity_key)
+            return answer_to(answer, message, start.now, None, start.entity_key)
     return Busy(message, start.now)  # others begin it and let it go all the time
 
 
@@ -91,24 +91,24 @@ def let_go(
     It stays, as one that anybody may take over, under a ledger by which later messages may overtake this one (`withdraw` is None): only
     the step says then that the message is still to be done. Both functions are given the ledger under which the step may have been begun.
     """
-    unsent = step.first and not sent
+    is_unsent = step.first and not sent
     for ledger in flows.ledger.terms.attributes:  # it may be under one in also=
-        if unsent and withdraw is not None and (yield from withdraw(ledger)):
+        if is_unsent and withdraw is not None and (yield from withdraw(ledger)):
             return
         fields: dict[str, Any] = {"until": moment(flows.clock())}
-        if unsent:
+        if is_unsent:
             fields |= {"unsent": True, "fence": fence_of_unsent(step.fence)}
         if (yield from change(ledger, fields)):
             return
 
 
-def shown(flows: StepStore, stored: Iterable[object], key: Mapping[str, Any]) -> list[Busy | Uncertain]:
+def step_answers(flows: StepStore, stored_steps: Iterable[object], key: Mapping[str, Any]) -> list[Busy | Uncertain]:
     """The steps of this store's ledger, and of those in its also=, those first that were begun first."""
-    steps = [step for step in map(read_step, stored) if step.ledger in flows.ledger.terms.attributes]
+    steps = [step for step in map(read_step, stored_steps) if step.ledger in flows.ledger.terms.attributes]
     return [answer_to(step, step.message, flows.clock(), None, key) for step in sorted(steps, key=since)]
 
 
-def performed(
+def perform_step(
     begin: Flow[Answer],
     effect: Effect,
     finish: Callable[[Begun, Mapping[str, Any]], Flow[Outcome]],
@@ -125,23 +125,23 @@ def performed(
     if not step.left():  # this process stood still meanwhile: another worker may have the effect now
         yield from release(step, sent=False)
         return Busy(step.message, step.until)
-    own = replace(step, entity_key=copied(step.entity_key))  # the effect may change what it is given
+    step_copy = replace(step, entity_key=copy_of(step.entity_key))  # the effect may change what it is given
     try:
         result = yield Do(effect, (step,))
-        return (yield from finish(own, _arguments(then(result))))
+        return (yield from finish(step_copy, _arguments(then(result))))
     except Exception as error:
         # The effect may have happened: so the step stays, and the next delivery need not wait for the end of the lease.
         try:
-            yield from release(own, sent=True)
-        except Exception as again:
-            error.add_note(f"The step could not be released either, and stays until its lease ends: {again!r}")
+            yield from release(step_copy, sent=True)
+        except Exception as second_error:
+            error.add_note(f"The step could not be released either, and stays until its lease ends: {second_error!r}")
         raise
 
 
-def _arguments(made: object) -> Mapping[str, Any]:
-    if not isinstance(made, Mapping):
-        raise InvalidUpdate(f"then= returned a {type(made).__name__}: return a dict with the arguments of the write.")
-    arguments = cast("Mapping[str, Any]", made)
+def _arguments(result: object) -> Mapping[str, Any]:
+    if not isinstance(result, Mapping):
+        raise InvalidUpdate(f"then= returned a {type(result).__name__}: return a dict with the arguments of the write.")
+    arguments = cast("Mapping[str, Any]", result)
     if any(name.startswith("$") for name in arguments):
         raise InvalidUpdate(
             'then= returned operators: return the arguments of the write, as in {"update": {"$set": {...}}}.'

@@ -72,36 +72,36 @@ def check_collection(collection: object) -> None:
 def check_inbox_store(store: object, table_name: object) -> None:
     """Raise unless an inbox may be kept here: in a Table, a client with a table's name, or a collection."""
     _check("Inbox", "store", "boto3.resource('dynamodb').Table('inbox')", store)
-    named = isinstance(getattr(store, "name", None), str)
-    if (named and table_name is not None) or (not named and table_name is None and hasattr(store, "put_item")):
+    has_name = isinstance(getattr(store, "name", None), str)
+    if (has_name and table_name is not None) or (not has_name and table_name is None and hasattr(store, "put_item")):
         raise ConfigurationError(
             "Inbox: the store is a boto3 Table, which knows its name, or a low-level client together with table_name=; or a collection of "
             "pymongo."
         )
 
 
-def _check(what: str, part: str, example: str, given: object) -> None:
-    if isinstance(given, str):
-        raise ConfigurationError(f"{what}({given!r}, ...): a name is no {part}: give the {part} itself, as in {example}.")
-    if isinstance(given, type):
-        raise ConfigurationError(f"{what}({given.__name__}, ...): this is a class: give a {part}, as in {example}.")
-    if isinstance(getattr(given, "terms", None), Terms):
-        raise ConfigurationError(f"{what}({given!r}, ...): the {part} comes first, and a ledger behind it.")
-    if type(given).__name__ in ("GuardedTable", "AsyncGuardedTable", "GuardedCollection", "AsyncGuardedCollection"):
-        raise ConfigurationError(f"{what}: this is guarded already: give the {part} that it was made of, as in {example}.")
-    if given is None:
-        raise ConfigurationError(f"{what}(None, ...): give the {part}, as in {example}.")
+def _check(name: str, part: str, example: str, argument: object) -> None:
+    if isinstance(argument, str):
+        raise ConfigurationError(f"{name}({argument!r}, ...): a name is no {part}: give the {part} itself, as in {example}.")
+    if isinstance(argument, type):
+        raise ConfigurationError(f"{name}({argument.__name__}, ...): this is a class: give a {part}, as in {example}.")
+    if isinstance(getattr(argument, "terms", None), Terms):
+        raise ConfigurationError(f"{name}({argument!r}, ...): the {part} comes first, and a ledger behind it.")
+    if type(argument).__name__ in ("GuardedTable", "AsyncGuardedTable", "GuardedCollection", "AsyncGuardedCollection"):
+        raise ConfigurationError(f"{name}: this is guarded already: give the {part} that it was made of, as in {example}.")
+    if argument is None:
+        raise ConfigurationError(f"{name}(None, ...): give the {part}, as in {example}.")
 
 
-def _home(given: object) -> str:
-    return type(given).__module__.partition(".")[0]
+def _home(argument: object) -> str:
+    return type(argument).__module__.partition(".")[0]
 
 
-def _service(given: object) -> str | None:
+def _service(argument: object) -> str | None:
     """Which service's client or resource this is, if it is one of botocore's."""
-    if _home(given) in _MONGODB:  # a collection has an attribute of any name
+    if _home(argument) in _MONGODB:  # a collection has an attribute of any name
         return None
-    meta: Any = getattr(given, "meta", None)
+    meta: Any = getattr(argument, "meta", None)
     model: Any = getattr(meta, "service_model", None)
     if model is None:
         model = getattr(getattr(getattr(meta, "client", None), "meta", None), "service_model", None)

@@ -40,11 +40,11 @@ class Tombstones:
         check_attribute(self.ttl_attribute)
 
 
-def check_retention(what: str, retention: object) -> None:
+def check_retention(name: str, retention: object) -> None:
     """Raise unless the database can be told when this is over."""
     if not isinstance(retention, timedelta) or not _SHORTEST <= retention <= _LONGEST:
         raise ConfigurationError(
-            f"{what}(retention={retention!r}): give a timedelta from a second to a hundred years that outlives every redelivery, as in "
+            f"{name}(retention={retention!r}): give a timedelta from a second to a hundred years that outlives every redelivery, as in "
             "timedelta(days=14)."
         )
 
@@ -58,7 +58,7 @@ class Tombstone(NamedTuple):
     by: str
     key: tuple[str, ...] = ()
 
-    def stored(self) -> dict[str, Any]:
+    def as_fields(self) -> dict[str, Any]:
         return {"at": self.at, "ttl": self.ttl, "seconds": self.seconds, "by": self.by, "key": [*self.key]}
 
     def expiry(self, now: float) -> int:
@@ -71,9 +71,9 @@ def tombstone_name(call: str) -> str:
     return blake2b(call.encode(), digest_size=_NAME_BYTES).hexdigest()
 
 
-def is_tombstone_of(name: str, held: object) -> bool:
+def is_tombstone_of(name: str, stored_tombstone: object) -> bool:
     """Is this, as it is stored, the tombstone of that name?"""
-    return isinstance(held, Mapping) and cast("Mapping[str, object]", held).get("by") == name
+    return isinstance(stored_tombstone, Mapping) and cast("Mapping[str, object]", stored_tombstone).get("by") == name
 
 
 def new_tombstone(tombstones: Tombstones, now: float, call: str, key: Sequence[str] = ()) -> Tombstone:
@@ -83,10 +83,10 @@ def new_tombstone(tombstones: Tombstones, now: float, call: str, key: Sequence[s
     return Tombstone(moment(now), tombstones.ttl_attribute, seconds, by, tuple(sorted(key)))
 
 
-def read_tombstone(held: object) -> Tombstone:
+def read_tombstone(stored_tombstone: object) -> Tombstone:
     """A tombstone as it is stored."""
     try:
-        fields = cast("Mapping[str, Any]", held)
+        fields = cast("Mapping[str, Any]", stored_tombstone)
         key = tuple([str(name) for name in fields["key"]])
         return Tombstone(str(fields["at"]), str(fields["ttl"]), int(fields["seconds"]), str(fields["by"]), key)
     except (KeyError, TypeError, ValueError, AttributeError) as error:

@@ -29,7 +29,7 @@ from onewrite.outcome import (
 )
 
 DEADLINE: Final = timedelta(seconds=30)  # for how long a transaction waits for what is in the way
-_FIRST, _LONGEST = 0.005, 0.5  # seconds: a transaction holds an entity for milliseconds, throttling lasts longer
+_SHORTEST, _LONGEST = 0.005, 0.5  # seconds: a transaction holds an entity for milliseconds, throttling lasts longer
 _WEIGHTS = (Applied, Duplicate, (Busy, Uncertain), Gone, Stale, Deferred, Missing, Rejected)
 
 
@@ -37,7 +37,7 @@ class TransactingStore(Protocol):
     """As much of a store as the checks need."""
 
     @property
-    def awaited(self) -> bool: ...
+    def is_async(self) -> bool: ...
     @property
     def guards(self) -> bool: ...
     @property
@@ -77,16 +77,16 @@ class Backoff:
             raise ConfigurationError(f"deadline={deadline!r}: give a timedelta, as in timedelta(seconds=30).")
         self._clock = clock
         self._chance = chance
-        self._ends = clock() + deadline.total_seconds()
-        self._left = deadline.total_seconds()  # of the waiting itself, for a clock that stands still
-        self._next = _FIRST
+        self._end = clock() + deadline.total_seconds()
+        self._budget = deadline.total_seconds()  # of the waiting itself, for a clock that stands still
+        self._next = _SHORTEST
 
     def pause(self) -> float | None:
         """Seconds to wait before the next try, or None: the time is over."""
         wait = self._next * (1 + self._chance()) / 2
-        if self._clock() + wait > self._ends or wait > self._left:
+        if self._clock() + wait > self._end or wait > self._budget:
             return None
-        self._left -= wait
+        self._budget -= wait
         self._next = min(_LONGEST, self._next * 2)
         return wait
 
@@ -101,10 +101,10 @@ class Findings:
     passes: bool = False  # what is in the way goes away by itself, or at the next try
     waits: bool = False  # and the next try is not made at once
     failure: Exception | None = None  # something cannot be done at all
-    undecided: bool = False  # an earlier try may have made it, and the next one shows what this one did not
+    is_undecided: bool = False  # an earlier try may have made it, and the next one shows what this one did not
 
     @property
-    def holding(self) -> frozenset[int]:
+    def holders(self) -> frozenset[int]:
         """The places of those that hold the message."""
         return frozenset([place for place, outcome in self.outcomes.items() if isinstance(outcome, Duplicate)])
 
@@ -122,13 +122,13 @@ class Transaction(ABC, Generic[P, W, R]):
         participants: Sequence[P],
         inbox: Inbox | None,
         *,
-        awaited: bool | None,
+        is_async: bool | None,
         completes: bool = False,
     ) -> None:
         self.message, self.inbox, self.completes = message, inbox, completes
-        self.participants: tuple[P, ...] = self._checked(participants)
+        self.participants: tuple[P, ...] = self._checked_participants(participants)
         self.store = self.participants[0].store  # whose client and clock are those of the transaction
-        _check_stores(self.participants, inbox, awaited=awaited)
+        _check_stores(self.participants, inbox, is_async=is_async)
         self.check()
 
     @property
@@ -144,7 +144,7 @@ class Transaction(ABC, Generic[P, W, R]):
         """Its writes, in the forms that are known to fit. `name`: of the call."""
 
     @abstractmethod
-    def made(self, parts: Sequence[W], name: str, turn: int, backoff: Backoff) -> Flow[Applied | R]:
+    def make(self, parts: Sequence[W], name: str, turn: int, backoff: Backoff) -> Flow[Applied | R]:
         """Make it, or say how it was refused. What is in the way of the whole is waited for."""
 
     @abstractmethod
@@ -152,40 +152,40 @@ class Transaction(ABC, Generic[P, W, R]):
         """Find out why it was refused."""
 
     @abstractmethod
-    def given_up(self, parts: Sequence[W], refusal: R) -> Flow[Outcome]:
+    def give_up(self, parts: Sequence[W], refusal: R) -> Flow[Outcome]:
         """The answer, or an error, where what is in the way has stayed there until the deadline."""
 
     def flow(self, backoff: Backoff) -> Flow[Outcome]:
         """Make it, or find out why it cannot be made. One name for all tries: whichever has landed is known by its token."""
         name, turn = self.store.attempts(), 0
-        done, forms = frozenset[int](), dict[int, Write]()
+        done_places, forms = frozenset[int](), dict[int, Write]()
         while True:
-            parts = [part for part in self.parts(name, forms) if part.place not in done]
-            made = yield from self.made(parts, name, turn, backoff)
-            if isinstance(made, Applied):
-                return made
-            findings = yield from self.findings(parts, made, turn)
+            parts = [part for part in self.parts(name, forms) if part.place not in done_places]
+            result = yield from self.make(parts, name, turn, backoff)
+            if isinstance(result, Applied):
+                return result
+            findings = yield from self.findings(parts, result, turn)
             outcome = self._outcome(findings, parts)
             if outcome is not None:
                 return outcome
-            done |= frozenset() if findings.undecided else findings.holding
+            done_places |= frozenset() if findings.is_undecided else findings.holders
             forms |= findings.forms
             turn += 1
             if findings.waits:
                 wait = backoff.pause()
                 if wait is None:
-                    return (yield from self.given_up(parts, made))
+                    return (yield from self.give_up(parts, result))
                 yield Wait(wait)
 
     def _outcome(self, findings: Findings, parts: Sequence[W]) -> Outcome | None:
         """The answer, or None: the transaction is to be made again, without the writes that are done."""
-        if findings.undecided:
+        if findings.is_undecided:
             return None
         outcome = heaviest(findings.outcomes.values())
         if isinstance(outcome, Duplicate):
             # What is in the inbox was done as a whole. Anything else may have been done in part.
-            left = [part for part in parts if part.place not in findings.holding and part.place != INBOX]
-            return None if self.completes and left and INBOX not in findings.holding else outcome
+            other_parts = [part for part in parts if part.place not in findings.holders and part.place != INBOX]
+            return None if self.completes and other_parts and INBOX not in findings.holders else outcome
         if findings.passes:
             return None
         if findings.failure is not None and isinstance(outcome, Unmet | None):
@@ -195,60 +195,60 @@ class Transaction(ABC, Generic[P, W, R]):
             return replace(outcome, settled=False)
         return outcome
 
-    def _checked(self, participants: object) -> tuple[P, ...]:
+    def _checked_participants(self, participants: object) -> tuple[P, ...]:
         if not isinstance(participants, Sequence) or isinstance(participants, str):
             raise InvalidUpdate(
                 f"transact takes the message first and a list of writes behind it, and got a {type(participants).__name__} for the list: write "
                 f"{self.instead}."
             )
-        given = tuple(cast("Sequence[object]", participants))
-        if not given:
+        writes = tuple(cast("Sequence[object]", participants))
+        if not writes:
             raise InvalidUpdate(
                 "A transaction of no writes would say nothing of the message: give it one participant at least."
             )
-        for each in given:
-            if not isinstance(each, self.kind):
+        for write in writes:
+            if not isinstance(write, self.kind):
                 raise InvalidUpdate(
-                    f"transact takes a list of writes of guarded {self.stores} that are not sent yet, and got a {type(each).__name__}: write "
+                    f"transact takes a list of writes of guarded {self.stores} that are not sent yet, and got a {type(write).__name__}: write "
                     f"{self.instead}."
                 )
-        return cast("tuple[P, ...]", given)
+        return cast("tuple[P, ...]", writes)
 
 
-def _check_stores(participants: Sequence[Participant], inbox: Inbox | None, *, awaited: bool | None) -> None:
+def _check_stores(participants: Sequence[Participant], inbox: Inbox | None, *, is_async: bool | None) -> None:
     if inbox is not None and not isinstance(cast("object", inbox), Inbox):
         raise ConfigurationError(
             f"inbox={inbox!r}: give an Inbox, as in inbox=Inbox(table, consumer='billing', retention=...)."
         )
-    for each in participants:
-        if awaited is not None and each.store.awaited is not awaited:
-            right = "transact" if awaited else "atransact"
-            raise ConfigurationError(f"These stores are {'not ' if awaited else ''}asynchronous: use {right}.")
-        if inbox is None and not each.store.guards:
+    for participant in participants:
+        if is_async is not None and participant.store.is_async is not is_async:
+            right = "transact" if is_async else "atransact"
+            raise ConfigurationError(f"These stores are {'not ' if is_async else ''}asynchronous: use {right}.")
+        if inbox is None and not participant.store.guards:
             raise ConfigurationError(
                 "A participant without a ledger needs inbox=Inbox(...), or nothing would tell a redelivery from a fresh message."
             )
 
 
-_WHY = {
+_REASONS = {
     "finishes": "a transaction that is refused would leave the step open although its effect has happened. Finish it by a write of its own."
 }
 
 
-def check_arguments(method: str, given: Iterable[str], taken: Collection[str], why: Mapping[str, str]) -> None:
-    """Raise for an argument that this write of a transaction does not take. `why`: an engine's reasons that need more than the list."""
-    for name in given:
-        if name not in taken:
-            reason = {**_WHY, **why}.get(name, f"it takes {', '.join(sorted(taken))} and emit.")
+def check_arguments(method: str, names: Iterable[str], parameters: Collection[str], reasons: Mapping[str, str]) -> None:
+    """Raise for an argument that this write of a transaction does not take. `reasons`: an engine's reasons that need more than the list."""
+    for name in names:
+        if name not in parameters:
+            reason = {**_REASONS, **reasons}.get(name, f"it takes {', '.join(sorted(parameters))} and emit.")
             raise InvalidUpdate(f"{method} takes no {name}: {reason}")
 
 
-def numbered(outcome: Outcome, place: int) -> Outcome:
+def with_participant(outcome: Outcome, place: int) -> Outcome:
     """The outcome as that of the participant in this place."""
     return outcome if isinstance(outcome, Applied | Superseded) else replace(outcome, participant=place)
 
 
 def heaviest(outcomes: Iterable[Outcome]) -> Outcome | None:
     """The first of those that weigh most. What must be redelivered weighs more than an answer of its kind."""
-    given = sorted(outcomes, key=lambda outcome: isinstance(outcome, Missing) and outcome.settled)
-    return next((outcome for kind in _WEIGHTS for outcome in given if isinstance(outcome, kind)), None)
+    candidates = sorted(outcomes, key=lambda outcome: isinstance(outcome, Missing) and outcome.settled)
+    return next((outcome for kind in _WEIGHTS for outcome in candidates if isinstance(outcome, kind)), None)

@@ -13,7 +13,7 @@ _log = logging.getLogger("onewrite")
 
 LARGE_LEDGER = 10 * 1024  # bytes: ten DynamoDB write units in every write of the entity
 MANY_SOURCES = 100  # with names of 40 characters, five write units in every write of the entity
-_MOST_SAID = 100  # so a store remembers little of what it has said
+_MOST_TOPICS = 100  # so a store remembers little of what it has said
 _PAUSE = 3600.0  # seconds between two comparisons with the server's clock
 
 
@@ -23,7 +23,7 @@ class Watch:
     def __init__(self, skew: timedelta | None) -> None:
         self._skew = skew
         self.since, self.until = (-inf, inf) if skew is None else (inf, -inf)  # between these the clocks are not compared
-        self._said: set[str] = set()
+        self._topics: set[str] = set()
 
     def wants_clock(self, now: float) -> bool:
         """Is it time to compare the clocks again? A ledger that knows no time never asks."""
@@ -56,19 +56,19 @@ class Watch:
                 "entity, or use SeenIds. Said once for this store.",
             )
 
-    def numbers(self, held: Iterable[tuple[str, object]]) -> None:
+    def numbers(self, entries: Iterable[tuple[str, object]]) -> None:
         """Look at what a ledger of numbers holds under its names."""
-        for leap in leaps(held):
-            if len(self._said) < _MOST_SAID:
+        for leap in leaps(entries):
+            if len(self._topics) < _MOST_TOPICS:
                 self._say(
                     leap.name,
                     f"{leap.name!r} is for numbers from {leap.number} on, and all others of this source that the entity holds are at most "
                     f"{leap.highest}. If that number is wrong, every message whose number belongs into the same slot is Stale until the "
-                    f"source has come so far: set {leap.name!r} to {leap.mended} then, by hand. If the source has leapt, all is well. "
+                    f"source has come so far: set {leap.name!r} to {leap.remedy} then, by hand. If the source has leapt, all is well. "
                     "Said once for each slot.",
                 )
 
-    def _say(self, about: str, text: str) -> None:
-        if about not in self._said:
-            self._said.add(about)
+    def _say(self, topic: str, text: str) -> None:
+        if topic not in self._topics:
+            self._topics.add(topic)
             _log.warning(text)

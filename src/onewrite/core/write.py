@@ -95,7 +95,7 @@ class Write(NamedTuple):
     emission: Emission | None = None  # what the outbox gains, in a store that has one
     token: CallToken | None = None
     burial: Burial | None = None  # what it leaves of the entity
-    others: tuple[Message, ...] = ()  # that it writes too
+    other_messages: tuple[Message, ...] = ()  # that it writes too
     turn: int = 0  # in how many other forms it was sent before
 
     @property
@@ -108,10 +108,10 @@ class Write(NamedTuple):
         """For each message those of its steps: under this ledger, and under those in its also=."""
         return [
             [step_mark(attribute, message).hex() for attribute in self.entry.terms.attributes]
-            for message in (self.message, *self.others)
+            for message in (self.message, *self.other_messages)
         ]
 
-    def again(self, **parts: Any) -> Write:
+    def next_form(self, **parts: Any) -> Write:
         """The same write in another form."""
         return self._replace(turn=self.turn + 1, **parts)
 
@@ -120,26 +120,26 @@ class Image(NamedTuple):
     """An entity, as it was when it refused a write, or `later`, when somebody looked why."""
 
     exists: bool
-    gone: bool  # what is left of a deleted one
+    is_gone: bool  # what is left of a deleted one
     entity: Entity | None  # as the caller sees it
-    held: Lookup  # its ledger
+    ledger: Lookup  # its ledger
     steps: Mapping[str, Any]  # that are open, by their marks
     fields: Mapping[str, Any]  # at its top
     later: bool
 
 
-def refused(write: Write, image: Image) -> Outcome | Write | None:
+def judge_refusal(write: Write, image: Image) -> Outcome | Write | None:
     """Why the write was refused. A write: nothing is in the way, and this one is to be sent. None: nothing is in the way of this one."""
-    return Applied(write.message, image.entity, retried=True) if landed(write, image) else judged(write, image)
+    return Applied(write.message, image.entity, retried=True) if has_landed(write, image) else judge(write, image)
 
 
-def seen(write: Write, image: Image) -> Outcome:
+def judge_read(write: Write, image: Image) -> Outcome:
     """What an unconditional write would get of an entity that was only read."""
-    answer = judged(write, image)
+    answer = judge(write, image)
     return Applied(write.message, image.entity) if answer is None or isinstance(answer, Write | Unmet) else answer
 
 
-def landed(write: Write, image: Image) -> bool:
+def has_landed(write: Write, image: Image) -> bool:
     """Did an earlier try of this very call write to the entity?
 
     A token alone proves nothing, because another call may have the same one: the effect must be there too.
@@ -147,13 +147,13 @@ def landed(write: Write, image: Image) -> bool:
     return write.token is not None and write.token.stands_in(image.fields) and shows_effect(write, image)
 
 
-def judged(write: Write, image: Image) -> Outcome | Write | None:
-    """What stands in the way of the write. A write, None: see `refused`."""
+def judge(write: Write, image: Image) -> Outcome | Write | None:
+    """What stands in the way of the write. A write, None: see `judge_refusal`."""
     if isinstance(write.step, Finishes):
         return _of_finish(write, write.step, image)
     answer: Outcome | Write | None = kept_out(write, image)
     if answer is None:
-        answer = _facing(write, image)
+        answer = _fitting_write(write, image)
     if answer is None:
         answer = Rejected(write.message, image.entity) if image.exists else Missing(write.message)
     if isinstance(write.step, NoStepAtAll) and image.steps and isinstance(answer, Write | Rejected | Busy | Uncertain):
@@ -168,44 +168,44 @@ def kept_out(write: Write, image: Image) -> Outcome | None:
     step = open_step(write, image)
     if step is not None:
         return answer_to(step, write.message, write.now, image.entity, write.key)
-    refusal = write.entry.judge(write.message, image.held, entity=image.entity, gone=image.gone)
+    refusal = write.entry.judge(write.message, image.ledger, entity=image.entity, is_gone=image.is_gone)
     if refusal is None:
         check_emits(write, image)
     return refusal
 
 
-def _facing(write: Write, image: Image) -> Write | Rejected | None:
+def _fitting_write(write: Write, image: Image) -> Write | Rejected | None:
     """The write in the form that fits the entity, if that is another: another message has a step open, or the ledger's form is wrong."""
-    step, entry = write.step, write.entry.facing(image.held)
+    step, entry = write.step, write.entry.fit_to(image.ledger)
     if isinstance(step, NoStep) and not step.exact and image.steps:
         step = NoStep()
     # Where somebody looked later, even the same form may have been wrong when it was sent.
-    same = entry == write.entry or not image.exists if image.later else entry.form == write.entry.form
-    if same and step == write.step:
+    is_same = entry == write.entry or not image.exists if image.later else entry.form == write.entry.form
+    if is_same and step == write.step:
         return None
-    again = write.again(step=step, entry=entry)
-    return again if again.turn < _TURNS else Rejected(write.message, image.entity, settled=False)
+    next_write = write.next_form(step=step, entry=entry)
+    return next_write if next_write.turn < _TURNS else Rejected(write.message, image.entity, settled=False)
 
 
 def _of_finish(write: Write, finishes: Finishes, image: Image) -> Outcome | Write | None:
     """Why a write could not finish the step. The fence alone says that the effect is this worker's to record."""
     step = open_step(write, image)
     if step is None:
-        refusal = write.entry.judge(write.message, image.held, entity=image.entity, gone=image.gone)
+        refusal = write.entry.judge(write.message, image.ledger, entity=image.entity, is_gone=image.is_gone)
         return Superseded(write.message, image.entity) if refusal is None or isinstance(refusal, Deferred) else refusal
     if step.fence != finishes.fence:
         return Superseded(write.message, image.entity)
-    gap = write.entry.judge(write.message, image.held, entity=image.entity)
+    gap = write.entry.judge(write.message, image.ledger, entity=image.entity)
     if isinstance(gap, Deferred):  # a counting ledger took over while the step was open: its mark cannot pass over the gap
         return gap
     check_emits(write, image)
     # A step that was begun under the ledger before this one stands there. A mark that others have moved past the message stays where it is.
-    own = write.entry.own
-    overtaken = isinstance(own, Advance) and own.judge(write.message, image.held, None) is not None
-    fitting, entry = finishes._replace(ledger=step.ledger, overtaken=overtaken), write.entry.facing(image.held)
-    if fitting == finishes and entry.form == write.entry.form and not image.later:
+    change = write.entry.own
+    overtaken = isinstance(change, Advance) and change.judge(write.message, image.ledger, None) is not None
+    fitting_step, entry = finishes._replace(ledger=step.ledger, overtaken=overtaken), write.entry.fit_to(image.ledger)
+    if fitting_step == finishes and entry.form == write.entry.form and not image.later:
         return None
-    return write.again(step=fitting, entry=entry) if write.turn < _TURNS else None
+    return write.next_form(step=fitting_step, entry=entry) if write.turn < _TURNS else None
 
 
 def met_by_begin(write: Write, image: Image) -> Step | Outcome:
@@ -214,7 +214,7 @@ def met_by_begin(write: Write, image: Image) -> Step | Outcome:
     if step is not None:
         check_emits(write, image)  # whoever takes the step over must be able to finish it
         return step
-    return cast("Outcome", judged(write, image))  # a begin has one form
+    return cast("Outcome", judge(write, image))  # a begin has one form
 
 
 def open_step(write: Write, image: Image) -> Step | None:
@@ -235,7 +235,7 @@ def shows_effect(write: Write, image: Image) -> bool:
     if write.burial is not None and not is_tombstone_of(write.burial.tombstone.by, image.fields.get(TOMBSTONE)):
         return False
     is_open = bool(image.steps) and any(mark in image.steps for marks in write.marks for mark in marks)
-    return not is_open and write.entry.shows(image.held)
+    return not is_open and write.entry.shows(image.ledger)
 
 
 def of_creation(outcome: Outcome, item: Mapping[str, Any], keys: int) -> Outcome:
@@ -256,16 +256,16 @@ def of_creation(outcome: Outcome, item: Mapping[str, Any], keys: int) -> Outcome
 
 
 class Size(NamedTuple):
-    """The bytes of an entity, in `total`, and what they are. `emitted` would come with the write's own events."""
+    """The bytes of an entity, in `total`, and what they are. `new_events` would come with this write."""
 
     total: int
-    own: int  # the caller's
+    caller: int  # its own attributes or fields
     outbox: int
-    emitted: int = 0
+    new_events: int = 0
 
     @property
     def ledger(self) -> int:
-        return self.total - self.own - self.outbox
+        return self.total - self.caller - self.outbox
 
 
 def too_large(limit: str, size: Size, remedy: str) -> EntityTooLarge:
@@ -273,10 +273,10 @@ def too_large(limit: str, size: Size, remedy: str) -> EntityTooLarge:
     if not size.total:
         shares = "its present size is not known"
     else:
-        waiting = f", {size.outbox} its outbox's, whose events wait for a relay," if size.outbox else ""
-        shares = f"it has {size.total} now, {size.ledger} of them its ledger's{waiting} and {size.own} the caller's own"
-    brings = f" The events of this write would add {size.emitted}." if size.emitted else ""
-    if size.outbox + size.emitted > size.ledger:
+        outbox = f", {size.outbox} its outbox's, whose events wait for a relay," if size.outbox else ""
+        shares = f"it has {size.total} now, {size.ledger} of them its ledger's{outbox} and {size.caller} the caller's own"
+    brings = f" The events of this write would add {size.new_events}." if size.new_events else ""
+    if size.outbox + size.new_events > size.ledger:
         remedy = "Emit less, and let a relay publish what waits: until then it stands in the entity."
     return EntityTooLarge(
         f"The entity would exceed {limit}: {shares}.{brings} It is unchanged, and will refuse every further message that adds to it. {remedy}"

@@ -13,10 +13,10 @@ from typing import Any, cast
 
 from botocore.exceptions import ClientError
 
-from onewrite.core.flow import Call, Flow, accepted
+from onewrite.core.flow import Call, Flow, settle_missing
 from onewrite.core.label import TOMBSTONE, has_pending
 from onewrite.core.tombstone import Tombstone, made_with_tombstones, new_tombstone, read_tombstone
-from onewrite.core.write import Burial, Image, NoStepAtAll, Write, refused
+from onewrite.core.write import Burial, Image, NoStepAtAll, Write, judge_refusal
 from onewrite.dynamodb.expression import merge_update
 from onewrite.dynamodb.flows import Flows, code, send
 from onewrite.dynamodb.layout import business
@@ -32,7 +32,7 @@ _MOST_AT_ONCE = 100  # in the first request, which has the ledger's part too
 
 
 def delete(flows: Flows, message: Message, native: Mapping[str, Any], emit: object = None) -> Flow[Outcome]:
-    native, missing_ok = flows.kept(native)
+    native, missing_ok = flows.keep_arguments(native)
     _check(native)
     name = flows.attempts()
     tombstones = made_with_tombstones(flows.tombstones)
@@ -43,12 +43,12 @@ def delete(flows: Flows, message: Message, native: Mapping[str, Any], emit: obje
     if isinstance(outcome, Applied):
         entity = outcome.entity
         if outcome.retried:  # what was deleted, where it is still there
-            own = _own(flows, item)
-            entity = own if own.keys() - {*read_tombstone(item[TOMBSTONE]).key} else None
+            attributes = _caller_attributes(flows, item)
+            entity = attributes if attributes.keys() - {*read_tombstone(item[TOMBSTONE]).key} else None
         outcome = replace(outcome, entity=entity if native.get("ReturnValues") == "ALL_OLD" else None)
     if TOMBSTONE in item:
         yield from _clean_up(flows, native["Key"], item)
-    return accepted(outcome, missing_ok=missing_ok, counts=write.entry.own.counts)
+    return settle_missing(outcome, missing_ok=missing_ok, counts=write.entry.own.counts)
 
 
 def _bury(flows: Flows, write: Write, native: Mapping[str, Any]) -> Flow[tuple[Outcome, Mapping[str, Any]]]:
@@ -58,13 +58,13 @@ def _bury(flows: Flows, write: Write, native: Mapping[str, Any]) -> Flow[tuple[O
         try:
             response = yield from send(call)
         except ClientError as error:
-            image, unexplained = yield from flows.refusal(error, write, call)
-            outcome = refused(write, image)
+            image, failure = yield from flows.refusal(error, write, call)
+            outcome = judge_refusal(write, image)
             if isinstance(outcome, Write):
                 write = outcome
                 continue
-            if unexplained is not None and (outcome is None or isinstance(outcome, Unmet)):
-                write = _smaller(flows, write, unexplained, call, image)
+            if failure is not None and (outcome is None or isinstance(outcome, Unmet)):
+                write = _smaller(flows, write, failure, call, image)
                 continue
             outcome = cast("Outcome", outcome)
             if isinstance(outcome, Rejected) and outcome.settled and write.entry.own.counts:
@@ -72,13 +72,13 @@ def _bury(flows: Flows, write: Write, native: Mapping[str, Any]) -> Flow[tuple[O
             return outcome, image.fields
         flows.compare_clocks(write.now, response)
         burial = cast("Burial", write.burial)
-        left = {
-            **flows.plain(dict(response.get("Attributes", {}))),
-            TOMBSTONE: burial.tombstone.stored(),
+        rest = {
+            **flows.plain_item(dict(response.get("Attributes", {}))),
+            TOMBSTONE: burial.tombstone.as_fields(),
             **stored_outbox(write),
         }
-        left.pop(burial.tombstone.ttl, None)
-        return flows.applied(write.message, response), left
+        rest.pop(burial.tombstone.ttl, None)
+        return flows.applied_outcome(write.message, response), rest
 
 
 def _smaller(flows: Flows, write: Write, error: ClientError, call: Call, image: Image) -> Write:
@@ -87,29 +87,29 @@ def _smaller(flows: Flows, write: Write, error: ClientError, call: Call, image: 
         flows.raise_failure(error, write, call, image)
     except EntityTooLarge:
         burial = cast("Burial", write.burial)
-        kept = {*write.key, burial.tombstone.ttl}
-        own = {name: value_size(value) for name, value in flows.without_ledger(image.fields).items() if name not in kept}
-        if burial.removes or not own:
+        keys = {*write.key, burial.tombstone.ttl}
+        sizes = {name: value_size(value) for name, value in flows.without_ledger(image.fields).items() if name not in keys}
+        if burial.removes or not sizes:
             raise
-        largest = sorted(own, key=lambda name: (-own[name], name))[:_MOST_AT_ONCE]
+        largest = sorted(sizes, key=lambda name: (-sizes[name], name))[:_MOST_AT_ONCE]
         return write._replace(burial=burial._replace(removes=tuple(largest)))
 
 
-def _own(flows: Flows, item: Mapping[str, Any]) -> Entity:
+def _caller_attributes(flows: Flows, item: Mapping[str, Any]) -> Entity:
     """The attributes of a tombstone that are the caller's own."""
-    own = business(flows.ledger.terms, item)
-    own.pop(read_tombstone(item[TOMBSTONE]).ttl, None)
-    return own
+    attributes = business(flows.ledger.terms, item)
+    attributes.pop(read_tombstone(item[TOMBSTONE]).ttl, None)
+    return attributes
 
 
-def _clean_up(flows: Flows, key: Mapping[str, Any], left: Mapping[str, Any]) -> Flow[None]:
+def _clean_up(flows: Flows, key: Mapping[str, Any], rest: Mapping[str, Any]) -> Flow[None]:
     """Remove the caller's attributes, and let the database remove the tombstone later, unless events are pending.
 
     A relay that publishes the last of them sets the time then. Nobody can emit any more.
     """
-    tombstone = read_tombstone(left[TOMBSTONE])
-    names = [name for name in _own(flows, left) if name not in key]
-    expires = tombstone.ttl not in left and not has_pending(left)
+    tombstone = read_tombstone(rest[TOMBSTONE])
+    names = [name for name in _caller_attributes(flows, rest) if name not in key]
+    expires = tombstone.ttl not in rest and not has_pending(rest)
     chunks = [names[n : n + _MOST_NAMES] for n in range(0, len(names), _MOST_NAMES)]
     for chunk in chunks[:-1]:
         yield from _change(flows, key, tombstone, chunk, expires=False)
@@ -124,7 +124,7 @@ def _change(flows: Flows, key: Mapping[str, Any], tombstone: Tombstone, names: l
     if expires:
         values[":at"] = tombstone.expiry(flows.clock())
     request = {
-        **flows.named({"Key": key}),
+        **flows.address({"Key": key}),
         "UpdateExpression": merge_update(None, clauses),
         # The database may have removed the tombstone by now, and another item have come in its place.
         "ConditionExpression": f"{TOMBSTONE}.#by=:by",

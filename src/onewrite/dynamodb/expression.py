@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 from onewrite.errors import InvalidUpdate
 
 CLAUSES = ("SET", "REMOVE", "ADD", "DELETE")
-RESERVED = ("#ow_", ":ow_")  # how our placeholders begin
+OUR_PREFIXES = ("#ow_", ":ow_")  # how our placeholders begin
 
 # The limits that the AWS documentation gives, and that no stand-in enforces.
 LONGEST_EXPRESSION = 4096  # bytes as sent, before substitution
@@ -56,9 +56,9 @@ def read_update(text: str) -> Update:
         raise InvalidUpdate(f"UpdateExpression {text!r} does not begin with SET, REMOVE, ADD or DELETE.")
     _check_nesting("UpdateExpression", text, tokens, [*starts[1:], len(tokens)])
     clauses: dict[str, str] = {}
-    for n, following in zip(starts, [*starts[1:], None], strict=True):
+    for n, next_start in zip(starts, [*starts[1:], None], strict=True):
         word, _, begin = tokens[n]
-        end = len(text) if following is None else tokens[following][1]
+        end = len(text) if next_start is None else tokens[next_start][1]
         if word.upper() in clauses:
             raise InvalidUpdate(f"UpdateExpression {text!r} has two {word.upper()} clauses: DynamoDB takes one of each.")
         clauses[word.upper()] = text[begin:end].strip()
@@ -66,8 +66,8 @@ def read_update(text: str) -> Update:
             raise InvalidUpdate(f"UpdateExpression {text!r} has an empty {word.upper()} clause: leave it out.")
         if clauses[word.upper()].startswith(",") or clauses[word.upper()].endswith(","):
             raise InvalidUpdate(f"The {word.upper()} clause of UpdateExpression {text!r} begins or ends with a comma.")
-    opening = set(starts)
-    return Update(tuple(clauses.items()), _roots([token for n, token in enumerate(tokens) if n not in opening]))
+    clause_words = set(starts)
+    return Update(tuple(clauses.items()), _roots([token for n, token in enumerate(tokens) if n not in clause_words]))
 
 
 @lru_cache(maxsize=512)
@@ -81,11 +81,11 @@ def read_condition(text: str) -> Condition:
     return Condition(safe, _roots(tokens))
 
 
-def merge_update(user: Update | None, ours: Mapping[str, str]) -> str:
+def merge_update(user_update: Update | None, our_clauses: Mapping[str, str]) -> str:
     """The caller's clauses, each followed by our part of it."""
-    theirs = dict(user.clauses) if user else {}
-    parts = ((clause, [part for part in (theirs.get(clause), ours.get(clause)) if part]) for clause in CLAUSES)
-    return " ".join(f"{clause} {', '.join(found)}" for clause, found in parts if found)
+    user_clauses = dict(user_update.clauses) if user_update else {}
+    parts = ((clause, [part for part in (user_clauses.get(clause), our_clauses.get(clause)) if part]) for clause in CLAUSES)
+    return " ".join(f"{clause} {', '.join(members)}" for clause, members in parts if members)
 
 
 def check_limits(name: str, text: str, remedy: str = "use shorter placeholders, or write less at once") -> None:
@@ -115,31 +115,31 @@ def _check_nesting(name: str, text: str, tokens: list[Token], ends: list[int]) -
 
     Else what the caller wrote could reach out of its own part, and change what ours means beside it.
     """
-    opened: list[str] = []
+    open_signs: list[str] = []
     for n, (sign, _, _) in enumerate(tokens):
-        if n in ends and opened:
+        if n in ends and open_signs:
             break
         if sign in "([":
-            opened.append(sign)
-        elif sign in _PAIRS and (not opened or opened.pop() != _PAIRS[sign]):
+            open_signs.append(sign)
+        elif sign in _PAIRS and (not open_signs or open_signs.pop() != _PAIRS[sign]):
             raise InvalidUpdate(
                 f"{name} {text!r} closes a {sign!r} that it does not open: DynamoDB would refuse it by itself."
             )
-    if opened:
-        raise InvalidUpdate(f"{name} {text!r} leaves a {opened[-1]!r} open: DynamoDB would refuse it by itself.")
+    if open_signs:
+        raise InvalidUpdate(f"{name} {text!r} leaves a {open_signs[-1]!r} open: DynamoDB would refuse it by itself.")
 
 
 def _tokens(name: str, text: str) -> list[Token]:
-    found: list[Token] = []
+    tokens: list[Token] = []
     at, end = 0, len(text.rstrip())
     while at < end:
         match = _TOKEN.match(text, at)
         if match is None:
             raise InvalidUpdate(f"{name} {text!r} has {text[at:].strip()[:1]!r} where no expression has it.")
         kind = match.lastgroup or ""
-        found.append((match[kind], match.start(kind), match.end(kind)))
+        tokens.append((match[kind], match.start(kind), match.end(kind)))
         at = match.end()
-    return found
+    return tokens
 
 
 def _clause_starts(tokens: list[Token]) -> list[int]:
@@ -174,8 +174,8 @@ def _is_word(text: str) -> bool:
 def _is_wrapped(tokens: list[Token]) -> bool:
     """Does the first parenthesis close at the very end?"""
     depths = accumulate([(text == "(") - (text == ")") for text, _, _ in tokens])
-    closed = next(n for n, depth in enumerate(depths) if depth <= 0)  # there always is one, because the parentheses match
-    return 0 < closed == len(tokens) - 1
+    end = next(n for n, depth in enumerate(depths) if depth <= 0)  # there always is one, because the parentheses match
+    return 0 < end == len(tokens) - 1
 
 
 def _operators(name: str, tokens: list[Token]) -> int:

@@ -17,8 +17,8 @@ from boto3.dynamodb.types import Binary
 from botocore.exceptions import ClientError
 
 from onewrite.core.clock import checked_clock
-from onewrite.core.event import Emission, Outbox, check_ledgerless, copied, emission, emitter_of, nothing_emitted
-from onewrite.core.flow import MISSING_OK, Call, Flow, Wait, accepting, asked_of, check_awaited
+from onewrite.core.event import Emission, Outbox, check_ledgerless, copy_of, emission, emitter_of, empty_emission
+from onewrite.core.flow import MISSING_OK, Call, Flow, Wait, check_awaited, split_missing_ok, with_missing_settled
 from onewrite.core.label import OURS, OUTBOX, TOMBSTONE
 from onewrite.core.ledgers import NO_LEDGER, Ledger, check_ledger
 from onewrite.core.step import MOVED_BACK, Claim, check_claim
@@ -33,12 +33,12 @@ from onewrite.core.write import (
     Size,
     StepPart,
     Write,
+    judge_read,
+    judge_refusal,
     of_creation,
-    refused,
-    seen,
     too_large,
 )
-from onewrite.dynamodb.layout import canonical, held_of, image_of, without_ledger
+from onewrite.dynamodb.layout import canonical, image_of, ledger_image_of, without_ledger
 from onewrite.dynamodb.request import (
     Token,
     checked_key,
@@ -49,7 +49,7 @@ from onewrite.dynamodb.request import (
     touches_ours,
 )
 from onewrite.dynamodb.size import LARGEST_ITEM, item_size, value_size
-from onewrite.dynamodb.values import Convert, plain, sendable, typed
+from onewrite.dynamodb.values import Convert, plain_values, sendable, typed_values
 from onewrite.errors import ConfigurationError, EntityTooLarge, InvalidUpdate, LedgerMismatch
 from onewrite.message import Message
 from onewrite.outcome import Applied, Entity, Gone, Missing, Outcome, Rejected, Unmet
@@ -74,22 +74,22 @@ class Flows:
         *,
         outbox: Outbox | None = None,
         tombstones: Tombstones | None = None,
-        awaited: bool,
+        is_async: bool,
     ) -> None:
         check_ledgerless(ledger, outbox)
         self.ledger: Ledger = NO_LEDGER if ledger is None else ledger
-        _check_wiring(table, self.ledger, table_name, awaited=awaited)
+        _check_wiring(table, self.ledger, table_name, is_async=is_async)
         self.emitter = emitter_of(outbox, self.ledger.terms.attribute)
         self.target, self.table = client_of(table, table_name)
-        self.awaited, self.clock, self.attempts = awaited, checked_clock(clock), attempts
+        self.is_async, self.clock, self.attempts = is_async, checked_clock(clock), attempts
         self.tombstones = tombstones
-        self.nothing = None if outbox is None else nothing_emitted(outbox)
+        self.empty_emission = None if outbox is None else empty_emission(outbox)
         self.table_name: str = table_name or table.name
         self._watch = Watch(self.ledger.skew)
         self.exact = False  # do writes ask for a step of their own message? Until one has been met they ask for any.
         # A Table's own client takes and gives plain values, as the Table does.
-        self._typed = table_name is not None
-        self.convert = typed if self._typed else sendable
+        self._is_typed = table_name is not None
+        self.convert = typed_values if self._is_typed else sendable
         check_store_tombstones(tombstones, lambda name: not self.without_ledger({name: 0}))
 
     @property
@@ -109,11 +109,11 @@ class Flows:
         if finishes is not None:
             return self.finish(message, native, finishes, emit)
         missing_ok = False
-        if self.awaited or MISSING_OK in native:
-            native, missing_ok = self.kept(native)
+        if self.is_async or MISSING_OK in native:
+            native, missing_ok = self.keep_arguments(native)
         write = self.new_write(message, native, self.attempts(), emit=emit, creates=guard is guard_put)
-        flow = self.written(write, native, guard)
-        return accepting(flow, counts=write.entry.own.counts) if missing_ok else flow
+        flow = self.send_write(write, native, guard)
+        return with_missing_settled(flow, counts=write.entry.own.counts) if missing_ok else flow
 
     def record(
         self, message: Message, native: Mapping[str, Any], emit: object = None, finishes: Claim | None = None
@@ -123,34 +123,34 @@ class Flows:
         return self.write(message, native, guard_update, emit, finishes)
 
     def finish(self, message: Message, native: Mapping[str, Any], claim: Claim, emit: object = None) -> Flow[Outcome]:
-        native, _ = self.kept(native)
+        native, _ = self.keep_arguments(native)
         check_claim(claim, message, native.get("Key"), canonical)
         if "ConditionExpression" in native:
             raise InvalidUpdate(_CONDITION)
         step = Finishes(claim.fence, self.ledger.attribute)
-        return self.written(self.new_write(message, native, self.attempts(), step, emit=emit), native, guard_update)
+        return self.send_write(self.new_write(message, native, self.attempts(), step, emit=emit), native, guard_update)
 
     def seen(self, message: Message, native: Mapping[str, Any]) -> Flow[Outcome]:
         check_reads_all(native, "seen")
         now = self.clock()
         write = Write(message, native.get("Key", {}), now, self.ledger.entry(message, now), NO_STEP)
-        item = yield from self.read({"ConsistentRead": True, **self.named(native)})
+        item = yield from self.read({"ConsistentRead": True, **self.address(native)})
         if item is not None:
             self._look_at_ledger(item)
-        return seen(write, self.image_of(item))
+        return judge_read(write, self.image_of(item))
 
     def get(self, native: Mapping[str, Any]) -> Flow[Entity | None]:
-        item = yield from self.read(self.named({**native, **_showing_tombstone(native)}))
+        item = yield from self.read(self.address({**native, **_showing_tombstone(native)}))
         return None if item is None or TOMBSTONE in item else self._without_ledger(item)
 
     # --- one write, its refusal, and the write again -------------------------------------------------------------------
 
-    def kept(self, native: Mapping[str, Any]) -> tuple[Mapping[str, Any], bool]:
-        """As `asked_of`. While an asynchronous call waits for an answer, other tasks may use its arguments again."""
+    def keep_arguments(self, native: Mapping[str, Any]) -> tuple[Mapping[str, Any], bool]:
+        """As `split_missing_ok`. While an asynchronous call waits for an answer, other tasks may use its arguments again."""
         missing_ok = False
         if MISSING_OK in native:
-            native, missing_ok = asked_of(native)
-        return (copied(native) if self.awaited else native), missing_ok
+            native, missing_ok = split_missing_ok(native)
+        return (copy_of(native) if self.is_async else native), missing_ok
 
     def new_write(
         self,
@@ -169,18 +169,18 @@ class Flows:
         """
         now = self.clock()
         entry = self.ledger.entry(message, now)
-        emitted = self.nothing
+        outbox_part = self.empty_emission
         if emit is not None:
-            emitted = emission(self.emitter, message, emit, now, f"{self.table_name} {name} {place}")
+            outbox_part = emission(self.emitter, message, emit, now, f"{self.table_name} {name} {place}")
         key, token = native.get("Key", {}), new_token(self.ledger.attribute, name, now)
         if step is None:
             step = NO_STEP if self.exact else NO_STEP_OF_ANYBODY
-        return Write(message, key, now, entry.asking if creates else entry, step, emitted, token)
+        return Write(message, key, now, entry.as_question if creates else entry, step, outbox_part, token)
 
     def call(self, write: Write, native: Mapping[str, Any], guard: Guard) -> Call:
         return guard(write, {**self.table, **native}, self.convert)
 
-    def written(self, write: Write, native: Mapping[str, Any], guard: Guard) -> Flow[Outcome]:
+    def send_write(self, write: Write, native: Mapping[str, Any], guard: Guard) -> Flow[Outcome]:
         """Send the write until it is known what it means, in the form that fits the entity."""
         while True:
             call = self.call(write, native, guard)
@@ -190,7 +190,7 @@ class Flows:
                 except ClientError as error:
                     response = yield from insist(error, call)
             except ClientError as error:
-                answer = yield from self._explained(error, write, call)
+                answer = yield from self._explain(error, write, call)
                 if isinstance(answer, Write):
                     self.learn(answer)
                     write = answer
@@ -201,34 +201,34 @@ class Flows:
             watch = self._watch
             if not watch.since < write.now < watch.until:
                 self.compare_clocks(write.now, response)
-            return self.applied(write.message, response)
+            return self.applied_outcome(write.message, response)
 
     def learn(self, write: Write) -> None:
         """Where one message has a step open, more will: from now on ask for a step of the message's own."""
         self.exact = self.exact or (isinstance(write.step, NoStep) and write.step.exact)
 
-    def applied(self, message: Message, response: Mapping[str, Any]) -> Applied:
+    def applied_outcome(self, message: Message, response: Mapping[str, Any]) -> Applied:
         attributes = response.get("Attributes")
-        entity = None if attributes is None else self._without_ledger(self.plain(dict(attributes)))
+        entity = None if attributes is None else self._without_ledger(self.plain_item(dict(attributes)))
         return Applied(message, entity, response=response)
 
-    def _explained(self, error: ClientError, write: Write, call: Call) -> Flow[Outcome | Write]:
-        returned = call.kwargs.get("ReturnValues")
-        image, unexplained = yield from self.refusal(error, write, call)
+    def _explain(self, error: ClientError, write: Write, call: Call) -> Flow[Outcome | Write]:
+        return_values = call.kwargs.get("ReturnValues")
+        image, failure = yield from self.refusal(error, write, call)
         # An error that comes before the condition says nothing of the form.
-        answer = refused(write if unexplained is None else exactly(write), image)
+        answer = judge_refusal(write if failure is None else exactly(write), image)
         if isinstance(answer, Write):
             return answer
-        if unexplained is not None and (answer is None or isinstance(answer, Unmet)):
-            self.raise_failure(unexplained, write, call, image)
+        if failure is not None and (answer is None or isinstance(answer, Unmet)):
+            self.raise_failure(failure, write, call, image)
         if answer is None:
             raise LedgerMismatch(MOVED_BACK)
         if "Item" in call.kwargs:
-            answer = of_creation(answer, self.plain(call.kwargs["Item"]), keys=KEY_ATTRIBUTES)
-        if isinstance(answer, Applied) and returned != "ALL_NEW":
+            answer = of_creation(answer, self.plain_item(call.kwargs["Item"]), keys=KEY_ATTRIBUTES)
+        if isinstance(answer, Applied) and return_values != "ALL_NEW":
             return replace(answer, entity=None)
         # Who asks for what the write has changed alone is shown no more by a refusal.
-        if returned in ("UPDATED_NEW", "UPDATED_OLD") and not isinstance(answer, Missing | Gone):
+        if return_values in ("UPDATED_NEW", "UPDATED_OLD") and not isinstance(answer, Missing | Gone):
             return replace(answer, entity=None)
         return answer
 
@@ -237,10 +237,10 @@ class Flows:
         if code(error) == "ConditionalCheckFailedException":
             # Even a Table gives typed values here: boto3 does not convert the members of an error.
             item = cast("Mapping[str, Any] | None", error.response.get("Item"))
-            held = None if item is None else plain(item)
-            if held is not None:
-                self._look_at_ledger(held)
-            return self.image_of(held), None
+            fields = None if item is None else plain_values(item)
+            if fields is not None:
+                self._look_at_ledger(fields)
+            return self.image_of(fields), None
         is_mistyped = code(error) == "ValidationException" and says_mistyped(text_of(error))
         if not (_is_too_large(error) or is_mistyped):
             raise error
@@ -271,7 +271,7 @@ class Flows:
             try:
                 yield from send(call)
             except ClientError as error:
-                answer = yield from self._explained(error, answer, call)
+                answer = yield from self._explain(error, answer, call)
             else:
                 return outcome
         if isinstance(answer, Rejected):
@@ -280,20 +280,20 @@ class Flows:
 
     def too_large(self, call: Call, adds: Emission | None, image: Image) -> EntityTooLarge:
         puts = "Item" in call.kwargs  # with its events in it
-        item: Mapping[str, Any] = self.plain(call.kwargs["Item"]) if puts else image.fields
-        emitted = value_size([*adds.events]) if adds is not None and adds.events and not puts else 0
-        total, own = item_size(item), item_size(self.without_ledger(item))
+        item: Mapping[str, Any] = self.plain_item(call.kwargs["Item"]) if puts else image.fields
+        new_events = value_size([*adds.events]) if adds is not None and adds.events and not puts else 0
+        total, caller = item_size(item), item_size(self.without_ledger(item))
         outbox = item_size({name: item[name] for name in OUTBOX if name in item})
-        size = Size(total, own, outbox, emitted)
+        size = Size(total, caller, outbox, new_events)
         return too_large(f"DynamoDB's {LARGEST_ITEM} bytes", size, self.ledger.remedy)
 
     def read(self, request: dict[str, Any]) -> Flow[Entity | None]:
         response = yield Call("get_item", (), request)
         item: Entity | None = response.get("Item")
-        return None if item is None else self.plain(item)
+        return None if item is None else self.plain_item(item)
 
-    def named(self, native: Mapping[str, Any]) -> dict[str, Any]:
-        key = {"Key": typed(checked_key(native))} if self._typed and "Key" in native else {}
+    def address(self, native: Mapping[str, Any]) -> dict[str, Any]:
+        key = {"Key": typed_values(checked_key(native))} if self._is_typed and "Key" in native else {}
         return {**self.table, **native, **key}
 
     def without_ledger(self, item: Mapping[str, Any]) -> Entity:
@@ -303,14 +303,14 @@ class Flows:
         self._look_at_ledger(item)
         return self.without_ledger(item)
 
-    def plain(self, item: Entity) -> Entity:
-        return plain(item) if self._typed else item
+    def plain_item(self, item: Entity) -> Entity:
+        return plain_values(item) if self._is_typed else item
 
     def _look_at_ledger(self, item: Entity) -> None:
-        held = held_of(self.ledger.terms, item)
-        self._watch.ledger(held.size, held.sources)
-        if held.tags:
-            self._watch.numbers(held.tags)
+        ledger_image = ledger_image_of(self.ledger.terms, item)
+        self._watch.ledger(ledger_image.size, ledger_image.sources)
+        if ledger_image.tags:
+            self._watch.numbers(ledger_image.tags)
 
     def compare_clocks(self, now: float, response: Mapping[str, Any]) -> None:
         if self._watch.wants_clock(now):
@@ -335,8 +335,10 @@ def check_tokens(write: Write, image: Image) -> None:
     if write.token is None:
         return
     name = cast("Token", write.token).name
-    held: object = image.fields.get(name, frozenset())
-    if not isinstance(held, AbstractSet) or not all(isinstance(each, Binary) for each in cast("AbstractSet[object]", held)):
+    tokens: object = image.fields.get(name, frozenset())
+    if not isinstance(tokens, AbstractSet) or not all(
+        isinstance(token, Binary) for token in cast("AbstractSet[object]", tokens)
+    ):
         raise LedgerMismatch(
             f"{name!r} holds something other than the tokens of attempts: another writer uses the name. Repair the entity."
         )
@@ -345,12 +347,12 @@ def check_tokens(write: Write, image: Image) -> None:
 def _showing_tombstone(native: Mapping[str, Any]) -> dict[str, Any]:
     """The caller's choice of attributes, which would otherwise hide that the item was deleted."""
     names: Mapping[str, Any] = native.get("ExpressionAttributeNames") or {}
-    if chosen := native.get("ProjectionExpression"):
-        for path in str(chosen).split(","):
+    if projection := native.get("ProjectionExpression"):
+        for path in str(projection).split(","):
             root = re.split(r"[.\[]", path.strip())[0]
             if str(names.get(root, root)).startswith(OURS):
                 raise touches_ours(names.get(root, root))
-        return {"ProjectionExpression": f"{chosen},{TOMBSTONE}"}
+        return {"ProjectionExpression": f"{projection},{TOMBSTONE}"}
     attributes = native.get("AttributesToGet")
     for name in attributes or ():
         if str(name).startswith(OURS):
@@ -377,14 +379,14 @@ def client_of(table: Any, table_name: str | None) -> tuple[Any, dict[str, Any]]:
     return (table, {}) if client is None else (client, {"TableName": table.name})
 
 
-def _check_wiring(table: object, ledger: object, table_name: str | None, *, awaited: bool) -> None:
-    named = isinstance(getattr(table, "name", None), str)
-    if not named and not table_name:
+def _check_wiring(table: object, ledger: object, table_name: str | None, *, is_async: bool) -> None:
+    has_name = isinstance(getattr(table, "name", None), str)
+    if not has_name and not table_name:
         raise ConfigurationError("A low-level client serves every table: say which one with table_name=.")
-    if named and table_name:
+    if has_name and table_name:
         raise ConfigurationError("A Table knows its own name: leave out table_name, or give the low-level client.")
     check_ledger(ledger)
-    check_awaited(table, "update_item", awaited=awaited)
+    check_awaited(table, "update_item", is_async=is_async)
 
 
 def send(call: Call) -> Flow[Mapping[str, Any]]:
@@ -403,8 +405,8 @@ def insist(error: ClientError, call: Call) -> Flow[Mapping[str, Any]]:
         yield Wait(wait)
         try:
             return cast("Mapping[str, Any]", (yield call))
-        except ClientError as again:
-            error = again
+        except ClientError as next_error:
+            error = next_error
     raise error
 
 

@@ -9,11 +9,11 @@ from typing import Any, cast
 
 from botocore.exceptions import ClientError
 
-from onewrite.core.event import copied, emission_of_fold
+from onewrite.core.event import copy_of, emission_of_fold
 from onewrite.core.flow import Call, Flow
-from onewrite.core.folding import TOO_MUCH, Each, Function, Native, Refused, TooMuch, Written, fold, joined, planned
+from onewrite.core.folding import TOO_MUCH, FoldRefusal, Function, Landing, Member, Native, TooMuch, fold, join, make_plan
 from onewrite.core.ledgers.entry import Advance, Change, Entry, Lookup
-from onewrite.core.write import Image, NoStep, Write, kept_out, landed
+from onewrite.core.write import Image, NoStep, Write, has_landed, kept_out
 from onewrite.dynamodb.expression import ExpressionTooLong, leaves_room
 from onewrite.dynamodb.flows import Flows, says_too_large, send, text_of
 from onewrite.dynamodb.layout import canonical
@@ -53,55 +53,55 @@ class Folds:
         key: object = native.get("Key")
         if not isinstance(key, Mapping):
             raise InvalidUpdate("The function of a fold names the entity: return its Key beside the UpdateExpression.")
-        return cast("dict[str, Any]", copied(key))  # the function may use its dict again, for another entity
+        return cast("dict[str, Any]", copy_of(key))  # the function may use its dict again, for another entity
 
     def write_one(self, message: Message, native: Native) -> Flow[Outcome]:
         arguments = _arguments(native) | {name: native[name] for name in ("missing_ok",) if name in native}
         return self._flows.write(message, arguments, guard_update, native.get("emit"))
 
-    def write_all(self, each: Sequence[Each], native: Native) -> Flow[Written | Refused | TooMuch]:
+    def write_all(self, members: Sequence[Member], native: Native) -> Flow[Landing | FoldRefusal | TooMuch]:
         flows = self._flows
         try:
-            write, call = self._request([one.message for one in each], native)
+            write, call = self._request([member.message for member in members], native)
         except ExpressionTooLong:
             return TOO_MUCH
         try:
             response = yield from send(call)
         except ClientError as error:
-            answer = yield from self._not_written(error, write, call, each)
+            answer = yield from self._not_written(error, write, call, members)
             if answer is None:
                 flows.exact = True
-                return (yield from self.write_all(each, native))
+                return (yield from self.write_all(members, native))
             return answer
         flows.compare_clocks(write.now, response)
-        return Written(flows.applied(write.message, response).entity, response=response)
+        return Landing(flows.applied_outcome(write.message, response).entity, response=response)
 
     def _request(self, messages: Sequence[Message], native: Native) -> tuple[Write, Call]:
         flows = self._flows
         # All at one moment, so all marks go into one slot; the messages may have waited for the caller's function.
         now, name, emit = flows.clock(), flows.attempts(), native.get("emit")
-        entry = joined([flows.ledger.entry(message, now) for message in messages])
-        emitted = flows.nothing if emit is None else emission_of_fold(flows.emitter, messages, emit, now, name)
+        entry = join([flows.ledger.entry(message, now) for message in messages])
+        outbox_part = flows.empty_emission if emit is None else emission_of_fold(flows.emitter, messages, emit, now, name)
         token, step = new_token(flows.ledger.attribute, name, now), NoStep(exact=flows.exact)
-        write = Write(messages[0], native["Key"], now, entry, step, emitted, token, others=tuple(messages[1:]))
+        write = Write(messages[0], native["Key"], now, entry, step, outbox_part, token, other_messages=tuple(messages[1:]))
         return write, flows.call(write, _arguments(native), guard_update)
 
     def _not_written(
-        self, error: ClientError, write: Write, call: Call, each: Sequence[Each]
-    ) -> Flow[Written | Refused | TooMuch | None]:
+        self, error: ClientError, write: Write, call: Call, members: Sequence[Member]
+    ) -> Flow[Landing | FoldRefusal | TooMuch | None]:
         """None: only a step of another message is in the way, so the write is to be sent again as an exact one."""
         try:
-            image, unexplained = yield from self._flows.refusal(error, write, call)
+            image, failure = yield from self._flows.refusal(error, write, call)
         except EntityTooLarge:
             return TOO_MUCH
-        if landed(write, image):
-            return Written(image.entity if call.kwargs.get("ReturnValues") == "ALL_NEW" else None, retried=True)
-        refusal = _refused(write, image)
-        all_let_in = not planned(each, refusal).answers
-        if unexplained is not None and all_let_in:
-            if says_too_large(text_of(unexplained)):
+        if has_landed(write, image):
+            return Landing(image.entity if call.kwargs.get("ReturnValues") == "ALL_NEW" else None, retried=True)
+        refusal = _refusal_of(write, image)
+        all_let_in = not make_plan(members, refusal).answers
+        if failure is not None and all_let_in:
+            if says_too_large(text_of(failure)):
                 return TOO_MUCH
-            self._flows.raise_failure(unexplained, write, call, image)
+            self._flows.raise_failure(failure, write, call, image)
         if image.steps and not cast("NoStep", write.step).exact:
             self._flows.exact = True  # where one message has a step open, more will
             return None if all_let_in else refusal
@@ -113,14 +113,14 @@ def _arguments(native: Native) -> dict[str, Any]:
     return {name: value for name, value in native.items() if name not in ("emit", "missing_ok")}
 
 
-def _refused(write: Write, image: Image) -> Refused:
+def _refusal_of(write: Write, image: Image) -> FoldRefusal:
     """Why the write did not land, given the item as it was then."""
 
-    def refusal(one: Each, ledger: Lookup) -> Outcome | None:
-        alone = write._replace(message=one.message, entry=one.entry, others=())
-        return kept_out(alone, image._replace(held=ledger))
+    def refusal(member: Member, ledger: Lookup) -> Outcome | None:
+        single_write = write._replace(message=member.message, entry=member.entry, other_messages=())
+        return kept_out(single_write, image._replace(ledger=ledger))
 
-    return Refused(image.held, refusal)
+    return FoldRefusal(image.ledger, refusal)
 
 
 @lru_cache(maxsize=64)  # entries of one message differ by the ledger and by the slots that time has come to
@@ -128,16 +128,18 @@ def most_at_once(entry: Entry, *, exact: bool) -> int:
     """For how many messages, each of which alone asks this, the condition is short enough."""
 
     def is_too_long(count: int) -> bool:
-        one = Message("any")
-        token = new_token(entry.terms.attribute, "", 0)
-        write = Write(one, {}, 0, _for(entry, count), NoStep(exact=exact), None, token, others=(one,) * (count - 1))
+        message = Message("any")
+        token, step = new_token(entry.terms.attribute, "", 0), NoStep(exact=exact)
+        write = Write(message, {}, 0, _entry_for(entry, count), step, None, token, other_messages=(message,) * (count - 1))
         return not leaves_room(" AND ".join(parts_of(write).asks), size=_ROOM, operators=_OPERATORS)
 
     return 1 + bisect_left(range(2, _MOST + 1), True, key=is_too_long)
 
 
-def _for(entry: Entry, count: int) -> Entry:
+def _entry_for(entry: Entry, count: int) -> Entry:
     """What so many messages of one source ask."""
-    own: list[Change] = [entry.own._replace(last=entry.own.mark)] if isinstance(entry.own, Advance) else [entry.own] * count
+    changes: list[Change] = (
+        [entry.own._replace(last=entry.own.mark)] if isinstance(entry.own, Advance) else [entry.own] * count
+    )
     also = [change for change in entry.also for _ in range(1 if isinstance(change, Advance) else count)]
-    return Entry(entry.terms, own[0], tuple(also), tuple(own[1:]))
+    return Entry(entry.terms, changes[0], tuple(also), tuple(changes[1:]))

@@ -13,12 +13,12 @@ from boto3.dynamodb.types import Binary
 
 from onewrite.core.label import OURS, STEP, STEPS, TOMBSTONE, Slot, is_ours, prefix_of
 from onewrite.core.ledgers.entry import ABSENT, Lookup, Terms
-from onewrite.core.ledgers.seen_ids import KEPT, SLOTS
+from onewrite.core.ledgers.seen_ids import RING_LAYOUT, SLOTS
 from onewrite.core.ledgers.seen_numbers import source_of
 from onewrite.core.step import no_step
 from onewrite.core.tombstone import read_tombstone
 from onewrite.core.write import Image
-from onewrite.dynamodb.values import is_typed, plain, raw
+from onewrite.dynamodb.values import bytes_of, is_typed, plain_values
 from onewrite.outcome import Entity
 
 ATTEMPT_SLOTS = 5
@@ -42,14 +42,14 @@ def name_of_step(mark: bytes) -> str:
     return f"{STEP}{mark.hex()}"
 
 
-_OF_LEDGER = rf"(?:l|{KEPT}r[0-{SLOTS - 1}]|allt?|t[0-{ATTEMPT_SLOTS - 1}]|@.*)"
+_OF_LEDGER = rf"(?:l|{RING_LAYOUT}r[0-{SLOTS - 1}]|allt?|t[0-{ATTEMPT_SLOTS - 1}]|@.*)"
 
 
 @lru_cache(maxsize=64)
 def names_of(*attributes: str) -> re.Pattern[str]:
     """The names of all that belongs to the ledgers that are known by these."""
-    every = [f"{re.escape(prefix_of(each))}{_OF_LEDGER}" if is_ours(each) else re.escape(each) for each in attributes]
-    return re.compile("|".join(every) or "(?!)", re.DOTALL)
+    patterns = [f"{re.escape(prefix_of(name))}{_OF_LEDGER}" if is_ours(name) else re.escape(name) for name in attributes]
+    return re.compile("|".join(patterns) or "(?!)", re.DOTALL)
 
 
 def is_made_by(attribute: str, name: str) -> bool:
@@ -59,11 +59,11 @@ def is_made_by(attribute: str, name: str) -> bool:
 
 def without_ledger(terms: Terms, item: Mapping[str, Any]) -> Entity:
     """The item without all that is ours, whichever store has written it. Of a deleted item only the key is left."""
-    own = {name: value for name, value in item.items() if not name.startswith(OURS) and name not in terms.plain_sets}
+    attributes = {name: value for name, value in item.items() if not name.startswith(OURS) and name not in terms.plain_sets}
     if TOMBSTONE not in item:
-        return own
+        return attributes
     key = read_tombstone(_plain_map(item[TOMBSTONE])).key
-    return {name: value for name, value in own.items() if name in key}
+    return {name: value for name, value in attributes.items() if name in key}
 
 
 def business(terms: Terms, item: Mapping[str, Any]) -> Entity:
@@ -73,7 +73,7 @@ def business(terms: Terms, item: Mapping[str, Any]) -> Entity:
 
 def _plain_map(value: Any) -> Any:
     """A plain or a typed map as a plain one."""
-    return plain({"map": value})["map"] if is_typed(value) else value
+    return plain_values({"map": value})["map"] if is_typed(value) else value
 
 
 class LedgerImage(NamedTuple):
@@ -85,7 +85,7 @@ class LedgerImage(NamedTuple):
     tags: list[tuple[str, object]]
 
 
-def held_of(terms: Terms, item: Mapping[str, Any]) -> LedgerImage:
+def ledger_image_of(terms: Terms, item: Mapping[str, Any]) -> LedgerImage:
     is_made = names_of(*terms.attributes).fullmatch
     attributes: dict[str, Any] = {}
     size, sources, tags = 0, set[str](), list[tuple[str, object]]()
@@ -111,24 +111,24 @@ def held_of(terms: Terms, item: Mapping[str, Any]) -> LedgerImage:
 def lookup(item: Mapping[str, Any]) -> Lookup:
     """A function that looks up a slot in an item."""
 
-    def held(slot: Slot) -> object:
+    def look_up(slot: Slot) -> object:
         name = name_of(slot)
         return _neutral(item[name]) if name in item else ABSENT
 
-    return held
+    return look_up
 
 
 def image_of(terms: Terms, item: Mapping[str, Any] | None) -> Image:
     """The item that refused a write, as DynamoDB returned it with the refusal."""
-    held, gone = item or {}, item is not None and TOMBSTONE in item
+    fields, is_gone = item or {}, item is not None and TOMBSTONE in item
     steps: dict[str, Any] = {}
-    if STEPS in held:
-        marks = cast("frozenset[bytes]", _neutral(held[STEPS]))
+    if STEPS in fields:
+        marks = cast("frozenset[bytes]", _neutral(fields[STEPS]))
         if not isinstance(cast("object", marks), frozenset) or not {*map(type, marks)} <= {bytes}:
             raise no_step()
-        steps = {mark.hex(): held.get(name_of_step(mark)) for mark in marks}
-    entity = None if item is None or gone else without_ledger(terms, item)
-    return Image(item is not None, gone, entity, lookup(held), steps, held, later=False)
+        steps = {mark.hex(): fields.get(name_of_step(mark)) for mark in marks}
+    entity = None if item is None or is_gone else without_ledger(terms, item)
+    return Image(item is not None, is_gone, entity, lookup(fields), steps, fields, later=False)
 
 
 def _neutral(value: object) -> object:
@@ -154,8 +154,8 @@ def canonical(key: object) -> Hashable:
     """Equal for two keys, in plain values, that name one item. What DynamoDB takes for no key is equal to what is written alike."""
     if not isinstance(key, Mapping):
         return repr(key)
-    held = cast("Mapping[str, object]", key)
-    return tuple([(name, *_typed(held[name])) for name in sorted(held, key=str)])
+    attributes = cast("Mapping[str, object]", key)
+    return tuple([(name, *_key_value(attributes[name])) for name in sorted(attributes, key=str)])
 
 
 def number_text(value: int | Decimal) -> str:
@@ -163,13 +163,13 @@ def number_text(value: int | Decimal) -> str:
     return f"{Decimal(value or 0).normalize(_DIGITS):f}"
 
 
-def _typed(value: object) -> tuple[str, Hashable]:
+def _key_value(value: object) -> tuple[str, Hashable]:
     match value:
         case str():
             return "S", str(value)
         case int() | Decimal() if not isinstance(value, bool) and Decimal(value).is_finite():
             return "N", number_text(value)
         case bytes() | bytearray() | Binary():
-            return "B", raw(value) if isinstance(value, Binary) else bytes(value)
+            return "B", bytes_of(value) if isinstance(value, Binary) else bytes(value)
         case _:
             return "", repr(value)

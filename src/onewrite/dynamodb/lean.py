@@ -67,9 +67,9 @@ DYNAMODB = Service(
     methods={"UpdateItem": "update_item", "PutItem": "put_item", "GetItem": "get_item"},
     place="TableName",
     body=body_of,
-    refused="ConditionalCheckFailedException",
+    error_code="ConditionalCheckFailedException",
     checksum="x-amz-crc32",
-    registered=frozenset({("before-parameter-build", "botocore.discovery.block_endpoint_discovery_required_operations")}),
+    handlers=frozenset({("before-parameter-build", "botocore.discovery.block_endpoint_discovery_required_operations")}),
 )
 
 
@@ -79,11 +79,11 @@ class LeanTableClient(LeanClient):
     def update_item(self, **request: Any) -> Any:
         values: Mapping[str, Any] = request.get("ExpressionAttributeValues", {})
         if any(token in values for token in _TOKENS):
-            return self._sent("UpdateItem", request)
+            return self._send("UpdateItem", request)
         return self._client.update_item(**request)
 
     def put_item(self, **request: Any) -> Any:
-        return self._sent("PutItem", request)
+        return self._send("PutItem", request)
 
     def get_item(self, **request: Any) -> Any:
-        return self._sent("GetItem", request)
+        return self._send("GetItem", request)

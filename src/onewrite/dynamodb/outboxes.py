@@ -16,14 +16,14 @@ from urllib.parse import quote, unquote
 from boto3.dynamodb.types import Binary
 from botocore.exceptions import ClientError
 
-from onewrite.core.event import Outbox, copied
+from onewrite.core.event import Outbox, copy_of
 from onewrite.core.flow import Call, Flow
 from onewrite.core.label import OUTBOX, TOMBSTONE
-from onewrite.core.pending import Box, Broken, Pending, Search, box_of, key_parts, read_box
+from onewrite.core.pending import Box, Broken, PendingEvent, Search, box_of, key_parts, read_box
 from onewrite.dynamodb.expression import Placeholders
 from onewrite.dynamodb.flows import client_of, code, insist
 from onewrite.dynamodb.layout import canonical, number_text
-from onewrite.dynamodb.values import is_typed, let_read_long_numbers, plain, raw, typed
+from onewrite.dynamodb.values import bytes_of, is_typed, let_read_long_numbers, plain_values, typed_values
 from onewrite.errors import ConfigurationError
 
 Key: TypeAlias = Mapping[str, Any]
@@ -37,13 +37,13 @@ class Outboxes:
     def __init__(self, table: object, table_name: str | None, outbox: Outbox) -> None:
         self.target, self.table = client_of(table, table_name)
         self.outbox = outbox
-        self.typed = table_name is not None
+        self.is_typed = table_name is not None
 
     def entity(self, filter: object, key: object) -> Key:
         """Which item is meant."""
         if filter is not None or not isinstance(key, Mapping) or not key:
             raise ConfigurationError("An entity in a table is named by its key: write Key={...}.")
-        return cast("Key", copied(key))  # it is part of the events that a relay publishes
+        return cast("Key", copy_of(key))  # it is part of the events that a relay publishes
 
     def canonical(self, key: Key) -> Hashable:
         """Equal for two keys that name one item."""
@@ -52,7 +52,7 @@ class Outboxes:
     def of_doorbell(self, entity: Key) -> Key:
         """Which item a doorbell names. Its key is typed, as a stream has it, or plain."""
         key = {name: _from_lambda(value) for name, value in entity.items()}
-        return plain(key) if key and all(is_typed(value) for value in key.values()) else key
+        return plain_values(key) if key and all(is_typed(value) for value in key.values()) else key
 
     def of_source(self, source: str) -> Key:
         """The key of the item whose events have that source."""
@@ -64,16 +64,16 @@ class Outboxes:
     def read(self, key: Key) -> Flow[Box]:
         words = Placeholders()
         projection = ",".join([words.name(name) for name in (*OUTBOX, TOMBSTONE)])
-        request = {**self._named(key), "ConsistentRead": True, "ProjectionExpression": projection}
+        request = {**self._address(key), "ConsistentRead": True, "ProjectionExpression": projection}
         response = yield Call("get_item", (), {**request, "ExpressionAttributeNames": words.names})
         item: Mapping[str, Any] = response.get("Item", {})
-        return self._box(key, plain(item) if self.typed else item)
+        return self._box(key, plain_values(item) if self.is_typed else item)
 
     def clear(self, box: Box, count: int, now: float) -> Flow[Box | None]:
         """Remove the first events, which were sent. None: it is done. Otherwise the box as it is now."""
         words = Placeholders()
         sets = [
-            f"{words.name(OUTBOX.sent)}={words.value(box.base + count)}",
+            f"{words.name(OUTBOX.sent_count)}={words.value(box.base + count)}",
             f"{words.name(OUTBOX.incarnation)}={words.value(box.life)}",
         ]
         conditions = self._as_read(box, words, count - 1)
@@ -99,10 +99,10 @@ class Outboxes:
         sets = [f"{words.name(OUTBOX.due)}={words.value(due)}"]
         return (yield from self._change(box.entity, words, sets, [], self._as_read(box, words, 0)))
 
-    def replace(self, box: Box, place: int, event: Pending) -> Flow[Box | None]:
+    def replace(self, box: Box, place: int, event: PendingEvent) -> Flow[Box | None]:
         """Put another event in the place of one, and let a sweep take the entity at once."""
         words = Placeholders()
-        sets = [f"{words.name(OUTBOX.events)}[{place}]={words.value(event.stored())}"]
+        sets = [f"{words.name(OUTBOX.events)}[{place}]={words.value(event.as_fields())}"]
         conditions = self._as_read(box, words, place)
         sets.append(f"{words.name(OUTBOX.due)}={words.value(box.events[0].time)}")
         return (yield from self._change(box.entity, words, sets, [], conditions))
@@ -111,7 +111,7 @@ class Outboxes:
         """Count from zero again, as another source."""
         words = Placeholders()
         sets = [
-            f"{words.name(OUTBOX.sent)}={words.value(0)}",
+            f"{words.name(OUTBOX.sent_count)}={words.value(0)}",
             f"{words.name(OUTBOX.incarnation)}={words.value(incarnation)}",
         ]
         conditions = self._as_read(box, words, 0 if box.events else None)
@@ -126,7 +126,7 @@ class Outboxes:
 
         The count alone is not enough: an item that is deleted, created again and emits has the same count as its predecessor.
         """
-        fields = ((OUTBOX.sent, box.sent), (OUTBOX.incarnation, box.incarnation))
+        fields = ((OUTBOX.sent_count, box.sent_count), (OUTBOX.incarnation, box.incarnation))
         conditions = [
             f"attribute_not_exists({words.name(name)})" if value is None else f"{words.name(name)}={words.value(value)}"
             for name, value in fields
@@ -141,11 +141,11 @@ class Outboxes:
     ) -> Flow[Box | None]:
         update = f"SET {','.join(sets)}" + (f" REMOVE {','.join(removes)}" if removes else "")
         request = {
-            **self._named(key),
+            **self._address(key),
             "UpdateExpression": update,
             "ConditionExpression": " AND ".join(conditions),
             "ExpressionAttributeNames": words.names,
-            "ExpressionAttributeValues": typed(words.values) if self.typed else words.values,
+            "ExpressionAttributeValues": typed_values(words.values) if self.is_typed else words.values,
             "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
         }
         call = Call("update_item", (), request)
@@ -157,15 +157,15 @@ class Outboxes:
         except ClientError as error:
             if code(error) != "ConditionalCheckFailedException":
                 raise
-            return self._box(key, plain(cast("Mapping[str, Any]", error.response.get("Item", {}))))
+            return self._box(key, plain_values(cast("Mapping[str, Any]", error.response.get("Item", {}))))
         return None
 
     def _box(self, key: Key, item: Mapping[str, Any]) -> Box:
         fields = {name: _neutral(item[name]) for name in (*OUTBOX, TOMBSTONE) if name in item}
         return read_box(self.outbox.label, key, f"{self.outbox.name}/{origin(key)}", fields)
 
-    def _named(self, key: Key) -> dict[str, Any]:
-        return {**self.table, "Key": typed(key) if self.typed else dict(key)}
+    def _address(self, key: Key) -> dict[str, Any]:
+        return {**self.table, "Key": typed_values(key) if self.is_typed else dict(key)}
 
 
 class Finder:
@@ -178,7 +178,7 @@ class Finder:
         self._boxes = boxes
         self._before = before
         self._keys: deque[Key] = deque()
-        self._more = True
+        self._has_more = True
         self._start: Mapping[str, Any] | None = None
         self._key_names: tuple[str, ...] = ()
 
@@ -192,7 +192,7 @@ class Finder:
 
     def _turn_page(self) -> Flow[bool]:
         """Read more keys. Is there another page?"""
-        if not self._more:
+        if not self._has_more:
             return False
         outbox, words = self._boxes.outbox, Placeholders()
         if outbox.index is not None:
@@ -202,51 +202,51 @@ class Finder:
                 request["FilterExpression"] = f"{words.name(OUTBOX.due)}<={words.value(self._before)}"
         else:
             if not self._key_names:
-                described = yield Call("describe_table", (), dict(self._boxes.table))
-                self._key_names = tuple([part["AttributeName"] for part in described["Table"]["KeySchema"]])
+                description = yield Call("describe_table", (), dict(self._boxes.table))
+                self._key_names = tuple([part["AttributeName"] for part in description["Table"]["KeySchema"]])
             condition = f"attribute_exists({words.name(OUTBOX.events)})"
             if self._before is not None:
                 due = words.name(OUTBOX.due)
                 condition += f" AND (attribute_not_exists({due}) OR {due}<={words.value(self._before)})"
             projection = ",".join([words.name(name) for name in self._key_names])
             request = {"FilterExpression": condition, "ProjectionExpression": projection, "ConsistentRead": True}
-        values = typed(words.values) if self._boxes.typed else words.values
-        named = {"ExpressionAttributeNames": words.names, "ExpressionAttributeValues": values}
-        request |= {**self._boxes.table, **{name: used for name, used in named.items() if used}}
+        values = typed_values(words.values) if self._boxes.is_typed else words.values
+        placeholders = {"ExpressionAttributeNames": words.names, "ExpressionAttributeValues": values}
+        request |= {**self._boxes.table, **{name: members for name, members in placeholders.items() if members}}
         if self._start is not None:
             request["ExclusiveStartKey"] = self._start
         try:
             page = yield Call("scan", (), request)
         except ArithmeticError:
-            if self._boxes.typed:
+            if self._boxes.is_typed:
                 raise
             let_read_long_numbers(self._boxes.target)  # one such key would keep all others of its page from being found
             page = yield Call("scan", (), request)
         for item in page["Items"]:
-            found = plain(item) if self._boxes.typed else item
-            if outbox.index is not None and (len(found) > _MOST_OF_AN_INDEX or OUTBOX.events in found):
+            key = plain_values(item) if self._boxes.is_typed else item
+            if outbox.index is not None and (len(key) > _MOST_OF_AN_INDEX or OUTBOX.events in key):
                 raise ConfigurationError(
                     f"The index {outbox.index!r} shows more than keys: make one with the projection KEYS_ONLY."
                 )
-            self._keys.append({n: v for n, v in found.items() if n not in (OUTBOX.due, OUTBOX.shard)})
+            self._keys.append({n: v for n, v in key.items() if n not in (OUTBOX.due, OUTBOX.shard)})
         self._start = page.get("LastEvaluatedKey")
-        self._more = bool(self._start)
+        self._has_more = bool(self._start)
         return True
 
 
 def origin(key: Key) -> str:
     """The item's key as a part of a URI: each attribute with its type, in the order of their names."""
-    return "/".join([f"{_quoted(name)}={_typed_text(key[name])}" for name in sorted(key)])
+    return "/".join([f"{_quote(name)}={_typed_text(key[name])}" for name in sorted(key)])
 
 
 def _typed_text(value: object) -> str:
     match value:
         case str():
-            return f"S:{_quoted(value)}"
+            return f"S:{_quote(value)}"
         case int() | Decimal() if not isinstance(value, bool):
             return f"N:{number_text(value)}"
         case bytes() | bytearray() | Binary():
-            return f"B:{urlsafe_b64encode(raw(value) if isinstance(value, Binary) else value).decode()}"
+            return f"B:{urlsafe_b64encode(bytes_of(value) if isinstance(value, Binary) else value).decode()}"
         case _:
             raise ConfigurationError(f"{value!r} cannot be part of a key: DynamoDB takes text, numbers and bytes.")
 
@@ -264,7 +264,7 @@ def _from_lambda(value: Any) -> Any:
             return value
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     return quote(text, safe="")
 
 

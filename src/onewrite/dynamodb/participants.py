@@ -9,19 +9,19 @@ from typing import Any, Literal, NamedTuple
 from boto3.dynamodb.conditions import ConditionBase
 from boto3.dynamodb.types import Binary
 
-from onewrite.core.event import Emit, copied, copied_events
-from onewrite.core.flow import Call, Flow, accepted, asked_of
+from onewrite.core.event import Emit, copied_events, copy_of
+from onewrite.core.flow import Call, Flow, settle_missing, split_missing_ok
 from onewrite.core.inbox import INBOX, TOKEN, Inbox, token_of
 from onewrite.core.label import TOMBSTONE, is_ours
 from onewrite.core.ledgers import NO_LEDGER
-from onewrite.core.transaction import check_arguments, numbered
-from onewrite.core.write import Write, judged, landed, of_creation, shows_effect
-from onewrite.dynamodb.expression import RESERVED, check_limits, read_condition, read_update
+from onewrite.core.transaction import check_arguments, with_participant
+from onewrite.core.write import Write, has_landed, judge, of_creation, shows_effect
+from onewrite.dynamodb.expression import OUR_PREFIXES, check_limits, read_condition, read_update
 from onewrite.dynamodb.flows import KEY_ATTRIBUTES, Flows, check_tokens, exactly
 from onewrite.dynamodb.layout import image_of, without_ledger
-from onewrite.dynamodb.request import guard_put, guard_update, possible_keys, touches_ours, written_out
+from onewrite.dynamodb.request import guard_put, guard_update, possible_keys, touches_ours, with_condition_text
 from onewrite.dynamodb.size import value_size
-from onewrite.dynamodb.values import Convert, plain, typed
+from onewrite.dynamodb.values import Convert, plain_values, typed_values
 from onewrite.errors import ConfigurationError, EntityTooLarge, InvalidUpdate
 from onewrite.message import Message
 from onewrite.outcome import Duplicate, Entity, Gone, Missing, Outcome, Rejected
@@ -34,7 +34,7 @@ _ARGUMENTS: dict[PreparedMethod, set[str]] = {
     "putting": {"Item", *_EVERY_WRITE},
     "recording": {"Key", *_EVERY_WRITE},
 }
-_WHY = {
+_REASONS = {
     "ReturnValues": "a transaction returns no items. Read them after it.",
 }
 
@@ -57,8 +57,8 @@ class Prepared:
 
     def key(self, names: Iterable[str]) -> dict[str, Any] | None:
         """What of it is the key, where these are its names; None where the whole item lacks one of them."""
-        held: Mapping[str, Any] = self.native.get("Key") or self.native.get("Item") or {}
-        return {name: held[name] for name in names} if held.keys() >= {*names} else None
+        attributes: Mapping[str, Any] = self.native.get("Key") or self.native.get("Item") or {}
+        return {name: attributes[name] for name in names} if attributes.keys() >= {*names} else None
 
 
 class Action(NamedTuple):
@@ -85,15 +85,15 @@ class Action(NamedTuple):
         """The key as the client takes it; None for a put, which does not say what of its item is the key."""
         return self.call.kwargs.get("Key")
 
-    def plain(self, item: Entity) -> Entity:
-        return self.flows.plain(item)
+    def plain_item(self, item: Entity) -> Entity:
+        return self.flows.plain_item(item)
 
     @property
     def counts(self) -> bool:
         """Do the messages behind this one wait until its mark has moved?"""
         return self.write is not None and self.write.entry.own.counts
 
-    def refused(self, item: Entity | None, *, exact: bool = False) -> Outcome | Write:
+    def refusal(self, item: Entity | None, *, exact: bool = False) -> Outcome | Write:
         """Why its condition failed, given the item as it was then, if the transaction has not landed.
 
         A write: there is no reason, and this one is to be sent.
@@ -101,7 +101,7 @@ class Action(NamedTuple):
         outcome: Outcome | Write
         if self.write is not None:
             write = exactly(self.write) if exact else self.write
-            answer = judged(write, image_of(write.entry.terms, item))
+            answer = judge(write, image_of(write.entry.terms, item))
             outcome = write if answer is None else answer
         elif item is None:
             outcome = Missing(self.message)
@@ -112,59 +112,59 @@ class Action(NamedTuple):
             self.flows.learn(outcome)
             return outcome
         if "Item" in self.call.kwargs:
-            outcome = of_creation(outcome, self.plain(self.call.kwargs["Item"]), keys=KEY_ATTRIBUTES)
-        return numbered(accepted(outcome, missing_ok=self.missing_ok, counts=self.counts), self.place)
+            outcome = of_creation(outcome, self.plain_item(self.call.kwargs["Item"]), keys=KEY_ATTRIBUTES)
+        return with_participant(settle_missing(outcome, missing_ok=self.missing_ok, counts=self.counts), self.place)
 
     @property
-    def guarded(self) -> bool:
+    def is_guarded(self) -> bool:
         return self.write is not None
 
     def shows_effect(self, item: Entity) -> bool:
         """Is the item one that this write may have left?"""
         return self.write is not None and shows_effect(self.write, image_of(self.write.entry.terms, item))
 
-    def landed(self, item: Entity) -> bool:
+    def has_landed(self, item: Entity) -> bool:
         """Did an earlier try of this very transaction write to the item?"""
-        return self.write is not None and landed(self.write, image_of(self.write.entry.terms, item))
+        return self.write is not None and has_landed(self.write, image_of(self.write.entry.terms, item))
 
-    def too_large(self, held: Entity | None) -> EntityTooLarge:
-        image = self.flows.image_of(held)
+    def too_large(self, item: Entity | None) -> EntityTooLarge:
+        image = self.flows.image_of(item)
         return self.flows.too_large(self.call, None if self.write is None else self.write.emission, image)
 
-    def check_tokens(self, held: Entity | None) -> None:
+    def check_tokens(self, item: Entity | None) -> None:
         if self.write is not None:
-            check_tokens(self.write, self.flows.image_of(held))
+            check_tokens(self.write, self.flows.image_of(item))
 
 
-def prepared(flows: Flows, method: PreparedMethod, native: Mapping[str, Any], emit: Emit) -> Prepared:
+def prepare(flows: Flows, method: PreparedMethod, native: Mapping[str, Any], emit: Emit) -> Prepared:
     """The write, with all that its transaction needs."""
-    native, missing_ok = asked_of(native)
-    check_arguments(method, native, _ARGUMENTS[method], _WHY)
+    native, missing_ok = split_missing_ok(native)
+    check_arguments(method, native, _ARGUMENTS[method], _REASONS)
     # It is sent later, and the caller may use all of these again before.
-    return Prepared(flows, method, copied(native), copied_events(emit), missing_ok)
+    return Prepared(flows, method, copy_of(native), copied_events(emit), missing_ok)
 
 
-def alone(message: Message, prepared: Prepared) -> Flow[Outcome]:
+def write_alone(message: Message, participant: Prepared) -> Flow[Outcome]:
     """The prepared write as one of its own. A refusal names its participant as in a transaction."""
-    guard = guard_put if prepared.method == "putting" else guard_update
-    native = {**prepared.native, "missing_ok": prepared.missing_ok}
-    outcome = yield from prepared.store.write(message, native, guard, prepared.emit)
-    return numbered(outcome, 0)
+    guard = guard_put if participant.method == "putting" else guard_update
+    native = {**participant.native, "missing_ok": participant.missing_ok}
+    outcome = yield from participant.store.write(message, native, guard, participant.emit)
+    return with_participant(outcome, 0)
 
 
-def action(place: int, message: Message, prepared: Prepared, name: str, before: Write | None = None) -> Action:
-    """The prepared write as a part of the call of that name, in the form of the one `before`."""
-    flows, native, puts = prepared.store, prepared.native, prepared.method == "putting"
+def action(place: int, message: Message, participant: Prepared, name: str, earlier_write: Write | None = None) -> Action:
+    """The prepared write as a part of the call of that name, in the form of the `earlier_write`."""
+    flows, native, puts = participant.store, participant.native, participant.method == "putting"
     if flows.guards:
-        write = flows.new_write(message, native, name, emit=prepared.emit, creates=puts, place=place)
-        if before is not None:
-            write = write._replace(entry=write.entry.like(before.entry), turn=before.turn)
+        write = flows.new_write(message, native, name, emit=participant.emit, creates=puts, place=place)
+        if earlier_write is not None:
+            write = write._replace(entry=write.entry.like(earlier_write.entry), turn=earlier_write.turn)
         call = flows.call(write, native, guard_put if puts else guard_update)
-        return Action(place, flows, message, call, write, prepared.missing_ok)
-    if prepared.emit is not None:
+        return Action(place, flows, message, call, write, participant.missing_ok)
+    if participant.emit is not None:
         raise ConfigurationError("This store has no outbox to emit into: emit in a store that has one.")
     call = (plain_put if puts else plain_update)(native, flows.convert)
-    return Action(place, flows, message, call, None, prepared.missing_ok)
+    return Action(place, flows, message, call, None, participant.missing_ok)
 
 
 # --- a store without a ledger --------------------------------------------------------------------------------------
@@ -175,37 +175,37 @@ Native = Mapping[str, Any]
 
 def plain_update(native: Native, convert: Convert) -> Call:
     """The caller's update. What is left of a deleted entity refuses it too."""
-    native = _checked(native)
+    native = _checked_native(native)
     if not native.get("UpdateExpression"):
         raise InvalidUpdate("A store without a ledger has nothing to record: give the write an UpdateExpression.")
-    condition = _joined([f"attribute_not_exists({TOMBSTONE})"], native)
-    return Call("update_item", (), {**_sent(native, convert), "ConditionExpression": condition})
+    condition = _join_conditions([f"attribute_not_exists({TOMBSTONE})"], native)
+    return Call("update_item", (), {**_request(native, convert), "ConditionExpression": condition})
 
 
 def plain_put(native: Native, convert: Convert) -> Call:
     """A put that creates an item, and never replaces one."""
-    native = _checked(native)
+    native = _checked_native(native)
     item: Mapping[str, Any] = native.get("Item") or {}
     if not item:
         raise InvalidUpdate("put_item needs the Item to create.")
     keys = possible_keys(item)
-    condition = _joined([f"attribute_not_exists({key})" for key in keys], native)
+    condition = _join_conditions([f"attribute_not_exists({key})" for key in keys], native)
     names: Mapping[str, str] = native.get("ExpressionAttributeNames") or {}
-    kwargs = {**_sent(native, convert), "Item": convert(item), "ConditionExpression": condition}
+    kwargs = {**_request(native, convert), "Item": convert(item), "ConditionExpression": condition}
     return Call("put_item", (), {**kwargs, "ExpressionAttributeNames": {**names, **keys}})
 
 
-def _checked(native: Native) -> Native:
+def _checked_native(native: Native) -> Native:
     """The call with its condition as text, which touches nothing of ours."""
     if isinstance(native.get("ConditionExpression"), ConditionBase):
-        native = written_out(native)
+        native = with_condition_text(native)
     names: Mapping[str, str] = native.get("ExpressionAttributeNames") or {}
     for root in _roots(native):
         if is_ours(names.get(root, root)):
             raise touches_ours(names.get(root, root))
     values: Mapping[str, Any] = native.get("ExpressionAttributeValues") or {}
     for placeholder in (*names, *values):
-        if placeholder.startswith(RESERVED):
+        if placeholder.startswith(OUR_PREFIXES):
             raise InvalidUpdate(f"The placeholder {placeholder} begins as our own do: give it another name.")
     return native
 
@@ -219,16 +219,16 @@ def _roots(native: Native) -> Iterable[str]:
         yield from read_condition(native["ConditionExpression"]).roots
 
 
-def _joined(ours: list[str], native: Native) -> str:
-    theirs = native.get("ConditionExpression")
-    text = " AND ".join([*ours, read_condition(theirs).text] if theirs else ours)
+def _join_conditions(our_conditions: list[str], native: Native) -> str:
+    user_condition = native.get("ConditionExpression")
+    text = " AND ".join([*our_conditions, read_condition(user_condition).text] if user_condition else our_conditions)
     check_limits("ConditionExpression", text)
     return text
 
 
-def _sent(native: Native, convert: Convert) -> dict[str, Any]:
-    converted = ("Key", "ExpressionAttributeValues")
-    values = {name: convert(native[name]) for name in converted if native.get(name)}
+def _request(native: Native, convert: Convert) -> dict[str, Any]:
+    names = ("Key", "ExpressionAttributeValues")
+    values = {name: convert(native[name]) for name in names if native.get(name)}
     return {**native, **values, "ReturnValuesOnConditionCheckFailure": "ALL_OLD"}
 
 
@@ -243,52 +243,52 @@ class Mark(NamedTuple):
     table_name: str
     item: Mapping[str, Any]  # in plain values
     key_name: str
-    typed: bool
+    is_typed: bool
     place: int = INBOX
     counts: bool = False  # no message waits for it
 
     @property
     def key(self) -> dict[str, Any]:
         key = {self.key_name: self.item[self.key_name]}
-        return typed(key) if self.typed else key
+        return typed_values(key) if self.is_typed else key
 
     @property
     def request(self) -> dict[str, Any]:
-        put = {
+        arguments = {
             "TableName": self.table_name,
-            "Item": typed(self.item) if self.typed else {**self.item},
+            "Item": typed_values(self.item) if self.is_typed else {**self.item},
             "ConditionExpression": "attribute_not_exists(#id)",
             "ExpressionAttributeNames": {"#id": self.key_name},
             "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
         }
-        return {"Put": put}
+        return {"Put": arguments}
 
-    def plain(self, item: Entity) -> Entity:
-        return plain(item) if self.typed else item
+    def plain_item(self, item: Entity) -> Entity:
+        return plain_values(item) if self.is_typed else item
 
-    def refused(self, item: Entity | None) -> Outcome | None:
+    def refusal(self, item: Entity | None) -> Outcome | None:
         """The item is there, and nothing else refuses. None: it has expired by now."""
         return None if item is None else Duplicate(self.message)
 
     @property
-    def guarded(self) -> bool:
+    def is_guarded(self) -> bool:
         return True
 
     def shows_effect(self, item: Entity) -> bool:
         """Is the message in the inbox?"""
         return bool(item)
 
-    def landed(self, item: Entity) -> bool:
+    def has_landed(self, item: Entity) -> bool:
         """Did an earlier try of this very transaction put the item there?"""
         return item.get(TOKEN) == Binary(self.token)
 
 
 def marks_of(inbox: Inbox, message: Message, call: str, clock: Callable[[], float]) -> list[Mark]:
     """`call` is the name of the call, which no other call has."""
-    token, named = token_of(call), inbox.table_name is not None
-    rest, table_name = {inbox.ttl_attribute: int(inbox.expires(clock)), TOKEN: token}, inbox.table_name or inbox.store.name
+    token, table_name, is_typed = token_of(call), inbox.table_name or inbox.store.name, inbox.table_name is not None
+    other_attributes = {inbox.ttl_attribute: int(inbox.expires(clock)), TOKEN: token}
     keys = inbox.marks(message)
-    return [Mark(message, token, table_name, {inbox.key: key, **rest}, inbox.key, named) for key in keys]
+    return [Mark(message, token, table_name, {inbox.key: key, **other_attributes}, inbox.key, is_typed) for key in keys]
 
 
 def client_of(inbox: Inbox) -> Any:

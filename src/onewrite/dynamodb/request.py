@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, assert_never, cast
 
 from boto3.dynamodb.conditions import ConditionBase, ConditionExpressionBuilder
 
-from onewrite.core.explaining import explained
+from onewrite.core.explaining import explain_call
 from onewrite.core.flow import Call
 from onewrite.core.label import OURS, OUTBOX, STEPS, TOMBSTONE, Label
 from onewrite.core.ledgers.entry import Advance, Change, Entry, Number, Remember, Terms
@@ -28,7 +28,7 @@ from onewrite.core.step import step_mark
 from onewrite.core.write import Begins, Finishes, NoStep, NoStepAtAll, Withdraws, Write
 from onewrite.dynamodb.expression import (
     LONGEST_EXPRESSION,
-    RESERVED,
+    OUR_PREFIXES,
     ExpressionTooLong,
     check_limits,
     leaves_room,
@@ -47,7 +47,7 @@ _OURS = re.compile(r"[#:]ow_\w+")
 _LOWEST, _HIGHEST = -(10**38), 10**38  # DynamoDB numbers have 38 digits
 _WIDE_ITEM = "to create an item of so many attributes, use update_item with ConditionExpression='attribute_not_exists(...)' of its key"
 _LEGACY = frozenset({"AttributeUpdates", "Expected", "ConditionalOperator"})
-_KEPT = 1024  # texts: as many as the caller's source code has calls, for each moment of a ledger's ring
+_MOST_TEXTS = 1024  # texts: as many as the caller's source code has calls, for each moment of a ledger's ring
 
 
 # --- the token of a call -----------------------------------------------------------------------------------------------
@@ -71,8 +71,8 @@ class Token(NamedTuple):
     name: str  # of the attribute that it goes into
 
     def stands_in(self, fields: Mapping[str, Any]) -> bool:
-        held: object = fields.get(self.name)
-        return isinstance(held, AbstractSet) and self.value in cast("AbstractSet[object]", held)
+        tokens: object = fields.get(self.name)
+        return isinstance(tokens, AbstractSet) and self.value in cast("AbstractSet[object]", tokens)
 
 
 _present = Present()
@@ -80,11 +80,11 @@ _present = Present()
 
 def new_token(ledger: str, call: str, now: float) -> Token:
     """For a call of that name, which no other call has."""
-    since, until, ring = _present.made
+    since, until, ring = _present.memo
     moment = int(now * 1_000_000)
     if not since <= moment < until:
         ring = ring_of(ATTEMPTS, moment, ATTEMPT_SLOTS)
-        _present.made = moment, next_change(ATTEMPTS, moment), ring
+        _present.memo = moment, next_change(ATTEMPTS, moment), ring
     return Token(blake2b(call.encode(), digest_size=TOKEN_BYTES).digest(), ring, attempts_name(ledger, ring.present))
 
 
@@ -95,18 +95,19 @@ def guard_update(write: Write, native: Mapping[str, Any], convert: Convert = sen
     """The caller's update with our parts beside it."""
     if "Item" in native:
         raise InvalidUpdate("update_item takes no Item: give it an UpdateExpression, or create with put_item.")
-    native, names, values, text = _merged(write, native, convert)
-    added, ours = of_write(write)
+    native, names, values, text = _merge(write, native, convert)
+    our_names, our_values = names_and_values(write)
     if text.names:
-        added = {**text.names, **added}
-    if text.used is not None:  # a step asks less of the ledger than a write, and DynamoDB refuses what no expression uses
-        added, ours = _only(text.used, added), _only(text.used, ours)
+        our_names = {**text.names, **our_names}
+    if text.placeholders is not None:
+        # A step asks less of the ledger than a write, and DynamoDB refuses what no expression uses.
+        our_names, our_values = _select(text.placeholders, our_names), _select(text.placeholders, our_values)
     kwargs: dict[str, Any] = {**native, "UpdateExpression": text.update, "ConditionExpression": text.condition}
-    if names or added:
-        kwargs["ExpressionAttributeNames"] = {**names, **added}
+    if names or our_names:
+        kwargs["ExpressionAttributeNames"] = {**names, **our_names}
     else:  # DynamoDB refuses an empty map
         kwargs.pop("ExpressionAttributeNames", None)
-    kwargs["ExpressionAttributeValues"] = {**convert({**values, **ours}), **text.values}
+    kwargs["ExpressionAttributeValues"] = {**convert({**values, **our_values}), **text.values}
     kwargs["ReturnValuesOnConditionCheckFailure"] = "ALL_OLD"
     if "Key" in native:  # without it, the driver says what is missing
         kwargs["Key"] = convert(checked_key(native))
@@ -119,18 +120,18 @@ def guard_put(write: Write, native: Mapping[str, Any], convert: Convert = sendab
     if not item:
         raise InvalidUpdate("put_item needs the Item to create.")
     _check_roots(write.entry.terms, {}, item)
-    native, names, values, text = _merged(write, native, convert)
-    added, given = of_write(write)
-    keys, ours = possible_keys(item), {**text.values, **convert(given)}
+    native, names, values, text = _merge(write, native, convert)
+    our_names, plain_values = names_and_values(write)
+    keys, our_values = possible_keys(item), {**text.values, **convert(plain_values)}
     condition = " AND ".join([*[f"attribute_not_exists({key})" for key in keys], text.condition])
     check_limits("ConditionExpression", condition, _WIDE_ITEM)
-    used = frozenset(_OURS.findall(text.asked))
+    placeholders = frozenset(_OURS.findall(text.our_condition))
     kwargs = {
         **native,
-        "Item": {**convert(item), **_initial(write, ours), **convert(stored_outbox(write))},
+        "Item": {**convert(item), **_initial(write, our_values), **convert(stored_outbox(write))},
         "ConditionExpression": condition,
-        "ExpressionAttributeNames": {**names, **keys, **_only(used, {**text.names, **added})},
-        "ExpressionAttributeValues": {**convert(values), **_only(used, ours)},
+        "ExpressionAttributeNames": {**names, **keys, **_select(placeholders, {**text.names, **our_names})},
+        "ExpressionAttributeValues": {**convert(values), **_select(placeholders, our_values)},
         "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
     }
     return Call("put_item", (), kwargs)
@@ -153,9 +154,9 @@ def guard_begin(write: Write, native: Mapping[str, Any], convert: Convert = send
 
 def _if_there(call: Call) -> Call:
     keys = {f"#ow_k{n}": name for n, name in enumerate(call.kwargs.get("Key", ()))}
-    there = " AND ".join([f"attribute_exists({key})" for key in keys])
+    key_condition = " AND ".join([f"attribute_exists({key})" for key in keys])
     names = {**call.kwargs.get("ExpressionAttributeNames", {}), **keys}
-    condition = f"{there} AND {call.kwargs['ConditionExpression']}"
+    condition = f"{key_condition} AND {call.kwargs['ConditionExpression']}"
     return call._replace(kwargs={**call.kwargs, "ConditionExpression": condition, "ExpressionAttributeNames": names})
 
 
@@ -168,8 +169,8 @@ def possible_keys(item: Mapping[str, Any]) -> dict[str, str]:
     return {f"#ow_k{n}": name for n, name in enumerate(keys)}
 
 
-def _only(used: frozenset[str], held: Mapping[str, Any]) -> dict[str, Any]:
-    return {placeholder: value for placeholder, value in held.items() if placeholder in used}
+def _select(placeholders: frozenset[str], entries: Mapping[str, Any]) -> dict[str, Any]:
+    return {placeholder: value for placeholder, value in entries.items() if placeholder in placeholders}
 
 
 # --- the text, which is the same for all writes of a shape ---------------------------------------------------------------
@@ -177,26 +178,26 @@ def _only(used: frozenset[str], held: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class _Text:
-    """The expressions of all writes of one shape. `used`: our placeholders in them, where a write's names and values are more than that."""
+    """The expressions of all writes of one shape. `placeholders`: ours in them, where a write's names and values are more than that."""
 
     update: str
     condition: str
-    asked: str  # our part of the condition
+    our_condition: str  # our part of the condition
     names: Mapping[str, str]
     values: Mapping[str, Any]
-    used: frozenset[str] | None
+    placeholders: frozenset[str] | None
 
 
 _texts: dict[Any, _Text] = {}
 
 
-def _merged(
+def _merge(
     write: Write, native: Mapping[str, Any], convert: Convert
 ) -> tuple[Mapping[str, Any], Mapping[str, str], Mapping[str, Any], _Text]:
     """The caller's call, its names and values, and the expressions with ours merged in."""
     only_if = native.get("ConditionExpression")
     if isinstance(only_if, ConditionBase):
-        native = written_out(native)
+        native = with_condition_text(native)
         only_if = native["ConditionExpression"]
     names, values = _mapping(native, "ExpressionAttributeNames"), _mapping(native, "ExpressionAttributeValues")
     update = native.get("UpdateExpression")
@@ -206,7 +207,7 @@ def _merged(
         None if token is None else token.ring,
         None if emission is None else emission.shape,
         step if type(step) is NoStep else (type(step), type(step) is Finishes and step.overtaken),
-        len(write.others),
+        len(write.other_messages),
         None if burial is None else (burial.tombstone.ttl, burial.removes),
         convert,
         tuple(native),
@@ -221,7 +222,7 @@ def _merged(
         text = None
     if text is None:
         text = _text(write, native, names, values, convert)
-        if len(_texts) >= _KEPT:
+        if len(_texts) >= _MOST_TEXTS:
             _texts.clear()
         _texts[shape] = text
     return native, names, values, text
@@ -234,21 +235,21 @@ def _text(
     terms, update, only_if = write.entry.terms, native.get("UpdateExpression"), native.get("ConditionExpression")
     _check_arguments(native, names)
     _check_placeholders([*names, *values])
-    theirs = None if update is None else read_update(update)
-    if theirs is not None:
-        _check_roots(terms, names, theirs.roots)
+    user_update = None if update is None else read_update(update)
+    if user_update is not None:
+        _check_roots(terms, names, user_update.roots)
     parts = parts_of(write)
-    asked = condition = " AND ".join(parts.asks)
+    our_condition = condition = " AND ".join(parts.asks)
     if only_if is not None:
-        read = read_condition(only_if)
-        _check_roots(terms, names, read.roots)
-        condition = f"{asked} AND {read.text}"
-    merged = merge_update(theirs, parts.clauses)
-    check_limits("UpdateExpression", merged)
+        user_condition = read_condition(only_if)
+        _check_roots(terms, names, user_condition.roots)
+        condition = f"{our_condition} AND {user_condition.text}"
+    merged_update = merge_update(user_update, parts.clauses)
+    check_limits("UpdateExpression", merged_update)
     check_limits("ConditionExpression", condition)
     is_plain = isinstance(write.step, NoStep | NoStepAtAll)
-    used = None if is_plain else frozenset(_OURS.findall(f"{merged} {condition}"))
-    return _Text(merged, condition, asked, parts.words.names, convert(parts.values), used)
+    placeholders = None if is_plain else frozenset(_OURS.findall(f"{merged_update} {condition}"))
+    return _Text(merged_update, condition, our_condition, parts.words.names, convert(parts.values), placeholders)
 
 
 class Words:
@@ -262,8 +263,8 @@ class Words:
 
     def short(self, name: str) -> str:
         """For a name that stands in the expression again and again."""
-        known = [placeholder for placeholder, each in self.names.items() if each == name]
-        return known[0] if known else self._placeholder(name)
+        placeholders = [placeholder for placeholder, value in self.names.items() if value == name]
+        return placeholders[0] if placeholders else self._placeholder(name)
 
     def _placeholder(self, name: str) -> str:
         placeholder = f"#ow_{len(self.names)}"
@@ -299,8 +300,8 @@ def parts_of(write: Write) -> Parts:
         parts.asks.append("#ow_x.#ow_xf=:ow_f")
     else:
         # Hardly any entity has a step open. So a write asks for its own message's, which takes a value, only where there is one.
-        own = _step_values_of(0, len(entry.terms.attributes))
-        lacks = [f"NOT contains({STEPS},{mark})" for mark in own]
+        marks = _step_values_of(0, len(entry.terms.attributes))
+        lacks = [f"NOT contains({STEPS},{mark})" for mark in marks]
         parts.asks += [
             f"attribute_not_exists({TOMBSTONE})",
             *(lacks if _is_exact(step) else [f"attribute_not_exists({STEPS})"]),
@@ -308,10 +309,10 @@ def parts_of(write: Write) -> Parts:
     parts.asks += fits_labels(entry.terms, parts.words)
     if isinstance(step, Finishes):
         parts.asks += _is_in_order(entry.own, overtaken=step.overtaken)
-    elif write.others:
-        parts.asks += _lets_several_in(entry, parts.words, len(write.others) if _is_exact(step) else 0)
+    elif write.other_messages:
+        parts.asks += _lets_several_in(entry, parts.words, len(write.other_messages) if _is_exact(step) else 0)
     else:
-        parts.asks += [asked for n, change in enumerate(entry.changes) for asked in _lets_in(change, n, parts.words)]
+        parts.asks += [condition for n, change in enumerate(entry.changes) for condition in _lets_in(change, n, parts.words)]
     # --- what they add
     if isinstance(step, Withdraws):
         parts.removes.append("#ow_x")
@@ -331,9 +332,9 @@ def parts_of(write: Write) -> Parts:
         _add_outbox(parts, emission.shape.label, emits=bool(emission.events))
     if burial is not None:
         parts.sets.append(f"{TOMBSTONE}=:ow_t")
-        removed = {"#ow_t": burial.tombstone.ttl, **{f"#ow_r{n}": name for n, name in enumerate(burial.removes)}}
-        parts.removes += removed
-        parts.words.names |= removed
+        names = {"#ow_t": burial.tombstone.ttl, **{f"#ow_r{n}": name for n, name in enumerate(burial.removes)}}
+        parts.removes += names
+        parts.words.names |= names
     return parts
 
 
@@ -368,32 +369,32 @@ def _lets_in(change: Change, n: int, words: Words) -> list[str]:
 def _lets_several_in(entry: Entry, words: Words, steps_of_others: int) -> list[str]:
     """What the ledger asks of several messages. One NOT for all, and short names, leave room for twice as many."""
     ledgers, changes = len(entry.terms.attributes), [*enumerate(entry.changes)]
-    held = [f"contains({STEPS},{mark})" for n in range(1, 1 + steps_of_others) for mark in _step_values_of(n, ledgers)]
-    past: list[str] = []
+    exclusions = [f"contains({STEPS},{mark})" for n in range(1, 1 + steps_of_others) for mark in _step_values_of(n, ledgers)]
+    advances: list[str] = []
     fits: list[str] = []
     for n, change in changes:
         if isinstance(change, Remember):
             names = [words.short(name_of(slot)) for slot in change.sets.live]
-            held += [f"contains({name},{mark})" for name in names for mark in _spellings(change, n)]
+            exclusions += [f"contains({name},{mark})" for name in names for mark in _spellings(change, n)]
         elif isinstance(change, Number):  # of a ledger in also=, which is only looked at
-            held.append(f"contains(#ow_n{n},:ow_m{n})")
+            exclusions.append(f"contains(#ow_n{n},:ow_m{n})")
             fits.append(_fits(change, n))
         elif type(change) is Advance:
-            past.append(_is_past(change, n))
+            advances.append(_is_past(change, n))
         else:
             assert_never(change)
-    return [*past, *fits, *([f"NOT ({' OR '.join(held)})"] if held else [])]
+    return [*advances, *fits, *([f"NOT ({' OR '.join(exclusions)})"] if exclusions else [])]
 
 
-def _is_in_order(own: Change, *, overtaken: bool) -> list[str]:
+def _is_in_order(change: Change, *, overtaken: bool) -> list[str]:
     """What the finish of a step asks of the ledger. A mark that others have moved on stays where it is."""
-    match own:
+    match change:
         case Remember():
             return []
         case Advance():
-            return ["#ow_m0>=:ow_m0" if overtaken else _is_past(own, 0)]
+            return ["#ow_m0>=:ow_m0" if overtaken else _is_past(change, 0)]
         case _:
-            return [_fits(own, 0)]
+            return [_fits(change, 0)]
 
 
 def _spellings(change: Remember, n: int) -> list[str]:
@@ -403,20 +404,20 @@ def _spellings(change: Remember, n: int) -> list[str]:
 def _is_past(change: Advance, n: int) -> str:
     mark, absent = f"#ow_m{n}", f"attribute_not_exists(#ow_m{n})"
     if change.rule != "below":
-        before = f"{mark}={_before(n)}"
-        return before if change.rule == "next" else f"({absent} OR {before})"
-    below = f"{mark}<{_first(change, n)}"
+        is_next = f"{mark}={_value_before(n)}"
+        return is_next if change.rule == "next" else f"({absent} OR {is_next})"
+    is_before = f"{mark}<{_first_value(change, n)}"
     if change.has_digits:
-        below = f"(size({mark})=:ow_n{n} AND {mark}>=:ow_z AND {below})"
-    return f"({absent} OR {below})"
+        is_before = f"(size({mark})=:ow_n{n} AND {mark}>=:ow_z AND {is_before})"
+    return f"({absent} OR {is_before})"
 
 
-def _before(n: int) -> str:
+def _value_before(n: int) -> str:
     """The value just before the first of a source that counts."""
     return f":ow_p{n}" if n else ":ow_p"
 
 
-def _first(change: Advance, n: int) -> str:
+def _first_value(change: Advance, n: int) -> str:
     """The value of the first sequence of a source, where the mark moves on to the last one."""
     return f":ow_m{n}" if change.last is None else f":ow_f{n}"
 
@@ -426,18 +427,18 @@ _SIGNS = {"joins": "=", "enters": "<", "asks": "<=", "overtaken": ">"}
 
 def _fits(change: Number, n: int) -> str:
     """Is the slot's block as the form wants it?"""
-    compared = f"#ow_m{n}{_SIGNS[change.form]}:ow_b{n}"
-    return f"(attribute_not_exists(#ow_m{n}) OR {compared})" if change.form in ("joins", "asks") else compared
+    comparison = f"#ow_m{n}{_SIGNS[change.form]}:ow_b{n}"
+    return f"(attribute_not_exists(#ow_m{n}) OR {comparison})" if change.form in ("joins", "asks") else comparison
 
 
 def _step_values_of(n: int, ledgers: int) -> list[str]:
     """The marks of the steps that the n-th message may have open: one for each attribute of a ledger."""
-    own = f":ow_o{n or ''}"
-    return [own, *[f":ow_o{n}_{other}" for other in range(1, ledgers)]]
+    first = f":ow_o{n or ''}"
+    return [first, *[f":ow_o{n}_{place}" for place in range(1, ledgers)]]
 
 
 def _label_values(n: int, label: Label) -> list[str]:
-    return [f":ow_l{n}", *[f":ow_l{n}_{other}" for other in range(1, len(label.accepts))]]
+    return [f":ow_l{n}", *[f":ow_l{n}_{place}" for place in range(1, len(label.accepts))]]
 
 
 def constants(terms: Terms) -> dict[str, str]:
@@ -452,17 +453,17 @@ def constants(terms: Terms) -> dict[str, str]:
 
 
 def _add_mark(entry: Entry, parts: Parts, *, overtaken: bool) -> None:
-    own, words = entry.own, parts.words
-    if isinstance(own, Remember):
+    change, words = entry.own, parts.words
+    if isinstance(change, Remember):
         parts.removes += [words(name_of(slot)) for slot in entry.dead]
-        parts.adds.append(f"{words(name_of(own.sets.present))} :ow_s")
-    elif isinstance(own, Number):
-        parts.sets += {"joins": ["#ow_m0=:ow_b0"], "enters": ["#ow_m0=:ow_b0", "#ow_n0=:ow_s"]}.get(own.form, [])
-        parts.adds += ["#ow_n0 :ow_s"] if own.form == "joins" else []
-    elif type(own) is Advance:
-        parts.sets += [] if overtaken else [f"#ow_m{n}=:ow_m{n}" for n in range(len(entry.written))]
+        parts.adds.append(f"{words(name_of(change.sets.present))} :ow_s")
+    elif isinstance(change, Number):
+        parts.sets += {"joins": ["#ow_m0=:ow_b0"], "enters": ["#ow_m0=:ow_b0", "#ow_n0=:ow_s"]}.get(change.form, [])
+        parts.adds += ["#ow_n0 :ow_s"] if change.form == "joins" else []
+    elif type(change) is Advance:
+        parts.sets += [] if overtaken else [f"#ow_m{n}=:ow_m{n}" for n in range(len(entry.written_changes))]
     else:
-        assert_never(own)
+        assert_never(change)
 
 
 def _add_token(token: Token, terms: Terms, parts: Parts) -> None:
@@ -492,34 +493,34 @@ def _add_outbox(parts: Parts, label: str, *, emits: bool) -> None:
 # --- the names and values of one write -----------------------------------------------------------------------------------
 
 
-def of_write(write: Write) -> tuple[dict[str, str], dict[str, Any]]:
+def names_and_values(write: Write) -> tuple[dict[str, str], dict[str, Any]]:
     """The names that contain the source or the mark of a step, and the values, of this write, by their placeholders."""
     entry, step, emission = write.entry, write.step, write.emission
-    own = entry.own
+    gain = entry.own
     names: dict[str, str] = {}
     values: dict[str, Any] = {}
     if write.token is not None:
         values[":ow_a"] = Members((write.token.value,))
     if (type(step) is NoStep and step.exact) or type(step) is Begins:
-        for n, message in enumerate((write.message, *write.others)):
+        for n, message in enumerate((write.message, *write.other_messages)):
             marks = [step_mark(ledger, message) for ledger in entry.terms.attributes]
             values.update(zip(_step_values_of(n, len(marks)), marks, strict=True))
     if type(step) is not NoStep and not isinstance(step, NoStep | NoStepAtAll):
         mark = step_mark(entry.terms.attribute if isinstance(step, Begins) else step.ledger, write.message)
         names |= {"#ow_x": name_of_step(mark), "#ow_xf": "fence"}
         values[":ow_xs"] = Members((mark,))
-        values |= {":ow_x": step.step.stored()} if isinstance(step, Begins) else {":ow_f": step.fence}
+        values |= {":ow_x": step.step.as_fields()} if isinstance(step, Begins) else {":ow_f": step.fence}
     if emission is not None and emission.events:
         values |= {":ow_oe": [*emission.events], ":ow_od": emission.due, ":ow_os": emission.shard}
     if write.burial is not None:
-        values[":ow_t"] = write.burial.tombstone.stored()
-    if type(own) is not Advance:
-        values[":ow_s"] = Members((own.mark, *[change.mark for change in entry.more]) if entry.more else (own.mark,))
-    for n, change in enumerate((own, *entry.more, *entry.also)):
+        values[":ow_t"] = write.burial.tombstone.as_fields()
+    if type(gain) is not Advance:
+        values[":ow_s"] = Members((gain.mark, *[change.mark for change in entry.more]) if entry.more else (gain.mark,))
+    for n, change in enumerate((gain, *entry.more, *entry.also)):
         if type(change) is Remember:
             values[f":ow_m{n}"] = change.mark
-            for alias, other in enumerate(change.aliases):
-                values[f":ow_m{n}_{alias}"] = other
+            for alias, alias_mark in enumerate(change.aliases):
+                values[f":ow_m{n}_{alias}"] = alias_mark
         elif type(change) is Advance:
             names[f"#ow_m{n}"] = name_of(change.slot)
             values |= _values_of_mark(change, n)
@@ -543,9 +544,9 @@ def _values_of_mark(change: Advance, n: int) -> dict[str, str | int]:
     if type(mark) is str and change.has_digits:
         values |= {f":ow_n{n}": len(mark), ":ow_z": "0"}
     if change.rule != "below":
-        values[_before(n)] = int(mark) - 1
+        values[_value_before(n)] = int(mark) - 1
     elif last is not None:
-        values[_first(change, n)] = mark
+        values[_first_value(change, n)] = mark
     return values
 
 
@@ -563,16 +564,16 @@ def _values_of_number(change: Number, n: int) -> dict[str, int]:
     return {f":ow_b{n}": change.block, **({} if change.form == "enters" else {f":ow_m{n}": change.mark})}
 
 
-def _initial(write: Write, ours: Mapping[str, Any]) -> dict[str, Any]:
+def _initial(write: Write, our_values: Mapping[str, Any]) -> dict[str, Any]:
     """The ledger of a new entity, its values being those of the request."""
-    entry, own = write.entry, write.entry.own
-    held = {name_of(label.slot): ours[f":ow_l{n}"] for n, label in enumerate(entry.terms.labels)}
-    held[cast("Token", write.token).name] = ours[":ow_a"]
-    if isinstance(own, Remember):
-        return {**held, name_of(own.sets.present): ours[":ow_s"]}
-    if isinstance(own, Number):
-        return {**held, name_of(own.tag): ours[":ow_b0"], name_of(own.numbers): ours[":ow_s"]}
-    return {**held, name_of(own.slot): ours[":ow_m0"]}
+    entry, change = write.entry, write.entry.own
+    ledger = {name_of(label.slot): our_values[f":ow_l{n}"] for n, label in enumerate(entry.terms.labels)}
+    ledger[cast("Token", write.token).name] = our_values[":ow_a"]
+    if isinstance(change, Remember):
+        return {**ledger, name_of(change.sets.present): our_values[":ow_s"]}
+    if isinstance(change, Number):
+        return {**ledger, name_of(change.tag): our_values[":ow_b0"], name_of(change.numbers): our_values[":ow_s"]}
+    return {**ledger, name_of(change.slot): our_values[":ow_m0"]}
 
 
 def stored_outbox(write: Write) -> dict[str, Any]:
@@ -591,22 +592,22 @@ def stored_outbox(write: Write) -> dict[str, Any]:
 # --- the caller's part ---------------------------------------------------------------------------------------------------
 
 
-def written_out(native: Mapping[str, Any]) -> Mapping[str, Any]:
+def with_condition_text(native: Mapping[str, Any]) -> Mapping[str, Any]:
     """The call with its condition as text, where it was made with boto3's Attr."""
-    built = ConditionExpressionBuilder().build_expression(native["ConditionExpression"])
-    added = {
-        "ExpressionAttributeNames": built.attribute_name_placeholders,
-        "ExpressionAttributeValues": built.attribute_value_placeholders,
+    expression = ConditionExpressionBuilder().build_expression(native["ConditionExpression"])
+    placeholders_of = {
+        "ExpressionAttributeNames": expression.attribute_name_placeholders,
+        "ExpressionAttributeValues": expression.attribute_value_placeholders,
     }
-    written: dict[str, Any] = {**native, "ConditionExpression": built.condition_expression}
-    for name, placeholders in added.items():
-        theirs = _mapping(native, name)
+    result: dict[str, Any] = {**native, "ConditionExpression": expression.condition_expression}
+    for name, placeholders in placeholders_of.items():
+        user_entries = _mapping(native, name)
         for placeholder in placeholders:
-            if placeholder in theirs:
+            if placeholder in user_entries:
                 raise InvalidUpdate(f"boto3's Attr makes the placeholder {placeholder} for itself: give yours another name.")
         if placeholders:
-            written[name] = {**theirs, **placeholders}
-    return written
+            result[name] = {**user_entries, **placeholders}
+    return result
 
 
 def _mapping(native: Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -615,31 +616,31 @@ def _mapping(native: Mapping[str, Any], name: str) -> Mapping[str, Any]:
         return {}
     mapping: Mapping[str, Any] = value
     if type(value) is not dict and not isinstance(value, Mapping):
-        raise _mistyped(name, value, "a dict")
+        raise _type_error(name, value, "a dict")
     return mapping
 
 
-def _mistyped(name: str, value: object, wanted: str) -> InvalidUpdate:
-    return InvalidUpdate(f"{name} is a {type(value).__name__}: give it {wanted}.")
+def _type_error(name: str, value: object, remedy: str) -> InvalidUpdate:
+    return InvalidUpdate(f"{name} is a {type(value).__name__}: give it {remedy}.")
 
 
 def _check_arguments(native: Mapping[str, Any], names: Mapping[str, object]) -> None:
     for name in native:
         if name in _LEGACY:
             raise InvalidUpdate(f"{name} is the old way, which DynamoDB does not mix with expressions: write expressions.")
-    for what in ("UpdateExpression", "ConditionExpression"):
-        if not isinstance(native.get(what), str | None):
-            raise _mistyped(what, native[what], "text")
-    for placeholder, named in names.items():
-        if not isinstance(named, str):
-            raise _mistyped(f"ExpressionAttributeNames[{placeholder!r}]", named, "an attribute's name")
+    for expression in ("UpdateExpression", "ConditionExpression"):
+        if not isinstance(native.get(expression), str | None):
+            raise _type_error(expression, native[expression], "text")
+    for placeholder, attribute in names.items():
+        if not isinstance(attribute, str):
+            raise _type_error(f"ExpressionAttributeNames[{placeholder!r}]", attribute, "an attribute's name")
 
 
 def _check_placeholders(placeholders: Iterable[object]) -> None:
     for placeholder in placeholders:
         if not isinstance(placeholder, str):
-            raise _mistyped(repr(placeholder), placeholder, "the name of a placeholder or an attribute")
-        if placeholder.startswith(RESERVED):
+            raise _type_error(repr(placeholder), placeholder, "the name of a placeholder or an attribute")
+        if placeholder.startswith(OUR_PREFIXES):
             raise InvalidUpdate(f"The placeholder {placeholder} begins as the ledger's own do: give it another name.")
 
 
@@ -681,12 +682,11 @@ _ROOM, _OPERATORS = 512, 20  # what a usual update and a usual condition of the 
 def check_room(store: Any, flows: Any, ledger: object) -> None:
     """Raise unless a usual call of this store fits beside what it asks and writes itself."""
     message = Message("any", source="any", sequence=getattr(ledger, "first", 1))
-    fixed = copy(flows)
-    fixed.clock, fixed.attempts = lambda: _ANY_TIME, lambda: "any"  # the caller's clock has no part in this
+    fixed_flows = copy(flows)
+    fixed_flows.clock, fixed_flows.attempts = lambda: _ANY_TIME, lambda: "any"  # the caller's clock has no part in this
     try:
-        request = cast("Mapping[str, Any]", explained(store, fixed, lambda each: each.record(message, Key={"any": ""})))[
-            "update_item"
-        ]
+        calls = explain_call(store, fixed_flows, lambda target: target.record(message, Key={"any": ""}))
+        request = cast("Mapping[str, Any]", calls["update_item"])
     except InvalidMessage:  # a ledger of the caller's own may want messages of another kind
         return
     except ExpressionTooLong as error:

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from boto3.dynamodb.types import Binary
 
-from onewrite.dynamodb.values import raw
+from onewrite.dynamodb.values import bytes_of
 
 LARGEST_ITEM = 400 * 1024  # the quota of an item, with the names of its attributes
 
@@ -28,7 +28,7 @@ def value_size(value: Any) -> int:
         case str():
             return len(value.encode())
         case bytes() | bytearray() | Binary():
-            return len(raw(value) if isinstance(value, Binary) else value)
+            return len(bytes_of(value) if isinstance(value, Binary) else value)
         case Decimal() | int() if not isinstance(value, bool):
             return _number_size(Decimal(value))
         case AbstractSet():

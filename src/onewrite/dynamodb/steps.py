@@ -8,8 +8,8 @@ from typing import Any, cast
 
 from botocore.exceptions import ClientError
 
-from onewrite.core.event import copied
-from onewrite.core.flow import Call, Flow, accepting, asked_of
+from onewrite.core.event import copy_of
+from onewrite.core.flow import Call, Flow, split_missing_ok, with_missing_settled
 from onewrite.core.label import is_step
 from onewrite.core.step import (
     Step,
@@ -20,7 +20,7 @@ from onewrite.core.step import (
     new_step,
     step_mark,
 )
-from onewrite.core.step_flows import Effect, Start, Then, begun, let_go, performed, shown
+from onewrite.core.step_flows import Effect, Start, Then, begin_step, let_go, perform_step, step_answers
 from onewrite.core.write import Begins, Withdraws, Write, met_by_begin
 from onewrite.dynamodb.flows import Flows, check_reads_all, code, send
 from onewrite.dynamodb.layout import canonical, name_of_step
@@ -29,44 +29,44 @@ from onewrite.message import Message
 from onewrite.outcome import Answer, Begun, Busy, Outcome, Rejected, Uncertain, Unmet
 
 
-def begin(flows: Flows, message: Message, native: Mapping[str, Any], asked: StepRequest) -> Flow[Answer]:
-    check_begin(asked)
-    native, missing_ok = asked_of(native)
-    native = copied(native)  # others run before the effect does, and may use these again
-    if asked.after is not None:
-        check_claim(asked.after, message, native.get("Key", {}), canonical)
+def begin(flows: Flows, message: Message, native: Mapping[str, Any], step_request: StepRequest) -> Flow[Answer]:
+    check_begin(step_request)
+    native, missing_ok = split_missing_ok(native)
+    native = copy_of(native)  # others run before the effect does, and may use these again
+    if step_request.after is not None:
+        check_claim(step_request.after, message, native.get("Key", {}), canonical)
     name = flows.attempts()
     write = flows.new_write(message, native, name, creates=True)
-    fresh = new_step(flows.ledger.attribute, message, asked, name, write.now)
+    fresh = new_step(flows.ledger.attribute, message, step_request, name, write.now)
     flows.exact = True  # this store's writes will meet open steps
 
-    def try_to_begin(step: Step, replaced: str | None) -> Flow[Step | Outcome | None]:
-        return _try_begin(flows, write._replace(step=Begins(step), token=None), native, replaced)
+    def try_to_begin(step: Step, old_fence: str | None) -> Flow[Step | Outcome | None]:
+        return _try_begin(flows, write._replace(step=Begins(step), token=None), native, old_fence)
 
-    flow = begun(Start(message, write.key, asked, fresh, write.now, flows.clock), try_to_begin)
-    return accepting(flow, counts=write.entry.own.counts) if missing_ok else flow
+    flow = begin_step(Start(message, write.key, step_request, fresh, write.now, flows.clock), try_to_begin)
+    return with_missing_settled(flow, counts=write.entry.own.counts) if missing_ok else flow
 
 
-def _try_begin(flows: Flows, write: Write, native: Mapping[str, Any], replaced: str | None) -> Flow[Step | Outcome | None]:
+def _try_begin(flows: Flows, write: Write, native: Mapping[str, Any], old_fence: str | None) -> Flow[Step | Outcome | None]:
     step = cast("Begins", write.step).step
-    if replaced is None:
+    if old_fence is None:
         call = flows.call(write, native, guard_begin)
     else:
-        call = _change_of_step(flows, step_mark(step.ledger, write.message), write.key, replaced, step)
+        call = _change_of_step(flows, step_mark(step.ledger, write.message), write.key, old_fence, step)
     try:
         yield from send(call)
     except ClientError as error:
-        image, unexplained = yield from flows.refusal(error, write, call)
-        met = met_by_begin(write, image)
-        if not isinstance(met, Unmet):
-            return met
-        if unexplained is not None:
-            flows.raise_failure(unexplained, write, call, image)
-        if replaced is not None and image.exists:
+        image, failure = yield from flows.refusal(error, write, call)
+        answer = met_by_begin(write, image)
+        if not isinstance(answer, Unmet):
+            return answer
+        if failure is not None:
+            flows.raise_failure(failure, write, call, image)
+        if old_fence is not None and image.exists:
             return None  # the step that was to be replaced is gone, and the message was not done
-        if isinstance(met, Rejected) and write.entry.own.counts:
-            return (yield from flows.record_refusal(met, native))
-        return met
+        if isinstance(answer, Rejected) and write.entry.own.counts:
+            return (yield from flows.record_refusal(answer, native))
+        return answer
     return step
 
 
@@ -100,7 +100,7 @@ def _change_of_step(flows: Flows, mark: bytes, key: Mapping[str, Any], fence: st
     """Changes these fields of the step of that mark, or puts another step in its place, if it has this fence."""
     names, values = {"#step": name_of_step(mark), "#fence": "fence"}, cast("dict[str, Any]", {":old": fence})
     if isinstance(fields, Step):
-        sets, values[":new"] = ["#step=:new"], fields.stored()
+        sets, values[":new"] = ["#step=:new"], fields.as_fields()
     else:
         sets = [f"#step.#{name}=:{name}" for name in fields]
         names |= {f"#{name}": name for name in fields}
@@ -118,16 +118,16 @@ def _change_of_step(flows: Flows, mark: bytes, key: Mapping[str, Any], fence: st
 
 
 def perform(
-    flows: Flows, message: Message, native: Mapping[str, Any], asked: StepRequest, *, effect: Effect, then: Then
+    flows: Flows, message: Message, native: Mapping[str, Any], request: StepRequest, *, effect: Effect, then: Then
 ) -> Flow[Outcome]:
-    def finish(step: Begun, made: Mapping[str, Any]) -> Flow[Outcome]:
-        arguments = {name: value for name, value in made.items() if name != "emit"}
-        return flows.finish(message, {**arguments, "Key": step.entity_key}, step, made.get("emit"))
+    def finish(step: Begun, result: Mapping[str, Any]) -> Flow[Outcome]:
+        arguments = {name: value for name, value in result.items() if name != "emit"}
+        return flows.finish(message, {**arguments, "Key": step.entity_key}, step, result.get("emit"))
 
-    return performed(begin(flows, message, native, asked), effect, finish, partial(release, flows), then)
+    return perform_step(begin(flows, message, native, request), effect, finish, partial(release, flows), then)
 
 
 def open_steps(flows: Flows, native: Mapping[str, Any]) -> Flow[list[Busy | Uncertain]]:
     check_reads_all(native, "open_steps")
-    item = (yield from flows.read({"ConsistentRead": True, **flows.named(native)})) or {}
-    return shown(flows, [value for name, value in item.items() if is_step(name)], native["Key"])
+    item = (yield from flows.read({"ConsistentRead": True, **flows.address(native)})) or {}
+    return step_answers(flows, [value for name, value in item.items() if is_step(name)], native["Key"])

@@ -8,7 +8,7 @@ from typing import Any, Self, Unpack, overload
 
 from onewrite.core.clock import random_name, wall_clock
 from onewrite.core.event import Emit, Outbox, made_with_outbox
-from onewrite.core.explaining import check_alone, explained, explained_write
+from onewrite.core.explaining import check_alone, explain_call, explain_write
 from onewrite.core.flow import arun, run
 from onewrite.core.ledgers import Ledger
 from onewrite.core.step import Claim, StepRequest
@@ -34,7 +34,7 @@ from onewrite.dynamodb.native import (
     UpdatingArguments,
 )
 from onewrite.dynamodb.outboxes import Outboxes
-from onewrite.dynamodb.participants import Prepared, prepared
+from onewrite.dynamodb.participants import Prepared, prepare
 from onewrite.dynamodb.request import check_room, guard_put, guard_update
 from onewrite.dynamodb.steps import begin, open_steps, perform, release
 from onewrite.message import Message
@@ -63,21 +63,21 @@ class _NothingSent:
         """
         if isinstance(call, Message):
             method = "put_item" if "Item" in native else "update_item"
-            return explained_write(self, self._flows, method, (call, *args), native)
+            return explain_write(self, self._flows, method, (call, *args), native)
         check_alone(args, native)
-        return explained(self, self._flows, call)
+        return explain_call(self, self._flows, call)
 
     def updating(self, *, emit: Emit = None, **native: Unpack[UpdatingArguments]) -> Prepared:
         """`update_item` for `transact`."""
-        return prepared(self._flows, "updating", native, emit)
+        return prepare(self._flows, "updating", native, emit)
 
     def putting(self, *, emit: Emit = None, **native: Unpack[PuttingArguments]) -> Prepared:
         """`put_item` for `transact`."""
-        return prepared(self._flows, "putting", native, emit)
+        return prepare(self._flows, "putting", native, emit)
 
     def recording(self, *, emit: Emit = None, **native: Unpack[RecordingArguments]) -> Prepared:
         """`record` for `transact`."""
-        return prepared(self._flows, "recording", native, emit)
+        return prepare(self._flows, "recording", native, emit)
 
     @property
     def outboxes(self) -> Outboxes:
@@ -130,7 +130,7 @@ class GuardedTable(_NothingSent):
         check_table(table, table_name)
         check_deletes(ledger, tombstones)
         self._flows = Flows(
-            table, ledger, table_name, clock, random_name, outbox=outbox, tombstones=tombstones, awaited=False
+            table, ledger, table_name, clock, random_name, outbox=outbox, tombstones=tombstones, is_async=False
         )
         self._target = lean_target(table, table_name) if lean else self._flows.target
         self._outboxes = None if outbox is None else Outboxes(table, table_name, outbox)
@@ -197,8 +197,8 @@ class GuardedTable(_NothingSent):
         **native: Unpack[BeginArguments],
     ) -> Outcome:
         """Begin a step, call `effect(step)`, and finish with the `update_item` whose arguments `then(result)` returns."""
-        asked = StepRequest(name, lease, safe_for)
-        return run(perform(self._flows, message, native, asked, effect=effect, then=then), self._target)
+        request = StepRequest(name, lease, safe_for)
+        return run(perform(self._flows, message, native, request, effect=effect, then=then), self._target)
 
     def release(self, step: Begun, *, sent: bool = True) -> None:
         """End the step's lease now, if it is still this worker's. `sent=False` says that its effect was not sent: then nothing of
@@ -256,7 +256,7 @@ class AsyncGuardedTable(_NothingSent):
         check_table(table, table_name)
         check_deletes(ledger, tombstones)
         self._flows = Flows(
-            table, ledger, table_name, clock, random_name, outbox=outbox, tombstones=tombstones, awaited=True
+            table, ledger, table_name, clock, random_name, outbox=outbox, tombstones=tombstones, is_async=True
         )
         self._target = self._flows.target
         self._outboxes = None if outbox is None else Outboxes(table, table_name, outbox)
@@ -328,8 +328,8 @@ class AsyncGuardedTable(_NothingSent):
         **native: Unpack[BeginArguments],
     ) -> Outcome:
         """Begin a step, call `effect(step)`, and finish with the `update_item` whose arguments `then(result)` returns."""
-        asked = StepRequest(name, lease, safe_for)
-        return await arun(perform(self._flows, message, native, asked, effect=effect, then=then), self._target)
+        request = StepRequest(name, lease, safe_for)
+        return await arun(perform(self._flows, message, native, request, effect=effect, then=then), self._target)
 
     async def release(self, step: Begun, *, sent: bool = True) -> None:
         """End the step's lease now, if it is still this worker's. `sent=False` says that its effect was not sent: then nothing of

@@ -22,8 +22,8 @@ from onewrite.core.transaction import DEADLINE, Backoff, Findings, Transaction
 from onewrite.core.write import Write
 from onewrite.dynamodb.flows import code, says_mistyped, says_too_large, text_of
 from onewrite.dynamodb.layout import canonical
-from onewrite.dynamodb.participants import Action, Mark, Prepared, action, alone, client_of, marks_of
-from onewrite.dynamodb.values import plain
+from onewrite.dynamodb.participants import Action, Mark, Prepared, action, client_of, marks_of, write_alone
+from onewrite.dynamodb.values import plain_values
 from onewrite.errors import ConfigurationError, InvalidUpdate
 from onewrite.message import Message
 from onewrite.outcome import Applied, Entity, Outcome, Unmet
@@ -32,11 +32,11 @@ Part: TypeAlias = Action | Mark
 
 _MOST_ACTIONS = 100  # of one TransactWriteItems
 _MOST_BYTES = 4 * 1024 * 1024
-_FEW = 10
+_SURELY_SMALL = 10
 # Reasons that go away by themselves. The second is what AWS calls it for a table, the others come from its request router.
-_PASSING = frozenset({"TransactionConflict", "ProvisionedThroughputExceeded", "ThrottlingError", "RequestLimitExceeded"})
+_DELAYS = frozenset({"TransactionConflict", "ProvisionedThroughputExceeded", "ThrottlingError", "RequestLimitExceeded"})
 # The whole request got no verdict. Under the same token it may be sent again whatever became of it.
-_UNDECIDED = frozenset(
+_UNDECIDED_CODES = frozenset(
     {
         "TransactionInProgressException",
         "ProvisionedThroughputExceededException",
@@ -61,8 +61,8 @@ def transact(
     `completes=True` then writes what is missing, for a handler that made single writes before. Any other refusal says in
     `participant` whose it is. What is in the way for a moment is waited for, `deadline` long.
     """
-    transaction = _Transaction(message, participants, inbox, completes=completes, awaited=False)
-    return run(transaction.answered(deadline), transaction.store.target)
+    transaction = _Transaction(message, participants, inbox, completes=completes, is_async=False)
+    return run(transaction.answer_within(deadline), transaction.store.target)
 
 
 async def atransact(
@@ -74,8 +74,8 @@ async def atransact(
     deadline: timedelta = DEADLINE,
 ) -> Outcome:
     """`transact` for the writes of an `AsyncGuardedTable`."""
-    transaction = _Transaction(message, participants, inbox, completes=completes, awaited=True)
-    return await arun(transaction.answered(deadline), transaction.store.target)
+    transaction = _Transaction(message, participants, inbox, completes=completes, is_async=True)
+    return await arun(transaction.answer_within(deadline), transaction.store.target)
 
 
 def explain_transaction(
@@ -86,7 +86,7 @@ def explain_transaction(
 
     DynamoDB charges each write in a transaction twice: two items of up to 1 KB take four units, and their single writes two.
     """
-    return _Transaction(message, participants, inbox, awaited=None).explained()
+    return _Transaction(message, participants, inbox, is_async=None).explanation()
 
 
 class _Reason(NamedTuple):
@@ -96,7 +96,7 @@ class _Reason(NamedTuple):
     code: str
     text: str
     item: Entity | None
-    shown: bool  # `item` is what DynamoDB has looked at, and None says that there is none
+    shows_item: bool  # `item` is what DynamoDB has looked at, and None says that there is none
 
 
 class _Transaction(Transaction[Prepared, Part, ClientError]):
@@ -108,24 +108,26 @@ class _Transaction(Transaction[Prepared, Part, ClientError]):
         _check_client(self.participants, self.inbox)
         _check_limits(self.participants, self.inbox)
 
-    def explained(self) -> list[dict[str, Any]]:
+    def explanation(self) -> list[dict[str, Any]]:
         name = self.store.attempts()
         if self.is_single:
             call = action(0, self.message, self.participants[0], name).call
             return [{call.method: call.kwargs}]
         return [part.request for part in self.parts(name, {})]
 
-    def answered(self, deadline: timedelta) -> Flow[Outcome]:
+    def answer_within(self, deadline: timedelta) -> Flow[Outcome]:
         if self.is_single:
-            return alone(self.message, self.participants[0])
+            return write_alone(self.message, self.participants[0])
         return self.flow(Backoff(deadline, random_share, self.store.clock))
 
     def parts(self, name: str, forms: Mapping[int, Write]) -> list[Part]:
-        writes = [action(place, self.message, each, name, forms.get(place)) for place, each in enumerate(self.participants)]
+        writes = [
+            action(place, self.message, write, name, forms.get(place)) for place, write in enumerate(self.participants)
+        ]
         marks = [] if self.inbox is None else marks_of(self.inbox, self.message, name, self.store.clock)
         return [*writes, *marks]
 
-    def made(self, parts: Sequence[Part], name: str, turn: int, backoff: Backoff) -> Flow[Applied | ClientError]:
+    def make(self, parts: Sequence[Part], name: str, turn: int, backoff: Backoff) -> Flow[Applied | ClientError]:
         """Send the transaction until DynamoDB says what became of it."""
         token = blake2b(f"{turn} {name}".encode(), digest_size=16).hexdigest()
         request = {"TransactItems": [part.request for part in parts], "ClientRequestToken": token}
@@ -133,7 +135,7 @@ class _Transaction(Transaction[Prepared, Part, ClientError]):
             try:
                 return Applied(self.message, response=(yield Call("transact_write_items", (), request)))
             except ClientError as error:
-                if code(error) not in _UNDECIDED:
+                if code(error) not in _UNDECIDED_CODES:
                     return error
                 wait = backoff.pause()
                 if wait is None:
@@ -144,42 +146,42 @@ class _Transaction(Transaction[Prepared, Part, ClientError]):
         reasons = _reasons(refusal, parts)
         if not reasons:
             raise refusal
-        hidden = [reason.part for reason in reasons if reason.code in _PASSING]
+        hidden_parts = [reason.part for reason in reasons if reason.code in _DELAYS]
         outcomes, forms = dict[int, Outcome](), dict[int, Write]()
         failures: list[Exception] = []
-        shown: list[tuple[Part, Entity]] = []
-        expired = False  # an item was in the way, and is no more
+        looks: list[tuple[Part, Entity]] = []
+        has_expired = False  # an item was in the way, and is no more
         for reason in reasons:
-            if reason.code in _PASSING:
+            if reason.code in _DELAYS:
                 continue
             part = reason.part
             item, verdict = yield from _verdict(reason, refusal)
-            shown.append((part, item or {}))
+            looks.append((part, item or {}))
             if isinstance(verdict, Exception):
                 failures.append(verdict)
             elif isinstance(verdict, Write):
                 forms[part.place] = verdict
             elif verdict is None:
-                expired = True
+                has_expired = True
             else:
                 outcomes.setdefault(part.place, verdict)
         # A token proves something only together with the effect, and a transaction has the effects of all of its writes.
-        has_token = any(part.landed(item) for part, item in shown)
-        effective = [part for part, item in shown if part.shows_effect(item)]
-        missing = [part for part in parts if part.guarded and part not in effective]
-        if has_token and not missing:
+        has_token = any(part.has_landed(item) for part, item in looks)
+        effective = [part for part, item in looks if part.shows_effect(item)]
+        other_parts = [part for part in parts if part.is_guarded and part not in effective]
+        if has_token and not other_parts:
             return Findings({0: Applied(self.message, retried=True)})
-        inexact = bool(forms) or expired
+        inexact = bool(forms) or has_expired
         return Findings(
             outcomes,
             forms,
-            passes=bool(hidden) or inexact,
-            waits=bool(hidden) or (inexact and turn > 0),
+            passes=bool(hidden_parts) or inexact,
+            waits=bool(hidden_parts) or (inexact and turn > 0),
             failure=next(iter(failures), None),
-            undecided=has_token and all(part in hidden for part in missing),
+            is_undecided=has_token and all(part in hidden_parts for part in other_parts),
         )
 
-    def given_up(self, parts: Sequence[Part], refusal: ClientError) -> Flow[Outcome]:  # noqa: ARG002  # DynamoDB has said which write
+    def give_up(self, parts: Sequence[Part], refusal: ClientError) -> Flow[Outcome]:  # noqa: ARG002  # DynamoDB has said which write
         yield from ()
         raise refusal
 
@@ -196,8 +198,8 @@ def _verdict(reason: _Reason, error: ClientError) -> Flow[_Verdict]:
         return (yield from _invalid(reason, error))
     if reason.code != "ConditionalCheckFailed":
         return None, error
-    item = reason.item if reason.shown else (yield from _read(reason.part, error))
-    return item, reason.part.refused(item)
+    item = reason.item if reason.shows_item else (yield from _read_item(reason.part, error))
+    return item, reason.part.refusal(item)
 
 
 def _reasons(error: ClientError, parts: Sequence[Part]) -> list[_Reason]:
@@ -208,22 +210,28 @@ def _reasons(error: ClientError, parts: Sequence[Part]) -> list[_Reason]:
             raise InvalidUpdate("Two participants write the same item: make them one write.") from error
         if not (says_too_large(text) or says_mistyped(text)):
             raise error
-        return [_Reason(part, "ValidationError", text, None, shown=False) for part in parts]
+        return [_Reason(part, "ValidationError", text, None, shows_item=False) for part in parts]
     if code(error) != "TransactionCanceledException":
         raise error
-    given = cast("list[dict[str, Any]] | None", error.response.get("CancellationReasons"))
-    if given is None:  # the text has the codes, and nothing has the items
+    entries = cast("list[dict[str, Any]] | None", error.response.get("CancellationReasons"))
+    if entries is None:  # the text has the codes, and nothing has the items
         codes = re.findall(r"\w+", text[text.rfind("[") :])
-        given = [{"Code": each} for each in codes]
-    if len(given) != len(parts):
+        entries = [{"Code": name} for name in codes]
+    if len(entries) != len(parts):
         raise error
-    pairs = zip(parts, given, strict=True)
-    shown = "CancellationReasons" in error.response
+    pairs = zip(parts, entries, strict=True)
+    shows_item = "CancellationReasons" in error.response
     return [
         # Even a Table's client gives typed values here: boto3 does not convert the members of an error.
-        _Reason(part, each["Code"], str(each.get("Message", "")), plain(each["Item"]) if each.get("Item") else None, shown)
-        for part, each in pairs
-        if each.get("Code", "None") != "None"
+        _Reason(
+            part,
+            entry["Code"],
+            str(entry.get("Message", "")),
+            plain_values(entry["Item"]) if entry.get("Item") else None,
+            shows_item,
+        )
+        for part, entry in pairs
+        if entry.get("Code", "None") != "None"
     ]
 
 
@@ -232,31 +240,31 @@ def _invalid(reason: _Reason, error: ClientError) -> Flow[_Verdict]:
     part = reason.part
     if not isinstance(part, Action) or not (says_too_large(reason.text) or says_mistyped(reason.text)):
         return None, error
-    held = None
+    item = None
     try:
-        held = yield from _read(part, error)
+        item = yield from _read_item(part, error)
     except ClientError:  # a put does not say what to read, and the caller may be allowed to write only
         outcome = None
     else:
-        outcome = part.refused(held, exact=True)
+        outcome = part.refusal(item, exact=True)
     if not isinstance(outcome, Unmet | None):
-        return held, outcome
+        return item, outcome
     if not says_too_large(reason.text):
-        part.check_tokens(held)
-        return held, error
-    failure = part.too_large(held)
+        part.check_tokens(item)
+        return item, error
+    failure = part.too_large(item)
     failure.__cause__ = error
-    return held, failure
+    return item, failure
 
 
-def _read(part: Part, error: ClientError) -> Flow[Entity | None]:
+def _read_item(part: Part, error: ClientError) -> Flow[Entity | None]:
     """The item of a write, as it is now. A put does not say which part of its item is the key."""
     key = part.key
     if key is None:
         raise error
     response = yield Call("get_item", (), {"TableName": part.table_name, "Key": key, "ConsistentRead": True})
     item: Entity | None = response.get("Item")
-    return None if item is None else part.plain(item)
+    return None if item is None else part.plain_item(item)
 
 
 # --- what cannot be sent -----------------------------------------------------------------------------------------------
@@ -264,7 +272,7 @@ def _read(part: Part, error: ClientError) -> Flow[Entity | None]:
 
 def _check_client(participants: Sequence[Prepared], inbox: Inbox | None) -> None:
     # A client that is tapped by a test is a copy, which has the same `meta`.
-    clients = [each.store.target for each in participants] if len(participants) > 1 or inbox is not None else []
+    clients = [write.store.target for write in participants] if len(participants) > 1 or inbox is not None else []
     clients += [] if inbox is None else [client_of(inbox)]
     if len({id(client.meta) for client in clients}) > 1:
         raise ConfigurationError(
@@ -278,16 +286,16 @@ def _check_limits(participants: Sequence[Prepared], inbox: Inbox | None) -> None
     if count > _MOST_ACTIONS:
         raise InvalidUpdate(f"A transaction has {count} writes, and DynamoDB takes {_MOST_ACTIONS}: split it.")
     # An item has 400 KB at most, so ten of them are within the limit.
-    size = sum([each.size for each in participants]) if count > _FEW else 0
+    size = sum([write.size for write in participants]) if count > _SURELY_SMALL else 0
     if size > _MOST_BYTES:
         raise InvalidUpdate(f"A transaction brings {size} bytes of values, and DynamoDB takes {_MOST_BYTES}: split it.")
-    key_names = {each.store.table_name: each.native["Key"] for each in participants if each.native.get("Key")}
-    seen: set[Hashable] = set()
-    for each in participants:
-        table = each.store.table_name
-        key = each.key(key_names.get(table, ()))
+    key_names = {write.store.table_name: write.native["Key"] for write in participants if write.native.get("Key")}
+    items: set[Hashable] = set()
+    for write in participants:
+        table = write.store.table_name
+        key = write.key(key_names.get(table, ()))
         if key:
             item = (table, canonical(key))
-            if item in seen:
+            if item in items:
                 raise InvalidUpdate("Two participants write the same item: make them one write.")
-            seen.add(item)
+            items.add(item)

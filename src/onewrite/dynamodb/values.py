@@ -62,10 +62,10 @@ _PLAIN = frozenset({str, int, bytes, bool, Decimal, Members})
 
 def sendable(values: Mapping[str, Any]) -> dict[str, Any]:
     """A caller's values as a Table takes them."""
-    return {name: value if type(value) in _PLAIN else _sendable(name, value) for name, value in values.items()}
+    return {name: value if type(value) in _PLAIN else _sendable_value(name, value) for name, value in values.items()}
 
 
-def _sendable(name: str, value: Any) -> Any:
+def _sendable_value(name: str, value: Any) -> Any:
     """The value with its sets in one order. DynamoDB stores no empty set."""
     if type(value) in _PLAIN:
         return value
@@ -75,34 +75,34 @@ def _sendable(name: str, value: Any) -> Any:
                 raise InvalidUpdate(f"{name} is an empty set, which DynamoDB does not store: REMOVE the attribute instead.")
             return Members(sorted(cast("AbstractSet[object]", value), key=repr))
         case Mapping():
-            return {inner: _sendable(name, member) for inner, member in cast("Mapping[str, object]", value).items()}
+            return {inner: _sendable_value(name, member) for inner, member in cast("Mapping[str, object]", value).items()}
         case list() | tuple():
-            return [_sendable(name, member) for member in cast("list[object]", value)]
+            return [_sendable_value(name, member) for member in cast("list[object]", value)]
         case _:
             return value
 
 
-def typed(values: Mapping[str, Any]) -> dict[str, Any]:
+def typed_values(values: Mapping[str, Any]) -> dict[str, Any]:
     """A caller's values as a client takes them."""
-    sent: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for name, value in values.items():
         kind = type(value)  # pyright: ignore[reportUnknownVariableType]  # of any value
         if kind is str:
-            sent[name] = {"S": value}
+            result[name] = {"S": value}
         elif kind is int and _LOWEST < value < _HIGHEST:
-            sent[name] = {"N": str(value)}
+            result[name] = {"N": str(value)}
         elif kind is bytes:
-            sent[name] = {"B": value}
+            result[name] = {"B": value}
         elif (
             kind is Members and len(value.members) == 1 and (name_of_set := _SETS.get(type(value.members[0])))  # pyright: ignore[reportUnknownArgumentType]
         ):
-            sent[name] = {name_of_set: [*value.members]}
+            result[name] = {name_of_set: [*value.members]}
         else:
-            sent[name] = _typed(name, value)
-    return sent
+            result[name] = _typed_value(name, value)
+    return result
 
 
-def _typed(name: str, value: Any) -> dict[str, Any]:
+def _typed_value(name: str, value: Any) -> dict[str, Any]:
     kind = cast("type[object]", type(value))
     if kind is Members:
         kinds = {*map(type, value.members)}
@@ -113,7 +113,7 @@ def _typed(name: str, value: Any) -> dict[str, Any]:
             f"{name} is {value!r}, a typed value: a guarded client takes plain ones, as a Table does, and would store this as a map. "
             "Give it the value alone. A map that looks like this can be stored through a Table."
         )
-    return cast("dict[str, Any]", _serialize(_sendable(name, value)))
+    return cast("dict[str, Any]", _serialize(_sendable_value(name, value)))
 
 
 _TYPES: dict[str, type | tuple[type, ...]] = {
@@ -130,11 +130,11 @@ def is_typed(value: object) -> bool:
     return name in _TYPES and isinstance(inner, _TYPES[name])
 
 
-def plain(values: Mapping[str, Any]) -> dict[str, Any]:
+def plain_values(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: _deserialize(value) for name, value in values.items()}
 
 
-def raw(binary: Binary) -> bytes:
+def bytes_of(binary: Binary) -> bytes:
     return cast("bytes", cast("Any", binary).value)  # the stubs of boto3 leave it out
 
 
@@ -144,14 +144,14 @@ def let_read_long_numbers(client: Any) -> None:
 
 
 def _shorten(parsed: Any, **_: Any) -> None:
-    waiting: list[Any] = [parsed]
-    while waiting:
-        value = waiting.pop()
+    stack: list[Any] = [parsed]
+    while stack:
+        value = stack.pop()
         if isinstance(value, dict):
             members = cast("dict[str, Any]", value)
             number = members.get("N")
             if isinstance(number, str) and len(number) > _DIGITS:
                 members["N"] = str(Decimal(number).normalize(_EXACT))
-            waiting.extend(members.values())
+            stack.extend(members.values())
         elif isinstance(value, list):
-            waiting.extend(cast("list[Any]", value))
+            stack.extend(cast("list[Any]", value))

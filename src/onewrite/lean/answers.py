@@ -14,7 +14,7 @@ from onewrite.lean.service import Service
 from onewrite.lean.wire import Answer, Unanswered
 
 _YES, _NO = 200, 400
-_NOTHING = b"{}"
+_EMPTY_BODY = b"{}"
 
 
 def _base64(value: object) -> str:
@@ -37,34 +37,34 @@ class Parser:
     def __init__(self, service: Service, service_model: Any) -> None:
         self._model = service_model
         self._parser = create_parser("json")
-        self._checksum, self._refused = service.checksum, service.refused
-        self._refusal = None if service.refused is None else service_model.shape_for_error_code(service.refused)
+        self._checksum, self._error_code = service.checksum, service.error_code
+        self._error_shape = None if service.error_code is None else service_model.shape_for_error_code(service.error_code)
 
-    def parsed(self, operation: str, answer: Answer) -> dict[str, Any]:
+    def parse(self, operation: str, answer: Answer) -> dict[str, Any]:
         """What boto3's method returns, or what the response of its error holds."""
         _check(answer, self._checksum)
-        if answer.status == _YES and answer.body == _NOTHING:
+        if answer.status == _YES and answer.body == _EMPTY_BODY:
             # The commonest answer, for which the parser would take longest, as the parser makes it.
-            named = {"RequestId": answer.headers["x-amzn-requestid"]} if "x-amzn-requestid" in answer.headers else {}
-            told = {"HTTPStatusCode": answer.status, "HTTPHeaders": answer.headers, "RetryAttempts": 0}
-            return {"ResponseMetadata": {**named, **told}}
+            request_id = {"RequestId": answer.headers["x-amzn-requestid"]} if "x-amzn-requestid" in answer.headers else {}
+            metadata = {"HTTPStatusCode": answer.status, "HTTPHeaders": answer.headers, "RetryAttempts": 0}
+            return {"ResponseMetadata": {**request_id, **metadata}}
         response = {"body": answer.body, "headers": answer.headers, "status_code": answer.status, "context": {}}
-        found = self._parser.parse(response, self._model.operation_model(operation).output_shape)
+        answer_members = self._parser.parse(response, self._model.operation_model(operation).output_shape)
         if answer.status == _NO:
-            code = found.get("Error", {}).get("Code")
-            if self._refusal is None or code != self._refused:
+            code = answer_members.get("Error", {}).get("Code")
+            if self._error_shape is None or code != self._error_code:
                 raise Unanswered(f"it is answered by {answer.status} {code}")
-            found.update(self._parser.parse(response, self._refusal))
-        found["ResponseMetadata"]["RetryAttempts"] = 0
-        return cast("dict[str, Any]", found)
+            answer_members.update(self._parser.parse(response, self._error_shape))
+        answer_members["ResponseMetadata"]["RetryAttempts"] = 0
+        return cast("dict[str, Any]", answer_members)
 
 
 def _check(answer: Answer, checksum: str | None) -> None:
     """Only a plain yes, and a no of the kind that a failed condition is, go on from here."""
     if answer.status not in (_YES, _NO):
         raise Unanswered(f"it is answered by {answer.status}")
-    told = None if checksum is None else answer.headers.get(checksum)
-    if told is not None and told != str(crc32(answer.body)):
+    header_sum = None if checksum is None else answer.headers.get(checksum)
+    if header_sum is not None and header_sum != str(crc32(answer.body)):
         raise Unanswered("the checksum of the answer is wrong")
-    if answer.body != _NOTHING and not isinstance(json.loads(answer.body), dict):
+    if answer.body != _EMPTY_BODY and not isinstance(json.loads(answer.body), dict):
         raise Unanswered("the answer is no object")

@@ -17,7 +17,7 @@ from onewrite.errors import ConfigurationError
 from onewrite.lean.answers import Parser
 from onewrite.lean.insides import fingerprint_of, registrations_of, session_of, socket_options_of, verify_of
 from onewrite.lean.pool import Pool
-from onewrite.lean.refusals import refusal, stand_ins, unknown
+from onewrite.lean.refusals import refusal, stand_ins, unknown_handlers
 from onewrite.lean.routes import Route, Routes, trace
 from onewrite.lean.service import Service
 from onewrite.lean.wire import Unreadable, Wiring
@@ -38,9 +38,9 @@ class LeanClient:
 
     def __init__(self, client: Any, clock: Callable[[], float] = wall_clock) -> None:
         try:
-            found = refusal(self.service, client)
-            if found is not None:
-                raise ConfigurationError(f"lean=True would pass by {found}: leave out lean, or give a client without it.")
+            obstacle = refusal(self.service, client)
+            if obstacle is not None:
+                raise ConfigurationError(f"lean=True would pass by {obstacle}: leave out lean, or give a client without it.")
             self._client, self._clock = client, clock
             self._look = _Look(self.service, client)
             self._routes = Routes(self.service, client)
@@ -58,15 +58,15 @@ class LeanClient:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._client, name)
 
-    def _sent(self, operation: str, request: dict[str, Any]) -> Any:
-        answer = self._tried(operation, request)
+    def _send(self, operation: str, request: dict[str, Any]) -> Any:
+        answer = self._try(operation, request)
         if answer is None:
             return getattr(self._client, self.service.methods[operation])(**request)
         if "Error" in answer:
             raise self._client.exceptions.from_code(answer["Error"]["Code"])(answer, operation)
         return answer
 
-    def _tried(self, operation: str, request: dict[str, Any]) -> dict[str, Any] | None:
+    def _try(self, operation: str, request: dict[str, Any]) -> dict[str, Any] | None:
         """What boto3 would return or raise, or None, where nobody knows what became of the request."""
         if self._unreadable >= _UNREADABLE or self._look.by_client():
             return None
@@ -76,7 +76,7 @@ class LeanClient:
             route, body = self._routes.present(operation, request), self.service.body(request)
             answer = self._pool.exchange(route.address, self._bytes(route, operation, body))
             self._unreadable = 0
-            return self._parser.parsed(operation, answer)
+            return self._parser.parse(operation, answer)
         except Unreadable as error:
             self._count_unreadable(operation, error)
             return None
@@ -94,13 +94,13 @@ class LeanClient:
             _log.warning("No answer can be read by %s (%s): from now on its requests go by the boto3 client.", sender, error)
 
     def _bytes(self, route: Route, operation: str, body: bytes) -> bytes:
-        unsigned, fixed = self._head[operation]
-        headers = {**route.signer.signed("POST", {**fixed, "host": route.host}, body, self._clock()), **trace()}
+        unsigned_lines, fixed_headers = self._head[operation]
+        headers = {**route.signer.sign("POST", {**fixed_headers, "host": route.host}, body, self._clock()), **trace()}
         lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
-        return f"POST / HTTP/1.1\r\n{unsigned}{lines}content-length: {len(body)}\r\n\r\n".encode() + body
+        return f"POST / HTTP/1.1\r\n{unsigned_lines}{lines}content-length: {len(body)}\r\n\r\n".encode() + body
 
 
-class _Seen(NamedTuple):
+class _View(NamedTuple):
     """How things stood at the last look."""
 
     registrations: object
@@ -114,28 +114,28 @@ class _Look:
 
     def __init__(self, service: Service, client: Any) -> None:
         self._service, self._client = service, client
-        self._said: set[str] = set()
-        self._seen = self._looked()
+        self._reasons: set[str] = set()
+        self._view = self._look_again()
 
     def by_client(self) -> bool:
-        seen = self._seen
-        if seen.registrations is not registrations_of(self._client) or not all(
-            map(is_, seen.fingerprint, fingerprint_of(self._client))
+        view = self._view
+        if view.registrations is not registrations_of(self._client) or not all(
+            map(is_, view.fingerprint, fingerprint_of(self._client))
         ):
-            seen = self._seen = self._looked()
-        return seen.by_client or any(stub.enabled for stub in seen.stand_ins)
+            view = self._view = self._look_again()
+        return view.by_client or any(stub.enabled for stub in view.stand_ins)
 
-    def _looked(self) -> _Seen:
+    def _look_again(self) -> _View:
         service, client = self._service, self._client
         registrations, fingerprint = registrations_of(client), fingerprint_of(client)
-        reasons = [found for found in (refusal(service, client), *unknown(service, client)) if found is not None]
+        reasons = [reason for reason in (refusal(service, client), *unknown_handlers(service, client)) if reason is not None]
         for reason in reasons:
             self._say(reason)
-        return _Seen(registrations, fingerprint, stand_ins(service, client), bool(reasons))
+        return _View(registrations, fingerprint, stand_ins(service, client), bool(reasons))
 
     def _say(self, reason: str) -> None:
-        if reason not in self._said:
-            self._said.add(reason)
+        if reason not in self._reasons:
+            self._reasons.add(reason)
             sender = self._service.sender
             _log.warning("While there is %s, %s sends its requests by the boto3 client. Each says so once.", reason, sender)
 
@@ -144,14 +144,14 @@ def _head(client: Any, operation: str) -> tuple[str, dict[str, str]]:
     """The lines that are not signed, and the headers that are signed and the same in every request."""
     model = client.meta.service_model
     agent = " ".join(client.meta.config.user_agent.split())
-    signed = {
+    signed_headers = {
         "content-type": f"application/x-amz-json-{model.metadata['jsonVersion']}",
         "x-amz-target": f"{model.metadata['targetPrefix']}.{operation}",
     }
     # SQS spoke another protocol before. A botocore that does not know this attribute does not say so either.
     if getattr(model, "is_query_compatible", False):
-        signed["x-amzn-query-mode"] = "true"
-    return f"user-agent: {agent}\r\naccept-encoding: identity\r\n", signed
+        signed_headers["x-amzn-query-mode"] = "true"
+    return f"user-agent: {agent}\r\naccept-encoding: identity\r\n", signed_headers
 
 
 def _pool_of(client: Any) -> Pool:

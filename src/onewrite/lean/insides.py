@@ -68,7 +68,7 @@ def functions_of(client: Any, methods: Iterable[str]) -> dict[str, Callable[...,
         ("its HTTP session", session, ("send",)),
         ("its RequestSigner", signer, ("handler", "sign")),
     ]
-    return {f"{name} of {whose}": getattr(owner, name) for whose, owner, names in owners for name in names}
+    return {f"{name} of {owner_name}": getattr(owner, name) for owner_name, owner, names in owners for name in names}
 
 
 def fingerprint_of(client: Any) -> tuple[object, ...]:

@@ -11,13 +11,13 @@ from onewrite.lean.wire import Address, Answer, Connection, Wiring, connect
 
 
 class Pool:
-    """Keeps connections. As with botocore's own pool, more than `bound` may be in use at a time, and no more than that are kept.
+    """Keeps connections. As with botocore's own pool, more than `most` may be in use at a time, and no more than that are kept.
 
     It needs no lock: to append to a list is one step, to pop from it is one, and a connection is in one place at a time.
     """
 
-    def __init__(self, wiring: Wiring, bound: int) -> None:
-        self._wiring, self._bound = wiring, bound
+    def __init__(self, wiring: Wiring, most: int) -> None:
+        self._wiring, self._most = wiring, most
         self._idle: list[Connection] = []
         # Nobody closes a lean client. So what is idle is closed when nobody can use it any more.
         weakref.finalize(self, _close_all, self._idle)
@@ -35,7 +35,7 @@ class Pool:
         except BaseException:
             connection.close()  # its answer may still come, and would be taken for that of the next request
             raise
-        if answer.last:
+        if answer.is_last:
             connection.close()
         else:
             self._keep(connection)
@@ -52,7 +52,7 @@ class Pool:
 
     def _keep(self, connection: Connection) -> None:
         self._idle.append(connection)
-        if len(self._idle) > self._bound:
+        if len(self._idle) > self._most:
             with suppress(IndexError):  # the same
                 self._idle.pop(0).close()
 

@@ -22,7 +22,7 @@ _EVENTS = (
 )
 # What botocore registers for a client of any service beside BUILTIN_HANDLERS, in all versions from 1.35 on. None of it changes a
 # request, except for signing, retries and the user agent, which a lean client sees to.
-_REGISTERED = frozenset(
+_KNOWN_HANDLERS = frozenset(
     {
         ("request-created", "botocore.signers.RequestSigner.handler"),
         ("request-created", "botocore.useragent.UserAgentString.rebuild_and_replace_user_agent_handler"),
@@ -37,18 +37,18 @@ _REGISTERED = frozenset(
         ),
     }
 )
-_OWN = "botocore"
-_STAND_IN = "moto"
+_BOTOCORE = "botocore"
+_MOTO = "moto"
 
 
 def refusal(service: Service, client: Any) -> str | None:
     """What of this client a lean request would pass by, or None."""
     if not isinstance(client, BaseClient) or client.meta.service_model.service_name != service.name:
         return f"{type(client).__name__}, which is not boto3's low-level client of {service.title}"
-    return next(_found(service, client), None)
+    return next(_refusals(service, client), None)
 
 
-def _found(service: Service, client: Any) -> Iterator[str]:
+def _refusals(service: Service, client: Any) -> Iterator[str]:
     yield from _settings(service, client)
     for name, function in functions_of(client, service.methods.values()).items():
         if not _is_own(function):
@@ -95,21 +95,19 @@ def handlers(service: Service, client: Any) -> Iterator[tuple[str, Callable[...,
 
 
 def _is_registered(service: Service, event: str, handler: Callable[..., Any]) -> bool:
-    named = event, name_of(handler)
-    return named in _REGISTERED or named in service.registered
+    registration = event, name_of(handler)
+    return registration in _KNOWN_HANDLERS or registration in service.handlers
 
 
 def _is_built_in(name: str, handler: Callable[..., Any]) -> bool:
     """Moto puts its own handler into this list, so a function of botocore's is asked for."""
-    ours = [entry[0] for entry in BUILTIN_HANDLERS if entry[1] is handler and _is_own(handler)]
-    return any(_covers(event.split("."), name.split(".")) for event in ours)
+    events = [entry[0] for entry in BUILTIN_HANDLERS if entry[1] is handler and _is_own(handler)]
+    return any(_covers(event.split("."), name.split(".")) for event in events)
 
 
-def _covers(registered: Sequence[str], emitted: Sequence[str]) -> bool:
+def _covers(pattern: Sequence[str], event: Sequence[str]) -> bool:
     """Whether a handler of this event is called for that one. A part may be `*`, and all further parts are left open."""
-    return len(registered) <= len(emitted) and all(
-        part in ("*", said) for part, said in zip(registered, emitted, strict=False)
-    )
+    return len(pattern) <= len(event) and all(part in ("*", word) for part, word in zip(pattern, event, strict=False))
 
 
 def stand_ins(service: Service, client: Any) -> list[Any]:
@@ -117,7 +115,7 @@ def stand_ins(service: Service, client: Any) -> list[Any]:
     return [handler for _, handler in handlers(service, client) if _is_stand_in(handler)]
 
 
-def unknown(service: Service, client: Any) -> list[str]:
+def unknown_handlers(service: Service, client: Any) -> list[str]:
     """Handlers of botocore's own that this module does not know: of a later version, or put where they do not belong."""
     return [name_of(handler) for _, handler in handlers(service, client) if _is_own(handler)]
 
@@ -138,16 +136,16 @@ def name_of(function: Any) -> str:
     if kind is MethodType:
         owner = cast("type[Any]", type(function.__self__))
         return f"{owner.__module__}.{owner.__qualname__}.{function.__name__}"
-    named: Any = function if kind is FunctionType else kind
-    return f"{named.__module__}.{named.__qualname__}"
+    definition: Any = function if kind is FunctionType else kind
+    return f"{definition.__module__}.{definition.__qualname__}"
 
 
 def _is_own(function: Any) -> bool:
-    return _root(home_of(function)) == _OWN
+    return _root(home_of(function)) == _BOTOCORE
 
 
 def _is_stand_in(function: Any) -> bool:
-    return _root(home_of(function)) == _STAND_IN
+    return _root(home_of(function)) == _MOTO
 
 
 def _root(module: str) -> str:

@@ -37,19 +37,19 @@ class Routes:
 
     def __init__(self, service: Service, client: Any) -> None:
         self._client, self._place = client, service.place
-        self._known: Route | None = None
+        self._last_route: Route | None = None
 
     def present(self, operation: str, arguments: Mapping[str, Any]) -> Route:
         """Frozen credentials are asked for each time: that is what refreshes them before they expire."""
         credentials = credentials_of(self._client)
         if credentials is None:
             raise UnknownRoute("the client has no credentials")
-        frozen = credentials.get_frozen_credentials()
-        identity = Identity(frozen.access_key, frozen.secret_key, frozen.token)
-        known, place = self._known, arguments.get(self._place, "")
-        if known is None or known.identity != identity or known.place != place:
-            known = self._known = self._route(identity, operation, arguments)
-        return known
+        snapshot = credentials.get_frozen_credentials()
+        identity = Identity(snapshot.access_key, snapshot.secret_key, snapshot.token)
+        route, place = self._last_route, arguments.get(self._place, "")
+        if route is None or route.identity != identity or route.place != place:
+            route = self._last_route = self._route(identity, operation, arguments)
+        return route
 
     def _route(self, identity: Identity, operation: str, arguments: Mapping[str, Any]) -> Route:
         context: dict[str, Any] = {}
@@ -71,7 +71,7 @@ class Routes:
 
 def address_of(url: str) -> Address:
     parts = urlsplit(url)
-    return Address(parts.hostname or "", parts.port or _PORTS[parts.scheme], encrypted=parts.scheme == "https")
+    return Address(parts.hostname or "", parts.port or _PORTS[parts.scheme], is_encrypted=parts.scheme == "https")
 
 
 def host_of(url: str) -> str:

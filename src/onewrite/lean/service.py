@@ -16,9 +16,9 @@ class Service:
     - `methods`: the operations that may go lean, each with the method of the boto3 client. All of them may be sent twice.
     - `place`: the argument on which it may depend where a request goes, beside the credentials.
     - `body`: the arguments as the service's JSON. It raises what it likes if only botocore knows what to make of them.
-    - `refused`: the error that is an answer too, and is raised as boto3 does. None: every error is left to the client.
+    - `error_code`: the error that is an answer too, and is raised as boto3 does. None: every error is left to the client.
     - `checksum`: the header that holds the CRC-32 of an answer's body. None: the service sends none.
-    - `registered`: what botocore registers for a client of this service alone, as events with the names of functions. It changes nothing
+    - `handlers`: what botocore registers for a client of this service alone, as events with the names of functions. It changes nothing
       in these requests.
     """
 
@@ -28,6 +28,6 @@ class Service:
     methods: Mapping[str, str]
     place: str
     body: Callable[[Mapping[str, Any]], bytes]
-    refused: str | None
+    error_code: str | None
     checksum: str | None
-    registered: frozenset[tuple[str, str]]
+    handlers: frozenset[tuple[str, str]]

@@ -32,23 +32,23 @@ class Signer:
         self._today = _Day("", "", b"")
         self._moment = (-1, "")
 
-    def signed(self, method: str, headers: Mapping[str, str], body: bytes, now: float) -> dict[str, str]:
+    def sign(self, method: str, headers: Mapping[str, str], body: bytes, now: float) -> dict[str, str]:
         """These headers, with those that a signature adds. Names are in lower case, and all of them are signed."""
-        moment = self._written(int(now))
-        signed = {**headers, "x-amz-date": moment}
+        moment = self._date(int(now))
+        result = {**headers, "x-amz-date": moment}
         if self._identity.token:
-            signed["x-amz-security-token"] = self._identity.token
+            result["x-amz-security-token"] = self._identity.token
         day = self._day(moment[:8])
-        names, request = canonical_request(method, signed, body)
+        names, request = canonical_request(method, result, body)
         text = f"{_ALGORITHM}\n{moment}\n{day.scope}\n{sha256(request.encode()).hexdigest()}"
         signature = hmac.digest(day.key, text.encode(), "sha256").hex()
         credential = f"{self._identity.access_key}/{day.scope}"
-        signed["authorization"] = f"{_ALGORITHM} Credential={credential}, SignedHeaders={names}, Signature={signature}"
-        return signed
+        result["authorization"] = f"{_ALGORITHM} Credential={credential}, SignedHeaders={names}, Signature={signature}"
+        return result
 
-    def _written(self, second: int) -> str:
-        known, moment = self._moment
-        if known != second:
+    def _date(self, second: int) -> str:
+        second_before, moment = self._moment
+        if second_before != second:
             moment = strftime("%Y%m%dT%H%M%SZ", gmtime(second))
             self._moment = (second, moment)
         return moment
@@ -73,7 +73,7 @@ class _Day(NamedTuple):
 
 def canonical_request(method: str, headers: Mapping[str, str], body: bytes) -> tuple[str, str]:
     """The names of the headers as they are signed, and the text that is signed."""
-    ordered = sorted(headers.items())
-    lines = "".join([f"{name}:{' '.join(value.split())}\n" for name, value in ordered])
-    names = ";".join([name for name, _ in ordered])
+    sorted_headers = sorted(headers.items())
+    lines = "".join([f"{name}:{' '.join(value.split())}\n" for name, value in sorted_headers])
+    names = ";".join([name for name, _ in sorted_headers])
     return names, f"{method}\n/\n\n{lines}\n{names}\n{sha256(body).hexdigest()}"

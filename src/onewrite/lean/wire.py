@@ -33,16 +33,16 @@ class Address(NamedTuple):
 
     host: str
     port: int
-    encrypted: bool
+    is_encrypted: bool
 
 
 class Answer(NamedTuple):
-    """One answer. The names of its headers are in lower case. `last`: no other will come on this connection."""
+    """One answer. The names of its headers are in lower case. `is_last`: no other will come on this connection."""
 
     status: int
     headers: dict[str, str]
     body: bytes
-    last: bool
+    is_last: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,15 +58,15 @@ class Wiring:
     def context(self) -> ssl.SSLContext:
         """What botocore asks of TLS. It leaves it to urllib3 to compare the host's name, and here OpenSSL does it."""
         if not self.verify:
-            made = _context(cert_reqs=ssl.CERT_NONE)
+            ssl_context = _context(cert_reqs=ssl.CERT_NONE)
         else:
-            made = _context()
-            made.load_verify_locations(_bundle(self.verify))
-            made.check_hostname = True
+            ssl_context = _context()
+            ssl_context.load_verify_locations(_bundle(self.verify))
+            ssl_context.check_hostname = True
         if self.client_certificate is not None:
             parts = self.client_certificate
-            made.load_cert_chain(*((parts,) if isinstance(parts, str) else parts))
-        return made
+            ssl_context.load_cert_chain(*((parts,) if isinstance(parts, str) else parts))
+        return ssl_context
 
 
 class Connection:
@@ -98,7 +98,7 @@ def connect(address: Address, wiring: Wiring, context: Callable[[], ssl.SSLConte
     try:
         for option in wiring.socket_options:
             sock.setsockopt(*option)
-        if address.encrypted:
+        if address.is_encrypted:
             sock = context().wrap_socket(sock, server_hostname=address.host)
         sock.settimeout(wiring.read_timeout)
     except BaseException:
@@ -109,28 +109,28 @@ def connect(address: Address, wiring: Wiring, context: Callable[[], ssl.SSLConte
 
 def read_answer(receive: Callable[[int], bytes]) -> Answer:
     """Read one answer from a socket's `recv`."""
-    held = b""
-    while (end := held.find(b"\r\n\r\n")) < 0:
-        if len(held) > _MOST:
+    data = b""
+    while (end := data.find(b"\r\n\r\n")) < 0:
+        if len(data) > _MOST:
             raise Unreadable("the headers of the answer do not end")
-        held += _received(receive)
-    status, headers = read_head(held[:end].decode("latin-1"))
-    held = held[end + 4 :]
+        data += _receive(receive)
+    status, headers = read_head(data[:end].decode("latin-1"))
+    data = data[end + 4 :]
     if "transfer-encoding" in headers:
-        body, rest = _read_chunks(held, headers["transfer-encoding"], receive)
+        body, surplus = _read_chunks(data, headers["transfer-encoding"], receive)
     else:
         size = _number(headers.get("content-length", ""))
-        held = _filled(held, size, receive)
-        body, rest = held[:size], held[size:]
-    return Answer(status, headers, body, last=bool(rest) or "close" in headers.get("connection", "").lower())
+        data = _fill(data, size, receive)
+        body, surplus = data[:size], data[size:]
+    return Answer(status, headers, body, is_last=bool(surplus) or "close" in headers.get("connection", "").lower())
 
 
 def read_head(text: str) -> tuple[int, dict[str, str]]:
     """The status and the headers."""
-    first, *lines = text.split("\r\n")
-    version, _, reason = first.partition(" ")
+    status_line, *lines = text.split("\r\n")
+    version, _, reason = status_line.partition(" ")
     if version != "HTTP/1.1":
-        raise Unreadable(f"{first[:40]!r} begins no answer of HTTP/1.1")
+        raise Unreadable(f"{status_line[:40]!r} begins no answer of HTTP/1.1")
     headers: dict[str, str] = {}
     for line in lines:
         name, colon, value = line.partition(":")
@@ -143,32 +143,32 @@ def read_head(text: str) -> tuple[int, dict[str, str]]:
     return _number(reason[:3]), headers
 
 
-def _read_chunks(held: bytes, encoding: str, receive: Callable[[int], bytes]) -> tuple[bytes, bytes]:
+def _read_chunks(data: bytes, encoding: str, receive: Callable[[int], bytes]) -> tuple[bytes, bytes]:
     """The body of an answer that tells its length piece by piece, as some emulators and proxies do, and what is behind it."""
     if encoding.lower() != "chunked":
         raise Unreadable(f"the answer is encoded as {encoding[:40]!r}")
     body = b""
     while True:
-        while (end := held.find(b"\r\n")) < 0:
-            held += _received(receive)
-        size = _number(held[:end].decode("latin-1"), 16)
-        held = _filled(held[end + 2 :], size + 2, receive)
-        if held[size : size + 2] != b"\r\n":
+        while (end := data.find(b"\r\n")) < 0:
+            data += _receive(receive)
+        size = _number(data[:end].decode("latin-1"), 16)
+        data = _fill(data[end + 2 :], size + 2, receive)
+        if data[size : size + 2] != b"\r\n":
             raise Unreadable("a piece of the answer does not end where it says")
-        body, held = body + held[:size], held[size + 2 :]
+        body, data = body + data[:size], data[size + 2 :]
         if not size:
-            return body, held
+            return body, data
 
 
-def _filled(held: bytes, size: int, receive: Callable[[int], bytes]) -> bytes:
-    parts, have = [held], len(held)
-    while have < size:
-        parts.append(_received(receive))
-        have += len(parts[-1])
+def _fill(data: bytes, size: int, receive: Callable[[int], bytes]) -> bytes:
+    parts, length = [data], len(data)
+    while length < size:
+        parts.append(_receive(receive))
+        length += len(parts[-1])
     return b"".join(parts)
 
 
-def _received(receive: Callable[[int], bytes]) -> bytes:
+def _receive(receive: Callable[[int], bytes]) -> bytes:
     data = receive(_MOST)
     if not data:
         raise Unanswered("the connection ended before the answer did")

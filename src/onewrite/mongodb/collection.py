@@ -8,7 +8,7 @@ from typing import Any, NoReturn, Self, Unpack, overload
 
 from onewrite.core.clock import random_name, wall_clock
 from onewrite.core.event import Emit, Outbox, made_with_outbox
-from onewrite.core.explaining import check_alone, explained, explained_write
+from onewrite.core.explaining import check_alone, explain_call, explain_write
 from onewrite.core.flow import arun, run
 from onewrite.core.label import is_ours
 from onewrite.core.ledgers import Ledger
@@ -37,7 +37,7 @@ from onewrite.mongodb.native import (
     UpdatingArguments,
 )
 from onewrite.mongodb.outboxes import Outboxes
-from onewrite.mongodb.participants import Prepared, prepared
+from onewrite.mongodb.participants import Prepared, prepare
 from onewrite.mongodb.steps import begin, open_steps, perform, release
 from onewrite.outcome import Answer, Begun, Busy, Entity, Outcome, Uncertain
 
@@ -64,9 +64,9 @@ class _NothingSent:
         client's method: `stock.explain(lambda stock: stock.delete_one(message, filter))`.
         """
         if isinstance(call, Message):
-            return explained_write(self, self._flows, "update_one", (call, *args), native, fields=self._key)
+            return explain_write(self, self._flows, "update_one", (call, *args), native, fields=self._key)
         check_alone(args, native)
-        return explained(self, self._flows, call, self._key)
+        return explain_call(self, self._flows, call, self._key)
 
     def replace_one(self, *_: Any, **__: Any) -> NoReturn:
         """Refused: a new document has no ledger."""
@@ -84,15 +84,15 @@ class _NothingSent:
         self, filter: Document, update: Update, *, emit: Emit = None, **native: Unpack[UpdatingArguments]
     ) -> Prepared:
         """`update_one` for `transact`."""
-        return prepared(self._flows, "updating", filter, update, native, emit=emit)
+        return prepare(self._flows, "updating", filter, update, native, emit=emit)
 
     def inserting(self, document: Document, *, emit: Emit = None, **native: Unpack[InsertingArguments]) -> Prepared:
         """`insert_one` for `transact`."""
-        return prepared(self._flows, "inserting", document, None, native, emit=emit)
+        return prepare(self._flows, "inserting", document, None, native, emit=emit)
 
     def recording(self, filter: Document, *, emit: Emit = None, **native: Unpack[RecordingArguments]) -> Prepared:
         """`record` for `transact`, in a document that is there."""
-        return prepared(self._flows, "recording", filter, None, native, emit=emit)
+        return prepare(self._flows, "recording", filter, None, native, emit=emit)
 
     @property
     def outboxes(self) -> Outboxes:
@@ -135,7 +135,7 @@ class GuardedCollection(_NothingSent):
             attempts=random_name,
             outbox=outbox,
             tombstones=tombstones,
-            awaited=False,
+            is_async=False,
         )
         check_key(key, lambda name: is_ours(name) or not self._flows.without_ledger({name: 0}))
         self._collection, self._target, self._key = collection, self._flows.target, key
@@ -223,8 +223,8 @@ class GuardedCollection(_NothingSent):
         `safe_for` is how long whoever performs the effect recognises its key. `after` permits an effect once more that an
         operator knows not to have happened.
         """
-        asked = StepRequest(name, lease, safe_for, after)
-        return run(begin(self._flows, message, filter, native, asked), self._target)
+        request = StepRequest(name, lease, safe_for, after)
+        return run(begin(self._flows, message, filter, native, request), self._target)
 
     def perform(
         self,
@@ -239,8 +239,8 @@ class GuardedCollection(_NothingSent):
         **native: Unpack[BeginArguments],
     ) -> Outcome:
         """Begin a step, call `effect(step)`, and finish with the `update_one` whose arguments `then(result)` returns."""
-        asked = StepRequest(name, lease, safe_for)
-        return run(perform(self._flows, message, filter, native, asked, effect=effect, then=then), self._target)
+        request = StepRequest(name, lease, safe_for)
+        return run(perform(self._flows, message, filter, native, request, effect=effect, then=then), self._target)
 
     def release(self, step: Begun, *, sent: bool = True) -> None:
         """End the step's lease now, if it is still this worker's. `sent=False` says that its effect was not sent: then nothing of
@@ -286,7 +286,7 @@ class AsyncGuardedCollection(_NothingSent):
             attempts=random_name,
             outbox=outbox,
             tombstones=tombstones,
-            awaited=True,
+            is_async=True,
         )
         check_key(key, lambda name: is_ours(name) or not self._flows.without_ledger({name: 0}))
         self._collection, self._target, self._key = collection, self._flows.target, key
@@ -374,8 +374,8 @@ class AsyncGuardedCollection(_NothingSent):
         `safe_for` is how long whoever performs the effect recognises its key. `after` permits an effect once more that an
         operator knows not to have happened.
         """
-        asked = StepRequest(name, lease, safe_for, after)
-        return await arun(begin(self._flows, message, filter, native, asked), self._target)
+        request = StepRequest(name, lease, safe_for, after)
+        return await arun(begin(self._flows, message, filter, native, request), self._target)
 
     async def perform(
         self,
@@ -390,8 +390,8 @@ class AsyncGuardedCollection(_NothingSent):
         **native: Unpack[BeginArguments],
     ) -> Outcome:
         """Begin a step, call `effect(step)`, and finish with the `update_one` whose arguments `then(result)` returns."""
-        asked = StepRequest(name, lease, safe_for)
-        return await arun(perform(self._flows, message, filter, native, asked, effect=effect, then=then), self._target)
+        request = StepRequest(name, lease, safe_for)
+        return await arun(perform(self._flows, message, filter, native, request, effect=effect, then=then), self._target)
 
     async def release(self, step: Begun, *, sent: bool = True) -> None:
         """End the step's lease now, if it is still this worker's. `sent=False` says that its effect was not sent: then nothing of

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
 
-from onewrite.core.flow import Flow, accepted, asked_of
+from onewrite.core.flow import Flow, settle_missing, split_missing_ok
 from onewrite.core.label import OURS, OUTBOX, TOMBSTONE
 from onewrite.core.ledgers.entry import Terms
 from onewrite.core.tombstone import Tombstone, made_with_tombstones, new_tombstone
@@ -24,7 +24,7 @@ from onewrite.outcome import Outcome
 def delete(
     flows: Flows, message: Message, query: Document, native: Document, writer: Writer, *, emit: object = None
 ) -> Flow[Outcome]:
-    native, missing_ok = asked_of(native)
+    native, missing_ok = split_missing_ok(native)
     for name in ("upsert", "return_document", "array_filters"):
         if name in native:
             raise InvalidUpdate(f"A delete takes no {name}: leave it out.")
@@ -40,8 +40,8 @@ def delete(
     if not flows.unique_indexes_fit:
         check_unique_indexes((yield from flows.read_indexes(inserts=False)), flows.fields)
         flows.unique_indexes_fit = True
-    outcome = yield from flows.written(request._replace(upsert=creates), writer)
-    return accepted(outcome, missing_ok=missing_ok, counts=write.entry.own.counts)
+    outcome = yield from flows.send_write(request._replace(upsert=creates), writer)
+    return settle_missing(outcome, missing_ok=missing_ok, counts=write.entry.own.counts)
 
 
 # --- the pipelines -------------------------------------------------------------------------------------------------
@@ -56,17 +56,17 @@ _IS_OURS = {"$and": [{"$gte": [_NAME, OURS]}, {"$lt": [_NAME, OURS[:-1] + chr(or
 
 def burial(terms: Terms, tombstone: Tombstone, expires: float | None) -> dict[str, Any]:
     """The stage that makes a tombstone of a document. `expires`: from when on, if no event is pending; None: one will be."""
-    left = [_kept(terms, tombstone.key), _literal({TOMBSTONE: tombstone.stored()})]
+    parts = [_lasting_fields(terms, tombstone.key), _literal({TOMBSTONE: tombstone.as_fields()})]
     if expires is not None:
-        left.append(_expiry(tombstone, expires))
-    return _document_of(left)
+        parts.append(_expiry(tombstone, expires))
+    return _document_of(parts)
 
 
-def emptied(sent: Mapping[str, Any], tombstone: Tombstone, expires: float) -> dict[str, Any]:
-    """The stage that clears all that is pending in a tombstone's outbox. `sent`: what it holds of those sent before."""
-    gone = [OUTBOX.events, OUTBOX.due, *sent]
-    stays = _fields_where({"$not": [{"$in": [_NAME, {"$literal": gone}]}]})
-    return _document_of([stays, _literal({**sent, tombstone.ttl: datetime.fromtimestamp(expires, UTC)})])
+def empty_outbox(counts: Mapping[str, Any], tombstone: Tombstone, expires: float) -> dict[str, Any]:
+    """The stage that clears all that is pending in a tombstone's outbox. `counts`: what it holds of those sent before."""
+    names = [OUTBOX.events, OUTBOX.due, *counts]
+    rest = _fields_where({"$not": [{"$in": [_NAME, {"$literal": names}]}]})
+    return _document_of([rest, _literal({**counts, tombstone.ttl: datetime.fromtimestamp(expires, UTC)})])
 
 
 def _document_of(parts: list[dict[str, Any]]) -> dict[str, Any]:
@@ -79,13 +79,13 @@ def _literal(fields: Document) -> dict[str, Any]:
 
 def _expiry(tombstone: Tombstone, expires: float) -> dict[str, Any]:
     """When the database may remove the tombstone, if nothing is pending."""
-    nothing: list[Any] = []
-    pending = {"$ne": [{"$ifNull": [f"${OUTBOX.events}", nothing]}, nothing]}
-    return {"$cond": [pending, [], _literal({tombstone.ttl: datetime.fromtimestamp(expires, UTC)})]}
+    empty: list[Any] = []
+    is_pending = {"$ne": [{"$ifNull": [f"${OUTBOX.events}", empty]}, empty]}
+    return {"$cond": [is_pending, [], _literal({tombstone.ttl: datetime.fromtimestamp(expires, UTC)})]}
 
 
 @lru_cache(maxsize=64)
-def _kept(terms: Terms, key: tuple[str, ...]) -> dict[str, Any]:
+def _lasting_fields(terms: Terms, key: tuple[str, ...]) -> dict[str, Any]:
     """The fields that stay: the key, the set of the store's own ledger, and all that is ours."""
     return _fields_where({"$or": [{"$in": [_NAME, {"$literal": [*key, *sorted(terms.plain_sets)]}]}, _IS_OURS]})
 

@@ -30,23 +30,23 @@ def identity(query: object, fields: Sequence[str] = (), terms: Terms | None = No
 
     `terms`: of the ledger that the filter must not touch.
     """
-    asked: Any = query
-    if type(query) is dict and len(asked) == 1:
-        value = asked.get("_id")
+    filter_value: Any = query
+    if type(query) is dict and len(filter_value) == 1:
+        value = filter_value.get("_id")
         if type(value) in _SCALARS:  # nearly always
             return {"_id": value}
     if terms is not None:
         check_filter(terms, cast("object", query))
-    said = [*_conditions(cast("Document", query))]
-    named = {name for name, _ in said}
-    if "_id" in named:
-        return {"_id": _value_of("_id", said)}
-    if fields and named >= {*fields}:
-        return {name: _value_of(name, said) for name in fields}
-    wanted = f"_id, or {', '.join(fields)}," if fields else "_id"
+    conditions = [*_conditions(cast("Document", query))]
+    names = {name for name, _ in conditions}
+    if "_id" in names:
+        return {"_id": _value_of("_id", conditions)}
+    if fields and names >= {*fields}:
+        return {name: _value_of(name, conditions) for name in fields}
+    remedy = f"_id, or {', '.join(fields)}," if fields else "_id"
     raise InvalidUpdate(
         f"The filter has the fields {[*cast('Document', query)]!r}, and none that names one entity: a redelivery could take effect on another "
-        f"one. Give {wanted} a value; or name the fields in key= of the collection, if a unique index is on them. To claim any "
+        f"one. Give {remedy} a value; or name the fields in key= of the collection, if a unique index is on them. To claim any "
         "free document, see the guide."
     )
 
@@ -59,7 +59,7 @@ def asks_more(query: Document, entity: Document) -> bool:
 def check_filter(terms: Terms, query: object) -> None:
     if not isinstance(query, Mapping):
         raise InvalidUpdate(f"The filter is a {type(query).__name__}: name the one entity, as in {{'_id': ...}}.")
-    for path in _queried(cast("Document", query)):
+    for path in _queried_paths(cast("Document", query)):
         check_path(terms, path)
 
 
@@ -115,9 +115,9 @@ def _conditions(query: Document) -> Iterator[tuple[str, Any]]:
             yield name, value
 
 
-def _value_of(name: str, said: list[tuple[str, Any]]) -> Any:
+def _value_of(name: str, conditions: list[tuple[str, Any]]) -> Any:
     """The one value that the field must have. Of several conditions on it one may name it, and the others ask more."""
-    values = [value for each, value in said if each == name]
+    values = [value for field, value in conditions if field == name]
     for value in values[:-1]:
         with suppress(InvalidUpdate):
             return _one_value(name, value)
@@ -146,12 +146,12 @@ def _is_eq(value: object) -> bool:
     return isinstance(value, Mapping) and list(cast("Document", value)) == ["$eq"]
 
 
-def _queried(query: Document) -> Iterator[str]:
+def _queried_paths(query: Document) -> Iterator[str]:
     """The field paths in a filter."""
     for name, value in query.items():
         if name in _COMBINATIONS and isinstance(value, Sequence):
             for part in cast("Sequence[Document]", value):
-                yield from _queried(part)
+                yield from _queried_paths(part)
         elif name == "$expr":
             yield from paths_read(value)
         elif name in _OPAQUE:
@@ -160,13 +160,13 @@ def _queried(query: Document) -> Iterator[str]:
             yield name
 
 
-_WHOLE = ("$$ROOT", "$$CURRENT")
+_WHOLE_DOCUMENT = ("$$ROOT", "$$CURRENT")
 
 
 def paths_read(expression: object) -> Iterator[str]:
     """The field paths that an aggregation expression reads."""
     if isinstance(expression, str):
-        if expression in _WHOLE:
+        if expression in _WHOLE_DOCUMENT:
             raise InvalidUpdate(
                 f"{expression} is the whole entity, and would take the ledger along: name the fields that are meant."
             )
@@ -205,8 +205,8 @@ def _check_stage(terms: Terms, fields: Sequence[str], stage: object) -> None:
     if name in _SETTING_STAGES:
         for path, value in cast("Document", body).items():
             _check_written(terms, fields, path)
-            for read in paths_read(value):
-                check_path(terms, read)
+            for source_path in paths_read(value):
+                check_path(terms, source_path)
 
 
 def _check_written(terms: Terms, fields: Sequence[str], path: str) -> None:
@@ -249,25 +249,25 @@ def check_projection(terms: Terms, projection: object) -> None:
 
 
 def _check_value(terms: Terms, value: object) -> None:
-    held: Document = cast("Document", value) if isinstance(value, Mapping) else {}
-    if held and not any(str(name).startswith("$") for name in held):
-        for each in held.values():
-            _check_value(terms, each)  # a document of paths
-    elif "$meta" in held:
-        if held["$meta"] not in ("textScore", "recordId", "geoNearDistance", "geoNearPoint"):
+    fields: Document = cast("Document", value) if isinstance(value, Mapping) else {}
+    if fields and not any(str(name).startswith("$") for name in fields):
+        for member in fields.values():
+            _check_value(terms, member)  # a document of paths
+    elif "$meta" in fields:
+        if fields["$meta"] not in ("textScore", "recordId", "geoNearDistance", "geoNearPoint"):
             raise InvalidUpdate(
-                f"The projection asks for {held['$meta']!r}, which may come to be what onewrite keeps: leave it out."
+                f"The projection asks for {fields['$meta']!r}, which may come to be what onewrite keeps: leave it out."
             )
-    elif "$elemMatch" not in held and not (
-        "$slice" in held and _is_of_numbers(held["$slice"])
+    elif "$elemMatch" not in fields and not (
+        "$slice" in fields and _is_of_numbers(fields["$slice"])
     ):  # these show the field itself
         for path in paths_read(cast("object", value)):
             check_path(terms, path)
 
 
 def _is_of_numbers(slices: object) -> bool:
-    each = cast("Sequence[object]", slices) if isinstance(slices, list | tuple) else [slices]
-    return all(isinstance(number, int | float) for number in each)
+    numbers = cast("Sequence[object]", slices) if isinstance(slices, list | tuple) else [slices]
+    return all(isinstance(number, int | float) for number in numbers)
 
 
 def looked_at(projection: object, entry: Entry) -> dict[str, Any] | None:
@@ -275,16 +275,18 @@ def looked_at(projection: object, entry: Entry) -> dict[str, Any] | None:
 
     It is one read only where it is plain whether the projection names what it shows or what it leaves out.
     """
-    ours, named = judged_by(entry), _as_mapping(projection)
+    our_fields, shows = judged_by(entry), _as_mapping(projection)
     # What is ours is read as a whole. A path with a "$" names what the filter has matched in an array, and a look has no such filter.
-    theirs = {path: value for path, value in named.items() if root(path) not in ours and "$" not in path.split(".")}
-    if any("$" in path.split(".") for path in named):  # only what names what it shows may have one
-        return {**theirs, **dict.fromkeys(ours, 1)}
-    if any(type(value) not in (bool, int, float) or value != value or "$" in path for path, value in named.items()):  # noqa: PLR0124  # NaN
+    caller_fields = {
+        path: value for path, value in shows.items() if root(path) not in our_fields and "$" not in path.split(".")
+    }
+    if any("$" in path.split(".") for path in shows):  # only what names what it shows may have one
+        return {**caller_fields, **dict.fromkeys(our_fields, 1)}
+    if any(type(value) not in (bool, int, float) or value != value or "$" in path for path, value in shows.items()):  # noqa: PLR0124  # NaN
         return None
-    if any(value for path, value in named.items() if path != "_id" or len(named) == 1):
-        return {**theirs, **dict.fromkeys(ours, 1)}
-    return theirs
+    if any(value for path, value in shows.items() if path != "_id" or len(shows) == 1):
+        return {**caller_fields, **dict.fromkeys(our_fields, 1)}
+    return caller_fields
 
 
 def judged_by(entry: Entry) -> list[str]:

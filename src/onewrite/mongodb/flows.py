@@ -26,8 +26,8 @@ from pymongo.errors import (
 from pymongo.read_concern import ReadConcern
 
 from onewrite.core.clock import checked_clock, random_name
-from onewrite.core.event import Emission, Outbox, check_ledgerless, emission, emitter_of, nothing_emitted
-from onewrite.core.flow import MISSING_OK, Call, Flow, accepting, asked_of, check_awaited
+from onewrite.core.event import Emission, Outbox, check_ledgerless, emission, emitter_of, empty_emission
+from onewrite.core.flow import MISSING_OK, Call, Flow, check_awaited, split_missing_ok, with_missing_settled
 from onewrite.core.label import OUTBOX, TOMBSTONE
 from onewrite.core.ledgers import NO_LEDGER, Ledger, check_ledger
 from onewrite.core.ledgers.entry import Entry
@@ -44,9 +44,9 @@ from onewrite.core.write import (
     StepPart,
     Write,
     check_emits,
-    judged,
+    judge,
+    judge_read,
     of_creation,
-    seen,
     too_large,
 )
 from onewrite.errors import ConfigurationError, EntityTooLarge, InvalidUpdate, LedgerMismatch
@@ -62,7 +62,7 @@ from onewrite.mongodb.expression import (
     root,
 )
 from onewrite.mongodb.indexes import check_ids_are_unique, check_indexes, id_index, keeps_text
-from onewrite.mongodb.layout import Document, canonical, codec_of, held_of, image_of, without_ledger
+from onewrite.mongodb.layout import Document, canonical, codec_of, image_of, ledger_image_of, without_ledger
 from onewrite.mongodb.request import ReadyWrite, creates_by_record, guard, guard_insert, in_transaction
 from onewrite.outcome import Applied, Entity, Outcome, Rejected, Unmet
 
@@ -86,19 +86,19 @@ class Flows:
         attempts: Callable[[], str] = random_name,
         outbox: Outbox | None = None,
         tombstones: Tombstones | None = None,
-        awaited: bool,
+        is_async: bool,
     ) -> None:
         check_ledgerless(ledger, outbox)
         self.ledger: Ledger = NO_LEDGER if ledger is None else ledger
         check_ledger(self.ledger)
         self.emitter = emitter_of(outbox, self.ledger.terms.attribute)
-        check_awaited(collection, "update_one", awaited=awaited)
+        check_awaited(collection, "update_one", is_async=is_async)
         self.target = durable(collection, durability)
-        self.awaited, self.clock, self.attempts = awaited, checked_clock(clock), attempts
-        self.fields, self._indexes = _checked(fields), cast("Document", {})
+        self.is_async, self.clock, self.attempts = is_async, checked_clock(clock), attempts
+        self.fields, self._indexes = _checked_fields(fields), cast("Document", {})
         self.tombstones = tombstones
-        self.nothing = None if outbox is None else nothing_emitted(outbox)
-        self._whose = getattr(collection, "full_name", "")
+        self.empty_emission = None if outbox is None else empty_emission(outbox)
+        self._full_name = getattr(collection, "full_name", "")
         self.unique_indexes_fit = False  # has it been seen that no unique index would take two tombstones for one?
         self._watch = Watch(self.ledger.skew)
         self.exact = False  # do writes ask for a step of their own message? Until one has been met they ask for any.
@@ -128,58 +128,58 @@ class Flows:
     ) -> Flow[Outcome]:
         if finishes is not None:
             return self.finish(message, query, update, native, writer, finishes=finishes, emit=emit)
-        native, missing_ok = asked_of(native) if MISSING_OK in native else (native, False)
+        native, missing_ok = split_missing_ok(native) if MISSING_OK in native else (native, False)
         if type(message) is not Message:
             check_message(message)
         # Before the filter: an update in its place names no entity either.
         check_update(self.ledger.terms, self.fields, update)
         step = NO_STEP if self.exact else NO_STEP_OF_ANYBODY
         request = guard(self.new_write(message, query, emit, step), self.fields, query, update, native)
-        flow = self.written(request, writer)
-        return accepting(flow, counts=request.write.entry.own.counts) if missing_ok else flow
+        flow = self.send_write(request, writer)
+        return with_missing_settled(flow, counts=request.write.entry.own.counts) if missing_ok else flow
 
     def record(
         self, message: Message, query: Document, native: Document, emit: object = None, finishes: Claim | None = None
     ) -> Flow[Outcome]:
         if finishes is not None:
             return self.finish(message, query, None, native, "update_one", finishes=finishes, emit=emit)
-        native, missing_ok = asked_of(native)
+        native, missing_ok = split_missing_ok(native)
         check_filter(self.ledger.terms, query)
         options = {"upsert": creates_by_record(query, self.fields, native), **native}
         request = guard(self.new_write(message, query, emit), self.fields, query, None, options)
-        flow = self.written(request, "update_one")
-        return accepting(flow, counts=request.write.entry.own.counts) if missing_ok else flow
+        flow = self.send_write(request, "update_one")
+        return with_missing_settled(flow, counts=request.write.entry.own.counts) if missing_ok else flow
 
     def insert(self, message: Message, document: Document, native: Document, emit: object = None) -> Flow[Outcome]:
         write = self.new_write(message, None, emit, creates=True)
-        inserted = guard_insert(write, document, native)
+        new_document = guard_insert(write, document, native)
         yield from self.check_collection(write.entry, inserts=True)
         write = write._replace(key={"_id": document["_id"]})
         if write.entry.follows_gap:  # such a message creates nothing
-            there = yield from self.look(write.key, native)
-            return (yield from self.record_refusal(self.met(write, there, document), write, native))
-        raced: DuplicateKeyError | None = None
+            old_document = yield from self.look(write.key, native)
+            return (yield from self.record_refusal(self.judge_creation(write, old_document, document), write, native))
+        race_error: DuplicateKeyError | None = None
         for _ in range(ROUNDS):
-            created = yield from self._create(write, inserted, native)
-            if isinstance(created, Applied):
-                return created
-            raced, found = created
-            if found is not None:
-                write = write._replace(key={"_id": found["_id"]})
-                outcome = self.met(write, found, document)
+            result = yield from self._create(write, new_document, native)
+            if isinstance(result, Applied):
+                return result
+            race_error, old_document = result
+            if old_document is not None:
+                write = write._replace(key={"_id": old_document["_id"]})
+                outcome = self.judge_creation(write, old_document, document)
                 if isinstance(outcome, Rejected):
                     yield from self._wait(write.key, native)
-                    outcome = self.met(write, (yield from self.look(write.key, native)), document)
+                    outcome = self.judge_creation(write, (yield from self.look(write.key, native)), document)
                 return (yield from self.record_refusal(outcome, write, native))
             yield from self._wait(write.key, native)  # it was deleted meanwhile, or no majority has it yet
-        raise cast("DuplicateKeyError", raced)
+        raise cast("DuplicateKeyError", race_error)
 
-    def met(self, write: Write, found: Document | None, inserted: Document) -> Outcome:
+    def judge_creation(self, write: Write, document: Document | None, new_document: Document) -> Outcome:
         """What it means for a creation that the entity is there, or is not."""
-        answer = judged(write._replace(now=self.clock()), self.image_of(found))
+        answer = judge(write._replace(now=self.clock()), self.image_of(document))
         outcome = cast("Outcome", answer)  # a creation has one form
         # The driver may return the key in another form than it was given.
-        return outcome if found is None else of_creation(outcome, {**inserted, "_id": found["_id"]}, keys=1)
+        return outcome if document is None else of_creation(outcome, {**new_document, "_id": document["_id"]}, keys=1)
 
     def finish(
         self,
@@ -193,7 +193,7 @@ class Flows:
         emit: object,
     ) -> Flow[Outcome]:
         """The write that finishes a step. `update` is None where it changes nothing but the ledger."""
-        native, _ = asked_of(native)
+        native, _ = split_missing_ok(native)
         if update is not None:
             check_update(self.ledger.terms, self.fields, update)
         check_claim(finishes, message, identity(query, self.fields), self.canonical)
@@ -202,10 +202,10 @@ class Flows:
         if request.upsert or request.conditional:
             raise InvalidUpdate(_CONDITIONAL)
         while True:
-            tried = yield from self.try_once(request, writer, upsert=False)
-            if isinstance(tried, Applied):
-                return tried
-            answer = judged(request.write, self.image_of((yield from self._look_of(request))))
+            result = yield from self.try_once(request, writer, upsert=False)
+            if isinstance(result, Applied):
+                return result
+            answer = judge(request.write, self.image_of((yield from self._look_of(request))))
             if answer is None:
                 raise LedgerMismatch(MOVED_BACK)
             if not isinstance(answer, Write):
@@ -220,18 +220,18 @@ class Flows:
                 )
         write = self.new_write(message, query)
         yield from self.check_collection(write.entry)
-        return seen(write, self.image_of((yield from self.look(write.key, native))))
+        return judge_read(write, self.image_of((yield from self.look(write.key, native))))
 
     def find(self, query: Document, native: Document) -> Flow[Entity | None]:
         if isinstance(cast("object", query), Message):
             raise InvalidUpdate("find_one reads an entity whatever the message: give it the filter alone.")
         if native.get("projection") is not None:
             check_projection(self.ledger.terms, native["projection"])
-        named = query if isinstance(cast("object", query), Mapping) else {"_id": query}
-        check_filter(self.ledger.terms, named)
-        alive = {**named, TOMBSTONE: {"$exists": False}}
-        found = yield Call("find_one", (alive,), dict(native))
-        return None if found is None else self._without_ledger(found)
+        filter_document = query if isinstance(cast("object", query), Mapping) else {"_id": query}
+        check_filter(self.ledger.terms, filter_document)
+        live_filter = {**filter_document, TOMBSTONE: {"$exists": False}}
+        document = yield Call("find_one", (live_filter,), dict(native))
+        return None if document is None else self._without_ledger(document)
 
     # --- one write, its refusal, and the write again -------------------------------------------------------------------
 
@@ -240,13 +240,13 @@ class Flows:
     ) -> Write:
         """The parts of a write. `query`: the caller's filter; None: there is none. `creates`: it adds nothing to a ledger that is there."""
         now = self.clock()
-        entry, emitted = self.ledger.entry(message, now), self.nothing
+        entry, outbox_part = self.ledger.entry(message, now), self.empty_emission
         if emit is not None:
-            emitted = emission(self.emitter, message, emit, now, f"{self._whose} {self.attempts()}")
+            outbox_part = emission(self.emitter, message, emit, now, f"{self._full_name} {self.attempts()}")
         key = {} if query is None else identity(query, self.fields, entry.terms)
-        return Write(message, key, now, entry.asking if creates else entry, step, emitted)
+        return Write(message, key, now, entry.as_question if creates else entry, step, outbox_part)
 
-    def written(self, request: ReadyWrite, writer: Writer) -> Flow[Outcome]:
+    def send_write(self, request: ReadyWrite, writer: Writer) -> Flow[Outcome]:
         """Send a write until it is known what it means. What may have been a race is tried again."""
         entry = request.write.entry
         if self.fields or type(entry.own.mark) is str or entry.also:
@@ -254,28 +254,28 @@ class Flows:
         upsert = request.upsert
         failure: Exception | None = None
         for turn in range(1, ROUNDS + 1):
-            tried = yield from self.try_once(request, writer, upsert=upsert)
-            if isinstance(tried, Applied):
-                return tried
-            image = self.image_of((yield from self.look_after(tried, request)))
+            result = yield from self.try_once(request, writer, upsert=upsert)
+            if isinstance(result, Applied):
+                return result
+            image = self.image_of((yield from self.look_after(result, request)))
             write = request.write._replace(now=self.clock())
-            answer = judged(write, image)
+            answer = judge(write, image)
             if not isinstance(answer, Write | Unmet):
                 return cast("Outcome", answer)
-            if tried is not None and not image.exists and not is_of_entity(tried, write.key):
-                yield from self.raise_failure(tried, request)
-            following = next_try(
-                request, turn, failed=tried is not None, exists=image.exists, fits=isinstance(answer, Rejected)
+            if result is not None and not image.exists and not is_of_entity(result, write.key):
+                yield from self.raise_failure(result, request)
+            next_upsert = next_try(
+                request, turn, has_failed=result is not None, exists=image.exists, fits=isinstance(answer, Rejected)
             )
-            if following is None and image.exists and (yield from self.holds(request)):
-                following = False  # the entity was made between the write and the look
-            if following is None:
+            if next_upsert is None and image.exists and (yield from self.holds(request)):
+                next_upsert = False  # the entity was made between the write and the look
+            if next_upsert is None:
                 return (yield from self.record_refusal(cast("Outcome", answer), request.write, request.native))
-            upsert, failure = following, tried or failure
-            again = answer if isinstance(answer, Write) else write._replace(entry=write.entry.facing(image.held))
-            if (again.entry, again.step) != (request.write.entry, request.write.step):
-                self.exact = self.exact or again.step == NO_STEP  # where one message has a step open, more will
-                request = request.of(again)
+            upsert, failure = next_upsert, result or failure
+            next_write = answer if isinstance(answer, Write) else write._replace(entry=write.entry.fit_to(image.ledger))
+            if (next_write.entry, next_write.step) != (request.write.entry, request.write.step):
+                self.exact = self.exact or next_write.step == NO_STEP  # where one message has a step open, more will
+                request = request.of(next_write)
         if failure is None:  # others have written to the entity or deleted it all the time
             return Rejected(request.write.message, settled=False)
         raise failure
@@ -294,10 +294,10 @@ class Flows:
             if reply is None and not upsert:  # with upsert, None is a new document's state before
                 return None
             return Applied(message, None if reply is None else self._without_ledger(reply))
-        said, watch = reply.raw_result, self._watch
-        if not said["n"]:  # how many documents it has matched or created
+        server_reply, watch = reply.raw_result, self._watch
+        if not server_reply["n"]:  # how many documents it has matched or created
             return None
-        if not watch.since < now < watch.until and watch.wants_clock(now) and (time := said.get("operationTime")):
+        if not watch.since < now < watch.until and watch.wants_clock(now) and (time := server_reply.get("operationTime")):
             watch.clock(now, time.time)
         return Applied(message, response=reply)
 
@@ -313,8 +313,8 @@ class Flows:
         record = guard(write._replace(emission=None, step=NO_STEP, burial=None), self.fields, write.key, None, options)
         if (yield from self.lands(record)):
             return outcome
-        found = yield from self.look(record.write.key, native, record.write.entry)
-        answer = judged(record.write, self.image_of(found))
+        document = yield from self.look(record.write.key, native, record.write.entry)
+        answer = judge(record.write, self.image_of(document))
         if isinstance(answer, Rejected):
             return Rejected(write.message, answer.entity, settled=False)
         return cast("Outcome", answer)  # a mark has one form
@@ -323,20 +323,20 @@ class Flows:
         self, write: Write, document: Document, native: Document
     ) -> Flow[Applied | tuple[DuplicateKeyError, Document | None]]:
         """Create the entity, or say what stood in the way and what is there."""
-        raced: DuplicateKeyError
+        race_error: DuplicateKeyError
         try:
             reply = yield Call("insert_one", (document,), dict(native))
         except DuplicateKeyError as error:
             if not is_of_entity(error, write.key):
                 raise
-            raced = error
+            race_error = error
         except (OperationFailure, DocumentTooLarge) as error:
             if len(bson.encode(document)) > LARGEST_DOCUMENT:  # the server's code for it, 2, is that of any bad value
                 raise self.too_large(document) from error
             raise
         else:
             return Applied(write.message, response=reply)
-        return raced, (yield from self.look(write.key, native))
+        return race_error, (yield from self.look(write.key, native))
 
     def _wait(self, entity: Document, native: Document) -> Flow[None]:
         """Wait until what stood in the way is safe.
@@ -344,9 +344,9 @@ class Flows:
         A duplicate key hides whether a majority has what it met: pymongo drops the write-concern error beside it. A write
         that matches nothing waits for the same, and says so.
         """
-        nothing: Document = {"$and": [entity, {"_id": {"$exists": False}}]}
+        no_match: Document = {"$and": [entity, {"_id": {"$exists": False}}]}
         options = {name: native[name] for name in ("session", "comment") if name in native}
-        yield Call("update_one", (nothing, {"$unset": {TOMBSTONE: ""}}), options)
+        yield Call("update_one", (no_match, {"$unset": {TOMBSTONE: ""}}), options)
 
     # --- looks ---------------------------------------------------------------------------------------------------------
 
@@ -357,13 +357,13 @@ class Flows:
         shows = None if entry is None or projection is None else looked_at(projection, entry)
         if shows:  # to find_one, an empty projection is another than none
             options["projection"] = shows
-        found: Document | None = yield Call("find_one", (entity,), options)
-        if found is not None and entry is not None and projection is not None and shows is None:
-            shown: Document = (yield Call("find_one", (entity,), {**options, "projection": projection})) or {}
-            found = {**shown, **{name: found[name] for name in judged_by(entry) if name in found}}
-        if found is not None:
-            self._look_at_ledger(found)
-        return found
+        document: Document | None = yield Call("find_one", (entity,), options)
+        if document is not None and entry is not None and projection is not None and shows is None:
+            caller_view: Document = (yield Call("find_one", (entity,), {**options, "projection": projection})) or {}
+            document = {**caller_view, **{name: document[name] for name in judged_by(entry) if name in document}}
+        if document is not None:
+            self._look_at_ledger(document)
+        return document
 
     def _look_of(self, request: ReadyWrite) -> Flow[Document | None]:
         return self.look(request.write.key, request.native, request.write.entry)
@@ -382,8 +382,8 @@ class Flows:
         if not request.conditional:
             return True
         options = {name: request.native[name] for name in (*_LOOK_OPTIONS, "let") if name in request.native}
-        found = yield Call("find_one", (request.query,), {**options, "projection": {"_id": 1}})
-        return found is not None
+        match = yield Call("find_one", (request.query,), {**options, "projection": {"_id": 1}})
+        return match is not None
 
     def image_of(self, document: Document | None) -> Image:
         return image_of(self.ledger.terms, document)
@@ -394,11 +394,11 @@ class Flows:
         if in_transaction(request.native) or not (is_large or may_be_ledger(error)):
             raise error  # a transaction is aborted by now, and shows nothing any more
         write = request.write
-        found = (yield from self.look(write.key, request.native)) or {}
+        document = (yield from self.look(write.key, request.native)) or {}
         if is_large:
-            raise self.too_large(found, write.emission) from error
-        image = self.image_of(found)  # which raises where something else stands in the place of steps, and so do these
-        write.entry.judge(Message("unknown"), image.held)
+            raise self.too_large(document, write.emission) from error
+        image = self.image_of(document)  # which raises where something else stands in the place of steps, and so do these
+        write.entry.judge(Message("unknown"), image.ledger)
         check_emits(write, image)
         raise error
 
@@ -434,22 +434,22 @@ class Flows:
         return self.without_ledger(document)
 
     def _look_at_ledger(self, document: Document) -> None:
-        held = held_of(self.ledger.terms, document)
-        self._watch.ledger(len(bson.encode(held.fields)), held.sources)
-        if held.tags:
-            self._watch.numbers(held.tags)
+        ledger_image = ledger_image_of(self.ledger.terms, document)
+        self._watch.ledger(len(bson.encode(ledger_image.fields)), ledger_image.sources)
+        if ledger_image.tags:
+            self._watch.numbers(ledger_image.tags)
 
     def too_large(self, document: Document, adds: Emission | None = None) -> EntityTooLarge:
         """`adds`: what the write would have added to the document."""
-        total, own = len(bson.encode(document)), len(bson.encode(self.without_ledger(document)))
+        total, caller = len(bson.encode(document)), len(bson.encode(self.without_ledger(document)))
         empty = len(bson.encode({}))
         outbox = len(bson.encode({name: document[name] for name in OUTBOX if name in document})) - empty
-        emitted = len(bson.encode({"": [*adds.events]})) if adds is not None and adds.events else 0
-        size = Size(total, own, outbox, emitted)
+        new_events = len(bson.encode({"": [*adds.events]})) if adds is not None and adds.events else 0
+        size = Size(total, caller, outbox, new_events)
         return too_large(f"MongoDB's {LARGEST_DOCUMENT} bytes", size, self.ledger.remedy)
 
 
-def _checked(fields: object) -> tuple[str, ...]:
+def _checked_fields(fields: object) -> tuple[str, ...]:
     if (
         isinstance(fields, str)
         or not isinstance(fields, Sequence)
@@ -465,12 +465,12 @@ _CONDITIONAL = (
 )
 
 
-def next_try(request: ReadyWrite, turn: int, *, failed: bool, exists: bool, fits: bool = True) -> bool | None:
+def next_try(request: ReadyWrite, turn: int, *, has_failed: bool, exists: bool, fits: bool = True) -> bool | None:
     """A write did not land although the ledger would let it in. Is the next one an upsert? None if there is none.
 
     `fits`: was it in the form that the ledger wants, as an earlier look has shown?
     """
-    if failed or (exists and not fits):
+    if has_failed or (exists and not fits):
         return False  # the entity is there: now the write matches it, or has a reason not to
     if request.upsert and not (exists and request.conditional):
         return True  # it was deleted meanwhile, and maybe created again: nothing else could keep the message out
@@ -484,18 +484,18 @@ def next_try(request: ReadyWrite, turn: int, *, failed: bool, exists: bool, fits
 
 LARGEST_DOCUMENT = 16 * 1024 * 1024  # bytes of BSON, the server's limit
 # BSONObjectTooLarge, the same for an upsert, and what the result of a pipeline raises.
-_TOO_LARGE = frozenset({10334, 17419, 17420})
+_TOO_LARGE_CODES = frozenset({10334, 17419, 17420})
 # Unauthorized, AuthenticationFailed, and rate limits of MongoDB and of compatible services: they say nothing about the document.
-_UNWILLING = frozenset({13, 18, 462, 16500})
+_UNWILLING_CODES = frozenset({13, 18, 462, 16500})
 # BadValue, TypeMismatch, PathNotViable, and $concatArrays on something else: the cause may be the caller's update, or a broken ledger.
-_CONTENT = frozenset({2, 14, 28, 28664})
+_CONTENT_CODES = frozenset({2, 14, 28, 28664})
 
 
 def says_nothing_was_done(error: Exception) -> bool:
     """Is it certain that the write had no effect? Not where only its durability failed, or its time was up."""
     if not isinstance(error, OperationFailure) or isinstance(error, WriteConcernError | ExecutionTimeout):
         return False
-    return error.code not in _UNWILLING
+    return error.code not in _UNWILLING_CODES
 
 
 def is_of_entity(error: Exception, entity: Mapping[str, Any]) -> bool:
@@ -508,11 +508,11 @@ def is_of_entity(error: Exception, entity: Mapping[str, Any]) -> bool:
 
 
 def is_too_large(error: Exception) -> bool:
-    return isinstance(error, OperationFailure) and error.code in _TOO_LARGE
+    return isinstance(error, OperationFailure) and error.code in _TOO_LARGE_CODES
 
 
 def may_be_ledger(error: Exception) -> bool:
-    return isinstance(error, OperationFailure) and error.code in _CONTENT
+    return isinstance(error, OperationFailure) and error.code in _CONTENT_CODES
 
 
 # --- how safe what is written must be ------------------------------------------------------------------------------

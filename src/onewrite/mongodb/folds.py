@@ -7,9 +7,9 @@ from typing import Any, cast
 
 from pymongo.errors import DocumentTooLarge
 
-from onewrite.core.event import copied, emission_of_fold
-from onewrite.core.flow import Flow, accepting, asked_of
-from onewrite.core.folding import TOO_MUCH, Each, Function, Native, Refused, TooMuch, Written, fold, joined, planned
+from onewrite.core.event import copy_of, emission_of_fold
+from onewrite.core.flow import Flow, split_missing_ok, with_missing_settled
+from onewrite.core.folding import TOO_MUCH, FoldRefusal, Function, Landing, Member, Native, TooMuch, fold, join, make_plan
 from onewrite.core.ledgers.entry import Entry, Lookup
 from onewrite.core.write import NO_STEP, NO_STEP_OF_ANYBODY, Image, Write, kept_out
 from onewrite.errors import EntityTooLarge, InvalidUpdate
@@ -23,7 +23,7 @@ from onewrite.outcome import Applied, Outcome
 # Measured on MongoDB 6: in writes of more messages than these each of them costs the server more again, not less, because every mark
 # and every step is a condition of its own. And where one of them is refused, all are judged.
 _MOST = 100
-_RETURNING = frozenset({"return_document", "projection", "maxTimeMS"})  # what find_one_and_update alone takes
+_RETURN_OPTIONS = frozenset({"return_document", "projection", "maxTimeMS"})  # what find_one_and_update alone takes
 
 
 def fold_into(flows: Flows, messages: Iterable[Message], function: Function) -> Flow[list[Outcome]]:
@@ -48,31 +48,31 @@ class Folds:
             raise InvalidUpdate("The function of a fold names the entity: return its filter beside the update.")
         check_filter(self._flows.ledger.terms, query)
         # The function may use its dict again, for another entity.
-        return cast("Document", copied(identity(query, self._flows.fields)))
+        return cast("Document", copy_of(identity(query, self._flows.fields)))
 
     def write_one(self, message: Message, native: Native) -> Flow[Outcome]:
-        native, missing_ok = asked_of(native)
+        native, missing_ok = split_missing_ok(native)
         request, writer = self._request([message], native)
-        flow = self._flows.written(request, writer)
-        return accepting(flow, counts=request.write.entry.own.counts) if missing_ok else flow
+        flow = self._flows.send_write(request, writer)
+        return with_missing_settled(flow, counts=request.write.entry.own.counts) if missing_ok else flow
 
-    def write_all(self, each: Sequence[Each], native: Native) -> Flow[Written | Refused | TooMuch]:
-        request, writer = self._request([one.message for one in each], native)
+    def write_all(self, members: Sequence[Member], native: Native) -> Flow[Landing | FoldRefusal | TooMuch]:
+        request, writer = self._request([member.message for member in members], native)
         try:
-            return (yield from self._write_all(each, request, writer))
+            return (yield from self._write_all(members, request, writer))
         except (EntityTooLarge, DocumentTooLarge):  # the latter in a transaction, where nothing was sent
             return TOO_MUCH
 
     def _request(self, messages: Sequence[Message], native: Native) -> tuple[ReadyWrite, Writer]:
         flows = self._flows
-        options: dict[str, Any] = dict(asked_of(native)[0])
+        options: dict[str, Any] = dict(split_missing_ok(native)[0])
         query, update, emit = options.pop("filter"), options.pop("update", None), options.pop("emit", None)
         # All at one moment, so all marks go into one slot; the messages may have waited for the caller's function.
         now = flows.clock()
-        entry = joined([flows.ledger.entry(message, now) for message in messages])
-        emitted = flows.nothing
+        entry = join([flows.ledger.entry(message, now) for message in messages])
+        outbox_part = flows.empty_emission
         if emit is not None:
-            emitted = emission_of_fold(flows.emitter, messages, emit, now, flows.attempts())
+            outbox_part = emission_of_fold(flows.emitter, messages, emit, now, flows.attempts())
         if update is not None:
             check_update(entry.terms, flows.fields, update)
         else:
@@ -80,37 +80,37 @@ class Folds:
             options = {"upsert": creates_by_record(query, flows.fields, options), **options}
         key = identity(query, flows.fields, entry.terms)
         step = NO_STEP if len(messages) > 1 or flows.exact else NO_STEP_OF_ANYBODY
-        write = Write(messages[0], key, now, entry, step, emitted, others=tuple(messages[1:]))
-        writer: Writer = "find_one_and_update" if _RETURNING & options.keys() else "update_one"
+        write = Write(messages[0], key, now, entry, step, outbox_part, other_messages=tuple(messages[1:]))
+        writer: Writer = "find_one_and_update" if _RETURN_OPTIONS & options.keys() else "update_one"
         return guard(write, flows.fields, query, update, options), writer
 
-    def _write_all(self, each: Sequence[Each], request: ReadyWrite, writer: Writer) -> Flow[Written | Refused]:
-        """As `Flows.written`: what may have been a race is tried again. Only the judgement is that of each message."""
+    def _write_all(self, members: Sequence[Member], request: ReadyWrite, writer: Writer) -> Flow[Landing | FoldRefusal]:
+        """As `Flows.send_write`: what may have been a race is tried again. Only the judgement is that of each message."""
         flows = self._flows
         yield from flows.check_collection(request.write.entry)
         upsert, failure = request.upsert, cast("Exception | None", None)
         for turn in range(1, ROUNDS + 1):
-            tried = yield from flows.try_once(request, writer, upsert=upsert)
-            if isinstance(tried, Applied):
-                return Written(tried.entity, response=tried.response)
-            image = flows.image_of((yield from flows.look_after(tried, request)))
-            refused = self._refused(request.write, image)
-            if len(planned(each, refused).fresh) < len(each):
-                return refused
-            if tried is not None and not image.exists and not is_of_entity(tried, request.write.key):
-                yield from flows.raise_failure(tried, request)
-            following = next_try(request, turn, failed=tried is not None, exists=image.exists)
-            if following is None:
-                return refused
-            upsert, failure = following, tried or failure
+            result = yield from flows.try_once(request, writer, upsert=upsert)
+            if isinstance(result, Applied):
+                return Landing(result.entity, response=result.response)
+            image = flows.image_of((yield from flows.look_after(result, request)))
+            refusal = self._refusal_of(request.write, image)
+            if len(make_plan(members, refusal).fresh) < len(members):
+                return refusal
+            if result is not None and not image.exists and not is_of_entity(result, request.write.key):
+                yield from flows.raise_failure(result, request)
+            next_upsert = next_try(request, turn, has_failed=result is not None, exists=image.exists)
+            if next_upsert is None:
+                return refusal
+            upsert, failure = next_upsert, result or failure
         raise cast("Exception", failure)  # only a creation that fails goes round so often
 
-    def _refused(self, write: Write, image: Image) -> Refused:
+    def _refusal_of(self, write: Write, image: Image) -> FoldRefusal:
         """Why the write did not land, given the document as it was after it."""
         now = self._flows.clock()
 
-        def refusal(one: Each, ledger: Lookup) -> Outcome | None:
-            alone = write._replace(message=one.message, entry=one.entry, others=(), now=now)
-            return kept_out(alone, image._replace(held=ledger))
+        def refusal(member: Member, ledger: Lookup) -> Outcome | None:
+            single_write = write._replace(message=member.message, entry=member.entry, other_messages=(), now=now)
+            return kept_out(single_write, image._replace(ledger=ledger))
 
-        return Refused(image.held, refusal)
+        return FoldRefusal(image.ledger, refusal)

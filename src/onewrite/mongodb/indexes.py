@@ -52,9 +52,9 @@ def check_indexes(indexes: Document, fields: Sequence[str], *, text: bool) -> No
         )
 
 
-def check_collation(collation: object, *, text: bool, named: bool) -> None:
-    """Refuse a call's own collation. `text`: does the ledger keep text? `named`: do fields other than `_id` name the entity?"""
-    if collation is None or not (named or text):
+def check_collation(collation: object, *, text: bool, has_key_fields: bool) -> None:
+    """Refuse a call's own collation. `text`: does the ledger keep text? `has_key_fields`: do fields other than `_id` name the entity?"""
+    if collation is None or not (has_key_fields or text):
         return
     options = cast("Document", collation if isinstance(collation, Mapping) else getattr(collation, "document", {}))
     if options.get("locale") != "simple":
@@ -66,16 +66,16 @@ def check_collation(collation: object, *, text: bool, named: bool) -> None:
 
 def check_unique_indexes(indexes: Document, fields: Sequence[str]) -> None:
     """Refuse a collection in which two tombstones would have the same key in a unique index: null, for what they do not have."""
-    kept = {"_id", *[field.partition(".")[0] for field in fields]}
+    key_fields = {"_id", *[field.partition(".")[0] for field in fields]}
     for name, index in indexes.items():
         keys = [key for key, _ in index["key"]]
-        lost = [key for key in keys if key.partition(".")[0] not in kept]
+        other_keys = [key for key in keys if key.partition(".")[0] not in key_fields]
         is_alone = "_id" in keys or (fields and {*fields} <= {*keys})  # what names the entity is part of the key
-        is_left_out = "partialFilterExpression" in index or (index.get("sparse") and lost == keys)
-        if index.get("unique") and lost and not is_alone and not is_left_out:
-            partial = {key: {"$exists": True} for key in lost}
+        is_left_out = "partialFilterExpression" in index or (index.get("sparse") and other_keys == keys)
+        if index.get("unique") and other_keys and not is_alone and not is_left_out:
+            partial = {key: {"$exists": True} for key in other_keys}
             raise ConfigurationError(
                 f"The second entity that is deleted from this collection would meet the first in the unique index {name!r}, where both "
-                f"have null for {', '.join(lost)}. Create the index with partialFilterExpression={partial!r}, so it leaves out what "
+                f"have null for {', '.join(other_keys)}. Create the index with partialFilterExpression={partial!r}, so it leaves out what "
                 "was deleted."
             )

@@ -20,7 +20,7 @@ from bson.regex import Regex
 
 from onewrite.core.label import OURS, STEPS, TOMBSTONE, Slot, is_ours, prefix_of
 from onewrite.core.ledgers.entry import ABSENT, Lookup, Terms
-from onewrite.core.ledgers.seen_ids import KEPT
+from onewrite.core.ledgers.seen_ids import RING_LAYOUT
 from onewrite.core.step import no_step
 from onewrite.core.tombstone import read_tombstone
 from onewrite.core.write import Image
@@ -37,14 +37,14 @@ def path_of(slot: Slot) -> str:
     return f"{slot.group}.{slot.key}" if slot.key else slot.group
 
 
-_OF_LEDGER = rf"(?:l|{KEPT}r|allt?|@)"
+_OF_LEDGER = rf"(?:l|{RING_LAYOUT}r|allt?|@)"
 
 
 @lru_cache(maxsize=64)
 def names_of(*attributes: str) -> re.Pattern[str]:
     """The names of all fields that belong to the ledgers that are known by these."""
-    every = [f"{re.escape(prefix_of(each))}{_OF_LEDGER}" if is_ours(each) else re.escape(each) for each in attributes]
-    return re.compile("|".join(every) or "(?!)")
+    patterns = [f"{re.escape(prefix_of(name))}{_OF_LEDGER}" if is_ours(name) else re.escape(name) for name in attributes]
+    return re.compile("|".join(patterns) or "(?!)")
 
 
 def is_made_by(attribute: str, name: str) -> bool:
@@ -71,7 +71,7 @@ class LedgerImage(NamedTuple):
     tags: list[tuple[str, object]]
 
 
-def held_of(terms: Terms, document: Document) -> LedgerImage:
+def ledger_image_of(terms: Terms, document: Document) -> LedgerImage:
     is_made = names_of(*terms.attributes).fullmatch
     fields = {name: value for name, value in document.items() if is_made(name)}
     groups = {
@@ -90,32 +90,32 @@ def held_of(terms: Terms, document: Document) -> LedgerImage:
 def lookup(document: Document) -> Lookup:
     """A function that looks up a slot in a document."""
 
-    def held(slot: Slot) -> object:
-        found: object = document.get(slot.group, ABSENT)
+    def look_up(slot: Slot) -> object:
+        value: object = document.get(slot.group, ABSENT)
         # No key has a "." that is not a step into a document.
-        for name in slot.key.split(".") if slot.key and found is not ABSENT else ():
-            if not isinstance(found, Mapping):
+        for name in slot.key.split(".") if slot.key and value is not ABSENT else ():
+            if not isinstance(value, Mapping):
                 raise LedgerMismatch(
-                    f"{slot.group!r} holds a {type(found).__name__} where the ledger keeps a document: another writer uses the "
+                    f"{slot.group!r} holds a {type(value).__name__} where the ledger keeps a document: another writer uses the "
                     "name. Repair the entity."
                 )
-            found = cast("Document", found).get(name, ABSENT)
-            if found is ABSENT:
+            value = cast("Document", value).get(name, ABSENT)
+            if value is ABSENT:
                 break
-        return _neutral(found)
+        return _neutral(value)
 
-    return held
+    return look_up
 
 
 def image_of(terms: Terms, document: Document | None) -> Image:
     """The document as somebody found it who looked why it did not match."""
-    held: Document = document or {}
-    steps: object = held.get(STEPS, {})
+    fields: Document = document or {}
+    steps: object = fields.get(STEPS, {})
     if not isinstance(steps, Mapping):
         raise no_step()
-    gone = TOMBSTONE in held
-    entity = None if document is None or gone else without_ledger(terms, held)
-    return Image(document is not None, gone, entity, lookup(held), cast("Document", steps), held, later=True)
+    is_gone = TOMBSTONE in fields
+    entity = None if document is None or is_gone else without_ledger(terms, fields)
+    return Image(document is not None, is_gone, entity, lookup(fields), cast("Document", steps), fields, later=True)
 
 
 def _neutral(value: object) -> object:
@@ -154,13 +154,13 @@ def codec_of(collection: Any) -> CodecOptions[Any]:
 def canonical(entity: Mapping[str, Any], codec: CodecOptions[Any] = UUIDS) -> Hashable:
     """Equal for two values of the fields that name a document, if they name the same one."""
     try:
-        held: Mapping[str, Any] = BSON.encode({**entity}, codec_options=codec).decode(_NEUTRAL)
+        fields: Mapping[str, Any] = BSON.encode({**entity}, codec_options=codec).decode(_NEUTRAL)
     except (BSONError, TypeError, ValueError, OverflowError):  # the driver refuses it, and says why
         return repr(entity)
-    return tuple(sorted([(name, _compared(value)) for name, value in held.items()], key=lambda each: each[0]))
+    return tuple(sorted([(name, _comparable(value)) for name, value in fields.items()], key=lambda entry: entry[0]))
 
 
-def _compared(value: object) -> Hashable:
+def _comparable(value: object) -> Hashable:
     match value:
         case bool():
             return "bool", value
@@ -170,17 +170,17 @@ def _compared(value: object) -> Hashable:
             return "text", value
         case Mapping():
             fields = cast("Mapping[str, object]", value)
-            return "document", tuple([(name, _compared(each)) for name, each in fields.items()])
+            return "document", tuple([(name, _comparable(member)) for name, member in fields.items()])
         case list():
-            return "array", tuple([_compared(each) for each in cast("list[object]", value)])
+            return "array", tuple([_comparable(member) for member in cast("list[object]", value)])
         case bytes():
             return "binary", value.subtype if isinstance(value, Binary) else 0, bytes(value)
         case DatetimeMS():
             return "time", int(value)
         case DBRef():
-            return "document", tuple([(name, _compared(each)) for name, each in value.as_doc().items()])
+            return "document", tuple([(name, _comparable(member)) for name, member in value.as_doc().items()])
         case Code():
-            return "code", str(value), None if value.scope is None else _compared(value.scope)
+            return "code", str(value), None if value.scope is None else _comparable(value.scope)
         case Regex():
             pattern = cast("Regex[Any]", value)
             return "regex", pattern.pattern, pattern.flags

@@ -20,17 +20,17 @@ from bson.errors import InvalidBSON, InvalidId
 from bson.raw_bson import RawBSONDocument
 from pymongo.errors import CursorNotFound
 
-from onewrite.core.event import Outbox, copied
+from onewrite.core.event import Outbox, copy_of
 from onewrite.core.flow import Call, Do, Flow
 from onewrite.core.label import OUTBOX, TOMBSTONE
-from onewrite.core.pending import Box, Broken, Pending, Search, box_of, key_parts, read_box
+from onewrite.core.pending import Box, Broken, PendingEvent, Search, box_of, key_parts, read_box
 from onewrite.errors import ConfigurationError
-from onewrite.mongodb.deletes import emptied
+from onewrite.mongodb.deletes import empty_outbox
 from onewrite.mongodb.expression import identity
 from onewrite.mongodb.flows import of_majority
 from onewrite.mongodb.layout import UUIDS, Document, canonical, codec_of
 
-_REST = 2**31 - 1  # more than an array can have: $slice wants a number
+_MOST_EVENTS = 2**31 - 1  # more than an array can have: $slice wants a number
 
 
 class Outboxes:
@@ -38,7 +38,7 @@ class Outboxes:
 
     def __init__(self, collection: Any, fields: Sequence[str], outbox: Outbox) -> None:
         majority = of_majority(collection)
-        self.target, self.raw = reading(majority, STORED), reading(majority, _RAW)
+        self.target, self.raw_target = with_codec(majority, STORED_CODEC), with_codec(majority, _RAW_CODEC)
         self.outbox = outbox
         self._fields = tuple(fields)
         self._callers, self._codec = codec_of(collection), codec_of(self.target)
@@ -47,8 +47,8 @@ class Outboxes:
         """Which document is meant."""
         if key is not None or not isinstance(filter, Mapping):
             raise ConfigurationError("An entity in a collection is named by a filter: write {'_id': ...}.")
-        named = copied(identity(cast("Document", filter), self._fields))  # it is part of the events that a relay publishes
-        return {name: self._as_stored(value) for name, value in named.items()}
+        fields = copy_of(identity(cast("Document", filter), self._fields))  # it is part of the events that a relay publishes
+        return {name: self._as_stored(value) for name, value in fields.items()}
 
     def canonical(self, entity: Document) -> Hashable:
         """Equal for two values that name one document."""
@@ -56,51 +56,51 @@ class Outboxes:
 
     def of_doorbell(self, entity: Document) -> Document:
         """Which document a doorbell names."""
-        return {"_id": self._as_stored(copied(entity["_id"]))}
+        return {"_id": self._as_stored(copy_of(entity["_id"]))}
 
     def of_source(self, source: str) -> Document:
         """The document whose events have that source."""
         try:
             ((name, kind, value),) = key_parts(source, self.outbox.name)
-            read = _VALUES[kind](value)
+            key = _VALUES[kind](value)
         except (KeyError, ValueError, InvalidId) as error:
             raise ConfigurationError(f"{source!r} names no document of a collection.") from error
-        return {name: _recoded(read, _PLAIN, self._codec)}
+        return {name: _recode(key, _PLAIN_CODEC, self._codec)}
 
     def read(self, entity: Document) -> Flow[Box]:
-        found: Document | None = yield Call("find_one", (entity, dict.fromkeys((*OUTBOX, TOMBSTONE), 1)))
-        return Box(entity, "") if found is None else self._box(found)
+        document: Document | None = yield Call("find_one", (entity, dict.fromkeys((*OUTBOX, TOMBSTONE), 1)))
+        return Box(entity, "") if document is None else self._box(document)
 
     def clear(self, box: Box, count: int, now: float) -> Flow[Box | None]:
         """Remove the first events, which were sent. None: it is done. Otherwise the box as it is now."""
-        same = self._as_read(box, count - 1)
-        sent = {OUTBOX.sent: box.base + count, OUTBOX.incarnation: box.life}
+        query = self._as_read(box, count - 1)
+        counts = {OUTBOX.sent_count: box.base + count, OUTBOX.incarnation: box.life}
         if count == len(box.events):
-            same["$and"] = [{OUTBOX.events: {"$size": count}}]
+            query["$and"] = [{OUTBOX.events: {"$size": count}}]
             if box.tombstone is None:
-                same[TOMBSTONE] = {"$exists": False}
-                update: Any = {"$set": sent, "$unset": {OUTBOX.events: "", OUTBOX.due: ""}}
+                query[TOMBSTONE] = {"$exists": False}
+                update: Any = {"$set": counts, "$unset": {OUTBOX.events: "", OUTBOX.due: ""}}
             else:  # let the database remove the deleted document with its last event, unless it was deleted again since
-                same[f"{TOMBSTONE}.by"] = box.tombstone.by
-                update = [emptied(sent, box.tombstone, box.tombstone.expiry(now))]
+                query[f"{TOMBSTONE}.by"] = box.tombstone.by
+                update = [empty_outbox(counts, box.tombstone, box.tombstone.expiry(now))]
         else:
-            rest = {"$slice": [f"${OUTBOX.events}", count, _REST]}
-            literal = {name: {"$literal": value} for name, value in sent.items()}
-            update = [{"$set": {**literal, OUTBOX.events: rest, OUTBOX.due: {"$literal": box.events[count].time}}}]
-        return (yield from self._change(box, same, update))
+            later_events = {"$slice": [f"${OUTBOX.events}", count, _MOST_EVENTS]}
+            literal = {name: {"$literal": value} for name, value in counts.items()}
+            update = [{"$set": {**literal, OUTBOX.events: later_events, OUTBOX.due: {"$literal": box.events[count].time}}}]
+        return (yield from self._change(box, query, update))
 
     def postpone(self, box: Box, due: str) -> Flow[Box | None]:
         """Let a sweep come back at that time, if the oldest event is still the same."""
         return (yield from self._change(box, self._as_read(box, 0), {"$set": {OUTBOX.due: due}}))
 
-    def replace(self, box: Box, place: int, event: Pending) -> Flow[Box | None]:
+    def replace(self, box: Box, place: int, event: PendingEvent) -> Flow[Box | None]:
         """Put another event in the place of one, and let a sweep take the entity at once."""
-        changed = {f"{OUTBOX.events}.{place}": event.stored(), OUTBOX.due: box.events[0].time}
-        return (yield from self._change(box, self._as_read(box, place), {"$set": changed}))
+        changes = {f"{OUTBOX.events}.{place}": event.as_fields(), OUTBOX.due: box.events[0].time}
+        return (yield from self._change(box, self._as_read(box, place), {"$set": changes}))
 
     def restart(self, box: Box, incarnation: str) -> Flow[Box | None]:
         """Count from zero again, as another source."""
-        update = {"$set": {OUTBOX.sent: 0, OUTBOX.incarnation: incarnation}}
+        update = {"$set": {OUTBOX.sent_count: 0, OUTBOX.incarnation: incarnation}}
         return (yield from self._change(box, self._as_read(box, 0 if box.events else None), update))
 
     def finder(self, before: str | None) -> Finder:
@@ -112,7 +112,7 @@ class Outboxes:
 
         The count alone is not enough: a document that is deleted, created again and emits has the same count as its predecessor.
         """
-        fields = {OUTBOX.sent: box.sent, OUTBOX.incarnation: box.incarnation}
+        fields = {OUTBOX.sent_count: box.sent_count, OUTBOX.incarnation: box.incarnation}
         conditions: dict[str, Any] = {"_id": box.entity["_id"]}
         conditions |= {name: {"$exists": False} if value is None else value for name, value in fields.items()}
         if place is not None:
@@ -124,17 +124,17 @@ class Outboxes:
         return None if reply.matched_count else (yield from self.read({"_id": box.entity["_id"]}))
 
     def _box(self, document: Document) -> Box:
-        key = shown = document["_id"]
+        key = caller_key = document["_id"]
         if self._callers != self._codec:
             with suppress(Exception):  # what the caller's options cannot read stays as it is
-                shown = _recoded(key, self._codec, self._callers)
+                caller_key = _recode(key, self._codec, self._callers)
         fields = {name: _neutral(document[name]) for name in (*OUTBOX, TOMBSTONE) if name in document}
         box = read_box(self.outbox.label, {"_id": key}, f"{self.outbox.name}/{origin(key, self._codec)}", fields)
-        return replace(box, shown={"_id": shown})
+        return replace(box, caller_entity={"_id": caller_key})
 
     def _as_stored(self, value: object) -> object:
         """A value of the caller's as a relay reads it: other options of a client have other types for it."""
-        return value if self._callers == self._codec else _recoded(value, self._callers, self._codec)
+        return value if self._callers == self._codec else _recode(value, self._callers, self._codec)
 
 
 class Finder:
@@ -145,7 +145,7 @@ class Finder:
         self._before = before
         self._cursor: Any = None
         self._due: object = None  # of the last one
-        self._met: list[Any] = []  # the ids that are due at that very time
+        self._due_ids: list[Any] = []  # the ids that are due at that very time
         self._reads = False  # has the cursor found anything? One that is lost at once would be opened forever
         self._ids: deque[Any] = deque()
 
@@ -165,10 +165,10 @@ class Finder:
             until = {} if self._before is None else {"$lte": self._before}
             since = {"$gte": self._due} if isinstance(self._due, str) else {}
             query: Document = {OUTBOX.due: {"$exists": True, **until, **since}}
-            if known := [each for each in self._met if not isinstance(each, Broken)]:
-                query = {**query, "_id": {"$nin": known}}
+            if ids := [key for key in self._due_ids if not isinstance(key, Broken)]:
+                query = {**query, "_id": {"$nin": ids}}
             arguments = query, {"_id": 1, OUTBOX.due: 1}
-            cursor: Any = yield Do(self._boxes.raw.find, arguments, {"sort": [(OUTBOX.due, 1)]}, sends=True)
+            cursor: Any = yield Do(self._boxes.raw_target.find, arguments, {"sort": [(OUTBOX.due, 1)]}, sends=True)
             self._cursor = aiter(cursor) if hasattr(cursor, "__aiter__") else iter(cursor)
         try:
             page: list[Any] = yield Do(_page, (self._cursor,), sends=True)
@@ -179,11 +179,11 @@ class Finder:
             return True
         self._reads = self._reads or bool(page)
         for document in page:
-            found, due = _id_and_due(document)
-            self._ids.append(found)
+            key, due = _id_and_due(document)
+            self._ids.append(key)
             if due != self._due:
-                self._due, self._met = due, []
-            self._met.append(found)
+                self._due, self._due_ids = due, []
+            self._due_ids.append(key)
         return bool(page)
 
 
@@ -196,11 +196,11 @@ def _page(cursor: Any) -> Any:
 
 
 async def _awaited_page(cursor: Any) -> list[Any]:
-    found: list[Any] = []
+    page: list[Any] = []
     with suppress(StopAsyncIteration):
-        while len(found) < _PAGE:
-            found.append(await anext(cursor))
-    return found
+        while len(page) < _PAGE:
+            page.append(await anext(cursor))
+    return page
 
 
 def _id_and_due(document: Any) -> tuple[Any, object]:
@@ -208,24 +208,24 @@ def _id_and_due(document: Any) -> tuple[Any, object]:
     if not isinstance(document, RawBSONDocument):
         return document["_id"], document[OUTBOX.due]
     try:
-        plain = BSON(document.raw).decode(STORED)
-        written = BSON.encode({"_id": plain["_id"]}, codec_options=STORED)[4:-1]
-        if document.raw[4 : 4 + len(written)] == written:
-            return plain["_id"], plain[OUTBOX.due]
+        fields = BSON(document.raw).decode(STORED_CODEC)
+        encoded_id = BSON.encode({"_id": fields["_id"]}, codec_options=STORED_CODEC)[4:-1]
+        if document.raw[4 : 4 + len(encoded_id)] == encoded_id:
+            return fields["_id"], fields[OUTBOX.due]
         reason: Exception = InvalidBSON("The driver cannot write this _id as it is stored, so nothing can be read by it.")
     except Exception as error:
-        reason, plain = error, {}
+        reason, fields = error, {}
         with suppress(Exception):
-            plain = BSON(document.raw).decode(STORED.with_options(unicode_decode_error_handler="replace"))
-    return Broken({"_id": plain.get("_id", bytes(document.raw))}, reason), plain.get(OUTBOX.due)
+            fields = BSON(document.raw).decode(STORED_CODEC.with_options(unicode_decode_error_handler="replace"))
+    return Broken({"_id": fields.get("_id", bytes(document.raw))}, reason), fields.get(OUTBOX.due)
 
 
 # Each value that is read so is written again as it was stored, whatever the options of the caller's client.
-STORED: CodecOptions[Any] = CodecOptions(
+STORED_CODEC: CodecOptions[Any] = CodecOptions(
     uuid_representation=UuidRepresentation.STANDARD, datetime_conversion=DatetimeConversion.DATETIME_AUTO
 )
-_RAW: CodecOptions[Any] = CodecOptions(document_class=RawBSONDocument)
-_PLAIN: CodecOptions[Any] = CodecOptions(datetime_conversion=DatetimeConversion.DATETIME_AUTO)
+_RAW_CODEC: CodecOptions[Any] = CodecOptions(document_class=RawBSONDocument)
+_PLAIN_CODEC: CodecOptions[Any] = CodecOptions(datetime_conversion=DatetimeConversion.DATETIME_AUTO)
 
 
 def origin(key: object, codec: CodecOptions[Any] = UUIDS) -> str:
@@ -238,20 +238,20 @@ def origin(key: object, codec: CodecOptions[Any] = UUIDS) -> str:
         case ObjectId():
             return f"_id=O:{key}"
         case _:
-            text = json_util.dumps(_recoded(key, codec, _PLAIN), json_options=json_util.CANONICAL_JSON_OPTIONS)
+            text = json_util.dumps(_recode(key, codec, _PLAIN_CODEC), json_options=json_util.CANONICAL_JSON_OPTIONS)
             return f"_id=J:{quote(text, safe='')}"
 
 
-def reading(collection: Any, codec: CodecOptions[Any]) -> Any:
+def with_codec(collection: Any, codec: CodecOptions[Any]) -> Any:
     """The collection with these options in place of the caller's. A stand-in has none."""
     has_options = isinstance(getattr(collection, "codec_options", None), CodecOptions)
     return collection.with_options(codec_options=codec) if has_options else collection
 
 
-def _recoded(value: object, written: CodecOptions[Any], read: CodecOptions[Any]) -> object:
+def _recode(value: object, old_codec: CodecOptions[Any], new_codec: CodecOptions[Any]) -> object:
     """The value as a client reads it that has other options than the one which has written it."""
-    decoded: Document = BSON.encode({"": value}, codec_options=written).decode(read)
-    return decoded[""]
+    document: Document = BSON.encode({"": value}, codec_options=old_codec).decode(new_codec)
+    return document[""]
 
 
 def _document(text: str) -> object:

@@ -10,13 +10,13 @@ from typing import Any, Literal, NamedTuple, cast
 import bson
 from pymongo.errors import DuplicateKeyError
 
-from onewrite.core.event import Emit, copied, copied_events
-from onewrite.core.flow import Do, Flow, accepted, asked_of, at
+from onewrite.core.event import Emit, copied_events, copy_of
+from onewrite.core.flow import Do, Flow, at, settle_missing, split_missing_ok
 from onewrite.core.inbox import INBOX, TOKEN, Inbox, token_of
 from onewrite.core.label import TOMBSTONE
 from onewrite.core.ledgers import NO_LEDGER
-from onewrite.core.transaction import check_arguments, numbered
-from onewrite.core.write import Write, judged, of_creation
+from onewrite.core.transaction import check_arguments, with_participant
+from onewrite.core.write import Write, judge, of_creation
 from onewrite.errors import ConfigurationError, InvalidUpdate
 from onewrite.message import Message
 from onewrite.mongodb.expression import (
@@ -40,7 +40,7 @@ _ARGUMENTS: dict[PreparedMethod, set[str]] = {
     "inserting": _EVERY_WRITE,
     "recording": {"collation", "hint", "let", *_EVERY_WRITE},
 }
-_WHY = {
+_REASONS = {
     "session": "transact begins a session of its own, so it can begin again after a conflict.",
     # CVE-2025-10060: an upsert that is sent again within a transaction can end the server.
     "upsert": "servers have crashed on upserts in transactions. Create what may be missing by inserting(...), in a transaction that "
@@ -98,12 +98,12 @@ class Action(NamedTuple):
         return self.write is not None and self.write.entry.follows_gap
 
     @property
-    def explained(self) -> dict[str, Any]:
+    def explanation(self) -> dict[str, Any]:
         names = ("document",) if self.inserts else ("filter", "update")
-        given = dict(zip(names, self.args, strict=True))
-        return {self.method: {"collection": self.target.name, **given, **self.native}}
+        arguments = dict(zip(names, self.args, strict=True))
+        return {self.method: {"collection": self.target.name, **arguments, **self.native}}
 
-    def sent(self, session: Any) -> Flow[bool]:
+    def send(self, session: Any) -> Flow[bool]:
         """Send it. Has it been done?"""
         if self.inserts and self.follows_gap:  # such a message creates nothing
             return False
@@ -111,15 +111,15 @@ class Action(NamedTuple):
         reply = yield Do(getattr(self.target, self.method), self.args, options, sends=True)
         return self.inserts or reply.matched_count == 1
 
-    def met(self, error: DuplicateKeyError) -> bool:
+    def is_met_by(self, error: DuplicateKeyError) -> bool:
         """Has an insert met its own entity? A unique index of the caller's is the caller's business."""
         return self.inserts and is_of_entity(error, self.entity)
 
     def look(self) -> Flow[Document | None]:
         """The entity as a majority has it, outside of any transaction."""
         options = {name: self.native[name] for name in ("collation", "comment") if name in self.native}
-        found: Document | None = yield Do(self.target.find_one, (self.entity,), options, sends=True)
-        return found
+        document: Document | None = yield Do(self.target.find_one, (self.entity,), options, sends=True)
+        return document
 
     def holds(self) -> Flow[bool]:
         """Does the caller's own condition hold by now? Then its document was made between the write and the look."""
@@ -128,35 +128,35 @@ class Action(NamedTuple):
         if not asks_more(self.query, self.entity):
             return True
         options = {name: self.native[name] for name in ("collation", "comment", "let") if name in self.native}
-        found = yield Do(self.target.find_one, (self.query,), {**options, "projection": {"_id": 1}}, sends=True)
-        return found is not None
+        match = yield Do(self.target.find_one, (self.query,), {**options, "projection": {"_id": 1}}, sends=True)
+        return match is not None
 
     def shows_effect(self) -> Flow[bool]:
         """Does the entity show what this transaction would have written?"""
         if self.write is None:
             return True
-        found = yield from self.look()
-        return self.write.entry.shows(lookup(found or {}))
+        document = yield from self.look()
+        return self.write.entry.shows(lookup(document or {}))
 
-    def verdict(self, found: Document | None, *, first: bool) -> Outcome | Write | None:
+    def verdict(self, document: Document | None, *, first: bool) -> Outcome | Write | None:
         """Why it was refused, given the entity. A write: nothing is in the way, and this one is to be sent. None: the same is.
 
         That is so where an entity was deleted meanwhile, or where a gap was filled before the look.
         """
         if self.write is None:
-            if TOMBSTONE in (found or {}):
+            if TOMBSTONE in (document or {}):
                 return Gone(self.message, participant=self.place)
-            if found is None:
+            if document is None:
                 return Missing(self.message, self.missing_ok, participant=self.place)
-            return Rejected(self.message, without_ledger(NO_LEDGER.terms, found), participant=self.place)
-        answer = judged(self.write._replace(now=self.flows.clock()), self.flows.image_of(found))
+            return Rejected(self.message, without_ledger(NO_LEDGER.terms, document), participant=self.place)
+        answer = judge(self.write._replace(now=self.flows.clock()), self.flows.image_of(document))
         if answer is None or isinstance(answer, Write):
             return answer
-        if self.inserts and found is not None:
+        if self.inserts and document is not None:
             answer = of_creation(answer, self.args[0], keys=1)
-        if isinstance(answer, Unmet) and ((self.inserts and found is None) or (self.follows_gap and first)):
+        if isinstance(answer, Unmet) and ((self.inserts and document is None) or (self.follows_gap and first)):
             return None
-        return numbered(accepted(answer, missing_ok=self.missing_ok, counts=self.counts), self.place)
+        return with_participant(settle_missing(answer, missing_ok=self.missing_ok, counts=self.counts), self.place)
 
     def failure(self, error: Exception) -> Flow[Exception]:
         """What the failure of the write means for its ledger, or the failure itself."""
@@ -170,15 +170,15 @@ class Action(NamedTuple):
             return failure
         try:
             return (yield from at(self.target, self.flows.raise_failure(error, self.request)))
-        except Exception as found:
-            return found
+        except Exception as meaning:
+            return meaning
 
     def check_collection(self) -> Flow[None]:
         if self.write is not None:
             yield from at(self.target, self.flows.check_collection(self.write.entry, inserts=self.inserts))
 
 
-def prepared(
+def prepare(
     flows: Flows,
     method: PreparedMethod,
     document: Document,
@@ -188,64 +188,64 @@ def prepared(
     emit: Emit,
 ) -> Prepared:
     """The write, with all that its transaction needs."""
-    native, missing_ok = asked_of(native)
-    check_arguments(method, native, _ARGUMENTS[method], _WHY)
+    native, missing_ok = split_missing_ok(native)
+    check_arguments(method, native, _ARGUMENTS[method], _REASONS)
     if not isinstance(cast("object", document), Mapping) or not names_id(document):
         raise InvalidUpdate("A write in a transaction names its document by _id, so no two of them name the same one.")
     # It is sent later, and the caller may use all of these again before.
-    return Prepared(flows, method, copied(document), copied(update), copied(native), copied_events(emit), missing_ok)
+    return Prepared(flows, method, copy_of(document), copy_of(update), copy_of(native), copied_events(emit), missing_ok)
 
 
-def alone(message: Message, prepared: Prepared) -> Flow[Outcome]:
+def write_alone(message: Message, participant: Prepared) -> Flow[Outcome]:
     """The prepared write as one of its own. A refusal names its participant as in a transaction."""
-    flows, emit = prepared.store, prepared.emit
-    native = {**prepared.native, "missing_ok": prepared.missing_ok}
-    if prepared.method == "inserting":
-        outcome = yield from flows.insert(message, prepared.document, prepared.native, emit)
-    elif prepared.method == "recording":
-        outcome = yield from flows.record(message, prepared.document, {"upsert": False, **native}, emit)
+    flows, emit = participant.store, participant.emit
+    native = {**participant.native, "missing_ok": participant.missing_ok}
+    if participant.method == "inserting":
+        outcome = yield from flows.insert(message, participant.document, participant.native, emit)
+    elif participant.method == "recording":
+        outcome = yield from flows.record(message, participant.document, {"upsert": False, **native}, emit)
     else:
-        update = prepared.update or {}
-        outcome = yield from flows.write(message, prepared.document, update, native, "update_one", emit=emit)
-    return numbered(outcome, 0)
+        update = participant.update or {}
+        outcome = yield from flows.write(message, participant.document, update, native, "update_one", emit=emit)
+    return with_participant(outcome, 0)
 
 
-def action(place: int, message: Message, prepared: Prepared, before: Write | None = None) -> Action:
-    """The prepared write as a part of a transaction, in the form of the one `before`."""
-    flows, document, native = prepared.store, prepared.document, prepared.native
-    inserts, query = prepared.method == "inserting", None if prepared.method == "inserting" else document
+def action(place: int, message: Message, participant: Prepared, earlier_write: Write | None = None) -> Action:
+    """The prepared write as a part of a transaction, in the form of the `earlier_write`."""
+    flows, document, native = participant.store, participant.document, participant.native
+    inserts, query = participant.method == "inserting", None if participant.method == "inserting" else document
     if not flows.guards:
-        return _plain(place, message, prepared)._replace(missing_ok=prepared.missing_ok, query=query)
-    update = None if prepared.method == "recording" else prepared.update or {}
+        return _plain_action(place, message, participant)._replace(missing_ok=participant.missing_ok, query=query)
+    update = None if participant.method == "recording" else participant.update or {}
     if update is not None and not inserts:
         check_update(flows.ledger.terms, flows.fields, update)
-    write = flows.new_write(message, query, prepared.emit, creates=inserts)
-    if before is not None:
-        write = write._replace(entry=write.entry.like(before.entry), turn=before.turn)
+    write = flows.new_write(message, query, participant.emit, creates=inserts)
+    if earlier_write is not None:
+        write = write._replace(entry=write.entry.like(earlier_write.entry), turn=earlier_write.turn)
     if inserts:
         args: tuple[Any, ...] = (guard_insert(write, document, native),)
         write = write._replace(key={"_id": document["_id"]})
-        return Action(place, flows, message, write.key, "insert_one", args, native, write, None, prepared.missing_ok)
+        return Action(place, flows, message, write.key, "insert_one", args, native, write, None, participant.missing_ok)
     request = guard(write, flows.fields, document, update, native)
     args, key = (request.filter, request.update), request.write.key
     method: Literal["update_one"] = "update_one"
-    ok = prepared.missing_ok
+    ok = participant.missing_ok
     return Action(place, flows, message, key, method, args, request.native, request.write, request, ok, query)
 
 
-def _plain(place: int, message: Message, prepared: Prepared) -> Action:
+def _plain_action(place: int, message: Message, participant: Prepared) -> Action:
     """The caller's own write, which what is left of a deleted entity refuses too."""
-    flows, document, native, terms = prepared.store, prepared.document, prepared.native, NO_LEDGER.terms
-    if prepared.emit is not None:
+    flows, document, native, terms = participant.store, participant.document, participant.native, NO_LEDGER.terms
+    if participant.emit is not None:
         raise ConfigurationError("This store has no outbox to emit into: emit in a store that has one.")
-    if prepared.method == "inserting":
+    if participant.method == "inserting":
         check_document(terms, document)
         return Action(place, flows, message, {"_id": document["_id"]}, "insert_one", (dict(document),), native)
-    if prepared.method == "recording":
+    if participant.method == "recording":
         raise InvalidUpdate("A store without a ledger has nothing to record: write to it, or leave it out.")
     entity = identity(document, (), terms)
-    check_update(terms, (), prepared.update)
-    args = ({**document, TOMBSTONE: {"$exists": False}}, prepared.update)
+    check_update(terms, (), participant.update)
+    args = ({**document, TOMBSTONE: {"$exists": False}}, participant.update)
     return Action(place, flows, message, entity, "update_one", args, native)
 
 
@@ -266,25 +266,26 @@ class Mark(NamedTuple):
         return {"_id": self.document["_id"]}
 
     @property
-    def explained(self) -> dict[str, Any]:
+    def explanation(self) -> dict[str, Any]:
         return {"insert_one": {"collection": self.target.name, "document": self.document}}
 
-    def sent(self, session: Any) -> Flow[bool]:
+    def send(self, session: Any) -> Flow[bool]:
         yield Do(self.target.insert_one, (dict(self.document),), {"session": session}, sends=True)
         return True
 
-    def met(self, _: DuplicateKeyError) -> bool:
+    def is_met_by(self, _: DuplicateKeyError) -> bool:
         return True
 
     def look(self) -> Flow[Document | None]:
-        found: Document | None = yield Do(self.target.find_one, (self.entity,), sends=True)
-        return found
+        document: Document | None = yield Do(self.target.find_one, (self.entity,), sends=True)
+        return document
 
-    def verdict(self, found: Document | None, *, first: bool) -> Outcome | None:  # noqa: ARG002  # as a write has it
+    def verdict(self, document: Document | None, *, first: bool) -> Outcome | None:  # noqa: ARG002  # as a write has it
         """What the document says that was met. None: it has expired by now."""
-        if found is None:
+        if document is None:
             return None
-        return Applied(self.message, retried=True) if found.get(TOKEN) == self.document[TOKEN] else Duplicate(self.message)
+        is_retry = document.get(TOKEN) == self.document[TOKEN]
+        return Applied(self.message, retried=True) if is_retry else Duplicate(self.message)
 
     def failure(self, error: Exception) -> Flow[Exception]:
         yield from ()
@@ -299,5 +300,5 @@ def marks_of(inbox: Inbox, message: Message, call: str, clock: Callable[[], floa
     if inbox.table_name is not None or not hasattr(inbox.store, "with_options"):
         raise ConfigurationError("Inbox: the store of a transaction on MongoDB is a collection, without table_name=.")
     expires = datetime.fromtimestamp(inbox.expires(clock), UTC)
-    rest, store = {inbox.ttl_attribute: expires, TOKEN: token_of(call)}, of_majority(inbox.store)
-    return [Mark(message, store, {"_id": key, **rest}) for key in inbox.marks(message)]
+    other_fields, store = {inbox.ttl_attribute: expires, TOKEN: token_of(call)}, of_majority(inbox.store)
+    return [Mark(message, store, {"_id": key, **other_fields}) for key in inbox.marks(message)]

@@ -44,8 +44,8 @@ class ReadyWrite(NamedTuple):
 
     def of(self, write: Write) -> ReadyWrite:
         """The same call with these parts."""
-        asked, update = _merged(write, self.query, self.change)
-        return self._replace(write=write, filter=asked, update=update)
+        merged_query, merged_update = _merge(write, self.query, self.change)
+        return self._replace(write=write, filter=merged_query, update=merged_update)
 
 
 def guard(
@@ -61,13 +61,13 @@ def guard(
     if options:
         if options.get("projection") is not None:
             check_projection(entry.terms, options["projection"])
-        check_collation(options.get("collation"), text=keeps_text(entry), named=bool(fields))
+        check_collation(options.get("collation"), text=keeps_text(entry), has_key_fields=bool(fields))
         if upsert:
             check_not_in_transaction(options, "upsert=True", _NO_UPSERT)
     # What follows a gap creates no entity; and the equality in its filter would be copied into the new document.
     upsert = upsert and not (entry.own.counts and entry.follows_gap)
-    asked, changed = _merged(write, query, update)
-    return ReadyWrite(write, asked, changed, upsert, options, query, update)
+    merged_query, merged_update = _merge(write, query, update)
+    return ReadyWrite(write, merged_query, merged_update, upsert, options, query, update)
 
 
 def guard_insert(write: Write, document: Document, native: Mapping[str, Any]) -> dict[str, Any]:
@@ -76,10 +76,10 @@ def guard_insert(write: Write, document: Document, native: Mapping[str, Any]) ->
     check_not_in_transaction(native, "insert_one", _NO_INSERT)
     for change in write.entry.also:  # a later delivery that does not insert would be refused
         _check_range(change, change.mark)
-    emission, inserted = write.emission, {**document, **initial(write.entry)}
+    emission, new_document = write.emission, {**document, **initial(write.entry)}
     if emission is not None and emission.events:
-        inserted |= {OUTBOX.label: emission.shape.label, OUTBOX.events: [*emission.events], OUTBOX.due: emission.due}
-    return inserted
+        new_document |= {OUTBOX.label: emission.shape.label, OUTBOX.events: [*emission.events], OUTBOX.due: emission.due}
+    return new_document
 
 
 def creates_by_record(query: Document, fields: tuple[str, ...], native: Mapping[str, Any]) -> bool:
@@ -99,9 +99,9 @@ def in_transaction(native: Mapping[str, Any]) -> bool:
     return session is not None and bool(session.in_transaction)
 
 
-def check_not_in_transaction(native: Mapping[str, Any], what: str, remedy: str) -> None:
+def check_not_in_transaction(native: Mapping[str, Any], name: str, remedy: str) -> None:
     if in_transaction(native):
-        raise InvalidUpdate(f"{what} in a transaction is refused. {remedy}")
+        raise InvalidUpdate(f"{name} in a transaction is refused. {remedy}")
 
 
 # --- what the parts ask and add ----------------------------------------------------------------------------------------
@@ -117,70 +117,70 @@ class Parts(NamedTuple):
     removes: dict[str, str]
 
 
-def _merged(write: Write, query: Document, update: Update) -> tuple[dict[str, Any], dict[str, Any] | list[Any]]:
+def _merge(write: Write, query: Document, update: Update) -> tuple[dict[str, Any], dict[str, Any] | list[Any]]:
     """The caller's filter and update, with our parts beside them."""
     asks, also, sets, pushes, removes = parts = parts_of(write)
     emission = write.emission
     emits = emission if emission is not None and emission.events else None
-    piped = type(update) is not dict and not isinstance(update, Mapping)
-    if piped:
+    is_pipeline = type(update) is not dict and not isinstance(update, Mapping)
+    if is_pipeline:
         also.extend(_kinds(write.entry))
     if emission is not None and write.asks_outbox:
         also.append(outbox_condition(emission.shape.label))
-    asked = {**query, **asks}
+    merged_query = {**query, **asks}
     if also:
-        asked["$and"] = [*query.get("$and", ()), *also]
-    if piped:
-        return asked, [*cast("Sequence[Document]", update), _stage(parts, emits)]
+        merged_query["$and"] = [*query.get("$and", ()), *also]
+    if is_pipeline:
+        return merged_query, [*cast("Sequence[Document]", update), _stage(parts, emits)]
     # $push and $unset write a few bytes to the oplog. $addToSet, and $slice, would write the whole array each time.
-    added: dict[str, Any] = {path: marks[0] if len(marks) == 1 else {"$each": marks} for path, marks in pushes.items()}
-    ours = [("$set", sets), ("$push", added), ("$unset", removes)]
+    our_pushes: dict[str, Any] = {path: marks[0] if len(marks) == 1 else {"$each": marks} for path, marks in pushes.items()}
+    our_changes = [("$set", sets), ("$push", our_pushes), ("$unset", removes)]
     if emits is not None:
         # $min keeps the time of the oldest event. It also brings a postponed entity forward, which costs one more try of the event that was
         # refused: an update has no operator that sets a field only where it is missing.
         sets[OUTBOX.label] = emits.shape.label
-        added[OUTBOX.events] = {"$each": [*emits.events]}
-        ours.append(("$min", {OUTBOX.due: emits.due}))
-    merged = dict(cast("Document", update))
-    for operator, change in ours:
+        our_pushes[OUTBOX.events] = {"$each": [*emits.events]}
+        our_changes.append(("$min", {OUTBOX.due: emits.due}))
+    merged_update = dict(cast("Document", update))
+    for operator, change in our_changes:
         if change:
-            merged[operator] = {**merged[operator], **change} if operator in merged else change
-    return asked, merged
+            merged_update[operator] = {**merged_update[operator], **change} if operator in merged_update else change
+    return merged_query, merged_update
 
 
 def parts_of(write: Write) -> Parts:
     entry, step = write.entry, write.step
-    own, kept = entry.own, labels(entry.terms)
+    own_change, label_parts = entry.own, labels(entry.terms)
     also: list[dict[str, Any]] = []
-    asks: dict[str, Any] = {**kept.alive}
+    asks: dict[str, Any] = {**label_parts.alive}
     removes: dict[str, str] = {}
     finishes: Finishes | None = None
     # --- the entity and its steps
     if isinstance(step, NoStepAtAll) or (isinstance(step, NoStep) and not step.exact):
         asks[STEPS] = _NONE_OPEN
     elif isinstance(step, NoStep | Begins):
-        for message in (write.message, *write.others):
+        for message in (write.message, *write.other_messages):
             for ledger in entry.terms.attributes:
                 asks[step_path(ledger, message)] = _ABSENT
     else:
         # The fence alone says that the effect is this worker's to record.
         path = step_path(step.ledger, write.message)
-        asks, removes = {**kept.fits, f"{path}.fence": step.fence}, {path: ""}
+        asks, removes = {**label_parts.fits, f"{path}.fence": step.fence}, {path: ""}
         finishes = step if isinstance(step, Finishes) else None
     # --- what the ledger asks. A finish is asked only for the order: a mark that others have moved on stays where it is.
     if finishes is not None:
-        if type(own) is Advance and finishes.overtaken:
-            also.append({path_of(own.slot): {"$gte": own.mark}})
-        elif type(own) is not Remember:
-            also.append(_is_past(own) if type(own) is Advance else _fits(own))
-    elif type(own) is Remember and not entry.more and not entry.also:  # nearly always
-        asks |= dict.fromkeys(places(own.sets).live, _lacks((own.mark, *own.aliases)))
+        if type(own_change) is Advance and finishes.overtaken:
+            also.append({path_of(own_change.slot): {"$gte": own_change.mark}})
+        elif type(own_change) is not Remember:
+            also.append(_is_past(own_change) if type(own_change) is Advance else _fits(own_change))
+    elif type(own_change) is Remember and not entry.more and not entry.also:  # nearly always
+        asks |= dict.fromkeys(places(own_change.sets).live, _lacks((own_change.mark, *own_change.aliases)))
     else:
-        lacking: dict[str, tuple[Mark, ...]] = {}  # a set must lack the marks of all
+        marks_by_path: dict[str, tuple[Mark, ...]] = {}  # a set must lack the marks of all
         for change in entry.changes:
             if type(change) is Remember:
                 for path in places(change.sets).live:
-                    lacking[path] = (*lacking.get(path, ()), change.mark, *change.aliases)
+                    marks_by_path[path] = (*marks_by_path.get(path, ()), change.mark, *change.aliases)
             elif type(change) is Advance:
                 also.append(_is_past(change))
             elif type(change) is Number:
@@ -189,14 +189,14 @@ def parts_of(write: Write) -> Parts:
                     also.append({path_of(change.numbers): {"$ne": change.mark}})
             else:
                 assert_never(change)
-        asks |= {path: _lacks(marks) for path, marks in lacking.items()}
+        asks |= {path: _lacks(marks) for path, marks in marks_by_path.items()}
     # --- what it gains
     if isinstance(step, Withdraws):
         return Parts(asks, also, {}, {}, removes)
-    sets = {**kept.sets}
+    sets = {**label_parts.sets}
     pushes: dict[str, list[Any]] = {}
     if isinstance(step, Begins):
-        sets[step_path(entry.terms.attribute, write.message)] = step.step.stored()
+        sets[step_path(entry.terms.attribute, write.message)] = step.step.as_fields()
     elif finishes is None or not finishes.overtaken:
         gain(entry, sets, pushes, removes)
     return Parts(asks, also, sets, pushes, removes)
@@ -209,12 +209,12 @@ def _lacks(marks: tuple[Mark, ...]) -> Document:
 def gain(entry: Entry, sets: dict[str, Any], pushes: dict[str, list[Any]], removes: dict[str, str]) -> None:
     """What a write adds to the ledger, and the sets of it that it removes."""
     if type(entry.own) is Remember:
-        where = places(entry.own.sets)
-        pushes[where.present] = [change.mark for change in entry.written] if entry.more else [entry.own.mark]
-        removes |= where.dead
-        for before in entry.also:
-            if type(before) is Remember:
-                removes |= places(before.sets).dead
+        set_places = places(entry.own.sets)
+        pushes[set_places.present] = [change.mark for change in entry.written_changes] if entry.more else [entry.own.mark]
+        removes |= set_places.dead
+        for earlier_change in entry.also:
+            if type(earlier_change) is Remember:
+                removes |= places(earlier_change.sets).dead
         return
     for change in (entry.own, *entry.more):
         if type(change) is Advance:
@@ -268,12 +268,13 @@ def _is_past(change: Advance) -> dict[str, Any]:
         _check_range(change, change.last)
     path = path_of(change.slot)
     # A comparison also matches an element of an array. An array is not a mark, and must not be overwritten.
-    alone = {f"{path}.0": _ABSENT}
-    before: Any = int(change.mark) - 1 if change.rule != "below" else {"$lt": change.mark}
+    is_no_array = {f"{path}.0": _ABSENT}
+    is_before: Any = int(change.mark) - 1 if change.rule != "below" else {"$lt": change.mark}
     if change.rule == "below" and change.has_digits:
-        before |= {"$gte": "0", "$regex": rf"^[\s\S]{{{len(cast('str', change.mark))}}}(?![\s\S])"}
+        is_before |= {"$gte": "0", "$regex": rf"^[\s\S]{{{len(cast('str', change.mark))}}}(?![\s\S])"}
     # {"$not": {"$gte": mark}} would match a mark of any other type, which would then be overwritten.
-    return {path: before, **alone} if change.rule == "next" else {"$or": [{path: _ABSENT}, {path: before, **alone}]}
+    comparison = {path: is_before, **is_no_array}
+    return comparison if change.rule == "next" else {"$or": [{path: _ABSENT}, comparison]}
 
 
 _OPERATORS: dict[Form, str] = {"joins": "$eq", "enters": "$lt", "asks": "$lte", "overtaken": "$gt"}
@@ -284,8 +285,8 @@ def _fits(change: Number) -> dict[str, Any]:
     _check_range(change, change.mark)
     tag = path_of(change.tag)
     # A comparison also matches an element of an array, which is no tag.
-    compared = {tag: {_OPERATORS[change.form]: change.block}, f"{tag}.0": _ABSENT}
-    return {"$or": [{tag: _ABSENT}, compared]} if change.form in ("joins", "asks") else compared
+    comparison = {tag: {_OPERATORS[change.form]: change.block}, f"{tag}.0": _ABSENT}
+    return {"$or": [{tag: _ABSENT}, comparison]} if change.form in ("joins", "asks") else comparison
 
 
 def _check_range(change: Change, mark: Mark | int) -> None:
@@ -313,19 +314,19 @@ def _is_kind(path: str, kind: dict[str, Any]) -> dict[str, Any]:
 
 def initial(entry: Entry) -> dict[str, Any]:
     """The ledger of a new entity."""
-    own = entry.own._replace(form="enters") if isinstance(entry.own, Number) else entry.own
-    if not isinstance(own, Remember):
-        _check_range(own, own.mark)
+    change = entry.own._replace(form="enters") if isinstance(entry.own, Number) else entry.own
+    if not isinstance(change, Remember):
+        _check_range(change, change.mark)
     sets, pushes = {**labels(entry.terms).sets}, cast("dict[str, list[Any]]", {})
-    gain(Entry(entry.terms, own), sets, pushes, {})
-    held: dict[str, Any] = {}
+    gain(Entry(entry.terms, change), sets, pushes, {})
+    ledger: dict[str, Any] = {}
     for path, value in {**sets, **pushes}.items():
         *parents, name = path.split(".")
-        inner = held
+        inner = ledger
         for parent in parents:
             inner = inner.setdefault(parent, {})
         inner[name] = value
-    return held
+    return ledger
 
 
 # --- the outbox, and a pipeline ----------------------------------------------------------------------------------------
@@ -343,9 +344,9 @@ def _stage(parts: Parts, emits: Emission | None) -> dict[str, Any]:
     if emits is not None:
         sets[OUTBOX.label] = emits.shape.label
         pushes[OUTBOX.events] = [*emits.events]
-    changed: dict[str, Any] = {path: {"$literal": value} for path, value in sets.items()}
-    for path, added in pushes.items():
-        changed[path] = {"$concatArrays": [{"$ifNull": [f"${path}", []]}, {"$literal": added}]}
+    changes: dict[str, Any] = {path: {"$literal": value} for path, value in sets.items()}
+    for path, marks in pushes.items():
+        changes[path] = {"$concatArrays": [{"$ifNull": [f"${path}", []]}, {"$literal": marks}]}
     if emits is not None:
-        changed[OUTBOX.due] = {"$ifNull": [f"${OUTBOX.due}", {"$literal": emits.due}]}
-    return {"$set": changed | dict.fromkeys(parts.removes, "$$REMOVE")}
+        changes[OUTBOX.due] = {"$ifNull": [f"${OUTBOX.due}", {"$literal": emits.due}]}
+    return {"$set": changes | dict.fromkeys(parts.removes, "$$REMOVE")}

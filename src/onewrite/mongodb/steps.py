@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
-from onewrite.core.flow import Call, Flow, accepted, asked_of
+from onewrite.core.flow import Call, Flow, settle_missing, split_missing_ok
 from onewrite.core.step import (
     Step,
     StepRequest,
@@ -16,7 +16,7 @@ from onewrite.core.step import (
     check_release,
     new_step,
 )
-from onewrite.core.step_flows import Effect, Start, Then, begun, let_go, performed, shown
+from onewrite.core.step_flows import Effect, Start, Then, begin_step, let_go, perform_step, step_answers
 from onewrite.core.write import Begins, Withdraws, met_by_begin
 from onewrite.errors import InvalidUpdate
 from onewrite.message import Message
@@ -27,47 +27,47 @@ from onewrite.mongodb.request import ReadyWrite, check_not_in_transaction, guard
 from onewrite.outcome import Answer, Begun, Busy, Outcome, Rejected, Uncertain, Unmet
 
 
-def begin(flows: Flows, message: Message, query: Document, native: Document, asked: StepRequest) -> Flow[Answer]:
-    check_begin(asked)
-    native, missing_ok = asked_of(native)
+def begin(flows: Flows, message: Message, query: Document, native: Document, step_request: StepRequest) -> Flow[Answer]:
+    check_begin(step_request)
+    native, missing_ok = split_missing_ok(native)
     if native.get("upsert"):
         raise InvalidUpdate("begin creates nothing: create the entity before, and leave out upsert.")
     check_not_in_transaction(native, "begin", "Nobody else would see the step until the commit: begin before it.")
-    if asked.after is not None:
-        check_claim(asked.after, message, identity(query, flows.fields), flows.canonical)
+    if step_request.after is not None:
+        check_claim(step_request.after, message, identity(query, flows.fields), flows.canonical)
     write = flows.new_write(message, query, creates=True)
-    fresh = new_step(flows.ledger.attribute, message, asked, flows.attempts(), write.now)
+    fresh = new_step(flows.ledger.attribute, message, step_request, flows.attempts(), write.now)
     flows.exact = True  # this store's writes will meet open steps
     request = guard(write._replace(step=Begins(fresh)), flows.fields, query, None, native)
     yield from flows.check_collection(write.entry)
 
-    def try_to_begin(step: Step, replaced: str | None) -> Flow[Step | Outcome | None]:
-        return _try_begin(flows, request, step, replaced)
+    def try_to_begin(step: Step, old_fence: str | None) -> Flow[Step | Outcome | None]:
+        return _try_begin(flows, request, step, old_fence)
 
-    start = Start(message, request.write.key, asked, fresh, write.now, flows.clock)
-    answer = yield from begun(start, try_to_begin)
-    return accepted(answer, missing_ok=missing_ok, counts=write.entry.own.counts)
+    start = Start(message, request.write.key, step_request, fresh, write.now, flows.clock)
+    answer = yield from begin_step(start, try_to_begin)
+    return settle_missing(answer, missing_ok=missing_ok, counts=write.entry.own.counts)
 
 
-def _try_begin(flows: Flows, request: ReadyWrite, step: Step, replaced: str | None) -> Flow[Step | Outcome | None]:
+def _try_begin(flows: Flows, request: ReadyWrite, step: Step, old_fence: str | None) -> Flow[Step | Outcome | None]:
     write = request.write
-    if replaced is not None:
+    if old_fence is not None:
         path = step_path(step.ledger, write.message)
-        same = {**write.key, f"{path}.fence": replaced}
-        request = request._replace(filter=same, update={"$set": {path: step.stored()}})
-    met: Step | Outcome | None = None
+        step_query = {**write.key, f"{path}.fence": old_fence}
+        request = request._replace(filter=step_query, update={"$set": {path: step.as_fields()}})
+    answer: Step | Outcome | None = None
     for _ in range(2):  # what refused the write may be gone by the look, as a step that was let go is
         if (yield from flows.lands(request)):
             return step
         image = flows.image_of((yield from flows.look(write.key, request.native)))
-        met = met_by_begin(write, image)
-        if not isinstance(met, Unmet):
-            return met
-        if replaced is not None and image.exists:
+        answer = met_by_begin(write, image)
+        if not isinstance(answer, Unmet):
+            return answer
+        if old_fence is not None and image.exists:
             return None  # the step that was to be replaced is gone, and the message was not done
-    if isinstance(met, Rejected) and (yield from flows.holds(request)):
-        return replace(met, settled=False)  # something other than the caller's condition refused it, as a hint may
-    return (yield from flows.record_refusal(cast("Outcome", met), write, request.native))
+    if isinstance(answer, Rejected) and (yield from flows.holds(request)):
+        return replace(answer, settled=False)  # something other than the caller's condition refused it, as a hint may
+    return (yield from flows.record_refusal(cast("Outcome", answer), write, request.native))
 
 
 def release(flows: Flows, step: Begun, *, sent: bool) -> Flow[None]:
@@ -79,8 +79,8 @@ def release(flows: Flows, step: Begun, *, sent: bool) -> Flow[None]:
 
     def change(ledger: str, fields: Document) -> Flow[bool]:
         path = step_path(ledger, step.message)
-        changed = {f"{path}.{name}": value for name, value in fields.items()}
-        reply = yield Call("update_one", ({**key, f"{path}.fence": step.fence}, {"$set": changed}))
+        changes = {f"{path}.{name}": value for name, value in fields.items()}
+        reply = yield Call("update_one", ({**key, f"{path}.fence": step.fence}, {"$set": changes}))
         return bool(reply.matched_count == 1)
 
     write = flows.new_write(step.message, key, creates=True)
@@ -88,17 +88,17 @@ def release(flows: Flows, step: Begun, *, sent: bool) -> Flow[None]:
 
 
 def perform(
-    flows: Flows, message: Message, query: Document, native: Document, asked: StepRequest, *, effect: Effect, then: Then
+    flows: Flows, message: Message, query: Document, native: Document, request: StepRequest, *, effect: Effect, then: Then
 ) -> Flow[Outcome]:
-    def finish(step: Begun, made: Mapping[str, Any]) -> Flow[Outcome]:
-        arguments = dict(made)
+    def finish(step: Begun, result: Mapping[str, Any]) -> Flow[Outcome]:
+        arguments = dict(result)
         update, emit = arguments.pop("update", None), arguments.pop("emit", None)
         return flows.finish(message, step.entity_key, update, arguments, "update_one", finishes=step, emit=emit)
 
-    return performed(begin(flows, message, query, native, asked), effect, finish, partial(release, flows), then)
+    return perform_step(begin(flows, message, query, native, request), effect, finish, partial(release, flows), then)
 
 
 def open_steps(flows: Flows, query: Document, native: Document) -> Flow[list[Busy | Uncertain]]:
     entity = identity(query, flows.fields)
     image = flows.image_of((yield from flows.look(entity, native)))
-    return shown(flows, image.steps.values(), entity)
+    return step_answers(flows, image.steps.values(), entity)

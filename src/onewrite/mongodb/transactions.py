@@ -23,12 +23,12 @@ from onewrite.core.write import Write
 from onewrite.errors import ConfigurationError, InvalidUpdate
 from onewrite.message import Message
 from onewrite.mongodb.layout import Document
-from onewrite.mongodb.participants import Action, Mark, Prepared, action, alone, marks_of
+from onewrite.mongodb.participants import Action, Mark, Prepared, action, marks_of, write_alone
 from onewrite.outcome import Applied, Duplicate, Outcome, Rejected
 
 Part: TypeAlias = Action | Mark
 
-_TRANSIENT, _UNKNOWN = "TransientTransactionError", "UnknownTransactionCommitResult"
+_TRANSIENT, _UNKNOWN_RESULT = "TransientTransactionError", "UnknownTransactionCommitResult"
 
 
 def transact(
@@ -45,9 +45,9 @@ def transact(
     `completes=True` then writes what is missing, for a handler that made single writes before. Any other refusal says in
     `participant` whose it is. A conflict with another transaction is tried again, `deadline` long.
     """
-    transaction = _Transaction(message, participants, inbox, completes=completes, awaited=False)
+    transaction = _Transaction(message, participants, inbox, completes=completes, is_async=False)
     if transaction.is_single:
-        return run(alone(message, transaction.participants[0]), transaction.store.target)
+        return run(write_alone(message, transaction.participants[0]), transaction.store.target)
     with transaction.new_session() as session:
         return run(transaction.in_session(session, deadline), None)
 
@@ -61,9 +61,9 @@ async def atransact(
     deadline: timedelta = DEADLINE,
 ) -> Outcome:
     """`transact` for the writes of an `AsyncGuardedCollection`."""
-    transaction = _Transaction(message, participants, inbox, completes=completes, awaited=True)
+    transaction = _Transaction(message, participants, inbox, completes=completes, is_async=True)
     if transaction.is_single:
-        return await arun(alone(message, transaction.participants[0]), transaction.store.target)
+        return await arun(write_alone(message, transaction.participants[0]), transaction.store.target)
     async with transaction.new_session() as session:
         return await arun(transaction.in_session(session, deadline), None)
 
@@ -74,8 +74,8 @@ def explain_transaction(
     """The writes that `transact` or `atransact` would send, one request each and one more to commit, in their order, those of an inbox
     last; one participant alone is a plain write. Each is the arguments by the name of the write. Nothing is sent.
     """
-    transaction = _Transaction(message, participants, inbox, awaited=None)
-    return [part.explained for part in transaction.parts(transaction.store.attempts(), {})]
+    transaction = _Transaction(message, participants, inbox, is_async=None)
+    return [part.explanation for part in transaction.parts(transaction.store.attempts(), {})]
 
 
 class _Refusal(NamedTuple):
@@ -112,12 +112,12 @@ class _Transaction(Transaction[Prepared, Part, _Refusal]):
 
     def parts(self, name: str, forms: Mapping[int, Write]) -> list[Part]:
         marks = [] if self.inbox is None else marks_of(self.inbox, self.message, name, self.store.clock)
-        writes = [action(place, self.message, each, forms.get(place)) for place, each in enumerate(self.participants)]
+        writes = [action(place, self.message, write, forms.get(place)) for place, write in enumerate(self.participants)]
         return [*marks, *writes]
 
-    def made(self, parts: Sequence[Part], name: str, turn: int, backoff: Backoff) -> Flow[Applied | _Refusal]:  # noqa: ARG002  # MongoDB knows its own retries
+    def make(self, parts: Sequence[Part], name: str, turn: int, backoff: Backoff) -> Flow[Applied | _Refusal]:  # noqa: ARG002  # MongoDB knows its own retries
         """Make the transaction, again and again while another is in the way."""
-        session, concerns = self._session, [each.store.target.write_concern for each in self.participants]
+        session, concerns = self._session, [write.store.target.write_concern for write in self.participants]
         majority = [concern for concern in concerns if concern.document.get("w") == "majority"]
         options = {
             "read_concern": ReadConcern("snapshot"),
@@ -127,11 +127,11 @@ class _Transaction(Transaction[Prepared, Part, _Refusal]):
         while True:
             try:
                 yield Do(session.start_transaction, (), options)
-                refusal = yield from _written(session, parts)
+                refusal = yield from _write(session, parts)
                 if refusal is None:
-                    yield from _committed(session, backoff)
+                    yield from _commit(session, backoff)
             except PyMongoError as error:
-                yield from _aborted(session)
+                yield from _abort(session)
                 wait = backoff.pause() if error.has_error_label(_TRANSIENT) else None
                 if wait is None:
                     raise
@@ -141,25 +141,25 @@ class _Transaction(Transaction[Prepared, Part, _Refusal]):
 
     def findings(self, parts: Sequence[Part], refusal: _Refusal, turn: int) -> Flow[Findings]:
         """Those before the refused write have passed. Those behind it were not tried: they matter if they hold the message, or weigh more."""
-        left = parts[parts.index(refusal.part) :]
-        seen = yield from self._looked_at(left, refusal, first=turn == 0)
-        if not any(isinstance(outcome, Applied | Duplicate) for outcome in seen.outcomes.values()):
-            for part in left:
+        later_parts = parts[parts.index(refusal.part) :]
+        result = yield from self._look_at(later_parts, refusal, first=turn == 0)
+        if not any(isinstance(outcome, Applied | Duplicate) for outcome in result.outcomes.values()):
+            for part in later_parts:
                 # A write that matches nothing waits until a majority has all that came before it: so with what stood in the way.
-                nothing: Document = {"$and": [part.entity, {"_id": {"$exists": False}}]}
-                yield Do(part.target.update_one, (nothing, {"$unset": {TOMBSTONE: ""}}), sends=True)
+                no_match: Document = {"$and": [part.entity, {"_id": {"$exists": False}}]}
+                yield Do(part.target.update_one, (no_match, {"$unset": {TOMBSTONE: ""}}), sends=True)
             # What is held back by a first look fits the second, which is the one that counts.
-            seen = yield from self._looked_at(left, refusal, first=turn == 0)
-        is_ours = any(isinstance(outcome, Applied) for outcome in seen.outcomes.values())
-        if is_ours and not (yield from _shown(parts)):
+            result = yield from self._look_at(later_parts, refusal, first=turn == 0)
+        is_ours = any(isinstance(outcome, Applied) for outcome in result.outcomes.values())
+        if is_ours and not (yield from _show_effects(parts)):
             return Findings({INBOX: Duplicate(self.message)})  # another call's token is the same by chance
-        return seen
+        return result
 
-    def _looked_at(self, left: Sequence[Part], refusal: _Refusal, *, first: bool) -> Flow[Findings]:
+    def _look_at(self, parts: Sequence[Part], refusal: _Refusal, *, first: bool) -> Flow[Findings]:
         outcomes, forms = dict[int, Outcome](), dict[int, Write]()
-        for part in left:
-            found = yield from part.look()
-            outcome = part.verdict(found, first=first)
+        for part in parts:
+            document = yield from part.look()
+            outcome = part.verdict(document, first=first)
             if isinstance(outcome, Write):
                 forms[part.place] = outcome
                 continue
@@ -172,7 +172,7 @@ class _Transaction(Transaction[Prepared, Part, _Refusal]):
                 break
         return Findings(outcomes, forms, passes=not outcomes, waits=not outcomes)
 
-    def given_up(self, parts: Sequence[Part], refusal: _Refusal) -> Flow[Outcome]:
+    def give_up(self, parts: Sequence[Part], refusal: _Refusal) -> Flow[Outcome]:
         if refusal.error is not None:
             raise refusal.error
         # Something keeps a write out that no look finds, as a hint may.
@@ -183,34 +183,34 @@ class _Transaction(Transaction[Prepared, Part, _Refusal]):
 # --- the steps of a transaction ----------------------------------------------------------------------------------------
 
 
-def _written(session: Any, parts: Sequence[Part]) -> Flow[_Refusal | None]:
+def _write(session: Any, parts: Sequence[Part]) -> Flow[_Refusal | None]:
     """Make the writes, until one is refused."""
     for part in parts:
         try:
-            is_done = yield from part.sent(session)
+            is_done = yield from part.send(session)
         except DuplicateKeyError as error:
-            if not part.met(error):
+            if not part.is_met_by(error):
                 raise
-            yield from _aborted(session)
+            yield from _abort(session)
             return _Refusal(part, error)
         except (OperationFailure, DocumentTooLarge) as error:
             if isinstance(error, OperationFailure) and error.has_error_label(_TRANSIENT):
                 raise
-            yield from _aborted(session)
+            yield from _abort(session)
             raise (yield from part.failure(error)) from None
         if not is_done:
-            yield from _aborted(session)
+            yield from _abort(session)
             return _Refusal(part, None)
     return None
 
 
-def _committed(session: Any, backoff: Backoff) -> Flow[None]:
+def _commit(session: Any, backoff: Backoff) -> Flow[None]:
     """Commit, until it is known what became of it. To commit twice is to commit once."""
     while True:
         try:
             yield Do(session.commit_transaction, sends=True)
         except PyMongoError as error:
-            wait = backoff.pause() if error.has_error_label(_UNKNOWN) else None
+            wait = backoff.pause() if error.has_error_label(_UNKNOWN_RESULT) else None
             if wait is None:
                 raise
         else:
@@ -218,12 +218,12 @@ def _committed(session: Any, backoff: Backoff) -> Flow[None]:
         yield Wait(wait)
 
 
-def _aborted(session: Any) -> Flow[None]:
+def _abort(session: Any) -> Flow[None]:
     if session.in_transaction:
         yield Do(session.abort_transaction, sends=True)
 
 
-def _shown(parts: Sequence[Part]) -> Flow[bool]:
+def _show_effects(parts: Sequence[Part]) -> Flow[bool]:
     """Does each entity show what this transaction would have written?"""
     for part in parts:
         if isinstance(part, Action) and not (yield from part.shows_effect()):
@@ -231,27 +231,27 @@ def _shown(parts: Sequence[Part]) -> Flow[bool]:
     return True
 
 
-def _check_distinct(parts: Sequence[Part], refused: Part) -> Flow[None]:
+def _check_distinct(parts: Sequence[Part], refusing_part: Part) -> Flow[None]:
     """Raise if the document that refused a write is one that this transaction writes under another name.
 
     Only the server knows that under a collation.
     """
-    found = (yield from refused.look()) if isinstance(refused, Action) else None
+    document = (yield from refusing_part.look()) if isinstance(refusing_part, Action) else None
     for part in parts:
         if (
-            found is None
-            or part is refused
+            document is None
+            or part is refusing_part
             or not isinstance(part, Action)
-            or part.target.full_name != refused.target.full_name
+            or part.target.full_name != refusing_part.target.full_name
         ):
             continue
-        other = yield from part.look()
-        names = [part.flows.canonical({"_id": each["_id"]}) for each in (found, other or {"_id": None})]
+        other_document = (yield from part.look()) or {"_id": None}
+        names = [part.flows.canonical({"_id": entity["_id"]}) for entity in (document, other_document)]
         if names[0] == names[1]:
-            raise InvalidUpdate(_SAME)
+            raise InvalidUpdate(_SAME_DOCUMENT)
 
 
-_SAME = "Two participants write the same document: make them one write."
+_SAME_DOCUMENT = "Two participants write the same document: make them one write."
 
 
 # --- what cannot be sent -----------------------------------------------------------------------------------------------
@@ -259,23 +259,23 @@ _SAME = "Two participants write the same document: make them one write."
 
 def _check_documents(participants: Sequence[Prepared], inbox: Inbox | None) -> None:
     """Refuse those of several clients, and two of one document."""
-    targets = [each.store.target for each in participants] + ([] if inbox is None else [inbox.store])
+    targets = [write.store.target for write in participants] + ([] if inbox is None else [inbox.store])
     if not all(_is_same(_client_of(targets[0]), _client_of(target)) for target in targets):
         raise ConfigurationError(
             "A transaction belongs to one client: make all these collections with the same MongoClient."
         )
-    seen: set[Hashable] = set()
-    for each in participants:
-        document = (each.store.target.full_name, each.store.canonical(each.entity))
-        if document in seen:
-            raise InvalidUpdate(_SAME)
-        seen.add(document)
+    documents: set[Hashable] = set()
+    for write in participants:
+        document = (write.store.target.full_name, write.store.canonical(write.entity))
+        if document in documents:
+            raise InvalidUpdate(_SAME_DOCUMENT)
+        documents.add(document)
 
 
 def _client_of(collection: Any) -> Any:
     return collection.database.client
 
 
-def _is_same(one: Any, other: Any) -> bool:
+def _is_same(client: Any, other_client: Any) -> bool:
     """Two of pymongo's clients are equal if they have the same servers, and yet a session belongs to one of them."""
-    return one is other or (not type(one).__module__.startswith("pymongo.") and bool(one == other))
+    return client is other_client or (not type(client).__module__.startswith("pymongo.") and bool(client == other_client))

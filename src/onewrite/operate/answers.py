@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, cast
 
 from onewrite.core.event import moment
-from onewrite.core.label import TOMBSTONE, label_of, whose
+from onewrite.core.label import TOMBSTONE, label_of, ledger_name
 from onewrite.core.ledgers import HighWaterMark, InSequence, Ledger, MessageIDs, SeenIds, SeenNumbers
 from onewrite.core.ledgers.entry import ABSENT, Advance, Change, Entry, Lookup, Remember
 from onewrite.core.step import answer_to, no_step, read_step, step_mark

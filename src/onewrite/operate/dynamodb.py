@@ -18,17 +18,17 @@ from botocore.exceptions import ClientError
 
 from onewrite.core.clock import random_name
 from onewrite.core.flow import Call, Flow
-from onewrite.core.label import PREFIX, STEP, STEPS, TOMBSTONE, Slot, whose
+from onewrite.core.label import PREFIX, STEP, STEPS, TOMBSTONE, Slot, ledger_name
 from onewrite.core.ledgers import HighWaterMark
 from onewrite.core.ledgers.entry import Advance
-from onewrite.core.ledgers.seen_ids import KEPT
+from onewrite.core.ledgers.seen_ids import RING_LAYOUT
 from onewrite.dynamodb.expression import Placeholders, check_limits, merge_update
 from onewrite.dynamodb.flows import Flows, code, says_too_large, send, text_of
 from onewrite.dynamodb.layout import ATTEMPT_SLOTS, is_made_by, lookup, name_of
 from onewrite.dynamodb.outboxes import origin
 from onewrite.dynamodb.request import Words, constants, fits_labels
 from onewrite.dynamodb.size import LARGEST_ITEM, item_size
-from onewrite.dynamodb.values import Members, is_typed, plain, raw, typed
+from onewrite.dynamodb.values import Members, bytes_of, is_typed, plain_values, typed_values
 from onewrite.errors import ConfigurationError, EntityTooLarge
 from onewrite.operate.image import Edit, EntityImage, Layout
 from onewrite.operate.migration import CarryIds, CarryMark, Drop, Step, dropped_by, sets_of
@@ -38,7 +38,7 @@ from onewrite.outcome import Gone, Unmet
 _MOST_AT_ONCE = 140
 _FEWEST_AT_ONCE = 20
 _OF_SOURCE = re.compile(rf"(?P<group>{PREFIX}@)(?P<key>.+)", re.DOTALL)
-_IN_RING = re.compile(rf"(?P<prefix>{PREFIX}{KEPT})(?P<key>(?P<kind>[rt])\d)")
+_IN_RING = re.compile(rf"(?P<prefix>{PREFIX}{RING_LAYOUT})(?P<key>(?P<kind>[rt])\d)")
 _LAST = re.compile(rf"{PREFIX}(?:[lo]|t\d)")
 _ROOM = 1024  # bytes for the tokens of attempts, and for what consumers add while they are migrated
 
@@ -136,7 +136,7 @@ class TableStore:
 
     def size_after(self, image: EntityImage, step: Step) -> int:
         """The bytes of the item after a migration's step, except for the tokens of attempts."""
-        item, entry, drop = plain(image.raw), step.entry, dropped_by(step)
+        item, entry, drop = plain_values(image.raw), step.entry, dropped_by(step)
         item |= {name_of(label.slot): label.text for label in entry.terms.labels}
         if isinstance(step, CarryIds):
             present = name_of(sets_of(step).present)
@@ -238,7 +238,7 @@ def _steps(fields: Mapping[str, Any]) -> dict[str, object]:
     marks: object = fields.get(STEPS, frozenset[object]())
     if not isinstance(marks, AbstractSet):
         return {"": marks}
-    names = [raw(mark).hex() if isinstance(mark, Binary) else "" for mark in cast("AbstractSet[object]", marks)]
+    names = [bytes_of(mark).hex() if isinstance(mark, Binary) else "" for mark in cast("AbstractSet[object]", marks)]
     return {name: fields.get(f"{STEP}{name}") for name in sorted(names)}
 
 
@@ -255,7 +255,7 @@ def _key_value(value: Any) -> object:
         case {"B": str(text)}:
             return b64decode(text, validate=True)
         case _:
-            return plain({"": value})[""] if is_typed(value) else value
+            return plain_values({"": value})[""] if is_typed(value) else value
 
 
 def _parts(edit: Edit) -> list[Edit]:
@@ -282,7 +282,7 @@ def _expressions(image: EntityImage, edit: Edit) -> dict[str, Any]:
             conditions.append(f"attribute_not_exists({words.name(name)})")
     removes = [words.name(name) for name in (*edit.removes, *map(name_of, edit.unsets))]
     deletes = [f"{words.name(name_of(slot))} {words.value(_typed_set(members))}" for slot, members in edit.drops]
-    sets = [f"{words.name(name_of(slot))}={words.value(typed({'': mark})[''])}" for slot, mark in edit.sets]
+    sets = [f"{words.name(name_of(slot))}={words.value(typed_values({'': mark})[''])}" for slot, mark in edit.sets]
     clauses = {"SET": ",".join(sets), "REMOVE": ",".join(removes), "DELETE": ",".join(deletes)}
     update = {} if edit.deletes else {"UpdateExpression": merge_update(None, clauses)}
     condition = " AND ".join(conditions)

@@ -20,9 +20,9 @@ from onewrite.core.label import (
     is_label_name,
     is_other_version,
     is_ours,
+    ledger_name,
     other_version,
     prefix_of,
-    whose,
 )
 from onewrite.core.ledgers import HighWaterMark, Ledger, MessageIDs, SeenIds, SeenNumbers
 from onewrite.core.ledgers.entry import Lookup

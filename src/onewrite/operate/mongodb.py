@@ -21,20 +21,20 @@ from bson.errors import BSONError
 
 from onewrite.core.clock import random_name
 from onewrite.core.flow import Call, Do, Flow
-from onewrite.core.label import PREFIX, STEPS, TOMBSTONE, Slot, whose
+from onewrite.core.label import PREFIX, STEPS, TOMBSTONE, Slot, ledger_name
 from onewrite.core.ledgers import HighWaterMark
 from onewrite.core.ledgers.entry import Advance
-from onewrite.core.ledgers.seen_ids import KEPT
+from onewrite.core.ledgers.seen_ids import RING_LAYOUT
 from onewrite.errors import ConfigurationError
 from onewrite.mongodb.flows import LARGEST_DOCUMENT, Flows, of_majority
 from onewrite.mongodb.layout import Document, is_made_by, lookup, path_of
-from onewrite.mongodb.outboxes import STORED, origin, reading
+from onewrite.mongodb.outboxes import STORED_CODEC, origin, with_codec
 from onewrite.mongodb.request import labels
 from onewrite.operate.image import Edit, EntityImage, Layout
 from onewrite.operate.migration import CarryIds, CarryMark, Drop, Step, dropped_by, sets_of
 from onewrite.outcome import Gone, Unmet
 
-_GROUP = re.compile(rf"{PREFIX}(?:@|{KEPT}r)")
+_GROUP = re.compile(rf"{PREFIX}(?:@|{RING_LAYOUT}r)")
 _AT_ONCE = 100  # documents of a page
 _ROOM = 1024 * 1024  # bytes for what consumers add while they are migrated
 _DISPLAY_JSON = json_util.RELAXED_JSON_OPTIONS.with_options(uuid_representation=UuidRepresentation.STANDARD)
@@ -42,7 +42,7 @@ _EXACT_JSON = json_util.CANONICAL_JSON_OPTIONS.with_options(uuid_representation=
 # Every value becomes one that is written again as it stands there: a UUID of the old kind too, and a date after Python's last.
 _INPUT_JSON = json_util.JSONOptions(datetime_conversion=DatetimeConversion.DATETIME_AUTO, tz_aware=False)
 # A text that is none, in a field of the user's or an _id, must not hide all other entities. It is shown only.
-LENIENT = STORED.with_options(unicode_decode_error_handler="replace")
+LENIENT = STORED_CODEC.with_options(unicode_decode_error_handler="replace")
 
 
 def _spelling_of(value: object) -> str | None:
@@ -61,7 +61,7 @@ class CollectionStore:
 
     def __init__(self, collection: Any, *, clock: Callable[[], float]) -> None:
         self.target, self.name = (
-            reading(of_majority(collection), LENIENT),
+            with_codec(of_majority(collection), LENIENT),
             str(getattr(collection, "full_name", collection.name)),
         )
         self._clock = clock
@@ -204,7 +204,7 @@ def image_of(document: Document) -> EntityImage:
     return EntityImage(
         LAYOUT,
         {"_id": document["_id"]},
-        origin(document["_id"], STORED),
+        origin(document["_id"], STORED_CODEC),
         fields=document,
         slots={slot: _neutral(document_lookup, slot, value) for slot, value in slots.items()},
         lookup=document_lookup,
@@ -237,7 +237,7 @@ def _slots(document: Document) -> Iterator[tuple[Slot, Any]]:
 
 
 def _size(document: Document) -> int:
-    return len(bson.encode(document, codec_options=STORED))
+    return len(bson.encode(document, codec_options=STORED_CODEC))
 
 
 def _size_of(name: str, value: Any) -> int:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeAlias, cast
 
 from onewrite.core.extras import installed_by
-from onewrite.core.flow import Call, Yielded
+from onewrite.core.flow import Call, FlowStep
 from onewrite.core.label import OUTBOX
 from onewrite.errors import ConfigurationError, OnewriteError
 from onewrite.outbox.passes import Passes, Publish, StoredOutboxes, SweepReport, log
@@ -78,7 +78,7 @@ class Take:
     method: str
 
 
-Following: TypeAlias = Generator[Yielded | Publish | Take, Any, None]
+Following: TypeAlias = Generator[FlowStep | Publish | Take, Any, None]
 
 
 class _EndedError(Exception):

@@ -26,8 +26,8 @@ from types import CoroutineType
 from typing import Any, Protocol, TypeAlias, TypeVar, cast
 
 from onewrite.core.event import Outbox, moment, seconds
-from onewrite.core.flow import Flow, Yielded
-from onewrite.core.pending import SKIPPED, Box, Broken, Outgoing, Pending, Search, box_of
+from onewrite.core.flow import Flow, FlowStep
+from onewrite.core.pending import SKIPPED_TYPE, Box, Broken, Outgoing, PendingEvent, Search, box_of
 from onewrite.errors import ConfigurationError, LedgerMismatch, OnewriteError
 
 T = TypeVar("T")
@@ -55,7 +55,7 @@ class Publish:
     events: tuple[Outgoing, ...]
 
 
-Pass: TypeAlias = Generator[Yielded | Publish, Any, T]
+Pass: TypeAlias = Generator[FlowStep | Publish, Any, T]
 
 
 class EntityFinder(Protocol):
@@ -78,7 +78,7 @@ class StoredOutboxes(Protocol):
     def read(self, entity: Entity, /) -> Flow[Box]: ...
     def clear(self, box: Box, count: int, now: float) -> Flow[Box | None]: ...
     def postpone(self, box: Box, due: str) -> Flow[Box | None]: ...
-    def replace(self, box: Box, place: int, event: Pending) -> Flow[Box | None]: ...
+    def replace(self, box: Box, place: int, event: PendingEvent) -> Flow[Box | None]: ...
     def restart(self, box: Box, incarnation: str) -> Flow[Box | None]: ...
     def finder(self, before: str | None) -> EntityFinder: ...
 
@@ -467,7 +467,7 @@ class Passes:
     def look(self, entity: Entity) -> Pass[OutboxState | None]:
         """What the entity's outbox holds. None: it has none."""
         box = yield from self._boxes.read(entity)
-        return None if box.is_unused else OutboxState(box.source, box.base, box.waiting())
+        return None if box.is_unused else OutboxState(box.source, box.base, box.outgoing_from())
 
     def restart(self, entity: Entity, incarnation: str, source: str | None = None) -> Pass[str | None]:
         """Make the entity another source that counts from zero, as after a restore. None: it has no outbox.
@@ -522,7 +522,7 @@ class _OfDoorbell:
         if not self._entities:
             return None
         box = yield from box_of(self._boxes.read, self._entities.popleft())
-        waits = isinstance(box, Box) and (not box.events or box.postponed(self._now))
+        waits = isinstance(box, Box) and (not box.events or box.is_postponed(self._now))
         return Search.GOES_ON if waits else box
 
 

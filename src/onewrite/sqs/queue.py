@@ -64,9 +64,9 @@ SQS = Service(
     },
     place="QueueUrl",
     body=as_json,
-    refused=None,
+    error_code=None,
     checksum=None,
-    registered=frozenset(),
+    handlers=frozenset(),
 )
 
 
@@ -76,13 +76,13 @@ class LeanQueueClient(LeanClient):
     service = SQS
 
     def receive_message(self, **request: Any) -> Any:
-        return self._sent("ReceiveMessage", request)
+        return self._send("ReceiveMessage", request)
 
     def delete_message_batch(self, **request: Any) -> Any:
-        return self._sent("DeleteMessageBatch", request)
+        return self._send("DeleteMessageBatch", request)
 
     def change_message_visibility_batch(self, **request: Any) -> Any:
-        return self._sent("ChangeMessageVisibilityBatch", request)
+        return self._send("ChangeMessageVisibilityBatch", request)
 
 
 logger = logging.getLogger("onewrite.sqs")

@@ -234,10 +234,10 @@ def _event_name(old: Item | None, new: Item | None) -> str:
 def _typed_images(images: Mapping[str, Item]) -> Record:
     with needed_by("dynamodb_stream_event", "dynamodb"):
         from onewrite.dynamodb.size import item_size  # noqa: PLC0415  # A test without DynamoDB may run without boto3.
-        from onewrite.dynamodb.values import plain, typed  # noqa: PLC0415  # the same
-    items = {name: typed(image) for name, image in images.items()}
+        from onewrite.dynamodb.values import plain_values, typed_values  # noqa: PLC0415  # the same
+    items = {name: typed_values(image) for name, image in images.items()}
     as_json = {name: {field: _in_json(value) for field, value in item.items()} for name, item in items.items()}
-    return {**as_json, "SizeBytes": sum(item_size(plain(item)) for item in items.values())}
+    return {**as_json, "SizeBytes": sum(item_size(plain_values(item)) for item in items.values())}
 
 
 def _in_json(value: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from botocore.exceptions import ClientError
 from onewrite import Message, SeenIds
 from onewrite.core.ledgers import Ledger
 from onewrite.dynamodb import GuardedTable
-from onewrite.dynamodb.values import typed
+from onewrite.dynamodb.values import typed_values
 from onewrite.testing.servers.engines import Dynoxide, dynamo_client, dynamo_resource
 from onewrite.testing.servers.process import find_dynoxide
 from tests.benchmarks.peers.bills import DynamoDBProxy
@@ -73,7 +73,7 @@ class OnDynamoDB:
         return Writers(_write_guarded(store), _fold(store), _transaction(client))
 
     def create(self, entities: Iterable[str], text: str = "") -> None:
-        puts: list[Any] = [{"PutRequest": {"Item": typed({"id": entity, "text": text})}} for entity in entities]
+        puts: list[Any] = [{"PutRequest": {"Item": typed_values({"id": entity, "text": text})}} for entity in entities]
         for at in range(0, len(puts), _MOST_AT_ONCE):
             self._client.batch_write_item(RequestItems={TABLE: puts[at : at + _MOST_AT_ONCE]})
 
@@ -101,7 +101,11 @@ def _fold(store: GuardedTable) -> Deliver:
 
 def _transaction(client: Any) -> Deliver:
     """The business write and a mark in a table of processed messages, which must not be there yet. It expires some day."""
-    update = {**BUSINESS, "ExpressionAttributeValues": typed(BUSINESS["ExpressionAttributeValues"]), "TableName": TABLE}
+    update = {
+        **BUSINESS,
+        "ExpressionAttributeValues": typed_values(BUSINESS["ExpressionAttributeValues"]),
+        "TableName": TABLE,
+    }
 
     def deliver(messages: Sequence[Message], entity: str) -> object:
         mark = {"id": {"S": messages[0].id}, "expires": {"N": str(int(time.time()) + 14 * _DAY)}}

@@ -57,16 +57,16 @@ class Remember(NamedTuple):
     def counts(self) -> bool:
         return False
 
-    def judge(self, message: Message, held: Lookup, entity: Entity | None) -> Refusal | None:
+    def judge(self, message: Message, lookup: Lookup, entity: Entity | None) -> Refusal | None:
         is_held = False
         for slot in self.sets.live:
-            marks = _marks(held(slot), self.sets.kind)
+            marks = _marks(lookup(slot), self.sets.kind)
             is_held = is_held or self.mark in marks or not marks.isdisjoint(self.aliases)
         return Duplicate(message, entity) if is_held else None
 
-    def shows(self, held: Lookup) -> bool:
+    def shows(self, lookup: Lookup) -> bool:
         """May this change have been made? What is stored holds the mark."""
-        sets = [held(slot) for slot in self.sets.live]
+        sets = [lookup(slot) for slot in self.sets.live]
         return any(self.mark in cast("frozenset[object]", marks) for marks in sets if isinstance(marks, frozenset))
 
 
@@ -106,8 +106,8 @@ class Advance(NamedTuple):
         """Is the mark a number written as text? Two of these compare as their numbers do only if they are equally long."""
         return isinstance(self.mark, str) and self.mark.isascii() and self.mark.isdigit()
 
-    def judge(self, message: Message, held: Lookup, entity: Entity | None) -> Refusal | None:
-        mark = held(self.slot)
+    def judge(self, message: Message, lookup: Lookup, entity: Entity | None) -> Refusal | None:
+        mark = lookup(self.slot)
         if mark is ABSENT:
             return self._judge_unknown_source(message, entity)
         is_below = self._is_below(message, mark)
@@ -119,25 +119,25 @@ class Advance(NamedTuple):
             return None
         return Deferred(message, mark + 1, entity)
 
-    def shows(self, held: Lookup) -> bool:
+    def shows(self, lookup: Lookup) -> bool:
         """May this change have been made? The mark is there, or further on."""
-        mark, reaches = held(self.slot), self.reaches
+        mark, reaches = lookup(self.slot), self.reaches
         if isinstance(mark, str) and isinstance(reaches, str):
             return mark >= reaches
         return type(mark) is int and isinstance(reaches, int) and mark >= reaches
 
-    def _is_below(self, message: Message, held: object) -> bool:
-        if isinstance(held, str) and isinstance(self.mark, str):
-            if self.has_digits and held < "0":
-                raise LedgerMismatch(_DIFFERENT.format(mark=self.mark, source=message.source, held=held))
-            if self.has_digits and len(held) != len(self.mark):
-                raise InvalidMessage(_DIGITS.format(mark=self.mark, source=message.source, held=held))
-            if is_sortable(self.mark) and not is_sortable(held):
-                raise LedgerMismatch(_UNSORTABLE.format(mark=self.mark, source=message.source, held=held))
-            return held < self.mark
-        if type(held) is int and isinstance(self.mark, int):
-            return held < self.mark
-        raise LedgerMismatch(_DIFFERENT.format(mark=self.mark, source=message.source, held=held))
+    def _is_below(self, message: Message, stored_mark: object) -> bool:
+        if isinstance(stored_mark, str) and isinstance(self.mark, str):
+            if self.has_digits and stored_mark < "0":
+                raise LedgerMismatch(_DIFFERENT.format(mark=self.mark, source=message.source, stored_mark=stored_mark))
+            if self.has_digits and len(stored_mark) != len(self.mark):
+                raise InvalidMessage(_DIGITS.format(mark=self.mark, source=message.source, stored_mark=stored_mark))
+            if is_sortable(self.mark) and not is_sortable(stored_mark):
+                raise LedgerMismatch(_UNSORTABLE.format(mark=self.mark, source=message.source, stored_mark=stored_mark))
+            return stored_mark < self.mark
+        if type(stored_mark) is int and isinstance(self.mark, int):
+            return stored_mark < self.mark
+        raise LedgerMismatch(_DIFFERENT.format(mark=self.mark, source=message.source, stored_mark=stored_mark))
 
     def _judge_unknown_source(self, message: Message, entity: Entity | None) -> Refusal | None:
         if self.rule != "next":
@@ -148,16 +148,16 @@ class Advance(NamedTuple):
 
 
 _DIGITS = (
-    "Sequence {mark!r} of source {source!r} cannot be compared with {held!r}, which the entity holds: text compares from the "
+    "Sequence {mark!r} of source {source!r} cannot be compared with {stored_mark!r}, which the entity holds: text compares from the "
     "left, so numbers of different length are in the wrong order. Read the sequence as a number, as with "
     "to_number(...) in json_body, or make it onewrite.sortable(n). The mark in the entity has to be rewritten alike."
 )
 _DIFFERENT = (
-    "The mark of source {source!r} is {held!r}, and this message's sequence is {mark!r}: they do not compare. Keep one type and one "
+    "The mark of source {source!r} is {stored_mark!r}, and this message's sequence is {mark!r}: they do not compare. Keep one type and one "
     "spelling for each source, or give the ledger a name of its own."
 )
 _UNSORTABLE = (
-    "Sequence {mark!r} of source {source!r} is from onewrite.sortable, and the entity holds {held!r}, which is not: they do not "
+    "Sequence {mark!r} of source {source!r} is from onewrite.sortable, and the entity holds {stored_mark!r}, which is not: they do not "
     "compare. Rewrite the mark in the entity with onewrite.sortable, or give the ledger a name of its own."
 )
 
@@ -179,7 +179,7 @@ class Number(NamedTuple):
     mark: int
     size: int  # how many numbers make a block
     form: Form = "joins"
-    met: object = None  # the tag for which the form was chosen; None: nobody has looked yet
+    stored_tag: object = None  # the tag for which the form was chosen; None: nobody has looked yet
 
     @property
     def block(self) -> int:
@@ -193,39 +193,39 @@ class Number(NamedTuple):
     def counts(self) -> bool:
         return False
 
-    def judge(self, message: Message, held: Lookup, entity: Entity | None) -> Refusal | None:
-        tag = self._tag(held)
+    def judge(self, message: Message, lookup: Lookup, entity: Entity | None) -> Refusal | None:
+        tag = self._tag(lookup)
         if tag > self.block:
             return Stale(message, tag * self.size, entity)
         if _FREE < tag < self.block:  # what the slot holds may go
             return None
-        return Duplicate(message, entity) if self.mark in self._numbers(held) else None
+        return Duplicate(message, entity) if self.mark in self._numbers(lookup) else None
 
-    def shows(self, held: Lookup) -> bool:
+    def shows(self, lookup: Lookup) -> bool:
         """May this change have been made? The number is in its block, or a later block has taken the slot."""
-        tag, numbers = held(self.tag), held(self.numbers)
+        tag, numbers = lookup(self.tag), lookup(self.numbers)
         if type(tag) is not int or tag < self.block:
             return False
         return tag > self.block or (isinstance(numbers, frozenset) and self.mark in cast("frozenset[object]", numbers))
 
-    def facing(self, held: Lookup) -> Number:
+    def fit_to(self, lookup: Lookup) -> Number:
         """The same in the form that fits what is stored."""
         if self.form == "asks":
             return self
-        tag = self._tag(held)
+        tag = self._tag(lookup)
         form: Form = "overtaken" if tag > self.block else "enters" if _FREE < tag < self.block else "joins"
-        return self._replace(form=form, met=tag)
+        return self._replace(form=form, stored_tag=tag)
 
-    def _tag(self, held: Lookup) -> int:
-        tag = held(self.tag)
+    def _tag(self, lookup: Lookup) -> int:
+        tag = lookup(self.tag)
         if tag is ABSENT:
             return _FREE
         if type(tag) is not int or tag < 0:
             raise LedgerMismatch(_NOT_OURS.format(what="number of a block", kind=type(tag).__name__))
         return tag
 
-    def _numbers(self, held: Lookup) -> frozenset[object]:
-        numbers = held(self.numbers)
+    def _numbers(self, lookup: Lookup) -> frozenset[object]:
+        numbers = lookup(self.numbers)
         if numbers is ABSENT:
             return frozenset()
         if isinstance(numbers, frozenset):
@@ -269,10 +269,11 @@ class Entry(NamedTuple):
     @property
     def dead(self) -> list[Slot]:
         """The slots that a write removes. Several messages that are written at once have them in common."""
-        return [*dict.fromkeys([slot for each in self.changes if isinstance(each, Remember) for slot in each.sets.dead])]
+        slots = [slot for change in self.changes if isinstance(change, Remember) for slot in change.sets.dead]
+        return [*dict.fromkeys(slots)]
 
     @property
-    def written(self) -> tuple[Change, ...]:
+    def written_changes(self) -> tuple[Change, ...]:
         return (self.own, *self.more)
 
     @property
@@ -290,50 +291,52 @@ class Entry(NamedTuple):
     @property
     def follows_gap(self) -> bool:
         """Must a mark be there already? Then the write creates no entity."""
-        return any(isinstance(change, Advance) and change.rule == "next" for change in self.written)
+        return any(isinstance(change, Advance) and change.rule == "next" for change in self.written_changes)
 
     @property
     def form(self) -> Form | None:
         return self.own.form if isinstance(self.own, Number) else None
 
-    def facing(self, held: Lookup) -> Entry:
+    def fit_to(self, lookup: Lookup) -> Entry:
         """The same in the form that fits what is stored, given that the ledger lets the message in."""
-        return self._replace(own=self.own.facing(held)) if isinstance(self.own, Number) else self
+        return self._replace(own=self.own.fit_to(lookup)) if isinstance(self.own, Number) else self
 
-    def like(self, before: Entry) -> Entry:
+    def like(self, earlier_entry: Entry) -> Entry:
         """The same in the form of an earlier entry of this message and ledger."""
-        return self._replace(own=before.own) if isinstance(before.own, Number) else self
+        return self._replace(own=earlier_entry.own) if isinstance(earlier_entry.own, Number) else self
 
     @property
-    def asking(self) -> Entry:
+    def as_question(self) -> Entry:
         """The same for a request that adds nothing to a ledger which is there: the begin of a step, or a creation."""
         return self._replace(own=self.own._replace(form="asks")) if isinstance(self.own, Number) else self
 
-    def judge(self, message: Message, held: Lookup, *, entity: Entity | None = None, gone: bool = False) -> Refusal | None:
+    def judge(
+        self, message: Message, lookup: Lookup, *, entity: Entity | None = None, is_gone: bool = False
+    ) -> Refusal | None:
         """What the ledger says about the message, given what is stored; None if it lets it in.
 
         `gone`: the entity was deleted, and its ledger is part of what is left of it.
         """
-        self.check(held)
-        refusals: list[Refusal] = [Gone(message)] if gone else []
+        self.check(lookup)
+        refusals: list[Refusal] = [Gone(message)] if is_gone else []
         for change in self.changes:
-            refusal = change.judge(message, held, entity)
+            refusal = change.judge(message, lookup, entity)
             if refusal is not None:
                 refusals.append(refusal)
         if len(refusals) < 2:  # noqa: PLR2004  # nothing to weigh
             return refusals[0] if refusals else None
         return min(refusals, key=_weight)  # the first of those that weigh most
 
-    def shows(self, held: Lookup) -> bool:
+    def shows(self, lookup: Lookup) -> bool:
         """May the write have landed? What is stored has all of its changes, or what later writes have made of them."""
-        return all(change.shows(held) for change in self.written)
+        return all(change.shows(lookup) for change in self.written_changes)
 
-    def check(self, held: Lookup) -> None:
+    def check(self, lookup: Lookup) -> None:
         """Raise `LedgerMismatch` where the entity has another ledger, or something else stands in its place."""
         for label in self.terms.labels:
-            found = held(label.slot)
-            if found is not ABSENT and found not in label.accepts:
-                raise LedgerMismatch(mismatch(label, found))
+            text = lookup(label.slot)
+            if text is not ABSENT and text not in label.accepts:
+                raise LedgerMismatch(mismatch(label, text))
 
 
 _WEIGHTS = (Duplicate, Gone, Stale, Deferred)
@@ -343,14 +346,14 @@ def _weight(refusal: Refusal) -> int:
     return _WEIGHTS.index(type(refusal))
 
 
-def _marks(held: object, kind: type[Mark]) -> frozenset[Mark]:
-    if held is ABSENT:
+def _marks(stored_set: object, kind: type[Mark]) -> frozenset[Mark]:
+    if stored_set is ABSENT:
         return frozenset()
-    if isinstance(held, frozenset):
-        marks = cast("frozenset[Mark]", held)
+    if isinstance(stored_set, frozenset):
+        marks = cast("frozenset[Mark]", stored_set)
         if {*map(type, marks)} <= {kind} or all(isinstance(mark, kind) for mark in marks):
             return marks
     raise LedgerMismatch(
-        f"Where the ledger keeps its set of {kind.__name__} stands a {type(cast('object', held)).__name__} with something else: another writer "
+        f"Where the ledger keeps its set of {kind.__name__} stands a {type(cast('object', stored_set)).__name__} with something else: another writer "
         "uses its name. Repair the entity."
     )

@@ -6,14 +6,14 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from onewrite.core.label import FORMAT, is_label, is_label_name, whose
+from onewrite.core.label import FORMAT, is_label, is_label_name, ledger_name
 from onewrite.core.ledgers.ledger import Ledger
 from onewrite.core.ledgers.marks import HighWaterMark
 from onewrite.core.ledgers.seen_ids import UNITS, SeenIds
 from onewrite.core.ledgers.seen_numbers import SeenNumbers
 from onewrite.errors import LedgerMismatch
 
-_MOVED = "> "
+_MOVED_TO = "> "
 _IDS = re.compile(r"(?:(?P<count>\d+)(?P<unit>d|h|m|s|us)|all)(?P<text> text)?")
 _NUMBERS = re.compile(r"numbers (\d+)")
 
@@ -27,12 +27,12 @@ class LabelledLedger(NamedTuple):
     @property
     def moved_to(self) -> str | None:
         """By what the ledger is known now, if it stands here no more."""
-        return self.layout.removeprefix(_MOVED) if self.layout.startswith(_MOVED) else None
+        return self.layout.removeprefix(_MOVED_TO) if self.layout.startswith(_MOVED_TO) else None
 
     @property
     def ledger(self) -> Ledger:
         """The ledger that keeps its marks so. That of marks may as well be an `InSequence`, which keeps the same."""
-        name = whose(self.attribute)
+        name = ledger_name(self.attribute)
         if self.layout == "marks":
             return HighWaterMark(name=name)
         if numbers := _NUMBERS.fullmatch(self.layout):
@@ -48,5 +48,5 @@ class LabelledLedger(NamedTuple):
 
 def kept_ledgers(fields: Iterable[tuple[str, object]]) -> list[LabelledLedger]:
     """The ledgers whose labels stand among an entity's top-level attributes or fields, in the order of their names."""
-    found = [(name, str(text)) for name, text in fields if is_label_name(name) and is_label(text)]
-    return sorted([LabelledLedger(name, text.removeprefix(f"{FORMAT} ")) for name, text in found])
+    labels = [(name, str(text)) for name, text in fields if is_label_name(name) and is_label(text)]
+    return sorted([LabelledLedger(name, text.removeprefix(f"{FORMAT} ")) for name, text in labels])

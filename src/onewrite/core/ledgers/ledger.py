@@ -72,28 +72,30 @@ def check_ledger(ledger: object) -> None:
 
 def terms_of(ledger: Ledger) -> Terms:
     """What all writes under this ledger ask, whatever their message."""
-    every = (ledger, *ledgers_before(ledger.also))
-    kept: dict[str, dict[str, Ledger]] = {}
-    for each in every:
-        kept.setdefault(each.attribute, {}).setdefault(f"{FORMAT} {each.layout}", each)
-    attributes = tuple(kept)
+    by_attribute: dict[str, dict[str, Ledger]] = {}
+    for member in (ledger, *ledgers_before(ledger.also)):
+        by_attribute.setdefault(member.attribute, {}).setdefault(f"{FORMAT} {member.layout}", member)
+    attributes = tuple(by_attribute)
+    labels = [
+        _label(ledger.attribute, name, tuple(texts), attributes) for name, texts in by_attribute.items() if is_ours(name)
+    ]
     return Terms(
         ledger.attribute,
         attributes,
         frozenset([attribute for attribute in attributes if not is_ours(attribute)]),
-        labels=tuple([_label(ledger.attribute, each, tuple(kept[each]), attributes) for each in kept if is_ours(each)]),
-        looks=tuple([each.look for texts in kept.values() for each in texts.values() if each is not ledger]),
+        labels=tuple(labels),
+        looks=tuple([member.look for texts in by_attribute.values() for member in texts.values() if member is not ledger]),
     )
 
 
-def _label(own: str, attribute: str, texts: tuple[str, ...], attributes: tuple[str, ...]) -> Label:
+def _label(present: str, attribute: str, texts: tuple[str, ...], attributes: tuple[str, ...]) -> Label:
     """A ledger that moved leaves a label where it was, so a store that knows no other is refused.
 
     It is accepted where the ledger is now as well, so a deployment can be taken back. A set of the caller's has no label.
     """
-    moved = tuple([f"{FORMAT} > {other}" for other in attributes if other != attribute])
-    text = texts[0] if attribute == own else f"{FORMAT} > {own}"
-    return Label(Slot(attribute), text, tuple(dict.fromkeys([text, *texts, *moved])), texts[0])
+    moved_texts = tuple([f"{FORMAT} > {name}" for name in attributes if name != attribute])
+    text = texts[0] if attribute == present else f"{FORMAT} > {present}"
+    return Label(Slot(attribute), text, tuple(dict.fromkeys([text, *texts, *moved_texts])), texts[0])
 
 
 def ledgers_before(also: object) -> list[Ledger]:
@@ -101,8 +103,8 @@ def ledgers_before(also: object) -> list[Ledger]:
     ledgers = cast("tuple[object, ...]", also if isinstance(also, tuple) else (also,))
     for ledger in ledgers:
         check_ledger(ledger)
-    named = cast("tuple[Ledger, ...]", ledgers)
-    return [each for ledger in named for each in (ledger, *ledgers_before(ledger.also))]
+    members = cast("tuple[Ledger, ...]", ledgers)
+    return [member for ledger in members for member in (ledger, *ledgers_before(ledger.also))]
 
 
 def looks_of(terms: Terms, message: Message, now: float) -> tuple[Change, ...]:

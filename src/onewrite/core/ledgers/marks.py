@@ -94,14 +94,14 @@ class InSequence(OfSources):
         self._check_before(ledgers_before(self.also))
         object.__setattr__(self, "terms", terms_of(self))
 
-    def _check_before(self, before: Sequence[Ledger]) -> None:
+    def _check_before(self, ledgers: Sequence[Ledger]) -> None:
         """Refuse a ledger that would wait forever for a message that was done already, because its mark stands elsewhere."""
-        if any(each.layout == self.layout and each.attribute != self.attribute for each in before):
+        if any(ledger.layout == self.layout and ledger.attribute != self.attribute for ledger in ledgers):
             raise ConfigurationError(
                 f"InSequence(name={self.name!r}) would wait for message {self.first} of a source whose mark stands in the ledger of another "
                 "name: keep the name of the ledger before, whose marks it continues."
             )
-        if before and self.first == 1 and not any(each.layout == self.layout for each in before):
+        if ledgers and self.first == 1 and not any(ledger.layout == self.layout for ledger in ledgers):
             raise ConfigurationError(
                 "InSequence(also=...) would wait for message 1 of every source, which the ledger before may hold already: say with first= "
                 "where to go on; or change to HighWaterMark(also=...) first, whose marks InSequence continues as they are."
@@ -147,5 +147,5 @@ def mark_slot(attribute: str, message: Message) -> Slot:
 @lru_cache(maxsize=1024)  # a process reads few sources, and each of them often
 def _mark_slot(attribute: str, source: str, parts: tuple[str, ...]) -> Slot:
     # Escaped text has two hexadecimal digits behind each "%", so "%+" and a lone "%" cannot come from a source.
-    escaped = [f"%+{part.translate(_ESCAPES)}" for part in parts]
-    return Slot(f"{prefix_of(attribute)}@", source.translate(_ESCAPES) + "".join(escaped) or "%")
+    part_texts = [f"%+{part.translate(_ESCAPES)}" for part in parts]
+    return Slot(f"{prefix_of(attribute)}@", source.translate(_ESCAPES) + "".join(part_texts) or "%")

@@ -61,29 +61,29 @@ class Window(NamedTuple):
     width: int
 
 
-def window(kept: timedelta, skew: timedelta) -> Window:
-    """`kept` is how long what is written must be found, `skew` how far a clock may be off."""
+def window(retention: timedelta, skew: timedelta) -> Window:
+    """`retention` is how long what is written must be found, `skew` how far a clock may be off."""
     # A microsecond of slack at both ends, for the rounding of float clocks.
-    behind, ahead = (kept + 2 * skew) // _MICROSECOND + 1, 2 * skew // _MICROSECOND + 1
+    behind, ahead = (retention + 2 * skew) // _MICROSECOND + 1, 2 * skew // _MICROSECOND + 1
     return Window(behind, ahead, -(-(behind + ahead) // (_LIVE - 1)))
 
 
-def ring_of(seen: Window, moment: int, count: int) -> Ring:
+def ring_of(reach: Window, moment: int, count: int) -> Ring:
     """The ring of `count` slots at a moment in microseconds."""
-    return _ring((moment - seen.behind) // seen.width, moment // seen.width, (moment + seen.ahead) // seen.width, count)
+    return _ring((moment - reach.behind) // reach.width, moment // reach.width, (moment + reach.ahead) // reach.width, count)
 
 
 @lru_cache(maxsize=256)  # it changes a few times in a retention, and is asked for at every write
 def _ring(oldest: int, present: int, newest: int, count: int) -> Ring:
-    every = slots(count)
-    live = tuple([every[_place(generation, count)] for generation in range(oldest, newest + 1)])
-    return Ring(every[_place(present, count)], live, tuple([slot for slot in every if slot not in live]))
+    names = slots(count)
+    live = tuple([names[_place(generation, count)] for generation in range(oldest, newest + 1)])
+    return Ring(names[_place(present, count)], live, tuple([slot for slot in names if slot not in live]))
 
 
-def next_change(seen: Window, moment: int) -> int:
+def next_change(reach: Window, moment: int) -> int:
     """The first moment after this one, in microseconds, at which the ring is another."""
-    edges = (-seen.behind, 0, seen.ahead)
-    return min([((moment + edge) // seen.width + 1) * seen.width - edge for edge in edges])
+    edges = (-reach.behind, 0, reach.ahead)
+    return min([((moment + edge) // reach.width + 1) * reach.width - edge for edge in edges])
 
 
 def _place(generation: int, count: int) -> int:
@@ -99,19 +99,19 @@ class Span(NamedTuple):
     live: bool
 
 
-def span_at(seen: Window, now: float, slot: str) -> Span:
+def span_at(reach: Window, now: float, slot: str) -> Span:
     """The generation whose slot this one of the six is, or was before `now`. It may hold what an earlier one has left there."""
     count, moment = max(_STRIDES), int(now * 1_000_000)
-    generation, oldest = (moment + seen.ahead) // seen.width, (moment - seen.behind) // seen.width
+    generation, oldest = (moment + reach.ahead) // reach.width, (moment - reach.behind) // reach.width
     while slots(count)[_place(generation, count)] != slot:
         generation -= 1
-    return Span(generation * seen.width / 1e6, (generation + 1) * seen.width / 1e6, generation >= oldest)
+    return Span(generation * reach.width / 1e6, (generation + 1) * reach.width / 1e6, generation >= oldest)
 
 
 class Present:
     """What was last made of a ring: from which moment, in microseconds, until which, and what. It saves the making of it for every message."""
 
-    __slots__ = ("made",)
+    __slots__ = ("memo",)
 
     def __init__(self) -> None:
-        self.made: tuple[float, float, Any] = (inf, inf, None)
+        self.memo: tuple[float, float, Any] = (inf, inf, None)

@@ -70,8 +70,8 @@ class SeenIds(_OfIds):
         check_name(self.name)
         object.__setattr__(self, "attribute", label_of(self.name))
         object.__setattr__(self, "terms", terms_of(self))
-        kept = self.retention or LONGEST_SQS_RETENTION
-        object.__setattr__(self, "_window", window(kept, kept / _SKEW_SHARE))
+        span = self.retention or LONGEST_SQS_RETENTION
+        object.__setattr__(self, "_window", window(span, span / _SKEW_SHARE))
         object.__setattr__(self, "_present", Present())
 
     @property
@@ -82,8 +82,8 @@ class SeenIds(_OfIds):
     @property
     def layout(self) -> str:
         """How the marks are kept, as the label says it."""
-        kept = "all" if self.retention is None else _duration(self.retention)
-        return f"{kept} text" if self.readable else kept
+        duration = "all" if self.retention is None else _duration(self.retention)
+        return f"{duration} text" if self.readable else duration
 
     def entry(self, message: Message, now: float) -> Entry:
         """What a write of this message asks of the entity at `now`, in epoch seconds."""
@@ -93,7 +93,7 @@ class SeenIds(_OfIds):
         """The mark that must not be there."""
         if type(message) is not Message:
             check_message(message)
-        since, until, sets = self._present.made
+        since, until, sets = self._present.memo
         moment = int(now * 1_000_000)
         if not since <= moment < until:
             sets = self._sets_at(moment)
@@ -102,11 +102,11 @@ class SeenIds(_OfIds):
     def _sets_at(self, moment: int) -> Sets:
         """The sets as this moment sees them. They are kept until the ring turns."""
         if self.retention is None:
-            sets, until = _unbounded(self.attribute, self.readable), inf
+            sets, until = _unbounded_sets(self.attribute, self.readable), inf
         else:
-            sets = _bounded(self.attribute, self.retention, self.readable, ring_of(self._window, moment, SLOTS))
+            sets = _bounded_sets(self.attribute, self.retention, self.readable, ring_of(self._window, moment, SLOTS))
             until = next_change(self._window, moment)
-        self._present.made = moment, until, sets
+        self._present.memo = moment, until, sets
         return sets
 
 
@@ -153,17 +153,17 @@ class MessageIDs(_OfIds):
 
 
 @lru_cache(maxsize=256)
-def _bounded(attribute: str, retention: timedelta, readable: bool, ring: Ring) -> Sets:  # noqa: FBT001  # a field's value
+def _bounded_sets(attribute: str, retention: timedelta, readable: bool, ring: Ring) -> Sets:  # noqa: FBT001  # a field's value
     # What nearly all have is said by the label alone: names are paid for in every write.
     is_usual = retention == LONGEST_SQS_RETENTION and not readable
-    kept = "" if is_usual else f"{_duration(retention)}{'t' if readable else ''}_"
-    group = f"{prefix_of(attribute)}{kept}r"
+    prefix = "" if is_usual else f"{_duration(retention)}{'t' if readable else ''}_"
+    group = f"{prefix_of(attribute)}{prefix}r"
     live, dead = ([Slot(group, slot) for slot in slots] for slots in (ring.live, ring.dead))
     return Sets(Slot(group, ring.present), tuple(live), tuple(dead), str if readable else bytes)
 
 
 @lru_cache(maxsize=64)
-def _unbounded(attribute: str, readable: bool) -> Sets:  # noqa: FBT001  # a field's value
+def _unbounded_sets(attribute: str, readable: bool) -> Sets:  # noqa: FBT001  # a field's value
     slot = Slot(f"{prefix_of(attribute)}all{'t' if readable else ''}")
     return Sets(slot, (slot,), (), str if readable else bytes)
 
@@ -174,7 +174,7 @@ def _by_hand(attribute: str) -> Sets:
 
 
 # How the sets of a ring are kept, where it is not as usual: a pattern of what stands in their names between the prefix and the slot.
-KEPT = r"(?:\d+(?:d|h|m|s|us)t?_)?"
+RING_LAYOUT = r"(?:\d+(?:d|h|m|s|us)t?_)?"
 
 # From the largest to the smallest, as the label names them.
 UNITS = {

@@ -115,16 +115,16 @@ def _places(source: Slot, window: int, count: int) -> tuple[tuple[Slot, Slot], .
 
     A "%w" cannot come from an escaped source, so a mark which another ledger keeps beside it never has such a name.
     """
-    named = f"%w{window}={_short(source.key)}"
-    return tuple([(Slot(source.group, f"{named}.t{n}"), Slot(source.group, f"{named}.s{n}")) for n in range(count)])
+    prefix = f"%w{window}={_short(source.key)}"
+    return tuple([(Slot(source.group, f"{prefix}.t{n}"), Slot(source.group, f"{prefix}.s{n}")) for n in range(count)])
 
 
 def _short(text: str) -> str:
     """The text itself where it is short, otherwise a hash: the ledger is paid for in every write."""
-    encoded = text.encode()
-    if len(encoded) <= _LONGEST_NAME:
+    data = text.encode()
+    if len(data) <= _LONGEST_NAME:
         return text
-    return f"#{urlsafe_b64encode(blake2b(encoded, digest_size=_HASH_BYTES).digest()).rstrip(b'=').decode()}"
+    return f"#{urlsafe_b64encode(blake2b(data, digest_size=_HASH_BYTES).digest()).rstrip(b'=').decode()}"
 
 
 # --- a number that is far ahead of all others ----------------------------------------------------------------------------
@@ -135,13 +135,13 @@ _TAG = re.compile(rf"(?P<source>{PREFIX}@\.?%w(?P<window>\d+)=.*)\.t(?P<slot>\d)
 class Leap(NamedTuple):
     """A slot whose block is so far ahead of the others that all other numbers of the slot may be `Stale` for long.
 
-    `mended` is the tag with which the slot takes numbers again, and none twice.
+    `remedy` is the tag with which the slot takes numbers again, and none twice.
     """
 
     name: str
     number: int  # the first of its block
     highest: int  # the last of the block before it
-    mended: int
+    remedy: int
 
 
 def source_of(name: str) -> str:
@@ -149,28 +149,28 @@ def source_of(name: str) -> str:
     return name.rpartition(".")[0] if "@%w" in name else name
 
 
-def leaps(held: Iterable[tuple[str, object]]) -> list[Leap]:
+def leaps(entries: Iterable[tuple[str, object]]) -> list[Leap]:
     """What is too far ahead among the names of a ledger and what they hold."""
     tags: dict[tuple[str, int], dict[int, int]] = {}
-    for name, value in held:
-        found = _TAG.fullmatch(name)
-        if found is not None and type(value) is int:
-            tags.setdefault((found["source"], int(found["window"])), {})[value] = int(found["slot"])
+    for name, value in entries:
+        match = _TAG.fullmatch(name)
+        if match is not None and type(value) is int:
+            tags.setdefault((match["source"], int(match["window"])), {})[value] = int(match["slot"])
     return [leap for (source, window), slots in tags.items() for leap in _ahead(source, blocks_of(window), slots)]
 
 
 def _ahead(source: str, blocks: Blocks, slots: dict[int, int]) -> list[Leap]:
     size, count = blocks
-    ordered = sorted(slots)
-    together = ordered[:1]
-    for tag in ordered[1:]:
-        if tag - together[-1] > 4 * _LEAP:
+    tags = sorted(slots)
+    cluster = tags[:1]
+    for tag in tags[1:]:
+        if tag - cluster[-1] > 4 * _LEAP:
             break
-        together.append(tag)
-    ahead, last = ordered[len(together) :], together[-1]
-    if len(ahead) >= len(together):  # the source has gone on, and these are what is left of before
+        cluster.append(tag)
+    ahead, top = tags[len(cluster) :], cluster[-1]
+    if len(ahead) >= len(cluster):  # the source has gone on, and these are what is left of before
         return []
     return [
-        Leap(f"{source}.t{slots[tag]}", tag * size, (last + 1) * size - 1, last + 1 + (slots[tag] - last - 1) % count)
+        Leap(f"{source}.t{slots[tag]}", tag * size, (top + 1) * size - 1, top + 1 + (slots[tag] - top - 1) % count)
         for tag in ahead
     ]

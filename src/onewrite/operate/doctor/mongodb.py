@@ -10,7 +10,7 @@ from pymongo.errors import PyMongoError
 
 from onewrite.core.flow import Call
 from onewrite.mongodb.flows import LARGEST_DOCUMENT
-from onewrite.mongodb.outboxes import reading
+from onewrite.mongodb.outboxes import with_codec
 from onewrite.operate.doctor.facts import (
     ClockOffset,
     Collection,
@@ -35,7 +35,7 @@ MONGODB = Asking(lambda error: isinstance(error, PyMongoError), refused_by_mongo
 
 def as_users(collection: Any) -> Any:
     """The collection as its URL says, except for values that only a lenient reader takes."""
-    return reading(collection, LENIENT)
+    return with_codec(collection, LENIENT)
 
 
 def read_collection(collection: Any, most: int, clock: Callable[[], float]) -> Reader[Facts]:

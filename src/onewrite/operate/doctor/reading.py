@@ -17,11 +17,11 @@ from types import FunctionType, MethodType, ModuleType
 from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 
 from onewrite.batch.handler import Handler, handler_of
-from onewrite.core.flow import Flow, Yielded, drive, performer
+from onewrite.core.flow import Flow, FlowStep, drive, performer
 from onewrite.core.label import OUTBOX, PREFIX, STEPS, TOMBSTONE, is_ours, prefix_of
 from onewrite.core.ledgers import NO_LEDGER
 from onewrite.core.ledgers.kept import LabelledLedger, kept_ledgers
-from onewrite.core.ledgers.seen_ids import KEPT, SLOTS
+from onewrite.core.ledgers.seen_ids import RING_LAYOUT, SLOTS
 from onewrite.core.tombstone import read_tombstone
 from onewrite.errors import LedgerMismatch
 from onewrite.message import printable
@@ -42,7 +42,7 @@ class Question(NamedTuple):
 
     what: str
     permission: str
-    step: Yielded
+    step: FlowStep
 
 
 Reader: TypeAlias = Generator[Question, Any, T]

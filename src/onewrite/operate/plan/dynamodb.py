@@ -24,7 +24,7 @@ from onewrite.core.ledgers.seen_numbers import blocks_of
 from onewrite.core.write import NoStep, Write
 from onewrite.dynamodb.layout import ATTEMPT_SLOTS, attempts_name, lookup, name_of
 from onewrite.dynamodb.participants import marks_of
-from onewrite.dynamodb.request import ATTEMPTS, TOKEN_BYTES, new_token, of_write, parts_of
+from onewrite.dynamodb.request import ATTEMPTS, TOKEN_BYTES, names_and_values, new_token, parts_of
 from onewrite.dynamodb.size import LARGEST_ITEM, item_size, value_size
 from onewrite.message import Message
 from onewrite.operate.image import EntityStore
@@ -74,14 +74,14 @@ class SecondaryIndex:
 
 def written_item(item: Mapping[str, Any], ledger: Ledger, message: Message, now: float, call: str) -> dict[str, Any]:
     """The item after a guarded write of a message that the ledger lets in. `call` is a name that no other call has."""
-    entry = ledger.entry(message, now).facing(lookup(item))
+    entry = ledger.entry(message, now).fit_to(lookup(item))
     return after(item, Write(message, {}, now, entry, NoStep(exact=False), token=new_token(ledger.attribute, call, now)))
 
 
 def after(item: Mapping[str, Any], write: Write) -> dict[str, Any]:
     """The item after the ledger's part of a write."""
     parts = parts_of(write)
-    names, values = of_write(write)
+    names, values = names_and_values(write)
     names, values = {**parts.words.names, **names}, {**parts.values, **values}
     result = dict(item)
     for name, value in _pairs(parts.sets, "="):

@@ -70,7 +70,7 @@ def _digits_below(count: int) -> int:
 
 def written_document(document: Mapping[str, Any], ledger: Ledger, message: Message, now: float) -> dict[str, Any]:
     """The document after a guarded write of a message that the ledger lets in, without the caller's own part."""
-    entry = ledger.entry(message, now).facing(lookup(document))
+    entry = ledger.entry(message, now).fit_to(lookup(document))
     sets, pushes, removes = {**labels(entry.terms).sets}, dict[str, list[Any]](), dict[str, str]()
     gain(entry, sets, pushes, removes)
     return after(document, {"$set": sets, "$push": {path: mark for path, (mark,) in pushes.items()}, "$unset": removes})
