@@ -88,7 +88,7 @@ def _on_dynamodb(plan: Plan, client: DynamoDBClient) -> Iterator[Row]:
     def against(what: str, ours: Contender, rival: str, theirs: Contender, target: float | None) -> Row:
         for turn in range(plan.warmup + plan.rounds):
             for name in ("ours", "theirs"):
-                client.put_item(TableName=TABLE, Item=typed(_item(f"{what} {rival} {name}", turn)))
+                client.put_item(TableName=TABLE, Item=typed_values(_item(f"{what} {rival} {name}", turn)))
         return _duel(plan, what, ours, rival, theirs, target)
 
     for what, rival, outbox, target in (

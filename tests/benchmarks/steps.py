@@ -99,7 +99,7 @@ def powertools(client: DynamoDBClient) -> Deliver:
     def write_once(message_id: str, message: Message, entity: str) -> str:
         charge_id = charge(message.child("charge"))
         update = _update(charge_id)
-        update["ExpressionAttributeValues"] = typed(update["ExpressionAttributeValues"])
+        update["ExpressionAttributeValues"] = typed_values(update["ExpressionAttributeValues"])
         client.update_item(TableName=TABLE, Key={"id": {"S": entity}}, **update)
         return charge_id
 

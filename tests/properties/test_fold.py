@@ -125,10 +125,10 @@ class Memory:
             return Landing()
         entity: Entity = (yield Do(self._read)) if self.looks else refused_by
 
-        def refusal(one: Each, ledger: Lookup) -> Outcome | None:
+        def refusal(one: Member, ledger: Lookup) -> Outcome | None:
             if one.message in self.rules.begun_messages:
                 return Busy(one.message, NOW)
-            return one.entry.judge(one.message, ledger, gone=entity.is_gone)
+            return one.entry.judge(one.message, ledger, is_gone=entity.is_gone)
 
         return FoldRefusal(entity.look, refusal)
 
@@ -139,7 +139,7 @@ class Memory:
 
     def _try(self, written: list[Message]) -> Entity | None:
         self.requests += 1
-        entry = joined([self.entry(message) for message in written])
+        entry = join([self.entry(message) for message in written])
         busy = any(message in self.rules.begun_messages for message in written)
         over = self.rules.limit is not None and self.entity.n + highest(written) > self.rules.limit
         if busy or over or not lets_in(self.entity, entry):

@@ -74,7 +74,7 @@ def failure(code: str, text: str = "", operation: str = "UpdateItem", **fields: 
 
 def refusal(item: Mapping[str, Any] | None) -> ClientError:
     """The condition failed, and this is the item."""
-    image: dict[str, Any] = {} if item is None else {"Item": typed(item)}
+    image: dict[str, Any] = {} if item is None else {"Item": typed_values(item)}
     return failure("ConditionalCheckFailedException", "The conditional request failed", **image)
 
 

@@ -246,7 +246,7 @@ class Model:
         """The stored id of what is published: every source's ids are known, and a published one is made from one of them."""
         life = event.source.rpartition("/")[2]
         for stored_id in dict(world.emitted_ids).get(life, ()):
-            pending_event = Pending(stored_id, "t", "", "1970-01-01T00:00:00.000Z", life, "")
+            pending_event = PendingEvent(stored_id, "t", "", "1970-01-01T00:00:00.000Z", life, "")
             if Box(ENTITY, "o", event.sequence - 1, life, (pending_event,)).outgoing(0).id == event.id:
                 return stored_id
         raise Wrong(f"{event} is published, and nobody has emitted it in that source")
@@ -279,7 +279,7 @@ class Model:
         return world._replace(entity=cleared), None
 
     def _matches(self, box_now: Box, box_read: Box, place: int | None) -> bool:
-        if self._rules.count and box_now.sent != box_read.sent:
+        if self._rules.count and box_now.sent_count != box_read.sent_count:
             return False
         if self._rules.incarnation and box_now.incarnation != box_read.incarnation:
             return False

@@ -84,7 +84,7 @@ class TablePlace(Place):
 
     def contents(self, entity: str = "e") -> dict[str, Any] | None:
         answer = self.client.get_item(TableName=self.name, Key={"id": {"S": entity}}, ConsistentRead=True)
-        return plain(answer["Item"]) if "Item" in answer else None
+        return plain_values(answer["Item"]) if "Item" in answer else None
 
     def put(self, entity: str = "e", **fields: Any) -> None:
         self.client.put_item(TableName=self.name, Item=typed_values({"id": entity, **fields}))

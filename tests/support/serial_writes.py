@@ -68,7 +68,7 @@ def add(rules: Rules, entity: Entity, message: Message) -> tuple[Outcome, Entity
     if message in rules.begun_messages:
         return Busy(message, NOW), entity
     entry = rules.ledger.entry(message, NOW)
-    refusal = entry.judge(message, entity.look, gone=entity.is_gone)
+    refusal = entry.judge(message, entity.look, is_gone=entity.is_gone)
     if refusal is not None:
         return refusal, entity
     if rules.limit is not None and entity.n + amount(message) > rules.limit:
@@ -81,7 +81,7 @@ def add(rules: Rules, entity: Entity, message: Message) -> tuple[Outcome, Entity
 
 def delete(rules: Rules, entity: Entity, message: Message) -> tuple[Outcome, Entity]:
     entry = rules.ledger.entry(message, NOW)
-    refusal = entry.judge(message, entity.look, gone=entity.is_gone)
+    refusal = entry.judge(message, entity.look, is_gone=entity.is_gone)
     if refusal is not None:
         return refusal, entity
     if rules.begun_messages:
@@ -94,7 +94,7 @@ def gaining(entity: Entity, entry: Entry) -> Entity:
     marks = dict(entity.marks) | {label.slot: label.text for label in entry.terms.labels}
     for slot in entry.dead:
         marks.pop(slot, None)
-    for change in entry.written:
+    for change in entry.written_changes:
         if isinstance(change, Advance):
             marks[change.slot] = change.reaches
         elif isinstance(change, Remember):

@@ -201,7 +201,7 @@ class Model:
             return (yield Ask("release", step, sent))
 
         start = Start(M, {}, request, fresh, now, left)
-        return performed(begun(start, try_to_begin), lambda _: None, finish, release, lambda _: {})
+        return perform_step(begin_step(start, try_to_begin), lambda _: None, finish, release, lambda _: {})
 
     # --- what it does ---------------------------------------------------------------------------------------------------
 

@@ -92,7 +92,7 @@ def new_step(ledger: str, message: Message, request: StepRequest, call: str, now
 
 def step_mark(ledger: str, message: Message) -> bytes:
     """What tells the message's step from those of all other messages of the entity, and of other ledgers."""
-    name, named = whose(ledger), named_by(message)
+    name, named = ledger_name(ledger), named_by(message)
     return digest_of(f"in {join_texts(name)}{named}" if name else named)  # without a name it begins with a digit
 
 
@@ -193,7 +193,7 @@ def check_claim(claim: object, message: Message, entity_key: object, canonical: 
     claimed_message = claim.message
     if (claimed_message.id, claimed_message.source, claimed_message.parts) != (message.id, message.source, message.parts):
         raise InvalidUpdate(
-            f"This write is of {full_name(message)}, and the step that it is to finish is of {full_name(begun)}: finish a step by "
+            f"This write is of {full_name(message)}, and the step that it is to finish is of {full_name(claimed_message)}: finish a step by "
             "a write of the message that began it."
         )
     if canonical(claim.entity_key) != canonical(entity_key):

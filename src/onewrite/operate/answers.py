@@ -56,7 +56,7 @@ def answers_to(image: EntityImage, inquiry: Inquiry) -> list[Answer]:
         with_label = [ledger for ledger in candidates if ledger.label is not None or ledger.version is not None]
         candidates = [ledger for ledger in with_label if ledger.marks or ledger.version is not None] or with_label
         if not candidates:
-            in_sequence = InSequence(inquiry.in_sequence, name=whose(inquiry.attribute or label_of("")))
+            in_sequence = InSequence(inquiry.in_sequence, name=ledger_name(inquiry.attribute or label_of("")))
             return [judge(image, in_sequence, inquiry.message, inquiry.now, image.lookup)]
     return [answer for candidate in candidates for answer in _answers_of(image, inquiry, candidate, ledgers)]
 
@@ -86,8 +86,8 @@ def stores_ledgers(
     own = kept_as(ledger)
     earlier = [former for former in ledger.ledgers if former.layout != own.layout]
     for origin in moved_here(ledgers, ledger.attribute):
-        earlier.extend(origin.ledgers or (SeenIds(name=whose(origin.attribute)),))  # its label alone must be accepted
-    also, name = (*earlier, *more), whose(own.attribute)
+        earlier.extend(origin.ledgers or (SeenIds(name=ledger_name(origin.attribute)),))  # its label alone must be accepted
+    also, name = (*earlier, *more), ledger_name(own.attribute)
     if in_sequence is not None:
         other_ledgers = (own, *also) if own.layout != HighWaterMark().layout else also
         return [InSequence(in_sequence, name=name, also=(*other_ledgers, HighWaterMark(name=name)))]
@@ -139,7 +139,7 @@ def _outcome(image: EntityImage, entry: Entry, message: Message, now: float, loo
         step = image.steps.get(step_mark(attribute, message).hex())
         if step is not None:
             return _explain(answer_to(read_step(step), message, now, None, {}), "")
-    refusal = entry.judge(message, lookup, gone=TOMBSTONE in image.fields)
+    refusal = entry.judge(message, lookup, is_gone=TOMBSTONE in image.fields)
     if refusal is None:
         return "Applied", "nothing here keeps it out. If your own condition holds, it takes effect"
     reasons = [_reason(image, change, lookup) for change in entry.changes if change.judge(message, lookup, None) is not None]

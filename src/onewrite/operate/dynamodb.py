@@ -66,7 +66,7 @@ class TableStore:
         try:
             key: object = json.loads(text, parse_float=Decimal)
             if isinstance(key, dict) and key:
-                return typed({name: _key_value(value) for name, value in cast("dict[str, object]", key).items()})
+                return typed_values({name: _key_value(value) for name, value in cast("dict[str, object]", key).items()})
         except (ValueError, TypeError, ArithmeticError):
             pass
         raise ConfigurationError(
@@ -113,14 +113,14 @@ class TableStore:
     def migrate(self, image: EntityImage, step: Step) -> Flow[bool]:
         """Make a migration's step. False: the item is not as it must be."""
         if isinstance(step, CarryMark):
-            ledger = HighWaterMark(name=whose(step.entry.terms.attribute))
-            flows = Flows(self.target, ledger, self.name, self._clock, random_name, awaited=False)
+            ledger = HighWaterMark(name=ledger_name(step.entry.terms.attribute))
+            flows = Flows(self.target, ledger, self.name, self._clock, random_name, is_async=False)
             condition = {
                 "ConditionExpression": "#old = :old",
                 "ExpressionAttributeNames": {"#old": step.attribute},
-                "ExpressionAttributeValues": plain({":old": step.value}),
+                "ExpressionAttributeValues": plain_values({":old": step.value}),
             }
-            outcome = yield from flows.record(step.message, {"Key": plain(image.key), **condition})
+            outcome = yield from flows.record(step.message, {"Key": plain_values(image.key), **condition})
             return not isinstance(outcome, Unmet | Gone)
         try:
             yield from send(Call("update_item", (), {**self._table, "Key": dict(image.key), **request_of(step)}))
@@ -208,7 +208,7 @@ class TableScan:
 def image_of(item: Mapping[str, Any], key_names: Sequence[str]) -> EntityImage:
     """The image of an item of typed values. It is put in order, so the same item always makes the same requests."""
     item = {name: _sorted_members(item[name]) for name in sorted(item)}
-    fields = plain(item)
+    fields = plain_values(item)
     sizes = {name: item_size({name: value}) for name, value in fields.items()}
     slots = {_slot_of(name): name for name in fields}
     item_lookup = lookup(fields)
@@ -216,7 +216,7 @@ def image_of(item: Mapping[str, Any], key_names: Sequence[str]) -> EntityImage:
     return EntityImage(
         LAYOUT,
         key,
-        origin(plain(key)),
+        origin(plain_values(key)),
         fields={name: item_lookup(Slot(name)) for name in fields},
         slots={slot: item_lookup(slot) for slot in slots},
         lookup=item_lookup,
@@ -325,5 +325,5 @@ def request_of(step: CarryIds | Drop) -> dict[str, Any]:
         "UpdateExpression": " ".join([f"{name} {','.join(parts)}" for name, parts in update.items()]),
         "ConditionExpression": " AND ".join(conditions),
         "ExpressionAttributeNames": words.names,
-        "ExpressionAttributeValues": {**typed(values), **({} if drop is None else {":ow_r": drop.value})},
+        "ExpressionAttributeValues": {**typed_values(values), **({} if drop is None else {":ow_r": drop.value})},
     }

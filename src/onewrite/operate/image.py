@@ -232,7 +232,7 @@ class EntityLedger:
     def ledgers(self) -> tuple[Ledger, ...]:
         """Those that have left something here, whatever the label says."""
         ledgers: list[Ledger] = [id_set.ledger for id_set in self.sets]
-        name = whose(self.attribute)
+        name = ledger_name(self.attribute)
         ledgers.extend([SeenNumbers(window, name=name) for window in {block.window for block in self.blocks}])
         if self.marks:
             ledgers.append(HighWaterMark(name=name))
@@ -299,7 +299,7 @@ def _contents(image: EntityImage, attribute: str, now: float) -> Iterator[IdSet 
         if Slot(attribute) in image.slots:
             yield _ids(image, Slot(attribute), MessageIDs(attribute))
         return
-    prefix, name = prefix_of(attribute), whose(attribute)
+    prefix, name = prefix_of(attribute), ledger_name(attribute)
     slots = [slot for slot in image.slots if slot.group.startswith(prefix)]
     for slot in sorted(slots, key=image.layout.place_of):
         rest = slot.group.removeprefix(prefix)

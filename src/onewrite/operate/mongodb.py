@@ -125,8 +125,8 @@ class CollectionStore:
     def migrate(self, image: EntityImage, step: Step) -> Flow[bool]:
         """Make a migration's step. False: the document is not as it must be."""
         if isinstance(step, CarryMark):
-            ledger = HighWaterMark(name=whose(step.entry.terms.attribute))
-            flows = Flows(self.target, ledger, self._clock, (), "majority", attempts=random_name, awaited=False)
+            ledger = HighWaterMark(name=ledger_name(step.entry.terms.attribute))
+            flows = Flows(self.target, ledger, self._clock, (), "majority", attempts=random_name, is_async=False)
             query = {**image.key, step.attribute: {"$eq": step.value}}
             outcome = yield from flows.record(step.message, query, {"upsert": False})
             return not isinstance(outcome, Unmet | Gone)

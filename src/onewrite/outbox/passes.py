@@ -241,7 +241,7 @@ class Passes:
         if lane.error is not None:
             raise lane.error
         return FlushReport(
-            tuple(lane.published_events), lane.box.waiting(lane.accepted_count), lane.refusal, not lane.is_overtaken
+            tuple(lane.published_events), lane.box.outgoing_from(lane.accepted_count), lane.refusal, not lane.is_overtaken
         )
 
     def sweep(self, older_than: float, within: float = inf) -> Pass[SweepReport]:
@@ -455,8 +455,8 @@ class Passes:
             if not places:
                 return None
             place = places[0]
-            replacement = box.events[place].skipped(box.entity)
-            if box.events[place].type == SKIPPED:
+            replacement = box.events[place].replacement(box.entity)
+            if box.events[place].type == SKIPPED_TYPE:
                 return box.outgoing(place)
             changed_box = yield from self._boxes.replace(box, place, replacement)
             if changed_box is None:

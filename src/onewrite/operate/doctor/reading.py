@@ -98,7 +98,7 @@ def questions_of(what: str, permission: str, flow: Flow[T]) -> Reader[T | Unread
 # --- what an item or a document says of itself, whatever the engine ----------------------------------------------------------
 
 # What a ledger keeps beside its label and its tokens, as docs/format.md names it.
-_MARK_NAME = re.compile(rf"(?P<prefix>{PREFIX})(?:{KEPT}r[0-{SLOTS - 1}]?|allt?|@.*)", re.DOTALL)
+_MARK_NAME = re.compile(rf"(?P<prefix>{PREFIX})(?:{RING_LAYOUT}r[0-{SLOTS - 1}]?|allt?|@.*)", re.DOTALL)
 
 
 def entity_in(image: EntityImage, expires: float | None) -> Entity:
