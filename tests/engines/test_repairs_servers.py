@@ -28,6 +28,7 @@ from tests.support.repairs import CollectionPlace, Place, TablePlace, log_as_it_
 pytestmark = pytest.mark.measured
 
 LEASE = timedelta(minutes=1)
+HOUR = timedelta(hours=1)
 LEDGERS: list[Ledger] = [SeenIds(), MessageIDs("text"), HighWaterMark(name="marks"), SeenNumbers(8, name="numbers")]
 MESSAGES = [Message(f"m{n}", source="s", sequence=n) for n in range(1, 4)]
 FRESH = Message("m9", source="s", sequence=4)
@@ -181,7 +182,7 @@ def test_strip_holds_back_from_what_is_under_way(place: Place, capsys: pytest.Ca
     store = place.store(SeenIds(), outbox=outbox, tombstones=tombstones)
     place.write(store, MESSAGES[0], "pending", emit=[Event("Paid", {})])
     place.write(store, MESSAGES[0], "e")
-    place.named(store, "begin", MESSAGES[1], "charge", lease=LEASE, safe_for=LEASE)
+    place.named(store, "begin", MESSAGES[1], "charge", lease=LEASE, safe_for=HOUR)
     before = {entity: place.stored(entity) for entity in ("pending", "e")}
     found = printed(capsys, lambda: place.run("strip", "--yes", "--json", entity=None), 1)
     assert (found["read"], found["held_back"], found["stripped"]) == (2, 2, 0)
