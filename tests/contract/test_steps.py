@@ -427,12 +427,24 @@ def test_a_step_is_finished_by_its_own_message_in_its_own_entity_alone(shop: Sho
         ({"lease": 60}, "lease=60"),
         ({"safe_for": timedelta(-1)}, "safe_for="),
         ({"safe_for": None}, "safe_for=None"),
+        ({"safe_for": timedelta(minutes=11, seconds=-1)}, r"safe_for=0:10:59 is shorter than lease=0:01:00 and the 0:10:00"),
     ],
 )
 def test_a_step_that_makes_no_sense_is_refused_before_it_is_sent(shop: Shop, asked: dict[str, Any], said: str) -> None:
     with pytest.raises(InvalidUpdate, match=said):
         shop.begin(M1, "o", **asked)
     assert shop.open_steps("o") == []
+
+
+def test_the_shortest_safe_for_lets_a_released_step_be_taken_over_and_twice_the_lease_that_of_a_dead_worker(
+    shop: Shop,
+) -> None:
+    shortest, of_the_dead = (times * timedelta(minutes=1) + 2 * STEP_SKEW for times in (1, 2))
+    shop.release(begin(shop, safe_for=shortest))
+    begin(shop, safe_for=shortest)
+    shop.clock.now += MINUTE
+    assert isinstance(shop.begin(M1, "o", safe_for=of_the_dead - timedelta(seconds=1)), Uncertain)
+    assert isinstance(shop.begin(M1, "o", safe_for=of_the_dead), Begun)
 
 
 def test_a_service_with_a_ledger_of_its_own_has_steps_of_its_own(shop: Shop, make_shop: MakeShop) -> None:

@@ -57,6 +57,12 @@ def test_no_page_has_a_picture_that_only_a_script_from_elsewhere_draws() -> None
     assert [page.name for page in DOCS.glob("*.md") if "```mermaid" in page.read_text()] == []
 
 
+@pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package.__name__)
+def test_the_page_of_a_module_lists_its_names_in_a_checkout_too(package: ModuleType) -> None:
+    page = DOCS / "reference" / f"{package.__name__.rpartition('.')[2]}.md"
+    assert [name for name in package.__all__ if f"`{name}`" not in page.read_text()] == []
+
+
 # ---------------------------------------------------------------- the built site
 
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 START = 1_790_000_000.0
 LEASE = timedelta(minutes=1)
+HOUR = timedelta(hours=1)
 MANY = 250  # more than the first batch of a cursor, which has 101 documents
 TEXT = "x" * 20_000  # so they are five pages of a scan, of a megabyte each
 
@@ -51,7 +52,7 @@ def test_the_open_steps_of_a_table(
         )
         key = {"id": f"e{n}"}
         message = Message(f"m{n}", source="s", sequence=1)
-        assert isinstance(store.begin(message, "charge", Key=key, lease=LEASE, safe_for=LEASE), Begun)
+        assert isinstance(store.begin(message, "charge", Key=key, lease=LEASE, safe_for=HOUR), Begun)
     names = {"DEFAULT_REGION": REGION, "ACCESS_KEY_ID": "dummy", "SECRET_ACCESS_KEY": "dummy"}
     for name, value in {**names, "ENDPOINT_URL": dynoxide.endpoint}.items():
         monkeypatch.setenv(f"AWS_{name}", value)
@@ -68,7 +69,7 @@ def test_the_open_steps_of_a_collection(
     for n in range(MANY):
         store = GuardedCollection(collection, HighWaterMark() if n % 2 else SeenIds(), clock=partial(float, START - n))
         message = Message(f"m{n}", source="s", sequence=1)
-        assert isinstance(store.begin(message, "charge", {"_id": n}, lease=LEASE, safe_for=LEASE), Begun)
+        assert isinstance(store.begin(message, "charge", {"_id": n}, lease=LEASE, safe_for=HOUR), Begun)
     with ExitStack() as stack:  # the command leaves its client to the end of its process
         monkeypatch.setattr("pymongo.MongoClient", lambda uri: stack.enter_context(MongoClient[dict[str, Any]](uri)))
         check("--collection", mongod.uri.replace("/?", f"/{collection.full_name}?"), capsys)
@@ -80,7 +81,7 @@ def test_a_document_whose_id_is_no_text_hides_no_step(
     store, codec = GuardedCollection(collection, SeenIds()), CodecOptions[Any](document_class=RawBSONDocument)
     for n, name in enumerate(("a", "caf_", "z")):
         collection.insert_one({"_id": name})
-        store.begin(Message(f"m{n}"), "charge", {"_id": name}, lease=LEASE, safe_for=LEASE)
+        store.begin(Message(f"m{n}"), "charge", {"_id": name}, lease=LEASE, safe_for=HOUR)
     whole = collection.with_options(codec_options=codec).find_one({"_id": "caf_"})
     collection.delete_one({"_id": "caf_"})
     broken = RawBSONDocument(bytes(whole.raw).replace(b"caf_", b"caf\xe9"))

@@ -35,6 +35,7 @@ pytestmark = pytest.mark.measured
 
 DAY = 86_400.0
 LEASE = timedelta(minutes=1)
+HOUR = timedelta(hours=1)
 M1, M2 = Message("m1"), Message("m2")
 
 

@@ -28,6 +28,7 @@ from tests.support.repairs import CollectionPlace, Place, TablePlace, log_as_it_
 pytestmark = pytest.mark.measured
 
 LEASE = timedelta(minutes=1)
+HOUR = timedelta(hours=1)
 LEDGERS: list[Ledger] = [SeenIds(), MessageIDs("text"), HighWaterMark(name="marks"), SeenNumbers(8, name="numbers")]
 MESSAGES = [Message(f"m{n}", source="s", sequence=n) for n in range(1, 4)]
 FRESH = Message("m9", source="s", sequence=4)

@@ -153,7 +153,7 @@ def test_a_step_of_another_message_keeps_the_document_and_the_answer_shows_it() 
         stock = GuardedCollection(mongomock_collection(), ledger, clock=lambda: NOW, tombstones=TOMBSTONES)
         one, two = Message("m1", source="s", sequence=1), Message("m2", source="s", sequence=2)
         stock.insert_one(Message("m0", source="s", sequence=0), {"_id": 1, "n": 1})
-        begun = stock.begin(one, "charge", {"_id": 1}, lease=timedelta(hours=1), safe_for=timedelta(hours=1))
+        begun = stock.begin(one, "charge", {"_id": 1}, lease=timedelta(hours=1), safe_for=timedelta(days=1))
         assert isinstance(begun, Begun)
         assert stock.delete_one(two, {"_id": 1}) == Busy(two, NOW + 3600, {"_id": 1, "n": 1})
 

@@ -28,6 +28,7 @@ from tests.engines.stores import create_table
 
 START = 1_790_000_000.0
 LEASE = timedelta(minutes=1)
+HOUR = timedelta(hours=1)
 LEDGERS: list[Ledger] = [SeenIds(), HighWaterMark(name="marks"), InSequence(name="sequence")]
 
 
@@ -57,7 +58,7 @@ class TablePlace(Place):
     def begin(self, n: int, ledger: Ledger | None = None, *, source: str = "bank", at: float = START) -> Begun:
         self.put(f"e{n}")
         step = self._guarded(ledger, at).begin(
-            Message(f"m{n}", source=source, sequence=1), "charge", Key={"id": f"e{n}"}, lease=LEASE, safe_for=LEASE
+            Message(f"m{n}", source=source, sequence=1), "charge", Key={"id": f"e{n}"}, lease=LEASE, safe_for=HOUR
         )
         assert isinstance(step, Begun)
         return step
@@ -83,7 +84,7 @@ class CollectionPlace(Place):
     def begin(self, n: int, ledger: Ledger | None = None, *, source: str = "bank", at: float = START) -> Begun:
         self.put(f"e{n}")
         step = self._guarded(ledger, at).begin(
-            Message(f"m{n}", source=source, sequence=1), "charge", {"_id": f"e{n}"}, lease=LEASE, safe_for=LEASE
+            Message(f"m{n}", source=source, sequence=1), "charge", {"_id": f"e{n}"}, lease=LEASE, safe_for=HOUR
         )
         assert isinstance(step, Begun)
         return step
@@ -250,7 +251,7 @@ def test_the_store_may_come_from_the_environment(
 
 
 def test_the_oldest_are_kept_however_many_there_are() -> None:
-    oldest, message, asked = Oldest(3, START + 100), Message("m"), StepRequest("charge", LEASE, LEASE)
+    oldest, message, asked = Oldest(3, START + 100), Message("m"), StepRequest("charge", LEASE, HOUR)
     for n in (5, 3, 3, 200, 1, 4, 2):
         oldest.add(FoundStep(f"e{n}", new_step("a", message, asked, f"call {n}", START + n)))
     assert [each.entity for each in oldest.steps()] == ["e1", "e2", "e3"]

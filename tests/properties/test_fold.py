@@ -224,7 +224,7 @@ def test_where_nobody_else_writes_a_fold_is_two_requests_and_one_more_than_messa
 
 # --- the engines, several callers at a time ---------------------------------------------------------------------------
 
-STEP: Any = {"lease": timedelta(hours=1), "safe_for": timedelta(hours=1)}
+STEP: Any = {"lease": timedelta(hours=1), "safe_for": timedelta(days=1)}
 TOMBSTONES = Tombstones(timedelta(days=30))
 
 

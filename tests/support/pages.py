@@ -8,15 +8,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from functools import partial
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
 from unittest import mock
 
-import mongomock
 import pytest
 
 from onewrite.testing import moto_table
+from onewrite.testing.standins import stores
 from tests.support.absent_packages import STAND_INS
 
 ROOT = Path(__file__).parents[2]
@@ -28,37 +27,27 @@ PAGES = [
 
 
 @contextmanager
-def a_shop(key: str = "orderId") -> Iterator[None]:
-    """A table `orders`, and a MongoDB at the default address that has a collection with three pieces of sku-1 left."""
-    mongo: Any = mongomock.MongoClient()
-    mongo.shop.stock.insert_one({"_id": "sku-1", "left": 3})
+def a_shop() -> Iterator[None]:
+    """The tables `orders`, and `idempotency` for Powertools, with stand-ins of packages that are not installed for the tests."""
     region = {
         "AWS_DEFAULT_REGION": "eu-west-1",
         "AWS_ACCESS_KEY_ID": "of a stand-in",
         "AWS_SECRET_ACCESS_KEY": "of a stand-in",
     }
+    # Only these are taken out again. What a page imports stays, because a second copy of a package knows nothing of the first.
     with (
-        moto_table("orders", key),
-        mock.patch("pymongo.MongoClient", return_value=mongo),
+        pytest.MonkeyPatch.context() as patch,
+        moto_table("orders"),
+        moto_table("idempotency", "id"),
         mock.patch.dict("os.environ", region),
     ):
-        yield
-
-
-@contextmanager
-def a_shop_with_many_packages() -> Iterator[None]:
-    """The same, with Powertools' table, and with stand-ins of packages that are not installed for the tests."""
-    # Only these are taken out again. What a page imports stays, because a second copy of a package knows nothing of the first.
-    with pytest.MonkeyPatch.context() as patch, a_shop(), moto_table("idempotency", "id"):
         for package, stand_in in STAND_INS.items():
             patch.setitem(sys.modules, package, stand_in)
         yield
 
 
 WORLDS: dict[str, Callable[[], AbstractContextManager[None]]] = {
-    "docs/index.md": a_shop,
-    "docs/recipes.md": a_shop_with_many_packages,
-    "docs/wire.md": partial(a_shop, key="id"),
+    "docs/recipes.md": a_shop,
 }
 
 
@@ -68,6 +57,11 @@ def name(page: Path) -> str:
 
 @contextmanager
 def world(page: Path) -> Iterator[None]:
-    """What the page expects to be there. What it leaves open until its process ends is closed behind it."""
-    with WORLDS.get(name(page), nullcontext)(), ExitStack() as left_open, mock.patch("atexit.register", left_open.callback):
+    """What the page expects to be there. What it leaves open until its process ends, such as its tables, is closed behind it."""
+    with (
+        WORLDS.get(name(page), nullcontext)(),
+        ExitStack() as left_open,
+        mock.patch("atexit.register", left_open.callback),
+        mock.patch.object(stores, "weakref", SimpleNamespace(finalize=lambda _client, close: left_open.callback(close))),
+    ):
         yield

@@ -197,6 +197,41 @@ def test_a_handler_that_raises_to_have_another_order_gets_no_remark() -> None:
     assert "m2 raises LookupError" in str(explored(build, TWO[::-1], reorder=False))
 
 
+# --- what the handler returns ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("returned", [{"status": "paid"}, {"batchItemFailures": []}, True, "paid", [None]])
+def test_what_the_decorators_refuse_is_a_remark_where_a_guarded_store_is_used(returned: Any) -> None:
+    def build(collection: Any) -> Handler:
+        customers = GuardedCollection(collection, SeenIds())
+
+        def handle(message: Message) -> Any:
+            customers.update_one(message, C1, {"$inc": {"balance": 10}}, upsert=True)
+            return returned
+
+        return handle
+
+    report = explored(build)
+    assert [remark.kind for remark in report.remarks] == ["returns"]
+    assert f"For m1 the handler returns a {type(returned).__name__}, which counts as done here" in report.remarks[0].text
+    failures = sqs_handler(by_name)(build(mongomock_collection("customers")))(sqs(["a1"]), None)
+    assert len(failures["batchItemFailures"]) == 1  # as the remark says
+
+
+@pytest.mark.parametrize("returned", [None, (), "outcome", ["outcome"]])
+def test_what_the_decorators_take_is_no_remark(returned: Any) -> None:
+    def build(collection: Any) -> Handler:
+        customers = GuardedCollection(collection, SeenIds())
+
+        def handle(message: Message) -> Any:
+            outcome = customers.update_one(message, C1, {"$inc": {"balance": 10}}, upsert=True)
+            return outcome if returned == "outcome" else [outcome] if returned == ["outcome"] else returned
+
+        return handle
+
+    assert explored(build).remarks == ()
+
+
 # --- two writes of one message to one entity ---------------------------------------------------------------------------
 
 

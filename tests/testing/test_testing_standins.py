@@ -173,6 +173,30 @@ def test_a_type_that_makes_no_sense_is_refused(types: dict[str, str], text: str)
         pytest.fail("never reached")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({"key": ("order", "line")}, r"key=\('order', 'line'\): give a text, such as \"orderId\".*sort_key="),
+        ({"key": {"orderId": "S"}}, "key=.*give a text"),
+        ({"key": None}, "key=None: give a text"),
+        ({"key": ""}, "key='': give a text"),
+        ({"sort_key": ["line"]}, r"sort_key=\['line'\]: give a text"),
+        ({"sort_key": "orderId"}, "sort_key='orderId' is the key too"),
+        ({"name": 5}, "name=5: give a text"),
+        ({"types": ["N"]}, r"types=\['N'\]: give a dict"),
+    ],
+)
+def test_a_key_that_makes_no_sense_is_refused(arguments: dict[str, Any], text: str) -> None:
+    with pytest.raises(ConfigurationError, match=text):
+        moto_table(**arguments)
+
+
+@pytest.mark.parametrize("arguments", [{"name": 5}, {"name": ""}, {"database": None}])
+def test_a_collection_has_a_name_and_so_has_its_database(arguments: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError, match="give a text, such as"):
+        mongomock_collection(**arguments)
+
+
 def test_several_tables_are_open_at_once_and_each_is_gone_with_its_block() -> None:
     with moto_table("one") as one:
         one.put_item(Item={"orderId": "o-1"})

@@ -176,6 +176,12 @@ def check_begin(request: StepRequest) -> None:
             f"begin: safe_for={safe_for!r}: give a timedelta, for which whoever performs the effect recognises its key, or "
             "timedelta(0) if it does not take one."
         )
+    if timedelta(0) < safe_for and safe_for - lease < 2 * STEP_SKEW:  # may_be_taken_over would never be true
+        raise InvalidUpdate(
+            f"begin: safe_for={safe_for} is shorter than lease={lease} and the {2 * STEP_SKEW} by which two clocks may differ, so no "
+            "worker could ever take the step over. Give a shorter lease; or timedelta(0), if the key is forgotten so soon: then the "
+            "step of a worker that dies is Uncertain."
+        )
 
 
 def check_release(step: object) -> None:

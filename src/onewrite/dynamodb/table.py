@@ -180,8 +180,8 @@ class GuardedTable(_NothingSent):
     ) -> Answer:
         """Begin a step of the message: `Begun` if its effect, such as a charge, is this worker's alone for the time of `lease`.
 
-        `safe_for` is how long whoever performs the effect recognises its key. `after` permits an effect once more that an
-        operator knows not to have happened.
+        `safe_for` is how long whoever performs the effect recognises its key: the lease and ten minutes at least, or
+        `timedelta(0)`. `after` permits an effect once more that an operator knows not to have happened.
         """
         return run(begin(self._flows, message, native, StepRequest(name, lease, safe_for, after)), self._target)
 
@@ -311,8 +311,8 @@ class AsyncGuardedTable(_NothingSent):
     ) -> Answer:
         """Begin a step of the message: `Begun` if its effect, such as a charge, is this worker's alone for the time of `lease`.
 
-        `safe_for` is how long whoever performs the effect recognises its key. `after` permits an effect once more that an
-        operator knows not to have happened.
+        `safe_for` is how long whoever performs the effect recognises its key: the lease and ten minutes at least, or
+        `timedelta(0)`. `after` permits an effect once more that an operator knows not to have happened.
         """
         return await arun(begin(self._flows, message, native, StepRequest(name, lease, safe_for, after)), self._target)
 

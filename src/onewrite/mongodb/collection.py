@@ -220,8 +220,8 @@ class GuardedCollection(_NothingSent):
     ) -> Answer:
         """Begin a step of the message: `Begun` if its effect, such as a charge, is this worker's alone for the time of `lease`.
 
-        `safe_for` is how long whoever performs the effect recognises its key. `after` permits an effect once more that an
-        operator knows not to have happened.
+        `safe_for` is how long whoever performs the effect recognises its key: the lease and ten minutes at least, or
+        `timedelta(0)`. `after` permits an effect once more that an operator knows not to have happened.
         """
         request = StepRequest(name, lease, safe_for, after)
         return run(begin(self._flows, message, filter, native, request), self._target)
@@ -371,8 +371,8 @@ class AsyncGuardedCollection(_NothingSent):
     ) -> Answer:
         """Begin a step of the message: `Begun` if its effect, such as a charge, is this worker's alone for the time of `lease`.
 
-        `safe_for` is how long whoever performs the effect recognises its key. `after` permits an effect once more that an
-        operator knows not to have happened.
+        `safe_for` is how long whoever performs the effect recognises its key: the lease and ten minutes at least, or
+        `timedelta(0)`. `after` permits an effect once more that an operator knows not to have happened.
         """
         request = StepRequest(name, lease, safe_for, after)
         return await arun(begin(self._flows, message, filter, native, request), self._target)

@@ -14,6 +14,16 @@ def table_request(
     name: str, key: str, *, sort_key: str | None = None, types: Mapping[str, str] | None = None, **native: Any
 ) -> dict[str, Any]:
     """The arguments of `create_table`. Those in `native` come first. A key attribute whose type is not given is a string."""
+    check_name("name", name, '"orders", the name of the table')
+    check_name("key", key, '"orderId", the name of one attribute; that of a second one is sort_key=')
+    if sort_key is not None:
+        check_name("sort_key", sort_key, '"line", the name of one attribute')
+    if sort_key == key:
+        raise ConfigurationError(
+            f"sort_key={sort_key!r} is the key too: give the name of another attribute, or no sort_key."
+        )
+    if not isinstance(cast("object", types or {}), Mapping):
+        raise ConfigurationError(f'types={types!r}: give a dict, as in types={{"line": "N"}}.')
     schema: list[dict[str, str]] = [{"AttributeName": key, "KeyType": "HASH"}]
     if sort_key is not None:
         schema.append({"AttributeName": sort_key, "KeyType": "RANGE"})
@@ -22,6 +32,12 @@ def table_request(
     if "ProvisionedThroughput" not in request:
         request.setdefault("BillingMode", "PAY_PER_REQUEST")
     return request
+
+
+def check_name(argument: str, value: object, example: str) -> None:
+    """Raise unless this can be a name. `example` is one, and says of what."""
+    if not isinstance(value, str) or not value:
+        raise ConfigurationError(f"{argument}={value!r}: give a text, such as {example}.")
 
 
 def _definitions(request: Mapping[str, Any], types: Mapping[str, str]) -> list[dict[str, str]]:

@@ -9,8 +9,10 @@ from dataclasses import dataclass, field
 from itertools import islice, pairwise
 from typing import Any, NamedTuple, TypeAlias, cast
 
+from onewrite.batch.function import WrongReturn, checked
 from onewrite.core.label import OUTBOX, is_ours
-from onewrite.outcome import Applied, Deferred, Duplicate, Missing, Rejected, Stale
+from onewrite.message import Message
+from onewrite.outcome import Applied, Deferred, Duplicate, Missing, Outcome, Rejected, Stale
 from onewrite.testing.explorer.calls import Reply
 from onewrite.testing.explorer.subject import Subject
 from onewrite.testing.explorer.trial import ROUNDS, Trial, TrialStep
@@ -26,7 +28,7 @@ _COMPARISONS = ("COMPARE_OP", "CONTAINS_OP", "IS_OP")
 # With a remark of these kinds, wrong handlers pass the test as well.
 VACUOUS = ("unobserved", "idle", "unchecked", "untried")
 # These say that something is probably not meant. The test can still fail.
-DOUBTFUL = ("unapplied", "early", "unseen", "cancelled", "beside", "raises", "memory", "tasks")
+DOUBTFUL = ("unapplied", "early", "unseen", "cancelled", "beside", "raises", "returns", "memory", "tasks")
 NOTE = "note"  # how the exploration went
 
 
@@ -46,6 +48,7 @@ class Remark:
     | `"cancelled"` | warns | all messages together change nothing that `observe` sees |
     | `"beside"` | warns | `observe` asks none of the stores |
     | `"raises"` | warns | a message raises although nothing disturbs it |
+    | `"returns"` | warns | a handler with a guarded store returns what the decorators and the worker refuse |
     | `"memory"` | warns | what the handler keeps in memory has survived its crashes |
     | `"tasks"` | warns | it makes a difference which task of a delivery comes first |
     | `"note"` | no | how the exploration went |
@@ -67,6 +70,7 @@ class _PartResult:
     is_seen: bool = False  # it has changed what `observe` sees
     unapplied_write: Request | None = None  # a write that was taken for a duplicate of an earlier one of the same delivery
     outcomes: list[object] = field(default_factory=list[object])
+    returned: object = None  # by the handler, the last time
     finds_nothing: bool = False  # it has asked for an entity that is not there, or has tried to change one
     is_forestalled: bool = False  # it has sent a creation of what another message has made by an upsert
     only_creates: bool = True  # all that it writes are creations
@@ -119,6 +123,7 @@ def remarks_on(
                 "delivered again. If that is not meant, mend it: a queue gives up a message after some failures."
             )
             yield Remark("raises", text)
+    yield from islice(_on_returns(subject, results), 1)
     for part, result in results.items():
         if result.unapplied_write is not None:
             text = (
@@ -172,6 +177,21 @@ def remark_on_invariant(invariant: Callable[..., Any], *, asks: bool) -> Iterato
 def in_words(error: BaseException) -> str:
     text = str(error)
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def _on_returns(subject: Subject, results: PartResults) -> Iterator[Remark]:
+    """About what the handler returns for a Message. A handler without a guarded store may be meant for any caller: nothing is said of it."""
+    messages: list[Any] = [deliverable.message for deliverable in subject.deliverables for _ in deliverable.ids]
+    for part, result in results.items():
+        if isinstance(messages[part], Message) and any(isinstance(outcome, Outcome) for outcome in result.outcomes):
+            try:
+                checked(result.returned)
+            except WrongReturn:
+                text = (
+                    f"For {_name(subject, part)} the handler returns a {type(result.returned).__name__}, which counts as done here. sqs_handler "
+                    "and the other decorators refuse it, so the message would come again: return the outcome, a sequence of outcomes, or None."
+                )
+                yield Remark("returns", text)
 
 
 def _acts(result: _PartResult) -> bool:

@@ -19,7 +19,7 @@ from typing import Any, Protocol, cast
 
 from onewrite.errors import ConfigurationError
 from onewrite.testing.errors import needed_by
-from onewrite.testing.schema import table_request
+from onewrite.testing.schema import check_name, table_request
 from onewrite.testing.seams import MONGOMOCK, MOTO, check
 
 _REGION = "eu-west-1"
@@ -64,7 +64,8 @@ def moto_table(
     """An empty boto3 Table on moto, for a `with` block, or without one for as long as it or its client is used; that of the fixture of the same
     name, until the test ends. Every client that is made while it is open can use it, also `boto3.client("dynamodb")`.
 
-    Keys are strings unless `types` says otherwise, as in `types={"line": "N"}`. Other arguments of `create_table`, such as
+    `key` is the name of the partition key, and `sort_key` that of the sort key, if the table has one. Both are strings unless `types` says
+    otherwise, as in `moto_table("lines", "orderId", sort_key="line", types={"line": "N"})`. Other arguments of `create_table`, such as
     `GlobalSecondaryIndexes`, are handed on. Several tables may be open at once. A table of a name that is already there replaces
     the first one. Neither credentials nor a region need to be set.
     """
@@ -226,6 +227,8 @@ def mongomock_collection(name: str = "orders", *, database: str = "test", asynch
 
     Each collection has a server of its own. Use `collection.database` for other collections on the same server.
     """
+    check_name("name", name, '"orders", the name of the collection')
+    check_name("database", database, '"test", the name of the database')
     with needed_by("mongomock_collection", "testing,mongodb"):
         check(MONGOMOCK)
         # Only a test that opens a collection needs mongomock.
