@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import islice, pairwise
 from typing import Any, NamedTuple, TypeAlias, cast
 
-from onewrite.batch.function import WrongReturn, checked
+from onewrite.batch.function import WrongReturn, check_return
 from onewrite.core.label import OUTBOX, is_ours
 from onewrite.message import Message
 from onewrite.outcome import Applied, Deferred, Duplicate, Missing, Outcome, Rejected, Stale
@@ -185,7 +185,7 @@ def _on_returns(subject: Subject, results: PartResults) -> Iterator[Remark]:
     for part, result in results.items():
         if isinstance(messages[part], Message) and any(isinstance(outcome, Outcome) for outcome in result.outcomes):
             try:
-                checked(result.returned)
+                check_return(result.returned)
             except WrongReturn:
                 text = (
                     f"For {_name(subject, part)} the handler returns a {type(result.returned).__name__}, which counts as done here. sqs_handler "
