@@ -129,9 +129,7 @@ def test_events_steps_and_the_share_of_each_are_shown(place: Place, capsys: pyte
     store = place.store(SeenIds(), clock=lambda: NOW, outbox=Outbox("shop"))
     place.write(store, M1, emit=[Event("Paid", {"n": 1}), Event("Sent", {})])
     assert isinstance(
-        place.call(
-            store, "begin", Message("m3", source="bank", sequence=4).part("p"), "charge", lease=LEASE, safe_for=LEASE
-        ),
+        place.call(store, "begin", Message("m3", source="bank", sequence=4).part("p"), "charge", lease=LEASE, safe_for=HOUR),
         Begun,
     )
     found = inspect(place, capsys)
@@ -359,7 +357,7 @@ def test_in_sequence_is_left_out_where_no_store_can_have_it(place: Place, capsys
 def test_an_open_step_is_the_answer(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     store = place.store(SeenIds(), clock=lambda: NOW)
     place.write(store, M2)
-    place.call(store, "begin", M1, "charge", lease=LEASE, safe_for=LEASE)
+    place.call(store, "begin", M1, "charge", lease=LEASE, safe_for=HOUR)
     assert answers(place, capsys, "m1") == [("SeenIds(14d)", "Busy")]
     assert answers(place, capsys, "m1", "--at", moment(NOW + 61)) == [("SeenIds(14d)", "Uncertain")]
 
@@ -459,7 +457,7 @@ def test_an_open_step_keeps_its_ledger_as_it_is(
 ) -> None:
     store = place.store(SeenIds(None), clock=lambda: NOW)
     place.write(store, M2)
-    place.call(store, "begin", M1, "charge", lease=LEASE, safe_for=LEASE)
+    place.call(store, "begin", M1, "charge", lease=LEASE, safe_for=HOUR)
     assert place.run(*act, "--yes") == (4 if act[0] == "forget" else 2)
     assert capsys.readouterr().err
 
@@ -598,7 +596,7 @@ def test_a_mark_is_not_set_where_that_would_be_wrong(place: Place, capsys: pytes
     ):
         assert place.run("set-mark", *options) == code
         assert text in capsys.readouterr().err
-    place.call(store, "begin", Message("m2", source="s", sequence=2), "charge", lease=LEASE, safe_for=LEASE)
+    place.call(store, "begin", Message("m2", source="s", sequence=2), "charge", lease=LEASE, safe_for=HOUR)
     assert place.run("set-mark", "--sequence", "5", "--source", "s", "--yes") == 2
     assert "has a step open" in capsys.readouterr().err
     assert place.run("set-mark", "--sequence", "5", "--source", "t", "--yes") == 0

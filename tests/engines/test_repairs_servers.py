@@ -182,7 +182,7 @@ def test_strip_holds_back_from_what_is_under_way(place: Place, capsys: pytest.Ca
     store = place.store(SeenIds(), outbox=outbox, tombstones=tombstones)
     place.write(store, MESSAGES[0], "pending", emit=[Event("Paid", {})])
     place.write(store, MESSAGES[0], "e")
-    place.call(store, "begin", MESSAGES[1], "charge", lease=LEASE, safe_for=LEASE)
+    place.call(store, "begin", MESSAGES[1], "charge", lease=LEASE, safe_for=HOUR)
     before = {entity: place.contents(entity) for entity in ("pending", "e")}
     found = output_of(capsys, lambda: place.run("strip", "--yes", "--json", entity=None), 1)
     assert (found["read"], found["held_back"], found["stripped"]) == (2, 2, 0)

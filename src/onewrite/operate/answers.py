@@ -28,7 +28,7 @@ class Inquiry:
     ledger: Ledger | None = None  # that of a store; without it the labels tell
 
 
-class Answer(NamedTuple):
+class Prediction(NamedTuple):
     """What a delivery gets from a store with this ledger. `outcome` is its name, as "Duplicate"."""
 
     ledger: str
@@ -46,7 +46,7 @@ class Answer(NamedTuple):
         return self.outcome not in ("Applied", "Deferred", "InvalidMessage", "LedgerMismatch")
 
 
-def answers_to(image: EntityImage, inquiry: Inquiry) -> list[Answer]:
+def answers_to(image: EntityImage, inquiry: Inquiry) -> list[Prediction]:
     """One answer for each ledger that a store may have, given what the operator says and the labels of the entity."""
     if inquiry.ledger is not None:
         return [judge(image, inquiry.ledger, inquiry.message, inquiry.now, image.lookup)]
@@ -61,14 +61,16 @@ def answers_to(image: EntityImage, inquiry: Inquiry) -> list[Answer]:
     return [answer for candidate in candidates for answer in _answers_of(image, inquiry, candidate, ledgers)]
 
 
-def _answers_of(image: EntityImage, inquiry: Inquiry, ledger: EntityLedger, ledgers: list[EntityLedger]) -> Iterator[Answer]:
+def _answers_of(
+    image: EntityImage, inquiry: Inquiry, ledger: EntityLedger, ledgers: list[EntityLedger]
+) -> Iterator[Prediction]:
     """A set that is kept by hand says nothing of the stores that look into it: where it makes a difference there are two answers."""
     without_label = [candidate for candidate in ledgers if candidate.label is None and candidate.sets]
     by_hand = tuple([MessageIDs(candidate.attribute) for candidate in without_label if candidate is not ledger])
     try:
         plain, looking = (stores_ledgers(ledger, ledgers, inquiry.in_sequence, more) for more in ((), by_hand))
     except LedgerMismatch as error:
-        yield Answer("", ledger.attribute, "LedgerMismatch", str(error))
+        yield Prediction("", ledger.attribute, "LedgerMismatch", str(error))
         return
     for pair in zip(plain, looking, strict=False):
         answer, second = (judge(image, choice, inquiry.message, inquiry.now, image.lookup) for choice in pair)
@@ -106,14 +108,14 @@ def stores_ledgers(
                 return [marks]
 
 
-def judge(image: EntityImage, ledger: Ledger, message: Message, now: float, lookup: Lookup) -> Answer:
+def judge(image: EntityImage, ledger: Ledger, message: Message, now: float, lookup: Lookup) -> Prediction:
     """What a store with this ledger answers."""
     try:
         entry = ledger.entry(message, now)
         outcome, why = _outcome(image, entry, message, now, lookup)
     except (LedgerMismatch, InvalidMessage) as error:
         outcome, why = type(error).__name__, str(error)
-    return Answer(_code_of(ledger), ledger.attribute, outcome, why)
+    return Prediction(_code_of(ledger), ledger.attribute, outcome, why)
 
 
 def _code_of(ledger: Ledger) -> str:

@@ -21,7 +21,7 @@ from onewrite.operate.options import CommandLine, VersionOption
 from onewrite.operate.plan import plan
 from onewrite.operate.relay import relay
 from onewrite.operate.repair import clear, forget, set_mark
-from onewrite.operate.report import Exit, Failure, escape, say
+from onewrite.operate.report import Exit, OutsideFailure, escape, say
 from onewrite.operate.steps import steps
 from onewrite.operate.strip import strip
 from onewrite.operate.worker import worker
@@ -56,7 +56,7 @@ def run(arguments: Sequence[str], early_signals: EarlySignals) -> int:
         code = say(f"{escape(_misuse(error, arguments))} `{path} --help` shows what it takes.", Exit.REFUSED)
     except typer.Abort:
         code = say("Nobody answered, and nothing was done. With --yes nobody is asked.", Exit.FAILED)
-    except Failure as error:
+    except OutsideFailure as error:
         code = say(error, Exit.FAILED)
     except OnewriteError as error:
         code = say(error, Exit.REFUSED)

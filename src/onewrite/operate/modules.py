@@ -14,7 +14,7 @@ from typing import Any
 from onewrite.core.ledgers import Ledger
 from onewrite.errors import ConfigurationError
 from onewrite.operate.early import EXTRAS
-from onewrite.operate.report import Failure
+from onewrite.operate.report import OutsideFailure
 
 HANDLER = "MODULE:HANDLER"
 RELAY = "MODULE:RELAY"
@@ -74,7 +74,7 @@ def _import(module: str, form: str, *, quiet: bool) -> ModuleType:
         if isinstance(failure, SystemExit)
         else f"{type(failure).__name__}: {failure}"
     )
-    raise Failure(
+    raise OutsideFailure(
         f"The module {module} cannot be imported: {fault}. Nothing was looked at and nothing was done."
     ) from failure
 

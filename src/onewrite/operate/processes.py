@@ -27,7 +27,7 @@ _MISUSE = 2  # the exit code of a process that could not begin to work
 _LONGEST_PAUSE = 60.0  # seconds before a process that dies again and again is started anew
 
 
-class _Process:
+class _WorkerProcess:
     """One of the processes."""
 
     def __init__(self, command: Sequence[str], now: float) -> None:
@@ -89,7 +89,7 @@ class Processes:
         former = {number: signal.signal(number, self._count) for number in (signal.SIGTERM, signal.SIGINT)}
         early.pass_on(lambda: self._count(0, None))
         try:
-            return self._supervise([_Process(command, self._clock()) for command in self._commands])
+            return self._supervise([_WorkerProcess(command, self._clock()) for command in self._commands])
         finally:
             for number, handler in former.items():
                 signal.signal(number, handler)
@@ -97,7 +97,7 @@ class Processes:
     def _count(self, _number: int, _frame: object) -> None:
         self._signals += 1
 
-    def _supervise(self, processes: Sequence[_Process]) -> int:
+    def _supervise(self, processes: Sequence[_WorkerProcess]) -> int:
         code = 0
         running = list(processes)
         while running:
@@ -118,7 +118,7 @@ class Processes:
             self._sleep(_LOOK)
         return code
 
-    def _pass_on(self, running: Sequence[_Process]) -> None:
+    def _pass_on(self, running: Sequence[_WorkerProcess]) -> None:
         for _ in range(self._signals - self._passed_on):
             for process in running:
                 process.popen.send_signal(signal.SIGTERM)

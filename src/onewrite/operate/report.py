@@ -49,7 +49,7 @@ class Exit(IntEnum):
     NOTHING_TO_DO = 4
 
 
-class Failure(Exception):  # as our other errors are named
+class OutsideFailure(Exception):  # as our other errors are named
     """Something outside onewrite failed, and the text says what."""
 
 
@@ -71,7 +71,7 @@ def end(act: Callable[[], int], failure: str = "The database or the network fail
         code = say(error, Exit.NOTHING_TO_DO)
     except OnewriteError as error:
         code = say(error, Exit.REFUSED)
-    except (ModuleNotFoundError, typer.Exit, typer.Abort, typer.BadParameter, Failure):
+    except (ModuleNotFoundError, typer.Exit, typer.Abort, typer.BadParameter, OutsideFailure):
         raise  # `main` says what to install, `run` what failed, and Typer what is misspelt
     except Exception as error:
         code = report_failure(error, failure)

@@ -295,6 +295,7 @@ def _process(
         result.is_seen = result.is_seen or after[1] != before[1]
     result.error = result.error or answer.error
     result.outcomes += trial.steps[-1].outcomes
+    result.returned = answer.value
     result.unapplied_write = result.unapplied_write or _unapplied_write(trial.steps[first:])
     created_keys: set[Key] = set()
     for step in trial.steps[first:]:
