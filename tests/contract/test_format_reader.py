@@ -98,7 +98,7 @@ def store(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-@pytest.mark.few(6)
+@pytest.mark.few(2)
 def test_a_reader_who_has_only_the_page_agrees_with_the_library(opened: MakeIn, case: Case) -> None:
     @settings(
         max_examples=examples(40), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), database=None

@@ -96,6 +96,7 @@ def test_a_number_that_comes_late_into_a_slot_that_nobody_uses_takes_effect(shop
     assert n_of(shop) == 2
 
 
+@pytest.mark.few(2)
 def test_sources_do_not_share_a_slot_and_neither_do_parts(shop: Shop) -> None:
     long = "shop/orders/orderId=S:o-1/"
     sources = ["s", "", "%", "%w8=s", "s.t0", "%s", f"{long}0", f"{long}1", "é" * 8, "#AAAAAAAAAAAAAA"]

@@ -55,6 +55,7 @@ def test_the_first_script_prints_what_the_page_shows(capsys: pytest.CaptureFixtu
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
+@pytest.mark.slow
 def test_pytest_prints_what_a_page_shows(page: Path, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     monkeypatch.setenv("COLUMNS", "100")

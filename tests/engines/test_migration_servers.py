@@ -292,6 +292,7 @@ def test_a_set_that_leaves_no_room_for_the_ledger_is_moved_in_one_write(
     assert "ids" not in held
 
 
+@pytest.mark.slow
 def test_documents_with_ids_of_every_type_are_all_found(
     collection: Collection[dict[str, Any]],
     mongod: Mongod,

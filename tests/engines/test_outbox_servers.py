@@ -67,7 +67,7 @@ def test_a_sweep_by_the_sparse_index_finds_all_and_leaves_the_index_empty(dynamo
 
 
 @pytest.mark.parametrize(("written", "swept"), [((64,), 1), ((1, 8, 64), 3), ((3,), 64), ((1000, 2), 2)])
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 def test_a_sweep_finds_all_that_is_pending_whatever_the_shards_of_its_writers(
     dynamo: DynamoDBClient, indexed: str, written: tuple[int, ...], swept: int
 ) -> None:

@@ -332,6 +332,7 @@ def test_what_is_written_to_while_it_is_listed_is_listed_once(
 
 
 @pytest.mark.parametrize("verb", ["waiting", "broken", "sweep"])
+@pytest.mark.few(1)
 def test_a_search_ends_whose_cursor_the_server_gives_up_at_each_page(
     collection: Documents, monkeypatch: pytest.MonkeyPatch, verb: str
 ) -> None:

@@ -25,7 +25,7 @@ from tests.support.ci import in_ci
 pytestmark = pytest.mark.measured
 
 SEEDS = range(4)
-DRAWN = 250 if in_ci() else 100  # requests for each seed, which take a second or two
+DRAWN = 250 if in_ci() else 50  # requests for each seed
 Result: TypeAlias = tuple[Any, ...]
 
 

@@ -20,7 +20,7 @@ from tests.support.ci import in_ci
 
 ENGINES = pytest.mark.parametrize("engine", ["mongod", "dynoxide"])
 THREADS, MESSAGES = 8, 50
-DELIVERIES, KILLS = (150, 16) if in_ci() else (60, 8)
+DELIVERIES, KILLS = (150, 16) if in_ci() else (40, 6)
 _LATENCY = 0.01
 _places = (f"steps{n}" for n in itertools.count())
 

@@ -66,7 +66,7 @@ def explored(explore: Any, worlds: Worlds, engine: str, handlers: ModuleType, na
 
 
 @pytest.mark.parametrize(("name", "engine"), [(name, engine) for name, case in WRONG.items() for engine in case.engines])
-@pytest.mark.few(5)
+@pytest.mark.few(3)
 def test_what_goes_wrong_by_memory_is_found(explore: Any, worlds: Worlds, engine: str, name: str) -> None:
     report = explored(explore, worlds, engine, wrong_memory, name, WRONG[name])
     assert report.counterexample is not None
@@ -74,7 +74,7 @@ def test_what_goes_wrong_by_memory_is_found(explore: Any, worlds: Worlds, engine
 
 
 @pytest.mark.parametrize(("name", "engine"), [(name, engine) for name, case in RIGHT.items() for engine in case.engines])
-@pytest.mark.few(3)
+@pytest.mark.few(2)
 def test_memory_by_which_nothing_goes_wrong_is_no_alarm(explore: Any, worlds: Worlds, engine: str, name: str) -> None:
     report = explored(explore, worlds, engine, right_memory, name, RIGHT[name])
     report.assert_effectively_once()

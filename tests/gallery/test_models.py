@@ -78,6 +78,7 @@ def collection() -> Iterator[Callable[[], Any]]:
 
 
 @pytest.mark.parametrize("handle", [saved, document_saved])
+@pytest.mark.few(1)
 def test_a_model_that_is_read_and_saved_loses_a_message(
     explore: Any, worlds: Worlds, collection: Callable[[], Any], handle: Handler
 ) -> None:
@@ -89,6 +90,7 @@ def test_a_model_that_is_read_and_saved_loses_a_message(
 
 
 @pytest.mark.parametrize("handle", [saved_with_a_version, document_updated])
+@pytest.mark.few(1)
 def test_a_model_whose_write_has_a_condition_is_right(
     explore: Any, worlds: Worlds, collection: Callable[[], Any], handle: Handler
 ) -> None:

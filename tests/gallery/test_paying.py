@@ -87,7 +87,7 @@ def test_a_charge_that_is_doubled_or_lost_is_found(explore: Any, worlds: Worlds,
         for engine in work.engines
     ],
 )
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 def test_a_charge_is_taken_once_and_recorded_once(explore: Any, worlds: Worlds, engine: str, name: str, work: Work) -> None:
     build, world = getattr(right_paying, name), worlds(engine, NAMES, CONTENT)
     report = explore(build, messages=work.messages, world=world, observe=charged_and_recorded, **work.bounds)

@@ -97,7 +97,7 @@ GALLERY: list[tuple[str, ModuleType, Mapping[str, Work]]] = [
         for name, work in works.items()
     ],
 )
-@pytest.mark.few(10)
+@pytest.mark.few(6)
 def test_work_takes_effect_once_whatever_happens(explore: Any, worlds: Worlds, engine: str, build: Any, work: Work) -> None:
     report = explore(
         build,

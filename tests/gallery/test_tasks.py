@@ -56,7 +56,7 @@ def explored(request: pytest.FixtureRequest, explore: Any, worlds: Worlds) -> Ca
 
 
 @pytest.mark.parametrize("name", handlers_in(wrong_tasks))
-@pytest.mark.few(1, each="name")
+@pytest.mark.few(9)
 def test_a_mistake_with_tasks_is_found_in_one_delivery(explored: Any, name: str) -> None:
     bounds = {"concurrency": 1} if name in WITH_A_REDELIVERY else ALONE if name in WITH_A_FAULT else UNDISTURBED
     report = explored(getattr(wrong_tasks, name), **bounds)
@@ -82,7 +82,7 @@ def test_every_handler_that_leaves_something_behind_is_tried() -> None:
 
 
 @pytest.mark.parametrize("name", handlers_in(right_tasks))
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 def test_work_in_tasks_takes_effect_once_whatever_happens(explored: Any, name: str) -> None:
     report = explored(getattr(right_tasks, name))
     report.assert_effectively_once()

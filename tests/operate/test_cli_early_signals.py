@@ -112,7 +112,7 @@ def assert_stopped_in_order(process: subprocess.CompletedProcess[str], what: str
         ("open .*/sqs/.*/service-2.json.*", signal.SIGTERM),  # the client is being made
     ],
 )
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 def test_a_worker_that_is_signalled_while_it_starts_stops_in_order(
     folder: Path, moment: str, number: signal.Signals
 ) -> None:

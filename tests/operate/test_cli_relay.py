@@ -422,6 +422,7 @@ def tell():
 
 
 @pytest.mark.parametrize("options", [[], ["--once"]])
+@pytest.mark.few(1)
 def test_a_signal_in_the_middle_of_a_pass_lets_it_clear_what_went_out(tmp_path: Path, options: list[str]) -> None:
     (tmp_path / "shop_relays.py").write_text(SIGNALLED)
     command = [sys.executable, "-m", "onewrite", "relay", NAME, *options]
