@@ -283,23 +283,21 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0, help="of the sample")
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
     options = parser.parse_args()
-    counts: dict[str, Counter[str]] = defaultdict(Counter)
     begin = time.monotonic()
+    ends: dict[Mutant, str] = {}
     for folders, patterns in TARGETS.items():
         files = [file for pattern in patterns for file in sorted(SOURCE.glob(pattern)) if _is_asked_for(file, options.files)]
         chosen = [mutant for file in files for mutant in _sample(list(mutants(file)), options)]
-        if not chosen:
-            continue
-        ends = _in_child(lambda folders=folders, chosen=chosen: _tried(folders, chosen, options.jobs))
-        left = [number for number, end in enumerate(ends) if end in ("survived", "not called")]
-        again = [chosen[number] for number in left]
-        for number, end in zip(left, _in_child(lambda again=again: _tried(CONTRACT, again, options.jobs)), strict=True):
-            ends[number] = ends[number] if end == "not called" else end
-        for mutant, end in zip(chosen, ends, strict=True):
-            name = str(Path(mutant.file).relative_to(SOURCE))
-            counts[name][end] += 1
-            if end in ("survived", "not called"):
-                print(f"{end}: {name}:{mutant.line} {mutant.name}: {mutant.change}", flush=True)
+        if chosen:
+            ends |= _ends(folders, chosen, options.jobs)
+    left = [mutant for mutant, end in ends.items() if end in ("survived", "not called")]
+    ends |= {mutant: end for mutant, end in _ends(CONTRACT, left, options.jobs).items() if end != "not called"}
+    counts: dict[str, Counter[str]] = defaultdict(Counter)
+    for mutant, end in ends.items():
+        name = str(Path(mutant.file).relative_to(SOURCE))
+        counts[name][end] += 1
+        if end in ("survived", "not called"):
+            print(f"{end}: {name}:{mutant.line} {mutant.name}: {mutant.change}")
     columns = ("killed", "survived", "not called", "not tried")
     print("\n" + "  ".join([f"{'':32}", *(f"{each:>10}" for each in columns)]))
     for name, count in [*sorted(counts.items()), ("all", sum(counts.values(), Counter()))]:
@@ -317,11 +315,17 @@ def _sample(found: list[Mutant], options: Any) -> list[Mutant]:
     return sorted(random.Random(options.seed).sample(found, options.sample), key=lambda mutant: mutant.line)
 
 
+def _ends(where: Sequence[str], chosen: Sequence[Mutant], jobs: int) -> dict[Mutant, str]:
+    """What became of each mutant under the tests of these folders, with the options of pytest that are among them."""
+    ends: list[str] = _in_child(lambda: _tried(where, chosen, jobs))
+    print(f"{where[0]}: {dict(Counter(ends))}", file=sys.stderr, flush=True)
+    return dict(zip(chosen, ends, strict=True))
+
+
 def _tried(where: Sequence[str], chosen: Sequence[Mutant], jobs: int) -> list[str]:
     trial = Trial(chosen, jobs)
     folders = [str(ROOT / "tests" / each) if (ROOT / "tests" / each).is_dir() else each for each in where]
-    arguments = ["-q", "-s", "-p", "no:cacheprovider", *folders]
-    pytest.main(arguments, plugins=[trial])
+    pytest.main(["-q", "-s", "-p", "no:cacheprovider", *folders], plugins=[trial])
     return [trial.ends[number] for number in range(len(chosen))]
 
 
