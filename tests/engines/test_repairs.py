@@ -27,6 +27,7 @@ from onewrite import (
 from onewrite.core.event import moment
 from onewrite.core.ledgers import Ledger
 from onewrite.core.ledgers.ring import ring_of, span_at, window
+from onewrite.identity import cloudevent
 from onewrite.operate import main
 from tests.support.repairs import NOW, Place, log_as_it_was, output_of, place_of
 from tests.support.seams import name_calls
@@ -151,6 +152,7 @@ def test_events_steps_and_the_share_of_each_are_shown(place: Place, capsys: pyte
 
 HASHED, READABLE, BY_SOURCE = SeenIds(), SeenIds(name="texts", readable=True), HighWaterMark(name="marks")
 STOCK = Message("m1", source="e").part("stock")
+EVENT = cloudevent()({"body": json.dumps({"specversion": "1.0", "type": "Paid", "id": "m1", "source": "e", "data": {}})})
 
 
 @pytest.mark.parametrize(
@@ -162,6 +164,8 @@ STOCK = Message("m1", source="e").part("stock")
         ([(READABLE, Message("m1", source="b"))], ("--source", "other"), "message m1 of source b: for that one give --source b."),
         ([(HASHED, Message("m1"))], ("--source", "wrong"), "It knows message m1: for that one give no --source."),
         ([(READABLE, STOCK)], ("--source", "e"), "message m1 of source e, part stock: for that one give --source e --part stock."),
+        ([(HASHED, EVENT)], ("--source", "e"), "message 1:e:m1 of source e: for that one give --message 1:e:m1 --source e."),
+        ([(READABLE, EVENT)], (), "give --message 1:e:m1 --source e."),
         ([(HASHED, Message("m1", source="nowhere to be seen"))], (), "give --source and --part if it has any."),
         ([(BY_SOURCE, Message("m1", source="a", sequence=2))], ("--sequence", "2"), "marks of the sources 'a', and none of ''."),
         ([(SeenNumbers(8, name="numbers"), Message("m1", source="a", sequence=2))], ("--sequence", "2"), "give --source a."),

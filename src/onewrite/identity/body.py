@@ -178,10 +178,19 @@ def cloudevent_batch(*, parse_float: ParseFloat = Decimal) -> Callable[[Record],
 def _message(record: Record, event: Record, data: Any) -> Message:
     source = text(record, "the CloudEvent's source", event.get("source"))
     own_id = text(record, "the CloudEvent's id", event.get("id"))
-    key = _text_or_digest(f"{len(source)}:{source}:{own_id}")  # The length keeps ("a:b", "c") and ("a", "b:c") apart.
     return message(
-        record, key, source=_text_or_digest(source), sequence=_sequence(record, event), body=data, overrides=event
+        record,
+        cloudevent_key(source, own_id),
+        source=_text_or_digest(source),
+        sequence=_sequence(record, event),
+        body=data,
+        overrides=event,
     )
+
+
+def cloudevent_key(source: str, own_id: str) -> str:
+    """The id of the message that `cloudevent()` makes of an event of this source and id."""
+    return _text_or_digest(f"{len(source)}:{source}:{own_id}")  # The length keeps ("a:b", "c") and ("a", "b:c") apart.
 
 
 def _text_or_digest(text: str) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import product
 from shlex import quote
 from typing import cast
 
@@ -15,6 +14,7 @@ from onewrite.core.ledgers.entry import ABSENT
 from onewrite.core.ledgers.marks import mark_slot
 from onewrite.core.step import read_step
 from onewrite.errors import InvalidMessage, LedgerMismatch
+from onewrite.identity.body import cloudevent_key
 from onewrite.message import Message, full_name, is_sortable, sortable
 from onewrite.operate.answers import Inquiry, judge, stores_ledgers
 from onewrite.operate.image import (
@@ -93,7 +93,7 @@ def forget(image: EntityImage, inquiry: Inquiry) -> Repair:
 
 
 def known_as(image: EntityImage, inquiry: Inquiry) -> list[Message]:
-    """The message under other sources and parts, where a ledger holds it so or a step of it is open.
+    """The message under other sources and parts, or as a CloudEvent of this id, where a ledger holds it so or a step of it is open.
 
     A ledger may keep no more than hashes. So this tries what the entity shows: the sources and parts of marks, readable ids and steps, and the
     texts and numbers of its own fields, because the source of a message most often is the key of what it changes.
@@ -103,16 +103,20 @@ def known_as(image: EntityImage, inquiry: Inquiry) -> list[Message]:
     for value in image.steps.values():
         with suppress(LedgerMismatch):  # a damaged one, of which `inspect` tells
             steps.append(read_step(value).message)
-    pairs = [*_shown_sources(ledgers), *[(step.source, step.parts) for step in steps if step.id == inquiry.message.id]]
+    pairs = [
+        *_shown_sources(ledgers),
+        *[(step.source, step.parts) for step in steps if step.id in _ids(step.source, inquiry)],
+    ]
     sources = {"": None, inquiry.message.source: None} | {source: None for source, _ in pairs}
     sources |= dict.fromkeys([text for value in image.raw.values() if (text := image.layout.spelling_of(value)) is not None])
     all_parts = {(): None, inquiry.message.parts: None} | {parts: None for _, parts in pairs}
     messages: list[Message] = []
-    for source, parts in product(sources, all_parts):
-        if (source, parts) == (inquiry.message.source, inquiry.message.parts):
+    names = [(own_id, source, parts) for source in sources for parts in all_parts for own_id in _ids(source, inquiry)]
+    for own_id, source, parts in names:
+        if (own_id, source, parts) == (inquiry.message.id, inquiry.message.source, inquiry.message.parts):
             continue
         try:
-            message = Message(inquiry.message.id, source=source, sequence=inquiry.message.sequence, parts=parts)
+            message = Message(own_id, source=source, sequence=inquiry.message.sequence, parts=parts)
         except InvalidMessage:  # a field that is too long for a source
             continue
         variant = replace(inquiry, message=message)
@@ -120,6 +124,12 @@ def known_as(image: EntityImage, inquiry: Inquiry) -> list[Message]:
         if is_open or any(_drops(image, ledger, ledgers, variant) for ledger in ledgers if not ledger.moved_to):
             messages.append(message)
     return messages
+
+
+def _ids(source: str, inquiry: Inquiry) -> tuple[str, ...]:
+    """What was asked for, and the id of the message that `cloudevent()` makes of an event of this id."""
+    own_id = inquiry.message.id
+    return (own_id, cloudevent_key(source, own_id)) if source else (own_id,)
 
 
 def _shown_sources(ledgers: list[EntityLedger]) -> Iterator[tuple[str, tuple[str, ...]]]:
@@ -137,8 +147,10 @@ def hints(image: EntityImage, inquiry: Inquiry) -> tuple[str, ...]:
     lines = list[str]()
     for namesake in known_as(image, inquiry)[:_MOST_HINTS]:
         parts = [f"--part {quote(part)}" for part in namesake.parts]
-        options = " ".join([f"--source {quote(namesake.source)}", *parts]) if namesake.source or parts else "no --source"
-        lines.append(f"It knows {full_name(replace(namesake, sequence=None))}: for that one give {options}.")
+        options = [f"--source {quote(namesake.source)}", *parts] if namesake.source or parts else ["no --source"]
+        if namesake.id != message.id:  # a CloudEvent's
+            options = [f"--message {quote(namesake.id)}", *options]
+        lines.append(f"It knows {full_name(replace(namesake, sequence=None))}: for that one give {' '.join(options)}.")
     if lines:
         return tuple(lines)
     ledgers = held_ledgers(image, inquiry.now, inquiry.attribute)
