@@ -31,6 +31,7 @@ from onewrite.core.label import Label, Slot, is_label, is_label_name, label_of, 
 from onewrite.core.ledgers import check_ledger
 from onewrite.core.ledgers.entry import ABSENT, Advance, Entry, Remember, Rule
 from onewrite.core.ledgers.marks import mark_slot
+from onewrite.core.ledgers.ring import window
 
 AnyLedger = SeenIds | MessageIDs | HighWaterMark | InSequence
 
@@ -836,3 +837,19 @@ def test_ledgers_compare_by_what_they_were_made_of() -> None:
     assert SeenIds() == SeenIds(timedelta(days=14))
     assert len({SeenIds(), SeenIds(MONTH), SeenIds(also=SeenIds(MONTH)), HighWaterMark(), InSequence(), InSequence(2)}) == 6
     assert repr(SeenIds()) == "SeenIds(retention=datetime.timedelta(days=14), name='', readable=False, also=())"
+
+
+# --- what is kept between two moments -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("edge", ["behind", "present", "ahead"])
+@pytest.mark.parametrize("generation", [40_000, 40_001])
+def test_a_ledger_that_has_served_an_earlier_moment_answers_as_a_new_one(edge: str, generation: int) -> None:
+    """The sets are kept until the ring turns, which it does at three moments of each generation: one microsecond more would be wrong."""
+    retention = timedelta(hours=1)
+    reach = window(retention, SeenIds(retention).skew or timedelta())
+    turns = generation * reach.width + {"behind": reach.behind, "present": 0, "ahead": -reach.ahead}[edge]
+    used = SeenIds(retention)
+    for microseconds in (turns - reach.width // 4, turns - 1, turns, turns + 1, turns - 1):
+        now = (microseconds + 0.5) / 1_000_000  # a float never shows the whole microsecond
+        assert used.look(Message("m"), now) == SeenIds(retention).look(Message("m"), now)
