@@ -23,7 +23,7 @@ variable "alarm_topic_arns" {
 
   validation {
     condition     = alltrue([for arn in var.alarm_topic_arns : can(regex("^arn:[^:]+:sns:[^:]+:[0-9]{12}:[A-Za-z0-9_-]+$", arn))])
-    error_message = "alarm_topic_arns: arn:aws:sns:REGION:ACCOUNT:NAME. CloudWatch tells no FIFO topic."
+    error_message = "alarm_topic_arns: arn:aws:sns:REGION:ACCOUNT:NAME. CloudWatch alarms cannot notify FIFO topics."
   }
 
   validation {

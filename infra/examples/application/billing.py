@@ -1,4 +1,4 @@
-"""The billing service: a worker on MongoDB that charges what was placed at a provider, and tells what was paid; and its relay.
+"""The billing service: a worker on MongoDB that charges for each placed order at a provider, and its relay, which publishes what was paid.
 
 onewrite worker billing:handler --queue-url ...
 onewrite relay billing:relay
@@ -22,7 +22,7 @@ from onewrite.identity import cloudevent
 from onewrite.mongodb import GuardedCollection
 from onewrite.outbox import Relay, to_sqs
 
-# In which the charge and the write after it are over: no longer than the queue hides a message.
+# The charge and the write after it must end within this. It is no longer than the queue hides a message.
 LEASE = timedelta(seconds=60)
 SAFE_FOR = timedelta(hours=23)  # The provider knows its keys for 24: an hour is left for the way to it.
 
@@ -36,7 +36,7 @@ def handler(message: Message) -> Outcome | None:
     ):  # such as onewrite.skipped, in the place of an event that an operator gave up
         return None
     bill = {"_id": message.body["orderId"]}
-    # A step needs a document that is there. To make it is another write of the message to the same entity, so it is a part of it.
+    # A step needs a document that is there. Creating it is a second write by the same message, so it gets a part of its own.
     bills().update_one(message.part("open"), bill, {"$set": {"cents": message.body["cents"]}}, upsert=True)
 
     def charge(step: Begun) -> str:
@@ -50,7 +50,7 @@ def handler(message: Message) -> Outcome | None:
 
 
 def create_charge(cents: int, *, key: str, timeout: float) -> str:
-    """Of one key the provider makes one charge, however often it is asked."""
+    """The provider makes one charge per key, however often it is asked."""
     headers = {"Content-Type": "application/json", "Idempotency-Key": key}
     request = Request(os.environ["PROVIDER_URL"], json.dumps({"cents": cents}).encode(), headers)  # noqa: S310  # ours
     with urlopen(request, timeout=timeout) as answer:  # noqa: S310  # as above
@@ -68,7 +68,7 @@ def bills() -> GuardedCollection:
 
 
 def __getattr__(name: str) -> Relay:
-    """The relay is made where it is asked for: the worker has no queue to publish to."""
+    """The relay is made when it is asked for: the worker has no queue to publish to."""
     if name != "relay":
         raise AttributeError(name)
     return Relay(bills(), to_sqs(sdk.client("sqs"), os.environ["ORDERS_QUEUE_URL"]))

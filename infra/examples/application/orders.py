@@ -1,4 +1,4 @@
-"""The orders: a function on DynamoDB that places them, tells what was placed, and hears what was paid.
+"""The orders: a function on DynamoDB that places them, publishes what was placed, and records what was paid.
 
 Its queue holds CloudEvents: `PlaceOrder` from whoever takes orders, and `OrderPaid` from the billing service.
 """
