@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from datetime import timedelta
 from functools import cache
 from typing import Any
@@ -29,24 +30,26 @@ SAFE_FOR = timedelta(hours=23)  # The provider knows its keys for 24: an hour is
 sdk: Any = boto3
 
 
-@sqs_handler(cloudevent(parse_float=float))
-def handler(message: Message) -> Outcome | None:
-    if (
-        message.attributes["type"] != "OrderPlaced"
-    ):  # such as onewrite.skipped, in the place of an event that an operator gave up
-        return None
-    bill = {"_id": message.body["orderId"]}
-    # A step needs a document that is there. Creating it is a second write by the same message, so it gets a part of its own.
-    bills().update_one(message.part("open"), bill, {"$set": {"cents": message.body["cents"]}}, upsert=True)
+def make_handler(bills: Callable[[], GuardedCollection], charge: Callable[..., str]) -> Callable[[Message], Outcome | None]:
+    """What the worker calls, with its own store and provider. A test gives it others."""
 
-    def charge(step: Begun) -> str:
-        return create_charge(message.body["cents"], key=step.key, timeout=step.left())
+    def handler(message: Message) -> Outcome | None:
+        if message.attributes["type"] != "OrderPlaced":  # such as onewrite.skipped, for an event that an operator gave up
+            return None
+        bill = {"_id": message.body["orderId"]}
+        # A step needs a document that is there. Creating it is a second write by the same message, so it gets a part of its own.
+        bills().update_one(message.part("open"), bill, {"$set": {"cents": message.body["cents"]}}, upsert=True)
 
-    def record_payment(charge_id: str) -> dict[str, Any]:
-        event = Event("OrderPaid", {"orderId": bill["_id"], "chargeId": charge_id})
-        return {"update": {"$set": {"chargeId": charge_id}}, "emit": [event]}
+        def send(step: Begun) -> str:
+            return charge(message.body["cents"], key=step.key, timeout=step.left())
 
-    return bills().perform(message, "charge", charge, bill, lease=LEASE, safe_for=SAFE_FOR, then=record_payment)
+        def record_payment(charge_id: str) -> dict[str, Any]:
+            event = Event("OrderPaid", {"orderId": bill["_id"], "chargeId": charge_id})
+            return {"update": {"$set": {"chargeId": charge_id}}, "emit": [event]}
+
+        return bills().perform(message, "charge", send, bill, lease=LEASE, safe_for=SAFE_FOR, then=record_payment)
+
+    return handler
 
 
 def create_charge(cents: int, *, key: str, timeout: float) -> str:
@@ -65,6 +68,9 @@ def bills() -> GuardedCollection:
     collection = client.billing.bills
     collection.create_index("ow_due", sparse=True)  # by which the relay finds what is pending
     return GuardedCollection(collection, SeenIds(), outbox=Outbox("shop/bills"))
+
+
+handler = sqs_handler(cloudevent(parse_float=float))(make_handler(bills, create_charge))
 
 
 def __getattr__(name: str) -> Relay:
