@@ -134,7 +134,7 @@ variable "security_group_ids" {
 }
 
 variable "architecture" {
-  description = "Of the processor, arm64 or x86_64. The image must be built for the same."
+  description = "The processor, arm64 or x86_64. The image must be built for the same."
   type        = string
   default     = "arm64"
   nullable    = false
@@ -170,7 +170,7 @@ variable "memory" {
 }
 
 variable "tasks" {
-  description = "How many containers run. Of a relay one is enough; two publish copies now and then."
+  description = "How many containers run. For a relay one is enough; two publish copies now and then."
   type        = number
   default     = 1
   nullable    = false
@@ -182,7 +182,7 @@ variable "tasks" {
 }
 
 variable "oldest_event_seconds" {
-  description = "Of a relay: alarm when an event has been pending for longer."
+  description = "For a relay: alarm when an event has been pending for longer."
   type        = number
   default     = 900
   nullable    = false
@@ -199,7 +199,7 @@ variable "oldest_event_seconds" {
 }
 
 variable "alarm_topic_arns" {
-  description = "The SNS topics that the alarms tell. Empty for alarms that only show."
+  description = "The SNS topics that the alarms notify. Empty for alarms that only show."
   type        = list(string)
   default     = []
   nullable    = false

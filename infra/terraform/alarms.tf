@@ -2,7 +2,7 @@
 locals {
   dead_letters_text = (local.queue
     ? "Messages were given up. Find out why in the log, mend it, and redrive them."
-    : "Records were given up. A letter only tells where in the stream they were, so there is nothing to redrive: mend the function, and fetch them from there. For a relay a sweep has done their work."
+    : "Records were given up. A letter only says where in the stream they were, so there is nothing to redrive: mend the function, and fetch them from there. For a relay a sweep has done their work."
   )
   throttles_text = (local.queue
     ? "The account had no room for the function. Each throttled batch has used up one of its deliveries."
@@ -129,7 +129,7 @@ resource "aws_cloudwatch_log_metric_filter" "unsettled" {
   }
 }
 
-# The age of records is measured where they are read. Of a stream that nobody reads there is none.
+# The age of records is measured where they are read. A stream that nobody reads has none.
 resource "aws_cloudwatch_metric_alarm" "unread" {
   count = local.queue || contains(var.alarms_left_out, "unread") ? 0 : 1
 

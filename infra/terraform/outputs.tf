@@ -15,7 +15,7 @@ output "role_arn" {
 }
 
 output "queue_name" {
-  description = "Null where the source is a stream."
+  description = "Null if the source is a stream."
   value       = one(aws_sqs_queue.events[*].name)
 }
 

@@ -86,7 +86,7 @@ variable "runtime" {
 }
 
 variable "architecture" {
-  description = "Of the processor. A package with compiled modules, as pymongo's, must be made for the same."
+  description = "The processor. A package with compiled modules, as pymongo's, must be made for the same."
   type        = string
   default     = "arm64"
   nullable    = false

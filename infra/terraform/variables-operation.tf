@@ -16,14 +16,14 @@ variable "oldest_message_seconds" {
 }
 
 variable "alarm_topic_arns" {
-  description = "The SNS topics that the alarms tell. Empty for alarms that only show."
+  description = "The SNS topics that the alarms notify. Empty for alarms that only show."
   type        = list(string)
   default     = []
   nullable    = false
 
   validation {
     condition     = alltrue([for arn in var.alarm_topic_arns : can(regex("^arn:[^:]+:sns:[^:]+:[0-9]{12}:[A-Za-z0-9_-]+$", arn))])
-    error_message = "alarm_topic_arns: arn:aws:sns:REGION:ACCOUNT:NAME. CloudWatch tells no FIFO topic."
+    error_message = "alarm_topic_arns: arn:aws:sns:REGION:ACCOUNT:NAME. CloudWatch alarms cannot notify FIFO topics."
   }
 
   validation {
@@ -33,7 +33,7 @@ variable "alarm_topic_arns" {
 }
 
 variable "alarms_left_out" {
-  description = "Alarms that would tell nothing. Of a relay these are unsettled and unread: it logs no batches, and a schedule invokes it."
+  description = "Alarms that would say nothing. For a relay these are unsettled and unread: it logs no batches, and a schedule invokes it."
   type        = set(string)
   default     = []
   nullable    = false

@@ -83,7 +83,7 @@ variable "fifo_high_throughput" {
 }
 
 variable "content_based_deduplication" {
-  description = "SQS takes two messages with the same body within five minutes for one, where the sender gives no deduplication id."
+  description = "SQS takes two messages with the same body within five minutes for one, if the sender gives no deduplication id."
   type        = bool
   default     = false
   nullable    = false

@@ -1,4 +1,4 @@
-"""The second consumer of what the orders tell: how often, and for how much, each customer has ordered."""
+"""The second consumer of the orders' events: how often, and for how much, each customer has ordered."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-# Two services, each with what it writes and what it tells.
+# Two services, each with what it writes and what it publishes.
 #
 #   orders     a function on DynamoDB. A relay publishes its events to a topic that has two consumers
 #   customers  the one consumer, a function on DynamoDB
@@ -32,7 +32,7 @@ module "orders" {
   alarm_topic_arns = var.alarm_topic_arns
 }
 
-# ---------------------------------------------------------------- what they tell goes to two queues
+# ---------------------------------------------------------------- what they publish goes to two queues
 
 resource "aws_sns_topic_subscription" "this" {
   for_each = { customers = module.customers.queue_arn, billing = module.billing_queue.queue_arn }

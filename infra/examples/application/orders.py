@@ -1,4 +1,4 @@
-"""The orders: a function on DynamoDB that places them, tells what was placed, and hears what was paid.
+"""The orders: a function on DynamoDB that places them, publishes what was placed, and records what was paid.
 
 Its queue holds CloudEvents: `PlaceOrder` from whoever takes orders, and `OrderPaid` from the billing service.
 """
@@ -20,16 +20,16 @@ from onewrite.identity import cloudevent
 def handler(message: Message) -> Outcome:
     match message.attributes["type"]:
         case "PlaceOrder":
-            return place(message)
+            return place(orders(), message)
         case "OrderPaid":
-            return record_payment(message)
+            return record_payment(orders(), message)
         case unknown:
             raise ValueError(f"nobody here knows {unknown}")
 
 
-def place(message: Message) -> Outcome:
+def place(orders: GuardedTable, message: Message) -> Outcome:
     order = message.body
-    return orders().update_item(
+    return orders.update_item(
         message,
         Key={"orderId": order["orderId"]},
         UpdateExpression="SET customer = :customer, cents = :cents, #status = :placed",
@@ -40,8 +40,8 @@ def place(message: Message) -> Outcome:
     )
 
 
-def record_payment(message: Message) -> Outcome:
-    return orders().update_item(
+def record_payment(orders: GuardedTable, message: Message) -> Outcome:
+    return orders.update_item(
         message,
         Key={"orderId": message.body["orderId"]},
         UpdateExpression="SET #status = :paid, chargeId = :charge",

@@ -41,7 +41,7 @@ variable "mongodb_ports" {
 }
 
 variable "secrets_endpoint" {
-  description = "Whether to make a VPC endpoint for Secrets Manager. False where the VPC has one already, or a NAT."
+  description = "Whether to make a VPC endpoint for Secrets Manager. False if the VPC has one already, or a NAT."
   type        = bool
   default     = true
 }

@@ -23,8 +23,8 @@ module "relay" {
   batch_window_seconds = var.batch_window_seconds
   # What was emitted before the function was there is found by the sweep.
   stream_starting_position = "LATEST"
-  # A record is only a doorbell: where the function fails as a whole, by a timeout or for want of memory, it need not be tried for
-  # long, because the sweep finds what it told of. What is given up is described among the dead letters; nothing is to be redriven.
+  # A record is only a doorbell: if the function fails as a whole, by a timeout or for want of memory, it need not be tried for
+  # long, because the sweep finds what it reported. What is given up is described among the dead letters; nothing is to be redriven.
   stream_bisect              = true
   stream_maximum_retries     = 2
   stream_maximum_age_seconds = 3600
@@ -106,7 +106,7 @@ data "aws_iam_policy_document" "relay" {
 
 resource "aws_cloudwatch_event_rule" "sweep" {
   name                = "${var.name}-sweep"
-  description         = "Lets the relay sweep for what the stream has not told it of."
+  description         = "Lets the relay sweep for what the stream has not reported."
   schedule_expression = var.sweep_minutes == 1 ? "rate(1 minute)" : "rate(${var.sweep_minutes} minutes)"
 }
 
@@ -129,7 +129,7 @@ resource "aws_lambda_function_event_invoke_config" "sweep" {
   maximum_retry_attempts       = 0
 }
 
-# It rings as well when no sweep has told of anything, whatever the doorbells do: what they do not tell of waits then. An event
+# It rings as well when no sweep has reported anything, whatever the doorbells do: what they do not report waits then. An event
 # that was refused is met again after five minutes and the time until the next sweep, so that each ten minutes show it.
 resource "aws_cloudwatch_metric_alarm" "oldest_event" {
   alarm_name          = "${var.name}-oldest-event"

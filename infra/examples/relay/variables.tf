@@ -63,7 +63,7 @@ variable "sweep_minutes" {
 
   validation {
     condition     = var.sweep_minutes >= 1 && var.sweep_minutes <= 5 && floor(var.sweep_minutes) == var.sweep_minutes
-    error_message = "sweep_minutes: 1 to 5. EventBridge has no shorter time, and the alarm wants to be told twice in ten minutes."
+    error_message = "sweep_minutes: 1 to 5. EventBridge has no shorter time, and the alarm wants two reports in ten minutes."
   }
 }
 
@@ -75,7 +75,7 @@ variable "oldest_event_seconds" {
 
   validation {
     condition     = var.oldest_event_seconds > 60 * var.sweep_minutes && floor(var.oldest_event_seconds) == var.oldest_event_seconds
-    error_message = "oldest_event_seconds: longer than the time between two sweeps, sweep_minutes. What the stream has not told of waits for so long."
+    error_message = "oldest_event_seconds: longer than the time between two sweeps, sweep_minutes. What the stream has not reported waits for so long."
   }
 }
 
