@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, TypeAlias, cast
 from onewrite.outcome import Busy
 from onewrite.testing.explorer.calls import NEVER_SENT, TIME_PASSES, Reply, Standstill
 from onewrite.testing.explorer.deliverables import LambdaEvent, outcomes_of
+from onewrite.testing.explorer.memory import Form
 from onewrite.testing.explorer.recall import (
     AnyCall,
     CallFromMemory,
@@ -206,7 +207,7 @@ class Trial:
         return self.position if shows else self.position[0]
 
     @property
-    def memory(self) -> Hashable:
+    def memory(self) -> tuple[Form | None, frozenset[tuple[Delivery, Form]]]:
         """What the next delivery would find in memory, and what those find that are under way, where that is something else."""
         forms = {
             id(process): process.memory for process in {*self._processes.values(), self._process} if process is not None
