@@ -451,7 +451,7 @@ class OneSchedule:
                 "that are still possible."
             )
         if schedule.finding is None:
-            self.remark = "\n\n".join(filter(None, [self.remark, timeline(schedule, self._judge.names)]))
+            self.remark = "\n\n".join(filter(None, [self.remark, timeline(schedule, self._judge.titles)]))
         yield schedule
 
 
