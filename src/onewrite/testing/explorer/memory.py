@@ -64,7 +64,7 @@ class _UnreadableError(Exception):
     """It may have changed, and nobody can tell. The text says what it is."""
 
 
-class Unreadable:
+class UnreadableMemory:
     """The form of a memory that cannot be read, which equals no other. `culprit` is what nobody can look into."""
 
     def __init__(self, culprit: str) -> None:
@@ -79,14 +79,14 @@ def memory_of(handler: object) -> Form:
         form = tuple(walk.form)
         hash(form)
     except _UnreadableError as error:
-        return Unreadable(str(error))
+        return UnreadableMemory(str(error))
     except Exception as error:  # of any kind: reading calls code of the user's, such as a `__repr__`
-        return Unreadable(f"something that raises {type(error).__name__}")
+        return UnreadableMemory(f"something that raises {type(error).__name__}")
     return form
 
 
 def is_readable(form: Form) -> bool:
-    return not isinstance(form, Unreadable)
+    return not isinstance(form, UnreadableMemory)
 
 
 def _name(value: object) -> str:

@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeAlias, cast
 
 from onewrite.testing.explorer.exploration import timeline
 from onewrite.testing.explorer.judge import Judge, JudgedSchedule, WrongEnd
-from onewrite.testing.explorer.memory import Unreadable
+from onewrite.testing.explorer.memory import UnreadableMemory
 from onewrite.testing.explorer.recall import comparable
 from onewrite.testing.explorer.remarks import in_words
 from onewrite.testing.explorer.schedule import Delivery, Fault, Progress, ScheduleStep, Steps, TakenStep, decode, independent
@@ -365,7 +365,7 @@ class EverySchedule:
         if last_trial is not trial or at != len(trial.steps):
             present, others = memory = trial.memory
             for form in (present, *[form for _, form in others]):
-                if isinstance(form, Unreadable):
+                if isinstance(form, UnreadableMemory):
                     self.remark = f"Nothing was pruned as long as the handler kept {form.culprit}, because nobody can tell whether that has changed."
             number = self._number(memory)
             self._memory = trial, len(trial.steps), number
