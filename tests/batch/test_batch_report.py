@@ -24,6 +24,7 @@ from onewrite import (
     Duplicate,
     InvalidMessage,
     Message,
+    Missing,
     Outcome,
     Rejected,
     Stale,
@@ -108,7 +109,7 @@ def test_a_batch_makes_one_line_that_counts_it(lines: list[logging.LogRecord]) -
     handler(sqs(["a1", "a2", "d1", "s1", "n1"]))
     (line,) = lines
     assert (line.name, line.levelname) == ("onewrite", "INFO")
-    assert line.getMessage() == "outcomes: 5 records, 2 applied, 1 duplicate, 1 stale, 1 rejected"
+    assert line.getMessage() == "outcomes: 5 records, 2 applied, 1 duplicate, 1 stale and rejected"
     assert details(line) == {
         "handler": "outcomes",
         "source": "SQS",
@@ -142,7 +143,7 @@ def test_a_batch_that_is_not_done_is_a_warning_and_says_what_failed(lines: list[
     assert line.levelname == "WARNING"
     raised = outcomes.__code__.co_firstlineno + 16
     assert line.getMessage() == (
-        "outcomes: 4 records, 1 applied, 1 deferred, 2 failed, 1 returned; "
+        "outcomes: 4 records, 1 applied, 2 failed, 1 returned; "
         f"record id-x1, message x1, attempt 3: ValueError at test_batch_report.py:{raised} outcomes; "
         "record id-g1, message g1, attempt 1: Deferred (number 2 of its source has not come yet)"
     )
@@ -194,8 +195,22 @@ STEPS: list[tuple[Answer, str]] = [
 def test_a_failure_by_a_step_says_what_is_to_be_done(answer: Answer, said: str, lines: list[logging.LogRecord]) -> None:
     sqs_handler(by_name)(lambda message: answer)(sqs(["m"]))
     name = type(answer).__name__
-    assert lines[0].getMessage().endswith(f"1 record, 1 {name.lower()}, 1 failed; record id-m, message m, attempt 1: {said}")
+    assert lines[0].getMessage().endswith(f": 1 record, 1 failed; record id-m, message m, attempt 1: {said}")
     assert details(lines[0])["outcomes"][name.lower()] == 1
+
+
+def test_the_line_counts_each_record_once_whatever_it_has_returned(lines: list[logging.LogRecord]) -> None:
+    ends: dict[str, Any] = {
+        "1": [Applied(Message("1")), Applied(Message("1"))],
+        "2": [Applied(Message("2")), Rejected(Message("2"), settled=False)],
+        "3": Missing(Message("3")),
+        "4": [Duplicate(Message("4")), Applied(Message("4"))],
+        "5": Applied(Message("5")),
+    }
+    sqs_handler(by_name)(lambda message: ends[message.id])(sqs([*ends]))
+    assert ": 5 records, 2 applied, 1 duplicate and applied, 2 failed; record id-2" in lines[0].getMessage()
+    found = details(lines[0])["outcomes"]  # which counts outcomes
+    assert (found["applied"], found["duplicate"], found["rejected"], found["missing"]) == (5, 1, 1, 1)
 
 
 def test_of_several_outcomes_the_failure_names_the_one_that_needs_a_person(lines: list[logging.LogRecord]) -> None:

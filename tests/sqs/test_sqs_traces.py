@@ -76,6 +76,8 @@ def test_each_outcome_that_ends_in_the_dead_letter_queue_has_a_line_that_names_t
     [last] = [text for text in warnings(caplog) if text.endswith(LAST)]
     assert NAMED in last
     assert f"attempt {MOST}: {kind}" in last
+    if kind in ("Uncertain", "Superseded", "Begun"):  # what is held at hand is tried more often than it is delivered
+        assert [text for text in warnings(caplog) if f"attempt {MOST}: " in text] == [last]
 
 
 def fails(_: Message) -> None:
@@ -88,8 +90,10 @@ def test_an_error_that_ends_in_the_dead_letter_queue_is_told_as_the_last_one(
     sqs = FakeSqs(time, most_receives=MOST)
     sqs.send("evt-1")
     until_it_is_dead(sqs, sqs_handler(identity)(fails))
-    [last] = [text for text in warnings(caplog) if text.endswith(LAST)]
+    [last] = [text for text in warnings(caplog) if "attempt 3: " in text]
     assert f"{NAMED}, attempt 3: ValueError at test_sqs_traces.py:" in last
+    assert last.endswith(LAST)
+    assert caplog.records[-1].__dict__["onewrite"]["last_delivery"]
 
 
 def test_a_message_without_a_name_is_told_by_its_record(time: VirtualTime, caplog: pytest.LogCaptureFixture) -> None:

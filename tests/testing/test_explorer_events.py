@@ -14,12 +14,13 @@ from aws_lambda_powertools.utilities.batch import BatchProcessor, EventType, pro
 
 from onewrite import ConfigurationError, HighWaterMark, Message, SeenIds
 from onewrite.aws_lambda import dynamodb_stream_handler, kafka_handler, kinesis_handler, sqs_handler
+from onewrite.identity import Skip, json_body
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
 from onewrite.testing import dynamodb_stream_event, explore, kafka_event, kinesis_event, sqs_event
-from onewrite.testing.explorer.deliverables import deliverables_of
+from onewrite.testing.explorer.deliverables import deliverables_of, names_of
 from onewrite.testing.explorer.exploration import Exploration
 from onewrite.testing.explorer.judge import Judge
-from onewrite.testing.explorer.schedule import Bounds, Delivery, Fault, ScheduleStep, encode
+from onewrite.testing.explorer.schedule import Bounds, Delivery, Fault, ScheduleStep, decode, encode
 from onewrite.testing.explorer.search import EverySchedule
 from onewrite.testing.explorer.subject import Subject
 from onewrite.testing.standins.stores import mongomock_collection
@@ -201,6 +202,52 @@ FIRST_ANSWER_LOST = encode((ScheduleStep(Delivery(0, 0), Fault.LOST),), ["id-a a
 
 
 # --- events under the explorer ------------------------------------------------------------------------------------------
+
+
+def test_a_report_calls_records_by_the_ids_that_the_handlers_identity_finds() -> None:
+    """The names of the records are UUIDs, which nobody can tell apart at a glance."""
+    event = sqs_event({"id": "a"}, {"id": "b"})
+
+    def build(collection: Any) -> Any:
+        def handle(message: Message) -> None:
+            collection.update_one(C1, {"$inc": {"credit": 1}}, upsert=True)
+            if message.id == "b" and credit(collection) == 2:
+                raise ValueError
+
+        return sqs_handler(json_body(id="id"))(handle)
+
+    counterexample = explored(build, [event], faults=0).counterexample
+    assert counterexample is not None
+    assert {step.delivery.partition(",")[0] for step in counterexample.steps} == {"a and 1 more"}
+    failing = explored(build, [event], deliveries=1, observe=lambda _: 0, invariant=lambda c: credit(c) == 2)
+    text = str(failing.counterexample)
+    assert ", fails b\n" in text
+    assert "a and 1 more, delivery 2 of b: " in text
+    [name] = names_of([event])  # which a replay code goes by, whatever the handler calls its messages
+    assert "a and" not in name
+    code = counterexample.replay_code
+    assert code == encode(decode(code, [name]), [name])
+    replayed = explored(build, [event], faults=0, replay=code).counterexample
+    assert replayed is not None
+    assert replayed.steps == counterexample.steps
+
+
+@pytest.mark.parametrize("identity", [lambda _: Message("one for all"), lambda _: Message(""), lambda _: Skip(), None])
+def test_records_without_an_id_of_their_own_are_called_as_their_source_does(identity: Any) -> None:
+    def build(collection: Any) -> Any:
+        def handle(event: Any, context: Any = None) -> None:
+            collection.update_one(C1, {"$inc": {"credit": 1}}, upsert=True)
+
+        def handle_and_decorate(event: Any, context: Any = None) -> None:
+            handle(event)
+
+        if identity is not None:
+            handle_and_decorate.handler = sqs_handler(identity)(handle).handler  # type: ignore[attr-defined]
+        return handle_and_decorate
+
+    report = explored(build, [sqs("a"), sqs("b")])
+    assert report.counterexample is not None
+    assert {step.delivery.partition(",")[0] for step in report.counterexample.steps} <= {"id-a", "id-b"}
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import json
 import os
 import random
 import threading
@@ -11,15 +12,34 @@ import types
 import weakref
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from typing import Any, TypeAlias
 
 import pytest
 from botocore.exceptions import ClientError
 
-from onewrite import Message, SeenIds
+import onewrite.identity
+from onewrite import Begun, Message, SeenIds
+from onewrite.aws_lambda import sqs_handler
 from onewrite.dynamodb import GuardedTable
+from onewrite.identity import (
+    Identity,
+    cloudevent,
+    cloudevent_batch,
+    documentdb_position,
+    dynamodb_stream_position,
+    eventbridge,
+    fifo_sequence,
+    json_body,
+    kafka_position,
+    kinesis_position,
+    s3_object,
+    skip_deletions,
+    sns,
+    sqs_message_id,
+)
 from onewrite.mongodb import GuardedCollection
-from onewrite.testing import explore
+from onewrite.testing import explore, sqs_event
 from onewrite.testing.explorer.exploration import Exploration
 from onewrite.testing.explorer.memory import is_readable, memory_of
 from onewrite.testing.standins.stores import mongomock_collection, moto_tables
@@ -93,6 +113,8 @@ def changes() -> dict[str, tuple[Any, Callable[[], Any]]]:
     space, failed, text = types.SimpleNamespace(at=0), RuntimeError([0]), bytearray(b"a")
     referent = Slotted()
     ids: set[Any] = {1, "a", (2, 3)}
+    hooked: list[int] = []
+    decoder: Any = json.JSONDecoder(object_hook=lambda _: hooked)
     return {
         "number": a_number_and_its_change(),
         "list": appended([0]),
@@ -114,6 +136,7 @@ def changes() -> dict[str, tuple[Any, Callable[[], Any]]]:
         "what is weakly referred to": (closed_over(weakref.ref(referent)), referent.hide),
         "class": (OfTheClass(), lambda: OfTheClass.kept.append(1)),
         "module": (by_the_module, lambda: SEEN_BY_THE_MODULE.append("m1")),
+        "hook of a decoder": (decoder.scan_once, lambda: hooked.append(1)),
     }
 
 
@@ -188,6 +211,101 @@ def test_what_a_guarded_store_does_is_no_change() -> None:
             change: Any = {"UpdateExpression": "ADD n :n", "ExpressionAttributeValues": {":n": 1}}
             on_items.update_item(message, Key={"id": "c1"}, **change)
         assert memory_of(handle) == before
+
+
+IDENTITIES: dict[str, Identity] = {
+    "json_body": json_body(id="id", source="source", sequence="n", parse_float=float),
+    "cloudevent": cloudevent(),
+    "cloudevent_batch": cloudevent_batch(),
+    "eventbridge": eventbridge(json_body(id="id")),
+    "sns": sns(json_body(id="id")),
+    "skip_deletions": skip_deletions(kinesis_position()),
+    "s3_object": s3_object(),
+    "documentdb_position": documentdb_position(),
+    "dynamodb_stream_position": dynamodb_stream_position(),
+    "fifo_sequence": fifo_sequence(),
+    "kafka_position": kafka_position(),
+    "kinesis_position": kinesis_position(),
+    "sqs_message_id": sqs_message_id(),
+}
+
+
+@pytest.mark.parametrize("name", IDENTITIES)
+def test_what_a_decorator_adds_to_a_handler_can_be_read_and_does_not_change(name: str) -> None:
+    """Otherwise nothing is pruned where the handler goes by its memory, as by a clock that the test moves."""
+
+    def handle(message: Message) -> None: ...
+
+    def handle_group(messages: list[Message]) -> None: ...
+
+    identity = IDENTITIES[name]
+    one = sqs_handler(identity, max_workers=2, on_outcome=lambda message, outcome, seconds: None)(handle)
+    several = sqs_handler(identity, group_by=lambda message: message.id)(handle_group)
+    for handler in (one, one.each, several, several.each):
+        before = memory_of(closed_over(handler))
+        assert is_readable(before)
+        for _ in range(2):
+            one(sqs_event({"id": "a", "source": "s", "n": 1}, "b"))
+            several(sqs_event({"id": "a", "source": "s", "n": 1}, "b"))
+        assert memory_of(closed_over(handler)) == before
+
+
+def test_every_identity_is_among_these() -> None:
+    types_and_helpers = {"Identity", "Record", "Skip", "record_id"}
+    assert set(onewrite.identity.__all__) - types_and_helpers == set(IDENTITIES)
+
+
+NOON = 1_790_000_000.0
+NOW = [NOON]
+
+
+def pays_on_a_moving_clock(collection: Any) -> Handler:
+    NOW[0] = NOON
+    orders = GuardedCollection(collection, SeenIds(), clock=lambda: NOW[0])
+
+    def pay(message: Message) -> Any:
+        NOW[0] += 60
+        step = orders.begin(message, "charge", C1, lease=timedelta(seconds=30), safe_for=timedelta(hours=23))
+        return orders.update_one(message, C1, {"$inc": {"n": 1}}, finishes=step) if isinstance(step, Begun) else step
+
+    return pay
+
+
+def test_a_decorator_leaves_the_schedules_as_they_are() -> None:
+    def world() -> Any:
+        collection = mongomock_collection("customers")
+        collection.insert_one({**C1, "n": 0})
+        return collection
+
+    def observe(collection: Any) -> Any:
+        return collection.find_one(C1)["n"]
+
+    bare = explore(pays_on_a_moving_clock, [Message("e")], world, observe)
+    decorate = sqs_handler(json_body(id="id"))
+    event = sqs_event({"id": "e"})
+    decorated = explore(lambda store: decorate(pays_on_a_moving_clock(store)), [event], world, observe)
+    bare.assert_effectively_once()
+    decorated.assert_effectively_once()
+    assert bare.exhausted
+    assert decorated.exhausted
+    assert bare.pruned
+    assert (decorated.schedules, decorated.pruned) == (bare.schedules, bare.pruned)
+
+
+def test_a_note_says_what_keeps_the_search_from_sparing_any_schedule() -> None:
+    def build(collection: Any) -> Handler:
+        unreadable, calls = threading.local(), [0]
+
+        def handle(message: Message) -> None:
+            calls[0] += 1
+            unreadable.last = message.id
+            collection.update_one({"_id": message.id, "n": calls[0]}, {"$set": {"n": calls[0]}}, upsert=True)
+
+        return handle
+
+    report = explore(build, [M1], customers, lambda collection: collection.count_documents({}), schedules=50)
+    assert not report.pruned
+    assert any("_thread._local" in remark.text for remark in report.remarks if remark.kind == "note")
 
 
 # --- what a process is ------------------------------------------------------------------------------------------------

@@ -114,9 +114,7 @@ def test_each_record_of_an_event_is_named_by_its_own_id() -> None:
         )
 
     (remark,) = explored(build, [sqs(["a1", "a2"])]).remarks
-    assert remark.text.startswith(
-        "id-a2 changes nothing when it is processed undisturbed after id-a1, because the guarded store"
-    )
+    assert remark.text.startswith("a2 changes nothing when it is processed undisturbed after a1, because the guarded store")
 
 
 @pytest.mark.parametrize("ledger", [SeenIds(), InSequence(), HighWaterMark()], ids=repr)

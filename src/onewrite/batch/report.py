@@ -128,6 +128,7 @@ class Report:
 # The first few failures show what is wrong. Ten thousand would make a line that no log accepts: CloudWatch's limit is 256 KiB.
 MOST_FAILURES = 20
 _ANSWERS: tuple[type, ...] = get_args(Answer)
+_KINDS = [*[kind.__name__ for kind in _ANSWERS], SKIPPED, NO_OUTCOME]
 
 
 def log_batch(handler: str, source: Source, report: Report, failures: Sequence[Failure]) -> None:
@@ -136,7 +137,7 @@ def log_batch(handler: str, source: Source, report: Report, failures: Sequence[F
         level = logging.WARNING if report.failed or report.returned else logging.INFO
         if logger.isEnabledFor(level):
             details = {"handler": handler, "source": source.name, **describe(report, failures)}
-            logger.log(level, "%s: %s", handler, _summary(details, failures), extra={"onewrite": details})
+            logger.log(level, "%s: %s", handler, _summary(details, report, failures), extra={"onewrite": details})
     except Exception as error:
         message = f"onewrite: the log line of a batch is lost: {type(error).__name__}"
         print(message, file=sys.stderr)  # noqa: T201  # there is no other place left to say it
@@ -165,14 +166,26 @@ def _round(seconds: float | None) -> float | None:
     return None if seconds is None else round(seconds, 3)
 
 
-def _summary(details: Mapping[str, Any], failures: Sequence[Failure]) -> str:
-    """The counts, and then each failure, so it can be found in a log that shows nothing but the text."""
-    counts = {**details["outcomes"], "failed": details["failed"], "returned": details["returned"]}
-    words = [f"{count} {name}" for name, count in counts.items() if count and name != "none"]
+def _summary(details: Mapping[str, Any], report: Report, failures: Sequence[Failure]) -> str:
+    """Each record once, and then each failure, so it can be found in a log that shows nothing but the text."""
+    counter = Counter(tuple(dict.fromkeys([kind for kind, _ in kinds_of(each.reported)])) for each in report.settled)
+    words = [
+        f"{counter[kinds]} {' and '.join(kinds).lower()}"
+        for kinds in sorted(counter, key=_places)
+        if NO_OUTCOME not in kinds
+    ]
+    words += [f"{details[name]} {name}" for name in ("failed", "returned") if details[name]]
     records, left_out = details["records"], details["failures_left_out"]
     remainder = [f"and {left_out} more failures"] if left_out else []
     summary = ", ".join([f"{records} record{'' if records == 1 else 's'}", *words])
     return "; ".join([summary, *map(str, failures), *remainder])
+
+
+def _places(kinds: Sequence[str]) -> list[int]:
+    """In the order in which outcomes are always named."""
+    return [
+        _KINDS.index(kind) if kind in _KINDS else len(_KINDS) for kind in kinds
+    ]  # a subclass of the user's has a name of its own
 
 
 # --- what is said of a failure ---------------------------------------------------------------------------------------

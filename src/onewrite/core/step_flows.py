@@ -111,7 +111,7 @@ def step_answers(flows: StepStore, stored_steps: Iterable[object], key: Mapping[
 def perform_step(
     begin: Flow[Answer],
     effect: Effect,
-    finish: Callable[[Begun, Mapping[str, Any]], Flow[Outcome]],
+    finish: Callable[[Begun, object], Flow[Outcome]],
     release: Callable[..., Flow[None]],
     then: Then,
 ) -> Flow[Outcome]:
@@ -128,7 +128,7 @@ def perform_step(
     step_copy = replace(step, entity_key=copy_of(step.entity_key))  # the effect may change what it is given
     try:
         result = yield Do(effect, (step,))
-        return (yield from finish(step_copy, _arguments(then(result))))
+        return (yield from finish(step_copy, then(result)))
     except Exception as error:
         # The effect may have happened: so the step stays, and the next delivery need not wait for the end of the lease.
         try:
@@ -138,12 +138,22 @@ def perform_step(
         raise
 
 
-def _arguments(result: object) -> Mapping[str, Any]:
-    if not isinstance(result, Mapping):
-        raise InvalidUpdate(f"then= returned a {type(result).__name__}: return a dict with the arguments of the write.")
-    arguments = cast("Mapping[str, Any]", result)
-    if any(name.startswith("$") for name in arguments):
-        raise InvalidUpdate(
-            'then= returned operators: return the arguments of the write, as in {"update": {"$set": {...}}}.'
-        )
-    return arguments
+class FinalWrite(NamedTuple):
+    """The write that finishes a performed step: the name of the call, the arguments that it takes, and an example of them."""
+
+    call: str
+    arguments: frozenset[str]
+    example: str
+
+    def arguments_of(self, result: object) -> dict[str, Any]:
+        """What `then=` has returned, as arguments. The effect has happened, so the driver's words for this would come too late to tell."""
+        problem: str | None = None
+        if not isinstance(result, Mapping):
+            problem = f"a {type(result).__name__}"
+        elif unknown := [name for name in cast("Mapping[object, object]", result) if name not in self.arguments]:
+            problem = f"{', '.join(map(repr, unknown))}, which {self.call} does not take"
+        if problem is not None:
+            raise InvalidUpdate(
+                f"then= returned {problem}: return a dict with the arguments of the write, as in {self.example}."
+            )
+        return dict(cast("Mapping[str, Any]", result))

@@ -46,7 +46,7 @@ _WORD = re.compile(r"[A-Za-z][A-Za-z0-9]*_\w*", re.ASCII)
 _OURS = re.compile(r"[#:]ow_\w+")
 _LOWEST, _HIGHEST = -(10**38), 10**38  # DynamoDB numbers have 38 digits
 _WIDE_ITEM = "to create an item of so many attributes, use update_item with ConditionExpression='attribute_not_exists(...)' of its key"
-_LEGACY = frozenset({"AttributeUpdates", "Expected", "ConditionalOperator"})
+LEGACY = frozenset({"AttributeUpdates", "Expected", "ConditionalOperator"})
 _MOST_TEXTS = 1024  # texts: as many as the caller's source code has calls, for each moment of a ledger's ring
 
 
@@ -626,7 +626,7 @@ def _type_error(name: str, value: object, remedy: str) -> InvalidUpdate:
 
 def _check_arguments(native: Mapping[str, Any], names: Mapping[str, object]) -> None:
     for name in native:
-        if name in _LEGACY:
+        if name in LEGACY:
             raise InvalidUpdate(f"{name} is the old way, which DynamoDB does not mix with expressions: write expressions.")
     for expression in ("UpdateExpression", "ConditionExpression"):
         if not isinstance(native.get(expression), str | None):

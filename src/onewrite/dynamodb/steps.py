@@ -20,13 +20,23 @@ from onewrite.core.step import (
     new_step,
     step_mark,
 )
-from onewrite.core.step_flows import Effect, Start, Then, begin_step, let_go, perform_step, step_answers
+from onewrite.core.step_flows import Effect, FinalWrite, Start, Then, begin_step, let_go, perform_step, step_answers
 from onewrite.core.write import Begins, Withdraws, Write, met_by_begin
 from onewrite.dynamodb.flows import Flows, check_reads_all, code, send
 from onewrite.dynamodb.layout import canonical, name_of_step
-from onewrite.dynamodb.request import guard_begin, guard_update
+from onewrite.dynamodb.native import UpdateItemArguments
+from onewrite.dynamodb.request import LEGACY, guard_begin, guard_update
 from onewrite.message import Message
 from onewrite.outcome import Answer, Begun, Busy, Outcome, Rejected, Uncertain, Unmet
+
+_FINAL_WRITE = FinalWrite(
+    "update_item",
+    UpdateItemArguments.__required_keys__
+    | UpdateItemArguments.__optional_keys__
+    | LEGACY  # The guarded write says more of these, and of an Item.
+    | {"emit", "Item", "ReturnValuesOnConditionCheckFailure"},
+    '{"UpdateExpression": "SET charge = :c", "ExpressionAttributeValues": {":c": charge}}',
+)
 
 
 def begin(flows: Flows, message: Message, native: Mapping[str, Any], step_request: StepRequest) -> Flow[Answer]:
@@ -120,9 +130,10 @@ def _change_of_step(flows: Flows, mark: bytes, key: Mapping[str, Any], fence: st
 def perform(
     flows: Flows, message: Message, native: Mapping[str, Any], request: StepRequest, *, effect: Effect, then: Then
 ) -> Flow[Outcome]:
-    def finish(step: Begun, result: Mapping[str, Any]) -> Flow[Outcome]:
-        arguments = {name: value for name, value in result.items() if name != "emit"}
-        return flows.finish(message, {**arguments, "Key": step.entity_key}, step, result.get("emit"))
+    def finish(step: Begun, result: object) -> Flow[Outcome]:
+        arguments = _FINAL_WRITE.arguments_of(result)
+        emit = arguments.pop("emit", None)
+        return flows.finish(message, {"Key": step.entity_key, **arguments}, step, emit)
 
     return perform_step(begin(flows, message, native, request), effect, finish, partial(release, flows), then)
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any, cast
+from typing import cast
 
 from onewrite.core.flow import Call, Flow, settle_missing, split_missing_ok
 from onewrite.core.step import (
@@ -16,15 +15,22 @@ from onewrite.core.step import (
     check_release,
     new_step,
 )
-from onewrite.core.step_flows import Effect, Start, Then, begin_step, let_go, perform_step, step_answers
+from onewrite.core.step_flows import Effect, FinalWrite, Start, Then, begin_step, let_go, perform_step, step_answers
 from onewrite.core.write import Begins, Withdraws, met_by_begin
 from onewrite.errors import InvalidUpdate
 from onewrite.message import Message
 from onewrite.mongodb.expression import identity
 from onewrite.mongodb.flows import Flows
 from onewrite.mongodb.layout import Document
+from onewrite.mongodb.native import UpdateOneArguments
 from onewrite.mongodb.request import ReadyWrite, check_not_in_transaction, guard, step_path
 from onewrite.outcome import Answer, Begun, Busy, Outcome, Rejected, Uncertain, Unmet
+
+_FINAL_WRITE = FinalWrite(
+    "update_one",
+    UpdateOneArguments.__required_keys__ | UpdateOneArguments.__optional_keys__ | {"update", "emit"},
+    '{"update": {"$set": {"charge": charge}}}',
+)
 
 
 def begin(flows: Flows, message: Message, query: Document, native: Document, step_request: StepRequest) -> Flow[Answer]:
@@ -90,8 +96,8 @@ def release(flows: Flows, step: Begun, *, sent: bool) -> Flow[None]:
 def perform(
     flows: Flows, message: Message, query: Document, native: Document, request: StepRequest, *, effect: Effect, then: Then
 ) -> Flow[Outcome]:
-    def finish(step: Begun, result: Mapping[str, Any]) -> Flow[Outcome]:
-        arguments = dict(result)
+    def finish(step: Begun, result: object) -> Flow[Outcome]:
+        arguments = _FINAL_WRITE.arguments_of(result)
         update, emit = arguments.pop("update", None), arguments.pop("emit", None)
         return flows.finish(message, step.entity_key, update, arguments, "update_one", finishes=step, emit=emit)
 

@@ -24,6 +24,7 @@ from onewrite.errors import ConfigurationError
 from onewrite.message import full_name, printable
 from onewrite.metrics import Hook, kinds_of
 from onewrite.outcome import Begun, Missing, Superseded, Uncertain
+from onewrite.sqs.queue import SqsQueue
 from onewrite.sqs.state import BEAT, ReturnReason
 from onewrite.sqs.waiting import QueueMessage
 
@@ -60,6 +61,14 @@ def names_of(members: Sequence[QueueMessage]) -> str:
     return "; ".join([*map(name_of, members[:_MOST_NAMED]), *remainder])
 
 
+def _ending(message: QueueMessage, queue: SqsQueue) -> str:
+    """What is said of the last delivery that the queue makes, if it is known how many it makes."""
+    if queue.most_receives is None or message.receives < queue.most_receives:
+        return ""
+    target = printable(queue.dead_letter_queue)
+    return f" This was delivery {message.receives} of {queue.most_receives}, the last one: the queue moves it to {target}."
+
+
 class Journal:
     """`hooks` are called for each message that was processed, like a handler's `on_outcome`."""
 
@@ -80,14 +89,14 @@ class Journal:
             for kind, _ in kinds_of(result.reported):
                 self.ends[kind] += 1
 
-    def tell(self, members: Sequence[QueueMessage], results: Iterable[Result | None]) -> None:
+    def tell(self, members: Sequence[QueueMessage], results: Iterable[Result | None], queue: SqsQueue) -> None:
         """What became of each of them. None was not processed."""
         for message, result in zip(members, results, strict=True):
             if result is not None:
-                self._tell(message, result)
+                self._tell(message, result, queue)
             message.messages = ()
 
-    def _tell(self, message: QueueMessage, result: Result) -> None:
+    def _tell(self, message: QueueMessage, result: Result, queue: SqsQueue) -> None:
         """This never raises: what is done stays done, also if a hook or a log filter of the user's fails."""
         try:
             if not result.settled:
@@ -96,32 +105,30 @@ class Journal:
                 needs_help = result.error is not None or isinstance(
                     result.unsettled, Begun | Missing | Uncertain | Superseded
                 )
-                self._log(logging.WARNING if needs_help else logging.DEBUG, str(message.failure), message.failure)
+                # Except for Missing, these are not tried again here.
+                ending = "" if isinstance(result.unsettled, Missing) and result.error is None else _ending(message, queue)
+                if needs_help and ending and not message.end_is_logged:
+                    message.end_is_logged = True
+                    self._log(logging.WARNING, f"{message.failure}.{ending}", message.failure, last_delivery=True)
+                else:
+                    self._log(logging.WARNING if needs_help else logging.DEBUG, str(message.failure), message.failure)
             for hook in self._hooks:
                 hook(result.message, result.reported, result.seconds)
         except BaseException as error:
             logger.warning("%s: a hook or a log filter raised %s", self._name, type(error).__name__)
 
-    def log_return(
-        self, message: QueueMessage, reason: ReturnReason, most_receives: int | None, dead_letter_queue: str
-    ) -> None:
-        """It is at hand no more, and not settled. `most_receives`: how often the queue delivers a message, if that is known.
+    def log_return(self, message: QueueMessage, reason: ReturnReason, queue: SqsQueue) -> None:
+        """It is at hand no more, and not settled. If its last try has said so, this says nothing more.
 
         So each message that ends in a dead-letter queue has a line that names it. What was never processed has no name but SQS's own.
         """
-        is_last = most_receives is not None and message.receives >= most_receives
-        level = logging.WARNING if is_last or reason in _NOTABLE else logging.INFO if message.failure else logging.DEBUG
-        end = (
-            f" This was delivery {message.receives} of {most_receives}, the last one: the queue moves it to {printable(dead_letter_queue)}."
-            if is_last
-            else ""
-        )
-        self._log(
-            level,
-            f"{message.failure or name_of(message)}; {_REASON_TEXTS[reason]}.{end}",
-            message.failure,
-            last_delivery=is_last,
-        )
+        if message.end_is_logged:
+            return
+        message.end_is_logged = True
+        ending = _ending(message, queue)
+        level = logging.WARNING if ending or reason in _NOTABLE else logging.INFO if message.failure else logging.DEBUG
+        text = f"{message.failure or name_of(message)}; {_REASON_TEXTS[reason]}.{ending}"
+        self._log(level, text, message.failure, last_delivery=bool(ending))
 
     def log_overdue(self, members: Sequence[QueueMessage], timeout: float, place: str | None) -> None:
         """All of them are of one call."""

@@ -265,8 +265,7 @@ class WorkerThreads:
                 f"for {SILENCE:g} seconds."
             )
         for message, reason in returns:
-            queue = self._queues[message.queue]
-            self._journal.log_return(message, reason, queue.most_receives, queue.dead_letter_queue)
+            self._journal.log_return(message, reason, self._queues[message.queue])
         return is_over
 
     def _notice_pause(self, now: float) -> None:
@@ -397,7 +396,7 @@ class WorkerThreads:
                 if isinstance(job, Load):
                     self._threads[job] = me
                     load_and_results = job, self._handler.process_together(self._records(job), **self._options(job))
-                    self._journal.tell(job.members, load_and_results[1])
+                    self._journal.tell(job.members, load_and_results[1], self._queues[job.members[0].queue])
                     del self._threads[job]
                 elif isinstance(job, Receive):
                     self._receive(job)
@@ -471,7 +470,7 @@ class WorkerThreads:
     def bring(self, load: Load, results: Results) -> None:
         """A task has ended."""
         with self._failing():
-            self._journal.tell(load.members, results)
+            self._journal.tell(load.members, results, self._queues[load.members[0].queue])
             with self._lock:
                 now = self._clock()
                 self._end(load, results, now)

@@ -70,6 +70,7 @@ class QueueMessage:
     is_under_way: bool = False
     messages: tuple[Message, ...] = ()  # what the identity has found in it, while it is under way
     failure: Failure | None = None  # what is said of its last try, which did not settle it
+    end_is_logged: bool = False  # that it is at hand no more
     key: Hashable = None  # its group, if the handler has `group_by`
     record_state: Any = None  # what the handler has read of it, until it is first processed
 

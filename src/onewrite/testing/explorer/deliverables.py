@@ -7,15 +7,17 @@ named by their places, from 0. What was not settled is delivered again.
 from __future__ import annotations
 
 import copy
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias, cast
+from typing import Any, NamedTuple, TypeAlias, cast
 
 from onewrite.aws_lambda.sources import DYNAMODB, KAFKA, KINESIS, SQS
+from onewrite.batch.handler import Handler
 from onewrite.batch.source import Source, field_at
 from onewrite.errors import ConfigurationError
 from onewrite.identity import dynamodb_stream_position, kinesis_position, record_id
 from onewrite.identity.record import Record
+from onewrite.message import printable
 from onewrite.outcome import Deferred, Missing, Outcome, Stale
 from onewrite.testing.explorer.difference import named_parts
 
@@ -125,7 +127,7 @@ Deliverable: TypeAlias = PlainMessage | LambdaEvent
 
 
 def deliverables_of(messages: Sequence[Any]) -> tuple[Deliverable, ...]:
-    """Each message as what can be delivered. A report calls it by its id, or by its number if it has no id."""
+    """Each message as what can be delivered. It is called by its id, or by its number if it has no id."""
     if not messages:
         raise ConfigurationError("messages=[] leaves nothing to deliver: give one message at least.")
     deliverables = tuple(_deliverable(message, f"#{number}") for number, message in enumerate(messages, 1))
@@ -139,8 +141,39 @@ def deliverables_of(messages: Sequence[Any]) -> tuple[Deliverable, ...]:
 
 
 def names_of(messages: Sequence[Any]) -> tuple[str, ...]:
-    """What a report calls the messages."""
+    """What a replay code knows the messages by."""
     return tuple(deliverable.name for deliverable in deliverables_of(messages))
+
+
+class Titles(NamedTuple):
+    """What a report calls the messages, and their parts."""
+
+    messages: tuple[str, ...]
+    parts: tuple[str, ...]
+
+
+def titles_of(deliverables: Sequence[Deliverable], handler: Handler[Any] | None) -> Titles:
+    """Records are called by the ids that the handler's identity finds in them, if each has one of its own, and otherwise as their source does."""
+    ids = [name for deliverable in deliverables for name in deliverable.ids]
+    if handler is not None:
+        own_ids = [name for deliverable in deliverables for name in _own_ids(deliverable, handler)]
+        ids = own_ids if len({*own_ids}) == len(own_ids) else ids
+    rest = iter(ids)
+    groups = [[next(rest) for _ in deliverable.ids] for deliverable in deliverables]
+    return Titles(tuple([_title(group) for group in groups]), tuple(ids))
+
+
+def _own_ids(deliverable: Deliverable, handler: Handler[Any]) -> Iterator[str]:
+    if isinstance(deliverable, PlainMessage):
+        yield from deliverable.ids
+        return
+    for record, name in zip(deliverable.records, deliverable.ids, strict=True):
+        messages = handler.read(copy.deepcopy(record)).messages
+        yield printable(messages[0].id) if len(messages) == 1 else name
+
+
+def _title(ids: Sequence[str]) -> str:
+    return f"{ids[0]}{f' and {len(ids) - 1} more' * (len(ids) > 1)}"
 
 
 def is_settled(answer: object) -> bool:
@@ -214,5 +247,4 @@ def _event(message: Mapping[str, Any], source: Source) -> LambdaEvent | None:
         return None
     if not any(map(source.identifier, records)):
         return None
-    others = f" and {len(records) - 1} more" * (len(records) > 1)
-    return LambdaEvent(message, source, tuple(records), tuple(lanes), f"{record_id(records[0])}{others}")
+    return LambdaEvent(message, source, tuple(records), tuple(lanes), _title([*map(record_id, records)]))

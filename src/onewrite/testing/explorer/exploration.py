@@ -11,6 +11,7 @@ from typing import Any
 
 from onewrite.errors import ConfigurationError
 from onewrite.outcome import Deferred, Duplicate, Missing, Rejected, Stale
+from onewrite.testing.explorer.deliverables import Titles
 from onewrite.testing.explorer.judge import JudgedSchedule, WrongEnd
 from onewrite.testing.explorer.remarks import DOUBTFUL, NOTE, VACUOUS, Remark, list_in_words
 from onewrite.testing.explorer.schedule import Bounds, Fault
@@ -146,15 +147,15 @@ class Exploration:
 
 
 def counterexample_of(
-    schedule: JudgedSchedule, finding: WrongEnd, names: Sequence[str], replay_code: str, command: str
+    schedule: JudgedSchedule, finding: WrongEnd, titles: Titles, replay_code: str, command: str
 ) -> Counterexample:
-    """`names` are those of the messages, and `command` is what runs the schedule again."""
-    steps = tuple(step for step in _shown_steps(schedule, names) if not step.settling)
+    """`command` is what runs the schedule again."""
+    steps = tuple(step for step in _shown_steps(schedule, titles) if not step.settling)
     text = "\n".join(
         [
             f"Not effectively once: {finding.reason}.",
             "",
-            timeline(schedule, names),
+            timeline(schedule, titles),
             "",
             *_states("expected", finding.expected),
             *_states("observed", (finding.observed,)),
@@ -164,9 +165,9 @@ def counterexample_of(
     return Counterexample(steps, finding.reason, finding.expected, finding.observed, replay_code, text)
 
 
-def timeline(schedule: JudgedSchedule, names: Sequence[str]) -> str:
+def timeline(schedule: JudgedSchedule, titles: Titles) -> str:
     """The steps of a schedule, with a column for each delivery, and the redeliveries below them."""
-    all_steps = _shown_steps(schedule, names)
+    all_steps = _shown_steps(schedule, titles)
     steps = [step for step in all_steps if not step.settling]
     lines = [*_rows(steps)]
     if redeliveries := [str(step) for step in all_steps if step.settling]:
@@ -179,42 +180,46 @@ def timeline(schedule: JudgedSchedule, names: Sequence[str]) -> str:
     return "\n".join(lines)
 
 
-def in_words(step: TrialStep) -> str:
+def in_words(step: TrialStep, part_titles: Sequence[str] = ()) -> str:
     """A step in words, such as "UpdateItem customers c1: guarded, applied"."""
     request, fault = step.taken_step.request, step.taken_step.step.fault
     if request is None and not step.taken_step.has_ended:
         return "waits for the end of a transaction"
     if request is None:
-        return f"sends nothing{_ending(step)}"
+        return f"sends nothing{_ending(step, part_titles)}"
     if fault is Fault.CRASH_BEFORE:
         return f"CRASH before {request}"
     if fault in _INSTEAD_OF_REQUEST:
-        return f"{request}: {_INSTEAD_OF_REQUEST[fault]}{_ending(step)}"
+        return f"{request}: {_INSTEAD_OF_REQUEST[fault]}{_ending(step, part_titles)}"
     answers = [describe(request, answer.error or answer.value) for answer in step.answers]
     if step.taken_step.cancelled:
         answers[0] = f"cancelled, but it has arrived: {answers[0]}"
     if fault is Fault.RETRIED:
-        return f"{request}: {answers[0]}, the answer is lost, sent again by the driver: {answers[1]}{_ending(step)}"
-    return f"{request}: {answers[0]}{_AFTER_REQUEST.get(fault, '')}{_ending(step)}"
+        return f"{request}: {answers[0]}, the answer is lost, sent again by the driver: {answers[1]}{_ending(step, part_titles)}"
+    return f"{request}: {answers[0]}{_AFTER_REQUEST.get(fault, '')}{_ending(step, part_titles)}"
 
 
-def _shown_steps(schedule: JudgedSchedule, names: Sequence[str]) -> list[ShownStep]:
+def _shown_steps(schedule: JudgedSchedule, titles: Titles) -> list[ShownStep]:
     def delivery_name(step: TrialStep) -> str:
-        records = f" of {list_in_words(step.partial_ids)}" if step.partial_ids else ""
-        return f"{name_of(names, step.taken_step.step.delivery)}{records}"
+        records = f" of {_list(titles.parts, step.partial_parts)}" if step.partial_parts else ""
+        return f"{name_of(titles.messages, step.taken_step.step.delivery)}{records}"
 
-    return [ShownStep(delivery_name(step), in_words(step), step.settling) for step in schedule.trial_steps]
+    return [ShownStep(delivery_name(step), in_words(step, titles.parts), step.settling) for step in schedule.trial_steps]
 
 
-def _ending(step: TrialStep) -> str:
+def _list(part_titles: Sequence[str], parts: Sequence[int]) -> str:
+    return list_in_words([part_titles[part] for part in parts])
+
+
+def _ending(step: TrialStep, part_titles: Sequence[str]) -> str:
     """What the handler returned or raised, if that says more than the request does."""
     end = step.end
     if end is None or step.taken_step.step.fault.kills:
         return ""
     if end.error is not None:
         return f", raises {type(end.error).__name__}"
-    if step.repeated_ids:
-        return f", fails {list_in_words(step.repeated_ids)}"
+    if step.repeated_parts:
+        return f", fails {_list(part_titles, step.repeated_parts)}"
     says_more = isinstance(end.value, Duplicate | Stale | Deferred | Rejected | Missing)
     return f", {type(end.value).__name__.lower()}" if says_more else ""
 

@@ -265,7 +265,7 @@ def _exploration(arguments: Arguments, judge: Judge, start: float, nodeid: str |
         replay = (
             f'explore(..., replay="{code}")' if nodeid is None else f"pytest {shlex.quote(nodeid)} --onewrite-replay {code}"
         )
-        counterexample = counterexample_of(schedule, schedule.finding, judge.names, code, replay)
+        counterexample = counterexample_of(schedule, schedule.finding, judge.titles, code, replay)
     try:
         remarks += judge.remarks
     except Exception as error:

@@ -11,7 +11,7 @@ from operator import itemgetter
 from typing import Any, NamedTuple, TypeVar, cast
 
 from onewrite.errors import ConfigurationError
-from onewrite.testing.explorer.deliverables import leave_out_a_message
+from onewrite.testing.explorer.deliverables import Titles, leave_out_a_message
 from onewrite.testing.explorer.difference import (
     difference,
     difference_of_states,
@@ -231,6 +231,10 @@ class Judge:
         return ()
 
     @property
+    def titles(self) -> Titles:
+        return self._subject.titles
+
+    @property
     def recalls(self) -> bool:
         """Is the handler recalled where it is known what it does?"""
         return self._subject.recall is not None
@@ -336,7 +340,7 @@ class Judge:
         `lasting`: when it was run a third time, it sent what it had sent the second time.
         """
         requests = (None if step is None else step.request for step in (before, after))
-        words = difference(name_of(self.names, delivery), *requests, lasting=lasting)
+        words = difference(name_of(self.titles.messages, delivery), *requests, lasting=lasting)
         self.nondeterministic = self.nondeterministic or words
 
     def _finding(self, reason: str, observed: Any) -> WrongEnd:
@@ -472,7 +476,7 @@ class Judge:
             trial.abandon()
 
     def _unsettled(self, trial: Trial) -> str:
-        names = [name for number, name in enumerate(self._subject.names) if not trial.progress.is_settled(number)]
+        names = [name for number, name in enumerate(self.titles.messages) if not trial.progress.is_settled(number)]
         return f"{', '.join(names)} never settled"
 
     def _end(self, trial: Trial) -> ScheduleEnd:

@@ -14,6 +14,7 @@ import datetime as dt
 import enum
 import functools
 import itertools
+import json
 import os
 import random
 import re
@@ -52,6 +53,7 @@ _OPAQUE = (
 _OPEN_MODULES = frozenset({"asyncio.locks", "asyncio.queues", "asyncio.mixins"})
 _SEEN_THROUGH: set[type[Any]] = set()  # classes whose objects are nothing but their attributes
 _LruCache = type(functools.lru_cache(len))
+_Scanner: Any = type(cast("Any", json.JSONDecoder()).scan_once)  # a function where it is not written in C
 _LIBRARIES = tuple(
     {os.path.join(sysconfig.get_path(name), "") for name in ("stdlib", "platstdlib", "purelib", "platlib")}  # noqa: PTH118  # texts
     | {f"{Path(__file__).parents[3]}{os.sep}", "<frozen"}  # onewrite itself
@@ -59,7 +61,14 @@ _LIBRARIES = tuple(
 
 
 class _UnreadableError(Exception):
-    """It may have changed, and nobody can tell."""
+    """It may have changed, and nobody can tell. The text says what it is."""
+
+
+class UnreadableMemory:
+    """The form of a memory that cannot be read, which equals no other. `culprit` is what nobody can look into."""
+
+    def __init__(self, culprit: str) -> None:
+        self.culprit = culprit
 
 
 def memory_of(handler: object) -> Form:
@@ -69,13 +78,20 @@ def memory_of(handler: object) -> Form:
         walk.go_through(handler)
         form = tuple(walk.form)
         hash(form)
-    except Exception:  # of any kind: reading calls code of the user's, such as a `__repr__`
-        return object()
+    except _UnreadableError as error:
+        return UnreadableMemory(str(error))
+    except Exception as error:  # of any kind: reading calls code of the user's, such as a `__repr__`
+        return UnreadableMemory(f"something that raises {type(error).__name__}")
     return form
 
 
 def is_readable(form: Form) -> bool:
-    return isinstance(form, tuple)
+    return not isinstance(form, UnreadableMemory)
+
+
+def _name(value: object) -> str:
+    kind = type(value)
+    return f"a {kind.__module__}.{kind.__qualname__}"
 
 
 class _Walk:
@@ -97,7 +113,7 @@ class _Walk:
             self.form.append(("again", number))
             return
         if len(self._numbers) == _MOST:
-            raise _UnreadableError
+            raise _UnreadableError(f"more than {_MOST} objects")
         self._numbers[id(value)] = len(self._numbers)
         self._references.append(value)
         _way_through(kind)(self, value)
@@ -117,7 +133,7 @@ class _Walk:
         self.form.append(type(value).__name__)
 
     def unreadable(self, value: Any) -> None:
-        raise _UnreadableError(type(value).__name__)
+        raise _UnreadableError(_name(value))
 
     def members(self, value: Any) -> None:
         """Of a set, whose order may differ from one of the same members."""
@@ -165,7 +181,7 @@ class _Walk:
     def cache_wrapper(self, value: Any) -> None:
         """What a cache holds cannot be seen."""
         if value.cache_info().currsize:
-            raise _UnreadableError
+            raise _UnreadableError("a cache")
         self._all("cached", (value.__wrapped__,))
 
     def generator(self, value: types.GeneratorType[Any, Any, Any]) -> None:
@@ -191,6 +207,11 @@ class _Walk:
     def error(self, value: BaseException) -> None:
         self._all(type(value).__name__, (value.args, vars(value)))
 
+    def scanner(self, value: Any) -> None:
+        """The part of a JSON decoder that is written in C: all that it keeps from one text to the next are the decoder's options."""
+        options = [name for name, member in vars(type(value)).items() if isinstance(member, types.MemberDescriptorType)]
+        self._all("scanner", [getattr(value, name) for name in options])
+
     def view(self, value: Mapping[Any, Any]) -> None:
         self._all("view", itertools.chain.from_iterable(value.items()))
 
@@ -200,7 +221,7 @@ class _Walk:
             try:
                 object.__reduce_ex__(value, 4)
             except Exception as error:  # it has parts that no attribute shows
-                raise _UnreadableError from error
+                raise _UnreadableError(_name(value)) from error
             _SEEN_THROUGH.add(kind)
         self.form.append(kind.__qualname__)
         if _is_users_class(kind):
@@ -213,7 +234,7 @@ class _Walk:
             reduce = copyreg.dispatch_table.get(cast("Any", type(value)))
             reduction = reduce(value) if reduce is not None else value.__reduce_ex__(4)
         except Exception as error:
-            raise _UnreadableError from error
+            raise _UnreadableError(_name(value)) from error
         if isinstance(reduction, str):
             self.form.append(reduction)
             return
@@ -243,6 +264,7 @@ _WAYS: tuple[tuple[Any, Callable[[_Walk, Any], None]], ...] = (
     (types.GeneratorType, _Walk.generator),
     (weakref.ref, _Walk.referent),
     ((staticmethod, classmethod, property), _Walk.descriptor),
+    (_Scanner, _Walk.scanner),
     (random.Random, _Walk.draws),
     (itertools.count, _Walk.text),
     (BaseException, _Walk.error),

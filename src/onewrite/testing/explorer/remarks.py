@@ -375,5 +375,4 @@ def _unapplied_write(steps: Sequence[TrialStep]) -> Request | None:
 
 
 def _name(subject: Subject, part: int) -> str:
-    ids: list[Any] = [name for deliverable in subject.deliverables for name in deliverable.ids]
-    return str(ids[part])
+    return subject.titles.parts[part]

@@ -11,6 +11,7 @@ from typing import NamedTuple, TypeAlias, cast
 
 from onewrite.testing.explorer.exploration import timeline
 from onewrite.testing.explorer.judge import Judge, JudgedSchedule, WrongEnd
+from onewrite.testing.explorer.memory import UnreadableMemory
 from onewrite.testing.explorer.recall import comparable
 from onewrite.testing.explorer.remarks import in_words
 from onewrite.testing.explorer.schedule import Delivery, Fault, Progress, ScheduleStep, Steps, TakenStep, decode, independent
@@ -244,9 +245,9 @@ class EverySchedule:
 
     sampled = False
     shrinks = True  # a schedule that ends wrongly is to be shortened
-    remark: str | None = None  # what the reader of the report should know
 
     def __init__(self, judge: Judge, *, prune: bool = True) -> None:
+        self.remark: str | None = None  # what the reader of the report should know
         self.pruned = 0  # the branches that were not followed
         self._judge = judge
         self._recalls = judge.recalls
@@ -362,7 +363,11 @@ class EverySchedule:
             return 0
         last_trial, at, number = self._memory
         if last_trial is not trial or at != len(trial.steps):
-            number = self._number(trial.memory)
+            present, others = memory = trial.memory
+            for form in (present, *[form for _, form in others]):
+                if isinstance(form, UnreadableMemory):
+                    self.remark = f"Nothing was pruned as long as the handler kept {form.culprit}, because nobody can tell whether that has changed."
+            number = self._number(memory)
             self._memory = trial, len(trial.steps), number
         return number
 
@@ -446,7 +451,7 @@ class OneSchedule:
                 "that are still possible."
             )
         if schedule.finding is None:
-            self.remark = "\n\n".join(filter(None, [self.remark, timeline(schedule, self._judge.names)]))
+            self.remark = "\n\n".join(filter(None, [self.remark, timeline(schedule, self._judge.titles)]))
         yield schedule
 
 

@@ -27,7 +27,7 @@ from onewrite.testing.explorer.calls import (
     in_an_event_loop,
     without_frames,
 )
-from onewrite.testing.explorer.deliverables import Deliverable, LambdaEvent, deliverables_of
+from onewrite.testing.explorer.deliverables import Deliverable, LambdaEvent, Titles, deliverables_of, titles_of
 from onewrite.testing.explorer.memory import Form, memory_of
 from onewrite.testing.explorer.recall import History, NotRecallableError, Recall, comparable
 from onewrite.testing.explorer.schedule import Bounds, Delivery, Fault, Progress
@@ -227,6 +227,8 @@ class Subject:
     ) -> None:
         self.deliverables = deliverables_of(messages)
         self.names = tuple(deliverable.name for deliverable in self.deliverables)
+        self._handler: Handler | None = None  # the last one that was built
+        self._titles: Titles | None = None
         self.bounds = bounds
         self.new_process = bounds.faults > 0  # what follows a crash is delivered to another handler that `build` has made
         # Only `reorder="within_source"` asks for the sources: other messages may have none.
@@ -248,6 +250,13 @@ class Subject:
         taps.extend()  # `world` may have imported a driver
         self._senders = Senders(self)
         self.threads = CallThreads(timeout, time.time(), self._senders)
+
+    @property
+    def titles(self) -> Titles:
+        """What a report calls the messages and their parts. The handler's identity is only asked when something is to be reported."""
+        if self._titles is None:
+            self._titles = titles_of(self.deliverables, handler_of(self._handler))
+        return self._titles
 
     def close(self) -> None:
         self.release_waiting()
@@ -276,6 +285,7 @@ class Subject:
             handler = self._build(self.stores)
         if not callable(handler):
             raise ConfigurationError(f"build(store) gave {handler!r}: let it return the handler, a function of a message.")
+        self._handler = handler
         return Invocation(handler)
 
     def call(

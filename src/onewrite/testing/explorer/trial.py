@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, TypeAlias, cast
 from onewrite.outcome import Busy
 from onewrite.testing.explorer.calls import NEVER_SENT, TIME_PASSES, Reply, Standstill
 from onewrite.testing.explorer.deliverables import LambdaEvent, outcomes_of
+from onewrite.testing.explorer.memory import Form
 from onewrite.testing.explorer.recall import (
     AnyCall,
     CallFromMemory,
@@ -62,8 +63,8 @@ class TrialStep:
     end: Reply | None  # the result of the delivery, if this was its last step
     settling: bool = False  # it belongs to a redelivery that follows the schedule's own steps
     outcomes: tuple[object, ...] = ()  # what guarded stores returned to the delivery; where there was none, what it returned
-    repeated_ids: tuple[str, ...] = ()  # the ids of the records that come again because of the answer of the delivery
-    partial_ids: tuple[str, ...] = ()  # the ids of the records that the delivery brings, if it brings some only
+    repeated_parts: tuple[int, ...] = ()  # the records that come again because of the answer of the delivery
+    partial_parts: tuple[int, ...] = ()  # the records that the delivery brings, if it brings some only
 
 
 class Trial:
@@ -206,7 +207,7 @@ class Trial:
         return self.position if shows else self.position[0]
 
     @property
-    def memory(self) -> Hashable:
+    def memory(self) -> tuple[Form | None, frozenset[tuple[Delivery, Form]]]:
         """What the next delivery would find in memory, and what those find that are under way, where that is something else."""
         forms = {
             id(process): process.memory for process in {*self._processes.values(), self._process} if process is not None
@@ -325,21 +326,18 @@ class Trial:
         if not isinstance(call, CallFromMemory):
             self._subject.threads.release(call.call if isinstance(call, RecordedCall) else call)
 
-    def _places(self, delivery: Delivery, parts: tuple[int, ...]) -> tuple[int, ...]:
-        return tuple(part - self.progress.parts[delivery.message][0] for part in parts)
-
     def _trial_step(
         self, taken_step: TakenStep, call: AnyCall, answers: tuple[Reply, ...], *, had_returned: bool = False
     ) -> TrialStep:
         """A step with what came of it. The message is settled where the handler returns, though something may still go on then."""
         delivery, is_dead = taken_step.step.delivery, call.is_dead
-        ids, places = self._subject.deliverables[delivery.message].ids, self._places(delivery, self._open_parts[delivery])
-        partial_ids = tuple(ids[place] for place in places) if len(places) < len(ids) else ()
+        parts = self._open_parts[delivery]
+        partial_parts = parts if len(parts) < len(self.progress.parts[delivery.message]) else ()
         end: Reply | None = None
-        repeated_ids: tuple[str, ...] = ()
+        repeated_parts: tuple[int, ...] = ()
         outcomes: tuple[object, ...] = ()
         if call.has_returned and not had_returned:
-            settled_parts, repeated_ids = self._settlement(delivery, call)
+            settled_parts, repeated_parts = self._settlement(delivery, call)
             taken_step = taken_step._replace(settled_parts=settled_parts)
             end = call.result
             # What a handler returns may be made up. Stores know better what became of a message.
@@ -350,19 +348,19 @@ class Trial:
             self._leave_process(delivery, has_died=is_dead)
         if self._subject.misuse is not None:
             raise self._subject.misuse
-        return TrialStep(taken_step, answers, end, outcomes=outcomes, repeated_ids=repeated_ids, partial_ids=partial_ids)
+        return TrialStep(
+            taken_step, answers, end, outcomes=outcomes, repeated_parts=repeated_parts, partial_parts=partial_parts
+        )
 
-    def _settlement(self, delivery: Delivery, call: AnyCall) -> tuple[tuple[int, ...], tuple[str, ...]]:
-        """The parts that the end of the handler settles, and the ids of the records that its answer names as failed."""
+    def _settlement(self, delivery: Delivery, call: AnyCall) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The parts that the end of the handler settles, and those of the records that its answer names as failed."""
         if call.has_died or call.result.error is not None:
             return (), ()
         deliverable, parts = self._subject.deliverables[delivery.message], self._open_parts[delivery]
-        places = self._places(delivery, parts)
-        failed_places = deliverable.failures(call.result.value, places)
-        settled_parts = tuple(part for part, place in zip(parts, places, strict=True) if place not in failed_places)
-        if not isinstance(deliverable, LambdaEvent):
-            return settled_parts, ()
-        return settled_parts, tuple(deliverable.ids[place] for place in failed_places)
+        first = self.progress.parts[delivery.message][0]
+        failed_places = deliverable.failures(call.result.value, tuple(part - first for part in parts))
+        settled_parts = tuple(part for part in parts if part - first not in failed_places)
+        return settled_parts, tuple(first + place for place in failed_places) if isinstance(deliverable, LambdaEvent) else ()
 
     def _faults(self, stop: Standstill, index: int, request: Request) -> tuple[Fault, ...]:
         """What may befall the request here."""
