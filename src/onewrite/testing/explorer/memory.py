@@ -53,7 +53,7 @@ _OPAQUE = (
 _OPEN_MODULES = frozenset({"asyncio.locks", "asyncio.queues", "asyncio.mixins"})
 _SEEN_THROUGH: set[type[Any]] = set()  # classes whose objects are nothing but their attributes
 _LruCache = type(functools.lru_cache(len))
-_Scanner: Any = type(cast("Any", json.JSONDecoder()).scan_once)  # a function where it is not written in C
+_Scanner = cast("type[Any]", type(cast("Any", json.JSONDecoder()).scan_once))  # a function where it is not written in C
 _LIBRARIES = tuple(
     {os.path.join(sysconfig.get_path(name), "") for name in ("stdlib", "platstdlib", "purelib", "platlib")}  # noqa: PTH118  # texts
     | {f"{Path(__file__).parents[3]}{os.sep}", "<frozen"}  # onewrite itself
@@ -209,7 +209,7 @@ class _Walk:
 
     def scanner(self, value: Any) -> None:
         """The part of a JSON decoder that is written in C: all that it keeps from one text to the next are the decoder's options."""
-        options = [name for name, member in vars(type(value)).items() if isinstance(member, types.MemberDescriptorType)]
+        options = [name for name, member in vars(_Scanner).items() if isinstance(member, types.MemberDescriptorType)]
         self._all("scanner", [getattr(value, name) for name in options])
 
     def view(self, value: Mapping[Any, Any]) -> None:
