@@ -106,8 +106,8 @@ def test_what_a_module_prints_is_no_part_of_the_document(
     assert json.loads(printed.out)["answers"][0]["outcome"] == "Duplicate"
     assert "hello\nthere" in printed.err
     del sys.modules["bad_chatty"]
-    assert main(["doctor", "bad_chatty", "--table", "orders", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["unread"] == []
+    assert main(["doctor", "bad_chatty", "--table", "orders", "--json"]) == 1
+    assert [each["what"] for each in json.loads(capsys.readouterr().out)["unread"]] == ["a guarded store of bad_chatty"]
 
 
 # --- exit codes -----------------------------------------------------------------------------------------------------------

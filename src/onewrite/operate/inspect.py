@@ -17,7 +17,7 @@ from onewrite.errors import LedgerMismatch
 from onewrite.operate.answers import Inquiry, answers_to
 from onewrite.operate.changes import hints
 from onewrite.operate.image import Block, EntityImage, EntityLedger, IdSet, held_ledgers, read_id
-from onewrite.operate.modules import ledger_of
+from onewrite.operate.modules import STORE, ledger_of
 from onewrite.operate.options import (
     AnyMessageId,
     AsJson,
@@ -49,8 +49,8 @@ LedgerName: TypeAlias = Annotated[
     str | None,
     typer.Option(
         "--ledger",
-        metavar="MODULE:STORE",
-        help="Ask the ledger of this guarded store, or this ledger, instead of the labels.",
+        metavar=STORE,
+        help="Ask the ledger of this guarded store, or this ledger, or what this function makes, instead of the labels.",
     ),
 ]
 

@@ -60,7 +60,7 @@ Name: TypeAlias = Annotated[
     typer.Argument(
         metavar=f"[{RELAY}]",
         envvar="ONEWRITE_RELAY",
-        help="Where the Relay is, as in shop.relays:orders. Without it, give --table or --collection.",
+        help="Where the Relay is, or a function that makes it, as in shop.relays:orders. Without it, give --table or --collection.",
     ),
 ]
 OutboxName: TypeAlias = Annotated[str | None, _option("outbox", "Of a store: the name of its Outbox, as in shop/orders.")]

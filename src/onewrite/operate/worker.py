@@ -37,7 +37,9 @@ _option = partial(option, "WORKER")
 Name: TypeAlias = Annotated[
     str,
     typer.Argument(
-        metavar=HANDLER, envvar="ONEWRITE_WORKER_HANDLER", help="Where the handler is, as in shop.handlers:ship."
+        metavar=HANDLER,
+        envvar="ONEWRITE_WORKER_HANDLER",
+        help="Where the handler is, or a function that makes it, as in shop.handlers:ship.",
     ),
 ]
 QueueUrl: TypeAlias = Annotated[

@@ -20,6 +20,7 @@ from onewrite.operate.doctor.facts import (
     EventSourceMapping,
     Facts,
     Findings,
+    Module,
     ModuleStore,
     NotCheckedError,
     Queue,
@@ -71,7 +72,7 @@ def guards(facts: Facts) -> list[Guard]:
     if ledgers:
         return [Guard(ledger, place, type(ledger).__name__, "the module") for place, ledger in ledgers]
     if facts.module is not None and facts.sample is None:
-        raise NotCheckedError(f"No store with a ledger was found in {facts.module.name}.")
+        raise _no_ledger(facts.module)
     sample = require(facts.sample, "a MODULE, --table or --collection")
     result = list[Guard]()
     for label in dict.fromkeys([label for entity in sample.entities for label in entity.labels if label.moved_to is None]):
@@ -80,8 +81,17 @@ def guards(facts: Facts) -> list[Guard]:
             kind = "HighWaterMark or InSequence" if label.layout == "marks" else type(ledger).__name__
             result.append(Guard(ledger, f"the sample's entities ({label.attribute})", kind, "the labels of the sample"))
     if not result:
+        if facts.module is not None:
+            raise _no_ledger(facts.module)
         raise NotCheckedError("None of the entities that were read has a ledger, so the ledger is not known: give a MODULE.")
     return result
+
+
+def _no_ledger(module: Module) -> NotCheckedError:
+    unfound = module.unfound
+    if unfound is None:
+        return NotCheckedError(f"No store with a ledger was found in {module.name}.")
+    return NotCheckedError(f"It needs {unfound.what}, and {unfound.reason}. {unfound.error}", unfound)
 
 
 def life(facts: Facts) -> Life:

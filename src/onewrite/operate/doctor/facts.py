@@ -17,11 +17,16 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """A fact that could not be read. `permission` is the one that is missing; None if the request failed for another reason."""
+    """A fact that could not be read. `permission` is the one that is missing; None if there is another reason, as `failure` says."""
 
     what: str
     error: str
     permission: str | None = None
+    failure: str = "the request failed"
+
+    @property
+    def reason(self) -> str:
+        return f"the permission {self.permission} is missing" if self.permission else self.failure
 
 
 Fact: TypeAlias = T | Unread | None
@@ -165,12 +170,14 @@ class ModuleStore:
 class Module:
     """What was found in a module: the stores that its handlers of SQS use, if these could be told apart, otherwise all of them.
 
-    `kafka_answers`: whether a handler of Kafka answers instead of raising; None if there is no handler of Kafka.
+    `kafka_answers`: whether a handler of Kafka answers instead of raising; None if there is no handler of Kafka. `unfound`: why there are
+    no stores.
     """
 
     name: str
     stores: tuple[ModuleStore, ...]
     kafka_answers: bool | None = None
+    unfound: Unread | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +213,7 @@ class Facts:
 
     def unread(self) -> list[Unread]:
         """What could not be read, each once."""
-        facts = [getattr(self, name) for name in self.__slots__]
+        facts = [*[getattr(self, name) for name in self.__slots__], self.module and self.module.unfound]
         return list(dict.fromkeys([fact for fact in facts if isinstance(fact, Unread)]))
 
 
@@ -260,8 +267,7 @@ def require(fact: Fact[T], giver: str) -> T:
     if fact is None:
         raise NotCheckedError(f"It needs {giver}.")
     if isinstance(fact, Unread):
-        because = f"the permission {fact.permission} is missing" if fact.permission else "the request failed"
-        raise NotCheckedError(f"It needs {fact.what}, and {because}.", fact)
+        raise NotCheckedError(f"It needs {fact.what}, and {fact.reason}.", fact)
     return fact
 
 
