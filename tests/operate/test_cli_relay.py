@@ -325,6 +325,12 @@ def test_a_table_s_operator_needs_no_target(aws: None, capsys: pytest.CaptureFix
     [
         ("https://sqs.eu-north-1.amazonaws.com/123456789012/told", "sqs", "eu-north-1", None),
         ("https://sqs.cn-north-1.amazonaws.com.cn/123456789012/told.fifo", "sqs", "cn-north-1", None),
+        (
+            "https://sqs-fips.us-east-1.amazonaws.com/123456789012/told",
+            "sqs",
+            "us-east-1",
+            "https://sqs-fips.us-east-1.amazonaws.com",
+        ),
         ("http://127.0.0.1:4566/000000000000/told", "sqs", None, "http://127.0.0.1:4566"),
         ("arn:aws:sns:eu-north-1:123456789012:told.fifo", "sns", "eu-north-1", None),
         ("arn:aws:events:eu-north-1:123456789012:event-bus/shop", "events", "eu-north-1", None),

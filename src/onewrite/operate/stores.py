@@ -32,7 +32,7 @@ _NO_COLLECTION = (  # without what was given: it may hold a password
     "A collection is given as mongodb://HOST/DATABASE.COLLECTION."
 )
 _TARGET = re.compile("arn:[^:]+:(sns|events):([^:]+):.+|(https?://[^/]+)/.+")
-_OF_AMAZON = re.compile(r"https://sqs\.([^.]+)\.amazonaws\.com.*")
+_USUAL_HOST = re.compile(r"https://sqs\.[^.]+\.amazonaws\.com(\.cn)?")
 
 
 def is_named(options: Options) -> bool:
@@ -163,8 +163,10 @@ def queue_client(url: str, options: Options) -> Any:
 
 
 def _queue_client(server: str, options: Options) -> Any:
-    at_amazon = _OF_AMAZON.fullmatch(server)
-    return client("sqs", at_amazon[1], None) if at_amazon else client("sqs", options["region"], server)
+    from onewrite.sqs.queue import region_of  # noqa: PLC0415  # as above
+
+    is_usual = _USUAL_HOST.fullmatch(server) is not None  # botocore knows it
+    return client("sqs", region_of(server) or options["region"], None if is_usual else server)
 
 
 def function_client(name: str, options: Options) -> Any:
