@@ -26,7 +26,7 @@ from onewrite.operate.doctor.checks import examine
 from onewrite.operate.doctor.facts import CheckResult, DoctorFinding, Facts, Unread
 from onewrite.operate.modules import MODULE, find, find_module
 from onewrite.operate.options import AsJson, CollectionUrl, EndpointUrl, Options, Region, TableName, VersionOption, option
-from onewrite.operate.report import end, is_plain, tell
+from onewrite.operate.report import count_of, end, is_plain, tell
 from onewrite.operate.stores import function_client, is_named, queue_client, store_of, users_collection
 
 _WIDTH = 100
@@ -77,7 +77,7 @@ class DoctorReport:
         yield from self._section("passed", "Passed")
         yield from self._section("not checked", "Not checked")
         count = sum([len(result.findings) for result in self._checks])
-        yield f"{count} found, {self._count('passed')} checks passed, {self._count('not checked')} not made."
+        yield f"{count} found, {count_of(self._count('passed'), 'check')} passed, {self._count('not checked')} not made."
 
     def _unread_lines(self) -> Iterator[str]:
         if self._unread:
@@ -157,7 +157,7 @@ def doctor(
     """Say what is wrong with a queue, a function, a table or collection, and the handlers of a module. It only reads.
 
     The exit code is 0 if nothing was found, and 1 if an error or a warning was found or something cannot be read. A permission
-    that is missing is told, and counts only with --strict.
+    that is missing is reported, and counts only with --strict.
     """
     options = locals()
 

@@ -11,6 +11,7 @@ from onewrite.core.event import Outbox
 from onewrite.core.ledgers import Ledger
 from onewrite.core.ledgers.kept import LabelledLedger
 from onewrite.core.tombstone import Tombstones
+from onewrite.operate.report import count_of
 
 T = TypeVar("T")
 
@@ -280,9 +281,5 @@ def span(seconds: float) -> str:
     """A duration as a person says it: 14 days, 90 seconds."""
     for unit, length in (("day", 86_400), ("hour", 3_600), ("minute", 60)):
         if seconds >= length and seconds % length == 0:
-            return _count_of(int(seconds // length), unit)
-    return str(timedelta(seconds=int(seconds))) if seconds >= 3_600 else _count_of(round(seconds), "second")  # noqa: PLR2004  # an hour
-
-
-def _count_of(count: int, unit: str) -> str:
-    return f"{count} {unit}" if count == 1 else f"{count:,} {unit}s"
+            return count_of(int(seconds // length), unit)
+    return str(timedelta(seconds=int(seconds))) if seconds >= 3_600 else count_of(round(seconds), "second")  # noqa: PLR2004  # an hour

@@ -29,6 +29,7 @@ from onewrite.message import printable
 from onewrite.operate.doctor.facts import Entity, Module, ModuleStore, Unread
 from onewrite.operate.image import EntityImage, later_labels
 from onewrite.operate.modules import call, is_maker
+from onewrite.operate.report import brief
 
 T = TypeVar("T")
 
@@ -67,7 +68,7 @@ class Asking:
             except Exception as error:
                 if not self.is_failure(error):
                     raise
-                text = " ".join(str(error).split())[:_LONGEST]
+                text = brief(error)[:_LONGEST]
                 return Unread(question.what, text, question.permission if self.is_refusal(error) else None)
 
         return drive(reader, answer)
