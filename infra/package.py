@@ -63,6 +63,10 @@ for path in sorted(folder.rglob("*.py")):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = _options().parse_args(arguments)
+    if not LIBRARY.is_dir():
+        sys.exit(
+            f"There is no {LIBRARY}: clone the repository first, and run infra/package.py there. It packs the library from its own clone."
+        )
     architecture = _of_this_machine() if options.architecture == "native" else options.architecture
     with TemporaryDirectory() as temporary:
         folder = Path(temporary)

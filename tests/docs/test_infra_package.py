@@ -350,6 +350,17 @@ def test_the_processor_of_this_machine_can_be_asked_for(tmp_path: Path) -> None:
     assert said.endswith(f"Python {THIS_PYTHON}, {expected}\n")
 
 
+def test_outside_of_a_clone_it_says_in_a_line_to_clone_first(tmp_path: Path) -> None:
+    script = tmp_path / "infra" / "package.py"
+    script.parent.mkdir()
+    script.write_text((ROOT / "infra" / "package.py").read_text())
+    run = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
+    assert (run.returncode, run.stdout) == (1, "")
+    (line,) = run.stderr.splitlines()
+    assert line.startswith(f"There is no {tmp_path / 'src' / 'onewrite'}: clone the repository first")
+    assert subprocess.run([sys.executable, script, "--help"], capture_output=True, check=False).returncode == 0
+
+
 def test_a_folder_that_is_there_already_is_not_added_to(tmp_path: Path) -> None:
     with pytest.raises(subprocess.CalledProcessError) as refused:
         make_package("--output", tmp_path)

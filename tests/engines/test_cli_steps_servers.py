@@ -71,7 +71,9 @@ def test_the_open_steps_of_a_collection(
         message = Message(f"m{n}", source="s", sequence=1)
         assert isinstance(store.begin(message, "charge", {"_id": n}, lease=LEASE, safe_for=HOUR), Begun)
     with ExitStack() as stack:  # the command leaves its client to the end of its process
-        monkeypatch.setattr("pymongo.MongoClient", lambda uri: stack.enter_context(MongoClient[dict[str, Any]](uri)))
+        monkeypatch.setattr(
+            "pymongo.MongoClient", lambda uri, **options: stack.enter_context(MongoClient[dict[str, Any]](uri, **options))
+        )
         check("--collection", mongod.uri.replace("/?", f"/{collection.full_name}?"), capsys)
 
 
@@ -87,6 +89,8 @@ def test_a_document_whose_id_is_no_text_hides_no_step(
     broken = RawBSONDocument(bytes(whole.raw).replace(b"caf_", b"caf\xe9"))
     collection.database.command("insert", collection.name, documents=[broken])
     with ExitStack() as stack:
-        monkeypatch.setattr("pymongo.MongoClient", lambda uri: stack.enter_context(MongoClient[dict[str, Any]](uri)))
+        monkeypatch.setattr(
+            "pymongo.MongoClient", lambda uri, **options: stack.enter_context(MongoClient[dict[str, Any]](uri, **options))
+        )
         assert main(["steps", "--collection", mongod.uri.replace("/?", f"/{collection.full_name}?"), "--json"]) == 0
     assert {step["message"] for step in json.loads(capsys.readouterr().out)["steps"]} == {"m0", "m1", "m2"}

@@ -149,7 +149,7 @@ def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
         yield TablePlace(request.getfixturevalue("dynamo"), request.getfixturevalue("table"), server)
         return
     client: MongoClient[dict[str, Any]] = request.getfixturevalue("mongo")
-    monkeypatch.setattr("pymongo.MongoClient", lambda _: client)
+    monkeypatch.setattr("pymongo.MongoClient", lambda _, **__: client)
     yield CollectionPlace(request.getfixturevalue("collection"), request.getfixturevalue("mongod"))
 
 
@@ -300,7 +300,7 @@ def test_documents_with_ids_of_every_type_are_all_found(
     monkeypatch: pytest.MonkeyPatch,
     mongo: MongoClient[dict[str, Any]],
 ) -> None:
-    monkeypatch.setattr("pymongo.MongoClient", lambda _: mongo)
+    monkeypatch.setattr("pymongo.MongoClient", lambda _, **__: mongo)
     place = CollectionPlace(collection, mongod)
     keys: list[Any] = [*range(99), *[f"e{n}" for n in range(99)], *[bson.ObjectId() for _ in range(9)], {"a": 1}]
     collection.insert_many([{"_id": key, "version": 7} for key in keys])

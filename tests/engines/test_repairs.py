@@ -242,6 +242,21 @@ def test_a_ledger_that_has_moved_is_still_looked_into(place: Place, capsys: pyte
     assert "ow_r" in out.split("would get:")[1]
 
 
+def test_the_message_that_is_asked_about_is_named_with_all_that_tells_it_apart(
+    place: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place.apply(SeenIds(), Message("b-1", source="s", sequence=3).part("hold"))
+    options = ("--message", "b-1", "--source", "s", "--sequence", "3", "--part", "hold")
+    assert place.run("inspect", *options) == 0
+    assert "A delivery of message b-1 of source s, sequence 3, part hold would get:\n  Duplicate" in capsys.readouterr().out
+
+
+def test_what_emits_once_more_is_said_in_a_whole_sentence(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    place.write(place.store(SeenIds(), outbox=Outbox("shop")), M1, emit=[Event("Paid", {"n": 1})])
+    assert place.run("forget", "--message", "m1") == 0
+    assert "events with new ids and numbers, which consumers apply again.\n" in capsys.readouterr().out
+
+
 def test_another_version_of_the_format_is_named_and_never_changed(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     place.put(**{"ow_l": "ow2 14d", "ow_new:l": "ow1 unheard of"})
     found = {each["attribute"]: each["other_version"] for each in inspect(place, capsys)["ledgers"]}
@@ -622,10 +637,10 @@ def test_something_else_than_a_mark_is_not_overwritten(place: Place, capsys: pyt
 @pytest.mark.parametrize(
     ("ledger", "effect"),
     [
-        (SeenIds(), "All 2 ids are forgotten"),
-        (SeenIds(None, readable=True), "All 2 ids are forgotten"),
+        (SeenIds(), "2 ids are forgotten"),
+        (SeenIds(None, readable=True), "2 ids are forgotten"),
         (HighWaterMark(), "Every sequence of source 's' up to 2"),
-        (SeenNumbers(8), "All 2 numbers are forgotten"),
+        (SeenNumbers(8), "2 numbers are forgotten"),
     ],
     ids=["14d", "all text", "marks", "numbers"],
 )

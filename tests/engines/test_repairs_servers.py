@@ -23,6 +23,7 @@ from onewrite.core.ledgers import Ledger
 from onewrite.operate import repair, report, strip
 from onewrite.operate.dynamodb import TableStore
 from onewrite.operate.mongodb import CollectionStore
+from onewrite.operate.report import count_of
 from tests.support.repairs import CollectionPlace, Place, TablePlace, log_as_it_was, output_of, place_of
 
 pytestmark = pytest.mark.measured
@@ -200,7 +201,7 @@ def test_strip_deletes_what_was_deleted(place: Place, capsys: pytest.CaptureFixt
     place.write(store, MESSAGES[0])
     place.call(store, "delete", MESSAGES[1])
     assert place.run("strip", entity=None) == 0
-    assert "1 would be deleted because only a tombstone is left" in capsys.readouterr().out
+    assert "0 entities would be stripped, and 1 tombstone would be deleted:" in capsys.readouterr().out
     assert place.run("strip", "--attribute", "ow_other:l", "--yes", entity=None) == 0
     assert place.contents() is not None
     assert place.run("strip", "--yes", entity=None) == 0
@@ -226,7 +227,7 @@ def test_strip_comes_back_to_what_was_changed_and_gives_up_on_what_is_still_writ
     assert place.run("strip", "--yes", entity=None) == int(writes > 1)
     out = capsys.readouterr().out
     assert ("It is still being written to" in out) == (writes > 1)
-    assert f"{min(writes, 3)} times an entity was changed between the read and the write" in out
+    assert f"An entity was changed {count_of(min(writes, 3), 'time')} between the read and the write" in out
     assert (set(business(place)) == {"n"}) == (writes == 1)
 
 
@@ -246,7 +247,7 @@ def test_strip_passes_over_what_was_deleted_meanwhile(
 
     monkeypatch.setattr(kind, "write", after_a_delete)
     assert place.run("strip", "--yes", entity=None) == 0
-    assert "1 entities: 1 have nothing" in capsys.readouterr().out
+    assert "1 entity, 1 with nothing" in capsys.readouterr().out
     assert place.contents() is None
 
 
@@ -277,8 +278,8 @@ def test_strip_shows_how_far_it_has_come(
     assert place.run("strip", entity=None) == 1
     shown = capsys.readouterr()
     assert ("onewrite: 2 of about 2 read, 1 to do, 1 left as they are\n" in shown.err) == plain
-    assert "1 more are left as they are" in shown.out
-    assert "1 would be stripped" in shown.out
+    assert "1 more is left as it is." in shown.out
+    assert "1 entity would be stripped" in shown.out
 
 
 def test_what_strip_has_done_before_it_failed_is_in_the_log_and_done_once_only(
@@ -297,6 +298,6 @@ def test_what_strip_has_done_before_it_failed_is_in_the_log_and_done_once_only(
     monkeypatch.setattr(kind, "write", fails_then)
     assert place.run("strip", "--yes", entity=None) == 1
     assert "no route" in capsys.readouterr().err
-    assert "1 entities were stripped" in caplog.text
+    assert "1 entity stripped" in caplog.text
     again = output_of(capsys, lambda: place.run("strip", "--yes", "--json", entity=None))
     assert (again["clean"], again["stripped"]) == (1, 1)

@@ -7,7 +7,7 @@ import io
 import json
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -123,6 +123,133 @@ def test_one_handler_of_a_module_is_judged_alone(handlers: str, queue: str, caps
     assert ["the table stock" in what for what in told] == [True]
 
 
+LAZY = """
+import os
+from datetime import timedelta
+from functools import cache, lru_cache
+
+import boto3
+from onewrite import SeenIds
+from onewrite.aws_lambda import sqs_handler
+from onewrite.dynamodb import GuardedTable
+from onewrite.identity import sqs_message_id
+
+calls = []
+
+
+{decorator}
+def orders():
+    print("orders is called")
+    return GuardedTable(boto3.resource("dynamodb").Table(os.environ["ORDERS_TABLE"]), SeenIds(timedelta(days=2)))
+
+
+@cache
+def unused():
+    calls.append("unused")
+
+
+@cache
+def of_two(one, two):
+    calls.append("of_two")
+
+
+def act():
+    calls.append("act")
+
+
+def of_table(name="orders"):
+    return orders()
+
+
+@sqs_handler(sqs_message_id())
+def ship(message):
+    return orders().record(message, Key={{"id": "o"}})
+
+
+def handler():
+    return ship
+"""
+
+
+@pytest.fixture
+def lazy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], str]]:
+    """Writes a module that makes its store in a function, with this decorator, and says its name."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setenv("ORDERS_TABLE", "orders")
+
+    def make(decorator: str) -> str:
+        (tmp_path / "lazy_shop.py").write_text(LAZY.format(decorator=decorator))
+        importlib.invalidate_caches()
+        return "lazy_shop"
+
+    yield make
+    sys.modules.pop("lazy_shop", None)
+
+
+def told_of_retention(found: dict[str, Any]) -> list[str]:
+    (check,) = [each for each in found["checks"] if each["code"] == "ledger-retention"]
+    return [finding["what"] for finding in check["findings"]]
+
+
+@pytest.mark.parametrize("decorator", ["@cache", "@lru_cache", "@lru_cache(maxsize=1)"])
+@pytest.mark.parametrize("name", [":ship", ":orders", ":of_table", ":handler", ""])
+def test_a_store_that_is_made_once_by_a_cached_function_is_judged(
+    name: str, decorator: str, lazy: Callable[[str], str], queue: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    module = lazy(decorator)
+    assert main(["doctor", f"{module}{name}", "--queue", queue, "--json"]) == 1
+    printed = capsys.readouterr()
+    assert printed.err == "orders is called\n"  # once, and not to where a program reads
+    (told,) = told_of_retention(json.loads(printed.out))
+    assert "SeenIds of the table orders remembers a message for 2 days" in told
+    assert sys.modules[module].calls == []
+
+
+@pytest.mark.parametrize("more", [[], ["--table", "orders"]])
+@pytest.mark.parametrize("name", [":ship", ""])
+def test_where_stores_are_made_by_each_call_the_function_is_to_be_named(
+    name: str, more: list[str], lazy: Callable[[str], str], queue: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    module = lazy("")
+    create_table(boto3.client("dynamodb"), "orders")
+    code, found = asked(capsys, f"{module}{name}", "--queue", queue, *more)
+    assert (code, {"act", "of_two"}.intersection(sys.modules[module].calls)) == (1, set())
+    (unread,) = found["unread"]
+    advice = f"The module makes its stores only when called: name the function, as in {module}:orders."
+    assert (unread["what"], unread["error"]) == (f"a guarded store of {module}{name}", advice)
+    assert "ledger-retention" in unread["checks"]
+    assert main(["doctor", f"{module}{name}", "--queue", queue, *more]) == 1
+    text = " ".join(capsys.readouterr().out.split())
+    assert f"a guarded store of {module}{name}: none was found. {advice}" in text
+    assert f"ledger-retention: It needs a guarded store of {module}{name}, and none was found. {advice}" in text
+    assert main(["doctor", f"{module}:orders", "--queue", queue, "--json"]) == 1
+    assert len(told_of_retention(json.loads(capsys.readouterr().out))) == 1
+
+
+def test_a_module_without_any_store_is_told_what_to_name(queue: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, found = asked(capsys, "json", "--queue", queue)
+    assert code == 1
+    assert (
+        found["unread"][0]["error"]
+        == "Name the store, or a function without arguments that makes it, as in shop.stores:orders."
+    )
+
+
+@pytest.mark.parametrize("name", [":ship", ":orders", ""])
+def test_a_function_that_raises_is_explained_as_an_import_is(
+    name: str, lazy: Callable[[str], str], queue: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("ORDERS_TABLE")
+    module = lazy("@cache")
+    assert main(["doctor", f"{module}{name}", "--queue", queue]) == 1
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert "Traceback" in printed.err
+    last = f"onewrite: {module}:orders() fails: KeyError: 'ORDERS_TABLE'. Nothing was looked at and nothing was done."
+    assert printed.err.splitlines()[-1] == last
+
+
 def test_a_function_is_asked_for_by_its_name_or_its_arn(capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("ship", "arn:aws:lambda:eu-west-2:123456789012:function:ship"):
         code, found = asked(capsys, "--function", name)
@@ -193,6 +320,7 @@ def test_where_nothing_may_be_read_the_exit_code_is_1(
         (["not a module"], "is no name of a module"),
         (["there_is_none"], "there is no module 'there_is_none'"),
         (["json:nothing"], "has no 'nothing'"),
+        (["json:"], "'json:' is not of the form module:name"),
     ],
 )
 def test_what_cannot_be_run_as_it_was_asked_for_is_exit_code_2(

@@ -202,7 +202,7 @@ def test_text_for_a_person_shows_no_control_character(orders: Any, capsys: pytes
     assert "written: 1 carried, 0 rid of the old attribute" in out
     assert "  to carry  id=S:o-1  marks: 2; bytes: " in out
     assert "\x1b" not in out
-    assert "Refused: 1, for the reason that is told with each" in out
+    assert "Refused: 1, for the reason that is given with each" in out
 
 
 class Terminal(io.StringIO):
@@ -316,7 +316,7 @@ def test_of_a_refused_entity_it_is_told_whether_something_was_written_there(
     assert item(orders)["ow_@a"] == 7
     assert [each["written"] for each in sorted(found["examples"], key=lambda each: each["entity"])] == [True, False]
     assert found["next"][0].startswith(
-        "Refused: 2, for the reason that is told with each. In 1 of them what could be carried"
+        "Refused: 2, for the reason that is given with each. In 1 of them what could be carried"
     )
 
 

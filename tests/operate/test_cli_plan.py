@@ -220,7 +220,7 @@ def test_a_live_table_fills_in_what_no_option_says(orders: GuardedTable, capsys:
     assert main(["plan", *TABLE, "--item-bytes", "900", "--entities", "7"]) == 0
     out = capsys.readouterr().out
     assert "to 7 entities of 900 B" in out
-    assert "orders: 5 of about 5 entities were read." in out
+    assert "orders: read 5 of about 5 entities." in out
     assert "Ledgers found: ow_l: 14d (in 5)." in out
 
 
@@ -370,7 +370,7 @@ def test_numbers_are_told_as_a_person_reads_them(told: str, shown: str) -> None:
     ("arguments", "said"),
     [
         ((), "--messages is missing"),
-        (("--messages", "10/d"), "--item-bytes is missing"),
+        (("--messages", "10/d"), "--item-bytes and --entities are missing: give them, or name a live store"),
         (("--messages", "10/d", "--item-bytes", "300"), "--entities is missing"),
         (("--messages", "0/d"), "give a number above 0"),
         (("--messages", "-5/d"), "give a number above 0"),

@@ -14,6 +14,7 @@ from typing import Any
 
 import boto3
 import pytest
+from botocore.exceptions import NoCredentialsError
 from moto import mock_aws
 from pymongo import MongoClient
 
@@ -309,6 +310,22 @@ def test_a_table_is_relayed_to_a_queue_without_a_module(aws: None) -> None:
     assert "ow_events" not in boto3.resource("dynamodb").Table("orders").get_item(Key={"orderId": "o"})["Item"]
 
 
+def test_without_credentials_a_pass_says_so_once(
+    aws: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table()
+
+    def fails(*_: Any, **__: Any) -> Any:
+        raise NoCredentialsError
+
+    monkeypatch.setattr("botocore.client.BaseClient._make_api_call", fails)
+    arguments = ["--table", "orders", "--outbox", "shop/orders", "--index", "pending", "--once"]
+    assert main(["relay", *arguments, "--to", "https://sqs.eu-west-1.amazonaws.com/123456789012/told"]) == 1
+    warning, end = capsys.readouterr().err.splitlines()
+    assert "Something that may be pending could not be read." in warning
+    assert end == "onewrite: The database or the network fails: NoCredentialsError: Unable to locate credentials"
+
+
 def test_a_table_s_operator_needs_no_target(aws: None, capsys: pytest.CaptureFixture[str]) -> None:
     paid(table())
     assert main(["relay", *OF_THE_TABLE, "--stuck"]) == 0
@@ -325,6 +342,12 @@ def test_a_table_s_operator_needs_no_target(aws: None, capsys: pytest.CaptureFix
     [
         ("https://sqs.eu-north-1.amazonaws.com/123456789012/told", "sqs", "eu-north-1", None),
         ("https://sqs.cn-north-1.amazonaws.com.cn/123456789012/told.fifo", "sqs", "cn-north-1", None),
+        (
+            "https://sqs-fips.us-east-1.amazonaws.com/123456789012/told",
+            "sqs",
+            "us-east-1",
+            "https://sqs-fips.us-east-1.amazonaws.com",
+        ),
         ("http://127.0.0.1:4566/000000000000/told", "sqs", None, "http://127.0.0.1:4566"),
         ("arn:aws:sns:eu-north-1:123456789012:told.fifo", "sns", "eu-north-1", None),
         ("arn:aws:events:eu-north-1:123456789012:event-bus/shop", "events", "eu-north-1", None),
@@ -349,8 +372,8 @@ def test_a_collection_is_named_by_its_uri(monkeypatch: pytest.MonkeyPatch) -> No
     made: list[Any] = []
 
     class Lazy(MongoClient[Any]):
-        def __init__(self, uri: str) -> None:
-            super().__init__(uri, connect=False)
+        def __init__(self, uri: str, **options: Any) -> None:
+            super().__init__(uri, connect=False, **options)
             made.append(self)
 
     monkeypatch.setattr("pymongo.MongoClient", Lazy)

@@ -49,6 +49,16 @@ def test_what_names_no_store_is_refused(given: dict[str, str], said: str) -> Non
     assert "secret" not in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    ("query", "seconds"),
+    [("", 5), ("?appName=x", 5), ("?serverSelectionTimeoutMS=200", 0.2), ("?appName=x&SERVERSELECTIONTIMEOUTMS=7000", 7)],
+)
+def test_an_operator_waits_five_seconds_for_a_server_unless_the_url_says_otherwise(query: str, seconds: float) -> None:
+    store = store_of({**NOTHING, "collection": f"mongodb://127.0.0.1:1/shop.orders{query}"})
+    assert store.target.database.client.options.server_selection_timeout == seconds
+    store.target.database.client.close()
+
+
 def test_without_a_region_it_says_how_to_give_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
     for name in ("AWS_DEFAULT_REGION", "AWS_REGION", "AWS_PROFILE"):

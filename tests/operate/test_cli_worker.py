@@ -156,7 +156,7 @@ def test_its_options_are_those_of_the_worker(
     options += ["--lean", "--timeout", "7.5", "--liveness-file", "alive", "--health-port", "81", "--health-host", "::1"]
     run(*options, "--visibility-timeout", "60", "--drain-seconds", "2.5", "--stop-when-empty", "--queue-url", f"{URL}-2")
     assert [(each["region_name"], each["endpoint_url"]) for each in made] == [
-        (None, None),
+        ("eu-west-1", None),  # as the queue's URL says
         ("eu-north-1", "http://127.0.0.1:1"),
     ]
     common = {"client": sqs, "on_outcome": None}
@@ -355,7 +355,14 @@ def test_a_queue_that_cannot_be_used_returns_2_with_the_remedy(sqs: FakeSqs, cap
     assert f"onewrite: The worker cannot use the queue {URL}" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("options", [[], ["--region", "eu west"], ["--region", "eu-west-1", "--endpoint-url", "nowhere"]])
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--queue-url", "http://127.0.0.1:1/0/orders"],
+        ["--region", "eu west"],
+        ["--region", "eu-west-1", "--endpoint-url", "nowhere"],
+    ],
+)
 def test_a_client_that_cannot_be_made_returns_2(
     options: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -363,7 +370,8 @@ def test_a_client_that_cannot_be_made_returns_2(
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_CONFIG_FILE", os.devnull)
     monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)
-    assert run(*options) == 2
+    urls = [] if "--queue-url" in options else ["--queue-url", URL]
+    assert main(["worker", *urls, *options, "corner_shop:ship"]) == 2
     assert "the region, the endpoint" in capsys.readouterr().err
 
 

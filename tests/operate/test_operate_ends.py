@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import re
@@ -9,6 +10,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +18,10 @@ import boto3
 import pytest
 from botocore.exceptions import EndpointConnectionError
 from moto import mock_aws
+from pymongo import MongoClient
 from pymongo.errors import ServerSelectionTimeoutError
 
+import onewrite.operate
 from onewrite import ConfigurationError, HighWaterMark, Message, SeenIds
 from onewrite.dynamodb import GuardedTable
 from onewrite.operate import main
@@ -106,8 +110,8 @@ def test_what_a_module_prints_is_no_part_of_the_document(
     assert json.loads(printed.out)["answers"][0]["outcome"] == "Duplicate"
     assert "hello\nthere" in printed.err
     del sys.modules["bad_chatty"]
-    assert main(["doctor", "bad_chatty", "--table", "orders", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["unread"] == []
+    assert main(["doctor", "bad_chatty", "--table", "orders", "--json"]) == 1
+    assert [each["what"] for each in json.loads(capsys.readouterr().out)["unread"]] == ["a guarded store of bad_chatty"]
 
 
 # --- exit codes -----------------------------------------------------------------------------------------------------------
@@ -280,3 +284,79 @@ def test_a_later_format_is_named_by_every_verb_and_interpreted_by_none(capsys: p
     table.update_item(Key={"id": "e"}, UpdateExpression="SET held = :h", ExpressionAttributeValues={":h": {"m1"}})
     ids = ("--ids", "held", "--to", "14d", "--no-source")
     assert "'ow2 14d fancy'" in told("migrate", "--table", "orders", *ids, code=1)
+
+
+@pytest.mark.parametrize("hosts", ["127.0.0.1:1", "127.0.0.1:1,127.0.0.1:2"])
+@pytest.mark.parametrize(
+    "verb", ["inspect --key a", "forget --key a --message m", "clear --key a", "steps", "strip", "plan --messages 1/d"]
+)
+def test_a_mongodb_that_cannot_be_reached_is_said_in_one_short_line(
+    verb: str, hosts: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clients: list[MongoClient[Any]] = []
+
+    class Noted(MongoClient[Any]):
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__(*arguments, **options)
+            clients.append(self)
+
+    monkeypatch.setattr("pymongo.MongoClient", Noted)
+    assert main([*verb.split(), "--collection", f"mongodb://{hosts}/shop.orders?serverSelectionTimeoutMS=20"]) == 1
+    for client in clients:
+        client.close()
+    (line,) = capsys.readouterr().err.splitlines()
+    start = "onewrite: The database or the network fails: ServerSelectionTimeoutError: "
+    assert line.startswith(start)
+    refusals = {f"{host}: [Errno 111] Connection refused" for host in hosts.split(",")}
+    assert {*line.removeprefix(start).split(",")} == refusals
+
+
+# --- words ------------------------------------------------------------------------------------------------------------------
+
+PLURAL = re.compile(
+    r" (entities|ids|checks|events|tombstones|numbers|deliveries|mappings|members|sources|messages|steps|times)\b"
+)
+
+
+def test_one_of_a_thing_is_never_said_in_the_plural() -> None:
+    """A number before a plural is written by `count_of`, or the number is known to be above 1."""
+    above_one = {"status.writing", "VISIBILITY_SHARE"}
+    found: list[str] = []
+    for path in sorted(Path(onewrite.operate.__file__).parent.rglob("*.py")):
+        for text in [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.JoinedStr)]:
+            for value, words in pairwise(text.values):
+                if isinstance(value, ast.FormattedValue) and isinstance(words, ast.Constant):
+                    expression = ast.unparse(value.value)
+                    if PLURAL.match(str(words.value)) and expression not in above_one:
+                        found.append(f"{path.name}: {expression}{words.value!r}")
+    assert found == []
+
+
+REQUIRED = {
+    "steps": {"--table", "--collection"},
+    "strip": {"--table", "--collection"},
+    "clear": {"--key", "--table", "--collection"},
+    "inspect": {"--key", "--table", "--collection"},
+    "forget": {"--key", "--message", "--table", "--collection"},
+    "set-mark": {"--key", "--table", "--collection", "--sequence", "--remove"},
+    "migrate": {"--table", "--collection", "--ids", "--version-in", "--to", "--source", "--no-source"},
+    "plan": {"--messages", "--item-bytes", "--entities"},
+    "relay": {"--outbox", "--to"},
+    "worker": {"--queue-url"},
+    "doctor": set[str](),
+    "demo": set[str](),
+}
+
+
+@pytest.mark.parametrize("verb", REQUIRED)
+def test_help_marks_what_is_required(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([verb, "--help"]) == 0
+    options = re.split(r"\n  (?=--)", capsys.readouterr().out)[1:]
+    lines = [" ".join(each.split()).partition(" ")[::2] for each in options]
+    assert {name for name, text in lines if "required]" in text or re.search(r"\bRequired with", text)} == REQUIRED[verb]
+
+
+def test_every_verb_says_what_it_requires() -> None:
+    assert {*REQUIRED} == {
+        name.replace("_", "-") for name in [each.callback.__name__ for each in app.registered_commands if each.callback]
+    }

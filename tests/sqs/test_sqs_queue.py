@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import EndpointConnectionError, NoRegionError
 
-from onewrite.sqs.queue import is_passing, retries_and_refusals
+from onewrite.sqs.queue import default_client, is_passing, region_of, retries_and_refusals
 from tests.support.fake_sqs import URL, client_error, lost_connection
 
 
@@ -38,3 +38,31 @@ def test_of_a_batch_request_only_what_is_not_our_fault_is_tried_again() -> None:
 )
 def test_what_passes_by_itself_is_told_from_what_does_not(error: Any, passing: bool) -> None:
     assert is_passing(error) is passing
+
+
+@pytest.mark.parametrize(
+    ("url", "region"),
+    [
+        (URL, "eu-west-1"),
+        (f"{URL}, {URL}-2", "eu-west-1"),
+        ("https://sqs.us-gov-west-1.amazonaws.com/123456789012/orders", "us-gov-west-1"),
+        ("https://sqs.cn-north-1.amazonaws.com.cn/123456789012/orders.fifo", "cn-north-1"),
+        ("https://sqs-fips.us-east-1.amazonaws.com/123456789012/orders", "us-east-1"),
+        ("https://sqs.eu-west-1.api.aws/123456789012/orders", "eu-west-1"),
+        ("https://vpce-1a2b.sqs.eu-central-1.vpce.amazonaws.com/123456789012/orders", "eu-central-1"),
+        ("https://eu-west-1.queue.amazonaws.com/123456789012/orders", "eu-west-1"),
+        ("http://sqs.eu-west-1.localhost.localstack.cloud:4566/000000000000/orders", "eu-west-1"),
+        ("http://127.0.0.1:4566/000000000000/orders", None),
+        ("http://localhost:4566/000000000000/sqs.eu-west-1.amazonaws.com", None),
+        ("orders", None),
+    ],
+)
+def test_the_region_is_read_from_a_queue_s_url(url: str, region: str | None) -> None:
+    assert region_of(url) == region
+
+
+def test_a_client_is_of_the_region_that_is_given_or_else_of_the_url_s(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-2")  # the queue is not there, whatever is configured
+    assert default_client(URL).meta.region_name == "eu-west-1"
+    assert default_client(URL, region="eu-north-1").meta.region_name == "eu-north-1"
+    assert default_client("http://127.0.0.1:4566/000000000000/orders").meta.region_name == "us-east-2"

@@ -30,7 +30,7 @@ from onewrite.operate.image import (
     without,
 )
 from onewrite.operate.options import sequence_of
-from onewrite.operate.report import NothingToDo
+from onewrite.operate.report import NothingToDo, count_of
 from onewrite.outcome import Stale
 
 Drop = tuple[Slot, tuple[str | bytes | int, ...]]
@@ -412,12 +412,12 @@ def _clear_tokens(image: EntityImage, ledger: EntityLedger) -> Repair:
 
 def _effects_of_clearing(ledger: EntityLedger) -> Iterator[str]:
     if ids := sum([len(id_set.ids) for id_set in ledger.sets]):
-        yield f"All {ids} ids are forgotten: each of their messages takes effect again if it is delivered again."
+        yield f"{count_of(ids, 'id is', 'ids are')} forgotten: each of their messages takes effect again if it is delivered again."
     for mark in ledger.marks:
         yield from _effects_of_mark(TargetMark(mark.source, mark.parts, None), mark.mark, None)
     if numbers := sum([len(block.numbers) for block in ledger.blocks]):
         yield (
-            f"All {numbers} numbers are forgotten, and so is how far each source has come: each message of these sources takes effect again "
+            f"{count_of(numbers, 'number is', 'numbers are')} forgotten, and so is how far each source has come: each message of these sources takes effect again "
             "if it is delivered again."
         )
     yield "That includes what waits in queues and dead-letter queues, and what somebody replays."

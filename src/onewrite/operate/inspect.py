@@ -14,23 +14,24 @@ from onewrite.core.pending import Box, read_box
 from onewrite.core.step import Step, found_step
 from onewrite.core.tombstone import read_tombstone
 from onewrite.errors import LedgerMismatch
+from onewrite.message import Message, full_name
 from onewrite.operate.answers import Inquiry, answers_to
 from onewrite.operate.changes import hints
 from onewrite.operate.image import Block, EntityImage, EntityLedger, IdSet, held_ledgers, read_id
-from onewrite.operate.modules import ledger_of
+from onewrite.operate.modules import STORE, ledger_of
 from onewrite.operate.options import (
     AnyMessageId,
     AsJson,
     At,
     Attribute,
-    CollectionUrl,
     EndpointUrl,
     Key,
     Parts,
     Region,
+    RequiredCollection,
+    RequiredTable,
     SequenceOption,
     Source,
-    TableName,
     VersionOption,
     message_of,
     moment_of,
@@ -49,8 +50,8 @@ LedgerName: TypeAlias = Annotated[
     str | None,
     typer.Option(
         "--ledger",
-        metavar="MODULE:STORE",
-        help="Ask the ledger of this guarded store, or this ledger, instead of the labels.",
+        metavar=STORE,
+        help="Ask the ledger of this guarded store, or this ledger, or what this function makes, instead of the labels.",
     ),
 ]
 
@@ -58,8 +59,8 @@ LedgerName: TypeAlias = Annotated[
 def inspect(
     *,
     key: Key,
-    table: TableName = None,
-    collection: CollectionUrl = None,
+    table: RequiredTable = None,
+    collection: RequiredCollection = None,
     region: Region = None,
     endpoint_url: EndpointUrl = None,
     attribute: Attribute = None,
@@ -86,7 +87,7 @@ def _inspect(options: dict[str, Any]) -> int:
     if options["message"] is not None:
         inquiry = Inquiry(message_of(options), now, attribute, options["in_sequence"], ledger_of(options["ledger"]))
     document = inspection(entity_of(store_of(options), options["key"]), now, attribute, inquiry)
-    tell_json(document) if options["as_json"] else tell(lines_of(document, options["message"]))
+    tell_json(document) if options["as_json"] else tell(lines_of(document, None if inquiry is None else inquiry.message))
     return 0
 
 
@@ -227,7 +228,7 @@ _MOST = 20  # members of one set that a person is shown; --json has all of them
 Document = Mapping[str, Any]
 
 
-def lines_of(document: Document, message: str | None) -> Iterator[str]:
+def lines_of(document: Document, message: Message | None) -> Iterator[str]:
     """The lines of `onewrite inspect`."""
     yield f"{document['entity']}: {document['bytes']} bytes, {_share(document['ours'], document['bytes'])} of them onewrite's"
     for ledger in document["ledgers"]:
@@ -336,11 +337,11 @@ def _tombstone_lines(tombstone: Document | None) -> Iterator[str]:
     yield f"A tombstone: the entity was deleted at {escape(tombstone['at'])}. The database removes it {when}, by {escape(tombstone['ttl'])}."
 
 
-def _answers(answers: list[Document], message: str) -> Iterator[str]:
+def _answers(answers: list[Document], message: Message) -> Iterator[str]:
     if not answers:
         yield "No ledger is here yet, so a delivery would be Applied if your own condition holds."
         return
-    yield f"A delivery of message {escape(message)} would get:"
+    yield f"A delivery of {full_name(message)} would get:"
     for answer in answers:
         by = (
             f" from {answer['ledger']} in {escape(answer['attribute'])}"

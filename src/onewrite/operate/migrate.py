@@ -37,34 +37,41 @@ from onewrite.operate.migration import (
     visit,
 )
 from onewrite.operate.modules import HANDLER, find
-from onewrite.operate.options import AsJson, CollectionUrl, EndpointUrl, Region, TableName, VersionOption, option
+from onewrite.operate.options import AsJson, EndpointUrl, Region, RequiredCollection, RequiredTable, VersionOption, option
 from onewrite.operate.report import end, escape, progress, tell, tell_json
 from onewrite.operate.stores import store_of
 
 _option = partial(option, "MIGRATE")
 OldIds: TypeAlias = Annotated[
-    str | None, typer.Option("--ids", metavar="NAME", help="The attribute in which your code keeps a set of ids.")
+    str | None,
+    typer.Option(
+        "--ids", metavar="NAME", help="The attribute in which your code keeps a set of ids. Required without --version-in."
+    ),
 ]
 Version: TypeAlias = Annotated[
     str | None,
     typer.Option(
         "--version-in",
         metavar="NAME",
-        help="The attribute in which your code keeps the number of a source's last message; with a * at its end, all that begin so.",
+        help="The attribute in which your code keeps the number of a source's last message; with a * at its end, all that begin so. Required without --ids.",
     ),
 ]
 To: TypeAlias = Annotated[
     str | None,
-    typer.Option(help="For --ids, how the ledger keeps them: 14d, 36h or all; 'all text' and the like for readable=True."),
+    typer.Option(
+        help="Required with --ids: how the ledger keeps them: 14d, 36h or all; 'all text' and the like for readable=True."
+    ),
 ]
 Name: TypeAlias = Annotated[str, typer.Option(help="The new ledger's name, if it has one.")]
 Source: TypeAlias = Annotated[
     str | None,
     typer.Option(
-        help="The source of the messages, as the new consumers' identity gives it: text, with {name} for what the entity holds there."
+        help="The source of the messages, as the new consumers' identity gives it: text, with {name} for what the entity holds there. Required without --no-source."
     ),
 ]
-NoSource: TypeAlias = Annotated[bool, typer.Option("--no-source", help="The messages have no source.")]
+NoSource: TypeAlias = Annotated[
+    bool, typer.Option("--no-source", help="The messages have no source. Required without --source.")
+]
 Drop: TypeAlias = Annotated[
     bool,
     typer.Option("--drop", help="Remove the old attribute where all of it is carried. No old consumer may run any more."),
@@ -94,8 +101,8 @@ Records: TypeAlias = Annotated[
 
 def migrate(
     *,
-    table: TableName = None,
-    collection: CollectionUrl = None,
+    table: RequiredTable = None,
+    collection: RequiredCollection = None,
     region: Region = None,
     endpoint_url: EndpointUrl = None,
     ids: OldIds = None,
@@ -357,7 +364,7 @@ class MigrationReport:
                 self.states[EntityState.CHANGED],
                 "Changed: {}. Somebody still writes the old attribute there: it has gained something since it was carried.",
             ),
-            (refused_count, f"Refused: {{}}, for the reason that is told with each. {sentence}"),
+            (refused_count, f"Refused: {{}}, for the reason that is given with each. {sentence}"),
             (
                 too_large,
                 "Too large: {}. There is no room for the old set and the ledger together. --drop moves the ids in one write.",

@@ -55,18 +55,21 @@ AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print one JSON 
 
 # --- which store. A URL may hold a password, which the environment keeps from the list of processes ---------------------------
 
-TableName: TypeAlias = Annotated[
-    str | None, typer.Option("--table", metavar="NAME", envvar="ONEWRITE_TABLE", help="A table of DynamoDB.")
-]
-CollectionUrl: TypeAlias = Annotated[
-    str | None,
-    typer.Option(
-        "--collection",
-        metavar="URL",
-        envvar="ONEWRITE_COLLECTION",
-        help="A collection of MongoDB: mongodb://HOST/DATABASE.COLLECTION.",
-    ),
-]
+
+def _table(more: str = "") -> Any:
+    return typer.Option("--table", metavar="NAME", envvar="ONEWRITE_TABLE", help=f"A table of DynamoDB.{more}")
+
+
+def _collection(more: str = "") -> Any:
+    text = f"A collection of MongoDB: mongodb://HOST/DATABASE.COLLECTION.{more}"
+    return typer.Option("--collection", metavar="URL", envvar="ONEWRITE_COLLECTION", help=text)
+
+
+TableName: TypeAlias = Annotated[str | None, _table()]
+CollectionUrl: TypeAlias = Annotated[str | None, _collection()]
+# For a verb that does nothing without one of them.
+RequiredTable: TypeAlias = Annotated[str | None, _table(" Required without --collection.")]
+RequiredCollection: TypeAlias = Annotated[str | None, _collection(" Required without --table.")]
 Region: TypeAlias = Annotated[str | None, typer.Option("--region", help="The region at AWS, if not the configured one.")]
 EndpointUrl: TypeAlias = Annotated[
     str | None, typer.Option("--endpoint-url", metavar="URL", help="Where the table is, if not at AWS.")

@@ -38,6 +38,7 @@ from onewrite.operate.report import (
     NothingToDo,
     NotThere,
     age,
+    count_of,
     end,
     escape,
     log_to_stderr,
@@ -60,14 +61,21 @@ Name: TypeAlias = Annotated[
     typer.Argument(
         metavar=f"[{RELAY}]",
         envvar="ONEWRITE_RELAY",
-        help="Where the Relay is, as in shop.relays:orders. Without it, give --table or --collection.",
+        help="Where the Relay is, or a function that makes it, as in shop.relays:orders. Without it, give --table or --collection.",
     ),
 ]
-OutboxName: TypeAlias = Annotated[str | None, _option("outbox", "Of a store: the name of its Outbox, as in shop/orders.")]
+OutboxName: TypeAlias = Annotated[
+    str | None,
+    _option("outbox", "Of a store: the name of its Outbox, as in shop/orders. Required with --table or --collection."),
+]
 Index: TypeAlias = Annotated[str | None, _option("index", "Of a table: the sparse index of its Outbox.")]
 To: TypeAlias = Annotated[
     str | None,
-    _option("to", "Of a store: where its events go: an SQS queue's URL, the ARN of an SNS topic or of an EventBridge bus."),
+    _option(
+        "to",
+        "Of a store: where its events go: an SQS queue's URL, the ARN of an SNS topic or of an EventBridge bus. Required with --table or "
+        "--collection, unless you give --stuck, --skip or --restart.",
+    ),
 ]
 Once: TypeAlias = Annotated[bool, _option("once", "Make one pass over all that is pending, and stop.")]
 Poll: TypeAlias = Annotated[float, _option("poll", "Seconds between two passes.", min=0.01, max=86_400)]
@@ -300,7 +308,7 @@ def restart_entity(relay: Relay, source: str, *, operator: str | None, yes: bool
     new_source = relay.restart(source=source)
     if new_source is None:
         raise NotThere("The entity was deleted meanwhile.")
-    text = f"Restarted {outbox.source}, of which {outbox.sent} were sent. Its source is now {new_source}."
+    text = f"Restarted {outbox.source}, of which {count_of(outbox.sent, 'event was', 'events were')} sent. Its source is now {new_source}."
     tell([text])
     details = {"act": "restart", "source": outbox.source, "sent": outbox.sent, "pending": len(outbox.pending)}
     record(text, operator, {**details, "restarted_as": new_source})

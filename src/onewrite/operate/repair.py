@@ -20,7 +20,6 @@ from onewrite.operate.image import EntityImage, EntityStore
 from onewrite.operate.options import (
     AsJson,
     Attribute,
-    CollectionUrl,
     EndpointUrl,
     Key,
     MessageId,
@@ -28,9 +27,10 @@ from onewrite.operate.options import (
     Options,
     Parts,
     Region,
+    RequiredCollection,
+    RequiredTable,
     SequenceOption,
     Source,
-    TableName,
     VersionOption,
     Yes,
     message_of,
@@ -54,8 +54,8 @@ def forget(
     *,
     key: Key,
     message: MessageId,
-    table: TableName = None,
-    collection: CollectionUrl = None,
+    table: RequiredTable = None,
+    collection: RequiredCollection = None,
     region: Region = None,
     endpoint_url: EndpointUrl = None,
     attribute: Attribute = None,
@@ -80,8 +80,8 @@ def forget(
 def set_mark(
     *,
     key: Key,
-    table: TableName = None,
-    collection: CollectionUrl = None,
+    table: RequiredTable = None,
+    collection: RequiredCollection = None,
     region: Region = None,
     endpoint_url: EndpointUrl = None,
     attribute: Attribute = None,
@@ -89,9 +89,16 @@ def set_mark(
     part: Parts = None,
     sequence: Annotated[
         str | None,
-        typer.Option("--sequence", metavar="N", help="The last sequence that shall count as done, as a message has it."),
+        typer.Option(
+            "--sequence",
+            metavar="N",
+            help="The last sequence that counts as done, as a message has it. Required without --remove.",
+        ),
     ] = None,
-    remove: Annotated[bool, typer.Option("--remove", help="Remove the mark, as if nothing of the source had come.")] = False,
+    remove: Annotated[
+        bool,
+        typer.Option("--remove", help="Remove the mark, as if nothing of the source had come. Required without --sequence."),
+    ] = False,
     yes: Yes = False,
     digest: ShownCode = None,
     operator: Operator = None,
@@ -103,7 +110,7 @@ def set_mark(
 
     def move_mark(image: EntityImage) -> Repair:
         if (options["sequence"] is None) != options["remove"]:
-            raise ConfigurationError("Give --sequence, which the mark shall have, or --remove.")
+            raise ConfigurationError("Give --sequence, the mark's new value, or --remove.")
         target = TargetMark(options["source"], tuple(options["part"] or ()), options["sequence"], options["attribute"])
         return changes.set_mark(image, target, time.time())
 
@@ -113,8 +120,8 @@ def set_mark(
 def clear(
     *,
     key: Key,
-    table: TableName = None,
-    collection: CollectionUrl = None,
+    table: RequiredTable = None,
+    collection: RequiredCollection = None,
     region: Region = None,
     endpoint_url: EndpointUrl = None,
     attribute: Attribute = None,
@@ -144,7 +151,7 @@ def _change(act: str, options: Options, plan_repair: Callable[[EntityImage], Rep
     effects = repair.effects
     if is_outbox_label(image.fields.get(OUTBOX.label)):
         effects += (
-            "This entity emits events. What takes effect once more emits once more: events with new ids and numbers, which consumers apply",
+            "This entity emits events. What takes effect once more emits once more: events with new ids and numbers, which consumers apply again.",
         )
     requests = [store.to_json(call) for call in store.calls(image, repair.edit)]
     code = blake2b(json.dumps(requests).encode(), digest_size=_DIGEST_BYTES).hexdigest()

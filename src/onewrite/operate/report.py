@@ -15,6 +15,7 @@ import getpass
 import json
 import logging
 import os
+import re
 import sys
 import time
 import traceback
@@ -91,7 +92,16 @@ def report_failure(error: Exception, failure: str = "The database or the network
             f"There is no such table here: {response['Error'].get('Message', '')} Check --region and --endpoint-url.",
             Exit.NOT_THERE,
         )
-    return say(f"{failure}: {type(error).__name__}: {error}", Exit.FAILED)
+    return say(f"{failure}: {type(error).__name__}: {brief(error)}", Exit.FAILED)
+
+
+# What pymongo adds when it finds no server: the timeouts of each, and all that it knows of them.
+_TOPOLOGY = re.compile(r" \(configured timeouts: [^)]*\)|, Timeout: \S+, Topology Description: .*", re.DOTALL)
+
+
+def brief(error: BaseException) -> str:
+    """What an error says, in one line."""
+    return " ".join(_TOPOLOGY.sub("", str(error)).split())
 
 
 def is_outside(error: BaseException) -> bool:
@@ -134,8 +144,18 @@ def age(seconds: float) -> str:
     return f"{'-' if seconds < 0 else ''}{timedelta(seconds=abs(int(seconds)))}"
 
 
-def count_of(number: int, thing: str) -> str:
-    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+def count_of(number: int, thing: str, things: str | None = None) -> str:
+    """So many of a thing, as in 1 entity and 2 entities. What follows may be part of it, as in 1 entity has and 2 entities have.
+
+    >>> count_of(1, "id is", "ids are"), count_of(2_500, "id")
+    ('1 id is', '2,500 ids')
+    """
+    return f"{number:,} {noun(number, thing, things)}"
+
+
+def noun(number: float, thing: str, things: str | None = None) -> str:
+    """The word alone, for a number that is written in another way."""
+    return thing if number == 1 else things or f"{thing}s"
 
 
 # --- how far a verb over all entities has come: a bar on a terminal, and elsewhere a line now and then, to where errors go ----

@@ -19,8 +19,8 @@ from onewrite.core.event import moment
 from onewrite.core.flow import run
 from onewrite.core.label import STEPS
 from onewrite.core.step import FoundStep, Step, found_step
-from onewrite.operate.options import AsJson, CollectionUrl, EndpointUrl, Region, TableName, VersionOption, option
-from onewrite.operate.report import Exit, age, end, escape, is_plain, tell, tell_json
+from onewrite.operate.options import AsJson, EndpointUrl, Region, RequiredCollection, RequiredTable, VersionOption, option
+from onewrite.operate.report import Exit, age, count_of, end, escape, is_plain, tell, tell_json
 from onewrite.operate.stores import store_of
 
 _option = partial(option, "STEPS")
@@ -89,8 +89,8 @@ class Oldest:
 
 def steps(
     *,
-    table: TableName = None,
-    collection: CollectionUrl = None,
+    table: RequiredTable = None,
+    collection: RequiredCollection = None,
     region: Region = None,
     endpoint_url: EndpointUrl = None,
     older_than: OlderThan = 0,
@@ -131,7 +131,7 @@ def _print(oldest: Oldest, now: float) -> None:
     else:
         tell(_plain_lines(lines))
     more = oldest.count - len(lines)
-    tell(f"{more} more were begun later.\n" if more else "" if lines else "No step is open.\n")
+    tell(f"{count_of(more, 'more was', 'more were')} begun later.\n" if more else "" if lines else "No step is open.\n")
 
 
 def _plain_lines(lines: list[tuple[str, ...]]) -> Iterator[str]:

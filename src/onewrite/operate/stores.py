@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import SplitResult, unquote, urlsplit
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from onewrite.core.event import Outbox
 from onewrite.core.flow import run
@@ -31,8 +31,9 @@ _ONE_STORE = (
 _NO_COLLECTION = (  # without what was given: it may hold a password
     "A collection is given as mongodb://HOST/DATABASE.COLLECTION."
 )
+_SELECTION_TIMEOUT = 5_000  # milliseconds; the driver's own are 30 seconds
 _TARGET = re.compile("arn:[^:]+:(sns|events):([^:]+):.+|(https?://[^/]+)/.+")
-_OF_AMAZON = re.compile(r"https://sqs\.([^.]+)\.amazonaws\.com.*")
+_USUAL_HOST = re.compile(r"https://sqs\.[^.]+\.amazonaws\.com(\.cn)?")
 
 
 def is_named(options: Options) -> bool:
@@ -134,10 +135,16 @@ def _mongo_client(url: str) -> Any:
     from pymongo.errors import PyMongoError  # noqa: PLC0415
 
     try:
-        connection: MongoClient[dict[str, Any]] = MongoClient(url)
+        connection: MongoClient[dict[str, Any]] = MongoClient(url, **_patience(url))
     except (PyMongoError, ValueError) as error:
         raise ConfigurationError(f"MongoDB cannot be reached by this URI: {error}") from error
     return connection
+
+
+def _patience(url: str) -> dict[str, Any]:
+    """How long to look for a server: an operator does not wait for as long as a service, unless the URL says so. Options here outdo its."""
+    names = {name.lower() for name, _ in parse_qsl(urlsplit(url).query, keep_blank_values=True)}
+    return {} if "serverselectiontimeoutms" in names else {"serverSelectionTimeoutMS": _SELECTION_TIMEOUT}
 
 
 def _publisher(to: str, outbox: Outbox, options: Options) -> Publisher:
@@ -163,8 +170,10 @@ def queue_client(url: str, options: Options) -> Any:
 
 
 def _queue_client(server: str, options: Options) -> Any:
-    at_amazon = _OF_AMAZON.fullmatch(server)
-    return client("sqs", at_amazon[1], None) if at_amazon else client("sqs", options["region"], server)
+    from onewrite.sqs.queue import region_of  # noqa: PLC0415  # as above
+
+    is_usual = _USUAL_HOST.fullmatch(server) is not None  # botocore knows it
+    return client("sqs", region_of(server) or options["region"], None if is_usual else server)
 
 
 def function_client(name: str, options: Options) -> Any:

@@ -24,15 +24,15 @@ from onewrite.operate.image import (
 from onewrite.operate.options import (
     AsJson,
     Attribute,
-    CollectionUrl,
     EndpointUrl,
     Operator,
     Region,
-    TableName,
+    RequiredCollection,
+    RequiredTable,
     VersionOption,
     Yes,
 )
-from onewrite.operate.report import end, escape, log_to_stderr, progress, record, tell, tell_json
+from onewrite.operate.report import count_of, end, escape, log_to_stderr, progress, record, tell, tell_json
 from onewrite.operate.stores import store_of
 
 
@@ -108,8 +108,8 @@ def outboxes_of(image: EntityImage) -> list[str]:
 _MOST = 20  # entities that were held back, of which a person is told the reason; --json has 1000
 _MOST_KEPT = 1000
 _WARNING = (
-    "Nothing was written. Stop all consumers and relays, and give the same command --yes. Afterwards nothing tells a message that is delivered again from "
-    "a fresh one."
+    "Nothing was written. Stop all consumers and relays, and give the same command --yes. Afterwards nothing distinguishes a message that is delivered again "
+    "from a fresh one."
 )
 _TRIES = 3  # an entity that changes more often than that has a writer that was not stopped
 
@@ -161,8 +161,8 @@ class Count:
 
 def strip(
     *,
-    table: TableName = None,
-    collection: CollectionUrl = None,
+    table: RequiredTable = None,
+    collection: RequiredCollection = None,
     region: Region = None,
     endpoint_url: EndpointUrl = None,
     attribute: Attribute = None,
@@ -174,7 +174,7 @@ def strip(
 ) -> None:
     """Remove ledgers, empty outboxes and tombstones from all entities. Stop all consumers first.
 
-    It counts, and writes only with --yes, entity by entity. What has pending events or an open step is left as it is, and told: then the exit
+    It counts, and writes only with --yes, entity by entity. What has pending events or an open step is left as it is, and reported: then the exit
     code is 1. It may be stopped and run again at any time.
     """
     options = locals()
@@ -194,7 +194,7 @@ def _strip(options: dict[str, Any]) -> int:
                     show(count.read, count.progress_text(yes=yes))
     finally:  # what was done before somebody stopped it, or the database failed, is done as well
         if yes:
-            text = f"strip: {count.stripped} entities were stripped, and {count.deleted} tombstones deleted."
+            text = f"strip: {count_of(count.stripped, 'entity', 'entities')} stripped, {count_of(count.deleted, 'tombstone')} deleted."
             record(text, options["operator"], {"act": "strip", **count.details()})
     _tell(count, yes=yes, as_json=options["as_json"])
     return int(count.held_back > 0)
@@ -220,20 +220,24 @@ def _tell(count: Count, *, yes: bool, as_json: bool) -> None:
     if as_json:
         tell_json({"written": yes, **count.details()})
         return
-    verb = "were" if yes else "would be"
+    was, were = ("was", "were") if yes else ("would be", "would be")
     lines = [
-        f"{count.read} entities: {count.clean} have nothing of onewrite's.",
-        f"{count.stripped} {verb} stripped, and {count.deleted} {verb} deleted because only a tombstone is left of them: {count.bytes} bytes.",
+        f"{count_of(count.read, 'entity', 'entities')}, {count.clean} with nothing of onewrite's.",
+        f"{count_of(count.stripped, f'entity {was}', f'entities {were}')} stripped, and {count_of(count.deleted, f'tombstone {was}', f'tombstones {were}')} deleted: {count_of(count.bytes, 'byte')}.",
     ]
     if count.sets:
-        lines.append(f"{count.sets} have a set of ids in {BY_HAND}, which is an attribute of yours: it stays.")
+        lines.append(
+            f"{count_of(count.sets, 'entity has', 'entities have')} a set of ids in {BY_HAND}, which is an attribute of yours: it stays."
+        )
     if count.changed:
         lines.append(
-            f"{count.changed} times an entity was changed between the read and the write: a consumer still writes. Stop it."
+            f"An entity was changed {count_of(count.changed, 'time')} between the read and the write: a consumer still writes. Stop it."
         )
     lines.extend([f"Left as it is: {reason.name}: {escape(reason.why)}" for reason in count.reasons[:_MOST]])
     if (more := count.held_back - _MOST) > 0:
-        lines.append(f"{more} more are left as they are. --json shows up to {_MOST_KEPT} of them.")
+        lines.append(
+            f"{count_of(more, 'more is left as it is', 'more are left as they are')}. --json shows up to {_MOST_KEPT} of them."
+        )
     if not yes:
         lines.append(_WARNING)
     tell(lines)

@@ -37,14 +37,18 @@ _option = partial(option, "WORKER")
 Name: TypeAlias = Annotated[
     str,
     typer.Argument(
-        metavar=HANDLER, envvar="ONEWRITE_WORKER_HANDLER", help="Where the handler is, as in shop.handlers:ship."
+        metavar=HANDLER,
+        envvar="ONEWRITE_WORKER_HANDLER",
+        help="Where the handler is, or a function that makes it, as in shop.handlers:ship.",
     ),
 ]
 QueueUrl: TypeAlias = Annotated[
     list[str],
     _option("queue-url", "A queue, as `aws sqs get-queue-url` prints it. May be given again; the handler is one for all."),
 ]
-Region: TypeAlias = Annotated[str | None, _option("region", "The queues' region, if not the configured one.")]
+Region: TypeAlias = Annotated[
+    str | None, _option("region", "The queues' region, if neither their URL nor the configuration says it.")
+]
 EndpointUrl: TypeAlias = Annotated[str | None, _option("endpoint-url", "Where SQS is, if not at AWS.")]
 Lean: TypeAlias = Annotated[bool, _option("lean", "Send the frequent requests without botocore: see docs/lean.md.")]
 InFlight: TypeAlias = Annotated[int, _option("in-flight", "How many messages are processed at a time.", min=1, max=10_000)]

@@ -206,6 +206,7 @@ class _Progress:
     has_read: bool = False  # has anything that was found been read?
     read_error: Exception | None = None  # why not, as long as nothing has
     read_error_since: float = 0.0
+    logged_errors: set[str] = field(default_factory=set[str])  # the same one is said once in a pass
 
 
 class Passes:
@@ -323,7 +324,11 @@ class Passes:
                     raise
                 except Exception as error:
                     failure, report.complete = error, False
-                    log(WARNING, "Something that may be pending could not be read. A later sweep will find it: %r", error)
+                    if repr(error) not in progress.logged_errors:
+                        progress.logged_errors.add(repr(error))
+                        log(
+                            WARNING, "Something that may be pending could not be read. A later sweep will find it: %r", error
+                        )
             if isinstance(item, Broken):
                 self._note_broken(report, item)
             if isinstance(item, Box) or (isinstance(item, Broken) and isinstance(item.error, LedgerMismatch)):

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -219,14 +220,29 @@ class SqsQueue:
         logger.warning("%s: %s", self.url, error)
 
 
+# The region in a queue's host: sqs.eu-west-1.amazonaws.com, sqs-fips.us-east-1.amazonaws.com, vpce-1.sqs.eu-west-1.vpce.amazonaws.com,
+# sqs.eu-west-1.api.aws, and the older eu-west-1.queue.amazonaws.com.
+_REGION = r"[a-z]{2,}(?:-[a-z]+)+-\d+"
+_HOST_WITH_REGION = re.compile(rf"https?://(?:[^/]+\.)?(?:sqs(?:-fips)?\.({_REGION})|({_REGION})\.queue)\.[^/]+(?:/.*)?")
+
+
+def region_of(url: str) -> str | None:
+    """The region that a queue's URL names. A stand-in's names none."""
+    match = _HOST_WITH_REGION.fullmatch(url)
+    return None if match is None else match[1] or match[2]
+
+
 def default_client(url: str, *, region: str | None = None, endpoint_url: str | None = None) -> Any:
-    """A client with enough connections for its threads. It does not check our own requests, which takes it a tenth of its time."""
+    """A client with enough connections for its threads, in the region that is given, or the URL's, or the configured one.
+
+    It does not check our own requests, which takes it a tenth of its time.
+    """
     import boto3  # noqa: PLC0415  # A worker that is given a client does not need it.
 
     sdk: Any = boto3  # The types of its `client` function are unknown without boto3-stubs.
     config = Config(max_pool_connections=_CONNECTIONS, parameter_validation=False)
     try:
-        return sdk.client("sqs", region_name=region, endpoint_url=endpoint_url, config=config)
+        return sdk.client("sqs", region_name=region or region_of(url), endpoint_url=endpoint_url, config=config)
     except (BotoCoreError, ValueError) as error:  # a region or an endpoint that is missing or malformed
         raise ConfigurationError(_unusable(url, error)) from error
 

@@ -18,7 +18,7 @@ from onewrite.errors import ConfigurationError
 from onewrite.operate.demo.comparison import HANDLERS, ONEWRITE, Comparison, Row, compare, order_events, sendings
 from onewrite.operate.demo.shops import Engine
 from onewrite.operate.demo.web import serve
-from onewrite.operate.report import is_plain
+from onewrite.operate.report import count_of, is_plain
 
 _MESSAGES = 200
 HEADINGS = ("handler", "deliveries", "requests per message", "effects applied twice", "effects lost")
@@ -114,8 +114,7 @@ def rich_table(comparison: Comparison) -> Table:
 
 
 def title(comparison: Comparison) -> str:
-    plural = "" if comparison.messages == 1 else "s"
-    return f"{comparison.messages} message{plural}, seed {comparison.seed}, {_STAND_INS[comparison.engine]}"
+    return f"{count_of(comparison.messages, 'message')}, seed {comparison.seed}, {_STAND_INS[comparison.engine]}"
 
 
 def cells(row: Row) -> tuple[str, ...]:

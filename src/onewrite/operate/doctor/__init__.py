@@ -24,9 +24,9 @@ from onewrite.errors import ConfigurationError
 from onewrite.message import printable
 from onewrite.operate.doctor.checks import examine
 from onewrite.operate.doctor.facts import CheckResult, DoctorFinding, Facts, Unread
-from onewrite.operate.modules import find, find_module
+from onewrite.operate.modules import MODULE, find, find_module
 from onewrite.operate.options import AsJson, CollectionUrl, EndpointUrl, Options, Region, TableName, VersionOption, option
-from onewrite.operate.report import end, is_plain, tell
+from onewrite.operate.report import count_of, end, is_plain, tell
 from onewrite.operate.stores import function_client, is_named, queue_client, store_of, users_collection
 
 _WIDTH = 100
@@ -77,15 +77,14 @@ class DoctorReport:
         yield from self._section("passed", "Passed")
         yield from self._section("not checked", "Not checked")
         count = sum([len(result.findings) for result in self._checks])
-        yield f"{count} found, {self._count('passed')} checks passed, {self._count('not checked')} not made."
+        yield f"{count} found, {count_of(self._count('passed'), 'check')} passed, {self._count('not checked')} not made."
 
     def _unread_lines(self) -> Iterator[str]:
         if self._unread:
             yield "Not read"
             for fact in self._unread:
-                lacks = f"the permission {fact.permission} is missing" if fact.permission else "the request failed"
                 needing = ", ".join(self._needing(fact)) or "none"
-                yield from _wrap("  ", f"{fact.what}: {lacks}. {fact.error}")
+                yield from _wrap("  ", f"{fact.what}: {fact.reason}. {fact.error}")
                 yield from _wrap("    ", f"Checks that need it: {needing}")
             yield ""
 
@@ -132,15 +131,15 @@ def _wrap(indent: str, text: str) -> list[str]:
 
 
 _option = partial(option, "DOCTOR")
-FORM = "MODULE"
 
 
 def doctor(
     module: Annotated[
         str | None,
         typer.Argument(
-            metavar=FORM,
-            help="The module with the handlers and their stores, as in shop.handlers, or one handler: shop.handlers:ship.",
+            metavar=MODULE,
+            help="The module with the handlers and their stores, as in shop.handlers; or one handler or store of it, or a function that "
+            "makes one: shop.handlers:ship.",
         ),
     ] = None,
     *,
@@ -158,7 +157,7 @@ def doctor(
     """Say what is wrong with a queue, a function, a table or collection, and the handlers of a module. It only reads.
 
     The exit code is 0 if nothing was found, and 1 if an error or a warning was found or something cannot be read. A permission
-    that is missing is told, and counts only with --strict.
+    that is missing is reported, and counts only with --strict.
     """
     options = locals()
 
@@ -184,7 +183,7 @@ def _facts(options: Options) -> Facts:
     module, queue, function, most = options["module"], options["queue"], options["function"], options["sample"]
     readers = list[Callable[[], Facts]]()
     if module is not None:
-        content = find(module, FORM) if ":" in module else find_module(module, FORM)
+        content = find(module, MODULE) if ":" in module else find_module(module)
         from onewrite.operate.doctor.reading import read_module  # noqa: PLC0415
 
         readers.append(lambda: Facts(module=read_module(module, content)))

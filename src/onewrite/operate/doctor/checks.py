@@ -20,6 +20,7 @@ from onewrite.operate.doctor.facts import (
     EventSourceMapping,
     Facts,
     Findings,
+    Module,
     ModuleStore,
     NotCheckedError,
     Queue,
@@ -29,6 +30,7 @@ from onewrite.operate.doctor.facts import (
     require,
     span,
 )
+from onewrite.operate.report import count_of
 
 # What AWS recommends, so Lambda can try again where the function is throttled while it has a batch:
 # https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-configure.html
@@ -71,7 +73,7 @@ def guards(facts: Facts) -> list[Guard]:
     if ledgers:
         return [Guard(ledger, place, type(ledger).__name__, "the module") for place, ledger in ledgers]
     if facts.module is not None and facts.sample is None:
-        raise NotCheckedError(f"No store with a ledger was found in {facts.module.name}.")
+        raise _no_ledger(facts.module)
     sample = require(facts.sample, "a MODULE, --table or --collection")
     result = list[Guard]()
     for label in dict.fromkeys([label for entity in sample.entities for label in entity.labels if label.moved_to is None]):
@@ -80,8 +82,17 @@ def guards(facts: Facts) -> list[Guard]:
             kind = "HighWaterMark or InSequence" if label.layout == "marks" else type(ledger).__name__
             result.append(Guard(ledger, f"the sample's entities ({label.attribute})", kind, "the labels of the sample"))
     if not result:
+        if facts.module is not None:
+            raise _no_ledger(facts.module)
         raise NotCheckedError("None of the entities that were read has a ledger, so the ledger is not known: give a MODULE.")
     return result
+
+
+def _no_ledger(module: Module) -> NotCheckedError:
+    unfound = module.unfound
+    if unfound is None:
+        return NotCheckedError(f"No store with a ledger was found in {module.name}.")
+    return NotCheckedError(f"It needs {unfound.what}, and {unfound.reason}. {unfound.error}", unfound)
 
 
 def life(facts: Facts) -> Life:
@@ -147,7 +158,9 @@ def dead_letters(facts: Facts) -> Findings:
             "Set the maxReceiveCount to about 5.",
             "the queue",
         )
-    return f"{queue.name} moves a message to the dead letters after {queue.receives} deliveries."
+    if queue.receives is None:
+        return f"{queue.name} has no dead-letter queue."
+    return f"{queue.name} moves a message to the dead letters after {count_of(queue.receives, 'delivery', 'deliveries')}."
 
 
 def mapping(facts: Facts) -> Findings:
@@ -275,12 +288,14 @@ def later_format(facts: Facts) -> Findings:
         labels = ", ".join(sorted({label for entity in entities for label in entity.later})[:_MOST_NAMES])
         yield DoctorFinding(
             "warning",
-            f"{_count_of(entities, 'entity has', 'entities have')} what another version of onewrite has written ({labels}): {_names(entities)}.",
+            f"{count_of(len(entities), 'entity has', 'entities have')} what another version of onewrite has written ({labels}): {_names(entities)}.",
             "This version does not know that format, and has judged nothing in it. Its stores refuse these entities, and their messages wait.",
             "Deploy the version that wrote it to all consumers, and run this command with it.",
             "the sample",
         )
-    return f"All of {_count_of(sample.entities, 'entity', 'entities')} that were read are of this version's format, or have nothing of onewrite."
+    return (
+        f"Looked at {count_of(len(sample.entities), 'entity', 'entities')} for what another version of onewrite has written."
+    )
 
 
 def visibility(facts: Facts) -> Findings:
@@ -296,13 +311,13 @@ def visibility(facts: Facts) -> Findings:
             f"{queue.name} hides a message for {span(queue.visibility)}, and {function.name} may take {span(function.timeout)}{waits}.",
             "A message is redelivered while it is still processed, and each time counts for the dead-letter queue."
             if early
-            else "Where Lambda has no room to run the function at once, messages come again before it has tried, and each time counts "
+            else "If Lambda has no room to run the function at once, messages come again before it has tried, and each time counts "
             "for the dead-letter queue.",
             f"Set the visibility timeout to {advice} seconds or more: six times the function's timeout, as AWS recommends, and the "
             "batching window.",
             "the queue, the function, its event source mapping",
         )
-    return f"{span(queue.visibility)} are enough for {VISIBILITY_SHARE} times {span(function.timeout)}{waits}."
+    return f"{queue.name} hides a message for {span(queue.visibility)}: {VISIBILITY_SHARE} times {span(function.timeout)} or more{waits}."
 
 
 def partial_failures(facts: Facts) -> Findings:
@@ -320,8 +335,8 @@ def partial_failures(facts: Facts) -> Findings:
             yield DoctorFinding(
                 "error",
                 f"The event source mapping from {feed.source} lacks {lacks}, and kafka_handler(provisioned_mode=True) is in the module.",
-                "That handler names the records that failed in its answer. Of Kafka, Lambda reads it in provisioned mode only, and with "
-                "ReportBatchItemFailures only. Elsewhere the offset moves on, and those records are lost.",
+                "That handler names the records that failed in its answer. For Kafka, Lambda reads it only in provisioned mode with "
+                "ReportBatchItemFailures. Otherwise the offset moves on, and those records are lost.",
                 "Leave out provisioned_mode=True, so the handler raises and the whole batch is redelivered; or set ProvisionedPollerConfig "
                 "of the mapping, and FunctionResponseTypes to [ReportBatchItemFailures].",
                 "the event source mappings of the function, the module",
@@ -338,9 +353,9 @@ def partial_failures(facts: Facts) -> Findings:
     if unjudged_sources:
         raise NotCheckedError(
             f"Lambda reads no answer of the mapping from {unjudged_sources[0]}. That is right for kafka_handler, which raises; it is not with "
-            "provisioned_mode=True, nor for a handler that answers batchItemFailures itself. Give a MODULE to tell."
+            "provisioned_mode=True, nor for a handler that answers batchItemFailures itself. Give a MODULE to find out."
         )
-    return f"Looked at {len(feeds)} event source mapping{'s' if len(feeds) > 1 else ''}."
+    return f"Looked at {count_of(len(feeds), 'event source mapping')}."
 
 
 def order(facts: Facts) -> Findings:
@@ -363,7 +378,7 @@ def order(facts: Facts) -> Findings:
                 "error",
                 f"{guard.kind} of {guard.place} needs messages in order, and {queue.name} is a standard queue, which keeps none.",
                 "HighWaterMark takes a message that was overtaken by a newer one of its source for an old copy: it is Stale, settled, and "
-                "lost. That is right only where each message has the whole state of its source.",
+                "lost. That is right only if each message has the whole state of its source.",
                 "Use a FIFO queue, whose groups are the sources; or SeenNumbers() for messages that are numbered by ints, or SeenIds(), each "
                 "with also=.",
                 f"the queue, {guard.rests_on}",
@@ -417,8 +432,8 @@ def ledger_share(facts: Facts) -> Findings:
         largest = large[0]
         yield DoctorFinding(
             "error" if full else "warning",
-            f"{_count_of(large, 'entity', 'entities')} of {len(guarded_entities)} with a ledger consist of it for the most part, or are almost full: "
-            f"{_sizes(largest)}, of {sample.limit:,} that an entity may have.",
+            f"In {len(large)} of {count_of(len(guarded_entities), 'entity', 'entities')} with a ledger, it takes at least half of the bytes, or the "
+            f"entity is almost full: {_sizes(largest)}, and an entity may have {sample.limit:,}.",
             "An entity that is full refuses every further message, also those that were let in before."
             if full
             else "The ledger is read and written with every message of the entity, and billed by DynamoDB each time.",
@@ -426,7 +441,7 @@ def ledger_share(facts: Facts) -> Findings:
             "docs/ledgers.md compares what they cost.",
             "the sample",
         )
-    return f"The largest of {len(guarded_entities)} entities with a ledger: {_sizes(guarded_entities[0])}."
+    return f"The largest of {count_of(len(guarded_entities), 'entity', 'entities')} with a ledger: {_sizes(guarded_entities[0])}."
 
 
 def _sizes(entity: Entity) -> str:
@@ -454,7 +469,7 @@ def indexes(facts: Facts) -> Findings:
         if copies:
             yield _copies(
                 f"The index {index.name} projects {'all attributes' if index.included is None else 'attributes of the ledger'}, and so copies "
-                f"{sum(copies) // len(copies):,} bytes of ledger on average for {len(copies)} of {len(guarded_entities)} entities with one.",
+                f"{sum(copies) // len(copies):,} bytes of ledger on average for {len(copies)} of {count_of(len(guarded_entities), 'entity', 'entities')} with one.",
                 "the table, the sample",
             )
     return f"Looked at {', '.join([index.name for index in table.indexes])}."
@@ -496,7 +511,7 @@ def ttl(facts: Facts) -> Findings:
     if most < message.seconds:
         yield DoctorFinding(
             "error",
-            f"TTL removes entities too early: of {len(lifetimes)} that were read, {latest.name} expires last, in {span(round(most))}. "
+            f"TTL removes entities too early: of {len(lifetimes)} with a ledger and a TTL, {latest.name} expires last, in {span(round(most))}. "
             f"{message.text}: {span(message.seconds)} in all.",
             "TTL removes the ledger with the entity. A message that is delivered again after that creates the entity anew, and takes effect "
             "again.",
@@ -522,13 +537,13 @@ def erased_ledgers(facts: Facts) -> Findings:
     if bare:
         yield DoctorFinding(
             "warning",
-            f"{_count_of(bare, 'entity has', 'entities have')} no ledger, while {len(guarded_entities)} of their kind have one: {_names(bare)}.",
+            f"{count_of(len(bare), 'entity has', 'entities have')} no ledger, while {count_of(len(guarded_entities), 'of their kind has', 'of their kind have')} one: {_names(bare)}.",
             "They may have had no message yet. Or another writer may replace whole entities, as by put_item, replace_one, or the save() of a "
             "mapper: that erases the ledger, and what was done takes effect again.",
             "Look for writers that replace these entities, and let them send updates, or use the guarded store. docs/guide.md says how.",
             "the sample",
         )
-    return f"{len(guarded_entities)} of {len(sample.entities)} entities that were read have a ledger."
+    return f"Looked at {count_of(len(sample.entities), 'entity', 'entities')}, {len(guarded_entities)} with a ledger."
 
 
 def _is_sibling(entity: Entity, peers: Several[Entity], sample: EntitySample) -> bool:
@@ -551,7 +566,7 @@ def damaged_ledgers(facts: Facts) -> Findings:
         names = ", ".join(sorted({name for entity in without_label for name in entity.unlabelled}))
         yield DoctorFinding(
             "error",
-            f"{_count_of(without_label, 'entity has', 'entities have')} marks but no label, in {names}: {_names(without_label)}.",
+            f"{count_of(len(without_label), 'entity has', 'entities have')} marks but no label, in {names}: {_names(without_label)}.",
             "Every guarded write puts the label there, so something else may have removed it. A store with another ledger is then not "
             "refused, and may let messages in twice.",
             "Look for writers that remove attributes which they do not know, or copy only some of them.",
@@ -561,17 +576,13 @@ def damaged_ledgers(facts: Facts) -> Findings:
         names = ", ".join(sorted({name for entity in without_marks for name in entity.unmarked}))
         yield DoctorFinding(
             "warning",
-            f"{_count_of(without_marks, 'entity has', 'entities have')} the label of a ledger but no mark, in {names}: {_names(without_marks)}.",
+            f"{count_of(len(without_marks), 'entity has', 'entities have')} the label of a ledger but no mark, in {names}: {_names(without_marks)}.",
             "Every guarded write leaves a mark, so something else may have removed them: an operator who meant to, or a writer "
             "that erases the ledger. What was done before may take effect again.",
             "If no operator has cleared these ledgers, look for writers that remove attributes which they do not know.",
             "the sample",
         )
-    return f"Looked at {_count_of(sample.entities, 'entity', 'entities')}."
-
-
-def _count_of(entities: Several[Entity], singular: str, plural: str) -> str:
-    return f"{len(entities):,} {singular if len(entities) == 1 else plural}"
+    return f"Looked at {count_of(len(sample.entities), 'entity', 'entities')}."
 
 
 def _names(entities: Several[Entity]) -> str:
@@ -632,12 +643,16 @@ def clock(facts: Facts) -> Findings:
             yield DoctorFinding(
                 "error",
                 f"This machine's clock is {span(off)} {'behind' if offset.ahead > 0 else 'ahead of'} the database's, and {guard.kind} of "
-                f"{guard.place} bears {span(int(skew))}.",
+                f"{guard.place} tolerates {span(int(skew))}.",
                 "A writer with such a clock makes the ledger forget messages too early, for all writers of the entity.",
-                "Set the clock right, as by NTP; and run this command where the handlers run, for their clocks are the ones that count.",
+                "Set the clock right, as by NTP; and run this command on the machines that run the handlers: their clocks are the ones that count.",
                 "the database's clock, this machine's clock",
             )
-    least = f" The ledger bears {span(int(min([skew for _, skew in bounds])))}." if bounds else " The ledger knows no time."
+    least = (
+        f" The ledger tolerates {span(int(min([skew for _, skew in bounds])))}."
+        if bounds
+        else " The ledger does not depend on time."
+    )
     return f"This machine's clock is within {off + offset.margin:.1f} seconds of the database's.{least}"
 
 
@@ -690,7 +705,7 @@ def standalone(facts: Facts) -> Findings:
             "The server is a standalone, and no member of a replica set.",
             "It knows neither retryable writes nor transactions: an answer that is lost is an error, after which the message must be redelivered, "
             "and transact is refused. When its disk is lost, every effect is.",
-            "Make it a replica set, of three members where data counts.",
+            "Make it a replica set, of three members if the data matters.",
             "the server's hello",
         )
     return f"The server is {'a member of a replica set' if server.kind == 'replica set' else 'a mongos'}."
@@ -723,7 +738,7 @@ def arbiters(facts: Facts) -> Findings:
             "replSetGetStatus",
         )
     members = require(facts.members, _COLLECTION)
-    return f"{members.writing} members hold data, and a majority of {members.majority} makes a write safe."
+    return f"{count_of(members.writing, 'member holds', 'members hold')} data, and a majority of {members.majority} makes a write safe."
 
 
 def version(facts: Facts) -> Findings:

@@ -11,17 +11,23 @@ from onewrite.core.event import Outbox
 from onewrite.core.ledgers import Ledger
 from onewrite.core.ledgers.kept import LabelledLedger
 from onewrite.core.tombstone import Tombstones
+from onewrite.operate.report import count_of
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """A fact that could not be read. `permission` is the one that is missing; None if the request failed for another reason."""
+    """A fact that could not be read. `permission` is the one that is missing; None if there is another reason, as `failure` says."""
 
     what: str
     error: str
     permission: str | None = None
+    failure: str = "the request failed"
+
+    @property
+    def reason(self) -> str:
+        return f"the permission {self.permission} is missing" if self.permission else self.failure
 
 
 Fact: TypeAlias = T | Unread | None
@@ -165,12 +171,14 @@ class ModuleStore:
 class Module:
     """What was found in a module: the stores that its handlers of SQS use, if these could be told apart, otherwise all of them.
 
-    `kafka_answers`: whether a handler of Kafka answers instead of raising; None if there is no handler of Kafka.
+    `kafka_answers`: whether a handler of Kafka answers instead of raising; None if there is no handler of Kafka. `unfound`: why there are
+    no stores.
     """
 
     name: str
     stores: tuple[ModuleStore, ...]
     kafka_answers: bool | None = None
+    unfound: Unread | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +214,7 @@ class Facts:
 
     def unread(self) -> list[Unread]:
         """What could not be read, each once."""
-        facts = [getattr(self, name) for name in self.__slots__]
+        facts = [*[getattr(self, name) for name in self.__slots__], self.module and self.module.unfound]
         return list(dict.fromkeys([fact for fact in facts if isinstance(fact, Unread)]))
 
 
@@ -260,8 +268,7 @@ def require(fact: Fact[T], giver: str) -> T:
     if fact is None:
         raise NotCheckedError(f"It needs {giver}.")
     if isinstance(fact, Unread):
-        because = f"the permission {fact.permission} is missing" if fact.permission else "the request failed"
-        raise NotCheckedError(f"It needs {fact.what}, and {because}.", fact)
+        raise NotCheckedError(f"It needs {fact.what}, and {fact.reason}.", fact)
     return fact
 
 
@@ -274,9 +281,5 @@ def span(seconds: float) -> str:
     """A duration as a person says it: 14 days, 90 seconds."""
     for unit, length in (("day", 86_400), ("hour", 3_600), ("minute", 60)):
         if seconds >= length and seconds % length == 0:
-            return _count_of(int(seconds // length), unit)
-    return str(timedelta(seconds=int(seconds))) if seconds >= 3_600 else _count_of(round(seconds), "second")  # noqa: PLR2004  # an hour
-
-
-def _count_of(count: int, unit: str) -> str:
-    return f"{count} {unit}" if count == 1 else f"{count:,} {unit}s"
+            return count_of(int(seconds // length), unit)
+    return str(timedelta(seconds=int(seconds))) if seconds >= 3_600 else count_of(round(seconds), "second")  # noqa: PLR2004  # an hour

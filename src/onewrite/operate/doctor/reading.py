@@ -11,7 +11,8 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import closing, suppress
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
+from inspect import unwrap
 from operator import attrgetter
 from types import FunctionType, MethodType, ModuleType
 from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
@@ -27,6 +28,8 @@ from onewrite.errors import LedgerMismatch
 from onewrite.message import printable
 from onewrite.operate.doctor.facts import Entity, Module, ModuleStore, Unread
 from onewrite.operate.image import EntityImage, later_labels
+from onewrite.operate.modules import call, is_maker
+from onewrite.operate.report import brief
 
 T = TypeVar("T")
 
@@ -65,7 +68,7 @@ class Asking:
             except Exception as error:
                 if not self.is_failure(error):
                     raise
-                text = " ".join(str(error).split())[:_LONGEST]
+                text = brief(error)[:_LONGEST]
                 return Unread(question.what, text, question.permission if self.is_refusal(error) else None)
 
         return drive(reader, answer)
@@ -141,10 +144,12 @@ def _holds(value: object) -> bool:
     return len(cast("list[object]", value)) > 0 if isinstance(value, list | AbstractSet) else True
 
 
-# --- the guarded stores and the handlers in a module of the user's. It is looked at, and nothing in it is called --------------
+# --- the guarded stores and the handlers in a module of the user's. Only functions that make a store once are called ----------
 
 _ENGINES = ("onewrite.dynamodb.", "onewrite.mongodb.")
+_STORES = ("Guarded", "AsyncGuarded")
 _SQS, _KAFKA = "SQS", "Kafka"
+_CachedFunction = type(cache(lambda: None))
 _LEADING = (MethodType, partial, dict, list, tuple)
 _FOREIGN = sys.stdlib_module_names | {"aiobotocore", "boto3", "botocore", "onewrite", "pymongo"}
 
@@ -153,25 +158,56 @@ def read_module(name: str, content: object) -> Module:
     """What a module, or a handler of one, says. Where handlers of SQS are in it, only the stores that they use count."""
     values = list(vars(content).values()) if isinstance(content, ModuleType) else [content]
     handlers = list({id(handler): handler for value in values if (handler := handler_of(value)) is not None}.values())
-    stores = [value for value in values if _is_store(value)]
     judged_handlers = [handler for handler in handlers if handler.source.name == _SQS] or handlers
-    # A handler of which no store can be told may use any of them.
-    used_stores = [store for handler in judged_handlers for store in (list(_stores_used(handler)) or stores)]
-    unique = {id(store): store for store in (used_stores if judged_handlers else stores)}
+    used_stores = [list(_stores_used(handler)) for handler in judged_handlers]
+    if not all(used_stores) or not judged_handlers:  # a handler of which no store can be told may use any of them
+        used_stores.append([store for value in values for store in _stores_of(value)])
+    unique = {id(store): store for stores in used_stores for store in stores}
     kafka = [not handler.source.raises for handler in handlers if handler.source.name == _KAFKA]
-    return Module(name, tuple([_store(store) for store in unique.values()]), any(kafka) if kafka else None)
+    unfound = None if unique else Unread(f"a guarded store of {name}", _advice(name, content), failure="none was found")
+    return Module(name, tuple([_store(store) for store in unique.values()]), any(kafka) if kafka else None, unfound)
+
+
+def _stores_of(value: object) -> Iterator[object]:
+    """The store that a value is, or that it makes."""
+    made = _made_once(value)
+    if _is_store(made):
+        yield made
+
+
+def _made_once(value: object) -> object:
+    """What a cached function makes, which is the same at each call; any other value as it is."""
+    if not isinstance(value, _CachedFunction) or not is_maker(value):
+        return value
+    function = unwrap(cast("Callable[..., object]", value))
+    if _is_foreign(function):
+        return value
+    return call(cast("Callable[[], object]", value), f"{function.__module__}:{function.__qualname__}")
+
+
+def _advice(name: str, content: object) -> str:
+    """What to write instead, where no store was found."""
+    home = name.partition(":")[0]
+    module = content if isinstance(content, ModuleType) else sys.modules.get(home)
+    for attribute, value in ({} if module is None else vars(module)).items():
+        if isinstance(value, FunctionType) and is_maker(value) and any(map(_is_class_of_stores, _named_in(value))):
+            return f"The module makes its stores only when called: name the function, as in {home}:{attribute}."
+    return "Name the store, or a function without arguments that makes it, as in shop.stores:orders."
+
+
+def _is_class_of_stores(value: object) -> bool:
+    return isinstance(value, type) and value.__module__.startswith(_ENGINES) and value.__name__.startswith(_STORES)
 
 
 def _is_store(value: object) -> bool:
-    kind = type(value)
-    return kind.__module__.startswith(_ENGINES) and kind.__name__.startswith(("Guarded", "AsyncGuarded"))
+    return _is_class_of_stores(type(value))
 
 
 def _stores_used(handler: Handler[Any]) -> Iterator[object]:
     """The stores that the handler's function names, and those that the functions name which it names."""
     waiting, seen_ids = [cast("object", handler.each)], set[int]()
     while waiting:
-        value = waiting.pop()
+        value = _made_once(waiting.pop())
         if id(value) in seen_ids or _is_foreign(value):
             continue
         seen_ids.add(id(value))

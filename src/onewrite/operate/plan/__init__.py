@@ -27,7 +27,7 @@ from onewrite.operate.plan.inputs import Does, IndexLoad, Inputs, Prices
 from onewrite.operate.plan.page import page
 from onewrite.operate.plan.texts import json_text, plain_text, rich_table
 from onewrite.operate.plan.ways import EngineCosts, StoreSample, ways
-from onewrite.operate.report import end, is_plain, tell
+from onewrite.operate.report import end, is_plain, noun, tell
 from onewrite.operate.stores import is_named, store_of
 
 _SPAN = re.compile(r"(\d{1,9})(d|h|m|s)")
@@ -125,12 +125,11 @@ class EngineName(Enum):
 
 def inputs_of(options: Mapping[str, Any]) -> tuple[Inputs, StoreSample | None]:
     """The inputs, and what was read of the store if one is named."""
-    if options["messages"] is None:
-        raise ConfigurationError("--messages is missing: there is no plan without it, as in --messages 10000/d.")
     messages = per_day(options["messages"])
     retention = None if options["retention"] is None else span(options["retention"])
     hottest, duplicates = share("--hottest", options["hottest"]), share("--duplicates", options["duplicates"])
     prices = price_list(options["prices"])  # what is wrong with an option is told before a database is asked
+    _check_complete(options)
     sample = _read_sample(options)
     if retention is None:
         retention = LONGEST_SQS_RETENTION if sample is None or sample.retention is None else sample.retention
@@ -151,14 +150,22 @@ def inputs_of(options: Mapping[str, Any]) -> tuple[Inputs, StoreSample | None]:
     return inputs, sample
 
 
+def _check_complete(options: Mapping[str, Any]) -> None:
+    """Raise if no live store is named and something is missing that it would show."""
+    missing = [f"--{name.replace('_', '-')}" for name in ("item_bytes", "entities") if options[name] is None]
+    if missing and not is_named(options):
+        verb, them = noun(len(missing), "is", "are"), noun(len(missing), "it", "them")
+        raise ConfigurationError(
+            f"{' and '.join(missing)} {verb} missing: give {them}, or name a live store by --table or --collection."
+        )
+
+
 def _needed_of(sample: StoreSample | None, value: int | None, name: str, option: str) -> int:
     """The value of an option, or what the sample shows."""
     if value is not None:
         return value
-    if sample is None:
-        raise ConfigurationError(f"{option} is missing: give it, or name a live store by --table or --collection.")
     if not (sample_value := getattr(sample, name)):
-        raise ConfigurationError(f"There is nothing in {sample.name} to learn from: give {option}.")
+        raise ConfigurationError(f"There is nothing in {cast('StoreSample', sample).name} to learn from: give {option}.")
     return int(sample_value)
 
 
@@ -213,20 +220,21 @@ def engine_of(inputs: Inputs) -> EngineCosts:
 
 
 _option = partial(option, "PLAN")
+_REQUIRED = "Required without --table or --collection."
 
 
 def plan(
     *,
     messages: Annotated[
-        str | None, _option("messages", "Messages of all entities together, each counted once: 20/s, 500/h or 10000/d.")
-    ] = None,
+        str, _option("messages", "Messages of all entities together, each counted once: 20/s, 500/h or 10000/d.")
+    ],
     table: TableName = None,
     collection: CollectionUrl = None,
     region: Region = None,
     endpoint_url: EndpointUrl = None,
-    engine: Annotated[EngineName | None, _option("engine", "Of what to speak where no store is named.")] = None,
-    item_bytes: Annotated[int | None, _option("item-bytes", "Bytes of an entity without its ledger.")] = None,
-    entities: Annotated[int | None, _option("entities", "How many entities get messages.")] = None,
+    engine: Annotated[EngineName | None, _option("engine", "The database, if no store is named.")] = None,
+    item_bytes: Annotated[int | None, _option("item-bytes", f"Bytes of an entity without its ledger. {_REQUIRED}")] = None,
+    entities: Annotated[int | None, _option("entities", f"How many entities get messages. {_REQUIRED}")] = None,
     hottest: Annotated[
         float | None,
         _option("hottest", "Percent of all messages that the busiest entity gets. Without it, all get as many."),
@@ -238,12 +246,12 @@ def plan(
     event_bytes: Annotated[int, _option("event-bytes", "Bytes of an event.")] = 500,
     id_bytes: Annotated[int, _option("id-bytes", "Bytes of a message's id.")] = 36,
     source_bytes: Annotated[int, _option("source-bytes", "Bytes of the name of a source.")] = 16,
-    sources: Annotated[int, _option("sources", "How many sources one entity hears of.")] = 1,
+    sources: Annotated[int, _option("sources", "From how many sources one entity gets messages.")] = 1,
     retention: Annotated[
         str | None, _option("retention", "How long an id is remembered: 14d, 36h; as in the live store, or else 14d.")
     ] = None,
     window: Annotated[int, _option("window", "The window of SeenNumbers.")] = 500,
-    age: Annotated[float, _option("age", "For how many days an entity has got messages.")] = 365,
+    age: Annotated[float, _option("age", "For how many days an entity has received messages.")] = 365,
     index: Annotated[
         list[str] | None,
         _option(
@@ -263,7 +271,7 @@ def plan(
     html: Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write a page with plots as well.")] = None,
     version: VersionOption = False,
 ) -> None:
-    """Say what messages cost with each ledger, and with what else keeps out duplicates: bytes, write units, dollars, and how long it goes well.
+    """Say what messages cost with each ledger, and with what else keeps out duplicates: bytes, write units, dollars, and how long an entity has room.
 
     --table or --collection reads a live store, and writes nothing: it fills in what no option says. Each option but --table, --collection,
     --json and --html may also be given by the environment: --item-bytes as ONEWRITE_PLAN_ITEM_BYTES.

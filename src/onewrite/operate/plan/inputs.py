@@ -17,6 +17,7 @@ from onewrite.core.ledgers.seen_ids import SLOTS
 from onewrite.core.ledgers.seen_numbers import blocks_of
 from onewrite.errors import ConfigurationError
 from onewrite.message import Message
+from onewrite.operate.report import count_of
 
 SECOND = 1_000_000  # all moments are in microseconds, as the rings are
 DAY = 86_400 * SECOND
@@ -239,12 +240,12 @@ class Inputs:
         yield from self._out_of_bounds()
         if self.hottest is not None and not self.even_share <= self.hottest + 1e-12:
             yield (
-                f"The hottest of {self.entities:,} entities gets at least {self.even_share:.4%} of the messages, and {self.hottest:.4%} was "
+                f"The hottest of {count_of(self.entities, 'entity', 'entities')} gets at least {self.even_share:.4%} of the messages, and {self.hottest:.4%} was "
                 "given: give a larger share, or leave it out if all get as many."
             )
         if self.sources > 10**self.source_bytes:
             yield (
-                f"There are no {self.sources:,} different sources with names of {self.source_bytes} bytes: give longer names, or fewer sources."
+                f"There are no {count_of(self.sources, 'different source')} with names of {count_of(self.source_bytes, 'byte')}: give longer names, or fewer sources."
             )
         if self.engine == "mongodb" and self.indexes:
             yield "Indexes are counted for DynamoDB only, which charges for them: leave them out."

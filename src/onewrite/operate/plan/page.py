@@ -133,9 +133,7 @@ def _of_ages(inputs: Inputs, engine: EngineCosts, colours: dict[str, str]) -> st
     y = _Axis(low, high, [tick for tick in _BYTES if low < tick < high], size, is_log=True)
     last = curves[0].x[-1]
     x = _Axis(0, last, [last * step / 4 for step in range(5)], count, is_log=False)
-    text = (
-        f"Of the busiest entity, which holds {size(engine.limit)} with all that is in it. Old marks are removed all at once."
-    )
+    text = f"For the busiest entity, which may have {size(engine.limit)} in all. Old marks are removed all at once."
     return _section(
         "How large the ledger is", text, _lines(curves, colours, x, y, titles=("days since its first message", ""))
     )

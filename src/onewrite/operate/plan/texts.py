@@ -13,6 +13,7 @@ from rich.text import Text
 from onewrite.message import printable
 from onewrite.operate.plan.inputs import Inputs
 from onewrite.operate.plan.ways import MONTH, Spread, StoreSample, Way
+from onewrite.operate.report import count_of, noun
 
 _SIZES = ("B", "KB", "MB", "GB", "TB", "PB")
 _LONG = 1000  # the first number that is told in the next unit, or with a comma
@@ -73,7 +74,7 @@ def plain_text(inputs: Inputs, ways: list[Way], sample: StoreSample | None) -> s
 def title(inputs: Inputs) -> str:
     hot = rate(inputs.per_second)
     return (
-        f"{count(inputs.per_day)} messages a day to {inputs.entities:,} entities of {size(inputs.item_bytes)}; "
+        f"{_counted(inputs.per_day, 'message')} a day to {count_of(inputs.entities, 'entity', 'entities')} of {size(inputs.item_bytes)}; "
         f"the busiest gets {hot}"
     )
 
@@ -87,12 +88,12 @@ def _of_sample(sample: StoreSample | None) -> Iterator[str]:
     if sample is None:
         return
     yield (
-        f"{printable(sample.name)}: {sample.looked_at:,} of about {sample.entities:,} entities were read. Without a ledger they have {size(sample.own)} "
-        f"on average, their ledgers {size(sample.ledger)}; the largest has {size(sample.largest)} in all."
+        f"{printable(sample.name)}: read {sample.looked_at:,} of about {count_of(sample.entities, 'entity', 'entities')}. On average they have {size(sample.own)} "
+        f"without a ledger, and their ledgers {size(sample.ledger)}; the largest has {size(sample.largest)} in all."
     )
     if sample.kept:
         ledger_texts = ", ".join([f"{printable(name)} (in {number})" for name, number in sample.kept.items()])
-        yield f"Ledgers found: {ledger_texts}. In the entity where a ledger has the largest share, that is {sample.largest_share:.0%}."
+        yield f"Ledgers found: {ledger_texts}. The largest share of a ledger in an entity is {sample.largest_share:.0%}."
     for name in sample.unused:
         yield f"No entity that was read is in the index {printable(name)}: it is not counted."
 
@@ -106,8 +107,8 @@ def _of_indexes(inputs: Inputs) -> Iterator[str]:
 
 def _of_engine(inputs: Inputs) -> Iterator[str]:
     yield (
-        f"Entities have got messages for {age(inputs.age)}; {inputs.duplicates * 100:g}% of the messages come a second time. An id has {inputs.id_bytes} bytes; an entity hears of "
-        f"{inputs.sources:,} {'source' if inputs.sources == 1 else 'sources'}, with a name of {inputs.source_bytes} bytes. A month has {MONTH} days. Ranges go from right after old marks were removed to just before."
+        f"Entities have received messages for {age(inputs.age)}; {inputs.duplicates * 100:g}% of the messages come a second time. An id has {count_of(inputs.id_bytes, 'byte')}; an entity gets "
+        f"messages from {count_of(inputs.sources, 'source')}, with a name of {count_of(inputs.source_bytes, 'byte')}. A month has {MONTH} days. Ranges go from right after old marks were removed to just before."
     )
     if inputs.engine == "mongodb":
         yield (
@@ -117,7 +118,7 @@ def _of_engine(inputs: Inputs) -> Iterator[str]:
         return
     if inputs.events:
         yield (
-            f"A message emits {inputs.events:g} {'event' if inputs.events == 1 else 'events'} of {size(inputs.event_bytes)}. They are part of the item until a relay has cleared them, "
+            f"A message emits {inputs.events:g} {noun(inputs.events, 'event')} of {size(inputs.event_bytes)}. They are part of the item until a relay has cleared them, "
             "which is one more write for each message, and two of the index of the outbox."
         )
     prices = inputs.prices
@@ -168,8 +169,13 @@ def dollars(value: float) -> str:
 
 def age(days: float) -> str:
     if days >= _A_FEW * _YEAR:
-        return f"{count(days / _YEAR)} years"
-    return f"{count(days)} days" if days >= _A_FEW else f"{count(days * 24)} hours"
+        return _counted(days / _YEAR, "year")
+    return _counted(days, "day") if days >= _A_FEW else _counted(days * 24, "hour")
+
+
+def _counted(value: float, thing: str) -> str:
+    text = count(value)
+    return f"{text} {thing if text == '1' else f'{thing}s'}"
 
 
 def rate(per_second: float) -> str:
