@@ -149,13 +149,13 @@ def _holds(value: object) -> bool:
 _ENGINES = ("onewrite.dynamodb.", "onewrite.mongodb.")
 _STORES = ("Guarded", "AsyncGuarded")
 _SQS, _KAFKA = "SQS", "Kafka"
-_CachedFunction = type(cache(lambda: None))
+_CachedFunction: type[object] = type(cache(lambda: None))
 _LEADING = (MethodType, partial, dict, list, tuple)
 _FOREIGN = sys.stdlib_module_names | {"aiobotocore", "boto3", "botocore", "onewrite", "pymongo"}
 
 
 def read_module(name: str, content: object) -> Module:
-    """What a module, or a handler of one, says. Where handlers of SQS are in it, only the stores that they use count."""
+    """What a module, or a handler of one, says. If it has handlers of SQS, only the stores that they use count."""
     values = list(vars(content).values()) if isinstance(content, ModuleType) else [content]
     handlers = list({id(handler): handler for value in values if (handler := handler_of(value)) is not None}.values())
     judged_handlers = [handler for handler in handlers if handler.source.name == _SQS] or handlers
@@ -186,7 +186,7 @@ def _made_once(value: object) -> object:
 
 
 def _advice(name: str, content: object) -> str:
-    """What to write instead, where no store was found."""
+    """What to write instead, if no store was found."""
     home = name.partition(":")[0]
     module = content if isinstance(content, ModuleType) else sys.modules.get(home)
     for attribute, value in ({} if module is None else vars(module)).items():
