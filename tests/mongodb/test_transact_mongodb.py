@@ -266,12 +266,13 @@ def test_each_operation_and_each_look_and_the_end_of_a_transaction_is_one_reques
     documents, counted = Documents(), Meter()
     participants, inbox = conditional(documents), inbox_of(documents) if "inbox" in outcome else None
     looks = [FREE, None, FREE]
-    documents.answers += {
+    answers: dict[str, list[Any]] = {
         "applied": [MATCHED, MATCHED],
         "refused": [MISSED, *looks, MISSED, MISSED, *looks],
         "in the inbox": [met(), {"_id": "1:c1:s2:m5"}],
         "in the inbox by this call": [met(), {"_id": "1:c1:s2:m5", TOKEN: token_of("try")}, SEEN, SEEN],
-    }[outcome]
+    }
+    documents.answers += answers[outcome]
     token = meter.set(counted)
     try:
         made(documents, participants, inbox=inbox)
