@@ -73,10 +73,10 @@ def test_two_clauses_of_a_kind_are_refused(clause: str) -> None:
 
 @pytest.mark.parametrize("sign", ["'", '"', ";", "*", "/", "{", "$", "!", "@", "%", "&", "\0", "- - ?"])
 def test_a_character_that_no_expression_has_is_refused_and_named(sign: str) -> None:
-    with pytest.raises(InvalidUpdate, match="where no expression has it") as raised:
+    with pytest.raises(InvalidUpdate, match=r"^UpdateExpression .* where no expression has it") as raised:
         read_update(f"SET a = {sign} b")
     assert f"has {sign[-1]!r} where" in str(raised.value)
-    with pytest.raises(InvalidUpdate, match=r"ConditionExpression .* where no expression has it"):
+    with pytest.raises(InvalidUpdate, match=r"^ConditionExpression .* where no expression has it"):
         read_condition(f"a = :a {sign}")
 
 
@@ -133,7 +133,7 @@ UNBALANCED = [
 def test_a_condition_that_reaches_out_of_its_own_parentheses_is_refused(text: str, said: str) -> None:
     with pytest.raises(InvalidUpdate, match=re.escape(said)) as raised:
         read_condition(text)
-    assert repr(text) in str(raised.value)
+    assert str(raised.value).startswith(f"ConditionExpression {text!r}")
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from onewrite import (
     Duplicate,
     EntityTooLarge,
     Event,
+    Gone,
     HighWaterMark,
     InSequence,
     InvalidUpdate,
@@ -99,6 +100,15 @@ def test_a_refusal_shows_why_without_another_request() -> None:
     assert play(flows(SeenIds()).write(M5, CLOSE), refusal(SEEN))[0] == Duplicate(M5, ENTITY)
     assert play(flows(SeenIds()).write(M5, CLOSE), refusal(ENTITY))[0] == Rejected(M5, ENTITY)
     assert play(flows(SeenIds()).write(M5, CLOSE), refusal(None))[0] == Missing(M5)
+
+
+@pytest.mark.parametrize("asked", ["UPDATED_NEW", "UPDATED_OLD"])
+def test_who_asks_for_what_a_write_changes_alone_is_shown_no_more_by_a_refusal(asked: str) -> None:
+    native = {**CLOSE, "ReturnValues": asked}
+    tombstone = {**KEY["Key"], "ow_tombstone": {"by": b"x", "at": "2026-09-21T14:13:20.000Z"}}
+    expected = {Duplicate(M5): SEEN, Rejected(M5): ENTITY, Missing(M5): None, Gone(M5): tombstone}
+    for outcome, held in expected.items():
+        assert play(flows(SeenIds()).write(M5, native), refusal(held))[0] == outcome
 
 
 @pytest.mark.parametrize("native", [CLOSE, {**CLOSE, "ReturnValues": "UPDATED_NEW"}, {**CLOSE, "ReturnValues": "ALL_NEW"}])
@@ -363,6 +373,33 @@ def test_an_entity_is_read_without_its_ledger(client: bool) -> None:
     read = {"TableName": "orders", "Key": typed_values(KEY["Key"])} if client else KEY
     assert steps == [Call("get_item", (), {**read, "ConsistentRead": True})]
     assert play(flows(SeenIds(), client=client).get(KEY), {})[0] is None
+
+
+@pytest.mark.parametrize(
+    ("asked", "sent"),
+    [
+        ({"AttributesToGet": ["n"]}, {"AttributesToGet": ["n", "ow_tombstone"]}),
+        ({"ProjectionExpression": "n, a.b"}, {"ProjectionExpression": "n, a.b,ow_tombstone"}),
+    ],
+)
+def test_a_read_of_some_attributes_sees_that_the_item_was_deleted(asked: Any, sent: Any) -> None:
+    found, steps = play(flows(SeenIds()).get({**KEY, **asked}), {"Item": {"n": Decimal(1)}})
+    assert found == {"n": Decimal(1)}
+    assert steps == [Call("get_item", (), {**KEY, **sent})]
+    assert play(flows(SeenIds()).get({**KEY, **asked}), {"Item": {"ow_tombstone": {}}})[0] is None
+
+
+@pytest.mark.parametrize(
+    "native",
+    [
+        {"AttributesToGet": ["n", "ow_l"]},
+        {"ProjectionExpression": "n, ow_l.a"},
+        {"ProjectionExpression": "#l", "ExpressionAttributeNames": {"#l": "ow_l"}},
+    ],
+)
+def test_a_read_of_some_attributes_may_not_ask_for_the_ledger(native: Any) -> None:
+    with pytest.raises(InvalidUpdate, match="onewrite's own"):
+        play(flows(SeenIds()).get({**KEY, **native}))
 
 
 @pytest.mark.parametrize("name", ["get", "seen"])

@@ -26,6 +26,7 @@ from onewrite import (
     InvalidUpdate,
     LedgerMismatch,
     Message,
+    Missing,
     Outbox,
     Outcome,
     Rejected,
@@ -179,6 +180,15 @@ def test_events_are_emitted_in_the_order_of_the_function_each_with_the_id_of_its
     stored = call.kwargs["ExpressionAttributeValues"][":ow_oe"]
     assert [(event["cause"], event["body"]) for event in stored] == [("m1", "1"), ("m2", "2")]
     assert "emit" not in call.kwargs
+
+
+def test_a_fold_of_one_message_emits_as_well() -> None:
+    def emits(fresh: list[Message]) -> dict[str, Any]:
+        return {**write(fresh), "emit": [Event("Added", 1, cause=each) for each in fresh]}
+
+    _, (call,) = play_requests(fold_into(flows(SeenIds(), outbox=Outbox("shop")), messages(1), emits), DONE)
+    (stored,) = call.kwargs["ExpressionAttributeValues"][":ow_oe"]
+    assert (stored["cause"], stored["body"]) == ("m1", "1")
 
 
 def test_events_need_an_outbox() -> None:
@@ -362,6 +372,14 @@ def test_a_conflict_with_a_transaction_is_waited_for() -> None:
     outcomes, calls = play_requests(fold_into(flows(SeenIds()), messages(1, 2), write), conflict, DONE)
     assert kinds(outcomes) == [Applied, Applied]
     assert len(calls) == 2
+
+
+def test_a_fold_of_one_message_may_say_that_a_missing_item_is_no_failure() -> None:
+    def only_if_there(fresh: list[Message]) -> dict[str, Any]:
+        return {**write(fresh), "ConditionExpression": "attribute_exists(orderId)", "missing_ok": True}
+
+    outcomes, _ = play_requests(fold_into(flows(SeenIds()), messages(1), only_if_there), refusal(None))
+    assert outcomes == [Missing(message(1), settled=True)]
 
 
 def test_what_else_the_driver_raises_passes_through() -> None:

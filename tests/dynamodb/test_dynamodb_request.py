@@ -10,18 +10,30 @@ from collections.abc import Set as AbstractSet
 from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
-from types import MappingProxyType
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import pytest
 from boto3.dynamodb.conditions import Attr
 
-from onewrite import HighWaterMark, InSequence, InvalidMessage, InvalidUpdate, Message, MessageIDs, SeenIds, sortable
+from onewrite import (
+    ConfigurationError,
+    HighWaterMark,
+    InSequence,
+    InvalidMessage,
+    InvalidUpdate,
+    Message,
+    MessageIDs,
+    SeenIds,
+    sortable,
+)
 from onewrite.core.label import Slot
 from onewrite.core.ledgers import Ledger
 from onewrite.core.write import NoStep, Write
+from onewrite.dynamodb import GuardedTable
+from onewrite.dynamodb.expression import ExpressionTooLong
 from onewrite.dynamodb.layout import is_made_by, name_of
-from onewrite.dynamodb.request import guard_put, guard_record, guard_update, new_token
+from onewrite.dynamodb.request import guard_begin, guard_put, guard_record, guard_update, new_token
 from onewrite.dynamodb.values import Members, sendable, typed_values
 
 NOW = 1_790_000_000.0
@@ -691,3 +703,39 @@ def test_an_item_too_wide_to_be_put_is_told_another_way_to_be_created() -> None:
     item = {"orderId": "o-1", **{f"a{n}": n for n in range(120)}}
     with pytest.raises(InvalidUpdate, match="use update_item with ConditionExpression='attribute_not_exists"):
         put(Item=item)
+
+
+@pytest.mark.parametrize(
+    "native", [{"UpdateExpression": "REMOVE a"}, {"ReturnValues": "ALL_NEW"}, {"Item": {"orderId": "o-1"}}]
+)
+def test_a_begin_takes_nothing_that_belongs_to_its_finish(native: dict[str, Any]) -> None:
+    (name,) = native
+    with pytest.raises(InvalidUpdate, match=rf"begin .* leave out {name}"):
+        guard_begin(write(), {**KEY, **native})
+
+
+NINE_MARKS = tuple(HighWaterMark(name=f"m{n}") for n in range(9))
+# Ledgers that ask more and more of the bytes, or of the operators, of an expression.
+GROWING: dict[str, list[Ledger]] = {
+    "bytes": [MessageIDs(("my_ids_" * 300)[:length]) for length in range(500, 2100, 100)],
+    "operators": [SeenIds(also=(*NINE_MARKS, *[MessageIDs(f"ids{n}") for n in range(count)])) for count in range(14)],
+}
+
+
+@pytest.mark.parametrize("what", GROWING)
+def test_a_table_is_made_if_a_usual_condition_fits_beside_its_ledger_and_not_if_only_the_ledger_fits(what: str) -> None:
+    usual = {"bytes": f"attribute_not_exists({'a' * 480})", "operators": " OR ".join(["a=:a"] * 10)}[what]
+    made, refused = list[Ledger](), list[Ledger]()
+    for ledger in GROWING[what]:
+        try:
+            GuardedTable(SimpleNamespace(update_item=print), ledger, table_name="orders")
+        except ConfigurationError:
+            refused.append(ledger)
+        else:
+            made.append(ledger)
+    for ledger in made:
+        update(ledger, ConditionExpression=usual, ExpressionAttributeValues={":a": 1})
+    update(refused[0])
+    with pytest.raises(ExpressionTooLong):
+        update(refused[-1], ConditionExpression=usual, ExpressionAttributeValues={":a": 1})
+    assert made + refused == GROWING[what]

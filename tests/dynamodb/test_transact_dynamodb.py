@@ -12,6 +12,7 @@ from typing import Any
 import boto3
 import pytest
 from boto3.dynamodb.conditions import Attr
+from boto3.dynamodb.types import Binary
 from botocore.exceptions import ClientError
 
 from onewrite import (
@@ -403,6 +404,9 @@ def test_too_many_writes_and_too_many_bytes_are_refused() -> None:
     large = [table.putting(Item={"id": str(n), "text": "x" * 390_000}) for n in range(11)]
     with pytest.raises(InvalidUpdate, match="bytes"):
         sent(client, large)
+    update: dict[str, Any] = {"UpdateExpression": "SET t = :t", "ExpressionAttributeValues": {":t": "x" * 390_000}}
+    with pytest.raises(InvalidUpdate, match="bytes"):
+        sent(client, [table.updating(Key={"id": str(n)}, **update) for n in range(11)])
 
 
 def test_the_same_item_is_found_among_updates_and_puts_of_one_table() -> None:
@@ -496,3 +500,18 @@ def test_a_mark_whose_item_nobody_shows_is_read() -> None:
     write = GuardedTable(client, None, table_name="plain").putting(Item={"id": "a"})
     assert sent(client, [write], inbox=inbox) == Duplicate(M5)
     assert client.sent[1][1] == {"TableName": "inbox", "Key": {"id": {"S": "1:c1:s2:m5"}}, "ConsistentRead": True}
+
+
+@pytest.mark.parametrize("typed", [False, True], ids=["a table", "a client"])
+def test_a_mark_that_is_read_shows_whether_this_call_has_left_it(typed: bool) -> None:
+    client = Client()
+    table = SimpleNamespace(name="inbox", put_item=print, meta=SimpleNamespace(client=client))
+    store, name = (client, "inbox") if typed else (table, None)
+    inbox = Inbox(store, consumer="c", retention=timedelta(days=1), table_name=name, clock=Clock())
+    plain = name_calls(GuardedTable(client, None, table_name="plain"), lambda: "try")
+    write = plain.putting(Item={"id": "a"})
+    mark = explain_transaction(M5, [write], inbox=inbox)[1]["Put"]["Item"]
+    token = mark["ow_t"] if typed else Binary(mark["ow_t"])
+    for item, expected in (({**mark, "ow_t": token}, Applied(M5, retried=True)), ({"id": mark["id"]}, Duplicate(M5))):
+        client.answers = [failure("TransactionCanceledException", "[None, ConditionalCheckFailed]"), {"Item": item}]
+        assert sent(client, [write], inbox=inbox) == expected

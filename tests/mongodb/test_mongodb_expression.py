@@ -10,7 +10,7 @@ from bson import ObjectId
 from bson.regex import Regex
 
 from onewrite import HighWaterMark, InvalidUpdate, MessageIDs, SeenIds
-from onewrite.mongodb.expression import check_document, check_filter, check_update, identity
+from onewrite.mongodb.expression import check_document, check_filter, check_projection, check_update, identity
 
 TOUCHED = r"touches '.*': every name that begins with ow_ is onewrite's own"
 TERMS = HighWaterMark().terms
@@ -345,3 +345,20 @@ def test_the_field_in_which_the_ledger_keeps_ids_is_refused() -> None:
     terms = MessageIDs().terms
     with pytest.raises(InvalidUpdate, match="in which the store's ledger keeps ids"):
         check_update(terms, (), {"$push": {"messageIDs": "m"}})
+
+
+@pytest.mark.parametrize("name", ["textScore", "recordId", "geoNearDistance", "geoNearPoint"])
+def test_a_projection_may_ask_for_what_the_server_knows_beside_the_document(name: str) -> None:
+    check_projection(TERMS, {"n": 1, "x": {"$meta": name}})
+
+
+@pytest.mark.parametrize("name", ["indexKey", "sortKey"])
+def test_a_projection_may_not_ask_for_a_key_of_an_index_which_may_be_on_the_ledger(name: str) -> None:
+    with pytest.raises(InvalidUpdate, match=repr(name)):
+        check_projection(TERMS, {"x": {"$meta": name}})
+
+
+@pytest.mark.parametrize("projection", ["name", 5], ids=repr)
+def test_a_projection_is_a_document_or_a_row_of_names(projection: object) -> None:
+    with pytest.raises(InvalidUpdate, match="projection"):
+        check_projection(TERMS, projection)

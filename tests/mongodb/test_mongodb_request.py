@@ -12,15 +12,19 @@ from pymongo.collation import Collation
 
 from onewrite import (
     ConfigurationError,
+    Event,
     HighWaterMark,
     InSequence,
     InvalidMessage,
     InvalidUpdate,
     Message,
     MessageIDs,
+    Outbox,
     SeenIds,
     sortable,
 )
+from onewrite.core.event import emission, emitter_of
+from onewrite.core.label import OUTBOX
 from onewrite.core.ledgers import Ledger
 from onewrite.core.write import NO_STEP, Write
 from onewrite.mongodb.expression import check_update, identity
@@ -337,6 +341,17 @@ def test_a_new_document_gets_its_ledger(ledger: Ledger, held: Any) -> None:
     document = {"_id": 1, "n": 1}
     assert guard_insert(write_of(ledger), document, {}) == {**document, **held}
     assert document == {"_id": 1, "n": 1}
+
+
+def test_a_new_document_holds_the_events_that_its_creation_emits() -> None:
+    emitter = emitter_of(Outbox("shop"), "ow_l")
+    emits = emission(emitter, M5, [Event("Created", 1)], NOW, "a call")
+    created = guard_insert(write_of(SeenIds())._replace(emission=emits), {"_id": 1}, {})
+    (stored,) = created["ow_events"]
+    assert (stored["type"], stored["cause"]) == ("Created", "m5")
+    assert (created[OUTBOX.label], created[OUTBOX.due]) == (emits.shape.label, stored["time"])
+    silent = emission(emitter, M5, [], NOW, "a call")
+    assert not {*OUTBOX} & guard_insert(write_of(SeenIds())._replace(emission=silent), {"_id": 1}, {}).keys()
 
 
 # --- refusals ---------------------------------------------------------------------------------------------------------

@@ -29,6 +29,8 @@ from onewrite import (
     SeenIds,
     Stale,
 )
+from onewrite.core.flow import Meter, meter
+from onewrite.core.inbox import TOKEN, token_of
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection, atransact, explain_transaction, transact
 from onewrite.testing import mongomock_collection
 from tests.support.driven import reply
@@ -184,6 +186,17 @@ def test_the_callers_options_go_with_each_operation_and_each_look() -> None:
     assert documents.sent[0][2]["comment"] == documents.sent[1][2]["comment"] == "c"
 
 
+def test_a_transaction_is_explained_as_the_writes_that_it_would_send() -> None:
+    documents = Documents(object(), MATCHED)
+    store = guarded(documents)
+    pair = [store.inserting({"_id": "c"}), store.updating({"_id": "a"}, {"$inc": {"n": 1}})]
+    inserted, updated = explain_transaction(M5, pair)
+    made(documents, pair)
+    assert inserted == {"insert_one": {"collection": "orders", "document": documents.sent[0][1][0]}}
+    query, update = documents.sent[1][1]
+    assert updated == {"update_one": {"collection": "orders", "filter": query, "update": update}}
+
+
 # --- conflicts ---------------------------------------------------------------------------------------------------------
 
 
@@ -246,6 +259,28 @@ def test_another_refusal_counts_only_when_a_majority_has_what_it_rests_on() -> N
     assert documents.methods == ["update_one", *["find_one"] * 3, "update_one", "update_one", "find_one"]
     documents = Documents(MISSED, *looks, MISSED, MISSED, *looks)
     assert made(documents, conditional(documents)) == Rejected(M5, FREE, participant=0)
+
+
+@pytest.mark.parametrize("outcome", ["applied", "refused", "in the inbox", "in the inbox by this call"])
+def test_each_operation_and_each_look_and_the_end_of_a_transaction_is_one_request(outcome: str) -> None:
+    documents, counted = Documents(), Meter()
+    participants, inbox = conditional(documents), inbox_of(documents) if "inbox" in outcome else None
+    looks = [FREE, None, FREE]
+    answers: dict[str, list[Any]] = {
+        "applied": [MATCHED, MATCHED],
+        "refused": [MISSED, *looks, MISSED, MISSED, *looks],
+        "in the inbox": [met(), {"_id": "1:c1:s2:m5"}],
+        "in the inbox by this call": [met(), {"_id": "1:c1:s2:m5", TOKEN: token_of("try")}, SEEN, SEEN],
+    }
+    documents.answers += answers[outcome]
+    token = meter.set(counted)
+    try:
+        made(documents, participants, inbox=inbox)
+    finally:
+        meter.reset(token)
+    assert documents.answers == []
+    ends = [each for each in documents.session.log if each in ("commit", "abort")]
+    assert counted.requests == len(documents.sent) + len(ends)
 
 
 def test_a_refusal_whose_condition_holds_by_now_makes_the_whole_again() -> None:
@@ -351,8 +386,9 @@ def test_the_mark_goes_first_and_is_looked_up_as_every_refusal_is() -> None:
     plain = GuardedCollection(documents, None)
     outcome = made(documents, [plain.updating({"_id": "a"}, {"$inc": {"n": 1}})], inbox=inbox_of(documents))
     assert outcome == Duplicate(M5)
-    ((_, (mark,), _), _) = documents.sent
+    ((_, (mark,), _), (_, looked_for, _)) = documents.sent
     assert mark["_id"] == "1:c1:s2:m5"
+    assert looked_for == ({"_id": "1:c1:s2:m5"},)
     assert mark["expiresAt"].timestamp() == NOW + DAYS.total_seconds()
 
 

@@ -12,12 +12,13 @@ from uuid import UUID
 import pytest
 from boto3.dynamodb.types import Binary
 from botocore.exceptions import ClientError
-from bson import ObjectId
-from pymongo.errors import OperationFailure
+from bson import BSON, Int64, ObjectId
+from bson.raw_bson import RawBSONDocument
+from pymongo.errors import CursorNotFound, OperationFailure
 
-from onewrite import ConfigurationError, Event, Message, Outbox, SeenIds
+from onewrite import ConfigurationError, Event, LedgerMismatch, Message, Outbox, SeenIds
 from onewrite.core.flow import Do, drive
-from onewrite.core.pending import Box, PendingEvent, Search
+from onewrite.core.pending import Box, Broken, PendingEvent, Search
 from onewrite.dynamodb.outboxes import Outboxes as ItemOutboxes
 from onewrite.mongodb import GuardedCollection
 from onewrite.mongodb.outboxes import Outboxes as DocumentOutboxes
@@ -269,9 +270,98 @@ def test_an_index_that_shows_more_than_keys_is_refused_because_the_rest_would_be
         finding.send({"Items": [item]})
 
 
+def test_an_index_shows_a_key_of_two_attributes_beside_its_own_two() -> None:
+    finder = ItemOutboxes(object(), "orders", Outbox("shop", index="pending", shards=1)).finder(None)
+    finding: Any = finder.next()
+    next(finding)
+    key = {"id": {"S": "o"}, "place": {"S": "p"}}
+    assert _last(finding, {"Items": [{**key, "ow_due": {"S": "x"}, "ow_shard": {"N": "0"}}]}) is Search.GOES_ON
+    assert next(finder.next()).kwargs["Key"] == key  # type: ignore[union-attr]  # a call
+
+
+def test_a_page_that_a_client_cannot_read_is_the_driver_s_to_refuse() -> None:
+    error = ArithmeticError("a number with 60 digits")
+    finding: Any = ItemOutboxes(object(), "orders", Outbox("shop", index="pending", shards=1)).finder(None).next()
+    next(finding)
+    with pytest.raises(ArithmeticError) as raised:
+        finding.throw(error)
+    assert raised.value is error
+
+
 def test_lambda_s_text_of_a_key_of_bytes_is_read_as_bytes() -> None:
     told = {"id": {"B": "AP8="}, "place": {"S": "B"}}
     assert ItemOutboxes(object(), "orders", Outbox("shop")).of_doorbell(told) == {"id": Binary(b"\0\xff"), "place": "B"}
+
+
+def _document_boxes() -> DocumentOutboxes:
+    with mongomock_collection("orders") as collection:
+        return DocumentOutboxes(collection, (), Outbox("shop"))
+
+
+def test_a_cursor_that_the_server_has_given_up_is_opened_again_where_it_was() -> None:
+    finder = _document_boxes().finder(None)
+    finding: Any = finder.next()
+    assert next(finding).args[0] == {"ow_due": {"$exists": True}}
+    finding.send([])
+    page = [{"_id": n, "ow_due": due} for n, due in ((1, "early"), (2, "late"), (3, "late"))]
+    assert _last(finding, page) is Search.GOES_ON
+    for n in (1, 2, 3):
+        reading: Any = finder.next()
+        assert next(reading).args[0] == {"_id": n}
+        assert _last(reading, {"_id": n}) is Search.GOES_ON  # its outbox is empty by now
+    finding = finder.next()
+    next(finding)
+    with pytest.raises(StopIteration) as done:
+        finding.throw(CursorNotFound("given up"))
+    assert done.value.value is Search.GOES_ON
+    finding = finder.next()
+    assert next(finding).args[0] == {"ow_due": {"$exists": True, "$gte": "late"}, "_id": {"$nin": [2, 3]}}
+    finding.send([])
+    with pytest.raises(CursorNotFound):  # one that shows nothing is not opened forever
+        finding.throw(CursorNotFound("given up"))
+
+
+def test_a_cursor_that_is_given_up_before_it_has_shown_anything_is_the_driver_s_failure() -> None:
+    finding: Any = _document_boxes().finder(None).next()
+    next(finding)
+    finding.send([])
+    with pytest.raises(CursorNotFound):
+        finding.throw(CursorNotFound("given up"))
+
+
+def _raw(document: Any) -> RawBSONDocument:
+    return RawBSONDocument(document if isinstance(document, bytes) else BSON.encode(document))
+
+
+def test_an_id_is_read_as_it_is_stored_and_one_that_cannot_be_holds_up_no_other() -> None:
+    finder = _document_boxes().finder(None)
+    finding: Any = finder.next()
+    next(finding)
+    finding.send([])
+    text = BSON.encode({"_id": "o-1", "ow_due": "x"})
+    no_text, symbol = text.replace(b"o-1", b"o-\xff"), text.replace(b"\x02_id", b"\x0e_id")
+    ids: list[Any] = ["o-1", 7, ObjectId("65f0a1b2c3d4e5f60718293a"), {"a": 1, "b": 2}]
+    stored = [_raw(no_text), _raw(symbol), *[_raw({"_id": each, "ow_due": "x"}) for each in ids]]
+    assert _last(finding, stored) is Search.GOES_ON
+    for shown in ("o-\N{REPLACEMENT CHARACTER}", "o-1"):
+        broken = _result(finder.next())
+        assert isinstance(broken, Broken)
+        assert broken.entity == {"_id": shown}
+    for each in ids:
+        assert next(finder.next()).args[0] == {"_id": each}  # type: ignore[union-attr]  # a call
+
+
+def test_a_document_s_count_is_a_number_of_any_width_and_no_truth_value() -> None:
+    boxes = _document_boxes()
+    for count, expected in ((4, 4), (Int64(4), 4)):
+        reading: Any = boxes.read({"_id": 1})
+        next(reading)
+        box = _last(reading, {"_id": 1, "ow_sent": count, "ow_life": "n0"})
+        assert (box.sent_count, type(box.sent_count)) == (expected, int)
+    reading = boxes.read({"_id": 1})
+    next(reading)
+    with pytest.raises(LedgerMismatch):
+        reading.send({"_id": 1, "ow_sent": True, "ow_life": "n0"})
 
 
 @pytest.mark.parametrize("token", [{"_data": "82"}, {"_data": "82", "_typeBits": b"\x82\xff"}], ids=str)

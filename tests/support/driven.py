@@ -45,6 +45,9 @@ def play(flow: Flow[Any], *answers: Any) -> tuple[Any, list[Any]]:
         except StopIteration as stop:
             assert n == len(answers) - 1, "the flow ended with answers left"
             return stop.value, steps
+        except Exception:
+            assert n == len(answers) - 1, "the flow failed with answers left"
+            raise
     raise AssertionError(f"the flow wants more answers: {steps[-1]}")
 
 
@@ -65,6 +68,9 @@ def play_requests(flow: Flow[Any], *answers: Any) -> tuple[Any, list[Call]]:
     except StopIteration as stop:
         assert replies == [], "the flow ended with answers left"
         return stop.value, calls
+    except Exception:
+        assert replies == [], "the flow failed with answers left"
+        raise
 
 
 def failure(code: str, text: str = "", operation: str = "UpdateItem", **fields: Any) -> ClientError:

@@ -76,7 +76,6 @@ class Folds:
         if update is not None:
             check_update(entry.terms, flows.fields, update)
         else:
-            check_filter(entry.terms, query)
             options = {"upsert": creates_by_record(query, flows.fields, options), **options}
         key = identity(query, flows.fields, entry.terms)
         step = NO_STEP if len(messages) > 1 or flows.exact else NO_STEP_OF_ANYBODY
