@@ -691,8 +691,8 @@ def check_room(store: Any, flows: Any, ledger: object) -> None:
         return
     except ExpressionTooLong as error:
         raise _no_room() from error
-    # The condition asks about each attribute that the update changes, in more words.
-    if not leaves_room(request["ConditionExpression"], size=_ROOM, operators=_OPERATORS):
+    is_long = len(request.get("UpdateExpression", "").encode()) + _ROOM > LONGEST_EXPRESSION
+    if is_long or not leaves_room(request.get("ConditionExpression", ""), size=_ROOM, operators=_OPERATORS):
         raise _no_room()
 
 

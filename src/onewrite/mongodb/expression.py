@@ -276,8 +276,10 @@ def looked_at(projection: object, entry: Entry) -> dict[str, Any] | None:
     It is one read only where it is plain whether the projection names what it shows or what it leaves out.
     """
     our_fields, shows = judged_by(entry), _as_mapping(projection)
-    # A path with a "$" names what the filter has matched in an array, and a look has no such filter.
-    caller_fields = {path: value for path, value in shows.items() if "$" not in path.split(".")}
+    # What is ours is read as a whole. A path with a "$" names what the filter has matched in an array, and a look has no such filter.
+    caller_fields = {
+        path: value for path, value in shows.items() if root(path) not in our_fields and "$" not in path.split(".")
+    }
     if any("$" in path.split(".") for path in shows):  # only what names what it shows may have one
         return {**caller_fields, **dict.fromkeys(our_fields, 1)}
     if any(type(value) not in (bool, int, float) or value != value or "$" in path for path, value in shows.items()):  # noqa: PLR0124  # NaN
