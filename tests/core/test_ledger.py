@@ -267,9 +267,9 @@ def test_a_gapless_sequence_begins_with_its_first_number(first: int, sequence: i
 
 
 def test_only_a_gapless_sequence_counts_and_follows_a_gap() -> None:
-    counts = [ledger.entry(at(2), NOW).own.counts for ledger in LEDGERS]
-    follows = [ledger.entry(at(2), NOW).follows_gap for ledger in LEDGERS]
-    assert counts == follows == [False, False, True]
+    entries = [ledger.entry(at(2), NOW) for ledger in (SeenNumbers(), *LEDGERS)]
+    assert [entry.own.counts for entry in entries] == [False, False, False, True]
+    assert [entry.follows_gap for entry in entries] == [False, False, False, True]
 
 
 @pytest.mark.parametrize(
@@ -515,6 +515,32 @@ def test_entries_are_of_one_shape_where_only_values_differ() -> None:
     assert marks.entry(at(5), NOW).dead == []
     steps = InSequence()
     assert steps.entry(at(1), NOW).shape != steps.entry(at(2), NOW).shape == steps.entry(at(3), NOW).shape
+
+
+@pytest.mark.parametrize(
+    ("ledger", "one", "other"),
+    [
+        pytest.param(SeenIds(MONTH, also=SeenIds()), (M1, NOW), (M1, NOW + 8 * DAY), id="the slots of ids"),
+        pytest.param(HighWaterMark(also=SeenIds()), (M1, NOW), (M1, NOW + 8 * DAY), id="the slots of ids before a mark"),
+        pytest.param(SeenNumbers(also=SeenIds()), (M1, NOW), (M1, NOW + 8 * DAY), id="the slots of ids before numbers"),
+        pytest.param(SeenIds(also=PLAIN), (M1, NOW), (Message("m1"), NOW), id="an id that counts for every source"),
+        pytest.param(SeenIds(also=HighWaterMark()), (at(5), NOW), (at("5"), NOW), id="a mark of digits"),
+        pytest.param(InSequence(2, also=SeenIds()), (at(2), NOW), (at(3), NOW), id="the first of a sequence"),
+    ],
+)
+def test_entries_of_a_ledger_that_was_changed_are_of_two_shapes_where_their_requests_differ(
+    ledger: Any, one: tuple[Message, float], other: tuple[Message, float]
+) -> None:
+    """Requests are built once for each shape: a wrong one would look into the slots of another time, or leave out a condition."""
+    assert ledger.entry(*one).shape != ledger.entry(*other).shape
+
+
+def test_entries_of_several_messages_are_of_one_shape_only_where_they_are_equally_many() -> None:
+    ids = SeenIds()
+    own, second, third = (ids.look(Message(f"m{n}"), NOW) for n in (1, 2, 3))
+    entry = Entry(ids.terms, own)
+    assert entry._replace(more=(second,)).shape == entry._replace(more=(third,)).shape
+    assert len({entry._replace(more=more).shape for more in ((), (second,), (third, second), (second,))}) == 3
 
 
 def test_of_two_refusals_duplicate_is_said_before_stale_and_stale_before_deferred() -> None:
