@@ -53,6 +53,11 @@ def test_a_window_is_an_int_that_orders_something_and_fits_into_an_entity(window
         SeenNumbers(window)
 
 
+@pytest.mark.parametrize("window", [4, 10_000])
+def test_the_narrowest_window_and_the_widest_are_windows(window: int) -> None:
+    assert SeenNumbers(window).layout == f"numbers {window}"
+
+
 @pytest.mark.parametrize("sequence", [None, "5", -1])
 def test_a_message_is_numbered_by_an_int_from_0_on(sequence: Any) -> None:
     with pytest.raises(InvalidMessage, match=r"SeenNumbers keeps ints from 0 on: .* or use SeenIds"):
