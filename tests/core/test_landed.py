@@ -33,8 +33,8 @@ def landed(
     entry: Entry,
     stored: Mapping[Slot, object],
     burial: Burial | None = None,
-    steps: Mapping[str, Any] = {},  # nobody changes it
-    **fields: object,
+    steps: Mapping[str, Any] = {},
+    fields: Mapping[str, object] = {},
 ) -> bool:
     """Is a write taken for one that has landed, in an entity whose ledger holds this in its slots, and these fields?"""
     write = Write(M10, {"id": "e"}, NOW, entry, NO_STEP, token=TOKEN, burial=burial)
@@ -118,8 +118,8 @@ def test_a_write_of_several_messages_has_landed_where_all_of_them_are_there() ->
 def test_no_write_has_landed_whose_token_is_not_there() -> None:
     entry, stored = written(SeenIds())
     assert landed(entry, stored)
-    assert not landed(entry, stored, **{TOKEN.name: {b"another"}})
-    assert not landed(entry, stored, **{TOKEN.name: None})
+    assert not landed(entry, stored, fields={TOKEN.name: {b"another"}})
+    assert not landed(entry, stored, fields={TOKEN.name: None})
 
 
 def test_no_write_has_landed_while_a_step_of_its_message_is_open() -> None:
@@ -147,7 +147,7 @@ def test_a_delete_has_landed_where_the_tombstone_is_its_own(tombstone: str, *, e
         "nobody's": {TOMBSTONE: burial.tombstone.by},
         "none": {},
     }
-    assert landed(entry, stored, burial, **fields[tombstone]) is expected
+    assert landed(entry, stored, burial, fields=fields[tombstone]) is expected
 
 
 # --- an entity that is full ----------------------------------------------------------------------------------------------
