@@ -186,6 +186,14 @@ def test_something_else_in_a_live_slot_is_a_mismatch_and_never_a_duplicate(held:
         Held({slot: held}).judge(SeenIds(), M1)
 
 
+def test_a_mark_that_a_driver_reads_as_a_type_of_its_own_is_the_same_mark() -> None:
+    class Text(str):
+        __slots__ = ()  # as a codec of the user's may make them
+
+    own = remember(SeenIds(readable=True))
+    assert Held({own.sets.present: frozenset([Text("@s/m1")])}).judge(SeenIds(readable=True), M1) == Duplicate(M1)
+
+
 @pytest.mark.parametrize("retention", [timedelta(0), timedelta(days=-1), timedelta(seconds=1) - timedelta.resolution])
 def test_an_id_is_kept_for_a_second_at_least(retention: timedelta) -> None:
     with pytest.raises(ConfigurationError, match="a second at least"):
@@ -270,6 +278,12 @@ def test_only_a_gapless_sequence_counts_and_follows_a_gap() -> None:
     entries = [ledger.entry(at(2), NOW) for ledger in (SeenNumbers(), *LEDGERS)]
     assert [entry.own.counts for entry in entries] == [False, False, False, True]
     assert [entry.follows_gap for entry in entries] == [False, False, False, True]
+
+
+def test_only_where_a_later_message_can_be_written_first_may_a_message_be_overtaken() -> None:
+    ledgers = (SeenNumbers(), HighWaterMark(), SeenIds(also=HighWaterMark()), SeenIds(), InSequence(), SeenIds(also=PLAIN))
+    overtaken = [ledger.entry(at(2), NOW).may_be_overtaken for ledger in ledgers]
+    assert overtaken == [True, True, True, False, False, False]
 
 
 @pytest.mark.parametrize(
@@ -525,6 +539,7 @@ def test_entries_are_of_one_shape_where_only_values_differ() -> None:
         pytest.param(SeenNumbers(also=SeenIds()), (M1, NOW), (M1, NOW + 8 * DAY), id="the slots of ids before numbers"),
         pytest.param(SeenIds(also=PLAIN), (M1, NOW), (Message("m1"), NOW), id="an id that counts for every source"),
         pytest.param(SeenIds(also=HighWaterMark()), (at(5), NOW), (at("5"), NOW), id="a mark of digits"),
+        pytest.param(SeenIds(also=HighWaterMark()), (at("x"), NOW), (at("5"), NOW), id="a text of digits"),
         pytest.param(InSequence(2, also=SeenIds()), (at(2), NOW), (at(3), NOW), id="the first of a sequence"),
     ],
 )
@@ -768,8 +783,8 @@ def test_what_is_no_label_names_no_ledger() -> None:
 
 
 @pytest.mark.parametrize("message", ["m1", None, 7, b"m1", {"id": "m1"}, Message])
-@pytest.mark.parametrize("ledger", LEDGERS)
-def test_a_write_takes_a_message_and_nothing_else(ledger: AnyLedger, message: Any) -> None:
+@pytest.mark.parametrize("ledger", [*LEDGERS, PLAIN, SeenNumbers()])
+def test_a_write_takes_a_message_and_nothing_else(ledger: AnyLedger | SeenNumbers, message: Any) -> None:
     with pytest.raises(InvalidMessage, match=rf"takes the Message first, and got a {type(message).__name__}.*part\(name\)"):
         ledger.entry(message, NOW)
 

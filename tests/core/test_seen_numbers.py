@@ -191,6 +191,12 @@ def test_a_set_of_something_else_is_a_mismatch(numbers: object) -> None:
         judged(stored(5, numbers))
 
 
+@pytest.mark.parametrize("tag", ["5", 5.0, True, -1, None, frozenset({5})])
+def test_a_slot_whose_block_is_no_number_is_a_mismatch(tag: object) -> None:
+    with pytest.raises(LedgerMismatch, match="number of a block"):
+        judged(stored(tag, frozenset({10})))
+
+
 def test_a_refused_write_is_sent_again_in_the_form_that_fits_and_no_more_than_eight_times() -> None:
     tried = write(SMALL.entry(message(), NOW))
     item: dict[str, Any] = {"id": "e", **LABEL, TAG: 0, SET: {0}}

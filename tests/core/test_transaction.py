@@ -20,12 +20,13 @@ from onewrite import (
     Message,
     Missing,
     Rejected,
+    SeenIds,
     Stale,
 )
 from onewrite.core.flow import Call, Flow, Wait
 from onewrite.core.inbox import INBOX
 from onewrite.core.transaction import Backoff, Findings, Transaction
-from onewrite.core.write import Write
+from onewrite.core.write import NO_STEP, Write
 from onewrite.outcome import Outcome
 from tests.support.driven import play
 
@@ -85,7 +86,8 @@ def test_what_takes_long_itself_is_part_of_the_deadline() -> None:
     assert backoff.pause() is None
 
 
-def test_without_any_time_there_is_no_wait() -> None:
+def test_a_wait_may_end_with_the_time_and_without_any_time_there_is_none() -> None:
+    assert pauses(timedelta(milliseconds=5)) == [0.005]
     assert pauses(timedelta(0)) == []
 
 
@@ -134,13 +136,17 @@ class Sketch(Transaction[Planned, Part, Findings]):
 
     def check(self) -> None:
         self.tries: list[list[int]] = []  # the places of what was sent
+        self.turns: list[int] = []
+        self.forms: list[Mapping[int, Write]] = []
 
     def parts(self, name: str, forms: Mapping[int, Write]) -> list[Part]:
+        self.forms.append({**forms})
         places = [*range(len(self.participants)), *([] if self.inbox is None else [INBOX])]
         return [Part(place, self.counts) for place in places]
 
     def make(self, parts: Sequence[Part], name: str, turn: int, backoff: Backoff) -> Flow[Applied | Findings]:
         self.tries.append([part.place for part in parts])
+        self.turns.append(turn)
         return (yield TRY)
 
     def findings(self, parts: Sequence[Part], refusal: Findings, turn: int) -> Flow[Findings]:
@@ -189,6 +195,15 @@ def test_what_stays_in_the_way_is_given_up_when_there_is_no_time_for_the_next_wa
     outcome, steps = play(within(sketch(), timedelta(milliseconds=8)), CONFLICT, None, CONFLICT)
     assert outcome == GIVEN_UP
     assert steps == [TRY, Wait(0.005), TRY]
+
+
+def test_each_try_has_its_number_and_the_forms_that_earlier_ones_have_shown_to_fit() -> None:
+    transaction, write = sketch(), Write(M1, {}, 0.0, SeenIds().entry(M1, 0.0), NO_STEP)
+    first, second = write, write.next_form()
+    shown = (Findings({}, {1: first}, passes=True), Findings({}, {2: first, 1: second}, passes=True))
+    assert answered(transaction, *shown, Applied(M1)) == Applied(M1)
+    assert transaction.forms == [{}, {1: first}, {1: second, 2: first}]
+    assert transaction.turns == [0, 1, 2]
 
 
 @pytest.mark.parametrize("outcomes", [{}, {1: Rejected(M1)}, {1: Missing(M1)}], ids=["none", "rejected", "missing"])
@@ -248,6 +263,12 @@ def test_a_store_without_a_ledger_takes_part_beside_an_inbox_alone() -> None:
     with pytest.raises(ConfigurationError, match="inbox="):
         Sketch(M1, [Planned(), plain], None, is_async=False)
     assert Sketch(M1, [Planned(), plain], inbox, is_async=False).participants == (Planned(), plain)
+
+
+def test_an_inbox_is_an_inbox() -> None:
+    wrong: Any = "inbox"
+    with pytest.raises(ConfigurationError, match="give an Inbox"):
+        Sketch(M1, [Planned()], wrong, is_async=False)
 
 
 @pytest.mark.parametrize("participants", ["text", None, Planned(), [], [Planned(), "text"]], ids=repr)
