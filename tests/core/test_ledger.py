@@ -772,6 +772,10 @@ def test_a_set_of_the_callers_is_known_by_its_attribute_and_by_no_name() -> None
     assert not is_label_name("ids")
 
 
+def test_of_what_a_ledger_keeps_the_sets_alone_have_names_of_the_callers() -> None:
+    assert SeenIds(name="a", also=(PLAIN, MessageIDs("ids"), SeenIds())).terms.plain_sets == {"messageIDs", "ids"}
+
+
 def test_what_is_no_label_names_no_ledger() -> None:
     assert [
         name for name in ("l", "ow_", "ow_ll", "ow_a:b:l", "ow_é:l", "ow_:l", "ow_l\n", "x_ow_l") if is_label_name(name)

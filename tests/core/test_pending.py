@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from dataclasses import replace
+from typing import Any, cast
 
 import pytest
 
-from onewrite import ConfigurationError
-from onewrite.core.pending import SKIPPED_TYPE, Box, PendingEvent, key_parts
+from onewrite import ConfigurationError, LedgerMismatch, Outbox
+from onewrite.core.event import seconds
+from onewrite.core.pending import SKIPPED_TYPE, Box, Broken, PendingEvent, box_of, key_parts, read_box
+from tests.support.driven import play
 
 EARLY, LATE = "2026-11-22T08:00:00.000Z", "2026-11-22T09:00:00.000Z"
 OUTBOX = "shop/orders"
@@ -42,6 +46,98 @@ def test_an_event_that_takes_the_place_of_another_leaves_all_others_where_they_a
     assert types == [SKIPPED_TYPE if number == place else "OrderPaid" for number in range(3)]
     assert after == replace(before, events=after.events)
     assert [event.nonce for event in after.events] == ["nonce1", "nonce2", "nonce3"]
+
+
+# --- what is read of an entity --------------------------------------------------------------------------------------------
+
+EVENT: dict[str, object] = {**event(1).as_fields()}
+LABEL = {"ow_o": Outbox(OUTBOX).label}
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({}, {}),
+        ({"ow_events": [EVENT]}, {"events": (event(1),)}),
+        ({"ow_events": [EVENT], "ow_due": LATE}, {"events": (event(1),), "due": LATE}),
+        (
+            {"ow_events": [EVENT], "ow_due": "1970-01-01T00:00:00.000Z"},
+            {"events": (event(1),), "due": "1970-01-01T00:00:00.000Z"},
+        ),
+        ({"ow_sent": 0, "ow_life": "nonce1"}, {"sent_count": 0, "incarnation": "nonce1"}),
+        (
+            {"ow_sent": 7, "ow_life": "nonce1", "ow_events": [EVENT]},
+            {"sent_count": 7, "incarnation": "nonce1", "events": (event(1),)},
+        ),
+    ],
+)
+def test_an_outbox_is_read_as_it_was_written(fields: dict[str, object], expected: dict[str, Any]) -> None:
+    assert read_box(LABEL["ow_o"], {"id": "o-1"}, "origin", {**LABEL, **fields}) == Box({"id": "o-1"}, "origin", **expected)
+
+
+def test_an_event_that_is_put_in_the_place_of_another_is_read_as_it_was_made() -> None:
+    skipped = event(1).replacement({"id": "o-1"})
+    assert read_box(None, {}, "origin", {**LABEL, "ow_events": [skipped.as_fields()]}).events == (skipped,)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"ow_sent": 7},
+        {"ow_life": "nonce1"},
+        {"ow_sent": -1, "ow_life": "nonce1"},
+        {"ow_sent": True, "ow_life": "nonce1"},
+        {"ow_sent": "7", "ow_life": "nonce1"},
+        {"ow_sent": 7, "ow_life": 1},
+        {"ow_sent": None},
+        {"ow_due": LATE},
+        {"ow_due": LATE, "ow_events": []},
+        {"ow_due": "late", "ow_events": [EVENT]},
+        {"ow_due": 7, "ow_events": [EVENT]},
+        {"ow_due": "1969-12-31T23:59:59.999Z", "ow_events": [EVENT]},
+        {"ow_events": "text"},
+        {"ow_events": [EVENT, "text"]},
+        {"ow_events": [{**EVENT, "body": None}]},
+        {"ow_events": [{**EVENT, "time": "late"}]},
+    ],
+    ids=repr,
+)
+def test_something_else_where_an_outbox_should_be_is_a_mismatch(fields: dict[str, object]) -> None:
+    with pytest.raises(LedgerMismatch, match="outbox"):
+        read_box(LABEL["ow_o"], {"id": "o-1"}, "origin", {**LABEL, **fields})
+
+
+def test_an_entity_that_cannot_be_read_holds_up_no_other_but_a_wrong_setting_does() -> None:
+    def read(error: Exception) -> Generator[str, None, Box]:
+        yield "read"
+        raise error
+
+    damaged = LedgerMismatch("damaged")
+    outcome, _ = play(cast("Any", box_of(lambda _: read(damaged), {"id": "o-1"})), None)
+    assert outcome == Broken({"id": "o-1"}, damaged)
+    with pytest.raises(ConfigurationError):
+        play(cast("Any", box_of(lambda _: read(ConfigurationError("wrong")), {"id": "o-1"})), None)
+
+
+def test_a_box_is_unused_until_something_was_emitted() -> None:
+    used = (box(1), replace(box(), sent_count=1, incarnation="nonce1"))
+    assert (box().is_unused, *(each.is_unused for each in used)) == (True, False, False)
+
+
+@pytest.mark.parametrize(("due", "expected"), [(None, False), (EARLY, False), (LATE, True)])
+def test_what_was_postponed_is_left_alone_until_that_time(due: str | None, *, expected: bool) -> None:
+    before, then = seconds(LATE) - 0.001, seconds(LATE)
+    assert box(1, due=due).is_postponed(before) is expected
+    assert not box(1, due=due).is_postponed(then)
+
+
+def test_a_clock_that_was_ahead_when_the_event_was_written_postpones_nothing() -> None:
+    assert not box(1, due=EARLY).is_postponed(seconds(EARLY) - 3600)
+
+
+def test_an_event_goes_out_with_the_key_as_the_callers_client_reads_it_where_that_is_another_one() -> None:
+    plain, read = box(1), replace(box(1), caller_entity={"id": b"o-1"})
+    assert (plain.outgoing(0).entity, read.outgoing(0).entity) == ({"id": "o-1"}, {"id": b"o-1"})
 
 
 # --- the key of an entity, from the source of its events ---------------------------------------------------------------

@@ -105,6 +105,11 @@ def test_a_short_source_stands_in_the_name_and_a_long_one_as_a_hash(source: str,
     assert number(0, source=source).tag == Slot("ow_@", f"{key}.t0")
 
 
+def test_what_is_only_looked_into_is_left_as_it_is() -> None:
+    (looked,) = SeenIds(also=SMALL).entry(message(), NOW).also
+    assert looked == number()._replace(form="asks")
+
+
 def test_a_part_has_slots_of_its_own() -> None:
     own = SMALL.look(message().part("stock"), NOW)
     assert own.tag.key == "%w8=s%+stock.t0"
@@ -264,6 +269,11 @@ def test_a_number_far_ahead_is_named_with_what_mends_its_slot() -> None:
     assert leap == Leap("ow_@%w8=s.t3", 10_000_006, 29, 18)
     assert leap.remedy % 5 == 3
     assert leap.remedy > 14
+
+
+def test_a_number_is_far_ahead_from_ten_windows_on() -> None:
+    assert leaps(tags(31, 32, 34, 70)) == []
+    assert [leap.number for leap in leaps(tags(31, 32, 34, 75))] == [150]
 
 
 def test_each_source_is_looked_at_by_itself() -> None:
