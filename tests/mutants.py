@@ -210,7 +210,7 @@ class Trial:
                         function.__code__ = mutant.code
                 except ValueError:  # another number of variables from outside
                     os._exit(2)
-                sys.modules["tests.support.measured"].forget()  # a plugin, which pytest imports itself
+                _forget()
                 os._exit(int(any(_fails(item) for item in tests[place])))
             running[child] = number
         while running:
@@ -235,6 +235,7 @@ class Trial:
                     outer = frame.f_code
                     seen.add((outer.co_filename, outer.co_firstlineno))
 
+            _forget()  # or a test that finds the answer in a cache would not be known to call the function
             begin = time.perf_counter()
             sys.setprofile(note)
             threading.setprofile(note)
@@ -244,6 +245,11 @@ class Trial:
             if not failed:
                 calls[item.nodeid], took[item.nodeid] = seen, time.perf_counter() - begin
         return calls, took
+
+
+def _forget() -> None:
+    """Empty all caches of ours. The module is a plugin, which pytest imports itself."""
+    sys.modules["tests.support.measured"].forget()
 
 
 def _fails(item: pytest.Item) -> bool:

@@ -17,7 +17,7 @@ DAY = timedelta(days=1)
     [
         ({"consumer": ""}, "consumer=''"),
         ({"consumer": None}, "consumer=None"),
-        ({"retention": timedelta(0)}, "outlives every redelivery"),
+        ({"retention": timedelta(0)}, r"^Inbox\(retention=.*outlives every redelivery"),
         ({"retention": 14}, "outlives every redelivery"),
         ({"also": "bills"}, "also='bills'"),
         ({"also": ("bills", "")}, "also="),

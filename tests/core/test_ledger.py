@@ -186,6 +186,14 @@ def test_something_else_in_a_live_slot_is_a_mismatch_and_never_a_duplicate(held:
         Held({slot: held}).judge(SeenIds(), M1)
 
 
+def test_a_mark_that_a_driver_reads_as_a_type_of_its_own_is_the_same_mark() -> None:
+    class Text(str):
+        __slots__ = ()  # as a codec of the user's may make them
+
+    own = remember(SeenIds(readable=True))
+    assert Held({own.sets.present: frozenset([Text("@s/m1")])}).judge(SeenIds(readable=True), M1) == Duplicate(M1)
+
+
 @pytest.mark.parametrize("retention", [timedelta(0), timedelta(days=-1), timedelta(seconds=1) - timedelta.resolution])
 def test_an_id_is_kept_for_a_second_at_least(retention: timedelta) -> None:
     with pytest.raises(ConfigurationError, match="a second at least"):
@@ -267,9 +275,15 @@ def test_a_gapless_sequence_begins_with_its_first_number(first: int, sequence: i
 
 
 def test_only_a_gapless_sequence_counts_and_follows_a_gap() -> None:
-    counts = [ledger.entry(at(2), NOW).own.counts for ledger in LEDGERS]
-    follows = [ledger.entry(at(2), NOW).follows_gap for ledger in LEDGERS]
-    assert counts == follows == [False, False, True]
+    entries = [ledger.entry(at(2), NOW) for ledger in (SeenNumbers(), *LEDGERS)]
+    assert [entry.own.counts for entry in entries] == [False, False, False, True]
+    assert [entry.follows_gap for entry in entries] == [False, False, False, True]
+
+
+def test_only_where_a_later_message_can_be_written_first_may_a_message_be_overtaken() -> None:
+    ledgers = (SeenNumbers(), HighWaterMark(), SeenIds(also=HighWaterMark()), SeenIds(), InSequence(), SeenIds(also=PLAIN))
+    overtaken = [ledger.entry(at(2), NOW).may_be_overtaken for ledger in ledgers]
+    assert overtaken == [True, True, True, False, False, False]
 
 
 @pytest.mark.parametrize(
@@ -517,6 +531,33 @@ def test_entries_are_of_one_shape_where_only_values_differ() -> None:
     assert steps.entry(at(1), NOW).shape != steps.entry(at(2), NOW).shape == steps.entry(at(3), NOW).shape
 
 
+@pytest.mark.parametrize(
+    ("ledger", "one", "other"),
+    [
+        pytest.param(SeenIds(MONTH, also=SeenIds()), (M1, NOW), (M1, NOW + 8 * DAY), id="the slots of ids"),
+        pytest.param(HighWaterMark(also=SeenIds()), (M1, NOW), (M1, NOW + 8 * DAY), id="the slots of ids before a mark"),
+        pytest.param(SeenNumbers(also=SeenIds()), (M1, NOW), (M1, NOW + 8 * DAY), id="the slots of ids before numbers"),
+        pytest.param(SeenIds(also=PLAIN), (M1, NOW), (Message("m1"), NOW), id="an id that counts for every source"),
+        pytest.param(SeenIds(also=HighWaterMark()), (at(5), NOW), (at("5"), NOW), id="a mark of digits"),
+        pytest.param(SeenIds(also=HighWaterMark()), (at("x"), NOW), (at("5"), NOW), id="a text of digits"),
+        pytest.param(InSequence(2, also=SeenIds()), (at(2), NOW), (at(3), NOW), id="the first of a sequence"),
+    ],
+)
+def test_entries_of_a_ledger_that_was_changed_are_of_two_shapes_where_their_requests_differ(
+    ledger: Any, one: tuple[Message, float], other: tuple[Message, float]
+) -> None:
+    """Requests are built once for each shape: a wrong one would look into the slots of another time, or leave out a condition."""
+    assert ledger.entry(*one).shape != ledger.entry(*other).shape
+
+
+def test_entries_of_several_messages_are_of_one_shape_only_where_they_are_equally_many() -> None:
+    ids = SeenIds()
+    own, second, third = (ids.look(Message(f"m{n}"), NOW) for n in (1, 2, 3))
+    entry = Entry(ids.terms, own)
+    assert entry._replace(more=(second,)).shape == entry._replace(more=(third,)).shape
+    assert len({entry._replace(more=more).shape for more in ((), (second,), (third, second), (second,))}) == 3
+
+
 def test_of_two_refusals_duplicate_is_said_before_stale_and_stale_before_deferred() -> None:
     held = Held(written(HighWaterMark(name="a"), at(5)) | written(SeenIds(), at(3), at(7)))
     ledger = HighWaterMark(name="b", also=(HighWaterMark(name="a"), SeenIds()))
@@ -731,6 +772,10 @@ def test_a_set_of_the_callers_is_known_by_its_attribute_and_by_no_name() -> None
     assert not is_label_name("ids")
 
 
+def test_of_what_a_ledger_keeps_the_sets_alone_have_names_of_the_callers() -> None:
+    assert SeenIds(name="a", also=(PLAIN, MessageIDs("ids"), SeenIds())).terms.plain_sets == {"messageIDs", "ids"}
+
+
 def test_what_is_no_label_names_no_ledger() -> None:
     assert [
         name for name in ("l", "ow_", "ow_ll", "ow_a:b:l", "ow_é:l", "ow_:l", "ow_l\n", "x_ow_l") if is_label_name(name)
@@ -742,8 +787,8 @@ def test_what_is_no_label_names_no_ledger() -> None:
 
 
 @pytest.mark.parametrize("message", ["m1", None, 7, b"m1", {"id": "m1"}, Message])
-@pytest.mark.parametrize("ledger", LEDGERS)
-def test_a_write_takes_a_message_and_nothing_else(ledger: AnyLedger, message: Any) -> None:
+@pytest.mark.parametrize("ledger", [*LEDGERS, PLAIN, SeenNumbers()])
+def test_a_write_takes_a_message_and_nothing_else(ledger: AnyLedger | SeenNumbers, message: Any) -> None:
     with pytest.raises(InvalidMessage, match=rf"takes the Message first, and got a {type(message).__name__}.*part\(name\)"):
         ledger.entry(message, NOW)
 

@@ -53,6 +53,11 @@ def test_a_window_is_an_int_that_orders_something_and_fits_into_an_entity(window
         SeenNumbers(window)
 
 
+@pytest.mark.parametrize("window", [4, 10_000])
+def test_the_narrowest_window_and_the_widest_are_windows(window: int) -> None:
+    assert SeenNumbers(window).layout == f"numbers {window}"
+
+
 @pytest.mark.parametrize("sequence", [None, "5", -1])
 def test_a_message_is_numbered_by_an_int_from_0_on(sequence: Any) -> None:
     with pytest.raises(InvalidMessage, match=r"SeenNumbers keeps ints from 0 on: .* or use SeenIds"):
@@ -98,6 +103,11 @@ def test_the_slot_of_a_number_is_that_of_its_block() -> None:
 )
 def test_a_short_source_stands_in_the_name_and_a_long_one_as_a_hash(source: str, key: str) -> None:
     assert number(0, source=source).tag == Slot("ow_@", f"{key}.t0")
+
+
+def test_what_is_only_looked_into_is_left_as_it_is() -> None:
+    (looked,) = SeenIds(also=SMALL).entry(message(), NOW).also
+    assert looked == number()._replace(form="asks")
 
 
 def test_a_part_has_slots_of_its_own() -> None:
@@ -186,6 +196,12 @@ def test_a_set_of_something_else_is_a_mismatch(numbers: object) -> None:
         judged(stored(5, numbers))
 
 
+@pytest.mark.parametrize("tag", ["5", 5.0, True, -1, None, frozenset({5})])
+def test_a_slot_whose_block_is_no_number_is_a_mismatch(tag: object) -> None:
+    with pytest.raises(LedgerMismatch, match="number of a block"):
+        judged(stored(tag, frozenset({10})))
+
+
 def test_a_refused_write_is_sent_again_in_the_form_that_fits_and_no_more_than_eight_times() -> None:
     tried = write(SMALL.entry(message(), NOW))
     item: dict[str, Any] = {"id": "e", **LABEL, TAG: 0, SET: {0}}
@@ -253,6 +269,11 @@ def test_a_number_far_ahead_is_named_with_what_mends_its_slot() -> None:
     assert leap == Leap("ow_@%w8=s.t3", 10_000_006, 29, 18)
     assert leap.remedy % 5 == 3
     assert leap.remedy > 14
+
+
+def test_a_number_is_far_ahead_from_ten_windows_on() -> None:
+    assert leaps(tags(31, 32, 34, 70)) == []
+    assert [leap.number for leap in leaps(tags(31, 32, 34, 75))] == [150]
 
 
 def test_each_source_is_looked_at_by_itself() -> None:

@@ -23,8 +23,13 @@ class Table:
 
 @pytest.mark.parametrize("retention", [14, None, timedelta(0), timedelta(milliseconds=1), timedelta(days=40_000)])
 def test_a_retention_is_a_timedelta_from_a_second_to_a_hundred_years(retention: Any) -> None:
-    with pytest.raises(ConfigurationError, match=r"timedelta\(days=14\)"):
+    with pytest.raises(ConfigurationError, match=r"^Tombstones\(retention=.*timedelta\(days=14\)"):
         Tombstones(retention)
+
+
+@pytest.mark.parametrize("retention", [timedelta(seconds=1), timedelta(days=36_525)])
+def test_a_second_and_a_hundred_years_are_retentions(retention: timedelta) -> None:
+    assert Tombstones(retention).retention == retention
 
 
 @pytest.mark.parametrize(

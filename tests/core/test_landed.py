@@ -1,0 +1,170 @@
+"""What proves that a write has landed whose answer was lost, and what an entity that is full is made of."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from onewrite import HighWaterMark, Message, SeenIds, SeenNumbers, Tombstones
+from onewrite.core.label import TOMBSTONE, Slot
+from onewrite.core.ledgers.entry import ABSENT, Advance, Entry, Number, Remember
+from onewrite.core.step import step_mark
+from onewrite.core.tombstone import new_tombstone
+from onewrite.core.write import NO_STEP, Burial, Image, Size, Write, has_landed, too_large
+from onewrite.dynamodb.request import new_token
+
+NOW = 1_790_000_000.0
+TOKEN = new_token("ow_l", "try", NOW)
+TOMBSTONES = Tombstones(timedelta(days=1))
+
+
+def at(sequence: Any) -> Message:
+    return Message(f"m{sequence}", source="s", sequence=sequence)
+
+
+M10 = at(10)
+
+
+def landed(
+    entry: Entry,
+    stored: Mapping[Slot, object],
+    burial: Burial | None = None,
+    steps: Mapping[str, Any] = {},
+    fields: Mapping[str, object] = {},
+) -> bool:
+    """Is a write taken for one that has landed, in an entity whose ledger holds this in its slots, and these fields?"""
+    write = Write(M10, {"id": "e"}, NOW, entry, NO_STEP, token=TOKEN, burial=burial)
+    top = {TOKEN.name: {TOKEN.value}, **fields}
+    return has_landed(
+        write, Image(True, TOMBSTONE in fields, {}, lambda slot: stored.get(slot, ABSENT), steps, top, later=False)
+    )
+
+
+def written(ledger: SeenIds) -> tuple[Entry, dict[Slot, object]]:
+    """What a write asks, and the ledger after it."""
+    entry = ledger.entry(M10, NOW)
+    assert isinstance(entry.own, Remember)
+    return entry, {entry.own.sets.present: frozenset({entry.own.mark})}
+
+
+@pytest.mark.parametrize(
+    ("sequence", "stored", "expected"),
+    [
+        (5, 5, True),
+        (5, 6, True),
+        (5, 4, False),
+        (5, "5", False),
+        (5, True, False),
+        (5, ABSENT, False),
+        ("b", "b", True),
+        ("b", "c", True),
+        ("b", "a", False),
+        ("b", 5, False),
+    ],
+)
+def test_a_write_of_a_mark_has_landed_where_the_mark_is_there_or_further_on(
+    sequence: Any, stored: object, *, expected: bool
+) -> None:
+    entry = HighWaterMark().entry(at(sequence), NOW)
+    assert isinstance(entry.own, Advance)
+    assert landed(entry, {entry.own.slot: stored}) is expected
+
+
+def test_a_write_of_an_id_has_landed_where_a_live_slot_holds_it() -> None:
+    entry, other = SeenIds().entry(at(5), NOW), SeenIds().look(Message("m2"), NOW)
+    assert isinstance(entry.own, Remember)
+    sets, mark = entry.own.sets, entry.own.mark
+    assert [landed(entry, {slot: frozenset({mark, other.mark})}) for slot in sets.live] == [True] * 3
+    assert not landed(entry, {slot: frozenset({other.mark}) for slot in sets.live})
+    assert not any(landed(entry, {slot: frozenset({mark})}) for slot in sets.dead)
+    assert not landed(entry, {sets.present: [mark]})
+    assert not landed(entry, {})
+
+
+@pytest.mark.parametrize(
+    ("tag", "numbers", "expected"),
+    [
+        (5, frozenset({10}), True),
+        (5, frozenset({11}), False),
+        (5, ABSENT, False),
+        (5, [10], False),
+        (10, frozenset({20}), True),  # a later block has taken the slot
+        (10, ABSENT, True),
+        (0, frozenset({10}), False),
+        (ABSENT, frozenset({10}), False),
+        ("5", frozenset({10}), False),
+    ],
+)
+def test_a_write_of_a_number_has_landed_where_its_block_holds_it_or_a_later_one_has_the_slot(
+    tag: object, numbers: object, *, expected: bool
+) -> None:
+    entry = SeenNumbers(8).entry(M10, NOW)
+    assert isinstance(entry.own, Number)
+    assert landed(entry, {entry.own.tag: tag, entry.own.numbers: numbers}) is expected
+
+
+def test_a_write_of_several_messages_has_landed_where_all_of_them_are_there() -> None:
+    own, second = (SeenIds().look(Message(f"m{n}"), NOW) for n in (1, 2))
+    entry = Entry(SeenIds().terms, own, more=(second,))
+    assert landed(entry, {own.sets.present: frozenset({own.mark, second.mark})})
+    assert not landed(entry, {own.sets.present: frozenset({own.mark})})
+    assert not landed(entry, {own.sets.present: frozenset({second.mark})})
+
+
+def test_no_write_has_landed_whose_token_is_not_there() -> None:
+    entry, stored = written(SeenIds())
+    assert landed(entry, stored)
+    assert not landed(entry, stored, fields={TOKEN.name: {b"another"}})
+    assert not landed(entry, stored, fields={TOKEN.name: None})
+
+
+def test_no_write_has_landed_while_a_step_of_its_message_is_open() -> None:
+    entry, stored = written(SeenIds())
+    mine, other = (step_mark("ow_l", message).hex() for message in (M10, at(11)))
+    assert not landed(entry, stored, steps={mine: {}})
+    assert landed(entry, stored, steps={other: {}})
+
+
+@pytest.mark.parametrize(
+    ("tombstone", "expected"),
+    [
+        ("its own", True),
+        ("another's", False),
+        ("nobody's", False),
+        ("none", False),
+    ],
+)
+def test_a_delete_has_landed_where_the_tombstone_is_its_own(tombstone: str, *, expected: bool) -> None:
+    entry, stored = written(SeenIds())
+    burial = Burial(new_tombstone(TOMBSTONES, NOW, "try"))
+    fields: dict[str, dict[str, object]] = {
+        "its own": {TOMBSTONE: burial.tombstone.as_fields()},
+        "another's": {TOMBSTONE: new_tombstone(TOMBSTONES, NOW, "another try").as_fields()},
+        "nobody's": {TOMBSTONE: burial.tombstone.by},
+        "none": {},
+    }
+    assert landed(entry, stored, burial, fields=fields[tombstone]) is expected
+
+
+# --- an entity that is full ----------------------------------------------------------------------------------------------
+
+
+def test_an_entity_that_is_full_is_said_with_the_sizes_of_its_parts() -> None:
+    text = str(too_large("the limit", Size(1000, caller=600, outbox=150, new_events=30), "Split it."))
+    assert re.findall(r"\d+", text) == ["1000", "250", "150", "600", "30"]
+    assert re.findall(r"\d+", str(too_large("the limit", Size(1000, 600, 0), "Split it."))) == ["1000", "400", "600"]
+
+
+@pytest.mark.parametrize(
+    ("outbox", "new_events", "helps"),
+    [(0, 0, True), (200, 0, True), (150, 100, True), (201, 0, False), (150, 101, False), (0, 401, False)],
+)
+def test_what_helps_against_a_full_entity_depends_on_whether_events_take_more_than_the_ledger(
+    outbox: int, new_events: int, *, helps: bool
+) -> None:
+    text = str(too_large("the limit", Size(1000, 600, outbox, new_events), "Split it."))
+    assert text.endswith("Split it.") is helps

@@ -1,0 +1,176 @@
+"""What a relay reads of an entity's outbox: when it is due, what takes the place of an event, and what a source says of a key."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import replace
+from typing import Any, cast
+
+import pytest
+
+from onewrite import ConfigurationError, LedgerMismatch, Outbox
+from onewrite.core.event import seconds
+from onewrite.core.pending import SKIPPED_TYPE, Box, Broken, PendingEvent, box_of, key_parts, read_box
+from tests.support.driven import play
+
+EARLY, LATE = "2026-11-22T08:00:00.000Z", "2026-11-22T09:00:00.000Z"
+OUTBOX = "shop/orders"
+
+
+def event(number: int) -> PendingEvent:
+    return PendingEvent(f"e{number}", "OrderPaid", "1", EARLY, f"nonce{number}", "m1")
+
+
+def box(*numbers: int, due: str | None = None) -> Box:
+    return Box({"id": "o-1"}, f"{OUTBOX}/id=S:o-1", events=tuple(event(number) for number in numbers), due=due)
+
+
+def test_a_sweep_takes_what_was_not_postponed_from_the_time_of_its_first_event_on() -> None:
+    assert (box(1).is_due(EARLY), box(1).is_due("2026-11-22T07:59:59.999Z")) == (True, False)
+
+
+def test_a_sweep_takes_what_was_postponed_when_that_time_has_come() -> None:
+    assert (box(1, due=LATE).is_due(LATE), box(1, due=LATE).is_due(EARLY)) == (True, False)
+
+
+def test_a_sweep_of_all_that_is_pending_takes_what_was_postponed_and_nothing_without_an_event() -> None:
+    assert (box(1, due=LATE).is_due(None), box().is_due(None), box().is_due(LATE)) == (True, False, False)
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_an_event_that_takes_the_place_of_another_leaves_all_others_where_they_are(place: int) -> None:
+    before = box(1, 2, 3)
+    skipped = event(place + 1).replacement({"id": "o-1"})
+    after = before.with_event(place, skipped)
+    types = [event.type for event in after.events]
+    assert types == [SKIPPED_TYPE if number == place else "OrderPaid" for number in range(3)]
+    assert after == replace(before, events=after.events)
+    assert [event.nonce for event in after.events] == ["nonce1", "nonce2", "nonce3"]
+
+
+# --- what is read of an entity --------------------------------------------------------------------------------------------
+
+EVENT: dict[str, object] = {**event(1).as_fields()}
+LABEL = {"ow_o": Outbox(OUTBOX).label}
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({}, {}),
+        ({"ow_events": [EVENT]}, {"events": (event(1),)}),
+        ({"ow_events": [EVENT], "ow_due": LATE}, {"events": (event(1),), "due": LATE}),
+        (
+            {"ow_events": [EVENT], "ow_due": "1970-01-01T00:00:00.000Z"},
+            {"events": (event(1),), "due": "1970-01-01T00:00:00.000Z"},
+        ),
+        ({"ow_sent": 0, "ow_life": "nonce1"}, {"sent_count": 0, "incarnation": "nonce1"}),
+        (
+            {"ow_sent": 7, "ow_life": "nonce1", "ow_events": [EVENT]},
+            {"sent_count": 7, "incarnation": "nonce1", "events": (event(1),)},
+        ),
+    ],
+)
+def test_an_outbox_is_read_as_it_was_written(fields: dict[str, object], expected: dict[str, Any]) -> None:
+    assert read_box(LABEL["ow_o"], {"id": "o-1"}, "origin", {**LABEL, **fields}) == Box({"id": "o-1"}, "origin", **expected)
+
+
+def test_an_event_that_is_put_in_the_place_of_another_is_read_as_it_was_made() -> None:
+    skipped = event(1).replacement({"id": "o-1"})
+    assert read_box(None, {}, "origin", {**LABEL, "ow_events": [skipped.as_fields()]}).events == (skipped,)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"ow_sent": 7},
+        {"ow_life": "nonce1"},
+        {"ow_sent": -1, "ow_life": "nonce1"},
+        {"ow_sent": True, "ow_life": "nonce1"},
+        {"ow_sent": "7", "ow_life": "nonce1"},
+        {"ow_sent": 7, "ow_life": 1},
+        {"ow_sent": None},
+        {"ow_due": LATE},
+        {"ow_due": LATE, "ow_events": []},
+        {"ow_due": "late", "ow_events": [EVENT]},
+        {"ow_due": 7, "ow_events": [EVENT]},
+        {"ow_due": "1969-12-31T23:59:59.999Z", "ow_events": [EVENT]},
+        {"ow_events": "text"},
+        {"ow_events": [EVENT, "text"]},
+        {"ow_events": [{**EVENT, "body": None}]},
+        {"ow_events": [{**EVENT, "time": "late"}]},
+    ],
+    ids=repr,
+)
+def test_something_else_where_an_outbox_should_be_is_a_mismatch(fields: dict[str, object]) -> None:
+    with pytest.raises(LedgerMismatch, match="outbox"):
+        read_box(LABEL["ow_o"], {"id": "o-1"}, "origin", {**LABEL, **fields})
+
+
+def test_an_entity_that_cannot_be_read_holds_up_no_other_but_a_wrong_setting_does() -> None:
+    def read(error: Exception) -> Generator[str, None, Box]:
+        yield "read"
+        raise error
+
+    damaged = LedgerMismatch("damaged")
+    outcome, _ = play(cast("Any", box_of(lambda _: read(damaged), {"id": "o-1"})), None)
+    assert outcome == Broken({"id": "o-1"}, damaged)
+    with pytest.raises(ConfigurationError):
+        play(cast("Any", box_of(lambda _: read(ConfigurationError("wrong")), {"id": "o-1"})), None)
+
+
+def test_a_box_is_unused_until_something_was_emitted() -> None:
+    used = (box(1), replace(box(), sent_count=1, incarnation="nonce1"))
+    assert (box().is_unused, *(each.is_unused for each in used)) == (True, False, False)
+
+
+@pytest.mark.parametrize(("due", "expected"), [(None, False), (EARLY, False), (LATE, True)])
+def test_what_was_postponed_is_left_alone_until_that_time(due: str | None, *, expected: bool) -> None:
+    before, then = seconds(LATE) - 0.001, seconds(LATE)
+    assert box(1, due=due).is_postponed(before) is expected
+    assert not box(1, due=due).is_postponed(then)
+
+
+def test_a_clock_that_was_ahead_when_the_event_was_written_postpones_nothing() -> None:
+    assert not box(1, due=EARLY).is_postponed(seconds(EARLY) - 3600)
+
+
+def test_an_event_goes_out_with_the_key_as_the_callers_client_reads_it_where_that_is_another_one() -> None:
+    plain, read = box(1), replace(box(1), caller_entity={"id": b"o-1"})
+    assert (plain.outgoing(0).entity, read.outgoing(0).entity) == ({"id": "o-1"}, {"id": b"o-1"})
+
+
+# --- the key of an entity, from the source of its events ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("life", ["", "/0011223344556677"], ids=["with no incarnation", "with an incarnation"])
+@pytest.mark.parametrize(
+    ("key", "parts"),
+    [
+        ("id=S:o-1", [("id", "S", "o-1")]),
+        ("id=N:7/at=S:", [("id", "N", "7"), ("at", "S", "")]),
+        ("a%2Fb%3D=S:c%2Fd=e:f", [("a/b=", "S", "c%2Fd=e:f")]),  # the value is for whoever knows its type
+    ],
+)
+def test_a_source_says_the_key_of_its_entity(key: str, parts: list[tuple[str, str, str]], life: str) -> None:
+    assert key_parts(f"{OUTBOX}/{key}{life}", OUTBOX) == parts
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "",
+        OUTBOX,
+        f"{OUTBOX}/",
+        f"{OUTBOX}/0011223344556677",
+        f"{OUTBOX}/id=S:o-1/0011223344556677/0011223344556677",
+        f"{OUTBOX}/id=o-1",
+        f"{OUTBOX}/id=s:o-1",
+        f"{OUTBOX}/=S:o-1",
+        "shop/id=S:o-1",
+        "id=S:o-1",
+    ],
+)
+def test_what_is_no_source_of_the_outbox_names_no_key(source: str) -> None:
+    with pytest.raises(ConfigurationError, match="is no source of the outbox"):
+        key_parts(source, OUTBOX)

@@ -1,0 +1,48 @@
+"""Slots that time uses in turn: until when a ring stays as it is, and which generation a slot has."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from onewrite.core.ledgers.ring import Ring, Window, next_change, ring_of, slots, span_at, window
+
+COUNT = 6
+GENERATIONS = range(2760, 2772)  # of today, where a generation is as long as by default
+WINDOWS = [window(retention, retention / 56) for retention in (timedelta(seconds=1), timedelta(days=14))]
+
+
+def turns(reach: Window, generation: int) -> list[int]:
+    """When the present generation begins, when a reader first looks at it, and when one last looks at the one before it."""
+    begin = generation * reach.width
+    return [begin - reach.ahead, begin, begin + reach.behind]
+
+
+def slots_of(ring: Ring) -> tuple[str, ...]:
+    return (ring.present, *ring.live)
+
+
+@pytest.mark.parametrize("reach", WINDOWS)
+def test_a_ring_stays_as_it_is_until_its_next_change_and_is_another_one_then(reach: Window) -> None:
+    for moment in [turn + step for generation in GENERATIONS for turn in turns(reach, generation) for step in (-1, 0, 1)]:
+        change, ring = next_change(reach, moment), slots_of(ring_of(reach, moment, COUNT))
+        assert moment < change <= moment + reach.width
+        assert slots_of(ring_of(reach, change - 1, COUNT)) == ring != slots_of(ring_of(reach, change, COUNT))
+
+
+@pytest.mark.parametrize("reach", WINDOWS)
+@pytest.mark.parametrize("slot", slots(COUNT))
+def test_the_span_of_a_slot_is_that_of_the_last_generation_that_may_have_written_there(reach: Window, slot: str) -> None:
+    for moment in [turn + step for generation in GENERATIONS for turn in turns(reach, generation) for step in (-9, 9)]:
+        span = span_at(reach, moment / 1e6, slot)
+        begin, end = round(span.since * 1e6 / reach.width), round(span.until * 1e6 / reach.width)
+        # A clock that is ahead of this one may show the newest generation already.
+        newest = (moment + reach.ahead) // reach.width
+        writers = [number for number in range(newest - 30, newest + 1) if present(reach, number) == slot]
+        assert (begin, end) == (writers[-1], writers[-1] + 1)
+        assert span.live is (slot in ring_of(reach, moment, COUNT).live)
+
+
+def present(reach: Window, generation: int) -> str:
+    return ring_of(reach, generation * reach.width, COUNT).present

@@ -1,0 +1,102 @@
+"""The rules of a step: who is told what while it is open, when it may be taken over, and what a begin may ask for."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from onewrite import Busy, InvalidUpdate, LedgerMismatch, Message, Uncertain
+from onewrite.core.step import (
+    STEP_SKEW,
+    FoundStep,
+    Step,
+    StepRequest,
+    answer_to,
+    check_begin,
+    found_step,
+    may_be_taken_over,
+    new_step,
+    read_step,
+)
+
+NOW = 1_790_000_000.0
+M1 = Message("m1", source="s", sequence=7)
+LEASE, HOUR = timedelta(minutes=1), timedelta(hours=1)
+REQUEST = StepRequest("charge", LEASE, HOUR)
+OPEN = new_step("ow_l", M1, REQUEST, "call", NOW)
+LET_GO = OPEN._replace(is_unsent=True)
+
+
+@pytest.mark.parametrize("step", [OPEN, LET_GO, OPEN._replace(first=False), OPEN._replace(ledger="ow_billing:l")])
+def test_a_step_is_read_as_it_was_stored(step: Step) -> None:
+    assert read_step(step.as_fields()) == step
+    assert found_step("e", step.as_fields()) == FoundStep("e", step)
+
+
+@pytest.mark.parametrize(("sequence", "stored"), [(None, None), ("7", "7"), (7, 7), (7, Decimal(7))])
+@pytest.mark.parametrize("parts", [(), ("stock",)])
+def test_the_message_of_a_step_is_read_as_it_was(sequence: Any, stored: object, parts: tuple[str, ...]) -> None:
+    message = Message("m1", sequence=sequence, parts=parts)
+    step = read_step({**OPEN._replace(message=message).as_fields(), "sequence": stored})
+    assert step.message == message
+    assert type(step.message.sequence) is type(sequence)
+
+
+def test_a_scan_goes_on_past_a_step_that_cannot_be_read() -> None:
+    found = found_step("e", {**OPEN.as_fields(), "until": "late"})
+    assert found.entity == "e"
+    assert isinstance(found.step, LedgerMismatch)
+
+
+def answered(step: Step, now: float) -> Busy | Uncertain:
+    return answer_to(step, M1, now, None, {"id": "e"})
+
+
+def test_others_wait_for_a_step_until_its_lease_is_over_and_are_told_then_that_nobody_knows_of_its_effect() -> None:
+    assert answered(OPEN, OPEN.until - 0.001) == Busy(M1, OPEN.until)
+    assert answered(OPEN, OPEN.until) == Uncertain(M1, OPEN.since, OPEN.fence, OPEN.key, entity_key={"id": "e"})
+
+
+def test_of_an_effect_that_was_not_sent_nothing_is_ever_uncertain() -> None:
+    assert answered(LET_GO, OPEN.until + 1) == Busy(M1, OPEN.until)
+
+
+def test_a_step_is_taken_over_only_when_its_lease_is_over() -> None:
+    for step in (OPEN, LET_GO):
+        assert [may_be_taken_over(step, step.until + late, REQUEST) for late in (-0.001, 0, 1)] == [False, True, True]
+
+
+def test_a_step_is_taken_over_only_while_its_key_is_known_till_the_end_of_the_new_lease_whatever_the_clocks_show() -> None:
+    last = OPEN.since + (HOUR - LEASE - 2 * STEP_SKEW).total_seconds()
+    assert [may_be_taken_over(OPEN, now, REQUEST) for now in (last, last + 0.001)] == [True, False]
+    assert may_be_taken_over(LET_GO, last + 0.001, REQUEST)  # its key was never used
+
+
+SHORTEST_MEMORY = timedelta(minutes=11)  # the lease, and twice by how much clocks may be off
+
+
+@pytest.mark.parametrize("lease", [timedelta(seconds=1), LEASE])
+@pytest.mark.parametrize("safe_for", [timedelta(0), SHORTEST_MEMORY, HOUR])
+def test_a_step_may_be_as_short_as_a_second_and_as_unsafe_as_can_be(lease: timedelta, safe_for: timedelta) -> None:
+    check_begin(StepRequest("charge", lease, safe_for))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "complaint"),
+    [
+        ({"name": ""}, "name"),
+        ({"name": None}, "name"),
+        ({"lease": timedelta(milliseconds=999)}, "lease="),
+        ({"lease": 60}, "lease="),
+        ({"safe_for": -timedelta.resolution}, "safe_for="),
+        ({"safe_for": 3600}, "safe_for="),
+        ({"safe_for": timedelta.resolution}, "could ever take the step over"),
+        ({"safe_for": SHORTEST_MEMORY - timedelta.resolution}, "could ever take the step over"),
+    ],
+)
+def test_a_begin_that_could_not_work_is_refused(wrong: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(InvalidUpdate, match=rf"^begin: .*{complaint}"):
+        check_begin(REQUEST._replace(**wrong))

@@ -1,0 +1,277 @@
+"""A transaction on no engine: how long it waits, what it leaves out at the next try, and which answer counts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from onewrite import (
+    Applied,
+    Busy,
+    ConfigurationError,
+    Duplicate,
+    EntityTooLarge,
+    Inbox,
+    InvalidUpdate,
+    Message,
+    Missing,
+    Rejected,
+    SeenIds,
+    Stale,
+)
+from onewrite.core.flow import Call, Flow, Wait
+from onewrite.core.inbox import INBOX
+from onewrite.core.transaction import Backoff, Findings, Transaction
+from onewrite.core.write import NO_STEP, Write
+from onewrite.outcome import Outcome
+from tests.support.driven import play
+
+M1 = Message("m1")
+SECOND = timedelta(seconds=1)
+FULL = EntityTooLarge("full")
+
+
+# --- how long it waits ---------------------------------------------------------------------------------------------------
+
+
+class Clock:
+    """Goes on by what is waited, and stands still otherwise."""
+
+    now = 1_790_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def pauses(deadline: timedelta, *, chance: float = 1.0, goes_on: bool = True) -> list[float]:
+    """All the waits until the time is over."""
+    clock, waits = Clock(), list[float]()
+    backoff = Backoff(deadline, lambda: chance, clock)
+    while (wait := backoff.pause()) is not None:
+        waits.append(wait)
+        clock.now += wait if goes_on else 0
+        assert len(waits) < 1000
+    return waits
+
+
+def test_waits_double_from_milliseconds_to_half_a_second() -> None:
+    waits = pauses(timedelta(seconds=10))
+    assert waits[0] == 0.005
+    assert waits[:7] == pytest.approx([0.005 * 2**n for n in range(7)])
+    assert set(waits[7:]) == {0.5}
+
+
+def test_up_to_half_of_a_wait_is_left_to_chance() -> None:
+    shortest, longest = (pauses(SECOND, chance=chance)[:6] for chance in (0.0, 1.0))
+    assert shortest == pytest.approx([wait / 2 for wait in longest])
+
+
+@pytest.mark.parametrize("goes_on", [True, False], ids=["a clock that goes on", "a clock that stands still"])
+def test_the_waits_take_no_longer_than_the_deadline_and_nearly_as_long(*, goes_on: bool) -> None:
+    for deadline in (SECOND, timedelta(seconds=30)):
+        total = sum(pauses(deadline, goes_on=goes_on))
+        assert deadline.total_seconds() - 0.5 <= total <= deadline.total_seconds() + 1e-6
+
+
+def test_what_takes_long_itself_is_part_of_the_deadline() -> None:
+    clock = Clock()
+    backoff = Backoff(SECOND, lambda: 1.0, clock)
+    clock.now += 0.99
+    assert backoff.pause() == 0.005
+    clock.now += 0.005
+    assert backoff.pause() is None
+
+
+def test_a_wait_may_end_with_the_time_and_without_any_time_there_is_none() -> None:
+    assert pauses(timedelta(milliseconds=5)) == [0.005]
+    assert pauses(timedelta(0)) == []
+
+
+@pytest.mark.parametrize("deadline", [30, 0.5, None, "30s"])
+def test_a_deadline_is_a_timedelta(deadline: Any) -> None:
+    with pytest.raises(ConfigurationError, match=rf"deadline={deadline!r}: give a timedelta"):
+        Backoff(deadline, lambda: 0.0, Clock())
+
+
+# --- which answer counts -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Store:
+    is_async: bool = False
+    guards: bool = True
+    target: object = None
+
+    @property
+    def clock(self) -> Callable[[], float]:
+        return Clock()
+
+    @property
+    def attempts(self) -> Callable[[], str]:
+        return lambda: "call"
+
+
+@dataclass(frozen=True)
+class Planned:
+    store: Store = Store()
+
+
+@dataclass(frozen=True)
+class Part:
+    place: int
+    counts: bool
+
+
+class Sketch(Transaction[Planned, Part, Findings]):
+    """As little of an engine as there can be: it answers each try with what the test says, `Applied` or why it was refused."""
+
+    kind = Planned
+    stores = "tables"
+    instead = "[orders.updating(...)]"
+    counts = False
+
+    def check(self) -> None:
+        self.tries: list[list[int]] = []  # the places of what was sent
+        self.turns: list[int] = []
+        self.forms: list[Mapping[int, Write]] = []
+
+    def parts(self, name: str, forms: Mapping[int, Write]) -> list[Part]:
+        self.forms.append({**forms})
+        places = [*range(len(self.participants)), *([] if self.inbox is None else [INBOX])]
+        return [Part(place, self.counts) for place in places]
+
+    def make(self, parts: Sequence[Part], name: str, turn: int, backoff: Backoff) -> Flow[Applied | Findings]:
+        self.tries.append([part.place for part in parts])
+        self.turns.append(turn)
+        return (yield TRY)
+
+    def findings(self, parts: Sequence[Part], refusal: Findings, turn: int) -> Flow[Findings]:
+        yield from ()
+        return refusal
+
+    def give_up(self, parts: Sequence[Part], refusal: Findings) -> Flow[Outcome]:
+        yield from ()
+        return GIVEN_UP
+
+
+TRY = Call("transact_write_items")
+GIVEN_UP = Busy(M1, 0.0)
+CONFLICT = Findings({}, passes=True, waits=True)
+
+
+def sketch(count: int = 3, *, counts: bool = False, **options: Any) -> Sketch:
+    transaction = Sketch(M1, [Planned()] * count, options.pop("inbox", None), is_async=False, **options)
+    transaction.counts = counts
+    return transaction
+
+
+def within(transaction: Sketch, deadline: timedelta) -> Flow[Outcome]:
+    return transaction.flow(Backoff(deadline, lambda: 1.0, Clock()))
+
+
+def answered(transaction: Sketch, *answers: Applied | Findings) -> Outcome:
+    """What it says, once these have been the answers to its tries, none of which is waited for."""
+    outcome, _ = play(within(transaction, SECOND), *answers)
+    return outcome
+
+
+def test_what_is_in_the_way_for_a_moment_is_waited_for_before_the_next_try() -> None:
+    outcome, steps = play(within(sketch(), SECOND), CONFLICT, None, CONFLICT, None, Applied(M1))
+    assert outcome == Applied(M1)
+    assert steps == [TRY, Wait(0.005), TRY, Wait(0.01), TRY]
+
+
+def test_what_the_next_try_mends_is_not_waited_for() -> None:
+    outcome, steps = play(within(sketch(), SECOND), Findings({}, passes=True), Applied(M1))
+    assert outcome == Applied(M1)
+    assert steps == [TRY, TRY]
+
+
+def test_what_stays_in_the_way_is_given_up_when_there_is_no_time_for_the_next_wait() -> None:
+    outcome, steps = play(within(sketch(), timedelta(milliseconds=8)), CONFLICT, None, CONFLICT)
+    assert outcome == GIVEN_UP
+    assert steps == [TRY, Wait(0.005), TRY]
+
+
+def test_each_try_has_its_number_and_the_forms_that_earlier_ones_have_shown_to_fit() -> None:
+    transaction, write = sketch(), Write(M1, {}, 0.0, SeenIds().entry(M1, 0.0), NO_STEP)
+    first, second = write, write.next_form()
+    shown = (Findings({}, {1: first}, passes=True), Findings({}, {2: first, 1: second}, passes=True))
+    assert answered(transaction, *shown, Applied(M1)) == Applied(M1)
+    assert transaction.forms == [{}, {1: first}, {1: second, 2: first}]
+    assert transaction.turns == [0, 1, 2]
+
+
+@pytest.mark.parametrize("outcomes", [{}, {1: Rejected(M1)}, {1: Missing(M1)}], ids=["none", "rejected", "missing"])
+def test_what_cannot_be_done_at_all_is_raised_where_the_ledgers_say_nothing(outcomes: Mapping[int, Outcome]) -> None:
+    with pytest.raises(EntityTooLarge) as raised:
+        answered(sketch(), Findings(outcomes, failure=FULL))
+    assert raised.value is FULL
+
+
+@pytest.mark.parametrize("outcome", [Duplicate(M1), Stale(M1, 7), Busy(M1, 1.0)])
+def test_what_a_ledger_says_comes_before_what_cannot_be_done(outcome: Outcome) -> None:
+    assert answered(sketch(), Findings({0: Rejected(M1), 1: outcome}, failure=FULL)) == outcome
+
+
+@pytest.mark.parametrize("outcome", [Rejected(M1), Missing(M1, settled=True)])
+def test_a_refusal_that_no_ledger_remembers_is_redelivered_where_messages_wait_for_it(outcome: Rejected | Missing) -> None:
+    assert answered(sketch(), Findings({1: outcome})) == outcome
+    assert answered(sketch(counts=True), Findings({1: outcome})) == replace(outcome, settled=False)
+
+
+def test_a_transaction_that_completes_leaves_out_what_is_done_and_writes_the_rest() -> None:
+    done = Findings({1: Duplicate(M1)})
+    assert answered(sketch(), done) == Duplicate(M1)
+    transaction = sketch(completes=True)
+    assert answered(transaction, done, Applied(M1)) == Applied(M1)
+    assert transaction.tries == [[0, 1, 2], [0, 2]]
+    assert answered(sketch(completes=True), Findings({place: Duplicate(M1) for place in range(3)})) == Duplicate(M1)
+
+
+def test_what_is_in_the_inbox_was_done_as_a_whole() -> None:
+    inbox = Inbox(object(), consumer="billing", retention=timedelta(days=1))
+    assert answered(sketch(inbox=inbox, completes=True), Findings({INBOX: Duplicate(M1)})) == Duplicate(M1)
+    everything_else = Findings({place: Duplicate(M1) for place in range(3)})
+    assert answered(sketch(inbox=inbox, completes=True), everything_else) == Duplicate(M1)
+
+
+def test_a_try_that_an_earlier_one_may_have_made_true_says_nothing_and_leaves_nothing_out() -> None:
+    transaction = sketch(completes=True)
+    undecided = Findings({0: Duplicate(M1), 1: Rejected(M1)}, failure=FULL, is_undecided=True)
+    assert answered(transaction, undecided, Applied(M1)) == Applied(M1)
+    assert transaction.tries == [[0, 1, 2]] * 2
+
+
+# --- what may take part --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("is_async", "right"), [(True, "transact"), (False, "atransact")])
+def test_stores_of_the_other_kind_are_refused_with_the_function_that_takes_them(*, is_async: bool, right: str) -> None:
+    other = Planned(Store(is_async=not is_async))
+    with pytest.raises(ConfigurationError, match=rf"\buse {right}\.$"):
+        Sketch(M1, [Planned(Store(is_async=is_async)), other], None, is_async=is_async)
+    assert Sketch(M1, [other], None, is_async=None).participants == (other,)  # only asked what it would send
+
+
+def test_a_store_without_a_ledger_takes_part_beside_an_inbox_alone() -> None:
+    plain, inbox = Planned(Store(guards=False)), Inbox(object(), consumer="billing", retention=timedelta(days=1))
+    with pytest.raises(ConfigurationError, match="inbox="):
+        Sketch(M1, [Planned(), plain], None, is_async=False)
+    assert Sketch(M1, [Planned(), plain], inbox, is_async=False).participants == (Planned(), plain)
+
+
+def test_an_inbox_is_an_inbox() -> None:
+    wrong: Any = "inbox"
+    with pytest.raises(ConfigurationError, match="give an Inbox"):
+        Sketch(M1, [Planned()], wrong, is_async=False)
+
+
+@pytest.mark.parametrize("participants", ["text", None, Planned(), [], [Planned(), "text"]], ids=repr)
+def test_a_transaction_takes_a_list_of_writes_that_are_not_sent_yet(participants: Any) -> None:
+    with pytest.raises(InvalidUpdate):
+        Sketch(M1, participants, None, is_async=False)
