@@ -105,7 +105,9 @@ def test_a_body_that_json_cannot_say_exactly_is_refused(body: Any) -> None:
         _body({"x": body} if not isinstance(body, dict) else body)
 
 
-@pytest.mark.parametrize("value", [{1}, b"bytes", print, Line, Model, object()], ids=repr)
+@pytest.mark.parametrize(
+    "value", [{1}, b"bytes", print, Line, Model, object()], ids=["set", "bytes", "function", "class", "model", "object"]
+)
 def test_a_value_that_has_no_form_in_json_is_named_by_its_type(value: object) -> None:
     """A default= of the user's that calls as_json for all other types gets this error, too."""
     with pytest.raises(InvalidUpdate, match=rf"JSON has nothing for a {type(value).__name__}\b"):

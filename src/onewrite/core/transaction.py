@@ -249,6 +249,6 @@ def with_participant(outcome: Outcome, place: int) -> Outcome:
 
 
 def heaviest(outcomes: Iterable[Outcome]) -> Outcome | None:
-    """The first of those that weigh most. What must be redelivered weighs more than an answer of its kind."""
+    """The first of those that weigh most. A missing entity for which the message must be redelivered comes before one that settles it."""
     candidates = sorted(outcomes, key=lambda outcome: isinstance(outcome, Missing) and outcome.settled)
     return next((outcome for kind in _WEIGHTS for outcome in candidates if isinstance(outcome, kind)), None)

@@ -72,7 +72,7 @@ def explain_transaction(
     message: Message, participants: Sequence[Prepared], *, inbox: Inbox | None = None
 ) -> list[dict[str, Any]]:
     """The writes that `transact` or `atransact` would send, one request each and one more to commit, in their order, those of an inbox
-    last; one participant alone is a plain write. Each is the arguments by the name of the write. Nothing is sent.
+    first; one participant alone is a plain write. Each is the arguments by the name of the write. Nothing is sent.
     """
     transaction = _Transaction(message, participants, inbox, is_async=None)
     return [part.explanation for part in transaction.parts(transaction.store.attempts(), {})]
