@@ -133,7 +133,7 @@ def drops_nothing(open_place: Callable[[AnyLedger], Items | Documents], way: str
 
 @pytest.mark.parametrize("way", ["update", "delete", "begin"])
 @ledgers_slowly
-@pytest.mark.few(1)
+@pytest.mark.slow
 def test_something_odd_in_an_item_is_no_reason_to_drop_a_message(
     dynamo: DynamoDBClient, table: str, ledger: AnyLedger, way: str
 ) -> None:
@@ -172,7 +172,7 @@ def test_no_mark_that_another_ledger_left_drops_a_message_of_an_item(dynamo: Dyn
 
 
 @pytest.mark.parametrize("way", ["update", "pipeline", "begin"])
-@pytest.mark.few(1)
+@pytest.mark.slow
 def test_no_mark_that_another_ledger_left_drops_a_message_of_a_document(
     collection: Collection[dict[str, Any]], way: str
 ) -> None:

@@ -56,7 +56,7 @@ def explored(request: pytest.FixtureRequest, explore: Any, worlds: Worlds) -> Ca
 
 
 @pytest.mark.parametrize("name", handlers_in(wrong_tasks))
-@pytest.mark.few(9)
+@pytest.mark.few(5)
 def test_a_mistake_with_tasks_is_found_in_one_delivery(explored: Any, name: str) -> None:
     bounds = {"concurrency": 1} if name in WITH_A_REDELIVERY else ALONE if name in WITH_A_FAULT else UNDISTURBED
     report = explored(getattr(wrong_tasks, name), **bounds)
@@ -69,7 +69,7 @@ def test_a_mistake_with_tasks_is_found_in_one_delivery(explored: Any, name: str)
 
 
 @pytest.mark.parametrize("name", LEFT)
-@pytest.mark.few(1, each="name")
+@pytest.mark.few(6)
 def test_what_a_handler_leaves_behind_is_refused_by_its_name(explored: Any, name: str) -> None:
     with pytest.raises(ConfigurationError) as refused:
         explored(getattr(left_behind, name))

@@ -73,6 +73,7 @@ def test_sources_take_turns() -> None:
 
 
 @pytest.mark.parametrize("ledger", [SeenIds(), SeenIds(readable=True), SeenNumbers()], ids=str)
+@pytest.mark.few(1)
 def test_a_ledger_is_never_larger_or_smaller_than_its_extremes(ledger: Ledger) -> None:
     sized, stream = ItemLedger(ledger, TEXTS), stream_of(1 / 3600)
     found = sizes(sized, stream, 100 * DAY)

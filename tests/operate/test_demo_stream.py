@@ -255,6 +255,7 @@ def test_the_sender_waits_while_a_queue_is_full() -> None:
         assert 6 <= max(lengths) <= 8  # those of a payment that is sent twice, and the one in hand of a worker that dies
 
 
+@pytest.mark.slow
 def test_the_same_seed_tells_the_same_story_on_both_engines_but_for_requests() -> None:
     stories = []
     for engine in Engine:

@@ -516,7 +516,7 @@ def test_memory_that_a_value_in_an_answer_creates_is_found() -> None:
 
 
 @pytest.mark.parametrize("kept", ["counter", "log", "last outcome"])
-@pytest.mark.few(1)
+@pytest.mark.slow
 def test_a_handler_that_only_notes_what_came_of_a_message_is_recalled(kept: str) -> None:
     runs: Counter[str] = Counter()
 

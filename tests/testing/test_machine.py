@@ -554,6 +554,7 @@ def test_a_large_table_is_read_whole(make: MakeTable) -> None:
     assert machine.why_slow is None
 
 
+@pytest.mark.slow
 def test_a_client_of_many_tables_is_read_whole(make: MakeTable) -> None:
     """moto names a hundred at a time."""
 

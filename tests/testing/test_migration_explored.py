@@ -241,7 +241,7 @@ def effects(place: Any) -> int:
 
 
 @pytest.mark.parametrize("name", ["ids of an item", "ids of a document", "version of a document"])
-@pytest.mark.few(1)
+@pytest.mark.slow
 def test_a_carry_beside_old_consumers_and_those_between_doubles_nothing(name: str, make: MakeTable) -> None:
     report = explored(CASES[name], make, [("old", "2"), ("between", "2"), ("carry", "")])
     report.assert_effectively_once(accept=BY_INVARIANT)
