@@ -184,6 +184,12 @@ def test_a_message_that_is_asked_for_without_all_of_its_name_is_found_or_what_is
         assert hint in capsys.readouterr().err
 
 
+def test_numbers_which_know_no_ids_give_no_hint_of_a_cloudevent(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    assert place.apply(SeenNumbers(8), Message("m1", source="a", sequence=2)) == ["Applied"]
+    (hint,) = inspect(place, capsys, "--message", "m1", "--sequence", "2")["hints"]
+    assert hint == "It knows message m1 of source a: for that one give --source a."
+
+
 @pytest.mark.parametrize(("ledger", "sequence"), [(HASHED, None), (READABLE, None), (BY_SOURCE, 2)])
 def test_a_message_that_is_known_by_the_name_that_is_given_needs_no_hint(
     ledger: Any, sequence: int | None, place: Place, capsys: pytest.CaptureFixture[str]

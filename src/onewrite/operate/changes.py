@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import product
 from shlex import quote
 from typing import cast
 
@@ -111,18 +112,19 @@ def known_as(image: EntityImage, inquiry: Inquiry) -> list[Message]:
     sources |= dict.fromkeys([text for value in image.raw.values() if (text := image.layout.spelling_of(value)) is not None])
     all_parts = {(): None, inquiry.message.parts: None} | {parts: None for _, parts in pairs}
     messages: list[Message] = []
-    names = [(own_id, source, parts) for source in sources for parts in all_parts for own_id in _ids(source, inquiry)]
-    for own_id, source, parts in names:
-        if (own_id, source, parts) == (inquiry.message.id, inquiry.message.source, inquiry.message.parts):
-            continue
-        try:
-            message = Message(own_id, source=source, sequence=inquiry.message.sequence, parts=parts)
-        except InvalidMessage:  # a field that is too long for a source
-            continue
-        variant = replace(inquiry, message=message)
-        is_open = any((step.id, step.source, step.parts) == (message.id, source, parts) for step in steps)
-        if is_open or any(_drops(image, ledger, ledgers, variant) for ledger in ledgers if not ledger.moved_to):
-            messages.append(message)
+    for source, parts in product(sources, all_parts):
+        for own_id in _ids(source, inquiry):
+            if (own_id, source, parts) == (inquiry.message.id, inquiry.message.source, inquiry.message.parts):
+                continue
+            try:
+                message = Message(own_id, source=source, sequence=inquiry.message.sequence, parts=parts)
+            except InvalidMessage:  # a field that is too long for a source
+                continue
+            variant = replace(inquiry, message=message)
+            is_open = any((step.id, step.source, step.parts) == (message.id, source, parts) for step in steps)
+            if is_open or any(_drops(image, ledger, ledgers, variant) for ledger in ledgers if not ledger.moved_to):
+                messages.append(message)
+                break  # numbers know nothing of ids: they would hold the event's message too
     return messages
 
 
