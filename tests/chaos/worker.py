@@ -26,6 +26,7 @@ from onewrite.mongodb import GuardedCollection
 from onewrite.testing.servers.engines import dynamo_client
 from tests.chaos.traffic import KINDS, Delivery, Kind, effect_of, twin
 from tests.chaos.witness import emitted_by
+from tests.engines.stores import addition_of, increment_of
 
 PLACE = "chaos"
 READY = "ready"
@@ -115,7 +116,7 @@ def _table(target: Target, habits: Habits) -> Iterator[Apply]:
 
     def apply(delivery: Delivery, number: int) -> Sequence[Outcome]:
         table, message, events = tables[delivery.kind], delivery.message, emitted_by(delivery.effect)
-        native: Any = _addition([delivery.effect], delivery.entity)
+        native: Any = addition_of([delivery.effect], delivery.entity)
         returning: Any = {"ReturnValues": "ALL_NEW"} if number % 2 else {}
         if delivery.deletes:
             return [table.delete_item(message, Key=native["Key"], emit=events)]
@@ -131,7 +132,7 @@ def _table(target: Target, habits: Habits) -> Iterator[Apply]:
                     )
                 ]
             case "transaction":
-                twin_addition: Any = _addition([delivery.effect], twin(delivery.entity))
+                twin_addition: Any = addition_of([delivery.effect], twin(delivery.entity))
                 writes = [table.updating(**native, emit=events), table.updating(**twin_addition, emit=events)]
                 return [dynamodb.transact(message, writes, deadline=_DEADLINE)]
             case _:
@@ -141,20 +142,8 @@ def _table(target: Target, habits: Habits) -> Iterator[Apply]:
     client.close()
 
 
-def _addition(effects: Sequence[str], entity: str) -> dict[str, Any]:
-    return {
-        "Key": {"id": entity},
-        "UpdateExpression": "SET effects=list_append(if_not_exists(effects,:none),:effects) ADD n :count",
-        "ExpressionAttributeValues": {":none": [], ":effects": [*effects], ":count": len(effects)},
-    }
-
-
-def _increment(effects: Sequence[str]) -> dict[str, Any]:
-    return {"$inc": {"n": len(effects)}, "$push": {"effects": {"$each": [*effects]}}}
-
-
 def _fold_write(delivery: Delivery, fresh: Sequence[Message]) -> dict[str, Any]:
-    return _addition([message.id for message in fresh], delivery.entity) | {"emit": _events_of(fresh)}
+    return addition_of([message.id for message in fresh], delivery.entity) | {"emit": _events_of(fresh)}
 
 
 def _events_of(fresh: Sequence[Message]) -> list[Event]:
@@ -186,7 +175,7 @@ def _collection(target: Target, habits: Habits) -> Iterator[Apply]:
 
         def apply(delivery: Delivery, number: int) -> Sequence[Outcome]:
             collection, message, events = collections[delivery.kind], delivery.message, emitted_by(delivery.effect)
-            query, update = {"_id": delivery.entity}, _increment([delivery.effect])
+            query, update = {"_id": delivery.entity}, increment_of([delivery.effect])
             if delivery.deletes:
                 delete = collection.find_one_and_delete if number % 2 else collection.delete_one
                 return [delete(message, query, emit=events)]
@@ -194,7 +183,7 @@ def _collection(target: Target, habits: Habits) -> Iterator[Apply]:
                 case "fold" | "fold in order":
 
                     def fold_write(fresh: list[Message]) -> dict[str, Any]:
-                        update = _increment([message.id for message in fresh])
+                        update = increment_of([message.id for message in fresh])
                         return {"filter": query, "update": update, "upsert": True, "emit": _events_of(fresh)}
 
                     return collection.fold(delivery.messages, fold_write)

@@ -100,16 +100,24 @@ def create_table_with_outbox(
 
 def addition(message: Message, entity: str) -> dict[str, Any]:
     """The write in DynamoDB's words."""
+    return addition_of([message.id], entity)
+
+
+def addition_of(effects: Sequence[str], entity: str) -> dict[str, Any]:
     return {
         "Key": {"id": entity},
-        "UpdateExpression": "SET effects=list_append(if_not_exists(effects,:none),:effect) ADD n :one",
-        "ExpressionAttributeValues": {":none": [], ":effect": [message.id], ":one": 1},
+        "UpdateExpression": "SET effects=list_append(if_not_exists(effects,:none),:effects) ADD n :count",
+        "ExpressionAttributeValues": {":none": [], ":effects": [*effects], ":count": len(effects)},
     }
 
 
 def increment(message: Message) -> dict[str, Any]:
     """The write in MongoDB's words."""
-    return {"$inc": {"n": 1}, "$push": {"effects": message.id}}
+    return increment_of([message.id])
+
+
+def increment_of(effects: Sequence[str]) -> dict[str, Any]:
+    return {"$inc": {"n": len(effects)}, "$push": {"effects": {"$each": [*effects]}}}
 
 
 def dynamo_state(client: DynamoDBClient, table: str, entity: str = "e") -> State:
