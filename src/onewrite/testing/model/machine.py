@@ -75,6 +75,17 @@ class Transition:
     ids: Sequence[Any] = ()  # those of the documents that it inserts
 
 
+class Item(NamedTuple):
+    """An item of DynamoDB: its table, and its key as requests name it."""
+
+    place: Place
+    key: Key
+
+
+# What these do and answer depends on nothing but their item, and on what has changed the structure of its table.
+_OF_ONE_ITEM = frozenset({"GetItem", "PutItem", "UpdateItem", "DeleteItem"})
+
+
 def changes_structure(request: Request) -> bool:
     """Does it change something that the contents of the tables do not show, such as an index?"""
     if request.method[0].isupper():
@@ -405,6 +416,10 @@ class Machine:
         self.is_async = are_async(stores.values())
         self._initial: dict[Place, Contents] = {}  # what every table that was ever touched held in the beginning
         self._states: dict[Hashable, WorldState] = {}
+        # What a request did to its item, by its own key, the structure and the item before: so it is performed once, whatever the others are.
+        self._item_transitions: dict[Hashable, Transition] = {}
+        self._item_names: dict[Item, Hashable] = {}  # by which the contents of its table have it
+        self._named: set[tuple[Place, Hashable]] = set()  # what is among these names
         # What everybody sees: nothing until `_begin` has read the stores.
         self._fresh = self._start = self.present = WorldState({}, ())
         self._real: WorldState | None = None  # what the real stores hold; None if that is not known
@@ -572,7 +587,7 @@ class Machine:
 
     def _answer_plain(self, request: Request) -> StoreCalls[Any]:
         key = self.key(request)
-        transition = self._transition(key)
+        transition = self._transition(key) or self._transition_of_item(request, key)
         if transition is not None:
             return self._follow(request, transition)
         return (yield from self._perform(request, key))
@@ -606,6 +621,40 @@ class Machine:
     def _transition(self, key: int | None) -> Transition | None:
         return None if key is None or self.why_slow is not None else self.present.transitions.get(key)
 
+    def _transition_of_item(self, request: Request, key: int | None) -> Transition | None:
+        """What the request does here if it has met its item like this before, while other items were different."""
+        item = None if key is None or self.why_slow is not None else self._item_of(request)
+        if item is None:
+            return None
+        state = before = self.present
+        known = self._item_transitions.get((key, *self._item_at(before, item)))
+        if known is None:
+            return None
+        if self._item_at(before, item) != self._item_at(known.state, item):
+            contents = merge(
+                self.contents_at(before, item.place), self.contents_at(known.state, item.place), [self._item_names[item]]
+            )
+            state = self.state_of({**before.contents, item.place: contents}, before.structure, before.tokens)
+        transition = before.transitions[cast("int", key)] = replace(known, state=state)
+        return transition
+
+    def _item_at(self, state: WorldState, item: Item) -> tuple[Hashable, ...]:
+        """The structure of a state, and the item's form there."""
+        contents = self.contents_at(state, item.place)
+        for name, entity in contents.entities.items() if item not in self._item_names else ():
+            if (item.place, name) not in self._named:
+                self._named.add((item.place, name))
+                self._item_names.update((Item(item.place, key), name) for key in self._keys_of(item.place, entity))
+        return (*map(id, state.structure), contents.forms.get(self._item_names.get(item)))
+
+    def _item_of(self, request: Request) -> Item | None:
+        """The item that the request is about, if it is about one alone, of a table that was read before."""
+        places = self.databases.places_of(request) if request.method in _OF_ONE_ITEM else []
+        if len(places) != 1 or places[0] not in self._initial:
+            return None
+        keys = request.keys or aws.with_keys(request, self.key_names(request.store)).keys
+        return Item(places[0], keys[0]) if keys else None
+
     def _follow(self, request: Request, transition: Transition) -> Any:
         """Answer the request from memory."""
         self.hits += 1
@@ -632,7 +681,9 @@ class Machine:
             self._writes.append(own_request)
         repeater = repeater_of(answer)
         if key is not None and repeater is not None:
-            before.transitions[key] = Transition(own_request, self.present, repeater, ids_in(request.arguments))
+            transition = before.transitions[key] = Transition(own_request, self.present, repeater, ids_in(request.arguments))
+            if (item := self._item_of(own_request)) is not None and after.structure == before.structure:
+                self._item_transitions[key, *self._item_at(before, item)] = transition
         if isinstance(answer, Exception):
             raise answer
         return answer
