@@ -85,6 +85,13 @@ def _on_dynamodb(plan: Plan, client: DynamoDBClient) -> Iterator[Row]:
         requests = _transactions(plan, GuardedTable(client, SeenIds(), table_name=TABLE), name)
         return lambda turn: client.transact_write_items(TransactItems=requests[turn])
 
+    def by_hand(name: str, **emit: Any) -> Contender:
+        """The same request, composed before the clock runs."""
+        store = GuardedTable(client, SeenIds(), table_name=TABLE, outbox=PLAIN)
+        turns = enumerate(_messages(plan))
+        requests = [_explain(store, message, _item(name, turn), **emit) for turn, message in turns]
+        return lambda turn: client.update_item(**requests[turn])
+
     def against(what: str, ours: Contender, rival: str, theirs: Contender, target: float | None) -> Row:
         for turn in range(plan.warmup + plan.rounds):
             for name in ("ours", "theirs"):
@@ -97,6 +104,9 @@ def _on_dynamodb(plan: Plan, client: DynamoDBClient) -> Iterator[Row]:
     ):
         ours = writer(f"{what} {rival} ours", outbox, emit=[PAYMENT])
         yield against(what, ours, rival, writer(f"{what} {rival} theirs", outbox), target)
+    what, rival = "emit by hand, dynoxide", "the same by hand without"
+    emitter, plain = by_hand(f"{what} {rival} ours", emit=[PAYMENT]), by_hand(f"{what} {rival} theirs")
+    yield against(what, emitter, rival, plain, None)
     for what, outbox, target in (
         ("emit, dynoxide", PLAIN, AGAINST_TRANSACTION),
         ("emit with the sparse index, dynoxide", WITH_INDEX, None),
@@ -247,5 +257,8 @@ class _Counting:
         self.outboxes.clear = count_lost
 
 
-def _explain(store: GuardedTable, message: Message, key: Any) -> Any:
-    return store.explain(lambda store_to_ask: store_to_ask.update_item(message, Key=key, **DYNAMODB_UPDATE))["update_item"]
+def _explain(store: GuardedTable, message: Message, key: Any, **emit: Any) -> Any:
+    def write(table: Any) -> object:
+        return table.update_item(message, Key=key, **DYNAMODB_UPDATE, **emit)
+
+    return store.explain(write)["update_item"]
