@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import secrets
 import socket
@@ -14,10 +15,10 @@ from urllib.parse import urlsplit
 
 from onewrite import HighWaterMark, Message, Outcome, SeenIds
 from onewrite.aws_lambda import sqs_handler
-from onewrite.dynamodb import GuardedTable
+from onewrite.dynamodb import AsyncGuardedTable, GuardedTable
 from onewrite.dynamodb.lean import body_of
 from onewrite.identity import json_body
-from onewrite.lean.wire import Address, Answer, Wiring, connect
+from onewrite.lean.wire import Address, Answer, Wiring, connect, read_head
 from onewrite.testing.servers.engines import REGION, Dynoxide
 from tests.benchmarks.measure import (
     Contender,
@@ -32,6 +33,7 @@ from tests.benchmarks.measure import (
     take_turns,
 )
 from tests.benchmarks.speed_dynamodb import BUSINESS, TABLE, orders, same_by_hand
+from tests.engines.stores import async_dynamo
 from tests.support.batches import sqs_record
 
 _BATCH = 10
@@ -45,6 +47,7 @@ def rows(plan: Plan) -> Iterator[Row]:
         yield from fight(plan, list(_duels(plan, client, table, "time", 0.40, 0.42)))
         yield from fight(plan, list(_duels(plan, client, table, "processor", 0.30, None)), process_time)
         yield from _least(plan, client, table)
+        yield from _least_of_asyncio(plan, server, client)
         yield from _handlers(plan, client)
         resource.meta.client.close()
 
@@ -101,6 +104,40 @@ def _least(plan: Plan, client: Any, table: Any) -> Iterator[Row]:
                 )
             ],
         )
+
+
+def _least_of_asyncio(plan: Plan, server: Dynoxide, client: Any) -> Iterator[Row]:
+    """The same by asyncio's streams, against aiobotocore: what a lean table for asyncio would have left to work with."""
+    messages, store = numbered_messages(plan), GuardedTable(client, HighWaterMark(), table_name=TABLE)
+    place, loop = urlsplit(client.meta.endpoint_url), asyncio.new_event_loop()
+    reader, writer = loop.run_until_complete(asyncio.open_connection(place.hostname, place.port))
+    asynchronous_client = loop.run_until_complete(async_dynamo(server.endpoint).__aenter__())
+    asynchronous_store = AsyncGuardedTable(asynchronous_client, HighWaterMark(), table_name=TABLE)
+
+    async def exchange(request: bytes) -> None:
+        writer.write(request)
+        await writer.drain()
+        status, headers = read_head((await reader.readuntil(b"\r\n\r\n"))[:-4].decode("latin-1"))
+        body = await reader.readexactly(int(headers["content-length"]))
+        _check_answer(Answer(status, headers, body, is_last=False))
+
+    def replay(key: Callable[[int], str]) -> Contender:
+        numbers = range(plan.warmup + plan.rounds)
+        requests = [_bytes(place.netloc, body_of(_explain(store, messages[turn], key(turn)))) for turn in numbers]
+        return lambda turn: loop.run_until_complete(exchange(requests[turn]))
+
+    def guarded(key: Callable[[int], str]) -> Contender:
+        def write(turn: int) -> object:
+            return loop.run_until_complete(asynchronous_store.update_item(messages[turn], Key={"id": key(turn)}, **BUSINESS))
+
+        return write
+
+    for what, entities, clock in (("time", "x", perf_counter), ("processor", "y", process_time)):
+        ours, theirs = _with_own_entities(entities, replay), _with_own_entities(entities, guarded)
+        yield from fight(plan, [Duel(f"ready bytes by asyncio, {what}", "HighWaterMark, aiobotocore", ours, theirs)], clock)
+    writer.close()
+    loop.run_until_complete(asynchronous_client.__aexit__(None, None, None))
+    loop.close()
 
 
 def _bytes(host: str, body: bytes) -> bytes:
