@@ -160,7 +160,7 @@ def test_a_store_that_does_not_take_back_what_it_held_is_explored_all_the_same_a
         collection.insert_one = lambda document: insert_one({**document, "at": next(ticks)})
         return collection
 
-    report = on_mongodb(guarded_by(SeenIds()), world=world)
+    report = on_mongodb(guarded_by(SeenIds()), world=world, deliveries=1)
     assert report.exhausted
     assert "'customers' did not take back what it had held" in str(report)
 
@@ -253,7 +253,7 @@ def test_what_world_makes_anew_beside_the_store_is_made_anew_for_every_schedule(
     report = on_mongodb(build, world=world, observe=lambda _: sorted(sent))
     assert words(report) == ["m1, delivery 1: update_one customers c1: guarded, applied, then CRASH"]
     assert report.nondeterministic is None
-    assert on_mongodb(build, world=world, observe=lambda _: sorted(sent), faults=0).ok
+    assert on_mongodb(build, world=world, observe=lambda _: sorted(sent), faults=0, deliveries=1).ok
 
 
 def test_what_observe_sees_beside_the_store_and_nobody_makes_anew_is_named() -> None:
@@ -527,7 +527,7 @@ def test_time_in_a_request_is_named_with_the_place_where_it_stands() -> None:
 
         return handle
 
-    report = on_mongodb(build)
+    report = on_mongodb(build, schedules=50)
     assert report.counterexample is None
     assert not report.ok
     assert report.nondeterministic is not None
