@@ -113,6 +113,20 @@ def _typed_value(name: str, value: Any) -> dict[str, Any]:
             f"{name} is {value!r}, a typed value: a guarded client takes plain ones, as a Table does, and would store this as a map. "
             "Give it the value alone. A map that looks like this can be stored through a Table."
         )
+    return _typed_member(name, value)
+
+
+def _typed_member(name: str, value: Any) -> dict[str, Any]:
+    """As boto3 makes it, which takes several times as long for the commonest members of maps and lists."""
+    kind = cast("type[object]", type(value))
+    if kind is str:
+        return {"S": value}
+    if kind is int and _LOWEST < value < _HIGHEST:
+        return {"N": str(value)}
+    if kind is dict:
+        return {"M": {inner: _typed_member(name, member) for inner, member in value.items()}}
+    if kind is list:
+        return {"L": [_typed_member(name, member) for member in value]}
     return cast("dict[str, Any]", _serialize(_sendable_value(name, value)))
 
 
