@@ -148,6 +148,20 @@ def test_what_is_taken_again_comes_before_what_waits_in_its_lane() -> None:
     batch.end(2, is_done=True)
 
 
+def test_those_that_are_taken_again_come_in_their_order_before_what_waits_in_their_lane() -> None:
+    batch = Lanes(["a"] * 5, strict=False)
+    for number in (0, 1):
+        assert batch.take() == number
+        batch.end(number, is_done=False)
+    order = [batch.take()]
+    assert batch.take() is None  # the others wait
+    batch.take_again([0, 1])
+    for _ in range(4):
+        batch.end(order[-1] or 0, is_done=True)
+        order.append(batch.take())
+    assert order == [2, 0, 1, 3, 4]
+
+
 def test_what_is_taken_again_makes_its_lane_busy_if_it_was_done() -> None:
     batch = Lanes(["a", "a"], strict=False)
     assert batch.take() == 0

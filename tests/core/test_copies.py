@@ -29,6 +29,7 @@ from onewrite import (
     Tombstones,
     Uncertain,
 )
+from onewrite.core.event import copy_of
 from onewrite.core.ledgers import Ledger
 from onewrite.dynamodb import AsyncGuardedTable, GuardedTable, transact
 from onewrite.dynamodb import explain_transaction as explain_on_dynamodb
@@ -164,6 +165,15 @@ def _holds(given: dict[str, Any], method: Callable[..., Any], explained: Callabl
     spoil(given)
     assert "spoilt" in repr(given)
     assert repr(explained(prepared)) == before
+
+
+def test_a_copy_says_the_same_and_has_containers_of_its_own_down_to_the_last_one() -> None:
+    value = {"lines": [{"cents": 1}], "pair": ([1], "x")}
+    copy = copy_of(value)
+    assert copy == value
+    copy["lines"][0]["cents"] = 2
+    copy["pair"][0].append(2)
+    assert value == {"lines": [{"cents": 1}], "pair": ([1], "x")}
 
 
 def test_one_dict_serves_for_two_prepared_writes() -> None:

@@ -138,6 +138,7 @@ def test_a_body_that_the_broker_would_refuse_is_refused_at_the_emit() -> None:
     assert _body("é" * 4, outbox) == '"éééé"'
     with pytest.raises(InvalidUpdate, match="has 12 bytes, and this outbox takes 10"):
         _body("é" * 5, outbox)
+    assert _body(1, Outbox("o", largest_event=1)) == "1"
 
 
 def test_ids_are_the_same_on_each_delivery_and_differ_within_a_message() -> None:

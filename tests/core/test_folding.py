@@ -246,6 +246,11 @@ def test_an_id_that_was_kept_by_hand_counts_for_every_source_within_a_batch_too(
     assert kinds(folded(Memory(ledger), [of_source, plain])) == [Applied, Applied]
 
 
+def test_a_refused_message_leaves_no_mark_by_which_those_behind_it_are_judged() -> None:
+    refused, of_source = Message("x", body=5), Message("x", source="s", body=1)
+    assert kinds(folded(Memory(MessageIDs(), budget=1), [refused, of_source])) == [Rejected, Applied]
+
+
 def test_sequences_that_do_not_compare_are_refused_before_anything_is_written() -> None:
     store = Memory(HighWaterMark())
     with pytest.raises(LedgerMismatch, match="do not compare"):
@@ -300,6 +305,12 @@ def test_an_event_has_one_of_the_messages_for_its_cause_also_where_there_is_one_
     assert kinds(run(fold(Memory(SeenIds()), messages(1), emits("m1")), None)) == [Applied]
 
 
+@pytest.mark.parametrize("given", [message(1), "m1", "", 5, None], ids=repr)
+def test_messages_that_are_no_list_of_them_are_refused(given: Any) -> None:
+    with pytest.raises(InvalidMessage, match="fold takes the messages first, as a list"):
+        folded(Memory(SeenIds()), given)
+
+
 def test_what_is_no_message_is_refused() -> None:
     with pytest.raises(InvalidMessage, match="a str: make it a Message"):
         folded(Memory(SeenIds()), ["m1"])  # type: ignore[list-item]  # what is tested
@@ -343,11 +354,20 @@ def test_a_source_moves_from_below_its_first_sequence_to_its_last_one_in_one_ste
 
 def test_of_a_ledger_that_is_only_looked_into_the_first_sequence_of_each_form_is_asked_for() -> None:
     ledger = SeenIds(also=HighWaterMark())
-    given = [message(3), message(4), message("07"), message("08"), message("009"), message(1, "t")]
+    given = [
+        message(3),
+        message(4),
+        message("07"),
+        message("08"),
+        message("009"),
+        message("8"),
+        message("x"),
+        message(1, "t"),
+    ]
     entry = join([ledger.entry(each, NOW) for each in given])
-    assert [change.mark for change in entry.also] == [3, "07", "009", 1]
+    assert [change.mark for change in entry.also] == [3, "07", "009", "8", "x", 1]
     assert all(change.last is None for change in entry.also if isinstance(change, Advance))
-    assert len(entry.written_changes) == 6
+    assert len(entry.written_changes) == 8
 
 
 def test_every_mark_is_looked_for_in_a_set_that_was_used_before() -> None:

@@ -1,4 +1,4 @@
-"""What proves that a write has landed whose answer was lost, and what an entity that is full is made of."""
+"""What proves that a write has landed whose answer was lost, what a full entity is made of, and what a creation finds."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from onewrite import HighWaterMark, Message, SeenIds, SeenNumbers, Tombstones
+from onewrite import HighWaterMark, Message, Rejected, SeenIds, SeenNumbers, Tombstones
 from onewrite.core.label import TOMBSTONE, Slot
 from onewrite.core.ledgers.entry import ABSENT, Advance, Entry, Number, Remember
 from onewrite.core.step import step_mark
 from onewrite.core.tombstone import new_tombstone
-from onewrite.core.write import NO_STEP, Burial, Image, Size, Write, has_landed, too_large
+from onewrite.core.write import NO_STEP, Burial, Image, Size, Write, has_landed, of_creation, too_large
 from onewrite.dynamodb.request import new_token
 
 NOW = 1_790_000_000.0
@@ -168,3 +168,20 @@ def test_what_helps_against_a_full_entity_depends_on_whether_events_take_more_th
 ) -> None:
     text = str(too_large("the limit", Size(1000, 600, outbox, new_events), "Split it."))
     assert text.endswith("Split it.") is helps
+
+
+# --- what a creation finds ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("found", "settled"),
+    [
+        ({"id": "e"}, False),  # as a write leaves it that came first and changed nothing but the ledger
+        ({"id": "e", "n": 1}, True),  # all that it would create is there
+        ({"id": "f"}, True),
+        ({"id": "e", "n": 1, "m": 1}, True),
+    ],
+    ids=str,
+)
+def test_a_creation_that_finds_a_part_of_its_item_alone_comes_again(found: dict[str, object], *, settled: bool) -> None:
+    assert of_creation(Rejected(M10, found), {"id": "e", "n": 1}, keys=2) == Rejected(M10, found, settled=settled)

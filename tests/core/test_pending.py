@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Generator
 from dataclasses import replace
+from decimal import Decimal
 from typing import Any, cast
+from uuid import UUID
 
 import pytest
+from boto3.dynamodb.types import Binary
+from bson import ObjectId
 
 from onewrite import ConfigurationError, LedgerMismatch, Outbox
 from onewrite.core.event import seconds
@@ -46,6 +51,25 @@ def test_an_event_that_takes_the_place_of_another_leaves_all_others_where_they_a
     assert types == [SKIPPED_TYPE if number == place else "OrderPaid" for number in range(3)]
     assert after == replace(before, events=after.events)
     assert [event.nonce for event in after.events] == ["nonce1", "nonce2", "nonce3"]
+
+
+@pytest.mark.parametrize(
+    ("part", "shown"),
+    [
+        ("o-é", "o-é"),
+        (7, 7),
+        (Decimal("7.0"), 7),
+        (Decimal("0.5"), "0.5"),
+        (b"\xff\x00", "_wA="),
+        (Binary(b"\xff\x00"), "_wA="),
+        (ObjectId("65f0a1b2c3d4e5f60718293a"), "65f0a1b2c3d4e5f60718293a"),
+        ({"shop": ObjectId("65f0a1b2c3d4e5f60718293a")}, {"shop": "65f0a1b2c3d4e5f60718293a"}),
+        (UUID(int=1), "00000000-0000-0000-0000-000000000001"),
+    ],
+    ids=repr,
+)
+def test_what_stands_in_for_a_skipped_event_names_the_key_of_its_entity(part: object, shown: object) -> None:
+    assert json.loads(event(1).replacement({"id": part}).body) == {"type": "OrderPaid", "entity": {"id": shown}}
 
 
 # --- what is read of an entity --------------------------------------------------------------------------------------------

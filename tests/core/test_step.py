@@ -51,6 +51,12 @@ def test_a_scan_goes_on_past_a_step_that_cannot_be_read() -> None:
     assert isinstance(found.step, LedgerMismatch)
 
 
+def test_a_step_in_the_place_of_one_whose_effect_did_not_happen_has_its_key_and_is_not_the_first() -> None:
+    uncertain = Uncertain(M1, OPEN.since, OPEN.fence, "its key", entity_key={"id": "e"})
+    fresh = new_step("ow_l", M1, REQUEST, "another call", NOW + 60)
+    assert fresh.reopen(uncertain) == fresh._replace(key="its key", first=False)
+
+
 def answered(step: Step, now: float) -> Busy | Uncertain:
     return answer_to(step, M1, now, None, {"id": "e"})
 

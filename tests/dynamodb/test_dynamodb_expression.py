@@ -39,6 +39,7 @@ OURS = {"SET": "#ow_a=:ow_a", "ADD": "#ow_0 :ow_m"}
         ("ADD add :v DELETE delete :w", [("ADD", "add :v"), ("DELETE", "delete :w")], "add :v delete :w"),
         ("SET a.set = :v REMOVE b.remove", [("SET", "a.set = :v"), ("REMOVE", "b.remove")], "a :v b"),
         ("SET a = b REMOVE c", [("SET", "a = b"), ("REMOVE", "c")], "a b c"),
+        ("SET a = b[1] REMOVE c", [("SET", "a = b[1]"), ("REMOVE", "c")], "a b c"),
         ("SET a = b + set REMOVE c", [("SET", "a = b + set"), ("REMOVE", "c")], "a b set c"),
         # a placeholder never is a clause
         ("SET #set = :set REMOVE #remove", [("SET", "#set = :set"), ("REMOVE", "#remove")], "#set :set #remove"),

@@ -154,6 +154,19 @@ def test_a_condition_may_be_made_by_attr_with_a_ledger_and_without() -> None:
     assert client.sent == []
 
 
+def test_a_write_without_a_ledger_keeps_the_callers_names_and_is_sent_in_typed_values() -> None:
+    client = Client()
+    plain = GuardedTable(client, None, table_name="plain")
+    names: dict[str, Any] = {"ConditionExpression": "attribute_not_exists(#n)", "ExpressionAttributeNames": {"#n": "n"}}
+    update: dict[str, Any] = {"UpdateExpression": "SET m = :m", "ExpressionAttributeValues": {":m": 1}}
+    prepared = [plain.putting(Item={"id": "a"}, **names), plain.updating(Key={"id": "b"}, **update, **names)]
+    inbox = Inbox(client, consumer="c", retention=timedelta(days=1), table_name="inbox", clock=Clock())
+    put, changed, _ = explain_transaction(M5, prepared, inbox=inbox)
+    assert put["Put"]["ExpressionAttributeNames"]["#n"] == changed["Update"]["ExpressionAttributeNames"]["#n"] == "n"
+    assert (put["Put"]["Item"], changed["Update"]["Key"]) == ({"id": {"S": "a"}}, {"id": {"S": "b"}})
+    assert changed["Update"]["ExpressionAttributeValues"] == {":m": {"N": "1"}}
+
+
 # --- what is in the way for a moment -----------------------------------------------------------------------------------
 
 
@@ -237,6 +250,12 @@ def test_the_inbox_shows_that_it_landed() -> None:
         reasons = [{"Code": "None"}, {"Code": "ConditionalCheckFailed", "Item": item}]
         client.answers = [failure("TransactionCanceledException", CancellationReasons=reasons)]
         assert sent(client, [write], inbox=inbox) == expected
+
+
+def test_a_token_beside_an_inbox_without_the_message_shows_nothing() -> None:
+    client = Client(cancelled(LANDED, None))
+    inbox = Inbox(client, consumer="c", retention=timedelta(days=1), table_name="inbox", clock=Clock())
+    assert sent(client, writes(client)[:1], inbox=inbox) == Duplicate(M5, {"id": "a"}, participant=0)
 
 
 def test_a_mark_that_expired_in_between_lets_the_message_in() -> None:
@@ -446,6 +465,14 @@ def test_two_tables_of_one_resource_have_one_client() -> None:
     resource.meta.client.close()
 
 
+def test_an_inbox_is_named_beside_a_low_level_client() -> None:
+    client: Any = boto3.client("dynamodb", region_name="eu-west-1")
+    inbox = Inbox(client, consumer="c", retention=timedelta(days=1), table_name="inbox")
+    request = explain_transaction(M5, [guarded(client).recording(Key={"id": "a"})], inbox=inbox)
+    assert [next(iter(action.values()))["TableName"] for action in request] == ["orders", "inbox"]
+    client.close()
+
+
 def test_the_form_of_the_call_is_that_of_the_stores() -> None:
     class AsyncClient(Client):
         async def update_item(self, **request: Any) -> Any:
@@ -463,6 +490,7 @@ def test_the_form_of_the_call_is_that_of_the_stores() -> None:
     [
         ({"Key": {"id": "a"}}, "nothing to record"),
         ({"Key": {"id": "a"}, "UpdateExpression": "SET ow_tombstone = :n"}, "onewrite's own"),
+        ({"Key": {"ow_l": "a"}, "UpdateExpression": "SET n = :n"}, "onewrite's own"),
         (
             {"Key": {"id": "a"}, "UpdateExpression": "REMOVE a", "ConditionExpression": "attribute_exists(ow_steps)"},
             "onewrite's own",

@@ -9,8 +9,8 @@ import pytest
 from bson import ObjectId
 from bson.regex import Regex
 
-from onewrite import HighWaterMark, InvalidUpdate, MessageIDs, SeenIds
-from onewrite.mongodb.expression import check_document, check_filter, check_projection, check_update, identity
+from onewrite import HighWaterMark, InSequence, InvalidUpdate, Message, MessageIDs, SeenIds, SeenNumbers
+from onewrite.mongodb.expression import check_document, check_filter, check_projection, check_update, identity, looked_at
 
 TOUCHED = r"touches '.*': every name that begins with ow_ is onewrite's own"
 TERMS = HighWaterMark().terms
@@ -111,6 +111,7 @@ def test_a_filter_is_a_document(query: Any) -> None:
         ((), {"_id": {}}, {"_id": {}}),
         ((), {"_id": {"$eq": {"a": 1}}}, {"_id": {"a": 1}}),
         ((), {"_id": False}, {"_id": False}),
+        ((), {"_id": [1]}, {"_id": [1]}),  # which the server refuses by itself
         ((), {"_id": ObjectId("6" * 24)}, {"_id": ObjectId("6" * 24)}),
         (("email",), {"email": "a@b"}, {"email": "a@b"}),
         (("email",), {"email": {"$eq": "a@b"}, "left": {"$gte": 2}}, {"email": "a@b"}),
@@ -356,6 +357,41 @@ def test_a_projection_may_ask_for_what_the_server_knows_beside_the_document(name
 def test_a_projection_may_not_ask_for_a_key_of_an_index_which_may_be_on_the_ledger(name: str) -> None:
     with pytest.raises(InvalidUpdate, match=repr(name)):
         check_projection(TERMS, {"x": {"$meta": name}})
+
+
+@pytest.mark.parametrize("slices", [2, -1.0, [1, 2], (1, 2)], ids=repr)
+def test_a_projection_may_show_some_elements_of_a_field_and_not_some_of_the_ledger(slices: Any) -> None:
+    check_projection(TERMS, {"lines": {"$slice": slices}})
+    with pytest.raises(InvalidUpdate, match=TOUCHED):
+        check_projection(TERMS, {"ow_@": {"$slice": slices}})
+
+
+def test_a_projection_may_not_compute_a_slice_of_the_ledger() -> None:
+    check_projection(TERMS, {"lines": {"$slice": ["$all", 2]}})
+    with pytest.raises(InvalidUpdate, match=TOUCHED):
+        check_projection(TERMS, {"lines": {"$slice": ["$ow_@", 2]}})
+
+
+@pytest.mark.parametrize("ledger", [SeenIds(), HighWaterMark(), InSequence(), SeenNumbers(), SeenIds(also=HighWaterMark())])
+@pytest.mark.parametrize(
+    ("projection", "names_what_it_shows"),
+    [({"n": 1}, True), ({"_id": 0, "n": 1}, True), ({"_id": 1}, True), ({"_id": 1, "n": 0}, False), ({"_id": 0}, False)],
+    ids=str,
+)
+def test_a_look_sees_the_ledger_whatever_the_caller_asks_to_see(
+    ledger: Any, projection: dict[str, int], names_what_it_shows: bool
+) -> None:
+    entry = ledger.entry(Message("m1", source="s", sequence=1), 1_790_000_000.0)
+    ours = {"ow_l", "ow_steps", "ow_tombstone", *[change_group(change) for change in entry.changes]}
+    look = looked_at(projection, entry)
+    assert look is not None
+    assert look.items() >= projection.items()
+    assert {name: look.get(name) for name in ours} == dict.fromkeys(ours, 1 if names_what_it_shows else None)
+
+
+def change_group(change: Any) -> str:
+    slots = {"Remember": lambda: change.sets.present, "Advance": lambda: change.slot, "Number": lambda: change.tag}
+    return str(slots[type(change).__name__]().group)
 
 
 @pytest.mark.parametrize("projection", ["name", 5], ids=repr)

@@ -30,6 +30,7 @@ from onewrite import (
     Event,
     HighWaterMark,
     InSequence,
+    InvalidMessage,
     InvalidUpdate,
     LedgerMismatch,
     Message,
@@ -150,6 +151,31 @@ def test_a_gap_that_was_filled_before_the_look_is_tried_once_more() -> None:
     assert methods(steps) == ["update_one", "find_one", "update_one"]
 
 
+def test_a_condition_that_holds_by_the_time_of_the_look_is_tried_once_more() -> None:
+    outcome, steps = play(write(SeenIds(), OPEN_ONLY), NOTHING, ENTITY, {"_id": "o-1"}, LANDED)
+    assert outcome == Applied(M5)
+    assert methods(steps) == ["update_one", "find_one", "find_one", "update_one"]
+    assert steps[2].args == (OPEN_ONLY,)
+
+
+def test_writes_ask_for_a_step_of_their_own_message_once_a_step_of_another_was_met_and_not_before() -> None:
+    other = Message("m4", source="s", sequence=4)
+    step = Step("ow_l", other, "key", "fence", NOW, NOW + 60, True)
+    stepped = {**ENTITY, "ow_steps": {step_mark("ow_l", other).hex(): step.as_fields()}}
+    store = flows(SeenIds())
+    outcome, _ = play(store.write(M5, QUERY, UPDATE, {}, "update_one"), NOTHING, stepped, LANDED)
+    assert (outcome, store.exact) == (Applied(M5), True)
+    store = flows(InSequence())
+    outcome, _ = play(store.write(M5, QUERY, UPDATE, {}, "update_one"), NOTHING, FOURTH, LANDED)
+    assert (outcome, store.exact) == (Applied(M5), False)
+
+
+def test_what_is_no_message_is_refused_before_the_rest_of_the_call_is_looked_at() -> None:
+    wrong: Any = "m5"
+    with pytest.raises(InvalidMessage, match="a str"):
+        flows(SeenIds()).write(wrong, QUERY, {}, {}, "update_one")
+
+
 @pytest.mark.parametrize(
     ("ledger", "upsert", "query", "turn", "failed", "exists", "expected"),
     [
@@ -244,8 +270,9 @@ def test_a_lost_connection_leaves_as_the_driver_raised_it() -> None:
     assert raised.value.__cause__ is None
 
 
-def test_where_the_look_fails_too_the_writes_own_failure_is_seen() -> None:
-    error = OperationFailure("no", 121)
+@pytest.mark.parametrize("code", [2, 121])
+def test_where_the_look_fails_too_the_writes_own_failure_is_seen(code: int) -> None:
+    error = OperationFailure("no", code)
     with pytest.raises(OperationFailure) as raised:
         play(write(SeenIds(), upsert=True), error, AutoReconnect("gone"))
     assert raised.value is error
@@ -399,6 +426,11 @@ def insert(ledger: Ledger, **native: Any) -> Flow[Any]:
 def test_an_insert_of_what_is_there_is_a_duplicate_or_refused(found: Any, expected: object) -> None:
     answers = [lost_race(), found] if isinstance(expected, Duplicate) else [lost_race(), found, NOTHING, found]
     assert play(insert(SeenIds()), *answers)[0] == expected
+
+
+def test_an_insert_of_nothing_but_an_id_that_is_there_is_refused_for_good() -> None:
+    flow = in_use(SeenIds()).insert(M5, dict(QUERY), {})
+    assert play(flow, lost_race(), QUERY, NOTHING, QUERY)[0] == Rejected(M5, QUERY, settled=True)
 
 
 def test_a_refused_insert_is_confirmed_by_a_write_that_matches_nothing() -> None:

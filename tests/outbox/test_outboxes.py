@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from decimal import Decimal
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
-from uuid import UUID
 
 import pytest
 from boto3.dynamodb.types import Binary
@@ -17,7 +15,7 @@ from bson.raw_bson import RawBSONDocument
 from pymongo.errors import CursorNotFound, OperationFailure
 
 from onewrite import ConfigurationError, Event, LedgerMismatch, Message, Outbox, SeenIds
-from onewrite.core.flow import Do, drive
+from onewrite.core.flow import Call, Do, drive
 from onewrite.core.pending import Box, Broken, PendingEvent, Search
 from onewrite.dynamodb.outboxes import Outboxes as ItemOutboxes
 from onewrite.mongodb import GuardedCollection
@@ -288,6 +286,23 @@ def test_a_page_that_a_client_cannot_read_is_the_driver_s_to_refuse() -> None:
     assert raised.value is error
 
 
+def test_a_page_with_a_number_that_is_too_long_for_a_table_is_read_again_as_it_can_be_read() -> None:
+    asked: list[str] = []
+    events = SimpleNamespace(register_first=lambda name, *_, **__: asked.append(name))
+    table: Any = SimpleNamespace(
+        name="orders", meta=SimpleNamespace(client=SimpleNamespace(meta=SimpleNamespace(events=events)))
+    )
+    finding: Any = ItemOutboxes(table, None, Outbox("shop", index="pending")).finder(None).next()
+    first = next(finding)
+    assert (first.method, finding.throw(ArithmeticError("a number with 60 digits")), len(asked)) == ("scan", first, 1)
+
+
+def test_an_outbox_is_read_as_the_last_write_has_left_it() -> None:
+    request = next(ITEMS.read({"id": "o"}))
+    assert isinstance(request, Call)
+    assert (request.method, request.kwargs["ConsistentRead"]) == ("get_item", True)
+
+
 def test_lambda_s_text_of_a_key_of_bytes_is_read_as_bytes() -> None:
     told = {"id": {"B": "AP8="}, "place": {"S": "B"}}
     assert ItemOutboxes(object(), "orders", Outbox("shop")).of_doorbell(told) == {"id": Binary(b"\0\xff"), "place": "B"}
@@ -319,6 +334,12 @@ def test_a_cursor_that_the_server_has_given_up_is_opened_again_where_it_was() ->
     finding.send([])
     with pytest.raises(CursorNotFound):  # one that shows nothing is not opened forever
         finding.throw(CursorNotFound("given up"))
+
+
+def test_a_page_of_what_a_search_finds_counts_as_a_request() -> None:
+    finding: Any = _document_boxes().finder(None).next()
+    next(finding)
+    assert finding.send([]).sends
 
 
 def test_a_cursor_that_is_given_up_before_it_has_shown_anything_is_the_driver_s_failure() -> None:
@@ -520,21 +541,3 @@ def test_in_a_stream_that_is_never_quiet_the_place_is_kept_now_and_then() -> Non
         assert following.send({"documentKey": {"_id": 1}}).args[0] == {"_id": 1}
         step = following.send(None)
     assert tokens.token == {"_data": "82"}
-
-
-@pytest.mark.parametrize(
-    ("part", "shown"),
-    [
-        ("o-é", "o-é"),
-        (7, 7),
-        (Decimal("7.0"), 7),
-        (Decimal("0.5"), "0.5"),
-        (b"\xff\x00", "_wA="),
-        (Binary(b"\xff\x00"), "_wA="),
-        (ObjectId("65f0a1b2c3d4e5f60718293a"), "65f0a1b2c3d4e5f60718293a"),
-        ({"shop": ObjectId("65f0a1b2c3d4e5f60718293a")}, {"shop": "65f0a1b2c3d4e5f60718293a"}),
-        (UUID(int=1), "00000000-0000-0000-0000-000000000001"),
-    ],
-)
-def test_what_stands_in_for_a_skipped_event_names_the_key_of_its_entity(part: object, shown: object) -> None:
-    assert json.loads(FIRST.replacement({"id": part}).body) == {"type": "A", "entity": {"id": shown}}

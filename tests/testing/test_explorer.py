@@ -30,8 +30,11 @@ from onewrite.dynamodb import GuardedTable
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
 from onewrite.testing.explorer.exploration import Exploration, IncompleteExploration
 from onewrite.testing.explorer.explore import Arguments, Explore, ExploreOptions, explore, run
+from onewrite.testing.explorer.judge import initialisation
+from onewrite.testing.explorer.schedule import Delivery, ScheduleStep, TakenStep
 from onewrite.testing.standins.stores import mongomock_collection, moto_tables
 from onewrite.testing.taps.faults import Crash
+from onewrite.testing.taps.traffic import Request
 
 Handler = Callable[[Message], Any]
 MESSAGES = [Message("m1", "s", 1, 30), Message("m2", "s", 2, 50)]
@@ -592,6 +595,30 @@ def test_more_orders_than_can_be_tried_are_owned_up_to(monkeypatch: pytest.Monke
     report = on_mongodb(increment, messages)
     assert "The messages and their tasks have more than 2 orders: not all were tried for what is expected." in str(report)
     assert "orders" not in str(on_mongodb(increment, MESSAGES))
+    right = on_mongodb(guarded_by(SeenIds()), messages, deliveries=1, faults=0)
+    assert right.ok  # after one order, so it is no matter how many there are
+    assert "orders" not in str(right)
+
+
+def only_in_the_first_run(*methods: str) -> list[str] | None:
+    """Which of these requests are told apart from a write that both of two runs have sent."""
+
+    def step(method: str) -> TakenStep:
+        request = Request("s", method, {}, None, writes=True, tables=("t",))
+        return TakenStep(ScheduleStep(Delivery(0, 0)), request, method, has_ended=False, settled_parts=())
+
+    found = initialisation([step(each) for each in (*methods, "UpdateItem")], [step("UpdateItem")])
+    return None if found is None else [request.method for request in found]
+
+
+@pytest.mark.parametrize(
+    "method", ["DescribeTable", "GetQueueUrl", "CreateQueue", "create_index", "list_indexes", "command"]
+)
+def test_what_a_process_asks_for_or_makes_once_is_no_difference_between_two_runs(method: str) -> None:
+    assert only_in_the_first_run(method) == [method]
+    assert only_in_the_first_run() == []
+    assert only_in_the_first_run("PutItem") is None
+    assert only_in_the_first_run(method, "PutItem") is None
 
 
 def test_where_a_message_never_settles_observe_may_fail() -> None:

@@ -425,7 +425,7 @@ def test_a_list_that_belongs_to_a_handler_survives_its_crashes_and_a_remark_says
 
     report = explored(build, observe=lambda _: bool(latest[0]), concurrency=1)
     report.assert_effectively_once(accept=["memory", "beside"])
-    assert any("has survived its crashes" in remark.text for remark in report.remarks)
+    assert ["has survived its crashes" in remark.text for remark in report.remarks if remark.kind == "memory"] == [True]
 
 
 def test_a_handler_that_recovers_when_it_is_built_is_built_when_it_takes_over() -> None:

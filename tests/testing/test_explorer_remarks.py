@@ -485,6 +485,27 @@ def test_an_invariant_that_checks_something_gets_no_remark(sound: Callable[[Any]
     assert explored(once, invariant=sound).remarks == ()
 
 
+def test_an_invariant_that_has_raised_checks_something_although_it_asks_none_of_the_stores() -> None:
+    mails: list[str] = []
+
+    def build(customers: Any) -> Handler:
+        mails.clear()
+
+        def handle(message: Message) -> None:
+            mails.append(message.id)
+            add(customers, message)
+
+        return handle
+
+    def check(_: Any) -> None:
+        if len(mails) > 1:
+            raise ValueError(mails)
+
+    report = explored(build, TWO[:1], observe=lambda _: bool(mails), invariant=check)
+    assert "the invariant is broken: ValueError: ['m1', 'm1']" in str(report)
+    assert "unchecked" not in [remark.kind for remark in report.remarks]
+
+
 def _yields(customers: Any) -> Any:
     yield customers.count_documents({}) < 1
 
