@@ -73,6 +73,7 @@ class Shop(Protocol):
     def add_and_return(self, message: Message, order: str, amount: int = 1) -> Outcome: ...
     def add_measured(self, message: Message, order: str) -> Outcome: ...
     def create(self, message: Message, order: str, n: int = 0, *, emit: Sequence[Event] | None = None) -> Outcome: ...
+    def create_bare(self, message: Message, order: str) -> Outcome: ...
     def delete(
         self,
         message: Message,
@@ -195,6 +196,9 @@ class DynamoShop:
     def create(self, message: Message, order: str, n: int = 0, *, emit: Sequence[Event] | None = None) -> Outcome:
         item = {**self.key(order), "n": n, "lines": [1], "new": True}
         return self._done(self._guarded.put_item(message, Item=item, emit=emit))
+
+    def create_bare(self, message: Message, order: str) -> Outcome:
+        return self._done(self._guarded.put_item(message, Item=self.key(order)))
 
     def delete(
         self,
@@ -377,6 +381,9 @@ class MongoShop:
 
     def create(self, message: Message, order: str, n: int = 0, *, emit: Sequence[Event] | None = None) -> Outcome:
         return self._done(self._guarded.insert_one(message, {**self.key(order), "n": n}, emit=emit))
+
+    def create_bare(self, message: Message, order: str) -> Outcome:
+        return self._done(self._guarded.insert_one(message, self.key(order)))
 
     def delete(
         self,

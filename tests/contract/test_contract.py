@@ -214,6 +214,14 @@ def test_a_creation_comes_again_where_there_is_nothing_but_a_record_of_another_m
     assert shop.get("o-1") == shop.key("o-1")
 
 
+def test_a_creation_of_nothing_but_a_key_is_refused_for_good_where_the_key_is_there(make_shop: MakeShop) -> None:
+    shop = make_shop(SeenIds())
+    assert isinstance(shop.create_bare(message(1), "o-1"), Applied)
+    outcome = shop.create_bare(message(2), "o-1")
+    assert (type(outcome), outcome.settled) == (Rejected, True)
+    assert isinstance(shop.create_bare(message(1), "o-1"), Duplicate)
+
+
 def test_a_message_is_recorded_even_where_there_is_no_entity_yet(shop: Shop) -> None:
     shop.record(message(1), "o-1")
     assert isinstance(shop.record(message(1), "o-1"), Duplicate)

@@ -224,7 +224,7 @@ class Flows:
         if answer is None:
             raise LedgerMismatch(MOVED_BACK)
         if "Item" in call.kwargs:
-            answer = of_creation(answer, self.plain_item(call.kwargs["Item"]), keys=KEY_ATTRIBUTES)
+            answer = of_creation(answer, self.without_ledger(self.plain_item(call.kwargs["Item"])), keys=KEY_ATTRIBUTES)
         if isinstance(answer, Applied) and return_values != "ALL_NEW":
             return replace(answer, entity=None)
         # Who asks for what the write has changed alone is shown no more by a refusal.

@@ -99,20 +99,22 @@ class Action(NamedTuple):
         A write: there is no reason, and this one is to be sent.
         """
         outcome: Outcome | Write
+        terms = NO_LEDGER.terms if self.write is None else self.write.entry.terms
         if self.write is not None:
             write = exactly(self.write) if exact else self.write
-            answer = judge(write, image_of(write.entry.terms, item))
+            answer = judge(write, image_of(terms, item))
             outcome = write if answer is None else answer
         elif item is None:
             outcome = Missing(self.message)
         else:
             is_gone = TOMBSTONE in item
-            outcome = Gone(self.message) if is_gone else Rejected(self.message, without_ledger(NO_LEDGER.terms, item))
+            outcome = Gone(self.message) if is_gone else Rejected(self.message, without_ledger(terms, item))
         if isinstance(outcome, Write):
             self.flows.learn(outcome)
             return outcome
         if "Item" in self.call.kwargs:
-            outcome = of_creation(outcome, self.plain_item(self.call.kwargs["Item"]), keys=KEY_ATTRIBUTES)
+            own_item = without_ledger(terms, self.plain_item(self.call.kwargs["Item"]))
+            outcome = of_creation(outcome, own_item, keys=KEY_ATTRIBUTES)
         return with_participant(settle_missing(outcome, missing_ok=self.missing_ok, counts=self.counts), self.place)
 
     @property

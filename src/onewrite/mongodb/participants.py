@@ -153,7 +153,7 @@ class Action(NamedTuple):
         if answer is None or isinstance(answer, Write):
             return answer
         if self.inserts and document is not None:
-            answer = of_creation(answer, self.args[0], keys=1)
+            answer = of_creation(answer, self.flows.without_ledger(self.args[0]), keys=1)
         if isinstance(answer, Unmet) and ((self.inserts and document is None) or (self.follows_gap and first)):
             return None
         return with_participant(settle_missing(answer, missing_ok=self.missing_ok, counts=self.counts), self.place)
