@@ -17,6 +17,7 @@ from onewrite import HighWaterMark, Message, Outcome, SeenIds
 from onewrite.aws_lambda import sqs_handler
 from onewrite.dynamodb import AsyncGuardedTable, GuardedTable
 from onewrite.dynamodb.lean import body_of
+from onewrite.dynamodb.values import typed_values
 from onewrite.identity import json_body
 from onewrite.lean.wire import Address, Answer, Wiring, connect, read_head
 from onewrite.testing.servers.engines import REGION, Dynoxide
@@ -107,12 +108,12 @@ def _least(plan: Plan, client: Any, table: Any) -> Iterator[Row]:
 
 
 def _least_of_asyncio(plan: Plan, server: Dynoxide, client: Any) -> Iterator[Row]:
-    """The same by asyncio's streams, against aiobotocore: what a lean table for asyncio would have left to work with."""
+    """A lean table for asyncio against aiobotocore, and what is left to send ready bytes by asyncio's streams."""
     messages, store = numbered_messages(plan), GuardedTable(client, HighWaterMark(), table_name=TABLE)
     place, loop = urlsplit(client.meta.endpoint_url), asyncio.new_event_loop()
     reader, writer = loop.run_until_complete(asyncio.open_connection(place.hostname, place.port))
     asynchronous_client = loop.run_until_complete(async_dynamo(server.endpoint).__aenter__())
-    asynchronous_store = AsyncGuardedTable(asynchronous_client, HighWaterMark(), table_name=TABLE)
+    lean_store = AsyncGuardedTable(asynchronous_client, HighWaterMark(), table_name=TABLE, lean=True)
 
     async def exchange(request: bytes) -> None:
         writer.write(request)
@@ -126,15 +127,21 @@ def _least_of_asyncio(plan: Plan, server: Dynoxide, client: Any) -> Iterator[Row
         requests = [_bytes(place.netloc, body_of(_explain(store, messages[turn], key(turn)))) for turn in numbers]
         return lambda turn: loop.run_until_complete(exchange(requests[turn]))
 
-    def guarded(key: Callable[[int], str]) -> Contender:
-        def write(turn: int) -> object:
-            return loop.run_until_complete(asynchronous_store.update_item(messages[turn], Key={"id": key(turn)}, **BUSINESS))
+    def lean(key: Callable[[int], str]) -> Contender:
+        return lambda turn: loop.run_until_complete(
+            lean_store.update_item(messages[turn], Key={"id": key(turn)}, **BUSINESS)
+        )
 
-        return write
+    def unguarded(key: Callable[[int], str]) -> Contender:
+        values = typed_values(BUSINESS["ExpressionAttributeValues"])
+        request = {**BUSINESS, "ExpressionAttributeValues": values, "TableName": TABLE}
+        return lambda turn: loop.run_until_complete(asynchronous_client.update_item(Key={"id": {"S": key(turn)}}, **request))
 
     for what, entities, clock in (("time", "x", perf_counter), ("processor", "y", process_time)):
-        ours, theirs = _with_own_entities(entities, replay), _with_own_entities(entities, guarded)
-        yield from fight(plan, [Duel(f"ready bytes by asyncio, {what}", "HighWaterMark, aiobotocore", ours, theirs)], clock)
+        theirs = _with_own_entities(entities, unguarded)
+        for name, ours in (("HighWaterMark, lean, asyncio", lean), ("ready bytes by asyncio", replay)):
+            own = _with_own_entities(entities.upper() if ours is lean else entities, ours)
+            yield from fight(plan, [Duel(f"{name}, {what}", "unguarded, aiobotocore", own, theirs)], clock)
     writer.close()
     loop.run_until_complete(asynchronous_client.__aexit__(None, None, None))
     loop.close()

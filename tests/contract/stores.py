@@ -586,7 +586,7 @@ def _dynamodb(engines: Engines, *, name: str, kind: str) -> Iterator[MakeIn]:
             ledger: Ledger | None, place: Place, outbox: Outbox | None = None, tombstones: Tombstones | None = None
         ) -> Shop:
             more: dict[str, Any] = {"clock": place.clock, "outbox": outbox, "tombstones": tombstones}
-            lean = {"lean": True} if kind == "lean client" else {}
+            lean = {"lean": True} if "lean" in kind else {}
             guarded = guard(target, ledger, table_name=table_name, **lean, **more)
             return DynamoShop(guarded, table, done, place, target)
 
@@ -601,12 +601,12 @@ def _target(place: TablePlace, kind: str, stack: ExitStack, runner: asyncio.Runn
         return client
     context = (
         get_session().create_client("dynamodb", **place.client)
-        if kind == "async client"
+        if kind.endswith("client")
         else aioboto3.Session().resource("dynamodb", **place.client)
     )
     opened = runner.run(context.__aenter__())
     stack.callback(lambda: runner.run(context.__aexit__(None, None, None)))
-    return opened if kind == "async client" else runner.run(_resolved(opened.Table(place.table)))
+    return opened if kind.endswith("client") else runner.run(_resolved(opened.Table(place.table)))
 
 
 @contextmanager
@@ -678,7 +678,7 @@ def _openers() -> Iterator[tuple[str, Opener]]:
     for plain_client in (False, True):
         yield f"moto {'client' if plain_client else 'table'}", partial(_moto, plain_client=plain_client)
     for name in TABLES:
-        for kind in ("table", "client", "lean client", "async client", "async table"):
+        for kind in ("table", "client", "lean client", "async client", "async lean client", "async table"):
             yield f"{name} {kind}", partial(_dynamodb, name=name, kind=kind)
     for asynchronous in (False, True):
         yield f"mongomock{' async' * asynchronous}", partial(_mongomock, asynchronous=asynchronous)

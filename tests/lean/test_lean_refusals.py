@@ -21,7 +21,7 @@ from botocore.httpsession import URLLib3Session
 
 from onewrite import ConfigurationError, HighWaterMark, Message, SeenIds
 from onewrite.aws_lambda import sqs_handler
-from onewrite.dynamodb import AsyncGuardedTable, GuardedTable
+from onewrite.dynamodb import GuardedTable
 from onewrite.dynamodb.lean import DYNAMODB, LeanTableClient
 from onewrite.identity import sqs_message_id
 from onewrite.lean import insides, refusals
@@ -277,7 +277,7 @@ def test_another_http_session_is_refused() -> None:
 
     with made() as client:
         client._endpoint.http_session = Session()
-        with pytest.raises(ConfigurationError, match="Session in the place of botocore's"):
+        with pytest.raises(ConfigurationError, match="Session in the place of botocore"):
             lean(client)
 
 
@@ -314,11 +314,6 @@ def test_a_table_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="event handler"):  # which makes it take plain values
         lean(resource.meta.client)
     resource.meta.client.close()
-
-
-def test_an_async_table_has_no_such_argument() -> None:
-    with made() as client, pytest.raises(TypeError, match="lean"):
-        AsyncGuardedTable(client, SeenIds(), table_name="orders", lean=True)  # type: ignore[call-overload]
 
 
 def goes_lean(client: Any) -> bool:
@@ -360,7 +355,7 @@ def test_what_has_no_token_is_the_clients_own(monkeypatch: pytest.MonkeyPatch) -
     """A takeover, a release, the second request of a delete, a transaction."""
     with made() as client:
         target = LeanTableClient(client)
-        monkeypatch.setattr(target, "_try", _never)
+        monkeypatch.setattr(target, "_send", _never)
         sent: list[dict[str, Any]] = []
         monkeypatch.setattr(client, "update_item", lambda **request: sent.append(request))
         target.update_item(ExpressionAttributeValues={":old": {"S": "fence"}})

@@ -1,4 +1,4 @@
-"""A target for flows that sends the first try of a request itself, and leaves the rest to a boto3 client.
+"""A target for flows that sends the first try of a request itself, and leaves the rest to a client of boto3 or aiobotocore.
 
 The second try that may follow is safe only where the first one is known again. So only two kinds of requests go this way: reads, and writes
 that put the token of their attempt into the entity, by which the flow tells its own write from another's:
@@ -23,13 +23,18 @@ from onewrite.lean.service import Service
 _TOKENS = (":ow_a", ":ow_x")
 
 
-def lean_target(client: Any, table_name: str | None) -> LeanTableClient:
+def lean_target(client: Any, table_name: str | None, *, is_async: bool) -> LeanTableClient:
     """What a guarded table sends its requests to, where it was made with `lean=True`."""
     if table_name is None:
+        own = "aiobotocore's client of DynamoDB" if is_async else "boto3.client('dynamodb')"
         raise ConfigurationError(
-            "lean=True takes the low-level client: give boto3.client('dynamodb') and table_name=, in the place of a Table."
+            f"lean=True takes the low-level client: give {own} and table_name=, in the place of a Table."
         )
-    return LeanTableClient(client)
+    if not is_async:
+        return LeanTableClient(client)
+    from onewrite.dynamodb.lean_asynchronous import AsyncLeanTableClient  # noqa: PLC0415  # few have aiobotocore
+
+    return AsyncLeanTableClient(client)
 
 
 def body_of(arguments: Mapping[str, Any]) -> bytes:

@@ -132,7 +132,7 @@ class GuardedTable(_NothingSent):
         self._flows = Flows(
             table, ledger, table_name, clock, random_name, outbox=outbox, tombstones=tombstones, is_async=False
         )
-        self._target = lean_target(table, table_name) if lean else self._flows.target
+        self._target = lean_target(table, table_name, is_async=False) if lean else self._flows.target
         self._outboxes = None if outbox is None else Outboxes(table, table_name, outbox)
         if ledger is not None:
             check_room(self, self._flows, ledger)
@@ -220,7 +220,7 @@ class GuardedTable(_NothingSent):
 
 
 class AsyncGuardedTable(_NothingSent):
-    """`GuardedTable` for an aioboto3 Table, or an aiobotocore client with `table_name`."""
+    """`GuardedTable` for an aioboto3 Table, or an aiobotocore client with `table_name`, which may be lean too."""
 
     @overload
     def __init__(
@@ -239,6 +239,7 @@ class AsyncGuardedTable(_NothingSent):
         ledger: Ledger | None,
         *,
         table_name: str,
+        lean: bool = ...,
         clock: Callable[[], float] = ...,
         outbox: Outbox | None = ...,
         tombstones: Tombstones | None = ...,
@@ -249,6 +250,7 @@ class AsyncGuardedTable(_NothingSent):
         ledger: Ledger | None,
         *,
         table_name: str | None = None,
+        lean: bool = False,
         clock: Callable[[], float] = wall_clock,
         outbox: Outbox | None = None,
         tombstones: Tombstones | None = None,
@@ -258,7 +260,7 @@ class AsyncGuardedTable(_NothingSent):
         self._flows = Flows(
             table, ledger, table_name, clock, random_name, outbox=outbox, tombstones=tombstones, is_async=True
         )
-        self._target = self._flows.target
+        self._target = lean_target(table, table_name, is_async=True) if lean else self._flows.target
         self._outboxes = None if outbox is None else Outboxes(table, table_name, outbox)
         if ledger is not None:
             check_room(self, self._flows, ledger)

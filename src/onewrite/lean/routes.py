@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from os import environ
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias, cast
 from urllib.parse import urlsplit
 
 from botocore.handlers import add_recursion_detection_header
@@ -15,6 +15,8 @@ from onewrite.lean.service import Service
 from onewrite.lean.signing import Identity, Signer
 from onewrite.lean.wire import Address
 
+Endpoint: TypeAlias = tuple[str, Any, Any]
+"""A URL, headers to add, and properties."""
 _PORTS = {"http": 80, "https": 443}
 
 
@@ -41,19 +43,39 @@ class Routes:
 
     def present(self, operation: str, arguments: Mapping[str, Any]) -> Route:
         """Frozen credentials are asked for each time: that is what refreshes them before they expire."""
+        identity = _identity(self.credentials.get_frozen_credentials())
+        route, context = self._known(identity, arguments), dict[str, Any]()
+        if route is None:
+            endpoint = endpoint_for(self._client, operation, arguments, context)
+            route = self._last_route = self._route(identity, arguments, endpoint, context)
+        return route
+
+    async def apresent(self, operation: str, arguments: Mapping[str, Any]) -> Route:
+        """The same of an asynchronous client."""
+        identity = _identity(await self.credentials.get_frozen_credentials())
+        route, context = self._known(identity, arguments), dict[str, Any]()
+        if route is None:
+            endpoint = await cast("Awaitable[Endpoint]", endpoint_for(self._client, operation, arguments, context))
+            route = self._last_route = self._route(identity, arguments, endpoint, context)
+        return route
+
+    @property
+    def credentials(self) -> Any:
+        """The client's own."""
         credentials = credentials_of(self._client)
         if credentials is None:
             raise UnknownRoute("the client has no credentials")
-        snapshot = credentials.get_frozen_credentials()
-        identity = Identity(snapshot.access_key, snapshot.secret_key, snapshot.token)
-        route, place = self._last_route, arguments.get(self._place, "")
-        if route is None or route.identity != identity or route.place != place:
-            route = self._last_route = self._route(identity, operation, arguments)
-        return route
+        return credentials
 
-    def _route(self, identity: Identity, operation: str, arguments: Mapping[str, Any]) -> Route:
-        context: dict[str, Any] = {}
-        url, headers, _ = endpoint_for(self._client, operation, arguments, context)
+    def _known(self, identity: Identity, arguments: Mapping[str, Any]) -> Route | None:
+        route = self._last_route
+        is_same = route is not None and route.identity == identity and route.place == arguments.get(self._place, "")
+        return route if is_same else None
+
+    def _route(
+        self, identity: Identity, arguments: Mapping[str, Any], endpoint: Endpoint, context: Mapping[str, Any]
+    ) -> Route:
+        url, headers, _ = endpoint
         if headers or not is_plain(url) or context.get("auth_type", "v4") != "v4":
             raise UnknownRoute(f"requests go to {url} in a way of their own")
         signing = context.get("signing", {})
@@ -67,6 +89,10 @@ class Routes:
                 raise UnknownRoute("the credentials have characters that no header has")
         signer = Signer(identity, region, service)
         return Route(identity, arguments.get(self._place, ""), address_of(url), host_of(url), signer)
+
+
+def _identity(snapshot: Any) -> Identity:
+    return Identity(snapshot.access_key, snapshot.secret_key, snapshot.token)
 
 
 def address_of(url: str) -> Address:

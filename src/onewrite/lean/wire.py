@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import socket
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias, cast
 
 from botocore.httpsession import create_urllib3_context, get_cert_path
 from urllib3.util import wait_for_read
@@ -107,20 +107,35 @@ def connect(address: Address, wiring: Wiring, context: Callable[[], ssl.SSLConte
     return Connection(sock, address)
 
 
+Reading: TypeAlias = Generator[None, bytes, Answer]
+"""Is sent what a connection has received, until it returns the answer. No bytes: the connection has ended."""
+_Part: TypeAlias = Generator[None, bytes, bytes]
+
+
 def read_answer(receive: Callable[[int], bytes]) -> Answer:
     """Read one answer from a socket's `recv`."""
+    reading = reading_of_answer()
+    next(reading)
+    try:
+        while True:
+            reading.send(receive(_MOST))
+    except StopIteration as stop:
+        return cast("Answer", stop.value)
+
+
+def reading_of_answer() -> Reading:
     data = b""
     while (end := data.find(b"\r\n\r\n")) < 0:
         if len(data) > _MOST:
             raise Unreadable("the headers of the answer do not end")
-        data += _receive(receive)
+        data += yield from _more()
     status, headers = read_head(data[:end].decode("latin-1"))
     data = data[end + 4 :]
     if "transfer-encoding" in headers:
-        body, surplus = _read_chunks(data, headers["transfer-encoding"], receive)
+        body, surplus = yield from _read_chunks(data, headers["transfer-encoding"])
     else:
         size = _number(headers.get("content-length", ""))
-        data = _fill(data, size, receive)
+        data = yield from _fill(data, size)
         body, surplus = data[:size], data[size:]
     return Answer(status, headers, body, is_last=bool(surplus) or "close" in headers.get("connection", "").lower())
 
@@ -143,16 +158,16 @@ def read_head(text: str) -> tuple[int, dict[str, str]]:
     return _number(reason[:3]), headers
 
 
-def _read_chunks(data: bytes, encoding: str, receive: Callable[[int], bytes]) -> tuple[bytes, bytes]:
+def _read_chunks(data: bytes, encoding: str) -> Generator[None, bytes, tuple[bytes, bytes]]:
     """The body of an answer that tells its length piece by piece, as some emulators and proxies do, and what is behind it."""
     if encoding.lower() != "chunked":
         raise Unreadable(f"the answer is encoded as {encoding[:40]!r}")
     body = b""
     while True:
         while (end := data.find(b"\r\n")) < 0:
-            data += _receive(receive)
+            data += yield from _more()
         size = _number(data[:end].decode("latin-1"), 16)
-        data = _fill(data[end + 2 :], size + 2, receive)
+        data = yield from _fill(data[end + 2 :], size + 2)
         if data[size : size + 2] != b"\r\n":
             raise Unreadable("a piece of the answer does not end where it says")
         body, data = body + data[:size], data[size + 2 :]
@@ -160,16 +175,16 @@ def _read_chunks(data: bytes, encoding: str, receive: Callable[[int], bytes]) ->
             return body, data
 
 
-def _fill(data: bytes, size: int, receive: Callable[[int], bytes]) -> bytes:
+def _fill(data: bytes, size: int) -> _Part:
     parts, length = [data], len(data)
     while length < size:
-        parts.append(_receive(receive))
+        parts.append((yield from _more()))
         length += len(parts[-1])
     return b"".join(parts)
 
 
-def _receive(receive: Callable[[int], bytes]) -> bytes:
-    data = receive(_MOST)
+def _more() -> _Part:
+    data = yield
     if not data:
         raise Unanswered("the connection ended before the answer did")
     return data
