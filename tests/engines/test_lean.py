@@ -27,7 +27,7 @@ from onewrite import Applied, Duplicate, HighWaterMark, Message, Missing, SeenId
 from onewrite.dynamodb import GuardedTable
 from onewrite.dynamodb.lean import DYNAMODB, LeanTableClient
 from onewrite.lean.routes import Routes
-from onewrite.lean.wire import Answer, Connection
+from onewrite.lean.wire import Connection
 from onewrite.testing import explore, moto_table
 from onewrite.testing.servers.engines import REGION, Dynoxide, dynamo_client
 from tests.engines.ledgers import AnyLedger, ledgers
@@ -316,7 +316,7 @@ def test_connections_beyond_those_that_are_kept_are_closed(client: Any, table: s
         target.get_item(TableName=table, Key=KEY)
         used.append(pool._idle.pop())
     for connection in used:
-        pool._end(connection, Answer(200, {}, b"", is_last=False))
+        pool._keep(connection)
     assert pool._idle == used[2:]
     assert [connection._socket.fileno() for connection in used[:2]] == [-1, -1]
 

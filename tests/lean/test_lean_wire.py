@@ -68,6 +68,7 @@ def test_a_part_of_an_answer_is_none(plain: int, chunked: int) -> None:
         (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\nhello\r\n0\r\n\r\n", "does not end where"),
         (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nx\r\nhello\r\n0\r\n\r\n", "no number"),
         (b"HTTP/1.1 200 OK\r\n" + b"x" * 200_000, "do not end"),
+        (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n" + b"0" * 200_000, "does not say how long it is"),
     ],
 )
 def test_what_is_not_plainly_an_answer_is_none(data: bytes, why: str) -> None:

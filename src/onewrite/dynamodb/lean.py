@@ -23,18 +23,18 @@ from onewrite.lean.service import Service
 _TOKENS = (":ow_a", ":ow_x")
 
 
-def lean_target(client: Any, table_name: str | None, *, is_async: bool) -> LeanTableClient:
+def lean_target(client: Any, table_name: str | None) -> LeanTableClient:
     """What a guarded table sends its requests to, where it was made with `lean=True`."""
-    if table_name is None:
-        own = "aiobotocore's client of DynamoDB" if is_async else "boto3.client('dynamodb')"
-        raise ConfigurationError(
-            f"lean=True takes the low-level client: give {own} and table_name=, in the place of a Table."
-        )
-    if not is_async:
-        return LeanTableClient(client)
-    from onewrite.dynamodb.lean_asynchronous import AsyncLeanTableClient  # noqa: PLC0415  # few have aiobotocore
+    check_low_level(table_name, "boto3.client('dynamodb')")
+    return LeanTableClient(client)
 
-    return AsyncLeanTableClient(client)
+
+def check_low_level(table_name: str | None, client: str) -> None:
+    """Raise if a table was given, and not such a client."""
+    if table_name is None:
+        raise ConfigurationError(
+            f"lean=True takes the low-level client: give {client} and table_name=, in the place of a Table."
+        )
 
 
 def body_of(arguments: Mapping[str, Any]) -> bytes:

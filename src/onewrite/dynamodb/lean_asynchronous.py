@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
-from onewrite.dynamodb.lean import LeanTableClient
+from typing import Any
+
+from onewrite.dynamodb.lean import LeanTableClient, check_low_level
 from onewrite.lean.asynchronous import AsyncLeanClient
 
 
 class AsyncLeanTableClient(AsyncLeanClient, LeanTableClient):
     """Its methods return what is awaited."""
+
+
+def async_lean_target(client: Any, table_name: str | None) -> AsyncLeanTableClient:
+    """What an asynchronous guarded table sends its requests to, where it was made with `lean=True`."""
+    check_low_level(table_name, "aiobotocore's client of DynamoDB")
+    return AsyncLeanTableClient(client)

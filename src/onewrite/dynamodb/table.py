@@ -132,7 +132,7 @@ class GuardedTable(_NothingSent):
         self._flows = Flows(
             table, ledger, table_name, clock, random_name, outbox=outbox, tombstones=tombstones, is_async=False
         )
-        self._target = lean_target(table, table_name, is_async=False) if lean else self._flows.target
+        self._target = lean_target(table, table_name) if lean else self._flows.target
         self._outboxes = None if outbox is None else Outboxes(table, table_name, outbox)
         if ledger is not None:
             check_room(self, self._flows, ledger)
@@ -260,7 +260,11 @@ class AsyncGuardedTable(_NothingSent):
         self._flows = Flows(
             table, ledger, table_name, clock, random_name, outbox=outbox, tombstones=tombstones, is_async=True
         )
-        self._target = lean_target(table, table_name, is_async=True) if lean else self._flows.target
+        self._target = self._flows.target
+        if lean:
+            from onewrite.dynamodb.lean_asynchronous import async_lean_target  # noqa: PLC0415  # it needs aiobotocore
+
+            self._target = async_lean_target(table, table_name)
         self._outboxes = None if outbox is None else Outboxes(table, table_name, outbox)
         if ledger is not None:
             check_room(self, self._flows, ledger)

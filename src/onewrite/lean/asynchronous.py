@@ -1,10 +1,13 @@
-"""The same for asyncio: connections, a pool of them, and a client. What is not plainly an answer is left to the aiobotocore client."""
+"""Lean requests for asyncio: connections of an event loop, the pool that limits and keeps them, and a client in the place of aiobotocore's.
+
+A pool belongs to the loop that uses it first, as aiobotocore's own does, and is closed with the client. In another loop, and after
+that, all requests go by the client, which says what there is to say.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable
 from contextlib import suppress
 from ssl import SSLContext
 from typing import Any, ClassVar, cast
@@ -16,8 +19,7 @@ from aiobotocore.signers import AioRequestSigner
 from botocore.endpoint import Endpoint
 
 from onewrite.lean.client import LeanClient
-from onewrite.lean.insides import Driver, when_closed
-from onewrite.lean.pool import Idle, close_all
+from onewrite.lean.insides import Driver, connector_arguments_of, session_of, when_closed
 from onewrite.lean.wire import Address, Answer, Wiring, reading_of_answer
 
 AIOBOTOCORE = Driver(
@@ -32,104 +34,163 @@ AIOBOTOCORE = Driver(
         (AioRequestSigner, "sign"),
     ),
 )
+_KEEPALIVE = 12.0  # seconds that a connection may be idle, as aiobotocore has it
+_NEXT_ADDRESS_AFTER = 0.25  # seconds in which the first address of a host has to answer, as aiohttp has it
 
 
 class AsyncConnection(asyncio.Protocol):
-    """A connection of one event loop, and of the process that opened it."""
+    """One HTTP/1.1 connection. The loop calls `connection_made`, `data_received`, `eof_received` and `connection_lost`."""
 
     def __init__(self, address: Address, read_timeout: float | None) -> None:
         self.address = address
         self._read_timeout = read_timeout
-        self._loop, self._process = asyncio.get_running_loop(), os.getpid()
-        self._data = b""  # received and not read
+        self._loop = asyncio.get_running_loop()
+        self._data = b""  # received and not read yet
+        self._is_asked = False  # a request was sent, and its answer is not read yet
         self._is_over = False
-        self._news: asyncio.Future[None] | None = None  # what an exchange waits for
-
-    # What the loop calls.
+        self._waiter: asyncio.Future[None] | None = None
+        self._idle_since = 0.0
+        self.ended = self._loop.create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
+        if not self._is_asked:  # nobody knows what this answers
+            self.close()
         self._data += data
-        self._tell()
+        self._wake()
 
     def eof_received(self) -> None:
         self._is_over = True
-        self._tell()
+        self._wake()
 
-    def connection_lost(self, error: Exception | None) -> None:
-        del error  # It is no answer, whatever it was.
+    def connection_lost(self, exc: Exception | None) -> None:
+        del exc  # why it ended does not matter
         self._is_over = True
-        self._tell()
+        self._wake()
+        if not self.ended.done():
+            self.ended.set_result(None)
 
-    def _tell(self) -> None:
-        if self._news is not None and not self._news.done():
-            self._news.set_result(None)
-
-    # What the pool calls.
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
 
     async def exchange(self, request: bytes) -> Answer:
+        """Send a request and receive its answer."""
+        self._is_asked = True
         self._transport.write(request)
         reading = reading_of_answer()
         next(reading)
         try:
             while True:
-                reading.send(await self._receive())
+                reading.send(await self._received())
         except StopIteration as stop:
+            self._is_asked, self._idle_since = False, self._loop.time()
             return cast("Answer", stop.value)
 
-    async def _receive(self) -> bytes:
-        """What has come. Nothing: the connection has ended."""
+    async def _received(self) -> bytes:
+        """What has come since this was asked last. Nothing: the connection has ended."""
         if not self._data and not self._is_over:
-            self._news = self._loop.create_future()
+            self._waiter = self._loop.create_future()
             try:
                 async with asyncio.timeout(self._read_timeout):
-                    await self._news
+                    await self._waiter
             finally:
-                self._news = None
+                self._waiter = None
         data, self._data = self._data, b""
         return data
 
-    def is_usable(self, address: Address) -> bool:
-        """As of the other connections. Another loop must not use it either."""
-        is_own = self._process == os.getpid() and self._loop is asyncio.get_running_loop()
-        return is_own and self.address == address and not self._data and not self._is_over
+    def is_usable(self, address: Address, keepalive: float) -> bool:
+        """Does it lead there still? What nobody has used for long may have ended without a word."""
+        is_fresh = self._loop.time() < self._idle_since + keepalive
+        return is_fresh and self.address == address and not self._data and not self._is_over
 
     def close(self) -> None:
-        """From any thread: what nobody can use any more may be found in another one. A loop that is closed has let go of it."""
-        with suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self._transport.abort)
+        self._is_over = True
+        self._transport.abort()
 
 
-async def connect(address: Address, wiring: Wiring, context: Callable[[], SSLContext]) -> AsyncConnection:
-    loop = asyncio.get_running_loop()
-    tls: dict[str, Any] = {"ssl": context(), "server_hostname": address.host} if address.is_encrypted else {}
-    async with asyncio.timeout(wiring.connect_timeout):
-        _, connection = await loop.create_connection(
-            lambda: AsyncConnection(address, wiring.read_timeout), address.host, address.port, **tls
-        )
-    return connection
+class AsyncPool:
+    """The connections of one aiobotocore client: not more at a time than it allows itself, and the others wait."""
 
+    def __init__(self, wiring: Wiring, client: Any) -> None:
+        self._wiring = wiring
+        self._loop: asyncio.AbstractEventLoop | None = None  # until the first request
+        self._process = os.getpid()
+        self._keepalive = connector_arguments_of(session_of(client)).get("keepalive_timeout", _KEEPALIVE)
+        self._turns = asyncio.Semaphore(client.meta.config.max_pool_connections)
+        self._connections: set[AsyncConnection] = set()
+        self._idle: list[AsyncConnection] = []  # of these; the one that was used last is used next, so the others may end
+        self._context: SSLContext | None = None
+        self._making = asyncio.Lock()
+        self._is_closed = False
+        when_closed(client, self.close)
 
-class AsyncPool(Idle[AsyncConnection]):
-    """Those of an aiobotocore client."""
+    def may_serve(self) -> bool:
+        """Is it open, and is this its loop? A child process must not use its parent's connections either."""
+        loop = asyncio.get_running_loop()
+        self._loop = self._loop or loop
+        return not self._is_closed and self._process == os.getpid() and self._loop is loop
 
     async def exchange(self, address: Address, request: bytes) -> Answer:
-        """As that of the other pool. A task that is cancelled meanwhile closes its connection too."""
-        connection = self._idle_one(address) or await connect(address, self._wiring, lambda: self._context)
-        try:
-            answer = await connection.exchange(request)
-        except BaseException:
-            connection.close()
-            raise
-        self._end(connection, answer)
-        return answer
+        """Send a request and receive its answer. A connection on which anything else happens is closed, also if the task is cancelled."""
+        async with self._turns:
+            connection = self._idle_one(address) or await self._connect(address)
+            try:
+                answer = await connection.exchange(request)
+            except BaseException:
+                self._close(connection)  # its answer may still come, and would be taken for that of the next request
+                raise
+            if answer.is_last or self._is_closed:
+                self._close(connection)
+            else:
+                self._idle.append(connection)
+            return answer
 
-    def close(self) -> None:
-        """The client is being closed."""
-        close_all(self._idle)
+    def _idle_one(self, address: Address) -> AsyncConnection | None:
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.is_usable(address, self._keepalive):
+                return connection
+            self._close(connection)
+        return None
+
+    async def _connect(self, address: Address) -> AsyncConnection:
+        options: dict[str, Any] = {"happy_eyeballs_delay": _NEXT_ADDRESS_AFTER}
+        if address.is_encrypted:
+            options |= {"ssl": await self._tls_context(), "server_hostname": address.host}
+        async with asyncio.timeout(self._wiring.connect_timeout):
+            _, connection = await asyncio.get_running_loop().create_connection(
+                lambda: AsyncConnection(address, self._wiring.read_timeout), address.host, address.port, **options
+            )
+        self._connections.add(connection)
+        return connection
+
+    async def _tls_context(self) -> SSLContext:
+        """Made once, and in a thread: to read a CA bundle takes long enough to hold up the loop."""
+        async with self._making:
+            if self._context is None:
+                self._context = await asyncio.to_thread(self._wiring.context)
+            return self._context
+
+    def _close(self, connection: AsyncConnection) -> None:
+        self._connections.discard(connection)
+        connection.close()
+
+    async def close(self) -> None:
+        """With the client. What is under way fails, and is then the client's to refuse. In another loop nothing can be waited for."""
+        self._is_closed = True
+        connections, self._connections = self._connections, set()
         self._idle.clear()
+        if self._loop is None or self._loop is asyncio.get_running_loop():
+            for connection in connections:
+                connection.close()
+            await asyncio.gather(*[connection.ended for connection in connections])
+        else:
+            for connection in connections:
+                with suppress(RuntimeError):  # that loop is closed
+                    self._loop.call_soon_threadsafe(connection.close)
 
 
 class AsyncLeanClient(LeanClient):
@@ -138,15 +199,13 @@ class AsyncLeanClient(LeanClient):
     driver: ClassVar[Driver] = AIOBOTOCORE
 
     def _new_pool(self, wiring: Wiring, client: Any) -> AsyncPool:
-        pool = AsyncPool(wiring, client.meta.config.max_pool_connections)
-        when_closed(client, pool.close)
-        return pool
+        return AsyncPool(wiring, client)
 
     async def _send(self, operation: str, request: dict[str, Any]) -> Any:
         answer = None
-        if self._goes_lean(operation, request):
+        if self._pool.may_serve() and self._goes_lean(operation, request):
             try:
-                route = await self._routes.apresent(operation, request)
+                route = await self._routes.present_of_asynchronous(operation, request)
                 exchange = self._pool.exchange(route.address, self._bytes(route, operation, request))
                 answer = self._read(operation, await exchange)
             except Exception as error:

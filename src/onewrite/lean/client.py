@@ -37,7 +37,7 @@ _pools: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()  # one for each client
 
 
 class LeanClient:
-    """Takes the place of a low-level client. What it has no method for is the boto3 client's own.
+    """Takes the place of a low-level client. What it has no method for is that client's own.
 
     A subclass names its service, and has the methods of those requests that go lean.
     """

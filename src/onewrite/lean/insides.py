@@ -5,7 +5,7 @@ tests/lean/test_lean_insides.py holds that they are there, in the botocore that 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, NamedTuple, cast
 
 from botocore.client import BaseClient
@@ -52,9 +52,9 @@ def socket_options_of(session: Any) -> list[tuple[int, int, int]]:
     return session._socket_options  # type: ignore[no-any-return]  # noqa: SLF001  # the same
 
 
-def when_closed(client: Any, act: Callable[[], object]) -> None:
-    """Let an asynchronous client do this too when it closes its connections."""
-    session_of(client)._exit_stack.callback(act)  # noqa: SLF001
+def when_closed(client: Any, act: Callable[[], Awaitable[object]]) -> None:
+    """Let an asynchronous client await this too when it closes its connections."""
+    session_of(client)._exit_stack.push_async_callback(act)  # noqa: SLF001
 
 
 def connector_arguments_of(session: Any) -> Mapping[str, Any]:

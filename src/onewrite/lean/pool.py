@@ -1,26 +1,16 @@
-"""The connections of one client that are not in use. The one that was used last is used next, so the others may end."""
+"""The connections of one boto3 client that are not in use. The one that was used last is used next, so the others may end."""
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
 from contextlib import suppress
 from functools import cached_property
 from ssl import SSLContext
-from typing import Generic, Protocol, TypeVar
 
 from onewrite.lean.wire import Address, Answer, Connection, Wiring, connect
 
 
-class _Connection(Protocol):
-    def is_usable(self, address: Address) -> bool: ...
-    def close(self) -> None: ...
-
-
-C = TypeVar("C", bound=_Connection)
-
-
-class Idle(Generic[C]):
+class Pool:
     """Keeps connections. As with botocore's own pool, more than `most` may be in use at a time, and no more than that are kept.
 
     It needs no lock: to append to a list is one step, to pop from it is one, and a connection is in one place at a time.
@@ -28,41 +18,14 @@ class Idle(Generic[C]):
 
     def __init__(self, wiring: Wiring, most: int) -> None:
         self._wiring, self._most = wiring, most
-        self._idle: list[C] = []
+        self._idle: list[Connection] = []
         # Nobody closes a lean client. So what is idle is closed when nobody can use it any more.
-        weakref.finalize(self, close_all, self._idle)
+        weakref.finalize(self, _close_all, self._idle)
 
     @cached_property
     def _context(self) -> SSLContext:
         """Made at the first connection, because it takes long to read a CA bundle."""
         return self._wiring.context()
-
-    def _idle_one(self, address: Address) -> C | None:
-        while self._idle:
-            with suppress(IndexError):  # another thread may have taken the last one
-                connection = self._idle.pop()
-                if connection.is_usable(address):
-                    return connection
-                connection.close()
-        return None
-
-    def _end(self, connection: C, answer: Answer) -> None:
-        if answer.is_last:
-            connection.close()
-            return
-        self._idle.append(connection)
-        if len(self._idle) > self._most:
-            with suppress(IndexError):  # the same
-                self._idle.pop(0).close()
-
-
-def close_all(idle: Sequence[_Connection]) -> None:
-    for connection in idle:
-        connection.close()
-
-
-class Pool(Idle[Connection]):
-    """Those of a boto3 client."""
 
     def exchange(self, address: Address, request: bytes) -> Answer:
         """Send a request and receive its answer. A connection on which anything else happens is closed."""
@@ -72,5 +35,28 @@ class Pool(Idle[Connection]):
         except BaseException:
             connection.close()  # its answer may still come, and would be taken for that of the next request
             raise
-        self._end(connection, answer)
+        if answer.is_last:
+            connection.close()
+        else:
+            self._keep(connection)
         return answer
+
+    def _idle_one(self, address: Address) -> Connection | None:
+        while self._idle:
+            with suppress(IndexError):  # another thread may have taken the last one
+                connection = self._idle.pop()
+                if connection.is_usable(address):
+                    return connection
+                connection.close()
+        return None
+
+    def _keep(self, connection: Connection) -> None:
+        self._idle.append(connection)
+        if len(self._idle) > self._most:
+            with suppress(IndexError):  # the same
+                self._idle.pop(0).close()
+
+
+def _close_all(idle: list[Connection]) -> None:
+    for connection in idle:
+        connection.close()

@@ -1,4 +1,4 @@
-"""Where a request goes, and how it is signed: asked of the boto3 client whenever its credentials have changed."""
+"""Where a request goes, and how it is signed: asked of the client whenever its credentials have changed."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Routes:
             route = self._last_route = self._route(identity, arguments, endpoint, context)
         return route
 
-    async def apresent(self, operation: str, arguments: Mapping[str, Any]) -> Route:
+    async def present_of_asynchronous(self, operation: str, arguments: Mapping[str, Any]) -> Route:
         """The same of an asynchronous client."""
         identity = _identity(await self.credentials.get_frozen_credentials())
         route, context = self._known(identity, arguments), dict[str, Any]()

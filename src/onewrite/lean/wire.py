@@ -47,7 +47,7 @@ class Answer(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Wiring:
-    """How to connect: the settings of the boto3 client, as botocore's HTTP session understands them."""
+    """How to connect: the settings of the client, as botocore's HTTP session understands them."""
 
     connect_timeout: float | None
     read_timeout: float | None
@@ -165,6 +165,8 @@ def _read_chunks(data: bytes, encoding: str) -> Generator[None, bytes, tuple[byt
     body = b""
     while True:
         while (end := data.find(b"\r\n")) < 0:
+            if len(data) > _MOST:
+                raise Unreadable("a piece of the answer does not say how long it is")
             data += yield from _more()
         size = _number(data[:end].decode("latin-1"), 16)
         data = yield from _fill(data[end + 2 :], size + 2)
