@@ -197,9 +197,7 @@ class AsyncLeanClient(LeanClient):
     """Takes the place of a low-level client of aiobotocore. Its methods are awaited."""
 
     driver: ClassVar[Driver] = AIOBOTOCORE
-
-    def _new_pool(self, wiring: Wiring, client: Any) -> AsyncPool:
-        return AsyncPool(wiring, client)
+    pool: ClassVar[type[Any]] = AsyncPool
 
     async def _send(self, operation: str, request: dict[str, Any]) -> Any:
         answer = None

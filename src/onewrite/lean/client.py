@@ -43,6 +43,7 @@ class LeanClient:
     """
 
     driver: ClassVar[Driver] = BOTO3
+    pool: ClassVar[type[Any]] = Pool
     service: ClassVar[Service]
 
     def __init__(self, client: Any, clock: Callable[[], float] = wall_clock) -> None:
@@ -74,11 +75,8 @@ class LeanClient:
                 verify=verify_of(session),
                 client_certificate=config.client_cert,
             )
-            _pools[client] = self._new_pool(wiring, client)
+            _pools[client] = self.pool(wiring, client)
         return _pools[client]
-
-    def _new_pool(self, wiring: Wiring, client: Any) -> Any:
-        return Pool(wiring, client.meta.config.max_pool_connections)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._client, name)

@@ -6,6 +6,7 @@ import weakref
 from contextlib import suppress
 from functools import cached_property
 from ssl import SSLContext
+from typing import Any
 
 from onewrite.lean.wire import Address, Answer, Connection, Wiring, connect
 
@@ -16,8 +17,8 @@ class Pool:
     It needs no lock: to append to a list is one step, to pop from it is one, and a connection is in one place at a time.
     """
 
-    def __init__(self, wiring: Wiring, most: int) -> None:
-        self._wiring, self._most = wiring, most
+    def __init__(self, wiring: Wiring, client: Any) -> None:
+        self._wiring, self._most = wiring, client.meta.config.max_pool_connections
         self._idle: list[Connection] = []
         # Nobody closes a lean client. So what is idle is closed when nobody can use it any more.
         weakref.finalize(self, _close_all, self._idle)
