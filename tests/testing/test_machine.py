@@ -179,7 +179,7 @@ def test_requests_about_one_item_are_answered_as_by_the_table_itself_whatever_th
             return error.response.get("Error")
         return {name: value for name, value in answer.items() if name != "ResponseMetadata"}
 
-    for walk in range(25):
+    for walk in range(50):
         machine.reset()
         plain = world("plain-")
         for number in range(8):
