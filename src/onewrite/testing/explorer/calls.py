@@ -58,7 +58,7 @@ _PYTHONS = f"{sysconfig.get_path('stdlib')}{os.sep}"
 _PACKAGES = re.compile(r"[/\\](?:site|dist)-packages[/\\]")  # may be in the folder of Python's own modules
 _WAITS_FOR_TASKS = frozenset({"_wait", "TaskGroup.__aexit__"})
 _LOCKS = {"Lock.acquire": "Lock", "Semaphore.acquire": "Semaphore"}
-_GIVEN_BY_ASYNCIO = re.compile(r"Task-\d+")
+_GIVEN_BY_ASYNCIO = re.compile(r"Task-\d+|None")  # Python 3.13.0 gives a factory's task the name None
 _DRIVERS = frozenset({"pymongo", "motor", "botocore", "aiobotocore", "aiohttp"})
 
 
