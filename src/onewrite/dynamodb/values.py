@@ -117,7 +117,7 @@ def _typed_value(name: str, value: Any) -> dict[str, Any]:
 
 
 def _typed_member(name: str, value: Any) -> dict[str, Any]:
-    """As boto3 makes it, which takes several times as long for the commonest members of maps and lists."""
+    """As boto3 makes it, which takes several times as long for the commonest members of maps and lists. `name`: of the whole value."""
     kind = cast("type[object]", type(value))
     if kind is str:
         return {"S": value}

@@ -165,9 +165,8 @@ def restore(store: Store, table: str, present: Contents, target: Contents) -> St
 
     is_collection = kind_of(store) == "collection"
     for name, entity in present.entities.items():
-        if present.forms[name] != target.forms.get(name) and (
-            is_collection or name not in target.forms
-        ):  # a put replaces it
+        is_replaced = name in target.forms and not is_collection  # by a put
+        if present.forms[name] != target.forms.get(name) and not is_replaced:
             yield partial(send, store, removal({part: entity[part] for part in present.key}))
     for name, entity in target.entities.items():
         if target.forms[name] != present.forms.get(name):
