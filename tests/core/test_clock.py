@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
@@ -108,14 +107,12 @@ def test_what_is_no_function_is_refused_where_it_is_given() -> None:
 
 
 def test_an_asynchronous_clock_is_refused() -> None:
-    async def clock() -> float:
+    async def read() -> float:
         return NOW
 
-    async def flush() -> None:
-        with pytest.warns(RuntimeWarning, match="never awaited"), refused():
-            checked_clock(clock)()
-
-    asyncio.run(flush())
+    time_to_await = read()
+    with closing(time_to_await), refused():
+        checked_clock(lambda: time_to_await)()
 
 
 def test_a_clock_is_read_as_it_is() -> None:
