@@ -258,16 +258,9 @@ def _check_value(terms: Terms, value: object) -> None:
             raise InvalidUpdate(
                 f"The projection asks for {fields['$meta']!r}, which may come to be what onewrite keeps: leave it out."
             )
-    elif "$elemMatch" not in fields and not (
-        "$slice" in fields and _is_of_numbers(fields["$slice"])
-    ):  # these show the field itself
+    elif "$elemMatch" not in fields:  # that shows the field itself
         for path in paths_read(cast("object", value)):
             check_path(terms, path)
-
-
-def _is_of_numbers(slices: object) -> bool:
-    numbers = cast("Sequence[object]", slices) if isinstance(slices, list | tuple) else [slices]
-    return all(isinstance(number, int | float) for number in numbers)
 
 
 def looked_at(projection: object, entry: Entry) -> dict[str, Any] | None:
