@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 import aioboto3
 import boto3
 import pytest
+import uvloop
 from aiobotocore.client import AioBaseClient
 from aiobotocore.config import AioConfig
 from aiobotocore.credentials import AioRefreshableCredentials
@@ -38,7 +39,13 @@ Test = Callable[[Any], Awaitable[None]]
 
 
 def with_client(
-    endpoint: str, test: Test, *, verify: bool | str | None = None, retries: Any = ONE_TRY, **config: Any
+    endpoint: str,
+    test: Test,
+    *,
+    verify: bool | str | None = None,
+    retries: Any = ONE_TRY,
+    loop_factory: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop,
+    **config: Any,
 ) -> None:
     """The test is given a client, which is closed at the end. Nothing may be left open then."""
 
@@ -50,7 +57,8 @@ def with_client(
         async with session.create_client("dynamodb", **places, **keys, config=settings) as client:
             await test(client)
 
-    asyncio.run(main())
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        runner.run(main())
 
 
 @pytest.fixture
@@ -129,6 +137,13 @@ def test_every_request_has_the_clients_answer_and_its_error(
         assert await said(getattr(alone(client), method)(**request)) == theirs
 
     with_client(dynoxide.endpoint, test)
+
+
+def test_a_loop_of_uvloop_is_served_as_one_of_asyncio(dynoxide: Dynoxide, table: str) -> None:
+    async def test(client: Any) -> None:
+        assert await alone(client).put_item(TableName=table, Item={**KEY, "a": {"S": "x"}})
+
+    with_client(dynoxide.endpoint, test, loop_factory=uvloop.new_event_loop)
 
 
 @pytest.mark.parametrize("garble", GARBLES)

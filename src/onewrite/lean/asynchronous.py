@@ -157,11 +157,13 @@ class AsyncPool:
         return None
 
     async def _connect(self, address: Address) -> AsyncConnection:
-        options: dict[str, Any] = {"happy_eyeballs_delay": _NEXT_ADDRESS_AFTER}
+        loop, options = asyncio.get_running_loop(), dict[str, Any]()
+        if isinstance(loop, asyncio.BaseEventLoop):  # uvloop's tries one address after the other
+            options["happy_eyeballs_delay"] = _NEXT_ADDRESS_AFTER
         if address.is_encrypted:
             options |= {"ssl": await self._tls_context(), "server_hostname": address.host}
         async with asyncio.timeout(self._wiring.connect_timeout):
-            _, connection = await asyncio.get_running_loop().create_connection(
+            _, connection = await loop.create_connection(
                 lambda: AsyncConnection(address, self._wiring.read_timeout), address.host, address.port, **options
             )
         self._connections.add(connection)
