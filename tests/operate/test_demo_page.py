@@ -12,7 +12,7 @@ import pytest
 
 from onewrite.operate.demo.comparison import CLAIM, ONEWRITE, PLAIN
 from onewrite.operate.demo.shops import Engine, shops
-from onewrite.operate.demo.stream import Change, PaymentStream, SingleTurn
+from onewrite.operate.demo.stream import Change, PaymentStream
 from onewrite.operate.demo.web import Commands, Feed, PageServer, play, text_of
 from tests.support.browser import browser, watch
 
@@ -125,28 +125,6 @@ def test_the_sliders_and_the_buttons_work_from_the_keyboard(chromium: Browser) -
         page.wait_for_function("() => document.querySelectorAll('#log li').length === 0")
 
 
-HIDDEN_NUMBERS = """() => [...document.querySelectorAll(".lane .token:not(.done) b")].filter((number) => {
-    const range = document.createRange();
-    range.selectNodeContents(number);
-    const { left, right, top, bottom } = range.getBoundingClientRect();
-    return [left + 1, right - 1].some((x) => !number.parentElement.contains(document.elementFromPoint(x, (top + bottom) / 2)));
-}).map((number) => number.textContent)"""
-
-
-@pytest.mark.parametrize("width", [1280, 400])
-def test_no_copy_hides_the_number_of_another_however_long_the_queue(chromium: Browser, width: int) -> None:
-    with served(STANDING, Change({"duplicates": 60, "crashes": 30})) as (_, server), watch(chromium) as seen:
-        page = seen.page
-        page.set_viewport_size({"width": width, "height": 2600})
-        page.emulate_media(reduced_motion="reduce")
-        page.goto(server.url)
-        page.wait_for_selector(".lane")
-        for _ in range(60):
-            server.put(SingleTurn())
-        page.wait_for_function("() => document.querySelectorAll('.lane .token').length > 12")
-        page.wait_for_function(f"() => ({HIDDEN_NUMBERS})().length === 0")
-
-
 def test_every_control_has_a_name_and_the_log_is_told(standing: Page) -> None:
     names = standing.evaluate(NAMES)
     assert len(names) > 12
@@ -155,15 +133,6 @@ def test_every_control_has_a_name_and_the_log_is_told(standing: Page) -> None:
     assert standing.locator("html").get_attribute("lang") == "en"
     labels = standing.locator("button.kill").all_text_contents()
     assert len(labels) == len(set(labels))
-
-
-def test_nothing_is_wider_than_the_screen(chromium: Browser) -> None:
-    with served(Change({"speed": 12})) as (_, server), watch(chromium, scheme="dark", width=400) as seen:
-        seen.page.goto(server.url)
-        seen.page.wait_for_function("() => document.querySelectorAll('#log li').length > 3")
-        for width in (400, 760, 1000, 1280):
-            seen.page.set_viewport_size({"width": width, "height": 900})
-            assert seen.page.evaluate("document.documentElement.scrollWidth") == width
 
 
 def test_a_page_whose_demo_has_ended_says_so(chromium: Browser) -> None:

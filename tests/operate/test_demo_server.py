@@ -65,11 +65,6 @@ def test_the_page_may_load_nothing_from_elsewhere_and_be_framed_by_nobody(server
     assert "Access-Control-Allow-Origin" not in headers
 
 
-@pytest.mark.parametrize("path", ["/nothing", "/../words.py", "/page/index.html"])
-def test_there_is_nothing_else(server: PageServer, path: str) -> None:
-    assert ask(server, "GET", path)[0] == 404
-
-
 # Who is answered
 
 
@@ -106,12 +101,6 @@ def test_a_header_that_is_missing_spelt_otherwise_or_comes_twice_helps_nobody(se
         assert b" 403 " in raw.makefile("rb").readline()
 
 
-def test_what_changes_something_must_say_that_it_comes_from_the_page(server: PageServer, put: list[Command]) -> None:
-    status, text, _ = ask(server, "POST", "/step", b"{}")
-    assert (status, put) == (403, [])
-    assert f"Origin: http://127.0.0.1:{server.port}" in text
-
-
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
 def test_the_page_is_obeyed(server: PageServer, put: list[Command], host: str) -> None:
     assert ask(server, "POST", "/kill", b'{"lane": null}', **own(server, host))[0] == 202
@@ -131,15 +120,6 @@ def test_a_body_that_makes_no_sense_changes_nothing(
     server: PageServer, put: list[Command], path: str, body: bytes, status: int
 ) -> None:
     assert (ask(server, "POST", path, body, **own(server))[0], put) == (status, [])
-
-
-@pytest.mark.parametrize("length", ["-1", "", "9" * 30])
-def test_a_length_that_is_none_is_refused(server: PageServer, length: str) -> None:
-    headers = {**own(server), "Content-Length": length}
-    head = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
-    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as raw:
-        raw.sendall(f"POST /step HTTP/1.0\r\n{head}\r\n".encode("latin-1"))
-        assert b" 400 " in raw.makefile("rb").readline()
 
 
 def test_it_listens_on_loopback_only(server: PageServer) -> None:
@@ -173,17 +153,6 @@ def test_a_page_gets_the_latest_view_and_each_later_one_until_the_end(server: Pa
     assert next(found) == b"data: 3\n"
     server.feed.close()
     assert list(found) == []
-
-
-def test_a_page_that_is_closed_is_noticed_by_a_word_in_the_silence(
-    server: PageServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("onewrite.operate.demo.web._PATIENCE", 0.01)
-    found = lines(server)
-    assert next(found).startswith(b"data: ")
-    assert next(found) == b": nothing new\n"
-    found.close()  # type: ignore[attr-defined]  # a generator, which closes its socket
-    until(lambda: not server.feed.is_read)
 
 
 # The play

@@ -22,7 +22,6 @@ from onewrite.operate.demo.stream import (
     Restart,
     SingleTurn,
     command,
-    remark,
 )
 from tests.support.examples import examples
 
@@ -108,16 +107,6 @@ def test_a_death_by_chance_is_told_by_what_was_done_before_it(shop: Shop, name: 
     assert [told for told, _ in lane.turn(START + 9, 1.0)] == [what]
 
 
-def test_a_loss_is_told_and_counted_once_for_all_copies(shop: Shop) -> None:
-    lane = HandlerLane(CLAIM, shop, 1)
-    lane.send(Copy(1, payment(), START))
-    lane.kill()
-    played(lane, 3)
-    lane.send(Copy(2, payment(), START))
-    assert [what for n in range(4, 40) for what, _ in lane.turn(START + n, 0)] == [Incident.LOST]
-    assert (lane.view(START + 40)["lost"], lane.view(START + 40)["dropped"]) == (1, 0)
-
-
 # The stream
 
 
@@ -160,20 +149,6 @@ def test_without_faults_all_are_exact_and_cost_what_they_cost(stream: PaymentStr
     assert stream.view()["remarks"] == []
 
 
-def test_the_sender_waits_while_a_queue_is_full() -> None:
-    with shops(Engine.MONGODB) as open_shop:
-        stream = PaymentStream(open_shop, 1)
-        stream.obey(Change({"duplicates": 60, "crashes": 30}))
-        lengths, waited = set(), False
-        for _ in range(300):
-            stream.tick()
-            view = stream.view()
-            waited |= view["waits"]
-            lengths |= {len(lane["queue"]) for lane in view["lanes"]}
-        assert waited
-        assert 6 <= max(lengths) <= 8  # those of a payment that is sent twice, and the one in hand of a worker that dies
-
-
 def test_starting_again_forgets_all_but_the_settings(stream: PaymentStream) -> None:
     stream.obey(Change({"speed": 9}))
     first = ticks(stream, 30)
@@ -200,19 +175,6 @@ def test_a_step_is_a_turn_and_a_kill_of_all_dooms_each_worker(stream: PaymentStr
 
 
 @pytest.mark.parametrize(
-    ("name", "body", "expected"),
-    [
-        ("settings", {"speed": 12, "running": False}, Change({"speed": 12, "running": False})),
-        ("kill", {"lane": "plain write"}, Kill(PLAIN)),
-        ("step", {}, SingleTurn()),
-        ("restart", {}, Restart()),
-    ],
-)
-def test_a_command_is_read(name: str, body: object, expected: Command) -> None:
-    assert command(name, body) == expected
-
-
-@pytest.mark.parametrize(
     ("name", "body", "says"),
     [
         ("settings", [], "must be a JSON object"),
@@ -226,22 +188,3 @@ def test_a_command_is_read(name: str, body: object, expected: Command) -> None:
 def test_a_command_that_makes_no_sense_is_refused(name: str, body: object, says: str) -> None:
     with pytest.raises(ValueError, match=says):
         command(name, body)
-
-
-# Words
-
-
-@pytest.mark.parametrize("what", list(Incident))
-@pytest.mark.parametrize("lane", LANES)
-def test_everything_that_happens_has_words_and_a_why(lane: str, what: Incident) -> None:
-    possible = {
-        PLAIN: set(Incident) - {Incident.DROPPED, Incident.LOST, Incident.DIED_CLAIMED, Incident.DIED_KNOWN},
-        CLAIM: set(Incident) - {Incident.DOUBLED},
-        ONEWRITE: set(Incident) - {Incident.DOUBLED, Incident.LOST, Incident.DIED_CLAIMED},
-    }
-    if what in possible[lane]:
-        told = remark(lane, what, payment(7, 1500))
-        assert told.text.endswith(".")
-        assert told.why.endswith(".")
-        assert "7" in told.text
-        assert ("€15" in told.text) == (told.mood == "bad")
