@@ -29,7 +29,6 @@ from onewrite.operate.doctor.facts import (
     TableDescription,
     TableIndex,
     Unread,
-    span,
 )
 
 DAY = 86_400
@@ -141,14 +140,7 @@ def test_a_late_redrive_from_the_dead_letters_of_a_fifo_queue_is_told_to_who_has
 
 @pytest.mark.parametrize(
     ("visibility", "window", "expected"),
-    [
-        (9, 0, "error"),
-        (10, 0, "warning"),
-        (59, 0, "warning"),
-        (60, 0, "passed"),
-        (79, 20, "warning"),
-        (80, 20, "passed"),
-    ],
+    [(9, 0, "error"), (10, 0, "warning"), (59, 0, "warning"), (60, 0, "passed"), (79, 20, "warning"), (80, 20, "passed")],
 )
 def test_a_message_is_hidden_for_six_times_the_timeout_and_the_batching_window(
     visibility: int, window: int, expected: str
@@ -248,15 +240,6 @@ def test_the_share_of_the_ledger_in_the_largest_entities(size: int, ledger: int,
 def test_an_index_that_copies_the_ledger_is_found(index: TableIndex, expected: str) -> None:
     facts = Facts(table=replace(TABLE, indexes=(index,)), sample=sample(entity(), bare(own="id total due")))
     assert state("indexes", facts) == expected
-
-
-def test_an_index_of_a_table_without_ledgers_copies_none_until_a_store_of_the_module_writes_them() -> None:
-    table = replace(TABLE, indexes=(TableIndex("all", ("total",), None), TableIndex("keys", ("total",), frozenset())))
-    facts = Facts(table=table, sample=sample())
-    assert state("indexes", facts) == "not checked"
-    assert state("indexes", replace(facts, module=module(SeenIds(), "the table other"))) == "not checked"
-    assert len(checked("indexes", replace(facts, module=module(SeenIds()))).findings) == 1
-    assert state("indexes", Facts(table=TABLE)) == "passed"
 
 
 @pytest.mark.parametrize(
@@ -360,13 +343,7 @@ def test_a_majority_must_be_able_to_write_while_a_server_is_down(in_hello: Any, 
 
 @pytest.mark.parametrize(
     ("version", "expected"),
-    [
-        ("6.0.24", "warning"),
-        ("6.0.25", "passed"),
-        ("8.0.11-rc1", "warning"),
-        ("8.0.12", "passed"),
-        ("unknown", "passed"),
-    ],
+    [("6.0.24", "warning"), ("6.0.25", "passed"), ("8.0.11-rc1", "warning"), ("8.0.12", "passed"), ("unknown", "passed")],
 )
 def test_a_server_with_a_known_fault_is_found(version: str, expected: str) -> None:
     assert state("server-version", Facts(version=version)) == expected
@@ -439,11 +416,7 @@ PENDING = TableIndex("pending", ("ow_shard", "ow_due"), frozenset())
 
 @pytest.mark.parametrize(
     ("index", "found", "expected"),
-    [
-        ("pending", PENDING, "passed"),
-        ("pending", replace(PENDING, name="other"), "error"),
-        (None, PENDING, "not checked"),
-    ],
+    [("pending", PENDING, "passed"), ("pending", replace(PENDING, name="other"), "error"), (None, PENDING, "not checked")],
 )
 def test_an_outbox_that_names_an_index_has_it(index: str | None, found: TableIndex, expected: str) -> None:
     facts = Facts(table=replace(TABLE, indexes=(found,)), module=module(SeenIds(), outbox=Outbox("o", index=index)))
@@ -475,16 +448,3 @@ def test_what_a_later_version_has_written_is_named_and_not_judged() -> None:
     assert "ow_l: ow2 14d" in found.findings[0].what
     assert state("later-format", Facts(sample=sample(entity()))) == "passed"
     assert state("erased-ledgers", Facts(sample=sample(entity(), later))) == "passed"
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
-        (14 * DAY, "14 days"),
-        (90, "90 seconds"),
-        (5_430, "1:30:30"),
-        (DAY + 1, "1 day, 0:00:01"),
-    ],
-)
-def test_a_duration_is_said_as_a_person_says_it(seconds: float, text: str) -> None:
-    assert span(seconds) == text
