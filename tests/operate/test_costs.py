@@ -11,17 +11,9 @@ import pytest
 from onewrite import HighWaterMark, SeenIds, SeenNumbers
 from onewrite.core.ledgers import Ledger
 from onewrite.operate.plan.dynamodb import ItemLedger, OnDynamoDB, SecondaryIndex
-from onewrite.operate.plan.inputs import (
-    BIRTH,
-    DAY,
-    SECOND,
-    Inputs,
-    MessageStream,
-    Texts,
-    stream_of,
-)
+from onewrite.operate.plan.inputs import BIRTH, DAY, SECOND, Inputs, MessageStream, Texts, stream_of
 from onewrite.operate.plan.mongodb import Repeated, document_size
-from onewrite.operate.plan.ways import by_age, full_after, highest, sizes, sustained_rate, ways
+from onewrite.operate.plan.ways import full_after, highest, sizes, sustained_rate, ways
 from tests.support.write_units import bill
 
 BY_A = SecondaryIndex("by a", ("a",), ("id",), ())
@@ -101,11 +93,3 @@ def test_a_message_that_is_the_first_of_a_block_is_charged_twice() -> None:
     numbers = next(way for way in ways(inputs, OnDynamoDB(inputs)) if way.name.startswith("SeenNumbers"))
     assert numbers.fresh is not None
     assert numbers.fresh.high == 3 * (1 + 1 / 25)
-
-
-def test_the_line_of_a_ledger_ends_where_the_entity_is_full_though_it_would_be_smaller_later() -> None:
-    inputs = Inputs(engine="dynamodb", item_bytes=300, per_day=10_000, entities=1000, hottest=0.05)
-    for curve in by_age(inputs, OnDynamoDB(inputs)):
-        full = [size is None for size in curve.y]
-        assert full == sorted(full)
-        assert any(full) == (curve.name == "SeenIds, 14d, readable")
