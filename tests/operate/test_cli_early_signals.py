@@ -71,7 +71,6 @@ def run(
     moment: str,
     *signals: signal.Signals,
     verb: Sequence[str] = ("worker", "--queue-url", f"{NOBODY}/1/orders", "--endpoint-url", NOBODY, "corner_shop:ship"),
-    before: Sequence[str] = (),
 ) -> subprocess.CompletedProcess[str]:
     """A process of the command that receives the signals at a moment: an audit event of Python's and its first argument."""
     environment = {
@@ -84,7 +83,7 @@ def run(
         "PYTHONPATH": f"{folder}{os.pathsep}{SOURCE}",
         "SIGNALS": " ".join(str(int(number)) for number in signals),
     }
-    command = [*before, sys.executable, "-m", "onewrite", *verb]
+    command = [sys.executable, "-m", "onewrite", *verb]
     return subprocess.run(
         command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=PATIENCE
     )
@@ -136,23 +135,6 @@ def test_so_does_one_of_a_table_that_is_named(folder: Path) -> None:
     verb = ("relay", "--table", "orders", "--outbox", "shop/orders", "--to", f"{NOBODY}/1/told")
     moment = "open .*/dynamodb/.*/service-2.json.*"  # the client is being made
     assert_stopped_in_order(run(folder, moment, signal.SIGTERM, verb=verb), "relay")
-
-
-@pytest.fixture(scope="session")
-def namespace() -> list[str]:
-    """What runs a command as process 1 of its own namespace."""
-    command = ["unshare", "--pid", "--fork", "--kill-child", *(["--map-root-user"] if os.geteuid() else [])]
-    try:
-        subprocess.run([*command, "true"], check=True, capture_output=True)
-    except (OSError, subprocess.CalledProcessError) as error:
-        pytest.skip(f"this machine does not let a test make a PID namespace: {error}")
-    return command
-
-
-def test_so_does_process_1_of_a_container_to_which_the_kernel_delivers_only_signals_with_a_handler(
-    folder: Path, namespace: list[str]
-) -> None:
-    assert_stopped_in_order(run(folder, USERS_MODULE, signal.SIGTERM, before=namespace))
 
 
 def test_a_second_signal_does_not_wait_for_the_start_to_end(folder: Path) -> None:

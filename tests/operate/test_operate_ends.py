@@ -252,29 +252,3 @@ def test_a_mongodb_that_cannot_be_reached_is_said_in_one_short_line(
     assert line.startswith(start)
     refusals = {f"{host}: [Errno 111] Connection refused" for host in hosts.split(",")}
     assert {*line.removeprefix(start).split(",")} == refusals
-
-
-# --- what is required ------------------------------------------------------------------------------------------------------
-
-REQUIRED = {
-    "steps": {"--table", "--collection"},
-    "strip": {"--table", "--collection"},
-    "clear": {"--key", "--table", "--collection"},
-    "inspect": {"--key", "--table", "--collection"},
-    "forget": {"--key", "--message", "--table", "--collection"},
-    "set-mark": {"--key", "--table", "--collection", "--sequence", "--remove"},
-    "migrate": {"--table", "--collection", "--ids", "--version-in", "--to", "--source", "--no-source"},
-    "plan": {"--messages", "--item-bytes", "--entities"},
-    "relay": {"--outbox", "--to"},
-    "worker": {"--queue-url"},
-    "doctor": set[str](),
-    "demo": set[str](),
-}
-
-
-@pytest.mark.parametrize("verb", REQUIRED)
-def test_help_marks_what_is_required(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([verb, "--help"]) == 0
-    options = re.split(r"\n  (?=--)", capsys.readouterr().out)[1:]
-    lines = [" ".join(each.split()).partition(" ")[::2] for each in options]
-    assert {name for name, text in lines if "required]" in text or re.search(r"\bRequired with", text)} == REQUIRED[verb]
