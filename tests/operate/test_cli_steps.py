@@ -196,14 +196,3 @@ def test_a_mark_without_its_step_is_damage(place: Place, capsys: pytest.CaptureF
     place.put("three", ow_steps={b"0123456789"}, **{f"ow_step_{b'0123456789'.hex()}": {"id": ""}})
     assert main(["steps", *place.options]) == 1
     assert capsys.readouterr().err.count("Repair the entity") == 3
-
-
-def test_a_table_that_is_not_there_has_exit_code_3_and_what_is_no_store_2(
-    place: Place, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["steps", "--table", "missing"]) == 3
-    assert "There is no such table here" in capsys.readouterr().err
-    assert main(["steps", "--collection", "redis://secret@payments"]) == 2
-    err = capsys.readouterr().err
-    assert "A collection is given as" in err
-    assert "secret" not in err

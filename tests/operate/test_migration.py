@@ -66,17 +66,6 @@ def test_a_spelling_that_no_ledger_has_written_is_refused(collection: Any) -> No
     assert visited(store_of(collection)).plan.state is EntityState.REFUSED
 
 
-def test_ids_are_carried_to_the_newest_generation_and_what_is_dead_goes(collection: Any) -> None:
-    collection.insert_one({"_id": "e", "ids": ["m1"], "ow_r": {f"r{n}": [b"x"] for n in range(6)}})
-    store = store_of(collection)
-    size = visited(store).size
-    held = collection.find_one({"_id": "e"})
-    own: Any = SeenIds().entry(Message("m1"), NOW).own
-    assert held["ow_r"][own.sets.present.key] == [b"x", own.mark]
-    assert sorted(held["ow_r"]) == sorted(slot.key for slot in own.sets.live)
-    assert found_in(store_of(collection)).size == size
-
-
 @pytest.mark.parametrize("room", [0, 1])
 def test_an_entity_without_room_is_refused_or_moved_in_one_write(
     collection: Any, monkeypatch: pytest.MonkeyPatch, room: int
