@@ -26,7 +26,7 @@ from order_history.__main__ import deliveries
 from order_history.events import OrderApproved, OrderCreated
 from tests.support import deployment as deployed
 from tests.support.alarms import FAILURES, alarm_of, measurements
-from tests.support.deployment import ORDER_HISTORY, REGION, SAM, TERRAFORM, Deployment, sdk
+from tests.support.deployment import ORDER_HISTORY, REGION, SAM, Deployment, sdk
 from tests.support.packages import ROOT, make_package
 from tests.support.settings import BAD
 
@@ -43,11 +43,6 @@ TABLE: dict[str, Any] = deployed.translated_order_history()["Resources"]["Table"
 # What each of Terraform's variables is called as a parameter of the template, where that is not the same in capitals. The topics of
 # sns_topic_arns are two parameters, because a rule cannot look into a text.
 OTHER_NAMES = {"SecretArns": "SecretArn", "AlarmTopicArns": "AlarmTopicArn"}
-# What a template takes as no parameter: the lines to change are marked in it.
-LINES = {"Name", "Package", "ImageUri", "Runtime", "Architecture", "MemorySize", "Environment", "Policy", "Enabled"}
-LINES |= {"EventSource", "Function", "AlarmsLeftOut"}
-# CloudFormation's event source mapping takes the time as a number of seconds, and Terraform as text.
-NOT_IN_SAM = {"StreamStartingTimestamp"}
 
 
 @pytest.fixture(scope="session")
@@ -78,12 +73,6 @@ def test_cfn_lint_finds_nothing() -> None:
     cfn_lint = Path(sys.executable).with_name("cfn-lint")
     found = subprocess.run([cfn_lint, SAM, ORDER_HISTORY], capture_output=True, text=True, check=False)
     assert (found.stdout, found.returncode) == ("", 0)
-
-
-def test_the_template_takes_what_the_terraform_module_takes() -> None:
-    variables = re.findall(r'^variable "(\w+)"', "".join(path.read_text() for path in TERRAFORM.glob("*.tf")), re.MULTILINE)
-    names = {"".join(map(str.title, name.split("_"))) for name in variables}
-    assert {OTHER_NAMES.get(name, name) for name in names} - LINES - NOT_IN_SAM == set(PARAMETERS) - {"SnsFifoTopicArns"}
 
 
 def test_the_table_is_the_one_that_the_example_creates(stack: Deployment) -> None:
