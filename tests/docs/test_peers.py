@@ -12,7 +12,7 @@ from onewrite import Applied, Duplicate, Message
 from tests.benchmarks.measure import Plan
 from tests.benchmarks.peers.race import Costs, line, race
 from tests.benchmarks.peers.ways import Engine, Unmeasured, Way
-from tests.benchmarks.sections import PAGE, Section, replace, write
+from tests.benchmarks.sections import PAGE, Section, replace
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -71,16 +71,6 @@ def test_a_way_that_answers_wrongly_or_raises_is_out_and_the_others_go_on() -> N
     assert found["once"].error == ""
     assert found["refuses"].error == "ConnectionError: no"
     assert found["always applied"].error.startswith("WrongOutcomeError: Applied(")
-
-
-def test_a_section_is_written_into_its_place_and_its_files_beside_the_page(tmp_path: Path) -> None:
-    page = "before\n<!-- peers: made by the benchmark -->\nold\n<!-- end of peers -->\nafter\n"
-    (tmp_path / PAGE).write_text(page)
-    section = Section("peers", "new", {"peers.svg": "<svg/>"})
-    write(section, tmp_path)
-    write(section, tmp_path)
-    assert (tmp_path / PAGE).read_text() == page.replace("old\n", "\nnew\n\n")
-    assert (tmp_path / "peers.svg").read_text() == "<svg/>"
 
 
 @pytest.mark.parametrize("name", ["peers", "folds"])
