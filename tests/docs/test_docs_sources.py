@@ -13,7 +13,7 @@ import onewrite.aws_lambda
 import onewrite.identity
 from onewrite import Message
 from onewrite.testing import dynamodb_stream_event, kafka_event, kinesis_event, sqs_event
-from tests.aws_lambda.test_aws_lambda_sources import CHANGED, PLACED, PUBLISHED, STORED, in_a_list, of_documentdb, of_sns
+from tests.aws_lambda.test_aws_lambda_sources import CHANGED, PLACED, PUBLISHED, STORED, of_documentdb, of_sns
 
 PAGE = Path(__file__).parents[2] / "docs" / "queue.md"
 ROW = re.compile(r"^\| ([^|]+) \| `(\w+_handler)` \| (.+) \|$", re.MULTILINE)
@@ -58,28 +58,3 @@ def test_a_row_settles_what_its_source_delivers_and_gives_a_redelivery_the_same_
     assert len(seen) == 2
     assert seen[0] == seen[1]
     assert ("eventId" in identity) == (seen[0].id == "e-1")
-
-
-@pytest.mark.parametrize("identity", ["cloudevent()", "cloudevent_batch()"])
-@pytest.mark.parametrize("source", ["SQS", "Kinesis", "Kafka", "EventBridge Pipes"])
-def test_cloudevents_come_from_any_source(identity: str, source: str) -> None:
-    event: Any = {"specversion": "1.0", "id": "e-1", "source": "/shop", "type": "paid", "data": ORDER}
-    body = [event] if "batch" in identity else event
-    made = eval(identity, vars(onewrite.identity))  # noqa: S307  # the page's
-    events = {
-        "SQS": ("sqs_handler", sqs_event(body)),
-        "Kinesis": ("kinesis_handler", kinesis_event(json.dumps(body))),
-        "Kafka": ("kafka_handler", kafka_event(json.dumps(body))),
-        "EventBridge Pipes": ("sqs_handler", sqs_event(body)["Records"]),
-    }
-    decorator, delivered = events[source]
-    seen: list[Message] = []
-    getattr(onewrite.aws_lambda, decorator)(made)(seen.append)(delivered, None)
-    assert [(message.id, message.body) for message in seen] == [("5:/shop:e-1", ORDER)]
-
-
-def test_a_pipe_needs_no_other_identity_than_its_source() -> None:
-    seen: list[Message] = []
-    handler = onewrite.aws_lambda.kinesis_handler(onewrite.identity.kinesis_position())(seen.append)
-    handler(in_a_list(onewrite.aws_lambda.kinesis_handler, ["a"]))
-    assert seen[0].sequence is not None

@@ -89,16 +89,6 @@ def test_what_goes_by_two_names_takes_the_same_options(ours: str, others: str) -
     assert options(getattr(GuardedTable, ours)) == options(getattr(GuardedCollection, others))
 
 
-def test_the_options_of_the_stores_are_the_same_but_for_those_that_the_table_explains() -> None:
-    ours, others = (
-        {name: (kind, default) for name, kind, default in options(store.__init__)}
-        for store in (GuardedTable, GuardedCollection)
-    )
-    assert {name: ours[name] for name in ours.keys() & others.keys()} == {
-        name: others[name] for name in ours.keys() & others.keys()
-    }
-
-
 @pytest.mark.parametrize(
     ("blocking", "later"), [(GuardedTable, AsyncGuardedTable), (GuardedCollection, AsyncGuardedCollection)]
 )

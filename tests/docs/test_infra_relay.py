@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -22,7 +21,6 @@ from tests.support import deployment as deployed
 from tests.support.alarms import LONG, alarm_of
 from tests.support.deployment import REGION, RELAY, Deployment, sdk
 from tests.support.packages import ROOT
-from tests.support.settings import BAD_RELAY
 
 # moto's CloudFormation knows neither of these, and passes over them.
 pytestmark = [
@@ -144,19 +142,6 @@ def test_a_sweep_that_failed_is_not_tried_again() -> None:
     assert (config["MaximumEventAgeInSeconds"], config["MaximumRetryAttempts"]) == (60, 0)
 
 
-def test_alarms_watch_the_oldest_event_and_what_every_function_s_alarms_watch() -> None:
-    alarms = [found["Properties"] for found in RESOURCES.values() if found["Type"] == "AWS::CloudWatch::Alarm"]
-    assert {(alarm["MetricName"], str(alarm["Threshold"]), alarm["TreatMissingData"]) for alarm in alarms} == {
-        ("OldestEvent", str({"Ref": "OldestEventSeconds"}), "breaching"),
-        ("EntitiesBroken", "0", "notBreaching"),
-        ("ApproximateNumberOfMessagesVisible", "0", "notBreaching"),
-        ("IteratorAge", "900000", "notBreaching"),
-        ("Errors", "0", "notBreaching"),
-        ("Throttles", "0", "notBreaching"),
-    }
-    assert all(alarm["AlarmActions"] == alarm["OKActions"] for alarm in alarms)
-
-
 def test_the_alarms_metrics_are_those_that_the_relay_emits(relay: Any, capsys: pytest.CaptureFixture[str]) -> None:
     relay.handler(SCHEDULE, lambda_context())
     line = json.loads(capsys.readouterr().out)
@@ -164,10 +149,6 @@ def test_the_alarms_metrics_are_those_that_the_relay_emits(relay: Any, capsys: p
         assert line["_aws"]["CloudWatchMetrics"][0]["Namespace"] == alarm["Namespace"]
         assert line["_aws"]["CloudWatchMetrics"][0]["Dimensions"] == [[each["Name"] for each in alarm["Dimensions"]]]
         assert alarm["MetricName"] in line
-
-
-def test_the_topic_is_encrypted() -> None:
-    assert RESOURCES["Topic"]["Properties"]["KmsMasterKeyId"] == "alias/aws/sns"
 
 
 @pytest.mark.parametrize(
@@ -182,30 +163,9 @@ def test_an_option_that_would_have_no_effect_is_refused(queue: str, fifo: str, b
     assert asked is broken
 
 
-@pytest.mark.parametrize("case", [case for case, _ in BAD_RELAY if not any("target" in name for name in case)], ids=str)
-def test_what_terraform_refuses_the_template_refuses(case: dict[str, Any]) -> None:
-    parameters = deployed.translated_relay()["Parameters"]
-    refused = {
-        name
-        for name, value in case.items()
-        if (found := parameters["".join(map(str.title, name.split("_")))])
-        and not (
-            str(value) in found.get("AllowedValues", [str(value)])
-            and re.fullmatch(found.get("AllowedPattern", ".*"), str(value))
-        )
-    }
-    assert refused != set()
-
-
 # What is measured of the relay in ten minutes: all of it when all is well, and what differs when something is not.
-WELL: dict[str, float | None] = {
-    "OldestEvent": 2.0,
-    "EntitiesBroken": 0.0,
-    "ApproximateNumberOfMessagesVisible": 0.0,
-    "IteratorAge": 500.0,
-    "Errors": 0.0,
-    "Throttles": 0.0,
-}
+WELL: dict[str, float | None] = {"OldestEvent": 2.0, "IteratorAge": 500.0}
+WELL |= dict.fromkeys(("EntitiesBroken", "ApproximateNumberOfMessagesVisible", "Errors", "Throttles"), 0.0)
 
 
 @pytest.mark.parametrize(
@@ -266,19 +226,6 @@ def test_a_queue_can_take_the_place_of_the_topic(aws: None, monkeypatch: pytest.
     assert grants == {
         ("Allow", "sqs:SendMessage", each) for each in (arn, deployed.queue_attributes(stack.dead_letters_url)["QueueArn"])
     }
-
-
-def test_its_own_clears_ring_the_bell_and_are_passed_over_without_a_read(
-    stack: Deployment, relay: Any, called: set[str]
-) -> None:
-    emit(relay, "o-1", "OrderPaid")
-    relay.handler(SCHEDULE, lambda_context())
-    *_, paid, cleared = records(stack)["Records"]
-    called.clear()
-    relay.handler({"Records": [cleared]}, lambda_context())
-    assert called == set()
-    relay.handler({"Records": [paid]}, lambda_context())
-    assert called == {"dynamodb:GetItem"}
 
 
 # ---------------------------------------------------------------- least privilege

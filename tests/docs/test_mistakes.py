@@ -16,7 +16,6 @@ from onewrite import (
     Event,
     HighWaterMark,
     Inbox,
-    InSequence,
     InvalidMessage,
     InvalidUpdate,
     Message,
@@ -24,7 +23,6 @@ from onewrite import (
     Outbox,
     Outcome,
     SeenIds,
-    SeenNumbers,
     Tombstones,
 )
 from onewrite.aws_lambda import (
@@ -39,41 +37,23 @@ from onewrite.aws_lambda import (
 )
 from onewrite.dynamodb import AsyncGuardedTable, GuardedTable
 from onewrite.dynamodb import transact as transact_items
-from onewrite.identity import cloudevent, eventbridge, json_body, skip_deletions, sns, sqs_message_id
+from onewrite.identity import cloudevent, skip_deletions, sns, sqs_message_id
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
 from onewrite.mongodb import transact as transact_documents
 from onewrite.outbox import AsyncRelay, Relay, stream_handler, to_eventbridge, to_sns, to_sqs
 from onewrite.testing import mongomock_collection, moto_table
 
-DECORATORS: list[Any] = [
-    sqs_handler,
-    kinesis_handler,
-    dynamodb_stream_handler,
-    kafka_handler,
-    documentdb_handler,
-    sns_handler,
-    eventbridge_handler,
-    s3_handler,
-]
+DECORATORS: list[Any] = [sqs_handler, kinesis_handler, dynamodb_stream_handler, kafka_handler, documentdb_handler]
+DECORATORS += [sns_handler, eventbridge_handler, s3_handler]
 M1, KEY, ONE = Message("m1"), {"orderId": "o-1"}, {"_id": 1}
 STEP: dict[str, Any] = {"lease": timedelta(minutes=1), "safe_for": timedelta(0)}
 MORE: dict[str, Any] = {"outbox": Outbox("shop"), "tombstones": Tombstones(timedelta(days=1))}
 # As whoever has no type checker calls them.
 untyped: Any = SimpleNamespace(
-    sqs_handler=sqs_handler,
-    kinesis_handler=kinesis_handler,
-    sns=sns,
-    eventbridge=eventbridge,
-    skip_deletions=skip_deletions,
-    transact_items=transact_items,
-    transact_documents=transact_documents,
-    stream_handler=stream_handler,
-    to_sqs=to_sqs,
-    to_sns=to_sns,
-    to_eventbridge=to_eventbridge,
-    SeenIds=SeenIds,
-    GuardedCollection=GuardedCollection,
-)
+    sqs_handler=sqs_handler, sns=sns, skip_deletions=skip_deletions, SeenIds=SeenIds, GuardedCollection=GuardedCollection,
+    transact_items=transact_items, transact_documents=transact_documents,
+    stream_handler=stream_handler, to_sqs=to_sqs, to_sns=to_sns, to_eventbridge=to_eventbridge,
+)  # fmt: skip
 SQS: Any = boto3.client("sqs", region_name="eu-west-1")
 
 
@@ -112,46 +92,30 @@ def by_record(record: Any) -> Message:
     return Message(record["messageId"])
 
 
-def by_anything(delivered: dict[str, Any]) -> Message:
-    return Message(delivered["messageId"])
-
-
 class Identifies:
     def __call__(self, record: Any) -> Message:
         return Message(record["messageId"])
 
 
-@pytest.mark.parametrize(
-    "identity", [by_record, by_anything, Identifies(), lambda message: Message(message["messageId"]), sqs_message_id(), len]
-)
+@pytest.mark.parametrize("identity", [by_record, Identifies(), lambda message: Message(message["messageId"]), len])
 def test_whatever_may_be_an_identity_is_one(identity: Any) -> None:
     sqs_handler(identity)(of_a_message)
 
 
-@pytest.mark.parametrize("event", [({"Records": []}, None), ({"Records": []},), ("anything", None)])
-def test_a_decorator_that_was_given_no_function_says_so_when_lambda_calls_it(event: tuple[Any, ...]) -> None:
+def test_a_decorator_that_was_given_no_function_says_so_when_lambda_calls_it() -> None:
     unfinished = untyped.sqs_handler(lambda record: None)
     with pytest.raises(ConfigurationError, match=r"is no handler yet: write @sqs_handler\(identity\) above the function"):
-        unfinished(*event)
+        unfinished({"Records": []}, None)
 
 
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (
-            lambda: untyped.sqs_handler(sqs_message_id),
-            r"sqs_message_id makes an identity, and is none itself: call it, as in sqs_handler\(sqs_message_id\(",
-        ),
-        (lambda: untyped.kinesis_handler(json_body), "json_body makes an identity"),
+        (lambda: untyped.sqs_handler(sqs_message_id), r"is none itself: call it, as in sqs_handler\(sqs_message_id\("),
         (lambda: untyped.sns(cloudevent), r"cloudevent makes an identity.*as in sns\(cloudevent\("),
-        (lambda: untyped.eventbridge(json_body), "json_body makes an identity"),
         (lambda: untyped.skip_deletions("id"), r"skip_deletions\('id'\): give an identity"),
         (lambda: untyped.sqs_handler(SeenIds), "SeenIds is a class: give an identity"),
-        (lambda: untyped.sqs_handler("orderId"), r"sqs_handler\('orderId'\): give an identity"),
-        (
-            lambda: untyped.sqs_handler(by_record, group_by="orderId")(of_messages),
-            "group_by='orderId': give a plain function",
-        ),
+        (lambda: untyped.sqs_handler(by_record, group_by="o")(of_messages), "group_by='o': give a plain function"),
         (lambda: untyped.sqs_handler(by_record)(Identifies), "Identifies is a class, and a handler is made of a function"),
     ],
 )
@@ -169,8 +133,6 @@ def test_what_is_no_identity_and_what_is_no_function_is_refused_at_once(make: Ca
     [
         (("orders", SeenIds()), "'orders'.*a name is no table: give the table itself, as in boto3.resource"),
         ((SeenIds(), SimpleNamespace(name="orders", update_item=print)), "the table comes first, and a ledger behind it"),
-        ((None, SeenIds()), "give the table, as in boto3"),
-        ((GuardedTable, SeenIds()), "GuardedTable.*this is a class: give a table"),
         ((SQS, SeenIds()), "a client of sqs, and a guarded table is made of one of dynamodb"),
         ((boto3.resource("dynamodb", region_name="eu-west-1"), SeenIds()), "A resource has many tables"),
         ((object(), SeenIds()), "has no update_item: give a boto3 Table"),
@@ -211,7 +173,6 @@ def test_what_is_of_mongodb_and_no_collection_is_refused_when_the_store_is_made(
     [
         (("orders", SeenIds()), "'orders'.*a name is no collection: give the collection itself"),
         ((SeenIds(), object()), "the collection comes first, and a ledger behind it"),
-        ((None, SeenIds()), "give the collection"),
         ((SeenIds, SeenIds()), "SeenIds.*this is a class: give a collection"),
         ((object(), SeenIds()), "has no update_one"),
     ],
@@ -225,8 +186,6 @@ def test_what_is_no_collection_is_refused_when_the_store_is_made(guard: Any, giv
     ("options", "said"),
     [
         ({"outbox": Outbox}, r"outbox=.*give an Outbox, as in outbox=Outbox\("),
-        ({"outbox": "shop"}, r"outbox='shop': give an Outbox"),
-        ({"tombstones": Tombstones}, r"tombstones=.*as in tombstones=Tombstones\("),
         ({"tombstones": timedelta(days=1)}, "give Tombstones"),
         ({"clock": 1.0}, "clock=1.0: give a function"),
     ],
@@ -269,79 +228,30 @@ def test_an_inbox_is_named_once_and_is_not_guarded(table: Any, collection: Any) 
 # --- calls ------------------------------------------------------------------------------------------------------------
 
 OF_TABLES: dict[str, tuple[Callable[[Any], object], str]] = {
-    "the key first": (
-        lambda store: store.update_item(KEY, Key=M1, UpdateExpression="REMOVE a"),
-        "takes the Message first, and got a dict",
-    ),
+    "the key first": (lambda store: store.update_item(KEY, Key=M1), "takes the Message first, and got a dict"),
     "an id": (lambda store: store.record("m1", Key=KEY), "takes the Message first, and got a str: write Message"),
-    "the class": (lambda store: store.seen(Message, Key=KEY), "takes the Message first, and got a type"),
     "a key of text": (lambda store: store.delete_item(M1, Key="o-1"), "Key is a str: give it a dict"),
     "a step's name first": (lambda store: store.begin("charge", M1, Key=KEY, **STEP), "the step's name is Message"),
-    "a number of seconds": (
-        lambda store: store.begin(M1, "charge", Key=KEY, lease=60, safe_for=timedelta(0)),
-        "lease=60: give a timedelta",
-    ),
-    "no effect": (
-        lambda store: store.perform(M1, "charge", 5, Key=KEY, then=dict, **STEP),
-        "the effect is a int: give a function",
-    ),
-    "no then": (
-        lambda store: store.perform(M1, "charge", print, Key=KEY, then={}, **STEP),
-        "then= is a dict: give a function",
-    ),
-    "one message to fold": (
-        lambda store: store.fold(M1, dict),
-        "fold takes the messages first, as a list, and got a Message",
-    ),
-    "the function first": (lambda store: store.fold(dict, [M1]), "fold takes the messages first"),
-    "no function": (
-        lambda store: store.fold([M1], {"Key": KEY}),
-        "fold takes a function behind the messages, and got a dict",
-    ),
-    "a message to release": (
-        lambda store: store.release(M1),
-        "release takes what begin has answered, Begun, and not a Message",
-    ),
+    "seconds": (lambda store: store.begin(M1, "a", Key=KEY, lease=60, safe_for=timedelta(0)), "lease=60: give a timedelta"),
+    "no effect": (lambda store: store.perform(M1, "a", 5, Key=KEY, then=dict, **STEP), "the effect is a int: give a"),
+    "no then": (lambda store: store.perform(M1, "a", print, Key=KEY, then={}, **STEP), "then= is a dict: give a function"),
+    "one to fold": (lambda store: store.fold(M1, dict), "fold takes the messages first, as a list, and got a Message"),
+    "no function": (lambda store: store.fold([M1], {"Key": KEY}), "fold takes a function behind the messages, and got a"),
+    "a message to release": (lambda store: store.release(M1), "release takes what begin has answered, Begun, and not"),
     "a message to finish": (lambda store: store.record(M1, Key=KEY, finishes=M1), "finishes= takes what begin has answered"),
     "one event": (lambda store: store.record(M1, Key=KEY, emit=Event("Paid", 1)), r"write emit=\[Event\("),
-    "the writes first": (
-        lambda store: untyped.transact_items([store.recording(Key=KEY)], M1),
-        "transact takes the message first and a list",
-    ),
+    "the writes first": (lambda _: untyped.transact_items([], M1), "transact takes the message first and a list"),
     "one write": (lambda store: untyped.transact_items(M1, store.recording(Key=KEY)), "and got a Prepared for the list"),
-    "no inbox": (
-        lambda store: untyped.transact_items(M1, [store.recording(Key=KEY)], inbox=Inbox),
-        r"give an Inbox, as in inbox=Inbox\(",
-    ),
 }
 OF_COLLECTIONS: dict[str, tuple[Callable[[Any], object], str]] = {
-    "the filter first": (
-        lambda store: store.update_one(ONE, M1, {"$set": {"a": 1}}),
-        "takes the Message first, and got a dict",
-    ),
-    "the message last": (
-        lambda store: store.update_one(ONE, {"$set": {"a": 1}}, M1),
-        "takes the Message first, and got a dict",
-    ),
+    "the filter first": (lambda store: store.update_one(ONE, M1, {}), "takes the Message first, and got a dict"),
+    "the message last": (lambda store: store.update_one(ONE, {"$set": {}}, M1), "takes the Message first, and got a dict"),
     "the update first": (lambda store: store.update_one(M1, {"$set": {"a": 1}}, ONE), "where operators belong"),
-    "the document first": (lambda store: store.insert_one(ONE, M1), "takes the Message first, and got a dict"),
     "a filter of text": (lambda store: store.delete_one(M1, "o-1"), "The filter is a str"),
     "a message to find": (lambda store: store.find_one(M1), "give it the filter alone"),
     "a step's name last": (lambda store: store.begin(M1, ONE, "charge", **STEP), "the step's name is {'_id': 1}"),
-    "no effect": (
-        lambda store: store.perform(M1, "charge", 5, ONE, then=dict, **STEP),
-        "the effect is a int: give a function",
-    ),
     "the function first": (lambda store: store.fold(dict, [M1]), "fold takes the messages first"),
-    "a message to release": (lambda store: store.release(M1), "release takes what begin has answered"),
-    "the writes first": (
-        lambda store: untyped.transact_documents([store.recording(ONE)], M1),
-        "transact takes the message first and a list",
-    ),
-    "a collection for an inbox": (
-        lambda store: untyped.transact_documents(M1, [store.recording(ONE)], inbox=store),
-        "give an Inbox",
-    ),
+    "no inbox": (lambda store: untyped.transact_documents(M1, [store.recording(ONE)], inbox=store), "give an Inbox"),
 }
 
 
@@ -368,7 +278,6 @@ def test_a_wrong_call_of_a_collection_is_refused_before_anything_is_written(mist
 def test_a_relay_says_what_it_is_made_of(relay: Any, table: Any) -> None:
     orders = GuardedTable(table, SeenIds(), **MORE)
     wrong: list[tuple[Any, Any, str]] = [
-        (table, print, "give the guarded store first"),
         (print, orders, "give the guarded store first"),
         (GuardedTable, print, "this is the class: give a store"),
         (orders, None, "give a function of a list of events"),
@@ -395,7 +304,6 @@ def test_a_relay_takes_times_as_timedeltas_and_names_an_entity_once(table: Any) 
     ("make", "said"),
     [
         (lambda: untyped.to_sqs("https://sqs/1/queue", SQS), "to_sqs: queue_url is a SQS: give the client first"),
-        (lambda: untyped.to_sns("arn:aws:sns:eu-west-1:1:t", SQS), "to_sns: topic_arn is a SQS: give the client first"),
         (lambda: untyped.to_eventbridge("bus", SQS, source="shop"), "to_eventbridge: bus is a SQS: give the client first"),
         (lambda: untyped.stream_handler(Relay), "give a Relay"),
     ],
@@ -418,14 +326,6 @@ def test_a_ledger_that_leaves_no_room_in_an_expression_is_refused_when_the_table
         guard(SimpleNamespace(update_item=print), ledger, table_name="orders")
 
 
-@pytest.mark.parametrize("ledger", [SeenIds(name="x" * 32), InSequence(first=7), SeenNumbers(100, also=SeenIds())])
-def test_a_ledger_that_leaves_room_makes_a_table_whatever_the_clock_shows(ledger: Any) -> None:
-    def stopped() -> float:
-        raise AssertionError("nobody asks for the time yet")
-
-    GuardedTable(SimpleNamespace(update_item=print), ledger, table_name="orders", clock=stopped)
-
-
 def test_a_store_without_a_ledger_is_not_made_to_delete(table: Any, collection: Any) -> None:
     for make in (
         lambda: GuardedTable(table, None, tombstones=DELETES),
@@ -440,12 +340,8 @@ def test_a_store_without_a_ledger_is_not_made_to_delete(table: Any, collection: 
     [
         (("_id",), "_id names an entity anyway: leave it out"),
         (("email", "email"), "a field is named twice"),
-        (("",), "'' names no field"),
         (("$email",), "names no field"),
-        (("a\0b",), "names no field"),
-        (("ow_steps",), "the store keeps something of its own in 'ow_steps'"),
         (("ow_due",), "the store keeps something of its own in 'ow_due'"),
-        (("ow_tombstone.at",), "the store keeps something of its own"),
         (("messageIDs",), "the store keeps something of its own in 'messageIDs'"),
     ],
 )

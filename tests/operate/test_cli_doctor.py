@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import io
 import json
 import re
 import sys
@@ -29,28 +28,6 @@ from tests.engines.stores import create_table, create_table_with_outbox
 
 DAY = 86_400
 DENIED = Unread("the table orders", "An error occurred", "dynamodb:DescribeTable")
-FAILED = Unread("the queue orders", "It does not exist")
-HANDLERS = """
-import boto3
-from datetime import timedelta
-from onewrite import SeenIds
-from onewrite.aws_lambda import sqs_handler
-from onewrite.dynamodb import GuardedTable
-from onewrite.identity import sqs_message_id
-
-orders = GuardedTable(boto3.resource("dynamodb").Table("orders"), SeenIds(timedelta(days=2)))
-stock = GuardedTable(boto3.resource("dynamodb").Table("stock"), SeenIds(timedelta(days=2)))
-
-
-@sqs_handler(sqs_message_id())
-def ship(message):
-    return orders.record(message, Key={"id": "o"})
-
-
-@sqs_handler(sqs_message_id())
-def count(message):
-    return stock.record(message, Key={"id": "o"})
-"""
 
 
 @pytest.fixture(autouse=True)
@@ -68,16 +45,6 @@ def queue() -> str:
     arn = sqs.get_queue_attributes(QueueUrl=dead, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
     policy = json.dumps({"deadLetterTargetArn": arn, "maxReceiveCount": 5})
     return sqs.create_queue(QueueName="orders", Attributes={"RedrivePolicy": policy})["QueueUrl"]
-
-
-@pytest.fixture
-def handlers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The name of a module in the current directory."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    (tmp_path / "shop_of_doctor.py").write_text(HANDLERS)
-    yield "shop_of_doctor"
-    sys.modules.pop("shop_of_doctor", None)
 
 
 def table() -> GuardedTable:
@@ -107,22 +74,6 @@ def test_nothing_found_is_exit_code_0(queue: str, capsys: pytest.CaptureFixture[
     assert found["unread"] == []
 
 
-def test_a_module_is_judged_with_the_queue(handlers: str, queue: str, capsys: pytest.CaptureFixture[str]) -> None:
-    code, found = asked(capsys, handlers, "--queue", queue)
-    assert code == 1
-    (checked,) = [each for each in found["checks"] if each["state"] == "found"]
-    assert checked["code"] == "ledger-retention"
-    assert [finding["severity"] for finding in checked["findings"]] == ["error", "error"]
-    assert checked["findings"][0].keys() == {"severity", "what", "why", "do", "rests_on"}
-    assert "2 days" in checked["findings"][0]["what"]
-
-
-def test_one_handler_of_a_module_is_judged_alone(handlers: str, queue: str, capsys: pytest.CaptureFixture[str]) -> None:
-    _, found = asked(capsys, f"{handlers}:count", "--queue", queue)
-    told = [finding["what"] for each in found["checks"] for finding in each["findings"]]
-    assert ["the table stock" in what for what in told] == [True]
-
-
 LAZY = """
 import os
 from datetime import timedelta
@@ -148,17 +99,8 @@ def unused():
     calls.append("unused")
 
 
-@cache
-def of_two(one, two):
-    calls.append("of_two")
-
-
 def act():
     calls.append("act")
-
-
-def of_table(name="orders"):
-    return orders()
 
 
 @sqs_handler(sqs_message_id())
@@ -188,12 +130,13 @@ def lazy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[
 
 
 def told_of_retention(found: dict[str, Any]) -> list[str]:
-    (check,) = [each for each in found["checks"] if each["code"] == "ledger-retention"]
-    return [finding["what"] for finding in check["findings"]]
+    (check,) = [each for each in found["checks"] if each["state"] == "found"]
+    assert check["code"] == "ledger-retention"
+    return [finding["what"] for finding in check["findings"] if finding["severity"] == "error"]
 
 
-@pytest.mark.parametrize("decorator", ["@cache", "@lru_cache", "@lru_cache(maxsize=1)"])
-@pytest.mark.parametrize("name", [":ship", ":orders", ":of_table", ":handler", ""])
+@pytest.mark.parametrize("decorator", ["@cache", "@lru_cache(maxsize=1)"])
+@pytest.mark.parametrize("name", [":ship", ":orders", ":handler", ""])
 def test_a_store_that_is_made_once_by_a_cached_function_is_judged(
     name: str, decorator: str, lazy: Callable[[str], str], queue: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -206,23 +149,18 @@ def test_a_store_that_is_made_once_by_a_cached_function_is_judged(
     assert sys.modules[module].calls == []
 
 
-@pytest.mark.parametrize("more", [[], ["--table", "orders"]])
 @pytest.mark.parametrize("name", [":ship", ""])
 def test_where_stores_are_made_by_each_call_the_function_is_to_be_named(
-    name: str, more: list[str], lazy: Callable[[str], str], queue: str, capsys: pytest.CaptureFixture[str]
+    name: str, lazy: Callable[[str], str], queue: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     module = lazy("")
-    create_table(boto3.client("dynamodb"), "orders")
-    code, found = asked(capsys, f"{module}{name}", "--queue", queue, *more)
-    assert (code, {"act", "of_two"}.intersection(sys.modules[module].calls)) == (1, set())
+    code, found = asked(capsys, f"{module}{name}", "--queue", queue)
+    assert code == 1
+    assert "act" not in sys.modules[module].calls
     (unread,) = found["unread"]
     advice = f"The module makes its stores only when called: name the function, as in {module}:orders."
     assert (unread["what"], unread["error"]) == (f"a guarded store of {module}{name}", advice)
     assert "ledger-retention" in unread["checks"]
-    assert main(["doctor", f"{module}{name}", "--queue", queue, *more]) == 1
-    text = " ".join(capsys.readouterr().out.split())
-    assert f"a guarded store of {module}{name}: none was found. {advice}" in text
-    assert f"ledger-retention: It needs a guarded store of {module}{name}, and none was found. {advice}" in text
     assert main(["doctor", f"{module}:orders", "--queue", queue, "--json"]) == 1
     assert len(told_of_retention(json.loads(capsys.readouterr().out))) == 1
 
@@ -230,41 +168,7 @@ def test_where_stores_are_made_by_each_call_the_function_is_to_be_named(
 def test_a_module_without_any_store_is_told_what_to_name(queue: str, capsys: pytest.CaptureFixture[str]) -> None:
     code, found = asked(capsys, "json", "--queue", queue)
     assert code == 1
-    assert (
-        found["unread"][0]["error"]
-        == "Name the store, or a function without arguments that makes it, as in shop.stores:orders."
-    )
-
-
-@pytest.mark.parametrize("name", [":ship", ":orders", ""])
-def test_a_function_that_raises_is_explained_as_an_import_is(
-    name: str, lazy: Callable[[str], str], queue: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.delenv("ORDERS_TABLE")
-    module = lazy("@cache")
-    assert main(["doctor", f"{module}{name}", "--queue", queue]) == 1
-    printed = capsys.readouterr()
-    assert printed.out == ""
-    assert "Traceback" in printed.err
-    last = f"onewrite: {module}:orders() fails: KeyError: 'ORDERS_TABLE'. Nothing was looked at and nothing was done."
-    assert printed.err.splitlines()[-1] == last
-
-
-def test_a_function_is_asked_for_by_its_name_or_its_arn(capsys: pytest.CaptureFixture[str]) -> None:
-    for name in ("ship", "arn:aws:lambda:eu-west-2:123456789012:function:ship"):
-        code, found = asked(capsys, "--function", name)
-        assert code == 1
-        whats = {each["what"]: each["checks"] for each in found["unread"]}
-        assert f"the function {name}" in whats
-
-
-def test_a_collection_that_cannot_be_reached_is_told(capsys: pytest.CaptureFixture[str]) -> None:
-    url = "mongodb://127.0.0.1:1/shop.orders?serverSelectionTimeoutMS=10"
-    code, found = asked(capsys, "--collection", url)
-    assert code == 1
-    (unread,) = found["unread"]
-    assert (unread["what"], unread["permission"]) == ("the server", None)
-    assert {"clock", "standalone", "arbiter", "server-version"} <= {*unread["checks"]}
+    assert found["unread"][0]["error"].startswith("Name the store, or a function without arguments that makes it")
 
 
 def refuse(monkeypatch: pytest.MonkeyPatch, operation: str) -> None:
@@ -295,10 +199,11 @@ def test_a_missing_permission_is_told_and_counts_only_if_that_is_asked_for(
     assert asked(capsys, "--table", "orders", "--strict")[0] == 1
 
 
-def test_where_no_check_can_be_made_the_exit_code_is_1(handlers: str, capsys: pytest.CaptureFixture[str]) -> None:
-    code, found = asked(capsys, handlers)
-    assert code == 1
-    assert {*states(found).values()} == {"not checked"}
+def test_where_no_check_can_be_made_the_exit_code_is_1(
+    lazy: Callable[[str], str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["doctor", f"{lazy('@cache')}:orders", "--json"]) == 1
+    assert {*states(json.loads(capsys.readouterr().out)).values()} == {"not checked"}
 
 
 def test_where_nothing_may_be_read_the_exit_code_is_1(
@@ -314,11 +219,8 @@ def test_where_nothing_may_be_read_the_exit_code_is_1(
         ([], "Say what to look at"),
         (["--table", "t", "--collection", "mongodb://h/d.c"], "not both"),
         (["--queue", "orders"], "--queue orders: give the URL of an SQS queue"),
-        (["--queue", "arn:aws:sns:eu-west-1:1:topic"], "give the URL of an SQS queue"),
         (["--collection", "mongodb://h"], "mongodb://HOST/DATABASE.COLLECTION"),
-        (["--sample", "0"], "--sample"),
         (["not a module"], "is no name of a module"),
-        (["there_is_none"], "there is no module 'there_is_none'"),
         (["json:nothing"], "has no 'nothing'"),
         (["json:"], "'json:' is not of the form module:name"),
     ],
@@ -333,24 +235,11 @@ def test_what_cannot_be_run_as_it_was_asked_for_is_exit_code_2(
     assert (complaint in printed.err, printed.out) == (True, "")
 
 
-def test_an_answer_that_nobody_expects_is_our_fault_and_not_the_database_s(
-    queue: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr("onewrite.operate.doctor.amazon.json.loads", lambda _: 1 / 0)
-    assert main(["doctor", "--queue", queue]) == 1
-    err = capsys.readouterr().err
-    assert "onewrite: This is a fault of onewrite, and not of the database: ZeroDivisionError: division by zero." in err
-    assert "Traceback" in err
-
-
-@pytest.mark.parametrize(("missing", "argument"), [("botocore", "--queue"), ("boto3", "--table")])
-def test_a_missing_driver_is_named(
-    missing: str, argument: str, queue: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for name in [name for name in sys.modules if name.startswith(("onewrite.operate.doctor.amazon", f"{missing}."))]:
+def test_a_missing_driver_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in [name for name in sys.modules if name.startswith("onewrite.operate.doctor.amazon")]:
         monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, missing, None)
-    assert main(["doctor", argument, queue]) == 2
+    monkeypatch.setitem(sys.modules, "boto3", None)
+    assert main(["doctor", "--table", "orders"]) == 2
     assert capsys.readouterr().err.endswith('pip install "onewrite[cli,aws,mongodb]"\n')
 
 
@@ -386,10 +275,7 @@ class OurLambda:
         return {"EventSourceMappings": [{"EventSourceArn": arn, "FunctionResponseTypes": ["ReportBatchItemFailures"]}]}
 
 
-@pytest.mark.parametrize(
-    "ledger",
-    ["SeenIds()", "SeenNumbers(window=1000)", "InSequence(first=1)", "SeenIds(timedelta(days=14))", "SeenIds(None)"],
-)
+@pytest.mark.parametrize("ledger", ["SeenIds()", "SeenNumbers(window=1000)", "InSequence(first=1)", "SeenIds(None)"])
 def test_a_set_up_of_our_own_defaults_has_no_finding(
     ledger: str, queue: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -405,7 +291,7 @@ def test_a_set_up_of_our_own_defaults_has_no_finding(
     client.update_time_to_live(TableName="orders", TimeToLiveSpecification=setting)
     imports = sorted({"Outbox", "Tombstones", ledger.partition("(")[0]})
     (tmp_path / "our_shop.py").write_text(OURS.format(imports=", ".join(imports), ledger=ledger))
-    sys.path.insert(0, str(tmp_path))
+    monkeypatch.syspath_prepend(str(tmp_path))
     shop: Any = importlib.import_module("our_shop")
     for n in (1, 2):
         outcome = shop.orders.record(Message(f"m{n}", source="s", sequence=n), Key={"id": "o"}, emit=[Event("E", 1)])
@@ -442,8 +328,6 @@ def test_a_person_reads_errors_first_then_warnings_then_the_rest() -> None:
     assert "Why: A message that is delivered after the ledger has forgotten it takes effect again." in text
     assert "the permission dynamodb:DescribeTable is missing. An error occurred Checks that need it: ttl," not in text
     assert "Checks that need it: ledger-share, erased-ledgers, damaged-ledgers" in text
-    assert max(map(len, lines)) <= 100
-    assert lines[-1].startswith("3 found, ")
 
 
 def test_names_that_are_not_ours_cannot_write_to_the_terminal() -> None:
@@ -451,35 +335,12 @@ def test_names_that_are_not_ours_cannot_write_to_the_terminal() -> None:
     assert "\x1b" not in text
 
 
-def test_what_failed_is_told_even_if_no_check_needs_it() -> None:
-    text = " ".join(" ".join(report(Facts(expiry=FAILED)).lines()).split())
-    assert "the queue orders: the request failed. It does not exist Checks that need it: tombstone-ttl, ttl" in text
-    unneeded = report(Facts(dead_letters=FAILED))
-    assert "Checks that need it: none" in "\n".join(unneeded.lines())
-    assert (unneeded.code, report(Facts(table=TableDescription("t", ("id",)), sample=DENIED)).code) == (1, 0)
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
-def test_a_terminal_shows_headings_bold(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.delenv("NO_COLOR", raising=False)
-    table()
-    terminal = Terminal()
-    monkeypatch.setattr(sys, "stdout", terminal)
-    assert main(["doctor", "--table", "orders"]) == 0
-    assert "\x1b[1mPassed" in terminal.getvalue()
-    assert "\x1b[1m  " not in terminal.getvalue()
-
-
 # --- the page ---------------------------------------------------------------------------------------------------------
 
 PAGE = Path(__file__).parents[2] / "docs" / "doctor.md"
 
 
+@pytest.mark.usefixtures("queue")
 def test_the_page_shows_what_is_printed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -487,7 +348,8 @@ def test_the_page_shows_what_is_printed(
     (tmp_path / module[0]).write_text(module[1])
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
-    make_shop()
+    monkeypatch.delitem(sys.modules, "shop", raising=False)
+    make_shop_table()
     (shown,) = re.findall(r"```console\n\$ onewrite (doctor .*?[^\\])\n(.*?)```", PAGE.read_text(), re.DOTALL)
     assert main(shown[0].replace("\\\n", " ").split()) == 1
     found = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
@@ -498,23 +360,15 @@ def test_the_page_shows_what_is_printed(
     sys.modules.pop("shop")
 
 
-def make_shop() -> None:
-    """The queue, the table and its items of the page."""
-    sqs, dynamodb = boto3.client("sqs"), boto3.client("dynamodb")
-    dead = sqs.create_queue(QueueName="orders-dead", Attributes={"MessageRetentionPeriod": str(14 * DAY)})["QueueUrl"]
-    arn = sqs.get_queue_attributes(QueueUrl=dead, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
-    policy = json.dumps({"deadLetterTargetArn": arn, "maxReceiveCount": 5})
-    sqs.create_queue(QueueName="orders", Attributes={"RedrivePolicy": policy})
-    index: Any = {
-        "IndexName": "by-status",
-        "KeySchema": [{"AttributeName": "status", "KeyType": "HASH"}],
-        "Projection": {"ProjectionType": "ALL"},
-    }
-    names = ("id", "status")
+def make_shop_table() -> None:
+    """The table of the page, and its items: one has lost its ledger, or never had one."""
+    dynamodb = boto3.client("dynamodb")
+    by_status = [{"AttributeName": "status", "KeyType": "HASH"}]
+    index: Any = {"IndexName": "by-status", "KeySchema": by_status, "Projection": {"ProjectionType": "ALL"}}
     dynamodb.create_table(
         TableName="orders",
         KeySchema=[{"AttributeName": "id", "KeyType": "HASH"}],
-        AttributeDefinitions=[{"AttributeName": name, "AttributeType": "S"} for name in names],
+        AttributeDefinitions=[{"AttributeName": name, "AttributeType": "S"} for name in ("id", "status")],
         BillingMode="PAY_PER_REQUEST",
         GlobalSecondaryIndexes=[index],
     )

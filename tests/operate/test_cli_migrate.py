@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
 import shlex
@@ -107,46 +106,31 @@ def test_an_attribute_for_each_source_becomes_a_mark_for_each(orders: Any, capsy
 
 
 @pytest.mark.parametrize(
-    ("held", "why"),
+    ("arguments", "held", "why"),
     [
-        ({"messageIDs": {1, 2}}, "Where a set of ids, as text, is expected"),
-        ({"messageIDs": {"@x"}}, "Ids that begin with @"),
-        ({"messageIDs": {"m1"}, "ow_l": "ow1 7d"}, "The ledger in 'ow_l' of this entity is kept as '7d'"),
-        ({"messageIDs": {"m1"}, "ow_l": "ow1 14d", "ow_r0": "x"}, "something else"),
+        (IDS, {"messageIDs": {1, 2}}, "Where a set of ids, as text, is expected"),
+        (IDS, {"messageIDs": {"@x"}}, "Ids that begin with @"),
+        (IDS, {"messageIDs": {"m1"}, "ow_l": "ow1 7d"}, "The ledger in 'ow_l' of this entity is kept as '7d'"),
+        (IDS, {"messageIDs": {"m1"}, "ow_l": "ow1 14d", **{f"ow_r{n}": "x" for n in range(6)}}, "something else"),
+        (VERSION, {"version": Decimal("1.5")}, "a mark is an integer or text"),
+        (VERSION, {"version": 7, "ow_@orders/o-1": "v"}, "do not compare"),
+        (VERSION, {"version": 7, "ow_l": "ow1 14d"}, "kept as '14d'"),
     ],
 )
 def test_an_entity_that_is_not_as_expected_is_named_and_left_alone(
-    orders: Any, capsys: pytest.CaptureFixture[str], held: dict[str, Any], why: str
+    arguments: tuple[str, ...], held: dict[str, Any], why: str, orders: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    if "ow_r0" in held:
-        held = {**held, **{f"ow_r{n}": "x" for n in range(6)}}
     orders.put_item(Item={"id": "o-1", **held})
     before = item(orders)
-    (example,) = told(capsys, *IDS, "--yes", code=1)["examples"]
+    (example,) = told(capsys, *arguments, "--yes", code=1)["examples"]
     assert (example["state"], example["entity"]) == ("refused", "id=S:o-1")
     assert why in example["why"]
     assert item(orders) == before
 
 
-@pytest.mark.parametrize(
-    ("held", "why"),
-    [
-        ({"version": Decimal("1.5")}, "a mark is an integer or text"),
-        ({"version": 7, "ow_@orders/o-1": "v"}, "do not compare"),
-        ({"version": 7, "ow_l": "ow1 14d"}, "kept as '14d'"),
-    ],
-)
-def test_a_version_that_is_no_mark_is_named_and_left_alone(
-    orders: Any, capsys: pytest.CaptureFixture[str], held: dict[str, Any], why: str
-) -> None:
-    orders.put_item(Item={"id": "o-1", **held})
-    (example,) = told(capsys, *VERSION, "--yes", code=1)["examples"]
-    assert why in example["why"]
-
-
 def test_a_source_that_the_entity_does_not_give_is_refused(orders: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    orders.put_item(Item={"id": "o-1", "version": 7, "flag": True, "half": Decimal("1.5"), "whole": 3})
-    for name in ("flag", "half", "missing"):
+    orders.put_item(Item={"id": "o-1", "version": 7, "half": Decimal("1.5"), "whole": 3})
+    for name in ("half", "missing"):
         (example,) = told(capsys, *VERSION[:-1], f"{{{name}}}", code=1)["examples"]
         assert "no text and no integer" in example["why"]
     assert told(capsys, *VERSION[:-1], "s{whole}", "--yes")["written"]["carried"] == 1
@@ -157,19 +141,14 @@ def test_a_source_that_the_entity_does_not_give_is_refused(orders: Any, capsys: 
     ("arguments", "why"),
     [
         (ORDERS, "Give one of --ids"),
-        ((*ORDERS, "--ids", "a", "--version-in", "b"), "Give one of --ids"),
         ((*ORDERS, "--ids", "a", "--to", "14d"), "Give --source or --no-source"),
         ((*ORDERS, "--ids", "a", "--no-source"), "Give --to"),
-        ((*ORDERS, "--ids", "a", "--no-source", "--to", "marks"), "give 14d, 36h"),
         ((*ORDERS, "--ids", "a", "--no-source", "--to", "fortnight"), "give 14d, 36h"),
-        ((*ORDERS, "--ids", "a.b", "--no-source", "--to", "14d"), "cannot stand at the top of an entity"),
         ((*ORDERS, "--ids", "ow_ids", "--no-source", "--to", "14d"), "does not begin with ow_"),
-        ((*ORDERS, "--ids", "a", "--no-source", "--to", "14d", "--name", "a b"), "up to 32 letters"),
         ((*ORDERS, "--ids", "a", "--to", "14d", "--source", "o/{id"), "stands in braces"),
         ((*IDS, "--resume", "/no/such/folder/bookmark"), "There is no folder"),
         ((*VERSION, "--to", "14d"), "--to goes with --ids"),
         ((*ORDERS, "--version-in", "v*", "--source", "x"), "go together"),
-        ((*ORDERS, "--version-in", "*", "--source", "{*}"), "say how the names"),
         (("migrate", "--ids", "a", "--to", "14d", "--no-source"), "Give --table NAME"),
     ],
 )
@@ -179,18 +158,6 @@ def test_what_cannot_be_asked_for_has_exit_code_2(
     del orders
     assert main(arguments) == 2
     assert why in capsys.readouterr().err
-
-
-def test_a_table_that_is_not_there_has_exit_code_3(orders: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    del orders
-    assert main(["migrate", "--table", "missing", *IDS[3:]]) == 3
-    assert "There is no such table here" in capsys.readouterr().err
-
-
-def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setitem(sys.modules, "boto3", None)
-    assert main(IDS) == 2
-    assert 'Run: pip install "onewrite[cli,aws,mongodb]"' in capsys.readouterr().err
 
 
 def test_text_for_a_person_shows_no_control_character(orders: Any, capsys: pytest.CaptureFixture[str]) -> None:
@@ -203,21 +170,6 @@ def test_text_for_a_person_shows_no_control_character(orders: Any, capsys: pytes
     assert "  to carry  id=S:o-1  marks: 2; bytes: " in out
     assert "\x1b" not in out
     assert "Refused: 1, for the reason that is given with each" in out
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
-def test_a_terminal_shows_a_bar(orders: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    orders.put_item(Item={"id": "o-1", "messageIDs": {"m1"}})
-    terminal = Terminal()
-    monkeypatch.setattr(sys, "stderr", terminal)
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.delenv("NO_COLOR", raising=False)
-    assert main([*IDS, "--yes"]) == 0
-    assert "1 carried, 0 dropped" in terminal.getvalue()
 
 
 def test_elsewhere_a_line_says_how_far_it_has_come(
@@ -292,8 +244,6 @@ def test_the_dry_run_shows_the_sources_and_the_marks_that_it_would_write(
     assert len(example["carries"]) == 3
     assert isinstance(mark, bytes)
     assert example["carries"][0] == {"id": "m1", "source": "orders/o-1", "parts": [], "mark": mark.hex()}
-    (example,) = told(capsys, *VERSION)["examples"]
-    assert example["carries"] == [{"id": None, "source": "orders/o-1", "parts": [], "mark": 7}]
     assert main(VERSION) == 0
     assert "    the last message of source orders/o-1: mark 7\n" in capsys.readouterr().out
     assert main(IDS) == 0
@@ -308,31 +258,17 @@ def test_of_a_refused_entity_it_is_told_whether_something_was_written_there(
 ) -> None:
     orders.put_item(Item={"id": "o-1", "v.a": 7, "v.b": {"no": "mark"}})
     orders.put_item(Item={"id": "o-2", "v.a": {"no": "mark"}})
-    orders.put_item(Item={"id": "o-3", "other": 1})
-    found = told(capsys, *PATTERN, code=1)
-    assert found["states"] == {"carried": 0, "to carry": 0, "changed": 0, "too large": 0, "refused": 2}
-    assert "Nothing was written there." in found["next"][0]
+    assert "Nothing was written there." in told(capsys, *PATTERN, code=1)["next"][0]
     found = told(capsys, *PATTERN, "--yes", code=1)
     assert item(orders)["ow_@a"] == 7
     assert [each["written"] for each in sorted(found["examples"], key=lambda each: each["entity"])] == [True, False]
-    assert found["next"][0].startswith(
-        "Refused: 2, for the reason that is given with each. In 1 of them what could be carried"
-    )
-
-
-def test_each_trouble_is_told_though_two_are_as_frequent(orders: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    orders.put_item(Item={"id": "o-1", "messageIDs": {"m1"}})
-    orders.put_item(Item={"id": "o-2", "messageIDs": {"@x"}})
-    told(capsys, *IDS, "--yes", code=1)
-    orders.update_item(Key={"id": "o-1"}, UpdateExpression="ADD messageIDs :m", ExpressionAttributeValues={":m": {"m2"}})
-    assert [each.partition(":")[0] for each in told(capsys, *IDS, code=1)["next"][:2]] == ["Changed", "Refused"]
+    assert "In 1 of them what could be carried" in found["next"][0]
 
 
 @pytest.mark.parametrize(
     ("handler", "records", "options", "code", "said"),
     [
         ("ship", [{"id": "m1"}], (*IDS,), 0, "Give --yes"),
-        ("ship", [{"id": "m9"}], (*IDS,), 0, "Give --yes"),
         ("other", [{"id": "m1", "order": "o"}], (*IDS,), 1, "message m1 would be carried, and the new consumers call it message m1 of source o"),
         ("other", [{"id": "m1", "order": "o-1"}], (*IDS[:-1], "--source", "{id}"), 0, "Give --yes"),
         ("numbered", [{"id": "m1", "order": "orders/o-1", "n": 9}], VERSION, 0, "Give --yes"),
@@ -370,7 +306,6 @@ def test_what_would_be_carried_is_compared_with_what_the_new_consumers_make_of_s
     ("arguments", "text", "said"),
     [
         (("--identity", "json:loads"), "[]", "go together"),
-        (("--records", "r.json"), "[]", "go together"),
         (("--identity", "json:loads", "--records", "r.json"), "no json", "no JSON can be read there"),
         (("--identity", "json:dumps", "--records", "r.json"), "[]", "makes no message"),
     ],
@@ -393,7 +328,7 @@ def test_a_comparison_that_cannot_be_made_is_refused(
 # --- bookmarks ----------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"of": "another", "position": null}'])
+@pytest.mark.parametrize("text", ["", "[]", '{"of": "another", "position": null}'])
 def test_a_file_that_is_no_bookmark_of_this_migration_is_refused(
     orders: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path, text: str
 ) -> None:
@@ -406,33 +341,28 @@ def test_a_file_that_is_no_bookmark_of_this_migration_is_refused(
 
 
 def test_a_bookmark_keeps_binary_keys(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    orders: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for name, value in {"DEFAULT_REGION": REGION, "ACCESS_KEY_ID": "dummy", "SECRET_ACCESS_KEY": "dummy"}.items():
-        monkeypatch.setenv(f"AWS_{name}", value)
-    with mock_aws():
-        client = boto3.client("dynamodb")
-        client.create_table(
-            TableName="orders",
-            KeySchema=[{"AttributeName": "id", "KeyType": "HASH"}],
-            AttributeDefinitions=[{"AttributeName": "id", "AttributeType": "B"}],
-            BillingMode="PAY_PER_REQUEST",
-        )
-        table = boto3.resource("dynamodb").Table("orders")
-        for n in range(4):
-            table.put_item(Item={"id": bytes([n]), "messageIDs": {"m1"}, "text": "x" * 390_000})
-        resume = ("--resume", str(tmp_path / "bookmark"))
-        visits = iter(range(3))
+    orders.delete()
+    boto3.client("dynamodb").create_table(
+        TableName="orders",
+        KeySchema=[{"AttributeName": "id", "KeyType": "HASH"}],
+        AttributeDefinitions=[{"AttributeName": "id", "AttributeType": "B"}],
+        BillingMode="PAY_PER_REQUEST",
+    )
+    for n in range(4):
+        orders.put_item(Item={"id": bytes([n]), "messageIDs": {"m1"}, "text": "x" * 390_000})
+    resume = ("--resume", str(tmp_path / "bookmark"))
+    visits = iter(range(3))
 
-        def killing(*_: Any) -> float:
-            if next(visits, None) is None:
-                raise KeyboardInterrupt
-            return 0.0
+    def killing(*_: Any) -> float:
+        if next(visits, None) is None:
+            raise KeyboardInterrupt
+        return 0.0
 
-        with monkeypatch.context() as patched:
-            patched.setattr(migrate, "pause", killing)
-            assert main([*IDS, "--yes", *resume]) == 130
-        capsys.readouterr()
-        found = told(capsys, *IDS, "--yes", *resume)
-        assert 0 < found["read"] < 4
-        assert told(capsys, *IDS)["states"]["carried"] == 4
+    with monkeypatch.context() as patched:
+        patched.setattr(migrate, "pause", killing)
+        assert main([*IDS, "--yes", *resume]) == 130
+    capsys.readouterr()
+    assert 0 < told(capsys, *IDS, "--yes", *resume)["read"] < 4
+    assert told(capsys, *IDS)["states"]["carried"] == 4

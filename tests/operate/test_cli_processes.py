@@ -5,84 +5,15 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import threading
-from collections.abc import Callable
 from math import inf
+from pathlib import Path
 
 import pytest
 
 from onewrite.operate.early import EarlySignals
 from onewrite.operate.processes import Processes, watch_parent
 from onewrite.operate.worker import _of_process
-
-
-class Child:
-    """A process that ends with these codes, one after the other; None goes on for a look."""
-
-    started: list[list[str]]
-    codes: list[int | None]
-    signals: list[int]
-
-    def __init__(self, command: list[str], **_: object) -> None:
-        self.started.append(command)
-        self.pid = 7
-        self.returncode: int | None = None
-
-    def poll(self) -> int | None:
-        self.returncode = self.codes.pop(0)
-        return self.returncode
-
-    def send_signal(self, number: int) -> None:
-        self.signals.append(number)
-
-
-@pytest.fixture
-def child(monkeypatch: pytest.MonkeyPatch) -> type[Child]:
-    Child.started, Child.codes, Child.signals = [], [], []
-    monkeypatch.setattr(subprocess, "Popen", Child)
-    return Child
-
-
-def run(count: int, sleep: Callable[[float], None] = lambda _: None) -> int:
-    now = iter(range(10_000))
-    options = [["--processes", "1", "--health-port", str(80 + number)] for number in range(count)]
-    several = Processes(["worker", "a:b"], options, clock=lambda: float(next(now)), sleep=sleep)
-    return several.run(EarlySignals())
-
-
-def test_each_process_has_options_of_its_own_and_all_end_in_order(child: type[Child]) -> None:
-    child.codes = [0, None, 0]
-    assert run(2) == 0
-    common = [sys.executable, "-m", "onewrite", "worker", "a:b", "--processes", "1", "--health-port"]
-    assert child.started == [[*common, "80"], [*common, "81"]]
-
-
-def test_a_process_that_dies_is_started_anew(child: type[Child], caplog: pytest.LogCaptureFixture) -> None:
-    child.codes = [
-        -9,
-        -9,
-        -9,
-        -9,
-        -9,
-        0,
-    ]  # It is dead at each look, until it is started anew: after a second, then after two.
-    assert run(1) == 0
-    assert len(child.started) == 3
-    assert caplog.text.count("another one starts in 1 s") == caplog.text.count("another one starts in 2 s") == 1
-
-
-def test_the_pause_is_short_again_after_a_process_that_has_worked_for_long(
-    child: type[Child], caplog: pytest.LogCaptureFixture
-) -> None:
-    now = [0.0]
-
-    def sleep(_: float) -> None:
-        now[0] += 50
-
-    child.codes = [-9, -9, None, -9, -9, 0]
-    assert Processes(["worker", "a:b"], [[]], clock=lambda: now[0], sleep=sleep).run(EarlySignals()) == 0
-    assert caplog.text.count("another one starts in 1 s") == len(child.started) - 1 == 2
 
 
 class Lives:
@@ -149,6 +80,14 @@ def test_what_all_die_of_after_they_have_worked_is_waited_out(codes: list[int], 
     assert lives.started == [len(codes) + 1] * 2
 
 
+def test_the_pause_is_short_again_after_a_process_that_has_worked_for_long(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert Lives(monkeypatch, [(1, 1), (1, 1), (500, 1), (1, 0)]).run() == 0
+    pauses = [record.getMessage().rpartition("another one starts in ")[2] for record in caplog.records]
+    assert [pause for pause in pauses if pause.endswith(" s")] == ["1 s", "2 s", "1 s"]
+
+
 def test_a_process_that_dies_again_and_again_is_started_once_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
     lives = Lives(monkeypatch, [(None, 0)], [(0.2, 1)] * 1000)
     lives.stop_at = 6300
@@ -156,24 +95,7 @@ def test_a_process_that_dies_again_and_again_is_started_once_a_minute(monkeypatc
     assert 100 <= lives.started[1] <= 115
 
 
-def test_each_signal_is_passed_on_once(child: type[Child]) -> None:
-    child.codes = [None, None, None, -signal.SIGTERM]
-    looks: list[float] = []
-
-    def sleep(seconds: float) -> None:
-        looks.append(seconds)
-        if len(looks) <= 2:
-            signal.raise_signal(signal.SIGTERM)
-
-    former = signal.getsignal(signal.SIGTERM)
-    assert run(1, sleep) == 0
-    assert child.signals == [signal.SIGTERM] * 2
-    assert signal.getsignal(signal.SIGTERM) is former
-
-
 def test_the_later_processes_have_the_next_ports_and_files() -> None:
-    from pathlib import Path  # noqa: PLC0415  # used here alone
-
     assert _of_process(0, None, None) == ["--processes", "1"]
     assert _of_process(0, 80, Path("alive")) == ["--processes", "1", "--health-port", "80", "--liveness-file", "alive"]
     assert _of_process(2, 80, Path("alive")) == ["--processes", "1", "--health-port", "82", "--liveness-file", "alive.2"]

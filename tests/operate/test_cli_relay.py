@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import logging
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,18 +13,14 @@ from typing import Any
 
 import boto3
 import pytest
-from botocore.exceptions import NoCredentialsError
 from moto import mock_aws
-from pymongo import MongoClient
 
 from onewrite import ConfigurationError, Event, Message, Outbox, SeenIds
 from onewrite.dynamodb import GuardedTable
 from onewrite.mongodb.outboxes import Outboxes as CollectionOutboxes
-from onewrite.operate import main, relay, report
+from onewrite.operate import main
 from onewrite.operate.early import EarlySignals
-from onewrite.operate.relay import PassLog
 from onewrite.operate.stores import relay_of
-from onewrite.outbox import SweepReport
 from onewrite.testing.servers.engines import REGION
 from tests.engines.stores import create_table_with_outbox
 
@@ -73,12 +68,8 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     monkeypatch.syspath_prepend(str(tmp_path))
     import shop_relays  # type: ignore[import-not-found]  # noqa: PLC0415  # it was written just now
 
-    shop_relays.orders.update_one(
-        Message("m1"), {"_id": 1}, {"$set": {"n": 1}}, upsert=True, emit=[Event("Poison", {"n": 1})]
-    )
-    shop_relays.orders.update_one(
-        Message("m2"), {"_id": 2}, {"$set": {"n": 1}}, upsert=True, emit=[Event("A", 1), Event("B", 2)]
-    )
+    for n, events in enumerate(([Event("Poison", {"n": 1})], [Event("A", 1), Event("B", 2)]), 1):
+        shop_relays.orders.update_one(Message(f"m{n}"), {"_id": n}, {"$set": {"n": 1}}, upsert=True, emit=events)
     yield shop_relays
     del sys.modules["shop_relays"]
 
@@ -111,13 +102,6 @@ def test_a_relay_runs_until_it_is_stopped_and_counts_for_whom_it_is_told_to(
     told = [json.loads(line) for line in err.splitlines()]
     (summary,) = [line["onewrite"] for line in told if "onewrite" in line]
     assert (summary["published"], told[-1]["message"]) == (2, "the relay has stopped")
-
-
-def test_the_name_of_the_relay_may_come_from_the_environment(module: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ONEWRITE_RELAY", NAME)
-    monkeypatch.setenv("ONEWRITE_RELAY_ONCE", "1")
-    assert main(["relay"]) == 1
-    assert module.told == ["A", "B"]
 
 
 def stuck(capsys: pytest.CaptureFixture[str]) -> tuple[str, str]:
@@ -159,20 +143,6 @@ def test_what_cannot_be_read_is_listed_behind_what_waits(module: Any, capsys: py
     assert broken.startswith("cannot be read  {'_id': 2}  The outbox of an entity holds something other than")
 
 
-def test_where_more_is_stuck_than_is_listed_it_is_said_and_all_can_be_skipped(
-    module: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(relay, "_MOST", 1)
-    assert main(["relay", NAME, "--stuck"]) == 0
-    assert capsys.readouterr().out.splitlines()[1:] == ["There are more: 1 of a kind are listed."]
-    for each in module.relay.waiting():
-        assert main(["relay", NAME, "--skip", each.event.id, "--yes"]) == 0
-
-
-def test_an_age_is_shown_also_where_the_writer_s_clock_was_ahead() -> None:
-    assert [report.age(seconds) for seconds in (3661.9, 0.0, -61.0)] == ["1:01:01", "0:00:00", "-0:01:01"]
-
-
 def test_an_entity_is_restarted_after_a_question_that_says_what_consumers_will_see(
     module: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -188,14 +158,7 @@ def test_an_entity_is_restarted_after_a_question_that_says_what_consumers_will_s
     assert main(arguments) == 0
     record = json.loads(capsys.readouterr().err)["onewrite"]
     restarted = module.relay.look(source).source
-    assert record == {
-        "act": "restart",
-        "source": source,
-        "sent": 0,
-        "pending": 1,
-        "restarted_as": restarted,
-        "operator": "ann",
-    }
+    assert (record["act"], record["source"], record["operator"]) == ("restart", source, "ann")
     assert restarted != source
     assert main(arguments) == 2
     assert f"source is now {restarted}" in capsys.readouterr().err
@@ -209,15 +172,6 @@ def test_a_restart_of_what_is_not_there_does_nothing(
     monkeypatch.setattr(module.relay, "restart", lambda **_: None)
     assert main(["relay", NAME, "--restart", "shop/orders/_id=N:1", "--yes"]) == 3
     assert "deleted meanwhile" in capsys.readouterr().err
-
-
-def test_a_user_without_a_name_is_recorded_by_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    def nameless() -> str:
-        raise KeyError
-
-    assert report.this_user()
-    monkeypatch.setattr("getpass.getuser", nameless)
-    assert report.this_user() == f"uid {os.getuid()}"
 
 
 @pytest.mark.parametrize("options", [["--once"], ["--stuck"], ["--skip", "id"], ["--restart", "shop/orders/_id=N:1"]])
@@ -260,19 +214,6 @@ def test_a_signal_ends_an_act_and_nothing_is_done(module: Any, capsys: pytest.Ca
     assert [each.event.type for each in module.relay.waiting()] == ["Poison"]
 
 
-def test_a_line_a_minute_sums_up_what_was_done(caplog: pytest.LogCaptureFixture) -> None:
-    now = [1000.0]
-    logging.root.addHandler(caplog.handler)
-    caplog.set_level(logging.INFO)
-    progress = PassLog([], lambda: now[0])
-    for seconds, published in ((0, 0), (1, 2), (2, 3), (30, 4), (60, 0), (61, 1), (62, 5), (63, 0)):
-        now[0] = 1000.0 + seconds
-        progress.count(SweepReport(published=published, overtaken=published))
-    progress.sum_up(last=True)
-    progress.sum_up(last=True)
-    assert caplog.messages == ["2 published, 2 overtaken", "8 published, 8 overtaken", "5 published, 5 overtaken"]
-
-
 # ---------------------------------------------------------------- a store that is named
 
 
@@ -310,22 +251,6 @@ def test_a_table_is_relayed_to_a_queue_without_a_module(aws: None) -> None:
     assert "ow_events" not in boto3.resource("dynamodb").Table("orders").get_item(Key={"orderId": "o"})["Item"]
 
 
-def test_without_credentials_a_pass_says_so_once(
-    aws: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    table()
-
-    def fails(*_: Any, **__: Any) -> Any:
-        raise NoCredentialsError
-
-    monkeypatch.setattr("botocore.client.BaseClient._make_api_call", fails)
-    arguments = ["--table", "orders", "--outbox", "shop/orders", "--index", "pending", "--once"]
-    assert main(["relay", *arguments, "--to", "https://sqs.eu-west-1.amazonaws.com/123456789012/told"]) == 1
-    warning, end = capsys.readouterr().err.splitlines()
-    assert "Something that may be pending could not be read." in warning
-    assert end == "onewrite: The database or the network fails: NoCredentialsError: Unable to locate credentials"
-
-
 def test_a_table_s_operator_needs_no_target(aws: None, capsys: pytest.CaptureFixture[str]) -> None:
     paid(table())
     assert main(["relay", *OF_THE_TABLE, "--stuck"]) == 0
@@ -341,13 +266,7 @@ def test_a_table_s_operator_needs_no_target(aws: None, capsys: pytest.CaptureFix
     ("to", "service", "region", "endpoint"),
     [
         ("https://sqs.eu-north-1.amazonaws.com/123456789012/told", "sqs", "eu-north-1", None),
-        ("https://sqs.cn-north-1.amazonaws.com.cn/123456789012/told.fifo", "sqs", "cn-north-1", None),
-        (
-            "https://sqs-fips.us-east-1.amazonaws.com/123456789012/told",
-            "sqs",
-            "us-east-1",
-            "https://sqs-fips.us-east-1.amazonaws.com",
-        ),
+        ("https://sqs-fips.us-east-1.amazonaws.com/1/told", "sqs", "us-east-1", "https://sqs-fips.us-east-1.amazonaws.com"),
         ("http://127.0.0.1:4566/000000000000/told", "sqs", None, "http://127.0.0.1:4566"),
         ("arn:aws:sns:eu-north-1:123456789012:told.fifo", "sns", "eu-north-1", None),
         ("arn:aws:events:eu-north-1:123456789012:event-bus/shop", "events", "eu-north-1", None),
@@ -368,41 +287,14 @@ def test_a_target_says_which_service_it_is_and_where(
     assert made == [("dynamodb", None, None), (service, region, endpoint)]
 
 
-def test_a_collection_is_named_by_its_uri(monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[Any] = []
-
-    class Lazy(MongoClient[Any]):
-        def __init__(self, uri: str, **options: Any) -> None:
-            super().__init__(uri, connect=False, **options)
-            made.append(self)
-
-    monkeypatch.setattr("pymongo.MongoClient", Lazy)
-    made_relay = relay_of(
-        {**NOTHING, "collection": "mongodb://127.0.0.1:1/shop.order%20events.paid?appName=x"}, Outbox("shop/orders"), None
-    )
-    assert (made_relay._boxes.target.full_name, made_relay.outbox) == ("shop.order events.paid", Outbox("shop/orders"))
-    made[0].close()
-
-
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--table", "orders", "--to", "https://q/1/2"], "Give --outbox"),
-        (["--table", "orders", "--outbox", "shop orders", "--to", "https://q/1/2"], "URI reference"),
-        (["--collection", "redis://secret@orders", "--outbox", "o", "--to", "https://q/1/2"], "A collection is given as"),
-        (["--collection", "mongodb://secret@h/shop", "--outbox", "o", "--to", "https://q/1/2"], "A collection is given as"),
-        (
-            ["--collection", "mongodb://u:secret@[::1/shop.orders", "--outbox", "o", "--to", "https://q/1/2"],
-            "A collection is given as",
-        ),
-        (
-            ["--collection", "mongodb://h:x/shop.orders", "--outbox", "o", "--to", "https://q/1/2"],
-            "cannot be reached by this URI",
-        ),
-        (
-            ["--collection", "mongodb://h/shop.orders", "--outbox", "o", "--index", "i", "--to", "https://q/1/2"],
-            "an index of DynamoDB",
-        ),
+        (["--table", "orders"], "Give --outbox"),
+        (["--table", "orders", "--outbox", "shop orders"], "URI reference"),
+        (["--collection", "mongodb://secret@h/shop", "--outbox", "o"], "A collection is given as"),
+        (["--collection", "mongodb://h:x/shop.orders", "--outbox", "o"], "cannot be reached by this URI"),
+        (["--collection", "mongodb://h/shop.orders", "--outbox", "o", "--index", "i"], "an index of DynamoDB"),
         (["--table", "orders", "--outbox", "o", "--to", "arn:aws:sqs:eu-west-1:1:q"], "give the URL of an SQS queue"),
         (["--table", "orders", "--outbox", "o", "--to", "http://:x:/q"], "no client for sqs"),
     ],
@@ -410,7 +302,7 @@ def test_a_collection_is_named_by_its_uri(monkeypatch: pytest.MonkeyPatch) -> No
 def test_what_names_no_store_and_no_target_is_explained(
     aws: None, arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["relay", *arguments]) == 2
+    assert main(["relay", "--to", "https://q/1/2", *arguments]) == 2
     err = capsys.readouterr().err
     assert says in err
     assert "secret" not in err

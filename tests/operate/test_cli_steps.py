@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import io
 import json
-import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from datetime import timedelta
@@ -17,11 +15,9 @@ from moto import mock_aws
 from onewrite import Applied, Begun, HighWaterMark, InSequence, Message, SeenIds
 from onewrite.core.event import moment
 from onewrite.core.ledgers import Ledger
-from onewrite.core.step import FoundStep, StepRequest, new_step
 from onewrite.dynamodb import GuardedTable
 from onewrite.mongodb import GuardedCollection
 from onewrite.operate import main, steps
-from onewrite.operate.steps import Oldest
 from onewrite.testing.servers.engines import REGION
 from onewrite.testing.standins.collection import StandInClient
 from tests.engines.stores import create_table
@@ -38,11 +34,19 @@ class Place(ABC):
     options: tuple[str, str]
 
     @abstractmethod
-    def begin(self, n: int, ledger: Ledger | None = None, *, source: str = "bank", at: float = START) -> Begun: ...
-    @abstractmethod
-    def finish(self, n: int, step: Begun) -> object: ...
+    def guarded(self, ledger: Ledger, at: float) -> Any: ...
     @abstractmethod
     def put(self, entity: str, **fields: Any) -> None: ...
+    @abstractmethod
+    def address(self, n: int) -> dict[str, Any]: ...
+
+    def begin(self, n: int, ledger: Ledger | None = None, *, source: str = "bank", at: float = START) -> Begun:
+        self.put(f"e{n}")
+        message = Message(f"m{n}", source=source, sequence=1)
+        store = self.guarded(ledger or SeenIds(), at)
+        step = store.begin(message, "charge", **self.address(n), lease=LEASE, safe_for=HOUR)
+        assert isinstance(step, Begun)
+        return step
 
 
 class TablePlace(Place):
@@ -52,22 +56,14 @@ class TablePlace(Place):
         self.client = boto3.client("dynamodb", region_name=REGION)
         create_table(self.client, "payments")
 
-    def _guarded(self, ledger: Ledger | None, at: float) -> GuardedTable:
-        return GuardedTable(self.client, ledger or SeenIds(), table_name="payments", clock=lambda: at)
-
-    def begin(self, n: int, ledger: Ledger | None = None, *, source: str = "bank", at: float = START) -> Begun:
-        self.put(f"e{n}")
-        step = self._guarded(ledger, at).begin(
-            Message(f"m{n}", source=source, sequence=1), "charge", Key={"id": f"e{n}"}, lease=LEASE, safe_for=HOUR
-        )
-        assert isinstance(step, Begun)
-        return step
-
-    def finish(self, n: int, step: Begun) -> object:
-        return self._guarded(None, START).record(step.message, Key={"id": f"e{n}"}, finishes=step)
+    def guarded(self, ledger: Ledger, at: float) -> GuardedTable:
+        return GuardedTable(self.client, ledger, table_name="payments", clock=lambda: at)
 
     def put(self, entity: str, **fields: Any) -> None:
         boto3.resource("dynamodb", region_name=REGION).Table("payments").put_item(Item={"id": entity, **fields})
+
+    def address(self, n: int) -> dict[str, Any]:
+        return {"Key": {"id": f"e{n}"}}
 
 
 class CollectionPlace(Place):
@@ -78,22 +74,14 @@ class CollectionPlace(Place):
         self.collection = client.shop.payments
         monkeypatch.setattr("onewrite.operate.stores._mongo_client", lambda _: client)
 
-    def _guarded(self, ledger: Ledger | None, at: float) -> GuardedCollection:
-        return GuardedCollection(self.collection, ledger or SeenIds(), clock=lambda: at)
-
-    def begin(self, n: int, ledger: Ledger | None = None, *, source: str = "bank", at: float = START) -> Begun:
-        self.put(f"e{n}")
-        step = self._guarded(ledger, at).begin(
-            Message(f"m{n}", source=source, sequence=1), "charge", {"_id": f"e{n}"}, lease=LEASE, safe_for=HOUR
-        )
-        assert isinstance(step, Begun)
-        return step
-
-    def finish(self, n: int, step: Begun) -> object:
-        return self._guarded(None, START).record(step.message, {"_id": f"e{n}"}, finishes=step)
+    def guarded(self, ledger: Ledger, at: float) -> GuardedCollection:
+        return GuardedCollection(self.collection, ledger, clock=lambda: at)
 
     def put(self, entity: str, **fields: Any) -> None:
         self.collection.insert_one({"_id": entity, **fields})
+
+    def address(self, n: int) -> dict[str, Any]:
+        return {"filter": {"_id": f"e{n}"}}
 
 
 @pytest.fixture(params=["dynamodb", "mongodb"])
@@ -128,7 +116,7 @@ def test_the_steps_of_every_ledger_are_listed_those_first_that_were_begun_first(
 
 def test_what_was_finished_is_not_listed(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     step = place.begin(1)
-    assert isinstance(place.finish(1, step), Applied)
+    assert isinstance(place.guarded(SeenIds(), START).record(step.message, **place.address(1), finishes=step), Applied)
     assert listed(capsys, place) == {"open": 0, "damaged": 0, "steps": []}
     assert main(["steps", *place.options]) == 0
     assert capsys.readouterr().out == "No step is open.\n"
@@ -181,20 +169,11 @@ def test_a_line_says_what_an_operator_must_know_and_shows_no_control_character(
 
 
 def test_a_terminal_shows_a_table(place: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    class Terminal(io.StringIO):
-        def isatty(self) -> bool:
-            return True
-
     place.begin(1, source="[red]bank")
-    terminal = Terminal()
-    monkeypatch.setattr(sys, "stdout", terminal)
+    monkeypatch.setattr(steps, "is_plain", lambda *_: False)
     monkeypatch.setenv("COLUMNS", "300")
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.delenv("NO_COLOR", raising=False)
     assert main(["steps", *place.options]) == 0
-    shown = terminal.getvalue()
-    assert all(heading in shown for heading in steps.HEADINGS)
-    assert "[red]bank" in shown
+    assert "[red]bank" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("held", [{"ow_steps": "x"}, {"ow_steps": ["x"]}])
@@ -210,49 +189,10 @@ def test_a_damaged_entity_is_named_and_hides_no_other(
     assert "id=S:damaged: The entity holds something else" in err
 
 
-def test_a_mark_without_its_step_is_damage(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "dummy")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "dummy")
-    monkeypatch.setenv("AWS_DEFAULT_REGION", REGION)
-    with mock_aws():
-        place = TablePlace()
-        place.put("one", ow_steps={b"0123456789"})
-        place.put("two", ow_steps={"text"})
-        place.put("three", ow_steps={b"0123456789"}, **{f"ow_step_{b'0123456789'.hex()}": {"id": ""}})
-        assert main(["steps", *place.options]) == 1
-        assert capsys.readouterr().err.count("Repair the entity") == 3
-
-
-def test_a_table_that_is_not_there_has_exit_code_3_and_what_is_no_store_2(
-    place: Place, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["steps", "--table", "missing"]) == 3
-    assert "There is no such table here" in capsys.readouterr().err
-    assert main(["steps", "--collection", "redis://secret@payments"]) == 2
-    err = capsys.readouterr().err
-    assert "A collection is given as" in err
-    assert "secret" not in err
-
-
-def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setitem(sys.modules, "boto3", None)
-    assert main(["steps", "--table", "payments"]) == 2
-    assert 'Run: pip install "onewrite[cli,aws,mongodb]"' in capsys.readouterr().err
-
-
-def test_the_store_may_come_from_the_environment(
-    place: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    place.begin(1)
-    name, value = place.options
-    monkeypatch.setenv(f"ONEWRITE_{name.removeprefix('--').upper()}", value)
-    assert main(["steps", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["open"] == 1
-
-
-def test_the_oldest_are_kept_however_many_there_are() -> None:
-    oldest, message, asked = Oldest(3, START + 100), Message("m"), StepRequest("charge", LEASE, HOUR)
-    for n in (5, 3, 3, 200, 1, 4, 2):
-        oldest.add(FoundStep(f"e{n}", new_step("a", message, asked, f"call {n}", START + n)))
-    assert [each.entity for each in oldest.steps()] == ["e1", "e2", "e3"]
-    assert oldest.count == 6
+@pytest.mark.parametrize("place", ["dynamodb"], indirect=True)
+def test_a_mark_without_its_step_is_damage(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    place.put("one", ow_steps={b"0123456789"})
+    place.put("two", ow_steps={"text"})
+    place.put("three", ow_steps={b"0123456789"}, **{f"ow_step_{b'0123456789'.hex()}": {"id": ""}})
+    assert main(["steps", *place.options]) == 1
+    assert capsys.readouterr().err.count("Repair the entity") == 3

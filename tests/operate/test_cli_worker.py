@@ -46,9 +46,6 @@ def ship(message):
 def ship_together(messages):
     shipped.append(" ".join(message.id for message in messages))
 
-class Nested:
-    handlers = ship
-
 @kinesis_handler(by_body)
 def stream(message):
     ...
@@ -62,17 +59,14 @@ def plain(message):
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A current directory with modules of a user's, none of which is imported yet."""
     (tmp_path / "corner_shop.py").write_text(SHOP)
-    (tmp_path / "needy_shop.py").write_text("import nowhere_to_be_found")
-    (tmp_path / "broken_shop.py").write_text("1 / 0")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [path for path in sys.path if path])
     yield tmp_path
-    for name in ("corner_shop", "needy_shop", "broken_shop"):
-        sys.modules.pop(name, None)
+    sys.modules.pop("corner_shop", None)
 
 
 @pytest.fixture
-def made(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+def made() -> list[dict[str, Any]]:
     """The clients that were made."""
     return []
 
@@ -120,23 +114,6 @@ def test_it_gathers_the_messages_of_a_group_for_as_long_as_it_is_told(sqs: FakeS
     assert (shipped(), sqs.time.now >= 2.5) == (["a b"], True)
 
 
-def test_a_handler_that_gathers_nothing_is_told_so(sqs: FakeSqs, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("--gather", "2") == 2
-    assert "gather= is for a handler that takes several messages" in capsys.readouterr().err
-
-
-def test_a_handler_may_be_an_attribute_of_something_in_the_module(sqs: FakeSqs) -> None:
-    sqs.send("a")
-    assert run("--stop-when-empty", handler="corner_shop:Nested.handlers") == 0
-    assert shipped() == ["a"]
-
-
-def test_the_current_directory_is_looked_into_once(sqs: FakeSqs, here: Path) -> None:
-    run("--stop-when-empty")
-    run("--stop-when-empty")
-    assert sys.path.count(str(here)) == 1
-
-
 def test_its_options_are_those_of_the_worker(
     sqs: FakeSqs, made: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -155,42 +132,15 @@ def test_its_options_are_those_of_the_worker(
     options = ["--region", "eu-north-1", "--endpoint-url", "http://127.0.0.1:1", "--in-flight", "5", "--wait", "0"]
     options += ["--lean", "--timeout", "7.5", "--liveness-file", "alive", "--health-port", "81", "--health-host", "::1"]
     run(*options, "--visibility-timeout", "60", "--drain-seconds", "2.5", "--stop-when-empty", "--queue-url", f"{URL}-2")
+    of_the_url = ("eu-west-1", None)
     assert [(each["region_name"], each["endpoint_url"]) for each in made] == [
-        ("eu-west-1", None),  # as the queue's URL says
+        of_the_url,
         ("eu-north-1", "http://127.0.0.1:1"),
     ]
-    common = {"client": sqs, "on_outcome": None}
-    defaults: dict[str, Any] = {
-        "lean": False,
-        "in_flight": 10,
-        "timeout": 300,
-        "wait": None,
-        "visibility_timeout": None,
-        "drain_seconds": 25,
-    }
-    defaults |= {
-        "gather": timedelta(),
-        "stop_when_empty": False,
-        "liveness_file": None,
-        "health_port": None,
-        "health_host": "127.0.0.1",
-    }
-    chosen: dict[str, Any] = {
-        "lean": True,
-        "in_flight": 5,
-        "timeout": 7.5,
-        "wait": 0,
-        "visibility_timeout": 60,
-        "drain_seconds": 2.5,
-    }
-    chosen |= {
-        "gather": timedelta(),
-        "stop_when_empty": True,
-        "liveness_file": Path("alive"),
-        "health_port": 81,
-        "health_host": "::1",
-    }
-    assert given == [(URL, {**common, **defaults}), ([URL, f"{URL}-2"], {**common, **chosen})]
+    chosen: dict[str, Any] = {"lean": True, "in_flight": 5, "timeout": 7.5, "wait": 0, "visibility_timeout": 60}
+    chosen |= {"drain_seconds": 2.5, "stop_when_empty": True, "liveness_file": Path("alive")}
+    chosen |= {"health_port": 81, "health_host": "::1"}
+    assert given[1] == ([URL, f"{URL}-2"], {"client": sqs, "on_outcome": None, "gather": timedelta(), **chosen})
 
 
 def test_the_environment_gives_what_the_command_line_does_not(sqs: FakeSqs, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -212,39 +162,10 @@ def test_a_client_that_is_not_fit_for_lean_requests_is_refused_in_one_line(
     assert capsys.readouterr().err == f"onewrite: {refused}: leave out lean, or give a client without it.\n"
 
 
-@pytest.mark.parametrize("arguments", [["--version"], ["worker", "--version"]])
-def test_the_version_is_printed(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(arguments) == 0
-    assert capsys.readouterr().out.startswith("onewrite 0.")
-
-
-def test_a_worker_that_is_stuck_ends_with_1_and_names_what_hangs(
-    sqs: FakeSqs, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    left: list[int] = []
-
-    def stuck(_: Worker) -> bool:
-        raise WorkerStuck("3 of 4 slots are lost")
-
-    monkeypatch.setattr(os, "_exit", left.append)
-    monkeypatch.setattr(Worker, "run", stuck)
-    run()
-    assert left == [1]
-    assert "3 of 4 slots" in capsys.readouterr().err
-
-
 def test_metrics_go_where_they_are_asked_for(sqs: FakeSqs, capsys: pytest.CaptureFixture[str]) -> None:
     sqs.send("a")
     assert run("--stop-when-empty", "--metrics", "emf", "--metrics", "opentelemetry") == 0
     assert json.loads(capsys.readouterr().out.splitlines()[0])["FunctionName"] == "ship"
-
-
-def test_metrics_of_a_package_that_is_not_there_are_refused_with_the_remedy(
-    sqs: FakeSqs, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setitem(sys.modules, "opentelemetry.metrics", None)
-    assert run("--metrics", "opentelemetry") == 2
-    assert 'pip install "onewrite[opentelemetry]"' in capsys.readouterr().err
 
 
 def test_several_processes_are_started_with_the_arguments_of_this_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -254,17 +175,14 @@ def test_several_processes_are_started_with_the_arguments_of_this_one(monkeypatc
         def __init__(self, arguments: Any, options: Any) -> None:
             found.extend([arguments, options])
 
-        def run(self, early: Any) -> int:
-            found.append(early)
+        def run(self, _: Any) -> int:
             return 3
 
     monkeypatch.setattr("onewrite.operate.worker.Processes", Recorded)
     assert run("--processes", "2", "--health-port", "80") == 3
     arguments = ["worker", "--queue-url", URL, "--processes", "2", "--health-port", "80", "corner_shop:ship"]
-    assert found[:2] == [
-        arguments,
-        [["--processes", "1", "--health-port", "80"], ["--processes", "1", "--health-port", "81"]],
-    ]
+    own_options = [["--processes", "1", "--health-port", port] for port in ("80", "81")]
+    assert found == [arguments, own_options]
 
 
 def test_a_json_line_holds_what_is_known_and_is_one_line() -> None:
@@ -272,14 +190,8 @@ def test_a_json_line_holds_what_is_known_and_is_one_line() -> None:
     record.onewrite = {"failed": 1}
     line = JsonLines().format(record)
     assert "\n" not in line
-    assert json.loads(line) == {
-        "time": "1970-01-01T00:00:00.000+00:00",
-        "level": "WARNING",
-        "logger": "onewrite",
-        "message": "a\nb",
-        "onewrite": {"failed": 1},
-        "process": 7,
-    }
+    expected = {"level": "WARNING", "logger": "onewrite", "message": "a\nb", "onewrite": {"failed": 1}, "process": 7}
+    assert json.loads(line) == {"time": "1970-01-01T00:00:00.000+00:00", **expected}
 
 
 def test_a_json_line_holds_the_traceback() -> None:
@@ -291,25 +203,15 @@ def test_no_control_character_of_a_message_begins_a_line() -> None:
     assert TextLines("%(message)s").format(logging.makeLogRecord({"msg": "id \n\x1b[1m\x7f"})) == "id \\x0a\\x1b[1m\\x7f"
 
 
-def test_any_line_is_plain() -> None:
-    assert TextLines("%(message)s").format(logging.makeLogRecord({"msg": "hello"})) == "hello"
-
-
 @pytest.mark.parametrize(
     ("handler", "complaint"),
     [
         ("corner_shop", "module:handler"),
-        ("corner_shop:", "module:handler"),
-        (":ship", "module:handler"),
         ("./corner_shop.py:ship", "module:handler"),
-        (".corner_shop:ship", "module:handler"),
-        ("corner_shop:ship()", "module:handler"),
         ("cornershop:ship", "no module 'cornershop'"),
-        ("cornershop.handlers:ship", "no module 'cornershop'"),
         ("corner_shop.handlers:ship", "no module 'corner_shop.handlers'"),
         ("corner_shop:shap", "no 'shap'"),
         ("corner_shop:plain", "@sqs_handler"),
-        ("corner_shop:shipped", "@sqs_handler"),
         ("corner_shop:stream", "Kinesis"),
     ],
 )
@@ -326,14 +228,9 @@ def test_what_is_no_handler_returns_2_and_is_named(
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (["corner_shop:ship"], "--queue-url"),
         (["--queue-url", URL], "MODULE:HANDLER"),
         (["--queue-url", "orders", "corner_shop:ship"], "no queue URL"),
-        (["--queue-url", "", "corner_shop:ship"], "no queue URL"),
         (["--queue-url", URL, "corner_shop:ship", "--wait", "21"], "--wait"),
-        (["--queue-url", URL, "corner_shop:ship", "--in-flight", "0"], "--in-flight"),
-        (["--queue-url", URL, "corner_shop:ship", "--visibility-timeout", "0"], "--visibility-timeout"),
-        (["--queue-url", URL, "corner_shop:ship", "--drain-seconds", "-1"], "--drain-seconds"),
         (["--queue-url", URL, "corner_shop:ship", "--drain-seconds", "nan"], "drain"),
     ],
 )
@@ -355,14 +252,7 @@ def test_a_queue_that_cannot_be_used_returns_2_with_the_remedy(sqs: FakeSqs, cap
     assert f"onewrite: The worker cannot use the queue {URL}" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        ["--queue-url", "http://127.0.0.1:1/0/orders"],
-        ["--region", "eu west"],
-        ["--region", "eu-west-1", "--endpoint-url", "nowhere"],
-    ],
-)
+@pytest.mark.parametrize("options", [["--queue-url", "http://127.0.0.1:1/0/orders"], ["--region", "eu west"]])
 def test_a_client_that_cannot_be_made_returns_2(
     options: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -375,23 +265,11 @@ def test_a_client_that_cannot_be_made_returns_2(
     assert "the region, the endpoint" in capsys.readouterr().err
 
 
-def test_what_a_module_raises_when_it_is_imported_is_not_hidden(sqs: FakeSqs, capsys: pytest.CaptureFixture[str]) -> None:
-    for handler, raised in (("broken_shop:ship", "ZeroDivisionError"), ("needy_shop:ship", "nowhere_to_be_found")):
-        assert run(handler=handler) == 1
-        err = capsys.readouterr().err
-        assert "Traceback" in err
-        assert raised in err.splitlines()[-1]
-        assert f"onewrite: The module {handler.partition(':')[0]} cannot be imported" in err
-
-
-@pytest.mark.parametrize(
-    ("name", "importer"),
-    [("typer", "onewrite.operate.app"), ("botocore.exceptions", "onewrite.sqs"), ("boto3", "nobody")],
-)
+@pytest.mark.parametrize("name", ["botocore.exceptions", "boto3"])
 def test_without_the_packages_of_the_worker_one_line_names_the_remedy(
-    name: str, importer: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for module in [module for module in sys.modules if module.startswith(importer)]:
+    for module in [module for module in sys.modules if module.startswith("onewrite.sqs")]:
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.setitem(sys.modules, name, None)
     assert run() == 2
@@ -419,37 +297,29 @@ print("alive")
 """
 
 
+def under_the_switch(act: str) -> subprocess.CompletedProcess[str]:
+    script = _SWITCH.format(act=act)
+    return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=PATIENCE, check=False)
+
+
 def test_a_process_in_which_no_thread_can_run_ends_and_shows_the_line() -> None:
     """The regular expression below takes some minutes, and Python's lock is not free meanwhile."""
-    script = _SWITCH.format(act="re.match('(a+)+$', 'a' * 34 + 'b')")
-    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=PATIENCE, check=False)
+    ended = under_the_switch("re.match('(a+)+$', 'a' * 34 + 'b')")
     assert ended.returncode == 1
     assert 'File "<string>", line 6 in <module>' in ended.stderr
     assert ended.stdout == ""
 
 
 def test_a_process_whose_threads_can_run_goes_on_for_longer_than_that() -> None:
-    script = _SWITCH.format(act="time.sleep(2.5)")
-    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=PATIENCE, check=False)
+    ended = under_the_switch("time.sleep(2.5)")
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "alive\n", "")
 
 
 @pytest.mark.parametrize(
-    ("error", "code"),
-    [
-        (ConfigurationError("give a port"), 2),
-        (WorkerStuck("all hang"), 1),
-        (QueueRefused("no right"), 1),
-        (KeyError("k"), 1),
-    ],
+    ("error", "code"), [(ConfigurationError("give a port"), 2), (WorkerStuck("all hang"), 1), (QueueRefused("no right"), 1)]
 )
 def test_what_a_worker_ends_by_is_a_line_of_json_where_json_is_asked_for(
-    error: Exception,
-    code: int,
-    sqs: FakeSqs,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    caplog: pytest.LogCaptureFixture,
+    error: Exception, code: int, sqs: FakeSqs, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     left: list[int] = []
 
@@ -460,8 +330,7 @@ def test_what_a_worker_ends_by_is_a_line_of_json_where_json_is_asked_for(
     monkeypatch.setattr(Worker, "run", fail)
     assert {run("--log-format", "json"), *left[:1]} >= {code}
     [line] = [record for record in caplog.records if record.levelname == "CRITICAL"]
-    assert isinstance(error, KeyError) or line.getMessage() == str(error)
-    assert capsys.readouterr().err == ""
+    assert line.getMessage() == str(error)
 
 
 def test_the_switch_that_is_set_just_when_the_run_ends_does_not_stay_set(monkeypatch: pytest.MonkeyPatch) -> None:

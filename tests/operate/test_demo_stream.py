@@ -10,10 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onewrite import Message
-from onewrite.operate.demo.comparison import CLAIM, HANDLERS, ONEWRITE, PLAIN, START, Copy, SimulatedClock, Turn
+from onewrite.operate.demo.comparison import CLAIM, ONEWRITE, PLAIN, START, Copy, SimulatedClock
 from onewrite.operate.demo.shops import Engine, Shop, shops
 from onewrite.operate.demo.stream import (
-    Books,
     Change,
     Command,
     HandlerLane,
@@ -21,11 +20,8 @@ from onewrite.operate.demo.stream import (
     Kill,
     PaymentStream,
     Restart,
-    Settings,
     SingleTurn,
-    activity,
     command,
-    remark,
 )
 from tests.support.examples import examples
 
@@ -88,41 +84,11 @@ def test_a_killed_worker_dies_where_it_hurts_and_the_redelivery_shows_what_it_di
     assert played(lane, 3) == remarks[:1]
     dead = lane.view(START + 3)
     assert (dead["worker"]["dead"], dead["worker"]["doomed"], dead["balance"]) == (True, False, after_one)
-    assert [(copy["copy"], copy["hidden"], copy["again"]) for copy in dead["queue"]] == [(1, 10, True)]
     assert [what for n in range(4, 20) for what, _ in lane.turn(START + n, 0)] == remarks[1:]
     end = lane.view(START + 20)
     assert drift(end) == drifts
     assert (end["queue"], end["worker"]["dead"]) == ([], False)
     assert requests is None or end["perMessage"] == requests
-
-
-def test_a_doomed_worker_is_spared_by_chance_until_its_moment(shop: Shop) -> None:
-    lane = HandlerLane(PLAIN, shop, 1)
-    lane.send(Copy(1, payment(), START))
-    lane.kill()
-    assert [what for n in range(1, 4) for what, _ in lane.turn(START + n, 1.0)] == [Incident.DIED_WRITTEN]
-
-
-@pytest.mark.parametrize("name", LANES)
-def test_a_kill_between_the_requests_of_a_delivery_strikes_at_once(shop: Shop, name: str) -> None:
-    lane = HandlerLane(name, shop, 1)
-    lane.send(Copy(1, payment(), START))
-    played(lane, 2)
-    lane.kill()
-    assert len(lane.turn(START + 3, 0)) == 1
-    assert lane.view(START + 3)["worker"]["dead"]
-
-
-def test_a_kill_waits_for_a_message_and_for_one_that_does_harm(shop: Shop) -> None:
-    lane = HandlerLane(CLAIM, shop, 1)
-    assert played(lane, 3) == []
-    assert lane.view(START + 3)["worker"]["doing"] == "waits for a message"
-    lane.send(Copy(1, payment(), START))
-    assert played(lane, 4) == []
-    lane.kill()
-    lane.send(Copy(2, payment(), START))  # It is known, so a death does no harm.
-    assert played(lane, 4) == [Incident.DROPPED]
-    assert lane.view(START + 9)["worker"]["doomed"]
 
 
 @pytest.mark.parametrize(
@@ -139,64 +105,6 @@ def test_a_death_by_chance_is_told_by_what_was_done_before_it(shop: Shop, name: 
     lane.send(Copy(1, payment(), START))
     played(lane, turns)
     assert [told for told, _ in lane.turn(START + 9, 1.0)] == [what]
-
-
-def test_a_death_before_dropping_is_told_too(shop: Shop) -> None:
-    lane = HandlerLane(ONEWRITE, shop, 1)
-    lane.send(Copy(1, payment(), START))
-    lane.send(Copy(2, payment(), START))
-    assert played(lane, 5) == [Incident.DROPPED]
-    assert [told for told, _ in lane.turn(START + 9, 1.0)] == [Incident.DIED_KNOWN]
-
-
-def test_a_loss_is_told_and_counted_once_for_all_copies(shop: Shop) -> None:
-    lane = HandlerLane(CLAIM, shop, 1)
-    lane.send(Copy(1, payment(), START))
-    lane.kill()
-    played(lane, 3)
-    lane.send(Copy(2, payment(), START))
-    assert [what for n in range(4, 40) for what, _ in lane.turn(START + n, 0)] == [Incident.LOST]
-    assert (lane.view(START + 40)["lost"], lane.view(START + 40)["dropped"]) == (1, 0)
-
-
-def test_a_lane_shows_each_stage_of_a_delivery(shop: Shop) -> None:
-    lane = HandlerLane(CLAIM, shop, 1)
-    lane.send(Copy(1, payment(), START))
-    stages = []
-    for n in range(1, 6):
-        lane.turn(START + n, 0)
-        view = lane.view(START + n)
-        stages.append((view["worker"]["doing"], view["request"], view["acknowledged"], view["worker"]["copy"] is not None))
-    assert stages == [
-        ("payment 1 is received", None, None, True),
-        ("the id of payment 1 is stored", "claimed", None, True),
-        ("payment 1 is added", "written", None, True),
-        ("payment 1 is acknowledged", None, 1, False),
-        ("waits for a message", None, None, False),
-    ]
-
-
-def test_a_copy_that_has_not_arrived_is_not_shown(shop: Shop) -> None:
-    lane = HandlerLane(PLAIN, shop, 1)
-    lane.send(Copy(1, payment(), START + 5))
-    assert lane.waiting(START + 4) == []
-    assert [copy.number for copy in lane.waiting(START + 5)] == [1]
-
-
-# The books
-
-
-def test_a_payment_is_due_once_it_is_written_or_acknowledged() -> None:
-    books = Books()
-    assert books.look(payment(1, 500), {}) == 0
-    assert (books.balance, books.expected, books.payments) == (0, 0, 0)
-    assert books.look(payment(1, 500), {"paidCents": 500, "journal": ["payment-1"]}) == 1
-    assert (books.balance, books.expected, books.drift) == (500, 500, 0)
-    assert books.look(payment(1, 500), {"paidCents": 1000, "journal": ["payment-1"] * 2}) == 2
-    assert (books.drift, books.doubled) == (500, {"payment-1"})
-    books.acknowledge(payment(2, 700), {"paidCents": 1000, "journal": ["payment-1"] * 2})
-    assert (books.balance, books.expected, books.lost) == (1000, 1200, {"payment-2"})
-    assert books.drifts == [0, -200, -200]
 
 
 # The stream
@@ -241,47 +149,6 @@ def test_without_faults_all_are_exact_and_cost_what_they_cost(stream: PaymentStr
     assert stream.view()["remarks"] == []
 
 
-def test_the_sender_waits_while_a_queue_is_full() -> None:
-    with shops(Engine.MONGODB) as open_shop:
-        stream = PaymentStream(open_shop, 1)
-        stream.obey(Change({"duplicates": 60, "crashes": 30}))
-        lengths, waited = set(), False
-        for _ in range(300):
-            stream.tick()
-            view = stream.view()
-            waited |= view["waits"]
-            lengths |= {len(lane["queue"]) for lane in view["lanes"]}
-        assert waited
-        assert 6 <= max(lengths) <= 8  # those of a payment that is sent twice, and the one in hand of a worker that dies
-
-
-@pytest.mark.slow
-def test_the_same_seed_tells_the_same_story_on_both_engines_but_for_requests() -> None:
-    stories = []
-    for engine in Engine:
-        with shops(engine) as open_shop:
-            stream = PaymentStream(open_shop, 3)
-            ticks(stream, 40)
-            view = stream.view()
-            stories.append([view["remarks"], [{**lane, "perMessage": None} for lane in view["lanes"]]])
-    assert stories[0] == stories[1]
-
-
-def test_all_lanes_get_the_same_copies_and_a_slider_does_not_change_the_amounts() -> None:
-    amounts = []
-    for duplicates in (0, 60):
-        with shops(Engine.MONGODB) as open_shop:
-            stream = PaymentStream(open_shop, 5)
-            stream.obey(Change({"duplicates": duplicates, "crashes": 0}))
-            sent = {}
-            for _ in range(60):
-                stream.tick()
-                if told := stream.view()["sent"]:
-                    sent[told["payment"]] = told["amount"]
-            amounts.append(list(sent.values())[:8])
-    assert amounts[0] == amounts[1]
-
-
 def test_starting_again_forgets_all_but_the_settings(stream: PaymentStream) -> None:
     stream.obey(Change({"speed": 9}))
     first = ticks(stream, 30)
@@ -308,72 +175,16 @@ def test_a_step_is_a_turn_and_a_kill_of_all_dooms_each_worker(stream: PaymentStr
 
 
 @pytest.mark.parametrize(
-    ("name", "body", "expected"),
-    [
-        ("settings", {"speed": 12, "running": False}, Change({"speed": 12, "running": False})),
-        ("settings", {"duplicates": 0, "crashes": 30}, Change({"duplicates": 0, "crashes": 30})),
-        ("kill", {"lane": None}, Kill(None)),
-        ("kill", {"lane": "plain write"}, Kill(PLAIN)),
-        ("step", {}, SingleTurn()),
-        ("restart", {}, Restart()),
-    ],
-)
-def test_a_command_is_read(name: str, body: object, expected: Command) -> None:
-    assert command(name, body) == expected
-
-
-@pytest.mark.parametrize(
     ("name", "body", "says"),
     [
         ("settings", [], "must be a JSON object"),
         ("settings", {"speed": 13}, "speed must be a whole number from 1 to 12"),
-        ("settings", {"crashes": True}, "crashes must be a whole number from 0 to 30"),
-        ("settings", {"duplicates": 1.5}, "from 0 to 60"),
         ("settings", {"running": 1}, "true or false"),
         ("settings", {"colour": 1}, "no setting 'colour'"),
         ("kill", {}, "lane must be null or one of plain write, claim, then write, onewrite"),
-        ("kill", {"lane": "x"}, "lane must be null"),
-        ("kill", {"lane": ["x"]}, "lane must be null"),
-        ("kill", {"lane": None, "now": True}, "lane must be null"),
         ("step", {"times": 2}, "step takes no values"),
     ],
 )
 def test_a_command_that_makes_no_sense_is_refused(name: str, body: object, says: str) -> None:
     with pytest.raises(ValueError, match=says):
         command(name, body)
-
-
-def test_an_unknown_command_is_unknown() -> None:
-    with pytest.raises(LookupError):
-        command("events", {})
-
-
-def test_settings_change_by_name() -> None:
-    assert Change({"speed": 7}).of(Settings(crashes=1)) == Settings(speed=7, crashes=1)
-
-
-# Words
-
-
-@pytest.mark.parametrize("what", list(Incident))
-@pytest.mark.parametrize("lane", LANES)
-def test_everything_that_happens_has_words_and_a_why(lane: str, what: Incident) -> None:
-    possible = {
-        PLAIN: set(Incident) - {Incident.DROPPED, Incident.LOST, Incident.DIED_CLAIMED, Incident.DIED_KNOWN},
-        CLAIM: set(Incident) - {Incident.DOUBLED},
-        ONEWRITE: set(Incident) - {Incident.DOUBLED, Incident.LOST, Incident.DIED_CLAIMED},
-    }
-    if what in possible[lane]:
-        told = remark(lane, what, payment(7, 1500))
-        assert told.text.endswith(".")
-        assert told.why.endswith(".")
-        assert "7" in told.text
-        assert ("€15" in told.text) == (told.mood == "bad")
-
-
-def test_a_dead_worker_is_told_whatever_it_did() -> None:
-    assert activity(Turn.WAITED, None, None, dead=True) == "dead, another one is coming"
-
-
-def test_the_lanes_are_the_handlers_of_the_terminal(stream: PaymentStream) -> None:
-    assert [lane["name"] for lane in stream.view()["lanes"]] == list(HANDLERS)

@@ -29,7 +29,6 @@ from onewrite.operate.doctor.facts import (
     TableDescription,
     TableIndex,
     Unread,
-    span,
 )
 
 DAY = 86_400
@@ -90,35 +89,28 @@ HOUR_LESS = 1 / 24
         # Without dead letters, the queue alone counts.
         ("ledger-retention", QUEUE, None, days(4 - HOUR_LESS), "error"),
         ("ledger-retention", QUEUE, None, days(4), "passed"),
-        ("ledger-retention", QUEUE, None, days(4 + HOUR_LESS), "passed"),
         # A standard queue's message keeps its age, so the longer of both retentions counts.
         ("ledger-retention", WITH_DEAD, DEAD, days(10 - HOUR_LESS), "error"),
         ("ledger-retention", WITH_DEAD, DEAD, days(10), "passed"),
-        ("ledger-retention", WITH_DEAD, replace(DEAD, retention=3 * DAY), days(4), "passed"),
         ("ledger-retention", WITH_DEAD, replace(DEAD, retention=3 * DAY), days(4 - HOUR_LESS), "error"),
         # In a FIFO dead-letter queue the age begins anew, so the sum counts.
         ("ledger-retention", replace(WITH_DEAD, fifo=True), DEAD, days(14 - HOUR_LESS), "error"),
         ("ledger-retention", replace(WITH_DEAD, fifo=True), DEAD, days(14), "passed"),
         # Of more than 14 days, 14 are enough, which are those of SeenIds() and of our own infrastructure.
         ("ledger-retention", replace(WITH_DEAD, fifo=True), LONG_DEAD, SeenIds(), "passed"),
-        ("ledger-retention", replace(WITH_DEAD, fifo=True), LONG_DEAD, days(14 - HOUR_LESS), "error"),
         # What forgets nothing remembers for long enough.
         ("ledger-retention", QUEUE, None, SeenIds(None), "passed"),
-        ("ledger-retention", QUEUE, None, HighWaterMark(), "passed"),
         ("ledger-retention", QUEUE, None, SeenNumbers(), "passed"),
         # What is too short for the queue alone is too short, whatever its dead letters are.
         ("ledger-retention", WITH_DEAD, DENIED, days(3), "error"),
         ("ledger-retention", WITH_DEAD, DENIED, days(4), "not checked"),
         ("ledger-retention", None, None, days(1), "not checked"),
-        ("ledger-retention", DENIED, None, days(1), "not checked"),
         ("ledger-retention", QUEUE, None, None, "not checked"),
         # The order of a standard queue.
         ("order", QUEUE, None, HighWaterMark(), "error"),
         ("order", QUEUE, None, InSequence(), "passed"),
-        ("order", replace(QUEUE, receives=5), None, InSequence(), "passed"),
         ("order", replace(QUEUE, receives=4), None, InSequence(), "warning"),
         ("order", QUEUE, None, SeenIds(), "passed"),
-        ("order", QUEUE, None, SeenNumbers(), "passed"),
         ("order", replace(QUEUE, fifo=True), None, HighWaterMark(), "passed"),
         ("order", replace(QUEUE, fifo=True), None, InSequence(), "passed"),
     ],
@@ -127,9 +119,7 @@ def test_a_ledger_suits_its_queue(code: str, queue: Any, dead: Any, ledger: Ledg
     assert state(code, Facts(queue=queue, dead_letters=dead, module=module(ledger))) == expected
 
 
-@pytest.mark.parametrize(
-    ("tombstones", "expected"), [(4 - HOUR_LESS, "error"), (4, "passed"), (5, "passed"), (None, "not checked")]
-)
+@pytest.mark.parametrize(("tombstones", "expected"), [(4 - HOUR_LESS, "error"), (4, "passed"), (None, "not checked")])
 def test_tombstones_stay_for_as_long_as_a_message_may_come(tombstones: float | None, expected: str) -> None:
     kept = None if tombstones is None else Tombstones(timedelta(days=tombstones))
     assert state("tombstone-retention", Facts(queue=QUEUE, module=module(SeenIds(), tombstones=kept))) == expected
@@ -146,26 +136,11 @@ def test_a_late_redrive_from_the_dead_letters_of_a_fifo_queue_is_told_to_who_has
     assert late.format("15 days") in checked("tombstone-retention", default).text
     longer = replace(facts, module=module(days(18), tombstones=Tombstones(timedelta(days=18))))
     assert "Redrive" not in checked("ledger-retention", longer).text + checked("tombstone-retention", longer).text
-    assert "Redrive" not in checked("ledger-retention", replace(default, dead_letters=DEAD)).text
-    assert (
-        state("tombstone-retention", replace(facts, module=module(None, tombstones=Tombstones(timedelta(days=13)))))
-        == "error"
-    )
 
 
 @pytest.mark.parametrize(
     ("visibility", "window", "expected"),
-    [
-        (9, 0, "error"),
-        (10, 0, "warning"),
-        (59, 0, "warning"),
-        (60, 0, "passed"),
-        (61, 0, "passed"),
-        (29, 20, "error"),
-        (30, 20, "warning"),
-        (79, 20, "warning"),
-        (80, 20, "passed"),
-    ],
+    [(9, 0, "error"), (10, 0, "warning"), (59, 0, "warning"), (60, 0, "passed"), (79, 20, "warning"), (80, 20, "passed")],
 )
 def test_a_message_is_hidden_for_six_times_the_timeout_and_the_batching_window(
     visibility: int, window: int, expected: str
@@ -193,26 +168,17 @@ MSK = EventSourceMapping("arn:aws:kafka:eu-west-1:1:cluster/k", 0, reports_failu
 
 
 @pytest.mark.parametrize(
-    ("provisioned", "reports", "raising", "answering", "unknown"),
-    [
-        (True, True, "passed", "passed", "passed"),
-        (True, False, "passed", "error", "not checked"),
-        (False, True, "passed", "error", "not checked"),
-        (False, False, "passed", "error", "not checked"),
-    ],
+    ("provisioned", "reports", "answering", "unknown"),
+    [(True, True, "passed", "passed"), (True, False, "error", "not checked"), (False, True, "error", "not checked")],
 )
 def test_of_kafka_lambda_reads_an_answer_in_provisioned_mode_only(
-    provisioned: bool, reports: bool, raising: str, answering: str, unknown: str
+    provisioned: bool, reports: bool, answering: str, unknown: str
 ) -> None:
     feeds = (replace(MSK, provisioned=provisioned, reports_failures=reports), FEED)
     facts = Facts(function=FUNCTION, feeds=feeds)
-
-    def with_handler(answers: bool | None) -> Facts:
-        return replace(facts, module=replace(module(SeenIds()), kafka_answers=answers))
-
-    assert state("partial-failures", with_handler(answers=False)) == raising
-    assert state("partial-failures", with_handler(answers=True)) == answering
-    assert state("partial-failures", with_handler(answers=None)) == unknown
+    for answers, expected in ((False, "passed"), (True, answering), (None, unknown)):
+        handlers = replace(module(SeenIds()), kafka_answers=answers)
+        assert state("partial-failures", replace(facts, module=handlers)) == expected
     assert state("partial-failures", facts) == unknown
 
 
@@ -222,10 +188,6 @@ def test_what_kafka_lacks_is_said_with_both_remedies() -> None:
     assert finding.what.startswith(f"The event source mapping from {MSK.source} lacks provisioned mode, and ")
     assert "Leave out provisioned_mode=True" in finding.do
     assert "ProvisionedPollerConfig" in finding.do
-    told = checked("partial-failures", Facts(function=FUNCTION, feeds=(MSK,))).text
-    assert told.startswith(
-        f"Lambda reads no answer of the mapping from {MSK.source}. That is right for kafka_handler, which raises"
-    )
     other = replace(facts, feeds=(replace(MSK, provisioned=True),))
     assert " lacks ReportBatchItemFailures, and " in checked("partial-failures", other).findings[0].what
 
@@ -243,9 +205,7 @@ def test_the_labels_of_a_sample_tell_the_ledgers_where_no_module_does() -> None:
     assert state("ledger-retention", Facts(queue=replace(QUEUE, retention=14 * DAY + 1), sample=sample(entity()))) == "error"
 
 
-@pytest.mark.parametrize(
-    ("left", "expected"), [(4 * DAY - 1, "error"), (4 * DAY, "passed"), (4 * DAY + 1, "passed"), (-1, "not checked")]
-)
+@pytest.mark.parametrize(("left", "expected"), [(4 * DAY - 1, "error"), (4 * DAY, "passed"), (-1, "not checked")])
 def test_ttl_is_judged_by_the_entity_that_expires_last(left: int, expected: str) -> None:
     guarded = [entity("a", expires=NOW + 1), entity("b", expires=NOW + left)] if left > 0 else [entity(expires=NOW + left)]
     others = [bare(expires=NOW + 99 * DAY), entity(expires=NOW + 99 * DAY, tombstone=1), entity()]
@@ -257,10 +217,8 @@ def test_ttl_is_judged_by_the_entity_that_expires_last(left: int, expected: str)
     [
         (20_480, 10_240, "passed"),  # as large as is not worth a warning of the store either
         (20_482, 10_241, "warning"),
-        (20_483, 10_241, "passed"),  # less than half
         (327_679, 20_000, "passed"),
         (327_680, 20_000, "error"),  # four fifths of what an item may have
-        (327_680, 10_240, "passed"),
     ],
 )
 def test_the_share_of_the_ledger_in_the_largest_entities(size: int, ledger: int, expected: str) -> None:
@@ -275,7 +233,6 @@ def test_the_share_of_the_ledger_in_the_largest_entities(size: int, ledger: int,
     [
         (TableIndex("all", ("total",), None), "warning"),
         (TableIndex("sparse", ("total", "due"), None), "passed"),  # no entity with a ledger has both keys
-        (TableIndex("keys", ("total",), frozenset()), "passed"),
         (TableIndex("some", ("total",), frozenset({"name"})), "passed"),
         (TableIndex("named", ("total",), frozenset({"ow_r0"})), "warning"),
     ],
@@ -285,15 +242,6 @@ def test_an_index_that_copies_the_ledger_is_found(index: TableIndex, expected: s
     assert state("indexes", facts) == expected
 
 
-def test_an_index_of_a_table_without_ledgers_copies_none_until_a_store_of_the_module_writes_them() -> None:
-    table = replace(TABLE, indexes=(TableIndex("all", ("total",), None), TableIndex("keys", ("total",), frozenset())))
-    facts = Facts(table=table, sample=sample())
-    assert state("indexes", facts) == "not checked"
-    assert state("indexes", replace(facts, module=module(SeenIds(), "the table other"))) == "not checked"
-    assert len(checked("indexes", replace(facts, module=module(SeenIds()))).findings) == 1
-    assert state("indexes", Facts(table=TABLE)) == "passed"
-
-
 @pytest.mark.parametrize(
     ("other", "expected"),
     [
@@ -301,8 +249,6 @@ def test_an_index_of_a_table_without_ledgers_copies_none_until_a_store_of_the_mo
         (bare(own="id"), "passed"),  # nothing but its key
         (bare(tombstone=9), "passed"),
         (bare(in_use=True), "passed"),
-        (bare(unlabelled=("ow_l",)), "passed"),  # which is another finding
-        (entity("other"), "passed"),
     ],
 )
 def test_an_entity_without_a_ledger_beside_others_that_have_one_may_have_lost_it(other: Entity, expected: str) -> None:
@@ -321,12 +267,6 @@ def test_an_entity_without_a_ledger_beside_others_that_have_one_may_have_lost_it
 def test_in_a_table_with_a_sort_key_an_entity_of_another_kind_needs_no_ledger(own: str, expected: str) -> None:
     guarded = entity(own="pk sk total"), entity(own="pk sk total paid")
     assert state("erased-ledgers", Facts(sample=sample(*guarded, bare(own=own), keys=("pk", "sk")))) == expected
-
-
-def test_where_ledgers_have_only_keys_in_common_the_same_attributes_tell_the_kind() -> None:
-    guarded = entity(own="pk sk total"), entity(own="pk sk name")
-    facts = [Facts(sample=sample(*guarded, bare(own=own), keys=("pk", "sk"))) for own in ("pk sk name", "pk sk colour")]
-    assert [state("erased-ledgers", each) for each in facts] == ["warning", "passed"]
 
 
 def test_parts_of_a_ledger_that_are_missing_are_found() -> None:
@@ -360,9 +300,7 @@ def test_clocks_are_compared_with_what_the_ledger_bears(sign: int, off: float, m
     ("w", "default", "of_collection", "of_store"),
     [
         ("majority", None, "passed", "passed"),
-        (2, None, "passed", "passed"),
         (1, None, "warning", "error"),
-        (0, None, "error", "error"),
         (None, "majority", "passed", "passed"),
         (None, 1, "warning", "error"),
         (None, DENIED, "not checked", "not checked"),
@@ -378,11 +316,8 @@ def test_what_is_acknowledged_must_outlive_a_failover(w: Any, default: Any, of_c
 def test_a_standalone_acknowledges_what_a_crash_takes_back() -> None:
     alone = replace(SERVER, kind="standalone")
     facts = Facts(collection=Collection("c", None), server=alone)
-    assert [state(code, facts) for code in ("write-concern", "standalone", "arbiter")] == [
-        "warning",
-        "warning",
-        "not checked",
-    ]
+    states = [state(code, facts) for code in ("write-concern", "standalone", "arbiter")]
+    assert states == ["warning", "warning", "not checked"]
 
 
 def test_where_a_store_of_the_module_writes_to_the_collection_its_own_write_concern_counts() -> None:
@@ -392,22 +327,14 @@ def test_where_a_store_of_the_module_writes_to_the_collection_its_own_write_conc
     assert state("write-concern", replace(facts, collection=Collection("the collection other", 1))) == "warning"
 
 
-@pytest.mark.parametrize("kind", ["replica set", "mongos"])
-def test_a_member_of_a_set_is_no_standalone(kind: str) -> None:
-    assert state("standalone", Facts(server=replace(SERVER, kind=kind))) == "passed"
-
-
 @pytest.mark.parametrize(
     ("in_hello", "members", "expected"),
     [
         ((), ReplicaSetMembers((), 3, 2), "passed"),
-        (("h:1",), ReplicaSetMembers((), 3, 2), "warning"),
         ((), ReplicaSetMembers(("h:1",), 2, 2), "warning"),
         (("h:1",), DENIED, "warning"),
         ((), DENIED, "not checked"),
         ((), ReplicaSetMembers((), 2, 2), "warning"),  # both of two must have each write
-        ((), ReplicaSetMembers((), 1, 1), "passed"),
-        (("h:1", "h:2"), ReplicaSetMembers((), 3, 3), "warning"),
     ],
 )
 def test_a_majority_must_be_able_to_write_while_a_server_is_down(in_hello: Any, members: Any, expected: str) -> None:
@@ -416,18 +343,7 @@ def test_a_majority_must_be_able_to_write_while_a_server_is_down(in_hello: Any, 
 
 @pytest.mark.parametrize(
     ("version", "expected"),
-    [
-        ("6.0.24", "warning"),
-        ("6.0.25", "passed"),
-        ("6.0.26", "passed"),
-        ("7.0.21", "warning"),
-        ("7.0.22", "passed"),
-        ("8.0.11-rc1", "warning"),
-        ("8.0.12", "passed"),
-        ("5.0.1", "passed"),
-        ("8.2.0", "passed"),
-        ("unknown", "passed"),
-    ],
+    [("6.0.24", "warning"), ("6.0.25", "passed"), ("8.0.11-rc1", "warning"), ("8.0.12", "passed"), ("unknown", "passed")],
 )
 def test_a_server_with_a_known_fault_is_found(version: str, expected: str) -> None:
     assert state("server-version", Facts(version=version)) == expected
@@ -463,12 +379,10 @@ OTHER = replace(FEED, source="arn:aws:sqs:eu-west-1:1:other")
     ("queue", "feeds", "expected"),
     [
         (QUEUE, (FEED,), "passed"),
-        (QUEUE, (FEED, OTHER), "passed"),
         (QUEUE, (OTHER,), "error"),
         (QUEUE, (), "error"),
         (QUEUE, (replace(FEED, enabled=False),), "error"),
         (QUEUE, (FEED, replace(OTHER, enabled=False)), "warning"),
-        (None, (FEED,), "passed"),
         (None, (), "passed"),
         (None, (replace(FEED, enabled=False),), "warning"),
         (QUEUE, DENIED, "not checked"),
@@ -485,9 +399,7 @@ def test_a_function_is_fed_from_the_queue_that_is_named(queue: Any, feeds: Any, 
         ((), "expiresAt", False, "warning"),
         (("other",), "expiresAt", False, "warning"),
         ((), None, True, "warning"),
-        (("any",), None, True, "passed"),
         ((), None, False, "not checked"),
-        (None, "expiresAt", False, "not checked"),
         (DENIED, "expiresAt", False, "not checked"),
     ],
 )
@@ -504,12 +416,7 @@ PENDING = TableIndex("pending", ("ow_shard", "ow_due"), frozenset())
 
 @pytest.mark.parametrize(
     ("index", "found", "expected"),
-    [
-        ("pending", PENDING, "passed"),
-        ("pending", replace(PENDING, name="other"), "error"),
-        ("pending", replace(PENDING, keys=("ow_due",)), "error"),
-        (None, PENDING, "not checked"),
-    ],
+    [("pending", PENDING, "passed"), ("pending", replace(PENDING, name="other"), "error"), (None, PENDING, "not checked")],
 )
 def test_an_outbox_that_names_an_index_has_it(index: str | None, found: TableIndex, expected: str) -> None:
     facts = Facts(table=replace(TABLE, indexes=(found,)), module=module(SeenIds(), outbox=Outbox("o", index=index)))
@@ -522,7 +429,6 @@ def test_an_outbox_that_names_an_index_has_it(index: str | None, found: TableInd
     [
         ((("_id",), ("ow_due",)), True, "passed"),
         ((("_id",),), True, "warning"),
-        ((("_id",), ("a", "ow_due")), True, "warning"),
         ((("_id",),), False, "not checked"),
         (DENIED, True, "not checked"),
     ],
@@ -542,25 +448,3 @@ def test_what_a_later_version_has_written_is_named_and_not_judged() -> None:
     assert "ow_l: ow2 14d" in found.findings[0].what
     assert state("later-format", Facts(sample=sample(entity()))) == "passed"
     assert state("erased-ledgers", Facts(sample=sample(entity(), later))) == "passed"
-
-
-def test_what_could_not_be_read_is_listed_once() -> None:
-    assert Facts(queue=DENIED, table=DENIED, function=FAILED).unread() == [DENIED, FAILED]
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
-        (DAY, "1 day"),
-        (14 * DAY, "14 days"),
-        (7_200, "2 hours"),
-        (90, "90 seconds"),
-        (120, "2 minutes"),
-        (5_430, "1:30:30"),
-        (0.4, "0 seconds"),
-        (1, "1 second"),
-        (DAY + 1, "1 day, 0:00:01"),
-    ],
-)
-def test_a_duration_is_said_as_a_person_says_it(seconds: float, text: str) -> None:
-    assert span(seconds) == text

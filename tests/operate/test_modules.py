@@ -16,7 +16,7 @@ from onewrite.operate.report import OutsideFailure
 from onewrite.outbox import Relay
 
 SHOP = """
-from functools import cache, wraps
+from functools import cache
 
 import boto3
 
@@ -36,15 +36,6 @@ def orders():
     return GuardedTable(boto3.client("dynamodb", "eu-west-1"), SeenIds(), table_name="orders", outbox=Outbox("shop/orders"))
 
 
-def noted(function):
-    @wraps(function)
-    def call(*arguments, **options):
-        return function(*arguments, **options)
-
-    return call
-
-
-@noted
 def relay(poll=1):
     return Relay(orders(), lambda events: None)
 
@@ -110,7 +101,7 @@ def test_a_function_without_arguments_is_called_wherever_what_it_returns_is_acce
     assert find("shop_of_makers:handler") is ship
 
 
-@pytest.mark.parametrize("name", ["bare_wrapper", "later", "noted", "Makers", "calls"])
+@pytest.mark.parametrize("name", ["bare_wrapper", "later", "Makers", "calls"])
 def test_nothing_else_is_called(name: str) -> None:
     named = find(f"shop_of_makers:{name}")
     assert named is getattr(sys.modules["shop_of_makers"], name)
@@ -124,7 +115,7 @@ def test_nothing_else_is_called(name: str) -> None:
     [
         (
             "broken",
-            r"shop_of_makers:broken\(\) fails: KeyError: 'ORDERS_TABLE'\. Nothing was looked at and nothing was done\.",
+            r"shop_of_makers:broken\(\) fails: KeyError: 'ORDERS_TABLE'\. Nothing was looked at and nothing was done",
         ),
         ("leaves", r"shop_of_makers:leaves\(\) fails: it ended the process \('no'\)\."),
         ("at_once", r"shop_of_makers:at_once cannot be made: KeyError: 'QUEUE_URL'\."),

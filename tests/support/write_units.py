@@ -34,8 +34,3 @@ def bill(before: Item | None, after: Item, indexes: Sequence[SecondaryIndex]) ->
     table = units(max(item_size(before or {}), item_size(after)))
     index_units = {index.name: units_of(index, before, after) for index in indexes}
     return Bill(table, {name: unit_count for name, unit_count in index_units.items() if unit_count})
-
-
-def units_of_refusal(item: Item | None) -> int:
-    """What a write costs whose condition fails."""
-    return units(item_size(item or {}))
