@@ -345,10 +345,7 @@ def test_a_source_moves_from_below_its_first_sequence_to_its_last_one_in_one_ste
     entry = join([ledger.entry(each, NOW) for each in (message(4), message(1, "t"), message(5), message(6))])
     assert [
         (change.mark, change.reaches, change.rule) for change in entry.written_changes if isinstance(change, Advance)
-    ] == [
-        (4, 6, "next"),
-        (1, 1, "first"),
-    ]
+    ] == [(4, 6, "next"), (1, 1, "first")]
     assert entry.changes == entry.written_changes
 
 

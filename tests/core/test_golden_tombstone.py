@@ -17,11 +17,7 @@ FILE = Path(__file__).parents[1] / "golden" / "tombstone.json"
 NOW = 1_790_000_000.0
 NAMES = ("orderId", "_id", "ow_l", "ow_o", "ow_tombstone", "expiresAt", "n")
 MADE, DELETED, LATE = Message("made"), Message("deleted"), Message("late")
-MORE: Any = {
-    "clock": lambda: NOW,
-    "outbox": Outbox("shop"),
-    "tombstones": Tombstones(timedelta(days=30)),
-}
+MORE: Any = {"clock": lambda: NOW, "outbox": Outbox("shop"), "tombstones": Tombstones(timedelta(days=30))}
 
 
 def _entities() -> dict[str, Any]:

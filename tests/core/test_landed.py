@@ -130,13 +130,7 @@ def test_no_write_has_landed_while_a_step_of_its_message_is_open() -> None:
 
 
 @pytest.mark.parametrize(
-    ("tombstone", "expected"),
-    [
-        ("its own", True),
-        ("another's", False),
-        ("nobody's", False),
-        ("none", False),
-    ],
+    ("tombstone", "expected"), [("its own", True), ("another's", False), ("nobody's", False), ("none", False)]
 )
 def test_a_delete_has_landed_where_the_tombstone_is_its_own(tombstone: str, *, expected: bool) -> None:
     entry, stored = written(SeenIds())

@@ -89,11 +89,7 @@ def remember(ledger: SeenIds | MessageIDs, message: Message = M1, now: float = N
 
 def test_a_set_that_is_kept_for_ever_has_one_slot_and_none_to_remove() -> None:
     hashed, plain = remember(SeenIds(None)), remember(PLAIN)
-    assert (hashed.sets.present, hashed.sets.live, hashed.sets.dead) == (
-        Slot("ow_all"),
-        (Slot("ow_all"),),
-        (),
-    )
+    assert (hashed.sets.present, hashed.sets.live, hashed.sets.dead) == (Slot("ow_all"), (Slot("ow_all"),), ())
     assert (plain.sets.present, plain.sets.live, plain.sets.dead) == (Slot("messageIDs"), (Slot("messageIDs"),), ())
 
 
@@ -410,10 +406,7 @@ KEPT: dict[str, AnyLedger] = {
     "sequence": InSequence(),
 }
 # A gapless sequence that takes another ledger's place goes on from a number that it is told.
-TAKES_OVER: dict[str, AnyLedger] = {
-    **KEPT,
-    "sequence": InSequence(first=2),
-}
+TAKES_OVER: dict[str, AnyLedger] = {**KEPT, "sequence": InSequence(first=2)}
 SAME = {("mark", "sequence"), ("sequence", "mark")}
 PAIRS = [(one, other) for one, other in product(KEPT, TAKES_OVER) if one != other and (one, other) not in SAME]
 # A set of the caller's has no label: nobody notices a change from it or to it.

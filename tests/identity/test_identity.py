@@ -286,11 +286,7 @@ def test_to_number_takes_whole_numbers_in_decimal_digits_only(n: object) -> None
         ("['order', no]", {"no": "o-7"}, "5:order3:o-7"),
         ("order.[no, line]", {"order": {"no": "1", "line": 12}}, "1:12:12"),
         ("orders | [0] | [no]", {"orders": [{"no": "x"}]}, "1:x"),
-        (
-            "[delivery && 'Delivery' || 'Order', delivery || order]",
-            {"delivery": "d", "order": "o"},
-            "8:Delivery1:d",
-        ),
+        ("[delivery && 'Delivery' || 'Order', delivery || order]", {"delivery": "d", "order": "o"}, "8:Delivery1:d"),
         ("[delivery && 'Delivery' || 'Order', delivery || order]", {"order": "o"}, "5:Order1:o"),
     ],
 )
@@ -641,10 +637,7 @@ def test_the_envelope_of_sns_is_taken_off() -> None:
 
 
 def test_attributes_published_to_sns_are_as_those_sent_to_sqs() -> None:
-    published = {
-        "tenant": {"Type": "String", "Value": "t1"},
-        "key": {"Type": "Binary", "Value": encoded(b"\xff")},
-    }
+    published = {"tenant": {"Type": "String", "Value": "t1"}, "key": {"Type": "Binary", "Value": encoded(b"\xff")}}
     message = sns(sqs_message_id())(sqs(notification("text", MessageAttributes=published)))
     assert (message.attributes["tenant"], message.attributes["key"]) == ("t1", b"\xff")
     assert message.body == "text"
@@ -676,12 +669,7 @@ def test_the_fields_of_an_envelope_are_not_those_that_a_sender_has_named_so() ->
 def test_the_envelope_of_eventbridge_is_taken_off() -> None:
     message = eventbridge(json_body(id="no"))(sqs(event({"no": "o-7"})))
     assert (message.id, message.body) == ("o-7", {"no": "o-7"})
-    assert message.attributes == {
-        "version": "0",
-        "id": "e1",
-        "detail-type": "Placed",
-        "source": "shop",
-    }
+    assert message.attributes == {"version": "0", "id": "e1", "detail-type": "Placed", "source": "shop"}
 
 
 def test_an_envelope_within_an_envelope_is_taken_off() -> None:
