@@ -91,7 +91,7 @@ def test_a_wait_may_end_with_the_time_and_without_any_time_there_is_none() -> No
     assert pauses(timedelta(0)) == []
 
 
-@pytest.mark.parametrize("deadline", [30, 0.5, None, "30s"])
+@pytest.mark.parametrize("deadline", [30, None])
 def test_a_deadline_is_a_timedelta(deadline: Any) -> None:
     with pytest.raises(ConfigurationError, match=rf"deadline={deadline!r}: give a timedelta"):
         Backoff(deadline, lambda: 0.0, Clock())
@@ -276,7 +276,7 @@ def test_an_inbox_is_an_inbox() -> None:
         Sketch(M1, [Planned()], wrong, is_async=False)
 
 
-@pytest.mark.parametrize("participants", ["text", None, Planned(), [], [Planned(), "text"]], ids=repr)
+@pytest.mark.parametrize("participants", ["text", Planned(), [], [Planned(), "text"]], ids=repr)
 def test_a_transaction_takes_a_list_of_writes_that_are_not_sent_yet(participants: Any) -> None:
     with pytest.raises(InvalidUpdate):
         Sketch(M1, participants, None, is_async=False)
