@@ -16,7 +16,7 @@ import pytest
 from boto3.dynamodb.types import TypeDeserializer, TypeSerializer
 from bson import json_util
 
-from onewrite import Applied, HighWaterMark, InSequence, Message, MessageIDs, SeenIds, sortable
+from onewrite import Applied, HighWaterMark, Message, MessageIDs, SeenIds, sortable
 from onewrite.core.ledgers import Ledger
 from onewrite.dynamodb import GuardedTable, layout
 from onewrite.mongodb import GuardedCollection
@@ -35,7 +35,6 @@ LEDGERS: dict[str, Ledger] = {
     "marks": HighWaterMark(),
     "moved": SeenIds(name="seen", also=HighWaterMark()),
 }
-SEQUENCE = InSequence()  # reads and writes what HighWaterMark does
 MESSAGES = [
     Message("evt-1", sequence=1),
     Message("evt-2", source="order-7", sequence=2),
@@ -121,12 +120,6 @@ def test_a_stored_message_is_recognised_and_no_other(kind: str, engine: str) -> 
     kept = MESSAGES[-1:] if kind == "seen-36h-readable" else MESSAGES  # the others are older than it remembers
     assert all(ledger.entry(message, _now()).judge(message, held) is not None for message in kept)
     assert all(ledger.entry(message, _now()).judge(message, held) is None for message in FRESH)
-
-
-def test_marks_are_read_by_both_ledgers_that_keep_marks() -> None:
-    held = layout.lookup(_plain(_stored("marks")["dynamodb"]))
-    again = Message("evt-2", source="order-7", sequence=2)
-    assert SEQUENCE.entry(again, START).judge(again, held) == HighWaterMark().entry(again, START).judge(again, held)
 
 
 def test_nothing_of_the_ledger_is_taken_for_the_callers(kind: str) -> None:
