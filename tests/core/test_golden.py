@@ -47,7 +47,6 @@ MESSAGES = [
     ),
 ]
 FRESH = [Message("evt-6", source="order-8", sequence=6), Message("evt-3", source="order-9", sequence=1)]
-KINDS = list(LEDGERS)
 
 
 def _entities(ledger: Ledger) -> dict[str, Any]:
@@ -97,20 +96,15 @@ def _stored(kind: str) -> dict[str, Any]:
     return found
 
 
-@pytest.fixture(params=KINDS)
-def kind(request: pytest.FixtureRequest) -> str:
-    name: str = request.param
-    return name
+kinds = pytest.mark.parametrize("kind", LEDGERS)
 
 
-def _now() -> float:
-    return START + (len(MESSAGES) - 1) * STEP
-
-
+@kinds
 def test_what_is_written_today_is_what_the_format_says(kind: str) -> None:
     assert _entities(LEDGERS[kind]) == _stored(kind)
 
 
+@kinds
 @pytest.mark.parametrize("engine", ["dynamodb", "mongodb"])
 def test_a_stored_message_is_recognised_and_no_other(kind: str, engine: str) -> None:
     stored, ledger = _stored(kind)[engine], LEDGERS[kind]
@@ -118,15 +112,9 @@ def test_a_stored_message_is_recognised_and_no_other(kind: str, engine: str) -> 
         layout.lookup(_plain(stored)) if engine == "dynamodb" else mongodb_layout.lookup(json_util.loads(json.dumps(stored)))
     )
     kept = MESSAGES[-1:] if kind == "seen-36h-readable" else MESSAGES  # the others are older than it remembers
-    assert all(ledger.entry(message, _now()).judge(message, held) is not None for message in kept)
-    assert all(ledger.entry(message, _now()).judge(message, held) is None for message in FRESH)
-
-
-def test_nothing_of_the_ledger_is_taken_for_the_callers(kind: str) -> None:
-    stored, terms = _stored(kind), LEDGERS[kind].terms
-    assert layout.without_ledger(terms, _plain(stored["dynamodb"])) == {"orderId": "o-1", "n": len(MESSAGES)}
-    document = json_util.loads(json.dumps(stored["mongodb"]))
-    assert mongodb_layout.without_ledger(terms, document) == {"_id": "o-1", "n": len(MESSAGES)}
+    now = START + (len(MESSAGES) - 1) * STEP
+    assert all(ledger.entry(message, now).judge(message, held) is not None for message in kept)
+    assert all(ledger.entry(message, now).judge(message, held) is None for message in FRESH)
 
 
 if __name__ == "__main__":

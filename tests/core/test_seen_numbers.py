@@ -130,23 +130,6 @@ def test_each_form_has_its_expressions(form: Any, condition: str, update: str, v
     assert ours.keys() - values.keys() == {":ow_a", ":ow_l0"}
 
 
-@pytest.mark.parametrize(
-    ("form", "condition", "update"),
-    [
-        ("joins", "(attribute_not_exists(#ow_m0) OR #ow_m0=:ow_b0)", "#ow_n0 :ow_s"),
-        ("enters", "#ow_m0<:ow_b0", "#ow_n0=:ow_s"),
-        ("overtaken", "#ow_m0>:ow_b0", None),
-    ],
-)
-def test_a_finish_asks_for_the_slots_block_alone(form: Any, condition: str, update: str | None) -> None:
-    entry = Entry(SMALL.terms, number()._replace(form=form))
-    request = guard_update(write(entry, FINISH), {"Key": {"id": "e"}}).kwargs
-    assert request["ConditionExpression"].endswith(f" AND {condition}")
-    assert "contains" not in request["ConditionExpression"]
-    assert ("#ow_n0" in request["UpdateExpression"]) is (update is not None)
-    assert update is None or update in request["UpdateExpression"]
-
-
 # --- what it says -----------------------------------------------------------------------------------------------------
 
 

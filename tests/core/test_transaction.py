@@ -265,11 +265,6 @@ def test_a_store_without_a_ledger_takes_part_beside_an_inbox_alone() -> None:
     assert Sketch(M1, [Planned(), plain], inbox, is_async=False).participants == (Planned(), plain)
 
 
-def test_one_write_without_an_inbox_needs_no_transaction() -> None:
-    inbox = Inbox(object(), consumer="billing", retention=timedelta(days=1))
-    assert [sketch(1).is_single, sketch(2).is_single, sketch(1, inbox=inbox).is_single] == [True, False, False]
-
-
 def test_an_inbox_is_an_inbox() -> None:
     wrong: Any = "inbox"
     with pytest.raises(ConfigurationError, match="give an Inbox"):
