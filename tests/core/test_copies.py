@@ -250,33 +250,27 @@ def test_all_requests_of_an_asynchronous_call_go_to_one_item_although_its_key_is
 
 
 def test_a_fold_notices_another_entity_in_the_dict_of_the_first() -> None:
-    with mongomock_collection("orders") as collection, moto_table("orders") as table:
-        key, query = {"orderId": "o0"}, {"_id": {"order": "o0"}}
+    with mongomock_collection("orders") as collection:
+        query = {"_id": {"order": "o0"}}
         collection.insert_one({"_id": {"order": "o0"}, "n": 0})
 
-        def of_table(fresh: list[Message]) -> Any:
-            key["orderId"] = f"o{len(fresh)}"
-            return {"Key": key, "UpdateExpression": "ADD n :n", "ExpressionAttributeValues": {":n": 1}, **_refused}
-
-        def of_collection(fresh: list[Message]) -> Any:
+        def change(fresh: list[Message]) -> Any:
             query["_id"]["order"] = f"o{len(fresh)}"
             return {"filter": {**query, "n": 5}, "update": {"$inc": {"n": 1}}}
 
-        _refused = {"ConditionExpression": "attribute_exists(nothing)"}
-        messages = [Message(f"m{n}") for n in range(3)]
         with pytest.raises(InvalidUpdate, match="writes to one entity"):
-            GuardedTable(table, SeenIds()).fold(messages, of_table)
-        with pytest.raises(InvalidUpdate, match="writes to one entity"):
-            GuardedCollection(collection, SeenIds()).fold(messages, of_collection)
+            GuardedCollection(collection, SeenIds()).fold([Message(f"m{n}") for n in range(3)], change)
+
+
+def _emitting(table: Any, collection: Any) -> tuple[GuardedTable, GuardedCollection]:
+    stores = GuardedTable(table, SeenIds(), **SEAMS), GuardedCollection(collection, SeenIds(), **SEAMS)
+    return name_calls(stores[0], lambda: "a call"), name_calls(stores[1], lambda: "a call")
 
 
 def test_an_event_names_its_entity_after_the_key_was_used_again() -> None:
     with mongomock_collection("orders") as collection, moto_table("orders") as table:
         told: list[Outgoing] = []
-        orders, documents = (
-            name_calls(GuardedTable(table, SeenIds(), **SEAMS), lambda: "a call"),
-            name_calls(GuardedCollection(collection, SeenIds(), **SEAMS), lambda: "a call"),
-        )
+        orders, documents = _emitting(table, collection)
         key, query = {"orderId": "o"}, {"_id": {"order": "o"}}
         orders.update_item(M, Key=key, UpdateExpression="REMOVE x", emit=events())
         documents.update_one(M, query, {"$set": {"n": 1}}, upsert=True, emit=events())
@@ -300,10 +294,7 @@ def test_a_publisher_may_change_the_entity_of_an_event(change: dict[str, Any]) -
             entity.update(change)
 
     with mongomock_collection("orders") as collection, moto_table("orders") as table:
-        orders, documents = (
-            name_calls(GuardedTable(table, SeenIds(), **SEAMS), lambda: "a call"),
-            name_calls(GuardedCollection(collection, SeenIds(), **SEAMS), lambda: "a call"),
-        )
+        orders, documents = _emitting(table, collection)
         orders.update_item(M, Key={"orderId": "o"}, UpdateExpression="REMOVE x", emit=events() * 3)
         documents.update_one(M, {"_id": {"order": "o"}}, {"$set": {"n": 1}}, upsert=True, emit=events() * 3)
         for store in (orders, documents):

@@ -99,13 +99,6 @@ def test_a_value_that_has_no_form_in_json_is_named_by_its_type(value: object) ->
         as_json(value)
 
 
-def test_a_body_that_contains_itself_is_refused() -> None:
-    endless: list[Any] = []
-    endless.append(endless)
-    with pytest.raises(InvalidUpdate, match="has no form in JSON"):
-        _body(endless)
-
-
 def test_a_decimal_is_said_exactly_whatever_the_callers_context_rounds_to() -> None:
     with localcontext(Context(prec=3, traps=[Inexact, Overflow])):
         assert _body(Decimal(10**38 - 1)) == "9" * 38
@@ -135,13 +128,6 @@ def test_ids_are_the_same_on_each_delivery_and_differ_within_a_message() -> None
 def test_what_is_escaped_counts_as_it_is_stored() -> None:
     with pytest.raises(InvalidUpdate, match="has 14 bytes"):
         _body("\ufffe\uffff", Outbox("o", largest_event=13))
-
-
-def test_events_of_two_ledgers_differ_for_one_message() -> None:
-    def id_under(attribute: str) -> str:
-        return emission(emitter_of(OUTBOX, attribute), M1, [Event("A", 1)], NOW, "call").events[0]["id"]
-
-    assert len({id_under(each) for each in ("ow_l", "ow_billing:l", "ow_shipping:l", "messageIDs", "billing")}) == 5
 
 
 def test_a_type_is_the_text_of_a_member_of_an_enum() -> None:

@@ -137,10 +137,3 @@ def test_a_message_and_what_follows_it_is_the_update_or_the_put_that_would_be_se
     assert orders.explain(M1, Item={**KEY, "n": 1})["Item"]["n"] == 1
     request = stock.explain(M1, ONE, INC, upsert=True)
     assert (request["filter"]["_id"], request["update"]["$inc"], request["upsert"]) == ("o-1", {"n": 1}, True)
-
-
-def test_what_stands_beside_a_function_is_refused_and_not_left_out(moto_table: MakeTable) -> None:
-    orders: Any = GuardedTable(moto_table("explained"), SeenIds())
-
-    with pytest.raises(ConfigurationError, match="a function and 1, Key= beside it"):
-        orders.explain(lambda each: each.record(M1, Key=KEY), 1, Key=KEY)

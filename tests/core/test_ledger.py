@@ -85,12 +85,6 @@ def remember(ledger: SeenIds | MessageIDs, message: Message = M1, now: float = N
 # --- SeenIds ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_set_that_is_kept_for_ever_has_one_slot_and_none_to_remove() -> None:
-    hashed, plain = remember(SeenIds(None)), remember(PLAIN)
-    assert (hashed.sets.present, hashed.sets.live, hashed.sets.dead) == (Slot("ow_all"), (Slot("ow_all"),), ())
-    assert (plain.sets.present, plain.sets.live, plain.sets.dead) == (Slot("messageIDs"), (Slot("messageIDs"),), ())
-
-
 def test_a_bounded_set_looks_at_three_slots_and_removes_the_rest() -> None:
     # Pinned: a change would make every entity forget its messages on the day of the upgrade.
     sets = remember(SeenIds()).sets
@@ -201,11 +195,6 @@ def test_a_layout_says_the_retention_as_short_as_it_is_exact(retention: timedelt
 
 
 # --- marks of sources -------------------------------------------------------------------------------------------------
-
-
-def test_a_high_water_mark_moves_its_sources_mark() -> None:
-    assert HighWaterMark().entry(at(5), NOW).own == Advance(Slot("ow_@", "s"), 5, "below")
-    assert HighWaterMark().entry(at("e"), NOW).own == Advance(Slot("ow_@", "s"), "e", "below")
 
 
 def test_a_gapless_sequence_needs_an_int() -> None:

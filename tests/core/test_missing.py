@@ -57,19 +57,6 @@ def replaces_it(orders: Orders) -> Handler:
     return handle
 
 
-def places_it_itself(orders: Orders) -> Handler:
-    """What is missing it makes, under an id of its own."""
-
-    def handle(message: Message) -> Outcome:
-        outcome = returns(orders)(message)
-        if isinstance(outcome, Missing):
-            orders.place(PLACE)
-            outcome = orders.pay(message)
-        return outcome
-
-    return handle
-
-
 def explored(made: Callable[[Orders], Handler], *messages: Message, **options: Any) -> Any:
     return explore(
         lambda collection: made(Orders(collection, **options)),
@@ -87,9 +74,8 @@ def test_a_handler_that_drops_what_came_too_early_is_found(
     assert not explored(made, *messages).ok
 
 
-@pytest.mark.parametrize("made", [returns, places_it_itself])
-def test_a_handler_whose_message_comes_again_is_right(made: Callable[[Orders], Handler]) -> None:
-    report = explored(made)
+def test_a_handler_whose_message_comes_again_is_right() -> None:
+    report = explored(returns)
     assert report.ok
     assert report.exhausted
 

@@ -57,8 +57,3 @@ def test_a_native_call_of_a_collection_has_the_arguments_that_pymongo_knows(
         set(arguments.__annotations__) - {"missing_ok"}
         == set(inspect.signature(getattr(collection, method)).parameters) - OF_ONE_DOCUMENT
     )
-
-
-def test_find_one_and_update_also_takes_what_pymongo_hands_on_to_the_server() -> None:
-    known = set(inspect.signature(Collection.find_one_and_update).parameters) - OF_ONE_DOCUMENT - {"kwargs"}
-    assert set(mongodb.FindOneAndUpdateArguments.__annotations__) - {"missing_ok"} == known | {"collation", "maxTimeMS"}

@@ -21,7 +21,6 @@ from onewrite import (
     LedgerMismatch,
     Message,
     Missing,
-    Outbox,
     Rejected,
     SeenIds,
 )
@@ -134,27 +133,6 @@ def test_a_finish_that_is_too_large_for_an_item_that_may_not_be_read_is_told_so_
 ) -> None:
     with pytest.raises(EntityTooLarge, match="not known"):
         play(table(ledger).finish(M, KEY, claim(mine())), too_large(), failure("AccessDeniedException"))
-
-
-def test_a_begin_tells_a_duplicate_whatever_the_outbox_and_refuses_one_that_could_not_be_finished() -> None:
-    ours, other = Outbox("orders"), {"ow_o": "ow1 outbox bills", "ow_events": []}
-    tables = TableFlows(Table(), SeenIds(), None, lambda: NOW, lambda: "mine", outbox=ours, is_async=False)
-    done = item(ow_l="ow1 14d", ow_r1={bytes.fromhex("e2925dfad35a3323aea4")}, **other)
-    assert isinstance(play(table_steps.begin(tables, M, KEY, ASKED), refusal(done))[0], Duplicate)
-    with pytest.raises(LedgerMismatch, match="bills"):
-        play(table_steps.begin(tables, M, KEY, ASKED), refusal(item(step(), **other)))
-    documents = CollectionFlows(Collection(), SeenIds(), lambda: NOW, (), "majority", outbox=ours, is_async=False)
-    marks: dict[str, Any] = {"ow_l": "ow1 14d", "ow_r": {"r1": [bytes.fromhex("e2925dfad35a3323aea4")]}}
-    begun, _ = play(collection_steps.begin(documents, M, QUERY, {}, ASKED), NOTHING, document(**marks, **other))
-    assert isinstance(begun, Duplicate)
-    with pytest.raises(LedgerMismatch, match="bills"):
-        play(collection_steps.begin(documents, M, QUERY, {}, ASKED), NOTHING, document(step(), **other))
-
-
-@pytest.mark.parametrize("name", ["UpdateExpression", "ReturnValues"])
-def test_a_begin_takes_nothing_that_changes_the_entity(name: str) -> None:
-    with pytest.raises(InvalidUpdate, match=f"leave out {name}"):
-        play(table_steps.begin(table(), M, {**KEY, name: "ALL_NEW"}, ASKED))
 
 
 def test_a_finish_whose_answer_was_lost_is_known_by_its_token() -> None:
@@ -274,10 +252,3 @@ def test_a_failing_effect_whose_step_cannot_be_released_says_both() -> None:
 def test_what_is_no_step_is_a_mismatch(held: Any) -> None:
     with pytest.raises(LedgerMismatch, match="where a step of a message should be"):
         read_step(held)
-
-
-def test_two_ledgers_and_two_messages_have_steps_of_their_own() -> None:
-    others = [Message("m5"), Message("m6", source="s"), M.part("x"), Message("5", source="sm")]
-    assert (
-        len({*[step_mark(name, M) for name in ("ow_l", "messageIDs")], *[step_mark("ow_l", each) for each in others]}) == 6
-    )

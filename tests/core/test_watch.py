@@ -65,12 +65,6 @@ def test_a_wrong_clock_is_said_once_a_store(said: pytest.LogCaptureFixture) -> N
 # --- ledgers ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_ledger_of_common_size_is_not_mentioned(said: pytest.LogCaptureFixture) -> None:
-    Watch(SKEW).ledger(0, 0)
-    Watch(SKEW).ledger(LARGE_LEDGER, MANY_SOURCES)
-    assert said.messages == []
-
-
 def test_a_large_ledger_is_said_once_a_store_with_what_helps(said: pytest.LogCaptureFixture) -> None:
     watch = Watch(SKEW)
     for size in (LARGE_LEDGER + 1, 2 * LARGE_LEDGER):
