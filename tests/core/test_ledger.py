@@ -307,9 +307,7 @@ def judged(entry: Entry, message: Message, held: object) -> object:
 KEPT: dict[str, AnyLedger] = {
     "14d": SeenIds(),
     "30d": SeenIds(MONTH),
-    "36h": SeenIds(timedelta(hours=36)),
     "14d text": SeenIds(readable=True),
-    "30d text": SeenIds(MONTH, readable=True),
     "1500000us text": SeenIds(timedelta(seconds=1.5), readable=True),
     "all": SeenIds(None),
     "all text": SeenIds(None, readable=True),

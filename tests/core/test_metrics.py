@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import pytest
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
-import onewrite
 from onewrite import Applied, Begun, ConfigurationError, Duplicate, InvalidMessage, Message, Stale, Uncertain
 from onewrite.metrics import Hook, emf, opentelemetry
 
@@ -163,10 +159,3 @@ def test_opentelemetry_names_the_function(monkeypatch: pytest.MonkeyPatch) -> No
     for counted, name in ((Counted(), "from-lambda"), (Counted(function="mine"), "mine")):
         counted.hook(MESSAGE, Applied(MESSAGE), 0.1)
         assert counted.points() == [({"outcome": "applied", "faas.name": name}, 1)]
-
-
-def test_the_metrics_import_no_opentelemetry() -> None:
-    source = str(Path(onewrite.__path__[0]).parent)
-    program = f"import sys; sys.path.insert(0, {source!r}); import onewrite.metrics; print('opentelemetry' in sys.modules)"
-    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
-    assert found == "False\n"

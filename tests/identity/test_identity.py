@@ -127,11 +127,6 @@ def test_a_json_body_is_read_from_sqs_from_kinesis_and_from_kafka(record: dict[s
     assert json_body(id="no")(record).id == "o-7"
 
 
-def test_on_a_dynamodb_stream_the_body_is_the_change() -> None:
-    message = json_body(id="NewImage.no.S", source="eventName")(change({"pk": {"S": "a"}}))
-    assert (message.id, message.source) == ("o-7", "INSERT")
-
-
 def test_a_body_that_is_parsed_already_is_taken_as_it_is() -> None:
     assert json_body(id="no")({"messageId": "b1", "body": {"no": "o-7"}}).id == "o-7"
 
