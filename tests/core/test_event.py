@@ -12,10 +12,8 @@ from uuid import UUID
 
 import pytest
 
-from onewrite import ConfigurationError, Event, InvalidUpdate, Message, Outbox, SeenIds
+from onewrite import ConfigurationError, Event, InvalidUpdate, Message, Outbox
 from onewrite.core.event import as_json, emission, emitter_of, moment, seconds
-from onewrite.dynamodb import GuardedTable
-from onewrite.testing import moto_table
 
 NOW = 1_790_000_000.123
 M1 = Message("m1")
@@ -198,12 +196,10 @@ def test_an_outbox_that_cannot_be_is_refused(arguments: Any) -> None:
         Outbox(**{"name": "o", **arguments})
 
 
-def test_a_store_takes_an_outbox_beside_a_ledger_of_any_name() -> None:
+def test_a_store_emits_into_an_outbox_and_nothing_else() -> None:
     wrong: Any = "shop/orders"
-    with moto_table("orders") as table:
-        with pytest.raises(ConfigurationError, match="give an Outbox"):
-            GuardedTable(table, SeenIds(), outbox=wrong)
-        GuardedTable(table, SeenIds(name="outbox"), outbox=OUTBOX)
+    with pytest.raises(ConfigurationError, match="give an Outbox"):
+        emitter_of(wrong, "ow_l")
 
 
 @pytest.mark.parametrize("name", ["urn:shop:orders", "https://shop.example/orders", "a/b:c"])

@@ -127,12 +127,6 @@ def folded(store: Memory, given: Sequence[Message]) -> list[Outcome]:
 # --- how the store is asked -------------------------------------------------------------------------------------------
 
 
-def test_more_than_the_store_begins_with_are_written_in_chunks() -> None:
-    store = Memory(SeenIds(), most=4)
-    assert kinds(folded(store, messages(*range(10)))) == [Applied] * 10
-    assert [len(ids) for ids in store.writes] == [4, 4, 2]
-
-
 def test_what_is_too_much_is_halved_and_the_rest_is_written_in_chunks_of_that_size() -> None:
     store = Memory(InSequence(), fits=3)
     assert kinds(folded(store, messages(*range(1, 9)))) == [Applied] * 8
@@ -172,13 +166,6 @@ def test_what_an_earlier_look_has_shown_to_be_a_duplicate_is_not_sent_again_one_
     outcomes = folded(store, [message(n, cost=2) for n in (1, 2, 3)])
     assert kinds(outcomes) == [Applied, Duplicate, Rejected]
     assert store.writes == [["m2"], ["m1", "m2", "m3"], ["m1", "m3"], ["m1"], ["m3"]]
-
-
-def test_the_last_that_is_left_is_written_as_it_would_be_alone() -> None:
-    store = Memory(SeenIds())
-    folded(store, messages(1, 2))
-    assert kinds(folded(store, messages(1, 2, 3))) == [Duplicate, Duplicate, Applied]
-    assert store.writes[1:] == [["m1", "m2", "m3"], ["m3"]]
 
 
 # --- what each message hears ------------------------------------------------------------------------------------------

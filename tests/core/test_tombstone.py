@@ -12,13 +12,7 @@ from onewrite.core.tombstone import new_tombstone, read_tombstone
 from onewrite.dynamodb import GuardedTable
 from onewrite.mongodb import GuardedCollection
 from onewrite.testing.standins.stores import mongomock_collection
-
-
-class Table:
-    name = "orders"
-
-    def update_item(self) -> None:
-        """Never called."""
+from tests.support.driven import Table
 
 
 @pytest.mark.parametrize("retention", [14, timedelta(seconds=1) - timedelta.resolution, timedelta(days=36_525, seconds=1)])
