@@ -11,7 +11,6 @@ import pytest
 
 from onewrite import Applied, Busy, ConfigurationError, Duplicate, EntityTooLarge, Message, Missing, Rejected, SeenIds, Stale
 from onewrite.core.flow import Call, Flow, Wait
-from onewrite.core.inbox import INBOX
 from onewrite.core.transaction import Backoff, Findings, Transaction
 from onewrite.core.write import NO_STEP, Write
 from onewrite.outcome import Outcome
@@ -107,7 +106,7 @@ class Planned:
 @dataclass(frozen=True)
 class Part:
     place: int
-    counts: bool
+    counts: bool = False
 
 
 class Sketch(Transaction[Planned, Part, Findings]):
@@ -116,7 +115,6 @@ class Sketch(Transaction[Planned, Part, Findings]):
     kind = Planned
     stores = "tables"
     instead = "[orders.updating(...)]"
-    counts = False
 
     def check(self) -> None:
         self.tries: list[list[int]] = []  # the places of what was sent
@@ -125,8 +123,7 @@ class Sketch(Transaction[Planned, Part, Findings]):
 
     def parts(self, name: str, forms: Mapping[int, Write]) -> list[Part]:
         self.forms.append({**forms})
-        places = [*range(len(self.participants)), *([] if self.inbox is None else [INBOX])]
-        return [Part(place, self.counts) for place in places]
+        return [Part(place) for place in range(len(self.participants))]
 
     def make(self, parts: Sequence[Part], name: str, turn: int, backoff: Backoff) -> Flow[Applied | Findings]:
         self.tries.append([part.place for part in parts])
@@ -147,10 +144,8 @@ GIVEN_UP = Busy(M1, 0.0)
 CONFLICT = Findings({}, passes=True, waits=True)
 
 
-def sketch(count: int = 3, *, counts: bool = False, **options: Any) -> Sketch:
-    transaction = Sketch(M1, [Planned()] * count, options.pop("inbox", None), is_async=False, **options)
-    transaction.counts = counts
-    return transaction
+def sketch(**options: Any) -> Sketch:
+    return Sketch(M1, [Planned()] * 3, None, is_async=False, **options)
 
 
 def within(transaction: Sketch, deadline: timedelta) -> Flow[Outcome]:
