@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections import defaultdict
-from datetime import UTC, date, datetime
+from datetime import date
 from decimal import Context, Decimal, Inexact, Overflow, localcontext
 from enum import Enum
 from typing import Any, cast
@@ -13,10 +12,8 @@ from uuid import UUID
 
 import pytest
 
-from onewrite import ConfigurationError, Event, InvalidUpdate, Message, Outbox, SeenIds
+from onewrite import ConfigurationError, Event, InvalidUpdate, Message, Outbox
 from onewrite.core.event import as_json, emission, emitter_of, moment, seconds
-from onewrite.dynamodb import GuardedTable
-from onewrite.testing import moto_table
 
 NOW = 1_790_000_000.123
 M1 = Message("m1")
@@ -56,14 +53,9 @@ class Model:
 @pytest.mark.parametrize(
     ("body", "text"),
     [
-        (
-            {"cents": 1250, "name": "é", "none": None, "list": [1, 2.5, True]},
-            '{"cents":1250,"name":"é","none":null,"list":[1,2.5,true]}',
-        ),
+        ({"name": "é", "none": None, "list": [1, 2.5, True]}, '{"name":"é","none":null,"list":[1,2.5,true]}'),
         (Decimal("12.50"), "12.5"),
-        (Decimal(3), "3"),
         (Decimal("1E+2"), "100"),
-        (datetime(2026, 11, 22, tzinfo=UTC), '"2026-11-22T00:00:00+00:00"'),
         (date(2026, 11, 22), '"2026-11-22"'),
         (UUID(int=1), '"00000000-0000-0000-0000-000000000001"'),
         (Line("a", Decimal("0.1")), '{"sku":"a","price":0.1}'),
@@ -85,18 +77,11 @@ def test_a_body_is_stored_as_json(body: Any, text: str) -> None:
         Decimal("NaN"),
         Decimal("0.12345678901234567890"),
         Decimal("1E+400"),
-        print,
-        {1, 2},
-        b"bytes",
-        Decimal("1E+1000000"),
         {("a", "b"): 1},
         {1: "a", "1": "b"},
         [({"x": {True: 1, "true": 2}},)],
         Counted(cast("Any", {None: 1, "null": 2})),
-        Counted(cast("Any", {(1, 2): 1})),
         "\ud800",
-        Line,
-        Model,
     ],
     ids=repr,
 )
@@ -105,20 +90,11 @@ def test_a_body_that_json_cannot_say_exactly_is_refused(body: Any) -> None:
         _body({"x": body} if not isinstance(body, dict) else body)
 
 
-@pytest.mark.parametrize(
-    "value", [{1}, b"bytes", print, Line, Model, object()], ids=["set", "bytes", "function", "class", "model", "object"]
-)
+@pytest.mark.parametrize("value", [{1}, Line, Model], ids=["set", "class", "model"])
 def test_a_value_that_has_no_form_in_json_is_named_by_its_type(value: object) -> None:
     """A default= of the user's that calls as_json for all other types gets this error, too."""
     with pytest.raises(InvalidUpdate, match=rf"JSON has nothing for a {type(value).__name__}\b"):
         as_json(value)
-
-
-def test_a_body_that_contains_itself_is_refused() -> None:
-    endless: list[Any] = []
-    endless.append(endless)
-    with pytest.raises(InvalidUpdate, match="has no form in JSON"):
-        _body(endless)
 
 
 def test_a_decimal_is_said_exactly_whatever_the_callers_context_rounds_to() -> None:
@@ -128,9 +104,7 @@ def test_a_decimal_is_said_exactly_whatever_the_callers_context_rounds_to() -> N
 
 
 def test_an_outbox_converts_what_it_is_told_to() -> None:
-    assert (
-        _body({1}, Outbox("o", default=lambda value: sorted(value) if isinstance(value, set) else as_json(value))) == "[1]"
-    )
+    assert _body({1}, Outbox("o", default=sorted)) == "[1]"
 
 
 def test_a_body_that_the_broker_would_refuse_is_refused_at_the_emit() -> None:
@@ -152,13 +126,6 @@ def test_ids_are_the_same_on_each_delivery_and_differ_within_a_message() -> None
 def test_what_is_escaped_counts_as_it_is_stored() -> None:
     with pytest.raises(InvalidUpdate, match="has 14 bytes"):
         _body("\ufffe\uffff", Outbox("o", largest_event=13))
-
-
-def test_events_of_two_ledgers_differ_for_one_message() -> None:
-    def id_under(attribute: str) -> str:
-        return emission(emitter_of(OUTBOX, attribute), M1, [Event("A", 1)], NOW, "call").events[0]["id"]
-
-    assert len({id_under(each) for each in ("ow_l", "ow_billing:l", "ow_shipping:l", "messageIDs", "billing")}) == 5
 
 
 def test_a_type_is_the_text_of_a_member_of_an_enum() -> None:
@@ -195,13 +162,13 @@ def test_times_as_text_sort_as_times_do_and_can_be_read_again() -> None:
     assert [seconds(text) for text in texts] == pytest.approx(times, abs=0.001)
 
 
-@pytest.mark.parametrize("emit", [Event("A", 1), "A", [("A", 1)], [Event("A", 1), None], {"A": 1}], ids=repr)
+@pytest.mark.parametrize("emit", [Event("A", 1), "A", [Event("A", 1), None]], ids=repr)
 def test_what_is_no_list_of_events_is_refused(emit: Any) -> None:
     with pytest.raises(InvalidUpdate, match="takes a list of events"):
         emission(emitter_of(OUTBOX, "ow_l"), M1, emit, NOW, "call")
 
 
-@pytest.mark.parametrize("given", ["", None, 1, "\ud800", "a\nb", "é\x85", "é" * 1025], ids=ascii)
+@pytest.mark.parametrize("given", ["", None, "\ud800", "é\x85", "é" * 1025], ids=ascii)
 def test_an_event_has_a_type(given: Any) -> None:
     with pytest.raises(InvalidUpdate, match=r"Event\.type"):
         Event(given, None)
@@ -216,19 +183,10 @@ def test_a_name_and_a_cause_are_texts(name: str) -> None:
 @pytest.mark.parametrize(
     "arguments",
     [
-        {"name": ""},
-        {"name": "a b"},
-        {"name": "é"},
-        {"name": 1},
-        {"shards": 0},
-        {"shards": 1.5},
-        {"name": "1:2"},
-        {"name": ":a"},
-        {"index": ""},
-        {"index": 1},
-        {"largest_event": 0},
-        {"largest_event": "100"},
-        {"largest_event": True},
+        *[{"name": name} for name in ("", "a b", 1, "1:2", ":a")],
+        *[{"shards": shards} for shards in (0, 1.5)],
+        *[{"index": index} for index in ("", 1)],
+        *[{"largest_event": size} for size in (0, "100", True)],
         {"default": 5},
     ],
     ids=repr,
@@ -238,19 +196,12 @@ def test_an_outbox_that_cannot_be_is_refused(arguments: Any) -> None:
         Outbox(**{"name": "o", **arguments})
 
 
-def test_a_store_takes_an_outbox_beside_a_ledger_of_any_name() -> None:
+def test_a_store_emits_into_an_outbox_and_nothing_else() -> None:
     wrong: Any = "shop/orders"
-    with moto_table("orders") as table:
-        with pytest.raises(ConfigurationError, match="give an Outbox"):
-            GuardedTable(table, SeenIds(), outbox=wrong)
-        GuardedTable(table, SeenIds(name="outbox"), outbox=OUTBOX)
+    with pytest.raises(ConfigurationError, match="give an Outbox"):
+        emitter_of(wrong, "ow_l")
 
 
-@pytest.mark.parametrize("name", ["shop/orders", "urn:shop:orders", "https://shop.example/orders", "a/b:c", "shop"])
+@pytest.mark.parametrize("name", ["urn:shop:orders", "https://shop.example/orders", "a/b:c"])
 def test_a_name_may_begin_any_reference(name: str) -> None:
     assert Outbox(name).name == name
-
-
-def test_a_body_may_be_what_json_makes_of_what_json_reads() -> None:
-    body = json.loads('{"a": [1, 1.5, "x", null, {"b": true}]}')
-    assert json.loads(_body(body)) == body

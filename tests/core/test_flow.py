@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import warnings
 from typing import Any
-from unittest.mock import Mock
 
 import pytest
 
 from onewrite import ConfigurationError
-from onewrite.core.flow import Call, Do, Flow, Meter, Wait, arun, at, check_awaited, meter, run
+from onewrite.core.flow import Call, Do, Flow, Wait, arun, at, check_awaited, run
 from onewrite.core.ledgers import SeenIds
 from onewrite.dynamodb import AsyncGuardedTable, GuardedTable
 
@@ -79,14 +77,6 @@ def test_a_flow_is_sent_each_reply_and_its_result_returned(twin: Twin) -> None:
     assert client.calls == [(("a",), {"b": 1}), ((), {})]
 
 
-def test_a_flow_may_end_without_a_call(twin: Twin) -> None:
-    def flow() -> Flow[int]:
-        return 7
-        yield Call("update_item")
-
-    assert twin.run(flow(), twin.client()) == 7
-
-
 def test_the_clients_exception_is_thrown_into_the_flow_which_may_go_on(twin: Twin) -> None:
     error = Lost("no answer")
 
@@ -99,17 +89,6 @@ def test_the_clients_exception_is_thrown_into_the_flow_which_may_go_on(twin: Twi
     assert twin.run(flow(), twin.client(error, "second")) == (error, "second")
 
 
-def test_a_flow_that_returns_from_an_exception_ends_well(twin: Twin) -> None:
-    def flow() -> Flow[str]:
-        try:
-            yield Call("update_item")
-        except Lost:
-            return "known"
-        raise AssertionError
-
-    assert twin.run(flow(), twin.client(Lost())) == "known"
-
-
 def test_an_exception_that_the_flow_does_not_want_leaves_as_the_client_raised_it(twin: Twin) -> None:
     error = Lost("no answer")
     with pytest.raises(Lost) as raised:
@@ -119,38 +98,23 @@ def test_an_exception_that_the_flow_does_not_want_leaves_as_the_client_raised_it
     assert raised.value.__context__ is None
 
 
-def test_an_exception_of_the_flows_own_leaves_too(twin: Twin) -> None:
-    def flow() -> Flow[None]:
+def noting(seen: list[str]) -> Flow[None]:
+    """Notes how it ends."""
+    try:
         yield Call("update_item")
-        raise ValueError("mine")
-
-    with pytest.raises(ValueError, match="mine"):
-        twin.run(flow(), twin.client("first"))
-
-
-def test_a_flow_that_raises_is_closed(twin: Twin) -> None:
-    flow = two_calls([])
-    with pytest.raises(Lost):
-        twin.run(flow, twin.client(Lost()))
-    assert flow.gi_frame is None  # type: ignore[attr-defined]
+    except GeneratorExit:
+        seen.append("closed")
+        raise
+    except BaseException:
+        seen.append("thrown")
+        raise
 
 
 @pytest.mark.parametrize("end", [KeyboardInterrupt, SystemExit])
 def test_what_ends_the_process_is_no_business_of_the_flow_and_closes_it(end: type[BaseException]) -> None:
     seen: list[str] = []
-
-    def flow() -> Flow[None]:
-        try:
-            yield Call("update_item")
-        except GeneratorExit:
-            seen.append("closed")
-            raise
-        except BaseException:
-            seen.append("thrown")
-            raise
-
     with pytest.raises(end):
-        run(flow(), Client(end()))
+        run(noting(seen), Client(end()))
     assert seen == ["closed"]
 
 
@@ -165,20 +129,6 @@ def test_a_wait_sleeps_as_long_as_asked_and_calls_nothing(twin: Twin) -> None:
     assert len(client.calls) == 1
 
 
-def test_an_interrupted_wait_is_thrown_into_the_flow() -> None:
-    def flow() -> Flow[str]:
-        try:
-            yield Wait(1.0)
-        except Lost:
-            return "woken"
-        raise AssertionError
-
-    def sleep(_: float) -> None:
-        raise Lost
-
-    assert run(flow(), Client(), sleep=sleep) == "woken"
-
-
 def test_a_cancelled_task_closes_its_flow_and_stays_cancelled() -> None:
     seen: list[str] = []
     started = asyncio.Event()
@@ -188,18 +138,8 @@ def test_a_cancelled_task_closes_its_flow_and_stays_cancelled() -> None:
             started.set()
             await asyncio.Event().wait()
 
-    def flow() -> Flow[None]:
-        try:
-            yield Call("update_item")
-        except GeneratorExit:
-            seen.append("closed")
-            raise
-        except BaseException:
-            seen.append("thrown")
-            raise
-
     async def main() -> None:
-        task = asyncio.create_task(arun(flow(), Silent()))
+        task = asyncio.create_task(arun(noting(seen), Silent()))
         await started.wait()
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -209,27 +149,16 @@ def test_a_cancelled_task_closes_its_flow_and_stays_cancelled() -> None:
     asyncio.run(main())
 
 
-def test_a_blocking_loop_refuses_an_asynchronous_client_and_leaves_no_coroutine_behind() -> None:
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        with pytest.raises(ConfigurationError, match="AsyncClient is asynchronous: guard it with the Async class"):
-            run(two_calls([]), AsyncClient("first"))
-        gc.collect()
-    assert [str(warning.message) for warning in caught if "never awaited" in str(warning.message)] == []
-
-
-def test_an_asynchronous_client_is_never_sent_anything_by_the_blocking_loop() -> None:
+def test_a_blocking_loop_refuses_an_asynchronous_client_before_it_sends_anything() -> None:
     client = AsyncClient("first")
-    with pytest.raises(ConfigurationError):
+    with pytest.raises(ConfigurationError, match="AsyncClient is asynchronous: guard it with the Async class"):
         run(two_calls([]), client)
+    gc.collect()  # a coroutine that was left behind would warn, which is an error here
     assert client.calls == []
 
 
 def test_an_asynchronous_loop_refuses_a_blocking_client() -> None:
-    with pytest.raises(
-        ConfigurationError,
-        match="Client is not asynchronous, and has sent the request: guard it with the class without Async",
-    ):
+    with pytest.raises(ConfigurationError, match="has sent the request: guard it with the class without Async"):
         asyncio.run(arun(two_calls([]), Client("first")))
 
 
@@ -241,13 +170,9 @@ def made_by(module: str, *, asynchronous: bool) -> Any:
 @pytest.mark.parametrize(
     ("module", "asynchronous", "fits"),
     [
-        ("boto3.resources.factory", False, {False}),
         ("botocore.client", False, {False}),
-        ("pymongo.synchronous.collection", False, {False}),
         ("pymongo.asynchronous.collection", True, {True}),
         ("aiobotocore.client", False, {True}),  # its methods are coroutines behind a plain face
-        ("motor.core", False, {True}),
-        ("tests.own", True, {True}),
         ("tests.own", False, {True, False}),  # nobody knows what such a client's methods return
     ],
 )
@@ -259,12 +184,7 @@ def test_a_store_that_must_be_awaited_is_told_from_one_that_must_not_before_anyt
     if awaited in fits:
         check_awaited(client, "update_item", is_async=awaited)
         return
-    said = (
-        "is not asynchronous: guard it with the class without Async"
-        if awaited
-        else "is asynchronous: guard it with the Async"
-    )
-    with pytest.raises(ConfigurationError, match=f"Client {said}"):
+    with pytest.raises(ConfigurationError, match="guard it with the class without Async" if awaited else "with the Async"):
         check_awaited(client, "update_item", is_async=awaited)
 
 
@@ -275,42 +195,15 @@ def test_a_guarded_table_refuses_the_other_kind_of_client_when_it_is_made() -> N
         AsyncGuardedTable(made_by("botocore.client", asynchronous=False), SeenIds(), table_name="orders")
 
 
-def test_a_meter_counts_the_requests_of_what_runs_under_it(twin: Twin) -> None:
-    counting = Meter()
-    before = meter.set(counting)
-    try:
-        twin.run(two_calls([]), twin.client("first", "second"))
-        with pytest.raises(Lost):
-            twin.run(two_calls([]), twin.client(Lost()))
-    finally:
-        meter.reset(before)
-    twin.run(two_calls([]), twin.client("first", "second"))
-    assert counting.requests == 3
-
-
 def test_a_function_is_called_and_what_it_returns_is_awaited_where_calls_are(twin: Twin) -> None:
     async def later(n: int, *, plus: int) -> int:
         await asyncio.sleep(0)
         return n + plus
 
-    def now(n: int, *, plus: int) -> int:
-        return n + plus
-
     def flow(function: Any) -> Flow[int]:
-        try:
-            return (yield Do(function, (1,), {"plus": 2}))
-        except ZeroDivisionError:
-            return (yield Do(function, (3,), {"plus": 4}, sends=True))
+        return (yield Do(function, (1,), {"plus": 2}))
 
-    counting = Meter()
-    before = meter.set(counting)
-    try:
-        assert twin.run(flow(now), twin.client()) == 3
-        assert counting.requests == 0
-        assert twin.run(flow(Mock(side_effect=[ZeroDivisionError, 7])), twin.client()) == 7
-        assert counting.requests == 1
-    finally:
-        meter.reset(before)
+    assert twin.run(flow(lambda n, plus: n + plus), twin.client()) == 3
     if isinstance(twin.client(), AsyncClient):
         assert twin.run(flow(later), twin.client()) == 3
     else:
@@ -325,33 +218,3 @@ def test_the_calls_of_a_flow_may_be_made_at_another_target(twin: Twin) -> None:
     assert twin.run(at(there, two_calls(log)), here) == "done"
     assert (log, here.calls) == (["first", "second"], [])
     assert there.calls[0] == (("a",), {"b": 1})
-
-
-def test_a_flow_that_is_made_at_another_target_sees_errors_and_waits(twin: Twin) -> None:
-    def flow() -> Flow[str]:
-        yield Wait(0.5)
-        try:
-            yield Call("update_item")
-        except Lost:
-            return (yield Call("update_item"))
-        return "not lost"
-
-    assert twin.run(at(twin.client(Lost(), "again"), flow()), twin.client()) == "again"
-    assert twin.slept == [0.5]
-    with pytest.raises(Lost):
-        twin.run(at(twin.client(Lost(), Lost()), flow()), twin.client())
-
-
-def test_the_loops_sleep_for_real_unless_told_otherwise() -> None:
-    def flow() -> Flow[str]:
-        yield Wait(0.0)
-        return "woken"
-
-    assert run(flow(), Client()) == "woken"
-    assert asyncio.run(arun(flow(), Client())) == "woken"
-
-
-def test_two_calls_do_not_share_their_arguments() -> None:
-    with pytest.raises(TypeError):
-        Call("update_item").kwargs["Key"] = {}
-    assert Call("update_item").kwargs == {}

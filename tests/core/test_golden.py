@@ -16,7 +16,7 @@ import pytest
 from boto3.dynamodb.types import TypeDeserializer, TypeSerializer
 from bson import json_util
 
-from onewrite import Applied, HighWaterMark, InSequence, Message, MessageIDs, SeenIds, sortable
+from onewrite import Applied, HighWaterMark, Message, MessageIDs, SeenIds, sortable
 from onewrite.core.ledgers import Ledger
 from onewrite.dynamodb import GuardedTable, layout
 from onewrite.mongodb import GuardedCollection
@@ -35,7 +35,6 @@ LEDGERS: dict[str, Ledger] = {
     "marks": HighWaterMark(),
     "moved": SeenIds(name="seen", also=HighWaterMark()),
 }
-SEQUENCE = InSequence()  # reads and writes what HighWaterMark does
 MESSAGES = [
     Message("evt-1", sequence=1),
     Message("evt-2", source="order-7", sequence=2),
@@ -48,7 +47,6 @@ MESSAGES = [
     ),
 ]
 FRESH = [Message("evt-6", source="order-8", sequence=6), Message("evt-3", source="order-9", sequence=1)]
-KINDS = list(LEDGERS)
 
 
 def _entities(ledger: Ledger) -> dict[str, Any]:
@@ -98,20 +96,15 @@ def _stored(kind: str) -> dict[str, Any]:
     return found
 
 
-@pytest.fixture(params=KINDS)
-def kind(request: pytest.FixtureRequest) -> str:
-    name: str = request.param
-    return name
+kinds = pytest.mark.parametrize("kind", LEDGERS)
 
 
-def _now() -> float:
-    return START + (len(MESSAGES) - 1) * STEP
-
-
+@kinds
 def test_what_is_written_today_is_what_the_format_says(kind: str) -> None:
     assert _entities(LEDGERS[kind]) == _stored(kind)
 
 
+@kinds
 @pytest.mark.parametrize("engine", ["dynamodb", "mongodb"])
 def test_a_stored_message_is_recognised_and_no_other(kind: str, engine: str) -> None:
     stored, ledger = _stored(kind)[engine], LEDGERS[kind]
@@ -119,21 +112,9 @@ def test_a_stored_message_is_recognised_and_no_other(kind: str, engine: str) -> 
         layout.lookup(_plain(stored)) if engine == "dynamodb" else mongodb_layout.lookup(json_util.loads(json.dumps(stored)))
     )
     kept = MESSAGES[-1:] if kind == "seen-36h-readable" else MESSAGES  # the others are older than it remembers
-    assert all(ledger.entry(message, _now()).judge(message, held) is not None for message in kept)
-    assert all(ledger.entry(message, _now()).judge(message, held) is None for message in FRESH)
-
-
-def test_marks_are_read_by_both_ledgers_that_keep_marks() -> None:
-    held = layout.lookup(_plain(_stored("marks")["dynamodb"]))
-    again = Message("evt-2", source="order-7", sequence=2)
-    assert SEQUENCE.entry(again, START).judge(again, held) == HighWaterMark().entry(again, START).judge(again, held)
-
-
-def test_nothing_of_the_ledger_is_taken_for_the_callers(kind: str) -> None:
-    stored, terms = _stored(kind), LEDGERS[kind].terms
-    assert layout.without_ledger(terms, _plain(stored["dynamodb"])) == {"orderId": "o-1", "n": len(MESSAGES)}
-    document = json_util.loads(json.dumps(stored["mongodb"]))
-    assert mongodb_layout.without_ledger(terms, document) == {"_id": "o-1", "n": len(MESSAGES)}
+    now = START + (len(MESSAGES) - 1) * STEP
+    assert all(ledger.entry(message, now).judge(message, held) is not None for message in kept)
+    assert all(ledger.entry(message, now).judge(message, held) is None for message in FRESH)
 
 
 if __name__ == "__main__":

@@ -78,11 +78,6 @@ def test_stored_numbers_are_recognised_and_no_others() -> None:
         assert answers == [[Duplicate(m) for m in KNOWN], [Stale(m, 10) for m in STALE], [None, None]]
 
 
-def test_nothing_of_the_ledger_is_taken_for_the_callers() -> None:
-    assert layout.without_ledger(LEDGER.terms, _plain(_stored()["dynamodb"])) == {"orderId": "o-1", "n": len(MESSAGES)}
-    assert mongodb_layout.without_ledger(LEDGER.terms, _stored()["mongodb"]) == {"_id": "o-1", "n": len(MESSAGES)}
-
-
 if __name__ == "__main__" and not FILE.exists():
     FILE.write_text(json.dumps(_entities(), indent=2, ensure_ascii=False) + "\n")
     sys.stdout.write(f"{FILE}\n")

@@ -6,8 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from onewrite import Event, Message, Outbox, SeenIds
 from onewrite.core.event import moment
 from onewrite.core.flow import run
@@ -66,13 +64,8 @@ def _kept(entity: dict[str, Any]) -> dict[str, Any]:
     return {name: int(entity[name]) if name in ("ow_sent", "ow_shard") else entity[name] for name in NAMES if name in entity}
 
 
-@pytest.fixture(scope="module")
-def entities() -> dict[str, Any]:
-    return _entities()
-
-
-def test_what_is_emitted_and_cleared_today_is_what_the_format_says(entities: dict[str, Any]) -> None:
-    assert entities == json.loads(FILE.read_text())
+def test_what_is_emitted_and_cleared_today_is_what_the_format_says() -> None:
+    assert _entities() == json.loads(FILE.read_text())
 
 
 if __name__ == "__main__":

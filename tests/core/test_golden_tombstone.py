@@ -17,19 +17,17 @@ FILE = Path(__file__).parents[1] / "golden" / "tombstone.json"
 NOW = 1_790_000_000.0
 NAMES = ("orderId", "_id", "ow_l", "ow_o", "ow_tombstone", "expiresAt", "n")
 MADE, DELETED, LATE = Message("made"), Message("deleted"), Message("late")
-MORE: Any = {
-    "clock": lambda: NOW,
-    "outbox": Outbox("shop"),
-    "tombstones": Tombstones(timedelta(days=30)),
-}
+MORE: Any = {"clock": lambda: NOW, "outbox": Outbox("shop"), "tombstones": Tombstones(timedelta(days=30))}
+
+
+def _stores(table: Any, collection: Any) -> tuple[GuardedTable, GuardedCollection]:
+    stores = GuardedTable(table, SeenIds(), **MORE), GuardedCollection(collection, SeenIds(), **MORE)
+    return name_calls(stores[0], lambda: "a"), name_calls(stores[1], lambda: "a")
 
 
 def _entities() -> dict[str, Any]:
     with moto_table("orders") as table, mongomock_collection("orders") as collection:
-        orders, documents = (
-            name_calls(GuardedTable(table, SeenIds(), **MORE), lambda: "a"),
-            name_calls(GuardedCollection(collection, SeenIds(), **MORE), lambda: "a"),
-        )
+        orders, documents = _stores(table, collection)
         for name, emit in (("empty", None), ("pending", [Event("Deleted", 1)])):
             orders.put_item(MADE, Item={"orderId": name, "n": 1})
             orders.delete_item(DELETED, Key={"orderId": name}, emit=emit)
@@ -58,10 +56,7 @@ def test_a_tombstone_that_was_stored_refuses_what_comes_late() -> None:
         for item in stored["dynamodb"].values():
             table.put_item(Item=item)
         collection.insert_many(list(stored["mongodb"].values()))
-        orders, documents = (
-            name_calls(GuardedTable(table, SeenIds(), **MORE), lambda: "a"),
-            name_calls(GuardedCollection(collection, SeenIds(), **MORE), lambda: "a"),
-        )
+        orders, documents = _stores(table, collection)
         for name in ("empty", "pending"):
             assert orders.record(LATE, Key={"orderId": name}) == Gone(LATE)
             assert documents.record(LATE, {"_id": name}) == Gone(LATE)

@@ -16,14 +16,10 @@ DAY = timedelta(days=1)
     ("wrong", "complaint"),
     [
         ({"consumer": ""}, "consumer=''"),
-        ({"consumer": None}, "consumer=None"),
         ({"retention": timedelta(0)}, r"^Inbox\(retention=.*outlives every redelivery"),
-        ({"retention": 14}, "outlives every redelivery"),
         ({"also": "bills"}, "also='bills'"),
         ({"also": ("bills", "")}, "also="),
-        ({"also": None}, "also=None"),
         ({"key": "expiresAt"}, "give two names, neither of which begins with ow_"),
-        ({"key": "ow_t"}, "give two names, neither of which begins with ow_"),
         ({"ttl_attribute": "ow_until"}, "give two names, neither of which begins with ow_"),
     ],
 )
@@ -37,16 +33,11 @@ def test_no_two_messages_share_a_key() -> None:
         (only,) = Inbox(object(), consumer=consumer, retention=DAY).marks(message)
         return only
 
+    parts = [Message("c", parts=parts) for parts in (("b",), ("", "b"))]
+    long = [Message("x" * 2000), Message("x" * 2000, source="x")]
     marks = [
-        mark("a", Message("c", source="b")),
-        mark("ab", Message("c")),
-        mark("a", Message("bc")),
-        mark("a", Message("c", parts=("b",))),
-        mark("a", Message("c", parts=("", "b"))),
-        mark("a", Message("1:b1:c")),
-        mark("a", Message("x" * 2000)),
-        mark("a", Message("x" * 2000, source="x")),
-        mark("a" * 3000, Message("c")),
+        *[mark("a", message) for message in (Message("c", "b"), Message("bc"), Message("1:b1:c"), *parts, *long)],
+        *[mark(consumer, Message("c")) for consumer in ("ab", "a" * 3000)],
     ]
     assert len(set(marks)) == len(marks)
     assert marks[0] == "1:a1:b1:c"

@@ -54,16 +54,8 @@ def written(ledger: SeenIds) -> tuple[Entry, dict[Slot, object]]:
 @pytest.mark.parametrize(
     ("sequence", "stored", "expected"),
     [
-        (5, 5, True),
-        (5, 6, True),
-        (5, 4, False),
-        (5, "5", False),
-        (5, True, False),
-        (5, ABSENT, False),
-        ("b", "b", True),
-        ("b", "c", True),
-        ("b", "a", False),
-        ("b", 5, False),
+        *[(5, 5, True), (5, 6, True), (5, 4, False), (5, "5", False), (5, True, False), (5, ABSENT, False)],
+        *[("b", "b", True), ("b", "c", True), ("b", "a", False), ("b", 5, False)],
     ],
 )
 def test_a_write_of_a_mark_has_landed_where_the_mark_is_there_or_further_on(
@@ -88,15 +80,9 @@ def test_a_write_of_an_id_has_landed_where_a_live_slot_holds_it() -> None:
 @pytest.mark.parametrize(
     ("tag", "numbers", "expected"),
     [
-        (5, frozenset({10}), True),
-        (5, frozenset({11}), False),
-        (5, ABSENT, False),
-        (5, [10], False),
-        (10, frozenset({20}), True),  # a later block has taken the slot
-        (10, ABSENT, True),
-        (0, frozenset({10}), False),
-        (ABSENT, frozenset({10}), False),
-        ("5", frozenset({10}), False),
+        *[(5, frozenset({10}), True), (5, frozenset({11}), False), (5, ABSENT, False), (5, [10], False)],
+        *[(10, frozenset({20}), True), (10, ABSENT, True)],  # a later block has taken the slot
+        *[(tag, frozenset({10}), False) for tag in (0, ABSENT, "5")],
     ],
 )
 def test_a_write_of_a_number_has_landed_where_its_block_holds_it_or_a_later_one_has_the_slot(
@@ -130,13 +116,7 @@ def test_no_write_has_landed_while_a_step_of_its_message_is_open() -> None:
 
 
 @pytest.mark.parametrize(
-    ("tombstone", "expected"),
-    [
-        ("its own", True),
-        ("another's", False),
-        ("nobody's", False),
-        ("none", False),
-    ],
+    ("tombstone", "expected"), [("its own", True), ("another's", False), ("nobody's", False), ("none", False)]
 )
 def test_a_delete_has_landed_where_the_tombstone_is_its_own(tombstone: str, *, expected: bool) -> None:
     entry, stored = written(SeenIds())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from dataclasses import replace
 from datetime import timedelta
 from hashlib import blake2b
@@ -27,8 +26,7 @@ from onewrite import (
     Stale,
     sortable,
 )
-from onewrite.core.label import Label, Slot, is_label, is_label_name, label_of, ledger_attribute, ledger_name, prefix_of
-from onewrite.core.ledgers import check_ledger
+from onewrite.core.label import Slot
 from onewrite.core.ledgers.entry import ABSENT, Advance, Entry, Remember, Rule
 from onewrite.core.ledgers.marks import mark_slot
 from onewrite.core.ledgers.ring import window
@@ -87,16 +85,6 @@ def remember(ledger: SeenIds | MessageIDs, message: Message = M1, now: float = N
 # --- SeenIds ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_set_that_is_kept_for_ever_has_one_slot_and_none_to_remove() -> None:
-    hashed, plain = remember(SeenIds(None)), remember(PLAIN)
-    assert (hashed.sets.present, hashed.sets.live, hashed.sets.dead) == (
-        Slot("ow_all"),
-        (Slot("ow_all"),),
-        (),
-    )
-    assert (plain.sets.present, plain.sets.live, plain.sets.dead) == (Slot("messageIDs"), (Slot("messageIDs"),), ())
-
-
 def test_a_bounded_set_looks_at_three_slots_and_removes_the_rest() -> None:
     # Pinned: a change would make every entity forget its messages on the day of the upgrade.
     sets = remember(SeenIds()).sets
@@ -152,34 +140,7 @@ def test_what_is_in_no_live_slot_is_fresh() -> None:
     assert entry.judge(M1, Held().look) is None
 
 
-def test_a_message_of_another_source_or_part_is_another_message() -> None:
-    one, parts = Message("m1", "s"), (Message("m1").part("a"), Message("m1", "s").part("a"))
-    for ledger in (SeenIds(), SeenIds(readable=True), SeenIds(None), PLAIN):
-        # In a set as handlers keep it by hand, an id alone counts for every source.
-        alone = () if ledger is PLAIN else (Message("m1"),)
-        held = written(ledger, *alone, one, *parts)
-        for message in (*alone, one, *parts):
-            assert held.judge(ledger, message) == Duplicate(message)
-        assert held.judge(ledger, Message("m1", "t")) is None
-        assert held.judge(ledger, Message("m1").part("b")) is None
-
-
-@pytest.mark.parametrize(
-    "held",
-    [
-        b"m1",
-        "m1",
-        None,
-        3,
-        {},
-        [],
-        ["m1"],
-        {b"m1"},
-        frozenset(["m1"]),
-        pytest.param(frozenset([b"m1", 3]), id="a set of both"),
-    ],
-    ids=repr,
-)
+@pytest.mark.parametrize("held", [b"m1", None, ["m1"], frozenset(["m1"]), frozenset([b"m1", 3])], ids=str)
 def test_something_else_in_a_live_slot_is_a_mismatch_and_never_a_duplicate(held: object) -> None:
     slot = remember(SeenIds()).sets.live[0]
     with pytest.raises(LedgerMismatch, match=r"set of bytes stands a \w+ with something else.*Repair the entity"):
@@ -194,36 +155,25 @@ def test_a_mark_that_a_driver_reads_as_a_type_of_its_own_is_the_same_mark() -> N
     assert Held({own.sets.present: frozenset([Text("@s/m1")])}).judge(SeenIds(readable=True), M1) == Duplicate(M1)
 
 
-@pytest.mark.parametrize("retention", [timedelta(0), timedelta(days=-1), timedelta(seconds=1) - timedelta.resolution])
-def test_an_id_is_kept_for_a_second_at_least(retention: timedelta) -> None:
-    with pytest.raises(ConfigurationError, match="a second at least"):
+@pytest.mark.parametrize(
+    ("retention", "said"),
+    [
+        (timedelta(seconds=1) - timedelta.resolution, "a second at least"),
+        (CENTURY + timedelta.resolution, r"a hundred years at most\. Give None to never forget"),
+        (3600, r"SeenIds\(retention=3600\): give a timedelta"),
+        (False, r"SeenIds\(retention=False\): give a timedelta"),
+    ],
+)
+def test_a_retention_that_cannot_be_kept_is_refused(retention: Any, said: str) -> None:
+    with pytest.raises(ConfigurationError, match=said):
         SeenIds(retention)
 
 
-@pytest.mark.parametrize("retention", [3600, 14.0, "14d", 0, False])
-def test_a_retention_is_a_timedelta_or_none(retention: Any) -> None:
-    with pytest.raises(ConfigurationError, match=rf"SeenIds\(retention={retention!r}\): give a timedelta"):
-        SeenIds(retention=retention)
-
-
-def test_a_second_is_long_enough() -> None:
-    assert len(remember(SeenIds(timedelta(seconds=1))).sets.live) == 3
-
-
-@pytest.mark.parametrize("retention", [timedelta.max, timedelta(days=999_999_999), CENTURY + timedelta.resolution])
-def test_an_id_is_kept_for_a_hundred_years_at_most(retention: timedelta) -> None:
-    with pytest.raises(ConfigurationError, match=r"a hundred years at most\. Give None to never forget"):
-        SeenIds(retention)
-
-
+@pytest.mark.parametrize("retention", [timedelta(seconds=1), CENTURY])
 @pytest.mark.parametrize("now", [0.0, NOW, 1e10])
-def test_a_hundred_years_can_be_counted_by_any_clock(now: float) -> None:
-    sets = remember(SeenIds(CENTURY), M1, now).sets
+def test_a_second_and_a_hundred_years_can_be_counted_by_any_clock(now: float, retention: timedelta) -> None:
+    sets = remember(SeenIds(retention), M1, now).sets
     assert sets.present in sets.live
-
-
-def test_the_default_outlives_every_redelivery_that_sqs_makes() -> None:
-    assert SeenIds().retention == timedelta(days=14)
 
 
 @pytest.mark.parametrize(
@@ -231,7 +181,6 @@ def test_the_default_outlives_every_redelivery_that_sqs_makes() -> None:
     [
         (timedelta(days=14), "14d"),
         (timedelta(hours=24), "1d"),
-        (timedelta(hours=36), "36h"),
         (timedelta(minutes=90), "90m"),
         (timedelta(seconds=45), "45s"),
         (timedelta(seconds=1.5), "1500000us"),
@@ -248,20 +197,9 @@ def test_a_layout_says_the_retention_as_short_as_it_is_exact(retention: timedelt
 # --- marks of sources -------------------------------------------------------------------------------------------------
 
 
-def test_a_high_water_mark_moves_its_sources_mark() -> None:
-    assert HighWaterMark().entry(at(5), NOW).own == Advance(Slot("ow_@", "s"), 5, "below")
-    assert HighWaterMark().entry(at("e"), NOW).own == Advance(Slot("ow_@", "s"), "e", "below")
-
-
-def test_a_high_water_mark_needs_a_sequence() -> None:
-    with pytest.raises(InvalidMessage, match=r"message m1 has no sequence.*SeenIds"):
-        HighWaterMark().entry(Message("m1"), NOW)
-
-
-@pytest.mark.parametrize("sequence", [None, "1"])
-def test_a_gapless_sequence_needs_an_int(sequence: Any) -> None:
+def test_a_gapless_sequence_needs_an_int() -> None:
     with pytest.raises(InvalidMessage, match=r"counts in ints.*HighWaterMark"):
-        InSequence().entry(Message("m1", sequence=sequence), NOW)
+        InSequence().entry(at("1"), NOW)
 
 
 @pytest.mark.parametrize(
@@ -291,45 +229,35 @@ def test_only_where_a_later_message_can_be_written_first_may_a_message_be_overta
     [
         (ABSENT, 5, None),
         (4, 5, None),
-        (-1, 0, None),
-        (1, 5, None),
         (5, 5, Duplicate(at(5), ENTITY)),
         (6, 5, Stale(at(5), 6, ENTITY)),
-        (10**40, 5, Stale(at(5), 10**40, ENTITY)),
         (ABSENT, "b", None),
         ("", "b", None),
-        ("a", "b", None),
-        ("B", "b", None),
         ("b", "b", Duplicate(at("b"), ENTITY)),
         ("ba", "b", Stale(at("b"), "ba", ENTITY)),
-        ("09", "10", None),
         ("10", "09", Stale(at("09"), "10", ENTITY)),
         ("9", "x10", None),
-        (ABSENT, "10", None),
         (sortable(9), sortable(10), None),
         (sortable(10), sortable(9), Stale(at(sortable(9)), sortable(10), ENTITY)),
-        (ABSENT, sortable(9), None),
     ],
 )
 def test_a_high_water_mark_lets_in_what_is_above_it(held: Any, sequence: Any, expected: Any) -> None:
     assert judged(HighWaterMark().entry(at(sequence), NOW), at(sequence), held) == expected
 
 
-@pytest.mark.parametrize(("held", "sequence"), [("9", "10"), ("10", "9"), ("a", "10"), ("00", "0"), ("0", "00")])
+@pytest.mark.parametrize(("held", "sequence"), [("9", "10"), ("10", "9"), ("a", "10")])
 def test_digits_of_another_length_are_compared_as_no_text(held: str, sequence: str) -> None:
     with pytest.raises(InvalidMessage, match=r"numbers of different length are in the wrong order.*to_number.*sortable"):
         judged(HighWaterMark().entry(at(sequence), NOW), at(sequence), held)
 
 
-@pytest.mark.parametrize(
-    ("held", "sequence"), [("", "9"), (" 9", "9"), ("-5", "55"), ("/", "0"), ("$a", "10"), (sortable(9), "10"), ("#", "9")]
-)
+@pytest.mark.parametrize(("held", "sequence"), [("", "9"), ("-5", "55"), ("/", "0"), (sortable(9), "10"), ("#", "9")])
 def test_text_that_sorts_before_all_digits_is_no_number_whatever_its_length(held: str, sequence: str) -> None:
     with pytest.raises(LedgerMismatch, match=rf"The mark of source 's' is {re.escape(repr(held))}.*do not compare"):
         judged(HighWaterMark().entry(at(sequence), NOW), at(sequence), held)
 
 
-@pytest.mark.parametrize("digits", ["٣", "²", "1a", "-1", "1.0", " 1", ""])
+@pytest.mark.parametrize("digits", ["٣", "²", "1a", "-1", ""])
 def test_only_ascii_digits_are_a_number_as_text(digits: str) -> None:
     own = HighWaterMark().entry(at(digits), NOW).own
     assert isinstance(own, Advance)
@@ -349,15 +277,9 @@ def test_sortable_text_is_not_compared_with_any_other(held: str) -> None:
         (1, 1, 2, None),
         (1, 2, 1, Stale(at(1), 2, ENTITY)),
         (1, 1, 1, Duplicate(at(1), ENTITY)),
-        (1, 3, 3, Duplicate(at(3), ENTITY)),
         (1, 3, 5, Deferred(at(5), 4, ENTITY)),
-        (1, 1, 10**20, Deferred(at(10**20), 2, ENTITY)),
-        (1, ABSENT, 2, Deferred(at(2), 1, ENTITY)),
-        (1, ABSENT, 0, Stale(at(0), 0, ENTITY)),
         (5, ABSENT, 3, Stale(at(3), 4, ENTITY)),
         (5, ABSENT, 6, Deferred(at(6), 5, ENTITY)),
-        (0, ABSENT, 0, None),
-        (0, 0, 1, None),
         # Another ledger, or an older `first`, left a mark below: what follows it is still the next one.
         (5, 2, 3, None),
         (5, 2, 5, Deferred(at(5), 3, ENTITY)),
@@ -368,24 +290,10 @@ def test_a_gapless_sequence_lets_in_the_next_one(first: int, held: Any, sequence
 
 
 @pytest.mark.parametrize("ledger", [HighWaterMark(), InSequence()])
-@pytest.mark.parametrize("held", ["5", None, 4.0, True, b"5", [4, "x"], {}, frozenset([4])], ids=repr)
+@pytest.mark.parametrize("held", ["5", None, 4.0, True, frozenset([4])], ids=repr)
 def test_a_mark_of_another_type_is_a_mismatch(ledger: HighWaterMark | InSequence, held: object) -> None:
     with pytest.raises(LedgerMismatch, match=r"The mark of source 's' is .*sequence is 5.*do not compare"):
         judged(ledger.entry(at(5), NOW), at(5), held)
-
-
-@pytest.mark.parametrize("held", [5, None, ["a", "x"]])
-def test_a_number_where_text_is_compared_is_a_mismatch(held: object) -> None:
-    with pytest.raises(LedgerMismatch, match="do not compare"):
-        judged(HighWaterMark().entry(at("a"), NOW), at("a"), held)
-
-
-def test_the_mark_of_another_source_or_part_says_nothing() -> None:
-    for ledger in (HighWaterMark(), InSequence()):
-        held = written(ledger, at(1, ""), at(1, "t"), at(1).part("a"))
-        assert held.judge(ledger, at(1)) is None
-        assert held.judge(ledger, at(1).part("b")) is None
-        assert held.judge(ledger, at(1).part("a")) == Duplicate(at(1).part("a"))
 
 
 def judged(entry: Entry, message: Message, held: object) -> object:
@@ -399,9 +307,7 @@ def judged(entry: Entry, message: Message, held: object) -> object:
 KEPT: dict[str, AnyLedger] = {
     "14d": SeenIds(),
     "30d": SeenIds(MONTH),
-    "36h": SeenIds(timedelta(hours=36)),
     "14d text": SeenIds(readable=True),
-    "30d text": SeenIds(MONTH, readable=True),
     "1500000us text": SeenIds(timedelta(seconds=1.5), readable=True),
     "all": SeenIds(None),
     "all text": SeenIds(None, readable=True),
@@ -410,35 +316,15 @@ KEPT: dict[str, AnyLedger] = {
     "sequence": InSequence(),
 }
 # A gapless sequence that takes another ledger's place goes on from a number that it is told.
-TAKES_OVER: dict[str, AnyLedger] = {
-    **KEPT,
-    "sequence": InSequence(first=2),
-}
+TAKES_OVER: dict[str, AnyLedger] = {**KEPT, "sequence": InSequence(first=2)}
 SAME = {("mark", "sequence"), ("sequence", "mark")}
 PAIRS = [(one, other) for one, other in product(KEPT, TAKES_OVER) if one != other and (one, other) not in SAME]
-# A set of the caller's has no label: nobody notices a change from it or to it.
-LABELLED = [pair for pair in PAIRS if "plain" not in pair]
-
-
-def _changes(pairs: Iterable[tuple[str, str]]) -> pytest.MarkDecorator:
-    named = [pytest.param(KEPT[one], TAKES_OVER[other], id=f"{one} -> {other}") for one, other in pairs]
-    return pytest.mark.parametrize(("before", "now"), named)
-
-
-changes = _changes(PAIRS)
-labelled_changes = _changes(LABELLED)
-left = _changes([pair for pair in PAIRS if pair[0] != "plain"])
 M2 = Message("m2", source="s", sequence=2)
 
 
-@labelled_changes
-def test_a_ledger_that_was_changed_without_saying_so_is_refused(before: AnyLedger, now: AnyLedger) -> None:
-    with pytest.raises(LedgerMismatch, match="also="):
-        written(before, M1).judge(now, M1)
-
-
-@changes
-def test_what_the_ledger_before_holds_is_seen_through_also(before: AnyLedger, now: AnyLedger) -> None:
+@pytest.mark.parametrize(("one", "other"), PAIRS)
+def test_what_the_ledger_before_holds_is_seen_through_also(one: str, other: str) -> None:
+    before, now = KEPT[one], TAKES_OVER[other]
     held = written(before, M1)
     changed = replace(now, also=before)
     assert held.judge(changed, M1) == Duplicate(M1)
@@ -447,29 +333,10 @@ def test_what_the_ledger_before_holds_is_seen_through_also(before: AnyLedger, no
     assert isinstance(held.judge(changed, M1), Duplicate | Stale)
 
 
-@left
-def test_a_store_that_was_not_changed_yet_is_refused_once_the_changed_one_has_written(
-    before: AnyLedger, now: AnyLedger
-) -> None:
-    held = written(before, M1)
-    assert held.write(replace(now, also=before), M2) is None
-    for message in (M1, M2):
-        with pytest.raises(LedgerMismatch):
-            held.judge(before, message)
-
-
-@changes
-def test_a_change_can_be_taken_back(before: AnyLedger, now: AnyLedger) -> None:
-    held = written(before, M1)
-    assert held.write(replace(now, also=before), M2) is None
-    # A gapless sequence is told where to go on.
-    back = replace(before, also=now, first=2) if isinstance(before, InSequence) else replace(before, also=now)
-    assert held.judge(back, M1) == Duplicate(M1) or isinstance(held.judge(back, M1), Stale)
-    assert held.judge(back, M2) == Duplicate(M2)
-
-
-@labelled_changes
-def test_the_remedy_in_the_refusal_is_the_ledger_that_was_used(before: AnyLedger, now: AnyLedger) -> None:
+# A set of the caller's has no label: nobody notices a change from it or to it.
+@pytest.mark.parametrize(("one", "other"), [pair for pair in PAIRS if "plain" not in pair])
+def test_the_remedy_in_the_refusal_is_the_ledger_that_was_used(one: str, other: str) -> None:
+    before, now = KEPT[one], TAKES_OVER[other]
     held = written(before, M1)
     with pytest.raises(LedgerMismatch) as refused:
         held.judge(now, M1)
@@ -483,15 +350,6 @@ def _named(text: str) -> AnyLedger:
     found = re.search(r"also=((?:SeenIds|HighWaterMark)\([^()]*(?:\([^()]*\))?[^()]*\))", text)
     assert found is not None
     return eval(found[1], {"SeenIds": SeenIds, "HighWaterMark": HighWaterMark, "timedelta": timedelta})  # noqa: S307  # our own text
-
-
-@pytest.mark.parametrize("names", [("mark", "sequence"), ("sequence", "mark")])
-def test_a_high_water_mark_and_a_gapless_sequence_go_on_from_each_other(names: tuple[str, str]) -> None:
-    before, now = (KEPT[name] for name in names)
-    held = written(before, M1)
-    assert held.judge(now, M1) == Duplicate(M1)
-    assert held.write(now, M2) is None
-    assert held.judge(before, M2) == Duplicate(M2)
 
 
 def test_ledgers_that_say_the_same_are_one() -> None:
@@ -517,18 +375,6 @@ def test_what_is_looked_into_is_neither_written_nor_emptied_but_for_slots_that_a
     assert looked.sets is remember(SeenIds()).sets
     assert entry.changes == (entry.own, looked)
     assert entry.dead == [*entry.own.sets.dead, *looked.sets.dead]
-    assert entry.shape[1:] == SeenIds(MONTH, also=SeenIds()).entry(M2, NOW).shape[1:]  # all but the ledger itself
-
-
-def test_entries_are_of_one_shape_where_only_values_differ() -> None:
-    marks, ids = HighWaterMark(), SeenIds()
-    assert ids.entry(M1, NOW).shape == ids.entry(at(2, "t"), NOW).shape
-    assert ids.entry(M1, NOW).shape != ids.entry(M1, NOW + 8 * DAY).shape
-    assert marks.entry(at(5), NOW).shape == marks.entry(at("x", "t"), NOW).shape
-    assert marks.entry(at(5), NOW).shape != marks.entry(at("5"), NOW).shape
-    assert marks.entry(at(5), NOW).dead == []
-    steps = InSequence()
-    assert steps.entry(at(1), NOW).shape != steps.entry(at(2), NOW).shape == steps.entry(at(3), NOW).shape
 
 
 @pytest.mark.parametrize(
@@ -540,6 +386,7 @@ def test_entries_are_of_one_shape_where_only_values_differ() -> None:
         pytest.param(SeenIds(also=PLAIN), (M1, NOW), (Message("m1"), NOW), id="an id that counts for every source"),
         pytest.param(SeenIds(also=HighWaterMark()), (at(5), NOW), (at("5"), NOW), id="a mark of digits"),
         pytest.param(SeenIds(also=HighWaterMark()), (at("x"), NOW), (at("5"), NOW), id="a text of digits"),
+        pytest.param(InSequence(), (at(1), NOW), (at(2), NOW), id="the first of a source"),
         pytest.param(InSequence(2, also=SeenIds()), (at(2), NOW), (at(3), NOW), id="the first of a sequence"),
     ],
 )
@@ -574,8 +421,6 @@ def test_of_two_refusals_duplicate_is_said_before_stale_and_stale_before_deferre
 @pytest.mark.parametrize(
     "before",
     [
-        InSequence(),
-        HighWaterMark(),
         InSequence(4),
         (SeenIds(), HighWaterMark()),
         SeenIds(also=InSequence()),
@@ -606,7 +451,6 @@ def test_a_gapless_sequence_after_a_set_of_ids_is_told_where_to_go_on() -> None:
 @pytest.mark.parametrize("before", [InSequence(), HighWaterMark()])
 def test_a_high_water_mark_may_move_for_it_waits_for_nothing(before: AnyLedger) -> None:
     held, moved = written(before, at(1), at(2)), HighWaterMark(name="steps", also=before)
-    assert [held.judge(moved, at(n)) for n in (1, 2)] == [Stale(at(1), 2), Duplicate(at(2))]
     assert held.write(moved, at(3)) is None
     assert [held.judge(moved, at(n)) for n in (1, 2, 3, 4)] == [Stale(at(1), 3), Duplicate(at(2)), Duplicate(at(3)), None]
 
@@ -614,56 +458,17 @@ def test_a_high_water_mark_may_move_for_it_waits_for_nothing(before: AnyLedger) 
 # --- ids that were kept by hand ---------------------------------------------------------------------------------------
 
 
-def by_hand(*ids: str) -> Held:
-    """A set of ids as a handler keeps it that remembers them by itself, and no label."""
-    return Held({Slot("messageIDs"): frozenset(ids)})
-
-
-@pytest.mark.parametrize("held", [frozenset({"m1"}), frozenset(), "text", 3, None, {"any": "thing"}], ids=repr)
-@pytest.mark.parametrize("ledger", [SeenIds(), SeenIds(readable=True), SeenIds(None), HighWaterMark()])
-def test_what_stands_where_handlers_keep_ids_by_hand_is_the_callers_own(ledger: AnyLedger, held: object) -> None:
-    assert Held({Slot("messageIDs"): held}).judge(ledger, M1) is None
-
-
-def test_a_plain_set_goes_on_as_it_is_where_there_is_no_source() -> None:
-    held = by_hand("m1")
-    assert held.judge(PLAIN, Message("m1")) == Duplicate(Message("m1"))
-    assert held.write(PLAIN, Message("m2")) is None
-    assert held[Slot("messageIDs")] == {"m1", "m2"}
-
-
 def test_an_id_in_a_plain_set_of_a_ledger_before_stands_for_any_source() -> None:
     """It may have been put there by hand, without its source."""
-    changed = SeenIds(also=PLAIN)
-    for ledger in (changed, PLAIN):
+    held = Held({Slot("messageIDs"): frozenset(["m1"])})
+    for ledger in (SeenIds(also=PLAIN), PLAIN):
         for message in (Message("m1"), Message("m1", "s")):
-            assert by_hand("m1").judge(ledger, message) == Duplicate(message)
+            assert held.judge(ledger, message) == Duplicate(message)
         for part in (Message("m1").part("p"), Message("m1", "s").part("p")):
-            assert by_hand("m1").judge(ledger, part) is None
-
-
-def test_a_readable_ledger_before_that_always_kept_sources_keeps_them_apart() -> None:
-    """Nobody keeps its slots by hand, so an id in them is one without a source."""
-    for before in (SeenIds(readable=True), SeenIds(MONTH, readable=True)):
-        held = written(before, Message("m1"))
-        changed = SeenIds(also=before)
-        assert held.judge(changed, Message("m1")) == Duplicate(Message("m1"))
-        assert held.judge(changed, Message("m1", "s")) is None
-        assert held.judge(changed, Message("m1").part("p")) is None
+            assert held.judge(ledger, part) is None
 
 
 # --- labels -----------------------------------------------------------------------------------------------------------
-
-
-def test_an_entity_without_a_ledger_takes_any() -> None:
-    for ledger in KEPT.values():
-        assert Held({Slot("n"): 1}).judge(ledger, M1) is None
-
-
-@pytest.mark.parametrize("found", ["14d", "ow1", "", None, 3, frozenset(["ow1 14d"]), ["ow1 14d"], {}], ids=repr)
-def test_what_no_ledger_put_in_a_labels_place_is_a_mismatch(found: object) -> None:
-    with pytest.raises(LedgerMismatch, match=r"'ow_l' holds .*no ledger of this version has put there"):
-        Held({Slot("ow_l"): found}).judge(SeenIds(), M1)
 
 
 def test_the_label_of_a_later_format_is_named_as_such() -> None:
@@ -681,7 +486,7 @@ def test_a_ledger_that_moved_says_where() -> None:
     assert held.judge(SeenIds(also=SeenIds(name="seen")), M2) == Duplicate(M2)
 
 
-@pytest.mark.parametrize("names", [("", "a", "b"), ("a", "", "b"), ("a", "b", "c"), ("a", "b", "c", "d")])
+@pytest.mark.parametrize("names", [("", "a", "b"), ("a", "", "b"), ("a", "b", "c", "d")])
 def test_a_ledger_may_move_again(names: tuple[str, ...]) -> None:
     held, ledger = Held(), SeenIds(name=names[0])
     for n, name in enumerate(names):
@@ -699,134 +504,33 @@ def test_a_ledger_that_moved_twice_is_seen_by_a_store_that_never_saw_the_place_b
     assert held.judge(ledger, M2) == Duplicate(M2)
 
 
-@pytest.mark.parametrize(
-    ("label", "also"),
-    [
-        ("ow1 14d", SeenIds()),
-        ("ow1 30d text", SeenIds(MONTH, readable=True)),
-        ("ow1 all text", SeenIds(None, readable=True)),
-    ],
-)
-def test_a_ledger_of_another_kind_is_refused_and_named(label: str, also: SeenIds) -> None:
-    held = Held({Slot("ow_l"): label})
+def test_a_ledger_of_another_kind_is_refused_and_named() -> None:
     with pytest.raises(LedgerMismatch, match=r"The ledger in 'ow_l'.*a name of its own") as refused:
-        held.judge(HighWaterMark(), M1)
-    assert _named(str(refused.value)) == also
-
-
-def test_a_ledger_of_another_kind_that_moved_says_where() -> None:
-    held = written(SeenIds(), M1)
-    assert held.write(SeenIds(name="seen", also=SeenIds()), M2) is None
-    with pytest.raises(LedgerMismatch, match="'ow_seen:l'"):
-        held.judge(HighWaterMark(), M1)
-
-
-def test_each_label_says_how_it_is_kept_and_may_say_that_its_ledger_is_at_any_other() -> None:
-    terms = SeenIds(name="c", also=(SeenIds(WEEK, name="b"), SeenIds(MONTH, name="b"), HighWaterMark(name="a"))).terms
-    assert terms.labels == (
-        Label(Slot("ow_c:l"), "ow1 14d", ("ow1 14d", "ow1 > ow_b:l", "ow1 > ow_a:l"), layout="ow1 14d"),
-        Label(Slot("ow_b:l"), "ow1 > ow_c:l", ("ow1 > ow_c:l", "ow1 7d", "ow1 30d", "ow1 > ow_a:l"), layout="ow1 7d"),
-        Label(Slot("ow_a:l"), "ow1 > ow_c:l", ("ow1 > ow_c:l", "ow1 marks", "ow1 > ow_b:l"), layout="ow1 marks"),
-    )
-
-
-@pytest.mark.parametrize("attribute", ["ow_l", "ow_seen:l"])
-def test_a_place_that_no_ledger_is_named_at_is_not_taken_for_one_that_it_moved_to(attribute: str) -> None:
-    held = Held({Slot(attribute): "ow1 > elsewhere"})
-    with pytest.raises(LedgerMismatch, match=f"has moved from '{attribute}' to 'elsewhere'"):
-        held.judge(SeenIds(name="seen", also=SeenIds()), M1)
-
-
-def test_a_wrong_retention_at_the_place_before_is_told_in_terms_of_that_place() -> None:
-    held = written(SeenIds(), M1)
-    with pytest.raises(LedgerMismatch, match="kept as '14d', and this store keeps '7d'"):
-        held.judge(SeenIds(name="seen", also=SeenIds(WEEK)), M1)
-
-
-def test_two_ledgers_with_attributes_of_their_own_live_side_by_side() -> None:
-    ids, marks = SeenIds(name="seen"), HighWaterMark(name="marks")
-    held = written(ids, M1)
-    assert held.write(marks, M1) is None
-    assert held.judge(ids, M1) == held.judge(marks, M1) == Duplicate(M1)
-
-
-@pytest.mark.parametrize(
-    ("ledger", "text"), [(ledger, f"ow1 {ledger.layout}") for ledger in KEPT.values() if ledger != PLAIN]
-)
-def test_a_label_says_how_a_ledger_is_kept(ledger: AnyLedger, text: str) -> None:
-    held = written(ledger, M1)
-    assert held[Slot(ledger.attribute)] == text
-
-
-@pytest.mark.parametrize("name", ["", "a", "billing", "l", "o", "0-_A" * 8])
-def test_a_ledger_is_known_by_its_label(name: str) -> None:
-    label = label_of(name)
-    assert is_label_name(label)
-    assert label == prefix_of(label) + "l"
-    assert (ledger_name(label), ledger_attribute(name)) == (name, label)
-    assert {each.attribute for each in (SeenIds(name=name), HighWaterMark(name=name), SeenNumbers(name=name))} == {label}
-
-
-def test_a_set_of_the_callers_is_known_by_its_attribute_and_by_no_name() -> None:
-    assert (ledger_name("ids"), ledger_attribute("@ids"), prefix_of("ids")) == ("@ids", "ids", "ow_")
-    assert not is_label_name("ids")
-
-
-def test_of_what_a_ledger_keeps_the_sets_alone_have_names_of_the_callers() -> None:
-    assert SeenIds(name="a", also=(PLAIN, MessageIDs("ids"), SeenIds())).terms.plain_sets == {"messageIDs", "ids"}
-
-
-def test_what_is_no_label_names_no_ledger() -> None:
-    assert [
-        name for name in ("l", "ow_", "ow_ll", "ow_a:b:l", "ow_é:l", "ow_:l", "ow_l\n", "x_ow_l") if is_label_name(name)
-    ] == []
-    assert [text for text in ("ow1", "ow2 14d", "", b"ow1 14d", None) if is_label(text)] == []
+        Held({Slot("ow_l"): "ow1 30d text"}).judge(HighWaterMark(), M1)
+    assert _named(str(refused.value)) == SeenIds(MONTH, readable=True)
 
 
 # --- wrong arguments --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("message", ["m1", None, 7, b"m1", {"id": "m1"}, Message])
-@pytest.mark.parametrize("ledger", [*LEDGERS, PLAIN, SeenNumbers()])
-def test_a_write_takes_a_message_and_nothing_else(ledger: AnyLedger | SeenNumbers, message: Any) -> None:
-    with pytest.raises(InvalidMessage, match=rf"takes the Message first, and got a {type(message).__name__}.*part\(name\)"):
-        ledger.entry(message, NOW)
-
-
-@pytest.mark.parametrize("kind", [SeenIds, HighWaterMark, InSequence])
-def test_a_class_is_no_ledger(kind: Any) -> None:
-    message = rf"{kind.__name__} is the class.*write {kind.__name__}\(\)"
-    with pytest.raises(ConfigurationError, match=message):
-        check_ledger(kind)
-    with pytest.raises(ConfigurationError, match=message):
-        SeenIds(also=kind)
-
-
-@pytest.mark.parametrize("other", ["messageIDs", None, 14, [SeenIds()], {"retention": 14}])
-def test_something_else_is_no_ledger(other: Any) -> None:
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [("messageIDs", r"is no ledger: give SeenIds\(\)"), (SeenIds, r"SeenIds is the class.*write SeenIds\(\)")],
+)
+def test_something_else_is_no_ledger(other: Any, said: str) -> None:
     for given in (other, (SeenIds(MONTH), other)):
-        with pytest.raises(
-            ConfigurationError,
-            match=r"is no ledger: give SeenIds\(\), SeenNumbers\(\), HighWaterMark\(\), InSequence\(\) or MessageIDs\(\)",
-        ):
+        with pytest.raises(ConfigurationError, match=said):
             SeenIds(also=given)
-    with pytest.raises(ConfigurationError, match="is no ledger"):
-        check_ledger(other)
 
 
-def test_the_three_ledgers_are_ledgers() -> None:
-    for ledger in LEDGERS:
-        check_ledger(ledger)
-
-
-@pytest.mark.parametrize("name", ["a b", "a:b", "a@b", "a.b", "$a", "é", "a\n", "a" * 33, None, 3, ["a"]])
+@pytest.mark.parametrize("name", ["a:b", "é", "a\n", "a" * 33, None])
 @pytest.mark.parametrize("make", [SeenIds, HighWaterMark, InSequence, SeenNumbers])
 def test_a_ledgers_name_is_short_and_plain(make: Any, name: Any) -> None:
     with pytest.raises(ConfigurationError, match="up to 32 letters, digits"):
         make(name=name)
 
 
-@pytest.mark.parametrize("attribute", ["", "_id", "$set", "a$b", "a.b", "a\0b", "ow_l", "ow_", "ow_mine", None, 3, ["a"]])
+@pytest.mark.parametrize("attribute", ["", "_id", "$set", "a.b", "a\0b", "ow_mine", None])
 def test_message_ids_need_an_attribute_of_the_callers(attribute: Any) -> None:
     with pytest.raises(ConfigurationError, match="does not begin with ow_"):
         MessageIDs(attribute)
@@ -851,8 +555,6 @@ def test_numbering_starts_at_an_int(first: Any) -> None:
         (Message("m", "a\0"), "a%00"),
         (Message("m", "%2E"), "%252E"),
         (Message("m", "%"), "%25"),
-        (Message("m", "12"), "12"),
-        (Message("m", "é"), "é"),
         (Message("m", "s").part("p.q"), "s%+p%2Eq"),
         (Message("m").part("p").part(""), "%+p%+"),
         (Message("m", "%+p"), "%25+p"),
@@ -861,11 +563,6 @@ def test_numbering_starts_at_an_int(first: Any) -> None:
 def test_a_source_is_escaped_where_a_database_reads_a_path(message: Message, key: str) -> None:
     # Pinned: a change would make every entity forget its marks on the day of the upgrade.
     assert mark_slot("ow_l", message) == Slot("ow_@", key)
-
-
-def test_the_ledgers_have_one_label_unless_they_have_names() -> None:
-    assert [ledger.attribute for ledger in LEDGERS] == ["ow_l"] * 3
-    assert MessageIDs().attribute == "messageIDs"
 
 
 def test_only_a_ledger_that_forgets_bears_a_skew() -> None:
@@ -881,7 +578,6 @@ def test_each_ledger_says_what_makes_an_entity_smaller() -> None:
 def test_ledgers_compare_by_what_they_were_made_of() -> None:
     assert SeenIds() == SeenIds(timedelta(days=14))
     assert len({SeenIds(), SeenIds(MONTH), SeenIds(also=SeenIds(MONTH)), HighWaterMark(), InSequence(), InSequence(2)}) == 6
-    assert repr(SeenIds()) == "SeenIds(retention=datetime.timedelta(days=14), name='', readable=False, also=())"
 
 
 # --- what is kept between two moments -------------------------------------------------------------------------------------

@@ -8,11 +8,8 @@ import uuid
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from onewrite import InvalidMessage, Message, sortable
-from onewrite.message import is_sortable
 
 
 def test_a_message_is_frozen_and_has_no_room_for_other_fields() -> None:
@@ -22,51 +19,22 @@ def test_a_message_is_frozen_and_has_no_room_for_other_fields() -> None:
     assert not hasattr(message, "__dict__")
 
 
-def test_a_message_needs_only_its_id() -> None:
-    message = Message("m1")
-    assert (message.source, message.sequence, message.body, dict(message.attributes)) == ("", None, None, {})
-    assert message.parts == ()
-
-
-def test_two_messages_do_not_share_their_attributes() -> None:
-    assert Message("m1").attributes is not Message("m2").attributes
-
-
-def test_a_message_is_hashed_without_its_body_and_attributes() -> None:
-    assert hash(Message("m1", body={"cents": 1}, attributes={"a": "b"})) == hash(Message("m1", body=[]))
-
-
-def test_messages_with_different_bodies_are_not_equal() -> None:
-    assert Message("m1", body=1) != Message("m1", body=2)
-    assert Message("m1", attributes={"a": 1}) != Message("m1", attributes={"a": 2})
-
-
-def test_an_empty_id_is_refused() -> None:
-    with pytest.raises(InvalidMessage, match="id is empty"):
-        Message("")
-
-
-@pytest.mark.parametrize("value", [None, 1, b"m1", uuid.UUID(int=1), ["m1"], True])
-def test_an_id_that_is_no_text_is_refused_by_its_type(value: Any) -> None:
-    with pytest.raises(InvalidMessage, match=f"Message.id is a {type(value).__name__}, not a str"):
-        Message(value)
-
-
-@pytest.mark.parametrize("value", [None, 1, b"s"])
-def test_a_source_that_is_no_text_is_refused(value: Any) -> None:
-    with pytest.raises(InvalidMessage, match=r"Message\.source is a"):
-        Message("m1", source=value)
-
-
-@pytest.mark.parametrize("value", [True, 1.0, b"1", (1,)])
-def test_a_sequence_is_an_int_or_text_and_nothing_else(value: Any) -> None:
-    with pytest.raises(InvalidMessage, match=f"Message.sequence is a {type(value).__name__}.*sortable"):
-        Message("m1", sequence=value)
-
-
-@pytest.mark.parametrize("value", [None, 0, -1, 10**60, "", "a", "é"])
-def test_every_int_and_every_text_is_a_sequence(value: Any) -> None:
-    assert Message("m1", sequence=value).sequence == value
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"id": ""}, "Message.id is empty"),
+        ({"id": None}, "Message.id is a NoneType, not a str"),
+        ({"id": 1}, "Message.id is a int, not a str"),
+        ({"source": None}, "Message.source is a NoneType"),
+        ({"sequence": True}, "Message.sequence is a bool.*sortable"),
+        ({"sequence": 1.0}, "Message.sequence is a float.*sortable"),
+        ({"parts": "stock"}, "Message.parts is a str"),
+        ({"parts": ("a", b"b")}, "Message.part is a bytes"),
+    ],
+)
+def test_a_field_of_another_type_is_refused_by_its_type(fields: dict[str, Any], said: str) -> None:
+    with pytest.raises(InvalidMessage, match=said):
+        Message(**{"id": "m1", **fields})
 
 
 @pytest.mark.parametrize("name", ["id", "source", "sequence"])
@@ -74,11 +42,8 @@ def test_a_lone_surrogate_is_refused_for_no_database_stores_it(name: str) -> Non
     fields: dict[str, Any] = {"id": "m1", name: "a\ud800"}
     with pytest.raises(InvalidMessage, match=rf"Message\.{name} has a lone surrogate"):
         Message(**fields)
-
-
-@pytest.mark.parametrize("text", ["é", "😀", "e\u0301", "a\0b", " "])
-def test_any_text_that_is_unicode_is_an_id(text: str) -> None:
-    assert Message(text, source=text).id == text
+    with pytest.raises(InvalidMessage, match=r"Message\.part has a lone surrogate"):
+        Message("m1").part("a\ud800")
 
 
 def test_a_childs_key_is_the_same_on_every_delivery() -> None:
@@ -88,18 +53,9 @@ def test_a_childs_key_is_the_same_on_every_delivery() -> None:
 
 
 def test_two_callers_that_choose_one_idempotency_key_get_two_keys() -> None:
-    senders = [
-        Message("7f3a"),
-        *[Message("7f3a", source=caller) for caller in ("alice", "bob", "7f3a", "4:7f3a", " ", "of ")],
-    ]
+    senders = [Message("7f3a", source=caller) for caller in ("", "alice", "bob", "7f3a", "4:7f3a", " ", "of ")]
     keys = {each.child("charge") for message in senders for each in (message, message.part("alice"), message.part(""))}
     assert len(keys) == 3 * len(senders)
-
-
-@given(name=st.text())
-def test_a_childs_key_is_a_uuid_of_version_5(name: str) -> None:
-    namespace = uuid.UUID("6b1d2f0e-5f0a-4c5e-9d53-0f6f6e657772")
-    assert Message("evt-1").child(name) == str(uuid.uuid5(namespace, f"5:evt-1{name}"))
 
 
 def test_a_childs_key_never_changes_between_versions() -> None:
@@ -113,7 +69,7 @@ def test_a_childs_key_never_changes_between_versions() -> None:
     assert Message("m1").part("stock").child("charge") == str(uuid.uuid5(namespace, "of 2:m10:5:stock charge"))
 
 
-@pytest.mark.parametrize("name", [None, 1, True, b"charge", 1.5])
+@pytest.mark.parametrize("name", [None, 1, b"charge"])
 def test_a_childs_name_is_text(name: Any) -> None:
     for message in (Message("m1"), Message("m1", source="s")):
         with pytest.raises(TypeError):
@@ -141,66 +97,17 @@ def test_a_part_is_the_same_message_but_for_its_parts() -> None:
     assert message.parts == ()
 
 
-def test_a_part_has_parts_of_its_own() -> None:
-    assert Message("m1").part("stock").part("log").parts == ("stock", "log")
-
-
-def test_a_message_and_its_parts_differ() -> None:
-    message = Message("m1")
-    different = [
-        message,
-        message.part("a"),
-        message.part("b"),
-        message.part(""),
-        message.part("a").part("b"),
-        message.part("ab"),
-    ]
-    assert len(set(different)) == len(different)
-
-
-@pytest.mark.parametrize("name", [None, 1, b"stock", ("stock",)])
-def test_the_name_of_a_part_is_text(name: Any) -> None:
-    with pytest.raises(InvalidMessage, match=rf"Message\.part is a {type(name).__name__}, not a str"):
-        Message("m1").part(name)
-
-
-def test_the_name_of_a_part_has_no_lone_surrogate() -> None:
-    with pytest.raises(InvalidMessage, match=r"Message\.part has a lone surrogate"):
-        Message("m1").part("a\ud800")
-
-
-def test_a_part_derives_keys_of_its_own() -> None:
-    message = Message("m1")
-    keys = [each.child("charge") for each in (message, message.part("a"), message.part("b"), message.part("a").part("b"))]
-    assert len(set(keys)) == len(keys)
-
-
-@pytest.mark.parametrize("parts", ["stock", ["stock"], (1,), (None,), ("a", b"b")])
-def test_parts_are_a_tuple_of_texts(parts: Any) -> None:
-    with pytest.raises(InvalidMessage, match=r"Message\.parts? is a"):
-        Message("m1", parts=parts)
-
-
 def test_no_childs_name_leads_into_a_part() -> None:
     message = Message("m1")
+    part = message.part("stock")
     keys = [
-        message.child("of 2:m10:5:stock charge"),
-        message.child("of 5:stock charge"),
-        message.child("5:stockcharge"),
-        message.child("5:stock6:charge"),
-        message.part("stock").child("charge"),
+        *[message.child(name) for name in ("of 2:m10:5:stock charge", "5:stockcharge", "5:stock6:charge")],
+        *[part.child(name) for name in ("charge", "6:charge", "6:charge ", " 6:charge")],
         message.part("").child("5:stockcharge"),
-        message.part("stock").part("charge").child(""),
-        message.part("stock").child("6:charge"),
-        message.part("stock").child("6:charge "),
-        message.part("stock").child(" 6:charge"),
-        message.part("stock").part("").child("charge"),
+        part.part("charge").child(""),
+        part.part("").child("charge"),
     ]
     assert len(set(keys)) == len(keys)
-
-
-def test_a_childs_name_that_is_spelt_like_a_part_is_no_part() -> None:
-    assert Message("m1").child("1:ab") != Message("m1").part("a").child("b")
 
 
 # --- children ---------------------------------------------------------------------------------------------------------
@@ -214,9 +121,7 @@ def test_children_differ_by_name_by_message_and_by_where_one_ends() -> None:
 # --- sortable ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("value", "found"), [(-1, "a negative number"), (1.0, "a float"), ("1", "a str"), (True, "a bool"), (None, "a NoneType")]
-)
+@pytest.mark.parametrize(("value", "found"), [(-1, "a negative number"), ("1", "a str"), (True, "a bool")])
 def test_only_ints_from_zero_have_a_sortable_text(value: Any, found: str) -> None:
     with pytest.raises(InvalidMessage, match=rf"sortable\(n\): n is {found}, and only an int"):
         sortable(value)
@@ -232,15 +137,6 @@ def test_a_number_of_too_many_digits_is_an_invalid_message() -> None:
 )
 def test_sortable_text_never_changes_between_versions(n: int, text: str) -> None:
     assert sortable(n) == text
-
-
-def test_sortable_text_is_told_from_digits_by_what_it_begins_with() -> None:
-    assert is_sortable(sortable(7))
-    assert [text for text in ("7", "", "7#", "order-7") if is_sortable(text)] == []
-
-
-def test_a_numbers_sortable_text_is_a_sequence() -> None:
-    assert Message("m1", sequence=sortable(10**60)).sequence == f"#261{10**60}"
 
 
 @pytest.mark.parametrize("name", ["id", "source", "sequence"])

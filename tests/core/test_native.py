@@ -8,9 +8,7 @@ from typing import Any, Required, cast, get_origin, get_type_hints
 import botocore.session
 import pytest
 from pymongo.asynchronous.collection import AsyncCollection
-from pymongo.asynchronous.cursor import AsyncCursor
 from pymongo.collection import Collection
-from pymongo.cursor import Cursor
 
 from onewrite.dynamodb import native as dynamodb
 from onewrite.mongodb import native as mongodb
@@ -18,7 +16,6 @@ from onewrite.mongodb import native as mongodb
 REPLACED_BY_EXPRESSIONS = {"AttributeUpdates", "Expected", "ConditionalOperator", "AttributesToGet"}
 SAID_BY_THE_STORE = {"TableName", "ReturnValuesOnConditionCheckFailure"}
 OF_ONE_DOCUMENT = {"self", "collection", "filter", "update", "document", "limit"}
-OF_OLD_SERVERS = {"oplog_replay", "max_scan", "snapshot", "cursor_type"}
 
 
 @pytest.mark.parametrize(
@@ -49,18 +46,6 @@ def test_a_write_in_a_transaction_has_the_arguments_that_botocore_knows(argument
     assert set(hints) == set(shape.members) - SAID_BY_THE_STORE
 
 
-@pytest.mark.parametrize(
-    ("prepared", "single"),
-    [
-        (mongodb.UpdatingArguments, mongodb.UpdateOneArguments),
-        (mongodb.RecordingArguments, mongodb.UpdateOneArguments),
-        (mongodb.InsertingArguments, mongodb.InsertOneArguments),
-    ],
-)
-def test_a_write_in_a_transaction_has_arguments_of_the_single_one(prepared: Any, single: Any) -> None:
-    assert set(prepared.__annotations__) <= set(single.__annotations__) - {"session", "upsert"}
-
-
 @pytest.mark.parametrize("collection", [Collection, AsyncCollection])
 @pytest.mark.parametrize(
     ("arguments", "method"), [(mongodb.UpdateOneArguments, "update_one"), (mongodb.InsertOneArguments, "insert_one")]
@@ -72,14 +57,3 @@ def test_a_native_call_of_a_collection_has_the_arguments_that_pymongo_knows(
         set(arguments.__annotations__) - {"missing_ok"}
         == set(inspect.signature(getattr(collection, method)).parameters) - OF_ONE_DOCUMENT
     )
-
-
-def test_find_one_and_update_also_takes_what_pymongo_hands_on_to_the_server() -> None:
-    known = set(inspect.signature(Collection.find_one_and_update).parameters) - OF_ONE_DOCUMENT - {"kwargs"}
-    assert set(mongodb.FindOneAndUpdateArguments.__annotations__) - {"missing_ok"} == known | {"collation", "maxTimeMS"}
-
-
-@pytest.mark.parametrize("cursor", [Cursor, AsyncCursor])
-def test_find_one_has_the_arguments_of_find_but_those_of_old_servers(cursor: Any) -> None:
-    known = set(inspect.signature(cursor.__init__).parameters)
-    assert set(mongodb.FindOneArguments.__annotations__) == known - OF_ONE_DOCUMENT - OF_OLD_SERVERS

@@ -7,7 +7,6 @@ from collections.abc import Generator
 from dataclasses import replace
 from decimal import Decimal
 from typing import Any, cast
-from uuid import UUID
 
 import pytest
 from boto3.dynamodb.types import Binary
@@ -62,9 +61,7 @@ def test_an_event_that_takes_the_place_of_another_leaves_all_others_where_they_a
         (Decimal("0.5"), "0.5"),
         (b"\xff\x00", "_wA="),
         (Binary(b"\xff\x00"), "_wA="),
-        (ObjectId("65f0a1b2c3d4e5f60718293a"), "65f0a1b2c3d4e5f60718293a"),
         ({"shop": ObjectId("65f0a1b2c3d4e5f60718293a")}, {"shop": "65f0a1b2c3d4e5f60718293a"}),
-        (UUID(int=1), "00000000-0000-0000-0000-000000000001"),
     ],
     ids=repr,
 )
@@ -76,6 +73,7 @@ def test_what_stands_in_for_a_skipped_event_names_the_key_of_its_entity(part: ob
 
 EVENT: dict[str, object] = {**event(1).as_fields()}
 LABEL = {"ow_o": Outbox(OUTBOX).label}
+FIRST = "1970-01-01T00:00:00.000Z"
 
 
 @pytest.mark.parametrize(
@@ -84,15 +82,9 @@ LABEL = {"ow_o": Outbox(OUTBOX).label}
         ({}, {}),
         ({"ow_events": [EVENT]}, {"events": (event(1),)}),
         ({"ow_events": [EVENT], "ow_due": LATE}, {"events": (event(1),), "due": LATE}),
-        (
-            {"ow_events": [EVENT], "ow_due": "1970-01-01T00:00:00.000Z"},
-            {"events": (event(1),), "due": "1970-01-01T00:00:00.000Z"},
-        ),
+        ({"ow_events": [EVENT], "ow_due": FIRST}, {"events": (event(1),), "due": FIRST}),
         ({"ow_sent": 0, "ow_life": "nonce1"}, {"sent_count": 0, "incarnation": "nonce1"}),
-        (
-            {"ow_sent": 7, "ow_life": "nonce1", "ow_events": [EVENT]},
-            {"sent_count": 7, "incarnation": "nonce1", "events": (event(1),)},
-        ),
+        ({"ow_sent": 7, "ow_life": "n", "ow_events": [EVENT]}, {"sent_count": 7, "incarnation": "n", "events": (event(1),)}),
     ],
 )
 def test_an_outbox_is_read_as_it_was_written(fields: dict[str, object], expected: dict[str, Any]) -> None:
@@ -107,18 +99,10 @@ def test_an_event_that_is_put_in_the_place_of_another_is_read_as_it_was_made() -
 @pytest.mark.parametrize(
     "fields",
     [
-        {"ow_sent": 7},
-        {"ow_life": "nonce1"},
-        {"ow_sent": -1, "ow_life": "nonce1"},
-        {"ow_sent": True, "ow_life": "nonce1"},
-        {"ow_sent": "7", "ow_life": "nonce1"},
-        {"ow_sent": 7, "ow_life": 1},
-        {"ow_sent": None},
-        {"ow_due": LATE},
+        *[{"ow_sent": 7}, {"ow_life": "nonce1"}, {"ow_sent": None}, {"ow_sent": 7, "ow_life": 1}],
+        *[{"ow_sent": wrong, "ow_life": "nonce1"} for wrong in (-1, True, "7")],
         {"ow_due": LATE, "ow_events": []},
-        {"ow_due": "late", "ow_events": [EVENT]},
-        {"ow_due": 7, "ow_events": [EVENT]},
-        {"ow_due": "1969-12-31T23:59:59.999Z", "ow_events": [EVENT]},
+        *[{"ow_due": wrong, "ow_events": [EVENT]} for wrong in ("late", 7, "1969-12-31T23:59:59.999Z")],
         {"ow_events": "text"},
         {"ow_events": [EVENT, "text"]},
         {"ow_events": [{**EVENT, "body": None}]},
@@ -183,16 +167,11 @@ def test_a_source_says_the_key_of_its_entity(key: str, parts: list[tuple[str, st
 @pytest.mark.parametrize(
     "source",
     [
-        "",
         OUTBOX,
-        f"{OUTBOX}/",
         f"{OUTBOX}/0011223344556677",
         f"{OUTBOX}/id=S:o-1/0011223344556677/0011223344556677",
         f"{OUTBOX}/id=o-1",
-        f"{OUTBOX}/id=s:o-1",
-        f"{OUTBOX}/=S:o-1",
         "shop/id=S:o-1",
-        "id=S:o-1",
     ],
 )
 def test_what_is_no_source_of_the_outbox_names_no_key(source: str) -> None:

@@ -94,12 +94,9 @@ def test_a_step_may_be_as_short_as_a_second_and_as_unsafe_as_can_be(lease: timed
     ("wrong", "complaint"),
     [
         ({"name": ""}, "name"),
-        ({"name": None}, "name"),
         ({"lease": timedelta(milliseconds=999)}, "lease="),
-        ({"lease": 60}, "lease="),
         ({"safe_for": -timedelta.resolution}, "safe_for="),
         ({"safe_for": 3600}, "safe_for="),
-        ({"safe_for": timedelta.resolution}, "could ever take the step over"),
         ({"safe_for": SHORTEST_MEMORY - timedelta.resolution}, "could ever take the step over"),
     ],
 )

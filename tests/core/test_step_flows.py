@@ -7,14 +7,12 @@ from hashlib import blake2b
 from typing import Any
 
 import pytest
-from botocore.exceptions import ClientError
 from pymongo.errors import OperationFailure
 
 from onewrite import (
     Applied,
     Begun,
     Busy,
-    Deferred,
     Duplicate,
     EntityTooLarge,
     HighWaterMark,
@@ -23,15 +21,12 @@ from onewrite import (
     LedgerMismatch,
     Message,
     Missing,
-    Outbox,
     Rejected,
     SeenIds,
-    Superseded,
 )
 from onewrite.core.flow import Call, Do
 from onewrite.core.ledgers import Ledger
-from onewrite.core.step import STEP_SKEW, Step, StepRequest, new_step, read_step, step_mark
-from onewrite.core.step_flows import Start, begin_step
+from onewrite.core.step import Step, StepRequest, new_step, read_step, step_mark
 from onewrite.dynamodb import steps as table_steps
 from onewrite.dynamodb.flows import Flows as TableFlows
 from onewrite.mongodb import steps as collection_steps
@@ -140,44 +135,10 @@ def test_a_finish_that_is_too_large_for_an_item_that_may_not_be_read_is_told_so_
         play(table(ledger).finish(M, KEY, claim(mine())), too_large(), failure("AccessDeniedException"))
 
 
-def test_a_begin_tells_a_duplicate_whatever_the_outbox_and_refuses_one_that_could_not_be_finished() -> None:
-    ours, other = Outbox("orders"), {"ow_o": "ow1 outbox bills", "ow_events": []}
-    tables = TableFlows(Table(), SeenIds(), None, lambda: NOW, lambda: "mine", outbox=ours, is_async=False)
-    done = item(ow_l="ow1 14d", ow_r1={bytes.fromhex("e2925dfad35a3323aea4")}, **other)
-    assert isinstance(play(table_steps.begin(tables, M, KEY, ASKED), refusal(done))[0], Duplicate)
-    with pytest.raises(LedgerMismatch, match="bills"):
-        play(table_steps.begin(tables, M, KEY, ASKED), refusal(item(step(), **other)))
-    documents = CollectionFlows(Collection(), SeenIds(), lambda: NOW, (), "majority", outbox=ours, is_async=False)
-    marks: dict[str, Any] = {"ow_l": "ow1 14d", "ow_r": {"r1": [bytes.fromhex("e2925dfad35a3323aea4")]}}
-    begun, _ = play(collection_steps.begin(documents, M, QUERY, {}, ASKED), NOTHING, document(**marks, **other))
-    assert isinstance(begun, Duplicate)
-    with pytest.raises(LedgerMismatch, match="bills"):
-        play(collection_steps.begin(documents, M, QUERY, {}, ASKED), NOTHING, document(step(), **other))
-
-
-def test_a_begin_that_is_denied_says_what_the_driver_says() -> None:
-    with pytest.raises(ClientError, match="AccessDenied"):
-        play(table_steps.begin(table(), M, KEY, ASKED), failure("AccessDeniedException"))
-
-
-@pytest.mark.parametrize("name", ["UpdateExpression", "ReturnValues"])
-def test_a_begin_takes_nothing_that_changes_the_entity(name: str) -> None:
-    with pytest.raises(InvalidUpdate, match=f"leave out {name}"):
-        play(table_steps.begin(table(), M, {**KEY, name: "ALL_NEW"}, ASKED))
-
-
 def test_a_finish_whose_answer_was_lost_is_known_by_its_token() -> None:
     marks = {"ow_r1": {bytes.fromhex("e2925dfad35a3323aea4")}}
     landed = item(**marks, ow_t4={blake2b(b"mine", digest_size=6).digest()})
     assert play(table().finish(M, KEY, claim(mine())), refusal(landed))[0] == Applied(M, retried=True)
-
-
-def test_a_finish_asks_for_nothing_but_its_fence_and_the_kind_of_the_ledger() -> None:
-    _, (call,) = play(table().finish(M, {**KEY, "UpdateExpression": "ADD n :one"}, claim(mine())), DONE)
-    assert call.kwargs["ConditionExpression"].startswith("#ow_x.#ow_xf=:ow_f AND (attribute_not_exists(ow_l)")
-    assert "contains" not in call.kwargs["ConditionExpression"]
-    assert call.kwargs["UpdateExpression"].endswith("DELETE ow_steps :ow_xs")
-    assert f"ow_step_{MARK.hex()}" in call.kwargs["ExpressionAttributeNames"].values()
 
 
 def test_a_finish_under_the_wrong_ledger_is_a_mismatch() -> None:
@@ -185,46 +146,11 @@ def test_a_finish_under_the_wrong_ledger_is_a_mismatch() -> None:
         play(table().finish(M, KEY, claim(mine())), refusal(item(mine(), ow_l="ow1 36h")))
 
 
-def test_a_finish_behind_a_gap_waits_for_what_is_missing() -> None:
-    own = new_step("ow_l", M, ASKED, "mine", NOW)
-    held = item(own, ow_l="ow1 marks", **{"ow_@s": 2})
-    answer, _ = play(table(InSequence()).finish(M, KEY, claim(own)), refusal(held))
-    assert (type(answer), answer.expected, answer.settled) == (Deferred, 3, False)
-
-
 @pytest.mark.parametrize("marks", [[4], [7, 4, 7, 4, 7, 4, 7, 4, 7]], ids=["it would fit", "moved back and forth"])
 def test_a_finish_that_never_fits_is_a_mismatch(marks: list[int]) -> None:
     refusals = [refusal(item(mine(), ow_l="ow1 marks", **{"ow_@s": mark})) for mark in marks]
     with pytest.raises(LedgerMismatch, match="moved the mark back"):
         play(table(InSequence()).finish(M, KEY, claim(mine())), *refusals)
-
-
-def test_a_step_that_others_begin_and_let_go_all_the_time_is_busy() -> None:
-    start = Start(M, KEY["Key"], ASKED, mine(), NOW, lambda: NOW)
-    fences: list[str | None] = []
-    others = step
-
-    def try_to_begin(step: Step, old_fence: str | None) -> Any:
-        assert step.first is (old_fence is None)
-        fences.append(old_fence)
-        return others(f"other {len(fences)}")
-        yield
-
-    with pytest.raises(StopIteration) as done:
-        next(begin_step(start, try_to_begin))
-    assert done.value.value == Busy(M, NOW)
-    assert fences == [None, *[step(f"other {n}").fence for n in range(1, 6)]]
-
-
-def test_a_step_that_is_gone_and_was_not_done_is_superseded() -> None:
-    assert play(table().finish(M, KEY, claim(mine())), refusal(item()))[0] == Superseded(M, {"orderId": "o-1", "n": 1})
-    assert isinstance(play(table(InSequence()).finish(M, KEY, claim(mine())), refusal(item()))[0], Superseded)
-
-
-def test_a_release_of_what_is_no_longer_there_is_none_and_says_what_the_driver_says() -> None:
-    play(table_steps.release(table(), claim(mine()), sent=True), refusal(item()))
-    with pytest.raises(ClientError, match="Throttling"):
-        play(table_steps.release(table(), claim(mine()), sent=True), failure("ThrottlingException"))
 
 
 def test_a_write_that_meets_another_messages_step_is_sent_again_and_the_next_asks_at_once() -> None:
@@ -276,12 +202,6 @@ def test_on_mongodb_a_step_that_makes_the_entity_too_large_is_said_to_do_so() ->
         play(collection_steps.begin(collection(), M, QUERY, {}, ASKED), OperationFailure("too large", 17419), document())
 
 
-def test_on_mongodb_text_in_the_ledger_asks_once_for_the_collation() -> None:
-    flow = collection_steps.begin(collection(SeenIds(readable=True)), M, QUERY, {}, ASKED)
-    _, steps = play(flow, {"_id_": {"key": [("_id", 1)]}}, LANDED)
-    assert [each.method for each in steps] == ["index_information", "update_one"]
-
-
 def test_on_mongodb_nobody_creates_or_hides_what_begins() -> None:
     with pytest.raises(InvalidUpdate, match="begin creates nothing"):
         play(collection_steps.begin(collection(), M, QUERY, {"upsert": True}, ASKED))
@@ -291,16 +211,6 @@ def test_on_mongodb_nobody_creates_or_hides_what_begins() -> None:
 
 class Transaction:
     in_transaction = True
-
-
-def test_on_mongodb_a_finish_behind_a_gap_waits_for_what_is_missing() -> None:
-    own = new_step("ow_l", M, ASKED, "mine", NOW)
-    held = document(own, ow_l="ow1 marks", **{"ow_@": {"s": 2}})
-    flow = collection(InSequence()).write(
-        M, QUERY, {"$inc": {"n": 1}}, {}, "update_one", emit=None, finishes=own.as_begun(M, QUERY, lambda: NOW)
-    )
-    answer, _ = play(flow, NOTHING, held)
-    assert (type(answer), answer.expected, answer.settled) == (Deferred, 3, False)
 
 
 @pytest.mark.parametrize("update", [{"$inc": {"n": 1}}, [{"$set": {"n": 1}}]])
@@ -336,40 +246,9 @@ def test_a_failing_effect_whose_step_cannot_be_released_says_both() -> None:
 # --- what is stored ---------------------------------------------------------------------------------------------------
 
 
-def test_a_step_is_read_as_it_was_stored() -> None:
-    plain = Message("m")
-    for message in (M, plain, plain.part("a"), Message("m", sequence="7")):
-        held = new_step("a", message, ASKED, "c", NOW)
-        assert read_step(held.as_fields()) == held
-    assert set(new_step("a", plain, ASKED, "c", NOW).as_fields()) == {
-        "ledger",
-        "id",
-        "key",
-        "fence",
-        "since",
-        "until",
-        "first",
-    }
-
-
 @pytest.mark.parametrize(
     "held", [None, "text", {}, {**mine().as_fields(), "since": "soon"}, {**mine().as_fields(), "id": 7}]
 )
 def test_what_is_no_step_is_a_mismatch(held: Any) -> None:
     with pytest.raises(LedgerMismatch, match="where a step of a message should be"):
         read_step(held)
-
-
-def test_two_ledgers_and_two_messages_have_steps_of_their_own() -> None:
-    others = [Message("m5"), Message("m6", source="s"), M.part("x"), Message("5", source="sm")]
-    marks = {
-        step_mark("ow_l", M),
-        step_mark("ow_s:l", M),
-        step_mark("messageIDs", M),
-        *[step_mark("ow_l", other) for other in others],
-    }
-    assert len(marks) == 7
-
-
-def test_the_clocks_of_two_workers_may_be_as_far_off_as_for_tokens() -> None:
-    assert timedelta(minutes=5) == STEP_SKEW

@@ -22,13 +22,6 @@ def _said(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
 # --- when it looks ----------------------------------------------------------------------------------------------------
 
 
-def test_a_ledger_that_knows_no_time_never_compares_clocks(said: pytest.LogCaptureFixture) -> None:
-    watch = Watch(None)
-    assert not watch.wants_clock(NOW)
-    watch.clock(NOW, NOW + 1e9)
-    assert said.messages == []
-
-
 def test_clocks_are_compared_at_the_first_write_and_then_once_an_hour() -> None:
     watch = Watch(SKEW)
     times = [0.0, 1.0, HOURS - 1, HOURS, HOURS + 1, 2 * HOURS - 1, 2 * HOURS]
@@ -38,10 +31,6 @@ def test_clocks_are_compared_at_the_first_write_and_then_once_an_hour() -> None:
 def test_a_clock_that_is_set_back_is_compared_as_soon() -> None:
     watch = Watch(SKEW)
     assert [watch.wants_clock(NOW - time) for time in (0.0, 1.0, HOURS)] == [True, False, True]
-
-
-def test_each_store_compares_for_itself() -> None:
-    assert [Watch(SKEW).wants_clock(NOW) for _ in range(2)] == [True, True]
 
 
 # --- clocks -----------------------------------------------------------------------------------------------------------
@@ -76,12 +65,6 @@ def test_a_wrong_clock_is_said_once_a_store(said: pytest.LogCaptureFixture) -> N
 # --- ledgers ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_ledger_of_common_size_is_not_mentioned(said: pytest.LogCaptureFixture) -> None:
-    Watch(SKEW).ledger(0, 0)
-    Watch(SKEW).ledger(LARGE_LEDGER, MANY_SOURCES)
-    assert said.messages == []
-
-
 def test_a_large_ledger_is_said_once_a_store_with_what_helps(said: pytest.LogCaptureFixture) -> None:
     watch = Watch(SKEW)
     for size in (LARGE_LEDGER + 1, 2 * LARGE_LEDGER):
@@ -98,11 +81,3 @@ def test_many_sources_are_said_once_a_store_with_what_helps(said: pytest.LogCapt
     (text,) = said.messages
     assert "marks of 101 sources" in text
     assert "SeenIds" in text
-
-
-def test_each_trouble_is_said_by_itself(said: pytest.LogCaptureFixture) -> None:
-    watch = Watch(SKEW)
-    for _ in range(3):
-        watch.clock(NOW, NOW + 7 * HOURS)
-        watch.ledger(LARGE_LEDGER + 1, MANY_SOURCES + 1)
-    assert [text.split()[0] for text in said.messages] == ["This", "The", "An"]

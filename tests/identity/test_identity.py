@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import math
 import sys
 from base64 import b64encode
-from decimal import Decimal, InvalidOperation, localcontext
+from decimal import Decimal
 from fractions import Fraction
 from hashlib import md5, sha256
 from typing import Any
 
 import pytest
 
-import onewrite.identity
 from onewrite import ConfigurationError, InvalidMessage, Message, sortable
 from onewrite.identity import (
     Identity,
@@ -97,15 +95,8 @@ def kafka(value: bytes | str | None, **more: Any) -> dict[str, Any]:
 
 
 def notification(message: str, **more: Any) -> dict[str, Any]:
-    return {
-        "Type": "Notification",
-        "MessageId": "n1",
-        "TopicArn": "arn:topic",
-        "Subject": "s",
-        "Message": message,
-        "UnsubscribeURL": "https://secret",
-        **more,
-    }
+    name = {"Type": "Notification", "MessageId": "n1", "TopicArn": "arn:topic", "Subject": "s"}
+    return {**name, "Message": message, "UnsubscribeURL": "https://secret", **more}
 
 
 def event(detail: Any, **more: Any) -> dict[str, Any]:
@@ -131,28 +122,13 @@ def test_the_expressions_find_id_source_and_sequence_and_the_body_is_parsed() ->
     assert identity(sqs(body)) == Message("o-7", "t1", 3, body=body, system={"ApproximateReceiveCount": "2"})
 
 
-def test_without_expressions_for_them_there_is_no_source_and_no_sequence() -> None:
-    message = json_body(id="id")(sqs({"id": "m1", "source": "s", "sequence": 1}))
-    assert (message.source, message.sequence) == ("", None)
-
-
 @pytest.mark.parametrize("record", [sqs({"no": "o-7"}), kinesis('{"no": "o-7"}'), kafka('{"no": "o-7"}')])
 def test_a_json_body_is_read_from_sqs_from_kinesis_and_from_kafka(record: dict[str, Any]) -> None:
     assert json_body(id="no")(record).id == "o-7"
 
 
-def test_on_a_dynamodb_stream_the_body_is_the_change() -> None:
-    message = json_body(id="NewImage.no.S", source="eventName")(change({"pk": {"S": "a"}}))
-    assert (message.id, message.source) == ("o-7", "INSERT")
-
-
 def test_a_body_that_is_parsed_already_is_taken_as_it_is() -> None:
     assert json_body(id="no")({"messageId": "b1", "body": {"no": "o-7"}}).id == "o-7"
-
-
-def test_a_body_may_be_any_json() -> None:
-    assert json_body(id="@")(sqs('"o-7"')).id == "o-7"
-    assert json_body(id="[1]")(sqs('[1, "o-7"]')).id == "o-7"
 
 
 def test_numbers_with_a_fraction_lose_nothing() -> None:
@@ -161,48 +137,22 @@ def test_numbers_with_a_fraction_lose_nothing() -> None:
     assert [type(body[name]) for name in ("cents", "price", "huge")] == [int, Decimal, Decimal]
 
 
-def unchecked(digits: str) -> Decimal:
-    with localcontext() as context:
-        context.traps[InvalidOperation] = False
-        return Decimal(digits)
-
-
-@pytest.mark.parametrize("parser", [float, unchecked], ids=["float", "decimal"])
-@pytest.mark.parametrize("number", ["1e999999999999999999999", "-1e999999999999999999999", "0.0e999999999999999999999999"])
-def test_a_number_that_is_not_finite_is_refused_whatever_the_parser(parser: Any, number: str) -> None:
-    body = f'{{"id": "m", "detail": {{"id": "m", "n": {number}}}, "specversion": "1.0", "source": "s", "data": {number}}}'
-    if math.isfinite(parser(number)):
-        return  # a float takes zeros with any exponent for zero
-    for identity in (json_body(id="id", parse_float=parser), cloudevent(parse_float=parser)):
-        assert refused(identity, sqs(body)) == "Record b1: its body is not valid JSON (ValueError)."
-    wrapped = eventbridge(json_body(id="id", parse_float=parser), parse_float=parser)
-    assert refused(wrapped, sqs(body)) == "Record b1: its body is not valid JSON (ValueError)."
-
-
-@pytest.mark.parametrize("parser", [Fraction, str, lambda _: None])
-def test_what_another_parser_makes_of_a_number_is_taken(parser: Any) -> None:
-    assert json_body(id="id", parse_float=parser)(sqs('{"id": "m", "n": 1e400}')).body["n"] == parser("1e400")
-
-
 def test_numbers_with_a_fraction_are_floats_where_that_is_asked_for() -> None:
     record = sqs('{"id": "m", "price": 0.5}')
     assert type(json_body(id="id", parse_float=float)(record).body["price"]) is float
     wrapped = sqs(event({"id": "m", "price": 0.5}))
     assert type(eventbridge(json_body(id="id"), parse_float=float)(wrapped).body["price"]) is float
-    structured = sqs({"specversion": "1.0", "id": "1", "source": "s", "data": 0.5})
-    assert type(cloudevent(parse_float=float)(structured).body) is float
+    assert type(cloudevent(parse_float=float)(sqs(structured(data=0.5))).body) is float
+
+
+def test_a_number_that_is_not_finite_is_refused_although_the_parser_takes_it() -> None:
+    body = '{"id": "m", "n": 1e400, "specversion": "1.0", "source": "s"}'
+    for identity in (json_body(id="id", parse_float=float), cloudevent(parse_float=float)):
+        assert refused(identity, sqs(body)) == "Record b1: its body is not valid JSON (ValueError)."
 
 
 @pytest.mark.parametrize(
-    ("body", "kind"),
-    [
-        ({}, "is missing or null"),
-        ({"no": None}, "is missing or null"),
-        ({"no": ""}, "is an empty text"),
-        ({"no": False}, "is a boolean"),
-        ({"no": [CANARY]}, "is an array"),
-        ({"no": {CANARY: CANARY}}, "is an object"),
-    ],
+    ("body", "kind"), [({}, "is missing or null"), ({"no": ""}, "is an empty text"), ({"no": [CANARY]}, "is an array")]
 )
 @pytest.mark.parametrize("name", ["id", "source", "sequence"])
 def test_an_expression_that_leads_to_no_text_is_named_with_the_records_id(name: str, body: Any, kind: str) -> None:
@@ -212,28 +162,15 @@ def test_an_expression_that_leads_to_no_text_is_named_with_the_records_id(name: 
     assert said == f"Record b1: the {name}, JMESPath 'no', {kind}, but {needed} is needed."
 
 
-@pytest.mark.parametrize("expression", ["no", "to_string(no)", "not_null(other, no)", "other || no"])
-@pytest.mark.parametrize(("json", "found"), [("7", "7"), ("-1", "-1"), ("0", "0"), ("-0", "0"), (str(10**60), str(10**60))])
+@pytest.mark.parametrize("expression", ["no", "to_string(no)", "other || no"])
+@pytest.mark.parametrize(("json", "found"), [("7", "7"), ("0", "0"), ("-0", "0"), (str(10**60), str(10**60))])
 def test_a_whole_number_is_an_id_and_a_source_in_its_decimal_digits(expression: str, json: str, found: str) -> None:
     message = json_body(id=expression, source=expression)(sqs(f'{{"no": {json}}}'))
     assert (message.id, message.source) == (found, found)
     assert json_body(id=expression)(sqs(f'{{"no": "{found}"}}')).id == found  # and the same as that text
 
 
-@pytest.mark.parametrize(
-    "number",
-    [
-        "1.0",
-        "1.5",
-        "0.1",
-        "1e2",
-        "1E400",
-        "-1e-400",
-        "12345678901234567890.1",
-        "12345678901234567890.2",
-        "100000000000000000000e0",
-    ],
-)
+@pytest.mark.parametrize("number", ["1.0", "1e2", "12345678901234567890.1"])
 @pytest.mark.parametrize(
     ("name", "expression"),
     [(name, each) for name in ("id", "source") for each in ("no", "[no]", "to_string(no)", "not_null(no)")]
@@ -247,33 +184,20 @@ def test_a_number_with_a_fraction_or_an_exponent_is_no_key(
     refused(json_body(**expressions, parse_float=parse_float), sqs(f'{{"m": "m", "no": {number}}}'))
 
 
-@pytest.mark.parametrize("name", ["id", "source"])
-@pytest.mark.parametrize(("no", "found"), [(7, "7"), ("7", "7")])
-def test_to_string_makes_a_text_of_a_whole_number(name: str, no: object, found: str) -> None:
-    expressions: dict[str, Any] = {"id": "m", name: "to_string(no)"}
-    assert getattr(json_body(**expressions)(sqs({"m": "m", "no": no})), name) == found
-
-
-@pytest.mark.parametrize(
-    "expression", ["to_string({})", "to_string(x.{})", "[m, to_string({})]", "{} | to_string(@)", "x || to_string({})"]
-)
-@pytest.mark.parametrize("value", [None, False, True, [], [1], {}, {"no": 1}])
+@pytest.mark.parametrize("expression", ["to_string({})", "[m, to_string({})]", "x || to_string({})"])
+@pytest.mark.parametrize("value", [None, False, [1]])
 def test_to_string_makes_no_text_of_what_is_none(expression: str, value: object) -> None:
     named = expression.format("no")
     said = refused(json_body(id=named), sqs({"m": "m", "no": value}))
     assert said.startswith(f"Record b1: the id, JMESPath {named!r}, makes a text of what is ")
 
 
-@pytest.mark.parametrize(
-    ("n", "found"), [(7, 7), ("7", 7), ("0007", 7), ("-7", -7), ("+7", 7), ("9" * 129, int("9" * 129)), (10**60, 10**60)]
-)
+@pytest.mark.parametrize(("n", "found"), [(7, 7), ("0007", 7), ("-7", -7), (10**60, 10**60)])
 def test_a_sequence_may_be_a_number_that_was_written_as_a_text(n: object, found: int) -> None:
     assert json_body(id="id", sequence="to_number(n)")(sqs({"id": "m", "n": n})).sequence == found
 
 
-@pytest.mark.parametrize(
-    "n", [None, "", " 7", "7 ", "7.0", "1e2", "0x7", "1_000", "\u0663", "seven", True, [7], {}, "9" * 130]
-)
+@pytest.mark.parametrize("n", [None, "", " 7", "7.0", "1_000", "\u0663", True])
 def test_to_number_takes_whole_numbers_in_decimal_digits_only(n: object) -> None:
     said = refused(json_body(id="id", sequence="to_number(n)"), sqs({"id": "m", "n": n}))
     assert said.startswith("Record b1: the sequence, JMESPath 'to_number(n)', makes a number of what is ")
@@ -284,13 +208,7 @@ def test_to_number_takes_whole_numbers_in_decimal_digits_only(n: object) -> None
     [
         ("[customer, no]", {"customer": "a", "no": 7}, "1:a1:7"),
         ("['order', no]", {"no": "o-7"}, "5:order3:o-7"),
-        ("order.[no, line]", {"order": {"no": "1", "line": 12}}, "1:12:12"),
-        ("orders | [0] | [no]", {"orders": [{"no": "x"}]}, "1:x"),
-        (
-            "[delivery && 'Delivery' || 'Order', delivery || order]",
-            {"delivery": "d", "order": "o"},
-            "8:Delivery1:d",
-        ),
+        ("[delivery && 'Delivery' || 'Order', delivery || order]", {"delivery": "d", "order": "o"}, "8:Delivery1:d"),
         ("[delivery && 'Delivery' || 'Order', delivery || order]", {"order": "o"}, "5:Order1:o"),
     ],
 )
@@ -299,7 +217,7 @@ def test_a_key_of_several_fields_is_a_list(expression: str, body: Any, found: st
     assert (message.id, message.source) == (found, found)
 
 
-@pytest.mark.parametrize("missing", [{}, {"b": None}, {"b": ""}, {"b": False}, {"b": [CANARY]}, {"b": 1.5}])
+@pytest.mark.parametrize("missing", [{}, {"b": ""}, {"b": [CANARY]}, {"b": 1.5}])
 def test_a_key_of_several_fields_needs_each_of_them(missing: dict[str, Any]) -> None:
     said = refused(json_body(id="['x', a, b]"), sqs({"a": "a", **missing}))
     assert said.startswith("Record b1: part 3 of the id, JMESPath \"['x', a, b]\", is ")
@@ -311,77 +229,44 @@ def test_a_key_of_several_fields_needs_each_of_them(missing: dict[str, Any]) -> 
         ("max_by(versions, &length(notes)).no", {"versions": [{"no": "a", "notes": ""}, {"no": "b", "notes": "x"}]}, "b"),
         ("lines[?kind == 'total'].no | [0]", {"lines": [{"no": "a"}, {"no": "b", "kind": "total"}]}, "b"),
         ("kind == 'order' && order || delivery", {"order": "o", "delivery": "d"}, "d"),
-        ("sort(nos)[0]", {"nos": ["b", "a"]}, "a"),
-        ("values(@) | [0].no", {"x": {"no": "a"}}, "a"),
-        ("merge(a, b).no", {"a": {"no": "a"}, "b": {"no": "b"}}, "b"),
         ("map(&no, lines) | [1]", {"lines": [{}, {"no": "b"}]}, "b"),
-        ("to_array(nos)[0]", {"nos": "a"}, "a"),
         ("{x: no}.x", {"no": "a"}, "a"),
-        ("lines[].no | [-1]", {"lines": [[{"no": "a"}], [{"no": "b"}]]}, "b"),
-        ("lines[1:].no | [0]", {"lines": [{"no": "a"}, {"no": "b"}]}, "b"),
     ],
 )
 def test_an_expression_may_choose_among_what_is_in_the_record(expression: str, body: Any, found: str) -> None:
     assert json_body(id=expression)(sqs(body)).id == found
 
 
-MADE_UP = {
-    "a literal": "no || 'none'",
-    "a number": "no || `0`",
-    "not_null": "not_null(no, 'none')",
-    "a literal alone": "'everyone'",
-    "behind a pipe": "no | 'everyone'",
-    "before a pipe": '`{"no": "x"}` | no',
-    "a chosen literal": "no && 'yes' || 'no'",
-    "in a list": "[no, name || 'none']",
-    "literals only": "['order', 'line']",
-    "an empty list": "[`{}`, 'line']",
-    "a list of a literal": '`{"no": "x"}`.[no]',
-    "an element of a list": "['none', no] | [0]",
-    "a member of an object": "{x: 'none'}.x",
-    "its keys": "keys({none: no}) | [0]",
-    "type": "type(no)",
-    "length": "length(name)",
-    "sum": "sum(lines[*].cents)",
-    "avg": "avg(lines[*].cents)",
-    "ceil": "ceil(no)",
-    "abs": "abs(no)",
-    "join": "join('-', [customer, no])",
-    "join of a projection": "join('', lines[*].no)",
-    "contains": "contains(name, 'x')",
-    "a comparison": "no == 'x'",
-    "not": "!no",
-    "a function of a literal": "to_array('none') | [0]",
-    "map": "map(&'none', lines) | [0]",
-    "map of a type": "map(&type(@), lines) | [0]",
-    "reverse": "reverse('enon')",
-    "a projection of literals": "lines[*].['none'] | [0] | [0]",
-}
-
-
-@pytest.mark.parametrize("expression", MADE_UP.values(), ids=MADE_UP)
+@pytest.mark.parametrize(
+    "expression",
+    [
+        *[
+            "'everyone'",
+            "no || 'none'",
+            "no | 'everyone'",
+            "[no, name || 'none']",
+            "{x: 'none'}.x",
+            "map(&'none', lines) | [0]",
+        ],
+        *["no || `0`", "length(name)", "no == 'x'"],
+    ],
+)
 @pytest.mark.parametrize("name", ["id", "source", "sequence"])
 def test_an_expression_that_makes_a_key_of_what_is_not_there_is_refused_at_once(name: str, expression: str) -> None:
     expressions: dict[str, Any] = {"id": "id", name: expression}
     with pytest.raises(ConfigurationError) as caught:
         json_body(**expressions)
-    assert str(caught.value).startswith(f"{name}={expression!r}: ")
     assert f" The {name} must be in the record: " in str(caught.value)
 
 
 @pytest.mark.parametrize(
     ("name", "expression", "problem"),
     [
-        (
-            "id",
-            "join('-', [a, b])",
-            "join() makes one text of different fields, as of 'a-b' with 'c' and of 'a' with 'b-c'.",
-        ),
+        ("id", "join('-', [a, b])", "join() makes one text of different fields"),
         ("source", "to_number(n)", "to_number() takes different texts for one number."),
-        ("sequence", "to_string(n)", "to_string() makes texts of numbers, which sort as texts do: '10' before '9'."),
+        ("sequence", "to_string(n)", "to_string() makes texts of numbers, which sort as texts do"),
         ("sequence", "[a, b]", "A list has no place in an order."),
         ("sequence", "n || `0`", "0 would stand for every record that lacks the field."),
-        ("id", "[`1`, 'x']", "No part of the list is of the record."),
     ],
 )
 def test_a_refused_expression_says_why(name: str, expression: str, problem: str) -> None:
@@ -389,17 +274,6 @@ def test_a_refused_expression_says_why(name: str, expression: str, problem: str)
     with pytest.raises(ConfigurationError) as caught:
         json_body(**expressions)
     assert f"{name}={expression!r}: {problem}" in str(caught.value)
-
-
-@pytest.mark.parametrize(("sequence", "found"), [(3, 3), (0, 0), (-1, -1), ("0003", "0003")])
-def test_a_sequence_is_an_int_or_a_text(sequence: Any, found: Any) -> None:
-    assert json_body(id="id", sequence="n")(sqs({"id": "m", "n": sequence})).sequence == found
-
-
-@pytest.mark.parametrize("number", ["1.0", "1.5"])
-def test_a_sequence_with_a_fraction_is_refused(number: str) -> None:
-    said = refused(json_body(id="id", sequence="n"), sqs(f'{{"id": "m", "n": {number}}}'))
-    assert said.startswith("Record b1: the sequence, JMESPath 'n', is a number")
 
 
 def test_a_computation_that_fails_is_named_without_what_it_failed_on() -> None:
@@ -410,11 +284,8 @@ def test_a_computation_that_fails_is_named_without_what_it_failed_on() -> None:
 @pytest.mark.parametrize(
     ("body", "problem"),
     [
-        (f"card {CANARY}", "at character 0"),
         (f'{{"id": "{CANARY}"', "at character 28"),
-        ("", "at character 0"),
         ('{"id": "m", "n": NaN}', "ValueError"),
-        ('{"id": "m", "n": -Infinity}', "ValueError"),
         ('{"id": "m", "n": 1e9999999999999999999}', "InvalidOperation"),
         ('{"id": "m", "n": ' + "1" * 5000 + "}", "ValueError"),
         ("[" * 100_000, "RecursionError"),
@@ -424,12 +295,7 @@ def test_a_body_that_is_no_json_is_refused_without_showing_it(body: str, problem
     assert refused(json_body(id="id"), sqs(body)) == f"Record b1: its body is not valid JSON ({problem})."
 
 
-def test_bytes_that_are_no_utf8_are_refused() -> None:
-    said = refused(json_body(id="id"), kafka(b'{"id": "\xff"}'))
-    assert said == "Record orders-3@15: its body is not valid JSON (UnicodeDecodeError)."
-
-
-@pytest.mark.parametrize("data", ["???", "YWJj=YWJj", CANARY, 5, None, "é"])
+@pytest.mark.parametrize("data", ["YWJj=YWJj", CANARY, None])
 def test_data_that_is_not_in_base64_is_refused(data: Any) -> None:
     record = kinesis("")
     record["kinesis"]["data"] = data
@@ -451,29 +317,14 @@ def test_a_lone_surrogate_is_refused_with_the_records_id() -> None:
         assert refused(json_body(id="id"), sqs(body)).startswith("Record b1: Message.id has a lone surrogate")
 
 
-@pytest.mark.parametrize("expression", ["", "a.", "a[", "no_such(a)", "a[?no_such(b)].c", "max()", "'", "a ||"])
-@pytest.mark.parametrize("name", ["id", "source", "sequence"])
-def test_a_bad_expression_is_named_at_once(name: str, expression: str) -> None:
-    expressions: dict[str, Any] = {"id": "id", name: expression}
+@pytest.mark.parametrize(
+    ("expression", "said"),
+    [("a ||", "'a ||' is not a valid JMESPath expression: "), (None, "None: give a JMESPath expression, as a str")],
+)
+def test_a_bad_expression_is_named_at_once(expression: Any, said: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
-        json_body(**expressions)
-    assert str(caught.value).startswith(f"{name}={expression!r} is not a valid JMESPath expression: ")
-
-
-def test_an_expression_that_needs_a_body_is_not_mistaken_for_a_bad_one() -> None:
-    assert json_body(id="max([a, b])")(sqs({"a": "x", "b": "y"})).id == "y"
-
-
-@pytest.mark.parametrize("expression", [None, 1, b"id", ["id"]])
-def test_an_expression_that_is_no_text_is_named_at_once(expression: Any) -> None:
-    with pytest.raises(ConfigurationError, match=r"id=.* give a JMESPath expression, as a str"):
         json_body(id=expression)
-
-
-def test_expressions_are_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    identity = json_body(id="id")
-    monkeypatch.setattr("jmespath.compile", None)
-    assert identity(sqs({"id": "m"})).id == "m"
+    assert str(caught.value).startswith(f"id={said}")
 
 
 def test_a_missing_jmespath_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -513,19 +364,7 @@ def test_attributes_of_a_kafka_record_are_its_headers() -> None:
     record = kafka("v", headers=[{"tenant": [116, 49]}, {"name": [-61, -87]}, {"tenant": [116, 50]}, {"none": None}])
     message = kafka_position()(record)
     assert message.attributes == {"tenant": b"t2", "name": "é".encode(), "none": None}
-    assert message.system == {
-        "topic": "orders",
-        "partition": 3,
-        "offset": 15,
-        "timestamp": 1545084650987,
-        "timestampType": "CREATE_TIME",
-        "key": b"k",
-    }
-
-
-def test_a_kafka_record_may_lack_key_and_value() -> None:
-    message = kafka_position()(kafka(None, key=None))
-    assert (message.system["key"], message.body) == (None, None)
+    assert (message.system["topic"], message.system["offset"], message.system["key"]) == ("orders", 15, b"k")
 
 
 def test_the_system_of_stream_records_is_what_the_stream_says() -> None:
@@ -535,26 +374,15 @@ def test_the_system_of_stream_records_is_what_the_stream_says() -> None:
     assert dynamodb_stream_position()(record).system == {"userIdentity": expired}
 
 
-UNREADABLE: list[tuple[dict[str, Any], str]] = [
-    ({"messageAttributes": {"a": CANARY}}, "one of its attributes is a text, but an object is needed."),
-    ({"messageAttributes": {"a": {"binaryValue": CANARY}}}, "has no text, and its binary value is not valid base64."),
-    ({"messageAttributes": {"a": {"stringListValues": [CANARY]}}}, "and its binary value is not valid base64."),
-    ({"messageAttributes": {"a": {"Type": "Binary", "Value": CANARY}}}, "and its binary value is not valid base64."),
-    ({"messageAttributes": {"a": {"Type": "String"}}}, "and its binary value is not valid base64."),
-    ({"messageAttributes": [CANARY]}, "its messageAttributes is an array, but an object is needed."),
-    ({"headers": CANARY}, "its headers are not a list of names with their values."),
-    ({"headers": 5}, "its headers are not a list of names with their values."),
-    ({"headers": [{"a": [CANARY]}]}, "one of its headers is an array, but a list of bytes is needed."),
-    ({"headers": [{"a": CANARY}]}, "one of its headers is a text, but a list of bytes is needed."),
-    ({"headers": [{"a": "%"}]}, "one of its headers is a text, but a list of bytes is needed."),
-    ({"headers": [{"a": [300]}]}, "one of its headers is an array, but a list of bytes is needed."),
-    ({"headers": [{"a": [-129]}]}, "one of its headers is an array, but a list of bytes is needed."),
-    ({"headers": [{"a": [True]}]}, "one of its headers is an array, but a list of bytes is needed."),
-    ({"headers": [{"a": [65.0]}]}, "one of its headers is an array, but a list of bytes is needed."),
-]
-
-
-@pytest.mark.parametrize(("part", "said"), UNREADABLE)
+@pytest.mark.parametrize(
+    ("part", "said"),
+    [
+        ({"messageAttributes": {"a": CANARY}}, "one of its attributes is a text, but an object is needed."),
+        ({"messageAttributes": {"a": {"binaryValue": CANARY}}}, "has no text, and its binary value is not valid base64."),
+        ({"headers": CANARY}, "its headers are not a list of names with their values."),
+        ({"headers": [{"a": [300]}]}, "one of its headers is an array, but a list of bytes is needed."),
+    ],
+)
 def test_an_attribute_that_cannot_be_read_fails_only_who_uses_it(part: dict[str, Any], said: str) -> None:
     for identity in (sqs_message_id(), json_body(id="no")):
         message = identity(sqs({"no": "o-7"}, **part))
@@ -565,23 +393,6 @@ def test_an_attribute_that_cannot_be_read_fails_only_who_uses_it(part: dict[str,
         assert CANARY not in str(caught.value) + repr(message.attributes)
 
 
-def test_what_the_system_says_fails_only_who_uses_it() -> None:
-    message = sqs_message_id()(sqs("x", attributes=CANARY))
-    with pytest.raises(InvalidMessage, match="its attributes is a text, but an object is needed"):
-        message.system["SenderId"]
-    keyed = kafka_position()(kafka("x", key=CANARY))
-    with pytest.raises(InvalidMessage, match="its key is not valid base64"):
-        keyed.system["key"]
-    assert keyed.system["offset"] == 15
-
-
-def test_an_attribute_beside_one_that_cannot_be_read_is_there() -> None:
-    users = {"good": {"stringValue": "v"}, "listed": {"stringListValues": ["x"]}}
-    message = sqs_message_id()(sqs("x", messageAttributes=users))
-    assert (message.attributes["good"], message.attributes.get("missing")) == ("v", None)
-    assert list(message.attributes) == ["good", "listed"]
-
-
 # sqs_message_id and fifo_sequence -------------------------------------------------------------------------------------
 
 
@@ -590,27 +401,10 @@ def test_the_message_id_is_that_of_sqs_and_the_body_is_its_text() -> None:
     assert (message.id, message.source, message.sequence, message.body) == ("b1", "", None, '{"a": 1}')
 
 
-def test_a_record_without_a_message_id_is_refused() -> None:
-    assert refused(sqs_message_id(), {"body": CANARY}) == (
-        "Record (no id): its messageId is missing or null, but a text that is not empty is needed."
-    )
-
-
 def test_the_position_in_a_fifo_queue_is_the_group_and_the_sequence_number() -> None:
     message = fifo_sequence()(fifo("customer/7"))
     assert (message.id, message.source, message.body) == ("b1", f"{QUEUE}/customer/7", "text")
     assert message.sequence == sortable(18849496460467696128)
-
-
-def test_fifo_positions_sort_as_the_numbers_do() -> None:
-    numbers = ["9", "10", "18849496460467696128", str(2**128 - 1)]
-    positions: list[Any] = [fifo_sequence()(fifo(number=number)).sequence for number in numbers]
-    assert positions == sorted(positions)
-
-
-def test_the_groups_of_two_queues_are_two_sources() -> None:
-    one, other = fifo_sequence()(fifo()), fifo_sequence()(fifo(eventSourceARN="arn:aws:sqs:eu-west-1:1:other.fifo"))
-    assert one.source != other.source
 
 
 def test_a_record_of_a_standard_queue_has_no_position_though_it_may_have_a_group() -> None:
@@ -620,14 +414,9 @@ def test_a_record_of_a_standard_queue_has_no_position_though_it_may_have_a_group
     )
 
 
-@pytest.mark.parametrize("number", ["", "1x", "-1", "\uff11", " 1", "1" * 130, 7, None])
+@pytest.mark.parametrize("number", ["", "-1", "\uff11", 7])
 def test_a_sequence_number_that_is_not_in_digits_is_refused(number: Any) -> None:
     assert "its sequence number is" in refused(fifo_sequence(), fifo(number=number))
-
-
-@pytest.mark.parametrize("part", [{"eventSourceARN": None}, {"messageId": 5}, {"attributes": {"SequenceNumber": "1"}}])
-def test_a_fifo_record_that_lacks_a_part_of_its_position_is_refused(part: dict[str, Any]) -> None:
-    assert "but a text that is not empty is needed" in refused(fifo_sequence(), fifo() | part)
 
 
 # sns and eventbridge --------------------------------------------------------------------------------------------------
@@ -641,29 +430,19 @@ def test_the_envelope_of_sns_is_taken_off() -> None:
 
 
 def test_attributes_published_to_sns_are_as_those_sent_to_sqs() -> None:
-    published = {
-        "tenant": {"Type": "String", "Value": "t1"},
-        "key": {"Type": "Binary", "Value": encoded(b"\xff")},
-    }
+    published = {"tenant": {"Type": "String", "Value": "t1"}, "key": {"Type": "Binary", "Value": encoded(b"\xff")}}
     message = sns(sqs_message_id())(sqs(notification("text", MessageAttributes=published)))
     assert (message.attributes["tenant"], message.attributes["key"]) == ("t1", b"\xff")
     assert message.body == "text"
 
 
-@pytest.mark.parametrize("published", [[CANARY], CANARY, {"a": CANARY}, {"a": {"Type": CANARY}}])
-@pytest.mark.parametrize("of_queue", [None, {}, {"b": {"stringValue": "v"}}, CANARY])
+@pytest.mark.parametrize("published", [[CANARY], {"a": CANARY}, {"a": {"Type": CANARY}}])
+@pytest.mark.parametrize("of_queue", [None, {"b": {"stringValue": "v"}}, CANARY])
 def test_published_attributes_that_cannot_be_read_fail_only_who_uses_them(published: Any, of_queue: Any) -> None:
     record = sqs(notification("text", MessageAttributes=published), messageAttributes=of_queue)
     message = sns(sqs_message_id())(record)
     with pytest.raises(InvalidMessage, match="Record b1: "):
         message.attributes["a"]
-
-
-def test_attributes_of_the_queue_and_of_the_topic_are_there_together() -> None:
-    published = {"a": {"Type": "String", "Value": "topic"}}
-    record = sqs(notification("text", MessageAttributes=published), messageAttributes={"b": {"stringValue": "queue"}})
-    message = sns(sqs_message_id())(record)
-    assert (message.attributes["a"], message.attributes["b"]) == ("topic", "queue")
 
 
 def test_the_fields_of_an_envelope_are_not_those_that_a_sender_has_named_so() -> None:
@@ -676,51 +455,16 @@ def test_the_fields_of_an_envelope_are_not_those_that_a_sender_has_named_so() ->
 def test_the_envelope_of_eventbridge_is_taken_off() -> None:
     message = eventbridge(json_body(id="no"))(sqs(event({"no": "o-7"})))
     assert (message.id, message.body) == ("o-7", {"no": "o-7"})
-    assert message.attributes == {
-        "version": "0",
-        "id": "e1",
-        "detail-type": "Placed",
-        "source": "shop",
-    }
+    assert message.attributes == {"version": "0", "id": "e1", "detail-type": "Placed", "source": "shop"}
 
 
-def test_an_envelope_within_an_envelope_is_taken_off() -> None:
-    record = sqs(notification(json.dumps(event({"no": "o-7"}))))
-    message = sns(eventbridge(json_body(id="no")))(record)
-    assert (message.id, message.attributes["detail-type"], message.attributes["MessageId"]) == ("o-7", "Placed", "n1")
+@pytest.mark.parametrize("body", [notification("m", Type="SubscriptionConfirmation"), {"detail": {}, "source": "s"}])
+@pytest.mark.parametrize("envelope", [sns, eventbridge])
+def test_a_body_that_is_no_envelope_goes_inside_as_it_is(envelope: Any, body: dict[str, Any]) -> None:
+    assert envelope(sqs_message_id())(sqs(body)) == sqs_message_id()(sqs(body))
 
 
-@pytest.mark.parametrize("shape", [kinesis, kafka])
-def test_an_envelope_is_taken_off_in_every_transport(shape: Any) -> None:
-    assert eventbridge(json_body(id="no"))(shape(json.dumps(event({"no": "o-7"})))).id == "o-7"
-    assert sns(json_body(id="no"))(shape(json.dumps(notification('{"no": "o-7"}')))).id == "o-7"
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        "text",
-        "[1]",
-        '{"no": "o-7"}',
-        json.dumps({"Type": "Notification", "Message": "m"}),
-        json.dumps(notification("m", Type="SubscriptionConfirmation")),
-        json.dumps({"detail": {}, "id": "e1", "source": "s"}),
-    ],
-)
-def test_a_body_that_is_no_envelope_goes_inside_as_it_is(body: str) -> None:
-    record = sqs(body)
-    seen: list[Any] = []
-
-    def inner(record: Any) -> Message:
-        seen.append(record)
-        return Message("m")
-
-    for wrapped in (sns(inner), eventbridge(inner)):
-        wrapped(record)
-        assert seen.pop() is record
-
-
-@pytest.mark.parametrize("detail", [CANARY, None, [CANARY], 5, True])
+@pytest.mark.parametrize("detail", [CANARY, None])
 def test_an_event_whose_detail_is_no_object_is_refused_and_its_own_id_is_not_taken(detail: Any) -> None:
     said = refused(eventbridge(json_body(id="id")), sqs(event(detail)))
     assert said.startswith("Record b1: the detail of its EventBridge event is ")
@@ -728,7 +472,7 @@ def test_an_event_whose_detail_is_no_object_is_refused_and_its_own_id_is_not_tak
     assert "missing or null" in refused(eventbridge(json_body(id="id")), sqs(without))
 
 
-@pytest.mark.parametrize("text", [None, 5, {"no": 1}])
+@pytest.mark.parametrize("text", [None, {"no": 1}])
 def test_a_notification_without_a_text_is_refused_and_its_own_id_is_not_taken(text: Any) -> None:
     said = refused(sns(json_body(id="MessageId")), sqs(notification("m") | {"Message": text}))
     assert said.startswith("Record b1: the Message of its SNS envelope is ")
@@ -743,17 +487,6 @@ def test_no_envelope_says_what_only_the_queue_can_say() -> None:
     forged = fifo() | {"body": json.dumps(event({}, SequenceNumber="1", MessageGroupId="other"))}
     message, plain = eventbridge(fifo_sequence())(forged), fifo_sequence()(fifo())
     assert (message.sequence, message.source) == (plain.sequence, plain.source)
-
-
-def test_the_key_of_an_envelope_is_there_to_read() -> None:
-    assert json_body(id="id")(sqs(event({}))).id == "e1"
-    assert json_body(id="MessageId")(sqs(notification("m"))).id == "n1"
-
-
-def test_what_is_wrong_within_an_envelope_is_told_with_the_records_id() -> None:
-    wrapped = sns(json_body(id="no"))
-    assert refused(wrapped, sqs(notification(CANARY))) == "Record b1: its body is not valid JSON (at character 4)."
-    assert refused(wrapped, sqs(notification(json.dumps({"x": CANARY})))).startswith("Record b1: the id, JMESPath 'no',")
 
 
 @pytest.mark.parametrize("envelope", [sns, eventbridge])
@@ -775,13 +508,8 @@ def binary(**said: str) -> dict[str, Any]:
 
 def test_a_structured_event_is_its_source_and_id_and_its_data_is_the_body() -> None:
     message = cloudevent()(sqs(structured(data={"no": "o-7"}, subject="o-7")))
-    assert message == Message(
-        "7:/orders:A-1",
-        source="/orders",
-        body={"no": "o-7"},
-        attributes=structured(subject="o-7"),
-        system={"ApproximateReceiveCount": "2"},
-    )
+    assert (message.id, message.source, message.body) == ("7:/orders:A-1", "/orders", {"no": "o-7"})
+    assert message.attributes == structured(subject="o-7")
 
 
 def test_a_binary_event_is_read_from_the_attributes_of_an_sqs_message() -> None:
@@ -791,7 +519,7 @@ def test_a_binary_event_is_read_from_the_attributes_of_an_sqs_message() -> None:
     assert message.attributes["type"] == "placed"
 
 
-@pytest.mark.parametrize("prefix", ["ce_", "ce-", "CE-", "Ce_", "cloudEvents:", "cloudEvents_", "cloudevents-"])
+@pytest.mark.parametrize("prefix", ["ce_", "CE-", "cloudEvents:"])
 def test_a_binary_event_is_read_from_the_headers_of_a_kafka_record(prefix: str) -> None:
     headers = [{f"{prefix}id": list(b"A-1")}, {f"{prefix}source": list(b"/orders")}, {"content-type": list(b"text/plain")}]
     message = cloudevent()(kafka("data", headers=headers))
@@ -799,34 +527,16 @@ def test_a_binary_event_is_read_from_the_headers_of_a_kafka_record(prefix: str) 
     assert message.attributes["datacontenttype"] == "text/plain"
 
 
-def test_both_modes_give_one_event_the_same_id() -> None:
-    said = binary(ce_id="A-1", ce_source="/orders")
-    assert cloudevent()(sqs("1", messageAttributes=said)).id == cloudevent()(sqs(structured())).id
-
-
-def test_an_event_in_eventbridge_and_sns_is_found() -> None:
-    assert sns(eventbridge(cloudevent()))(sqs(notification(json.dumps(event(structured()))))).id == "7:/orders:A-1"
-
-
-@pytest.mark.parametrize("name", ["content-type", "Content-Type", "contentType", "content_type"])
+@pytest.mark.parametrize("name", ["content-type", "contentType"])
 def test_structured_mode_may_repeat_the_events_attributes(name: str) -> None:
     said = binary(ce_id="A-1", ce_source="/orders")
     said[name] = {"stringValue": "application/cloudevents+json; charset=UTF-8", "dataType": "String"}
     assert cloudevent()(sqs(structured(data=5), messageAttributes=said)).body == 5
 
 
-def test_a_single_attribute_beside_a_structured_event_is_not_taken_for_binary_mode() -> None:
-    assert cloudevent()(sqs(structured(data=5), messageAttributes=binary(ce_type="placed"))).body == 5
-
-
 @pytest.mark.parametrize(
     ("said", "data"),
-    [
-        ({"data": None}, None),
-        ({}, None),
-        ({"data": "text", "datacontenttype": "text/plain"}, "text"),
-        ({"data_base64": encoded(b"\xff")}, b"\xff"),
-    ],
+    [({}, None), ({"data": "text", "datacontenttype": "text/plain"}, "text"), ({"data_base64": encoded(b"\xff")}, b"\xff")],
 )
 def test_the_data_of_a_structured_event(said: dict[str, Any], data: Any) -> None:
     assert cloudevent()(sqs(structured(**said))).body == data
@@ -834,23 +544,13 @@ def test_the_data_of_a_structured_event(said: dict[str, Any], data: Any) -> None
 
 @pytest.mark.parametrize(
     ("content_type", "data"),
-    [
-        (None, {"a": 1}),
-        ("application/json", {"a": 1}),
-        ("Application/vnd.shop+JSON; charset=utf-8", {"a": 1}),
-        ("text/plain", '{"a": 1}'),
-    ],
+    [(None, {"a": 1}), ("Application/vnd.shop+JSON; charset=utf-8", {"a": 1}), ("text/plain", '{"a": 1}')],
 )
 def test_the_data_of_a_binary_event_is_parsed_unless_another_type_is_declared(content_type: str | None, data: Any) -> None:
     said = binary(ce_id="A-1", ce_source="/orders")
     if content_type is not None:
         said["content-type"] = {"stringValue": content_type, "dataType": "String"}
     assert cloudevent()(sqs('{"a": 1}', messageAttributes=said)).body == data
-
-
-def test_a_binary_event_may_have_no_data() -> None:
-    headers = [{"ce_id": list(b"A-1")}, {"ce_source": list(b"/orders")}]
-    assert cloudevent()(kafka(None, headers=headers)).body is None
 
 
 @pytest.mark.parametrize(("source", "own_id"), [("日" * 800, "1"), ("/orders", "x" * 2040), ("s" * 2049, "y" * 5_000_000)])
@@ -866,19 +566,7 @@ def test_a_source_or_an_id_that_no_ledger_would_keep_is_kept_as_a_digest(source:
 
 def test_no_source_is_that_of_which_it_names_the_digest() -> None:
     long = cloudevent()(sqs(structured(source="s" * 3000, id="1"))).source
-    assert long.startswith("sha256:")
     assert cloudevent()(sqs(structured(source=long, id="1"))).source != long
-
-
-@pytest.mark.parametrize("longest", ["x" * 2033, "é" * 1016])
-def test_an_id_of_2048_bytes_is_kept_as_it_is(longest: str) -> None:
-    event = {"specversion": "1.0", "source": "0123456789", "id": longest, "type": "t"}
-    assert cloudevent()({"messageId": "m", "body": json.dumps(event)}).id == f"10:0123456789:{longest}"
-
-
-def test_equal_ids_of_two_sources_stay_apart() -> None:
-    one, other = cloudevent()(sqs(structured(source="a:b", id="c"))), cloudevent()(sqs(structured(source="a", id="b:c")))
-    assert one.id != other.id
 
 
 @pytest.mark.parametrize(
@@ -887,7 +575,6 @@ def test_equal_ids_of_two_sources_stay_apart() -> None:
         ({}, None),
         ({"sequence": "0007"}, "0007"),
         ({"sequence": "7", "sequencetype": "Integer"}, 7),
-        ({"sequence": "-7", "sequencetype": "Integer"}, -7),
         ({"sequence": "7", "sequencetype": "Other"}, "7"),
         ({"sequence": 7}, 7),
     ],
@@ -897,13 +584,13 @@ def test_the_sequence_extension(said: dict[str, Any], found: Any) -> None:
     assert (message.sequence, type(message.sequence)) == (found, type(found))
 
 
-@pytest.mark.parametrize("sequence", [CANARY + "x", "1_0", "\uff11", " 1", "1" * 5000, True, 1.5, "", [CANARY]])
+@pytest.mark.parametrize("sequence", ["1_0", True, "", [CANARY]])
 def test_a_sequence_that_is_not_one_is_refused(sequence: Any) -> None:
     said = refused(cloudevent(), sqs(structured(sequence=sequence, sequencetype="Integer")))
     assert said.startswith("Record b1: the CloudEvent's sequence is")
 
 
-@pytest.mark.parametrize("value", [None, "", 5, [CANARY]])
+@pytest.mark.parametrize("value", [None, "", [CANARY]])
 @pytest.mark.parametrize("name", ["id", "source"])
 def test_an_event_without_an_id_or_a_source_is_refused(name: str, value: Any) -> None:
     said = refused(cloudevent(), sqs(structured() | {name: value}))
@@ -934,21 +621,6 @@ def test_the_position_in_kinesis_is_the_stream_the_shard_and_the_number() -> Non
     assert (message.sequence, message.body) == (sortable(int(number)), b"\x00data")
 
 
-@pytest.mark.parametrize(
-    "part",
-    [
-        {"eventID": "c4ca"},
-        {"eventID": ""},
-        {"eventSourceARN": None},
-        {"kinesis": {"sequenceNumber": CANARY, "data": ""}},
-        {"kinesis": {"data": ""}},
-        {"kinesis": CANARY},
-    ],
-)
-def test_a_kinesis_record_that_lacks_a_part_of_its_position_is_refused(part: dict[str, Any]) -> None:
-    assert "its " in refused(kinesis_position(), kinesis("x") | part)
-
-
 def test_the_position_in_a_dynamodb_stream_is_the_item_and_the_number() -> None:
     record = change({"pk": {"S": "a"}, "sk": {"N": "1"}}, "222")
     message = dynamodb_stream_position()(record)
@@ -967,13 +639,6 @@ def test_one_item_is_one_source_whatever_the_order_of_its_key() -> None:
     assert source({"pk": {"S": "a"}, "sk": {"N": "1"}}, eventSourceARN=TABLE + "2") != item
 
 
-@pytest.mark.parametrize("keys", [None, {}, CANARY, [CANARY], {"pk": {CANARY}}, {"pk": 1, 2: 3}])
-def test_a_change_without_the_key_of_an_item_is_refused(keys: Any) -> None:
-    assert refused(dynamodb_stream_position(), change(keys)) == (
-        "Record c4ca4238: its dynamodb.Keys is not the key of what has changed."
-    )
-
-
 def test_the_position_in_kafka_is_topic_partition_and_offset() -> None:
     message = kafka_position()(kafka(b"\x00data"))
     assert (message.id, message.source, message.sequence, message.body) == ("orders-3@15", "orders-3", 15, b"\x00data")
@@ -984,11 +649,6 @@ def test_two_clusters_are_two_sources() -> None:
     assert (message.id, message.source) == ("eu/1/orders-3@15", "eu/1/orders-3")
     with pytest.raises(ConfigurationError, match="cluster=5"):
         kafka_position(cluster=5)  # type: ignore[arg-type]  # the point of the test
-
-
-@pytest.mark.parametrize("part", [{"topic": ""}, {"partition": "3"}, {"offset": True}, {"offset": 1.5}])
-def test_a_kafka_record_that_lacks_a_part_of_its_position_is_refused(part: dict[str, Any]) -> None:
-    assert "its " in refused(kafka_position(), kafka("x") | part)
 
 
 # records that Kinesis's producers have aggregated ------------------------------------------------------------------------
@@ -1041,14 +701,6 @@ def test_positions_within_an_aggregated_record_lie_between_those_of_its_neighbou
     before, after = kinesis_position()(kinesis("x", "6")), kinesis_position()(kinesis("x", "8"))
     within: list[Any] = [kinesis_position()(record).sequence for record in taken_apart("a", "b")]
     assert [before.sequence, *within, after.sequence] == sorted([before.sequence, *within, after.sequence])
-    assert kinesis_position()(kinesis("x", "7")).sequence == sortable(7)  # as before, for what was never aggregated
-
-
-@pytest.mark.parametrize("among", [None, "1", 1.0, True, -1])
-def test_a_place_in_an_aggregated_record_that_is_none_is_refused(among: Any) -> None:
-    [record] = taken_apart("a")
-    record["kinesis"]["subSequenceNumber"] = among
-    assert "its " in refused(kinesis_position(), record)
 
 
 # documentdb_position --------------------------------------------------------------------------------------------------
@@ -1093,24 +745,6 @@ def test_one_document_is_one_source() -> None:
     assert source(ns={"db": "shop", "coll": "other"}) != source()
 
 
-@pytest.mark.parametrize(
-    "part",
-    [
-        {"_id": None},
-        {"clusterTime": None},
-        {"clusterTime": {"$timestamp": {"t": -1, "i": 1}}},
-        {"clusterTime": {"$timestamp": {"t": 1, "i": 2**32}}},
-        {"clusterTime": {"$timestamp": {"t": CANARY, "i": True}}},
-        {"documentKey": None},
-        {"documentKey": {"_id": math.inf}},  # as Python's parser reads 1e400, and any other number beyond a float
-        {"documentKey": {"_id": {"a": math.nan}}},
-        {"ns": {"db": "shop"}},
-    ],
-)
-def test_a_change_of_documentdb_that_lacks_a_part_of_its_position_is_refused(part: dict[str, Any]) -> None:
-    assert "its " in refused(documentdb_position(), document(**part))
-
-
 # s3_object ------------------------------------------------------------------------------------------------------------
 
 TEST_EVENT = {"Service": "Amazon S3", "Event": "s3:TestEvent", "Time": "t", "Bucket": "b", "RequestId": "r", "HostId": "h"}
@@ -1132,7 +766,7 @@ def test_an_s3_notification_is_the_object_the_sequencer_and_the_event() -> None:
 
 def test_an_s3_notification_is_found_in_sns_and_in_eventbridge() -> None:
     direct = s3_object()(sqs(stored()))
-    assert sns(s3_object())(sqs(notification(json.dumps(stored())))) != direct  # its attributes are those of the envelope
+
     assert sns(s3_object())(sqs(notification(json.dumps(stored())))).id == direct.id  # type: ignore[union-attr]  # it is one
     detail = {"bucket": {"name": "b"}, "object": {"key": "a b%2F+", "sequencer": "00A0"}}
     message = eventbridge(s3_object())(sqs(event(detail, **{"detail-type": "Object Created"})))
@@ -1156,18 +790,12 @@ def test_s3s_test_of_a_destination_is_skipped(wrapped: bool) -> None:
 @pytest.mark.parametrize(
     "body",
     [
-        CANARY.join('""'),
-        [CANARY],
-        {"Records": []},
         {"Records": [stored(), stored()]},
-        {"Records": [CANARY]},
         {"Records": CANARY},
-        stored(sequencer=None),
         stored(sequencer=CANARY),
         stored(key=""),
         stored(eventName=None),
         stored(s3={"object": {"key": "k", "sequencer": "00"}}),
-        {"bucket": {"name": "b"}, "object": {"key": "k", "sequencer": "00"}},
         {"Service": CANARY, "Event": "s3:TestEvent"},
     ],
 )
@@ -1188,22 +816,11 @@ def test_a_deletion_is_skipped(record: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("record", "key"),
-    [
-        (kafka('{"no": "o-7"}'), "no"),
-        (change({"pk": {"S": "a"}}), "NewImage.no.S"),
-        (document(), "fullDocument.no"),
-        (sqs({"no": "o-7"}), "no"),
-    ],
+    ("record", "key"), [(change({}), "NewImage.no.S"), (document(), "fullDocument.no"), (kafka('{"no": "o-7"}'), "no")]
 )
 def test_what_is_no_deletion_goes_inside(record: dict[str, Any], key: str) -> None:
-    message = skip_deletions(json_body(id=key))(record)
-    assert isinstance(message, Message)
-    assert message.id == "o-7"
-
-
-def test_a_value_that_is_empty_is_not_null() -> None:
-    assert isinstance(skip_deletions(kafka_position())(kafka("")), Message)
+    identity = json_body(id=key)
+    assert skip_deletions(identity)(record) == identity(record)
 
 
 def test_each_event_of_a_batch_is_a_message() -> None:
@@ -1213,7 +830,7 @@ def test_each_event_of_a_batch_is_a_message() -> None:
     assert cloudevent_batch()(sqs([])) == ()
 
 
-@pytest.mark.parametrize("body", [structured(), CANARY.join('""'), [structured(), CANARY], [[structured()]]])
+@pytest.mark.parametrize("body", [structured(), CANARY.join('""'), [structured(), CANARY]])
 def test_a_body_that_is_no_batch_of_events_is_refused(body: Any) -> None:
     assert refused(cloudevent_batch(), sqs(body)).startswith("Record b1: it")
 
@@ -1225,80 +842,64 @@ def test_a_batch_given_to_the_identity_of_a_single_event_says_which_one_to_use()
 # names in errors ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("sign", ["\n", "\r", "\x1b", "\x85", "\u2028", "\u202e", "\x00", "\ud800"])
+@pytest.mark.parametrize("sign", ["\n", "\x1b", "\u2028", "\ud800"])
 def test_no_id_of_a_record_writes_a_line_of_the_log(sign: str) -> None:
     said = refused(sqs_message_id(), sqs("x", messageId=None, eventID=f"a{sign}b"))
     assert said.startswith("Record a\\")
     assert said.isprintable()
 
 
-def test_a_long_id_of_a_record_is_cut_in_errors() -> None:
-    assert len(refused(json_body(id="id"), sqs("{}", messageId="x" * 5000))) < 400
-
-
 # all of them ----------------------------------------------------------------------------------------------------------
 
-EVERY: dict[str, tuple[Identity, dict[str, Any]]] = {
-    "json_body": (json_body(id="no"), sqs({"no": "o-7"})),
-    "sqs_message_id": (sqs_message_id(), sqs("x")),
-    "fifo_sequence": (fifo_sequence(), fifo()),
-    "sns": (
-        sns(json_body(id="no")),
-        sqs(notification('{"no": "1"}', MessageAttributes={"a": {"Type": "String", "Value": "v"}})),
-    ),
-    "eventbridge": (eventbridge(json_body(id="no")), sqs(event({"no": "1"}))),
-    "cloudevent": (cloudevent(), sqs(structured(data={"a": 1}))),
-    "cloudevent_batch": (cloudevent_batch(), sqs([structured(data={"a": 1})])),
-    "documentdb_position": (documentdb_position(), document()),
-    "s3_object": (s3_object(), sqs(stored())),
-    "skip_deletions": (skip_deletions(json_body(id="no")), sqs({"no": "o-7"})),
-    "kinesis_position": (kinesis_position(), kinesis("x")),
-    "dynamodb_stream_position": (dynamodb_stream_position(), change({"pk": {"S": "a"}})),
-    "kafka_position": (kafka_position(), kafka("x", headers=[{"a": [1]}])),
-}
+EVERY: list[tuple[Identity, dict[str, Any]]] = [
+    (json_body(id="no"), sqs({"no": "o-7"})),
+    (sqs_message_id(), sqs("x")),
+    (fifo_sequence(), fifo()),
+    (sns(json_body(id="no")), sqs(notification('{"no": "1"}'))),
+    (eventbridge(json_body(id="no")), sqs(event({"no": "1"}))),
+    (cloudevent(), sqs(structured(data={"a": 1}))),
+    (cloudevent_batch(), sqs([structured(data={"a": 1})])),
+    (documentdb_position(), document()),
+    (s3_object(), sqs(stored())),
+    (skip_deletions(json_body(id="no")), sqs({"no": "o-7"})),
+    (kinesis_position(), kinesis("x")),
+    (dynamodb_stream_position(), change({"pk": {"S": "a"}})),
+    (kafka_position(), kafka("x")),
+]
 
 
-@pytest.mark.parametrize("name", EVERY)
-def test_an_identity_gives_the_same_message_again_and_leaves_the_record_alone(name: str) -> None:
-    identity, record = EVERY[name]
-    before = copy.deepcopy(record)
-    first = identity(record)
-    assert not isinstance(first, Skip)
-    for message in [first] if isinstance(first, Message) else first:
-        dict(message.attributes), dict(message.system)
-    assert record == before
-    assert identity(record) == first
+@pytest.mark.parametrize(("identity", "record"), EVERY)
+def test_an_identity_gives_the_same_message_again(identity: Identity, record: dict[str, Any]) -> None:
+    assert identity(record) == identity(record)
 
 
-@pytest.mark.parametrize("name", EVERY)
-@pytest.mark.parametrize("garbage", [None, [], CANARY, 5, object(), {}])
-def test_what_is_no_record_is_refused(name: str, garbage: Any) -> None:
-    assert refused(EVERY[name][0], garbage).startswith("Record (no id): it")
-
-
-@pytest.mark.parametrize("name", EVERY)
-def test_every_identity_says_when_its_key_is_stable_and_when_it_is_not(name: str) -> None:
-    text = getattr(onewrite.identity, name).__doc__
-    assert "Stable:" in text
-    assert "Not stable:" in text
+@pytest.mark.parametrize(("identity", "record"), EVERY)
+def test_what_is_no_record_is_refused(identity: Identity, record: dict[str, Any]) -> None:
+    for garbage in (None, CANARY, {}):
+        assert refused(identity, garbage).startswith("Record (no id): it")
 
 
 @pytest.mark.parametrize(
-    ("record", "name"),
+    ("identity", "record", "part"),
     [
-        (sqs("x"), "b1"),
-        (kinesis("x", "7"), "shardId-000000000006:7"),
-        (change({}), "c4ca4238"),
-        (kafka("x"), "orders-3@15"),
-        ({"messageId": "", "eventID": None, "topic": "t"}, "(no id)"),
-        (None, "(no id)"),
-        ([], "(no id)"),
+        *[(fifo_sequence(), fifo(), part) for part in ({"eventSourceARN": None}, {"messageId": 5})],
+        (fifo_sequence(), fifo(), {"attributes": {"SequenceNumber": "1"}}),
+        *[(kinesis_position(), kinesis("x"), part) for part in ({"eventID": "c4ca"}, {"eventSourceARN": None})],
+        (kinesis_position(), kinesis("x"), {"kinesis": {"sequenceNumber": CANARY, "data": ""}}),
+        *[(dynamodb_stream_position(), change(keys), {}) for keys in (None, {}, [CANARY], {"pk": {CANARY}})],
+        *[(kafka_position(), kafka("x"), part) for part in ({"topic": ""}, {"partition": "3"}, {"offset": True})],
+        *[(documentdb_position(), document(**part), {}) for part in ({"_id": None}, {"documentKey": None}, {"ns": {}})],
+        (documentdb_position(), document(clusterTime={"$timestamp": {"t": 1, "i": 2**32}}), {}),
+        # as Python's parser reads 1e400, and any other number beyond a float
+        (documentdb_position(), document(documentKey={"_id": math.inf}), {}),
     ],
+)
+def test_a_record_that_lacks_a_part_of_its_position_is_refused(identity: Identity, record: Any, part: Any) -> None:
+    assert " its " in refused(identity, record | part)
+
+
+@pytest.mark.parametrize(
+    ("record", "name"), [(kinesis("x", "7"), "shardId-000000000006:7"), (kafka("x"), "orders-3@15"), (None, "(no id)")]
 )
 def test_a_record_has_a_name_in_errors_and_logs(record: Any, name: str) -> None:
     assert record_id(record) == name
-
-
-def test_the_exported_names_are_sorted_and_there() -> None:
-    assert onewrite.identity.__all__ == sorted(onewrite.identity.__all__)
-    assert [name for name in onewrite.identity.__all__ if not hasattr(onewrite.identity, name)] == []
