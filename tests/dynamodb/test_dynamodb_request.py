@@ -256,12 +256,7 @@ def test_a_mark_before_a_set_is_looked_at_and_not_moved() -> None:
 
 def test_a_new_item_has_the_labels_of_all_its_ledgers() -> None:
     created = listed(put(SeenIds(also=HighWaterMark())))
-    assert created["Item"] == {
-        "orderId": "o-1",
-        "ow_l": "ow1 14d",
-        "ow_t4": [TOKEN],
-        "ow_r1": [HASH],
-    }
+    assert created["Item"] == {"orderId": "o-1", "ow_l": "ow1 14d", "ow_t4": [TOKEN], "ow_r1": [HASH]}
     used = set(re.findall(r"[#:]ow_\w+", created["ConditionExpression"]))
     assert {*created["ExpressionAttributeNames"], *created["ExpressionAttributeValues"]} == used
 
@@ -284,13 +279,7 @@ def test_a_new_item_gets_its_ledger_and_replaces_nothing_with_the_same_key() -> 
     }
     request = put(Item=item, ConditionExpression="attribute_not_exists(x)", ExpressionAttributeNames={"#y": "y"})
     assert listed(request) == {
-        "Item": {
-            **item,
-            "tags": ["a"],
-            "ow_l": "ow1 marks",
-            "ow_@s": 5,
-            "ow_t4": [TOKEN],
-        },
+        "Item": {**item, "tags": ["a"], "ow_l": "ow1 marks", "ow_@s": 5, "ow_t4": [TOKEN]},
         "ConditionExpression": (
             "attribute_not_exists(#ow_k0) AND attribute_not_exists(#ow_k1) AND attribute_not_exists(#ow_k2) AND "
             f"attribute_not_exists(#ow_k3) AND {MARK_LABELLED} AND (attribute_not_exists(#ow_m0) OR #ow_m0<:ow_m0) "
@@ -317,12 +306,7 @@ def test_a_new_items_first_message_sends_no_value_that_its_condition_does_not_us
 
 def test_a_new_item_has_the_slot_of_now_and_no_other() -> None:
     request = listed(put(SeenIds()))
-    assert request["Item"] == {
-        "orderId": "o-1",
-        "ow_l": "ow1 14d",
-        "ow_r1": [HASH],
-        "ow_t4": [TOKEN],
-    }
+    assert request["Item"] == {"orderId": "o-1", "ow_l": "ow1 14d", "ow_r1": [HASH], "ow_t4": [TOKEN]}
     assert request["ConditionExpression"] == f"attribute_not_exists(#ow_k0) AND {SET_CONDITION}"
     assert request["ExpressionAttributeNames"] == {"#ow_k0": "orderId"}
     assert request["ExpressionAttributeValues"] == SET_VALUES
@@ -668,10 +652,7 @@ def test_what_is_empty_and_no_set_is_stored(value: Any) -> None:
 def test_a_sequence_has_38_digits_at_most(call: Any, ledger: Ledger, sign: int) -> None:
     longest = sign * (10**38 - 1)
     request = call(ledger, Message("m", sequence=longest))
-    assert longest in [
-        request.get("ExpressionAttributeValues", {}).get(":ow_m0"),
-        request.get("Item", {}).get("ow_@%"),
-    ]
+    assert longest in [request.get("ExpressionAttributeValues", {}).get(":ow_m0"), request.get("Item", {}).get("ow_@%")]
     with pytest.raises(InvalidMessage, match=r"38 digits.*sortable"):
         call(ledger, Message("m", sequence=longest + sign))
 

@@ -253,9 +253,7 @@ def test_an_entity_with_another_ledger_is_a_mismatch(ledger: Ledger, held: dict[
 
 
 @pytest.mark.parametrize(
-    "value",
-    ["x", Decimal(1), {"a": 1}, None, True, Binary(b"x"), {"m5"}, ["m5"], {Decimal(1)}],
-    ids=repr,
+    "value", ["x", Decimal(1), {"a": 1}, None, True, Binary(b"x"), {"m5"}, ["m5"], {Decimal(1)}], ids=repr
 )
 def test_what_stands_where_handlers_keep_ids_by_hand_is_the_callers_own(value: object) -> None:
     item = {**ENTITY, "messageIDs": value}

@@ -53,10 +53,7 @@ def note(message: Message) -> Any:
 
 
 def deposit(message: Message) -> Any:
-    update = {
-        "UpdateExpression": "ADD balance :n",
-        "ExpressionAttributeValues": {":n": message.body},
-    }
+    update = {"UpdateExpression": "ADD balance :n", "ExpressionAttributeValues": {":n": message.body}}
     return {"Update": {"TableName": "accounts", "Key": {"id": "ann"}, **update}}
 
 

@@ -93,10 +93,7 @@ def marked(**marks: int) -> dict[str, Any]:
 
 M4_STEP, M5_STEP, M6_STEP, OTHERS_STEP = ({step_path("ow_l", each): OTHER} for each in (M4, M5, M6, OTHERS))
 IDS_LABEL: dict[str, Any] = {"ow_tombstone": OTHER, "ow_l": {"$in": [None, "ow1 14d"]}}
-MARKS_LABEL: dict[str, Any] = {
-    "ow_tombstone": OTHER,
-    "ow_l": {"$in": [None, "ow1 marks"]},
-}
+MARKS_LABEL: dict[str, Any] = {"ow_tombstone": OTHER, "ow_l": {"$in": [None, "ow1 marks"]}}
 DROPS = {"ow_r.r2": "", "ow_r.r3": "", "ow_r.r5": ""}
 
 
@@ -175,13 +172,7 @@ def test_a_pipeline_moves_the_marks_of_all_sources() -> None:
     query, update = sent(HighWaterMark(), [M4, M5, OTHERS], lambda _: {"filter": QUERY, "update": [change]})
     assert query["$and"][-1] == {"$or": [{"ow_@": OTHER}, {"ow_@": OBJECT}]}
     assert len(query["$and"]) == 3
-    assert update[1] == {
-        "$set": {
-            "ow_l": {"$literal": "ow1 marks"},
-            "ow_@.s": {"$literal": 5},
-            "ow_@.t": {"$literal": 1},
-        }
-    }
+    assert update[1] == {"$set": {"ow_l": {"$literal": "ow1 marks"}, "ow_@.s": {"$literal": 5}, "ow_@.t": {"$literal": 1}}}
 
 
 def test_all_marks_go_into_the_set_of_one_moment_however_long_the_function_takes() -> None:

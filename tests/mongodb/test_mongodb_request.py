@@ -71,17 +71,8 @@ NOT_GONE = {"ow_tombstone": {"$exists": False}}
 STEP, STEP_BY_HAND = {f"ow_steps.{HASH.hex()}": {"$exists": False}}, {"ow_steps.0a434f161f21c0968ad9": {"$exists": False}}
 SHARED = {**NOT_GONE, **STEP}
 IDS_LABEL = {**SHARED, "ow_l": {"$in": [None, "ow1 14d"]}}
-LACKS = {
-    **IDS_LABEL,
-    "ow_r.r4": {"$ne": HASH},
-    "ow_r.r0": {"$ne": HASH},
-    "ow_r.r1": {"$ne": HASH},
-}
-LACKS_ALL = {
-    **IDS_LABEL,
-    "ow_l": {"$in": [None, "ow1 all"]},
-    "ow_all": {"$ne": HASH},
-}
+LACKS = {**IDS_LABEL, "ow_r.r4": {"$ne": HASH}, "ow_r.r0": {"$ne": HASH}, "ow_r.r1": {"$ne": HASH}}
+LACKS_ALL = {**IDS_LABEL, "ow_l": {"$in": [None, "ow1 all"]}, "ow_all": {"$ne": HASH}}
 LACKS_TEXT = {**NOT_GONE, **STEP_BY_HAND, "messageIDs": {"$nin": ["@s/m5", "m5"]}}
 DROPS = {"ow_r.r2": "", "ow_r.r3": "", "ow_r.r5": ""}
 MARKS_LABEL = {**SHARED, "ow_l": {"$in": [None, "ow1 marks"]}}
@@ -97,16 +88,8 @@ MOVES = {"$set": {"ow_l": "ow1 marks", "ow_@.s": 5}}
 @pytest.mark.parametrize(
     ("ledger", "guards", "folded"),
     [
-        (
-            SeenIds(),
-            LACKS,
-            {"$set": {"ow_l": "ow1 14d"}, "$push": {"ow_r.r1": HASH}, "$unset": DROPS},
-        ),
-        (
-            SeenIds(retention=None),
-            LACKS_ALL,
-            {"$set": {"ow_l": "ow1 all"}, "$push": {"ow_all": HASH}},
-        ),
+        (SeenIds(), LACKS, {"$set": {"ow_l": "ow1 14d"}, "$push": {"ow_r.r1": HASH}, "$unset": DROPS}),
+        (SeenIds(retention=None), LACKS_ALL, {"$set": {"ow_l": "ow1 all"}, "$push": {"ow_all": HASH}}),
         (BY_HAND, LACKS_TEXT, {"$push": {"messageIDs": "@s/m5"}}),
         (HighWaterMark(), {**MARKS_LABEL, "$and": [BELOW]}, MOVES),
         (InSequence(), {**MARKS_LABEL, "$and": [{"ow_@.s": 4, **ALONE}]}, MOVES),
@@ -264,10 +247,7 @@ def test_ids_that_were_kept_by_hand_are_looked_for_with_their_source_and_without
         "messageIDs": {"$nin": ["@s/m5", "m5"]},
         "$and": [BELOW],
     }
-    assert guarded.update == {
-        "$inc": {"n": 1},
-        "$set": {"ow_l": "ow1 marks", "ow_@.s": 5},
-    }
+    assert guarded.update == {"$inc": {"n": 1}, "$set": {"ow_l": "ow1 marks", "ow_@.s": 5}}
 
 
 def test_a_mark_before_a_set_is_looked_at_and_not_moved() -> None:
@@ -331,10 +311,7 @@ def test_what_follows_a_gap_creates_no_entity(ledger: Ledger, *, creates: bool) 
         (BY_HAND, {"messageIDs": ["@s/m5"]}),
         (HighWaterMark(), {"ow_l": "ow1 marks", "ow_@": {"s": 5}}),
         (InSequence(5), {"ow_l": "ow1 marks", "ow_@": {"s": 5}}),
-        (
-            SeenIds(also=HighWaterMark()),
-            {"ow_l": "ow1 14d", "ow_r": {"r1": [HASH]}},
-        ),
+        (SeenIds(also=HighWaterMark()), {"ow_l": "ow1 14d", "ow_r": {"r1": [HASH]}}),
     ],
 )
 def test_a_new_document_gets_its_ledger(ledger: Ledger, held: Any) -> None:

@@ -277,12 +277,7 @@ BUSINESS: dict[str, Any] = {
     "note_ledger": "ow2 14d",
     "map": {"ow_all": ["x"]},
 }
-OWN: dict[str, Any] = {
-    "ow_l": "ow1 14d",
-    "ow_r": {"r0": [HASH]},
-    "ow_30dt_r": {"r5": ["m1"]},
-    "ow_all": [HASH],
-}
+OWN: dict[str, Any] = {"ow_l": "ow1 14d", "ow_r": {"r0": [HASH]}, "ow_30dt_r": {"r5": ["m1"]}, "ow_all": [HASH]}
 SECOND: dict[str, Any] = {"ow_other:l": "ow1 marks", "ow_other:@": {"s": 5, "%": "text"}}
 SHARED = dict.fromkeys(("ow_o", "ow_events", "ow_steps", "ow_", "ow_of a later version"), "anything")
 
