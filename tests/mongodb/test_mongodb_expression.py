@@ -282,26 +282,19 @@ def test_a_projection_may_not_compute_a_slice_of_the_ledger() -> None:
         check_projection(TERMS, {"lines": {"$slice": ["$ow_@", 2]}})
 
 
-@pytest.mark.parametrize("ledger", [SeenIds(), HighWaterMark(), InSequence(), SeenNumbers(), SeenIds(also=HighWaterMark())])
 @pytest.mark.parametrize(
-    ("projection", "names_what_it_shows"),
-    [({"n": 1}, True), ({"_id": 0, "n": 1}, True), ({"_id": 1}, True), ({"_id": 1, "n": 0}, False), ({"_id": 0}, False)],
-    ids=str,
+    ("ledger", "group"), [(SeenIds(), "ow_r"), (SeenNumbers(), "ow_@"), (SeenIds(also=InSequence()), "ow_@")]
+)
+@pytest.mark.parametrize(
+    ("projection", "names_what_it_shows"), [({"_id": 0, "n": 1}, True), ({"_id": 1}, True), ({"_id": 1, "n": 0}, False)]
 )
 def test_a_look_sees_the_ledger_whatever_the_caller_asks_to_see(
-    ledger: Any, projection: dict[str, int], names_what_it_shows: bool
+    ledger: Any, group: str, projection: dict[str, int], names_what_it_shows: bool
 ) -> None:
-    entry = ledger.entry(Message("m1", source="s", sequence=1), 1_790_000_000.0)
-    ours = {"ow_l", "ow_steps", "ow_tombstone", *[change_group(change) for change in entry.changes]}
-    look = looked_at(projection, entry)
-    assert look is not None
+    look = looked_at(projection, ledger.entry(Message("m1", source="s", sequence=1), 1_790_000_000.0)) or {}
     assert look.items() >= projection.items()
-    assert {name: look.get(name) for name in ours} == dict.fromkeys(ours, 1 if names_what_it_shows else None)
-
-
-def change_group(change: Any) -> str:
-    slots = {"Remember": lambda: change.sets.present, "Advance": lambda: change.slot, "Number": lambda: change.tag}
-    return str(slots[type(change).__name__]().group)
+    for name in ("ow_l", "ow_steps", "ow_tombstone", group):
+        assert look.get(name) == (1 if names_what_it_shows else None)
 
 
 @pytest.mark.parametrize("projection", ["name", 5], ids=repr)

@@ -28,14 +28,12 @@ from onewrite import (
     Deferred,
     Duplicate,
     EntityTooLarge,
-    Event,
     HighWaterMark,
     InSequence,
     InvalidUpdate,
     LedgerMismatch,
     Message,
     Missing,
-    Outbox,
     Rejected,
     SeenIds,
     Stale,
@@ -276,16 +274,6 @@ def test_an_entity_that_is_too_large_is_said_with_its_size(error: Exception, fou
     assert "events" not in str(raised.value)
 
 
-def test_a_document_that_a_large_event_would_fill_says_so() -> None:
-    guarded = Flows(Collection(), SeenIds(), lambda: NOW, (), "majority", outbox=Outbox("shop"), is_async=False)
-    emit = [Event("A", "x" * 1000)]
-    flow = guarded.write(M5, {"_id": SEEN["_id"]}, {"$inc": {"n": 1}}, {}, "update_one", emit=emit)
-    with pytest.raises(
-        EntityTooLarge, match=r"The events of this write would add 1\d\d\d\. .* Emit less, and let a relay publish"
-    ):
-        play(flow, OperationFailure("no", 17419), {"_id": SEEN["_id"]})
-
-
 def test_an_upsert_of_an_entity_that_is_full_is_said_to_be_so_once_it_is_sure() -> None:
     first, second = OperationFailure("no", 17419), OperationFailure("no", 17419)
     with pytest.raises(EntityTooLarge) as raised:
@@ -502,12 +490,6 @@ def test_a_collection_that_is_not_there_yet_is_asked_again_since_it_may_be_creat
     play(store.write(M5, QUERY, UPDATE, {}, "update_one"), {}, NOTHING, None)
     with pytest.raises(ConfigurationError, match="compares text by the collation 'en'"):
         play(store.write(M5, QUERY, UPDATE, {}, "update_one"), ENGLISH)
-
-
-def test_the_first_insert_asks_whether_ids_are_unique() -> None:
-    store = flows(SeenIds())
-    assert methods(play(store.insert(M5, ENTITY, {}), BY_ID, "the answer")[1]) == ["index_information", "insert_one"]
-    assert methods(play(store.insert(M5, ENTITY, {}), "the answer")[1]) == ["insert_one"]
 
 
 def test_an_insert_may_create_the_collection() -> None:

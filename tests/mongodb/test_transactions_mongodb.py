@@ -107,23 +107,10 @@ def inbox_that_looks_first(accounts: Any) -> Handler:
     return handle
 
 
-def inbox_by_bulk_write(accounts: Any) -> Handler:
-    def handle(message: Message) -> None:
-        with accounts.database.client.start_session() as session:
-            try:
-                with session.start_transaction():
-                    accounts.database.inbox.bulk_write([InsertOne({"_id": message.id})], session=session)
-                    update = UpdateOne({"_id": "ann"}, {"$inc": {"balance": message.body}})
-                    accounts.bulk_write([update], session=session)
-            except BulkWriteError as error:
-                if error.has_error_label("TransientTransactionError"):
-                    raise  # the message is redelivered
-
-    return handle
 
 
 @pytest.mark.parametrize(
-    "build", [inbox_with_a_callback, inbox_tried_again_by_hand, inbox_that_looks_first, inbox_by_bulk_write]
+    "build", [inbox_with_a_callback, inbox_tried_again_by_hand, inbox_that_looks_first]
 )
 def test_an_inbox_in_one_transaction_is_right(build: Build) -> None:
     report = explored(build)
