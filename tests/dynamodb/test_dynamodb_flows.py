@@ -30,7 +30,7 @@ from onewrite import (
     Stale,
 )
 from onewrite.core.clock import random_name
-from onewrite.core.flow import Call, FlowStep, Wait
+from onewrite.core.flow import Call, Flow, FlowStep, Wait
 from onewrite.core.ledgers import Ledger
 from onewrite.core.watch import LARGE_LEDGER, MANY_SOURCES
 from onewrite.dynamodb.flows import Flows
@@ -70,6 +70,14 @@ def conflict() -> ClientError:
     return failure("TransactionConflictException", "Transaction is ongoing for the item")
 
 
+def raised_by(flow: Flow[Any], *answers: Any) -> ClientError:
+    """What the caller sees: the driver's own error, with nothing around it."""
+    with pytest.raises(ClientError) as raised:
+        play(flow, *answers)
+    assert raised.value.__cause__ is None
+    return raised.value
+
+
 # --- a write ----------------------------------------------------------------------------------------------------------
 
 
@@ -91,10 +99,7 @@ def test_a_try_whose_answer_was_lost_is_applied_and_shows_the_entity_where_that_
 
 @pytest.mark.parametrize("error", [failure("ValidationException", "Syntax error"), ClientError({}, "UpdateItem")])
 def test_any_other_failure_leaves_as_the_driver_raised_it(error: ClientError) -> None:
-    with pytest.raises(ClientError) as raised:
-        play(flows(InSequence()).write(M5, CLOSE), error)
-    assert raised.value is error
-    assert raised.value.__cause__ is None
+    assert raised_by(flows(InSequence()).write(M5, CLOSE), error) is error
 
 
 # --- a transaction in the way -----------------------------------------------------------------------------------------
@@ -111,10 +116,7 @@ def test_a_conflict_with_a_transaction_is_waited_out() -> None:
 
 def test_a_conflict_that_lasts_is_the_drivers_own_in_the_end() -> None:
     last = conflict()
-    with pytest.raises(ClientError) as raised:
-        play(flows(SeenIds()).write(M5, CLOSE), *[conflict(), None] * 5, last)
-    assert raised.value is last
-    assert raised.value.__cause__ is None
+    assert raised_by(flows(SeenIds()).write(M5, CLOSE), *[conflict(), None] * 5, last) is last
 
 
 def test_what_is_refused_after_a_conflict_is_explained() -> None:
@@ -186,10 +188,7 @@ def test_a_new_item_that_is_too_large_is_measured_as_it_was_sent(client: bool) -
 
 def test_a_new_item_of_a_wrong_type_is_the_drivers_to_refuse_and_nothing_is_read() -> None:
     error = mistyped()
-    with pytest.raises(ClientError) as raised:
-        play(flows(SeenIds()).write(M5, {"Item": {"orderId": 1}}, guard_put), error)
-    assert raised.value is error
-    assert raised.value.__cause__ is None
+    assert raised_by(flows(SeenIds()).write(M5, {"Item": {"orderId": 1}}, guard_put), error) is error
 
 
 def test_something_else_in_the_ledgers_place_is_a_mismatch_and_no_failure_of_the_driver() -> None:
@@ -205,10 +204,7 @@ def test_something_else_in_the_tokens_place_is_a_mismatch(value: object) -> None
 
 def test_a_callers_own_wrong_type_is_the_drivers_to_refuse() -> None:
     error = mistyped()
-    with pytest.raises(ClientError) as raised:
-        play(flows(SeenIds()).write(M5, CLOSE), error, {"Item": ENTITY})
-    assert raised.value is error
-    assert raised.value.__cause__ is None
+    assert raised_by(flows(SeenIds()).write(M5, CLOSE), error, {"Item": ENTITY}) is error
 
 
 def test_a_redelivery_whose_update_no_longer_fits_the_entity_is_a_duplicate() -> None:
@@ -264,10 +260,7 @@ def test_the_mark_is_moved_once_a_transaction_lets_it() -> None:
 
 def test_a_mark_that_cannot_be_moved_is_the_drivers_failure() -> None:
     denied = failure("AccessDeniedException")
-    with pytest.raises(ClientError) as raised:
-        play(flows(InSequence()).write(M5, CLOSE), refusal(FOURTH), denied)
-    assert raised.value is denied
-    assert raised.value.__cause__ is None
+    assert raised_by(flows(InSequence()).write(M5, CLOSE), refusal(FOURTH), denied) is denied
 
 
 # --- reading ----------------------------------------------------------------------------------------------------------

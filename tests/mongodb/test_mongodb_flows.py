@@ -16,6 +16,7 @@ from pymongo.errors import (
     DuplicateKeyError,
     ExecutionTimeout,
     OperationFailure,
+    PyMongoError,
     WriteConcernError,
     WTimeoutError,
 )
@@ -99,6 +100,14 @@ def lost_race(**details: Any) -> DuplicateKeyError:
     return DuplicateKeyError("E11000", 11000, {"keyPattern": {"_id": 1}, **details})
 
 
+def raised_by(flow: Flow[Any], *answers: Any) -> PyMongoError:
+    """What the caller sees: the driver's own error, with nothing around it."""
+    with pytest.raises(PyMongoError) as raised:
+        play(flow, *answers)
+    assert raised.value.__cause__ is None
+    return raised.value
+
+
 # --- a write ----------------------------------------------------------------------------------------------------------
 
 
@@ -129,9 +138,7 @@ def test_an_upsert_that_lost_the_race_to_create_is_tried_again_without_upsert() 
 def test_an_entity_that_is_created_and_deleted_again_and_again_is_the_drivers_failure_in_the_end() -> None:
     errors = [lost_race() for _ in range(3)]
     answers = [answer for error in errors for answer in (error, None, NOTHING, None)]
-    with pytest.raises(DuplicateKeyError) as raised:
-        play(write(SeenIds(), upsert=True), *answers)
-    assert raised.value is errors[-1]
+    assert raised_by(write(SeenIds(), upsert=True), *answers) is errors[-1]
 
 
 def test_an_upsert_that_matched_nothing_and_created_nothing_is_tried_again() -> None:
@@ -179,10 +186,7 @@ def test_an_upsert_that_fails_after_the_message_is_in_is_a_duplicate(code: int) 
 @pytest.mark.parametrize("code", [121, 54, 17124, 91])
 def test_an_upsert_that_fails_where_there_is_no_entity_is_the_drivers_failure(code: int) -> None:
     error = OperationFailure("no", code)
-    with pytest.raises(OperationFailure) as raised:
-        play(write(SeenIds(), upsert=True), error, None)
-    assert raised.value is error
-    assert raised.value.__cause__ is None
+    assert raised_by(write(SeenIds(), upsert=True), error, None) is error
 
 
 @pytest.mark.parametrize("code", [121, 54, 17124])
@@ -196,17 +200,12 @@ def test_an_upsert_that_fails_where_the_entity_refuses_the_message_is_a_refusal(
 
 def test_a_callers_own_unique_index_that_refuses_a_creation_is_the_callers_business() -> None:
     error = DuplicateKeyError("E11000", 11000, {"keyPattern": {"phone": 1}})
-    with pytest.raises(DuplicateKeyError) as raised:
-        play(write(SeenIds(), upsert=True), error, None)
-    assert raised.value is error
+    assert raised_by(write(SeenIds(), upsert=True), error, None) is error
 
 
 def test_a_callers_own_unique_index_that_refuses_a_change_is_not_looked_into() -> None:
     error = DuplicateKeyError("E11000", 11000, {"keyPattern": {"phone": 1}})
-    with pytest.raises(DuplicateKeyError) as raised:
-        play(write(SeenIds()), error)
-    assert raised.value is error
-    assert raised.value.__cause__ is None
+    assert raised_by(write(SeenIds()), error) is error
 
 
 @pytest.mark.parametrize("upsert", [False, True])
@@ -216,26 +215,17 @@ def test_a_callers_own_unique_index_that_refuses_a_change_is_not_looked_into() -
 def test_a_write_that_may_have_landed_leaves_its_failure_to_the_caller_without_a_look(
     error: Exception, upsert: bool
 ) -> None:
-    with pytest.raises(type(error)) as raised:
-        play(write(SeenIds(), upsert=upsert), error)
-    assert raised.value is error
-    assert raised.value.__cause__ is None
+    assert raised_by(write(SeenIds(), upsert=upsert), error) is error
 
 
 def test_where_the_look_fails_too_the_writes_own_failure_is_seen() -> None:
     error = OperationFailure("no", 121)
-    with pytest.raises(OperationFailure) as raised:
-        play(write(SeenIds(), upsert=True), error, AutoReconnect("gone"))
-    assert raised.value is error
-    assert raised.value.__cause__ is None
+    assert raised_by(write(SeenIds(), upsert=True), error, AutoReconnect("gone")) is error
 
 
 def test_where_only_the_look_fails_its_failure_is_seen() -> None:
     gone = AutoReconnect("gone")
-    with pytest.raises(AutoReconnect) as raised:
-        play(write(SeenIds()), NOTHING, gone)
-    assert raised.value is gone
-    assert raised.value.__cause__ is None
+    assert raised_by(write(SeenIds()), NOTHING, gone) is gone
 
 
 @pytest.mark.parametrize("code", [2, 14, 28, 28664])
@@ -248,18 +238,12 @@ def test_something_else_in_the_ledgers_place_is_a_mismatch_and_no_failure_of_the
 @pytest.mark.parametrize("found", [ENTITY, SEEN, None])
 def test_a_failure_about_the_callers_own_content_is_the_drivers(found: Any) -> None:
     error = OperationFailure("no", 14)
-    with pytest.raises(OperationFailure) as raised:
-        play(write(SeenIds()), error, found)
-    assert raised.value is error
-    assert raised.value.__cause__ is None
+    assert raised_by(write(SeenIds()), error, found) is error
 
 
 def test_an_upserts_failure_about_content_where_there_is_no_entity_is_the_drivers() -> None:
     error = OperationFailure("no", 14)
-    with pytest.raises(OperationFailure) as raised:
-        play(write(SeenIds(), upsert=True), error, None, None)
-    assert raised.value is error
-    assert raised.value.__cause__ is None
+    assert raised_by(write(SeenIds(), upsert=True), error, None, None) is error
 
 
 @pytest.mark.parametrize(
@@ -283,10 +267,7 @@ def test_an_upsert_of_an_entity_that_is_full_is_said_to_be_so_once_it_is_sure() 
 
 def test_nothing_is_looked_for_in_a_transaction_that_is_aborted() -> None:
     error = OperationFailure("no", 14)
-    with pytest.raises(OperationFailure) as raised:
-        play(write(SeenIds(), session=IN_TRANSACTION), error)
-    assert raised.value is error
-    assert raised.value.__cause__ is None
+    assert raised_by(write(SeenIds(), session=IN_TRANSACTION), error) is error
 
 
 # --- a refusal in a sequence ------------------------------------------------------------------------------------------
@@ -379,9 +360,7 @@ def test_an_insert_over_nothing_but_a_key_comes_again_in_whatever_form_the_drive
 
 def test_a_confirmation_that_a_majority_does_not_give_leaves_as_the_driver_raised_it() -> None:
     error = WriteConcernError("wtimeout", 64)
-    with pytest.raises(WriteConcernError) as raised:
-        play(insert(SeenIds()), lost_race(), ENTITY, error)
-    assert raised.value is error
+    assert raised_by(insert(SeenIds()), lost_race(), ENTITY, error) is error
 
 
 def test_an_insert_of_what_was_deleted_meanwhile_is_tried_again() -> None:
@@ -392,16 +371,15 @@ def test_an_insert_of_what_was_deleted_meanwhile_is_tried_again() -> None:
 
 def test_an_insert_of_what_comes_and_goes_is_the_drivers_failure_in_the_end() -> None:
     errors = [lost_race() for _ in range(6)]
-    with pytest.raises(DuplicateKeyError) as raised:
-        play(insert(SeenIds()), *[answer for error in errors for answer in (error, None, "nothing matched")])
-    assert raised.value is errors[-1]
+    assert (
+        raised_by(insert(SeenIds()), *[answer for error in errors for answer in (error, None, "nothing matched")])
+        is errors[-1]
+    )
 
 
 def test_a_callers_own_unique_index_that_refuses_an_insert_is_the_callers_business() -> None:
     error = DuplicateKeyError("E11000", 11000, {"keyPattern": {"email": 1}})
-    with pytest.raises(DuplicateKeyError) as raised:
-        play(insert(SeenIds()), error)
-    assert raised.value is error
+    assert raised_by(insert(SeenIds()), error) is error
 
 
 @pytest.mark.parametrize("error", [OperationFailure("too large", 2), DocumentTooLarge("too large")])
@@ -414,9 +392,7 @@ def test_an_insert_that_is_too_large_is_said_with_its_size(error: Exception) -> 
 
 def test_an_insert_that_fails_otherwise_leaves_as_the_driver_raised_it() -> None:
     error = OperationFailure("no", 121)
-    with pytest.raises(OperationFailure) as raised:
-        play(insert(SeenIds()), error)
-    assert raised.value is error
+    assert raised_by(insert(SeenIds()), error) is error
 
 
 def test_an_insert_after_a_gap_creates_nothing_and_looks() -> None:
