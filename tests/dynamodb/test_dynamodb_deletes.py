@@ -62,17 +62,6 @@ def own(table: Any) -> dict[str, Any]:
     return {name: value for name, value in item(table).items() if not name.startswith(("messageIDs", "ow_"))}
 
 
-def test_a_delete_takes_two_requests_and_its_redelivery_one(table: Any) -> None:
-    guarded(table).update_item(M1, Key=KEY, **MADE)
-    requests: list[str] = []
-    orders = guarded(table)
-    table.meta.client.meta.events.register("before-call.dynamodb", lambda model, **_: requests.append(model.name))
-    orders.delete_item(M2, Key=KEY)
-    assert requests == ["UpdateItem"] * 2
-    orders.delete_item(M2, Key=KEY)
-    assert requests == ["UpdateItem"] * 3
-
-
 @pytest.mark.parametrize("again", [M2, M3], ids=["redelivery", "another delete"])
 def test_whoever_deletes_again_removes_what_a_worker_that_died_has_left(table: Any, again: Message) -> None:
     guarded(table).update_item(M1, Key=KEY, **MADE)
@@ -151,10 +140,7 @@ def test_the_key_of_an_index_is_removed_too_so_that_a_sparse_index_forgets_the_i
 
 @pytest.mark.parametrize(
     ("native", "says"),
-    [
-        ({"UpdateExpression": "SET n=:n"}, "takes no UpdateExpression"),
-        ({"ReturnValues": "ALL_NEW"}, "ALL_OLD or NONE"),
-    ],
+    [({"UpdateExpression": "SET n=:n"}, "takes no UpdateExpression"), ({"ReturnValues": "ALL_NEW"}, "ALL_OLD or NONE")],
 )
 def test_what_a_delete_cannot_do_is_refused_before_anything_is_sent(table: Any, native: Any, says: str) -> None:
     with pytest.raises(InvalidUpdate, match=says):

@@ -24,7 +24,6 @@ from onewrite import (
     InvalidUpdate,
     LedgerMismatch,
     Message,
-    Missing,
     Outbox,
     Outcome,
     Rejected,
@@ -340,14 +339,6 @@ def test_a_conflict_with_a_transaction_is_waited_for() -> None:
     outcomes, calls = play_requests(fold_into(flows(SeenIds()), messages(1, 2), write), conflict, DONE)
     assert kinds(outcomes) == [Applied, Applied]
     assert len(calls) == 2
-
-
-def test_a_fold_of_one_message_may_say_that_a_missing_item_is_no_failure() -> None:
-    def only_if_there(fresh: list[Message]) -> dict[str, Any]:
-        return {**write(fresh), "ConditionExpression": "attribute_exists(orderId)", "missing_ok": True}
-
-    outcomes, _ = play_requests(fold_into(flows(SeenIds()), messages(1), only_if_there), refusal(None))
-    assert outcomes == [Missing(message(1), settled=True)]
 
 
 def test_what_else_the_driver_raises_passes_through() -> None:

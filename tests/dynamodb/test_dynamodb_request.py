@@ -269,20 +269,19 @@ def test_a_new_item_in_an_attribute_that_no_expression_can_name_sends_no_name_th
 
 
 def test_a_record_is_the_ledgers_own_part_in_an_item_that_is_there() -> None:
+    key = {"TableName": "orders", "Key": {"shop": "a", "size": 1}}
+    values = {"ExpressionAttributeNames": {"#a": "a"}, "ExpressionAttributeValues": {":a": 1}}
     native = {
-        "TableName": "orders",
-        "Key": {"shop": "a", "size": 1},
+        **key,
+        **values,
         "UpdateExpression": "SET #a = :a",
         "ConditionExpression": "#a < :a",
-        "ExpressionAttributeNames": {"#a": "a"},
-        "ExpressionAttributeValues": {":a": 1},
         "ReturnValues": "ALL_NEW",
     }
     call = guard_record(write(InSequence()), native)
     assert call.method == "update_item"
     assert listed(call.kwargs) == {
-        "TableName": "orders",
-        "Key": {"shop": "a", "size": 1},
+        **key,
         "UpdateExpression": "SET ow_l=:ow_l0,#ow_m0=:ow_m0 REMOVE ow_t1,ow_t2 ADD ow_t4 :ow_a",
         "ConditionExpression": f"attribute_exists(#ow_k0) AND attribute_exists(#ow_k1) AND {MARK_LABELLED} AND #ow_m0=:ow_p",
         "ExpressionAttributeNames": {"#ow_k0": "shop", "#ow_k1": "size", "#ow_m0": "ow_@s"},

@@ -35,14 +35,10 @@ def test_a_value_has_the_bytes_that_dynamodb_counts(value: Any, expected: int) -
     ("number", "expected"),
     [
         ("0", 1),
-        ("1", 2),
-        ("-1", 3),
         ("100", 2),  # the pairs 01 and 00, of which the zeros are not stored
-        ("110", 3),  # 01 and 10
         ("1.5", 3),  # 01 and 50
         ("0.05", 2),
         ("-12.5", 4),
-        ("1E125", 2),
         ("1E-130", 2),
         ("-1." + "1" * 37, 21),
     ],

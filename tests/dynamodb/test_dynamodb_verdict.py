@@ -22,11 +22,9 @@ from onewrite import (
     Stale,
     sortable,
 )
-from onewrite.core.label import Slot
 from onewrite.core.ledgers import Ledger
-from onewrite.core.ledgers.entry import ABSENT
 from onewrite.core.write import NoStep, Write, judge_refusal
-from onewrite.dynamodb.layout import image_of, lookup
+from onewrite.dynamodb.layout import image_of
 from onewrite.dynamodb.request import new_token
 
 NOW = 1_790_000_000.0
@@ -76,19 +74,6 @@ def test_a_message_before_the_first_of_its_source_is_stale() -> None:
     assert verdict(InSequence(first=7), None) == Stale(M5, 6, None)
 
 
-def test_a_duplicate_of_one_ledger_weighs_more_than_what_another_says() -> None:
-    item = {**ENTITY, "ow_r1": binaries(HASH), "ow_@s": Decimal(7)}
-    assert verdict(SeenIds(also=HighWaterMark()), item) == Duplicate(M5, ENTITY)
-    gap = {**ENTITY, "ow_r1": binaries(HASH), "ow_@s": Decimal(3)}
-    assert verdict(InSequence(2, also=SeenIds()), gap) == Duplicate(M5, ENTITY)
-
-
-def test_a_mark_that_one_ledger_has_passed_weighs_more_than_what_another_lets_in() -> None:
-    both = {**ENTITY, "ow_@s": Decimal(3), "ow_old:@s": Decimal(9)}
-    for before in (HighWaterMark(name="old"), InSequence(name="old")):
-        assert verdict(HighWaterMark(also=before), both) == Stale(M5, 9, ENTITY)
-
-
 def test_a_mark_is_an_int_again_and_not_a_decimal() -> None:
     outcome = verdict(HighWaterMark(), {"ow_@s": Decimal(7)})
     assert isinstance(outcome, Stale)
@@ -128,23 +113,6 @@ def test_anothers_token_or_a_token_elsewhere_is_no_lost_answer(held: dict[str, A
 
 
 # --- what is stored ---------------------------------------------------------------------------------------------------
-
-
-def test_a_stored_ledger_is_told_in_the_ledgers_own_words() -> None:
-    item = {
-        "a": {"x"},
-        "ow_a:r0": {Binary(b"y")},
-        "ow_a:@s": Decimal(5),
-        "ow_a:@%": "text",
-        "ow_a:@b%2Ec": Decimal("5E3"),
-        "ow_a:l": "ow1 14d",
-    }
-    held = lookup(item)
-    assert held(Slot("a")) == frozenset({"x"})
-    assert held(Slot("ow_a:r", "r0")) == frozenset({b"y"})
-    assert [held(Slot("ow_a:@", key)) for key in ("s", "%", "b%2Ec")] == [5, "text", 5000]
-    assert held(Slot("ow_a:l")) == "ow1 14d"
-    assert held(Slot("ow_a:r", "r1")) is ABSENT
 
 
 @pytest.mark.parametrize("value", ["5", None, True, Decimal("5.5"), {Decimal(5)}], ids=repr)

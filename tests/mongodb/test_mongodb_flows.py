@@ -31,7 +31,6 @@ from onewrite import (
     EntityTooLarge,
     HighWaterMark,
     InSequence,
-    InvalidUpdate,
     LedgerMismatch,
     Message,
     Missing,
@@ -109,12 +108,6 @@ def raised_by(flow: Flow[Any], *answers: Any) -> PyMongoError:
 
 
 # --- a write ----------------------------------------------------------------------------------------------------------
-
-
-def test_a_document_that_is_asked_for_and_not_matched_is_looked_for() -> None:
-    outcome, steps = play(flows(SeenIds()).write(M5, QUERY, UPDATE, {}, "find_one_and_update"), None, SEEN)
-    assert outcome == Duplicate(M5, ENTITY)
-    assert methods(steps) == ["find_one_and_update", "find_one"]
 
 
 @pytest.mark.parametrize(
@@ -430,12 +423,6 @@ def test_seen_looks_once() -> None:
     outcome, steps = play(flows(SeenIds()).seen(M5, OPEN_ONLY, {"comment": "c"}), ENTITY)
     assert outcome == Applied(M5, ENTITY)
     assert steps == [Call("find_one", (QUERY,), {"comment": "c"})]
-
-
-def test_a_read_takes_a_filter_and_no_message() -> None:
-    odd: Any = M5
-    with pytest.raises(InvalidUpdate, match="the filter alone"):
-        next(flows(SeenIds()).find(odd, {}))
 
 
 def test_a_finish_that_nothing_refuses_and_that_never_lands_says_that_the_entity_needs_repair() -> None:

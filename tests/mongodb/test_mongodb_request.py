@@ -113,7 +113,6 @@ def test_a_ledgers_guard_joins_the_filter_and_its_mark_the_operators(ledger: Led
 NO_ARRAY_OF_OBJECTS = {"$type": "object", "$not": {"$type": "array"}}
 OBJECT = [{"$or": [{"ow_r": {"$exists": False}}, {"ow_r": NO_ARRAY_OF_OBJECTS}]}]
 ARRAY = [{"$or": [{"ow_r.r1": {"$exists": False}}, {"ow_r.r1": {"$type": "array"}}]}]
-ALL_ARRAY = [{"$or": [{"ow_all": {"$exists": False}}, {"ow_all": {"$type": "array"}}]}]
 MARKS_OBJECT = [{"$or": [{"ow_@": {"$exists": False}}, {"ow_@": NO_ARRAY_OF_OBJECTS}]}]
 
 
@@ -132,21 +131,8 @@ MARKS_OBJECT = [{"$or": [{"ow_@": {"$exists": False}}, {"ow_@": NO_ARRAY_OF_OBJE
             },
         ),
         (
-            SeenIds(retention=None),
-            {**LACKS_ALL, "$and": ALL_ARRAY},
-            {
-                "ow_l": {"$literal": "ow1 all"},
-                "ow_all": {"$concatArrays": [{"$ifNull": ["$ow_all", []]}, {"$literal": [HASH]}]},
-            },
-        ),
-        (
             HighWaterMark(),
             {**MARKS_LABEL, "$and": [BELOW, *MARKS_OBJECT]},
-            {"ow_l": {"$literal": "ow1 marks"}, "ow_@.s": {"$literal": 5}},
-        ),
-        (
-            InSequence(),
-            {**MARKS_LABEL, "$and": [{"ow_@.s": 4, **ALONE}, *MARKS_OBJECT]},
             {"ow_l": {"$literal": "ow1 marks"}, "ow_@.s": {"$literal": 5}},
         ),
     ],

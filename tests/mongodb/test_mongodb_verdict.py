@@ -5,25 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from bson import Int64
 from bson.decimal128 import Decimal128
 from pymongo.errors import DuplicateKeyError
 
-from onewrite import (
-    Duplicate,
-    HighWaterMark,
-    InSequence,
-    InvalidMessage,
-    LedgerMismatch,
-    Message,
-    MessageIDs,
-    Rejected,
-    SeenIds,
-    sortable,
-)
+from onewrite import Duplicate, HighWaterMark, InSequence, LedgerMismatch, Message, MessageIDs, Rejected, SeenIds
 from onewrite.core.label import Slot
 from onewrite.core.ledgers import Ledger
-from onewrite.core.ledgers.entry import ABSENT
 from onewrite.core.write import NO_STEP, Write, judge
 from onewrite.mongodb.flows import is_of_entity
 from onewrite.mongodb.layout import image_of, lookup
@@ -96,41 +83,7 @@ def test_an_entity_with_another_ledger_is_a_mismatch(ledger: Ledger, held: dict[
         verdict(ledger, {**ENTITY, **held})
 
 
-@pytest.mark.parametrize(
-    ("sequence", "mark", "error"),
-    [
-        ("10", "9", InvalidMessage),
-        (sortable(9), "5", LedgerMismatch),
-        ("5555", sortable(9), LedgerMismatch),  # as many letters, and yet no number
-        ("5555", "-001", LedgerMismatch),
-    ],
-)
-def test_text_that_does_not_compare_is_refused_and_not_taken_for_the_callers_refusal(
-    sequence: str, mark: str, error: type[Exception]
-) -> None:
-    with pytest.raises(error):
-        verdict(HighWaterMark(), {**ENTITY, "ow_@": {"s": mark}}, Message("m", source="s", sequence=sequence))
-
-
 # --- what is stored ---------------------------------------------------------------------------------------------------
-
-
-def test_a_stored_ledger_is_told_in_the_ledgers_own_words() -> None:
-    held = lookup(
-        {
-            "ow_a:l": "ow1 14d",
-            "a": ["x", "y"],
-            "ow_a:r": {"r0": [b"x", b"y"]},
-            "ow_a:@": {"s": Int64(5), "%": "text", "u": 6.0, "b%2Ec": True},
-        }
-    )
-    assert held(Slot("ow_a:l")) == "ow1 14d"
-    assert held(Slot("a")) == frozenset({"x", "y"})
-    assert held(Slot("ow_a:r", "r0")) == frozenset({b"x", b"y"})
-    assert [held(Slot("ow_a:@", key)) for key in ("s", "%", "u")] == [5, "text", 6]
-    assert [type(held(Slot("ow_a:@", key))) for key in ("s", "u")] == [int, int]
-    assert held(Slot("ow_a:@", "b%2Ec")) is True
-    assert [held(slot) for slot in (Slot("b"), Slot("b", "r0"), Slot("ow_a:r", "r1"))] == [ABSENT] * 3
 
 
 @pytest.mark.parametrize("value", [True, None, 4.5, "b", {"f": 1}], ids=repr)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from datetime import timedelta
 from types import SimpleNamespace
@@ -29,7 +28,7 @@ from onewrite import (
     SeenIds,
     Stale,
 )
-from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection, atransact, explain_transaction, transact
+from onewrite.mongodb import GuardedCollection, explain_transaction, transact
 from onewrite.testing import mongomock_collection
 from tests.support.driven import reply
 from tests.support.seams import name_calls
@@ -429,15 +428,6 @@ def test_a_stand_in_without_sessions_says_where_to_run_the_test(plain: bool) -> 
         collection: Any = mongomock.MongoClient().shop.orders if plain else stand_in
         with pytest.raises(ConfigurationError, match=r"explore\(\.\.\.\).*mongod\(\)"):
             transact(M5, writes(collection))
-
-
-def test_the_form_of_the_call_is_that_of_the_stores() -> None:
-    with mongomock_collection(asynchronous=True) as collection:
-        store = AsyncGuardedCollection(collection, SeenIds())
-        with pytest.raises(ConfigurationError, match="use atransact"):
-            transact(M5, [store.recording({"_id": 1})])
-    with pytest.raises(ConfigurationError, match="use transact"):
-        asyncio.run(atransact(M5, writes(Documents())))
 
 
 def test_a_write_without_a_ledger_leaves_alone_what_is_ours() -> None:

@@ -62,32 +62,6 @@ def inbox_with_a_callback(accounts: Any) -> Handler:
     return handle
 
 
-def inbox_tried_again_by_hand(accounts: Any) -> Handler:
-    """Tries a transaction again until it is through, and a commit until its result is known, as MongoDB's manual shows it."""
-
-    def commit(session: Any) -> None:
-        while True:
-            try:
-                return session.commit_transaction()
-            except PyMongoError as error:
-                if not error.has_error_label("UnknownTransactionCommitResult"):
-                    raise
-
-    def handle(message: Message) -> None:
-        with accounts.database.client.start_session() as session:
-            while True:
-                try:
-                    with session.start_transaction():
-                        note(accounts, message, session=session)
-                        deposit(accounts, message, session=session)
-                        return commit(session)
-                except DuplicateKeyError:
-                    return None
-                except PyMongoError as error:
-                    if not error.has_error_label("TransientTransactionError"):
-                        raise
-
-    return handle
 
 
 def inbox_that_looks_first(accounts: Any) -> Handler:
@@ -110,7 +84,7 @@ def inbox_that_looks_first(accounts: Any) -> Handler:
 
 
 @pytest.mark.parametrize(
-    "build", [inbox_with_a_callback, inbox_tried_again_by_hand, inbox_that_looks_first]
+    "build", [inbox_with_a_callback, inbox_that_looks_first]
 )
 def test_an_inbox_in_one_transaction_is_right(build: Build) -> None:
     report = explored(build)
