@@ -8,8 +8,7 @@ from contextlib import suppress
 from typing import Any, TypeAlias
 
 import pytest
-from pymongo import InsertOne, UpdateOne
-from pymongo.errors import BulkWriteError, DuplicateKeyError, OperationFailure, PyMongoError
+from pymongo.errors import DuplicateKeyError, OperationFailure, PyMongoError
 
 from onewrite import ConfigurationError, Message, SeenIds
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
@@ -62,8 +61,6 @@ def inbox_with_a_callback(accounts: Any) -> Handler:
     return handle
 
 
-
-
 def inbox_that_looks_first(accounts: Any) -> Handler:
     """Two deliveries may both find nothing. The second insert is then in conflict with the first."""
 
@@ -81,11 +78,7 @@ def inbox_that_looks_first(accounts: Any) -> Handler:
     return handle
 
 
-
-
-@pytest.mark.parametrize(
-    "build", [inbox_with_a_callback, inbox_that_looks_first]
-)
+@pytest.mark.parametrize("build", [inbox_with_a_callback, inbox_that_looks_first])
 def test_an_inbox_in_one_transaction_is_right(build: Build) -> None:
     report = explored(build)
     report.assert_effectively_once()
