@@ -232,6 +232,13 @@ def test_a_message_of_a_sequence_that_the_caller_refuses_moves_the_mark_in_a_sec
     assert "ReturnValues" not in second.kwargs
 
 
+def test_no_mark_is_moved_after_a_put_of_which_nobody_tells_the_key() -> None:
+    item = {"Item": {"orderId": "o-1", "n": 0}}
+    outcome, steps = play(flows(InSequence()).write(M5, item, guard_put), refusal(FOURTH))
+    assert outcome == Rejected(M5, CLOSED, settled=False)
+    assert len(steps) == 1
+
+
 @pytest.mark.parametrize(
     ("held", "expected"),
     [

@@ -253,7 +253,7 @@ def test_every_id_but_none_will_do(identifier: Any) -> None:
 def test_the_field_in_which_the_ledger_keeps_ids_is_refused() -> None:
     terms = MessageIDs().terms
     with pytest.raises(InvalidUpdate, match="in which the store's ledger keeps ids"):
-        check_update(terms, (), {"$push": {"messageIDs": "m"}})
+        check_update(terms, (), {"$set": {"messageIDs.0": "m"}})
 
 
 @pytest.mark.parametrize("name", ["textScore", "recordId"])

@@ -31,6 +31,7 @@ from onewrite import (
     EntityTooLarge,
     HighWaterMark,
     InSequence,
+    InvalidUpdate,
     LedgerMismatch,
     Message,
     Missing,
@@ -212,7 +213,7 @@ def test_a_write_that_may_have_landed_leaves_its_failure_to_the_caller_without_a
 
 
 def test_where_the_look_fails_too_the_writes_own_failure_is_seen() -> None:
-    error = OperationFailure("no", 121)
+    error = OperationFailure("no", 2)
     assert raised_by(write(SeenIds(), upsert=True), error, AutoReconnect("gone")) is error
 
 
@@ -423,6 +424,12 @@ def test_seen_looks_once() -> None:
     outcome, steps = play(flows(SeenIds()).seen(M5, OPEN_ONLY, {"comment": "c"}), ENTITY)
     assert outcome == Applied(M5, ENTITY)
     assert steps == [Call("find_one", (QUERY,), {"comment": "c"})]
+
+
+def test_a_read_takes_a_filter_and_no_message() -> None:
+    odd: Any = M5
+    with pytest.raises(InvalidUpdate, match="the filter alone"):
+        next(flows(SeenIds()).find(odd, {}))
 
 
 def test_a_finish_that_nothing_refuses_and_that_never_lands_says_that_the_entity_needs_repair() -> None:
