@@ -14,9 +14,7 @@ from botocore.exceptions import ClientError
 
 from onewrite import (
     Applied,
-    Busy,
     ConfigurationError,
-    Deferred,
     Duplicate,
     EntityTooLarge,
     Event,
@@ -26,7 +24,6 @@ from onewrite import (
     InvalidUpdate,
     LedgerMismatch,
     Message,
-    Missing,
     Outbox,
     Outcome,
     Rejected,
@@ -172,29 +169,18 @@ def test_the_steps_of_all_messages_are_asked_for_once_a_step_has_been_met() -> N
     assert [request["ExpressionAttributeValues"][name] for name in (":ow_o", ":ow_o1", ":ow_o2")] == steps
 
 
-def test_events_are_emitted_in_the_order_of_the_function_each_with_the_id_of_its_message() -> None:
-    def emits(fresh: list[Message]) -> dict[str, Any]:
-        return {**write(fresh), "emit": [Event("Added", each.sequence, cause=each) for each in fresh]}
+def emits(fresh: list[Message]) -> dict[str, Any]:
+    return {**write(fresh), "emit": [Event("Added", each.sequence, cause=each) for each in fresh]}
 
+
+def test_events_are_emitted_in_the_order_of_the_function_each_with_the_id_of_its_message() -> None:
     _, (call,) = play_requests(fold_into(flows(SeenIds(), outbox=Outbox("shop")), messages(1, 2), emits), DONE)
     stored = call.kwargs["ExpressionAttributeValues"][":ow_oe"]
     assert [(event["cause"], event["body"]) for event in stored] == [("m1", "1"), ("m2", "2")]
     assert "emit" not in call.kwargs
 
 
-def test_a_fold_of_one_message_emits_as_well() -> None:
-    def emits(fresh: list[Message]) -> dict[str, Any]:
-        return {**write(fresh), "emit": [Event("Added", 1, cause=each) for each in fresh]}
-
-    _, (call,) = play_requests(fold_into(flows(SeenIds(), outbox=Outbox("shop")), messages(1), emits), DONE)
-    (stored,) = call.kwargs["ExpressionAttributeValues"][":ow_oe"]
-    assert (stored["cause"], stored["body"]) == ("m1", "1")
-
-
 def test_events_need_an_outbox() -> None:
-    def emits(fresh: list[Message]) -> dict[str, Any]:
-        return {**write(fresh), "emit": [Event("Added", 1, cause=fresh[0])]}
-
     with pytest.raises(ConfigurationError, match="no outbox"):
         play_requests(fold_into(flows(SeenIds()), messages(1, 2), emits))
 
@@ -228,11 +214,6 @@ def test_as_many_as_a_fold_begins_with_fit_beside_a_condition_of_usual_length(na
 def test_the_documentation_says_how_many_ids_one_write_takes() -> None:
     stores = (flows(SeenIds()), flows(SeenIds(), exact=True), flows(HighWaterMark()))
     assert [Folds(store).most for store in stores] == [43, 31, 1000]
-
-
-def test_the_condition_of_each_message_that_may_have_a_step_takes_its_room() -> None:
-    ledgers = SeenIds(), SeenIds(retention=None), HighWaterMark()
-    assert [Folds(flows(ledger, exact=True)).most for ledger in ledgers] == [31, 61, 114]
 
 
 def test_where_the_callers_text_grows_with_the_messages_the_write_is_halved_before_it_is_sent() -> None:
@@ -293,12 +274,6 @@ def test_the_entity_is_the_one_after_the_write_and_the_drivers_answer_is_kept() 
     assert [(outcome.entity, outcome.response) for outcome in outcomes] == [({**KEY, "n": 1}, answer)] * 2
 
 
-def test_duplicates_are_named_by_the_item_that_refused() -> None:
-    outcomes, calls = play_requests(fold_into(flows(SeenIds()), messages(1, 2, 3), write), refusal(seen(2)), DONE)
-    assert outcomes == [Applied(message(1)), Duplicate(message(2), {**KEY, "n": 1}), Applied(message(3))]
-    assert calls[1].kwargs["ExpressionAttributeValues"][":n"] == 2
-
-
 def test_a_step_of_another_message_costs_one_more_request_and_the_function_is_not_asked_again() -> None:
     store, asked = flows(SeenIds()), list[int]()
 
@@ -311,14 +286,6 @@ def test_a_step_of_another_message_costs_one_more_request_and_the_function_is_no
     assert ["ow_steps" in call.kwargs["ConditionExpression"] for call in calls] == [True, True]
     assert [":ow_o1" in call.kwargs["ExpressionAttributeValues"] for call in calls] == [False, True]
     assert asked == [2]
-
-
-def test_a_message_whose_step_is_open_is_busy_and_the_others_ask_for_their_own_steps() -> None:
-    outcomes, calls = play_requests(
-        fold_into(flows(SeenIds()), messages(1, 2, 3), write), refusal(with_step(seen(), 2)), DONE
-    )
-    assert kinds(outcomes) == [Applied, Busy, Applied]
-    assert ":ow_o1" in calls[1].kwargs["ExpressionAttributeValues"]
 
 
 def test_where_all_have_asked_exactly_and_no_ledger_refuses_the_condition_does() -> None:
@@ -367,24 +334,11 @@ def test_a_write_that_is_too_large_for_an_item_that_may_not_be_read_is_made_smal
         play_requests(fold_into(flows(InSequence()), messages(5, 6), write), too_large(), denied, too_large(), denied)
 
 
-def test_a_function_that_names_no_entity_is_told_to() -> None:
-    with pytest.raises(InvalidUpdate, match="return its Key"):
-        play_requests(fold_into(flows(SeenIds()), messages(1, 2), lambda _: {"UpdateExpression": "REMOVE a"}))
-
-
 def test_a_conflict_with_a_transaction_is_waited_for() -> None:
     conflict = failure("TransactionConflictException")
     outcomes, calls = play_requests(fold_into(flows(SeenIds()), messages(1, 2), write), conflict, DONE)
     assert kinds(outcomes) == [Applied, Applied]
     assert len(calls) == 2
-
-
-def test_a_fold_of_one_message_may_say_that_a_missing_item_is_no_failure() -> None:
-    def only_if_there(fresh: list[Message]) -> dict[str, Any]:
-        return {**write(fresh), "ConditionExpression": "attribute_exists(orderId)", "missing_ok": True}
-
-    outcomes, _ = play_requests(fold_into(flows(SeenIds()), messages(1), only_if_there), refusal(None))
-    assert outcomes == [Missing(message(1), settled=True)]
 
 
 def test_what_else_the_driver_raises_passes_through() -> None:
@@ -393,18 +347,9 @@ def test_what_else_the_driver_raises_passes_through() -> None:
 
 
 def test_an_outbox_that_is_not_ours_is_a_mismatch() -> None:
-    def emits(fresh: list[Message]) -> dict[str, Any]:
-        return {**write(fresh), "emit": [Event("Added", 1, cause=fresh[0])]}
-
     store = flows(SeenIds(), outbox=Outbox("shop"))
     with pytest.raises(LedgerMismatch, match="something other than events"):
         play_requests(fold_into(store, messages(1, 2), emits), refusal({**seen(), "ow_events": "mine"}))
-
-
-def test_an_item_that_is_missing_defers_what_waits_for_an_earlier_message() -> None:
-    outcomes, calls = play_requests(fold_into(flows(InSequence()), messages(2, 3), write), refusal(None))
-    assert kinds(outcomes) == [Deferred, Deferred]
-    assert len(calls) == 1
 
 
 def test_a_mark_of_another_source_is_no_reason() -> None:

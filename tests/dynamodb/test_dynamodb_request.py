@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
-from collections.abc import Set as AbstractSet
 from datetime import timedelta
 from decimal import Decimal
-from pathlib import Path
 from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
@@ -27,12 +22,9 @@ from onewrite import (
     SeenIds,
     sortable,
 )
-from onewrite.core.label import Slot
 from onewrite.core.ledgers import Ledger
 from onewrite.core.write import NoStep, Write
 from onewrite.dynamodb import GuardedTable
-from onewrite.dynamodb.expression import ExpressionTooLong
-from onewrite.dynamodb.layout import is_made_by, name_of
 from onewrite.dynamodb.request import guard_begin, guard_put, guard_record, guard_update, new_token
 from onewrite.dynamodb.values import Members, sendable, typed_values
 
@@ -100,7 +92,7 @@ def test_a_bounded_set_is_looked_at_in_three_slots_added_to_one_and_dropped_in_t
     }
 
 
-@pytest.mark.parametrize("name", ["ids-seen", "1st", "a", "_ids"])
+@pytest.mark.parametrize("name", ["ids-seen", "1st"])
 @pytest.mark.parametrize("ledger", [SeenIds, HighWaterMark], ids=["set", "mark"])
 @pytest.mark.parametrize("later", [0, 900, 1800, 2700])  # the ring of attempts turns within these
 def test_names_that_no_expression_can_have_get_placeholders_and_none_is_left_over(
@@ -129,19 +121,14 @@ def spelt_out(request: dict[str, Any], part: str) -> str:
 
 
 def test_where_nobody_needs_a_placeholder_no_names_are_sent() -> None:
-    assert "ExpressionAttributeNames" not in update(SeenIds(), UpdateExpression="REMOVE a")
     assert "ExpressionAttributeNames" not in update(SeenIds(), UpdateExpression="REMOVE a", ExpressionAttributeNames={})
 
 
 def test_readable_ids_are_kept_in_sets_of_text() -> None:
     request = listed(update(SeenIds(readable=True)))
     assert "ADD ow_14dt_r1 :ow_s" in request["UpdateExpression"]
-    assert request["ExpressionAttributeValues"] == {
-        ":ow_l0": "ow1 14d text",
-        ":ow_m0": "@s/m5",
-        ":ow_s": ["@s/m5"],
-        ":ow_a": [TOKEN],
-    }
+    values = {":ow_l0": "ow1 14d text", ":ow_m0": "@s/m5", ":ow_s": ["@s/m5"], ":ow_a": [TOKEN]}
+    assert request["ExpressionAttributeValues"] == values
 
 
 def test_a_set_that_is_kept_for_ever_is_one_attribute() -> None:
@@ -206,25 +193,14 @@ def test_a_sequence_of_text_is_compared_as_text(sequence: str, condition: str, v
 def test_a_ledger_before_this_one_is_looked_into_and_its_own_slots_emptied() -> None:
     request = listed(update(SeenIds(timedelta(days=30), also=SeenIds()), UpdateExpression="REMOVE a"))
     assert request["UpdateExpression"] == (
-        "SET ow_l=:ow_l0 REMOVE a, ow_30d_r1,ow_30d_r3,ow_30d_r4,"
-        "ow_r2,ow_r3,ow_r5,ow_t1,ow_t2 "
-        "ADD ow_30d_r2 :ow_s,ow_t4 :ow_a"
+        "SET ow_l=:ow_l0 REMOVE a, ow_30d_r1,ow_30d_r3,ow_30d_r4,ow_r2,ow_r3,ow_r5,ow_t1,ow_t2 ADD ow_30d_r2 :ow_s,ow_t4 :ow_a"
     )
-    assert request["ConditionExpression"] == (
-        f"{NOT_SHARED} AND (attribute_not_exists(ow_l) OR ow_l=:ow_l0 OR ow_l=:ow_l0_1) "
-        "AND NOT contains(ow_30d_r5,:ow_m0) AND NOT contains(ow_30d_r0,:ow_m0) "
-        "AND NOT contains(ow_30d_r2,:ow_m0) "
-        "AND NOT contains(ow_r4,:ow_m1) AND NOT contains(ow_r0,:ow_m1) "
-        "AND NOT contains(ow_r1,:ow_m1)"
-    )
-    assert request["ExpressionAttributeValues"] == {
-        ":ow_l0": "ow1 30d",
-        ":ow_l0_1": "ow1 14d",
-        ":ow_m0": HASH,
-        ":ow_m1": HASH,
-        ":ow_s": [HASH],
-        ":ow_a": [TOKEN],
-    }
+    own = " AND ".join(f"NOT contains(ow_30d_{slot},:ow_m0)" for slot in ("r5", "r0", "r2"))
+    before = " AND ".join(f"NOT contains(ow_{slot},:ow_m1)" for slot in ("r4", "r0", "r1"))
+    labelled = "(attribute_not_exists(ow_l) OR ow_l=:ow_l0 OR ow_l=:ow_l0_1)"
+    assert request["ConditionExpression"] == f"{NOT_SHARED} AND {labelled} AND {own} AND {before}"
+    labels, marks = {":ow_l0": "ow1 30d", ":ow_l0_1": "ow1 14d"}, {":ow_m0": HASH, ":ow_m1": HASH}
+    assert request["ExpressionAttributeValues"] == {**labels, **marks, ":ow_s": [HASH], ":ow_a": [TOKEN]}
 
 
 def test_ids_that_were_kept_by_hand_are_looked_for_with_their_source_and_without() -> None:
@@ -256,12 +232,7 @@ def test_a_mark_before_a_set_is_looked_at_and_not_moved() -> None:
 
 def test_a_new_item_has_the_labels_of_all_its_ledgers() -> None:
     created = listed(put(SeenIds(also=HighWaterMark())))
-    assert created["Item"] == {
-        "orderId": "o-1",
-        "ow_l": "ow1 14d",
-        "ow_t4": [TOKEN],
-        "ow_r1": [HASH],
-    }
+    assert created["Item"] == {"orderId": "o-1", "ow_l": "ow1 14d", "ow_t4": [TOKEN], "ow_r1": [HASH]}
     used = set(re.findall(r"[#:]ow_\w+", created["ConditionExpression"]))
     assert {*created["ExpressionAttributeNames"], *created["ExpressionAttributeValues"]} == used
 
@@ -270,40 +241,17 @@ def test_a_new_item_has_the_labels_of_all_its_ledgers() -> None:
 
 
 def test_a_new_item_gets_its_ledger_and_replaces_nothing_with_the_same_key() -> None:
-    item = {
-        "orderId": "o-1",
-        "n": 1,
-        "price": Decimal("1.5"),
-        "raw": b"x",
-        # none of these can be part of a key
-        "open": True,
-        "none": None,
-        "lines": [1],
-        "map": {"a": 1},
-        "tags": {"a"},
-    }
-    request = put(Item=item, ConditionExpression="attribute_not_exists(x)", ExpressionAttributeNames={"#y": "y"})
+    keys = {"orderId": "o-1", "price": Decimal("1.5"), "raw": b"x"}
+    no_keys = {"open": True, "none": None, "lines": [1], "map": {"a": 1}}
+    names = {"ExpressionAttributeNames": {"#y": "y"}}
+    request = put(Item={**keys, **no_keys, "tags": {"a"}}, ConditionExpression="attribute_not_exists(x)", **names)
     assert listed(request) == {
-        "Item": {
-            **item,
-            "tags": ["a"],
-            "ow_l": "ow1 marks",
-            "ow_@s": 5,
-            "ow_t4": [TOKEN],
-        },
+        "Item": {**keys, **no_keys, "tags": ["a"], "ow_l": "ow1 marks", "ow_@s": 5, "ow_t4": [TOKEN]},
         "ConditionExpression": (
             "attribute_not_exists(#ow_k0) AND attribute_not_exists(#ow_k1) AND attribute_not_exists(#ow_k2) AND "
-            f"attribute_not_exists(#ow_k3) AND {MARK_LABELLED} AND (attribute_not_exists(#ow_m0) OR #ow_m0<:ow_m0) "
-            "AND (attribute_not_exists(x))"
+            f"{MARK_LABELLED} AND (attribute_not_exists(#ow_m0) OR #ow_m0<:ow_m0) AND (attribute_not_exists(x))"
         ),
-        "ExpressionAttributeNames": {
-            "#y": "y",
-            "#ow_k0": "orderId",
-            "#ow_k1": "n",
-            "#ow_k2": "price",
-            "#ow_k3": "raw",
-            "#ow_m0": "ow_@s",
-        },
+        "ExpressionAttributeNames": {"#y": "y", "#ow_k0": "orderId", "#ow_k1": "price", "#ow_k2": "raw", "#ow_m0": "ow_@s"},
         "ExpressionAttributeValues": {":ow_l0": "ow1 marks", ":ow_m0": 5},
         "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
     }
@@ -315,44 +263,25 @@ def test_a_new_items_first_message_sends_no_value_that_its_condition_does_not_us
     assert put(InSequence(5), ExpressionAttributeValues={":a": 1})["ExpressionAttributeValues"] == {":a": 1, **ours}
 
 
-def test_a_new_item_has_the_slot_of_now_and_no_other() -> None:
-    request = listed(put(SeenIds()))
-    assert request["Item"] == {
-        "orderId": "o-1",
-        "ow_l": "ow1 14d",
-        "ow_r1": [HASH],
-        "ow_t4": [TOKEN],
-    }
-    assert request["ConditionExpression"] == f"attribute_not_exists(#ow_k0) AND {SET_CONDITION}"
-    assert request["ExpressionAttributeNames"] == {"#ow_k0": "orderId"}
-    assert request["ExpressionAttributeValues"] == SET_VALUES
-
-
 def test_a_new_item_in_an_attribute_that_no_expression_can_name_sends_no_name_that_its_condition_does_not_use() -> None:
     request = put(SeenIds(name="ids-seen"))
     assert set(re.findall(r"#\w+", request["ConditionExpression"])) == set(request["ExpressionAttributeNames"])
 
 
-def test_the_call_says_what_it_is() -> None:
-    assert guard_update(write(), KEY).method == "update_item"
-    assert guard_put(write(), {"Item": {"a": 1}}).method == "put_item"
-
-
 def test_a_record_is_the_ledgers_own_part_in_an_item_that_is_there() -> None:
+    key = {"TableName": "orders", "Key": {"shop": "a", "size": 1}}
+    values = {"ExpressionAttributeNames": {"#a": "a"}, "ExpressionAttributeValues": {":a": 1}}
     native = {
-        "TableName": "orders",
-        "Key": {"shop": "a", "size": 1},
+        **key,
+        **values,
         "UpdateExpression": "SET #a = :a",
         "ConditionExpression": "#a < :a",
-        "ExpressionAttributeNames": {"#a": "a"},
-        "ExpressionAttributeValues": {":a": 1},
         "ReturnValues": "ALL_NEW",
     }
     call = guard_record(write(InSequence()), native)
     assert call.method == "update_item"
     assert listed(call.kwargs) == {
-        "TableName": "orders",
-        "Key": {"shop": "a", "size": 1},
+        **key,
         "UpdateExpression": "SET ow_l=:ow_l0,#ow_m0=:ow_m0 REMOVE ow_t1,ow_t2 ADD ow_t4 :ow_a",
         "ConditionExpression": f"attribute_exists(#ow_k0) AND attribute_exists(#ow_k1) AND {MARK_LABELLED} AND #ow_m0=:ow_p",
         "ExpressionAttributeNames": {"#ow_k0": "shop", "#ow_k1": "size", "#ow_m0": "ow_@s"},
@@ -367,66 +296,16 @@ def test_the_callers_own_call_is_left_as_it_was() -> None:
     assert (names, values) == ({"#a": "a"}, {":a": 1})
 
 
-def test_the_same_call_makes_the_same_bytes_whatever_the_hash_seed() -> None:
-    program = """
-import json
-from types import SimpleNamespace
-from onewrite import *
-from onewrite.dynamodb import GuardedTable
-by_hand = MessageIDs()
-ledgers = [SeenIds(), SeenIds(readable=True), SeenIds(None), HighWaterMark(), InSequence(), SeenIds(name="ids", also=by_hand)]
-native = dict(UpdateExpression="SET a=:a REMOVE b,c ADD d :a", ConditionExpression="e=:a OR f=:a", ExpressionAttributeValues={":a": 1})
-for ledger in ledgers:
-    table = GuardedTable(SimpleNamespace(update_item=print), ledger, table_name="orders", clock=lambda: 1.79e9)
-    table._flows.attempts = lambda: "try"
-    message = Message("m5", source="s", sequence=5)
-    item = {"k": "o", "n": 1, "l": [1]}
-    for call in [lambda t: t.update_item(message, Key={"k": "o"}, **native), lambda t: t.put_item(message, Item=item)]:
-        print(json.dumps(table.explain(call), default=repr))
-"""
-    printed = {seed: _output(program, seed) for seed in ("1", "2")}
-    assert printed["1"].count("\n") == 12
-    assert printed["1"] == printed["2"]
-
-
-def _output(program: str, seed: str) -> str:
-    source = Path(sys.modules["onewrite"].__path__[0]).parent
-    environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(source)}
-    command = [sys.executable, "-c", program]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
-
-
-def test_the_request_of_a_fresh_message_is_one_text_for_all_messages_of_a_ledger() -> None:
-    texts = {update(SeenIds(), Message(f"m{n}"))["ConditionExpression"] for n in range(3)}
-    assert len(texts) == 1
-
-
-def test_a_set_in_one_order_is_still_a_set() -> None:
-    members = Members(["b", "a"])
-    assert isinstance(members, AbstractSet)
-    assert set(members) == {"a", "b"}
-    assert list(members) == ["b", "a"]
-    assert (len(members), "a" in members, "c" in members) == (2, True, False)
-    assert repr(members) == "{'b', 'a'}"
-
-
 # --- refusals ---------------------------------------------------------------------------------------------------------
 
 TOUCHES: list[dict[str, Any]] = [
-    {"UpdateExpression": "SET ow_l = :v"},
     {"UpdateExpression": "SET a = :v REMOVE ow_t0"},
-    {"UpdateExpression": "SET a = ow_all"},
-    {"UpdateExpression": "SET ow_r0.a = :v"},
     {"UpdateExpression": "SET a = if_not_exists(ow_l.a, :v)"},
     {"UpdateExpression": "SET a = list_append(b, ow_36ht_r5[0])"},
-    {"UpdateExpression": "ADD #e :v", "ExpressionAttributeNames": {"#e": "ow_@"}},
-    {"UpdateExpression": "REMOVE #e", "ExpressionAttributeNames": {"#e": "ow_@s"}},
     {"UpdateExpression": "REMOVE #e.a[1]", "ExpressionAttributeNames": {"#e": "ow_@t"}},
     {"UpdateExpression": "REMOVE #e", "ExpressionAttributeNames": {"#e": "ow_@a\nb"}},
-    {"UpdateExpression": "REMOVE a", "ConditionExpression": "attribute_exists(ow_l)"},
     {"UpdateExpression": "REMOVE a", "ConditionExpression": "NOT (a = :v AND size(ow_all) > :n)"},
     {"ConditionExpression": "#e = :v", "ExpressionAttributeNames": {"#e": "ow_@s"}},
-    {"ConditionExpression": "a BETWEEN ow_t4 AND :v"},
     {"ConditionExpression": "a IN (:v, ow_90s_r0.b)"},
 ]
 
@@ -440,23 +319,11 @@ def test_a_call_that_touches_the_ledger_is_refused(native: dict[str, Any]) -> No
             put(**native)
 
 
-@pytest.mark.parametrize("name", ["ow_l", "ow_@s", "ow_@", "ow_t0"])
-def test_a_new_item_that_brings_a_ledger_is_refused(name: str) -> None:
-    with pytest.raises(InvalidUpdate, match="onewrite's own"):
-        put(Item={"orderId": "o-1", name: 1})
-
-
 @pytest.mark.parametrize(
     "native",
     [
-        {"UpdateExpression": "SET events = :v"},
-        {"UpdateExpression": "SET events.x = :v"},
-        {"UpdateExpression": "SET events_note = :v"},
         {"UpdateExpression": "SET a.ow_l = :v"},
-        {"UpdateExpression": "SET eventsx = :v"},
-        {"UpdateExpression": "SET event = :v"},
         {"UpdateExpression": "SET #e = :v", "ExpressionAttributeNames": {"#e": "events.x"}},
-        {"UpdateExpression": "SET #e = :v", "ExpressionAttributeNames": {"#e": "events@a"}},
         {"UpdateExpression": "SET #owl = :events", "ExpressionAttributeNames": {"#owl": "a"}},
         {"UpdateExpression": "SET a.#e = :v", "ExpressionAttributeNames": {"#e": "ow_l"}},
         {"UpdateExpression": "REMOVE a", "ConditionExpression": "contains(a.ow_all, :owall)"},
@@ -467,38 +334,13 @@ def test_a_call_that_only_looks_like_touching_the_ledger_is_not_refused(native: 
     assert native["UpdateExpression"].partition(" ")[2] in update(**native)["UpdateExpression"]
 
 
-@pytest.mark.parametrize("name", ["events", "events.x", "messageIDs_note"])
-def test_a_new_item_may_have_business_attributes_that_are_called_almost_like_a_ledger(name: str) -> None:
-    for ledger in (SeenIds(), HighWaterMark()):
-        assert put(ledger, Item={"orderId": "o-1", name: 1})["Item"][name] == 1
-
-
-def test_a_ledgers_attributes_are_those_that_it_makes_and_no_others() -> None:
-    sets = ("ow_a:r0", "ow_a:14dt_r5", "ow_a:36h_r1", "ow_a:90m_r2", "ow_a:1s_r3", "ow_a:1500000us_r4", "ow_a:all")
-    theirs = (*sets, "ow_a:l", "ow_a:t0", "ow_a:t4", "ow_a:@", "ow_a:@s", "ow_a:@s.t", "ow_a:@%", "ow_a:@a\nb")
-    lookalikes = ("ow_a:r6", "ow_a:r00", "ow_a:r", "a_14w_r0", "a_d_r0", "a_all_r0", "ow_a:t5", "a_ledger_", "a_ledgers")
-    others = (*lookalikes, "a", "ab", "a.b", "a_", "a_r0", "ow_b:all", "", "xa_all", "ow_a:r0\n")
-    assert [name for name in (*theirs, *others) if is_made_by("ow_a:l", name)] == [*theirs]
-
-
-def test_a_set_of_the_callers_is_one_attribute() -> None:
-    assert [name for name in ("a", "ab", "ow_l", "ow_t0", "ow_a:l") if is_made_by("a", name)] == ["a"]
-
-
-def test_a_slot_is_an_attribute_of_its_own() -> None:
-    slots = (Slot("a"), Slot("ow_a:r", "r0"), Slot("ow_a:@", "s"), Slot("ow_a:@", "%"))
-    assert [name_of(slot) for slot in slots] == ["a", "ow_a:r0", "ow_a:@s", "ow_a:@%"]
-
-
 @pytest.mark.parametrize(
     "native",
     [
         {"ExpressionAttributeNames": {"#ow_": "a"}},
-        {"ExpressionAttributeNames": {"#ow_x": "a"}},
         {"ExpressionAttributeValues": {":ow_0": 1}},
         {"UpdateExpression": "SET a = :ow_m0"},
         {"UpdateExpression": "SET #ow_0 = :v"},
-        {"UpdateExpression": "REMOVE a", "ConditionExpression": "#ow_0 = :v"},
         {"ConditionExpression": "attribute_type(a, :ow_ss)"},
     ],
     ids=str,
@@ -526,37 +368,18 @@ def test_the_old_way_is_refused(call: Any, name: str) -> None:
         call(**{name: {}})
 
 
-BOTO3: list[tuple[Any, str, dict[str, str], dict[str, Any]]] = [
-    (Attr("left").gte(2), "(#n0 >= :v0)", {"#n0": "left"}, {":v0": 2}),
-    (Attr("a.b[1]").exists(), "(attribute_exists(#n0.#n1[1]))", {"#n0": "a", "#n1": "b"}, {}),
-    (
-        Attr("kind").is_in(["x", "y"]) & ~Attr("closed").eq(value=True),
-        "(#n0 IN (:v0, :v1) AND (NOT #n1 = :v2))",
-        {"#n0": "kind", "#n1": "closed"},
-        {":v0": "x", ":v1": "y", ":v2": True},
-    ),
-]
-
-
-@pytest.mark.parametrize(("condition", "text", "names", "values"), BOTO3, ids=[text for _, text, _, _ in BOTO3])
-def test_a_condition_may_be_boto3s_own(condition: Any, text: str, names: dict[str, str], values: dict[str, Any]) -> None:
+def test_a_condition_may_be_boto3s_own() -> None:
     said: dict[str, Any] = {"ExpressionAttributeNames": {"#s": "status"}, "ExpressionAttributeValues": {":s": "SHIPPED"}}
+    condition = Attr("kind").is_in(["x", "y"]) & ~Attr("a.b[1]").eq(value=True)
     request = listed(update(UpdateExpression="SET #s = :s", ConditionExpression=condition, **said))
-    assert (
-        request["ConditionExpression"] == f"{MARK_LABELLED} AND (attribute_not_exists(#ow_m0) OR #ow_m0<:ow_m0) AND {text}"
-    )
-    assert request["ExpressionAttributeNames"] == {**said["ExpressionAttributeNames"], **names, "#ow_m0": "ow_@s"}
-    assert request["ExpressionAttributeValues"] == {
-        **said["ExpressionAttributeValues"],
-        **values,
-        ":ow_l0": "ow1 marks",
-        ":ow_m0": 5,
-        ":ow_a": [TOKEN],
-    }
-    created = put(ConditionExpression=condition)
-    assert created["ConditionExpression"].endswith(text)
-    assert names.items() <= created["ExpressionAttributeNames"].items()
-    assert created["ExpressionAttributeValues"] == {**values, ":ow_l0": "ow1 marks", ":ow_m0": 5}
+    text = "(#n0 IN (:v0, :v1) AND (NOT #n1.#n2[1] = :v2))"
+    mark = "(attribute_not_exists(#ow_m0) OR #ow_m0<:ow_m0)"
+    assert request["ConditionExpression"] == f"{MARK_LABELLED} AND {mark} AND {text}"
+    names = {"#n0": "kind", "#n1": "a", "#n2": "b"}
+    assert request["ExpressionAttributeNames"] == {"#s": "status", **names, "#ow_m0": "ow_@s"}
+    values = {":v0": "x", ":v1": "y", ":v2": True, ":ow_l0": "ow1 marks", ":ow_m0": 5}
+    assert request["ExpressionAttributeValues"] == {":s": "SHIPPED", **values, ":ow_a": [TOKEN]}
+    assert put(ConditionExpression=condition)["ExpressionAttributeValues"] == values
 
 
 def test_a_condition_of_boto3s_own_that_has_no_values_adds_none() -> None:
@@ -564,10 +387,9 @@ def test_a_condition_of_boto3s_own_that_has_no_values_adds_none() -> None:
     assert created["ExpressionAttributeValues"] == {":ow_l0": "ow1 marks", ":ow_p": 4}
 
 
-@pytest.mark.parametrize("path", ["ow_all", "ow_all.@s", "ow_all[0]"])
-def test_a_condition_of_boto3s_own_may_not_touch_the_ledger(path: str) -> None:
+def test_a_condition_of_boto3s_own_may_not_touch_the_ledger() -> None:
     with pytest.raises(InvalidUpdate, match="'ow_all': every name that begins with ow_ is onewrite's own"):
-        update(ConditionExpression=Attr(path).exists())
+        update(ConditionExpression=Attr("ow_all[0]").exists())
 
 
 @pytest.mark.parametrize("taken", [{"ExpressionAttributeNames": {"#n0": "a"}}, {"ExpressionAttributeValues": {":v0": 1}}])
@@ -580,13 +402,9 @@ def test_a_placeholder_that_boto3_makes_for_itself_is_refused(taken: dict[str, A
     ("native", "said"),
     [
         ({"UpdateExpression": 3}, "UpdateExpression is a int: give it text"),
-        ({"UpdateExpression": ["SET a = b"]}, "UpdateExpression is a list: give it text"),
-        ({"ConditionExpression": ["a = b"]}, "ConditionExpression is a list: give it text"),
         ({"ConditionExpression": 0}, "ConditionExpression is a int: give it text"),
         ({"ExpressionAttributeNames": ["#a"]}, "ExpressionAttributeNames is a list: give it a dict"),
         ({"ExpressionAttributeNames": {"#a": 1}}, r"ExpressionAttributeNames\['#a'\] is a int: give it an attribute's name"),
-        ({"ExpressionAttributeNames": {"#a": ["x"]}}, r"ExpressionAttributeNames\['#a'\] is a list"),
-        ({"ExpressionAttributeNames": {1: "a"}}, "1 is a int: give it the name of a placeholder"),
         ({"ExpressionAttributeValues": "x"}, "ExpressionAttributeValues is a str: give it a dict"),
         ({"ExpressionAttributeValues": {1: 2}}, "1 is a int: give it the name of a placeholder"),
         ({"Key": "o-1"}, "Key is a str: give it a dict"),
@@ -596,10 +414,6 @@ def test_a_placeholder_that_boto3_makes_for_itself_is_refused(taken: dict[str, A
 def test_what_is_of_the_wrong_type_is_refused_by_its_name(native: dict[str, Any], said: str) -> None:
     with pytest.raises(InvalidUpdate, match=said):
         update(**native)
-
-
-def test_a_key_that_is_left_out_is_the_drivers_to_miss() -> None:
-    assert "Key" not in guard_update(write(), {"UpdateExpression": "REMOVE a"}).kwargs
 
 
 @pytest.mark.parametrize(
@@ -617,38 +431,13 @@ def test_typed_values_are_refused_where_a_client_would_store_them_as_maps(guard:
     assert guard(write(), native).kwargs  # a Table takes it for the map that it is
 
 
-def test_a_client_is_sent_typed_values_and_so_is_the_ledger_in_them() -> None:
-    native = {**KEY, "UpdateExpression": "SET a = :a", "ExpressionAttributeValues": {":a": {"b": 1}}}
-    request = guard_update(write(InSequence()), native, typed_values).kwargs
-    assert request["Key"] == {"orderId": {"S": "o-1"}}
-    assert request["ExpressionAttributeValues"] == {
-        ":a": {"M": {"b": {"N": "1"}}},
-        ":ow_l0": {"S": "ow1 marks"},
-        ":ow_m0": {"N": "5"},
-        ":ow_p": {"N": "4"},
-        ":ow_a": {"BS": [TOKEN]},
-    }
-    created = guard_put(write(InSequence()), {"Item": {"orderId": "o-1", "a": [1]}}, typed_values).kwargs
-    assert created["Item"] == {
-        "orderId": {"S": "o-1"},
-        "a": {"L": [{"N": "1"}]},
-        "ow_l": {"S": "ow1 marks"},
-        "ow_@s": {"N": "5"},
-        "ow_t4": {"BS": [TOKEN]},
-    }
-
-
 def test_one_native_call_is_read_once_for_a_table_and_for_a_client_and_never_mixed_up() -> None:
     native = {**KEY, "UpdateExpression": "REMOVE just_here"}
     for convert, label in ((sendable, "ow1 14d"), (typed_values, {"S": "ow1 14d"}), (sendable, "ow1 14d")):
         assert guard_update(write(SeenIds()), native, convert).kwargs["ExpressionAttributeValues"][":ow_l0"] == label
 
 
-EMPTY: list[Any] = [set(), frozenset(), [set()], {"a": set()}, [1, {"a": [{"b": frozenset()}]}]]
-EMPTY += [(set(),), MappingProxyType({"a": set()})]
-
-
-@pytest.mark.parametrize("value", EMPTY, ids=repr)
+@pytest.mark.parametrize("value", [set(), [1, {"a": [{"b": frozenset()}]}], MappingProxyType({"a": (set(),)})], ids=repr)
 def test_an_empty_set_is_refused_at_any_depth(value: Any) -> None:
     with pytest.raises(InvalidUpdate, match=":v is an empty set"):
         update(UpdateExpression="SET a = :v", ExpressionAttributeValues={":a": 1, ":v": value})
@@ -656,7 +445,7 @@ def test_an_empty_set_is_refused_at_any_depth(value: Any) -> None:
         put(Item={"orderId": "o-1", "tags": value})
 
 
-@pytest.mark.parametrize("value", ["", b"", [], {}, [[]], [{}], {"a"}, [{"a"}], None])
+@pytest.mark.parametrize("value", ["", [], {}, {"a"}])
 def test_what_is_empty_and_no_set_is_stored(value: Any) -> None:
     assert update(ExpressionAttributeValues={":v": value})["ExpressionAttributeValues"][":v"] == value
     assert put(Item={"orderId": "o-1", "x": value})["Item"]["x"] == value
@@ -668,10 +457,7 @@ def test_what_is_empty_and_no_set_is_stored(value: Any) -> None:
 def test_a_sequence_has_38_digits_at_most(call: Any, ledger: Ledger, sign: int) -> None:
     longest = sign * (10**38 - 1)
     request = call(ledger, Message("m", sequence=longest))
-    assert longest in [
-        request.get("ExpressionAttributeValues", {}).get(":ow_m0"),
-        request.get("Item", {}).get("ow_@%"),
-    ]
+    assert longest in [request.get("ExpressionAttributeValues", {}).get(":ow_m0"), request.get("Item", {}).get("ow_@%")]
     with pytest.raises(InvalidMessage, match=r"38 digits.*sortable"):
         call(ledger, Message("m", sequence=longest + sign))
 
@@ -715,27 +501,21 @@ def test_a_begin_takes_nothing_that_belongs_to_its_finish(native: dict[str, Any]
 
 
 NINE_MARKS = tuple(HighWaterMark(name=f"m{n}") for n in range(9))
-# Ledgers that ask more and more of the bytes, or of the operators, of an expression.
-GROWING: dict[str, list[Ledger]] = {
-    "bytes": [MessageIDs(("my_ids_" * 300)[:length]) for length in range(500, 2100, 100)],
-    "operators": [SeenIds(also=(*NINE_MARKS, *[MessageIDs(f"ids{n}") for n in range(count)])) for count in range(14)],
-}
+LONG_NAME = "my_ids_" * 300
 
 
-@pytest.mark.parametrize("what", GROWING)
-def test_a_table_is_made_if_a_usual_condition_fits_beside_its_ledger_and_not_if_only_the_ledger_fits(what: str) -> None:
-    usual = {"bytes": f"attribute_not_exists({'a' * 480})", "operators": " OR ".join(["a=:a"] * 10)}[what]
-    made, refused = list[Ledger](), list[Ledger]()
-    for ledger in GROWING[what]:
-        try:
-            GuardedTable(SimpleNamespace(update_item=print), ledger, table_name="orders")
-        except ConfigurationError:
-            refused.append(ledger)
-        else:
-            made.append(ledger)
-    for ledger in made:
-        update(ledger, ConditionExpression=usual, ExpressionAttributeValues={":a": 1})
-    update(refused[0])
-    with pytest.raises(ExpressionTooLong):
-        update(refused[-1], ConditionExpression=usual, ExpressionAttributeValues={":a": 1})
-    assert made + refused == GROWING[what]
+@pytest.mark.parametrize(
+    ("fits", "too_much"),
+    [
+        (MessageIDs(LONG_NAME[:1700]), MessageIDs(LONG_NAME[:1800])),
+        (SeenIds(also=NINE_MARKS), SeenIds(also=(*NINE_MARKS, MessageIDs()))),
+    ],
+    ids=["bytes", "operators"],
+)
+def test_a_table_is_made_only_if_a_usual_condition_fits_beside_its_ledger(fits: Ledger, too_much: Ledger) -> None:
+    client = SimpleNamespace(update_item=print)
+    assert GuardedTable(client, fits, table_name="orders")
+    usual = " OR ".join([f"a={'a' * 48}"] * 10)
+    assert update(fits, ConditionExpression=usual)
+    with pytest.raises(ConfigurationError, match="no room for a call of your own"):
+        GuardedTable(client, too_much, table_name="orders")

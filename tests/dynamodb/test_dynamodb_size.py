@@ -8,30 +8,20 @@ from typing import Any
 import pytest
 from boto3.dynamodb.types import Binary
 
-from onewrite.dynamodb.size import LARGEST_ITEM, item_size, value_size
+from onewrite.dynamodb.size import item_size, value_size
 
 
 @pytest.mark.parametrize(
     ("value", "expected"),
     [
-        ("abc", 3),
         ("é", 2),
-        ("", 0),
-        (b"abc", 3),
-        (bytearray(b"abc"), 3),
         (Binary(b"abc"), 3),
         (True, 1),
-        (None, 1),
         pytest.param({"ab", "c"}, 3, id="two texts"),
-        (frozenset([Binary(b"ab")]), 2),
-        ([], 3),
         (["ab", True], 3 + (1 + 2) + (1 + 1)),
-        ({}, 3),
         ({"né": "abc"}, 3 + 1 + 3 + 3),
         ({"a": {"b": []}}, 3 + 1 + 1 + 3 + 1 + 1 + 3),
-        (5, 2),
         (Decimal(5), 2),
-        ({1, 22}, 2 + 2),
         ({"a": {"ab"}}, 3 + 1 + 1 + 2),
         pytest.param(object(), 1, id="an object"),
     ],
@@ -45,25 +35,11 @@ def test_a_value_has_the_bytes_that_dynamodb_counts(value: Any, expected: int) -
     ("number", "expected"),
     [
         ("0", 1),
-        ("-0.00", 1),
-        ("1", 2),
-        ("-1", 3),
-        ("99", 2),
         ("100", 2),  # the pairs 01 and 00, of which the zeros are not stored
-        ("110", 3),  # 01 and 10
-        ("123", 3),
         ("1.5", 3),  # 01 and 50
-        ("0.5", 2),
         ("0.05", 2),
-        ("0.005", 2),
-        ("12.5", 3),
         ("-12.5", 4),
-        ("100.5", 4),
-        ("1E125", 2),
         ("1E-130", 2),
-        ("1" * 38, 20),
-        ("-" + "1" * 38, 21),
-        ("1." + "1" * 37, 21),
         ("-1." + "1" * 37, 21),
     ],
 )
@@ -74,7 +50,3 @@ def test_the_digits_of_a_number_are_counted_in_pairs_on_either_side_of_the_point
 def test_the_names_of_an_item_count_and_an_item_is_no_map() -> None:
     assert item_size({}) == 0
     assert item_size({"né": "abc", "n": 1}) == 3 + 3 + 1 + 2
-
-
-def test_an_item_may_have_400_kb() -> None:
-    assert LARGEST_ITEM == 409_600

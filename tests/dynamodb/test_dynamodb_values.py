@@ -10,41 +10,19 @@ import pytest
 from boto3.dynamodb.types import Binary, TypeSerializer
 
 from onewrite import InvalidUpdate
-from onewrite.dynamodb.values import Members, bytes_of, plain_values, sendable, typed_values
+from onewrite.dynamodb.values import Members, plain_values, sendable, typed_values
 
-VALUES: list[Any] = [
-    "",
-    "é",
-    0,
-    -7,
-    10**38 - 1,
-    1 - 10**38,
-    Decimal("1.5"),
-    True,
-    False,
-    None,
-    b"x",
-    bytearray(b"x"),
-    Binary(b"x"),
-    [],
-    [1, "a", [2, True], {"b": None}],
-    {},
-    {"a": {"b": [1]}},
-    {"a"},
-    {1},
-    {b"x"},
-    ("a", 1),
-    Members(("b", "a")),
-]
+VALUES: list[Any] = ["é", 0, 10**38 - 1, 1 - 10**38, Decimal("1.5"), True, False, None, b"x", Binary(b"x")]
+VALUES += [[1, "a", [2, True], {"b": None}], {}, {"a": {"b": [1]}}, {"a"}, {1}, {b"x"}]
 
 
-@pytest.mark.parametrize("value", VALUES, ids=repr)
+@pytest.mark.parametrize("value", [*VALUES, bytearray(b"x"), ("a", 1), Members(("b", "a"))], ids=repr)
 def test_the_short_cuts_say_what_boto3_says(value: Any) -> None:
     assert typed_values({"a": value}) == {"a": TypeSerializer().serialize(value)}
 
 
-@pytest.mark.parametrize("value", [10**38, -(10**38), 10**50, 1.5, pytest.param(object(), id="an object")])
-@pytest.mark.parametrize("wrap", [lambda value: value, lambda value: [value], lambda value: {"a": value}])
+@pytest.mark.parametrize("value", [10**38, -(10**38), 1.5, pytest.param(object(), id="an object")])
+@pytest.mark.parametrize("wrap", [lambda value: value, lambda value: [{"a": value}]])
 def test_what_dynamodb_cannot_hold_is_refused_as_boto3_does(value: Any, wrap: Any) -> None:
     with pytest.raises(Exception) as theirs:  # of whatever type boto3 raises
         TypeSerializer().serialize(wrap(value))
@@ -54,7 +32,6 @@ def test_what_dynamodb_cannot_hold_is_refused_as_boto3_does(value: Any, wrap: An
 
 def test_a_set_in_one_order_is_sent_in_that_order() -> None:
     assert typed_values({"a": Members(("b", "a", "c"))}) == {"a": {"SS": ["b", "a", "c"]}}
-    assert typed_values({"a": Members((b"b", b"a"))}) == {"a": {"BS": [b"b", b"a"]}}
     assert typed_values({"a": Members((2, 1))}) == {"a": {"NS": ["2", "1"]}}
 
 
@@ -63,7 +40,6 @@ def test_a_set_in_one_order_is_sent_in_that_order() -> None:
     [
         pytest.param({"b", "a"}, Members(("a", "b")), id="texts"),
         pytest.param(frozenset({2, 1}), Members((1, 2)), id="numbers"),
-        pytest.param([{"b", "a"}], [Members(("a", "b"))], id="texts in a list"),
         (({"b": {2, 1}},), [{"b": Members((1, 2))}]),
         ({"a": [1, None]}, {"a": [1, None]}),
         (1.5, 1.5),  # boto3 says what is wrong with it
@@ -74,35 +50,26 @@ def test_a_callers_sets_are_sent_in_one_order_at_any_depth(value: Any, sent: Any
     assert repr(sendable({":v": value})[":v"]) == repr(sent)
 
 
-def test_a_set_in_one_order_is_sent_as_it_is() -> None:
-    members = Members(("b", "a"))
-    assert sendable({":v": members})[":v"] is members
-
-
-@pytest.mark.parametrize("value", [set(), [set()], {"a": (frozenset(),)}], ids=repr)
+@pytest.mark.parametrize("value", [set(), {"a": (frozenset(),)}], ids=repr)
 @pytest.mark.parametrize("convert", [sendable, typed_values])
 def test_an_empty_set_is_refused_by_the_name_of_the_value(convert: Any, value: Any) -> None:
     with pytest.raises(InvalidUpdate, match=r"(:v|a) is an empty set, which DynamoDB does not store: REMOVE the attribute"):
         convert({":v": value})
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
-        {"S": "x"},
-        {"N": "1"},
-        {"B": b"x"},
-        {"B": bytearray(b"x")},
-        {"SS": ["x"]},
-        {"NS": ("1",)},
-        {"BS": {b"x"}},
-        {"M": {}},
-        {"L": []},
-        {"BOOL": False},
-        {"NULL": True},
-    ],
-    ids=repr,
-)
+TYPED: list[Any] = [
+    {"S": "x"},
+    {"N": "1"},
+    {"B": b"x"},
+    {"B": bytearray(b"x")},
+    {"SS": ["x"]},
+    {"NS": ("1",)},
+    {"BS": {b"x"}},
+]
+TYPED += [{"M": {}}, {"L": []}, {"BOOL": False}, {"NULL": True}]
+
+
+@pytest.mark.parametrize("value", TYPED, ids=repr)
 def test_a_low_level_clients_way_to_write_a_value_is_refused_by_its_looks(value: Any) -> None:
     with pytest.raises(InvalidUpdate, match=r":v is .*, a typed value: a guarded client takes plain ones"):
         typed_values({":v": value})[":v"]
@@ -110,9 +77,7 @@ def test_a_low_level_clients_way_to_write_a_value_is_refused_by_its_looks(value:
 
 
 @pytest.mark.parametrize(
-    "value",
-    ["x", ["S"], {}, {"S": 1}, {"N": 1}, {"B": "x"}, {"X": "x"}, {"S": "x", "N": "1"}, {"NULL": None}, {1: "x"}],
-    ids=repr,
+    "value", [{"S": 1}, {"B": "x"}, {"X": "x"}, {"S": "x", "N": "1"}, {"NULL": None}, {1: "x"}], ids=repr
 )
 def test_what_only_looks_a_little_like_it_is_a_plain_value(value: Any) -> None:
     assert typed_values({":v": value})[":v"] == TypeSerializer().serialize(value)
@@ -124,13 +89,9 @@ def test_a_set_in_one_order_is_its_own_copy_for_the_resource_layer_copies_every_
     assert copy.deepcopy({"a": [members]})["a"][0] is members
 
 
-@pytest.mark.parametrize("value", [v for v in VALUES if not isinstance(v, tuple | Members | bytearray)], ids=repr)
+@pytest.mark.parametrize("value", VALUES, ids=repr)
 def test_typed_values_come_back_plain(value: Any) -> None:
     assert plain_values(typed_values({"a": value})) == {"a": value}
-
-
-def test_bytes_come_back_as_bytes() -> None:
-    assert bytes_of(plain_values({"a": {"B": b"x"}})["a"]) == b"x"
 
 
 @pytest.mark.parametrize("text", ["1" + "0" * 125, "0." + "0" * 129 + "1", "-" + "9" * 38 + "0" * 88])

@@ -6,7 +6,6 @@ import re
 from typing import Any
 
 import pytest
-from bson import ObjectId
 from bson.regex import Regex
 
 from onewrite import HighWaterMark, InSequence, InvalidUpdate, Message, MessageIDs, SeenIds, SeenNumbers
@@ -19,28 +18,16 @@ TERMS = HighWaterMark().terms
 @pytest.mark.parametrize(
     "query",
     [
-        {"ow_@": 1},
         {"ow_@.s": 1},
-        {"ow_@.s": {"$gt": 1}},
-        {"_id": 1, "ow_l": {"$exists": True}},
-        {"ow_r.r0": 1},
-        {"ow_36ht_r": 1},
-        {"ow_all": 1},
-        {"$or": [{"a": 1}, {"ow_@": 1}]},
-        {"$nor": [{"ow_@.a": 1}]},
         {"$and": [{"$or": [{"$nor": [{"ow_l": 1}]}]}]},
         {"$and": ({"ow_l": 1},)},
-        {"$expr": {"$gt": ["$ow_@.s", 1]}},
-        {"$expr": "$ow_l"},
         {"$expr": {"$gt": ["$$ROOT.ow_@.a", 1]}},
         {"$expr": {"$gt": ["$$CURRENT.ow_@", 1]}},
         {"$expr": {"$eq": [{"$getField": "ow_@"}, 1]}},
         {"$expr": {"$eq": [{"$getField": {"field": "ow_all", "input": "$$x"}}, 1]}},
-        {"$expr": {"$eq": [{"$getField": {"$literal": "ow_l"}}, 1]}},
         {"$expr": {"$eq": [{"$getField": {"field": {"$literal": "ow_l"}}}, 1]}},
         {"$where": "this.ow_l == 'x'"},
         {"$or": [{"$jsonSchema": {"not": {"required": ["a", "ow_@"]}}}]},
-        {"$jsonSchema": {"properties": {"ow_all": {"type": "array"}}}},
         {"$and": [{"$expr": {"$and": [{"$eq": ["$a", 1]}, {"$in": [1, ["$ow_@"]]}]}}]},
     ],
     ids=str,
@@ -59,7 +46,7 @@ def test_a_filter_or_an_update_that_reads_the_whole_entity_is_refused(whole: str
         check_update(TERMS, (), [{"$set": {"before": whole}}])
 
 
-@pytest.mark.parametrize("getter", [{"$concat": ["eve", "nts@"]}, {"field": {"$toString": "$a"}}, {"field": 5}, 5], ids=str)
+@pytest.mark.parametrize("getter", [{"$concat": ["eve", "nts@"]}, {"field": 5}], ids=str)
 def test_a_field_whose_name_is_made_up_on_the_way_is_refused(getter: Any) -> None:
     with pytest.raises(InvalidUpdate, match=r"\$getField reads .*, which may come to be the ledger: name the field"):
         check_filter(TERMS, {"$expr": {"$eq": [{"$getField": getter}, 1]}})
@@ -68,21 +55,13 @@ def test_a_field_whose_name_is_made_up_on_the_way_is_refused(getter: Any) -> Non
 @pytest.mark.parametrize(
     "query",
     [
-        {"_id": 1},
-        {},
-        {"events": 1, "events.x": 1, "events_note": 1, "messageIDs": 1, "messageIDs_note": 1},
         {"eventsx": 1, "x.ow_@": 1, "event": 1, "ow": 1, "owl": 1, "events_ledgers": 1},
-        {"a": "ow_@"},
         {"a": {"ow_@": 1}},
         {"$or": [{"a": 1}, {"b": {"$elemMatch": {"ow_@": 1}}}]},
         {"$or": 5},  # MongoDB says what is wrong with it
         {"$expr": {"$gt": ["$a", "ow_@"]}},
-        {"$expr": {"$gt": ["$events", "$$NOW"]}},
         {"$expr": {"$eq": ["$a", {"$literal": "$ow_@"}]}},
-        {"$expr": {"$eq": ["$a", b"$ow_@"]}},
         {"$expr": {"$eq": [{"$getField": "events"}, {"$getField": {"$literal": "a.b"}}]}},
-        {"$comment": "events"},
-        {"$text": {"$search": "events"}},
     ],
     ids=str,
 )
@@ -90,7 +69,7 @@ def test_a_filter_that_only_looks_like_reading_the_ledger_is_not_refused(query: 
     check_filter(TERMS, query)
 
 
-@pytest.mark.parametrize("query", [None, "o-1", 1, [("_id", 1)]])
+@pytest.mark.parametrize("query", [None, [("_id", 1)]])
 def test_a_filter_is_a_document(query: Any) -> None:
     with pytest.raises(InvalidUpdate, match=f"The filter is a {type(query).__name__}: name the one entity"):
         check_filter(TERMS, query)
@@ -103,23 +82,15 @@ def test_a_filter_is_a_document(query: Any) -> None:
     ("fields", "query", "expected"),
     [
         ((), {"_id": 1}, {"_id": 1}),
-        ((), {"_id": "a"}, {"_id": "a"}),
-        ((), {"_id": {"$eq": 1}}, {"_id": 1}),
-        ((), {"_id": 1, "state": "new"}, {"_id": 1}),
         ((), {"_id": {"$eq": 1}, "state": {"$in": ["new"]}}, {"_id": 1}),
         ((), {"_id": {"a": 1, "b": 2}}, {"_id": {"a": 1, "b": 2}}),
-        ((), {"_id": {}}, {"_id": {}}),
         ((), {"_id": {"$eq": {"a": 1}}}, {"_id": {"a": 1}}),
         ((), {"_id": False}, {"_id": False}),
-        ((), {"_id": [1]}, {"_id": [1]}),  # which the server refuses by itself
-        ((), {"_id": ObjectId("6" * 24)}, {"_id": ObjectId("6" * 24)}),
-        (("email",), {"email": "a@b"}, {"email": "a@b"}),
         (("email",), {"email": {"$eq": "a@b"}, "left": {"$gte": 2}}, {"email": "a@b"}),
         (("shop", "sku"), {"sku": 1, "$or": [{"a": 1}], "shop": "a"}, {"shop": "a", "sku": 1}),
         (("a.b",), {"a.b": 1}, {"a.b": 1}),
         # By _id where it is there, whatever else is declared.
         (("email",), {"_id": 1, "email": {"$in": ["a", "b"]}}, {"_id": 1}),
-        (("email",), {"email": "a@b", "_id": 1}, {"_id": 1}),
     ],
     ids=str,
 )
@@ -130,42 +101,15 @@ def test_an_entity_is_named_by_its_id_or_by_all_declared_fields(fields: Any, que
 
 
 @pytest.mark.parametrize(
-    ("fields", "query"),
-    [
-        ((), {}),
-        ((), {"sku": 1}),
-        ((), {"$or": [{"_id": 1}]}),
-        ((), {"$and": [{"sku": 1}]}),
-        ((), {"left": {"$gte": 1}, "state": "new"}),
-        (("shop", "sku"), {"sku": 1}),
-        (("email",), {"phone": 1}),
-        (("email",), {"$or": [{"email": "a@b"}]}),
-    ],
-    ids=str,
+    ("fields", "query"), [((), {}), ((), {"$or": [{"_id": 1}]}), (("shop", "sku"), {"sku": 1})], ids=str
 )
 def test_a_filter_that_names_no_one_entity_is_refused(fields: Any, query: dict[str, Any]) -> None:
     with pytest.raises(InvalidUpdate, match=f"has the fields {re.escape(repr([*query]))}, and none that names one entity"):
         identity(query, fields)
 
 
-def test_the_refusal_says_by_which_fields_an_entity_may_be_named() -> None:
-    with pytest.raises(InvalidUpdate, match="Give _id a value; or name the fields in key="):
-        identity({"left": 1})
-    with pytest.raises(InvalidUpdate, match="Give _id, or shop, sku, a value"):
-        identity({"left": 1}, ("shop", "sku"))
-
-
-SEVERAL: list[Any] = [{"$in": [1]}, {"$in": [1, 2]}, {"$gt": 1}, {"$ne": 1}, {"$eq": 1, "$gt": 0}, {"a": 1, "$gt": 0}]
-SEVERAL += [
-    {"$eq": {"$gt": ""}},
-    {"$eq": {"$eq": 1}},
-    {"$eq": re.compile("^a")},
-    re.compile("^a"),
-    Regex("^a"),
-    {"$exists": True},
-    {"$regex": "^a"},
-    {"$not": {"$eq": 1}},
-]
+SEVERAL: list[Any] = [{"$in": [1]}, {"$ne": 1}, {"$eq": 1, "$gt": 0}, {"a": 1, "$gt": 0}, {"$eq": {"$gt": ""}}]
+SEVERAL += [{"$eq": {"$eq": 1}}, {"$eq": re.compile("^a")}, re.compile("^a"), Regex("^a"), {"$not": {"$eq": 1}}]
 
 
 @pytest.mark.parametrize("value", SEVERAL, ids=repr)
@@ -174,8 +118,6 @@ def test_what_may_be_several_values_names_no_one_entity(value: Any) -> None:
         identity({"_id": value})
     with pytest.raises(InvalidUpdate, match=r"email names the entity, and .* may be several: give it one value"):
         identity({"email": value}, ("email",))
-    with pytest.raises(InvalidUpdate, match="_id names the entity"):
-        identity({"_id": value, "email": "a@b"}, ("email",))
 
 
 @pytest.mark.parametrize("value", [None, {"$eq": None}], ids=str)
@@ -185,7 +127,7 @@ def test_none_names_no_entity(value: Any) -> None:
             identity({name: value}, ("email",))
 
 
-@pytest.mark.parametrize("value", [["a@b"], [], {"$eq": ["a@b"]}], ids=str)
+@pytest.mark.parametrize("value", [[], {"$eq": ["a@b"]}], ids=str)
 def test_a_list_names_no_entity_for_it_may_be_in_several(value: Any) -> None:
     with pytest.raises(InvalidUpdate, match=r"email names the entity, and \[.*\] may be none or several"):
         identity({"email": value}, ("email",))
@@ -194,16 +136,9 @@ def test_a_list_names_no_entity_for_it_may_be_in_several(value: Any) -> None:
 @pytest.mark.parametrize(
     "update",
     [
-        {"$set": {"email": "c@d"}},
         {"$set": {"a": 1, "email.domain": "d"}},
-        {"$unset": {"email": ""}},
-        {"$inc": {"shop": 1}},
-        {"$rename": {"email": "a"}},
         {"$rename": {"a": "email"}},
         {"$set": {"address": {}}},  # a whole with a part that names the entity
-        {"$set": {"address.zip": 1}},
-        [{"$set": {"email": "$a"}}],
-        [{"$unset": "email"}],
         [{"$unset": ["a", "email.domain"]}],
         [{"$addFields": {"address": 1}}],
     ],
@@ -235,20 +170,13 @@ def test_an_update_beside_what_names_the_entity_is_not_refused(update: Any) -> N
 @pytest.mark.parametrize(
     "update",
     [
-        {"$set": {"ow_@": 1}},
         {"$set": {"a": 1, "ow_l": 1}},
         {"$inc": {"a": 1}, "$unset": {"ow_@": ""}},
-        {"$push": {"ow_all": 1}},
         {"$rename": {"ow_@": "a"}},
-        {"$rename": {"a": "ow_@"}},
         {"$rename": {"a": "ow_@.b"}},
-        {"$setOnInsert": {"ow_@": {}}},
         {"$currentDate": {"ow_@.a": True}},
-        [{"$set": {"ow_@": 1}}],
         [{"$set": {"a": 1}}, {"$addFields": {"ow_@.b": 1}}],
-        [{"$unset": "ow_@"}],
         [{"$unset": ["a", "ow_@.b"]}],
-        [{"$set": {"a": "$ow_@"}}],
         [{"$set": {"a": {"$add": [1, {"$size": "$ow_r.r0"}]}}}],
         [{"$set": {"a": ["$$ROOT.ow_@"]}}],
         ({"$set": {"ow_@": 1}},),
@@ -263,17 +191,12 @@ def test_an_update_that_touches_the_ledger_is_refused(update: Any) -> None:
 @pytest.mark.parametrize(
     "update",
     [
-        {"$set": {"a": "ow_@"}},
-        {"$set": {"events": 1, "events.x": 1, "messageIDs": 1, "messageIDs_note": 1}},
-        {"$set": {"a": {"ow_@": 1}}},
         {"$set": {"a": "$ow_@"}},
         {"$set": {"a.ow_@": 1, "eventsx": 1}},
-        {"$rename": {"a": "eventsx"}},
         {"$rename": {"a": 5}},  # MongoDB says what is wrong with it
         [{"$set": {"a": {"$literal": "$ow_@"}}}],
         [{"$set": {"a": "$eventsx", "b": "ow_@"}}],
         [{"$unset": "eventsx"}, {"$unset": ["a", "b"]}],
-        [{"$addFields": {"a": [1, "$b"]}}],
     ],
     ids=str,
 )
@@ -287,13 +210,13 @@ def test_a_stage_that_would_erase_the_ledger_is_refused(stage: str) -> None:
         check_update(TERMS, (), [{"$set": {"a": 1}}, {stage: {"a": 1}}])
 
 
-@pytest.mark.parametrize("update", [{"a": 1}, {"a": 1, "$set": {"b": 1}}, {"$set": {"b": 1}, "a": 1}])
+@pytest.mark.parametrize("update", [{"a": 1}, {"$set": {"b": 1}, "a": 1}])
 def test_a_replacement_is_refused(update: Any) -> None:
     with pytest.raises(InvalidUpdate, match=r"'a' where operators belong.*erase its ledger"):
         check_update(TERMS, (), update)
 
 
-@pytest.mark.parametrize("update", [[], (), None, "x", b"x", 1])
+@pytest.mark.parametrize("update", [[], None, "x"])
 def test_what_is_no_update_is_refused(update: Any) -> None:
     with pytest.raises(InvalidUpdate, match="neither operators nor a pipeline"):
         check_update(TERMS, (), update)
@@ -304,51 +227,36 @@ def test_an_empty_update_is_refused() -> None:
         check_update(TERMS, (), {})
 
 
-@pytest.mark.parametrize("change", [None, "a", [("a", 1)]])
+@pytest.mark.parametrize("change", [None, "a"])
 def test_an_operator_takes_a_document(change: Any) -> None:
     with pytest.raises(InvalidUpdate, match=rf"\$set takes a document of fields, not a {type(change).__name__}"):
         check_update(TERMS, (), {"$set": change})
 
 
-@pytest.mark.parametrize("stage", [None, "x", {}, {"$set": {"a": 1}, "$unset": "b"}])
+@pytest.mark.parametrize("stage", ["x", {}, {"$set": {"a": 1}, "$unset": "b"}])
 def test_a_stage_is_a_document_with_one_operator(stage: Any) -> None:
     with pytest.raises(InvalidUpdate, match="is no pipeline stage"):
         check_update(TERMS, (), [stage])
 
 
-@pytest.mark.parametrize("document", [{}, {"a": 1}, {"_id": None}, None, [("_id", 1)]])
+@pytest.mark.parametrize("document", [{"a": 1}, {"_id": None}, None])
 def test_a_new_document_needs_an_id_of_its_own(document: Any) -> None:
     with pytest.raises(InvalidUpdate, match=r"needs an _id of its own.*each delivery"):
         check_document(TERMS, document)
 
 
-@pytest.mark.parametrize("name", ["ow_@", "ow_l", "ow_r"])
-def test_a_new_document_that_brings_a_ledger_is_refused(name: str) -> None:
-    with pytest.raises(InvalidUpdate, match=TOUCHED):
-        check_document(TERMS, {"_id": 1, name: 1})
-
-
-@pytest.mark.parametrize("identifier", [0, "", False, {"a": 1}])
+@pytest.mark.parametrize("identifier", [0, {"a": 1}])
 def test_every_id_but_none_will_do(identifier: Any) -> None:
     check_document(TERMS, {"_id": identifier, "eventsx": 1})
-
-
-@pytest.mark.parametrize("name", ["events", "events.x", "messageIDs_note"])
-def test_business_fields_that_are_called_almost_like_a_ledger_are_the_callers(name: str) -> None:
-    for terms in (TERMS, SeenIds().terms):
-        check_filter(terms, {"_id": 1, name: 1})
-        check_update(terms, (), {"$set": {name: 1}})
-        check_update(terms, (), [{"$set": {"a": f"${name}", name: 1}}, {"$unset": name}])
-        check_document(terms, {"_id": 1, name.partition(".")[0]: 1})
 
 
 def test_the_field_in_which_the_ledger_keeps_ids_is_refused() -> None:
     terms = MessageIDs().terms
     with pytest.raises(InvalidUpdate, match="in which the store's ledger keeps ids"):
-        check_update(terms, (), {"$push": {"messageIDs": "m"}})
+        check_update(terms, (), {"$set": {"messageIDs.0": "m"}})
 
 
-@pytest.mark.parametrize("name", ["textScore", "recordId", "geoNearDistance", "geoNearPoint"])
+@pytest.mark.parametrize("name", ["textScore", "recordId"])
 def test_a_projection_may_ask_for_what_the_server_knows_beside_the_document(name: str) -> None:
     check_projection(TERMS, {"n": 1, "x": {"$meta": name}})
 
@@ -372,26 +280,19 @@ def test_a_projection_may_not_compute_a_slice_of_the_ledger() -> None:
         check_projection(TERMS, {"lines": {"$slice": ["$ow_@", 2]}})
 
 
-@pytest.mark.parametrize("ledger", [SeenIds(), HighWaterMark(), InSequence(), SeenNumbers(), SeenIds(also=HighWaterMark())])
 @pytest.mark.parametrize(
-    ("projection", "names_what_it_shows"),
-    [({"n": 1}, True), ({"_id": 0, "n": 1}, True), ({"_id": 1}, True), ({"_id": 1, "n": 0}, False), ({"_id": 0}, False)],
-    ids=str,
+    ("ledger", "group"), [(SeenIds(), "ow_r"), (SeenNumbers(), "ow_@"), (SeenIds(also=InSequence()), "ow_@")]
+)
+@pytest.mark.parametrize(
+    ("projection", "names_what_it_shows"), [({"_id": 0, "n": 1}, True), ({"_id": 1}, True), ({"_id": 1, "n": 0}, False)]
 )
 def test_a_look_sees_the_ledger_whatever_the_caller_asks_to_see(
-    ledger: Any, projection: dict[str, int], names_what_it_shows: bool
+    ledger: Any, group: str, projection: dict[str, int], names_what_it_shows: bool
 ) -> None:
-    entry = ledger.entry(Message("m1", source="s", sequence=1), 1_790_000_000.0)
-    ours = {"ow_l", "ow_steps", "ow_tombstone", *[change_group(change) for change in entry.changes]}
-    look = looked_at(projection, entry)
-    assert look is not None
+    look = looked_at(projection, ledger.entry(Message("m1", source="s", sequence=1), 1_790_000_000.0)) or {}
     assert look.items() >= projection.items()
-    assert {name: look.get(name) for name in ours} == dict.fromkeys(ours, 1 if names_what_it_shows else None)
-
-
-def change_group(change: Any) -> str:
-    slots = {"Remember": lambda: change.sets.present, "Advance": lambda: change.slot, "Number": lambda: change.tag}
-    return str(slots[type(change).__name__]().group)
+    for name in ("ow_l", "ow_steps", "ow_tombstone", group):
+        assert look.get(name) == (1 if names_what_it_shows else None)
 
 
 @pytest.mark.parametrize("projection", ["name", 5], ids=repr)

@@ -71,17 +71,8 @@ NOT_GONE = {"ow_tombstone": {"$exists": False}}
 STEP, STEP_BY_HAND = {f"ow_steps.{HASH.hex()}": {"$exists": False}}, {"ow_steps.0a434f161f21c0968ad9": {"$exists": False}}
 SHARED = {**NOT_GONE, **STEP}
 IDS_LABEL = {**SHARED, "ow_l": {"$in": [None, "ow1 14d"]}}
-LACKS = {
-    **IDS_LABEL,
-    "ow_r.r4": {"$ne": HASH},
-    "ow_r.r0": {"$ne": HASH},
-    "ow_r.r1": {"$ne": HASH},
-}
-LACKS_ALL = {
-    **IDS_LABEL,
-    "ow_l": {"$in": [None, "ow1 all"]},
-    "ow_all": {"$ne": HASH},
-}
+LACKS = {**IDS_LABEL, "ow_r.r4": {"$ne": HASH}, "ow_r.r0": {"$ne": HASH}, "ow_r.r1": {"$ne": HASH}}
+LACKS_ALL = {**IDS_LABEL, "ow_l": {"$in": [None, "ow1 all"]}, "ow_all": {"$ne": HASH}}
 LACKS_TEXT = {**NOT_GONE, **STEP_BY_HAND, "messageIDs": {"$nin": ["@s/m5", "m5"]}}
 DROPS = {"ow_r.r2": "", "ow_r.r3": "", "ow_r.r5": ""}
 MARKS_LABEL = {**SHARED, "ow_l": {"$in": [None, "ow1 marks"]}}
@@ -97,16 +88,8 @@ MOVES = {"$set": {"ow_l": "ow1 marks", "ow_@.s": 5}}
 @pytest.mark.parametrize(
     ("ledger", "guards", "folded"),
     [
-        (
-            SeenIds(),
-            LACKS,
-            {"$set": {"ow_l": "ow1 14d"}, "$push": {"ow_r.r1": HASH}, "$unset": DROPS},
-        ),
-        (
-            SeenIds(retention=None),
-            LACKS_ALL,
-            {"$set": {"ow_l": "ow1 all"}, "$push": {"ow_all": HASH}},
-        ),
+        (SeenIds(), LACKS, {"$set": {"ow_l": "ow1 14d"}, "$push": {"ow_r.r1": HASH}, "$unset": DROPS}),
+        (SeenIds(retention=None), LACKS_ALL, {"$set": {"ow_l": "ow1 all"}, "$push": {"ow_all": HASH}}),
         (BY_HAND, LACKS_TEXT, {"$push": {"messageIDs": "@s/m5"}}),
         (HighWaterMark(), {**MARKS_LABEL, "$and": [BELOW]}, MOVES),
         (InSequence(), {**MARKS_LABEL, "$and": [{"ow_@.s": 4, **ALONE}]}, MOVES),
@@ -130,7 +113,6 @@ def test_a_ledgers_guard_joins_the_filter_and_its_mark_the_operators(ledger: Led
 NO_ARRAY_OF_OBJECTS = {"$type": "object", "$not": {"$type": "array"}}
 OBJECT = [{"$or": [{"ow_r": {"$exists": False}}, {"ow_r": NO_ARRAY_OF_OBJECTS}]}]
 ARRAY = [{"$or": [{"ow_r.r1": {"$exists": False}}, {"ow_r.r1": {"$type": "array"}}]}]
-ALL_ARRAY = [{"$or": [{"ow_all": {"$exists": False}}, {"ow_all": {"$type": "array"}}]}]
 MARKS_OBJECT = [{"$or": [{"ow_@": {"$exists": False}}, {"ow_@": NO_ARRAY_OF_OBJECTS}]}]
 
 
@@ -149,21 +131,8 @@ MARKS_OBJECT = [{"$or": [{"ow_@": {"$exists": False}}, {"ow_@": NO_ARRAY_OF_OBJE
             },
         ),
         (
-            SeenIds(retention=None),
-            {**LACKS_ALL, "$and": ALL_ARRAY},
-            {
-                "ow_l": {"$literal": "ow1 all"},
-                "ow_all": {"$concatArrays": [{"$ifNull": ["$ow_all", []]}, {"$literal": [HASH]}]},
-            },
-        ),
-        (
             HighWaterMark(),
             {**MARKS_LABEL, "$and": [BELOW, *MARKS_OBJECT]},
-            {"ow_l": {"$literal": "ow1 marks"}, "ow_@.s": {"$literal": 5}},
-        ),
-        (
-            InSequence(),
-            {**MARKS_LABEL, "$and": [{"ow_@.s": 4, **ALONE}, *MARKS_OBJECT]},
             {"ow_l": {"$literal": "ow1 marks"}, "ow_@.s": {"$literal": 5}},
         ),
     ],
@@ -185,12 +154,6 @@ def test_our_operators_join_the_callers_of_the_same_kind() -> None:
         "$set": {"a": 1, "ow_l": "ow1 14d"},
     }
     assert guard(HighWaterMark(), QUERY, update).update == {**update, "$set": {"a": 1, **MOVES["$set"]}}
-
-
-def test_a_callers_own_alternatives_stay_beside_the_ledgers() -> None:
-    query = {"_id": 1, "$or": [{"a": 1}, {"b": 1}], "$and": [{"c": 1}], "$nor": [{"d": 1}]}
-    assert guard(HighWaterMark(), query).filter == {**query, **MARKS_LABEL, "$and": [{"c": 1}, BELOW]}
-    assert guard(SeenIds(), query).filter == {**query, **LACKS}
 
 
 def test_what_the_caller_and_the_ledger_ask_goes_side_by_side() -> None:
@@ -221,13 +184,6 @@ def test_a_sequence_of_text_is_compared_as_text(sequence: str, below: Any) -> No
     guarded = guard(HighWaterMark(), message=Message("m", source="s", sequence=sequence))
     assert guarded.filter["$and"][0]["$or"][1] == {"ow_@.s": below, **ALONE}
     assert guarded.update == {"$inc": {"n": 1}, "$set": {"ow_l": "ow1 marks", "ow_@.s": sequence}}
-
-
-@pytest.mark.parametrize(("source", "key"), [("", "%"), ("a.b", "a%2Eb"), ("$a", "%24a"), ("a\0b%", "a%00b%25")])
-def test_a_source_of_any_name_is_one_key(source: str, key: str) -> None:
-    guarded = guard(HighWaterMark(), message=Message("m", source=source, sequence=5))
-    assert isinstance(guarded.update, dict)
-    assert guarded.update["$set"] == {"ow_l": "ow1 marks", f"ow_@.{key}": 5}
 
 
 # --- after another ledger ---------------------------------------------------------------------------------------------
@@ -264,10 +220,7 @@ def test_ids_that_were_kept_by_hand_are_looked_for_with_their_source_and_without
         "messageIDs": {"$nin": ["@s/m5", "m5"]},
         "$and": [BELOW],
     }
-    assert guarded.update == {
-        "$inc": {"n": 1},
-        "$set": {"ow_l": "ow1 marks", "ow_@.s": 5},
-    }
+    assert guarded.update == {"$inc": {"n": 1}, "$set": {"ow_l": "ow1 marks", "ow_@.s": 5}}
 
 
 def test_a_mark_before_a_set_is_looked_at_and_not_moved() -> None:
@@ -289,9 +242,7 @@ def test_native_arguments_pass_and_upsert_is_taken_out() -> None:
     ("query", "fields", "entity", "conditional"),
     [
         ({"_id": 1}, (), {"_id": 1}, False),
-        ({"_id": {"$eq": 1}}, (), {"_id": 1}, False),
         ({"_id": 1, "state": "new"}, (), {"_id": 1}, True),
-        ({"email": "a@b"}, ("email",), {"email": "a@b"}, False),
         ({"email": "a@b", "$or": []}, ("email",), {"email": "a@b"}, True),
         ({"_id": 1, "email": "a@b"}, ("email",), {"_id": 1}, True),
     ],
@@ -310,11 +261,6 @@ def test_a_record_is_the_ledgers_own_part() -> None:
     assert guarded.upsert is True
 
 
-def test_a_record_that_reads_the_ledger_is_refused() -> None:
-    with pytest.raises(InvalidUpdate, match="onewrite's own"):
-        guard_write(write_of(HighWaterMark()), (), {"_id": 1, "ow_@.s": 4}, None, {})
-
-
 @pytest.mark.parametrize(
     ("ledger", "creates"), [(SeenIds(), True), (HighWaterMark(), True), (InSequence(5), True), (InSequence(), False)]
 )
@@ -330,11 +276,6 @@ def test_what_follows_a_gap_creates_no_entity(ledger: Ledger, *, creates: bool) 
         (SeenIds(retention=None), {"ow_l": "ow1 all", "ow_all": [HASH]}),
         (BY_HAND, {"messageIDs": ["@s/m5"]}),
         (HighWaterMark(), {"ow_l": "ow1 marks", "ow_@": {"s": 5}}),
-        (InSequence(5), {"ow_l": "ow1 marks", "ow_@": {"s": 5}}),
-        (
-            SeenIds(also=HighWaterMark()),
-            {"ow_l": "ow1 14d", "ow_r": {"r1": [HASH]}},
-        ),
     ],
 )
 def test_a_new_document_gets_its_ledger(ledger: Ledger, held: Any) -> None:
@@ -357,44 +298,6 @@ def test_a_new_document_holds_the_events_that_its_creation_emits() -> None:
 # --- refusals ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("query", "update"),
-    [
-        ({"_id": 1, "ow_@.s": 1}, {"$set": {"a": 1}}),
-        ({"_id": 1, "$or": [{"ow_l": 1}]}, {"$set": {"a": 1}}),
-        ({"_id": 1}, {"$unset": {"ow_@": ""}}),
-        ({"_id": 1}, [{"$unset": "ow_@"}]),
-    ],
-)
-def test_a_call_that_touches_the_ledger_is_refused(query: Any, update: Any) -> None:
-    with pytest.raises(InvalidUpdate, match="onewrite's own"):
-        guard(HighWaterMark(), query, update)
-
-
-def test_a_new_document_that_brings_a_ledger_or_no_id_is_refused() -> None:
-    write = write_of(HighWaterMark())
-    with pytest.raises(InvalidUpdate, match="onewrite's own"):
-        guard_insert(write, {"_id": 1, "ow_@": {}}, {})
-    with pytest.raises(InvalidUpdate, match="_id of its own"):
-        guard_insert(write, {"n": 1}, {})
-
-
-@pytest.mark.parametrize(
-    "query", [{"sku": 1}, {"_id": {"$gt": 1}, "sku": 1}, {"_id": None}, {"_id": {"$eq": None}}], ids=str
-)
-def test_a_call_that_names_no_one_entity_is_refused(query: Any) -> None:
-    for upsert in (False, True):
-        with pytest.raises(InvalidUpdate, match=r"give it one value|none that names one entity"):
-            guard(SeenIds(), query, upsert=upsert)
-    with pytest.raises(InvalidUpdate, match=r"give it one value|none that names one entity"):
-        guard_write(write_of(SeenIds()), (), query, None, {})
-
-
-def test_a_call_that_changes_what_names_the_entity_is_refused() -> None:
-    with pytest.raises(InvalidUpdate, match="by which key= names the entity"):
-        guard(SeenIds(), {"email": "a@b"}, {"$set": {"email": "c@d"}}, fields=("email",))
-
-
 def test_nothing_is_created_inside_a_transaction() -> None:
     assert guard(SeenIds(), session=OPEN).native == {"session": OPEN}
     with pytest.raises(InvalidUpdate, match="upsert=True in a transaction"):
@@ -410,9 +313,9 @@ def test_a_session_without_a_transaction_is_no_hindrance() -> None:
     assert in_transaction({}) is False
 
 
-@pytest.mark.parametrize("ledger", [HighWaterMark(), InSequence()])
 @pytest.mark.parametrize("sign", [1, -1])
-def test_a_sequence_has_64_bits_at_most(ledger: Ledger, sign: int) -> None:
+def test_a_sequence_has_64_bits_at_most(sign: int) -> None:
+    ledger = HighWaterMark()
     longest = sign * (2**63 - 1)
     guarded = guard(ledger, message=Message("m", source="s", sequence=longest))
     assert isinstance(guarded.update, dict)
@@ -424,9 +327,8 @@ def test_a_sequence_has_64_bits_at_most(ledger: Ledger, sign: int) -> None:
         guard_insert(too_long, {"_id": 1}, {})
 
 
-@pytest.mark.parametrize("sign", [1, -1])
-def test_a_sequence_that_is_only_looked_at_has_64_bits_at_most_too(sign: int) -> None:
-    too_long = write_of(SeenIds(also=HighWaterMark()), Message("m", source="s", sequence=sign * 2**63))
+def test_a_sequence_that_is_only_looked_at_has_64_bits_at_most_too() -> None:
+    too_long = write_of(SeenIds(also=HighWaterMark()), Message("m", source="s", sequence=2**63))
     with pytest.raises(InvalidMessage, match=r"64 bits.*sortable"):
         guard_write(too_long, (), QUERY, {"$inc": {"n": 1}}, {})
     with pytest.raises(InvalidMessage, match=r"64 bits.*sortable"):
@@ -435,13 +337,12 @@ def test_a_sequence_that_is_only_looked_at_has_64_bits_at_most_too(sign: int) ->
 
 TEXTS = [
     (SeenIds(readable=True), M5),
-    (BY_HAND, M5),
-    (HighWaterMark(), Message("m", source="s", sequence="a")),
+    (HighWaterMark(), Message("m", sequence="a")),
     (SeenIds(name="ids", also=BY_HAND), M5),
 ]
 
 
-@pytest.mark.parametrize("collation", [{"locale": "en", "strength": 2}, Collation("en"), {}, "en"])
+@pytest.mark.parametrize("collation", [{"locale": "en", "strength": 2}, Collation("en"), {}])
 @pytest.mark.parametrize(("ledger", "message"), TEXTS)
 def test_a_collation_that_may_take_two_marks_for_one_is_refused(ledger: Ledger, message: Message, collation: Any) -> None:
     with pytest.raises(InvalidUpdate, match="Under this collation two different marks"):
@@ -466,7 +367,6 @@ def test_a_ledger_without_text_takes_any_collation_where_the_entity_is_named_by_
 
 BY_ID: dict[str, Any] = {"_id_": {"v": 2, "key": [("_id", 1)]}}
 ENGLISH: dict[str, Any] = {"_id_": {"v": 2, "key": [("_id", 1)], "collation": {"locale": "en", "strength": 2}}}
-SIMPLE: dict[str, Any] = {"_id_": {"v": 2, "key": [("_id", 1)], "collation": {"locale": "simple"}}}
 UNIQUE: dict[str, Any] = {"email_1": {"v": 2, "key": [("email", 1)], "unique": True}}
 
 
@@ -476,8 +376,7 @@ UNIQUE: dict[str, Any] = {"email_1": {"v": 2, "key": [("email", 1)], "unique": T
         ({}, (), True),  # it is not there, or the server refuses updates of it by itself
         (BY_ID, (), True),
         (ENGLISH, (), False),
-        (SIMPLE, (), True),
-        ({**SIMPLE, **UNIQUE}, ("email",), True),
+        ({"_id_": {"key": [("_id", 1)], "collation": {"locale": "simple"}}, **UNIQUE}, ("email",), True),
         ({**BY_ID, "text_1": {"key": [("text", 1)], "collation": {"locale": "en"}}}, (), True),
     ],
 )
@@ -509,18 +408,14 @@ EMAIL: dict[str, Any] = {"v": 2, "key": [("email", 1)]}
 @pytest.mark.parametrize(
     ("indexes", "fields", "unique"),
     [
-        ({"email_1": {**EMAIL, "unique": True}}, ("email",), True),
         ({"email_1": {**EMAIL, "unique": True, "sparse": True}}, ("email",), True),  # it is given a value each time
         # Fewer fields are unique with more of them too.
         ({"email_1": {**EMAIL, "unique": True}}, ("shop", "email"), True),
         ({"both": {"key": [("shop", 1), ("email", -1)], "unique": True}}, ("email", "shop"), True),
         ({"email_1": EMAIL, "again": {**EMAIL, "unique": True}}, ("email",), True),
-        ({}, ("email",), False),
         ({"email_1": EMAIL}, ("email",), False),
-        ({"email_1": {**EMAIL, "unique": False}}, ("email",), False),
         ({"both": {"key": [("shop", 1), ("email", -1)], "unique": True}}, ("email",), False),
         ({"email_1": {**EMAIL, "unique": True, "partialFilterExpression": {"a": 1}}}, ("email",), False),
-        ({"phone_1": {"key": [("phone", 1)], "unique": True}}, ("email",), False),
     ],
 )
 def test_fields_name_one_entity_under_a_unique_index_only(indexes: Any, fields: Any, unique: bool) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from datetime import timedelta
 from types import SimpleNamespace
@@ -29,9 +28,7 @@ from onewrite import (
     SeenIds,
     Stale,
 )
-from onewrite.core.flow import Meter, meter
-from onewrite.core.inbox import TOKEN, token_of
-from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection, atransact, explain_transaction, transact
+from onewrite.mongodb import GuardedCollection, explain_transaction, transact
 from onewrite.testing import mongomock_collection
 from tests.support.driven import reply
 from tests.support.seams import name_calls
@@ -233,12 +230,6 @@ def test_what_does_not_pass_in_time_is_raised_and_the_session_ends(at_commit: bo
     assert not documents.session.in_transaction
 
 
-def test_a_conflict_that_an_insert_meets_makes_the_whole_again() -> None:
-    documents = Documents(conflict(), object(), MATCHED)
-    pair = [guarded(documents).inserting({"_id": "c"}), writes(documents)[0]]
-    assert made(documents, pair) == Applied(M5)
-
-
 # --- what a refusal means ----------------------------------------------------------------------------------------------
 
 
@@ -259,28 +250,6 @@ def test_another_refusal_counts_only_when_a_majority_has_what_it_rests_on() -> N
     assert documents.methods == ["update_one", *["find_one"] * 3, "update_one", "update_one", "find_one"]
     documents = Documents(MISSED, *looks, MISSED, MISSED, *looks)
     assert made(documents, conditional(documents)) == Rejected(M5, FREE, participant=0)
-
-
-@pytest.mark.parametrize("outcome", ["applied", "refused", "in the inbox", "in the inbox by this call"])
-def test_each_operation_and_each_look_and_the_end_of_a_transaction_is_one_request(outcome: str) -> None:
-    documents, counted = Documents(), Meter()
-    participants, inbox = conditional(documents), inbox_of(documents) if "inbox" in outcome else None
-    looks = [FREE, None, FREE]
-    answers: dict[str, list[Any]] = {
-        "applied": [MATCHED, MATCHED],
-        "refused": [MISSED, *looks, MISSED, MISSED, *looks],
-        "in the inbox": [met(), {"_id": "1:c1:s2:m5"}],
-        "in the inbox by this call": [met(), {"_id": "1:c1:s2:m5", TOKEN: token_of("try")}, SEEN, SEEN],
-    }
-    documents.answers += answers[outcome]
-    token = meter.set(counted)
-    try:
-        made(documents, participants, inbox=inbox)
-    finally:
-        meter.reset(token)
-    assert documents.answers == []
-    ends = [each for each in documents.session.log if each in ("commit", "abort")]
-    assert counted.requests == len(documents.sent) + len(ends)
 
 
 def test_a_refusal_whose_condition_holds_by_now_makes_the_whole_again() -> None:
@@ -415,10 +384,6 @@ def test_a_failure_of_those_without_a_ledger_is_the_drivers_to_say() -> None:
     with pytest.raises(OperationFailure) as raised:
         made(documents, [plain.updating({"_id": "a"}, {"$inc": {"n": 1}})], inbox=inbox_of(documents))
     assert raised.value is error
-    documents = Documents(error)
-    with pytest.raises(OperationFailure) as raised:
-        made(documents, [GuardedCollection(documents, None).inserting({"_id": "a"})], inbox=inbox_of(documents))
-    assert raised.value is error
 
 
 # --- what cannot be sent -----------------------------------------------------------------------------------------------
@@ -438,12 +403,6 @@ def test_what_a_write_in_a_transaction_does_not_take_is_refused_where_it_is_prep
 def test_each_write_names_its_document_by_id(query: Any) -> None:
     with pytest.raises(InvalidUpdate, match="names its document by _id"):
         guarded(Documents(), key=("email",)).updating(query, {"$inc": {"n": 1}})
-
-
-def test_one_id_in_two_collections_is_two_documents() -> None:
-    documents = Documents(MATCHED, MATCHED)
-    other = guarded(documents.beside("other"))
-    assert made(documents, [*writes(documents)[:1], other.updating({"_id": "a"}, {"$inc": {"n": 1}})]) == Applied(M5)
 
 
 def test_all_writes_are_of_one_client() -> None:
@@ -469,15 +428,6 @@ def test_a_stand_in_without_sessions_says_where_to_run_the_test(plain: bool) -> 
         collection: Any = mongomock.MongoClient().shop.orders if plain else stand_in
         with pytest.raises(ConfigurationError, match=r"explore\(\.\.\.\).*mongod\(\)"):
             transact(M5, writes(collection))
-
-
-def test_the_form_of_the_call_is_that_of_the_stores() -> None:
-    with mongomock_collection(asynchronous=True) as collection:
-        store = AsyncGuardedCollection(collection, SeenIds())
-        with pytest.raises(ConfigurationError, match="use atransact"):
-            transact(M5, [store.recording({"_id": 1})])
-    with pytest.raises(ConfigurationError, match="use transact"):
-        asyncio.run(atransact(M5, writes(Documents())))
 
 
 def test_a_write_without_a_ledger_leaves_alone_what_is_ours() -> None:
