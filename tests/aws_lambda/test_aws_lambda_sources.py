@@ -23,15 +23,7 @@ from onewrite.aws_lambda import (
     sqs_handler,
 )
 from onewrite.aws_lambda.sources import lambda_record
-from onewrite.identity import (
-    documentdb_position,
-    eventbridge,
-    json_body,
-    kinesis_position,
-    s3_object,
-    sns,
-    sqs_message_id,
-)
+from onewrite.identity import documentdb_position, eventbridge, json_body, kinesis_position, s3_object, sns, sqs_message_id
 from tests.support.batches import (
     FIFO,
     SENT_AT,

@@ -30,18 +30,7 @@ from onewrite.identity import Skip
 from onewrite.metrics import Reported
 from onewrite.mongodb import GuardedCollection
 from onewrite.testing import mongomock_collection
-from tests.support.batches import (
-    FIFO,
-    Clock,
-    by_name,
-    dynamodb,
-    fifo,
-    identifiers,
-    kafka,
-    kinesis,
-    sqs,
-    sqs_record,
-)
+from tests.support.batches import FIFO, Clock, by_name, dynamodb, fifo, identifiers, kafka, kinesis, sqs, sqs_record
 from tests.support.seams import measure_by
 
 TIMEOUT = 20.0

@@ -30,16 +30,7 @@ from onewrite import (
 from onewrite.aws_lambda import EveryRecordFailed, kinesis_handler, sqs_handler
 from onewrite.batch.handler import handler_of
 from onewrite.identity import Skip
-from tests.support.batches import (
-    Shop,
-    apply,
-    by_name,
-    fifo,
-    identifiers,
-    kinesis,
-    refuse,
-    sqs,
-)
+from tests.support.batches import Shop, apply, by_name, fifo, identifiers, kinesis, refuse, sqs
 
 
 @pytest.fixture

@@ -91,11 +91,7 @@ def _private(path: Path) -> set[str]:
 
 @pytest.mark.parametrize(
     ("config", "ends"),
-    [
-        ({"user_agent_extra": "shop/1"}, "shop/1"),
-        ({"user_agent_appid": "shop"}, None),
-        ({"user_agent": "mine"}, None),
-    ],
+    [({"user_agent_extra": "shop/1"}, "shop/1"), ({"user_agent_appid": "shop"}, None), ({"user_agent": "mine"}, None)],
 )
 def test_the_public_user_agent_has_what_the_caller_asked_for(
     config: dict[str, str], ends: str | None, service: Service

@@ -380,11 +380,7 @@ def test_what_is_no_client_of_botocore_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    "endpoint",
-    [
-        ("https://dynamodb.example.com", {"x-more": ["header"]}, {}),
-        ("https://dynamodb.example.com/path", {}, {}),
-    ],
+    "endpoint", [("https://dynamodb.example.com", {"x-more": ["header"]}, {}), ("https://dynamodb.example.com/path", {}, {})]
 )
 def test_a_way_that_a_lean_request_does_not_know_is_not_taken(endpoint: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     with made() as client:

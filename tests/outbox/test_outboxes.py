@@ -71,10 +71,7 @@ def test_a_clear_of_a_prefix_removes_in_descending_order_and_moves_the_time_on()
 
 def test_a_restart_demands_what_was_read_also_where_nothing_is_pending() -> None:
     empty = Box({"id": "o"}, "shop/id=S:o", sent_count=4, incarnation="n0")
-    assert _sent(ITEMS.restart(empty, "again")) == (
-        "SET ow_sent=0,ow_life='again'",
-        "ow_sent=4 AND ow_life='n0'",
-    )
+    assert _sent(ITEMS.restart(empty, "again")) == ("SET ow_sent=0,ow_life='again'", "ow_sent=4 AND ow_life='n0'")
 
 
 def _refusal(code: str, **more: Any) -> ClientError:
@@ -252,14 +249,7 @@ def test_a_refusal_does_not_hide_what_is_in_the_outbox_s_place_where_nothing_is_
         assert orders.update_one(Message("m"), {"_id": 1, "left": 1}, {"$inc": {"n": 1}}).settled
 
 
-@pytest.mark.parametrize(
-    "shown",
-    [
-        {"ow_events": {"L": []}},
-        {"place": {"S": "p"}, "a": {"N": "1"}},
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("shown", [{"ow_events": {"L": []}}, {"place": {"S": "p"}, "a": {"N": "1"}}], ids=str)
 def test_an_index_that_shows_more_than_keys_is_refused_because_the_rest_would_be_taken_for_a_key(shown: Any) -> None:
     finding: Any = ItemOutboxes(object(), "orders", Outbox("shop", index="pending", shards=1)).finder(None).next()
     next(finding)
