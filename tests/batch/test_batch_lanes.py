@@ -16,10 +16,6 @@ def taken(batch: Lanes) -> list[int]:
     return positions
 
 
-def test_records_that_stand_alone_are_all_taken_at_once() -> None:
-    assert taken(Lanes([None, None, None])) == [0, 1, 2]
-
-
 def test_one_record_of_a_lane_is_under_way_at_a_time() -> None:
     assert taken(Lanes(["a", "a", "b", "b", None])) == [0, 2, 4]
 
@@ -53,24 +49,11 @@ def test_after_a_failure_the_rest_of_its_lane_goes_back_and_other_lanes_go_on() 
     batch.end(3, is_done=True)
 
 
-def test_the_failure_of_a_record_that_stands_alone_holds_up_no_other() -> None:
-    batch = Lanes([None, None])
-    batch.end(batch.take() or 0, is_done=False)
-    assert batch.take() == 1
-
-
 def test_a_lane_that_has_failed_is_not_taken_up_again_by_a_record_that_comes_later() -> None:
     batch = Lanes(["a", None, "a"])
     assert batch.take() == 0
     batch.end(0, is_done=False)
     assert taken(batch) == [1]
-
-
-def test_a_lane_that_was_done_is_taken_up_again() -> None:
-    batch = Lanes(["a", None, "a"])
-    assert batch.take() == 0
-    batch.end(0, is_done=True)
-    assert taken(batch) == [1, 2]
 
 
 def test_a_closed_batch_gives_nothing_more_and_what_is_under_way_may_end() -> None:
@@ -101,10 +84,6 @@ def test_it_is_empty_once_every_record_was_taken_or_passed_over() -> None:
 
 def test_its_width_is_how_many_may_be_under_way_at_a_time() -> None:
     assert Lanes([None, "a", "a", "", None]).width == 4
-
-
-def test_the_empty_text_is_a_lane_like_another() -> None:
-    assert taken(Lanes(["", ""])) == [0]
 
 
 def test_only_what_is_under_way_can_end_and_it_ends_once() -> None:
