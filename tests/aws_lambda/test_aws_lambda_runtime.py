@@ -160,15 +160,6 @@ def test_an_event_that_is_no_batch_is_an_error_of_the_invocation(deploy: Callabl
         assert identifiers(function(sqs(["a!"]))) == ["id-a!"]  # and the function lives on
 
 
-def test_a_batch_of_which_every_record_failed_is_an_error_where_that_is_wanted(deploy: Callable[[str], Any]) -> None:
-    with deploy("ship_or_raise") as function:
-        error = function.fail(sqs(["a!", "b!"]))
-    assert (error["errorType"], error["errorMessage"]) == (
-        "EveryRecordFailed",
-        "ship_or_raise: none of 2 records was settled.",
-    )
-
-
 def test_lambdas_own_json_log_has_the_line_and_its_details(deploy: Callable[[str], Any]) -> None:
     with deploy("ship") as function:
         function(sqs(["a", "b!"]))

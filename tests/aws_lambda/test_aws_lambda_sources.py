@@ -181,12 +181,6 @@ def test_records_written_by_hand_need_not_say_where_they_are_from() -> None:
     assert identifiers(sqs_handler(by_name)(apply)(event)) == []
 
 
-@pytest.mark.parametrize("origin", ["SelfManagedKafka", "aws:SelfManagedKafka"])
-def test_a_self_managed_kafka_is_kafka(origin: str) -> None:
-    event = {**kafka(p0=["a"]), "eventSource": origin}
-    assert identifiers(kafka_handler(by_name)(apply)(event)) == []
-
-
 # ---------------------------------------------------------------- EventBridge Pipes
 
 
@@ -221,13 +215,6 @@ def test_pipes_learns_of_what_failed_in_a_stream_or_in_kafka_by_an_error(decorat
     """It knows the records of a stream by their eventID, not by the sequence numbers that Lambda wants."""
     with pytest.raises(NotSettled):
         decorator(by_name, **options)(shop)(in_a_list(decorator, ["a", "b!", "c"]))
-
-
-def test_partitions_of_kafka_keep_apart_in_a_list() -> None:
-    shop, event = Shop(), kafka(p0=["a!", "b"], p1=["x"])
-    listed = [{"eventSource": "aws:kafka", **record} for records in event["records"].values() for record in records]
-    kafka_handler(by_name)(shop).run(listed)
-    assert shop.names == ["a!", "x"]
 
 
 @SOURCES
@@ -406,29 +393,32 @@ def test_a_tumbling_window_is_refused_with_a_word_why(decorator: Any, event: Any
 
 
 def test_a_received_message_becomes_the_record_that_lambda_hands_over() -> None:
+    attributes = {"ApproximateReceiveCount": "1", "SentTimestamp": "1767225600000"}
+    order = {"StringValue": "order", "DataType": "String"}
+    picture = {"BinaryValue": b"\x00\xff", "DataType": "Binary.png"}
     received = {
         "MessageId": "m1",
         "ReceiptHandle": "h1",
         "Body": "text",
         "MD5OfBody": "1cb2",
         "MD5OfMessageAttributes": "00ff",
-        "Attributes": {"ApproximateReceiveCount": "1", "SentTimestamp": "1767225600000"},
-        "MessageAttributes": {
-            "kind": {"StringValue": "order", "DataType": "String"},
-            "picture": {"BinaryValue": b"\x00\xff", "DataType": "Binary.png"},
-        },
     }
-    assert lambda_record(received, ARN) == {
+    received |= {"Attributes": attributes, "MessageAttributes": {"kind": order, "picture": picture}}
+    lists: dict[str, Any] = {"stringListValues": [], "binaryListValues": []}
+    message = {
         "messageId": "m1",
         "receiptHandle": "h1",
         "body": "text",
-        "attributes": {"ApproximateReceiveCount": "1", "SentTimestamp": "1767225600000"},
-        "messageAttributes": {
-            "kind": {"stringValue": "order", "stringListValues": [], "binaryListValues": [], "dataType": "String"},
-            "picture": {"binaryValue": "AP8=", "stringListValues": [], "binaryListValues": [], "dataType": "Binary.png"},
-        },
         "md5OfBody": "1cb2",
         "md5OfMessageAttributes": "00ff",
+    }
+    assert lambda_record(received, ARN) == {
+        **message,
+        "attributes": attributes,
+        "messageAttributes": {
+            "kind": {"stringValue": "order", "dataType": "String", **lists},
+            "picture": {"binaryValue": "AP8=", "dataType": "Binary.png", **lists},
+        },
         "eventSource": "aws:sqs",
         "eventSourceARN": ARN,
         "awsRegion": "eu-west-1",

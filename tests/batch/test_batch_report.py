@@ -353,15 +353,6 @@ def test_tracebacks_are_logged_only_where_that_is_asked_for(lines: list[logging.
     assert "traceback" not in details(lines[1])["failures"][0]
 
 
-def test_a_long_traceback_keeps_its_end(lines: list[logging.LogRecord]) -> None:
-    def each(message: Message) -> None:
-        raise ValueError("x" * 20_000 + "the end")
-
-    sqs_handler(by_name, log_exceptions=True)(each)(sqs(["x"]))
-    assert len(lines[0].getMessage()) < 9000
-    assert lines[0].getMessage().endswith("the end")
-
-
 @pytest.mark.parametrize("step", ["identity", "function", "hook"])
 def test_no_body_is_ever_logged_even_where_an_exception_holds_one(
     step: str, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]

@@ -176,26 +176,6 @@ def test_a_single_record_is_processed_and_only_ctrl_c_is_raised() -> None:
     assert isinstance(sqs_handler(by_name)(leave).process(a).error, SystemExit)
 
 
-def test_a_single_record_of_an_asynchronous_function_is_awaited_and_its_cancellation_is_raised() -> None:
-    async def each(message: Message) -> Outcome:
-        if message.id == "b":
-            await asyncio.sleep(TIMEOUT)
-        if message.id == "c":
-            raise SystemExit(3)
-        return Applied(message)
-
-    async def caller() -> None:
-        handler = sqs_handler(by_name)(each)
-        a, b, c = sqs("abc")["Records"]
-        assert (await handler.aprocess(a)).settled
-        assert isinstance((await handler.aprocess(c)).error, SystemExit)
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.01):
-                await handler.aprocess(b)
-
-    asyncio.run(caller())
-
-
 # ---------------------------------------------------------------- asynchronous functions
 
 
@@ -307,19 +287,6 @@ def test_where_a_loop_is_running_the_handler_says_what_to_do() -> None:
         assert identifiers(await asyncio.to_thread(handler, sqs("a"))) == []
 
     asyncio.run(caller())
-
-
-def test_the_callers_context_is_an_asynchronous_functions_too() -> None:
-    seen = []
-
-    async def each(message: Message) -> None:
-        seen.append(context.get())
-
-    for request in ("1", "2"):
-        token = context.set(request)
-        sqs_handler(by_name, max_workers=2)(each)(sqs("ab"))
-        context.reset(token)
-    assert seen == ["1", "1", "2", "2"]
 
 
 def test_a_cancelled_task_of_the_functions_own_fails_its_record_alone() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import threading
 from collections.abc import Callable
@@ -11,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from onewrite import Answer, Applied, Busy, ConfigurationError, Deferred, Duplicate, Message
+from onewrite import Answer, Applied, ConfigurationError, Deferred, Duplicate, Message
 from onewrite.aws_lambda import sqs_handler
 from onewrite.batch.order import MOST
 from onewrite.identity import Skip
@@ -134,19 +133,6 @@ def test_a_record_of_several_groups_is_done_with_the_group_of_its_first_message(
     assert sqs.messages == []
 
 
-def test_an_asynchronous_function_has_groups_too(sqs: FakeSqs, time: VirtualTime) -> None:
-    shop = Shop(time, a2=raises)
-
-    async def each(messages: list[Message]) -> list[Answer]:
-        await asyncio.sleep(0)
-        return shop(messages)
-
-    send(sqs, "a1", "a2", "b1")
-    worker(sqs, each, wait=0).run()
-    assert sorted(shop.names) == ["a1", "a1 a2", "a2", "b1"]
-    assert [stored.body for stored in sqs.messages] == ["a2"]
-
-
 # ---------------------------------------------------------------- gathering
 
 
@@ -253,16 +239,6 @@ def test_a_deferred_message_of_a_fifo_group_holds_back_the_rest_of_its_group_onl
     worker(fifo, shop, backoff=lambda _: 10.0, wait=20).run()
     assert shop.calls == [(0, "a1 a2 a3"), (0, "c1"), (0, "a2 a3")]
     assert fifo.messages == []
-
-
-def test_a_busy_message_waits_at_hand_and_the_rest_of_its_group_is_done(sqs: FakeSqs, time: VirtualTime) -> None:
-    answers: list[Callable[[Message], Answer]] = [lambda message: Busy(message, EPOCH + time.now + 60)]
-    shop = Shop(time, a2=lambda message: answers.pop()(message) if answers else Applied(message))
-    send(sqs, "a1", "a2", "a3")
-    patient = worker(sqs, shop, stop_when_empty=False)
-    sqs.after = lambda method: patient.stop() if method == "delete_message_batch" and not sqs.messages else None
-    patient.run()
-    assert shop.calls == [(0, "a1 a2 a3"), (61, "a2")]
 
 
 def test_what_was_read_before_is_read_anew_for_another_try(sqs: FakeSqs, time: VirtualTime) -> None:

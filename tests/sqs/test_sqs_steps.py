@@ -120,14 +120,6 @@ def test_a_lease_that_is_longer_than_sqs_hides_a_message_is_waited_for_as_long_a
     assert hidden(sqs) == [12 * 3600]
 
 
-def test_busy_messages_beyond_the_bound_go_back_until_their_lease_is_over(sqs: FakeSqs, time: VirtualTime) -> None:
-    for number in range(3):
-        sqs.send(f"m{number}")
-    script = Script(time, *[busy_for(time, 60.0)] * 3)
-    work(sqs, script, most_deferred=1)
-    assert [seconds for seconds in hidden(sqs) if seconds > 30] == [61, 61]
-
-
 def test_a_busy_message_of_a_fifo_group_holds_up_its_group_and_no_other(time: VirtualTime) -> None:
     fifo = FakeSqs(time, fifo=True)
     for body in ("a1", "a2", "b1"):

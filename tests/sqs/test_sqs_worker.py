@@ -565,19 +565,6 @@ def test_several_queues_take_turns() -> None:
     assert max(at for at, body in enumerate(ledger.seen) if body.startswith(f"{URL}-2-")) < 40
 
 
-def test_a_hook_is_called_for_each_message_and_may_fail(sqs: FakeSqs, caplog: pytest.LogCaptureFixture) -> None:
-    ends: list[Any] = []
-
-    def hook(_: Message | None, outcome: Any, __: float) -> None:
-        ends.append(outcome)
-        raise ZeroDivisionError
-
-    sqs.send("m")
-    worker(sqs, Ledger(), on_outcome=hook).run()
-    assert [type(end) for end in ends] == [Applied]
-    assert "ZeroDivisionError" in caplog.text
-
-
 # ---------------------------------------------------------------- how it is put together
 
 
@@ -621,20 +608,6 @@ def test_a_visibility_timeout_of_nothing_is_refused(time: VirtualTime) -> None:
     sqs.send("m")
     worker(sqs, Ledger(), visibility_timeout=30).run()
     assert sqs.messages == []
-
-
-def test_without_a_client_it_takes_boto3s_own_when_it_runs(sqs: FakeSqs, monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[str] = []
-
-    def client(service: str, **_: object) -> FakeSqs:
-        made.append(service)
-        return sqs
-
-    monkeypatch.setattr(boto3, "client", client)
-    lazy = worker_in(sqs.time, URL, sqs_handler(by_body)(plain_function), stop_when_empty=True)
-    assert made == []
-    lazy.run()
-    assert made == ["sqs"]
 
 
 def test_without_a_region_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
