@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 import onewrite
-from tests.support.batches import fifo, identifiers, kinesis, sqs
+from tests.support.batches import fifo, identifiers, sqs
 from tests.support.lambda_functions import LONG_MARGIN
 
 pytest.importorskip("awslambdaric", reason="AWS makes its runtime client for Linux only")
@@ -132,11 +132,6 @@ def test_a_batch_is_answered_with_what_failed(deploy: Callable[[str], Any], name
         assert identifiers(function(sqs(["a", "b!", "c"]))) == ["id-b!"]
         assert identifiers(function(fifo("a1!", "b1", "a2", "b2"))) == ["id-a1!", "id-a2"]
         assert function(sqs(["a", "b"])) == {"batchItemFailures": []}
-
-
-def test_a_stream_is_answered_with_where_to_restart(deploy: Callable[[str], Any]) -> None:
-    with deploy("follow") as function:
-        assert identifiers(function(kinesis(["a", "b!", "c"]))) == ["2", "3"]
 
 
 @pytest.mark.slow

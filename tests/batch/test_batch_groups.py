@@ -491,15 +491,6 @@ def test_of_a_group_that_failed_each_message_is_told_once() -> None:
     assert told == [("a1", "Duplicate"), ("a2!", "ValueError"), ("a3", "Applied")]
 
 
-def test_a_single_record_is_processed_in_its_groups() -> None:
-    shop = Shop()
-    handler = sqs_handler(several, group_by=letter)(shop)
-    assert handler.process(sqs_record("a1+a2+b1")).settled
-    assert not handler.process(sqs_record("a3?+b2")).settled
-    assert handler.process(sqs_record("skip")).skipped
-    assert shop.calls == ["a1 a2", "b1", "a3?"]
-
-
 def test_of_records_that_are_processed_outside_a_batch_no_group_is_begun_without_time_for_it() -> None:
     clock, calls = Clock(), list[str]()
     handler = measure_by(sqs_handler(several, group_by=letter)(slow(clock, calls, 4.0)), clock).handler

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -229,16 +228,6 @@ def test_the_handler_keeps_the_functions_name_and_docstring() -> None:
     assert inspect.isfunction(ship)
     assert (ship.__name__, ship.__doc__, ship.__module__) == ("ship", "Ships it.", __name__)
     assert list(inspect.signature(ship).parameters) == ["event", "context"]
-
-
-def test_a_partial_and_a_method_are_functions(shop: Shop) -> None:
-    def each(found: list[str], message: Message) -> None:
-        found.append(message.id)
-
-    found: list[str] = []
-    sqs_handler(by_name)(functools.partial(each, found))(sqs(["a"]))
-    sqs_handler(by_name)(shop.__call__)(sqs(["b"]))
-    assert (found, shop.names) == (["a"], ["b"])
 
 
 @pytest.mark.parametrize(

@@ -64,22 +64,6 @@ def test_equal_sequences_keep_their_order_and_numbers_are_not_compared_with_text
     assert lanes_and_order(mixed)[1] == [4, 1, 3, 2, 0]
 
 
-@pytest.mark.parametrize("workers", [1, 2, 5])
-def test_the_messages_of_a_source_are_not_processed_at_the_same_time(workers: int) -> None:
-    lock, busy = threading.Lock(), set[str]()
-
-    def each(message: Message) -> None:
-        with lock:
-            assert message.source not in busy
-            busy.add(message.source)
-        threading.Event().wait(0.001)
-        with lock:
-            busy.remove(message.source)
-
-    names = [f"{source}{number}" for number in range(8, 0, -1) for source in "abc"]
-    assert identifiers(sqs_handler(by_place, max_workers=workers)(each)(sqs(names))) == []
-
-
 def test_a_failure_holds_up_no_other_message_of_its_source() -> None:
     def each(message: Message) -> None:
         if message.sequence == 1:

@@ -434,14 +434,6 @@ def test_the_hook_is_told_of_each_record_that_was_processed() -> None:
     assert (failed, type(error), seconds) == (x1, ValueError, 0.25)
 
 
-def test_the_hook_is_told_of_an_identity_that_failed() -> None:
-    hook = Hook()
-    sqs_handler(lambda record: record["none"], on_outcome=hook)(outcomes)(sqs(["a1"]))
-    ((message, error, _),) = hook.calls
-    assert message is None
-    assert isinstance(error, KeyError)
-
-
 class Panic(BaseException):
     """Neither an Exception nor an exit of the program."""
 

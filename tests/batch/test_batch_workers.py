@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import gc
 import signal
 import threading
 from collections.abc import Awaitable, Callable
@@ -264,20 +263,6 @@ def test_the_event_loop_lives_on_for_the_next_batch() -> None:
     assert len(loops) == 1
 
 
-def test_the_loop_of_a_thread_is_closed_after_it() -> None:
-    """Otherwise asyncio would warn when the loop is collected, and warnings are errors here."""
-    loops: list[asyncio.AbstractEventLoop] = []
-
-    async def each(message: Message) -> None:
-        loops.append(asyncio.get_running_loop())
-
-    thread = threading.Thread(target=sqs_handler(by_name)(each), args=(sqs("a"),))
-    thread.start()
-    thread.join()
-    gc.collect()
-    assert loops[0].is_closed()
-
-
 def test_where_a_loop_is_running_the_handler_says_what_to_do() -> None:
     handler = sqs_handler(by_name)(one)
 
@@ -398,12 +383,6 @@ def test_the_rest_of_every_group_is_returned_at_the_deadline() -> None:
     clock = Clock()
     handler = measure_by(sqs_handler(by_name)(taking(clock, 1.0, 1.0)), clock)
     assert identifiers(handler(fifo("a1", "b1", "a2", "b2"), clock.until(3.1))) == ["id-a2", "id-b2"]
-
-
-def test_a_stream_is_restarted_from_where_the_deadline_stopped_it() -> None:
-    clock = Clock()
-    handler = measure_by(kinesis_handler(by_name)(taking(clock, 1.0, 1.0)), clock)
-    assert identifiers(handler(kinesis("abcd"), clock.until(3.1))) == ["3", "4"]
 
 
 def test_nothing_is_taken_from_the_start_where_there_is_no_time() -> None:

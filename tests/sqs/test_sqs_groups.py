@@ -99,13 +99,6 @@ def test_what_is_at_hand_of_one_group_is_one_call(sqs: FakeSqs, time: VirtualTim
     assert [len(request["Entries"]) for request in sqs.requests_of("delete_message_batch")] == [6]
 
 
-def test_the_messages_of_a_source_are_given_in_their_order(sqs: FakeSqs, time: VirtualTime) -> None:
-    send(sqs, "a3", "a1", "a2")
-    shop = Shop(time)
-    worker(sqs, shop).run()
-    assert shop.names == ["a1 a2 a3"]
-
-
 def test_of_a_fifo_group_neighbours_are_one_call_and_nothing_is_overtaken(fifo: FakeSqs, time: VirtualTime) -> None:
     for body in ("a1", "a2", "b1", "a3"):
         fifo.send(body, group="g")
@@ -123,14 +116,6 @@ def test_a_message_that_is_skipped_or_fails_in_its_identity_is_no_ones_neighbour
     worker(sqs, shop, wait=0).run()
     assert shop.names == ["a1 a2"]
     assert [stored.body for stored in sqs.messages] == [""]
-
-
-def test_a_record_of_several_groups_is_done_with_the_group_of_its_first_message(sqs: FakeSqs, time: VirtualTime) -> None:
-    send(sqs, "+ab", "a1", "b1")
-    shop = Shop(time)
-    worker(sqs, shop).run()
-    assert shop.names == ["a+ab a1", "b+ab", "b1"]
-    assert sqs.messages == []
 
 
 # ---------------------------------------------------------------- gathering
@@ -279,21 +264,6 @@ def test_a_group_is_tried_one_by_one_only_until_its_timeout(sqs: FakeSqs, time: 
     once.run()
     assert names == [4, 1]  # After these 8 seconds another call of 4 seconds, and a half more, might not end in time.
     assert [stored.body for stored in sqs.messages] == ["a2", "a3", "a4"]
-
-
-def test_a_worker_that_is_to_stop_tries_no_more_messages_one_by_one(sqs: FakeSqs, time: VirtualTime) -> None:
-    shop = Shop(time, a3=raises)
-
-    def each(messages: list[Message]) -> list[Answer]:
-        if len(shop.calls) == 1:
-            stopped.stop()
-        return shop(messages)
-
-    send(sqs, "a1", "a2", "a3")
-    stopped = worker(sqs, each, stop_when_empty=False)
-    assert stopped.run() is True
-    assert shop.names == ["a1 a2 a3", "a1"]
-    assert [stored.body for stored in sqs.messages] == ["a2", "a3"]
 
 
 def test_each_message_is_counted_and_told_once(sqs: FakeSqs, time: VirtualTime, caplog: pytest.LogCaptureFixture) -> None:

@@ -46,17 +46,6 @@ def test_a_message_that_has_waited_for_longer_than_it_was_hidden_is_not_begun_an
     assert back.gives_back
 
 
-def test_what_is_deferred_while_the_worker_stops_goes_back_at_once() -> None:
-    found = worker_state()
-    bring(found, "a")
-    load = begun(found)
-    found.stop()
-    found.end(load, [DEFERRED], 1.0)
-    back = found.to_hide(1.0)
-    assert back is not None
-    assert back.messages == ((load.members[0], 0),)
-
-
 def test_what_has_ended_since_the_look_is_not_hidden_for_longer() -> None:
     found = worker_state()
     bring(found, *"abcdefghijk")

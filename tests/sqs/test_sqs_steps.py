@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from datetime import timedelta
-from math import inf, nan
+from math import nan
 from typing import Any
 
 import pytest
@@ -110,14 +110,6 @@ def test_a_lease_that_is_too_long_to_wait_for_sends_the_message_back_hidden_unti
     work(sqs, script, wait=20)
     assert script.moments == [0, 3601]
     assert (stored.receives, hidden(sqs)) == (2, [3601])
-
-
-def test_a_lease_that_is_longer_than_sqs_hides_a_message_is_waited_for_as_long_as_it_does(
-    sqs: FakeSqs, time: VirtualTime
-) -> None:
-    sqs.send("m")
-    work(sqs, Script(time, busy_for(time, inf)))
-    assert hidden(sqs) == [12 * 3600]
 
 
 def test_a_busy_message_of_a_fifo_group_holds_up_its_group_and_no_other(time: VirtualTime) -> None:

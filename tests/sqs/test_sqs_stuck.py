@@ -142,17 +142,6 @@ def identity_that_asks_a_service(block: Block) -> Any:
     return sqs_handler(slow)(apply), {}
 
 
-def task_of_its_own(block: Block) -> Any:
-    async def warm_up() -> None:
-        block()
-
-    async def handle(message: Message) -> Applied:
-        await asyncio.create_task(warm_up())
-        return Applied(message)
-
-    return sqs_handler(identity)(handle), {}
-
-
 def function_of_a_group(block: Block) -> Any:
     async def handle(_: list[Message]) -> None:
         block()
@@ -160,7 +149,7 @@ def function_of_a_group(block: Block) -> Any:
     return sqs_handler(identity, group_by=lambda message: message.id)(handle), {}
 
 
-LOOPS = [blocking_call, busy_loop, hook_of_the_worker, identity_that_asks_a_service, task_of_its_own, function_of_a_group]
+LOOPS = [blocking_call, busy_loop, hook_of_the_worker, identity_that_asks_a_service, function_of_a_group]
 
 
 @pytest.mark.parametrize("kind", LOOPS, ids=lambda kind: kind.__name__)
@@ -284,10 +273,6 @@ def handler_that_blocks(block: Block) -> Any:
     return sqs_handler(identity)(lambda _: block()), {}
 
 
-def hook_of_the_worker_that_blocks(block: Block) -> Any:
-    return sqs_handler(identity)(lambda _: None), {"on_outcome": lambda *_: block()}
-
-
 def identity_that_blocks(block: Block) -> Any:
     return sqs_handler(lambda _: block())(lambda _: None), {}  # type: ignore[arg-type,return-value]
 
@@ -296,7 +281,7 @@ def group_that_blocks(block: Block) -> Any:
     return sqs_handler(identity, group_by=lambda message: message.id)(lambda _: block()), {}
 
 
-THREADS = [handler_that_blocks, hook_of_the_worker_that_blocks, identity_that_blocks, group_that_blocks]
+THREADS = [handler_that_blocks, identity_that_blocks, group_that_blocks]
 
 
 @pytest.mark.parametrize("kind", THREADS, ids=lambda kind: kind.__name__)
@@ -340,7 +325,7 @@ def test_while_all_slots_are_busy_for_long_what_waits_is_given_to_others_and_not
     assert sqs.messages == []
 
 
-@pytest.mark.parametrize("wait", ["pool of threads", "semaphore", "swallows its cancellation", "mixture"])
+@pytest.mark.parametrize("wait", ["pool of threads", "semaphore", "swallows its cancellation"])
 def test_tasks_of_which_none_ends_in_time_any_more_end_the_worker(wait: str, sqs: FakeSqs, block: Block) -> None:
     """Each of them is cancelled, or cannot be, and costs no slot or costs one: in no case does the worker go on like that."""
     pools: list[asyncio.Semaphore] = []
@@ -361,12 +346,10 @@ def test_tasks_of_which_none_ends_in_time_any_more_end_the_worker(wait: str, sqs
             except asyncio.CancelledError:
                 continue
 
-    kinds = {"pool of threads": [pool], "semaphore": [semaphore], "swallows its cancellation": [swallow]}
-    chosen = kinds.get(wait, [pool, semaphore, swallow])
+    kinds = {"pool of threads": pool, "semaphore": semaphore, "swallows its cancellation": swallow}
 
-    async def handle(message: Message) -> Applied:
-        await chosen[int(message.id) % len(chosen)]()
-        return Applied(message)
+    async def handle(_: Message) -> None:
+        await kinds[wait]()
 
     for number in range(20):
         sqs.send(str(number))
@@ -458,25 +441,6 @@ def test_an_error_in_any_of_the_workers_threads_ends_it(
     sqs.send("m")
     with pytest.raises(ZeroDivisionError, match=method):
         run(worker(sqs, sqs_handler(identity)(ahandle if is_async else lambda _: None)))
-
-
-def test_a_system_that_refuses_threads_ends_the_worker(sqs: FakeSqs, monkeypatch: pytest.MonkeyPatch) -> None:
-    start = threading.Thread.start
-    refused: list[str] = []
-
-    def refuse(thread: threading.Thread) -> None:
-        if thread.name == "onewrite-work" and (refused or sqs.requests_of("receive_message")):
-            refused.append(thread.name)
-            raise RuntimeError("can't start new thread")
-        start(thread)
-
-    async def handle(_: Message) -> None: ...
-
-    for number in range(30):
-        sqs.send(f"m{number}")
-    monkeypatch.setattr(threading.Thread, "start", refuse)
-    with pytest.raises(RuntimeError, match="can't start"):
-        run(worker(sqs, sqs_handler(identity)(handle)))
 
 
 def test_an_error_that_ends_the_worker_does_not_wait_for_a_message_longer_than_the_drain(sqs: FakeSqs, block: Block) -> None:
