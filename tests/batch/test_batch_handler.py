@@ -127,14 +127,6 @@ def test_a_record_that_is_no_object_never_reaches_the_identity() -> None:
     assert report.results[0].record_id == "(no id)"
 
 
-@pytest.mark.parametrize("found", [[], [Message("a"), "b"], ["a"]])
-def test_an_identity_may_give_several_messages_and_nothing_else(shop: Shop, found: Any) -> None:
-    report = sqs_handler(lambda _: found)(shop).run(sqs(["a"]))
-    assert shop.names == []
-    assert report.results[0].skipped == (not found)
-    assert bool(report.failed) == bool(found)
-
-
 # ---------------------------------------------------------------- what is not for the function
 
 

@@ -54,18 +54,3 @@ def test_each_private_attribute_is_there(client: Any, service: Service) -> None:
 def test_a_client_as_boto3_makes_it_has_nothing_that_would_be_passed_by(client: Any, service: Service) -> None:
     assert refusal(insides.BOTO3, service, client) is None
     assert unknown_handlers(service, client) == []
-
-
-def test_each_change_of_the_event_handlers_shows(client: Any, service: Service) -> None:
-    seen = [insides.registrations_of(client)]
-    client.meta.events.register(f"before-send.{service.name}", _handler)
-    seen.append(insides.registrations_of(client))
-    client.meta.events.unregister(f"before-send.{service.name}", _handler)
-    seen.append(insides.registrations_of(client))
-    assert len({id(each) for each in seen}) == 3
-    client.meta.events.emit(f"an-event-of-nobody.{service.name}.UpdateItem")
-    assert insides.registrations_of(client) is seen[-1]
-
-
-def _handler(**_: Any) -> None:
-    """Nothing."""

@@ -266,19 +266,6 @@ def test_an_outbox_that_can_no_longer_be_read_when_it_is_cleared_holds_up_no_oth
     assert (swept.overtaken, swept.pending) == (0, 0)
 
 
-def test_where_a_call_and_the_clear_of_what_went_out_before_both_fail_the_event_of_the_call_is_told() -> None:
-    boxes, replies = Boxes(box("a", *"XX")), iter([None])
-    boxes.failing = {"a": TimeoutError()}
-
-    def reply(events: list[Outgoing]) -> None:
-        if next(replies, "") == "":
-            raise ConnectionError
-
-    swept, _ = play(passes(boxes).sweep(0.0), reply)
-    assert [(event.sequence, type(error)) for event, error in swept.failed] == [(2, ConnectionError)]
-    assert (swept.published, swept.pending) == (1, 2)
-
-
 def test_an_entity_that_is_found_again_while_its_events_go_out_is_not_taken_twice() -> None:
     boxes = Boxes(box("a", *"XX"), box("a", *"XX"), box("b", "X"))
     _, calls = play(passes(boxes).sweep(0.0), takes_all)

@@ -46,15 +46,6 @@ def test_a_message_that_has_waited_for_longer_than_it_was_hidden_is_not_begun_an
     assert back.gives_back
 
 
-def test_what_has_ended_since_the_look_is_not_hidden_for_longer() -> None:
-    found = worker_state()
-    bring(found, *"abcdefghijk")
-    loads = [begun(found) for _ in range(11)]
-    assert len(names(found.to_hide(20.0))) == 10
-    found.end(loads[-1], [SETTLED], 20.0)
-    assert found.to_hide(20.0) is None
-
-
 def test_what_sqs_has_let_go_is_not_given_back() -> None:
     found = worker_state()
     bring(found, "a")

@@ -248,16 +248,12 @@ def test_the_groups_of_a_fifo_queue_keep_their_order_when_a_loop_stood_still(
     assert fifo.messages == []
 
 
-@pytest.mark.parametrize("ends", ["stop", "exit"])
-def test_a_loop_that_is_ended_by_the_users_code_ends_the_worker(ends: str, sqs: FakeSqs) -> None:
+def test_a_loop_that_is_ended_by_the_users_code_ends_the_worker(sqs: FakeSqs) -> None:
     async def leave() -> None:
         raise SystemExit(3)
 
     async def handle(_: Message) -> None:
-        if ends == "stop":
-            asyncio.get_running_loop().stop()
-        else:
-            asyncio.get_running_loop().call_soon(asyncio.ensure_future, leave())
+        asyncio.get_running_loop().call_soon(asyncio.ensure_future, leave())
         await asyncio.Event().wait()
 
     sqs.send("m")
@@ -362,11 +358,8 @@ def test_a_task_is_named_by_the_line_at_which_it_waits_however_deep(sqs: FakeSqs
     async def deeper() -> None:
         await asyncio.Event().wait()
 
-    async def deep() -> None:
-        await deeper()
-
     async def handle(_: Message) -> None:
-        await deep()
+        await deeper()
 
     sqs.send("m")
     stopping = worker(sqs, sqs_handler(identity)(handle))
