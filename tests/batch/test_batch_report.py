@@ -63,8 +63,6 @@ def outcomes(message: Message) -> Outcome | list[Outcome] | None:
             return Deferred(message, 2)
         case "n":
             return None
-        case "u":
-            return [Applied(message), Rejected(message, settled=False)]
         case _:
             raise ValueError(message.body)
 
@@ -119,7 +117,7 @@ def test_a_batch_that_is_not_done_is_a_warning_and_says_what_failed(lines: list[
     sqs_handler(by_name)(outcomes)(event)
     (line,) = lines
     assert line.levelname == "WARNING"
-    raised = outcomes.__code__.co_firstlineno + 16
+    raised = outcomes.__code__.co_firstlineno + 14
     assert line.getMessage() == (
         "outcomes: 4 records, 1 applied, 2 failed, 1 returned; "
         f"record id-x1, message x1, attempt 3: ValueError at test_batch_report.py:{raised} outcomes; "
@@ -175,11 +173,6 @@ def test_of_several_outcomes_the_failure_names_the_one_that_needs_a_person(lines
     answers = [Busy(Message("m"), SENT_AT), STEPS[2][0], Deferred(Message("m"), 2)]
     sqs_handler(by_name)(lambda message: answers)(sqs(["m"]))
     assert [failure["error"] for failure in details(lines[0])["failures"]] == ["Uncertain"]
-
-
-def test_a_record_without_an_error_fails_by_the_outcome_that_is_not_settled(lines: list[logging.LogRecord]) -> None:
-    sqs_handler(by_name)(outcomes)(sqs(["u1"]))
-    assert [failure["error"] for failure in details(lines[0])["failures"]] == ["Rejected"]
 
 
 def test_a_batch_that_is_only_returned_is_a_warning(lines: list[logging.LogRecord]) -> None:

@@ -48,19 +48,6 @@ def test_records_of_a_standard_queue_are_processed_in_threads() -> None:
     assert names(report) == list("abcdefgh")  # the results are in the batch's order
 
 
-def test_groups_of_a_fifo_queue_are_processed_in_threads_and_each_in_order() -> None:
-    started: list[str] = []
-    barrier = Barrier(3)
-
-    def each(message: Message) -> Outcome:
-        started.append(message.id)
-        return barrier(message)
-
-    report = sqs_handler(by_name, max_workers=8)(each).run(fifo("a1", "a2", "b1", "b2", "c1", "c2"))
-    assert identifiers(report.response) == []
-    assert all([name for name in started if name[0] == group] == [f"{group}1", f"{group}2"] for group in "abc")
-
-
 def test_no_more_threads_are_at_work_than_were_allowed() -> None:
     lock, under_way, most = threading.Lock(), [0], [0]
 
@@ -173,6 +160,23 @@ def test_a_single_record_is_processed_and_only_ctrl_c_is_raised() -> None:
         raise SystemExit(3)
 
     assert isinstance(sqs_handler(by_name)(leave).process(a).error, SystemExit)
+
+
+def test_a_single_record_of_an_asynchronous_function_is_awaited_and_its_cancellation_is_raised() -> None:
+    async def each(message: Message) -> Outcome:
+        if message.id == "b":
+            await asyncio.sleep(TIMEOUT)
+        return Applied(message)
+
+    async def caller() -> None:
+        handler = sqs_handler(by_name)(each)
+        a, b = sqs("ab")["Records"]
+        assert (await handler.aprocess(a)).settled
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.01):
+                await handler.aprocess(b)
+
+    asyncio.run(caller())
 
 
 # ---------------------------------------------------------------- asynchronous functions

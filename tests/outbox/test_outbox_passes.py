@@ -542,6 +542,13 @@ def test_a_hook_that_fails_stops_no_relay(caplog: pytest.LogCaptureFixture) -> N
     assert caplog.messages[0] == "A hook has failed after a pass of the relay, which goes on: ValueError('no disk')"
 
 
+def test_an_asynchronous_hook_that_nobody_would_await_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
+    async def hook(swept: SweepReport) -> None: ...
+
+    assert report_pass(SweepReport(), 0, hook) == 0
+    assert caplog.messages == ["on_pass is asynchronous, and nobody awaits it: give a plain function."]
+
+
 def test_of_a_flush_what_publish_raises_is_raised_also_where_the_database_fails_after_it() -> None:
     boxes = Boxes(box("a", "X"))
     boxes.postpone_fails = TimeoutError()

@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 from boto3.dynamodb.types import Binary
 from botocore.exceptions import ClientError
-from bson import Int64
-from pymongo.errors import OperationFailure
+from bson import BSON, Int64, ObjectId
+from bson.raw_bson import RawBSONDocument
+from pymongo.errors import CursorNotFound, OperationFailure
 
 from onewrite import ConfigurationError, Event, LedgerMismatch, Message, Outbox, SeenIds
 from onewrite.core.flow import Call, Do, drive
-from onewrite.core.pending import Box, PendingEvent, Search
+from onewrite.core.pending import Box, Broken, PendingEvent, Search
 from onewrite.dynamodb.outboxes import Outboxes as ItemOutboxes
 from onewrite.mongodb import GuardedCollection
 from onewrite.mongodb.outboxes import Outboxes as DocumentOutboxes
@@ -281,6 +282,50 @@ def _document_boxes() -> DocumentOutboxes:
         return DocumentOutboxes(collection, (), Outbox("shop"))
 
 
+def test_a_cursor_that_the_server_has_given_up_is_opened_again_where_it_was() -> None:
+    finder = _document_boxes().finder(None)
+    finding: Any = finder.next()
+    assert next(finding).args[0] == {"ow_due": {"$exists": True}}
+    finding.send([])
+    page = [{"_id": n, "ow_due": due} for n, due in ((1, "early"), (2, "late"), (3, "late"))]
+    assert _last(finding, page) is Search.GOES_ON
+    for n in (1, 2, 3):
+        reading: Any = finder.next()
+        assert next(reading).args[0] == {"_id": n}
+        assert _last(reading, {"_id": n}) is Search.GOES_ON  # its outbox is empty by now
+    finding = finder.next()
+    next(finding)
+    with pytest.raises(StopIteration):
+        finding.throw(CursorNotFound("given up"))
+    finding = finder.next()
+    assert next(finding).args[0] == {"ow_due": {"$exists": True, "$gte": "late"}, "_id": {"$nin": [2, 3]}}
+    finding.send([])
+    with pytest.raises(CursorNotFound):  # one that shows nothing is not opened forever
+        finding.throw(CursorNotFound("given up"))
+
+
+def _raw(document: Any) -> RawBSONDocument:
+    return RawBSONDocument(document if isinstance(document, bytes) else BSON.encode(document))
+
+
+def test_an_id_is_read_as_it_is_stored_and_one_that_cannot_be_holds_up_no_other() -> None:
+    finder = _document_boxes().finder(None)
+    finding: Any = finder.next()
+    next(finding)
+    finding.send([])
+    text = BSON.encode({"_id": "o-1", "ow_due": "x"})
+    no_text, symbol = text.replace(b"o-1", b"o-\xff"), text.replace(b"\x02_id", b"\x0e_id")
+    ids: list[Any] = ["o-1", 7, ObjectId("65f0a1b2c3d4e5f60718293a"), {"a": 1, "b": 2}]
+    stored = [_raw(no_text), _raw(symbol), *[_raw({"_id": each, "ow_due": "x"}) for each in ids]]
+    assert _last(finding, stored) is Search.GOES_ON
+    for shown in ("o-\N{REPLACEMENT CHARACTER}", "o-1"):
+        broken = _result(finder.next())
+        assert isinstance(broken, Broken)
+        assert broken.entity == {"_id": shown}
+    for each in ids:
+        assert next(finder.next()).args[0] == {"_id": each}  # type: ignore[union-attr]  # a call
+
+
 def test_a_document_s_count_is_a_number_of_any_width_and_no_truth_value() -> None:
     boxes = _document_boxes()
     for count, expected in ((4, 4), (Int64(4), 4)):
@@ -366,6 +411,13 @@ def test_a_token_that_leads_nowhere_is_forgotten_and_any_other_failure_is_raised
     next(following)
     with pytest.raises(ConnectionError):
         _sweeps(following, following.throw(ConnectionError()))  # as no stream tells of anything
+
+
+def test_a_stream_that_cannot_be_asked_for_as_the_relay_is_made_is_the_caller_s_to_mend() -> None:
+    following = _follower(LabelledLedger(None))
+    next(following)
+    with pytest.raises(ConfigurationError):
+        following.throw(ConfigurationError("an asynchronous collection"))
 
 
 def test_only_a_collection_has_a_stream_to_follow() -> None:

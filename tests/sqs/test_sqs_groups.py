@@ -338,3 +338,12 @@ def test_a_worker_that_stops_gives_back_all_of_a_fifo_group_but_what_is_under_wa
     back = found.to_hide(1.0)
     assert back is not None
     assert [message.handle for message, _ in back.messages] == ["a2"]
+
+
+def test_more_than_a_call_may_have_begins_in_two() -> None:
+    found = worker_state(gather=10.0)
+    names = [f"a{number}" for number in range(MOST + 10)]
+    for first in range(0, len(names), 10):
+        bring(found, *names[first : first + 10])
+    assert handles(found.to_begin(0.0)) == names[:MOST]
+    assert handles(found.to_begin(0.0)) == names[MOST:]

@@ -15,7 +15,6 @@ import pytest
 
 from onewrite import ConfigurationError, Deferred, Message
 from onewrite.aws_lambda import sqs_handler
-from onewrite.sqs import health
 from onewrite.sqs.health import HealthPages, Journal, Pulse
 from onewrite.testing.servers.process import free_port
 from tests.support.fake_sqs import URL, FakeSqs, VirtualTime
@@ -91,14 +90,6 @@ def test_idle_connections_take_no_threads_and_few_descriptors_and_a_probe_is_ans
         assert threading.active_count() == threads
         assert len(list(Path("/dev/fd").iterdir())) <= descriptors + len(plugs) + 16
         assert all(is_closed(plug) for plug in plugs[:-16])
-
-
-def test_a_connection_is_closed_after_some_seconds_whatever_it_sends(
-    pages: HealthPages, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(health, "_LONGEST_CONNECTION", 0.2)
-    with idle(pages.port, b"GET /he") as plug:
-        assert is_closed(plug)
 
 
 def test_a_page_is_answered_while_the_workers_lock_is_held(sqs: FakeSqs, time: VirtualTime) -> None:

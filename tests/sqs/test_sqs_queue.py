@@ -7,15 +7,8 @@ from typing import Any
 import pytest
 from botocore.exceptions import EndpointConnectionError, NoRegionError
 
-from onewrite.sqs.queue import default_client, is_passing, region_of, retries_and_refusals
+from onewrite.sqs.queue import default_client, is_passing, region_of
 from tests.support.fake_sqs import URL, client_error, lost_connection
-
-
-def test_of_a_batch_request_only_what_is_not_our_fault_is_tried_again() -> None:
-    entries = [{"Id": "0"}, {"Id": "1"}, {"Id": "2"}]
-    answer = {"Failed": [{"Id": "2", "SenderFault": True}, {"Id": "1", "SenderFault": False}]}
-    assert retries_and_refusals(entries, answer) == ([{"Id": "1"}], [{"Id": "2"}])
-    assert retries_and_refusals(entries, {"Successful": []}) == ([], [])
 
 
 @pytest.mark.parametrize(

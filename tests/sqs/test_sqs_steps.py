@@ -188,13 +188,6 @@ def test_a_store_and_a_worker_mean_the_same_moment_by_the_end_of_a_lease(
         assert any("Uncertain (look up" in record.getMessage() for record in caplog.records) == (not safe_for)
 
 
-def test_waiting_for_a_step_is_not_logged(sqs: FakeSqs, time: VirtualTime, caplog: pytest.LogCaptureFixture) -> None:
-    sqs.send("m")
-    with caplog.at_level(logging.WARNING, "onewrite"):
-        work(sqs, Script(time, busy_for(time, 60.0), lambda message: Deferred(message, 1)))
-    assert caplog.records == []
-
-
 @pytest.mark.parametrize(
     ("outcomes", "kind", "wait"),
     [

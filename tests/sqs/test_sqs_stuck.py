@@ -273,11 +273,15 @@ def identity_that_blocks(block: Block) -> Any:
     return sqs_handler(lambda _: block())(lambda _: None), {}  # type: ignore[arg-type,return-value]
 
 
+def group_by_that_blocks(block: Block) -> Any:
+    return sqs_handler(identity, group_by=lambda _: block())(lambda _: None), {}
+
+
 def group_that_blocks(block: Block) -> Any:
     return sqs_handler(identity, group_by=lambda message: message.id)(lambda _: block()), {}
 
 
-THREADS = [handler_that_blocks, identity_that_blocks, group_that_blocks]
+THREADS = [handler_that_blocks, identity_that_blocks, group_by_that_blocks, group_that_blocks]
 
 
 @pytest.mark.parametrize("kind", THREADS, ids=lambda kind: kind.__name__)

@@ -565,6 +565,19 @@ def test_several_queues_take_turns() -> None:
     assert max(at for at, body in enumerate(ledger.seen) if body.startswith(f"{URL}-2-")) < 40
 
 
+def test_a_hook_is_called_for_each_message_and_may_fail(sqs: FakeSqs, caplog: pytest.LogCaptureFixture) -> None:
+    ends: list[Any] = []
+
+    def hook(_: Message | None, outcome: Any, __: float) -> None:
+        ends.append(outcome)
+        raise ZeroDivisionError
+
+    sqs.send("m")
+    worker(sqs, Ledger(), on_outcome=hook).run()
+    assert [type(end) for end in ends] == [Applied]
+    assert "ZeroDivisionError" in caplog.text
+
+
 # ---------------------------------------------------------------- how it is put together
 
 
