@@ -1,4 +1,4 @@
-"""Our handlers below the decorators of AWS Powertools, and a guarded store within its own batch processor."""
+"""Our handlers below the decorators of AWS Powertools."""
 
 from __future__ import annotations
 

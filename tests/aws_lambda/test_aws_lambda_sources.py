@@ -317,13 +317,6 @@ def test_an_event_of_another_kind_is_refused_there_too(name: str, other: Any) ->
         decorator(identity)(apply)(other)
 
 
-@pytest.mark.parametrize("time", [None, "soon", "99999999999-01-01"])
-def test_a_direct_event_whose_time_cannot_be_read_has_no_age(time: Any) -> None:
-    report = eventbridge_handler(json_body(id="id"))(apply).run({**PLACED, "time": time})
-    assert report.oldest_seconds is None
-    assert sns_handler(json_body(id="no"))(apply).run(of_sns({"Message": "x"})).oldest_seconds is None
-
-
 def test_the_changes_of_documentdb_stop_at_the_first_failure() -> None:
     seen: list[str] = []
 

@@ -405,25 +405,19 @@ def test_a_filter_that_fails_costs_the_line_and_not_the_batch(capsys: pytest.Cap
 # ---------------------------------------------------------------- the hook
 
 
-class Hook:
-    def __init__(self) -> None:
-        self.calls: list[tuple[Any, ...]] = []
-
-    def __call__(self, message: Any, outcome: Any, seconds: float) -> None:
-        self.calls.append((message, outcome, seconds))
-
-
 def test_the_hook_is_told_of_each_record_that_was_processed() -> None:
-    hook, clock = Hook(), Clock()
+    told, clock = list[Any](), Clock()
 
     def each(message: Message) -> Any:
         clock.now += 0.25
         return outcomes(message)
 
-    measure_by(sqs_handler(by_name, on_outcome=hook)(each), clock)(fifo("a1", "s1", "n1", "x1", "x2"))
+    measure_by(sqs_handler(by_name, on_outcome=lambda *each: told.append(each))(each), clock)(
+        fifo("a1", "s1", "n1", "x1", "x2")
+    )
     a1, s1, n1, x1 = [Message(name, body=name) for name in ("a1", "s1", "n1", "x1")]
-    assert hook.calls[:3] == [(a1, Applied(a1), 0.25), (s1, (Stale(s1, 9), Rejected(s1)), 0.25), (n1, None, 0.25)]
-    ((failed, error, seconds),) = hook.calls[3:]
+    assert told[:3] == [(a1, Applied(a1), 0.25), (s1, (Stale(s1, 9), Rejected(s1)), 0.25), (n1, None, 0.25)]
+    ((failed, error, seconds),) = told[3:]
     assert (failed, type(error), seconds) == (x1, ValueError, 0.25)
 
 

@@ -389,12 +389,6 @@ def test_the_rest_of_every_group_is_returned_at_the_deadline() -> None:
     assert identifiers(handler(fifo("a1", "b1", "a2", "b2"), clock.until(3.1))) == ["id-a2", "id-b2"]
 
 
-def test_nothing_is_taken_from_the_start_where_there_is_no_time() -> None:
-    report = sqs_handler(by_name)(lambda _: None).run(sqs("ab"), Context(lambda: 0.9))
-    assert report.results == ()
-    assert identifiers(report.response) == ["id-a", "id-b"]
-
-
 @pytest.mark.parametrize("workers", [1, 4])
 @pytest.mark.parametrize("asynchronous", [False, True])
 def test_the_deadline_holds_for_every_kind_of_worker(workers: int, asynchronous: bool) -> None:

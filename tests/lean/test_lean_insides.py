@@ -1,4 +1,4 @@
-"""The private attributes of botocore that a lean client asks for: they are there, and one module names them."""
+"""The private attributes of botocore that a lean client asks for are there."""
 
 from __future__ import annotations
 

@@ -71,14 +71,11 @@ def test_what_is_not_plainly_an_answer_is_none(data: bytes, why: str) -> None:
         read_answer(receiver(data))
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
-        b"HTTP/1.1 200 OK\r\nConnection: Close\r\ncontent-length: 2\r\n\r\n{}",
-        b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}x",
-    ],
-    ids=["close", "more behind it"],
-)
+CLOSES = b"HTTP/1.1 200 OK\r\nConnection: Close\r\ncontent-length: 2\r\n\r\n{}"
+SAYS_MORE = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}x"
+
+
+@pytest.mark.parametrize("data", [CLOSES, SAYS_MORE], ids=["close", "more behind it"])
 def test_a_connection_that_ends_or_says_more_is_not_used_again(data: bytes) -> None:
     assert read_answer(receiver(data)).is_last
 

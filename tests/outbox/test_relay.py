@@ -206,17 +206,3 @@ def test_an_operator_skips_what_was_listed_with_either_class(collection: Any) ->
     skipped = asyncio.run(AsyncRelay(guarded, lambda _: None).skip(**event))
     assert skipped is not None
     assert skipped == Relay(store(collection), lambda _: None).skip(**event)
-
-
-def test_an_asynchronous_relay_waits_for_a_database_that_fails(collection: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    guarded = AsyncGuardedCollection(AsyncStandInCollection(collection), SeenIds(), outbox=OUTBOX)
-    relay = AsyncRelay(guarded, lambda _: None)
-
-    def fails(*_: object) -> None:
-        relay.stop()
-        raise ConnectionError
-
-    monkeypatch.setattr(relay._passes, "sweep", fails)
-    told: list[SweepReport] = []
-    asyncio.run(relay.run(on_pass=told.append))
-    assert isinstance(told[0].error, ConnectionError)

@@ -110,14 +110,6 @@ def test_of_a_fifo_group_neighbours_are_one_call_and_nothing_is_overtaken(fifo: 
     assert fifo.messages == []
 
 
-def test_a_message_that_is_skipped_or_fails_in_its_identity_is_no_ones_neighbour(sqs: FakeSqs, time: VirtualTime) -> None:
-    send(sqs, "a1", "skip", "", "a2")
-    shop = Shop(time)
-    worker(sqs, shop, wait=0).run()
-    assert shop.names == ["a1 a2"]
-    assert [stored.body for stored in sqs.messages] == [""]
-
-
 # ---------------------------------------------------------------- gathering
 
 

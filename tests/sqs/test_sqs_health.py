@@ -1,4 +1,4 @@
-"""What shows that a worker is alive: its file, its pages, and its numbers; and one worker over HTTP as a whole."""
+"""What shows that a worker is alive: its file, its pages, and its numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the worker makes of the answers and errors of its requests."""
+"""What the worker makes of the errors of its requests, and of the URL of a queue."""
 
 from __future__ import annotations
 

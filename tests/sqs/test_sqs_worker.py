@@ -243,8 +243,7 @@ def test_a_deletion_that_sqs_will_never_take_is_not_repeated_but_logged(
     sqs.send("m")
     refusals = [True]
     sqs.refuse = lambda kind, _: refusals.pop() if kind == "delete" and refusals else None
-    ledger = Ledger()
-    worker(sqs, ledger).run()
+    worker(sqs, Ledger()).run()
     assert len(sqs.requests_of("delete_message_batch")) == 1
     assert "delete_message_batch" in caplog.text
     assert [stored.body for stored in sqs.messages] == ["m"]
