@@ -85,12 +85,6 @@ class Function:
         assert kind == "response", body
         return body
 
-    def fail(self, event: Any) -> dict[str, Any]:
-        self._api.invocations.put((event, 900.0))
-        kind, body = self._api.answers.get(timeout=TIMEOUT)
-        assert kind == "error", body
-        return dict(body)
-
     def lines(self) -> list[dict[str, Any]]:
         """What onewrite logged."""
         lines = [json.loads(line) for line in self._log.read_text().splitlines() if line.startswith("{")]
@@ -147,12 +141,6 @@ def test_what_does_not_fit_before_lambdas_deadline_is_returned(deploy: Callable[
         assert identifiers(function(event, seconds=LONG_MARGIN + spare)) == ["id-b", "id-c"]
         assert identifiers(function(sqs(["a", "b"]), seconds=LONG_MARGIN - 1)) == ["id-a", "id-b"]
         assert identifiers(function(sqs(["a", "b"]))) == []
-
-
-def test_an_event_that_is_no_batch_is_an_error_of_the_invocation(deploy: Callable[[str], Any]) -> None:
-    with deploy("ship") as function:
-        assert function.fail({"httpMethod": "GET"})["errorType"] == "ConfigurationError"
-        assert identifiers(function(sqs(["a!"]))) == ["id-a!"]  # and the function lives on
 
 
 def test_lambdas_own_json_log_has_the_line_and_its_details(deploy: Callable[[str], Any]) -> None:
