@@ -6,7 +6,6 @@ import asyncio
 import signal
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -449,20 +448,6 @@ def test_those_that_came_too_early_in_their_own_group_are_tried_again_in_their_o
     handler = sqs_handler(by_name, group_by=lambda _: 0)(entity)
     assert identifiers(handler(sqs(["s3", "s2", "s1"]))) == []
     assert entity.calls == ["s3 s2 s1", "s2", "s3"]
-
-
-def test_several_that_are_tried_again_at_once_keep_their_order() -> None:
-    sources = {name: OneAfterTheOther() for name in "abc"}
-    calls: list[str] = []
-
-    def each(messages: list[Message]) -> list[Answer]:
-        calls.append(" ".join(message.id for message in messages))
-        answers = [sources[letter(message)]([message])[0] for message in messages]
-        return [replace(answer, message=replace(answer.message, source=letter(answer.message))) for answer in answers]
-
-    handler = sqs_handler(by_name, group_by=lambda _: 0)(each)
-    assert identifiers(handler(sqs(["c2", "a2", "b2", "b1", "c1", "a1"]))) == []
-    assert calls == ["c2 a2 b2 b1 c1 a1", "c2", "a2", "b2"]
 
 
 def test_the_hook_is_called_for_each_message_with_its_share_of_the_seconds() -> None:

@@ -295,12 +295,27 @@ def test_a_cursor_that_the_server_has_given_up_is_opened_again_where_it_was() ->
         assert _last(reading, {"_id": n}) is Search.GOES_ON  # its outbox is empty by now
     finding = finder.next()
     next(finding)
-    with pytest.raises(StopIteration):
+    with pytest.raises(StopIteration) as done:
         finding.throw(CursorNotFound("given up"))
+    assert done.value.value is Search.GOES_ON
     finding = finder.next()
     assert next(finding).args[0] == {"ow_due": {"$exists": True, "$gte": "late"}, "_id": {"$nin": [2, 3]}}
     finding.send([])
     with pytest.raises(CursorNotFound):  # one that shows nothing is not opened forever
+        finding.throw(CursorNotFound("given up"))
+
+
+def test_a_page_of_what_a_search_finds_counts_as_a_request() -> None:
+    finding: Any = _document_boxes().finder(None).next()
+    next(finding)
+    assert finding.send([]).sends
+
+
+def test_a_cursor_that_is_given_up_before_it_has_shown_anything_is_the_driver_s_failure() -> None:
+    finding: Any = _document_boxes().finder(None).next()
+    next(finding)
+    finding.send([])
+    with pytest.raises(CursorNotFound):
         finding.throw(CursorNotFound("given up"))
 
 
@@ -418,6 +433,14 @@ def test_a_stream_that_cannot_be_asked_for_as_the_relay_is_made_is_the_caller_s_
     next(following)
     with pytest.raises(ConfigurationError):
         following.throw(ConfigurationError("an asynchronous collection"))
+
+
+def test_a_misuse_ends_the_sweep_in_place_of_a_stream_too() -> None:
+    following = _follower(LabelledLedger(None))
+    next(following)
+    following.throw(ConnectionError())
+    with pytest.raises(ConfigurationError):
+        following.throw(ConfigurationError("publish returned"))
 
 
 def test_only_a_collection_has_a_stream_to_follow() -> None:

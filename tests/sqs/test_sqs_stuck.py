@@ -376,16 +376,6 @@ def test_a_task_is_named_by_the_line_at_which_it_waits_however_deep(sqs: FakeSqs
     assert f"it stands at test_sqs_stuck.py:{line} " in caplog.text
 
 
-def test_one_poisonous_message_that_never_ends_does_not_end_the_worker(sqs: FakeSqs) -> None:
-    async def handle(_: Message) -> None:
-        await asyncio.Event().wait()
-
-    poison = sqs.send("poison")
-    patient = worker(sqs, sqs_handler(identity)(handle))
-    sqs.after = lambda method: patient.stop() if method == "receive_message" and poison.receives == 9 else None
-    assert run(patient)
-
-
 # ---------------------------------------------------------------- the worker's own threads
 
 
