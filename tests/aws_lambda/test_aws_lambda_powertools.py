@@ -1,16 +1,13 @@
-"""Our handlers below the decorators of AWS Powertools, and a guarded store within its own batch processor."""
+"""Our handlers below the decorators of AWS Powertools."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
-from decimal import Decimal
 from typing import Any
 
 import pytest
 from aws_lambda_powertools import Logger, Metrics, Tracer
 from aws_lambda_powertools.middleware_factory import lambda_handler_decorator
-from aws_lambda_powertools.utilities.batch import BatchProcessor, EventType, process_partial_response
 from aws_lambda_powertools.utilities.data_classes import (
     DynamoDBStreamEvent,
     EventBridgeEvent,
@@ -27,13 +24,12 @@ from aws_lambda_powertools.utilities.parser.models import (
     EventBridgeModel,
     KafkaMskEventModel,
     KinesisDataStreamModel,
-    SnsModel,
     SqsModel,
     SqsRecordModel,
 )
 from pydantic import Json
 
-from onewrite import ConfigurationError, Message, Outcome, SeenIds
+from onewrite import ConfigurationError, Message
 from onewrite.aws_lambda import (
     dynamodb_stream_handler,
     eventbridge_handler,
@@ -44,18 +40,10 @@ from onewrite.aws_lambda import (
     sqs_handler,
 )
 from onewrite.batch.handler import handler_of
-from onewrite.identity import eventbridge, json_body, s3_object, sns, sqs_message_id
-from onewrite.mongodb import GuardedCollection
-from onewrite.testing import (
-    dynamodb_stream_event,
-    kafka_event,
-    kinesis_event,
-    lambda_context,
-    mongomock_collection,
-    sqs_event,
-)
+from onewrite.identity import eventbridge, json_body, s3_object, sns
+from onewrite.testing import dynamodb_stream_event, kafka_event, kinesis_event, lambda_context, sqs_event
 from tests.aws_lambda.test_aws_lambda_sources import PLACED, PUBLISHED, STORED, of_sns
-from tests.support.batches import by_name, identifiers, kinesis
+from tests.support.batches import by_name, identifiers
 
 CONTEXT: Any = lambda_context()
 ORDER = {"no": "o-7", "cents": 900}
@@ -66,21 +54,16 @@ def passing(handler: Callable[..., Any], event: Any, context: Any, answer: Any =
     return answer or handler(event, context)
 
 
-logger, tracer, metrics = (
-    Logger(service="shop"),
-    Tracer(service="shop", disabled=True),
-    Metrics(namespace="shop", service="shop"),
-)
+logger, tracer = Logger(service="shop"), Tracer(service="shop", disabled=True)
+metrics = Metrics(namespace="shop", service="shop")
 
 DECORATORS: dict[str, Callable[[Any], Any]] = {
     "event_source": event_source(data_class=SQSEvent),
     "event_parser": event_parser(model=SqsModel),
     "event_parser by annotation": event_parser,
-    "inject_lambda_context": logger.inject_lambda_context,
     "inject_lambda_context with options": logger.inject_lambda_context(log_event=False, clear_state=True),
     "capture_lambda_handler": tracer.capture_lambda_handler,
     "log_metrics": metrics.log_metrics,
-    "lambda_handler_decorator": passing,
     "lambda_handler_decorator with options": passing(answer=None),
     "all": lambda handler: logger.inject_lambda_context(
         tracer.capture_lambda_handler(metrics.log_metrics(event_source(data_class=SQSEvent)(handler)))
@@ -152,11 +135,6 @@ def test_a_model_of_the_body_is_validated_and_the_body_is_the_validated_one() ->
     assert seen[0].attributes["a"] == "b"
 
 
-def test_the_age_of_a_parsed_event_is_known() -> None:
-    handler = sqs_handler(sqs_message_id(), clock=lambda: 1_700_000_002.0)(lambda _: None)
-    assert handler.run(SqsModel(**sqs_event(ORDER))).oldest_seconds == 2.0
-
-
 @pytest.mark.parametrize(
     ("model", "decorator", "event"),
     [
@@ -172,30 +150,10 @@ def test_a_model_that_decodes_the_records_of_a_stream_is_refused_with_the_remedy
         event_parser(model=model)(decorator(by_name)(lambda _: None))(event, CONTEXT)
 
 
-@pytest.mark.parametrize(
-    ("model", "decorator", "identity", "event"),
-    [
-        (
-            EventBridgeModel,
-            eventbridge_handler,
-            eventbridge(json_body(id="no")),
-            {**PLACED, "account": "1", "region": "r", "resources": []},
-        ),
-        (SnsModel, sns_handler, sns(json_body(id="no")), None),
-    ],
-)
-def test_models_of_direct_events_are_events_too(model: Any, decorator: Any, identity: Any, event: Any) -> None:
-    notification = {
-        **PUBLISHED,
-        "UnsubscribeUrl": "https://x.example",
-        "SigningCertUrl": "https://x.example",
-        "Signature": "s",
-        "SignatureVersion": "1",
-        "Subject": "s",
-    }
-    record = {"EventSource": "aws:sns", "EventVersion": "1.0", "EventSubscriptionArn": "arn", "Sns": notification}
+def test_a_model_of_a_direct_event_is_an_event_too() -> None:
     seen: list[Message] = []
-    event_parser(model=model)(decorator(identity)(seen.append))(event or {"Records": [record]}, CONTEXT)
+    handler = eventbridge_handler(eventbridge(json_body(id="no")))(seen.append)
+    event_parser(model=EventBridgeModel)(handler)({**PLACED, "account": "1", "region": "r", "resources": []}, CONTEXT)
     assert seen[0].id == "o-7"
 
 
@@ -203,27 +161,3 @@ def test_an_envelope_of_the_parser_leaves_no_records_and_is_refused() -> None:
     handler = event_parser(model=Order, envelope=envelopes.SqsEnvelope)(sqs_handler(json_body(id="no"))(lambda _: None))
     with pytest.raises(ConfigurationError, match="This event is no batch of SQS"):
         handler(sqs_event(ORDER), CONTEXT)
-
-
-def test_the_batch_processor_of_powertools_may_have_a_guarded_store_inside() -> None:
-    with mongomock_collection() as collection:
-        orders = GuardedCollection(collection, SeenIds())
-        processor = BatchProcessor(event_type=EventType.SQS)
-
-        def each(record: Any) -> Outcome:
-            order = json.loads(record.body, parse_float=Decimal)
-            if order["no"] == "bad":
-                raise ValueError
-            change: dict[str, Any] = {"$inc": {"cents": order["cents"]}}
-            return orders.update_one(Message(record.message_id), {"_id": order["no"]}, change, upsert=True)
-
-        event = sqs_event(ORDER, {"no": "bad"})
-        for _ in range(2):  # it is delivered twice
-            answer: Any = process_partial_response(event=event, record_handler=each, processor=processor, context=None)
-            assert identifiers(answer) == [event["Records"][1]["messageId"]]
-        assert [(each["_id"], each["cents"]) for each in collection.find({})] == [("o-7", 900)]
-
-
-def test_a_stream_is_processed_below_a_decorator_as_without_one() -> None:
-    handler = logger.inject_lambda_context(kinesis_handler(by_name)(lambda _: None))
-    assert identifiers(handler(kinesis("abc"), CONTEXT)) == []

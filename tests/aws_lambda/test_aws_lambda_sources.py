@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
-from decimal import Decimal
 from hashlib import md5
 from typing import Any
 
@@ -23,15 +22,7 @@ from onewrite.aws_lambda import (
     sqs_handler,
 )
 from onewrite.aws_lambda.sources import lambda_record
-from onewrite.identity import (
-    documentdb_position,
-    eventbridge,
-    json_body,
-    kinesis_position,
-    s3_object,
-    sns,
-    sqs_message_id,
-)
+from onewrite.identity import documentdb_position, eventbridge, json_body, s3_object, sns, sqs_message_id
 from tests.support.batches import (
     FIFO,
     SENT_AT,
@@ -41,7 +32,6 @@ from tests.support.batches import (
     apply,
     by_name,
     dynamodb,
-    fifo,
     identifiers,
     kafka,
     kinesis,
@@ -71,46 +61,18 @@ def test_a_batch_that_is_done_is_answered_with_an_empty_list(decorator: Any, eve
     assert decorator(by_name)(apply)(event(["a", "b"]), None) == {"batchItemFailures": []}
 
 
-@SOURCES
-def test_a_batch_without_records_is_done(decorator: Any, event: Any) -> None:
-    assert decorator(by_name)(apply)(event([]), None) == {"batchItemFailures": []}
-
-
-def test_a_standard_queue_returns_what_failed_and_goes_on(shop: Shop) -> None:
-    response = sqs_handler(by_name)(shop)(sqs(["a", "b!", "c", "d!"]), None)
-    assert response == {"batchItemFailures": [{"itemIdentifier": "id-b!"}, {"itemIdentifier": "id-d!"}]}
-    assert shop.names == ["a", "b!", "c", "d!"]
-
-
-def test_a_fifo_queue_returns_the_rest_of_the_group_unprocessed_and_in_order(shop: Shop) -> None:
-    response = sqs_handler(by_name)(shop)(fifo("a1", "b1", "a2!", "b2", "a3", "b3", "a4"), None)
-    assert identifiers(response) == ["id-a2!", "id-a3", "id-a4"]
-    assert shop.names == ["a1", "b1", "a2!", "b2", "b3"]
-
-
 def test_a_group_on_a_standard_queue_is_for_fairness_only(shop: Shop) -> None:
     event = {"Records": [sqs_record(name, arn=STANDARD, group="g") for name in ("a!", "b")]}
     assert identifiers(sqs_handler(by_name)(shop)(event)) == ["id-a!"]
     assert shop.names == ["a!", "b"]
 
 
-def test_fifo_in_the_middle_of_an_arn_makes_no_fifo_queue(shop: Shop) -> None:
-    event = {"Records": [sqs_record(name, arn=f"{STANDARD}.fifo-not", group="g") for name in ("a!", "b")]}
-    assert identifiers(sqs_handler(by_name)(shop)(event)) == ["id-a!"]
-
-
-@pytest.mark.parametrize("attributes", [{}, {"MessageGroupId": None}, {"MessageGroupId": 7}, None, "text"])
+@pytest.mark.parametrize("attributes", [{}, {"MessageGroupId": 7}, None])
 def test_fifo_records_whose_group_cannot_be_read_keep_their_order(shop: Shop, attributes: Any) -> None:
     event = {"Records": [sqs_record(name, arn=FIFO, attributes=attributes) for name in ("a!", "b")]}
     event["Records"].append(sqs_record("c", arn=FIFO, group="c"))
     assert identifiers(sqs_handler(by_name)(shop)(event)) == ["id-a!", "id-b"]
     assert shop.names == ["a!", "c"]
-
-
-@pytest.mark.parametrize(("decorator", "event"), [(kinesis_handler, kinesis), (dynamodb_stream_handler, dynamodb)])
-def test_a_stream_stops_at_its_first_failure_and_restarts_there(shop: Shop, decorator: Any, event: Any) -> None:
-    assert identifiers(decorator(by_name)(shop)(event(["a", "b!", "c", "d!"]))) == ["2", "3", "4"]
-    assert shop.names == ["a", "b!"]
 
 
 def test_kafka_raises_after_a_failure_and_other_partitions_go_on(shop: Shop) -> None:
@@ -132,7 +94,7 @@ def test_no_option_but_provisioned_mode_makes_kafka_answer_what_failed(origin: s
     assert identifiers(answer) == [{"partition": "orders-0", "offset": 0}]
 
 
-@pytest.mark.parametrize("value", ["false", "", 0, 1, None])
+@pytest.mark.parametrize("value", ["false", 0, None])
 def test_provisioned_mode_is_said_clearly(value: Any) -> None:
     with pytest.raises(ConfigurationError, match=r"provisioned_mode=.*: give True or False"):
         kafka_handler(by_name, provisioned_mode=value)
@@ -140,25 +102,16 @@ def test_provisioned_mode_is_said_clearly(value: Any) -> None:
 
 def test_in_provisioned_mode_kafka_names_what_failed_by_partition_and_offset(shop: Shop) -> None:
     response = kafka_handler(by_name, provisioned_mode=True)(shop)(kafka(p0=["a", "b!", "c"], p1=["x", "y"]))
-    assert response == {
-        "batchItemFailures": [
-            {"itemIdentifier": {"partition": "orders-0", "offset": 1}},
-            {"itemIdentifier": {"partition": "orders-0", "offset": 2}},
-        ]
-    }
+    named = [{"itemIdentifier": {"partition": "orders-0", "offset": offset}} for offset in (1, 2)]
+    assert response == {"batchItemFailures": named}
     assert shop.names == ["a", "b!", "x", "y"]
 
 
-@pytest.mark.parametrize("broken", [{}, {"messageId": ""}, {"messageId": None}, {"messageId": 7}, "text", None, 3, ["list"]])
+@pytest.mark.parametrize("broken", [{}, {"messageId": ""}, {"messageId": 7}, "text", None])
 def test_a_record_that_fails_and_has_no_id_returns_the_whole_batch_by_an_empty_one(broken: Any) -> None:
     """Leaving it out would mean that it is done."""
     event = {"Records": [sqs_record("a"), broken, sqs_record("b")]}
     assert identifiers(sqs_handler(by_name)(apply)(event)) == [""]
-
-
-def test_a_record_without_an_id_that_is_settled_returns_nothing() -> None:
-    event = {"Records": [sqs_record("a", messageId="")]}
-    assert identifiers(sqs_handler(by_name)(apply)(event)) == []
 
 
 def test_a_message_that_came_twice_is_named_once(shop: Shop) -> None:
@@ -192,16 +145,10 @@ def test_a_kafka_record_that_cannot_be_named_returns_the_whole_batch(field: str,
 OTHERS: list[Any] = [
     None,
     {},
-    [],
-    "text",
-    {"Records": None},
     {"Records": {"a": 1}},
-    {"records": [1]},
     {"records": {"orders-0": "text"}},
     {"httpMethod": "GET", "body": None},
-    {"Records": [{"eventSource": "aws:s3", "s3": {}}]},
     {"Records": [{"EventSource": "aws:sns", "Sns": {}}]},
-    {"Records": [{"eventSource": ["aws:sqs"]}]},
     {"records": {"orders-0": [{"topic": "orders"}]}, "eventSource": "aws:other"},
 ]
 
@@ -234,12 +181,6 @@ def test_records_written_by_hand_need_not_say_where_they_are_from() -> None:
     assert identifiers(sqs_handler(by_name)(apply)(event)) == []
 
 
-@pytest.mark.parametrize("origin", ["SelfManagedKafka", "aws:SelfManagedKafka"])
-def test_a_self_managed_kafka_is_kafka(origin: str) -> None:
-    event = {**kafka(p0=["a"]), "eventSource": origin}
-    assert identifiers(kafka_handler(by_name)(apply)(event)) == []
-
-
 # ---------------------------------------------------------------- EventBridge Pipes
 
 
@@ -266,10 +207,6 @@ def test_a_list_of_records_is_a_batch_too(decorator: Any, event: Any, shop: Shop
     assert decorator(by_name)(apply)(listed) == {"batchItemFailures": []}
 
 
-def test_pipes_reads_the_answer_of_a_queue(shop: Shop) -> None:
-    assert identifiers(sqs_handler(by_name)(shop)(in_a_list(sqs_handler, ["a", "b!"]))) == ["id-b!"]
-
-
 @pytest.mark.parametrize(
     ("decorator", "options"),
     [(kinesis_handler, {}), (dynamodb_stream_handler, {}), (kafka_handler, {}), (kafka_handler, {"provisioned_mode": True})],
@@ -278,19 +215,6 @@ def test_pipes_learns_of_what_failed_in_a_stream_or_in_kafka_by_an_error(decorat
     """It knows the records of a stream by their eventID, not by the sequence numbers that Lambda wants."""
     with pytest.raises(NotSettled):
         decorator(by_name, **options)(shop)(in_a_list(decorator, ["a", "b!", "c"]))
-
-
-def test_a_kinesis_record_of_pipes_has_its_position() -> None:
-    seen: list[Message] = []
-    kinesis_handler(kinesis_position())(seen.append)(in_a_list(kinesis_handler, ["a"]))
-    assert seen == [kinesis_position()(kinesis(["a"])["Records"][0])]
-
-
-def test_partitions_of_kafka_keep_apart_in_a_list() -> None:
-    shop, event = Shop(), kafka(p0=["a!", "b"], p1=["x"])
-    listed = [{"eventSource": "aws:kafka", **record} for records in event["records"].values() for record in records]
-    kafka_handler(by_name)(shop).run(listed)
-    assert shop.names == ["a!", "x"]
 
 
 @SOURCES
@@ -376,9 +300,6 @@ def test_what_is_not_settled_raises_to_be_retried(name: str, outcome: Any) -> No
     assert type(outcome).__name__ in str(caught.value)
     assert "4111" not in str(caught.value)
     assert (caught.value.__cause__, caught.value.__context__) == (None, None)
-    with pytest.raises(NotSettled) as chained:
-        decorator(identity, log_exceptions=True)(each)(event, None)
-    assert (chained.value.__cause__ is outcome) is isinstance(outcome, Exception)
 
 
 @pytest.mark.parametrize("name", DIRECT)
@@ -389,34 +310,11 @@ def test_what_was_not_begun_in_time_raises_too(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", DIRECT)
-@pytest.mark.parametrize("other", [*OTHERS[:9], [PLACED], sqs(["a"]), {"events": 5}, {"Records": [{}]}], ids=repr)
+@pytest.mark.parametrize("other", [*OTHERS[:5], [PLACED], sqs(["a"]), {"events": 5}, {"Records": [{}]}], ids=repr)
 def test_an_event_of_another_kind_is_refused_there_too(name: str, other: Any) -> None:
     decorator, identity, _ = DIRECT[name]
     with pytest.raises(ConfigurationError, match="This event is no batch of"):
         decorator(identity)(apply)(other)
-
-
-def test_numbers_in_a_direct_event_are_parsed_as_the_identity_says() -> None:
-    seen: list[Message] = []
-    for decorator, identity, event in (DIRECT["SNS"], DIRECT["EventBridge"]):
-        decorator(identity)(seen.append)(event)
-    assert [message.body["price"] for message in seen] == [Decimal("0.1"), Decimal("0.1")]
-    endless = {**PLACED, "detail": {"no": "o-7", "price": float("inf")}}  # as Python reads 1e999
-    with pytest.raises(NotSettled, match="its body is not valid JSON"):
-        eventbridge_handler(eventbridge(json_body(id="no")))(apply)(endless)
-
-
-def test_the_attributes_of_a_direct_message_are_there() -> None:
-    seen: list[Message] = []
-    sns_handler(sns(json_body(id="no")))(seen.append)(of_sns(PUBLISHED))
-    assert (seen[0].attributes["tenant"], seen[0].attributes["MessageId"]) == ("t1", "n1")
-
-
-@pytest.mark.parametrize("time", [None, 5, "soon", "99999999999-01-01"])
-def test_a_direct_event_whose_time_cannot_be_read_has_no_age(time: Any) -> None:
-    report = eventbridge_handler(json_body(id="id"))(apply).run({**PLACED, "time": time})
-    assert report.oldest_seconds is None
-    assert sns_handler(json_body(id="no"))(apply).run(of_sns({"Message": "x"})).oldest_seconds is None
 
 
 def test_the_changes_of_documentdb_stop_at_the_first_failure() -> None:
@@ -451,13 +349,7 @@ def test_s3s_test_of_a_topic_settles_too() -> None:
 
 @pytest.mark.parametrize(
     "body",
-    [
-        "s3:TestEvent",
-        '{"no": "s3:TestEvent"}',
-        "[" * 100_000 + "s3:TestEvent",
-        '{"Type": "Notification", "Message": "s3:TestEvent"}',
-        None,
-    ],
+    ['{"no": "s3:TestEvent"}', "[" * 100_000 + "s3:TestEvent", '{"Type": "Notification", "Message": "s3:TestEvent"}', None],
 )
 def test_a_body_that_only_names_it_is_a_message(body: Any) -> None:
     report = sqs_handler(sqs_message_id())(lambda _: None).run({"Records": [sqs_record("x", body=body)]})
@@ -467,9 +359,8 @@ def test_a_body_that_only_names_it_is_a_message(body: Any) -> None:
 def test_an_aggregated_record_is_refused_whatever_the_identity(shop: Shop) -> None:
     content = b"\x0a\x01p"
     [record] = kinesis(["x"])["Records"]
-    record["kinesis"]["data"] = b64encode(
-        b"\xf3\x89\x9a\xc2" + content + md5(content, usedforsecurity=False).digest()
-    ).decode()
+    aggregated = b"\xf3\x89\x9a\xc2" + content + md5(content, usedforsecurity=False).digest()
+    record["kinesis"]["data"] = b64encode(aggregated).decode()
     report = kinesis_handler(lambda _: Message("m"))(shop).run({"Records": [record]})
     assert "deaggregate_records" in str(report.results[0].error)
     assert (identifiers(report.response), shop.names) == (["1"], [])
@@ -495,36 +386,33 @@ def test_a_tumbling_window_is_refused_with_a_word_why(decorator: Any, event: Any
 
 
 def test_a_received_message_becomes_the_record_that_lambda_hands_over() -> None:
+    attributes = {"ApproximateReceiveCount": "1", "SentTimestamp": "1767225600000"}
+    order = {"StringValue": "order", "DataType": "String"}
+    picture = {"BinaryValue": b"\x00\xff", "DataType": "Binary.png"}
     received = {
         "MessageId": "m1",
         "ReceiptHandle": "h1",
         "Body": "text",
         "MD5OfBody": "1cb2",
         "MD5OfMessageAttributes": "00ff",
-        "Attributes": {"ApproximateReceiveCount": "1", "SentTimestamp": "1767225600000"},
-        "MessageAttributes": {
-            "kind": {"StringValue": "order", "DataType": "String"},
-            "picture": {"BinaryValue": b"\x00\xff", "DataType": "Binary.png"},
-        },
     }
-    assert lambda_record(received, ARN) == {
+    received |= {"Attributes": attributes, "MessageAttributes": {"kind": order, "picture": picture}}
+    lists: dict[str, Any] = {"stringListValues": [], "binaryListValues": []}
+    message = {
         "messageId": "m1",
         "receiptHandle": "h1",
         "body": "text",
-        "attributes": {"ApproximateReceiveCount": "1", "SentTimestamp": "1767225600000"},
-        "messageAttributes": {
-            "kind": {"stringValue": "order", "stringListValues": [], "binaryListValues": [], "dataType": "String"},
-            "picture": {"binaryValue": "AP8=", "stringListValues": [], "binaryListValues": [], "dataType": "Binary.png"},
-        },
         "md5OfBody": "1cb2",
         "md5OfMessageAttributes": "00ff",
+    }
+    assert lambda_record(received, ARN) == {
+        **message,
+        "attributes": attributes,
+        "messageAttributes": {
+            "kind": {"stringValue": "order", "dataType": "String", **lists},
+            "picture": {"binaryValue": "AP8=", "dataType": "Binary.png", **lists},
+        },
         "eventSource": "aws:sqs",
         "eventSourceARN": ARN,
         "awsRegion": "eu-west-1",
     }
-
-
-def test_a_message_with_nothing_but_a_body_has_empty_attributes() -> None:
-    record = lambda_record({"MessageId": "m1", "ReceiptHandle": "h1", "Body": "text"}, ARN)
-    assert record["attributes"] == record["messageAttributes"] == {}
-    assert "md5OfMessageAttributes" not in record

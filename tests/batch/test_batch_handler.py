@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import inspect
 from collections.abc import Callable, Sequence
-from types import SimpleNamespace
-from typing import Any, get_type_hints
+from typing import Any
 
 import pytest
 
@@ -28,18 +26,8 @@ from onewrite import (
     Uncertain,
 )
 from onewrite.aws_lambda import EveryRecordFailed, kinesis_handler, sqs_handler
-from onewrite.batch.handler import handler_of
 from onewrite.identity import Skip
-from tests.support.batches import (
-    Shop,
-    apply,
-    by_name,
-    fifo,
-    identifiers,
-    kinesis,
-    refuse,
-    sqs,
-)
+from tests.support.batches import Shop, apply, by_name, fifo, identifiers, kinesis, refuse, sqs
 
 
 @pytest.fixture
@@ -54,18 +42,8 @@ def message() -> Message:
     return Message("m", source="s", sequence=3)
 
 
-SETTLED: list[Any] = [
-    None,
-    Applied(message()),
-    Duplicate(message()),
-    Stale(message(), 7),
-    Rejected(message()),
-    Gone(message()),
-    [Applied(message()), Duplicate(message())],
-    (Stale(message(), 7), Rejected(message())),
-    [],
-    (),
-]
+ONE: list[Any] = [None, Applied(message()), Duplicate(message()), Stale(message(), 7), Rejected(message()), Gone(message())]
+SETTLED = [*ONE, [Applied(message()), Duplicate(message())], (Stale(message(), 7), Rejected(message())), []]
 
 
 @pytest.mark.parametrize("returned", SETTLED, ids=repr)
@@ -81,8 +59,7 @@ UNSETTLED: list[Any] = [
     Superseded(message()),
     Begun(message(), "key", "fence", 0.0, 60.0),
     [Applied(message()), Deferred(message(), 2)],
-    (Deferred(message(), 1),),
-    [Busy(message(), 9e9), Applied(message())],
+    (Busy(message(), 9e9), Applied(message())),
 ]
 
 
@@ -94,40 +71,17 @@ def test_a_record_is_settled_when_all_its_outcomes_are(returned: Any) -> None:
     assert report.results[0].outcomes == (tuple(returned) if isinstance(returned, Sequence) else (returned,))
 
 
-@pytest.mark.parametrize("returned", UNSETTLED[:6], ids=repr)
-def test_what_is_behind_an_unsettled_message_of_a_fifo_group_goes_back_with_it(returned: Any) -> None:
-    handler = sqs_handler(by_name)(lambda message: returned if message.id == "a2" else Applied(message))
-    assert identifiers(handler(fifo("a1", "a2", "b1", "a3", "b2"))) == ["id-a2", "id-a3"]
-
-
-@pytest.mark.parametrize("returned", UNSETTLED[:6], ids=repr)
-def test_a_stream_starts_again_at_an_unsettled_message(returned: Any) -> None:
-    handler = kinesis_handler(by_name)(lambda message: returned if message.id == "b" else Applied(message))
-    report = handler.run(kinesis("abc"))
-    assert identifiers(report.response)[0] == "2"
-    assert len(report.results) == 2
-
-
 async def nothing() -> None: ...
-
-
-async def some() -> Any:
-    yield 1
 
 
 UNFIT: dict[str, tuple[Callable[[], Any], str]] = {
     "a bool": (lambda: True, "a bool"),
-    "a dict": (dict, "a dict"),
     "a response": (lambda: {"batchItemFailures": []}, "a dict"),
     "an empty text": (str, "a str"),
-    "empty bytes": (bytes, "a bytes"),
-    "a set": (lambda: {1}, "a set"),
     "a generator": (lambda: (None for _ in range(1)), "a generator"),
-    "an async generator": (some, "a async_generator"),
     "a message": (message, "a Message"),
     "a class": (lambda: Applied, "a type"),
     "a list with a None": (lambda: [Applied(message()), None], "a list with a NoneType"),
-    "a list of lists": (lambda: [[Applied(message())]], "a list with a list"),
     "a coroutine": (nothing, "a coroutine"),
     "a list of coroutines": (lambda: [nothing(), nothing()], "a list with a coroutine"),
 }
@@ -147,41 +101,30 @@ def test_any_other_return_is_a_type_error_of_the_record(unfit: str) -> None:
 
 
 def test_an_identity_that_fails_fails_its_record_alone(shop: Shop) -> None:
-    report = sqs_handler(lambda record: refuse(record) if record["body"] == "b" else by_name(record))(shop).run(
-        sqs(["a", "b", "c"])
-    )
+    handler = sqs_handler(lambda record: refuse(record) if record["body"] == "b" else by_name(record))(shop)
+    report = handler.run(sqs(["a", "b", "c"]))
     assert identifiers(report.response) == ["id-b"]
     assert shop.names == ["a", "c"]
     assert report.results[1].message is None
 
 
-@pytest.mark.parametrize("found", [None, "m1", {"id": "m1"}])
-def test_an_identity_that_gives_no_message_fails_its_record(shop: Shop, found: Any) -> None:
-    report = sqs_handler(lambda _: found)(shop).run(sqs(["a"]))
+async def later() -> Message:
+    return message()
+
+
+@pytest.mark.parametrize(
+    "identity", [lambda _: None, lambda _: "m1", lambda _: later()], ids=["nothing", "text", "coroutine"]
+)
+def test_an_identity_that_gives_no_message_fails_its_record(shop: Shop, identity: Any) -> None:
+    report = sqs_handler(identity)(shop).run(sqs(["a"]))
     assert "The identity returned a" in str(report.results[0].error)
     assert shop.names == []
-
-
-def test_an_asynchronous_identity_fails_its_record(shop: Shop) -> None:
-    async def identity(record: Any) -> Message:
-        return by_name(record)
-
-    report = sqs_handler(lambda record: identity(record))(shop).run(sqs(["a"]))  # type: ignore[arg-type,return-value]  # noqa: PLW0108
-    assert "The identity returned a coroutine, not a Message" in str(report.results[0].error)
 
 
 def test_a_record_that_is_no_object_never_reaches_the_identity() -> None:
     report = sqs_handler(lambda _: Message("m"))(apply).run({"Records": ["text"]})
     assert isinstance(report.results[0].error, InvalidMessage)
     assert report.results[0].record_id == "(no id)"
-
-
-@pytest.mark.parametrize("found", [[], [Message("a"), "b"], ["a"]])
-def test_an_identity_may_give_several_messages_and_nothing_else(shop: Shop, found: Any) -> None:
-    report = sqs_handler(lambda _: found)(shop).run(sqs(["a"]))
-    assert shop.names == []
-    assert report.results[0].skipped == (not found)
-    assert bool(report.failed) == bool(found)
 
 
 # ---------------------------------------------------------------- what is not for the function
@@ -231,9 +174,7 @@ class Panic(BaseException):
     """Neither an Exception nor an exit of the program."""
 
 
-@pytest.mark.parametrize(
-    "error", [Panic(), MemoryError(), asyncio.CancelledError(), BaseExceptionGroup("", [Panic()]), StopIteration()]
-)
+@pytest.mark.parametrize("error", [Panic(), MemoryError(), asyncio.CancelledError(), StopIteration()])
 @pytest.mark.parametrize("workers", [1, 2])
 def test_whatever_a_function_raises_fails_its_record_alone(error: BaseException, workers: int) -> None:
     def each(message: Message) -> None:
@@ -279,47 +220,6 @@ def test_the_handler_keeps_the_functions_name_and_docstring() -> None:
     assert inspect.isfunction(ship)
     assert (ship.__name__, ship.__doc__, ship.__module__) == ("ship", "Ships it.", __name__)
     assert list(inspect.signature(ship).parameters) == ["event", "context"]
-    assert get_type_hints(ship)["event"] is Any
-    assert handler_of(ship) is ship.handler
-    assert handler_of(ship.handler) is ship.handler
-    assert ship.handler(sqs(["a"])) == ship(sqs(["a"]), None)
-
-
-@pytest.mark.parametrize("other", [None, apply, functools.partial(apply), SimpleNamespace(handler=apply)])
-def test_what_was_not_decorated_has_no_handler(other: Any) -> None:
-    assert handler_of(other) is None
-
-
-def test_a_handler_is_found_below_other_decorators() -> None:
-    ship = sqs_handler(by_name)(apply)
-
-    @functools.wraps(ship)
-    def logged(event: Any, context: Any) -> Any:
-        return ship(event, context)
-
-    assert handler_of(logged) is ship.handler
-
-
-def test_the_attributes_of_a_callable_object_do_not_hide_the_handlers() -> None:
-    class Ship:
-        run = each = "mine"
-
-        def __init__(self) -> None:
-            self.run = self.each = "mine"
-
-        def __call__(self, message: Message) -> None: ...
-
-    assert identifiers(sqs_handler(by_name)(Ship()).run(sqs(["a"])).response) == []
-
-
-def test_a_partial_and_a_method_are_functions(shop: Shop) -> None:
-    def each(found: list[str], message: Message) -> None:
-        found.append(message.id)
-
-    found: list[str] = []
-    sqs_handler(by_name)(functools.partial(each, found))(sqs(["a"]))
-    sqs_handler(by_name)(shop.__call__)(sqs(["b"]))
-    assert (found, shop.names) == (["a"], ["b"])
 
 
 @pytest.mark.parametrize(
@@ -327,16 +227,11 @@ def test_a_partial_and_a_method_are_functions(shop: Shop) -> None:
     [
         {"max_workers": 0},
         {"max_workers": True},
-        {"max_workers": 2.0},
-        {"max_workers": None},
         {"margin": -1},
-        {"margin": float("inf")},
         {"margin": float("nan")},
-        {"margin": True},
         {"margin": "1"},
         {"on_outcome": 7},
         pytest.param({"on_outcome": nothing}, id="a function that takes nothing"),
-        {"identity": None},
         {"identity": "order.no"},
     ],
     ids=repr,

@@ -16,14 +16,6 @@ def taken(batch: Lanes) -> list[int]:
     return positions
 
 
-def test_records_that_stand_alone_are_all_taken_at_once() -> None:
-    assert taken(Lanes([None, None, None])) == [0, 1, 2]
-
-
-def test_one_record_of_a_lane_is_under_way_at_a_time() -> None:
-    assert taken(Lanes(["a", "a", "b", "b", None])) == [0, 2, 4]
-
-
 def test_the_end_of_a_record_sets_the_next_of_its_lane_free() -> None:
     batch = Lanes(["a", "a", "b", "a"])
     assert taken(batch) == [0, 2]
@@ -35,15 +27,6 @@ def test_the_end_of_a_record_sets_the_next_of_its_lane_free() -> None:
     assert taken(batch) == [3]
 
 
-def test_a_worker_alone_takes_in_the_order_of_the_batch() -> None:
-    batch = Lanes(["a", "b", "a", None, "b"])
-    order = []
-    while (position := batch.take()) is not None:
-        order.append(position)
-        batch.end(position, is_done=True)
-    assert order == [0, 1, 2, 3, 4]
-
-
 def test_after_a_failure_the_rest_of_its_lane_goes_back_and_other_lanes_go_on() -> None:
     batch = Lanes(["a", "b", "a", "b"])
     assert taken(batch) == [0, 1]
@@ -53,24 +36,11 @@ def test_after_a_failure_the_rest_of_its_lane_goes_back_and_other_lanes_go_on() 
     batch.end(3, is_done=True)
 
 
-def test_the_failure_of_a_record_that_stands_alone_holds_up_no_other() -> None:
-    batch = Lanes([None, None])
-    batch.end(batch.take() or 0, is_done=False)
-    assert batch.take() == 1
-
-
 def test_a_lane_that_has_failed_is_not_taken_up_again_by_a_record_that_comes_later() -> None:
     batch = Lanes(["a", None, "a"])
     assert batch.take() == 0
     batch.end(0, is_done=False)
     assert taken(batch) == [1]
-
-
-def test_a_lane_that_was_done_is_taken_up_again() -> None:
-    batch = Lanes(["a", None, "a"])
-    assert batch.take() == 0
-    batch.end(0, is_done=True)
-    assert taken(batch) == [1, 2]
 
 
 def test_a_closed_batch_gives_nothing_more_and_what_is_under_way_may_end() -> None:
@@ -79,13 +49,6 @@ def test_a_closed_batch_gives_nothing_more_and_what_is_under_way_may_end() -> No
     batch.close()
     batch.end(0, is_done=True)
     assert batch.take() is None
-
-
-def test_an_empty_batch_has_nothing_to_take_and_nothing_to_return() -> None:
-    batch = Lanes([])
-    assert batch.is_empty
-    assert batch.take() is None
-    assert batch.width == 0
 
 
 def test_it_is_empty_once_every_record_was_taken_or_passed_over() -> None:
@@ -103,10 +66,6 @@ def test_its_width_is_how_many_may_be_under_way_at_a_time() -> None:
     assert Lanes([None, "a", "a", "", None]).width == 4
 
 
-def test_the_empty_text_is_a_lane_like_another() -> None:
-    assert taken(Lanes(["", ""])) == [0]
-
-
 def test_only_what_is_under_way_can_end_and_it_ends_once() -> None:
     batch = Lanes([None, None])
     with pytest.raises(ConfigurationError, match="Record 0 is not under way"):
@@ -115,16 +74,6 @@ def test_only_what_is_under_way_can_end_and_it_ends_once() -> None:
     batch.end(0, is_done=True)
     with pytest.raises(ConfigurationError, match="Record 0 is not under way"):
         batch.end(0, is_done=False)
-
-
-def test_where_the_source_keeps_no_order_a_failure_does_not_stop_its_lane() -> None:
-    batch = Lanes(["a", "a", "a"], strict=False)
-    assert taken(batch) == [0]
-    batch.end(0, is_done=False)
-    assert taken(batch) == [1]
-    batch.end(1, is_done=True)
-    assert taken(batch) == [2]
-    batch.end(2, is_done=True)
 
 
 def test_records_are_taken_in_the_order_that_is_given() -> None:

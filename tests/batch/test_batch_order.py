@@ -18,8 +18,6 @@ from onewrite.testing import mongomock_collection
 from tests.support.batches import FIFO, Clock, Context, identifiers, sqs, sqs_record
 from tests.support.seams import measure_by
 
-TIMEOUT = 20.0
-
 
 def by_place(record: Any) -> Message:
     """The body is the source and the sequence, as `a3`; a body of letters only has no sequence."""
@@ -62,38 +60,8 @@ def test_the_messages_of_a_source_are_taken_by_their_sequence_at_the_places_that
 
 
 def test_equal_sequences_keep_their_order_and_numbers_are_not_compared_with_texts() -> None:
-    mixed = [
-        Message("1", "s", "b"),
-        Message("2", "s", 5),
-        Message("3", "s", "a"),
-        Message("4", "s", 5),
-        Message("5", "s", 1),
-    ]
+    mixed = [Message(str(number), "s", sequence) for number, sequence in enumerate(["b", 5, "a", 5, 1])]
     assert lanes_and_order(mixed)[1] == [4, 1, 3, 2, 0]
-
-
-def test_a_batch_that_was_shuffled_is_applied_in_order_with_one_call_a_message() -> None:
-    names = [f"{source}{number}" for source in "abc" for number in range(1, 9)]
-    random.Random(7).shuffle(names)
-    counting = Counting()
-    assert identifiers(sqs_handler(by_place)(counting)(sqs(names))) == []
-    assert len(counting.calls) == 24
-
-
-@pytest.mark.parametrize("workers", [1, 2, 5])
-def test_the_messages_of_a_source_are_not_processed_at_the_same_time(workers: int) -> None:
-    lock, busy = threading.Lock(), set[str]()
-
-    def each(message: Message) -> None:
-        with lock:
-            assert message.source not in busy
-            busy.add(message.source)
-        threading.Event().wait(0.001)
-        with lock:
-            busy.remove(message.source)
-
-    names = [f"{source}{number}" for number in range(8, 0, -1) for source in "abc"]
-    assert identifiers(sqs_handler(by_place, max_workers=workers)(each)(sqs(names))) == []
 
 
 def test_a_failure_holds_up_no_other_message_of_its_source() -> None:
@@ -149,23 +117,6 @@ def test_what_was_deferred_is_tried_again_as_soon_as_its_predecessor_is_in(worke
     assert [result.record["body"] for result in report.results] == names  # each once, however often it was tried
 
 
-def test_neighbours_that_have_changed_places_come_once() -> None:
-    counting = Counting()
-    names = [f"a{number + 1 if number % 2 else number - 1}" for number in range(1, 11)]  # 2, 1, 4, 3 and so on
-    assert identifiers(sqs_handler(by_place)(counting)(sqs(names))) == []
-    assert identifiers(sqs_handler(unread)(counted(Counting()))(sqs(names))) == []
-
-
-def test_an_asynchronous_function_is_tried_again_too() -> None:
-    counting = Counting()
-    each = counted(counting)
-
-    async def aeach(message: Message) -> Outcome:
-        return each(message)
-
-    assert identifiers(sqs_handler(unread, max_workers=3)(aeach)(sqs(["a3", "a2", "a1"]))) == []
-
-
 def test_what_waits_for_a_message_that_is_not_there_comes_again_and_is_not_tried_for_ever() -> None:
     counting = Counting()
     report = sqs_handler(unread)(counted(counting)).run(sqs(["a5", "a1", "a3", "b2"]))
@@ -205,19 +156,17 @@ def test_a_record_that_waits_for_two_is_tried_once_for_each() -> None:
     assert deferrals.settle([Applied(Message("n", "t", 1))]) == []
 
 
-@pytest.mark.parametrize(
-    "answer", [Busy, lambda _: Uncertain(_, 0.0, "fence"), Superseded], ids=["busy", "uncertain", "superseded"]
-)
-def test_a_step_is_not_waited_for_within_the_batch(answer: Any) -> None:
+OF_STEPS: list[Callable[[Message], Answer]] = [lambda _: Busy(_, 9e9), lambda _: Uncertain(_, 0.0, "fence"), Superseded]
+
+
+@pytest.mark.parametrize("waits", OF_STEPS, ids=["busy", "uncertain", "superseded"])
+def test_a_step_is_not_waited_for_within_the_batch(waits: Callable[[Message], Answer]) -> None:
     """Whatever else the record waits for: its predecessor is in, and it is not tried again all the same."""
     calls: list[str] = []
 
     def each(message: Message) -> Answer | list[Answer]:
         calls.append(message.id)
-        if message.id == "a1":
-            return Applied(message)
-        waits = Busy(message, 9e9) if answer is Busy else answer(message)
-        return [Deferred(message, 1), waits]
+        return Applied(message) if message.id == "a1" else [Deferred(message, 1), waits(message)]
 
     report = sqs_handler(unread)(lambda message: each(by_place({"body": message.id}))).run(sqs(["a2", "a1"]))
     assert identifiers(report.response) == ["id-a2"]

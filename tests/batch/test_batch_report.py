@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import logging
 import math
@@ -32,7 +31,6 @@ from onewrite import (
     Uncertain,
 )
 from onewrite.aws_lambda import Report, dynamodb_stream_handler, kafka_handler, kinesis_handler, sqs_handler
-from onewrite.batch import function
 from onewrite.identity import Skip, json_body
 from tests.support.batches import (
     SENT_AT,
@@ -65,8 +63,6 @@ def outcomes(message: Message) -> Outcome | list[Outcome] | None:
             return Deferred(message, 2)
         case "n":
             return None
-        case "u":
-            return [Applied(message), Rejected(message, settled=False)]
         case _:
             raise ValueError(message.body)
 
@@ -100,9 +96,6 @@ def details(line: logging.LogRecord) -> dict[str, Any]:
 # ---------------------------------------------------------------- the line
 
 
-NO_STEPS = {"gone": 0, "busy": 0, "uncertain": 0, "superseded": 0, "begun": 0}
-
-
 def test_a_batch_makes_one_line_that_counts_it(lines: list[logging.LogRecord]) -> None:
     clock = Clock(10.0)
     handler = measure_by(sqs_handler(by_name, clock=lambda: SENT_AT + 90.5)(outcomes), clock)
@@ -110,29 +103,12 @@ def test_a_batch_makes_one_line_that_counts_it(lines: list[logging.LogRecord]) -
     (line,) = lines
     assert (line.name, line.levelname) == ("onewrite", "INFO")
     assert line.getMessage() == "outcomes: 5 records, 2 applied, 1 duplicate, 1 stale and rejected"
-    assert details(line) == {
-        "handler": "outcomes",
-        "source": "SQS",
-        "records": 5,
-        "outcomes": {
-            "applied": 2,
-            "duplicate": 1,
-            "stale": 1,
-            "deferred": 0,
-            "rejected": 1,
-            "missing": 0,
-            **NO_STEPS,
-            "skipped": 0,
-            "none": 1,
-        },
-        "failed": 0,
-        "returned": 0,
-        "oldest_seconds": 90.5,
-        "requests": 0,
-        "seconds": 0.0,
-        "failures": [],
-        "failures_left_out": 0,
-    }
+    found = details(line)
+    assert (found["handler"], found["source"], found["records"]) == ("outcomes", "SQS", 5)
+    settled = {"applied": 2, "duplicate": 1, "stale": 1, "deferred": 0, "rejected": 1, "missing": 0}
+    steps = {"gone": 0, "busy": 0, "uncertain": 0, "superseded": 0, "begun": 0}
+    assert found["outcomes"] == settled | steps | {"skipped": 0, "none": 1}
+    assert (found["failed"], found["returned"], found["failures"], found["oldest_seconds"]) == (0, 0, [], 90.5)
 
 
 def test_a_batch_that_is_not_done_is_a_warning_and_says_what_failed(lines: list[logging.LogRecord]) -> None:
@@ -141,7 +117,7 @@ def test_a_batch_that_is_not_done_is_a_warning_and_says_what_failed(lines: list[
     sqs_handler(by_name)(outcomes)(event)
     (line,) = lines
     assert line.levelname == "WARNING"
-    raised = outcomes.__code__.co_firstlineno + 16
+    raised = outcomes.__code__.co_firstlineno + 14
     assert line.getMessage() == (
         "outcomes: 4 records, 1 applied, 2 failed, 1 returned; "
         f"record id-x1, message x1, attempt 3: ValueError at test_batch_report.py:{raised} outcomes; "
@@ -149,30 +125,10 @@ def test_a_batch_that_is_not_done_is_a_warning_and_says_what_failed(lines: list[
     )
     found = details(line)
     assert (found["failed"], found["returned"]) == (2, 1)
-    assert found["failures"] == [
-        {
-            "record": "id-x1",
-            "message": "x1",
-            "source": "",
-            "sequence": None,
-            "parts": [],
-            "attempt": 3,
-            "error": "ValueError",
-            "reason": None,
-            "where": f"test_batch_report.py:{raised} outcomes",
-        },
-        {
-            "record": "id-g1",
-            "message": "g1",
-            "source": "",
-            "sequence": None,
-            "parts": [],
-            "attempt": 1,
-            "error": "Deferred",
-            "reason": "number 2 of its source has not come yet",
-            "where": None,
-        },
-    ]
+    thrown, gap = found["failures"]
+    assert (thrown["record"], thrown["message"], thrown["attempt"]) == ("id-x1", "x1", 3)
+    assert (thrown["error"], thrown["where"]) == ("ValueError", f"test_batch_report.py:{raised} outcomes")
+    assert (gap["message"], gap["reason"]) == ("g1", "number 2 of its source has not come yet")
 
 
 KEY = "charge-7f3a"
@@ -219,11 +175,6 @@ def test_of_several_outcomes_the_failure_names_the_one_that_needs_a_person(lines
     assert [failure["error"] for failure in details(lines[0])["failures"]] == ["Uncertain"]
 
 
-def test_a_record_without_an_error_fails_by_the_outcome_that_is_not_settled(lines: list[logging.LogRecord]) -> None:
-    sqs_handler(by_name)(outcomes)(sqs(["u1"]))
-    assert [failure["error"] for failure in details(lines[0])["failures"]] == ["Rejected"]
-
-
 def test_a_batch_that_is_only_returned_is_a_warning(lines: list[logging.LogRecord]) -> None:
     sqs_handler(by_name)(outcomes)(sqs(["a1"]), Context(lambda: 0.1))
     assert (lines[0].levelname, lines[0].getMessage()) == ("WARNING", "outcomes: 1 record, 1 returned")
@@ -260,19 +211,13 @@ def test_the_age_is_the_oldest_records_and_counts_from_the_beginning_of_the_batc
     assert report.oldest_seconds == 7.5
 
 
-@pytest.mark.parametrize("sent", [None, "", "soon", "nan", "inf", "1" * 400, [], {}, 10**400])
+@pytest.mark.parametrize("sent", [None, "soon", "nan", "1" * 400, [], 10**400])
 def test_a_time_that_is_none_is_ignored(sent: Any) -> None:
     event = {"Records": [sqs_record("a1", attributes={"SentTimestamp": sent})]}
     assert sqs_handler(by_name)(outcomes).run(event).oldest_seconds is None
 
 
-def test_a_clock_that_is_behind_makes_no_age_below_zero() -> None:
-    assert sqs_handler(by_name, clock=lambda: SENT_AT - 5)(outcomes).run(sqs(["a1"])).oldest_seconds == 0.0
-
-
-@pytest.mark.parametrize(
-    "attributes", [None, [], "text", {}, {"ApproximateReceiveCount": "often"}, {"ApproximateReceiveCount": float("inf")}]
-)
+@pytest.mark.parametrize("attributes", [None, "text", {}, {"ApproximateReceiveCount": float("inf")}])
 def test_a_record_that_does_not_tell_its_attempt_fails_no_line(attributes: Any, lines: list[logging.LogRecord]) -> None:
     sqs_handler(by_name)(outcomes)({"Records": [sqs_record("x", attributes=attributes), 7]})
     assert [failure["attempt"] for failure in details(lines[0])["failures"]] == [None, None]
@@ -291,12 +236,7 @@ def test_a_long_id_is_cut(lines: list[logging.LogRecord]) -> None:
     assert details(lines[0])["failures"][0]["message"] == "x" * 200 + "..."
 
 
-def test_odd_ids_pass_through_json(lines: list[logging.LogRecord]) -> None:
-    sqs_handler(by_name)(outcomes)({"Records": [sqs_record("x", messageId="\ud800")]})
-    assert details(lines[0])["failures"][0]["record"] == "\\ud800"
-
-
-@pytest.mark.parametrize("sign", ["\n", "\r", "\x1b[2K", "\x85", "\u2028", "\u202e", "\x00"])
+@pytest.mark.parametrize("sign", ["\n", "\x1b[2K", "\u2028", "\u202e"])
 def test_no_id_and_no_error_writes_a_line_of_its_own(sign: str, lines: list[logging.LogRecord]) -> None:
     forged = f"a{sign}ERROR onewrite: forged"
 
@@ -328,10 +268,8 @@ def test_what_was_skipped_is_counted(lines: list[logging.LogRecord]) -> None:
 
 def test_the_line_named_is_the_users_and_not_the_drivers(lines: list[logging.LogRecord]) -> None:
     refuses = "http://127.0.0.1:1"
-    once = Config(retries={"max_attempts": 0})
-    client = boto3.client(
-        "dynamodb", "eu-west-1", endpoint_url=refuses, config=once, aws_access_key_id="a", aws_secret_access_key="b"
-    )
+    options: Any = {"config": Config(retries={"max_attempts": 0}), "aws_access_key_id": "a", "aws_secret_access_key": "b"}
+    client: Any = boto3.client("dynamodb", "eu-west-1", endpoint_url=refuses, **options)
 
     def save() -> None:
         client.get_item(TableName="t", Key={})
@@ -341,10 +279,7 @@ def test_the_line_named_is_the_users_and_not_the_drivers(lines: list[logging.Log
 
     sqs_handler(by_name)(each)(sqs(["x"]))
     line = save.__code__.co_firstlineno + 1
-    assert (
-        f"record id-x, message x, attempt 1: EndpointConnectionError at test_batch_report.py:{line} "
-        in lines[0].getMessage()
-    )
+    assert f"attempt 1: EndpointConnectionError at test_batch_report.py:{line} " in lines[0].getMessage()
     assert details(lines[0])["failures"][0]["where"].endswith("save")
 
 
@@ -362,9 +297,7 @@ def module(path: Path, name: str, text: str, **names: Any) -> dict[str, Any]:
         ("/var/task/botocore/client.py", "botocore.client", False),  # installed beside the handler
         ("/var/lang/lib/python3.13/json/decoder.py", "json.decoder", False),
         ("/opt/python/lib/python3.13/site-packages/vendor/api.py", "vendor.api", False),
-        ("/usr/lib/python3/dist-packages/vendor/api.py", "vendor.api", False),
         ("<string>", "made", False),
-        ("/app/onewrite/core/flow.py", "onewrite.core.flow", False),
         ("/usr/lib/python3/site-packages/tests/shared.py", "tests.shared", True),  # of the package of the function
     ],
 )
@@ -392,39 +325,11 @@ def test_without_a_line_of_the_users_the_function_is_named_and_what_it_returned(
     assert f"at test_batch_report.py:{line} " in lines[0].getMessage()
 
 
-def test_what_an_identity_returned_is_named(lines: list[logging.LogRecord]) -> None:
-    identity: Any = lambda _: None  # noqa: E731  # it has no type that would fit
-    sqs_handler(identity)(outcomes)(sqs(["x"]))
-    assert "WrongReturn (The identity returned a NoneType, not a Message" in lines[0].getMessage()
-
-
-class Callee:
-    def __call__(self, message: Message) -> Any:
-        return 7
-
-
-@pytest.mark.parametrize(("each", "named"), [(Callee(), "Callee.__call__"), (functools.partial(pow, 2), None), (len, None)])
-def test_a_function_that_is_none_is_named_as_far_as_it_can_be(
-    each: Any, named: str | None, lines: list[logging.LogRecord]
-) -> None:
-    sqs_handler(by_name)(each)(sqs(["x"]))
-    where = details(lines[0])["failures"][0]["where"]
-    assert where is None if named is None else where.endswith(named)
-
-
 def test_an_identity_of_ours_that_refuses_names_no_line_and_one_of_yours_does(lines: list[logging.LogRecord]) -> None:
     sqs_handler(json_body(id="no"))(outcomes)(sqs(["x"]))
     assert lines[0].getMessage().endswith("InvalidMessage (Record id-x: its body is not valid JSON (at character 0).)")
     sqs_handler(lambda record: record["none"])(outcomes)(sqs(["x"]))
     assert " KeyError at test_batch_report.py:" in lines[1].getMessage()
-
-
-def test_metadata_that_cannot_be_read_fails_no_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken() -> Any:
-        raise ValueError
-
-    monkeypatch.setattr(function, "packages_distributions", broken)
-    assert function._installed_modules.__wrapped__() == frozenset()
 
 
 def test_tracebacks_are_logged_only_where_that_is_asked_for(lines: list[logging.LogRecord]) -> None:
@@ -439,23 +344,6 @@ def test_tracebacks_are_logged_only_where_that_is_asked_for(lines: list[logging.
     sqs_handler(by_name)(each)(sqs(["x"]))
     assert SECRET not in lines[1].getMessage()
     assert "traceback" not in details(lines[1])["failures"][0]
-
-
-def test_a_long_traceback_keeps_its_end(lines: list[logging.LogRecord]) -> None:
-    def each(message: Message) -> None:
-        raise ValueError("x" * 20_000 + "the end")
-
-    sqs_handler(by_name, log_exceptions=True)(each)(sqs(["x"]))
-    assert len(lines[0].getMessage()) < 9000
-    assert lines[0].getMessage().endswith("the end")
-
-
-def test_a_worker_has_the_same_words_for_a_failure() -> None:
-    handler = sqs_handler(by_name)(outcomes)
-    result = handler.process(sqs_record("x1"))
-    failure = handler.handler.failure(result)
-    assert str(failure).startswith("record id-x1, message x1, attempt 1: ValueError at test_batch_report.py:")
-    assert failure.as_json()["error"] == "ValueError"
 
 
 @pytest.mark.parametrize("step", ["identity", "function", "hook"])
@@ -476,16 +364,6 @@ def test_no_body_is_ever_logged_even_where_an_exception_holds_one(
     assert SECRET not in caplog.text + "".join(map(str, map(vars, caplog.records))) + str(capsys.readouterr())
 
 
-def test_an_identity_that_finds_no_key_is_quoted(lines: list[logging.LogRecord]) -> None:
-    """Its text names the expression, and nothing of the record but its id."""
-
-    def identity(record: Any) -> Message:
-        raise InvalidMessage("Record id-x has no id.")
-
-    sqs_handler(identity)(outcomes)(sqs(["x"]))
-    assert details(lines[0])["failures"][0]["reason"] == "Record id-x has no id."
-
-
 def test_an_invalid_message_of_the_function_is_not_quoted(lines: list[logging.LogRecord]) -> None:
     def each(message: Message) -> None:
         raise InvalidMessage(message.body)
@@ -494,15 +372,11 @@ def test_an_invalid_message_of_the_function_is_not_quoted(lines: list[logging.Lo
     assert details(lines[0])["failures"][0]["reason"] is None
 
 
+THROTTLED = {"Error": {"Code": "ThrottlingException", "Message": SECRET}}
+
+
 @pytest.mark.parametrize(
-    ("response", "reason"),
-    [
-        ({"Error": {"Code": "ThrottlingException", "Message": SECRET}}, "ThrottlingException"),
-        ({"Error": {"Code": 7}}, None),
-        ({"Error": None}, None),
-        ({}, None),
-        (None, None),
-    ],
+    ("response", "reason"), [(THROTTLED, "ThrottlingException"), ({"Error": {"Code": 7}}, None), (None, None)]
 )
 def test_an_error_of_aws_is_known_by_its_code(response: Any, reason: str | None, lines: list[logging.LogRecord]) -> None:
     def each(message: Message) -> None:
@@ -528,57 +402,23 @@ def test_a_filter_that_fails_costs_the_line_and_not_the_batch(capsys: pytest.Cap
     assert capsys.readouterr().err == "onewrite: the log line of a batch is lost: ValueError\n"
 
 
-def test_a_line_that_nobody_wants_is_not_made(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.WARNING, "onewrite")
-    sqs_handler(by_name)(outcomes)(sqs(["a1"]))
-    assert caplog.records == []
-
-
 # ---------------------------------------------------------------- the hook
 
 
-class Hook:
-    def __init__(self) -> None:
-        self.calls: list[tuple[Any, ...]] = []
-
-    def __call__(self, message: Any, outcome: Any, seconds: float) -> None:
-        self.calls.append((message, outcome, seconds))
-
-
 def test_the_hook_is_told_of_each_record_that_was_processed() -> None:
-    hook, clock = Hook(), Clock()
+    told, clock = list[Any](), Clock()
 
     def each(message: Message) -> Any:
         clock.now += 0.25
         return outcomes(message)
 
-    measure_by(sqs_handler(by_name, on_outcome=hook)(each), clock)(fifo("a1", "s1", "n1", "x1", "x2"))
-    message = {name: Message(name, body=name) for name in ("a1", "s1", "n1", "x1")}
-    assert hook.calls[:3] == [
-        (message["a1"], Applied(message["a1"]), 0.25),
-        (message["s1"], (Stale(message["s1"], 9), Rejected(message["s1"])), 0.25),
-        (message["n1"], None, 0.25),
-    ]
-    ((failed, error, seconds),) = hook.calls[3:]
-    assert (failed, type(error), seconds) == (message["x1"], ValueError, 0.25)
-
-
-def test_the_hook_is_told_of_an_identity_that_failed() -> None:
-    hook = Hook()
-    sqs_handler(lambda record: record["none"], on_outcome=hook)(outcomes)(sqs(["a1"]))
-    ((message, error, _),) = hook.calls
-    assert message is None
-    assert isinstance(error, KeyError)
-
-
-def test_an_asynchronous_functions_hook_is_the_same() -> None:
-    hook = Hook()
-
-    async def each(message: Message) -> Any:
-        return outcomes(message)
-
-    sqs_handler(by_name, on_outcome=hook, max_workers=2)(each)(sqs(["a1", "d1"]))
-    assert [type(outcome) for _, outcome, _ in hook.calls] == [Applied, Duplicate]
+    measure_by(sqs_handler(by_name, on_outcome=lambda *each: told.append(each))(each), clock)(
+        fifo("a1", "s1", "n1", "x1", "x2")
+    )
+    a1, s1, n1, x1 = [Message(name, body=name) for name in ("a1", "s1", "n1", "x1")]
+    assert told[:3] == [(a1, Applied(a1), 0.25), (s1, (Stale(s1, 9), Rejected(s1)), 0.25), (n1, None, 0.25)]
+    ((failed, error, seconds),) = told[3:]
+    assert (failed, type(error), seconds) == (x1, ValueError, 0.25)
 
 
 class Panic(BaseException):

@@ -1,10 +1,8 @@
-"""The private attributes of botocore that a lean client asks for: they are there, and one module names them."""
+"""The private attributes of botocore that a lean client asks for are there."""
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import boto3
@@ -17,9 +15,6 @@ from onewrite.lean import insides
 from onewrite.lean.refusals import refusal, unknown_handlers
 from onewrite.lean.service import Service
 from onewrite.sqs.queue import SQS
-
-LEAN = Path(insides.__file__).parent
-PARTICULAR = [LEAN.parent / "dynamodb" / "lean.py", LEAN.parent / "sqs" / "queue.py"]
 
 
 @pytest.fixture(params=[DYNAMODB, SQS], ids=lambda service: service.name)
@@ -59,49 +54,3 @@ def test_each_private_attribute_is_there(client: Any, service: Service) -> None:
 def test_a_client_as_boto3_makes_it_has_nothing_that_would_be_passed_by(client: Any, service: Service) -> None:
     assert refusal(insides.BOTO3, service, client) is None
     assert unknown_handlers(service, client) == []
-
-
-def test_each_change_of_the_event_handlers_shows(client: Any, service: Service) -> None:
-    seen = [insides.registrations_of(client)]
-    client.meta.events.register(f"before-send.{service.name}", _handler)
-    seen.append(insides.registrations_of(client))
-    client.meta.events.unregister(f"before-send.{service.name}", _handler)
-    seen.append(insides.registrations_of(client))
-    assert len({id(each) for each in seen}) == 3
-    client.meta.events.emit(f"an-event-of-nobody.{service.name}.UpdateItem")
-    assert insides.registrations_of(client) is seen[-1]
-
-
-def _handler(**_: Any) -> None:
-    """Nothing."""
-
-
-def test_no_other_module_names_a_private_attribute() -> None:
-    named = {str(path.relative_to(LEAN.parent)): sorted(_private(path)) for path in (*LEAN.glob("*.py"), *PARTICULAR)}
-    assert named.pop("lean/insides.py")
-    assert {name: found for name, found in named.items() if found} == {}
-
-
-def _private(path: Path) -> set[str]:
-    """The private attributes of others that a module asks for."""
-    attributes = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Attribute)]
-    others = [node for node in attributes if not (isinstance(node.value, ast.Name) and node.value.id == "self")]
-    return {node.attr for node in others if node.attr.startswith("_") and not node.attr.startswith("__")}
-
-
-@pytest.mark.parametrize(
-    ("config", "ends"),
-    [
-        ({"user_agent_extra": "shop/1"}, "shop/1"),
-        ({"user_agent_appid": "shop"}, None),
-        ({"user_agent": "mine"}, None),
-    ],
-)
-def test_the_public_user_agent_has_what_the_caller_asked_for(
-    config: dict[str, str], ends: str | None, service: Service
-) -> None:
-    made = _client(service, **config)
-    (asked,) = config.values()
-    assert asked in made.meta.config.user_agent
-    assert ends is None or made.meta.config.user_agent.endswith(ends)
-    made.close()

@@ -16,7 +16,7 @@ from aws_lambda_powertools.shared import user_agent
 from botocore import UNSIGNED
 from botocore.config import Config
 from botocore.endpoint import Endpoint
-from botocore.handlers import BUILTIN_HANDLERS, disable_signing
+from botocore.handlers import disable_signing
 from botocore.httpsession import URLLib3Session
 
 from onewrite import ConfigurationError, HighWaterMark, Message, SeenIds
@@ -24,10 +24,9 @@ from onewrite.aws_lambda import sqs_handler
 from onewrite.dynamodb import GuardedTable
 from onewrite.dynamodb.lean import DYNAMODB, LeanTableClient
 from onewrite.identity import sqs_message_id
-from onewrite.lean import insides, refusals
+from onewrite.lean import insides
 from onewrite.lean.routes import Routes, UnknownRoute
 from onewrite.sqs import Worker
-from onewrite.sqs.queue import SQS, LeanQueueClient
 from onewrite.testing.servers.engines import REGION
 
 wrapt: Any = import_module("wrapt")  # it has no types
@@ -39,14 +38,8 @@ ENDPOINT = "http://127.0.0.1:9"  # nobody listens there
 @contextmanager
 def made(*, url: str | None = ENDPOINT, service: str = "dynamodb", **config: Any) -> Iterator[Any]:
     sdk: Any = boto3  # the type of a client depends on the service's name
-    client = sdk.client(
-        service,
-        region_name=REGION,
-        endpoint_url=url,
-        aws_access_key_id="key",
-        aws_secret_access_key="secret",
-        config=Config(**config),
-    )
+    keys = {"aws_access_key_id": "key", "aws_secret_access_key": "secret"}
+    client = sdk.client(service, region_name=REGION, endpoint_url=url, config=Config(**config), **keys)
     yield client
     client.close()
 
@@ -96,8 +89,6 @@ def _ship(_: Message) -> None:
     [
         ({"signature_version": UNSIGNED}, "signed by version 4"),
         ({"retries": {"mode": "adaptive"}}, "'adaptive'"),
-        ({"proxies": {"http": "http://proxy:3128"}}, "a proxy for http://127.0.0.1:9"),
-        ({"url": "http://127.0.0.1:9/path"}, "more than a host and a port"),
         ({"service": "dynamodb"}, "not boto3's low-level client of SQS"),
     ],
 )
@@ -106,59 +97,11 @@ def test_a_worker_refuses_the_same_settings_and_says_how_to_go_on(config: dict[s
         drained(client)
 
 
-@pytest.mark.parametrize(
-    "event", ["before-call.sqs.ReceiveMessage", "after-call.sqs.*", "needs-retry.*.DeleteMessageBatch", "before-send"]
-)
-def test_a_worker_refuses_a_foreign_event_handler_of_its_requests_by_name(event: str) -> None:
+def test_a_worker_refuses_a_foreign_event_handler_of_its_requests_by_name() -> None:
     with made(service="sqs") as client:
-        client.meta.events.register(event, _foreign)
-        with pytest.raises(ConfigurationError, match=r"the event handler \S+_foreign, registered for \S+\.sqs\.(Re|De|Ch)"):
+        client.meta.events.register("before-call.sqs.ReceiveMessage", _foreign)
+        with pytest.raises(ConfigurationError, match=r"the event handler \S+_foreign, registered for \S+\.sqs\.Re"):
             drained(client)
-
-
-def test_a_worker_refuses_instrumentation_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    original = vars(botocore.client.BaseClient)["_make_api_call"]
-    with made(service="sqs") as client:
-        monkeypatch.setattr(botocore.client.BaseClient, "_make_api_call", wrapt.FunctionWrapper(original, _instrumented))
-        with pytest.raises(ConfigurationError, match=r"_instrumented in the place of _make_api_call"):
-            drained(client)
-
-
-def test_a_worker_refuses_a_client_that_speaks_the_query_protocol(monkeypatch: pytest.MonkeyPatch) -> None:
-    with made(service="sqs") as client:
-        monkeypatch.setitem(client.meta.service_model.metadata, "protocol", "query")
-        monkeypatch.setitem(client.meta.service_model.metadata, "protocols", ["query"])
-        with pytest.raises(ConfigurationError, match=r"the protocol query.*leave out lean"):
-            drained(client)
-
-
-def test_the_handlers_of_other_requests_to_sqs_are_none_of_its_business() -> None:
-    with made(service="sqs") as client:
-        client.meta.events.register("before-call.sqs.SendMessage", _foreign)
-        client.meta.events.register("before-call.sqs.ReceiveMessage.more", _foreign)
-        assert not LeanQueueClient(client)._look.by_client()
-
-
-def test_what_comes_later_sends_a_workers_requests_by_the_client_and_the_log_says_so(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    with made(service="sqs") as client:
-        target = LeanQueueClient(client)
-        client.meta.events.register("before-send", _foreign)
-        assert target._look.by_client()
-    (record,) = caplog.records
-    assert record.name == "onewrite"
-    assert "a lean worker sends its requests by the boto3 client" in record.getMessage()
-
-
-def test_a_way_is_asked_for_once_for_the_same_queue() -> None:
-    with made(service="sqs", url=None) as client:
-        routes = Routes(SQS, client)
-        first = routes.present("ReceiveMessage", {"QueueUrl": "https://a"})
-        assert routes.present("DeleteMessageBatch", {"QueueUrl": "https://a"}) is first
-        assert routes.present("DeleteMessageBatch", {"QueueUrl": "https://b"}) is not first
-        assert first.address.host == f"sqs.{REGION}.amazonaws.com"
-        assert f"/{REGION}/sqs/aws4_request" in first.signer.sign("POST", {}, b"", 0)["authorization"]
 
 
 def _foreign(**_: Any) -> None:
@@ -179,12 +122,8 @@ EVENTS = {
     "before-endpoint-resolution": _Foreign(),
     "before-call.*.PutItem": _foreign,
     "request-created.dynamodb.GetItem": functools.partial(_foreign, more=1),
-    "choose-signer.dynamodb": _foreign,
-    "before-sign": _foreign,
     "before-send": functools.wraps(disable_signing)(lambda **_: None),
-    "response-received.dynamodb": _foreign,
     "needs-retry.dynamodb": _foreign,
-    "after-call.dynamodb.UpdateItem": _foreign,
     "after-call-error": _foreign,
 }
 
@@ -218,47 +157,17 @@ def test_a_handler_of_botocores_own_where_it_does_not_belong_sends_all_by_the_cl
     assert "disable_signing" in caplog.text
 
 
-def test_a_handler_that_belongs_to_a_longer_event_does_not_belong_to_the_shorter_one(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(
-        refusals, "BUILTIN_HANDLERS", [*BUILTIN_HANDLERS, ("choose-signer.dynamodb.GetItem.x", disable_signing)]
-    )
-    with made() as client:
-        client.meta.events.register("choose-signer.dynamodb.GetItem", disable_signing)
-        assert not goes_lean(client)
-
-
 def _instrumented(wrapped: Any, _: Any, args: Any, kwargs: Any) -> Any:
     return wrapped(*args, **kwargs)
 
 
 @pytest.mark.parametrize(
-    ("owner", "name"),
-    [
-        (botocore.client.BaseClient, "_make_api_call"),
-        (botocore.client.BaseClient, "_make_request"),
-        (Endpoint, "make_request"),
-        (URLLib3Session, "send"),
-    ],
+    ("owner", "name"), [(botocore.client.BaseClient, "_make_api_call"), (Endpoint, "make_request"), (URLLib3Session, "send")]
 )
 def test_instrumentation_of_a_class_is_refused_by_name(owner: type, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with made() as client:
         monkeypatch.setattr(owner, name, wrapt.FunctionWrapper(getattr(owner, name), _instrumented))
         with pytest.raises(ConfigurationError, match=rf"test_lean_refusals\._instrumented in the place of {name}"):
-            lean(client)
-
-
-def test_instrumentation_by_a_plain_function_is_refused_by_its_module(monkeypatch: pytest.MonkeyPatch) -> None:
-    original = vars(botocore.client.BaseClient)["_make_api_call"]
-
-    @functools.wraps(original)
-    def traced(*args: Any, **kwargs: Any) -> Any:
-        return original(*args, **kwargs)
-
-    with made() as client:
-        monkeypatch.setattr(type(client), "_make_api_call", traced)
-        with pytest.raises(ConfigurationError, match="in the place of _make_api_call"):
             lean(client)
 
 
@@ -278,17 +187,6 @@ def test_another_http_session_is_refused() -> None:
     with made() as client:
         client._endpoint.http_session = Session()
         with pytest.raises(ConfigurationError, match="Session in the place of botocore"):
-            lean(client)
-
-
-def test_compression_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    with made() as client:
-        monkeypatch.setitem(
-            client.meta.service_model._service_description["operations"]["PutItem"],
-            "requestcompression",
-            {"encodings": ["gzip"]},
-        )
-        with pytest.raises(ConfigurationError, match="compression"):
             lean(client)
 
 
@@ -345,12 +243,6 @@ def test_instrumentation_that_comes_later_is_seen(where: str, monkeypatch: pytes
         assert not target._look.by_client()
 
 
-def test_all_tables_of_a_client_share_its_connections() -> None:
-    with made() as client, made() as other:
-        assert LeanTableClient(client)._pool is LeanTableClient(client)._pool
-        assert LeanTableClient(client)._pool is not LeanTableClient(other)._pool
-
-
 def test_what_has_no_token_is_the_clients_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """A takeover, a release, the second request of a delete, a transaction."""
     with made() as client:
@@ -380,27 +272,12 @@ def test_what_is_no_client_of_botocore_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    "endpoint",
-    [
-        ("https://dynamodb.example.com", {"x-more": ["header"]}, {}),
-        ("https://dynamodb.example.com/path", {}, {}),
-    ],
+    "endpoint", [("https://dynamodb.example.com", {"x-more": ["header"]}, {}), ("https://dynamodb.example.com/path", {}, {})]
 )
 def test_a_way_that_a_lean_request_does_not_know_is_not_taken(endpoint: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     with made() as client:
         monkeypatch.setattr(client, "_resolve_endpoint_ruleset", lambda *_: endpoint)
         with pytest.raises(UnknownRoute, match="in a way of their own"):
-            Routes(DYNAMODB, client).present("UpdateItem", {"TableName": "orders"})
-
-
-def test_a_signature_of_another_kind_is_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    def resolved(_: Any, __: Any, context: dict[str, Any]) -> Any:
-        context["auth_type"] = "v4a"
-        return ENDPOINT, {}, {}
-
-    with made() as client:
-        monkeypatch.setattr(client, "_resolve_endpoint_ruleset", resolved)
-        with pytest.raises(UnknownRoute):
             Routes(DYNAMODB, client).present("UpdateItem", {"TableName": "orders"})
 
 
@@ -427,14 +304,10 @@ def test_credentials_that_no_header_can_hold_are_left_to_the_client(monkeypatch:
             Routes(DYNAMODB, client).present("UpdateItem", {"TableName": "orders"})
 
 
-def test_a_way_is_asked_for_once_for_the_same_credentials_and_table(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requests_are_signed_with_the_credentials_that_the_client_has_now(monkeypatch: pytest.MonkeyPatch) -> None:
     with made() as client:
         routes = Routes(DYNAMODB, client)
-        first = routes.present("UpdateItem", {"TableName": "orders"})
-        assert routes.present("GetItem", {"TableName": "orders"}) is first
-        assert routes.present("GetItem", {"TableName": "others"}) is not first
+        routes.present("GetItem", {"TableName": "orders"})
         monkeypatch.setattr(insides.credentials_of(client), "access_key", "other")
-        assert (
-            "Credential=other/"
-            in routes.present("GetItem", {"TableName": "others"}).signer.sign("POST", {}, b"", 0)["authorization"]
-        )
+        renewed = routes.present("GetItem", {"TableName": "orders"})
+        assert "Credential=other/" in renewed.signer.sign("POST", {}, b"", 0)["authorization"]

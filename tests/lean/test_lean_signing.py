@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onewrite.lean.routes import address_of, host_of
-from onewrite.lean.signing import Identity, Signer, canonical_request
+from onewrite.lean.signing import Identity, Signer
 from onewrite.lean.wire import Address
 
 # The names, the key and the moment of AWS's test suite for Signature Version 4.
@@ -22,36 +22,12 @@ SUITE = Identity("AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY", None
 MOMENT = datetime(2015, 8, 30, 12, 36, tzinfo=UTC).timestamp()
 HOST = {"host": "example.amazonaws.com"}
 
+VANILLA = "5fa00fa31553b73ebf1942676e86291e8372ff2a2260956d9b8aae1d763fbf31"
+URLENCODED = "ff11897932ad3f4e8b18135d722051e5ac45fc38421b1da7b9d196a0fe09473a"
+FORM = {"content-type": "application/x-www-form-urlencoded", **HOST}
 VECTORS = {
-    "get-vanilla": ("GET", HOST, b"", "host;x-amz-date", "5fa00fa31553b73ebf1942676e86291e8372ff2a2260956d9b8aae1d763fbf31"),
-    "post-vanilla": (
-        "POST",
-        HOST,
-        b"",
-        "host;x-amz-date",
-        "5da7c1a2acd57cee7505fc6676e4e544621c30862966e37dddb68e92efbe5d6b",
-    ),
-    "get-header-value-trim": (
-        "GET",
-        {**HOST, "my-header1": " value1", "my-header2": ' "a   b   c"'},
-        b"",
-        "host;my-header1;my-header2;x-amz-date",
-        "acc3ed3afb60bb290fc8d2dd0098b9911fcaa05412b367055dee359757a9c736",
-    ),
-    "post-header-key-sort": (
-        "POST",
-        {**HOST, "my-header1": "value1"},
-        b"",
-        "host;my-header1;x-amz-date",
-        "c5410059b04c1ee005303aed430f6e6645f61f4dc9e1461ec8f8916fdf18852c",
-    ),
-    "post-x-www-form-urlencoded": (
-        "POST",
-        {"content-type": "application/x-www-form-urlencoded", **HOST},
-        b"Param1=value1",
-        "content-type;host;x-amz-date",
-        "ff11897932ad3f4e8b18135d722051e5ac45fc38421b1da7b9d196a0fe09473a",
-    ),
+    "get-vanilla": ("GET", HOST, b"", "host;x-amz-date", VANILLA),
+    "post-x-www-form-urlencoded": ("POST", FORM, b"Param1=value1", "content-type;host;x-amz-date", URLENCODED),
 }
 
 
@@ -61,13 +37,6 @@ def test_the_published_examples_have_the_published_signatures(name: str) -> None
     signed = Signer(SUITE, "us-east-1", "service").sign(method, headers, body, MOMENT)
     credential = "Credential=AKIDEXAMPLE/20150830/us-east-1/service/aws4_request"
     assert signed["authorization"] == f"AWS4-HMAC-SHA256 {credential}, SignedHeaders={names}, Signature={signature}"
-
-
-def test_the_canonical_request_is_the_published_one() -> None:
-    empty = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
-    headers = {"x-amz-date": "20150830T123600Z", **HOST}
-    text = f"GET\n/\n\nhost:example.amazonaws.com\nx-amz-date:20150830T123600Z\n\nhost;x-amz-date\n{empty}"
-    assert canonical_request("GET", headers, b"") == ("host;x-amz-date", text)
 
 
 words = st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1, max_size=20)
@@ -118,14 +87,10 @@ class _Datetime:
         return self._now
 
 
-def test_the_key_of_a_day_is_made_once_and_a_new_day_has_another() -> None:
+def test_a_new_day_has_a_key_of_its_own() -> None:
     signer = Signer(SUITE, "us-east-1", "service")
-    with patch("onewrite.lean.signing.hmac.digest", wraps=__import__("hmac").digest) as digest:
-        first = [signer.sign("GET", HOST, b"", MOMENT + second)["authorization"] for second in range(3)]
-        assert digest.call_count == 4 + 3
-        tomorrow = signer.sign("GET", HOST, b"", MOMENT + 86400)["authorization"]
-        assert digest.call_count == 4 + 3 + 4 + 1
-    assert len({*first, tomorrow}) == 4
+    signer.sign("GET", HOST, b"", MOMENT)
+    tomorrow = signer.sign("GET", HOST, b"", MOMENT + 86400)["authorization"]
     assert tomorrow == Signer(SUITE, "us-east-1", "service").sign("GET", HOST, b"", MOMENT + 86400)["authorization"]
 
 
@@ -133,11 +98,7 @@ def test_the_key_of_a_day_is_made_once_and_a_new_day_has_another() -> None:
     ("url", "address", "host"),
     [
         ("http://127.0.0.1:8000", Address("127.0.0.1", 8000, is_encrypted=False), "127.0.0.1:8000"),
-        (
-            "https://DynamoDB.eu-west-1.amazonaws.com/",
-            Address("dynamodb.eu-west-1.amazonaws.com", 443, is_encrypted=True),
-            None,
-        ),
+        ("https://DynamoDB.example.com/", Address("dynamodb.example.com", 443, is_encrypted=True), None),
         ("https://[::1]:443", Address("::1", 443, is_encrypted=True), "[::1]"),
         ("http://localhost", Address("localhost", 80, is_encrypted=False), "localhost"),
     ],

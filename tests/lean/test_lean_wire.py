@@ -54,19 +54,14 @@ def test_a_part_of_an_answer_is_none(plain: int, chunked: int) -> None:
     ("data", "why"),
     [
         (b"HTTP/1.0 200 OK\r\ncontent-length: 0\r\n\r\n", "no answer of HTTP/1.1"),
-        (b"SSH-2.0\r\n\r\n", "no answer of HTTP/1.1"),
         (b"HTTP/1.1 2x0 OK\r\ncontent-length: 0\r\n\r\n", "no number"),
         (b"HTTP/1.1 200 OK\r\ncontent-length: +5\r\n\r\nhello", "no number"),
-        (b"HTTP/1.1 200 OK\r\ncontent-length: 1_0\r\n\r\nhello", "no number"),
         (b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\ncontent-length: 6\r\n\r\nhello!", "no number"),
-        (b"HTTP/1.1 200 OK\r\n\r\nhello", "no number"),
         (b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n folded\r\n\r\n", "is no header"),
-        (b"HTTP/1.1 200 OK\r\nno colon\r\n\r\n", "is no header"),
         (b"HTTP/1.1 200 OK\r\ncontent-length : 5\r\n\r\nhello", "is no header"),
         (b"HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\ncontent-length: 0\r\n\r\n", "compressed"),
         (b"HTTP/1.1 200 OK\r\ntransfer-encoding: gzip\r\n\r\n", "encoded as"),
         (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\nhello\r\n0\r\n\r\n", "does not end where"),
-        (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nx\r\nhello\r\n0\r\n\r\n", "no number"),
         (b"HTTP/1.1 200 OK\r\n" + b"x" * 200_000, "do not end"),
         (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n" + b"0" * 200_000, "does not say how long it is"),
     ],
@@ -76,14 +71,11 @@ def test_what_is_not_plainly_an_answer_is_none(data: bytes, why: str) -> None:
         read_answer(receiver(data))
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
-        b"HTTP/1.1 200 OK\r\nConnection: Close\r\ncontent-length: 2\r\n\r\n{}",
-        b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}x",
-    ],
-    ids=["close", "more behind it"],
-)
+CLOSES = b"HTTP/1.1 200 OK\r\nConnection: Close\r\ncontent-length: 2\r\n\r\n{}"
+SAYS_MORE = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}x"
+
+
+@pytest.mark.parametrize("data", [CLOSES, SAYS_MORE], ids=["close", "more behind it"])
 def test_a_connection_that_ends_or_says_more_is_not_used_again(data: bytes) -> None:
     assert read_answer(receiver(data)).is_last
 
@@ -137,7 +129,7 @@ def test_an_error_of_a_service_that_has_none_to_answer_with_is_none() -> None:
     assert parser.parse("ReceiveMessage", answer(b'{"Messages":[]}', x_amz_crc32="1"))["Messages"] == []
 
 
-@pytest.mark.parametrize("status", [100, 204, 301, 307, 403, 500, 503])
+@pytest.mark.parametrize("status", [100, 204, 301, 403, 503])
 def test_another_status_is_none(parser: Parser, status: int) -> None:
     with pytest.raises(Unanswered, match=str(status)):
         parser.parse("UpdateItem", answer(b"{}", status))
@@ -147,7 +139,6 @@ def test_another_status_is_none(parser: Parser, status: int) -> None:
     "arguments",
     [
         {"Key": {1: {"S": "x"}}},
-        {"Item": {"id": {"M": {2: {"S": "x"}}}}},
         {"Item": {"id": {"L": [{"M": {None: {"S": "x"}}}]}}},
         {"ExpressionAttributeNames": {True: "x"}},
         {"Key": {"id": {"S": object()}}},

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -129,18 +128,6 @@ def test_a_database_that_fails_is_left_to_the_sweep_and_a_sweep_that_fails_is_ra
     assert "a sweep will find" in caplog.text
     with pytest.raises(ConnectionError):
         handler(SCHEDULE, None)
-
-
-def test_a_pass_ends_when_its_time_is_up_and_clears_what_went_out() -> None:
-    clock = iter(range(0, 1_000_000, 8))
-    with mongomock_collection("orders") as found:
-        for name in ("a", "b", "c", "d"):
-            emit(found, name)
-        published: list[Outgoing] = []
-        relay = Relay(store(found), published.extend, batch=1, clock=lambda: 2_000_000_000.0 + next(clock))
-        swept = relay.sweep(within=timedelta(minutes=2))
-        assert 0 < swept.published == len(published) < 4
-        assert Relay(store(found), published.extend).sweep().published == 4 - swept.published
 
 
 def test_a_handler_is_made_of_a_relay_and_of_nothing_else() -> None:

@@ -123,7 +123,6 @@ def test_failed_entries_of_an_answer_that_says_success_are_not_accepted_and_the_
     "answer",
     [
         {},
-        {"Successful": [], "Failed": []},
         {"Successful": [{"Id": "0"}]},
         {"Successful": [{"Id": "0"}], "Failed": [{"Id": "-1"}]},
         {"Entries": [{}, {}]},

@@ -6,7 +6,6 @@ import asyncio
 import json
 import logging
 import re
-import socket
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -111,6 +110,10 @@ def watched(sqs: FakeSqs) -> Iterator[Watcher]:
 # ---------------------------------------------------------------- the event loop
 
 
+async def apply(message: Message) -> Applied:
+    return Applied(message)
+
+
 def blocking_call(block: Block) -> Any:
     async def handle(_: Message) -> None:
         block()
@@ -127,60 +130,8 @@ def busy_loop(block: Block) -> Any:
     return sqs_handler(identity)(handle), {}
 
 
-def lock(block: Block) -> Any:
-    lock, taken = threading.Lock(), threading.Event()
-
-    def take() -> None:
-        with lock:
-            taken.set()
-            block.over.wait(PATIENCE)
-
-    threading.Thread(target=take, daemon=True).start()
-    assert taken.wait(PATIENCE)
-
-    async def handle(_: Message) -> None:
-        block.leave_behind()
-        with lock:
-            pass
-
-    return sqs_handler(identity)(handle), {}
-
-
-def read_without_a_timeout(block: Block) -> Any:
-    ours, theirs = socket.socketpair()
-
-    def close() -> None:
-        with theirs:
-            block.over.wait(PATIENCE)
-
-    threading.Thread(target=close, daemon=True).start()
-
-    async def handle(_: Message) -> None:
-        block.leave_behind()
-        with ours:
-            ours.recv(1)
-
-    return sqs_handler(identity)(handle), {}
-
-
 def hook_of_the_worker(block: Block) -> Any:
-    def hook(*_: object) -> None:
-        block()
-
-    async def handle(message: Message) -> Applied:
-        return Applied(message)
-
-    return sqs_handler(identity)(handle), {"on_outcome": hook}
-
-
-def hook_of_the_handler(block: Block) -> Any:
-    def hook(*_: object) -> None:
-        block()
-
-    async def handle(message: Message) -> Applied:
-        return Applied(message)
-
-    return sqs_handler(identity, on_outcome=hook)(handle), {}
+    return sqs_handler(identity)(apply), {"on_outcome": lambda *_: block()}
 
 
 def identity_that_asks_a_service(block: Block) -> Any:
@@ -188,21 +139,7 @@ def identity_that_asks_a_service(block: Block) -> Any:
         block()
         return identity(record)
 
-    async def handle(message: Message) -> Applied:
-        return Applied(message)
-
-    return sqs_handler(slow)(handle), {}
-
-
-def task_of_its_own(block: Block) -> Any:
-    async def warm_up() -> None:
-        block()
-
-    async def handle(message: Message) -> Applied:
-        await asyncio.create_task(warm_up())
-        return Applied(message)
-
-    return sqs_handler(identity)(handle), {}
+    return sqs_handler(slow)(apply), {}
 
 
 def function_of_a_group(block: Block) -> Any:
@@ -212,21 +149,11 @@ def function_of_a_group(block: Block) -> Any:
     return sqs_handler(identity, group_by=lambda message: message.id)(handle), {}
 
 
-LOOPS = [
-    blocking_call,
-    busy_loop,
-    lock,
-    read_without_a_timeout,
-    hook_of_the_worker,
-    hook_of_the_handler,
-    identity_that_asks_a_service,
-    task_of_its_own,
-    function_of_a_group,
-]
+LOOPS = [blocking_call, busy_loop, hook_of_the_worker, identity_that_asks_a_service, function_of_a_group]
 
 
 @pytest.mark.parametrize("kind", LOOPS, ids=lambda kind: kind.__name__)
-@pytest.mark.parametrize("in_flight", [1, 4, 50])
+@pytest.mark.parametrize("in_flight", [1, 50])
 def test_an_event_loop_that_stands_still_is_named_with_its_line_and_ends_the_worker(
     kind: Callable[[Block], Any], in_flight: int, sqs: FakeSqs, watched: Watcher, block: Block
 ) -> None:
@@ -266,44 +193,24 @@ def test_a_loop_that_stands_still_receives_nothing_and_gives_back_what_it_has_no
     assert [each.body for each in sqs.messages if each.visible_at > time.now] == [], "all may be received by others"
 
 
-def test_a_loop_that_goes_round_again_does_its_work_and_says_so(
-    sqs: FakeSqs, time: VirtualTime, caplog: pytest.LogCaptureFixture
-) -> None:
-    noticed, done = threading.Event(), list[str]()
+@pytest.fixture
+def noticed() -> Iterator[threading.Event]:
+    """Set as soon as the log says that the loop stands still."""
+    event = threading.Event()
 
     class Noticed(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             if "not gone round" in record.getMessage():
-                noticed.set()
+                event.set()
 
-    async def handle(message: Message) -> Applied:
-        if not done and not noticed.is_set():
-            time.leave_behind()
-            assert noticed.wait(PATIENCE)
-            time.come_back()
-        done.append(message.id)
-        return Applied(message)
-
-    for number in range(25):
-        sqs.send(f"m{number}")
     log = Noticed()
     logging.getLogger("onewrite").addHandler(log)
-    try:
-        assert run(worker(sqs, sqs_handler(identity)(handle), timeout=3600, stop_when_empty=True))
-    finally:
-        logging.getLogger("onewrite").removeHandler(log)
-    assert sorted(done) == sorted(f"m{number}" for number in range(25))
-    assert sqs.messages == []
-    assert "The event loop goes round again." in caplog.text
+    yield event
+    logging.getLogger("onewrite").removeHandler(log)
 
 
-def test_the_groups_of_a_fifo_queue_keep_their_order_when_a_loop_stood_still(fifo: FakeSqs, time: VirtualTime) -> None:
-    noticed, done = threading.Event(), list[str]()
-
-    class Noticed(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            if "not gone round" in record.getMessage():
-                noticed.set()
+def stands_still_once(noticed: threading.Event, time: VirtualTime, done: list[str]) -> Any:
+    """A handler that blocks its loop until that is noticed, and then notes what it has done."""
 
     async def handle(message: Message) -> Applied:
         if not noticed.is_set():
@@ -313,30 +220,40 @@ def test_the_groups_of_a_fifo_queue_keep_their_order_when_a_loop_stood_still(fif
         done.append(message.id)
         return Applied(message)
 
+    return sqs_handler(identity)(handle)
+
+
+def test_a_loop_that_goes_round_again_does_its_work_and_says_so(
+    sqs: FakeSqs, time: VirtualTime, noticed: threading.Event, caplog: pytest.LogCaptureFixture
+) -> None:
+    done: list[str] = []
+    for number in range(25):
+        sqs.send(f"m{number}")
+    assert run(worker(sqs, stands_still_once(noticed, time, done), timeout=3600, stop_when_empty=True))
+    assert sorted(done) == sorted(f"m{number}" for number in range(25))
+    assert sqs.messages == []
+    assert "The event loop goes round again." in caplog.text
+
+
+def test_the_groups_of_a_fifo_queue_keep_their_order_when_a_loop_stood_still(
+    fifo: FakeSqs, time: VirtualTime, noticed: threading.Event
+) -> None:
+    done: list[str] = []
     for number in range(12):
         fifo.send(f"{'abc'[number % 3]}{number:02}", group="abc"[number % 3])
-    log = Noticed()
-    logging.getLogger("onewrite").addHandler(log)
-    try:
-        assert run(worker(fifo, sqs_handler(identity)(handle), timeout=3600, stop_when_empty=True))
-    finally:
-        logging.getLogger("onewrite").removeHandler(log)
+    assert run(worker(fifo, stands_still_once(noticed, time, done), timeout=3600, stop_when_empty=True))
     for group in "abc":
         of_group = [each for each in dict.fromkeys(done) if each.startswith(group)]
         assert of_group == sorted(of_group)
     assert fifo.messages == []
 
 
-@pytest.mark.parametrize("ends", ["stop", "exit"])
-def test_a_loop_that_is_ended_by_the_users_code_ends_the_worker(ends: str, sqs: FakeSqs) -> None:
+def test_a_loop_that_is_ended_by_the_users_code_ends_the_worker(sqs: FakeSqs) -> None:
     async def leave() -> None:
         raise SystemExit(3)
 
     async def handle(_: Message) -> None:
-        if ends == "stop":
-            asyncio.get_running_loop().stop()
-        else:
-            asyncio.get_running_loop().call_soon(asyncio.ensure_future, leave())
+        asyncio.get_running_loop().call_soon(asyncio.ensure_future, leave())
         await asyncio.Event().wait()
 
     sqs.send("m")
@@ -352,20 +269,6 @@ def handler_that_blocks(block: Block) -> Any:
     return sqs_handler(identity)(lambda _: block()), {}
 
 
-def hook_that_blocks(block: Block) -> Any:
-    def handle(message: Message) -> Applied:
-        return Applied(message)
-
-    return sqs_handler(identity, on_outcome=lambda *_: block())(handle), {}
-
-
-def hook_of_the_worker_that_blocks(block: Block) -> Any:
-    def handle(message: Message) -> Applied:
-        return Applied(message)
-
-    return sqs_handler(identity)(handle), {"on_outcome": lambda *_: block()}
-
-
 def identity_that_blocks(block: Block) -> Any:
     return sqs_handler(lambda _: block())(lambda _: None), {}  # type: ignore[arg-type,return-value]
 
@@ -378,14 +281,7 @@ def group_that_blocks(block: Block) -> Any:
     return sqs_handler(identity, group_by=lambda message: message.id)(lambda _: block()), {}
 
 
-THREADS = [
-    handler_that_blocks,
-    hook_that_blocks,
-    hook_of_the_worker_that_blocks,
-    identity_that_blocks,
-    group_by_that_blocks,
-    group_that_blocks,
-]
+THREADS = [handler_that_blocks, identity_that_blocks, group_by_that_blocks, group_that_blocks]
 
 
 @pytest.mark.parametrize("kind", THREADS, ids=lambda kind: kind.__name__)
@@ -429,7 +325,7 @@ def test_while_all_slots_are_busy_for_long_what_waits_is_given_to_others_and_not
     assert sqs.messages == []
 
 
-@pytest.mark.parametrize("wait", ["pool of threads", "semaphore", "swallows its cancellation", "mixture"])
+@pytest.mark.parametrize("wait", ["pool of threads", "semaphore", "swallows its cancellation"])
 def test_tasks_of_which_none_ends_in_time_any_more_end_the_worker(wait: str, sqs: FakeSqs, block: Block) -> None:
     """Each of them is cancelled, or cannot be, and costs no slot or costs one: in no case does the worker go on like that."""
     pools: list[asyncio.Semaphore] = []
@@ -450,12 +346,10 @@ def test_tasks_of_which_none_ends_in_time_any_more_end_the_worker(wait: str, sqs
             except asyncio.CancelledError:
                 continue
 
-    kinds = {"pool of threads": [pool], "semaphore": [semaphore], "swallows its cancellation": [swallow]}
-    chosen = kinds.get(wait, [pool, semaphore, swallow])
+    kinds = {"pool of threads": pool, "semaphore": semaphore, "swallows its cancellation": swallow}
 
-    async def handle(message: Message) -> Applied:
-        await chosen[int(message.id) % len(chosen)]()
-        return Applied(message)
+    async def handle(_: Message) -> None:
+        await kinds[wait]()
 
     for number in range(20):
         sqs.send(str(number))
@@ -468,11 +362,8 @@ def test_a_task_is_named_by_the_line_at_which_it_waits_however_deep(sqs: FakeSqs
     async def deeper() -> None:
         await asyncio.Event().wait()
 
-    async def deep() -> None:
-        await deeper()
-
     async def handle(_: Message) -> None:
-        await deep()
+        await deeper()
 
     sqs.send("m")
     stopping = worker(sqs, sqs_handler(identity)(handle))
@@ -481,20 +372,8 @@ def test_a_task_is_named_by_the_line_at_which_it_waits_however_deep(sqs: FakeSqs
     )
     run(stopping)
     line = deeper.__code__.co_firstlineno + 1
-    assert (
-        f"message m of source shop has not ended 100 seconds after it began, and is given back; it stands at test_sqs_stuck.py:{line} "
-        in (caplog.text)
-    )
-
-
-def test_one_poisonous_message_that_never_ends_does_not_end_the_worker(sqs: FakeSqs) -> None:
-    async def handle(_: Message) -> None:
-        await asyncio.Event().wait()
-
-    poison = sqs.send("poison")
-    patient = worker(sqs, sqs_handler(identity)(handle))
-    sqs.after = lambda method: patient.stop() if method == "receive_message" and poison.receives == 9 else None
-    assert run(patient)
+    assert "message m of source shop has not ended 100 seconds after it began" in caplog.text
+    assert f"it stands at test_sqs_stuck.py:{line} " in caplog.text
 
 
 # ---------------------------------------------------------------- the worker's own threads
@@ -519,9 +398,7 @@ def test_a_request_that_never_ends_ends_the_worker_and_is_named(
     for number in range(3):
         sqs.send(f"m{number}")
     sqs.before = hang
-    with pytest.raises(
-        WorkerStuck, match=rf"{method} has not ended after 15 minutes.*at .*: hang|{method} has not ended after 15 minutes"
-    ):
+    with pytest.raises(WorkerStuck, match=f"{method} has not ended after 15 minutes"):
         run(worker(sqs, sqs_handler(identity)(handle)))
 
 
@@ -537,63 +414,20 @@ def test_rounds_that_are_blocked_end_the_worker_and_the_line_is_named(
         run(worker(sqs, sqs_handler(identity)(lambda _: None), liveness_file=tmp_path / "alive"))
 
 
-def test_a_backoff_that_blocks_the_lock_of_all_threads_ends_the_worker(
-    sqs: FakeSqs, time: VirtualTime, block: Block
-) -> None:
-    from onewrite import Deferred  # noqa: PLC0415  # used here alone
-
-    def wait_for_long(_: int) -> float:
-        time.now += 2 * TIMEOUT
-        block()
-        return 1.0
-
-    sqs.send("m")
-    with pytest.raises(WorkerStuck, match="no rounds for"):
-        run(worker(sqs, sqs_handler(identity)(lambda message: Deferred(message, 1)), backoff=wait_for_long))
-
-
-@pytest.mark.parametrize("method", ["to_hide", "end_hiding", "note_hidden", "end_deleting", "take_in", "end", "to_begin"])
+@pytest.mark.parametrize("method", ["to_hide", "end_deleting", "take_in", "to_begin"])
 @pytest.mark.parametrize("is_async", [False, True])
 def test_an_error_in_any_of_the_workers_threads_ends_it(
-    method: str, is_async: bool, sqs: FakeSqs, time: VirtualTime, monkeypatch: pytest.MonkeyPatch
+    method: str, is_async: bool, sqs: FakeSqs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: Any, **__: Any) -> None:
         raise ZeroDivisionError(method)
 
-    def handle(message: Message) -> Applied:
-        if not is_async:
-            time.sleep(25)
-        return Applied(message)
+    async def ahandle(_: Message) -> None: ...
 
-    async def ahandle(message: Message) -> Applied:
-        return handle(message)
-
-    if method in ("end_hiding", "note_hidden") and is_async:
-        pytest.skip("The loop's time is real, and nothing has to be hidden for longer.")
     monkeypatch.setattr(WorkerState, method, fail)
     sqs.send("m")
     with pytest.raises(ZeroDivisionError, match=method):
-        run(worker(sqs, sqs_handler(identity)(ahandle if is_async else handle)))
-
-
-def test_a_system_that_refuses_threads_ends_the_worker(sqs: FakeSqs, monkeypatch: pytest.MonkeyPatch) -> None:
-    start = threading.Thread.start
-    refused: list[str] = []
-
-    def refuse(thread: threading.Thread) -> None:
-        if thread.name == "onewrite-work" and (refused or sqs.requests_of("receive_message")):
-            refused.append(thread.name)
-            raise RuntimeError("can't start new thread")
-        start(thread)
-
-    async def handle(message: Message) -> Applied:
-        return Applied(message)
-
-    for number in range(30):
-        sqs.send(f"m{number}")
-    monkeypatch.setattr(threading.Thread, "start", refuse)
-    with pytest.raises(RuntimeError, match="can't start"):
-        run(worker(sqs, sqs_handler(identity)(handle)))
+        run(worker(sqs, sqs_handler(identity)(ahandle if is_async else lambda _: None)))
 
 
 def test_an_error_that_ends_the_worker_does_not_wait_for_a_message_longer_than_the_drain(sqs: FakeSqs, block: Block) -> None:
@@ -627,14 +461,12 @@ def test_a_process_that_stood_still_for_an_hour_is_not_taken_for_stuck(
         if not jumped.is_set():
             time.now += 3600
             jumped.set()
-        time.sleep(5)
+        if not is_async:
+            time.sleep(5)
         return Applied(message)
 
     async def ajump(message: Message) -> Applied:
-        if not jumped.is_set():
-            time.now += 3600
-            jumped.set()
-        return Applied(message)
+        return jump(message)
 
     for number in range(8):
         sqs.send(f"m{number}")

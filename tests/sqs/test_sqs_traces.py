@@ -30,12 +30,26 @@ def worker(sqs: FakeSqs, handler: Any, **options: Any) -> Worker:
     return worker_in(sqs.time, URL, handler, client=sqs, **{"timeout": 100, "in_flight": 4, "drain_seconds": 1, **options})
 
 
+@pytest.fixture
+def mortal(time: VirtualTime) -> FakeSqs:
+    """A queue with one message, which it moves to its dead-letter queue after three deliveries."""
+    sqs = FakeSqs(time, most_receives=MOST)
+    sqs.send("evt-1")
+    return sqs
+
+
 def until_it_is_dead(sqs: FakeSqs, handler: Any, **options: Any) -> None:
     """Work until all that is left is in the dead-letter queue."""
     patient = worker(sqs, handler, **options)
     sqs.after = lambda method: patient.stop() if method == "receive_message" and not sqs.messages else None
     patient.run()
     assert sqs.dead
+
+
+def last_words(caplog: pytest.LogCaptureFixture) -> str:
+    """The one line that says that the queue gives a message up."""
+    [last] = [text for text in warnings(caplog) if text.endswith(LAST)]
+    return last
 
 
 def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -57,23 +71,15 @@ KINDS = ["Deferred", "Missing", "Rejected", "Busy", "Uncertain", "Superseded", "
 @pytest.mark.parametrize("is_group", [False, True], ids=["alone", "group"])
 @pytest.mark.parametrize(("answer", "kind"), [*zip(ANSWERS, KINDS, strict=True)], ids=KINDS)
 def test_each_outcome_that_ends_in_the_dead_letter_queue_has_a_line_that_names_the_message_and_says_so(
-    answer: Callable[[Message, float], Answer],
-    kind: str,
-    is_group: bool,
-    time: VirtualTime,
-    caplog: pytest.LogCaptureFixture,
+    answer: Callable[[Message, float], Answer], kind: str, is_group: bool, mortal: FakeSqs, caplog: pytest.LogCaptureFixture
 ) -> None:
-    sqs = FakeSqs(time, most_receives=MOST)
-    sqs.send("evt-1")
-    clock: dict[str, Any] = {"clock": lambda: EPOCH + time.now}
-    if is_group:
-        handler: Any = sqs_handler(identity, group_by=lambda message: message.source, **clock)(
-            lambda messages: [answer(message, EPOCH + time.now) for message in messages]
-        )
-    else:
-        handler = sqs_handler(identity, **clock)(lambda message: answer(message, EPOCH + time.now))
-    until_it_is_dead(sqs, handler)
-    [last] = [text for text in warnings(caplog) if text.endswith(LAST)]
+    clock: Any = lambda: EPOCH + mortal.time.now  # noqa: E731  # it is one line
+    one: Any = sqs_handler(identity, clock=clock)(lambda message: answer(message, clock()))
+    group: Any = sqs_handler(identity, group_by=lambda message: message.source, clock=clock)(
+        lambda messages: [answer(message, clock()) for message in messages]
+    )
+    until_it_is_dead(mortal, group if is_group else one)
+    last = last_words(caplog)
     assert NAMED in last
     assert f"attempt {MOST}: {kind}" in last
     if kind in ("Uncertain", "Superseded", "Begun"):  # what is held at hand is tried more often than it is delivered
@@ -85,39 +91,26 @@ def fails(_: Message) -> None:
 
 
 def test_an_error_that_ends_in_the_dead_letter_queue_is_told_as_the_last_one(
-    time: VirtualTime, caplog: pytest.LogCaptureFixture
+    mortal: FakeSqs, caplog: pytest.LogCaptureFixture
 ) -> None:
-    sqs = FakeSqs(time, most_receives=MOST)
-    sqs.send("evt-1")
-    until_it_is_dead(sqs, sqs_handler(identity)(fails))
-    [last] = [text for text in warnings(caplog) if "attempt 3: " in text]
-    assert f"{NAMED}, attempt 3: ValueError at test_sqs_traces.py:" in last
-    assert last.endswith(LAST)
+    until_it_is_dead(mortal, sqs_handler(identity)(fails))
+    assert f"{NAMED}, attempt 3: ValueError at test_sqs_traces.py:" in last_words(caplog)
     assert caplog.records[-1].__dict__["onewrite"]["last_delivery"]
 
 
-def test_a_message_without_a_name_is_told_by_its_record(time: VirtualTime, caplog: pytest.LogCaptureFixture) -> None:
-    sqs = FakeSqs(time, most_receives=MOST)
-    stored = sqs.send("evt-1")
-    until_it_is_dead(sqs, sqs_handler(lambda _: Message(""))(fails))
-    [last] = [text for text in warnings(caplog) if text.endswith(LAST)]
-    assert f"record {stored.id}, attempt 3: InvalidMessage" in last
+def test_a_message_without_a_name_is_told_by_its_record(mortal: FakeSqs, caplog: pytest.LogCaptureFixture) -> None:
+    [stored] = mortal.messages
+    until_it_is_dead(mortal, sqs_handler(lambda _: Message(""))(fails))
+    assert f"record {stored.id}, attempt 3: InvalidMessage" in last_words(caplog)
 
 
 def test_a_message_that_never_ends_in_time_is_named_when_it_is_dead(
-    time: VirtualTime, caplog: pytest.LogCaptureFixture
+    mortal: FakeSqs, caplog: pytest.LogCaptureFixture
 ) -> None:
-    sqs = FakeSqs(time, most_receives=MOST)
-    sqs.send("evt-1")
-
-    def hang(_: Message) -> None:
-        time.sleep(inf)
-
     with pytest.raises(WorkerStuck):
-        worker(sqs, sqs_handler(identity)(hang), in_flight=5, wait=0).run()
-    [last] = [text for text in warnings(caplog) if text.endswith(LAST)]
-    assert NAMED in last
-    assert "did not end in time" in last
+        worker(mortal, sqs_handler(identity)(lambda _: mortal.time.sleep(inf)), in_flight=5, wait=0).run()
+    assert NAMED in last_words(caplog)
+    assert "did not end in time" in last_words(caplog)
 
 
 def test_what_stands_behind_a_failure_in_its_group_is_told_when_it_is_dead_though_it_was_never_tried(
@@ -132,12 +125,10 @@ def test_what_stands_behind_a_failure_in_its_group_is_told_when_it_is_dead_thoug
 
 
 def test_what_workers_give_back_when_they_stop_is_told_when_it_is_dead(
-    time: VirtualTime, caplog: pytest.LogCaptureFixture
+    mortal: FakeSqs, caplog: pytest.LogCaptureFixture
 ) -> None:
     """As by one deployment after the other: each of them costs a delivery."""
     caplog.set_level(logging.INFO)
-    sqs = FakeSqs(time, most_receives=MOST)
-    sqs.send("evt-1")
     workers: list[Worker] = []
 
     def defer(message: Message) -> Answer:
@@ -145,7 +136,7 @@ def test_what_workers_give_back_when_they_stop_is_told_when_it_is_dead(
         return Deferred(message, 1)
 
     for _ in range(MOST):
-        workers.append(worker(sqs, sqs_handler(identity)(defer), backoff=lambda _: 50))
+        workers.append(worker(mortal, sqs_handler(identity)(defer), backoff=lambda _: 50))
         workers[-1].run()
     told = [record for record in caplog.records if "because the worker stops" in record.getMessage()]
     assert [record.levelname for record in told] == ["INFO", "INFO", "WARNING"]
@@ -184,9 +175,7 @@ def test_what_is_deferred_and_then_applied_warns_nobody(sqs: FakeSqs, caplog: py
     sqs.after = lambda method: patient.stop() if method == "delete_message_batch" else None
     patient.run()
     assert warnings(caplog) == []
-    assert (
-        sum(f"{NAMED}, attempt 1: Deferred (number 1 of its source" in record.getMessage() for record in caplog.records) == 3
-    )
+    assert caplog.text.count(f"{NAMED}, attempt 1: Deferred (number 1 of its source") == 3
 
 
 def test_what_is_left_behind_at_the_deadline_is_named(sqs: FakeSqs, caplog: pytest.LogCaptureFixture) -> None:
