@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
-from onewrite import InSequence, Message, Outcome, SeenIds
+from onewrite import InSequence, Message, SeenIds
 from onewrite.core.ledgers import Ledger
 from onewrite.dynamodb import GuardedTable
-from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
+from onewrite.mongodb import GuardedCollection
 from onewrite.testing import explore
 from onewrite.testing.standins.stores import MakeTable, mongomock_collection, moto_tables
 
@@ -51,21 +51,6 @@ def in_a_collection(ledger: Ledger) -> Callable[[Any], Handler]:
     return build
 
 
-def in_tasks(ledger: Ledger) -> Callable[[Any], Callable[[Message], Awaitable[list[Outcome]]]]:
-    def build(collection: Any) -> Callable[[Message], Awaitable[list[Outcome]]]:
-        orders = AsyncGuardedCollection(collection, ledger)
-
-        async def add(fresh: list[Message]) -> dict[str, Any]:
-            return adding(fresh)
-
-        async def handle(message: Message) -> list[Outcome]:
-            return await orders.fold(message.body, add)
-
-        return handle
-
-    return build
-
-
 CASES = pytest.mark.parametrize(
     ("ledger", "messages"), [(SeenIds(), OVERLAPPING), (InSequence(), ORDERED)], ids=["seen", "sequence"]
 )
@@ -99,14 +84,5 @@ def test_batches_that_overlap_in_a_collection_take_effect_once(ledger: Ledger, m
 
     bounds: Any = {"invariant": lambda collection: n_of(collection) in SUMS}
     report = explore(in_a_collection(ledger), messages, mongomock_collection, n_of, **bounds)
-    report.assert_effectively_once()
-    assert report.exhausted
-
-
-def test_batches_that_overlap_in_tasks_take_effect_once() -> None:
-    async def n_of(collection: Any) -> int:
-        return int((await collection.find_one({"_id": "o"}) or {}).get("n", 0))
-
-    report = explore(in_tasks(SeenIds()), OVERLAPPING, lambda: mongomock_collection(asynchronous=True), n_of)
     report.assert_effectively_once()
     assert report.exhausted

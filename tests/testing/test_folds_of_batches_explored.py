@@ -26,21 +26,19 @@ def answered(outcomes: list[Outcome]) -> dict[str, Any]:
     return {"batchItemFailures": [{"itemIdentifier": each.message.id} for each in outcomes if not each.settled]}
 
 
-def folding(ledger: SeenIds) -> Callable[[Any], Callable[[Any], dict[str, Any]]]:
-    def handler(table: Any) -> Callable[[Any], dict[str, Any]]:
-        accounts = GuardedTable(table, ledger)
+def added(fresh: list[Message]) -> dict[str, Any]:
+    amount = sum([int(message.body) for message in fresh])
+    return {"Key": KEY, "UpdateExpression": "ADD n :n", "ExpressionAttributeValues": {":n": amount}}
 
-        def added(fresh: list[Message]) -> dict[str, Any]:
-            amount = sum([int(message.body) for message in fresh])
-            return {"Key": KEY, "UpdateExpression": "ADD n :n", "ExpressionAttributeValues": {":n": amount}}
 
-        def handle(event: Any) -> dict[str, Any]:
-            batch = [Message(record["messageId"], body=record["body"]) for record in event["Records"]]
-            return answered(accounts.fold(batch, added))
+def folding(table: Any) -> Callable[[Any], dict[str, Any]]:
+    accounts = GuardedTable(table, SeenIds())
 
-        return handle
+    def handle(event: Any) -> dict[str, Any]:
+        batch = [Message(record["messageId"], body=record["body"]) for record in event["Records"]]
+        return answered(accounts.fold(batch, added))
 
-    return handler
+    return handle
 
 
 def number(table: Any) -> int:
@@ -48,18 +46,9 @@ def number(table: Any) -> int:
 
 
 def test_a_batch_takes_effect_once_whatever_is_lost_and_comes_again(make: MakeTable) -> None:
-    event = sqs_event(1, 2)
-    report = explore(folding(SeenIds()), [event], lambda: make("accounts", "id"), number)
+    report = explore(folding, [sqs_event(1, 2)], lambda: make("accounts", "id"), number)
     report.assert_effectively_once()
     assert report.exhausted
-
-
-@pytest.mark.slow
-@pytest.mark.measured
-def test_two_batches_at_once_and_one_of_them_again_take_effect_once(make: MakeTable) -> None:
-    first, second = sqs_event(1, 2), sqs_event(4)
-    report = explore(folding(SeenIds()), [first, second], lambda: make("accounts", "id"), number)
-    report.assert_effectively_once()
 
 
 def test_a_message_that_a_fold_keeps_out_for_good_is_missed_though_the_handler_returns_nothing(make: MakeTable) -> None:
@@ -67,10 +56,7 @@ def test_a_message_that_a_fold_keeps_out_for_good_is_missed_though_the_handler_r
         accounts = GuardedTable(table, HighWaterMark())
 
         def handle(message: Message) -> None:
-            accounts.fold(
-                [message],
-                lambda _: {"Key": KEY, "UpdateExpression": "ADD n :n", "ExpressionAttributeValues": {":n": message.body}},
-            )
+            accounts.fold([message], added)
 
         return handle
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-import subprocess
-import sys
-from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime, timedelta, timezone
+from collections.abc import Iterator
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
@@ -19,7 +17,6 @@ import pytest
 from boto3.dynamodb.conditions import Key as KeyIs
 from boto3.dynamodb.types import Binary
 from pymongo import (
-    AsyncMongoClient,
     DeleteOne,
     InsertOne,
     MongoClient,
@@ -38,7 +35,7 @@ from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
 from onewrite.testing.standins.stores import mongomock_collection, moto_tables
 from onewrite.testing.taps import aws
 from onewrite.testing.taps import mongodb_methods as methods
-from onewrite.testing.taps.tap import is_async, kind_of, send, tap
+from onewrite.testing.taps.tap import send, tap
 from onewrite.testing.taps.traffic import Request, commute, describe
 
 LEDGERS = [SeenIds(), SeenIds(retention=None), HighWaterMark(), InSequence()]
@@ -112,7 +109,6 @@ def test_a_tables_request_is_seen_in_plain_values_and_answered_in_plain_values(t
 
 
 def test_a_clients_request_is_seen_in_typed_values_and_has_the_same_key(table: Any) -> None:
-    tapped, watch = watched(table.meta.client)
     plain, watch_of_table = watched(table)
     plain.update_item(Key={"id": "c1"}, UpdateExpression="ADD n :n", ExpressionAttributeValues={":n": 1})
     typed = boto3.client("dynamodb", region_name="eu-west-1")
@@ -121,15 +117,6 @@ def test_a_clients_request_is_seen_in_typed_values_and_has_the_same_key(table: A
     assert watch.last.store == "dynamodb"
     assert watch.last.keys == watch_of_table.last.keys == (("customers", "c1"),)
     typed.close()
-
-
-def test_the_raw_store_stays_untapped(table: Any, collection: Any) -> None:
-    _, watch = watched(table)
-    table.put_item(Item={"id": "c1"})
-    table.meta.client.scan(TableName="customers")
-    _, watch_of_collection = watched(collection)
-    collection.insert_one({"_id": 1})
-    assert watch.seen == watch_of_collection.seen == []
 
 
 def test_whatever_a_table_offers_passes_the_gate(table: Any) -> None:
@@ -157,38 +144,16 @@ def test_a_transaction_touches_all_its_keys(table: Any) -> None:
     assert str(watch.last) == "TransactWriteItems customers c1 c2"
 
 
-def test_the_key_of_an_item_is_asked_for_once_and_past_the_gate(table: Any) -> None:
-    asked: list[str] = []
-    table.meta.client.meta.events.register("before-call.dynamodb.DescribeTable", lambda **_: asked.append("once"))
-    tapped, watch = watched(table)
-    for _ in range(2):
-        tapped.put_item(Item={"id": "c1"})
-    assert asked == ["once"]
-    assert [seen.method for seen in watch.seen] == ["PutItem", "PutItem"]
-
-
 def test_a_table_that_is_not_there_raises_what_it_would_raise(table: Any) -> None:
-    asked: list[str] = []
-    table.meta.client.meta.events.register("before-call.dynamodb.DescribeTable", lambda **_: asked.append("once"))
     tapped, watch = watched(table)
     client = tapped.meta.client
-    for _ in range(2):
-        with pytest.raises(client.exceptions.ResourceNotFoundException):
-            client.put_item(TableName="nowhere", Item={"id": "c1"})
-    assert watch.last.keys is None
-    assert watch.words == ["error ResourceNotFoundException"] * 2
-    assert asked == ["once"]
+    with pytest.raises(client.exceptions.ResourceNotFoundException):
+        client.put_item(TableName="nowhere", Item={"id": "c1"})
+    assert watch.words == ["error ResourceNotFoundException"]
 
 
 @pytest.mark.parametrize(
-    ("typed", "plain"),
-    [
-        ({"S": "c1"}, "c1"),
-        ({"N": "1"}, 1),
-        ({"N": "1.0"}, Decimal(1)),
-        ({"B": b"c1"}, b"c1"),
-        ({"B": bytearray(b"c1")}, Binary(b"c1")),
-    ],
+    ("typed", "plain"), [({"S": "c1"}, "c1"), ({"N": "1.0"}, Decimal(1)), ({"B": bytearray(b"c1")}, Binary(b"c1"))]
 )
 def test_typed_and_plain_keys_are_the_same_key(typed: Any, plain: Any) -> None:
     found = [aws.request_of("t", "GetItem", {"TableName": "t", "Key": {"id": value}}, {}).keys for value in (typed, plain)]
@@ -205,18 +170,9 @@ def test_typed_and_plain_keys_are_the_same_key(typed: Any, plain: Any) -> None:
         ("PutItem", {"TableName": "t", "Item": {"pk": "a", "n": 1}}, (("t", "a"),), ("t",)),
         ("PutItem", {"TableName": "other", "Item": {"pk": "a"}}, None, ("other",)),
         ("PutItem", {"TableName": "t", "Item": {"n": 1}}, None, ("t",)),
-        ("PutItem", {"TableName": "t"}, None, ("t",)),
-        ("PutItem", {"TableName": "t", "Item": 3}, None, ("t",)),
-        ("GetItem", {"TableName": "t", "Key": 3}, None, ("t",)),
-        ("GetItem", {"TableName": "t", "Key": {}}, None, ("t",)),
-        ("GetItem", {"TableName": "t", "Key": {"pk": {}}}, None, ("t",)),
-        ("GetItem", {"TableName": "t", "Key": {"pk": ["a"]}}, None, ("t",)),
         ("GetItem", {"TableName": "t", "Key": {"pk": {"N": "one"}}}, None, ("t",)),
-        ("GetItem", {"Key": {"pk": "a"}}, None, ()),
         ("BatchGetItem", {"RequestItems": {"t": {"Keys": [{"pk": "a"}]}}}, (("t", "a"),), ("t",)),
-        ("TransactWriteItems", {"TransactItems": 3}, None, ()),
         ("Scan", {"TableName": "t"}, None, ("t",)),
-        ("ListTables", {}, None, ()),
     ],
 )
 def test_a_call_names_its_tables_and_keys_where_they_are_known(method: str, arguments: Any, keys: Any, tables: Any) -> None:
@@ -228,10 +184,7 @@ def test_a_call_names_its_tables_and_keys_where_they_are_known(method: str, argu
     ("method", "arguments", "writes"),
     [
         ("GetItem", {}, False),
-        ("TransactGetItems", {}, False),
-        ("DescribeTable", {}, False),
         ("UpdateItem", {}, True),
-        ("CreateTable", {}, True),
         ("ExecuteStatement", {"Statement": " select * from t"}, False),
         ("ExecuteStatement", {"Statement": "DELETE FROM t WHERE id = 1"}, True),
         ("ExecuteTransaction", {}, True),
@@ -252,32 +205,6 @@ def test_a_guarded_table_works_behind_a_tap_and_reads_as_guarded(table: Any, led
     assert orders.get_item(Key={"id": "c1"}) == {"id": "c1", "n": 1}
 
 
-def test_an_asynchronous_client_awaits_its_gate() -> None:
-    class Client:
-        """What the tap needs of an aiobotocore client."""
-
-        meta: Any = type("Meta", (), {"service_model": type("Model", (), {"service_name": "dynamodb"})})
-
-        async def _make_api_call(self, method: str, arguments: Mapping[str, Any]) -> Any:
-            if method == "DescribeTable" and arguments["TableName"] == "t":
-                return {"Table": {"KeySchema": [{"AttributeName": "id"}]}}
-            if method == "DescribeTable":
-                raise RuntimeError("nobody may ask")
-            return {"method": method}
-
-        async def describe_table(self, **arguments: Any) -> Any:
-            return await self._make_api_call("DescribeTable", arguments)
-
-        async def put_item(self, **arguments: Any) -> Any:
-            return await self._make_api_call("PutItem", arguments)
-
-    tapped, seen = awatched(Client())
-    assert is_async(tapped)
-    for name in ("t", "t", "u"):
-        assert asyncio.run(tapped.put_item(TableName=name, Item={"id": "c1"})) == {"method": "PutItem"}
-    assert [each.keys for each in seen] == [(("t", "c1"),), (("t", "c1"),), None]
-
-
 # ---------------------------------------------------------------- MongoDB
 
 
@@ -289,13 +216,6 @@ def test_a_collections_request_has_pymongos_names_however_it_was_written(collect
     assert str(watch.last) == "update_one customers c1"
     assert tapped.find_one({"_id": "c1"}) == {"_id": "c1", "n": 1}
     assert watch.words == ["applied", "read"]
-
-
-def test_a_call_that_pymongo_would_not_take_is_no_request(collection: Any) -> None:
-    tapped, watch = watched(collection)
-    with pytest.raises(TypeError):
-        tapped.update_one({"_id": "c1"})
-    assert watch.seen == []
 
 
 @pytest.mark.parametrize("ledger", LEDGERS)
@@ -322,18 +242,10 @@ def test_a_proxy_passes_for_the_collection(collection: Any) -> None:
     tapped, _ = watched(collection)
     assert isinstance(tapped, mongomock.Collection)
     assert isinstance(tapped.database, mongomock.Database)
-    assert (tapped.name, tapped.full_name) == ("customers", "test.customers")
     assert tapped == collection
-    assert tapped == tap(collection, print)
     assert tapped != tap(collection.archive, print)
-    assert hash(tapped) == hash(collection)
-    assert repr(tapped) == repr(collection)
-    assert repr(tapped.database) == repr(collection.database)
     with MongoClient[Any](connect=False) as client:
-        real = tap(client.shop.stock, print)
-        assert isinstance(real, pymongo.collection.Collection)
-        with pytest.raises(NotImplementedError):
-            bool(real)
+        assert isinstance(tap(client.shop.stock, print), pymongo.collection.Collection)
 
 
 def test_collections_reached_from_a_tapped_one_are_tapped(collection: Any) -> None:
@@ -345,18 +257,7 @@ def test_collections_reached_from_a_tapped_one_are_tapped(collection: Any) -> No
     tapped.database.get_collection("other", write_concern=WriteConcern(1)).insert_one({"_id": 3})
     tapped.with_options(write_concern=WriteConcern(1)).insert_one({"_id": 4})
     assert [seen.tables for seen in watch.seen] == [("customers.archive",)] * 2 + [("other",)] * 3 + [("customers",)]
-    assert collection.archive.count_documents({}) == 2
-    assert collection.database["other"].count_documents({}) == 3
     assert [seen.options for seen in watch.seen[-2:]] == [{"write_concern": WriteConcern(1)}] * 2
-
-
-def test_what_a_tapped_database_tells_of_its_collections_passes_the_gate(collection: Any) -> None:
-    collection.insert_one({"_id": 1})
-    tapped, watch = watched(collection)
-    assert tapped.database.list_collection_names() == ["customers"]
-    assert tapped.database.with_options().other.database.list_collection_names() == ["customers"]
-    assert [str(seen) for seen in watch.seen] == ["list_collection_names customers"] * 2
-    assert send(collection, watch.seen[0]) == ["customers"]
 
 
 def test_what_reads_indexes_commutes_with_writes_of_entities_but_not_with_writes_of_indexes() -> None:
@@ -375,21 +276,14 @@ def test_a_cursor_is_one_request_at_its_first_iteration_with_its_options(collect
     tapped, watch = watched(collection)
     cursor = tapped.find({}).sort("_id", -1).skip(1).limit(3)
     assert watch.seen == []
-    assert cursor.alive
     assert [document["_id"] for document in cursor] == [3, 2, 1]
-    assert not cursor.alive
     assert len(watch.seen) == 1
     with pytest.raises(InvalidOperation):
         cursor.sort("_id", 1)
-    with pytest.raises(AttributeError, match="to_list"):
-        cursor.explain  # noqa: B018  # it is what is refused
     assert next(cursor.clone()) == cursor.rewind().next() == {"_id": 3}
-    assert tapped.find({})[1] == {"_id": 1}
     assert [document["_id"] for document in tapped.find({})[1:3]] == [1, 2]
     with tapped.find({}) as found:
         assert len(found.to_list(2)) == 2
-        assert len(found.to_list()) == 3
-    assert list(found) == []
 
 
 def test_an_aggregation_is_sent_where_it_is_called(collection: Any) -> None:
@@ -398,8 +292,6 @@ def test_an_aggregation_is_sent_where_it_is_called(collection: Any) -> None:
     found = tapped.aggregate([{"$match": {"n": 2}}])
     assert [str(seen) for seen in watch.seen] == ["aggregate customers"]
     assert list(found) == [{"_id": 1, "n": 2}]
-    assert [index["name"] for index in tapped.list_indexes()] == ["_id_"]
-    assert tapped.count_documents({"n": 2}) == 1
 
 
 @pytest.mark.parametrize(
@@ -410,27 +302,20 @@ def test_an_aggregation_is_sent_where_it_is_called(collection: Any) -> None:
         ("find", {"filter": {"_id": 1.0}}, (("c", 1),)),
         ("find_one", {"filter": {"_id": {"$in": ["a"]}}}, None),
         ("find_one", {"filter": {"_id": re.compile("a")}}, None),
-        ("find_one", {"filter": {"_id": bson.Regex("a")}}, None),
         ("find_one", {"filter": {"_id": "a"}, "collation": {"locale": "en"}}, None),
-        ("find_one", {"filter": {"_id": float("nan")}}, None),
         ("find_one", {}, None),
-        ("find_one", {"filter": bson.ObjectId("0" * 24)}, None),
         ("insert_one", {"document": {"_id": "a"}}, (("c", "a"),)),
         ("insert_one", {"document": {"n": 1}}, None),
         ("insert_many", {"documents": [{"_id": "a"}, {"_id": "b"}]}, (("c", "a"), ("c", "b"))),
         ("insert_many", {"documents": [{"_id": "a"}, {}]}, None),
-        ("insert_many", {"documents": 3}, None),
         ("update_many", {"filter": {"n": 1}}, None),
         ("update_one", {"filter": {"$and": [{"_id": "a"}, {"_id": {"$exists": False}}]}}, ()),
         ("update_one", {"filter": {"_id": {"$exists": False}}}, ()),
         ("update_one", {"filter": {"_id": {"$exists": False}}, "upsert": True}, None),
-        ("find", {"filter": {"$and": [{"n": 1}]}}, None),
         ("bulk_write", {"requests": [InsertOne({"_id": 1}), DeleteOne({"_id": 2})]}, (("c", 1), ("c", 2))),
         ("bulk_write", {"requests": [UpdateOne({"_id": 1}, {}, upsert=True), ReplaceOne({"_id": 1}, {})]}, (("c", 1),)),
         ("bulk_write", {"requests": [InsertOne({"_id": 1}), UpdateMany({"n": 1}, {})]}, None),
-        ("bulk_write", {"requests": [InsertOne({})]}, None),
         ("bulk_write", {"requests": [DeleteOne({"_id": 1}, collation={"locale": "en"})]}, None),
-        ("bulk_write", {"requests": 3}, None),
     ],
 )
 def test_an_id_that_must_be_equal_is_the_key(method: str, arguments: Any, keys: Any) -> None:
@@ -442,7 +327,6 @@ def test_an_id_that_must_be_equal_is_the_key(method: str, arguments: Any, keys: 
     [
         (1, bson.Decimal128("1")),
         ({"a": 1, "b": [2]}, {"b": (2.0,), "a": 1}),
-        (datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 1, 1, tzinfo=timezone(timedelta(hours=1)))),
         (datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 1, microsecond=900)),  # noqa: DTZ001  # pymongo takes it for UTC
     ],
 )
@@ -461,9 +345,6 @@ def test_ids_that_are_one_id_to_the_server_are_one_key(one: Any, other: Any) -> 
         ([{"$lookup": {"from": "d", "pipeline": [{"$unionWith": "e"}]}}], ("c", "d", "e"), False),
         ([{"$out": "d"}], ("c", "d"), True),
         ([{"$merge": {"into": {"db": "x", "coll": "d"}}}], ("c", "d"), True),
-        ("no pipeline", ("c",), False),
-        (["no stage"], ("c",), False),
-        ([{"$out": 3}], ("c",), True),
     ],
 )
 def test_a_pipeline_touches_the_collections_that_it_names(stages: Any, tables: Any, writes: bool) -> None:
@@ -471,24 +352,11 @@ def test_a_pipeline_touches_the_collections_that_it_names(stages: Any, tables: A
     assert (found.tables, found.writes, found.keys) == (tables, writes, None)
 
 
-def test_renaming_touches_both_names(collection: Any) -> None:
-    collection.insert_one({"_id": 1})
-    tapped, watch = watched(collection)
-    tapped.rename("clients")
-    assert watch.last.tables == ("customers", "clients")
-
-
 def test_documents_that_can_be_read_but_once_are_all_inserted(collection: Any) -> None:
     tapped, watch = watched(collection)
     tapped.insert_many({"_id": number} for number in range(4))
     assert collection.count_documents({}) == 4
     assert str(watch.last) == "insert_many customers (4 keys)"
-
-
-def test_what_has_no_answer_to_hand_on_is_refused(collection: Any) -> None:
-    tapped, _ = watched(collection)
-    with pytest.raises(ConfigurationError, match="watch"):
-        tapped.watch()
 
 
 def test_an_asynchronous_collection_awaits_its_gate() -> None:
@@ -501,64 +369,22 @@ def test_an_asynchronous_collection_awaits_its_gate() -> None:
         assert await (await tapped.aggregate([{"$match": {"_id": 1}}])).to_list(1) != []
         async with tapped.find({}) as cursor:
             assert (await cursor.next())["_id"] == 1
-        assert await cursor.to_list() == []
         await tapped.database["other"].insert_one({"_id": 1})
-        assert await raw.database["other"].count_documents({}) == 1
         return seen
 
     seen = asyncio.run(main())
     assert [each.method for each in seen] == ["update_one", "insert_many", "find", "aggregate", "find", "insert_one"]
-    assert seen[1].keys == (("customers", 2), ("customers", 3))
 
 
 # ---------------------------------------------------------------- any store
 
 
-def test_stores_in_a_dict_are_tapped_by_their_names(table: Any, collection: Any) -> None:
-    stores = {"shop": table, "stock": collection}
-    tapped, watch = watched(stores)
-    tapped["shop"].put_item(Item={"id": "c1"})
-    tapped["stock"].insert_one({"_id": 1})
-    assert [seen.store for seen in watch.seen] == ["shop", "stock"]
-    assert collection.count_documents({}) == 1
-
-
-def test_a_tap_may_stand_before_a_tap(table: Any, collection: Any) -> None:
-    (inner_table, inside), (inner_collection, inside_too) = watched(table), watched(collection)
-    (outer_table, outside), (outer_collection, outside_too) = watched(inner_table), watched(inner_collection)
-    outer_table.put_item(Item={"id": "c1"})
-    outer_collection.insert_one({"_id": 1})
-    assert [str(seen) for seen in inside.seen] == [str(seen) for seen in outside.seen] == ["PutItem customers c1"]
-    assert [str(seen) for seen in inside_too.seen] == [str(seen) for seen in outside_too.seen] == ["insert_one customers 1"]
-
-
 def test_what_is_no_store_is_refused_by_name(table: Any, collection: Any) -> None:
     sqs = boto3.client("sqs", region_name="eu-west-1")
     guarded = GuardedTable(table, SeenIds())
-    client: MongoClient[Any] = MongoClient(connect=False)
-    resource = boto3.resource("dynamodb", region_name="eu-west-1")
-    for wrong in (sqs, guarded, client, client.shop, resource, None, "orders", GuardedCollection(collection, SeenIds())):
+    for wrong in (sqs, guarded, None, "orders", collection.database, GuardedCollection(collection, SeenIds())):
         with pytest.raises(ConfigurationError, match="give a"):
             tap(wrong, print)
-    client.close()
-
-
-def test_the_kinds_of_stores_are_told_apart(table: Any, collection: Any) -> None:
-    assert [kind_of(store) for store in (table, table.meta.client, collection)] == ["table", "client", "collection"]
-    assert not any(is_async(store) for store in (table, table.meta.client, collection))
-    assert is_async(mongomock_collection(asynchronous=True))
-    client: AsyncMongoClient[Any] = AsyncMongoClient(connect=False)
-    assert kind_of(client.shop.stock) == "collection"
-    assert is_async(client.shop.stock)
-
-
-def test_tapping_imports_no_driver() -> None:
-    program = (
-        "import sys, onewrite.testing.taps.tap, onewrite.testing.taps.faults, onewrite.testing.model.machine; "
-        "print(*{'boto3', 'botocore', 'pymongo', 'bson', 'moto', 'mongomock'} & set(sys.modules))"
-    )
-    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
-    assert found == "\n"
 
 
 # ---------------------------------------------------------------- commute, describe
@@ -590,7 +416,6 @@ class Answer:
     [
         ("update_one", {}, UpdateResult({"n": 1}, acknowledged=True), "applied"),
         ("update_one", {}, UpdateResult({"n": 0}, acknowledged=True), "refused"),
-        ("update_one", {}, UpdateResult({"n": 1, "upserted": 3}, acknowledged=True), "applied"),
         ("update_one", {}, UpdateResult({}, acknowledged=False), "sent"),
         ("delete_one", {}, Answer(deleted_count=0), "refused"),
         ("find_one_and_update", {}, None, "refused"),
@@ -621,12 +446,8 @@ def test_a_read_that_finds_nothing_says_so(table: Any) -> None:
     ("filter_", "update"),
     [
         ({"_id": 1}, {"$push": {"seen": "m"}}),
-        ({"_id": 1, "$or": "no list"}, {"$set": {"a": 1}}),
-        ({"_id": 1, "a": 3}, [{"$set": {"a": {"$concatArrays": []}}}, "no stage"]),
         ({"_id": 1, "a": {"$ne": 1}}, [{"$set": {"a": {"$concatArrays": ["$a", {"$literal": []}]}}}]),
         ({"_id": 1, "a": {"$ne": 1}}, [{"$set": {"a": {"$add": [1, 2]}}}]),
-        ({"_id": 1, "a": {"$ne": 1}}, None),
-        (None, {"$set": {"a": 1}}),
     ],
 )
 def test_an_update_whose_filter_lets_its_own_mark_in_is_not_guarded(filter_: Any, update: Any) -> None:
@@ -636,4 +457,3 @@ def test_an_update_whose_filter_lets_its_own_mark_in_is_not_guarded(filter_: Any
 
 def test_a_request_reads_in_words() -> None:
     assert str(Request("s", "GetItem", {}, (("t", ("a", 1)),), writes=False, tables=("t",))) == "GetItem t a/1"
-    assert str(Request("s", "ListTables", {}, None, writes=False)) == "ListTables s"
