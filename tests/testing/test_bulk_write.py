@@ -49,8 +49,14 @@ def test_every_operation_is_done_and_counted(orders: Any) -> None:
             DeleteMany({"gone": True}),
         ]
     )
-    counts = {"inserted_count": 2, "matched_count": 4, "modified_count": 4, "deleted_count": 2, "upserted_count": 2}
-    assert numbers(result) == {**counts, "upserted_ids": {2: 2, 3: 3}}
+    assert numbers(result) == {
+        "inserted_count": 2,
+        "matched_count": 4,
+        "modified_count": 4,
+        "deleted_count": 2,
+        "upserted_count": 2,
+        "upserted_ids": {2: 2, 3: 3},
+    }
     assert list(orders.find()) == [{"_id": 1, "n": 2}, {"_id": 3, "n": 7}]
 
 
@@ -65,6 +71,11 @@ def test_an_ordered_bulk_write_stops_at_the_first_error_and_an_unordered_one_goe
         orders.bulk_write(requests, ordered=False)
     assert [error["index"] for error in caught.value.details["writeErrors"]] == [0, 1]
     assert list(orders.find()) == [{"_id": 1}, {"_id": 2}]
+
+
+def test_an_unordered_bulk_write_is_sent_inserts_first_as_pymongo_sends_it(orders: Any) -> None:
+    orders.bulk_write([DeleteMany({}), InsertOne({"_id": 1})], ordered=False)
+    assert list(orders.find()) == []
 
 
 def test_what_pymongo_refuses_is_refused(orders: Any) -> None:
@@ -88,9 +99,35 @@ def test_an_answer_from_memory_is_the_stores_and_fills_in_the_same_ids() -> None
     assert machine.misses == 1
 
 
+def test_a_refused_insert_gives_its_document_an_id_too() -> None:
+    machine = Machine(mongomock_collection)
+    orders = machine.stores(machine.perform)
+    orders.create_index("n", unique=True)
+    orders.insert_one({"_id": 1, "n": 1})
+    ids: list[Any] = []
+    for _ in range(2):
+        document: dict[str, Any] = {"n": 1}
+        with pytest.raises(Exception, match="E11000"):
+            orders.insert_one(document)
+        ids.append(document["_id"])
+    assert ids[0] == ids[1]
+
+
+def test_a_document_that_was_never_sent_is_given_no_id() -> None:
+    machine = Machine(mongomock_collection)
+    orders = machine.stores(machine.perform)
+    for _ in range(2):
+        documents: list[dict[str, Any]] = [{"_id": 1}, {"_id": 1}, {"n": 1}]
+        with pytest.raises(BulkWriteError):
+            orders.insert_many(documents)
+        assert documents[2].get("_id") is None
+        machine.reset()
+
+
 @pytest.mark.parametrize(
     ("requests", "words"),
     [
+        ([InsertOne({"_id": 1})], "applied"),
         ([UpdateOne({"_id": 7}, {"$set": {"n": 1}})], "refused"),
         ([UpdateOne({"_id": 7}, {"$set": {"n": 1}}, upsert=True)], "applied"),
         ([DeleteOne({"_id": 7})], "refused"),
