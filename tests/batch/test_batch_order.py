@@ -60,7 +60,8 @@ def test_the_messages_of_a_source_are_taken_by_their_sequence_at_the_places_that
 
 
 def test_equal_sequences_keep_their_order_and_numbers_are_not_compared_with_texts() -> None:
-    mixed = [Message(str(number), "s", sequence) for number, sequence in enumerate(["b", 5, "a", 5, 1])]
+    sequences: list[int | str] = ["b", 5, "a", 5, 1]
+    mixed = [Message(str(number), "s", sequence) for number, sequence in enumerate(sequences)]
     assert lanes_and_order(mixed)[1] == [4, 1, 3, 2, 0]
 
 
