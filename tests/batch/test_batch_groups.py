@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import signal
 import threading
+from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from onewrite import Answer, Applied, ConfigurationError, Deferred, Duplicate, InSequence, Message, Outcome
+from onewrite import Answer, Applied, Busy, ConfigurationError, Deferred, Duplicate, InSequence, Message, Outcome
 from onewrite.aws_lambda import (
+    documentdb_handler,
     dynamodb_stream_handler,
     eventbridge_handler,
     kafka_handler,
@@ -22,11 +25,23 @@ from onewrite.aws_lambda import (
 )
 from onewrite.batch import order
 from onewrite.batch.function import WrongReturn
+from onewrite.batch.handler import Handler
 from onewrite.identity import Skip
 from onewrite.metrics import Reported
 from onewrite.mongodb import GuardedCollection
 from onewrite.testing import mongomock_collection
-from tests.support.batches import FIFO, Clock, by_name, dynamodb, fifo, identifiers, kafka, kinesis, sqs, sqs_record
+from tests.support.batches import (
+    FIFO,
+    Clock,
+    by_name,
+    dynamodb,
+    fifo,
+    identifiers,
+    kafka,
+    kinesis,
+    sqs,
+    sqs_record,
+)
 from tests.support.seams import measure_by
 
 TIMEOUT = 20.0
@@ -93,6 +108,13 @@ def test_where_the_source_keeps_an_order_only_neighbours_are_one_call(decorator:
     assert shop.calls == ["a1 a2", "b1", "a3"]
 
 
+def test_the_changes_of_documentdb_are_grouped_too(shop: Shop) -> None:
+    events = [{"event": {"_id": {"_data": name}}} for name in ("a1", "a2", "b1")]
+    handler = documentdb_handler(lambda record: Message(record["eventID"]), group_by=letter)(shop)
+    assert identifiers(handler({"eventSource": "aws:docdb", "events": events})) == []
+    assert shop.calls == ["a1 a2", "b1"]
+
+
 def test_lanes_are_not_mixed_though_they_have_a_group_in_common(shop: Shop) -> None:
     handler = sqs_handler(by_name, group_by=last)(shop)
     assert identifiers(handler(fifo("a1x", "b1x", "a2x", "b2y", "a3y", "b3x"))) == []
@@ -145,6 +167,19 @@ def test_a_call_has_at_most_a_hundred_messages(event: Any, shop: Shop) -> None:
     assert " ".join(shop.calls).split() == names
 
 
+def test_the_function_is_given_a_list_of_its_own(shop: Shop) -> None:
+    def each(messages: list[Message]) -> None:
+        assert type(messages) is list
+        messages.clear()
+
+    report = sqs_handler(by_name, group_by=letter)(each).run(sqs(["a1", "a2"]))
+    assert [result.settled for result in report.results] == [True, True]
+
+
+def test_a_batch_without_records_calls_nothing(shop: Shop) -> None:
+    assert identifiers(sqs_handler(by_name, group_by=letter)(shop)({"Records": []})) == []
+
+
 # ---------------------------------------------------------------- what becomes of the records
 
 
@@ -168,7 +203,9 @@ def test_in_an_order_what_stands_behind_it_comes_again_as_well(decorator: Any, e
     found = identifiers(report.response)
     assert [(each["partition"], each["offset"]) if isinstance(each, dict) else each for each in found] == named
     assert shop.calls[0] == "a1 a2? a3"
+    assert "b1" not in shop.calls or decorator is sqs_handler
     assert [result.message.id for result in report.failed] == ["a2?"]
+    assert report.size == len(event["Records"]) if "Records" in event else 5
 
 
 def test_a_record_of_several_groups_is_settled_only_if_all_its_messages_are(shop: Shop) -> None:
@@ -193,14 +230,22 @@ def test_none_settles_the_whole_group() -> None:
     assert identifiers(report.response) == []
 
 
+def other(message: Message) -> Outcome:
+    return Applied(Message(f"other than {message.id}"))
+
+
 @pytest.mark.parametrize(
     ("returned", "why"),
     [
+        (lambda _: [], "0 answers for 3 messages"),
         (lambda messages: [Applied(message) for message in messages[:2]], "2 answers for 3 messages"),
         (lambda messages: Applied(messages[0]), "a Applied: with group_by"),
         (lambda messages: [Applied(message) for message in reversed(messages)], "in another order"),
+        (lambda messages: [Applied(messages[0])] * 3, "in another order"),
+        (lambda messages: {message.id: Applied(message) for message in messages}, "a dict"),
         (lambda messages: (Applied(message) for message in messages), "a generator"),
         (lambda messages: [None for _ in messages], "a list with a NoneType"),
+        (lambda messages: [[Applied(message)] for message in messages], "a list with a list"),
     ],
 )
 def test_anything_but_one_answer_for_each_message_returns_the_whole_group(returned: Any, why: str) -> None:
@@ -212,13 +257,19 @@ def test_anything_but_one_answer_for_each_message_returns_the_whole_group(return
 @pytest.mark.parametrize(
     "each",
     [
-        lambda messages: tuple(Applied(message.part("stock")) for message in messages),
-        lambda messages: [Applied(Message(f"other than {message.id}")) for message in messages],
+        lambda messages: tuple(Applied(message) for message in messages),
+        lambda messages: [Applied(message.part("stock")) for message in messages],
+        lambda messages: [other(message) for message in messages],
     ],
-    ids=["of a part", "of a message of the function's own"],
+    ids=["a tuple", "of a part", "of a message of the function's own"],
 )
 def test_an_answer_may_be_about_what_the_function_has_made_of_the_message(each: Any) -> None:
     assert identifiers(sqs_handler(by_name, group_by=letter)(each)(sqs(["a1", "a2"]))) == []
+
+
+def test_two_copies_of_a_message_are_in_the_list_twice(shop: Shop) -> None:
+    report = sqs_handler(by_name, group_by=letter)(shop).run(sqs(["a1", "a1"]))
+    assert [type(result.outcomes[0]).__name__ for result in report.results] == ["Applied", "Duplicate"]
 
 
 def test_a_fold_makes_one_write_of_each_group_and_of_each_redelivery() -> None:
@@ -251,8 +302,11 @@ def test_a_poisonous_message_takes_none_of_its_group_with_it(shop: Shop, caplog:
     report = sqs_handler(by_name, group_by=letter)(shop).run(sqs(["a1", "a2!", "a3", "b1"]))
     assert identifiers(report.response) == ["id-a2!"]
     assert shop.calls == ["a1 a2! a3", "a1", "a2!", "a3", "b1"]
-    ends = [type(result.outcomes[0]).__name__ for result in report.results if result.settled]
-    assert ends == ["Duplicate", "Applied", "Applied"]
+    assert [type(result.outcomes[0]).__name__ for result in report.results if result.settled] == [
+        "Duplicate",
+        "Applied",
+        "Applied",
+    ]
     assert "ValueError" in caplog.messages[0]
     assert "for a group of 3 messages, which are tried one by one" in caplog.messages[0]
 
@@ -280,6 +334,44 @@ def test_what_the_function_has_changed_in_a_message_is_as_it_was_when_it_is_trie
     assert identifiers(handler(sqs(["good", "bad", "fine"]))) == ["id-bad"]
 
 
+def test_an_identity_that_says_something_else_the_second_time_fails_or_is_not_asked(shop: Shop) -> None:
+    asked: Counter[str] = Counter()
+
+    def fickle(record: Any) -> Any:
+        asked[record["body"]] += 1
+        if asked[record["body"]] == 2:
+            if record["body"] == "a1":
+                raise LookupError
+            return Skip("no more")
+        return Message(record["body"])
+
+    report = sqs_handler(fickle, group_by=letter)(shop).run(sqs(["a1", "a2", "a3!"]))
+    assert identifiers(report.response) == ["id-a1", "id-a3!"]
+    assert isinstance(report.results[0].error, LookupError)
+
+
+def test_an_error_that_comes_by_itself_is_the_members_own(shop: Shop) -> None:
+    tried: list[int] = []
+
+    def once(messages: list[Message]) -> None:
+        tried.append(len(messages))
+        if len(tried) == 1:
+            raise TimeoutError
+
+    assert identifiers(sqs_handler(by_name, group_by=letter)(once)(sqs(["a1", "a2"]))) == []
+    assert tried == [2, 1, 1]
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), GeneratorExit()], ids=repr)
+def test_an_exit_that_the_function_raises_is_an_error_like_any_other(error: BaseException) -> None:
+    def each(messages: list[Message]) -> None:
+        if any(message.id == "a2" for message in messages):
+            raise error
+
+    report = sqs_handler(by_name, group_by=letter)(each).run(sqs(["a1", "a2", "a3"]))
+    assert identifiers(report.response) == ["id-a2"]
+
+
 def test_ctrl_c_ends_the_batch_and_nothing_is_tried_one_by_one() -> None:
     calls: list[int] = []
 
@@ -290,6 +382,15 @@ def test_ctrl_c_ends_the_batch_and_nothing_is_tried_one_by_one() -> None:
     with pytest.raises(KeyboardInterrupt):
         sqs_handler(by_name, group_by=letter)(each)(sqs(["a1", "a2", "b1"]))
     assert calls == [2]
+
+
+def test_ctrl_c_in_group_by_ends_the_batch() -> None:
+    def group_by(message: Message) -> str:
+        signal.raise_signal(signal.SIGINT)
+        raise AssertionError
+
+    with pytest.raises(KeyboardInterrupt):
+        sqs_handler(by_name, group_by=group_by)(lambda _: None)(sqs("a"))
 
 
 # ---------------------------------------------------------------- group_by itself
@@ -319,6 +420,19 @@ def test_in_an_order_it_stops_its_lane(shop: Shop) -> None:
     assert shop.calls == ["a1 a2"]
 
 
+def test_what_cannot_be_hashed_is_named(shop: Shop) -> None:
+    handler = sqs_handler(by_name, group_by=strange)(shop)
+    [failed] = handler.run(sqs(["a2!"])).failed
+    assert "group_by returned a list, which cannot be hashed" in str(handler.handler.failure(failed))
+
+
+def test_a_group_may_be_none_or_a_tuple(shop: Shop) -> None:
+    groups: dict[str, Any] = {"a1": None, "a2": ("x", 1), "a3": None}
+    handler = sqs_handler(by_name, group_by=lambda message: groups[message.id])(shop)
+    assert identifiers(handler(sqs(["a1", "a2", "a3"]))) == []
+    assert shop.calls == ["a1 a3", "a2"]
+
+
 async def aletter(message: Message) -> str:
     return letter(message)
 
@@ -333,6 +447,12 @@ def test_what_is_no_plain_function_is_refused(group_by: Any, shop: Shop) -> None
 def test_what_gives_one_record_at_a_time_has_nothing_to_group(decorator: Any, shop: Shop) -> None:
     with pytest.raises(ConfigurationError, match="gives one record at a time"):
         decorator(by_name, group_by=letter)
+
+
+def test_a_handler_is_not_decorated_twice(shop: Shop) -> None:
+    decorator: Any = sqs_handler(by_name, group_by=letter)
+    with pytest.raises(ConfigurationError, match="a handler already"):
+        decorator(decorator(shop))
 
 
 # ---------------------------------------------------------------- the deadline
@@ -364,6 +484,20 @@ def test_a_group_that_failed_is_tried_one_by_one_as_long_as_there_is_time() -> N
     assert calls == ["a1 a2! a3 a4", "a1", "a2!"]
     assert identifiers(report.response) == ["id-a3", "id-a4"]
     assert [type(result.error).__name__ for result in report.results] == ["NoneType", "NoneType", "ValueError", "ValueError"]
+
+
+def test_records_for_which_there_is_no_time_to_read_them_go_back() -> None:
+    clock, read = Clock(), list[str]()
+
+    def identity(record: Any) -> Message:
+        clock.now += 1.0
+        read.append(record["body"])
+        return by_name(record)
+
+    handler = measure_by(sqs_handler(identity, group_by=letter)(Shop()), clock)
+    report = handler.run(sqs(["a1", "a2", "a3", "a4", "a5", "a6"]), clock.until(4.5))
+    assert read == ["a1", "a2", "a3", "a4"]
+    assert len(report.returned) == 6
 
 
 def test_a_record_of_which_only_a_part_was_done_in_time_goes_back() -> None:
@@ -435,8 +569,10 @@ def test_a_record_with_several_groups_is_tried_again_where_it_is_the_only_one_to
 
     def each(messages: list[Message]) -> list[Answer]:
         calls.append(" ".join(message.id for message in messages))
-        is_early = calls.count("b1") == 1
-        return [Deferred(each, 1) if is_early and each.id == "b1" else Applied(each) for each in messages]
+        return [
+            Deferred(message, 1) if calls.count("b1") == 1 and message.id == "b1" else Applied(message)
+            for message in messages
+        ]
 
     handler = sqs_handler(lambda _: [Message("a1", "s", 1), Message("b1", "s", 2)], group_by=letter)(each)
     assert identifiers(handler(sqs(["any"]))) == []
@@ -448,6 +584,31 @@ def test_those_that_came_too_early_in_their_own_group_are_tried_again_in_their_o
     handler = sqs_handler(by_name, group_by=lambda _: 0)(entity)
     assert identifiers(handler(sqs(["s3", "s2", "s1"]))) == []
     assert entity.calls == ["s3 s2 s1", "s2", "s3"]
+
+
+def test_several_that_are_tried_again_at_once_keep_their_order() -> None:
+    sources = {name: OneAfterTheOther() for name in "abc"}
+    calls: list[str] = []
+
+    def each(messages: list[Message]) -> list[Answer]:
+        calls.append(" ".join(message.id for message in messages))
+        answers = [sources[letter(message)]([message])[0] for message in messages]
+        return [replace(answer, message=replace(answer.message, source=letter(answer.message))) for answer in answers]
+
+    handler = sqs_handler(by_name, group_by=lambda _: 0)(each)
+    assert identifiers(handler(sqs(["c2", "a2", "b2", "b1", "c1", "a1"]))) == []
+    assert calls == ["c2 a2 b2 b1 c1 a1", "c2", "a2", "b2"]
+
+
+def test_what_waits_for_a_step_is_not_tried_again_in_the_batch() -> None:
+    calls: list[int] = []
+
+    def each(messages: list[Message]) -> list[Answer]:
+        calls.append(len(messages))
+        return [Busy(message, 9e9) for message in messages]
+
+    assert len(identifiers(sqs_handler(by_name, group_by=letter)(each)(sqs(["a1", "a2"])))) == 2
+    assert calls == [2]
 
 
 def test_the_hook_is_called_for_each_message_with_its_share_of_the_seconds() -> None:
@@ -464,8 +625,13 @@ def test_the_hook_is_called_for_each_message_with_its_share_of_the_seconds() -> 
 
     handler = measure_by(sqs_handler(several, group_by=letter, on_outcome=hook)(each), clock)
     report = handler.run(sqs(["a1", "a2?", "b1+a3", "skip"]))
-    group = [("a1", "Applied", 3.0), ("a2?", "Deferred", 3.0)]
-    assert told == [*group, ("b1", "Applied", 6.0), (None, "Skip", 0.0), ("a3", "Applied", 6.0)]
+    assert told == [
+        ("a1", "Applied", 3.0),
+        ("a2?", "Deferred", 3.0),
+        ("b1", "Applied", 6.0),
+        (None, "Skip", 0.0),
+        ("a3", "Applied", 6.0),
+    ]
     assert [result.seconds for result in report.results] == [3.0, 3.0, 12.0, 0.0]
 
 
@@ -476,6 +642,23 @@ def test_of_a_group_that_failed_each_message_is_told_once() -> None:
     assert told == [("a1", "Duplicate"), ("a2!", "ValueError"), ("a3", "Applied")]
 
 
+def test_a_single_record_is_processed_in_its_groups() -> None:
+    shop = Shop()
+    handler = sqs_handler(several, group_by=letter)(shop)
+    assert handler.process(sqs_record("a1+a2+b1")).settled
+    assert not handler.process(sqs_record("a3?+b2")).settled
+    assert handler.process(sqs_record("skip")).skipped
+    assert shop.calls == ["a1 a2", "b1", "a3?"]
+
+    async def each(messages: list[Message]) -> list[Outcome]:
+        return [Applied(message) for message in messages]
+
+    async def caller() -> bool:
+        return (await sqs_handler(several, group_by=letter)(each).aprocess(sqs_record("a1+b1"))).settled
+
+    assert asyncio.run(caller())
+
+
 def test_of_records_that_are_processed_outside_a_batch_no_group_is_begun_without_time_for_it() -> None:
     clock, calls = Clock(), list[str]()
     handler = measure_by(sqs_handler(several, group_by=letter)(slow(clock, calls, 4.0)), clock).handler
@@ -483,3 +666,9 @@ def test_of_records_that_are_processed_outside_a_batch_no_group_is_begun_without
     found = handler.process_together(records, in_order=False, time_left=lambda: 9.0 - clock.now)
     assert calls == ["a1 a2 a3"]
     assert [result and result.settled for result in found] == [True, None, None, True]
+
+
+def test_a_handler_can_be_made_without_a_decorator() -> None:
+    handler = sqs_handler(by_name, group_by=letter)(Shop())
+    again = Handler(handler.each, handler.source, by_name, group_by=letter, max_workers=2)
+    assert identifiers(again(sqs(["a1", "a2!"]))) == ["id-a2!"]

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import gc
+import inspect
 import signal
 import threading
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 from unittest.mock import MagicMock
 
 import pytest
 
 from onewrite import Applied, ConfigurationError, Deferred, Message, Outcome
-from onewrite.aws_lambda import Report, kinesis_handler, sqs_handler
+from onewrite.aws_lambda import Report, kafka_handler, kinesis_handler, sqs_handler
 from onewrite.batch.handler import HandlerFunction
-from onewrite.core.flow import Call, Flow, arun, run
-from tests.support.batches import Clock, Context, by_name, fifo, identifiers, kinesis, sqs
+from onewrite.batch.order import Lanes
+from onewrite.batch.workers import Batch, Deadline
+from onewrite.core.flow import Call, Flow, Meter, arun, meter, run
+from tests.support.batches import Clock, Context, by_name, fifo, identifiers, kafka, kinesis, sqs
 from tests.support.seams import measure_by
 
 TIMEOUT = 20.0  # seconds until a test that hangs fails
@@ -48,6 +52,24 @@ def test_records_of_a_standard_queue_are_processed_in_threads() -> None:
     assert names(report) == list("abcdefgh")  # the results are in the batch's order
 
 
+def test_groups_of_a_fifo_queue_are_processed_in_threads_and_each_in_order() -> None:
+    started: list[str] = []
+    barrier = Barrier(3)
+
+    def each(message: Message) -> Outcome:
+        started.append(message.id)
+        return barrier(message)
+
+    report = sqs_handler(by_name, max_workers=8)(each).run(fifo("a1", "a2", "b1", "b2", "c1", "c2"))
+    assert identifiers(report.response) == []
+    assert all([name for name in started if name[0] == group] == [f"{group}1", f"{group}2"] for group in "abc")
+
+
+def test_partitions_of_kafka_are_processed_in_threads() -> None:
+    report = kafka_handler(by_name, max_workers=2)(Barrier(2)).run(kafka(p0=["a", "b"], p1=["x", "y"]))
+    assert identifiers(report.response) == []
+
+
 def test_no_more_threads_are_at_work_than_were_allowed() -> None:
     lock, under_way, most = threading.Lock(), [0], [0]
 
@@ -68,6 +90,14 @@ def test_a_stream_is_processed_one_by_one_whatever_the_number_of_workers() -> No
     handler = kinesis_handler(by_name, max_workers=5)(lambda _: threads.add(threading.current_thread()))
     handler(kinesis("abcdef"))
     assert threads == {threading.current_thread()}
+
+
+def test_a_failure_in_a_thread_returns_its_record_alone() -> None:
+    def each(message: Message) -> None:
+        if message.id in "bd":
+            raise ValueError
+
+    assert identifiers(sqs_handler(by_name, max_workers=3)(each)(sqs("abcde"))) == ["id-b", "id-d"]
 
 
 context: ContextVar[str] = ContextVar("context")
@@ -139,6 +169,12 @@ def test_ctrl_c_ends_the_batch_from_an_identity_and_from_the_hook_too() -> None:
         sqs_handler(by_name, on_outcome=lambda *_: signal.raise_signal(signal.SIGINT))(lambda _: None)(sqs("a"))
 
 
+def test_ctrl_c_ends_a_batch_within_another_and_that_one_too() -> None:
+    inner = sqs_handler(by_name)(interrupting)
+    with pytest.raises(KeyboardInterrupt):
+        sqs_handler(by_name)(lambda _: cast("None", inner.run(sqs("abc"))))(sqs("a"))
+
+
 def test_a_program_that_handles_ctrl_c_itself_goes_on_doing_so() -> None:
     caught: list[int] = []
     before = signal.signal(signal.SIGINT, lambda number, _: caught.append(number))
@@ -147,6 +183,15 @@ def test_a_program_that_handles_ctrl_c_itself_goes_on_doing_so() -> None:
     finally:
         signal.signal(signal.SIGINT, before)
     assert caught == [signal.SIGINT]
+
+
+def test_a_handler_of_ctrl_c_that_a_record_has_set_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        sqs_handler(by_name)(lambda _: cast("None", signal.signal(signal.SIGINT, signal.SIG_IGN)))(sqs("a"))
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_a_single_record_is_processed_and_only_ctrl_c_is_raised() -> None:
@@ -166,17 +211,49 @@ def test_a_single_record_of_an_asynchronous_function_is_awaited_and_its_cancella
     async def each(message: Message) -> Outcome:
         if message.id == "b":
             await asyncio.sleep(TIMEOUT)
+        if message.id == "c":
+            raise SystemExit(3)
         return Applied(message)
 
     async def caller() -> None:
         handler = sqs_handler(by_name)(each)
-        a, b = sqs("ab")["Records"]
+        a, b, c = sqs("abc")["Records"]
         assert (await handler.aprocess(a)).settled
+        assert isinstance((await handler.aprocess(c)).error, SystemExit)
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.01):
                 await handler.aprocess(b)
+        closed = handler.aprocess(b)
+        assert inspect.iscoroutine(closed)
+        closed.send(None)  # until it awaits something
+        closed.close()
 
     asyncio.run(caller())
+
+
+def test_where_no_thread_is_to_be_had_the_error_comes_out_and_those_at_work_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    start, join = threading.Thread.start, threading.Thread.join
+    started, waited_for = list[threading.Thread](), threading.Event()
+
+    def grudging(thread: threading.Thread) -> None:
+        if started:
+            raise RuntimeError("can't start new thread")
+        started.append(thread)
+        start(thread)
+
+    def telling(thread: threading.Thread) -> None:
+        waited_for.set()
+        join(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", grudging)
+    monkeypatch.setattr(threading.Thread, "join", telling)
+
+    def each(message: Message) -> None:
+        waited_for.wait(TIMEOUT)
+
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        sqs_handler(by_name, max_workers=4)(each)(sqs("abcd"))
+    assert not started[0].is_alive()
 
 
 # ---------------------------------------------------------------- asynchronous functions
@@ -237,21 +314,32 @@ async def two(_: object, message: Message) -> Outcome:
     return await one(message)
 
 
-WRAPPED = [
-    one,
-    logged(logged(one)),
-    logged(functools.partial(two, 0)),
-    functools.partial(logged(two), 0),
-    Callee(),
-    Callee().method,
-]
-
-
-@pytest.mark.parametrize("each", WRAPPED)
+@pytest.mark.parametrize(
+    "each",
+    [
+        one,
+        logged(one),
+        logged(logged(one)),
+        functools.partial(two, 0),
+        logged(functools.partial(two, 0)),
+        functools.partial(logged(two), 0),
+        Callee(),
+        Callee().method,
+        functools.partial(Callee()),
+    ],
+)
 def test_an_asynchronous_function_is_known_by_whatever_it_is_wrapped_in(each: Any) -> None:
     report = sqs_handler(by_name)(each).run(sqs(["a", "b!"]))
     assert identifiers(report.response) == ["id-b!"]
     assert isinstance(report.results[1].error, ValueError)
+
+
+def test_a_wrapper_that_answers_at_once_is_no_reason_to_fail() -> None:
+    @functools.wraps(one)
+    def cached(message: Message) -> Outcome:
+        return Applied(message)
+
+    assert identifiers(sqs_handler(by_name)(cached)(sqs("a"))) == []
 
 
 def test_the_event_loop_lives_on_for_the_next_batch() -> None:
@@ -267,6 +355,20 @@ def test_the_event_loop_lives_on_for_the_next_batch() -> None:
     assert len(loops) == 1
 
 
+def test_the_loop_of_a_thread_is_closed_after_it() -> None:
+    """Otherwise asyncio would warn when the loop is collected, and warnings are errors here."""
+    loops: list[asyncio.AbstractEventLoop] = []
+
+    async def each(message: Message) -> None:
+        loops.append(asyncio.get_running_loop())
+
+    thread = threading.Thread(target=sqs_handler(by_name)(each), args=(sqs("a"),))
+    thread.start()
+    thread.join()
+    gc.collect()
+    assert loops[0].is_closed()
+
+
 def test_where_a_loop_is_running_the_handler_says_what_to_do() -> None:
     handler = sqs_handler(by_name)(one)
 
@@ -276,6 +378,30 @@ def test_where_a_loop_is_running_the_handler_says_what_to_do() -> None:
         assert identifiers(await asyncio.to_thread(handler, sqs("a"))) == []
 
     asyncio.run(caller())
+
+
+def test_the_callers_context_is_an_asynchronous_functions_too() -> None:
+    seen = []
+
+    async def each(message: Message) -> None:
+        seen.append(context.get())
+
+    for request in ("1", "2"):
+        token = context.set(request)
+        sqs_handler(by_name, max_workers=2)(each)(sqs("ab"))
+        context.reset(token)
+    assert seen == ["1", "1", "2", "2"]
+
+
+def test_what_is_no_exception_fails_its_record_alone_in_tasks_too() -> None:
+    class Panic(BaseException):
+        pass
+
+    async def each(message: Message) -> None:
+        if message.id == "a":
+            raise Panic
+
+    assert identifiers(sqs_handler(by_name, max_workers=2)(each)(sqs("ab"))) == ["id-a"]
 
 
 def test_a_cancelled_task_of_the_functions_own_fails_its_record_alone() -> None:
@@ -334,6 +460,20 @@ def test_ctrl_c_ends_a_batch_of_an_asynchronous_function() -> None:
     assert seen == ["a"]
 
 
+def test_ctrl_c_ends_such_a_batch_also_after_the_exit_of_a_task() -> None:
+    async def leave() -> None:
+        raise SystemExit(3)
+
+    async def each(message: Message) -> None:
+        if message.id == "a":
+            await asyncio.create_task(leave())
+        signal.raise_signal(signal.SIGINT)
+        await asyncio.sleep(TIMEOUT)
+
+    with pytest.raises(KeyboardInterrupt):
+        sqs_handler(by_name)(each)(sqs("abc"))
+
+
 def test_a_second_ctrl_c_does_not_wait_for_a_function_that_holds_on() -> None:
     async def each(message: Message) -> None:
         signal.raise_signal(signal.SIGINT)
@@ -344,6 +484,37 @@ def test_a_second_ctrl_c_does_not_wait_for_a_function_that_holds_on() -> None:
 
     with pytest.raises(KeyboardInterrupt):
         sqs_handler(by_name)(each)(sqs("ab"))
+
+
+def test_a_second_ctrl_c_does_not_wait_for_a_task_that_holds_on() -> None:
+    async def hold_on() -> None:
+        signal.raise_signal(signal.SIGINT)
+        try:
+            await asyncio.sleep(TIMEOUT)
+        finally:
+            signal.raise_signal(signal.SIGINT)
+
+    async def each(message: Message) -> None:
+        await asyncio.create_task(hold_on())
+
+    with pytest.raises(KeyboardInterrupt):
+        sqs_handler(by_name)(each)(sqs("ab"))
+    assert identifiers(sqs_handler(by_name)(one)(sqs("a"))) == []
+
+
+def test_a_batch_that_is_cancelled_is_cut_short() -> None:
+    """Ctrl-C does that: it cancels the task that the loop runs."""
+    seen = []
+
+    async def each(message: Message) -> None:
+        seen.append(message.id)
+        (batch,) = [task for task in asyncio.all_tasks() if "all_workers" in repr(task.get_coro())]
+        batch.cancel()
+        await asyncio.sleep(TIMEOUT)
+
+    with pytest.raises(asyncio.CancelledError):
+        sqs_handler(by_name)(each)(sqs("ab"))
+    assert seen == ["a"]
 
 
 # ---------------------------------------------------------------- the deadline
@@ -389,6 +560,23 @@ def test_the_rest_of_every_group_is_returned_at_the_deadline() -> None:
     assert identifiers(handler(fifo("a1", "b1", "a2", "b2"), clock.until(3.1))) == ["id-a2", "id-b2"]
 
 
+def test_a_stream_is_restarted_from_where_the_deadline_stopped_it() -> None:
+    clock = Clock()
+    handler = measure_by(kinesis_handler(by_name)(taking(clock, 1.0, 1.0)), clock)
+    assert identifiers(handler(kinesis("abcd"), clock.until(3.1))) == ["3", "4"]
+
+
+def test_nothing_is_taken_from_the_start_where_there_is_no_time() -> None:
+    report = sqs_handler(by_name)(lambda _: None).run(sqs("ab"), Context(lambda: 0.9))
+    assert report.results == ()
+    assert identifiers(report.response) == ["id-a", "id-b"]
+
+
+def test_no_time_is_asked_for_when_there_is_nothing_left_to_take() -> None:
+    left = iter([9.0, 9.0])
+    assert identifiers(sqs_handler(by_name)(lambda _: None)(sqs("ab"), Context(lambda: next(left)))) == []
+
+
 @pytest.mark.parametrize("workers", [1, 4])
 @pytest.mark.parametrize("asynchronous", [False, True])
 def test_the_deadline_holds_for_every_kind_of_worker(workers: int, asynchronous: bool) -> None:
@@ -403,7 +591,9 @@ def test_the_deadline_holds_for_every_kind_of_worker(workers: int, asynchronous:
 
 
 @pytest.mark.parametrize(
-    "other", [None, MagicMock(), SimpleNamespace(get_remaining_time_in_millis=5)], ids=["none", "mock", "number"]
+    "other",
+    [None, object(), {}, MagicMock(), SimpleNamespace(get_remaining_time_in_millis=5)],
+    ids=lambda other: type(other).__name__,
 )
 def test_a_context_without_a_deadline_stops_nothing(other: Any) -> None:
     assert identifiers(sqs_handler(by_name)(lambda _: None)(sqs("ab"), other)) == []
@@ -431,6 +621,14 @@ def test_a_message_that_was_refused_before_its_predecessor_was_in_is_tried_again
 
     assert identifiers(sqs_handler(by_name, max_workers=2)(each)(sqs(["m1", "m2", "m3"]))) == []
     assert sorted(calls) == ["m1", "m2", "m2", "m3"]
+
+
+def test_of_several_exits_the_first_one_leaves() -> None:
+    batch = Batch(Lanes([None]), Deadline(None, 0.0), 1, (), tries_again=False)
+    batch.stop(first := KeyboardInterrupt())
+    batch.stop(KeyboardInterrupt())
+    assert batch.exit is first
+    assert batch.take() is None
 
 
 # ---------------------------------------------------------------- requests
@@ -464,3 +662,14 @@ def writing(request: pytest.FixtureRequest) -> HandlerFunction[Any, Any]:
 def test_the_requests_of_guarded_stores_are_counted(writing: Any) -> None:
     assert writing.run(sqs("abcde")).requests == 10
     assert writing.run(sqs("a")).requests == 2
+
+
+def test_who_counts_the_requests_of_a_handler_has_them(writing: Any) -> None:
+    counting = Meter(requests=1)
+    token = meter.set(counting)
+    try:
+        writing(sqs("abcde"))
+        assert meter.get() is counting
+    finally:
+        meter.reset(token)
+    assert counting.requests == 11

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Iterator
-from decimal import Decimal
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
+import boto3
 import pytest
-from bson import Binary, CodecOptions, ObjectId, UuidRepresentation
+from botocore.exceptions import ClientError
+from bson import Binary, CodecOptions, UuidRepresentation
 
-from onewrite import ConfigurationError, Event, Message, Outbox, SeenIds
+from onewrite import ConfigurationError, Event, LedgerMismatch, Message, Outbox, SeenIds
 from onewrite.dynamodb import GuardedTable
-from onewrite.dynamodb.outboxes import origin as origin_of_key
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
-from onewrite.mongodb.outboxes import origin as origin_of_id
-from onewrite.outbox import AsyncRelay, Outgoing, Relay, SweepReport
+from onewrite.outbox import AsyncRelay, Outgoing, Relay, SweepReport, TokenFile, stream_handler
 from onewrite.outbox.relay import changed_keys
 from onewrite.testing import mongomock_collection, moto_table
 from onewrite.testing.standins.collection import AsyncStandInCollection
@@ -55,6 +57,21 @@ class Broker:
             self.relay.stop()
 
 
+def test_a_pass_that_the_database_has_failed_knows_of_no_oldest_event(
+    collection: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[SweepReport] = []
+    relay = Relay(store(collection), lambda _: None)
+
+    def fails(*_: object) -> None:
+        relay.stop()
+        raise ConnectionError
+
+    monkeypatch.setattr(relay._passes, "sweep", fails)
+    relay.run(poll=0.001, on_pass=told.append)
+    assert [(type(swept.error), swept.complete) for swept in told] == [(ConnectionError, False)]
+
+
 def test_what_cannot_be_read_is_listed_by_both_relays(collection: Any) -> None:
     emit(collection, 1)
     collection.update_one({"_id": 1}, {"$set": {"ow_sent": "many"}})
@@ -73,6 +90,31 @@ def test_a_relay_runs_on_after_failures_until_it_is_stopped(collection: Any) -> 
     assert sorted(broker.bodies) == ["1", "2"]
     assert [swept.error is not None for swept in told][:3] == [True, True, True]
     relay.run()  # a relay that was stopped does not begin again
+
+
+def test_a_relay_that_is_stopped_while_it_waits_for_a_conflict_does_not_wait_for_the_next_pass(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with moto_table("orders", "id") as table:
+        orders = GuardedTable(table, SeenIds(), outbox=OUTBOX)
+        orders.record(Message("m1"), Key={"id": "o-1"}, emit=[Event("A", 1)])
+        broker = Broker(failures=0, stops_at=1)  # so the first write after its stop is the one that clears
+        broker.relay = relay = Relay(orders, broker)
+        client = table.meta.client
+        answers = iter([ClientError({"Error": {"Code": "TransactionConflictException"}}, "UpdateItem")])
+        update_item = client.update_item
+
+        def meets_a_transaction_once(**request: Any) -> Any:
+            for error in answers:
+                raise error
+            return update_item(**request)
+
+        monkeypatch.setattr(client, "update_item", meets_a_transaction_once)
+        running = threading.Thread(target=relay.run, kwargs={"poll": 3600.0}, daemon=True)
+        running.start()
+        running.join(20)
+        assert not running.is_alive()
+        assert relay.waiting() == []
 
 
 @pytest.mark.parametrize("poll", [-1.0, float("nan"), float("inf")])
@@ -126,7 +168,6 @@ def test_a_database_that_fails_is_waited_for(collection: Any, monkeypatch: pytes
     monkeypatch.setattr(relay._passes, "sweep", failing)
     relay.run(poll=0.001, on_pass=told.append)
     assert isinstance(told[0].error, ConnectionError)
-    assert not told[0].complete  # so nobody takes its oldest event for that of all
     assert broker.bodies == ["1"]
 
 
@@ -139,7 +180,7 @@ def test_misuse_ends_a_relay_at_once(collection: Any) -> None:
         asyncio.run(AsyncRelay(guarded, lambda _: True).run())  # type: ignore[arg-type, return-value]  # the same
 
 
-@pytest.mark.parametrize("batch", [0, 1.5, None])
+@pytest.mark.parametrize("batch", [0, -1, 1.5, None])
 def test_a_batch_has_one_event_at_least(collection: Any, batch: Any) -> None:
     with pytest.raises(ConfigurationError, match="one event at least"):
         Relay(store(collection), lambda _: None, batch=batch)
@@ -157,30 +198,56 @@ def test_an_entity_is_named_as_its_store_names_it(collection: Any) -> None:
                 of_table.flush(**wrong)
 
 
+def test_a_broken_outbox_does_not_stop_a_sweep_of_the_others(collection: Any) -> None:
+    emit(collection, 1)
+    emit(collection, 2)
+    collection.update_one({"_id": 1}, {"$set": {"ow_events": ["mine"]}})
+    swept = Relay(store(collection), lambda _: None).sweep()
+    assert (swept.published, [dict(each.entity) for each in swept.broken]) == (1, [{"_id": 1}])
+    with moto_table("orders") as table:
+        orders = GuardedTable(table, SeenIds(), outbox=OUTBOX)
+        orders.put_item(Message("m1"), Item={"orderId": "o"}, emit=[Event("A", 1)])
+        table.put_item(Item={"orderId": "p", "ow_events": "mine"})
+        swept = Relay(orders, lambda _: None).sweep()
+        assert (swept.published, [dict(each.entity) for each in swept.broken]) == (1, [{"orderId": "p"}])
+        with pytest.raises(LedgerMismatch):
+            Relay(orders, lambda _: None).flush(Key={"orderId": "p"})
+
+
 def test_keys_of_all_types_name_their_entities_and_one_key_has_one_source() -> None:
-    seven, other = {"pk": "a/b c", "sk": 7}, {"sk": Decimal("7.0"), "pk": "a/b c"}
-    assert origin_of_key(seven) == origin_of_key(other) == "pk=S:a%2Fb%20c/sk=N:7"
-    assert origin_of_key({"pk": b"\0\xff"}) == "pk=B:AP8="
-    assert origin_of_key({"pk": Decimal("1E+2")}) == "pk=N:100"
-    assert origin_of_key({"pk": 10**37 + 1}) == f"pk=N:{10**37 + 1}"
-    assert origin_of_key({"pk": Decimal("-0")}) == origin_of_key({"pk": 0}) == "pk=N:0"
+    from decimal import Decimal  # noqa: PLC0415  # only here
+
+    from onewrite.dynamodb.outboxes import origin  # noqa: PLC0415  # only here
+
+    assert origin({"pk": "a/b c", "sk": 7}) == origin({"sk": Decimal("7.0"), "pk": "a/b c"}) == "pk=S:a%2Fb%20c/sk=N:7"
+    assert origin({"pk": b"\0\xff"}) == "pk=B:AP8="
+    assert origin({"pk": Decimal("1E+2")}) == "pk=N:100"
+    assert origin({"pk": 10**37 + 1}) == f"pk=N:{10**37 + 1}"
+    assert origin({"pk": Decimal("-0")}) == origin({"pk": 0}) == "pk=N:0"
     with pytest.raises(ConfigurationError, match="part of a key"):
-        origin_of_key({"pk": True})
+        origin({"pk": True})
 
 
 def test_ids_of_all_types_name_their_documents() -> None:
+    from bson import ObjectId  # noqa: PLC0415  # only here
+
+    from onewrite.mongodb.outboxes import origin  # noqa: PLC0415  # only here
+
     ids = ["1", 1, ObjectId("0" * 24), {"a": 1}, {"a": "1"}, True]
-    assert [origin_of_id(each) for each in ids[:3]] == ["_id=S:1", "_id=N:1", "_id=O:" + "0" * 24]
-    assert len({origin_of_id(each) for each in ids}) == len(ids)
+    assert origin(ids[0]) == "_id=S:1"
+    assert origin(ids[1]) == "_id=N:1"
+    assert origin(ids[2]) == "_id=O:" + "0" * 24
+    assert len({origin(each) for each in ids}) == len(ids)
 
 
 @pytest.mark.parametrize("representation", [UuidRepresentation.STANDARD, UuidRepresentation.PYTHON_LEGACY])
 def test_a_uuid_names_the_same_source_whatever_a_client_makes_of_it(representation: int) -> None:
+    from onewrite.mongodb.outboxes import origin  # noqa: PLC0415  # only here
+
     reads: CodecOptions[Any] = CodecOptions(uuid_representation=representation)
     named = UUID(int=1)
     stored = Binary.from_uuid(named, representation)
-    sources = {origin_of_id({"part": named}, reads), origin_of_id({"part": stored}, reads)}
-    assert sources == {origin_of_id({"part": stored}, CodecOptions())}
+    assert origin({"part": named}, reads) == origin({"part": stored}, reads) == origin({"part": stored}, CodecOptions())
 
 
 def test_a_stream_s_records_name_each_item_once_and_those_without_events_not_at_all() -> None:
@@ -198,6 +265,100 @@ def test_a_stream_s_records_name_each_item_once_and_those_without_events_not_at_
     assert changed_keys(records) == [{"id": {"S": "a"}}, {"id": {"S": "keys only"}}]
 
 
+def test_a_stream_handler_begins_nothing_when_its_time_is_up(caplog: pytest.LogCaptureFixture) -> None:
+    class Context:
+        def get_remaining_time_in_millis(self) -> int:
+            return 100
+
+    told: list[SweepReport] = []
+    with moto_table("orders") as table:
+        client = boto3.client("dynamodb", region_name="eu-west-1")
+        orders = GuardedTable(client, SeenIds(), table_name=table.name, outbox=OUTBOX)
+        orders.put_item(Message("m1"), Item={"orderId": "o"}, emit=[Event("A", 1)])
+        event = {"Records": [{"eventName": "INSERT", "dynamodb": {"Keys": {"orderId": {"S": "o"}}}}]}
+        published: list[Outgoing] = []
+        handler = stream_handler(Relay(orders, published.extend), on_pass=told.append)
+        assert handler(event, Context()) == {"batchItemFailures": []}
+        assert published == []
+        handler(event, None)
+        assert (len(published), [swept.published for swept in told]) == (1, [0, 1])
+        wrong: Any = stream_handler(Relay(orders, lambda _: True))  # type: ignore[arg-type, return-value]  # the error is the point
+        orders.update_item(Message("m2"), Key={"orderId": "o"}, UpdateExpression="REMOVE a", emit=[Event("A", 1)])
+        with pytest.raises(ConfigurationError):
+            wrong(event, None)
+        client.delete_table(TableName=table.name)
+        assert handler(event, None) == {"batchItemFailures": []}
+        assert "a sweep will find" in caplog.text
+        client.close()
+
+
+def test_a_token_is_kept_in_a_file_and_a_file_that_is_no_token_is_none(tmp_path: Path) -> None:
+    tokens = TokenFile(tmp_path / "token")
+    assert tokens.load() is None
+    tokens.save({"_data": "82"})
+    assert tokens.load() == {"_data": "82"}
+    (tmp_path / "token").write_text("[1]")
+    assert tokens.load() is None
+    (tmp_path / "token").write_text("{")
+    assert tokens.load() is None
+    tokens.save(None)
+    tokens.save(None)
+    assert not (tmp_path / "token").exists()
+
+
+def test_a_relay_that_follows_goes_on_after_a_failure(
+    collection: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[SweepReport] = []
+
+    def stop(swept: SweepReport, relay: Any) -> None:
+        told.append(swept)
+        relay.stop()
+
+    def watch(*_: Any, **__: Any) -> Any:
+        raise ConnectionError
+
+    async def awatch(*_: Any, **__: Any) -> Any:
+        raise ConnectionError
+
+    relay = Relay(store(collection), lambda _: None)
+    monkeypatch.setattr(relay._boxes, "target", SimpleNamespace(watch=watch))
+    relay.follow(TokenFile(tmp_path / "token"), on_pass=lambda swept: stop(swept, relay))
+    guarded = AsyncGuardedCollection(AsyncStandInCollection(collection), SeenIds(), outbox=OUTBOX)
+
+    async def follow() -> None:
+        asynchronous = AsyncRelay(guarded, lambda _: None)
+        monkeypatch.setattr(asynchronous._boxes, "target", SimpleNamespace(watch=awatch))
+        assert asynchronous.outbox is OUTBOX
+        await asynchronous.follow(TokenFile(tmp_path / "token"), on_pass=lambda swept: stop(swept, asynchronous))
+
+    asyncio.run(follow())
+    assert [type(swept.error).__name__ for swept in told if swept.error is not None] == [
+        "ConnectionError",
+        "ConnectionError",
+    ]
+
+
+def test_a_misuse_of_the_store_ends_a_relay_that_follows(
+    collection: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def misused(*_: Any, **__: Any) -> Any:
+        raise ConfigurationError("wrong")
+
+    async def follow() -> None:
+        guarded = AsyncGuardedCollection(AsyncStandInCollection(collection), SeenIds(), outbox=OUTBOX)
+        asynchronous = AsyncRelay(guarded, lambda _: None)
+        monkeypatch.setattr(asynchronous._boxes, "target", SimpleNamespace(watch=misused))
+        await asynchronous.follow(TokenFile(tmp_path / "token"))
+
+    relay = Relay(store(collection), lambda _: None)
+    monkeypatch.setattr(relay._boxes, "target", SimpleNamespace(watch=misused))
+    with pytest.raises(ConfigurationError):
+        relay.follow(TokenFile(tmp_path / "token"))
+    with pytest.raises(ConfigurationError):
+        asyncio.run(follow())
+
+
 def test_an_operator_skips_what_was_listed_with_either_class(collection: Any) -> None:
     emit(collection, 1)
     (waiting,) = Relay(store(collection), lambda _: None).waiting()
@@ -206,3 +367,17 @@ def test_an_operator_skips_what_was_listed_with_either_class(collection: Any) ->
     skipped = asyncio.run(AsyncRelay(guarded, lambda _: None).skip(**event))
     assert skipped is not None
     assert skipped == Relay(store(collection), lambda _: None).skip(**event)
+
+
+def test_an_asynchronous_relay_waits_for_a_database_that_fails(collection: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    guarded = AsyncGuardedCollection(AsyncStandInCollection(collection), SeenIds(), outbox=OUTBOX)
+    relay = AsyncRelay(guarded, lambda _: None)
+
+    def fails(*_: object) -> None:
+        relay.stop()
+        raise ConnectionError
+
+    monkeypatch.setattr(relay._passes, "sweep", fails)
+    told: list[SweepReport] = []
+    asyncio.run(relay.run(on_pass=told.append))
+    assert isinstance(told[0].error, ConnectionError)

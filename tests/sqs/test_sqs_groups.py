@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import threading
 from collections.abc import Callable
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from onewrite import Answer, Applied, ConfigurationError, Deferred, Duplicate, Message
+from onewrite import Answer, Applied, Busy, ConfigurationError, Deferred, Duplicate, Message
 from onewrite.aws_lambda import sqs_handler
 from onewrite.batch.order import MOST
 from onewrite.identity import Skip
@@ -99,6 +100,13 @@ def test_what_is_at_hand_of_one_group_is_one_call(sqs: FakeSqs, time: VirtualTim
     assert [len(request["Entries"]) for request in sqs.requests_of("delete_message_batch")] == [6]
 
 
+def test_the_messages_of_a_source_are_given_in_their_order(sqs: FakeSqs, time: VirtualTime) -> None:
+    send(sqs, "a3", "a1", "a2")
+    shop = Shop(time)
+    worker(sqs, shop).run()
+    assert shop.names == ["a1 a2 a3"]
+
+
 def test_of_a_fifo_group_neighbours_are_one_call_and_nothing_is_overtaken(fifo: FakeSqs, time: VirtualTime) -> None:
     for body in ("a1", "a2", "b1", "a3"):
         fifo.send(body, group="g")
@@ -108,6 +116,54 @@ def test_of_a_fifo_group_neighbours_are_one_call_and_nothing_is_overtaken(fifo: 
     assert [names for names in shop.names if names != "a4"] == ["a1 a2", "b1", "a3"]
     assert "a4" in shop.names
     assert fifo.messages == []
+
+
+def test_the_groups_of_two_queues_are_not_mixed(sqs: FakeSqs, time: VirtualTime) -> None:
+    """Each of them is asked for ten messages at a time, though there is one slot."""
+    send(sqs, *[f"a{number}" for number in range(1, 8)])
+    worker(sqs, Shop(time)).run()
+    assert sqs.requests_of("receive_message")[0]["MaxNumberOfMessages"] == 10
+
+
+def test_a_message_that_is_skipped_or_fails_in_its_identity_is_no_ones_neighbour(sqs: FakeSqs, time: VirtualTime) -> None:
+    send(sqs, "a1", "skip", "", "a2")
+    shop = Shop(time)
+    worker(sqs, shop, wait=0).run()
+    assert shop.names == ["a1 a2"]
+    assert [stored.body for stored in sqs.messages] == [""]
+
+
+def test_a_record_of_several_groups_is_done_with_the_group_of_its_first_message(sqs: FakeSqs, time: VirtualTime) -> None:
+    send(sqs, "+ab", "a1", "b1")
+    shop = Shop(time)
+    worker(sqs, shop).run()
+    assert shop.names == ["a+ab a1", "b+ab", "b1"]
+    assert sqs.messages == []
+
+
+def test_groups_run_side_by_side_in_as_many_slots_as_there_are(sqs: FakeSqs) -> None:
+    barrier = threading.Barrier(2, timeout=20)
+
+    def each(messages: list[Message]) -> list[Answer]:
+        barrier.wait()
+        return [Applied(message) for message in messages]
+
+    send(sqs, "a1", "b1", "a2", "b2")
+    assert worker(sqs, each, in_flight=2).run() is True
+    assert sqs.messages == []
+
+
+def test_an_asynchronous_function_has_groups_too(sqs: FakeSqs, time: VirtualTime) -> None:
+    shop = Shop(time, a2=raises)
+
+    async def each(messages: list[Message]) -> list[Answer]:
+        await asyncio.sleep(0)
+        return shop(messages)
+
+    send(sqs, "a1", "a2", "b1")
+    worker(sqs, each, wait=0).run()
+    assert sorted(shop.names) == ["a1", "a1 a2", "a2", "b1"]
+    assert [stored.body for stored in sqs.messages] == ["a2"]
 
 
 # ---------------------------------------------------------------- gathering
@@ -124,6 +180,13 @@ def test_the_first_message_of_a_group_waits_for_others_that_come_later(sqs: Fake
     shop = Shop(time)
     worker(sqs, shop, gather=timedelta(seconds=2)).run()
     assert shop.calls == [(2, "a1 a2"), (3, "b1")]
+
+
+def test_without_gather_nothing_waits(sqs: FakeSqs, time: VirtualTime) -> None:
+    send(sqs, "a1", "a2")
+    shop = Shop(time)
+    worker(sqs, shop).run()
+    assert shop.calls == [(0, "a1 a2")]
 
 
 def test_a_group_that_is_full_begins_at_once(sqs: FakeSqs, time: VirtualTime) -> None:
@@ -166,7 +229,7 @@ def test_gather_without_groups_is_refused(sqs: FakeSqs) -> None:
     Worker(URL, handler, client=sqs, gather=timedelta())
 
 
-@pytest.mark.parametrize("gather", [timedelta(seconds=-1), timedelta(minutes=6), 5])
+@pytest.mark.parametrize("gather", [timedelta(seconds=-1), timedelta(minutes=6), 5, None])
 def test_gather_is_a_time_that_is_not_too_long(gather: Any, sqs: FakeSqs, time: VirtualTime) -> None:
     with pytest.raises(ConfigurationError, match="give a timedelta from 0 to 5 minutes"):
         worker(sqs, Shop(time), gather=gather)
@@ -190,6 +253,26 @@ def test_in_a_fifo_group_what_stands_behind_a_failure_comes_again_with_it(fifo: 
     worker(fifo, shop, wait=0).run()
     assert shop.names == ["a1 a2 a3", "a1", "a2"]
     assert [stored.body for stored in fifo.messages] == ["a2", "a3", "b1"]
+
+
+def test_a_deferred_message_waits_at_hand_and_is_tried_when_its_source_makes_progress(
+    sqs: FakeSqs, time: VirtualTime
+) -> None:
+    send(sqs, "a2", "a3", "a1")
+    last = [0]
+
+    def in_sequence(message: Message) -> Answer:
+        number = message.sequence or 0
+        assert isinstance(number, int)
+        if number != last[0] + 1:
+            return Deferred(message, last[0] + 1)
+        last[0] = number
+        return Applied(message)
+
+    shop = Shop(time, a1=in_sequence, a2=in_sequence, a3=in_sequence)
+    worker(sqs, shop, in_flight=1).run()
+    assert shop.calls == [(0, "a1 a2 a3")]
+    assert sqs.messages == []
 
 
 def test_those_of_a_group_that_are_deferred_are_tried_again_together(sqs: FakeSqs, time: VirtualTime) -> None:
@@ -218,6 +301,16 @@ def test_a_deferred_message_of_a_fifo_group_holds_back_the_rest_of_its_group_onl
     assert fifo.messages == []
 
 
+def test_a_busy_message_waits_at_hand_and_the_rest_of_its_group_is_done(sqs: FakeSqs, time: VirtualTime) -> None:
+    answers: list[Callable[[Message], Answer]] = [lambda message: Busy(message, EPOCH + time.now + 60)]
+    shop = Shop(time, a2=lambda message: answers.pop()(message) if answers else Applied(message))
+    send(sqs, "a1", "a2", "a3")
+    patient = worker(sqs, shop, stop_when_empty=False)
+    sqs.after = lambda method: patient.stop() if method == "delete_message_batch" and not sqs.messages else None
+    patient.run()
+    assert shop.calls == [(0, "a1 a2 a3"), (61, "a2")]
+
+
 def test_what_was_read_before_is_read_anew_for_another_try(sqs: FakeSqs, time: VirtualTime) -> None:
     found: list[str] = []
 
@@ -241,21 +334,65 @@ def test_a_group_that_takes_longer_than_its_timeout_is_given_back_as_a_whole(
     assert len(sqs.messages) == 3
 
 
-def test_a_group_is_tried_one_by_one_only_until_its_timeout(sqs: FakeSqs, time: VirtualTime) -> None:
-    names: list[int] = []
+def test_a_fifo_group_that_takes_too_long_is_given_back_with_what_waits_behind_it(fifo: FakeSqs, time: VirtualTime) -> None:
+    for body in ("a1", "a2", "b1"):
+        fifo.send(body, group="g")
+    with pytest.raises(WorkerStuck):
+        worker(fifo, lambda _: time.sleep(400), timeout=12).run()
+    given_back = [
+        entry["ReceiptHandle"]
+        for request in fifo.requests_of("change_message_visibility_batch")
+        for entry in request["Entries"]
+        if entry["VisibilityTimeout"] == 0
+    ]
+    assert len(given_back) == len(set(given_back)) == 3
 
+
+def test_what_is_settled_after_its_timeout_is_deleted_all_the_same(sqs: FakeSqs, time: VirtualTime) -> None:
+    def slow(messages: list[Message]) -> list[Answer]:
+        time.sleep(15)
+        return [Applied(message) if message.id == "a1" else Deferred(message, 1) for message in messages]
+
+    send(sqs, "a1", "a2")
+    late = worker(sqs, slow, timeout=12, in_flight=3, stop_when_empty=False)
+    sqs.after = lambda method: late.stop() if method == "delete_message_batch" else None
+    late.run()
+    assert len(sqs.requests_of("delete_message_batch")[0]["Entries"]) == 1
+
+
+def test_a_group_is_tried_one_by_one_only_until_its_timeout(sqs: FakeSqs, time: VirtualTime) -> None:
     def each(messages: list[Message]) -> None:
-        names.append(len(messages))
         time.sleep(4)
         if len(messages) > 1:
             raise ValueError
 
+    names: list[int] = []
+
+    def counted(messages: list[Message]) -> None:
+        names.append(len(messages))
+        each(messages)
+
     send(sqs, "a1", "a2", "a3", "a4")
-    once = worker(sqs, each, timeout=12, stop_when_empty=False, visibility_timeout=300)
+    once = worker(sqs, counted, timeout=12, stop_when_empty=False, visibility_timeout=300)
     sqs.after = lambda method: once.stop() if method == "delete_message_batch" else None
     once.run()
     assert names == [4, 1]  # After these 8 seconds another call of 4 seconds, and a half more, might not end in time.
     assert [stored.body for stored in sqs.messages] == ["a2", "a3", "a4"]
+
+
+def test_a_worker_that_is_to_stop_tries_no_more_messages_one_by_one(sqs: FakeSqs, time: VirtualTime) -> None:
+    shop = Shop(time, a3=raises)
+
+    def each(messages: list[Message]) -> list[Answer]:
+        if len(shop.calls) == 1:
+            stopped.stop()
+        return shop(messages)
+
+    send(sqs, "a1", "a2", "a3")
+    stopped = worker(sqs, each, stop_when_empty=False)
+    assert stopped.run() is True
+    assert shop.names == ["a1 a2 a3", "a1"]
+    assert [stored.body for stored in sqs.messages] == ["a2", "a3"]
 
 
 def test_each_message_is_counted_and_told_once(sqs: FakeSqs, time: VirtualTime, caplog: pytest.LogCaptureFixture) -> None:
@@ -315,6 +452,19 @@ def test_in_a_fifo_group_nothing_begins_behind_what_sqs_has_let_go() -> None:
     back = found.to_hide(13.0)
     assert back is not None
     assert [message.handle for message, _ in back.messages] == ["a3"]
+
+
+@pytest.mark.parametrize("fifo", [False, True])
+def test_what_was_not_processed_of_a_group_goes_back_at_once(fifo: bool) -> None:
+    found = worker_state(fifo=fifo)
+    bring(found, "a1", "a2", "a3")
+    load = found.to_begin(0.0)
+    assert load is not None
+    found.end(load, [Ending("settled"), Ending("untouched"), Ending("untouched")], 1.0)
+    back = found.to_hide(1.0)
+    assert back is not None
+    assert [(message.handle, seconds) for message, seconds in back.messages] == [("a2", 0), ("a3", 0)]
+    assert found.counts() == {"waiting": 0, "under_way": 0, "deferred": 0, "done": 1, "lost_slots": 0}
 
 
 def test_a_worker_that_stops_gives_back_all_of_a_fifo_group_but_what_is_under_way_of_it() -> None:

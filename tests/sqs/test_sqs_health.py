@@ -1,23 +1,30 @@
-"""What shows that a worker is alive: its file, its pages, and its numbers."""
+"""What shows that a worker is alive: its file, its pages, and its numbers; and one worker over HTTP as a whole."""
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import socket
+import struct
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from http.client import HTTPConnection
 from pathlib import Path
+from typing import Any
 
+import boto3
 import pytest
 
 from onewrite import ConfigurationError, Deferred, Message
 from onewrite.aws_lambda import sqs_handler
+from onewrite.sqs import Worker, health
 from onewrite.sqs.health import HealthPages, Journal, Pulse
 from onewrite.testing.servers.process import free_port
 from tests.support.fake_sqs import URL, FakeSqs, VirtualTime
+from tests.support.http_sqs import HttpSqs
+from tests.support.in_sequence import InOrder, identity, shuffle
 from tests.support.seams import worker_in
 
 HANDLER = sqs_handler(lambda record: Message(record["body"]))(lambda _: None)
@@ -92,6 +99,58 @@ def test_idle_connections_take_no_threads_and_few_descriptors_and_a_probe_is_ans
         assert all(is_closed(plug) for plug in plugs[:-16])
 
 
+def test_a_connection_is_closed_after_some_seconds_whatever_it_sends(
+    pages: HealthPages, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(health, "_LONGEST_CONNECTION", 0.2)
+    with idle(pages.port, b"GET /he") as plug:
+        assert is_closed(plug)
+
+
+@pytest.mark.parametrize("sent", [b"x" * 20_000, b"GET /health HTTP/1.1\r\n" + b"a: b\r\n" * 3000], ids=["noise", "headers"])
+def test_a_request_that_is_too_long_is_not_kept(pages: HealthPages, sent: bytes) -> None:
+    with idle(pages.port) as plug:
+        with suppress(ConnectionError):  # It may be closed before all is sent.
+            plug.sendall(sent)
+        assert is_closed(plug)
+
+
+@pytest.mark.parametrize("method", ["GET", "POST", "BREW"])
+def test_each_answer_closes_its_connection_even_if_the_client_wants_to_keep_it(pages: HealthPages, method: str) -> None:
+    with (
+        idle(pages.port, f"{method} /health HTTP/1.1\r\nConnection: keep-alive\r\n\r\n".encode()) as plug,
+        plug.makefile("rb") as answer,
+    ):
+        text = answer.read()  # to its end
+    assert text.startswith(b"HTTP/1.0 200 OK" if method == "GET" else b"HTTP/1.0 404 Not Found")
+
+
+def test_a_client_that_goes_away_disturbs_nobody(pages: HealthPages) -> None:
+    for _ in range(20):
+        plug = idle(pages.port, b"GET /metrics HTTP/1.1\r\n\r\n")
+        plug.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # so closing resets the connection
+        plug.close()
+    assert ask(pages.port, "/metrics")[0] == 200
+
+
+def test_a_system_without_descriptors_for_a_connection_closes_those_that_are_idle(
+    pages: HealthPages, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    accept, refusals = socket.socket.accept, list[int]()
+
+    def refuse(plug: socket.socket) -> Any:
+        if plug.getsockname()[1] == pages.port and len(refusals) < 2:
+            refusals.append(0)
+            raise OSError(errno.EMFILE, "Too many open files")
+        return accept(plug)
+
+    with idle(pages.port) as first:
+        assert ask(pages.port, "/health")[0] == 200
+        monkeypatch.setattr(socket.socket, "accept", refuse)
+        assert ask(pages.port, "/health")[0] == 200
+        assert is_closed(first)
+
+
 def test_a_page_is_answered_while_the_workers_lock_is_held(sqs: FakeSqs, time: VirtualTime) -> None:
     """As by a function of the user's that it calls, and that blocks. Only the counts are missing then."""
     port, seen = free_port(), list[tuple[int, str]]()
@@ -117,9 +176,15 @@ def test_the_file_of_a_worker_that_is_of_no_use_grows_old(tmp_path: Path) -> Non
     assert not file.exists()
 
 
-def test_a_port_that_is_taken_is_refused_with_the_remedy(pages: HealthPages) -> None:
-    with pytest.raises(ConfigurationError, match="health_port"):
-        HealthPages("127.0.0.1", pages.port, Journal(HANDLER.handler, (), VirtualTime()), lambda: COUNTS, lambda: None)
+def test_a_port_that_is_taken_is_refused_with_the_remedy() -> None:
+    time = VirtualTime()
+    journal = Journal(HANDLER.handler, (), time)
+    pages = HealthPages("127.0.0.1", 0, journal, lambda: COUNTS, lambda: None)
+    try:
+        with pytest.raises(ConfigurationError, match="health_port"):
+            HealthPages("127.0.0.1", pages.port, journal, lambda: COUNTS, lambda: None)
+    finally:
+        pages.close()
 
 
 def test_the_liveness_file_is_touched_now_and_then(tmp_path: Path) -> None:
@@ -148,3 +213,31 @@ def test_a_worker_serves_its_pages_and_touches_its_file(tmp_path: Path, caplog: 
     assert file.exists()
     assert "health and metrics at 127.0.0.1:" in caplog.text
     assert "1 NoOutcome" in caplog.text
+
+
+def test_the_page_of_a_worker_says_what_it_has_at_hand() -> None:
+    sqs, port, seen = FakeSqs(VirtualTime()), free_port(), list[str]()
+    sqs.send("m")
+
+    @sqs_handler(lambda record: Message(record["messageId"]))
+    def look(_: Message) -> None:
+        seen.append(ask(port, "/health")[1])
+
+    worker_in(sqs.time, URL, look, client=sqs, stop_when_empty=True, health_port=port).run()
+    assert json.loads(seen[0])["under_way"] == 1
+
+
+def test_any_shuffle_of_1000_messages_is_applied_over_http_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    handle = InOrder()
+    keys: dict[str, Any] = {"aws_access_key_id": "dummy", "aws_secret_access_key": "dummy", "region_name": "eu-west-1"}
+    with HttpSqs() as server:
+        client: Any = boto3.client("sqs", endpoint_url=server.endpoint, **keys)
+        server.fill("orders", shuffle(1))
+        url = server.url("orders")
+        assert Worker(url, sqs_handler(identity)(handle), client=client, wait=1, stop_when_empty=True).run() is True
+        found = server.counts("orders")
+        client.close()
+    assert set(handle.last.values()) == {100}
+    assert found["Left"] == 0
+    assert len(found["Gone"]) == 1000
+    assert max(found["Gone"]) <= 3

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from datetime import timedelta
-from math import nan
+from math import inf, nan
 from typing import Any
 
 import pytest
@@ -112,6 +112,46 @@ def test_a_lease_that_is_too_long_to_wait_for_sends_the_message_back_hidden_unti
     assert (stored.receives, hidden(sqs)) == (2, [3601])
 
 
+def test_a_lease_that_is_longer_than_sqs_hides_a_message_is_waited_for_as_long_as_it_does(
+    sqs: FakeSqs, time: VirtualTime
+) -> None:
+    sqs.send("m")
+    work(sqs, Script(time, busy_for(time, inf)))
+    assert hidden(sqs) == [12 * 3600]
+
+
+def test_near_the_end_of_its_twelve_hours_a_busy_message_goes_back_for_what_is_left_of_them(
+    sqs: FakeSqs, time: VirtualTime
+) -> None:
+    def slow_once(message: Message) -> Answer:
+        if not script.moments:
+            time.sleep(12 * 3600 - 100)
+        return script(message)
+
+    stored = sqs.send("m")
+    script = Script(time, busy_for(time, 300.0))
+    work(sqs, slow_once, timeout=12 * 3600)
+    assert hidden(sqs)[-1] == 100
+    assert stored.receives == 2
+
+
+def test_busy_messages_beyond_the_bound_go_back_until_their_lease_is_over(sqs: FakeSqs, time: VirtualTime) -> None:
+    for number in range(3):
+        sqs.send(f"m{number}")
+    script = Script(time, *[busy_for(time, 60.0)] * 3)
+    work(sqs, script, most_deferred=1)
+    assert [seconds for seconds in hidden(sqs) if seconds > 30] == [61, 61]
+
+
+def test_what_is_deferred_after_a_lease_has_the_whole_patience_for_its_source(sqs: FakeSqs, time: VirtualTime) -> None:
+    stored = sqs.send("m")
+    early: Callable[[Message], Answer] = lambda message: Deferred(message, 1)  # noqa: E731  # one of a script
+    script = Script(time, early, busy_for(time, 600.0), early, early)
+    work(sqs, script, backoff=lambda _: 100.0)
+    assert script.moments == [0, 100, 701, 801, 901]
+    assert stored.receives == 1
+
+
 def test_a_busy_message_of_a_fifo_group_holds_up_its_group_and_no_other(time: VirtualTime) -> None:
     fifo = FakeSqs(time, fifo=True)
     for body in ("a1", "a2", "b1"):
@@ -160,6 +200,18 @@ def test_a_superseded_message_comes_again_soon_however_often_it_came(sqs: FakeSq
     assert stored.receives == 4
 
 
+def test_what_the_function_has_begun_and_not_finished_fails_and_the_log_says_so(
+    sqs: FakeSqs, time: VirtualTime, caplog: pytest.LogCaptureFixture
+) -> None:
+    sqs.send("m")
+    script = Script(time, begun)
+    with caplog.at_level(logging.WARNING, "onewrite"):
+        work(sqs, script, visibility_timeout=40)
+    assert script.moments == [0, 40]
+    [line] = [record.getMessage() for record in caplog.records]
+    assert "message m, attempt 1: Begun (the function returned it, and did not finish the step that it began)" in line
+
+
 @pytest.mark.parametrize("safe_for", [timedelta(hours=23), timedelta(0)], ids=["with keys", "without keys"])
 def test_a_store_and_a_worker_mean_the_same_moment_by_the_end_of_a_lease(
     sqs: FakeSqs, time: VirtualTime, safe_for: timedelta, caplog: pytest.LogCaptureFixture
@@ -188,9 +240,17 @@ def test_a_store_and_a_worker_mean_the_same_moment_by_the_end_of_a_lease(
         assert any("Uncertain (look up" in record.getMessage() for record in caplog.records) == (not safe_for)
 
 
+def test_waiting_for_a_step_is_not_logged(sqs: FakeSqs, time: VirtualTime, caplog: pytest.LogCaptureFixture) -> None:
+    sqs.send("m")
+    with caplog.at_level(logging.WARNING, "onewrite"):
+        work(sqs, Script(time, busy_for(time, 60.0), lambda message: Deferred(message, 1)))
+    assert caplog.records == []
+
+
 @pytest.mark.parametrize(
     ("outcomes", "kind", "wait"),
     [
+        ((Applied(MESSAGE),), "settled", 0.0),
         ((), "settled", 0.0),
         ((Deferred(MESSAGE, 1), Busy(MESSAGE, EPOCH + 20), Busy(MESSAGE, EPOCH + 50), Busy(MESSAGE, EPOCH)), "busy", 50.0),
         ((Superseded(MESSAGE), Busy(MESSAGE, EPOCH + 20)), "busy", 20.0),
@@ -200,6 +260,7 @@ def test_a_store_and_a_worker_mean_the_same_moment_by_the_end_of_a_lease(
         ((Superseded(MESSAGE), Deferred(MESSAGE, 1)), "superseded", 0.0),
         ((Rejected(MESSAGE, settled=False),), "deferred", 0.0),
         ((Busy(MESSAGE, nan),), "busy", 0.0),
+        ((Busy(MESSAGE, EPOCH - 5),), "busy", 0.0),
     ],
 )
 def test_of_several_answers_the_one_that_says_most_decides_and_of_several_leases_the_last(

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable
 from math import inf
 from time import monotonic
+from types import SimpleNamespace
 from typing import Any, cast
 
 import boto3
@@ -16,7 +17,7 @@ import pytest
 from botocore.exceptions import NoRegionError
 
 from onewrite import Applied, ConfigurationError, Deferred, Duplicate, Message, Outcome
-from onewrite.aws_lambda import kinesis_handler, sqs_handler
+from onewrite.aws_lambda import kafka_handler, kinesis_handler, sqs_handler
 from onewrite.batch.handler import HandlerFunction, handler_of
 from onewrite.sqs import QueueRefused, Worker, WorkerStuck, backoff
 from tests.support.fake_sqs import ARN, URL, FakeSqs, VirtualTime, client_error, lost_connection
@@ -52,12 +53,12 @@ def worker(sqs: FakeSqs, handle: Callable[[Message], Any] | HandlerFunction[Any,
     handler: Any = (
         handle if handler_of(handle) is not None else sqs_handler(by_body)(cast("Callable[[Message], Any]", handle))
     )
-    return worker_in(sqs.time, URL, handler, client=sqs, **{"stop_when_empty": True, "in_flight": 1, **options})
-
-
-def send(sqs: FakeSqs, *bodies: str) -> None:
-    for body in bodies:
-        sqs.send(body)
+    arguments = {
+        "stop_when_empty": True,
+        "in_flight": 1,
+        **options,
+    }
+    return worker_in(sqs.time, URL, handler, client=sqs, **arguments)
 
 
 class Barrier:
@@ -104,18 +105,19 @@ def failing(method: str, *errors: BaseException) -> Callable[[str], None]:
 
 
 def test_every_message_is_handled_and_deleted_in_batches(sqs: FakeSqs) -> None:
-    names = [f"m{number}" for number in range(25)]
-    send(sqs, *names)
+    for number in range(25):
+        sqs.send(f"m{number}")
     ledger = Ledger()
     assert worker(sqs, ledger).run() is True
-    assert ledger.effects == dict.fromkeys(names, 1)
+    assert sorted(ledger.effects) == sorted(f"m{number}" for number in range(25))
+    assert set(ledger.effects.values()) == {1}
     assert sqs.messages == []
     assert [len(request["Entries"]) for request in sqs.requests_of("delete_message_batch")] == [10, 10, 5]
     assert sqs.requests_of("change_message_visibility_batch") == []
 
 
 def test_messages_are_received_by_long_polling_and_with_all_that_they_carry(sqs: FakeSqs) -> None:
-    sqs.send("m")
+    sqs.send("m", kind={"StringValue": "order", "DataType": "String"})
     patient = worker(sqs, Ledger(), stop_when_empty=False, in_flight=10)
     sqs.after = lambda method: patient.stop() if method == "delete_message_batch" else None
     assert patient.run() is True
@@ -129,10 +131,33 @@ def test_messages_are_received_by_long_polling_and_with_all_that_they_carry(sqs:
     }
 
 
+def test_the_handler_gets_records_as_from_lambda(sqs: FakeSqs) -> None:
+    sqs.send("m", kind={"StringValue": "order", "DataType": "String"})
+    records: list[Any] = []
+    worker(sqs, lambda message: records.append(message.body)).run()
+    assert records[0]["eventSourceARN"] == ARN
+    assert records[0]["attributes"]["ApproximateReceiveCount"] == "1"
+    assert records[0]["messageAttributes"]["kind"]["stringValue"] == "order"
+
+
 def test_the_poll_is_as_the_arguments_say(sqs: FakeSqs) -> None:
     worker(sqs, Ledger(), in_flight=3, wait=7, visibility_timeout=90).run()
     asked = sqs.requests_of("receive_message")[0]
     assert (asked["MaxNumberOfMessages"], asked["WaitTimeSeconds"], asked["VisibilityTimeout"]) == (3, 7, 90)
+
+
+def test_a_worker_that_stops_when_empty_asks_for_a_shorter_time(sqs: FakeSqs) -> None:
+    worker(sqs, Ledger()).run()
+    assert [request["WaitTimeSeconds"] for request in sqs.requests_of("receive_message")] == [3]
+
+
+def test_it_can_run_again_after_it_stopped_because_the_queue_was_empty(sqs: FakeSqs) -> None:
+    ledger = Ledger()
+    again = worker(sqs, ledger)
+    again.run()
+    sqs.send("m")
+    again.run()
+    assert ledger.effects == {"m": 1}
 
 
 def test_a_failure_comes_again_when_its_visibility_timeout_ends(sqs: FakeSqs, time: VirtualTime) -> None:
@@ -152,7 +177,50 @@ def test_a_failure_comes_again_when_its_visibility_timeout_ends(sqs: FakeSqs, ti
     assert sqs.requests_of("change_message_visibility_batch") == []
 
 
-@pytest.mark.parametrize("exit_", [SystemExit(3), KeyboardInterrupt()], ids=repr)
+def test_a_deferred_message_comes_again_after_a_growing_time(sqs: FakeSqs, time: VirtualTime) -> None:
+    moments: list[float] = []
+
+    def too_early(message: Message) -> Outcome:
+        moments.append(time.now)
+        return Deferred(message, 1) if len(moments) < 6 else Applied(message)
+
+    sqs.send("early")
+    patient = worker(sqs, too_early, stop_when_empty=False, backoff=lambda count: backoff(count, jitter=lambda: 0.0))
+    sqs.after = lambda method: patient.stop() if method == "delete_message_batch" else None
+    patient.run()
+    assert moments == [0, 1, 3, 7, 15, 31]
+    assert sqs.messages == []
+
+
+def test_a_gap_is_closed_within_one_run_that_stops_when_empty(sqs: FakeSqs) -> None:
+    applied: list[str] = []
+
+    def in_sequence(message: Message) -> Outcome:
+        if int(message.id) != len(applied) + 1:
+            return Deferred(message, len(applied) + 1)
+        applied.append(message.id)
+        return Applied(message)
+
+    for body in ("3", "2", "1"):
+        sqs.send(body)
+    worker(sqs, in_sequence).run()
+    assert applied == ["1", "2", "3"]
+    assert sqs.messages == []
+
+
+def test_one_poisonous_message_keeps_no_other_one_from_being_done(sqs: FakeSqs) -> None:
+    def no_id(record: Any) -> Message:
+        return Message("" if record["body"] == "poison" else record["body"])
+
+    for body in ("a", "poison", "b"):
+        sqs.send(body)
+    ledger = Ledger()
+    worker(sqs, sqs_handler(no_id)(ledger)).run()
+    assert ledger.effects == {"a": 1, "b": 1}
+    assert [stored.body for stored in sqs.messages] == ["poison"]
+
+
+@pytest.mark.parametrize("exit_", [SystemExit(3), KeyboardInterrupt(), GeneratorExit()], ids=repr)
 @pytest.mark.parametrize("is_async", [False, True])
 def test_an_exit_that_a_records_code_raises_fails_that_record_alone(
     exit_: BaseException, is_async: bool, sqs: FakeSqs, caplog: pytest.LogCaptureFixture
@@ -164,10 +232,24 @@ def test_an_exit_that_a_records_code_raises_fails_that_record_alone(
     async def aleave(message: Message) -> None:
         leave(message)
 
-    send(sqs, "a", "bad", "b")
+    for body in ("a", "bad", "b"):
+        sqs.send(body)
     assert worker(sqs, aleave if is_async else leave, wait=0).run() is True
     assert [stored.body for stored in sqs.messages] == ["bad"]
     assert type(exit_).__name__ in caplog.text
+
+
+def test_an_asynchronous_handler_works_as_well(sqs: FakeSqs) -> None:
+    ledger = Ledger()
+
+    async def apply(message: Message) -> Outcome:
+        return ledger(message)
+
+    for number in range(7):
+        sqs.send(f"m{number}")
+    worker(sqs, sqs_handler(by_body, max_workers=3)(apply)).run()
+    assert len(ledger.effects) == 7
+    assert sqs.messages == []
 
 
 # ---------------------------------------------------------------- a slow handler
@@ -182,13 +264,24 @@ def test_a_slow_handler_keeps_its_messages_hidden_from_other_workers(sqs: FakeSq
             seen_meanwhile.extend(sqs._visible())
         return Applied(message)
 
-    send(sqs, "a", "b")
+    for body in ("a", "b"):
+        sqs.send(body)
     assert worker(sqs, slow, in_flight=2, timeout=43_200).run() is True
     assert seen_meanwhile == []
     assert sqs.messages == []
     extended = [request["Entries"] for request in sqs.requests_of("change_message_visibility_batch")]
     assert len(extended[0]) == 2  # both in one request; the last one may come when one of them has just ended
     assert {entry["VisibilityTimeout"] for entries in extended for entry in entries} == {30}
+
+
+def test_a_failed_message_is_not_hidden_any_longer(sqs: FakeSqs, time: VirtualTime) -> None:
+    def slow(_: Message) -> Outcome:
+        time.sleep(100)
+        raise ValueError
+
+    sqs.send("m")
+    worker(sqs, slow, wait=0).run()
+    assert time.now <= sqs.messages[0].visible_at <= 100 + 30
 
 
 def test_nothing_is_given_back_while_an_extension_of_it_is_on_its_way(sqs: FakeSqs, time: VirtualTime) -> None:
@@ -203,11 +296,24 @@ def test_nothing_is_given_back_while_an_extension_of_it_is_on_its_way(sqs: FakeS
 
     sqs.send("m")
     sqs.before = before
+    stuck = worker(sqs, hang, timeout=12, in_flight=1)
     with pytest.raises(WorkerStuck):
-        worker(sqs, hang, timeout=12).run()
+        stuck.run()
     told = [request["Entries"][0]["VisibilityTimeout"] for request in sqs.requests_of("change_message_visibility_batch")]
     assert told == [30, 0]
     assert sqs.messages[0].visible_at <= time.now
+
+
+def test_after_twelve_hours_a_message_is_hidden_no_longer(sqs: FakeSqs, time: VirtualTime) -> None:
+    def long(message: Message) -> Outcome:
+        time.sleep(12 * 3600 - 1)
+        return Applied(message)
+
+    sqs.send("m")
+    worker(sqs, long, visibility_timeout=6 * 3600, timeout=43_200).run()
+    asked = sqs.requests_of("change_message_visibility_batch")
+    assert asked
+    assert sqs.messages == []
 
 
 def test_an_extension_that_fails_is_logged_and_the_handler_goes_on(
@@ -225,11 +331,40 @@ def test_an_extension_that_fails_is_logged_and_the_handler_goes_on(
     assert "cannot be hidden for longer" in caplog.text
 
 
+def test_an_extension_that_was_not_taken_is_tried_again_at_the_next_look(sqs: FakeSqs, time: VirtualTime) -> None:
+    def slow(message: Message) -> Outcome:
+        time.sleep(19)
+        return Applied(message)
+
+    sqs.send("a")
+    sqs.send("b")
+    refusals = [False, None]
+    sqs.refuse = lambda kind, _: refusals.pop(0) if kind == "hide" and refusals else None
+    worker(sqs, slow, in_flight=2).run()
+    assert [len(request["Entries"]) for request in sqs.requests_of("change_message_visibility_batch")][:1] == [2]
+    assert sqs.messages == []
+
+
+def test_a_message_that_sqs_has_let_go_is_not_extended_again(sqs: FakeSqs, time: VirtualTime) -> None:
+    def slow(message: Message) -> Outcome:
+        sqs.messages[0].visible_at = time.now  # SQS may always deliver once more
+        sqs.messages[0].handle = "of another worker"
+        time.sleep(25)
+        return Applied(message)
+
+    sqs.send("a")
+    once = worker(sqs, slow)
+    sqs.before = lambda method: once.stop() if method == "change_message_visibility_batch" else None
+    once.run()
+    assert len(sqs.requests_of("change_message_visibility_batch")) == 1
+
+
 # ---------------------------------------------------------------- requests that fail
 
 
 def test_what_is_not_deleted_at_once_is_deleted_by_another_request(sqs: FakeSqs, time: VirtualTime) -> None:
-    send(sqs, *[f"m{number}" for number in range(4)])
+    for number in range(4):
+        sqs.send(f"m{number}")
     refusals = [None, False, None, False, False]
     sqs.refuse = lambda kind, _: refusals.pop(0) if kind == "delete" and refusals else None
     worker(sqs, Ledger()).run()
@@ -243,10 +378,22 @@ def test_a_deletion_that_sqs_will_never_take_is_not_repeated_but_logged(
     sqs.send("m")
     refusals = [True]
     sqs.refuse = lambda kind, _: refusals.pop() if kind == "delete" and refusals else None
-    worker(sqs, Ledger()).run()
+    ledger = Ledger()
+    worker(sqs, ledger).run()
     assert len(sqs.requests_of("delete_message_batch")) == 1
     assert "delete_message_batch" in caplog.text
     assert [stored.body for stored in sqs.messages] == ["m"]
+
+
+def test_what_was_not_deleted_comes_again_and_is_a_duplicate(sqs: FakeSqs) -> None:
+    sqs.send("m")
+    refusals = [False] * 5
+    sqs.refuse = lambda kind, _: refusals.pop() if kind == "delete" and refusals else None
+    ledger = Ledger()
+    worker(sqs, ledger, wait=20, visibility_timeout=10).run()
+    assert ledger.seen == ["m", "m"]
+    assert ledger.effects == {"m": 1}
+    assert sqs.messages == []
 
 
 @pytest.mark.parametrize("error", [client_error("RequestThrottled"), client_error("Any", 503), lost_connection()], ids=str)
@@ -282,7 +429,8 @@ def test_a_receive_that_fails_is_logged_and_repeated_after_a_growing_pause(
 )
 @pytest.mark.parametrize("method", ["get_queue_attributes", "receive_message", "delete_message_batch"])
 def test_what_sqs_will_always_refuse_ends_the_worker_with_the_remedy(sqs: FakeSqs, method: str, error: Exception) -> None:
-    send(sqs, "good", "early")
+    sqs.send("good")
+    sqs.send("early")
     sqs.before = failing(method, error)
     kind = ConfigurationError if method == "get_queue_attributes" else QueueRefused  # which another start may mend
     with pytest.raises(kind, match="sqs:DeleteMessage") as caught:
@@ -304,6 +452,12 @@ def test_a_queue_that_cannot_be_reached_at_the_start_is_taken_for_a_wrong_addres
     with pytest.raises(ConfigurationError, match="endpoint"):
         worker(sqs, Ledger()).run()
     assert 1 < time.now < 2
+
+
+def test_any_other_error_of_a_client_is_raised_as_it_is(sqs: FakeSqs) -> None:
+    sqs.before = failing("receive_message", ZeroDivisionError())
+    with pytest.raises(ZeroDivisionError):
+        worker(sqs, Ledger()).run()
 
 
 # ---------------------------------------------------------------- FIFO
@@ -330,15 +484,87 @@ def test_a_standard_queue_is_not_given_names_of_receives(sqs: FakeSqs) -> None:
     assert "ReceiveRequestAttemptId" not in sqs.requests_of("receive_message")[0]
 
 
+@pytest.mark.parametrize("ends", ["failed", "deferred"])
+def test_no_message_of_a_fifo_group_overtakes_another(fifo: FakeSqs, ends: str) -> None:
+    """Whether one fails or is deferred, alone or often: the effects of a group come in the order of the group."""
+    trouble = Counter({"a2": 3, "b1": 1, "a3": 1})
+
+    def act(message: Message) -> Outcome:
+        if trouble[message.id] > 0:
+            trouble[message.id] -= 1
+            if ends == "failed":
+                raise ValueError
+            return Deferred(message, 1)
+        return ledger(message)
+
+    ledger = Ledger()
+    for body in ("a1", "b1", "a2", "c1", "a3", "b2"):
+        fifo.send(body, group=body[0])
+    worker(fifo, act, wait=20, visibility_timeout=15).run()
+    assert fifo.messages == []
+    for group in "abc":
+        of_group = [body for body in ledger.seen if body[0] == group]
+        assert of_group == sorted(of_group)
+    assert set(ledger.effects.values()) == {1}
+
+
+def test_a_deferred_message_of_a_fifo_group_does_not_wait_for_the_visibility_of_those_behind_it(
+    fifo: FakeSqs, time: VirtualTime
+) -> None:
+    moments: list[float] = []
+
+    def early_once(message: Message) -> Outcome:
+        moments.append(time.now)
+        return Deferred(message, 1) if len(moments) == 1 else Applied(message)
+
+    for body in ("a1", "a2", "a3"):
+        fifo.send(body, group="a")
+    worker(fifo, early_once, visibility_timeout=600).run()
+    assert fifo.messages == []
+    assert moments == [0, 1, 1, 1]
+
+
 # ---------------------------------------------------------------- stopping
 
 
 def test_what_was_not_begun_when_it_is_to_stop_is_given_back_at_once(sqs: FakeSqs, time: VirtualTime) -> None:
-    send(sqs, "a", "b", "c")
+    for body in ("a", "b", "c"):
+        sqs.send(body)
     stopping = worker(sqs, Ledger(lambda _: stopping.stop()), stop_when_empty=False, drain_seconds=0.9)
     assert stopping.run() is True
     assert [stored.body for stored in sqs.messages] == ["b", "c"]
     assert all(stored.visible_at <= time.now for stored in sqs.messages)
+
+
+def test_what_is_under_way_ends_within_the_drain_and_the_rest_is_given_back(sqs: FakeSqs, time: VirtualTime) -> None:
+    def act(_: Message) -> None:
+        stopping.stop()
+        time.sleep(4)
+
+    for body in "abcdefg":
+        sqs.send(body)
+    stopping = worker(sqs, Ledger(act), stop_when_empty=False, drain_seconds=11, in_flight=2)
+    assert stopping.run() is True
+    assert len(sqs.messages) >= 5
+    assert all(stored.visible_at <= time.now for stored in sqs.messages)
+
+
+def test_a_worker_that_was_stopped_before_it_runs_asks_the_queue_for_nothing(sqs: FakeSqs) -> None:
+    sqs.send("m")
+    stopped = worker(sqs, Ledger())
+    stopped.stop()
+    assert stopped.run() is True
+    assert sqs.requests == []
+
+
+def test_messages_that_arrive_while_it_is_to_stop_are_given_back(sqs: FakeSqs, time: VirtualTime) -> None:
+    sqs.send("m")
+    ledger = Ledger()
+    stopping = worker(sqs, ledger)
+    sqs.before = lambda method: stopping.stop() if method == "receive_message" else None
+    assert stopping.run() is True
+    assert ledger.seen == []
+    assert [stored.visible_at <= time.now for stored in sqs.messages] == [True]
 
 
 def test_a_long_poll_does_not_keep_it_from_stopping_and_what_it_brings_is_given_back(sqs: FakeSqs) -> None:
@@ -355,6 +581,37 @@ def test_a_long_poll_does_not_keep_it_from_stopping_and_what_it_brings_is_given_
     poll.released.set()
     assert given_back.wait(PATIENCE)
     assert ledger.seen == []
+
+
+def test_with_nothing_in_hand_the_drain_is_not_used_up(sqs: FakeSqs) -> None:
+    poll = Barrier()
+    sqs.before = lambda method: poll() if method == "receive_message" else None
+    now = iter(range(1000))  # each time that the clock is read, a second has passed
+    stopping = worker(sqs, Ledger(), drain_seconds=900, clock=lambda: float(next(now)))
+    poll.then(stopping.stop)
+    assert stopping.run() is True
+    assert next(now) < 30
+    poll.released.set()
+
+
+def test_the_log_says_once_that_it_is_stopping_and_how_long_that_may_take(
+    sqs: FakeSqs, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    sqs.send("m")
+    hanging = Barrier()
+    stopping = worker(sqs, Ledger(hanging), stop_when_empty=False, drain_seconds=12.5)
+
+    def ask_twice() -> None:
+        stopping.stop()
+        until(lambda: "is stopping" in caplog.text)
+        stopping.stop()
+        hanging.released.set()
+
+    hanging.then(ask_twice)
+    stopping.run()
+    said = [record.getMessage() for record in caplog.records if record.name == "onewrite.sqs"]
+    assert said == [f"{URL}: the worker {what}" for what in ("begins", "is stopping, within 12.5 seconds", "has stopped")]
 
 
 def test_a_handler_that_does_not_end_in_time_is_left_behind_and_its_messages_come_again(
@@ -384,7 +641,8 @@ def signal_main_thread(number: signal.Signals, heard: Callable[[], bool]) -> Non
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_stops_it_and_the_former_handlers_are_back(sqs: FakeSqs, number: signal.Signals) -> None:
     former = {each: signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGINT)}
-    send(sqs, "a", "b")
+    sqs.send("a")
+    sqs.send("b")
     ledger = Ledger(lambda _: signal_main_thread(number, lambda: signalled._stop.is_wanted))
     signalled = worker(sqs, ledger, stop_when_empty=False, drain_seconds=0.9)
     assert signalled.run() is True
@@ -418,6 +676,15 @@ def test_in_another_thread_the_signals_are_left_alone(sqs: FakeSqs) -> None:
     assert found == [former]
 
 
+def test_a_handler_of_signals_that_was_not_pythons_is_replaced_by_the_default(
+    sqs: FakeSqs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed: list[Any] = []
+    monkeypatch.setattr(signal, "signal", lambda _, handler: installed.append(handler))
+    worker(sqs, Ledger()).run()
+    assert installed[2:] == [signal.SIG_DFL, signal.SIG_DFL]
+
+
 # ---------------------------------------------------------------- what hangs, what waits, and who takes turns
 
 
@@ -445,7 +712,8 @@ def test_what_hangs_and_is_settled_later_is_deleted(sqs: FakeSqs, time: VirtualT
         if message.id == "slow" and len(seen) < 3:
             time.sleep(15)
 
-    send(sqs, "slow", "b")
+    sqs.send("slow")
+    sqs.send("b")
     late = worker(sqs, slow, in_flight=3, timeout=10, stop_when_empty=False)
     sqs.before = lambda method: late.stop() if not sqs.messages else None
     late.run()
@@ -455,7 +723,8 @@ def test_what_hangs_and_is_settled_later_is_deleted(sqs: FakeSqs, time: VirtualT
 def test_when_more_than_half_of_the_slots_hang_it_ends_with_an_error_that_names_what_hangs(
     sqs: FakeSqs, time: VirtualTime
 ) -> None:
-    send(sqs, "a", "b", "c")
+    for body in ("a", "b", "c"):
+        sqs.send(body)
     stuck = worker(sqs, lambda _: time.sleep(inf), in_flight=4, timeout=60, drain_seconds=1)
     with pytest.raises(WorkerStuck, match=r"3 of 4 slots.* 60 seconds.*message-1, message a at"):
         stuck.run()
@@ -474,7 +743,8 @@ def test_a_task_that_takes_too_long_is_cancelled_and_costs_no_slot(caplog: pytes
             await asyncio.Event().wait()
         return Applied(message)
 
-    send(sqs, *[f"m{number}" for number in range(5)])
+    for number in range(5):
+        sqs.send(f"m{number}")
     handler = sqs_handler(by_body)(hang_once)
     assert Worker(URL, handler, client=RealTime(sqs), in_flight=5, timeout=1.5, wait=0, stop_when_empty=True).run() is True
     assert caplog.text.count("has not ended 1.5 seconds after it began") == 5
@@ -504,7 +774,8 @@ def test_hundreds_of_tasks_are_in_flight_in_one_loop() -> None:
             hundreds.set()
         await hundreds.wait()
 
-    send(sqs, *[f"m{number}" for number in range(300)])
+    for number in range(300):
+        sqs.send(f"m{number}")
     Worker(URL, sqs_handler(by_body)(wait), client=RealTime(sqs), in_flight=300, wait=0, stop_when_empty=True).run()
     assert sorted(under_way) == sorted(f"m{number}" for number in range(300))
     assert sqs.messages == []
@@ -535,13 +806,15 @@ def test_a_gap_that_nobody_closes_goes_back_to_the_queue_after_five_minutes(sqs:
     waiting = worker(sqs, too_early, stop_when_empty=False, backoff=lambda count: backoff(count, jitter=lambda: 0.0))
     sqs.after = lambda method: waiting.stop() if method == "receive_message" and stored.receives == 2 else None
     waiting.run()
-    assert tries[:9] == [0, 1, 3, 7, 15, 31, 63, 127, 255]
+    assert tries[:10] == [0, 1, 3, 7, 15, 31, 63, 127, 255, 512] or tries[:9] == [0, 1, 3, 7, 15, 31, 63, 127, 255]
     assert time.now > 300
 
 
 def test_deferred_messages_beyond_the_bound_go_back_to_the_queue(sqs: FakeSqs) -> None:
-    send(sqs, *[f"m{number}" for number in range(8)])
-    worker(sqs, lambda message: Deferred(message, 1), most_deferred=3, wait=0, backoff=lambda _: 60).run()
+    for number in range(8):
+        sqs.send(f"m{number}")
+    bounded = worker(sqs, lambda message: Deferred(message, 1), most_deferred=3, wait=0, backoff=lambda _: 60)
+    bounded.run()
     told = [entry for request in sqs.requests_of("change_message_visibility_batch") for entry in request["Entries"]]
     assert sorted(entry["VisibilityTimeout"] for entry in told) == [0] * 3 + [60] * 5
 
@@ -588,22 +861,33 @@ def plain_function(message: Message) -> None:
     ("options", "complaint"),
     [
         ({"queue_url": ""}, "queue URL"),
+        ({"queue_url": None}, "queue URL"),
         ({"queue_url": "orders"}, "get-queue-url"),
         ({"queue_url": ARN}, "get-queue-url"),
+        ({"handler": plain_function}, "sqs_handler"),
+        ({"handler": None}, "sqs_handler"),
+        ({"handler": kinesis_handler(by_body)(plain_function)}, "Kinesis"),
+        ({"handler": kafka_handler(by_body)(plain_function)}, "Kafka"),
         ({"queue_url": []}, "no queue URL"),
         ({"queue_url": [URL, "orders"]}, "get-queue-url"),
         ({"queue_url": [URL, URL]}, "named twice"),
-        ({"handler": plain_function}, "sqs_handler"),
-        ({"handler": kinesis_handler(by_body)(plain_function)}, "Kinesis"),
         ({"in_flight": 0}, "in_flight=0: give a whole number from 1 to 10000"),
+        ({"in_flight": 2.0}, "in_flight"),
         ({"in_flight": True}, "in_flight"),
+        ({"in_flight": None}, "in_flight"),
+        ({"timeout": 0}, "timeout=0: give a number"),
         ({"timeout": 43_201}, "timeout"),
+        ({"timeout": None}, "timeout"),
         ({"most_deferred": -1}, "most_deferred"),
         ({"health_port": 65_536}, "health_port"),
+        ({"wait": -1}, "wait"),
         ({"wait": 21}, "wait"),
         ({"wait": "20"}, "wait"),
         ({"visibility_timeout": 0}, "visibility_timeout"),
+        ({"visibility_timeout": 43_201}, "visibility_timeout"),
+        ({"drain_seconds": -1}, "drain_seconds"),
         ({"drain_seconds": float("nan")}, "drain_seconds"),
+        ({"drain_seconds": float("inf")}, "drain_seconds"),
         ({"drain_seconds": None}, "drain_seconds=None: give a number"),
     ],
 )
@@ -611,6 +895,11 @@ def test_what_is_put_together_wrongly_is_refused_at_once(options: dict[str, Any]
     arguments = {"queue_url": URL, "handler": sqs_handler(by_body)(plain_function), **options}
     with pytest.raises(ConfigurationError, match=complaint):
         Worker(**arguments)
+
+
+def test_everything_but_the_queue_and_the_handler_goes_by_name(sqs: FakeSqs) -> None:
+    with pytest.raises(TypeError):
+        Worker(URL, sqs_handler(by_body)(plain_function), sqs)  # type: ignore[call-arg]  # that is the point
 
 
 def test_a_visibility_timeout_of_nothing_is_refused(time: VirtualTime) -> None:
@@ -622,6 +911,21 @@ def test_a_visibility_timeout_of_nothing_is_refused(time: VirtualTime) -> None:
     assert sqs.messages == []
 
 
+def test_without_a_client_it_takes_boto3s_own_when_it_runs(sqs: FakeSqs, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str] = []
+
+    def client(service: str, **_: object) -> FakeSqs:
+        made.append(service)
+        return sqs
+
+    monkeypatch.setattr(boto3, "client", client)
+    handler = sqs_handler(by_body)(plain_function)
+    lazy = worker_in(sqs.time, URL, handler, stop_when_empty=True)
+    assert made == []
+    lazy.run()
+    assert made == ["sqs"]
+
+
 def test_without_a_region_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE"):
         monkeypatch.delenv(name, raising=False)
@@ -629,3 +933,46 @@ def test_without_a_region_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)
     with pytest.raises(ConfigurationError, match="region"):
         Worker(URL, sqs_handler(by_body)(plain_function)).run()
+
+
+# ---------------------------------------------------------------- what only a race shows
+
+
+class Blocked(Worker):
+    """Its work does not end before the test says so."""
+
+    threads: Any = None
+
+    def _work(self) -> None:
+        self._threads = self.threads
+        self.stop()
+        assert RELEASED.wait(PATIENCE)
+
+
+RELEASED = threading.Event()
+
+
+@pytest.mark.parametrize(
+    "threads", [None, SimpleNamespace(failure=None, is_busy=False, look=lambda: None)], ids=["early", "late"]
+)
+def test_a_worker_whose_threads_do_not_end_but_that_has_nothing_in_hand_has_stopped(threads: Any, sqs: FakeSqs) -> None:
+    RELEASED.clear()
+    blocked = Blocked(URL, sqs_handler(by_body)(print), client=sqs, drain_seconds=0)
+    blocked.threads = threads
+    try:
+        assert blocked.run() is True
+    finally:
+        RELEASED.set()
+
+
+def test_what_went_wrong_while_it_stopped_is_raised_though_its_threads_do_not_end(sqs: FakeSqs) -> None:
+    RELEASED.clear()
+    blocked = Blocked(URL, sqs_handler(by_body)(print), client=sqs, drain_seconds=0)
+    blocked.threads = SimpleNamespace(
+        failure=WorkerStuck("all slots hang"), is_busy=False, look=lambda: None, abandon=lambda: None
+    )
+    try:
+        with pytest.raises(WorkerStuck, match="all slots hang"):
+            blocked.run()
+    finally:
+        RELEASED.set()
