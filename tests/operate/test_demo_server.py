@@ -16,8 +16,9 @@ import time
 import webbrowser
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from queue import SimpleQueue
-from typing import Any
+from importlib.resources import files
+from queue import Empty, SimpleQueue
+from typing import Any, cast
 
 import pytest
 
@@ -54,7 +55,15 @@ def own(server: PageServer, host: str = "127.0.0.1") -> dict[str, str]:
 
 
 @pytest.mark.parametrize(
-    ("path", "kind"), [("/?from=here", "text/html"), ("/page.css", "text/css"), ("/page.js", "text/javascript")]
+    ("path", "kind"),
+    [
+        ("/", "text/html"),
+        ("/?from=here", "text/html"),
+        ("/page.css", "text/css"),
+        ("/page.js", "text/javascript"),
+        ("/board.js", "text/javascript"),
+        ("/icon.svg", "image/svg+xml"),
+    ],
 )
 def test_the_page_may_load_nothing_from_elsewhere_and_be_framed_by_nobody(server: PageServer, path: str, kind: str) -> None:
     status, _, headers = ask(server, "GET", path)
@@ -63,6 +72,21 @@ def test_the_page_may_load_nothing_from_elsewhere_and_be_framed_by_nobody(server
     assert "frame-ancestors 'none'" in headers["Content-Security-Policy"]
     assert (headers["X-Content-Type-Options"], headers["Cross-Origin-Resource-Policy"]) == ("nosniff", "same-origin")
     assert "Access-Control-Allow-Origin" not in headers
+
+
+def test_no_file_of_the_page_names_another_place() -> None:
+    page = files("onewrite.operate.demo") / "page"
+    texts = {file.name: file.read_text() for file in page.iterdir()}
+    assert set(texts) == {"index.html", "page.css", "page.js", "board.js", "icon.svg"}
+    named = {name: re.findall(r"(?:https?:)?//[a-z]\S+", text) for name, text in texts.items()}
+    assert {name: places for name, places in named.items() if places} == {
+        "icon.svg": ['http://www.w3.org/2000/svg"']  # a name, which nobody loads
+    }
+
+
+@pytest.mark.parametrize("path", ["/nothing", "/../words.py", "/page/index.html", "//127.0.0.1/"])
+def test_there_is_nothing_else(server: PageServer, path: str) -> None:
+    assert ask(server, "GET", path)[0] == 404
 
 
 # Who is answered
@@ -77,6 +101,12 @@ def test_another_host_is_refused_and_told_where_the_page_is(server: PageServer, 
     assert (status, server.url in text) == (403, True)
 
 
+def test_a_request_without_a_host_is_refused(server: PageServer) -> None:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as raw:
+        raw.sendall(b"GET / HTTP/1.0\r\n\r\n")
+        assert b" 403 " in raw.makefile("rb").readline()
+
+
 @pytest.mark.parametrize(
     "origin", ["http://elsewhere.example", "null", "https://127.0.0.1:{port}", "http://localhost:{port}"]
 )
@@ -89,16 +119,32 @@ def test_another_origin_is_refused(server: PageServer, put: list[Command], metho
 @pytest.mark.parametrize(
     "lines",
     [
-        "",
         "host: 127.0.0.1:{port}\r\norigin: http://elsewhere.example\r\n",
         "Host: rebound.example\r\nHost: 127.0.0.1:{port}\r\n",
         "Host: 127.0.0.1:{port}\r\nOrigin: http://elsewhere.example\r\nOrigin: http://127.0.0.1:{port}\r\n",
     ],
 )
-def test_a_header_that_is_missing_spelt_otherwise_or_comes_twice_helps_nobody(server: PageServer, lines: str) -> None:
+def test_a_header_that_is_spelt_otherwise_or_comes_twice_helps_nobody(server: PageServer, lines: str) -> None:
     with socket.create_connection(("127.0.0.1", server.port), timeout=10) as raw:
         raw.sendall(f"GET / HTTP/1.0\r\n{lines.format(port=server.port)}\r\n".encode())
         assert b" 403 " in raw.makefile("rb").readline()
+
+
+def test_a_visitor_who_keeps_silent_is_left_without_a_word_on_the_terminal(
+    server: PageServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("onewrite.operate.demo.web._Request.timeout", 0.01)
+    head = "".join(f"{name}: {value}\r\n" for name, value in own(server).items())
+    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as raw:
+        raw.sendall(f"POST /step HTTP/1.0\r\n{head}Content-Length: 2\r\n\r\n".encode())
+        assert raw.makefile("rb").read() == b""
+    assert capsys.readouterr().err == ""
+
+
+def test_what_changes_something_must_say_that_it_comes_from_the_page(server: PageServer, put: list[Command]) -> None:
+    status, text, _ = ask(server, "POST", "/step", b"{}")
+    assert (status, put) == (403, [])
+    assert f"Origin: http://127.0.0.1:{server.port}" in text
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
@@ -107,11 +153,17 @@ def test_the_page_is_obeyed(server: PageServer, put: list[Command], host: str) -
     assert put == [Kill(None)]
 
 
+def test_a_command_is_not_a_get(server: PageServer, put: list[Command]) -> None:
+    assert (ask(server, "GET", "/step", b"", **own(server))[0], put) == (404, [])
+
+
 @pytest.mark.parametrize(
     ("path", "body", "status"),
     [
         ("/settings", b'{"speed": 0}', 400),
         ("/settings", b"not json", 400),
+        ("/settings", b"\xff", 400),
+        ("/settings", b"[" * 9_999, 400),
         ("/settings", b" " * 10_001, 400),
         ("/fire", b"{}", 404),
     ],
@@ -120,6 +172,15 @@ def test_a_body_that_makes_no_sense_changes_nothing(
     server: PageServer, put: list[Command], path: str, body: bytes, status: int
 ) -> None:
     assert (ask(server, "POST", path, body, **own(server))[0], put) == (status, [])
+
+
+@pytest.mark.parametrize("length", ["-1", "", "9" * 30, "²", "1.5"])
+def test_a_length_that_is_none_is_refused(server: PageServer, length: str) -> None:
+    headers = {**own(server), "Content-Length": length}
+    head = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as raw:
+        raw.sendall(f"POST /step HTTP/1.0\r\n{head}\r\n".encode("latin-1"))
+        assert b" 400 " in raw.makefile("rb").readline()
 
 
 def test_it_listens_on_loopback_only(server: PageServer) -> None:
@@ -155,6 +216,17 @@ def test_a_page_gets_the_latest_view_and_each_later_one_until_the_end(server: Pa
     assert list(found) == []
 
 
+def test_a_page_that_is_closed_is_noticed_by_a_word_in_the_silence(
+    server: PageServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("onewrite.operate.demo.web._PATIENCE", 0.01)
+    found = lines(server)
+    assert next(found).startswith(b"data: ")
+    assert next(found) == b": nothing new\n"
+    found.close()  # type: ignore[attr-defined]  # a generator, which closes its socket
+    until(lambda: not server.feed.is_read)
+
+
 # The play
 
 
@@ -187,6 +259,33 @@ def tick(feed: Feed) -> int:
     return json.loads(latest[1])["tick"]
 
 
+class Timed:
+    """Commands by the clock: each is there at its time, which passes while it is waited for."""
+
+    def __init__(self, *commands: tuple[float, Command | None]) -> None:
+        self.now = 0.0
+        self._commands = list(commands)
+
+    def get(self, timeout: float) -> Command | None:
+        at = self._commands[0][0]
+        if at > self.now + timeout:
+            self.now += timeout
+            raise Empty
+        self.now = max(self.now, at)
+        return self._commands.pop(0)[1]
+
+
+@pytest.mark.parametrize(("speed", "ticks"), [(1, 10), (4, 40)])
+def test_a_second_has_as_many_turns_as_the_speed_says_however_many_commands_come(speed: int, ticks: int) -> None:
+    timed = Timed((0, Change({"speed": speed})), *((n / 7, Kill(None)) for n in range(1, 60)), (9.99, None))
+    with shops(Engine.MONGODB) as open_shop:
+        stream = PaymentStream(open_shop, 1)
+        feed = Feed("")
+        with feed.reading():
+            play(stream, feed, cast("Commands", timed), clock=lambda: timed.now)
+    assert stream.view()["tick"] == ticks
+
+
 # The command
 
 
@@ -201,6 +300,7 @@ def test_a_port_that_is_taken_is_told_in_a_sentence(server: PageServer, capsys: 
     ("arguments", "says"),
     [
         (["--port", "0"], "--port: needs --web"),
+        (["--open"], "--open: needs --web"),
         (["--web", "--json"], "--json: has no meaning with --web"),
         (["--web", "--messages", "5"], "--messages: has no meaning with --web"),
     ],

@@ -7,6 +7,7 @@ from typing import Any
 
 import boto3
 import pytest
+from botocore.exceptions import ClientError
 
 from onewrite import Duplicate, HighWaterMark, Message, MessageIDs, SeenIds
 from onewrite.core.flow import Flow, run
@@ -15,7 +16,7 @@ from onewrite.operate import dynamodb as of_dynamodb
 from onewrite.operate import mongodb as of_mongodb
 from onewrite.operate.dynamodb import TableStore
 from onewrite.operate.image import EntityImage
-from onewrite.operate.migration import Drop, EntityState, Ids, Step, Versions, Visit, is_concerned, visit
+from onewrite.operate.migration import Drop, EntityState, Ids, Step, Versions, Visit, is_concerned, pause, visit
 from onewrite.operate.mongodb import CollectionStore
 from onewrite.testing.standins.stores import mongomock_collection, moto_table
 
@@ -66,6 +67,24 @@ def test_a_spelling_that_no_ledger_has_written_is_refused(collection: Any) -> No
     assert visited(store_of(collection)).plan.state is EntityState.REFUSED
 
 
+def test_ids_are_carried_to_the_newest_generation_and_what_is_dead_goes(collection: Any) -> None:
+    collection.insert_one({"_id": "e", "ids": ["m1"], "ow_r": {f"r{n}": [b"x"] for n in range(6)}})
+    store = store_of(collection)
+    size = visited(store).size
+    held = collection.find_one({"_id": "e"})
+    own: Any = SeenIds().entry(Message("m1"), NOW).own
+    assert held["ow_r"][own.sets.present.key] == [b"x", own.mark]
+    assert sorted(held["ow_r"]) == sorted(slot.key for slot in own.sets.live)
+    assert found_in(store_of(collection)).size == size
+
+
+def test_an_unbounded_ledger_is_one_set(collection: Any) -> None:
+    collection.insert_one({"_id": "e", "ids": ["m1"]})
+    size = visited(store_of(collection), Ids("ids", SeenIds(None), "")).size
+    assert len(collection.find_one({"_id": "e"})["ow_all"]) == 1
+    assert found_in(store_of(collection)).size == size
+
+
 @pytest.mark.parametrize("room", [0, 1])
 def test_an_entity_without_room_is_refused_or_moved_in_one_write(
     collection: Any, monkeypatch: pytest.MonkeyPatch, room: int
@@ -76,6 +95,12 @@ def test_an_entity_without_room_is_refused_or_moved_in_one_write(
     done = visited(store_of(collection), drops=True)
     assert (done.plan.state, done.is_dropped) == ((EntityState.TOO_LARGE, True) if room else (EntityState.REFUSED, False))
     assert ("ids" in collection.find_one({"_id": "e"})) == (not room)
+
+
+def test_a_mark_without_room_is_refused(collection: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    collection.insert_one({"_id": "e", "version": 1})
+    monkeypatch.setattr(of_mongodb, "LARGEST_DOCUMENT", 0)
+    assert visited(store_of(collection), VERSIONS).plan.why.startswith("The entity would be too large")
 
 
 class Racing(CollectionStore):
@@ -102,6 +127,18 @@ def test_a_number_that_others_raise_meanwhile_is_read_again(collection: Any) -> 
 def test_an_entity_that_others_write_at_every_try_is_told(collection: Any) -> None:
     collection.insert_one({"_id": "e", "version": 1})
     assert visited(Racing(collection, {"$inc": {"version": 1}}, 99), VERSIONS).is_lost
+
+
+def test_an_entity_whose_old_attribute_goes_meanwhile_is_done(collection: Any) -> None:
+    collection.insert_one({"_id": "e", "version": 1})
+    done = visited(Racing(collection, {"$unset": {"version": ""}}, 1), VERSIONS)
+    assert (done.is_carried, done.is_lost) == (False, False)
+
+
+def test_an_entity_that_becomes_strange_meanwhile_is_refused(collection: Any) -> None:
+    collection.insert_one({"_id": "e", "version": 1})
+    done = visited(Racing(collection, {"$set": {"ow_@": {"s": "text"}}}, 1), VERSIONS)
+    assert (done.plan.state, done.is_carried) == (EntityState.REFUSED, False)
 
 
 def test_a_ledger_that_is_taken_away_meanwhile_keeps_the_old_set_from_being_dropped(collection: Any) -> None:
@@ -142,6 +179,20 @@ def test_an_item_that_grows_meanwhile_is_refused(monkeypatch: pytest.MonkeyPatch
         done = visited(TableStore(boto3.client("dynamodb"), "orders", clock=clock))
         assert done.plan.state is EntityState.REFUSED
         assert "has grown meanwhile" in done.plan.why
+
+
+def test_an_error_of_the_database_is_handed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    with moto_table("orders", "id") as table:
+        table.put_item(Item={"id": "e", "ids": {"m1"}})
+        store = TableStore(boto3.client("dynamodb"), "orders", clock=clock)
+        wrong = {"UpdateExpression": "SET id = :x", "ExpressionAttributeValues": {":x": {"S": "f"}}}
+        monkeypatch.setattr(of_dynamodb, "request_of", lambda _: wrong)
+        with pytest.raises(ClientError, match="ValidationException"):
+            visited(store)
+
+
+def test_a_pause_keeps_the_rate() -> None:
+    assert [pause(10, 0, 5), pause(10, 1, 5), pause(10, 3, 5)] == [2, 1, 0]
 
 
 def test_a_drop_is_planned_only_where_all_is_carried(collection: Any) -> None:

@@ -2,27 +2,35 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
+from types import SimpleNamespace
 from typing import Any
 
 import boto3
 import pytest
+from botocore.config import Config
 from botocore.exceptions import (
     ClientError,
     ConnectionClosedError,
     EndpointConnectionError,
+    ParamValidationError,
     ReadTimeoutError,
 )
 from pymongo.errors import AutoReconnect, NetworkTimeout, OperationFailure, ServerSelectionTimeoutError
 
-from onewrite import ConfigurationError, Message
+from onewrite import Applied, ConfigurationError, Message, SeenIds
+from onewrite.dynamodb import GuardedTable
+from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
 from onewrite.testing.standins.stores import mongomock_collection, moto_tables
 from onewrite.testing.taps.aws import client_of
+from onewrite.testing.taps.failures import driver_retries
 from onewrite.testing.taps.faults import Crash, Faults
 from onewrite.testing.taps.tap import kind_of
+from onewrite.testing.taps.traffic import Request
 
 ADD: dict[str, Any] = {"UpdateExpression": "ADD n :one"}
 MESSAGE = Message("m-1")
@@ -164,6 +172,13 @@ def test_a_crash_after_a_refused_request_is_a_crash(table: Any) -> None:
         faults.store.put_item(Item={"id": "c1"}, ConditionExpression="attribute_exists(id)")
 
 
+def test_what_was_never_sent_raises_as_without_faults(client: Any) -> None:
+    faults = Faults(client)
+    faults.after(1)
+    with pytest.raises(ParamValidationError):
+        faults.store.get_item(TableName="customers", Key=3)
+
+
 # ---------------------------------------------------------------- lost answers
 
 
@@ -175,6 +190,18 @@ def test_a_lost_answer_that_the_driver_does_not_retry_raises_the_drivers_error(s
     assert shop.count() == 1
 
 
+def test_botocore_itself_sends_a_lost_request_again(table: Any, client: Any) -> None:
+    for shop in (table_shop(table), client_shop(table, client)):
+        before = shop.count()
+        faults = Faults(shop.store)
+        faults.lose_answer(1)
+        answer = shop.add(faults.store)
+        assert answer["ResponseMetadata"]["RetryAttempts"] == 1
+        assert shop.count() == before + 2
+        shop.add(faults.store)
+        assert shop.count() == before + 3
+
+
 def test_the_second_try_meets_the_condition_of_the_first(table: Any) -> None:
     faults = Faults(table)
     faults.lose_answer(1)
@@ -182,6 +209,26 @@ def test_the_second_try_meets_the_condition_of_the_first(table: Any) -> None:
         faults.store.put_item(Item={"id": "c1"}, ConditionExpression="attribute_not_exists(id)")
     assert caught.value.response["ResponseMetadata"]["RetryAttempts"] == 1
     assert len(faults.requests) == 1
+
+
+def test_a_guarded_table_knows_its_own_lost_write(table: Any) -> None:
+    faults = Faults(table)
+    faults.lose_answer(1)
+    orders = GuardedTable(faults.store, SeenIds())
+    outcome = orders.update_item(MESSAGE, Key={"id": "c1"}, **ADD, ExpressionAttributeValues={":one": 1})
+    assert outcome == Applied(MESSAGE, retried=True)
+    assert table_shop(table).count() == 1
+
+
+def test_a_client_that_may_try_but_once_raises(table: Any) -> None:
+    once = session().client("dynamodb", config=Config(retries={"total_max_attempts": 1}))
+    shop = client_shop(table, once)
+    faults = Faults(once)
+    faults.lose_answer(1)
+    with pytest.raises(ConnectionClosedError):
+        shop.add(faults.store)
+    assert shop.count() == 1
+    once.close()
 
 
 def test_a_retryable_write_to_mongodb_gets_its_first_answer() -> None:
@@ -195,6 +242,22 @@ def test_a_retryable_write_to_mongodb_gets_its_first_answer() -> None:
     with pytest.raises(AutoReconnect):
         faults.store.update_many({}, {"$inc": {"n": 1}})
     assert shop.count() == 2
+
+
+@pytest.mark.parametrize(
+    ("retry_writes", "supported", "in_transaction", "retried"),
+    [(True, True, False, True), (False, True, False, False), (True, False, False, False), (True, True, True, False)],
+)
+def test_pymongo_retries_a_write_where_it_may(
+    retry_writes: bool, supported: bool, in_transaction: bool, retried: bool
+) -> None:
+    client = type("MongoClient", (), {"__module__": "pymongo.synchronous.mongo_client"})()
+    client.options = SimpleNamespace(retry_writes=retry_writes)
+    servers = {"a": SimpleNamespace(retryable_writes_supported=supported)}
+    client.topology_description = SimpleNamespace(server_descriptions=lambda: servers)
+    collection = SimpleNamespace(find_one_and_update=print, database=SimpleNamespace(client=client))
+    session = {"session": SimpleNamespace(in_transaction=in_transaction)}
+    assert driver_retries(collection, Request("s", "update_one", session, None, writes=True)) is retried
 
 
 # ---------------------------------------------------------------- the other faults
@@ -239,6 +302,17 @@ def test_a_cancelled_transaction_says_why_for_each_action(table: Any, client: An
     assert "Item" not in table.get_item(Key={"id": "c1"})
 
 
+def test_a_transaction_in_the_way_refuses_a_single_write(table: Any) -> None:
+    faults = Faults(table)
+    faults.cancel_transaction(1)
+    shop = table_shop(table)
+    with pytest.raises(table.meta.client.exceptions.TransactionConflictException):
+        shop.add(faults.store)
+    assert shop.count() == 0
+    outcome = GuardedTable(faults.store, SeenIds()).record(MESSAGE, Key={"id": "c1"})
+    assert outcome == Applied(MESSAGE)
+
+
 def test_a_write_conflict_of_mongodbs_may_be_retried_with_its_transaction() -> None:
     shop = collection_shop()
     faults = Faults(shop.store)
@@ -272,10 +346,13 @@ def test_a_batch_leaves_its_last_write_and_says_so(table: Any, client: Any) -> N
     faults = Faults(client)
     faults.leave_unprocessed(1)
     faults.leave_unprocessed(2)
-    for names in (["c1", "c2"], ["c2"]):
-        answer = faults.store.batch_write_item(RequestItems=batch_of(*names))
-        assert answer["UnprocessedItems"] == batch_of("c2")
-        assert [item["id"] for item in table.scan()["Items"]] == ["c1"]
+    answer = faults.store.batch_write_item(RequestItems=batch_of("c1", "c2"))
+    assert answer["UnprocessedItems"] == batch_of("c2")
+    assert [item["id"] for item in table.scan()["Items"]] == ["c1"]
+    answer = faults.store.batch_write_item(RequestItems=batch_of("c2"))
+    assert answer["UnprocessedItems"] == batch_of("c2")
+    assert [item["id"] for item in table.scan()["Items"]] == ["c1"]
+    faults.assert_all_used()
 
 
 def test_a_batch_of_reads_leaves_its_last_key_and_says_so(table: Any, client: Any) -> None:
@@ -283,16 +360,19 @@ def test_a_batch_of_reads_leaves_its_last_key_and_says_so(table: Any, client: An
         table.put_item(Item={"id": name})
     faults = Faults(client)
     faults.leave_unprocessed(1)
+    faults.leave_unprocessed(2)
     wanted = {"customers": {"Keys": [{"id": {"S": "c1"}}, {"id": {"S": "c2"}}], "ConsistentRead": True}}
     answer = faults.store.batch_get_item(RequestItems=wanted)
     left = {"customers": {"Keys": [{"id": {"S": "c2"}}], "ConsistentRead": True}}
     assert (answer["Responses"], answer["UnprocessedKeys"]) == ({"customers": [{"id": {"S": "c1"}}]}, left)
+    answer = faults.store.batch_get_item(RequestItems=left)
+    assert (answer["Responses"], answer["UnprocessedKeys"]) == ({}, left)
 
 
 def test_what_is_no_batch_leaves_nothing_and_saying_so_is_loud(shop: Shop) -> None:
     faults = Faults(shop.store)
     faults.leave_unprocessed(1)
-    with pytest.raises(ConfigurationError, match="plan leave_unprocessed for BatchWriteItem"):
+    with pytest.raises(ConfigurationError, match="is done whole or not at all: plan leave_unprocessed for BatchWriteItem"):
         shop.add(faults.store)
 
 
@@ -325,22 +405,29 @@ def test_of_two_faults_for_one_request_the_first_planned_strikes(shop: Shop) -> 
 def test_a_fault_that_no_request_met_fails_and_says_how_to_allow_it(shop: Shop) -> None:
     faults = Faults(shop.store)
     faults.throttle(2, times=2)
+
+    def is_query(request: Request) -> bool:
+        return request.method == "Query"
+
+    faults.time_out(is_query)
     faults.before(7, optional=True)
+    with pytest.raises(AssertionError, match="The requests were: none"):
+        faults.assert_all_used()
     shop.read(faults.store)
     with pytest.raises(AssertionError) as caught:
         faults.assert_all_used()
-    assert "throttle(2)." in str(caught.value)
+    assert "throttle(2), time_out(is_query)." in str(caught.value)
     assert "optional=True" in str(caught.value)
     assert f"\n  1. {faults.requests[0]}" in str(caught.value)
 
 
-@pytest.mark.parametrize("where", [0, True, "UpdateItem"])
+@pytest.mark.parametrize("where", [0, -1, True, "UpdateItem", None, 1.5])
 def test_a_place_that_is_none_is_refused(where: Any) -> None:
     with pytest.raises(ConfigurationError, match="from 1"):
         Faults(mongomock_collection()).before(where)
 
 
-@pytest.mark.parametrize("times", [0, "2"])
+@pytest.mark.parametrize("times", [0, True, "2"])
 def test_a_number_of_times_that_is_none_is_refused(times: Any) -> None:
     with pytest.raises(ConfigurationError, match="one at least"):
         Faults(mongomock_collection()).throttle(1, times=times)
@@ -390,3 +477,100 @@ def test_of_many_threads_one_meets_the_fault() -> None:
     assert len(crashes) == 1
     assert shop.count() == 159
     assert len(faults.requests) == 160
+
+
+# ---------------------------------------------------------------- asynchronous stores
+
+
+def test_an_asynchronous_client_sends_a_lost_request_again() -> None:
+    class Endpoint:
+        """What the fault needs of an aiobotocore endpoint: a request takes all its attempts in here."""
+
+        sent = 0
+
+        async def _do_get_response(self, request: Any, operation: Any, context: Any) -> Any:
+            self.sent += 1
+            return {"attempt": self.sent}, None
+
+        async def make_request(self) -> Any:
+            for _ in range(3):
+                answer, error = await self._do_get_response(SimpleNamespace(url="http://here"), None, None)
+                if error is None:
+                    return answer
+            raise AssertionError
+
+    class Client:
+        meta = SimpleNamespace(service_model=SimpleNamespace(service_name="dynamodb"))
+
+        def __init__(self) -> None:
+            self._endpoint = Endpoint()
+
+        async def _make_api_call(self, method: str, arguments: Any) -> Any:
+            return await self._endpoint.make_request()
+
+        async def update_item(self, **arguments: Any) -> Any:
+            return await self._make_api_call("UpdateItem", arguments)
+
+    faults = Faults(Client())
+    faults.lose_answer(1)
+    assert asyncio.run(faults.store.update_item()) == {"attempt": 2}
+    assert asyncio.run(faults.store.update_item()) == {"attempt": 1}
+
+
+def test_an_asynchronous_collection_meets_the_same_faults() -> None:
+    async def main() -> None:
+        raw = mongomock_collection("customers", asynchronous=True)
+        faults = Faults(raw)
+        faults.before(1)
+        faults.after(2)
+        faults.lose_answer(3)
+        faults.time_out(5, applied=False)  # the duplicate was looked for in a fourth
+        stock = AsyncGuardedCollection(faults.store, SeenIds())
+
+        async def handle() -> Any:
+            return await stock.update_one(MESSAGE, {"_id": "c1"}, {"$inc": {"n": 1}}, upsert=True)
+
+        for _ in range(2):
+            with pytest.raises(Crash):
+                await handle()
+        assert (await handle()).settled
+        with pytest.raises(NetworkTimeout):
+            await handle()
+        assert (await raw.find_one({"_id": "c1"}))["n"] == 1
+        faults.assert_all_used()
+
+    asyncio.run(main())
+
+
+def test_a_dead_task_sends_nothing_more() -> None:
+    async def main() -> None:
+        raw = mongomock_collection("customers", asynchronous=True)
+        faults = Faults(raw)
+        faults.before(1)
+
+        async def handle() -> None:
+            try:
+                await faults.store.insert_one({"_id": 1})
+            finally:
+                await faults.store.insert_one({"_id": 2})
+
+        with pytest.raises(Crash):
+            await handle()
+        assert await raw.count_documents({}) == 0
+
+    asyncio.run(main())
+
+
+def test_a_guarded_collection_survives_any_crash() -> None:
+    for plan in (Faults.before, Faults.after):
+        for position in (1, 2):
+            shop = collection_shop()
+            faults = Faults(shop.store)
+            plan(faults, position, optional=True)
+            stock = GuardedCollection(faults.store, SeenIds())
+            for _ in range(3):
+                try:
+                    stock.update_one(MESSAGE, {"_id": "c1"}, {"$inc": {"n": 1}}, upsert=True)
+                except Crash:
+                    continue
+            assert shop.count() == 1

@@ -77,6 +77,21 @@ def test_the_plugin_costs_nothing_unused_it_imports_no_driver(module: str) -> No
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "[]"
 
 
+def test_a_run_that_explores_nothing_imports_no_driver_and_says_nothing(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    pytester.makepyfile(f"""
+        import sys
+
+        def test_nothing():
+            assert [name for name in {DRIVERS} if name in sys.modules] == []
+    """)
+    result = pytester.runpytest_subprocess(*OURS)
+    result.assert_outcomes(passed=1)
+    result.stdout.no_fnmatch_line("*onewrite:*")
+
+
 def test_the_summary_counts_schedules_and_tests(run: Run) -> None:
     result = run(RIGHT + WRONG.replace(EXPLORATIONS, ""))
     result.assert_outcomes(passed=1, failed=1)
@@ -91,11 +106,17 @@ def test_a_counterexample_fails_the_test_and_names_the_command_that_replays_it(r
     )
 
 
-def test_a_number_of_schedules_goes_for_every_exploration_and_the_summary_says_that_it_cut_them_short(run: Run) -> None:
-    result = run(RIGHT.replace("observe=n", "observe=n, schedules=100"), "--onewrite-schedules=2", "-W", "error")
+@pytest.mark.parametrize("own", ["", ", schedules=100"])
+def test_a_number_of_schedules_goes_for_every_exploration_and_the_summary_says_that_it_cut_them_short(
+    run: Run, own: str
+) -> None:
+    result = run(RIGHT.replace("observe=n", "observe=n" + own), "--onewrite-schedules=2", "-W", "error")
     result.assert_outcomes(passed=1)
     result.stdout.fnmatch_lines(
-        ["onewrite: explored 2 schedules (* pruned) in 1 test, *", "onewrite: 1 of these explorations found nothing, but *"]
+        [
+            "onewrite: explored 2 schedules (* pruned) in 1 test, *",
+            "onewrite: 1 of these explorations found nothing, but stopped before all schedules within bounds were run",
+        ]
     )
 
 
@@ -105,10 +126,18 @@ def test_without_that_option_an_exploration_that_is_cut_short_warns(run: Run) ->
     result.stdout.fnmatch_lines(["*IncompleteExploration: No counterexample so far.*"])
 
 
-def test_a_senseless_number_of_schedules_is_a_usage_error(run: Run) -> None:
-    result = run(RIGHT, "--onewrite-schedules=0")
+def test_random_walks_obey_the_command_line_and_promise_nothing(run: Run) -> None:
+    result = run(RIGHT.replace("explore(", "explore.random("), "--onewrite-schedules=7")
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["onewrite: explored 7 schedules (0 pruned) in 1 test, *"])
+    result.stdout.no_fnmatch_line("*stopped before*")
+
+
+@pytest.mark.parametrize("number", ["0", "-1", "many"])
+def test_a_senseless_number_of_schedules_is_a_usage_error(run: Run, number: str) -> None:
+    result = run(RIGHT, f"--onewrite-schedules={number}")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*--onewrite-schedules: invalid * value: '0'"])
+    result.stderr.fnmatch_lines([f"*--onewrite-schedules: invalid * value: '{number}'"])
 
 
 def test_a_replay_runs_that_schedule_only_and_fails_as_it_did(run: Run) -> None:
@@ -116,7 +145,12 @@ def test_a_replay_runs_that_schedule_only_and_fails_as_it_did(run: Run) -> None:
     result = run(WRONG, "--onewrite-replay", code)
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(
-        [f"onewrite: replayed {code} in test_it.py::test_wrong", "onewrite: explored 1 schedule (0 pruned) in 1 test, *"]
+        [
+            f"onewrite: replayed {code} in test_it.py::test_wrong",
+            "*m1, delivery 1*m1, delivery 2*",
+            "*1*update_one customers c1: applied*",
+            "onewrite: explored 1 schedule (0 pruned) in 1 test, *",
+        ]
     )
 
 
@@ -142,23 +176,28 @@ def test_a_test_s_other_explorations_run_as_usual_beside_a_replay(run: Run) -> N
     assert not counted.startswith("onewrite: explored 2 schedules ")
 
 
-@pytest.mark.parametrize("code", ["1.072f.1a1b.7ca8", ""])
+@pytest.mark.parametrize("code", ["1.072f.1a1b.7ca8", "nonsense", ""])
 def test_a_mistyped_replay_code_is_refused_before_any_test_runs(run: Run, code: str) -> None:
     result = run(RIGHT, f"--onewrite-replay={code}")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines([f"ERROR: --onewrite-replay: '{code}' is *: copy it whole from the report *"])
+    result.stderr.fnmatch_lines(
+        [f"ERROR: --onewrite-replay: '{code}' is *: copy it whole from the report of a counterexample."]
+    )
 
 
 def test_a_replay_code_of_other_messages_fails_the_run(run: Run) -> None:
     result = run(RIGHT.replace("[M1]", "[M2]"), "--onewrite-replay=1.072f.1a1b.7ca9")
     assert result.ret == pytest.ExitCode.TESTS_FAILED
-    result.stdout.fnmatch_lines(["onewrite: nothing was replayed: 1.072f.1a1b.7ca9 fits the messages of no exploration *"])
+    result.stdout.fnmatch_lines(
+        ["onewrite: nothing was replayed: 1.072f.1a1b.7ca9 fits the messages of no exploration in this run"]
+    )
 
 
 def test_a_replay_code_fails_a_run_that_explores_nothing(run: Run) -> None:
     result = run("def test_nothing(): pass", "--onewrite-replay=1.072f.1a1b.7ca9")
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.stdout.fnmatch_lines(["onewrite: nothing was replayed: *"])
+    result.stdout.no_fnmatch_line("onewrite: explored*")
 
 
 def test_a_replay_is_refused_where_tests_run_in_other_processes(run: Run, pytester: pytest.Pytester) -> None:
@@ -196,6 +235,8 @@ def test_a_test_that_could_not_have_failed_fails_whatever_the_options(run: Run, 
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(
         [
+            "E*AssertionError: No counterexample, but this test proves less than it seems to:",
+            "E*No message changes what observe() sees, which is None*",
             "E*If that is meant: assert_effectively_once(accept='unobserved')",
             "onewrite: test_it.py::test_right: [[]unobserved] No message changes what observe() sees*",
         ]
@@ -222,6 +263,11 @@ def test_a_remark_that_is_no_failure_is_a_warning_and_in_the_summary_once(run: R
     run(CANCELLING, "-W", "error").assert_outcomes(failed=1)
     ignoring = run(CANCELLING, "-W", "error", "-W", "ignore::onewrite.testing.ExplorationWarning")
     ignoring.assert_outcomes(passed=1)
+
+
+def test_a_remark_is_in_the_summary_where_a_test_asserts_nothing_but_ok(run: Run) -> None:
+    result = run(BLIND.replace(".assert_effectively_once()", "").replace("explore(guarded", "assert explore(guarded"))
+    result.stdout.fnmatch_lines(["onewrite: test_it.py::test_right: [[]unobserved] *"])
 
 
 def test_remarks_on_what_ends_wrongly_anyway_are_not_in_the_summary(run: Run) -> None:
