@@ -17,7 +17,7 @@ import yaml  # type: ignore[import-untyped]  # it comes without types
 from awslambdaric.lambda_runtime_log_utils import JsonFormatter  # type: ignore[import-untyped]
 from moto import mock_aws
 
-from onewrite import Deferred, Message, Rejected, SeenIds, Tombstones
+from onewrite import Begun, Deferred, Message, Rejected, SeenIds, Tombstones
 from onewrite.aws_lambda import sqs_handler
 from onewrite.dynamodb import GuardedTable, transact
 from onewrite.testing import lambda_context, sqs_event
@@ -26,9 +26,9 @@ from order_history.__main__ import deliveries
 from order_history.events import OrderApproved, OrderCreated
 from tests.support import deployment as deployed
 from tests.support.alarms import FAILURES, alarm_of, measurements
-from tests.support.deployment import ORDER_HISTORY, REGION, SAM, Deployment, sdk
+from tests.support.deployment import ORDER_HISTORY, REGION, SAM, TERRAFORM, Deployment, sdk
 from tests.support.packages import ROOT, make_package
-from tests.support.settings import BAD
+from tests.support.settings import BAD, GOOD
 
 # moto's CloudFormation knows neither of these, and passes over them.
 pytestmark = [
@@ -43,6 +43,23 @@ TABLE: dict[str, Any] = deployed.translated_order_history()["Resources"]["Table"
 # What each of Terraform's variables is called as a parameter of the template, where that is not the same in capitals. The topics of
 # sns_topic_arns are two parameters, because a rule cannot look into a text.
 OTHER_NAMES = {"SecretArns": "SecretArn", "AlarmTopicArns": "AlarmTopicArn"}
+# What a template takes as no parameter: the lines to change are marked in it.
+LINES = {
+    "Name",
+    "Package",
+    "ImageUri",
+    "Runtime",
+    "Architecture",
+    "MemorySize",
+    "Environment",
+    "Policy",
+    "Enabled",
+    "EventSource",
+    "Function",
+    "AlarmsLeftOut",
+}
+# CloudFormation's event source mapping takes the time as a number of seconds, and Terraform as text.
+NOT_IN_SAM = {"StreamStartingTimestamp"}
 
 
 @pytest.fixture(scope="session")
@@ -75,6 +92,12 @@ def test_cfn_lint_finds_nothing() -> None:
     assert (found.stdout, found.returncode) == ("", 0)
 
 
+def test_the_template_takes_what_the_terraform_module_takes() -> None:
+    variables = re.findall(r'^variable "(\w+)"', "".join(path.read_text() for path in TERRAFORM.glob("*.tf")), re.MULTILINE)
+    names = {"".join(map(str.title, name.split("_"))) for name in variables}
+    assert {OTHER_NAMES.get(name, name) for name in names} - LINES - NOT_IN_SAM == set(PARAMETERS) - {"SnsFifoTopicArns"}
+
+
 def test_the_table_is_the_one_that_the_example_creates(stack: Deployment) -> None:
     created = create_table(sdk.resource("dynamodb"), "by-hand")
 
@@ -102,8 +125,12 @@ def test_the_function_reports_what_failed_and_has_a_maximum_concurrency(aws: Non
 def test_who_may_send_to_the_queue_is_named() -> None:
     # On the template: moto's CloudFormation knows no queue policies.
     arns = [f"arn:aws:sns:{REGION}:123456789012:{name}" for name in "ab"]
-    given = {"SnsTopicArns": arns[0], "SnsFifoTopicArns": f"{arns[1]}.fifo", "S3BucketArns": "arn:aws:s3:::uploads"}
-    given["AWS::AccountId"] = "123456789012"
+    given = {
+        "SnsTopicArns": arns[0],
+        "SnsFifoTopicArns": f"{arns[1]}.fifo",
+        "S3BucketArns": "arn:aws:s3:::uploads",
+        "AWS::AccountId": "123456789012",
+    }
     policy = deployed.evaluate(RESOURCES["Senders"]["Properties"]["PolicyDocument"], given)
 
     assert deployed.senders(policy) == {
@@ -133,11 +160,19 @@ def test_a_message_is_hidden_for_six_times_the_functions_timeout(aws: None, time
     assert hidden == 6 * int(timeout) <= 12 * 60 * 60
 
 
-def test_a_batch_window_is_added_to_it(aws: None) -> None:
-    stack = deployed.deploy_stack("shop", FunctionTimeout="30", BatchWindowSeconds="300", BatchSize="100")
+@pytest.mark.parametrize("timeout", PARAMETERS["FunctionTimeout"]["AllowedValues"])
+def test_a_batch_window_is_added_to_it(aws: None, timeout: str) -> None:
+    stack = deployed.deploy_stack("shop", FunctionTimeout=timeout, BatchWindowSeconds="300", BatchSize="100")
 
-    assert int(deployed.queue_attributes(stack.queue_url)["VisibilityTimeout"]) == 6 * 30 + 300
+    assert int(deployed.queue_attributes(stack.queue_url)["VisibilityTimeout"]) == 6 * int(timeout) + 300
     assert deployed.event_source(stack)["MaximumBatchingWindowInSeconds"] == 300
+
+
+def test_both_queues_are_of_the_kind_that_was_asked_for(stack: Deployment, request: pytest.FixtureRequest) -> None:
+    fifo = request.node.callspec.params["stack"] == "true"
+    queues = [deployed.queue_attributes(url) for url in (stack.queue_url, stack.dead_letters_url)]
+    assert [queue["QueueArn"].endswith(".fifo") for queue in queues] == [fifo, fifo]
+    assert [queue.get("FifoQueue") for queue in queues] == ["true" if fifo else None] * 2
 
 
 @pytest.mark.parametrize("queue", ["Queue", "DeadLetters"])
@@ -151,6 +186,14 @@ def test_dead_letters_are_kept_for_longer_than_messages(stack: Deployment) -> No
     assert int(queue["MessageRetentionPeriod"]) < int(dead_letters["MessageRetentionPeriod"]) == 14 * 24 * 60 * 60
     assert json.loads(queue["RedrivePolicy"]) == {"deadLetterTargetArn": dead_letters["QueueArn"], "maxReceiveCount": 5}
     assert queue["SqsManagedSseEnabled"] == dead_letters["SqsManagedSseEnabled"] == "true"
+
+
+def test_every_alarm_tells_the_topic_both_ways() -> None:
+    # On the template, since moto's CloudFormation makes no alarms.
+    told = {"Fn::If": ["HasAlarmTopic", [{"Ref": "AlarmTopicArn"}], {"Ref": "AWS::NoValue"}]}
+    for alarm in (found["Properties"] for found in RESOURCES.values() if found["Type"] == "AWS::CloudWatch::Alarm"):
+        assert alarm["AlarmActions"] == alarm["OKActions"] == told
+        assert (alarm["ComparisonOperator"], alarm["TreatMissingData"]) == ("GreaterThanThreshold", "notBreaching")
 
 
 SOURCES = {
@@ -185,10 +228,15 @@ def test_what_the_filter_of_the_log_counts_is_what_a_handler_logs(caplog: pytest
     assert (properties["FilterPattern"], made["MetricValue"]) == ("{ $.onewrite.failed > 0 }", "$.onewrite.failed")
     assert logged_failures(caplog, lambda message: Deferred(message, expected=1)) == 2
     assert logged_failures(caplog, refusing) == 0
+    assert logged_failures(caplog, failing) == 2
 
 
 def refusing(message: Message) -> Rejected:
     return Rejected(message)
+
+
+def failing(message: Message) -> Rejected:
+    raise ValueError(message.id)
 
 
 def logged_failures(caplog: pytest.LogCaptureFixture, function: Callable[[Message], Any]) -> int:
@@ -248,6 +296,21 @@ def test_what_terraform_refuses_the_template_refuses(case: dict[str, Any], says:
     assert _parameter(says.partition(":")[0]) in refusals(parameters)
 
 
+@pytest.mark.parametrize("case", GOOD, ids=str)
+def test_what_terraform_takes_the_template_takes_if_it_has_that_value(case: dict[str, Any]) -> None:
+    parameters = in_sam(case)
+    listed = {name: found["AllowedValues"] for name, found in PARAMETERS.items() if "AllowedValues" in found}
+    if parameters is not None and all(parameters[name] in listed[name] for name in parameters.keys() & listed.keys()):
+        assert refusals(parameters) == set()
+
+
+def test_most_cases_are_those_of_both() -> None:
+    assert sum(in_sam(case) is not None for case, _ in BAD) > len(BAD) / 2
+    assert {name for case, says in BAD if (name := _parameter(says.partition(":")[0])) in PARAMETERS} == {
+        name for name in PARAMETERS if PARAMETERS[name].get("AllowedValues") != ["true", "false"]
+    } - {"SnsFifoTopicArns"} | {"Fifo", "FifoHighThroughput", "ContentBasedDeduplication", "StreamBisect"}
+
+
 # ---------------------------------------------------------------- end to end
 
 
@@ -298,21 +361,11 @@ def test_the_role_may_call_what_the_example_calls_and_nothing_else(stack: Deploy
 
 def test_by_default_the_role_may_do_what_guarded_writes_and_reads_do_and_create_nothing(stack: Deployment) -> None:
     table = sdk.resource("dynamodb").Table(stack.table_name)
-    orders = GuardedTable(table, SeenIds(), tombstones=Tombstones(timedelta(days=14)))
-    message, key = Message("m-1"), {"orderId": "any"}
-    change: dict[str, Any] = {"UpdateExpression": "SET seats = :two", "ExpressionAttributeValues": {":two": 2}}
-    asked: dict[str, Any] = {"Key": key, "lease": timedelta(minutes=1), "safe_for": timedelta(hours=23)}
+    uses = uses_of_the_library(table)
+    creating = [uses.pop(name) for name in ("put_item", "putting")]
 
-    assert called(table, lambda: orders.put_item(message, Item={"orderId": "another"})) == {"dynamodb:PutItem"}
-    assert called(
-        table,
-        lambda: orders.update_item(message, Key=key, **change),
-        lambda: orders.fold([Message("m-9"), Message("m-10")], lambda _: {"Key": key, **change}),
-        lambda: orders.perform(Message("m-5"), "charge", lambda _: None, then=lambda _: change, **asked),
-        lambda: transact(Message("m-7"), [orders.updating(Key=key, **change)]),
-        lambda: orders.get_item(Key=key),
-        lambda: orders.delete_item(Message("m-8"), Key={"orderId": "other"}),
-    ) == set(PARAMETERS["TableActions"]["Default"].split(","))
+    assert called(table, *creating) == {"dynamodb:PutItem"}
+    assert called(table, *uses.values()) == set(PARAMETERS["TableActions"]["Default"].split(","))
 
 
 def test_the_role_may_take_from_the_queue_and_write_the_log_and_nothing_else(stack: Deployment) -> None:
@@ -339,6 +392,43 @@ def called(table: Any, *uses: Callable[[], object]) -> set[str]:
         use()
     table.meta.client.meta.events.unregister("before-call.dynamodb", note)
     return operations
+
+
+def uses_of_the_library(table: Any) -> dict[str, Callable[[], object]]:
+    orders = GuardedTable(table, SeenIds(), tombstones=Tombstones(timedelta(days=14)))
+    message, key = Message("m-1"), {"orderId": "any"}
+    change: dict[str, Any] = {"UpdateExpression": "SET seats = :two", "ExpressionAttributeValues": {":two": 2}}
+    asked: dict[str, Any] = {"Key": key, "lease": timedelta(minutes=1), "safe_for": timedelta(hours=23)}
+    return {
+        "update_item": lambda: orders.update_item(message, Key=key, **change),
+        "put_item": lambda: orders.put_item(message, Item={"orderId": "another"}),
+        "record": lambda: orders.record(Message("m-2"), Key=key),
+        "fold": lambda: orders.fold([Message("m-9"), Message("m-10")], lambda _: {"Key": key, **change}),
+        "seen": lambda: orders.seen(message, Key=key),
+        "get_item": lambda: orders.get_item(Key=key),
+        "without_ledger": lambda: orders.without_ledger(key),
+        "explain": lambda: orders.explain(lambda store: store.update_item(message, Key=key, **change)),
+        "begin": lambda: orders.begin(Message("m-4"), "charge", **asked),
+        "perform": lambda: orders.perform(Message("m-5"), "charge", lambda _: None, then=lambda _: change, **asked),
+        "release": lambda: orders.release(started(orders, asked), sent=False),
+        "open_steps": lambda: orders.open_steps(Key=key),
+        "updating": lambda: transact(Message("m-7"), [orders.updating(Key=key, **change)]),
+        "putting": lambda: orders.putting(Item={"orderId": "third"}),
+        "recording": lambda: orders.recording(Key=key),
+        "delete_item": lambda: orders.delete_item(Message("m-8"), Key={"orderId": "other"}),
+    }
+
+
+def started(orders: GuardedTable, asked: dict[str, Any]) -> Begun:
+    step = orders.begin(Message("m-6"), "charge", **asked)
+    assert isinstance(step, Begun)
+    return step
+
+
+def test_no_public_method_is_forgotten_among_the_uses_of_the_library(aws: None) -> None:
+    table = create_table(sdk.resource("dynamodb"))
+    methods = {name for name in dir(GuardedTable) if callable(getattr(GuardedTable, name)) and not name.startswith("_")}
+    assert set(uses_of_the_library(table)) == methods
 
 
 # ---------------------------------------------------------------- the page of the application

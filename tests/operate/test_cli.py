@@ -3,31 +3,51 @@
 from __future__ import annotations
 
 import importlib
+import re
 import subprocess
 import sys
+from functools import cache, wraps
+from typing import Any, NoReturn
 
 import pytest
+import typer.main
+from typer import Abort
 
 from onewrite.operate import main
+from onewrite.operate.app import app
 
 REMEDY = 'pip install "onewrite[cli,testing,dynamodb,mongodb]"'
 SMALL = ["demo", "--engine", "mongodb", "--messages", "3"]
+
+
+def test_help_names_the_verbs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    assert "demo" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
         (["demo", "--messages", "0"], "--messages 0: give a whole number from 1 on."),
+        (["demo", "--messages", "many"], "--messages many: give a whole number from 1 on."),
         (["demo", "--messages=many"], "--messages many: give a whole number from 1 on."),
+        (["demo", "--port", "70000"], "--port 70000: give a whole number from 0 to 65535."),
         (["demo", "--engine", "redis"], "--engine redis: give one of dynamodb, mongodb."),
+        (["demo", "--seed", "x"], "--seed x: give a whole number."),
         (["demo", "--seed"], "--seed: give a value after it."),
         (["demo", "--json=3"], "--json is a switch: give it without a value."),
+        (["demo", "--colour"], "--colour is no option here."),
         (["demo", "--engin", "mongodb"], "--engin is no option here. Did you mean --engine or --open?"),
         (["demo", "extra", "more"], "extra more: there is nothing that takes this."),
         (["dance"], "'dance' is no verb. The verbs are clear, demo, doctor, forget,"),
+        (["--loud"], "--loud is no option here."),
+        (["inspect", "--table", "orders"], "--key is missing: give --key JSON."),
         (["forget", "--key", "k"], "--message is missing: give --message ID."),
+        (["worker"], "MODULE:HANDLER is missing: give it, or set ONEWRITE_WORKER_HANDLER."),
         (["worker", "a:b"], "--queue-url is missing: give --queue-url VALUE, or set ONEWRITE_WORKER_QUEUE_URL."),
+        (["worker", "a:b", "--queue-url", "u", "--in-flight", "0"], "--in-flight 0: give a whole number from 1 to 10000."),
         (["relay", "--poll", "soon"], "--poll soon: give a number from 0.01 to 86400."),
+        (["relay", "--metrics", "emf", "--metrics", "x"], "--metrics emf x: give one of emf, opentelemetry."),
         (["doctor", "nowhere_to_be_found"], "there is no module 'nowhere_to_be_found'"),
     ],
 )
@@ -43,6 +63,55 @@ def test_wrong_arguments_return_2_and_are_named_on_stderr(
     assert "\x1b" not in printed.err
 
 
+# Words of Typer, of click, and of the library by which Typer checks values.
+OF_OTHERS = re.compile(
+    "Usage:|Try '|Error:|Invalid value|No such|Missing|requires an argument|does not take|unexpected|[Ii]nput|valid|greater|not one of"
+)
+
+
+def test_each_option_of_each_verb_is_explained_in_our_words_wherever_it_is_wrong(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried = 0
+    verbs = [command.callback for command in app.registered_commands if command.callback is not None]
+    for command, verb in zip(app.registered_commands, verbs, strict=True):
+        monkeypatch.setattr(command, "callback", wraps(verb)(lambda **_: None))  # what is right is not done
+    make_verbs: Any = typer.main.get_command
+    monkeypatch.setattr(
+        "typer.main.get_command", cache(make_verbs.__wrapped__)
+    )  # tests/conftest.py has made those that do something
+    for verb in verbs:
+        name = verb.__name__.replace("_", "-")
+        assert main([name, "--help"]) == 0
+        options = re.findall(r"^  (?:\[\w:]+\])?(--[a-z-]+)", capsys.readouterr().out, re.MULTILINE)
+        for option in [each for each in options if each not in ("--help", "--version")]:
+            wrong = ([option], [f"{option}=\x1bx"], [f"{option}x", "y"])
+            for arguments in wrong:
+                main([name, *arguments])
+                printed = capsys.readouterr()
+                assert not OF_OTHERS.search(printed.err), (arguments, printed.err)
+                assert "\x1b" not in printed.err
+                tried += 1
+    assert tried > 200
+    monkeypatch.setenv("ONEWRITE_WORKER_LEAN", "maybe")
+    assert main(["worker", "a:b", "--queue-url", "u"]) == 2
+    assert "ONEWRITE_WORKER_LEAN maybe: give true or false." in capsys.readouterr().err
+
+
+def test_a_question_that_nobody_answers_is_no(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    _end_with(monkeypatch, Abort())
+    assert main(SMALL) == 1
+    assert capsys.readouterr().err == "onewrite: Nobody answered, and nothing was done. With --yes nobody is asked.\n"
+
+
+def test_without_argv_the_arguments_of_the_process_are_used(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["onewrite", *SMALL])
+    assert main() == 0
+    assert "3 messages" in capsys.readouterr().out
+
+
 def test_the_package_runs_as_a_module(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(sys, "argv", ["onewrite", *SMALL])
     with pytest.raises(SystemExit) as end:
@@ -55,8 +124,7 @@ def test_the_package_runs_as_a_module(monkeypatch: pytest.MonkeyPatch, capsys: p
 def test_without_the_packages_of_the_command_one_line_names_the_remedy(
     name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for module in ("onewrite.operate.app", "onewrite.operate.demo"):
-        monkeypatch.delitem(sys.modules, module, raising=False)
+    _forget(monkeypatch, "onewrite.operate.app", "onewrite.operate.demo")
     _hide(monkeypatch, name)
     assert main(["demo"]) == 2
     _assert_one_line_with_the_remedy(capsys, name)
@@ -69,6 +137,44 @@ def test_without_a_stand_in_one_line_names_the_remedy(
     _hide(monkeypatch, name)
     assert main(["demo", "--json", "--engine", engine]) == 2
     _assert_one_line_with_the_remedy(capsys, name)
+
+
+def test_a_missing_bson_is_a_missing_pymongo(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def lacking(*_: Any) -> NoReturn:
+        raise ModuleNotFoundError("No module named 'bson'", name="bson")
+
+    monkeypatch.setattr("onewrite.operate.app.run", lacking)
+    assert main(["demo"]) == 2
+    _assert_one_line_with_the_remedy(capsys, "pymongo")
+
+
+def test_a_missing_module_of_somebody_else_is_not_blamed_on_the_extras(monkeypatch: pytest.MonkeyPatch) -> None:
+    def of_the_user(*_: Any) -> NoReturn:
+        raise ModuleNotFoundError("No module named 'shop'", name="shop")
+
+    monkeypatch.setattr("onewrite.operate.app.run", of_the_user)
+    with pytest.raises(ModuleNotFoundError, match="shop"):
+        main(["demo"])
+
+
+@pytest.mark.parametrize(("code", "expected"), [(None, 0), ("text", 1), (7, 7)])
+def test_the_exit_code_is_the_one_that_the_verb_ends_with(
+    code: str | int | None, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _end_with(monkeypatch, SystemExit(code))
+    assert main(SMALL) == expected
+
+
+def _end_with(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+    def verb(*_: Any, **__: Any) -> NoReturn:
+        raise error
+
+    monkeypatch.setattr("onewrite.operate.demo.compare", verb)
+
+
+def _forget(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
+    for name in names:
+        monkeypatch.delitem(sys.modules, name, raising=False)
 
 
 def _hide(monkeypatch: pytest.MonkeyPatch, name: str) -> None:

@@ -71,6 +71,8 @@ def run(
     moment: str,
     *signals: signal.Signals,
     verb: Sequence[str] = ("worker", "--queue-url", f"{NOBODY}/1/orders", "--endpoint-url", NOBODY, "corner_shop:ship"),
+    start: Sequence[str] = ("-m", "onewrite"),
+    before: Sequence[str] = (),
 ) -> subprocess.CompletedProcess[str]:
     """A process of the command that receives the signals at a moment: an audit event of Python's and its first argument."""
     environment = {
@@ -83,7 +85,7 @@ def run(
         "PYTHONPATH": f"{folder}{os.pathsep}{SOURCE}",
         "SIGNALS": " ".join(str(int(number)) for number in signals),
     }
-    command = [sys.executable, "-m", "onewrite", *verb]
+    command = [*before, sys.executable, *start, *verb]
     return subprocess.run(
         command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=PATIENCE
     )
@@ -101,7 +103,11 @@ def assert_stopped_in_order(process: subprocess.CompletedProcess[str], what: str
     ("moment", "number"),
     [
         ("import onewrite.operate.app", signal.SIGTERM),  # the first import after the handlers
+        ("import typer", signal.SIGINT),
+        ("import onewrite.operate.worker", signal.SIGTERM),
         (USERS_MODULE, signal.SIGTERM),  # the arguments have been parsed
+        ("import onewrite.sqs.worker", signal.SIGTERM),
+        ("import boto3", signal.SIGTERM),
         ("import botocore.session", signal.SIGINT),
         ("open .*/sqs/.*/service-2.json.*", signal.SIGTERM),  # the client is being made
     ],
@@ -124,7 +130,9 @@ relay = Relay(GuardedCollection(orders, SeenIds(), outbox=Outbox("shop/orders"))
 """
 
 
-@pytest.mark.parametrize("moment", ["import onewrite.operate.app", USERS_MODULE, "import pymongo"])
+@pytest.mark.parametrize(
+    "moment", ["import onewrite.operate.app", "import onewrite.operate.relay", USERS_MODULE, "import pymongo"]
+)
 @pytest.mark.few(1)
 def test_a_relay_that_is_signalled_while_it_starts_stops_in_order(folder: Path, moment: str) -> None:
     (folder / "corner_shop.py").write_text(RELAY)
@@ -135,6 +143,30 @@ def test_so_does_one_of_a_table_that_is_named(folder: Path) -> None:
     verb = ("relay", "--table", "orders", "--outbox", "shop/orders", "--to", f"{NOBODY}/1/told")
     moment = "open .*/dynamodb/.*/service-2.json.*"  # the client is being made
     assert_stopped_in_order(run(folder, moment, signal.SIGTERM, verb=verb), "relay")
+
+
+def test_so_does_the_console_script(folder: Path) -> None:
+    script = "import sys; from onewrite.operate import main; sys.exit(main())"
+    assert_stopped_in_order(run(folder, "import typer", signal.SIGTERM, start=("-c", script)))
+
+
+@pytest.fixture(scope="session")
+def namespace() -> list[str]:
+    """What runs a command as process 1 of its own namespace."""
+    command = ["unshare", "--pid", "--fork", "--kill-child", *(["--map-root-user"] if os.geteuid() else [])]
+    try:
+        subprocess.run([*command, "true"], check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        pytest.skip(f"this machine does not let a test make a PID namespace: {error}")
+    return command
+
+
+@pytest.mark.parametrize("moment", ["import onewrite.operate.app", USERS_MODULE])
+@pytest.mark.few(1)
+def test_so_does_process_1_of_a_container_to_which_the_kernel_delivers_only_signals_with_a_handler(
+    folder: Path, namespace: list[str], moment: str
+) -> None:
+    assert_stopped_in_order(run(folder, moment, signal.SIGTERM, before=namespace))
 
 
 def test_a_second_signal_does_not_wait_for_the_start_to_end(folder: Path) -> None:
@@ -150,16 +182,26 @@ def test_a_signal_in_the_last_moment_of_the_interpreter_does_not_change_the_exit
     assert "cannot use the queue" in process.stderr
 
 
-def test_other_verbs_end_by_the_signal_as_any_command_does(folder: Path) -> None:
-    assert run(folder, "import onewrite.operate.demo", signal.SIGTERM, verb=["demo"]).returncode == -signal.SIGTERM
+@pytest.mark.parametrize("verb", [["demo"], ["--help"]])
+def test_other_verbs_end_by_the_signal_as_any_command_does(folder: Path, verb: list[str]) -> None:
+    assert run(folder, "import onewrite.operate.demo", signal.SIGTERM, verb=verb).returncode == -signal.SIGTERM
 
 
 # ---------------------------------------------------------------- in this process
 
 
+class Exited(BaseException):
+    """The process would have ended."""
+
+
 @pytest.fixture
 def caught(monkeypatch: pytest.MonkeyPatch) -> Iterator[EarlySignals]:
-    """They have been caught, and the end of the process is not touched."""
+    """They have been caught, and neither the process nor its end is touched."""
+
+    def leave(code: int) -> None:
+        raise Exited(code)
+
+    monkeypatch.setattr(os, "_exit", leave)
     monkeypatch.setattr(atexit, "register", lambda *_: None)
     before = {number: signal.getsignal(number) for number in SIGNALS}
     early = EarlySignals()
@@ -183,6 +225,23 @@ def test_a_signal_between_the_making_of_the_worker_and_its_run_stops_it(caught: 
     assert stops == []
     signal.raise_signal(signal.SIGTERM)
     assert stops == ["stopped"]
+
+
+@pytest.mark.parametrize("pass_on", [True, False])
+def test_the_second_signal_ends_the_process_with_exit_code_0(caught: EarlySignals, pass_on: bool) -> None:
+    signal.raise_signal(signal.SIGTERM)
+    if pass_on:
+        caught.pass_on(lambda: None)
+    with pytest.raises(Exited, match="0"):
+        signal.raise_signal(signal.SIGINT)
+
+
+def test_at_the_end_of_the_process_the_signals_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
+    at_the_end: list[tuple[Any, ...]] = []
+    monkeypatch.setattr(atexit, "register", lambda *call: at_the_end.append(call))
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    EarlySignals().catch()
+    assert at_the_end == [(signal.signal, number, signal.SIG_IGN) for number in SIGNALS]
 
 
 def test_a_program_that_runs_the_command_with_arguments_of_its_own_keeps_its_handlers(

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections import deque
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -16,8 +19,9 @@ from pymongo.errors import OperationFailure
 
 from onewrite import Applied, Event, HighWaterMark, Message, Outbox, SeenIds, SeenNumbers, Tombstones
 from onewrite.aws_lambda import kafka_handler, kinesis_handler, sqs_handler
+from onewrite.core.flow import Do
 from onewrite.core.ledgers.kept import LabelledLedger
-from onewrite.dynamodb import GuardedTable
+from onewrite.dynamodb import AsyncGuardedTable, GuardedTable
 from onewrite.identity import kafka_position, sqs_message_id
 from onewrite.mongodb import GuardedCollection
 from onewrite.operate.doctor.amazon import AMAZON, read_function, read_queues, read_table
@@ -37,7 +41,7 @@ from onewrite.operate.doctor.facts import (
     Unread,
 )
 from onewrite.operate.doctor.mongodb import MONGODB, read_collection
-from onewrite.operate.doctor.reading import read_module, refused_by_aws
+from onewrite.operate.doctor.reading import Question, Reader, read_module, refused_by_aws, refused_by_mongodb
 from onewrite.testing.servers.engines import REGION
 from onewrite.testing.standins.collection import StandInClient
 from tests.support.seams import name_calls
@@ -50,19 +54,25 @@ def refusal(code: str = "AccessDeniedException") -> ClientError:
     return ClientError({"Error": {"Code": code, "Message": "not\n  authorized"}}, "Operation")
 
 
+@dataclass
 class Without:
-    """A client that refuses this method, and answers all others."""
+    """A client that refuses these methods, and answers all others."""
 
-    def __init__(self, client: Any, refused: str, error: Exception | None = None) -> None:
-        self._client, self._refused, self._error = client, refused, error or refusal()
-        self.asked: list[str] = []
+    client: Any
+    refused: frozenset[str]
+    error: Exception = field(default_factory=refusal)
+    asked: list[str] = field(default_factory=list[str])
 
     def __getattr__(self, name: str) -> Any:
         self.asked.append(name)
-        return self._raise if name == self._refused else getattr(self._client, name)
+        return partial(self._raise) if name in self.refused else getattr(self.client, name)
 
     def _raise(self, **_: Any) -> None:
-        raise self._error
+        raise self.error
+
+
+def without(client: Any, *methods: str, error: Exception | None = None) -> Without:
+    return Without(client, frozenset(methods), error or refusal())
 
 
 @pytest.fixture(autouse=True)
@@ -98,11 +108,38 @@ def test_a_queue_is_read_with_its_dead_letter_queue(suffix: str) -> None:
     assert found.dead_letters == Queue(dead, arn_of(dead), fifo, 1_209_600, 30)
 
 
+def test_a_queue_without_dead_letters_is_read() -> None:
+    found = AMAZON.run(read_queues(make_queue(dead=None)), boto3.client("sqs"))
+    assert isinstance(found.queue, Queue)
+    assert (found.queue.dead_letters, found.dead_letters) == (None, None)
+
+
 def test_a_queue_that_may_not_be_read_is_told_by_the_permission() -> None:
-    found = AMAZON.run(read_queues("https://sqs.eu-west-1.amazonaws.com/1/orders"), Without(None, "get_queue_attributes"))
+    found = AMAZON.run(read_queues("https://sqs.eu-west-1.amazonaws.com/1/orders"), without(None, "get_queue_attributes"))
     assert isinstance(found.queue, Unread)
     assert (found.queue.permission, found.dead_letters) == ("sqs:GetQueueAttributes", None)
     assert found.queue.error.endswith("not authorized")
+
+
+def test_a_queue_that_does_not_exist_lacks_no_permission() -> None:
+    found = AMAZON.run(read_queues(f"https://sqs.{REGION}.amazonaws.com/{ACCOUNT}/none"), boto3.client("sqs"))
+    assert isinstance(found.queue, Unread)
+    assert found.queue.permission is None
+
+
+def test_the_dead_letter_queue_may_be_unreadable_alone() -> None:
+    sqs, url = boto3.client("sqs"), make_queue()
+
+    class OnlyTheFirst:
+        def get_queue_attributes(self, *, QueueUrl: str, AttributeNames: Any) -> Any:  # noqa: N803  # as botocore names them
+            if QueueUrl != url:
+                raise refusal("AccessDenied")
+            return sqs.get_queue_attributes(QueueUrl=QueueUrl, AttributeNames=AttributeNames)
+
+    found = AMAZON.run(read_queues(url), OnlyTheFirst())
+    assert isinstance(found.queue, Queue)
+    assert isinstance(found.dead_letters, Unread)
+    assert found.dead_letters.what == f"the dead-letter queue {url.removesuffix('orders')}dead"
 
 
 class FakeLambda:
@@ -124,6 +161,7 @@ class FakeLambda:
         others: Any = (
             {**kafka, **reports},
             {"SelfManagedEventSource": endpoints, "Topics": ["t"]},
+            {"SelfManagedEventSource": {}},
             {"EventSourceArn": "arn:aws:mq:eu-west-1:1:broker:b"},
             {"EventSourceArn": "arn:aws:rds:eu-west-1:1:cluster:c"},
         )
@@ -139,15 +177,31 @@ def test_a_function_is_read_with_its_mappings_of_all_pages() -> None:
         EventSourceMapping("arn:aws:kinesis:eu-west-1:1:stream/s", 0, reports_failures=False),
         EventSourceMapping("arn:aws:kafka:eu-west-1:1:cluster/k", 0, reports_failures=True, kafka=True, provisioned=True),
         EventSourceMapping("self-managed:kafka:a:9092,b:9092", 0, reports_failures=False, kafka=True),
+        EventSourceMapping("self-managed:kafka:", 0, reports_failures=False, kafka=True),
+    )
+
+
+def test_moto_answers_as_the_reader_expects() -> None:
+    iam, client, url = boto3.client("iam"), boto3.client("lambda"), make_queue(dead=None)
+    role = iam.create_role(RoleName="r", AssumeRolePolicyDocument="{}")["Role"]["Arn"]
+    code: Any = {"ZipFile": b"x"}
+    client.create_function(FunctionName="ship", Role=role, Runtime="python3.13", Handler="a.b", Code=code, Timeout=8)
+    client.create_event_source_mapping(
+        FunctionName="ship", EventSourceArn=arn_of("orders"), MaximumBatchingWindowInSeconds=3
+    )
+    found = AMAZON.run(read_function("ship"), client)
+    assert (found.function, found.feeds) == (
+        Function("ship", 8),
+        (EventSourceMapping(arn_of(url.rpartition("/")[2]), 3, False),),
     )
 
 
 def test_what_of_a_function_may_not_be_read_is_told_and_the_rest_is_read() -> None:
-    found = AMAZON.run(read_function("ship"), Without(FakeLambda(), "get_function_configuration"))
+    found = AMAZON.run(read_function("ship"), without(FakeLambda(), "get_function_configuration"))
     assert isinstance(found.function, Unread)
     assert found.function.permission == "lambda:GetFunctionConfiguration"
     assert isinstance(found.feeds, tuple)
-    found = AMAZON.run(read_function("ship"), Without(FakeLambda(), "list_event_source_mappings"))
+    found = AMAZON.run(read_function("ship"), without(FakeLambda(), "list_event_source_mappings"))
     assert found.function == Function("ship", 7)
     assert isinstance(found.feeds, Unread)
     assert found.feeds.permission == "lambda:ListEventSourceMappings"
@@ -156,6 +210,7 @@ def test_what_of_a_function_may_not_be_read_is_told_and_the_rest_is_read() -> No
 @pytest.mark.parametrize(
     ("error", "expected"),
     [
+        (refusal("AccessDenied"), True),
         (refusal("UnauthorizedOperation"), True),
         (refusal("ResourceNotFoundException"), False),
         (EndpointConnectionError(endpoint_url="http://nowhere"), False),
@@ -165,28 +220,51 @@ def test_a_refusal_of_aws_is_told_from_other_failures(error: Exception, expected
     assert refused_by_aws(error) == expected
 
 
+@pytest.mark.parametrize(("code", "expected"), [(13, True), (8000, True), (59, False)])
+def test_a_refusal_of_mongodb_is_told_from_other_failures(code: int, expected: bool) -> None:
+    assert refused_by_mongodb(OperationFailure("no", code)) == expected
+
+
+def test_an_error_of_our_own_is_no_failure_of_the_service() -> None:
+    def reader() -> Reader[None]:
+        yield Question("it", "it:Read", Do({}.__getitem__, ("ours",)))
+
+    with pytest.raises(KeyError):
+        AMAZON.run(reader(), None)
+
+
 # --- DynamoDB ---------------------------------------------------------------------------------------------------------
 
 
-def make_table() -> Any:
-    """With a global and a local index, and with a TTL."""
+def make_table(*, ttl: bool = True, global_index: str = "ALL") -> Any:
     client = boto3.client("dynamodb")
-    of_id, of_status = [[{"AttributeName": name, "KeyType": "HASH"}] for name in ("id", "status")]
-    of_part, of_range = [[{"AttributeName": name, "KeyType": "RANGE"}] for name in ("part", "status")]
-    keys: Any = [*of_id, *of_part]
+    names = ("id", "status", "part")
     some: Any = {"ProjectionType": "INCLUDE", "NonKeyAttributes": ["total"]}
-    by_status: Any = {"IndexName": "by-status", "KeySchema": of_status, "Projection": {"ProjectionType": "ALL"}}
-    local: Any = {"IndexName": "local", "KeySchema": [*of_id, *of_range], "Projection": some}
+    of_global: Any = [
+        {
+            "IndexName": "by-status",
+            "KeySchema": [{"AttributeName": "status", "KeyType": "HASH"}],
+            "Projection": {"ProjectionType": global_index},
+        }
+    ]
+    of_local: Any = [
+        {
+            "IndexName": "local",
+            "KeySchema": [{"AttributeName": "id", "KeyType": "HASH"}, {"AttributeName": "status", "KeyType": "RANGE"}],
+            "Projection": some,
+        }
+    ]
     client.create_table(
         TableName="orders",
-        KeySchema=keys,
-        AttributeDefinitions=[{"AttributeName": name, "AttributeType": "S"} for name in ("id", "status", "part")],
+        KeySchema=[{"AttributeName": "id", "KeyType": "HASH"}, {"AttributeName": "part", "KeyType": "RANGE"}],
+        AttributeDefinitions=[{"AttributeName": name, "AttributeType": "S"} for name in names],
         BillingMode="PAY_PER_REQUEST",
-        GlobalSecondaryIndexes=[by_status],
-        LocalSecondaryIndexes=[local],
+        GlobalSecondaryIndexes=of_global,
+        LocalSecondaryIndexes=of_local,
     )
-    setting: Any = {"Enabled": True, "AttributeName": "expiresAt"}
-    client.update_time_to_live(TableName="orders", TimeToLiveSpecification=setting)
+    if ttl:
+        setting: Any = {"Enabled": True, "AttributeName": "expiresAt"}
+        client.update_time_to_live(TableName="orders", TimeToLiveSpecification=setting)
     return client
 
 
@@ -212,6 +290,10 @@ def test_a_table_is_read_with_its_indexes_and_its_ttl() -> None:
     assert sample_of(found.sample).entities == ()
 
 
+def test_a_table_without_ttl_has_no_attribute_of_it() -> None:
+    assert look(make_table(ttl=False)).expiry == ()
+
+
 class Described:
     """A client of a table that is described so."""
 
@@ -229,10 +311,11 @@ class Described:
         return {"Items": []}
 
 
-@pytest.mark.parametrize(("consistency", "strong"), [({"MultiRegionConsistency": "STRONG"}, True), ({}, False)])
-def test_a_global_table_is_read_with_its_other_regions(consistency: dict[str, str], strong: bool) -> None:
+@pytest.mark.parametrize(("consistency", "strong"), [("STRONG", True), ("EVENTUAL", False), (None, False)])
+def test_a_global_table_is_read_with_its_other_regions(consistency: str | None, strong: bool) -> None:
     regions = [{"RegionName": name} for name in ("eu-west-2", "eu-west-1", "us-east-1")]
-    found = look(Described(Replicas=regions, TableArn="arn:aws:dynamodb:eu-west-1:1:table/orders", **consistency))
+    more = {} if consistency is None else {"MultiRegionConsistency": consistency}
+    found = look(Described(Replicas=regions, TableArn="arn:aws:dynamodb:eu-west-1:1:table/orders", **more))
     assert found.table == TableDescription("orders", ("id",), (), ("eu-west-2", "us-east-1"), strong)
     assert found.clock is None  # the answer has no Date
 
@@ -260,7 +343,9 @@ def test_an_item_is_read_with_its_ledger() -> None:
     assert one.name == "id=S:o1/part=S:head"
     assert one.own == {"id", "part", "expiresAt"}
     assert one.labels == (LabelledLedger("ow_l", "14d"),)
-    assert 0 < sum(one.ledger.values()) < one.size
+    sets = [name for name in one.ledger if name.startswith("ow_r")]
+    assert one.ledger[sets[0]] == len(sets[0]) + 10
+    assert sum(one.ledger.values()) < one.size
     assert (one.expires, one.in_use, one.unlabelled, one.unmarked, one.tombstone) == (5.0, True, (), (), None)
     assert (two.ledger, two.labels, two.expires, two.in_use) == ({}, (), None, False)
 
@@ -274,8 +359,11 @@ def put(client: Any, **fields: Any) -> Entity:
     ("fields", "unlabelled", "unmarked"),
     [
         ({"ow_m:r0": {b"x"}, "ow_m:t1": {b"x"}}, ("ow_m:l",), ()),
+        ({"ow_m:14dt_r5": {"x"}, "ow_m:l": "ow1 14d text"}, (), ()),
+        ({"m_14d_r0": {b"x"}, "ow": "text", "r_all": {b"x"}, "m@s": 1}, (), ()),  # names as the user's own may be
         ({"ow_t0": {b"x"}, "messageIDs": {"m"}}, (), ()),  # as MessageIDs leaves it
         ({"ow_m:l": "ow1 14d", "ow_m:t1": {b"x"}}, (), ("ow_m:l",)),
+        ({"ow_m:l": "ow1 all text", "ow_m:allt": {"x"}}, (), ()),
         ({"ow_m:l": "ow1 marks", "ow_m:@source": 7}, (), ()),
         ({"ow_m:l": "ow1 marks"}, (), ("ow_m:l",)),
         ({"ow_m:l": "ow1 > ow_other:l"}, (), ()),
@@ -300,14 +388,44 @@ def test_a_tombstone_is_read_and_a_damaged_one_is_no_tombstone() -> None:
     assert put(client, ow_tombstone={"at": "then"}).tombstone is None
 
 
-def test_what_of_a_table_may_not_be_read_is_told_and_the_rest_is_read() -> None:
-    found = look(Without(make_table(), "describe_time_to_live"))
+def test_an_open_step_shows_that_a_guarded_store_has_written_the_item() -> None:
+    assert put(make_table(), ow_steps={b"x"}).in_use
+
+
+def test_no_more_items_are_read_than_were_asked_for_over_several_pages() -> None:
+    client = make_table()
+    for n in range(7):
+        client.put_item(TableName="orders", Item={"id": {"S": f"o{n}"}, "part": {"S": "x" * 1000}})
+
+    class InPages:
+        describe_table, describe_time_to_live = client.describe_table, client.describe_time_to_live
+
+        def scan(self, *, Limit: int, **more: Any) -> Any:  # noqa: N803  # as botocore names it
+            return client.scan(Limit=min(Limit, 2), **more)
+
+    assert [len(sample_of(look(InPages(), most).sample).entities) for most in (1, 2, 5, 7, 100)] == [1, 2, 5, 7, 7]
+
+
+@pytest.mark.parametrize(
+    ("method", "permission"),
+    [("describe_time_to_live", "dynamodb:DescribeTimeToLive"), ("scan", "dynamodb:Scan")],
+)
+def test_what_of_a_table_may_not_be_read_is_told_and_the_rest_is_read(method: str, permission: str) -> None:
+    found = look(without(make_table(), method))
     assert isinstance(found.table, TableDescription)
-    assert [fact.permission for fact in found.unread()] == ["dynamodb:DescribeTimeToLive"]
+    assert [fact.permission for fact in found.unread()] == [permission]
+
+
+def test_a_table_that_may_not_be_described_is_asked_for_its_ttl_alone() -> None:
+    client = without(make_table(), "describe_table")
+    found = look(client)
+    assert isinstance(found.table, Unread)
+    assert found.table.permission == "dynamodb:DescribeTable"
+    assert (found.sample, found.clock, found.expiry) == (found.table, found.table, ("expiresAt",))
 
 
 def test_a_table_that_cannot_be_reached_is_asked_once() -> None:
-    client = Without(None, "describe_table", EndpointConnectionError(endpoint_url="http://nowhere"))
+    client = without(None, "describe_table", error=EndpointConnectionError(endpoint_url="http://nowhere"))
     found = look(client)
     assert client.asked == ["describe_table"]
     assert isinstance(found.table, Unread)
@@ -330,7 +448,9 @@ def table_store(name: str, ledger: Any = None, **more: Any) -> GuardedTable:
 orders: Any = None
 stock: Any = None
 bills: Any = None
-other: Any = None  # set by the fixture, as a module's own globals
+stores: Any = None
+service: Any = None
+other: Any = None  # set by the tests, as a module's own globals
 
 
 def helper(message: Message) -> None:
@@ -364,10 +484,37 @@ def test_a_module_says_whether_its_handlers_of_kafka_answer() -> None:
     assert read_module("shop:a", handler(provisioned_mode=True)).kafka_answers is True
 
 
+def test_an_asynchronous_store_is_found() -> None:
+    class Asynchronous:
+        __module__ = "aiobotocore.client"
+
+        async def update_item(self, **_: Any) -> None: ...
+
+    store = AsyncGuardedTable(Asynchronous(), SeenIds(), table_name="orders")
+    assert read_module("shop", module_of(store=store)).stores == (ModuleStore("the table orders", SeenIds(), "dynamodb"),)
+
+
 @pytest.fixture
 def _stores(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("orders", "stock", "bills", "other"):
         monkeypatch.setitem(globals(), name, table_store(name, SeenIds()))
+
+
+def with_stores(_stores: object, _message: Message) -> None:
+    """As of a partial."""
+
+
+class Service:
+    """A handler's object."""
+
+    def __init__(self, store: object) -> None:
+        self.store = store
+
+    def handle(self, message: Message) -> None: ...
+
+    def __call__(self, message: Message) -> None:
+        """As a handler by itself."""
+        helper(message)
 
 
 @pytest.mark.usefixtures("_stores")
@@ -388,6 +535,54 @@ def test_only_the_stores_count_that_handlers_of_sqs_use() -> None:
     assert sorted(store.place for store in found.stores) == ["the table inner", "the table orders", "the table stock"]
     of_one = read_module("shop:count", count)
     assert [store.place for store in of_one.stores] == ["the table bills"]
+
+
+@pytest.mark.usefixtures("_stores")
+def test_the_stores_of_an_object_or_a_partial_are_found() -> None:
+    method = sqs_handler(sqs_message_id())(Service(stock).handle)
+    part = sqs_handler(sqs_message_id())(partial(with_stores, [{"store": bills}]))
+    called = sqs_handler(sqs_message_id())(Service(stock))
+    for handler, places in ((method, "orders stock"), (part, "bills"), (called, "orders stock")):
+        found = sorted(store.place for store in read_module("shop", module_of(handler=handler, other=other)).stores)
+        assert found == [f"the table {place}" for place in places.split()]
+
+
+@pytest.mark.usefixtures("_stores")
+def test_stores_are_found_in_a_module_of_their_own_and_in_objects_of_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(globals(), "stores", module_of(orders=orders, stock=stock))
+    monkeypatch.setitem(globals(), "service", Service(Service(bills)))
+
+    @sqs_handler(sqs_message_id())
+    def ship(message: Message) -> None:
+        stores.orders.update_item(message)
+        service.handle(message)
+        json.dumps(deque())
+
+    found = read_module("shop", module_of(ship=ship, other=other))
+    assert sorted(store.place for store in found.stores) == ["the table bills", "the table orders"]
+
+
+@pytest.mark.usefixtures("_stores")
+def test_a_handler_of_which_no_store_can_be_told_may_use_any() -> None:
+    @sqs_handler(sqs_message_id())
+    def first(message: Message) -> None:
+        vars()["orders"].update_item(message)
+
+    @sqs_handler(sqs_message_id())
+    def second(message: Message) -> None:
+        stock.update_item(message)
+
+    found = read_module("shop", module_of(first=first, second=second, orders=orders, bills=bills))
+    assert sorted(store.place for store in found.stores) == ["the table bills", "the table orders", "the table stock"]
+
+
+def test_a_name_that_is_not_yet_bound_is_passed_over() -> None:
+    @sqs_handler(sqs_message_id())
+    def ship(message: Message) -> None:
+        print(late, message)  # so it is in the closure
+
+    assert read_module("shop", ship).stores == ()
+    late = 1
 
 
 # --- MongoDB, where no server is needed -------------------------------------------------------------------------------
@@ -434,9 +629,23 @@ HELLO = {"localTime": datetime.fromtimestamp(NOW + 5, UTC)}
 
 
 def test_the_arbiters_of_a_set_are_read_from_both_answers() -> None:
-    kinds = {"a:1": "PRIMARY", "b:1": "SECONDARY", "c:1": "ARBITER"}
-    members = [{"name": name, "stateStr": kind} for name, kind in kinds.items()]
+    members = [
+        {"name": "a:1", "stateStr": "PRIMARY"},
+        {"name": "b:1", "stateStr": "SECONDARY"},
+        {"name": "c:1", "stateStr": "ARBITER"},
+    ]
     answers = {"hello": {**HELLO, "setName": "rs0", "arbiters": ["c:1"]}, "replSetGetStatus": {"members": members}}
-    found = look_at(Answering(**answers))
+    found = look_at(
+        Answering(**answers, getDefaultRWConcern={"defaultWriteConcern": {"w": 1}}, buildInfo={"version": "8.0.1"})
+    )
     assert found.server == MongoDBServer("replica set", ("c:1",), ClockOffset(5, 0))
     assert found.members == ReplicaSetMembers(("c:1",), 2, 2)
+    assert (found.default_w, found.version) == (1, "8.0.1")
+
+
+def test_a_mongos_is_asked_for_no_members() -> None:
+    collection = Answering(hello={**HELLO, "msg": "isdbgrid"}, getDefaultRWConcern={})
+    found = look_at(collection)
+    assert found.server == MongoDBServer("mongos", (), ClockOffset(5, 0))
+    assert (found.members, found.default_w) == (None, 1)
+    assert collection.asked == ["hello", "buildInfo", "getDefaultRWConcern"]
