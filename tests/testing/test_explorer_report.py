@@ -21,7 +21,7 @@ from onewrite.testing.taps.traffic import Request
 
 WRITE = Request("orders", "UpdateItem", {"Key": {"id": "o-1"}}, (("orders", "o-1"),), writes=True, tables=("orders",))
 READ = Request("orders", "GetItem", {"Key": {"id": "o-1"}}, (("orders", "o-1"),), writes=False, tables=("orders",))
-REFUSED = ClientError({"Error": {"Code": "ConditionalCheckFailedException", "Message": "no"}}, "UpdateItem")
+REFUSAL = Reply(error=ClientError({"Error": {"Code": "ConditionalCheckFailedException", "Message": "no"}}, "UpdateItem"))
 DONE = Reply({"ResponseMetadata": {}})
 MESSAGE = Message("m1")
 
@@ -43,30 +43,15 @@ def trial_step(
     ("happened", "told"),
     [
         (trial_step(READ, DONE), "GetItem orders o-1: read, nothing there"),
-        (trial_step(WRITE, DONE, end=Reply()), "UpdateItem orders o-1: applied"),
         (trial_step(WRITE, DONE, end=Reply(Applied(MESSAGE))), "UpdateItem orders o-1: applied"),
-        (
-            trial_step(WRITE, Reply(error=REFUSED), end=Reply(Duplicate(MESSAGE))),
-            "UpdateItem orders o-1: refused, duplicate",
-        ),
-        (
-            trial_step(WRITE, Reply(error=REFUSED), end=Reply(error=REFUSED)),
-            "UpdateItem orders o-1: refused, raises ClientError",
-        ),
-        (
-            trial_step(WRITE, fault=Fault.CRASH_BEFORE, end=Reply(error=Crash())),
-            "CRASH before UpdateItem orders o-1",
-        ),
-        (
-            trial_step(WRITE, DONE, fault=Fault.CRASH_AFTER, end=Reply(error=Crash())),
-            "UpdateItem orders o-1: applied, then CRASH",
-        ),
+        (trial_step(WRITE, REFUSAL, end=Reply(Duplicate(MESSAGE))), "UpdateItem orders o-1: refused, duplicate"),
+        (trial_step(WRITE, REFUSAL, end=REFUSAL), "UpdateItem orders o-1: refused, raises ClientError"),
+        (trial_step(WRITE, fault=Fault.CRASH_BEFORE, end=Reply(error=Crash())), "CRASH before UpdateItem orders o-1"),
         (trial_step(WRITE, DONE, fault=Fault.LOST), "UpdateItem orders o-1: applied, but the answer is lost"),
         (
-            trial_step(WRITE, DONE, Reply(error=REFUSED), fault=Fault.RETRIED, end=Reply()),
+            trial_step(WRITE, DONE, REFUSAL, fault=Fault.RETRIED, end=Reply()),
             "UpdateItem orders o-1: applied, the answer is lost, sent again by the driver: refused",
         ),
-        (trial_step(None, end=Reply()), "sends nothing"),
         (trial_step(None, end=Reply(error=KeyError("a"))), "sends nothing, raises KeyError"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
@@ -157,11 +142,8 @@ def sent(**arguments: Any) -> Request:
     [
         (sent(document={"at": 1}), sent(document={"at": 2}), "in insert_one orders it gave document.at as 1, and then as 2"),
         (sent(x=[{"a": 1}]), sent(x=[{"a": "1"}]), "it gave x.0.a as 1, and then as '1'"),
-        (sent(x=[1]), sent(x=[1, 2]), "it gave x.1 as 'nothing', and then as 2"),
-        (sent(x={1}), sent(x={2}), "it gave x as {1}, and then as {2}"),
         (sent(document={"_id": 1, "at": 1}), sent(document={"at": 2}), "it gave document.at as 1, and then as 2"),
         (sent(document={"_id": 1}), sent(document={}), "in insert_one orders its arguments were not the same"),
-        (WRITE, READ, "it sent UpdateItem orders o-1 the first time, and GetItem orders o-1 the second"),
         (WRITE, None, "it sent UpdateItem orders o-1 the first time, and nothing the second"),
         (None, WRITE, "it sent UpdateItem orders o-1 the second time, and nothing the first"),
     ],
