@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable
 from contextlib import closing
-from decimal import Decimal
 from itertools import pairwise
 from typing import Any
 
@@ -261,25 +260,6 @@ def test_a_plain_lambda_handler_is_explored_with_its_events_and_a_context() -> N
     ]
 
 
-def test_a_failure_that_is_named_by_the_wrong_id_comes_with_the_whole_batch_again() -> None:
-    def build(collection: Any) -> Any:
-        def handle(event: Any, _: Any) -> Any:
-            failures = []
-            for record in event["Records"]:
-                try:
-                    add(collection)(record) if record["body"] == "a" else once(collection)(by_name(record))
-                except Exception:
-                    failures.append({"itemIdentifier": record["receiptHandle"]})
-            return {"batchItemFailures": failures}
-
-        return handle
-
-    report = explored(build, [sqs("ab")], replay=FIRST_ANSWER_LOST)
-    assert "fails id-a, id-b" in str(report)
-    assert report.counterexample is not None
-    assert report.counterexample.observed == 12
-
-
 def with_powertools(each: Callable[[Any], Any], kind: EventType = EventType.SQS) -> Callable[[Any, Any], Any]:
     processor = BatchProcessor(event_type=kind)
 
@@ -447,30 +427,6 @@ def test_an_answer_of_which_lambda_makes_no_json_fails_the_batch() -> None:
 
     with pytest.raises(ConfigurationError, match=r"id-a never settled: TypeError: Lambda makes JSON of what .*: Duplicate"):
         explored(build, [sqs("a")])
-
-
-def test_an_answer_may_hold_decimals() -> None:
-    def build(collection: Any) -> Any:
-        def handle(event: Any, _: Any) -> Any:
-            once(collection)(by_name(event["Records"][0]))
-            return {"total": Decimal("1.5")}
-
-        return handle
-
-    explored(build, [sqs("a")]).assert_effectively_once()
-
-
-def test_failures_in_the_answer_to_a_message_that_is_no_event_leave_it_unsettled() -> None:
-    def build(collection: Any) -> Any:
-        def handle(message: Message) -> Any:
-            collection.update_one(C1, {"$inc": {"tries": 1}}, upsert=True)
-            first = collection.find_one(C1)["tries"] == 1
-            return {"batchItemFailures": [message.id] if first else []}
-
-        return handle
-
-    report = explored(build, [Message("a")], observe=lambda c: c.find_one(C1)["tries"], deliveries=1, faults=0)
-    report.assert_effectively_once(accept="untried")
 
 
 @pytest.mark.parametrize(

@@ -99,21 +99,6 @@ def test_a_message_that_a_guard_takes_for_another_one_is_named(name_of: Callable
     report.assert_effectively_once(accept="idle")
 
 
-def test_a_message_whose_mark_another_one_has_left_is_named_without_a_guard_too() -> None:
-    def build(collection: Any) -> Handler:
-        def handle(message: Message) -> None:
-            change = {"$inc": {"balance": message.body["amount"]}, "$push": {"seen": digest(message)}}
-            with suppress(DuplicateKeyError):
-                collection.update_one({**C1, "seen": {"$ne": digest(message)}}, change, upsert=True)
-
-        return handle
-
-    (remark,) = explored(build).remarks
-    assert remark.text.startswith(
-        "m2 changes nothing when it is processed undisturbed after m1. If it should, check by what"
-    )
-
-
 def test_a_message_that_changes_nothing_though_it_is_the_first_is_named() -> None:
     def build(collection: Any) -> Handler:
         return lambda message: collection.update_one(C1, {"$inc": {"balance": message.body["amount"]}})
@@ -147,23 +132,6 @@ def test_a_change_that_was_refused_for_good_gets_no_remark() -> None:
         lambda guarded, message: guarded.update_one(message, {**C1, "balance": {"$gte": 10}}, {"$inc": {"balance": -10}})
     )
     assert explored(build, world=lambda: filled(balance=10)).remarks == ()
-
-
-def test_an_effect_that_only_observe_sees_is_one() -> None:
-    sent: list[str] = []
-
-    def build(collection: Any) -> Handler:
-        sent.clear()
-
-        def handle(message: Message) -> None:
-            collection.update_one({"_id": "c1"}, {"$set": {"touched": True}}, upsert=True)
-            if message.id not in sent:
-                sent.append(message.id)
-
-        return handle
-
-    (remark,) = explored(build, observe=lambda _: sorted(sent)).remarks
-    assert remark.text.startswith("observe() asked none of the stores")
 
 
 def raising_at_first(collection: Any) -> Handler:
@@ -754,11 +722,3 @@ def test_messages_that_overwrite_each_other_get_no_remark() -> None:
         HighWaterMark(),
     )
     assert explored(build, observe=lambda customers: (customers.find_one(C1) or {}).get("tier")).remarks == ()
-
-
-def test_messages_in_a_batch_that_each_do_something_get_no_remark() -> None:
-    def build(collection: Any) -> Any:
-        guarded = GuardedCollection(collection, SeenIds())
-        return sqs_handler(by_name)(lambda message: guarded.update_one(message, C1, {"$inc": {"balance": 1}}, upsert=True))
-
-    assert explored(build, [sqs(["a", "b"]), sqs(["c"])], faults=0).remarks == ()
