@@ -89,24 +89,6 @@ def test_a_time_that_stands_still_is_none_of_that(is_text: bool) -> None:
     assert explored(setting(lambda: near)).nondeterministic is None
 
 
-def test_a_time_in_a_message_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    def build(collection: Any) -> Handler:
-        return lambda message: collection.update_one(C1, {"$set": {"n": 1, "at": message.body["at"]}}, upsert=True)
-
-    slept: list[float] = []
-    sleep, whose = time.sleep, threading.get_ident()
-
-    def note(seconds: float) -> None:
-        if threading.get_ident() == whose:  # a thread of a driver's that sleeps in a loop would run hot, and fill the list
-            slept.append(seconds)
-        else:
-            sleep(seconds)
-
-    monkeypatch.setattr(time, "sleep", note)  # to run a handler that may read the clock again in the next second
-    explored(build, [Message("m1", body={"at": int(time.time())})], schedules=1)
-    assert slept == []
-
-
 RANDOMS: dict[str, Callable[[], Any]] = {
     "a uuid": lambda: str(uuid.uuid4()),
     "text of a uuid": lambda: f"charge-{uuid.uuid4()}",
