@@ -429,8 +429,8 @@ def test_a_session_that_was_started_before_the_exploration_is_refused() -> None:
         on_mongodb(lambda: emptied(STAND_IN), lambda _: handle)
 
 
-def in_one_session(client: Any, name: str, *, committing: bool) -> Handler:
-    """Mark and effect in a session of a client that the explorer did not give it, in a transaction or not."""
+def in_one_transaction(client: Any, name: str) -> Handler:
+    """Mark and effect in a session of a client that the explorer did not give it."""
 
     def write(message: Message, session: Any) -> None:
         client[name].marks.insert_one({"_id": message.id}, session=session)
@@ -438,15 +438,12 @@ def in_one_session(client: Any, name: str, *, committing: bool) -> Handler:
 
     def handle(message: Message) -> None:
         with client.start_session() as session, suppress(DuplicateKeyError):
-            if committing:
-                session.with_transaction(lambda _: write(message, session))
-            else:
-                write(message, session)
+            session.with_transaction(lambda _: write(message, session))
 
     return handle
 
 
-def in_one_session_awaited(customers: Any, *, committing: bool) -> Any:
+def in_one_transaction_awaited(customers: Any) -> Any:
     """The collections are those that it was given, and the session is not."""
 
     async def write(message: Message, session: Any) -> None:
@@ -456,10 +453,7 @@ def in_one_session_awaited(customers: Any, *, committing: bool) -> Any:
     async def handle(message: Message) -> None:
         async with ASYNC_STAND_IN.database.client.start_session() as session:
             with suppress(DuplicateKeyError):
-                if committing:
-                    await session.with_transaction(lambda _: write(message, session))
-                else:
-                    await write(message, session)
+                await session.with_transaction(lambda _: write(message, session))
 
     return handle
 
@@ -469,26 +463,14 @@ def emptied_with_its_marks(customers: Any) -> Any:
     return emptied(customers)
 
 
-def assert_explored(report: Exploration, *, committing: bool) -> None:
-    if committing:
-        report.assert_effectively_once()
-        assert report.exhausted
-    else:
-        assert report.counterexample is not None
-        assert report.counterexample.observed is None  # it was marked, and the effect is lost
-        assert "marks m1" in words(report)[0]
-
-
-@pytest.mark.parametrize("committing", [True, False])
 @pytest.mark.parametrize("customers", [STAND_IN, MOCK.shop.customers], ids=["stand-in", "mongomock"])
-def test_a_session_of_a_client_that_build_was_not_given_is_explored(customers: Any, *, committing: bool) -> None:
+def test_a_session_of_a_client_that_build_was_not_given_is_explored(customers: Any) -> None:
     database = customers.database
-    handle = in_one_session(database.client, database.name, committing=committing)
-    assert_explored(on_mongodb(lambda: emptied_with_its_marks(customers), lambda _: handle), committing=committing)
+    handle = in_one_transaction(database.client, database.name)
+    assert_right(on_mongodb(lambda: emptied_with_its_marks(customers), lambda _: handle))
 
 
-@pytest.mark.parametrize("committing", [True, False])
-def test_such_a_session_may_be_awaited(*, committing: bool) -> None:
+def test_such_a_session_may_be_awaited() -> None:
     async def seen(customers: Any) -> Any:
         return await customers.find_one({"_id": "c1"})
 
@@ -496,14 +478,13 @@ def test_such_a_session_may_be_awaited(*, committing: bool) -> None:
         emptied_with_its_marks(ASYNC_STAND_IN._collection)
         return ASYNC_STAND_IN
 
-    report = on_mongodb(world, lambda given: in_one_session_awaited(given, committing=committing), observe=seen)
-    assert_explored(report, committing=committing)
+    assert_right(on_mongodb(world, in_one_transaction_awaited, observe=seen))
 
 
 def test_a_session_of_a_client_of_another_server_is_refused() -> None:
     elsewhere: Any = mongomock.MongoClient()
     with pytest.raises(ConfigurationError, match="no store that world"):
-        on_mongodb(lambda: emptied(STAND_IN), lambda _: in_one_session(elsewhere, "shop", committing=True))
+        on_mongodb(lambda: emptied(STAND_IN), lambda _: in_one_transaction(elsewhere, "shop"))
 
 
 def test_outside_of_an_exploration_mongomock_has_no_sessions_as_before() -> None:

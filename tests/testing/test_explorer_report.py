@@ -11,7 +11,7 @@ from onewrite import Applied, Duplicate, Message
 from onewrite.testing.explorer.calls import Reply
 from onewrite.testing.explorer.deliverables import Titles
 from onewrite.testing.explorer.difference import difference
-from onewrite.testing.explorer.exploration import Counterexample, Exploration, ShownStep, counterexample_of, in_words
+from onewrite.testing.explorer.exploration import Counterexample, Exploration, counterexample_of, in_words
 from onewrite.testing.explorer.judge import JudgedSchedule, WrongEnd
 from onewrite.testing.explorer.remarks import Remark
 from onewrite.testing.explorer.schedule import Bounds, Delivery, Fault, ScheduleStep, TakenStep
@@ -91,13 +91,6 @@ def test_each_delivery_has_a_column_and_each_step_a_row() -> None:
         "  observed  {'n': 2}\n"
         "  replay    replay it"
     )
-
-
-def test_redeliveries_are_told_apart_from_the_schedules_own_steps() -> None:
-    found = shown(trial_step(WRITE, DONE), trial_step(WRITE, DONE, settling=True))
-    assert found.steps == (ShownStep("m1, delivery 1", "UpdateItem orders o-1: applied"),)
-    assert str(found.steps[0]) == "m1, delivery 1: UpdateItem orders o-1: applied"
-    assert str(found) == found.text
 
 
 def test_what_goes_wrong_without_a_schedule_is_told_as_plain_deliveries() -> None:
