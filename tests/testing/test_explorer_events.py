@@ -116,6 +116,7 @@ def at(offset: Any, partition: str = "orders-0") -> dict[str, Any]:
     [
         (sqs("abc"), None, ""),
         (sqs("abc"), {"statusCode": 200}, ""),
+        (sqs("abc"), {"batchItemFailures": []}, ""),
         (sqs("abc"), named("id-c", "id-a"), "02"),
         (fifo("a1", "a2", "b1"), named("id-a1"), "0"),
         (sqs("abc"), named("id-x"), "012"),
@@ -339,8 +340,8 @@ def test_records_of_a_standard_queue_may_end_in_another_order_and_that_is_right(
 
     def build(collection: Any) -> Any:
         guarded = GuardedCollection(collection, SeenIds())
-        change = sqs_handler(by_name)
-        return change(lambda message: guarded.update_one(message, C1, {"$set": {"credit": message.id}}, upsert=True))
+        decorate = sqs_handler(by_name)
+        return decorate(lambda message: guarded.update_one(message, C1, {"$set": {"credit": message.id}}, upsert=True))
 
     report = explored(build, [sqs("ab")])
     report.assert_effectively_once()

@@ -283,7 +283,7 @@ def test_a_list_that_build_empties_is_not_emptied_in_the_middle_of_a_schedule(fa
 
         return handle
 
-    # Emptied, it would end without any mail where the process has died after the write.
+    # Emptied in between, it would end without any mail where the process has died after the write.
     some = explored(build, observe=lambda _: bool(mails), faults=faults, concurrency=1)
     some.assert_effectively_once(accept="beside")
     assert explored(build, observe=lambda _: len(mails), faults=faults, concurrency=1).counterexample is not None

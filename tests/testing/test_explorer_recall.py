@@ -52,11 +52,6 @@ def counting(collection: Any) -> Handler:
     return handle
 
 
-def guarded(collection: Any) -> Handler:
-    store = GuardedCollection(collection, SeenIds())
-    return lambda message: store.update_one(message, C1, {"$inc": {"n": message.body}}, upsert=True)
-
-
 def test_what_was_found_is_kept_though_building_the_handler_fails_later() -> None:
     kept, remarks = 0, ""
     for most in range(30, 90, 4):

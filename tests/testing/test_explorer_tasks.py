@@ -32,7 +32,6 @@ from onewrite.testing.taps.traffic import Request
 
 PATIENCE = 60.0  # seconds until a test that hangs fails
 M1 = Message("m1", body=10)
-D1 = Delivery(0, 0)
 Handle = Callable[[Any], Coroutine[Any, Any, Any]]
 
 
