@@ -32,7 +32,7 @@ from onewrite.testing.taps import aws, everywhere
 Handler = Callable[[Message], Any]
 M1, M2 = Message("m1", "s", 1, 30), Message("m2", "s", 2, 50)
 REGION = "eu-west-1"
-KEYS = {"region_name": REGION, "aws_access_key_id": "x", "aws_secret_access_key": "x"}
+KEYS: dict[str, Any] = {"region_name": REGION, "aws_access_key_id": "x", "aws_secret_access_key": "x"}
 
 SQS: Any = boto3.Session(**KEYS).client("sqs")
 SNS: Any = boto3.Session(**KEYS).client("sns")
