@@ -6,6 +6,7 @@ import gc
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
@@ -50,6 +51,25 @@ def counting(collection: Any) -> Handler:
         collection.update_one(C1, change, upsert=True)
 
     return handle
+
+
+def test_the_handler_seldom_runs(tmp_path: Path) -> None:
+    runs = tmp_path / "runs"  # and not in memory, which would be taken for the handler's own
+
+    def build(collection: Any) -> Handler:
+        store = GuardedCollection(collection, SeenIds())
+
+        def handle(message: Message) -> Any:
+            with runs.open("a") as file:
+                file.write(".")
+            return [store.update_one(message.part(part), C1, {"$inc": {"n": 1}}, upsert=True) for part in "abc"]
+
+        return handle
+
+    report = explore(build, ONE, customers, credit)
+    report.assert_effectively_once()
+    assert report.exhausted
+    assert len(runs.read_text()) < report.schedules
 
 
 def test_what_was_found_is_kept_though_building_the_handler_fails_later() -> None:
