@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import itertools
 import os
 import re
@@ -11,25 +10,21 @@ import subprocess
 import sys
 import threading
 import time
-import uuid
-import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import fields, replace
 from itertools import count
-from typing import Any, get_type_hints
+from typing import Any
 
 import pytest
-from botocore.exceptions import ClientError, ConnectionClosedError, ParamValidationError
-from pymongo.errors import DuplicateKeyError
 
 from onewrite import ConfigurationError, Deferred, HighWaterMark, InSequence, Message, SeenIds
 from onewrite.core.clock import random_name
 from onewrite.dynamodb import GuardedTable
-from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
+from onewrite.mongodb import GuardedCollection
 from onewrite.testing.explorer.exploration import Exploration, IncompleteExploration
-from onewrite.testing.explorer.explore import Arguments, Explore, ExploreOptions, explore, run
+from onewrite.testing.explorer.explore import Arguments, Explore, explore, run
 from onewrite.testing.explorer.judge import initialisation
 from onewrite.testing.explorer.schedule import Delivery, ScheduleStep, TakenStep
 from onewrite.testing.standins.stores import mongomock_collection, moto_tables
@@ -52,12 +47,22 @@ def on_mongodb(build: Callable[[Any], Any], messages: list[Any] = MESSAGES, **op
     return explore(build, **{"messages": messages, "world": customers, "observe": credit, **options})
 
 
-def reserve(collection: Any, amount: int, **update: Any) -> None:
-    collection.update_one({"_id": "c1"}, {"$inc": {"credit": amount}, **update}, upsert=True)
+def reserve(collection: Any, amount: int) -> None:
+    collection.update_one({"_id": "c1"}, {"$inc": {"credit": amount}}, upsert=True)
 
 
 def increment(collection: Any) -> Handler:
     return lambda message: reserve(collection, message.body)
+
+
+def inserting_first(collection: Any) -> Handler:
+    """A message whose first delivery has died in between never gets past the mark."""
+
+    def handle(message: Message) -> None:
+        collection.insert_one({"_id": message.id})
+        reserve(collection, message.body)
+
+    return handle
 
 
 def guarded_by(ledger: Any) -> Callable[[Any], Handler]:
@@ -76,62 +81,6 @@ def words(report: Exploration) -> list[str]:
 # --- MongoDB ----------------------------------------------------------------------------------------------------------
 
 
-def test_an_increment_that_is_not_guarded_is_found_with_two_deliveries() -> None:
-    report = on_mongodb(increment)
-    assert not report.ok
-    assert not report.exhausted
-    assert words(report) == [
-        "m1, delivery 1: update_one customers c1: applied",
-        "m1, delivery 2: update_one customers c1: applied",
-    ]
-    assert report.counterexample is not None
-    assert report.counterexample.expected == ({"_id": "c1", "credit": 80},)
-    assert report.counterexample.observed == {"_id": "c1", "credit": 110}
-
-
-def test_a_read_before_the_write_is_found_with_four_steps() -> None:
-    def build(collection: Any) -> Handler:
-        def handle(message: Message) -> None:
-            customer = collection.find_one({"_id": "c1"}) or {"credit": 0, "ids": []}
-            if message.id not in customer["ids"]:
-                changed = {"credit": customer["credit"] + message.body, "ids": [*customer["ids"], message.id]}
-                collection.update_one({"_id": "c1"}, {"$set": changed}, upsert=True)
-
-        return handle
-
-    assert [step.partition(": ")[2].split()[0] for step in words(on_mongodb(build))] == [
-        "find_one",
-        "find_one",
-        "update_one",
-        "update_one",
-    ]
-    assert on_mongodb(build, concurrency=1).ok
-
-
-@pytest.mark.parametrize("ledger", [SeenIds(), SeenIds(retention=None), SeenIds(readable=True), InSequence()], ids=repr)
-def test_a_ledger_for_any_order_passes_in_any_order(ledger: Any) -> None:
-    before = time.perf_counter()
-    report = on_mongodb(guarded_by(ledger))
-    report.assert_effectively_once()
-    assert report.ok
-    assert report.exhausted
-    assert report.counterexample is None
-    assert report.schedules > 100
-    assert report.pruned > 0
-    assert 0 < report.seconds < time.perf_counter() - before
-
-
-@pytest.mark.parametrize("reorder", ["within_source", False])
-def test_a_high_water_mark_passes_where_the_queue_keeps_the_order(reorder: Any) -> None:
-    on_mongodb(guarded_by(HighWaterMark()), reorder=reorder).assert_effectively_once()
-
-
-def test_a_high_water_mark_on_a_queue_without_order_is_found_with_one_step() -> None:
-    report = on_mongodb(guarded_by(HighWaterMark()))
-    assert words(report) == ["m2, delivery 1: update_one customers c1: guarded, applied"]
-    assert "m1, delivery 1: find_one customers c1: read, stale" in str(report)
-
-
 def test_a_high_water_mark_is_found_though_the_handler_keeps_the_outcome_to_itself() -> None:
     def build(collection: Any) -> Handler:
         guarded = guarded_by(HighWaterMark())(collection)
@@ -144,18 +93,6 @@ def test_a_high_water_mark_is_found_though_the_handler_keeps_the_outcome_to_itse
     assert words(on_mongodb(build)) == ["m2, delivery 1: update_one customers c1: guarded, applied"]
 
 
-def test_a_world_may_begin_with_what_the_handler_needs() -> None:
-    def world() -> Any:
-        collection = customers()
-        collection.insert_one({"_id": "c1", "credit": 100})
-        return collection
-
-    assert on_mongodb(guarded_by(SeenIds()), world=world).exhausted
-    report = on_mongodb(increment, world=world)
-    assert report.counterexample is not None
-    assert report.counterexample.expected == ({"_id": "c1", "credit": 180},)
-
-
 def test_a_store_that_does_not_take_back_what_it_held_is_explored_all_the_same_and_named() -> None:
     def world() -> Any:
         collection = customers()
@@ -166,12 +103,6 @@ def test_a_store_that_does_not_take_back_what_it_held_is_explored_all_the_same_a
     report = on_mongodb(guarded_by(SeenIds()), world=world, deliveries=1)
     assert report.exhausted
     assert "'customers' did not take back what it had held" in str(report)
-
-
-def test_an_observe_that_no_message_changes_is_pointed_out() -> None:
-    report = on_mongodb(guarded_by(SeenIds()), observe=lambda customers: customers.find_one({"_id": "c2"}))
-    assert report.ok
-    assert "No message changes what observe() sees" in str(report)
 
 
 def test_a_gap_is_delivered_again_until_it_is_filled() -> None:
@@ -188,51 +119,6 @@ def test_a_gap_is_delivered_again_until_it_is_filled() -> None:
 
     on_mongodb(build).assert_effectively_once()
     assert any(isinstance(outcome, Deferred) for outcome in outcomes)
-
-
-def test_a_mark_in_a_document_of_its_own_is_found_before_and_after_the_effect() -> None:
-    def marked(collection: Any, message: Message) -> bool:
-        try:
-            collection.insert_one({"_id": message.id})
-        except DuplicateKeyError:
-            return False
-        return True
-
-    def before(collection: Any) -> Handler:
-        return lambda message: reserve(collection, message.body) if marked(collection, message) else None
-
-    def after(collection: Any) -> Handler:
-        def handle(message: Message) -> None:
-            if collection.find_one({"_id": message.id}) is None:
-                reserve(collection, message.body)
-                marked(collection, message)
-
-        return handle
-
-    assert words(on_mongodb(before)) == ["m1, delivery 1: insert_one customers m1: applied, then CRASH"]
-    assert words(on_mongodb(after)) == [
-        "m1, delivery 1: find_one customers m1: read, nothing there",
-        "m1, delivery 1: update_one customers c1: applied, then CRASH",
-    ]
-
-
-def test_an_effect_outside_the_store_counts_where_observe_sees_it() -> None:
-    sent: list[str] = []
-
-    def build(collection: Any) -> Handler:
-        sent.clear()
-        inner = guarded_by(SeenIds())(collection)
-
-        def handle(message: Message) -> Any:
-            sent.append(message.id)
-            return inner(message)
-
-        return handle
-
-    report = on_mongodb(build, observe=lambda _: sorted(sent), deliveries=1)
-    assert words(report) == ["m1, delivery 1: CRASH before update_one customers c1"]
-    assert report.counterexample is not None
-    assert report.counterexample.observed == ["m1", "m1", "m2"]
 
 
 def test_what_world_makes_anew_beside_the_store_is_made_anew_for_every_schedule() -> None:
@@ -299,14 +185,7 @@ def test_an_observe_that_fails_on_what_a_schedule_leaves_is_a_finding() -> None:
 
 
 def test_a_message_that_never_settles_is_a_finding() -> None:
-    def build(collection: Any) -> Handler:
-        def handle(message: Message) -> None:
-            collection.insert_one({"_id": message.id})
-            reserve(collection, message.body)
-
-        return handle
-
-    report = on_mongodb(build)
+    report = on_mongodb(inserting_first)
     assert len(words(report)) == 1
     assert "m1 never settled: DuplicateKeyError" in str(report)
 
@@ -321,47 +200,6 @@ def test_a_handler_that_never_says_done_is_a_finding_too() -> None:
 
     report = on_mongodb(build, MESSAGES[:1])
     assert "m1 never settled: TimeoutError: the handler never says that it is done. The last answer" in str(report)
-
-
-def test_a_handler_that_raises_on_a_conflict_has_its_message_again() -> None:
-    def build(collection: Any) -> Handler:
-        def handle(message: Message) -> None:
-            customer = collection.find_one({"_id": "c1"}) or {"version": 0, "ids": [], "credit": 0}
-            if message.id in customer["ids"]:
-                return
-            changed = {"credit": customer["credit"] + message.body, "version": customer["version"] + 1}
-            collection.update_one(
-                {"_id": "c1", "version": customer["version"]} if customer["version"] else {"_id": "c1"},
-                {"$set": changed, "$push": {"ids": message.id}}
-                if customer["version"]
-                else {"$setOnInsert": {**changed, "ids": [message.id]}},
-                upsert=not customer["version"],
-            )
-            if message.id not in collection.find_one({"_id": "c1"})["ids"]:
-                raise RuntimeError("somebody was quicker")
-
-        return handle
-
-    on_mongodb(build, schedules=100_000).assert_effectively_once()
-
-
-def test_two_entities_each_with_a_guard_take_no_more_schedules_than_one() -> None:
-    def build(collection: Any) -> Handler:
-        guarded = GuardedCollection(collection, SeenIds())
-
-        def handle(message: Message) -> Any:
-            return guarded.update_one(message, {"_id": message.source}, {"$inc": {"credit": message.body}}, upsert=True)
-
-        return handle
-
-    def observe(collection: Any) -> Any:
-        return list(collection.find({}, {"credit": 1}).sort("_id", 1))
-
-    same = on_mongodb(build, observe=observe)
-    apart = on_mongodb(build, [MESSAGES[0], Message("m2", "other", 1, 50)], observe=observe)
-    assert same.ok
-    assert apart.ok
-    assert apart.schedules <= same.schedules
 
 
 # --- DynamoDB ---------------------------------------------------------------------------------------------------------
@@ -381,29 +219,11 @@ def paid(table: Any) -> Any:
     return item and item.get("paid")
 
 
-def pay(table: Any) -> Handler:
-    def handle(message: Message) -> None:
-        table.update_item(Key={"orderId": "o-1"}, **ADD, ExpressionAttributeValues={":cents": message.body})
-
-    return handle
-
-
 def pay_once(table: Any) -> Handler:
     guarded = GuardedTable(table, SeenIds())
     return lambda message: guarded.update_item(
         message, Key={"orderId": "o-1"}, **ADD, ExpressionAttributeValues={":cents": message.body}
     )
-
-
-def test_on_dynamodb_the_guard_passes_and_the_plain_write_is_found(orders: Any) -> None:
-    report = explore(pay_once, messages=MESSAGES, world=orders, observe=paid)
-    report.assert_effectively_once()
-    assert report.exhausted
-    plain = explore(pay, messages=MESSAGES, world=orders, observe=paid)
-    assert words(plain) == [
-        "m1, delivery 1: UpdateItem orders o-1: applied",
-        "m1, delivery 2: UpdateItem orders o-1: applied",
-    ]
 
 
 def test_an_answer_that_is_lost_and_tried_again_by_the_driver_is_met_even_without_a_redelivery(orders: Any) -> None:
@@ -463,32 +283,6 @@ def test_a_request_that_fails_on_its_way_raises_what_the_driver_raises(orders: A
     }
 
 
-def test_an_exception_taken_for_a_duplicate_is_found(orders: Any) -> None:
-    def build(table: Any) -> Handler:
-        def handle(message: Message) -> None:
-            with suppress(ClientError, ConnectionClosedError):
-                table.put_item(Item={"orderId": message.id}, ConditionExpression="attribute_not_exists(orderId)")
-                pay(table)(message)
-
-        return handle
-
-    assert len(words(explore(build, messages=MESSAGES, world=orders, observe=paid))) <= 2
-
-
-def test_a_request_that_the_driver_itself_refuses_is_met_by_no_second_try(orders: Any) -> None:
-    def build(table: Any) -> Handler:
-        inner = pay_once(table)
-
-        def handle(message: Message) -> Any:
-            with suppress(ParamValidationError, ConnectionClosedError):
-                table.update_item(Key={"orderId": "o-1"}, Misspelt=True)
-            return inner(message)
-
-        return handle
-
-    explore(build, messages=MESSAGES[:1], world=orders, observe=paid).assert_effectively_once()
-
-
 def test_a_dict_of_stores_is_explored_together(orders: Any) -> None:
     def build(stores: Any) -> Handler:
         order, customer = pay_once(stores["orders"]), guarded_by(SeenIds())(stores["customers"])
@@ -506,21 +300,7 @@ def test_a_dict_of_stores_is_explored_together(orders: Any) -> None:
 # --- how handlers behave ----------------------------------------------------------------------------------------------
 
 
-def test_an_id_minted_in_the_handler_is_named_and_found() -> None:
-    def build(collection: Any) -> Handler:
-        return lambda message: collection.insert_one({"_id": str(uuid.uuid4()), "amount": message.body})
-
-    report = on_mongodb(build, observe=lambda c: c.count_documents({}))
-    assert not report.ok
-    assert report.nondeterministic is not None
-    assert "m1, delivery 1 is not the same each time" in report.nondeterministic
-    assert "message.child(name)" in report.nondeterministic
-    assert len(words(report)) == 2
-    with pytest.raises(AssertionError, match="Not deterministic"):
-        report.assert_effectively_once()
-
-
-def test_time_in_a_request_is_named_with_the_place_where_it_stands() -> None:
+def test_time_in_a_request_is_named_with_the_place_where_it_stands_and_fails_the_assertion() -> None:
     def build(collection: Any) -> Handler:
         inner = GuardedCollection(collection, SeenIds())
 
@@ -533,9 +313,10 @@ def test_time_in_a_request_is_named_with_the_place_where_it_stands() -> None:
     report = on_mongodb(build, schedules=50)
     assert report.counterexample is None
     assert not report.ok
-    assert report.nondeterministic is not None
-    assert "in update_one customers c1 it gave update." in report.nondeterministic
-    assert "$set.at" in report.nondeterministic
+    with pytest.raises(
+        AssertionError, match=r"Not deterministic(.|\n)*in update_one customers c1 it gave update\..*\$set\.at"
+    ):
+        report.assert_effectively_once()
 
 
 def test_a_handler_that_sends_another_number_of_requests_each_time_is_named() -> None:
@@ -554,8 +335,7 @@ def test_a_handler_that_sends_another_number_of_requests_each_time_is_named() ->
 
     report = on_mongodb(build, schedules=50)
     assert not report.ok
-    assert report.nondeterministic is not None
-    assert "is not the same each time" in report.nondeterministic
+    assert "m1, delivery 1 is not the same each time" in str(report.nondeterministic)
 
 
 def test_a_handler_that_does_nothing_the_second_time_is_named() -> None:
@@ -573,20 +353,6 @@ def test_a_handler_that_does_nothing_the_second_time_is_named() -> None:
     report = on_mongodb(build, schedules=50)
     assert not report.ok
     assert "and nothing the second" in str(report)
-
-
-def test_requests_without_a_canonical_form_are_explored_without_a_memory_of_them() -> None:
-    def build(collection: Any) -> Handler:
-        inner = GuardedCollection(collection, SeenIds())
-
-        def handle(message: Message) -> Any:
-            update = {"$inc": {"credit": message.body}}
-            return inner.update_one(message, {"_id": "c1"}, update, upsert=True, hint=None, comment=lambda: None)
-
-        return handle
-
-    report = on_mongodb(build, MESSAGES[:1])
-    assert report.counterexample is None
 
 
 def test_more_orders_than_can_be_tried_are_owned_up_to(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -611,9 +377,7 @@ def only_in_the_first_run(*methods: str) -> list[str] | None:
     return None if found is None else [request.method for request in found]
 
 
-@pytest.mark.parametrize(
-    "method", ["DescribeTable", "GetQueueUrl", "CreateQueue", "create_index", "list_indexes", "command"]
-)
+@pytest.mark.parametrize("method", ["DescribeTable", "CreateQueue", "create_index"])
 def test_what_a_process_asks_for_or_makes_once_is_no_difference_between_two_runs(method: str) -> None:
     assert only_in_the_first_run(method) == [method]
     assert only_in_the_first_run() == []
@@ -622,67 +386,14 @@ def test_what_a_process_asks_for_or_makes_once_is_no_difference_between_two_runs
 
 
 def test_where_a_message_never_settles_observe_may_fail() -> None:
-    def build(collection: Any) -> Handler:
-        def handle(message: Message) -> None:
-            collection.insert_one({"_id": message.id})
-            reserve(collection, message.body)
-
-        return handle
-
-    report = on_mongodb(build, MESSAGES[:1], observe=lambda c: c.find_one({"_id": "c1"})["credit"], faults=1)
+    report = on_mongodb(inserting_first, MESSAGES[:1], observe=lambda c: c.find_one({"_id": "c1"})["credit"], faults=1)
     assert report.counterexample is not None
 
 
-def test_an_asynchronous_handler_is_explored_like_any_other() -> None:
-    def build(collection: Any) -> Any:
-        guarded = AsyncGuardedCollection(collection, SeenIds())
-
-        async def handle(message: Message) -> Any:
-            return await guarded.update_one(message, {"_id": "c1"}, {"$inc": {"credit": message.body}}, upsert=True)
-
-        return handle
-
-    def plain(collection: Any) -> Any:
-        async def handle(message: Message) -> None:
-            await collection.update_one({"_id": "c1"}, {"$inc": {"credit": message.body}}, upsert=True)
-
-        return handle
-
-    async def observe(collection: Any) -> Any:
-        return await collection.find_one({"_id": "c1"}, {"credit": 1})
-
-    def world() -> Any:
-        return mongomock_collection("customers", asynchronous=True)
-
-    report = explore(build, messages=MESSAGES, world=world, observe=observe)
-    report.assert_effectively_once()
-    assert report.exhausted
-    assert len(words(explore(plain, messages=MESSAGES, world=world, observe=observe))) == 2
-
-
-def test_requests_that_an_asynchronous_handler_gathers_are_sent_one_after_the_other() -> None:
-    def build(collection: Any) -> Any:
-        async def handle(message: Message) -> None:
-            changes = [{"_id": f"{message.id}.{part}"} for part in "ab"]
-            await asyncio.gather(*[collection.update_one(change, {"$set": {"done": 1}}, upsert=True) for change in changes])
-
-        return handle
-
-    async def observe(collection: Any) -> Any:
-        return await collection.count_documents({})
-
-    report = explore(
-        build, messages=MESSAGES[:1], world=lambda: mongomock_collection(asynchronous=True), observe=observe, concurrency=1
-    )
-    report.assert_effectively_once()
-    assert report.schedules > 5
-
-
-async def explore_in_a_loop() -> Exploration:
-    return on_mongodb(increment)
-
-
 def test_the_explorer_may_be_called_where_a_loop_runs() -> None:
+    async def explore_in_a_loop() -> Exploration:
+        return on_mongodb(increment)
+
     assert len(words(asyncio.run(explore_in_a_loop()))) == 2
 
 
@@ -739,18 +450,6 @@ def test_a_handler_keeps_its_memory_through_a_schedule_and_loses_it_after() -> N
     assert words(on_mongodb(build)) == ["m1, delivery 1: update_one customers c1: applied, then CRASH"]
 
 
-def test_every_delivery_has_a_message_of_its_own() -> None:
-    def build(collection: Any) -> Handler:
-        def handle(message: Message) -> None:
-            collection.update_one({"_id": message.id}, {"$set": {"amount": message.body.pop("amount")}}, upsert=True)
-
-        return handle
-
-    messages = [Message("m1", body={"amount": 30})]
-    on_mongodb(build, messages, observe=lambda c: c.find_one({"_id": "m1"})).assert_effectively_once()
-    assert messages[0].body == {"amount": 30}
-
-
 def test_messages_of_any_kind_are_delivered_and_numbered_where_they_have_no_id() -> None:
     def build(collection: Any) -> Handler:
         return lambda message: reserve(collection, message["amount"])  # type: ignore[index]  # a dict
@@ -772,33 +471,8 @@ def test_a_handler_that_waits_for_what_cannot_come_is_named_after_the_timeout() 
 
         return handle
 
-    with pytest.raises(
-        ConfigurationError, match=r"m[12], delivery [12] has neither sent a request nor returned for 0.5 seconds"
-    ):
+    with pytest.raises(ConfigurationError, match=r"m[12], delivery [12] has neither sent a request nor returned for 0.5"):
         on_mongodb(build, timeout=0.5)
-
-
-def test_a_thread_that_the_handler_starts_may_send_nothing() -> None:
-    def build(collection: Any) -> Handler:
-        def handle(message: Message) -> None:
-            thread = threading.Thread(target=suppressed(lambda: reserve(collection, message.body)))
-            thread.start()
-            thread.join()
-
-        return handle
-
-    with pytest.raises(
-        ConfigurationError, match="update_one customers c1 was sent by a thread that the handler has started"
-    ):
-        on_mongodb(build)
-
-
-def suppressed(function: Callable[[], Any]) -> Callable[[], None]:
-    def call() -> None:
-        with suppress(ConfigurationError):
-            function()
-
-    return call
 
 
 def test_a_handler_that_fails_undisturbed_stops_the_exploration() -> None:
@@ -842,17 +516,11 @@ def test_mongodb_is_explored_where_nobody_has_imported_boto3(monkeypatch: pytest
         ({"messages": []}, "nothing to deliver"),
         ({"messages": [MESSAGES[0], MESSAGES[0]]}, "Two messages have the id 'm1'"),
         ({"messages": [{"amount": 1}], "reorder": "within_source"}, "asks each message for its source"),
-        ({"build": None}, "build=None: give a function"),
         ({"build": lambda store: None}, "gave None: let it return the handler"),
         ({"world": customers()}, "world="),
         ({"observe": 3}, "observe=3"),
-        ({"invariant": 3}, "invariant=3"),
         ({"schedules": 0}, "schedules=0"),
-        ({"schedules": True}, "schedules=True"),
-        ({"timeout": 0}, "timeout=0"),
         ({"timeout": "long"}, "timeout='long'"),
-        ({"replay": "hello"}, "is no replay code"),
-        ({"reorder": "sometimes"}, "reorder='sometimes'"),
     ],
     ids=lambda value: str(value)[:30],
 )
@@ -872,16 +540,6 @@ def test_explore_shows_what_it_does_and_each_of_its_arguments_with_its_default()
     for name, default in arguments.items():
         if type(default) in (int, float):
             assert said[name].endswith(f"The default is {default:,.0f}.")
-
-
-def test_what_is_said_of_its_options_is_what_type_checkers_know_of_them() -> None:
-    positional = {"build", "messages", "world", "observe"}
-    assert set(inspect.signature(explore).parameters) == {*positional, "options"}
-    assert set(inspect.signature(explore.random).parameters) == {*positional, "options", "seed"}
-    assert set(get_type_hints(ExploreOptions)) == {field.name for field in fields(Arguments)} - positional - {
-        "at_random",
-        "seed",
-    }
 
 
 def test_random_schedules_have_wider_bounds_unless_the_test_says_otherwise() -> None:
@@ -1007,13 +665,6 @@ def test_a_counterexample_is_a_timeline_with_what_was_expected_and_how_to_see_it
     )
 
 
-def test_a_failed_assertion_shows_it_and_what_was_explored() -> None:
-    with pytest.raises(AssertionError) as failure:
-        on_mongodb(increment).assert_effectively_once()
-    assert "  1  update_one customers c1: applied" in str(failure.value)
-    assert "deliveries=2, faults=1, reorder=True, concurrency=2" in str(failure.value)
-
-
 def test_a_replay_runs_exactly_the_schedule_of_the_replay_code() -> None:
     found = on_mongodb(increment)
     assert found.counterexample is not None
@@ -1067,20 +718,13 @@ def test_long_explorations_say_how_far_they_are(monkeypatch: pytest.MonkeyPatch,
 @pytest.mark.measured
 def test_random_schedules_find_the_same_in_larger_scopes_and_shrink_it() -> None:
     messages = [Message(f"m{n}", body=n) for n in range(1, 6)]
-    options: dict[str, Any] = {"messages": messages, "world": customers, "observe": credit, "seed": 7}
-    report = explore.random(increment, **options)
+    report, again = [explore.random(increment, messages, customers, credit, seed=7) for _ in range(2)]
     assert len(words(report)) == 2
-    assert report == explore.random(increment, **options) or report.counterexample is not None
-    again = explore.random(increment, **options)
     assert (again.counterexample, again.schedules) == (report.counterexample, report.schedules)
 
 
 def test_random_schedules_that_find_nothing_claim_no_more() -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        report = explore.random(
-            guarded_by(SeenIds()), messages=MESSAGES, world=customers, observe=credit, seed=1, schedules=50
-        )
+    report = explore.random(guarded_by(SeenIds()), MESSAGES, customers, credit, seed=1, schedules=50)
     assert report.ok
     assert not report.exhausted
     assert report.schedules == 50

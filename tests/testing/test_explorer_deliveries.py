@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import threading
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -31,55 +31,6 @@ def send(name: str) -> Any:
     call = current_call.get()
     assert call is not None
     return call.ask(Request("store", name, {}, None, writes=True))
-
-
-def test_a_call_stands_still_at_its_request_until_it_is_answered(threads: CallThreads) -> None:
-    log: list[str] = []
-
-    def handle(message: str) -> str:
-        log.append(f"begins {message}")
-        log.append(send("first"))
-        log.append(send("second"))
-        return "done"
-
-    call = threads.begin(handle, "m1", "m1, delivery 1")
-    assert (log, str(call.stop.pending[0].request)) == (["begins m1"], "first store")
-    call.resume(Reply("one"))
-    assert (log, str(call.stop.pending[0].request)) == (["begins m1", "one"], "second store")
-    assert not call.has_ended
-    call.resume(Reply("two"))
-    assert call.has_ended
-    assert call.result == Reply("done")
-    assert not call.stop.pending
-
-
-def test_several_calls_stand_still_at_the_same_time(threads: CallThreads) -> None:
-    calls = [threads.begin(send, name, name) for name in ("a", "b", "c")]
-    for number, call in reversed(list(enumerate(calls))):
-        call.resume(Reply(number))
-    assert [call.result.value for call in calls] == [0, 1, 2]
-
-
-def test_an_exception_is_raised_where_the_request_was_made(threads: CallThreads) -> None:
-    def handle(message: str) -> str:
-        try:
-            send(message)
-        except KeyError as error:
-            return f"caught {error}"
-        return "nothing"
-
-    call = threads.begin(handle, "m1", "m1")
-    call.resume(Reply(error=KeyError("lost")))
-    assert call.result == Reply("caught 'lost'")
-
-
-def test_what_the_handler_raises_is_how_it_ends(threads: CallThreads) -> None:
-    def handle(message: str) -> None:
-        raise SystemExit(message)
-
-    call = threads.begin(handle, "m1", "m1")
-    assert call.has_ended
-    assert isinstance(call.result.error, SystemExit)
 
 
 def test_a_call_that_dies_sends_nothing_more(threads: CallThreads) -> None:
@@ -155,42 +106,6 @@ async def asend(name: str) -> Any:
     return send(name)
 
 
-def test_a_coroutine_stands_still_in_the_same_way(threads: CallThreads) -> None:
-    async def handle(message: str) -> list[Any]:
-        return [await asend(message), *await asyncio.gather(asend("left"), asend("right"))]
-
-    call = threads.begin(handle, "m1", "m1")
-    asked = []
-    while not call.has_ended:
-        asked.append(str(call.stop.pending[0].request))
-        call.resume(Reply(len(asked)))
-    assert asked == ["m1 store", "left store", "right store"]
-    assert call.result == Reply([1, 2, 3])
-    threads.release(call)
-    assert threads.begin(handle, "m2", "m2").stop.pending
-
-
-def test_a_coroutine_that_dies_takes_its_tasks_with_it(threads: CallThreads) -> None:
-    log: list[str] = []
-
-    async def clean_up() -> None:
-        try:
-            await asyncio.sleep(60)
-        finally:
-            log.append("cancelled")
-
-    async def handle(message: str) -> None:
-        task = asyncio.create_task(clean_up())
-        await asyncio.sleep(0)
-        await asend(message)
-        await task
-
-    call = threads.begin(handle, "m1", "m1")
-    call.die()
-    assert isinstance(call.result.error, Crash)
-    assert log == ["cancelled"]
-
-
 def test_the_tasks_of_a_coroutine_count_their_attempts_together(threads: CallThreads) -> None:
     async def attempt() -> str:
         await asyncio.sleep(0)
@@ -203,17 +118,6 @@ def test_the_tasks_of_a_coroutine_count_their_attempts_together(threads: CallThr
         call = threads.begin(handle, "m1", "m1, delivery 1")
         assert call.result.value == ["m1, delivery 1, attempt 1", "m1, delivery 1, attempt 2"]
         threads.release(call)
-
-
-def test_an_awaitable_that_is_no_coroutine_is_awaited_too(threads: CallThreads) -> None:
-    class Later:
-        def __await__(self) -> Generator[Any, Any, str]:
-            yield from asend("m").__await__()
-            return "done"
-
-    call = threads.begin(lambda _: Later(), "m", "m")
-    call.resume(Reply())
-    assert call.result.value == "done"
 
 
 def test_closing_ends_the_threads() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable
 from contextlib import closing
-from decimal import Decimal
 from itertools import pairwise
 from typing import Any
 
@@ -17,10 +16,10 @@ from onewrite.aws_lambda import dynamodb_stream_handler, kafka_handler, kinesis_
 from onewrite.identity import Skip, json_body
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
 from onewrite.testing import dynamodb_stream_event, explore, kafka_event, kinesis_event, sqs_event
-from onewrite.testing.explorer.deliverables import deliverables_of, names_of
+from onewrite.testing.explorer.deliverables import deliverables_of
 from onewrite.testing.explorer.exploration import Exploration
 from onewrite.testing.explorer.judge import Judge
-from onewrite.testing.explorer.schedule import Bounds, Delivery, Fault, ScheduleStep, decode, encode
+from onewrite.testing.explorer.schedule import Bounds, Delivery, Fault, ScheduleStep, encode
 from onewrite.testing.explorer.search import EverySchedule
 from onewrite.testing.explorer.subject import Subject
 from onewrite.testing.standins.stores import mongomock_collection
@@ -70,13 +69,14 @@ def at_its_place(record: Any) -> Message:
     return Message(message.id, "source", ord(message.id), body=message.body)
 
 
+def item_event(name: str) -> Any:
+    return dynamodb_stream_event((None, {"name": name}), key="name", sequence=ord(name))
+
+
 SOURCES: dict[str, tuple[Any, Callable[[str], Any]]] = {
     "sqs": (sqs_handler, sqs_event),
     "kinesis": (kinesis_handler, lambda name: kinesis_event(name, sequence=ord(name))),
-    "dynamodb stream": (
-        dynamodb_stream_handler,
-        lambda name: dynamodb_stream_event((None, {"name": name}), key="name", sequence=ord(name)),
-    ),
+    "dynamodb stream": (dynamodb_stream_handler, item_event),
     "kafka": (kafka_handler, lambda name: kafka_event(name, offset=ord(name))),
 }
 
@@ -89,27 +89,6 @@ def test_a_message_that_a_high_water_mark_loses_is_found_behind_a_decorator(sour
     assert report.counterexample is not None
     assert (report.counterexample.expected, report.counterexample.observed) == ((11,), 10)
     assert len(words(report)) <= 2
-
-
-@pytest.mark.parametrize("source", SOURCES)
-def test_a_message_that_is_lost_is_found_behind_the_decorator_of_a_coroutine_function(source: str) -> None:
-    decorator, event = SOURCES[source]
-
-    def build(collection: Any) -> Any:
-        guarded = AsyncGuardedCollection(collection, HighWaterMark())
-
-        async def each(message: Message) -> Any:
-            return await guarded.update_one(message, C1, ADD[message.id], upsert=True)
-
-        return decorator(at_its_place, max_workers=4)(each)
-
-    async def awaited_credit(collection: Any) -> Any:
-        return (await collection.find_one(C1) or {}).get("credit", 0)
-
-    options = {"world": lambda: mongomock_collection("customers", asynchronous=True), "observe": awaited_credit}
-    report = explored(build, [event("a"), event("b")], **options)
-    assert report.counterexample is not None
-    assert (report.counterexample.expected, report.counterexample.observed) == ((11,), 10)
 
 
 @pytest.mark.parametrize("source", SOURCES)
@@ -136,28 +115,17 @@ def at(offset: Any, partition: str = "orders-0") -> dict[str, Any]:
     ("event", "answer", "failed"),
     [
         (sqs("abc"), None, ""),
-        (sqs("abc"), {}, ""),
-        (sqs("abc"), "done", ""),
         (sqs("abc"), {"statusCode": 200}, ""),
         (sqs("abc"), {"batchItemFailures": []}, ""),
-        (sqs("abc"), {"batchItemFailures": None}, ""),
-        (sqs("abc"), named("id-b"), "1"),
         (sqs("abc"), named("id-c", "id-a"), "02"),
         (fifo("a1", "a2", "b1"), named("id-a1"), "0"),
         (sqs("abc"), named("id-x"), "012"),
         (sqs("abc"), named("id-a", ""), "012"),
-        (sqs("abc"), named(None), "012"),
-        (sqs("abc"), named(["id-a"]), "012"),
         (sqs("abc"), {"batchItemFailures": [{"messageId": "id-a"}]}, "012"),
-        (sqs("abc"), {"batchItemFailures": ["id-a"]}, "012"),
-        (sqs("abc"), {"batchItemFailures": "id-a"}, "012"),
-        (kinesis("abc"), named("2"), "12"),
         (kinesis("abc"), named("3", "2"), "12"),
         (dynamodb("abc"), named("3"), "2"),
         (dynamodb("abc"), named("e3"), "012"),
-        (kafka(p0="abc", p1="xy"), named(at(1)), "12"),
         (kafka(p0="abc", p1="xy"), named(at(0, "orders-1"), at(2)), "234"),
-        (kafka(p0="abc", p1="xy"), named("orders-0@1"), "01234"),
         (kafka(p0="abc", p1="xy"), named(at("1")), "01234"),
     ],
     ids=repr,
@@ -180,11 +148,7 @@ def test_a_record_without_an_id_can_only_fail_with_the_whole_batch() -> None:
     assert deliverable.failures(named(""), (0, 1)) == (0, 1)
 
 
-@pytest.mark.parametrize(
-    "event",
-    [sqs("abc"), kinesis("abc"), dynamodb("abc"), kafka(p0="ab", p1="c")],
-    ids=["sqs", "kinesis", "dynamodb", "kafka"],
-)
+@pytest.mark.parametrize("event", [sqs("abc"), kafka(p0="ab", p1="c")], ids=["records in a list", "records by partition"])
 def test_an_event_comes_again_as_it_was_but_for_what_is_settled(event: Any) -> None:
     (deliverable,) = deliverables_of([event])
     again = deliverable.copy_of((1, 2))
@@ -220,30 +184,22 @@ def test_a_report_calls_records_by_the_ids_that_the_handlers_identity_finds() ->
     assert counterexample is not None
     assert {step.delivery.partition(",")[0] for step in counterexample.steps} == {"a and 1 more"}
     failing = explored(build, [event], deliveries=1, observe=lambda _: 0, invariant=lambda c: credit(c) == 2)
-    text = str(failing.counterexample)
-    assert ", fails b\n" in text
-    assert "a and 1 more, delivery 2 of b: " in text
-    [name] = names_of([event])  # which a replay code goes by, whatever the handler calls its messages
-    assert "a and" not in name
-    code = counterexample.replay_code
-    assert code == encode(decode(code, [name]), [name])
-    replayed = explored(build, [event], faults=0, replay=code).counterexample
+    assert ", fails b\n" in str(failing.counterexample)
+    assert "a and 1 more, delivery 2 of b: " in str(failing.counterexample)
+    # A replay code goes by the names of the records, whatever the handler calls its messages.
+    replayed = explored(build, [event], faults=0, replay=counterexample.replay_code).counterexample
     assert replayed is not None
     assert replayed.steps == counterexample.steps
 
 
-@pytest.mark.parametrize("identity", [lambda _: Message("one for all"), lambda _: Message(""), lambda _: Skip(), None])
+@pytest.mark.parametrize("identity", [lambda _: Message("one for all"), lambda _: Message(""), lambda _: Skip()])
 def test_records_without_an_id_of_their_own_are_called_as_their_source_does(identity: Any) -> None:
     def build(collection: Any) -> Any:
         def handle(event: Any, context: Any = None) -> None:
             collection.update_one(C1, {"$inc": {"credit": 1}}, upsert=True)
 
-        def handle_and_decorate(event: Any, context: Any = None) -> None:
-            handle(event)
-
-        if identity is not None:
-            handle_and_decorate.handler = sqs_handler(identity)(handle).handler  # type: ignore[attr-defined]
-        return handle_and_decorate
+        handle.handler = sqs_handler(identity)(handle).handler  # type: ignore[attr-defined]
+        return handle
 
     report = explored(build, [sqs("a"), sqs("b")])
     assert report.counterexample is not None
@@ -272,23 +228,6 @@ def test_only_the_records_that_failed_are_delivered_again() -> None:
     explore.random(build, [sqs("ab")], customers, credit, schedules=200).assert_effectively_once()
     after_failure = [other for one, other in pairwise(seen) if one == ["a"]]
     assert ["a", "b"] in after_failure  # a duplicate, once everything is settled, has all the records
-
-
-def test_what_goes_by_the_first_record_of_a_batch_is_found_as_records_of_sqs_come_again_in_other_batches() -> None:
-    def build(collection: Any) -> Any:
-        guarded = GuardedCollection(collection, SeenIds())
-
-        def handle(event: Any, context: Any) -> None:
-            amounts = [ADD[by_name(record).id]["$inc"]["credit"] for record in event["Records"]]
-            guarded.update_one(by_name(event["Records"][0]), C1, {"$inc": {"credit": sum(amounts)}}, upsert=True)
-
-        return handle
-
-    report = explored(build, [sqs("ab")])
-    assert report.counterexample is not None
-    assert report.counterexample.observed == 21
-    assert "id-a and 1 more, delivery 3 of id-b: update_one customers c1: guarded, applied" in str(report)
-    explored(build, [kinesis("ab")]).assert_effectively_once()
 
 
 def naming_failures(each: Callable[[Any], Any]) -> Callable[[Any, Any], Any]:
@@ -320,25 +259,6 @@ def test_a_plain_lambda_handler_is_explored_with_its_events_and_a_context() -> N
         "id-a and 1 more, delivery 1: update_one customers c1: applied, but the answer is lost",
         "id-a and 1 more, delivery 1: update_one customers c1: applied, fails id-a",
     ]
-
-
-def test_a_failure_that_is_named_by_the_wrong_id_comes_with_the_whole_batch_again() -> None:
-    def build(collection: Any) -> Any:
-        def handle(event: Any, _: Any) -> Any:
-            failures = []
-            for record in event["Records"]:
-                try:
-                    add(collection)(record) if record["body"] == "a" else once(collection)(by_name(record))
-                except Exception:
-                    failures.append({"itemIdentifier": record["receiptHandle"]})
-            return {"batchItemFailures": failures}
-
-        return handle
-
-    report = explored(build, [sqs("ab")], replay=FIRST_ANSWER_LOST)
-    assert "fails id-a, id-b" in str(report)
-    assert report.counterexample is not None
-    assert report.counterexample.observed == 12
 
 
 def with_powertools(each: Callable[[Any], Any], kind: EventType = EventType.SQS) -> Callable[[Any, Any], Any]:
@@ -387,7 +307,7 @@ def test_a_handler_of_kafka_loses_no_record_as_it_raises_or_says_that_its_answer
     assert report.exhausted
 
 
-@pytest.mark.parametrize("by", ["Powertools", "hand", "a coroutine"])
+@pytest.mark.parametrize("by", ["Powertools", "hand"])
 def test_an_answer_of_a_handler_of_kafka_that_lambda_does_not_read_loses_records(by: str) -> None:
     """In provisioned mode it would be right. Lambda has another default, and a record that is lost is worse than an alarm."""
 
@@ -407,10 +327,7 @@ def test_an_answer_of_a_handler_of_kafka_that_lambda_does_not_read_loses_records
                         break
             return {"batchItemFailures": failures}
 
-        async def handle_later(event: Any, context: Any) -> Any:
-            return handle(event, context)
-
-        return handle if by == "hand" else handle_later
+        return handle
 
     report = explored(build, [KAFKA])
     assert report.counterexample is not None
@@ -423,11 +340,8 @@ def test_records_of_a_standard_queue_may_end_in_another_order_and_that_is_right(
 
     def build(collection: Any) -> Any:
         guarded = GuardedCollection(collection, SeenIds())
-
-        def each(message: Message) -> Any:
-            return guarded.update_one(message, C1, {"$set": {"credit": message.id}}, upsert=True)
-
-        return sqs_handler(by_name)(each)
+        decorate = sqs_handler(by_name)
+        return decorate(lambda message: guarded.update_one(message, C1, {"$set": {"credit": message.id}}, upsert=True))
 
     report = explored(build, [sqs("ab")])
     report.assert_effectively_once()
@@ -475,11 +389,9 @@ def test_records_of_one_group_must_not() -> None:
     [
         {"source": "shop", "detail-type": "paid", "detail": {}},
         {"Records": [{"EventSource": "aws:sns", "Sns": {"MessageId": "a"}}]},
-        {"Records": [{"eventSource": "aws:s3", "s3": {}}]},
-        {"Records": [{"unknown": "record"}]},
         {"Records": []},
     ],
-    ids=["eventbridge", "sns", "s3", "unknown", "empty"],
+    ids=["eventbridge", "sns", "empty"],
 )
 @pytest.mark.few(2)
 def test_an_event_of_another_kind_is_a_message_that_comes_with_a_context(event: dict[str, Any]) -> None:
@@ -510,60 +422,20 @@ def test_a_second_parameter_with_a_default_is_a_context_for_an_event_only() -> N
     assert set(given) == {("Message", "NoneType"), ("dict", "LambdaContext")}
 
 
-def test_a_handler_without_a_signature_is_called_with_the_message_alone() -> None:
-    given: list[Any] = []
-    with pytest.raises(ConfigurationError, match="No call of the handler has sent a write"):
-        explored(lambda _: given.append, [sqs("a")], deliveries=1, faults=0)
-    assert records(given[0])[0]["body"] == "a"
-
-
 def test_an_answer_of_which_lambda_makes_no_json_fails_the_batch() -> None:
-    async def later(collection: Any, event: Any) -> Any:
-        return once(collection)(by_name(event["Records"][0]))
-
-    builds: list[Build] = [
-        lambda collection: lambda event, _: once(collection)(by_name(event["Records"][0])),
-        lambda collection: lambda event, _: later(collection, event),
-    ]
-    for build in builds:
-        with pytest.raises(
-            ConfigurationError, match=r"id-a never settled: TypeError: Lambda makes JSON of what .*: Duplicate"
-        ):
-            explored(build, [sqs("a")])
-
-
-def test_an_answer_may_hold_decimals() -> None:
     def build(collection: Any) -> Any:
-        def handle(event: Any, _: Any) -> Any:
-            once(collection)(by_name(event["Records"][0]))
-            return {"total": Decimal("1.5")}
+        return lambda event, _: once(collection)(by_name(event["Records"][0]))
 
-        return handle
-
-    explored(build, [sqs("a")]).assert_effectively_once()
-
-
-def test_failures_in_the_answer_to_a_message_that_is_no_event_leave_it_unsettled() -> None:
-    def build(collection: Any) -> Any:
-        def handle(message: Message) -> Any:
-            collection.update_one(C1, {"$inc": {"tries": 1}}, upsert=True)
-            first = collection.find_one(C1)["tries"] == 1
-            return {"batchItemFailures": [message.id] if first else []}
-
-        return handle
-
-    report = explored(build, [Message("a")], observe=lambda c: c.find_one(C1)["tries"], deliveries=1, faults=0)
-    report.assert_effectively_once(accept="untried")
+    with pytest.raises(ConfigurationError, match=r"id-a never settled: TypeError: Lambda makes JSON of what .*: Duplicate"):
+        explored(build, [sqs("a")])
 
 
 @pytest.mark.parametrize(
     ("one", "other", "in_order"),
     [
         (sqs("a"), sqs("b"), False),
-        (fifo("a1"), fifo("a2"), True),
         (fifo("a1", "b1"), fifo("c1", "b2"), True),
         (fifo("a1"), fifo("b1"), False),
-        (kinesis_event("a", shard=1), kinesis_event("b", shard=1, sequence=2), True),
         (kinesis_event("a", shard=1), kinesis_event("b", shard=2, sequence=2), False),
         (kafka(p0="a"), {**kafka(p0="ab"), "records": {"orders-0": kafka(p0="ab")["records"]["orders-0"][1:]}}, True),
         (kafka(p0="a"), kafka(p1="b"), False),
@@ -589,9 +461,8 @@ def test_within_source_explores_events_in_their_order() -> None:
 
 
 def test_records_that_a_decorator_processes_in_threads_are_refused() -> None:
-    build = guarded_by(SeenIds())
     with pytest.raises(ConfigurationError, match="was sent by a thread that the handler has started"):
-        explored(lambda collection: sqs_handler(by_name, max_workers=2)(build(collection)), [sqs("abc")])
+        explored(lambda collection: sqs_handler(by_name, max_workers=2)(once(collection)), [sqs("abc")])
 
 
 def test_records_that_a_decorator_processes_in_tasks_are_explored() -> None:
@@ -633,14 +504,11 @@ def test_pruning_loses_no_end_of_an_event_whose_records_are_settled_one_by_one(
     make: Any, identifier: str, bounds: Bounds
 ) -> None:
     def build(collection: Any) -> Any:
-        def each(record: Any) -> None:
-            collection.update_one({"_id": by_name(record).id}, {"$inc": {"credit": 1}}, upsert=True)
-
         def handle(event: Any) -> Any:
             failures = []
             for record in event["Records"]:
                 try:
-                    each(record)
+                    collection.update_one({"_id": by_name(record).id}, {"$inc": {"credit": 1}}, upsert=True)
                 except Exception:
                     failures.append({"itemIdentifier": {**record, **record.get("kinesis", {})}[identifier]})
             return {"batchItemFailures": failures}

@@ -36,39 +36,62 @@ def explored(build: Callable[[Any], Handler], messages: Any = TWO, **options: An
     return explore(build, messages=messages, **given)
 
 
+def explored_on_dynamodb(build: Callable[[Any], Handler], messages: Any) -> Exploration:
+    with moto_tables() as make:
+        return explore(build, messages, lambda: make("customers", key="id"), lambda table: table.scan()["Items"])
+
+
+def kinds(report: Exploration) -> list[str]:
+    return [remark.kind for remark in report.remarks]
+
+
+def filled(**fields: Any) -> Any:
+    collection = mongomock_collection("customers")
+    collection.insert_one({**C1, **fields})
+    return collection
+
+
 def add(collection: Any, message: Message) -> None:
     collection.update_one(C1, {"$inc": {"balance": message.body["amount"]}}, upsert=True)
 
 
-def deduplicated_by(name_of: Callable[[Message], str]) -> Callable[[Any], Handler]:
+def adds(collection: Any) -> Handler:
+    return lambda message: add(collection, message)
+
+
+def guarding(handle: Callable[[Any, Message], Any], ledger: Any = None) -> Callable[[Any], Handler]:
+    """Builds a handler that is given a guarded store with each message."""
+
     def build(collection: Any) -> Handler:
-        guarded = GuardedCollection(collection, SeenIds())
-
-        def handle(message: Message) -> Any:
-            change = {"$inc": {"balance": message.body["amount"]}}
-            return guarded.update_one(Message(name_of(message)), C1, change, upsert=True)
-
-        return handle
+        guarded = GuardedCollection(collection, ledger or SeenIds())
+        return lambda message: handle(guarded, message)
 
     return build
+
+
+def add_guarded(guarded: Any, message: Message) -> Any:
+    return guarded.update_one(message, C1, {"$inc": {"balance": message.body["amount"]}}, upsert=True)
+
+
+once = guarding(add_guarded)
+
+
+def deduplicated_by(name_of: Callable[[Message], str]) -> Callable[[Any], Handler]:
+    return guarding(lambda guarded, message: add_guarded(guarded, Message(name_of(message), body=message.body)))
 
 
 def digest(message: Message) -> str:
     return hashlib.sha256(repr(message.body).encode()).hexdigest()
 
 
-@pytest.mark.parametrize(
-    "name_of", [digest, lambda message: message.body["order"], lambda _: "id"], ids=["digest", "order", "constant"]
-)
+@pytest.mark.parametrize("name_of", [digest, lambda message: message.body["order"]], ids=["digest", "order"])
 def test_a_message_that_a_guard_takes_for_another_one_is_named(name_of: Callable[[Message], str]) -> None:
     report = explored(deduplicated_by(name_of))
-    assert report.remarks == (
-        Remark(
-            "idle",
-            "m2 changes nothing when it is processed undisturbed after m1, because the guarded store takes it for a duplicate. If it "
-            "should, check by what the handler tells messages apart: an order id or a digest of the payload may be the same in two "
-            "messages.",
-        ),
+    (remark,) = report.remarks
+    assert remark.kind == "idle"
+    assert remark.text.startswith(
+        "m2 changes nothing when it is processed undisturbed after m1, because the guarded store takes it for a duplicate. If it "
+        "should, check by what the handler tells messages apart"
     )
     assert report.ok
     with pytest.raises(AssertionError, match="m2 changes nothing"):
@@ -76,34 +99,13 @@ def test_a_message_that_a_guard_takes_for_another_one_is_named(name_of: Callable
     report.assert_effectively_once(accept="idle")
 
 
-def test_a_message_whose_mark_another_one_has_left_is_named_without_a_guard_too() -> None:
-    def build(collection: Any) -> Handler:
-        def handle(message: Message) -> None:
-            change = {"$inc": {"balance": message.body["amount"]}, "$push": {"seen": digest(message)}}
-            try:
-                collection.update_one({**C1, "seen": {"$ne": digest(message)}}, change, upsert=True)
-            except DuplicateKeyError:
-                return
-
-        return handle
-
-    (remark,) = explored(build).remarks
-    assert remark.text.startswith(
-        "m2 changes nothing when it is processed undisturbed after m1. If it should, check by what"
-    )
-
-
 def test_a_message_that_changes_nothing_though_it_is_the_first_is_named() -> None:
     def build(collection: Any) -> Handler:
         return lambda message: collection.update_one(C1, {"$inc": {"balance": message.body["amount"]}})
 
     idle, unobserved = explored(build, TWO[:1]).remarks
-    assert idle == Remark(
-        "idle",
-        "m1 changes nothing when it is processed undisturbed. If it should, check the condition of its write, and what "
-        "world() puts into the store.",
-    )
-    assert unobserved.kind == "unobserved"
+    assert (idle.kind, unobserved.kind) == ("idle", "unobserved")
+    assert "If it should, check the condition of its write, and what world() puts into the store." in idle.text
 
 
 def test_each_record_of_an_event_is_named_by_its_own_id() -> None:
@@ -119,70 +121,39 @@ def test_each_record_of_an_event_is_named_by_its_own_id() -> None:
 
 @pytest.mark.parametrize("ledger", [SeenIds(), InSequence(), HighWaterMark()], ids=repr)
 def test_messages_that_each_do_their_work_get_no_remark(ledger: Any) -> None:
-    def build(collection: Any) -> Handler:
-        guarded = GuardedCollection(collection, ledger)
-        return lambda message: guarded.update_one(message, C1, {"$inc": {"balance": message.body["amount"]}}, upsert=True)
-
-    assert explored(build, reorder=False).remarks == ()
-    assert explored(build, TWO[::-1], schedules=1).remarks == ()  # one is deferred or stale, and says so
+    assert explored(guarding(add_guarded, ledger), reorder=False).remarks == ()
+    assert (
+        explored(guarding(add_guarded, ledger), TWO[::-1], schedules=1).remarks == ()
+    )  # one is deferred or stale, and says so
 
 
 def test_a_change_that_was_refused_for_good_gets_no_remark() -> None:
-    def build(collection: Any) -> Handler:
-        guarded = GuardedCollection(collection, SeenIds())
-        return lambda message: guarded.update_one(
-            message, {**C1, "balance": {"$gte": 10}}, {"$inc": {"balance": -message.body["amount"]}}
-        )
-
-    def world() -> Any:
-        collection = mongomock_collection("customers")
-        collection.insert_one({**C1, "balance": 10})
-        return collection
-
-    assert explored(build, world=world).remarks == ()
+    build = guarding(
+        lambda guarded, message: guarded.update_one(message, {**C1, "balance": {"$gte": 10}}, {"$inc": {"balance": -10}})
+    )
+    assert explored(build, world=lambda: filled(balance=10)).remarks == ()
 
 
-def test_an_effect_that_only_observe_sees_is_one() -> None:
-    sent: list[str] = []
+def raising_at_first(collection: Any) -> Handler:
+    inner = once(collection)
 
-    def build(collection: Any) -> Handler:
-        sent.clear()
+    def handle(message: Message) -> Any:
+        if collection.find_one({"_id": message.id}) is None:
+            collection.insert_one({"_id": message.id})
+            raise ValueError("not prepared")
+        return inner(message)
 
-        def handle(message: Message) -> None:
-            collection.update_one({"_id": "c1"}, {"$set": {"touched": True}}, upsert=True)
-            if message.id not in sent:
-                sent.append(message.id)
-
-        return handle
-
-    (remark,) = explored(build, observe=lambda _: sorted(sent)).remarks
-    assert remark.text.startswith("observe() asked none of the stores")
+    return handle
 
 
 def test_a_message_that_raises_though_nothing_disturbs_it_is_named_with_what_it_raises() -> None:
-    def build(collection: Any) -> Handler:
-        inner = deduplicated_by(lambda message: message.id)(collection)
-
-        def handle(message: Message) -> Any:
-            if message.id == "m2" and collection.find_one({"_id": "m2"}) is None:
-                collection.insert_one({"_id": "m2"})
-                raise ValueError("not prepared")
-            return inner(message)
-
-        return handle
-
-    assert explored(build).remarks == (
-        Remark(
-            "raises",
-            "m2 raises ValueError: not prepared although nothing disturbs it, and is done only when it is delivered again. If that is "
-            "not meant, mend it: a queue gives up a message after some failures.",
-        ),
-    )
+    (remark,) = explored(raising_at_first, TWO[:1]).remarks
+    assert remark.text.startswith("m1 raises ValueError: not prepared although nothing disturbs it, and is done only when")
 
 
 def test_a_handler_that_raises_to_have_another_order_gets_no_remark() -> None:
     def build(collection: Any) -> Handler:
-        inner = deduplicated_by(lambda message: message.id)(collection)
+        inner = once(collection)
 
         def handle(message: Message) -> Any:
             if message.id == "m2" and collection.find_one(C1) is None:
@@ -198,36 +169,22 @@ def test_a_handler_that_raises_to_have_another_order_gets_no_remark() -> None:
 # --- what the handler returns ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("returned", [{"status": "paid"}, {"batchItemFailures": []}, True, "paid", [None]])
+@pytest.mark.parametrize("returned", [{"batchItemFailures": []}, True, [None]])
 def test_what_the_decorators_refuse_is_a_remark_where_a_guarded_store_is_used(returned: Any) -> None:
-    def build(collection: Any) -> Handler:
-        customers = GuardedCollection(collection, SeenIds())
+    def handle(guarded: Any, message: Message) -> Any:
+        guarded.update_one(message, C1, {"$inc": {"balance": 10}}, upsert=True)
+        return returned
 
-        def handle(message: Message) -> Any:
-            customers.update_one(message, C1, {"$inc": {"balance": 10}}, upsert=True)
-            return returned
-
-        return handle
-
-    report = explored(build)
-    assert [remark.kind for remark in report.remarks] == ["returns"]
+    report = explored(guarding(handle))
+    assert kinds(report) == ["returns"]
     assert f"For m1 the handler returns a {type(returned).__name__}, which counts as done here" in report.remarks[0].text
-    failures = sqs_handler(by_name)(build(mongomock_collection("customers")))(sqs(["a1"]), None)
+    failures = sqs_handler(by_name)(guarding(handle)(mongomock_collection("customers")))(sqs(["a1"]), None)
     assert len(failures["batchItemFailures"]) == 1  # as the remark says
 
 
-@pytest.mark.parametrize("returned", [None, (), "outcome", ["outcome"]])
-def test_what_the_decorators_take_is_no_remark(returned: Any) -> None:
-    def build(collection: Any) -> Handler:
-        customers = GuardedCollection(collection, SeenIds())
-
-        def handle(message: Message) -> Any:
-            outcome = customers.update_one(message, C1, {"$inc": {"balance": 10}}, upsert=True)
-            return outcome if returned == "outcome" else [outcome] if returned == ["outcome"] else returned
-
-        return handle
-
-    assert explored(build).remarks == ()
+@pytest.mark.parametrize("returned", [lambda _: None, lambda _: (), lambda outcome: outcome, lambda outcome: [outcome]])
+def test_what_the_decorators_take_is_no_remark(returned: Callable[[Any], Any]) -> None:
+    assert explored(guarding(lambda guarded, message: returned(add_guarded(guarded, message)))).remarks == ()
 
 
 # --- two writes of one message to one entity ---------------------------------------------------------------------------
@@ -237,41 +194,32 @@ ORDER = Message("m1", body={"amount": 10})
 NEVER_HAPPENS = "m1 writes to one entity twice, and the second write never happens: "
 
 
-def twice_to_a_document(collection: Any) -> Handler:
-    guarded = GuardedCollection(collection, SeenIds())
-
-    def handle(message: Message) -> Any:
-        guarded.update_one(message, C1, {"$inc": {"balance": message.body["amount"]}}, upsert=True)
-        return guarded.update_one(message, C1, {"$set": {"receipt": message.id}})
-
-    return handle
+def twice_to_a_document(guarded: Any, message: Message) -> Any:
+    add_guarded(guarded, message)
+    return guarded.update_one(message, C1, {"$set": {"receipt": message.id}})
 
 
-def created_and_then_changed(collection: Any) -> Handler:
-    guarded = GuardedCollection(collection, SeenIds())
-
-    def handle(message: Message) -> Any:
-        guarded.insert_one(message, {**C1, "balance": message.body["amount"]})
-        return guarded.find_one_and_update(message, C1, {"$set": {"receipt": message.id}})
-
-    return handle
+def created_and_then_changed(guarded: Any, message: Message) -> Any:
+    guarded.insert_one(message, {**C1, "balance": message.body["amount"]})
+    return guarded.find_one_and_update(message, C1, {"$set": {"receipt": message.id}})
 
 
-def twice_with_another_entity_in_between(collection: Any) -> Handler:
-    guarded = GuardedCollection(collection, SeenIds())
-
-    def handle(message: Message) -> Any:
-        return [
-            guarded.update_one(message, {"_id": name}, {"$inc": {"balance": 1}}, upsert=True) for name in ("c1", "c2", "c1")
-        ]
-
-    return handle
+def changed_and_then_created(guarded: Any, message: Message) -> None:
+    add_guarded(guarded, message)
+    guarded.insert_one(message, {**C1, "placed": True})
 
 
-@pytest.mark.parametrize("build", [twice_to_a_document, created_and_then_changed, twice_with_another_entity_in_between])
+def twice_with_another_entity_in_between(guarded: Any, message: Message) -> Any:
+    return [guarded.update_one(message, {"_id": name}, {"$inc": {"balance": 1}}, upsert=True) for name in ("c1", "c2", "c1")]
+
+
+TWICE = [twice_to_a_document, created_and_then_changed, changed_and_then_created, twice_with_another_entity_in_between]
+
+
+@pytest.mark.parametrize("handle", TWICE)
 @pytest.mark.parametrize("is_unique", [False, True])
 def test_a_second_write_of_a_message_to_an_entity_is_named_with_its_remedy(
-    build: Callable[[Any], Handler],
+    handle: Callable[[Any, Message], Any],
     is_unique: bool,  # given by name
 ) -> None:
     def world() -> Any:
@@ -280,26 +228,11 @@ def test_a_second_write_of_a_message_to_an_entity_is_named_with_its_remedy(
             customers.create_index("account", unique=True, sparse=True)
         return customers
 
-    (remark,) = explored(build, [ORDER], world=world).remarks
+    (remark,) = explored(guarding(handle), [ORDER], world=world).remarks
     assert remark.kind == "unapplied"
     assert remark.text.startswith(NEVER_HAPPENS)
     assert "customers c1 is taken for a duplicate" in remark.text or is_unique
     assert "message.part(" in remark.text
-
-
-def test_a_creation_after_another_write_to_its_entity_is_named() -> None:
-    def build(collection: Any) -> Handler:
-        guarded = GuardedCollection(collection, SeenIds())
-
-        def handle(message: Message) -> None:
-            guarded.update_one(message, C1, {"$inc": {"balance": 1}}, upsert=True)
-            guarded.insert_one(message, {**C1, "placed": True})
-
-        return handle
-
-    (remark,) = explored(build, TWO[:1]).remarks
-    assert remark.kind == "unapplied"
-    assert "insert_one customers c1 is taken for a duplicate of the first" in remark.text
 
 
 def test_a_second_write_to_an_item_is_named() -> None:
@@ -308,56 +241,31 @@ def test_a_second_write_to_an_item_is_named() -> None:
 
         def handle(message: Message) -> Any:
             for change in ("ADD balance :n", "ADD points :n"):
-                last = guarded.update_item(
-                    message, Key={"id": "c1"}, UpdateExpression=change, ExpressionAttributeValues={":n": 10}
-                )
-            return last
+                guarded.update_item(message, Key={"id": "c1"}, UpdateExpression=change, ExpressionAttributeValues={":n": 10})
 
         return handle
 
-    with moto_tables() as make:
-        report = explored(
-            build,
-            [ORDER],
-            world=lambda: make("customers", key="id"),
-            observe=lambda table: [item["balance"] for item in table.scan()["Items"]],
-        )
-    (remark,) = report.remarks
+    remark = explored_on_dynamodb(build, [ORDER]).remarks[0]
     assert remark.text.startswith(f"{NEVER_HAPPENS}UpdateItem customers c1 is taken")
 
 
-def in_parts(collection: Any) -> Handler:
-    guarded = GuardedCollection(collection, SeenIds())
-
-    def handle(message: Message) -> Any:
-        guarded.update_one(message.part("balance"), C1, {"$inc": {"balance": message.body["amount"]}}, upsert=True)
-        return guarded.update_one(message.part("receipt"), C1, {"$set": {"receipt": message.id}})
-
-    return handle
+def in_parts(guarded: Any, message: Message) -> Any:
+    guarded.update_one(message.part("balance"), C1, {"$inc": {"balance": message.body["amount"]}}, upsert=True)
+    return guarded.update_one(message.part("receipt"), C1, {"$set": {"receipt": message.id}})
 
 
-def to_two_entities(collection: Any) -> Handler:
-    guarded = GuardedCollection(collection, SeenIds())
-
-    def handle(message: Message) -> Any:
-        return [guarded.update_one(message, {"_id": name}, {"$inc": {"balance": 1}}, upsert=True) for name in ("c1", "c2")]
-
-    return handle
+def to_two_entities(guarded: Any, message: Message) -> Any:
+    return [guarded.update_one(message, {"_id": name}, {"$inc": {"balance": 1}}, upsert=True) for name in ("c1", "c2")]
 
 
-def written_and_then_looked_at(collection: Any) -> Handler:
-    guarded = GuardedCollection(collection, SeenIds())
-
-    def handle(message: Message) -> Any:
-        guarded.update_one(message, C1, {"$inc": {"balance": message.body["amount"]}}, upsert=True)
-        return guarded.seen(message, C1)
-
-    return handle
+def written_and_then_looked_at(guarded: Any, message: Message) -> Any:
+    add_guarded(guarded, message)
+    return guarded.seen(message, C1)
 
 
-@pytest.mark.parametrize("build", [in_parts, to_two_entities, written_and_then_looked_at])
-def test_writes_that_all_happen_are_no_remark(build: Callable[[Any], Handler]) -> None:
-    report = explored(build, [ORDER])
+@pytest.mark.parametrize("handle", [in_parts, to_two_entities, written_and_then_looked_at])
+def test_writes_that_all_happen_are_no_remark(handle: Callable[[Any, Message], Any]) -> None:
+    report = explored(guarding(handle), [ORDER])
     report.assert_effectively_once()
     assert report.remarks == ()
 
@@ -365,37 +273,22 @@ def test_writes_that_all_happen_are_no_remark(build: Callable[[Any], Handler]) -
 # --- tests that could not have failed ---------------------------------------------------------------------------------
 
 
-def once(collection: Any) -> Handler:
-    return deduplicated_by(lambda message: message.id)(collection)
-
-
-def _ignores_the_argument(_: Any) -> int:
-    return 7
-
-
 VACUOUS_OBSERVES: dict[str, Callable[[Any], Any]] = {
-    "a constant": _ignores_the_argument,
-    "None": lambda customers: customers.find_one(C1) and None,
     "nothing, for the return is missing": lambda _: None,
     "another entity": lambda customers: customers.find_one({"_id": "c2"}),
-    "another collection": lambda customers: list(customers.database.accounts.find()),
     "another field": lambda customers: (customers.find_one(C1) or {}).get("blance", 0),
-    "a query that finds nothing": lambda customers: customers.count_documents({"_id": {"$in": ["C1"]}}),
     "what does not depend on the messages": lambda customers: customers.name,
-    "whether it is there at all, and it always is": lambda customers: customers.database.list_collection_names() is not None,
 }
 
 
 @pytest.mark.parametrize("observe", VACUOUS_OBSERVES.values(), ids=VACUOUS_OBSERVES)
-@pytest.mark.parametrize(
-    "build", [once, lambda collection: lambda message: add(collection, message)], ids=["right", "wrong"]
-)
+@pytest.mark.parametrize("build", [once, adds], ids=["right", "wrong"])
 def test_an_observe_that_sees_nothing_of_the_messages_fails_the_assertion(
     build: Callable[[Any], Handler], observe: Callable[[Any], Any]
 ) -> None:
     report = explored(build, observe=observe)
     assert report.ok  # a handler that does everything twice as well
-    assert [remark.kind for remark in report.remarks if remark.kind in VACUOUS] == ["unobserved"]
+    assert [kind for kind in kinds(report) if kind in VACUOUS] == ["unobserved"]
     with pytest.raises(AssertionError, match=r"No message changes what observe\(\) sees.*\n.*accept='unobserved'"):
         report.assert_effectively_once()
     report.assert_effectively_once(accept=["unobserved"])
@@ -407,68 +300,40 @@ def test_where_observe_looks_and_where_the_handler_writes_are_named() -> None:
 
 
 def test_messages_that_are_all_refused_fail_the_assertion_and_world_is_suspected() -> None:
-    def build(collection: Any) -> Handler:
-        guarded = GuardedCollection(collection, SeenIds())
-        return lambda message: guarded.update_one(message, {**C1, "balance": {"$gte": 10}}, {"$inc": {"balance": -10}})
-
-    report = explored(build, TWO[:1], world=lambda: filled(balance=5))
-    (remark,) = report.remarks
+    build = guarding(
+        lambda guarded, message: guarded.update_one(message, {**C1, "balance": {"$gte": 10}}, {"$inc": {"balance": -10}})
+    )
+    (remark,) = explored(build, TWO[:1], world=lambda: filled(balance=5)).remarks
     assert (remark.kind, "does world() put in what they need?" in remark.text) == ("unobserved", True)
 
 
-def filled(**fields: Any) -> Any:
-    collection = mongomock_collection("customers")
-    collection.insert_one({**C1, **fields})
-    return collection
-
-
-VACUOUS_INVARIANTS: dict[str, Callable[[Any], Any]] = {}
-
-
-def invariant(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    VACUOUS_INVARIANTS[function.__name__] = function
-    return function
-
-
-@invariant
-def compares_and_does_not_return(customers: Any) -> Any:
+def _compares_and_does_not_return(customers: Any) -> Any:
     customers.count_documents({}) <= 1  # noqa: B015  # that is the mistake
 
 
-@invariant
-def looks_for_a_member_and_does_not_return(customers: Any) -> Any:
+def _looks_for_a_member_and_does_not_return(customers: Any) -> Any:
     "x" not in (customers.find_one(C1) or {})  # noqa: B015  # that is the mistake
 
 
-@invariant
-def compares_with_none_and_does_not_return(customers: Any) -> Any:
-    customers.find_one(C1) is not None  # noqa: B015  # that is the mistake
-
-
-@invariant
-def does_nothing(_: Any) -> Any:
+def _does_nothing(_: Any) -> Any:
     pass
 
 
-@pytest.mark.parametrize("broken", VACUOUS_INVARIANTS.values(), ids=VACUOUS_INVARIANTS)
+@pytest.mark.parametrize("broken", [_compares_and_does_not_return, _looks_for_a_member_and_does_not_return, _does_nothing])
 def test_an_invariant_that_checks_nothing_fails_the_assertion(broken: Callable[[Any], Any]) -> None:
     report = explored(once, TWO[:1], invariant=broken)
-    assert [remark.kind for remark in report.remarks] == ["unchecked"]
+    assert kinds(report) == ["unchecked"]
     with pytest.raises(AssertionError, match="The invariant"):
         report.assert_effectively_once()
     report.assert_effectively_once(accept="unchecked")
 
 
 def _asserts(customers: Any) -> None:
-    assert (customers.find_one(C1) or {"balance": 0})["balance"] >= 0
+    assert 0 <= (customers.find_one(C1) or {"balance": 0})["balance"] < 100
 
 
 def _asserts_by_another(customers: Any) -> None:
     _asserts(customers)
-
-
-def _chains(customers: Any) -> None:
-    assert 0 <= (customers.find_one(C1) or {"balance": 0})["balance"] < 100
 
 
 class _Callable:
@@ -476,11 +341,7 @@ class _Callable:
         return customers.count_documents({}) <= 1
 
 
-@pytest.mark.parametrize(
-    "sound",
-    [_asserts, _asserts_by_another, _chains, _Callable(), lambda customers: customers.count_documents({}) < 2],
-    ids=["assert", "a helper that asserts", "a chain", "an object", "a lambda"],
-)
+@pytest.mark.parametrize("sound", [_asserts, _asserts_by_another, _Callable()])
 def test_an_invariant_that_checks_something_gets_no_remark(sound: Callable[[Any], Any]) -> None:
     assert explored(once, invariant=sound).remarks == ()
 
@@ -503,18 +364,14 @@ def test_an_invariant_that_has_raised_checks_something_although_it_asks_none_of_
 
     report = explored(build, TWO[:1], observe=lambda _: bool(mails), invariant=check)
     assert "the invariant is broken: ValueError: ['m1', 'm1']" in str(report)
-    assert "unchecked" not in [remark.kind for remark in report.remarks]
+    assert "unchecked" not in kinds(report)
 
 
 def _yields(customers: Any) -> Any:
     yield customers.count_documents({}) < 1
 
 
-@pytest.mark.parametrize(
-    "always_true",
-    [_yields, lambda customers: (customers.count_documents({}) < 1, "too many"), lambda _: iter(())],
-    ids=["a generator function", "a tuple, as of assert(...)", "a generator"],
-)
+@pytest.mark.parametrize("always_true", [_yields, lambda customers: (customers.count_documents({}) < 1, "too many")])
 def test_an_invariant_that_is_true_whatever_it_finds_is_refused(always_true: Callable[[Any], Any]) -> None:
     with pytest.raises(ConfigurationError, match="counts as true whatever is in it"):
         explored(once, invariant=always_true)
@@ -525,39 +382,27 @@ def test_an_invariant_that_is_true_whatever_it_finds_is_refused(always_true: Cal
 CANCELLING = (Message("m1", "s", 1, {"order": "o-1", "amount": 10}), Message("m2", "s", 2, {"order": "o-2", "amount": -10}))
 
 
-def _to_its_own(collection: Any) -> Handler:
-    guarded = GuardedCollection(collection, SeenIds())
-    return lambda message: guarded.update_one(message, {"_id": message.id}, {"$inc": {"balance": 1}}, upsert=True)
+def _to_its_own(guarded: Any, message: Message) -> Any:
+    return guarded.update_one(message, {"_id": message.id}, {"$inc": {"balance": 1}}, upsert=True)
 
 
-def _raising_at_first(collection: Any) -> Handler:
-    inner = once(collection)
-
-    def handle(message: Message) -> Any:
-        if collection.find_one({"_id": message.id}) is None:
-            collection.insert_one({"_id": message.id})
-            raise ValueError("not prepared")
-        return inner(message)
-
-    return handle
+def _the_first(customers: Any) -> Any:
+    return customers.find_one({"_id": "m1"}, {"balance": 1})
 
 
 @pytest.mark.parametrize(
     ("kind", "explore_it"),
     [
         ("cancelled", lambda: explored(once, CANCELLING, world=lambda: filled(balance=0))),
-        (
-            "unseen",
-            lambda: explored(_to_its_own, observe=lambda customers: customers.find_one({"_id": "m1"}, {"balance": 1})),
-        ),
-        ("raises", lambda: explored(_raising_at_first, TWO[:1])),
+        ("unseen", lambda: explored(guarding(_to_its_own), observe=_the_first)),
+        ("raises", lambda: explored(raising_at_first, TWO[:1])),
     ],
 )
 def test_what_is_probably_not_meant_is_a_warning_that_can_be_accepted(
     kind: str, explore_it: Callable[[], Exploration], recwarn: pytest.WarningsRecorder
 ) -> None:
     report = explore_it()
-    assert [remark.kind for remark in report.remarks] == [kind]
+    assert kinds(report) == [kind]
     report.assert_effectively_once(accept=kind)
     assert list(recwarn) == []
     with pytest.warns(ExplorationWarning) as warned:
@@ -568,7 +413,7 @@ def test_what_is_probably_not_meant_is_a_warning_that_can_be_accepted(
 
 def test_how_an_exploration_went_is_neither_a_failure_nor_a_warning(recwarn: pytest.WarningsRecorder) -> None:
     report = explore.random(once, TWO, lambda: mongomock_collection("customers"), balance, schedules=3)
-    assert [remark.kind for remark in report.remarks] == ["note"]
+    assert kinds(report) == ["note"]
     report.assert_effectively_once()
     assert list(recwarn) == []
 
@@ -579,9 +424,8 @@ def test_a_kind_that_does_not_exist_cannot_be_accepted() -> None:
 
 
 def test_an_accepted_remark_does_not_hide_a_counterexample() -> None:
-    report = explored(lambda collection: lambda message: add(collection, message))
     with pytest.raises(AssertionError, match="Not effectively once"):
-        report.assert_effectively_once(accept=[*VACUOUS, *DOUBTFUL])
+        explored(adds).assert_effectively_once(accept=[*VACUOUS, *DOUBTFUL])
 
 
 def test_every_kind_is_described_where_a_user_looks_it_up() -> None:
@@ -592,13 +436,9 @@ def test_every_kind_is_described_where_a_user_looks_it_up() -> None:
 # --- bounds that leave nothing to try -------------------------------------------------------------------------------------
 
 
-def adds(collection: Any) -> Handler:
-    return lambda message: add(collection, message)
-
-
 def test_bounds_that_leave_one_undisturbed_schedule_fail_the_assertion() -> None:
     report = explored(adds, TWO[:1], deliveries=1, faults=0)
-    assert [remark.kind for remark in report.remarks] == ["untried"]
+    assert kinds(report) == ["untried"]
     with pytest.raises(AssertionError, match="any handler would pass"):
         report.assert_effectively_once()
     report.assert_effectively_once(accept="untried")
@@ -606,12 +446,8 @@ def test_bounds_that_leave_one_undisturbed_schedule_fail_the_assertion() -> None
 
 @pytest.mark.parametrize("bounds", [{"deliveries": 1}, {"faults": 0, "deliveries": 2}])
 def test_bounds_that_leave_something_to_try_get_no_remark(bounds: dict[str, Any]) -> None:
-    def build(collection: Any) -> Handler:
-        guarded = GuardedCollection(collection, SeenIds())
-        return lambda message: guarded.update_one(message, C1, {"$inc": {"balance": 1}}, upsert=True)
-
-    assert explored(build, TWO[:1], **bounds).remarks == ()
-    assert explored(build, TWO, deliveries=1, faults=0).remarks == ()
+    assert explored(once, TWO[:1], **bounds).remarks == ()
+    assert explored(once, TWO, deliveries=1, faults=0).remarks == ()
 
 
 # --- messages that come too early ----------------------------------------------------------------------------------------
@@ -619,33 +455,29 @@ def test_bounds_that_leave_something_to_try_get_no_remark(bounds: dict[str, Any]
 PAY, PLACE = Message("pay"), Message("place")
 
 
-def reads_first(collection: Any) -> Handler:
-    def handle(message: Message) -> Any:
-        if message.id == "place":
-            return GuardedCollection(collection, SeenIds()).insert_one(message, {**C1, "balance": 10})
-        if collection.find_one(C1) is None:
-            return None
-        return GuardedCollection(collection, SeenIds()).update_one(message, C1, {"$inc": {"balance": -10}})
+def pays_if(is_there: Callable[[Any], Any]) -> Callable[[Any], Handler]:
+    def build(collection: Any) -> Handler:
+        guarded = GuardedCollection(collection, SeenIds())
 
-    return handle
+        def handle(message: Message) -> Any:
+            if message.id == "place":
+                return guarded.insert_one(message, {**C1, "balance": 10})
+            return guarded.update_one(message, C1, {"$inc": {"balance": -10}}) if is_there(collection) else None
 
+        return handle
 
-def counts_first(collection: Any) -> Handler:
-    handle = reads_first(collection)
-    return lambda message: handle(message) if message.id == "place" or collection.count_documents(C1) else None
+    return build
 
 
-def lists_first(collection: Any) -> Handler:
-    handle = reads_first(collection)
-    return lambda message: handle(message) if message.id == "place" or list(collection.find(C1)) else None
-
-
-@pytest.mark.parametrize("build", [reads_first, counts_first, lists_first])
+@pytest.mark.parametrize(
+    "is_there",
+    [lambda orders: orders.find_one(C1), lambda orders: orders.count_documents(C1), lambda orders: [*orders.find(C1)]],
+)
 @pytest.mark.parametrize("messages", [(PAY, PLACE), (PLACE, PAY)])
 def test_a_message_that_gives_up_where_its_entity_is_not_there_yet_is_named(
-    build: Callable[[Any], Handler], messages: Sequence[Message]
+    is_there: Callable[[Any], Any], messages: Sequence[Message]
 ) -> None:
-    report = explored(build, messages, observe=lambda customers: [one["balance"] for one in customers.find()])
+    report = explored(pays_if(is_there), messages, observe=lambda customers: [one["balance"] for one in customers.find()])
     assert report.ok
     (remark,) = report.remarks
     assert remark.kind == "early"
@@ -658,49 +490,14 @@ def test_a_message_that_gives_up_where_its_entity_is_not_there_yet_is_named(
 def test_a_creation_that_is_refused_where_another_message_has_upserted_its_entity_is_named(
     messages: Sequence[Message],
 ) -> None:
-    def build(collection: Any) -> Handler:
-        guarded = GuardedCollection(collection, SeenIds())
+    def handle(guarded: Any, message: Message) -> Any:
+        if message.id == "place":
+            return guarded.insert_one(message, {**C1, "paid": 0, "items": 3})
+        return guarded.update_one(message, C1, {"$inc": {"paid": 10}}, upsert=True)
 
-        def handle(message: Message) -> Any:
-            if message.id == "place":
-                return guarded.insert_one(message, {**C1, "paid": 0, "placed": True})
-            return guarded.update_one(message, C1, {"$inc": {"paid": 10}}, upsert=True)
-
-        return handle
-
-    report = explored(
-        build,
-        messages,
-        observe=lambda customers: [(one["paid"], one.get("placed")) for one in customers.find()],
-    )
-    (remark,) = report.remarks
+    (remark,) = explored(guarding(handle), messages, observe=items_of).remarks
     assert remark.kind == "early"
     assert "place is refused for good where it comes after pay, which has created its entity" in remark.text
-
-
-def test_an_item_that_is_not_there_yet_is_named_too() -> None:
-    def build(table: Any) -> Handler:
-        guarded = GuardedTable(table, SeenIds())
-
-        def handle(message: Message) -> Any:
-            if message.id == "place":
-                return guarded.put_item(message, Item={"id": "c1", "balance": 10})
-            if "Item" not in table.get_item(Key={"id": "c1"}):
-                return None
-            return guarded.update_item(
-                message, Key={"id": "c1"}, UpdateExpression="ADD balance :n", ExpressionAttributeValues={":n": -10}
-            )
-
-        return handle
-
-    with moto_tables() as make:
-        report = explored(
-            build,
-            (PLACE, PAY),
-            world=lambda: make("customers", key="id"),
-            observe=lambda table: [item["balance"] for item in table.scan()["Items"]],
-        )
-    assert [remark.kind for remark in report.remarks] == ["early"]
 
 
 def plainly(create: Callable[[Any], Any], change: Callable[[Any], Any]) -> Callable[[Any], Handler]:
@@ -721,20 +518,13 @@ def placed(collection: Any) -> None:
 
 
 PAID = {"$set": {"paid": 10}}
-TO_AN_ITEM = {
-    "Key": {"id": "c1"},
-    "UpdateExpression": "SET paid = :n",
-    "ExpressionAttributeValues": {":n": 10},
-}
+TO_AN_ITEM = {"Key": {"id": "c1"}, "UpdateExpression": "SET paid = :n", "ExpressionAttributeValues": {":n": 10}}
 
 
 @pytest.mark.parametrize(
     "change",
     [
         lambda orders: orders.update_one(C1, PAID),
-        lambda orders: orders.update_many(C1, PAID),
-        lambda orders: orders.find_one_and_update({**C1, "items": 3}, PAID),
-        lambda orders: orders.replace_one(C1, {"paid": 10}),
         lambda orders: orders.delete_one(C1),
         lambda orders: orders.bulk_write([UpdateOne(C1, PAID)]),
     ],
@@ -747,8 +537,7 @@ def test_a_plain_write_that_meets_no_document_because_it_comes_too_early_is_name
 
 
 @pytest.mark.parametrize(
-    "create",
-    [placed, lambda orders: orders.update_one(C1, {"$setOnInsert": {"items": 3}}, upsert=True)],
+    "create", [placed, lambda orders: orders.update_one(C1, {"$setOnInsert": {"items": 3}}, upsert=True)]
 )
 def test_a_plain_creation_that_an_upsert_has_forestalled_is_named(create: Callable[[Any], Any]) -> None:
     paid = plainly(create, lambda orders: orders.update_one(C1, PAID, upsert=True))
@@ -761,11 +550,10 @@ ON_INSERT = {"$setOnInsert": {"items": 3}}
 
 
 def upserting(placed: Any, paid: Any, ledger: Any = None) -> Callable[[Any], Handler]:
-    def build(collection: Any) -> Handler:
-        guarded = GuardedCollection(collection, ledger or SeenIds())
-        return lambda message: guarded.update_one(message, C1, placed if message.id == "place" else paid, upsert=True)
-
-    return build
+    return guarding(
+        lambda guarded, message: guarded.update_one(message, C1, placed if message.id == "place" else paid, upsert=True),
+        ledger,
+    )
 
 
 def items_of(orders: Any) -> list[Any]:
@@ -805,42 +593,32 @@ def test_a_guarded_creation_that_loses_nothing_gets_no_remark(placed: Any, paid:
 def test_a_plain_write_to_an_item_that_is_refused_for_its_place_is_named(change: dict[str, str], text: str) -> None:
     placed_once = {"Item": {"id": "c1", "items": 3}, "ConditionExpression": "attribute_not_exists(id)"}
     build = plainly(lambda table: table.put_item(**placed_once), lambda table: table.update_item(**TO_AN_ITEM, **change))
-    with moto_tables() as make:
-        report = explored(
-            build,
-            (PAY, PLACE),
-            world=lambda: make("orders", key="id"),
-            observe=lambda table: table.scan()["Items"],
-        )
-    (remark,) = report.remarks
+    (remark,) = explored_on_dynamodb(build, (PAY, PLACE)).remarks
     assert remark.kind == "early"
     assert remark.text.startswith(text)
 
 
-def test_a_read_of_several_items_that_are_not_there_yet_is_named() -> None:
-    def pay(table: Any) -> None:
-        wanted = {table.name: {"Keys": [{"id": "c1"}], "ConsistentRead": True}}
-        if table.meta.client.batch_get_item(RequestItems=wanted)["Responses"][table.name]:
-            table.update_item(**TO_AN_ITEM)
+def get_one(table: Any) -> Any:
+    return table.get_item(Key={"id": "c1"}).get("Item")
 
-    with moto_tables() as make:
-        report = explored(
-            plainly(lambda table: table.put_item(Item={"id": "c1"}), pay),
-            (PLACE, PAY),
-            deliveries=1,
-            world=lambda: make("orders", key="id"),
-            observe=lambda table: table.scan()["Items"],
-        )
-    assert [remark.kind for remark in report.remarks] == ["early"]
+
+def get_several(table: Any) -> Any:
+    wanted = {table.name: {"Keys": [{"id": "c1"}], "ConsistentRead": True}}
+    return table.meta.client.batch_get_item(RequestItems=wanted)["Responses"][table.name]
+
+
+@pytest.mark.parametrize("get", [get_one, get_several])
+def test_a_read_of_items_that_are_not_there_yet_is_named(get: Callable[[Any], Any]) -> None:
+    build = plainly(
+        lambda table: table.put_item(Item={"id": "c1"}, ConditionExpression="attribute_not_exists(id)"),
+        lambda table: get(table) and table.update_item(**TO_AN_ITEM),
+    )
+    assert kinds(explored_on_dynamodb(build, (PLACE, PAY))) == ["early"]
 
 
 def test_the_first_of_two_creations_wins_and_that_gets_no_remark() -> None:
     """Two want one seat."""
-
-    def build(collection: Any) -> Handler:
-        guarded = GuardedCollection(collection, SeenIds())
-        return lambda message: guarded.insert_one(message, {"_id": "12a", "of": message.id})
-
+    build = guarding(lambda guarded, message: guarded.insert_one(message, {"_id": "12a", "of": message.id}))
     assert explored(build, (PAY, PLACE), observe=lambda seats: seats.find_one()["of"]).remarks == ()
 
 
@@ -876,7 +654,10 @@ def test_the_first_of_two_plain_creations_wins_and_the_other_is_not_idle(take: C
 @pytest.mark.parametrize("take", TAKES)
 def test_a_plain_creation_of_what_another_message_creates_alike_is_idle(take: Callable[[Any, Any], Any]) -> None:
     report = explored(taking(take, lambda _: "ann"), (PAY, PLACE), observe=lambda seats: seats.find_one()["of"])
-    assert [remark.kind for remark in report.remarks] == ["idle"]
+    assert kinds(report) == ["idle"]
+
+
+ONE_ORDER = TWO[0], Message("m2", body={"order": "o-1", "amount": 20})
 
 
 def test_a_message_is_idle_that_a_plain_mark_takes_for_another_one_whatever_each_would_have_done() -> None:
@@ -884,21 +665,16 @@ def test_a_message_is_idle_that_a_plain_mark_takes_for_another_one_whatever_each
         def handle(message: Message) -> None:
             with suppress(DuplicateKeyError):
                 collection.insert_one({"_id": message.body["order"]})
-                collection.update_one(C1, {"$inc": {"balance": message.body["amount"]}}, upsert=True)
+                add(collection, message)
 
         return handle
 
-    messages = TWO[0], Message("m2", body={"order": "o-1", "amount": 20})
-    assert "idle" in [remark.kind for remark in explored(build, messages, deliveries=1, faults=0).remarks]
+    assert "idle" in kinds(explored(build, ONE_ORDER, deliveries=1, faults=0))
 
 
 def test_a_creation_is_idle_that_the_guard_takes_for_a_duplicate_of_another_one() -> None:
-    def build(collection: Any) -> Handler:
-        guarded = GuardedCollection(collection, SeenIds())
-        return lambda message: guarded.insert_one(Message("o-1"), {**C1, "balance": message.body["amount"]})
-
-    messages = TWO[0], Message("m2", body={"order": "o-1", "amount": 20})
-    assert [remark.kind for remark in explored(build, messages).remarks] == ["idle"]
+    build = guarding(lambda guarded, message: guarded.insert_one(Message("o-1"), {**C1, "balance": message.body["amount"]}))
+    assert kinds(explored(build, ONE_ORDER)) == ["idle"]
 
 
 def test_a_plain_write_that_leaves_a_newer_state_alone_gets_no_remark() -> None:
@@ -909,30 +685,17 @@ def test_a_plain_write_that_leaves_a_newer_state_alone_gets_no_remark() -> None:
 
         return handle
 
-    def world() -> Any:
-        customers = mongomock_collection("customers")
-        customers.insert_one({**C1, "version": 0})
-        return customers
-
-    messages = [Message("m1", sequence=1), Message("m2", sequence=2)]
-    report = explored(build, messages, world=world, observe=lambda customers: customers.find_one(C1)["version"])
+    report = explored(build, world=lambda: filled(version=0), observe=lambda customers: customers.find_one(C1)["version"])
     assert report.remarks == ()
 
 
 def test_a_message_that_comes_again_until_its_entity_is_there_gets_no_remark() -> None:
-    def build(collection: Any) -> Handler:
-        guarded = GuardedCollection(collection, SeenIds())
+    def is_there(orders: Any) -> Any:
+        if orders.find_one(C1) is None:
+            raise LookupError("not placed yet")
+        return True
 
-        def handle(message: Message) -> Any:
-            if message.id == "place":
-                return guarded.insert_one(message, {**C1, "balance": 10})
-            if collection.find_one(C1) is None:
-                raise LookupError("not placed yet")
-            return guarded.update_one(message, C1, {"$inc": {"balance": -3}})
-
-        return handle
-
-    assert explored(build, (PAY, PLACE)).remarks == ()
+    assert explored(pays_if(is_there), (PAY, PLACE), observe=lambda orders: [*orders.find({}, {"balance": 1})]).remarks == ()
 
 
 # --- no false alarms --------------------------------------------------------------------------------------------------
@@ -954,16 +717,8 @@ def test_a_message_that_has_nothing_to_do_before_another_one_gets_no_remark() ->
 
 
 def test_messages_that_overwrite_each_other_get_no_remark() -> None:
-    def build(collection: Any) -> Handler:
-        guarded = GuardedCollection(collection, HighWaterMark())
-        return lambda message: guarded.update_one(message, C1, {"$set": {"tier": message.id}}, upsert=True)
-
+    build = guarding(
+        lambda guarded, message: guarded.update_one(message, C1, {"$set": {"tier": message.id}}, upsert=True),
+        HighWaterMark(),
+    )
     assert explored(build, observe=lambda customers: (customers.find_one(C1) or {}).get("tier")).remarks == ()
-
-
-def test_messages_in_a_batch_that_each_do_something_get_no_remark() -> None:
-    def build(collection: Any) -> Any:
-        guarded = GuardedCollection(collection, SeenIds())
-        return sqs_handler(by_name)(lambda message: guarded.update_one(message, C1, {"$inc": {"balance": 1}}, upsert=True))
-
-    assert explored(build, [sqs(["a", "b"]), sqs(["c"])], faults=0).remarks == ()

