@@ -888,7 +888,9 @@ def test_what_is_no_record_is_refused(identity: Identity, garbage: Any) -> None:
         (kinesis_position(), kinesis("x"), {"kinesis": {"sequenceNumber": CANARY, "data": ""}}),
         *[(dynamodb_stream_position(), change(keys), {}) for keys in (None, {}, [CANARY], {"pk": {CANARY}})],
         *[(kafka_position(), kafka("x"), part) for part in ({"topic": ""}, {"partition": "3"}, {"offset": True})],
-        *[(documentdb_position(), document(**part), {}) for part in ({"_id": None}, {"documentKey": None}, {"ns": None})],
+        (documentdb_position(), document(_id=None), {}),
+        (documentdb_position(), document(documentKey=None), {}),
+        (documentdb_position(), document(ns={"db": "shop"}), {}),
         (documentdb_position(), document(clusterTime={"$timestamp": {"t": 1, "i": 2**32}}), {}),
         # as Python's parser reads 1e400, and any other number beyond a float
         (documentdb_position(), document(documentKey={"_id": math.inf}), {}),
