@@ -1,4 +1,4 @@
-"""Slots that time uses in turn: which generation a slot has."""
+"""Slots that time uses in turn: until when a ring stays as it is, and which generation a slot has."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from onewrite.core.ledgers.ring import Window, ring_of, slots, span_at, window
+from onewrite.core.ledgers.ring import Ring, Window, next_change, ring_of, slots, span_at, window
 
 COUNT = 6
 GENERATIONS = range(2760, 2772)  # of today, where a generation is as long as by default
@@ -17,6 +17,18 @@ def turns(reach: Window, generation: int) -> list[int]:
     """When the present generation begins, when a reader first looks at it, and when one last looks at the one before it."""
     begin = generation * reach.width
     return [begin - reach.ahead, begin, begin + reach.behind]
+
+
+def slots_of(ring: Ring) -> tuple[str, ...]:
+    return (ring.present, *ring.live)
+
+
+@pytest.mark.parametrize("reach", WINDOWS)
+def test_a_ring_stays_as_it_is_until_its_next_change_and_is_another_one_then(reach: Window) -> None:
+    for moment in [turn + step for generation in GENERATIONS for turn in turns(reach, generation) for step in (-1, 0, 1)]:
+        change, ring = next_change(reach, moment), slots_of(ring_of(reach, moment, COUNT))
+        assert moment < change <= moment + reach.width
+        assert slots_of(ring_of(reach, change - 1, COUNT)) == ring != slots_of(ring_of(reach, change, COUNT))
 
 
 @pytest.mark.parametrize("reach", WINDOWS)

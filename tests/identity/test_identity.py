@@ -873,10 +873,10 @@ def test_an_identity_gives_the_same_message_again(identity: Identity, record: di
     assert identity(record) == identity(record)
 
 
-@pytest.mark.parametrize(("identity", "record"), EVERY)
-def test_what_is_no_record_is_refused(identity: Identity, record: dict[str, Any]) -> None:
-    for garbage in (None, CANARY, {}):
-        assert refused(identity, garbage).startswith("Record (no id): it")
+@pytest.mark.parametrize("identity", [identity for identity, _ in EVERY])
+@pytest.mark.parametrize("garbage", [None, CANARY, {}])
+def test_what_is_no_record_is_refused(identity: Identity, garbage: Any) -> None:
+    assert refused(identity, garbage).startswith("Record (no id): it")
 
 
 @pytest.mark.parametrize(
@@ -888,7 +888,9 @@ def test_what_is_no_record_is_refused(identity: Identity, record: dict[str, Any]
         (kinesis_position(), kinesis("x"), {"kinesis": {"sequenceNumber": CANARY, "data": ""}}),
         *[(dynamodb_stream_position(), change(keys), {}) for keys in (None, {}, [CANARY], {"pk": {CANARY}})],
         *[(kafka_position(), kafka("x"), part) for part in ({"topic": ""}, {"partition": "3"}, {"offset": True})],
-        *[(documentdb_position(), document(**part), {}) for part in ({"_id": None}, {"documentKey": None}, {"ns": {}})],
+        (documentdb_position(), document(_id=None), {}),
+        (documentdb_position(), document(documentKey=None), {}),
+        (documentdb_position(), document(ns={"db": "shop"}), {}),
         (documentdb_position(), document(clusterTime={"$timestamp": {"t": 1, "i": 2**32}}), {}),
         # as Python's parser reads 1e400, and any other number beyond a float
         (documentdb_position(), document(documentKey={"_id": math.inf}), {}),
