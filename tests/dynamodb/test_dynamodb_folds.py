@@ -216,6 +216,11 @@ def test_the_documentation_says_how_many_ids_one_write_takes() -> None:
     assert [Folds(store).most for store in stores] == [43, 31, 1000]
 
 
+def test_the_condition_of_each_message_that_may_have_a_step_takes_its_room() -> None:
+    ledgers = SeenIds(), SeenIds(retention=None), HighWaterMark()
+    assert [Folds(flows(ledger, exact=True)).most for ledger in ledgers] == [31, 61, 114]
+
+
 def test_where_the_callers_text_grows_with_the_messages_the_write_is_halved_before_it_is_sent() -> None:
     asked: list[int] = []
 

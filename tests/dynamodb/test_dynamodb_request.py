@@ -243,8 +243,8 @@ def test_a_new_item_has_the_labels_of_all_its_ledgers() -> None:
 def test_a_new_item_gets_its_ledger_and_replaces_nothing_with_the_same_key() -> None:
     keys = {"orderId": "o-1", "price": Decimal("1.5"), "raw": b"x"}
     no_keys = {"open": True, "none": None, "lines": [1], "map": {"a": 1}}
-    names = {"ExpressionAttributeNames": {"#y": "y"}}
-    request = put(Item={**keys, **no_keys, "tags": {"a"}}, ConditionExpression="attribute_not_exists(x)", **names)
+    item = {**keys, **no_keys, "tags": {"a"}}
+    request = put(Item=item, ConditionExpression="attribute_not_exists(x)", ExpressionAttributeNames={"#y": "y"})
     assert listed(request) == {
         "Item": {**keys, **no_keys, "tags": ["a"], "ow_l": "ow1 marks", "ow_@s": 5, "ow_t4": [TOKEN]},
         "ConditionExpression": (

@@ -13,14 +13,12 @@ from onewrite import (
     Duplicate,
     HighWaterMark,
     InSequence,
-    InvalidMessage,
     LedgerMismatch,
     Message,
     MessageIDs,
     Rejected,
     SeenIds,
     Stale,
-    sortable,
 )
 from onewrite.core.ledgers import Ledger
 from onewrite.core.write import NoStep, Write, judge_refusal
@@ -149,19 +147,3 @@ def test_something_else_where_the_tokens_should_be_proves_nothing(value: object)
 def test_an_entity_with_another_ledger_is_a_mismatch(ledger: Ledger, held: dict[str, Any], said: str) -> None:
     with pytest.raises(LedgerMismatch, match=said):
         verdict(ledger, {**ENTITY, **held})
-
-
-@pytest.mark.parametrize(
-    ("sequence", "mark", "error"),
-    [
-        ("10", "9", InvalidMessage),
-        (sortable(9), "5", LedgerMismatch),
-        ("5555", sortable(9), LedgerMismatch),  # as many letters, and yet no number
-        ("5555", "-001", LedgerMismatch),
-    ],
-)
-def test_text_that_does_not_compare_is_refused_and_not_taken_for_the_callers_refusal(
-    sequence: str, mark: str, error: type[Exception]
-) -> None:
-    with pytest.raises(error):
-        verdict(HighWaterMark(), {"ow_@s": mark}, Message("m", source="s", sequence=sequence))

@@ -479,3 +479,5 @@ def test_a_mark_that_is_read_shows_whether_this_call_has_left_it(typed: bool) ->
     for item, expected in (({**mark, "ow_t": token}, Applied(M5, retried=True)), ({"id": mark["id"]}, Duplicate(M5))):
         client.answers = [failure("TransactionCanceledException", "[None, ConditionalCheckFailed]"), {"Item": item}]
         assert sent(client, [write], inbox=inbox) == expected
+        key = {"id": {"S": "1:c1:s2:m5"}} if typed else {"id": "1:c1:s2:m5"}
+        assert client.sent[-1][1] == {"TableName": "inbox", "Key": key, "ConsistentRead": True}

@@ -28,6 +28,8 @@ from onewrite import (
     SeenIds,
     Stale,
 )
+from onewrite.core.flow import Meter, meter
+from onewrite.core.inbox import TOKEN, token_of
 from onewrite.mongodb import GuardedCollection, explain_transaction, transact
 from onewrite.testing import mongomock_collection
 from tests.support.driven import reply
@@ -252,6 +254,24 @@ def test_another_refusal_counts_only_when_a_majority_has_what_it_rests_on() -> N
     assert made(documents, conditional(documents)) == Rejected(M5, FREE, participant=0)
 
 
+@pytest.mark.parametrize("outcome", ["refused", "in the inbox by this call"])
+def test_each_operation_and_each_look_and_the_end_of_a_transaction_is_one_request(outcome: str) -> None:
+    documents, counted = Documents(), Meter()
+    participants, inbox = conditional(documents), inbox_of(documents) if "inbox" in outcome else None
+    looks = [FREE, None, FREE]
+    answers: dict[str, list[Any]] = {
+        "refused": [MISSED, *looks, MISSED, MISSED, *looks],
+        "in the inbox by this call": [met(), {"_id": "1:c1:s2:m5", TOKEN: token_of("try")}, SEEN, SEEN],
+    }
+    documents.answers += answers[outcome]
+    token = meter.set(counted)
+    made(documents, participants, inbox=inbox)
+    meter.reset(token)
+    assert documents.answers == []
+    ends = [each for each in documents.session.log if each in ("commit", "abort")]
+    assert counted.requests == len(documents.sent) + len(ends)
+
+
 def test_a_refusal_whose_condition_holds_by_now_makes_the_whole_again() -> None:
     documents = Documents(MISSED, FREE, FREE, FREE, MISSED, MISSED, FREE, FREE, FREE, MATCHED, MATCHED)
     assert made(documents, conditional(documents)) == Applied(M5)
@@ -383,6 +403,10 @@ def test_a_failure_of_those_without_a_ledger_is_the_drivers_to_say() -> None:
     plain = GuardedCollection(documents, None)
     with pytest.raises(OperationFailure) as raised:
         made(documents, [plain.updating({"_id": "a"}, {"$inc": {"n": 1}})], inbox=inbox_of(documents))
+    assert raised.value is error
+    documents = Documents(error)
+    with pytest.raises(OperationFailure) as raised:
+        made(documents, [GuardedCollection(documents, None).inserting({"_id": "a"})], inbox=inbox_of(documents))
     assert raised.value is error
 
 
