@@ -209,8 +209,16 @@ def test_a_duplicate_is_known_although_something_else_passes() -> None:
 
 
 def test_other_errors_leave_as_they_came() -> None:
-    invalid = failure("ValidationException", "Invalid UpdateExpression")
-    for error in (invalid, cancelled("ItemCollectionSizeLimitExceeded", None), cancelled(None), cancelled(None, None)):
+    denied, invalid = failure("AccessDeniedException"), failure("ValidationException", "Invalid UpdateExpression")
+    no_path = cancelled(("ValidationError", "The document path is invalid"), None)
+    for error in (
+        denied,
+        invalid,
+        no_path,
+        cancelled("ItemCollectionSizeLimitExceeded", None),
+        cancelled(None),
+        cancelled(None, None),
+    ):
         with pytest.raises(ClientError) as raised:
             sent(Client(error))
         assert raised.value is error
