@@ -3,20 +3,37 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import threading
 from collections.abc import Callable
 from copy import deepcopy
 from datetime import timedelta
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import boto3
 import pytest
 
-from onewrite import Applied, Begun, Event, InSequence, InvalidUpdate, Message, Outbox, Rejected, SeenIds, Uncertain
+from onewrite import (
+    Applied,
+    Begun,
+    Busy,
+    Event,
+    InSequence,
+    InvalidUpdate,
+    Message,
+    Outbox,
+    Outcome,
+    Rejected,
+    SeenIds,
+    Tombstones,
+    Uncertain,
+)
+from onewrite.core.event import copy_of
+from onewrite.core.ledgers import Ledger
 from onewrite.dynamodb import AsyncGuardedTable, GuardedTable, transact
 from onewrite.dynamodb import explain_transaction as explain_on_dynamodb
-from onewrite.mongodb import GuardedCollection
+from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
 from onewrite.mongodb import explain_transaction as explain_on_mongodb
 from onewrite.outbox import Outgoing, Relay
 from onewrite.testing import mongomock_collection, moto_table
@@ -79,6 +96,49 @@ PREPARED: dict[str, dict[str, dict[str, Any]]] = {
         "recording": {"filter": {"_id": {"order": ["o"]}, "n": {"$in": [1]}}, "let": {"v": [1]}},
     },
 }
+# The methods that keep something of a caller's beyond the call, and are tried below.
+KEEPING = {"begin", "perform", "fold", "open_steps", "outboxes"}
+# Those that are over when they return: what they were given is in the request, and nowhere else.
+OVER = {
+    "dynamodb": {
+        "update_item",
+        "put_item",
+        "delete_item",
+        "record",
+        "release",
+        "seen",
+        "get_item",
+        "explain",
+        "without_ledger",
+    },
+    "mongodb": {
+        *(
+            "update_one",
+            "find_one_and_update",
+            "insert_one",
+            "delete_one",
+            "find_one_and_delete",
+            "record",
+            "release",
+            "seen",
+        ),
+        *("find_one", "explain", "without_ledger", "replace_one", "find_one_and_replace", "update_many"),
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("engine", "store"),
+    [
+        ("dynamodb", GuardedTable),
+        ("dynamodb", AsyncGuardedTable),
+        ("mongodb", GuardedCollection),
+        ("mongodb", AsyncGuardedCollection),
+    ],
+)
+def test_every_public_method_is_known_to_keep_copies_or_nothing(engine: str, store: type) -> None:
+    public = {name for name, _ in inspect.getmembers(store) if not name.startswith("_")}
+    assert public == PREPARED[engine].keys() | KEEPING | OVER[engine]
 
 
 @pytest.mark.parametrize("method", PREPARED["dynamodb"])
@@ -107,24 +167,73 @@ def _holds(given: dict[str, Any], method: Callable[..., Any], explained: Callabl
     assert repr(explained(prepared)) == before
 
 
+def test_a_copy_says_the_same_and_has_containers_of_its_own_down_to_the_last_one() -> None:
+    value = {"lines": [{"cents": 1}], "pair": ([1], "x")}
+    copy = copy_of(value)
+    assert copy == value
+    copy["lines"][0]["cents"] = 2
+    copy["pair"][0].append(2)
+    assert value == {"lines": [{"cents": 1}], "pair": ([1], "x")}
+
+
+def test_one_dict_serves_for_two_prepared_writes() -> None:
+    with moto_table("orders") as table:
+        store = name_calls(GuardedTable(table, SeenIds(), **SEAMS), lambda: "a call")
+        native: Any = {"Key": {}, "UpdateExpression": "ADD n :n", "ExpressionAttributeValues": {":n": 0}}
+        writes: list[Any] = []
+        for name, amount in (("a", 500), ("b", 100)):
+            native["Key"]["orderId"] = name
+            native["ExpressionAttributeValues"][":n"] = amount
+            writes.append(store.updating(**native))
+        sent = [each["Update"] for each in explain_on_dynamodb(M, writes)]
+    assert [each["Key"]["orderId"] for each in sent] == ["a", "b"]
+    assert [each["ExpressionAttributeValues"][":n"] for each in sent] == [500, 100]
+
+
 # --- steps --------------------------------------------------------------------------------------------------------------
 
 
-class Place:
-    """A store whose entities are named by dicts that are used again: a table, or a collection with dicts in dicts for its keys."""
+class Table:
+    """A table whose items are named by dicts that are used again."""
 
-    def __init__(self, store: Any, named: dict[str, Any], then: dict[str, Any], now: list[float]) -> None:
-        self.store, self.named, self.then, self.now = store, named, then, now
-        self._entity = deepcopy(named)
+    def __init__(self, table: Any, clock: Callable[[], float]) -> None:
+        self.store = GuardedTable(table, SeenIds(), clock=clock)
+        table.put_item(Item={"orderId": "o", "n": 0})
+        self.named: dict[str, Any] = {"Key": {"orderId": "o"}}
 
     def begin(self) -> Any:
         return self.store.begin(M, "charge", **self.named, **STEP)
 
     def perform(self, effect: Any) -> Any:
-        return self.store.perform(M, "charge", effect, then=lambda _: self.then, **self.named, **STEP)
+        then: Any = lambda _: {"UpdateExpression": "SET n = :n", "ExpressionAttributeValues": {":n": 1}}  # noqa: E731
+        return self.store.perform(M, "charge", effect, then=then, **self.named, **STEP)
 
     def finish(self, claim: Any) -> Any:
-        return self.store.record(M, **self._entity, finishes=claim)
+        return self.store.record(M, Key={"orderId": "o"}, finishes=claim)
+
+    def seen(self) -> Any:
+        return self.store.seen(M, **self.named)
+
+    def open_steps(self) -> Any:
+        return self.store.open_steps(**self.named)
+
+
+class Collection:
+    """A collection whose documents are named by dicts in dicts."""
+
+    def __init__(self, collection: Any, clock: Callable[[], float]) -> None:
+        self.store = GuardedCollection(collection, SeenIds(), clock=clock)
+        collection.insert_one({"_id": {"order": "o"}, "n": 0})
+        self.named: dict[str, Any] = {"filter": {"_id": {"order": "o"}}}
+
+    def begin(self) -> Any:
+        return self.store.begin(M, "charge", **self.named, **STEP)
+
+    def perform(self, effect: Any) -> Any:
+        return self.store.perform(M, "charge", effect, then=lambda _: {"update": {"$set": {"n": 1}}}, **self.named, **STEP)
+
+    def finish(self, claim: Any) -> Any:
+        return self.store.record(M, {"_id": {"order": "o"}}, finishes=claim)
 
     def seen(self) -> Any:
         return self.store.seen(M, **self.named)
@@ -137,14 +246,9 @@ class Place:
 def place(request: pytest.FixtureRequest) -> Any:
     now = [NOW]
     with moto_table("orders") as table, mongomock_collection("orders") as collection:
-        if request.param == "dynamodb":
-            table.put_item(Item={"orderId": "o", "n": 0})
-            change = {"UpdateExpression": "SET n = :n", "ExpressionAttributeValues": {":n": 1}}
-            yield Place(GuardedTable(table, SeenIds(), clock=lambda: now[0]), {"Key": {"orderId": "o"}}, change, now)
-        else:
-            collection.insert_one({"_id": {"order": "o"}, "n": 0})
-            store = GuardedCollection(collection, SeenIds(), clock=lambda: now[0])
-            yield Place(store, {"filter": {"_id": {"order": "o"}}}, {"update": {"$set": {"n": 1}}}, now)
+        made: Any = Table(table, lambda: now[0]) if request.param == "dynamodb" else Collection(collection, lambda: now[0])
+        made.now = now
+        yield made
 
 
 def test_a_step_is_finished_after_the_key_of_its_begin_was_used_again(place: Any) -> None:
@@ -169,6 +273,15 @@ def test_what_is_uncertain_is_finished_after_the_key_was_used_again(place: Any, 
     assert isinstance(place.finish(claim), Applied)
 
 
+def test_a_busy_answer_holds_nothing_of_the_callers(place: Any) -> None:
+    place.begin()
+    answer = place.seen()
+    assert isinstance(answer, Busy)
+    before = repr(answer)
+    spoil(place.named)
+    assert repr(answer) == before
+
+
 class Order:
     """As an object of an object mapper: it cannot be copied."""
 
@@ -183,12 +296,18 @@ def test_a_prepared_write_takes_what_the_same_write_takes_when_it_is_made_at_onc
         items, documents = GuardedTable(table, SeenIds(), outbox=box), GuardedCollection(collection, SeenIds(), outbox=box)
         key, query = MappingProxyType({"orderId": "o"}), MappingProxyType({"_id": "o"})
         item: Any = {"UpdateExpression": "SET a = :a", "ExpressionAttributeValues": {":a": MappingProxyType({"b": 1})}}
+        document: Any = {"$set": {"a": 1}}
         assert isinstance(items.update_item(M, Key=key, emit=emit, **item), Applied)
-        assert isinstance(documents.update_one(M, query, {"$set": {"a": 1}}, upsert=True, emit=emit), Applied)
-        writes: Any = [items.updating(Key=key, emit=emit, **item), items.recording(Key={"orderId": "x"})]
-        assert isinstance(transact(M1, writes), Applied)
-        prepared: Any = [documents.updating(query, {"$set": {"a": 1}}, emit=emit), documents.recording({"_id": "x"})]
-        assert len(explain_on_mongodb(M1, prepared)) == 2
+        assert isinstance(documents.update_one(M, query, document, upsert=True, emit=emit), Applied)
+        for message in (Message("m2"), Message("m3")):
+            writes: Any = [items.updating(Key=key, emit=emit, **item), items.recording(Key={"orderId": message.id})]
+            assert isinstance(transact(message, writes), Applied)
+            prepared: Any = [documents.updating(query, document, emit=emit), documents.recording({"_id": "x"})]
+            assert len(explain_on_mongodb(message, prepared)) == 2
+        for answer in (items.begin(M1, "charge", Key=key, **STEP), documents.begin(M1, "charge", query, **STEP)):
+            assert isinstance(answer, Begun)
+        assert len(Relay(items, lambda _: None).flush(Key=key).published) == 3
+        assert len(Relay(documents, lambda _: None).flush(query).published) == 1
 
 
 def _spoiled(entity: Any) -> None:
@@ -228,21 +347,40 @@ class Turns:
         return call
 
 
-def test_all_requests_of_an_asynchronous_call_go_to_one_item_although_its_key_is_used_again() -> None:
-    """A refusal under InSequence takes two requests: the second moves the mark."""
+class Writes(NamedTuple):
+    """A write that takes two requests, and the attribute by which its item shows the second."""
+
+    ledger: Ledger
+    method: str
+    native: dict[str, Any]
+    answer: type[Outcome]
+
+
+REFUSED: dict[str, Any] = {"ConditionExpression": "n > :n", "ExpressionAttributeValues": {":n": 5}}
+TWICE: dict[str, Writes] = {
+    "a refusal moves the mark": Writes(InSequence(), "update_item", {**REFUSED, "UpdateExpression": "SET n = :n"}, Rejected),
+    "a refused record moves the mark": Writes(InSequence(), "record", REFUSED, Rejected),
+    "a delete cleans up": Writes(SeenIds(), "delete_item", {}, Applied),
+}
+
+
+@pytest.mark.parametrize("case", TWICE.values(), ids=TWICE)
+def test_all_requests_of_an_asynchronous_call_go_to_one_item_although_its_key_is_used_again(case: Writes) -> None:
     with moto_table("orders") as table:
         for name in ("o", "another"):
             table.put_item(Item={"orderId": name, "n": 0})
         key, plain = {"orderId": "o"}, boto3.client("dynamodb", region_name=table.meta.client.meta.region_name)
         client: Any = Turns(plain, key)
-        store = AsyncGuardedTable(client, InSequence(), table_name="orders", clock=lambda: NOW)
-        refused: Any = {"ConditionExpression": "n > :n", "ExpressionAttributeValues": {":n": 5}}
+        store = AsyncGuardedTable(
+            client, case.ledger, table_name="orders", tombstones=Tombstones(timedelta(days=14)), clock=lambda: NOW
+        )
         message = Message("m1", source="s", sequence=1)
-        answer = asyncio.run(store.update_item(message, Key=key, UpdateExpression="SET n = :n", **refused))
-        assert isinstance(answer, Rejected)
+        answer = asyncio.run(getattr(store, case.method)(message, Key=key, **case.native))
+        assert isinstance(answer, case.answer)
         assert key == {"orderId": "another"}
-        assert table.get_item(Key=key)["Item"] == {"orderId": "another", "n": 0}
-        assert "ow_l" in table.get_item(Key={"orderId": "o"})["Item"]
+        found = {name: table.get_item(Key={"orderId": name})["Item"] for name in ("o", "another")}
+        assert found["another"] == {"orderId": "another", "n": 0}
+        assert "ow_l" in found["o"] or "n" not in found["o"]
         plain.close()
 
 
@@ -250,27 +388,33 @@ def test_all_requests_of_an_asynchronous_call_go_to_one_item_although_its_key_is
 
 
 def test_a_fold_notices_another_entity_in_the_dict_of_the_first() -> None:
-    with mongomock_collection("orders") as collection:
-        query = {"_id": {"order": "o0"}}
+    with mongomock_collection("orders") as collection, moto_table("orders") as table:
+        key, query = {"orderId": "o0"}, {"_id": {"order": "o0"}}
         collection.insert_one({"_id": {"order": "o0"}, "n": 0})
 
-        def change(fresh: list[Message]) -> Any:
+        def of_table(fresh: list[Message]) -> Any:
+            key["orderId"] = f"o{len(fresh)}"
+            return {"Key": key, "UpdateExpression": "ADD n :n", "ExpressionAttributeValues": {":n": 1}, **_refused}
+
+        def of_collection(fresh: list[Message]) -> Any:
             query["_id"]["order"] = f"o{len(fresh)}"
             return {"filter": {**query, "n": 5}, "update": {"$inc": {"n": 1}}}
 
+        _refused = {"ConditionExpression": "attribute_exists(nothing)"}
+        messages = [Message(f"m{n}") for n in range(3)]
         with pytest.raises(InvalidUpdate, match="writes to one entity"):
-            GuardedCollection(collection, SeenIds()).fold([Message(f"m{n}") for n in range(3)], change)
-
-
-def _emitting(table: Any, collection: Any) -> tuple[GuardedTable, GuardedCollection]:
-    stores = GuardedTable(table, SeenIds(), **SEAMS), GuardedCollection(collection, SeenIds(), **SEAMS)
-    return name_calls(stores[0], lambda: "a call"), name_calls(stores[1], lambda: "a call")
+            GuardedTable(table, SeenIds()).fold(messages, of_table)
+        with pytest.raises(InvalidUpdate, match="writes to one entity"):
+            GuardedCollection(collection, SeenIds()).fold(messages, of_collection)
 
 
 def test_an_event_names_its_entity_after_the_key_was_used_again() -> None:
     with mongomock_collection("orders") as collection, moto_table("orders") as table:
         told: list[Outgoing] = []
-        orders, documents = _emitting(table, collection)
+        orders, documents = (
+            name_calls(GuardedTable(table, SeenIds(), **SEAMS), lambda: "a call"),
+            name_calls(GuardedCollection(collection, SeenIds(), **SEAMS), lambda: "a call"),
+        )
         key, query = {"orderId": "o"}, {"_id": {"order": "o"}}
         orders.update_item(M, Key=key, UpdateExpression="REMOVE x", emit=events())
         documents.update_one(M, query, {"$set": {"n": 1}}, upsert=True, emit=events())
@@ -294,7 +438,10 @@ def test_a_publisher_may_change_the_entity_of_an_event(change: dict[str, Any]) -
             entity.update(change)
 
     with mongomock_collection("orders") as collection, moto_table("orders") as table:
-        orders, documents = _emitting(table, collection)
+        orders, documents = (
+            name_calls(GuardedTable(table, SeenIds(), **SEAMS), lambda: "a call"),
+            name_calls(GuardedCollection(collection, SeenIds(), **SEAMS), lambda: "a call"),
+        )
         orders.update_item(M, Key={"orderId": "o"}, UpdateExpression="REMOVE x", emit=events() * 3)
         documents.update_one(M, {"_id": {"order": "o"}}, {"$set": {"n": 1}}, upsert=True, emit=events() * 3)
         for store in (orders, documents):

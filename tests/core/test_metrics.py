@@ -3,14 +3,33 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
-from onewrite import Applied, Begun, ConfigurationError, Duplicate, InvalidMessage, Message, Stale, Uncertain
+import onewrite
+from onewrite import (
+    Applied,
+    Begun,
+    Busy,
+    ConfigurationError,
+    Deferred,
+    Duplicate,
+    Gone,
+    InvalidMessage,
+    Message,
+    Rejected,
+    Stale,
+    Superseded,
+    Uncertain,
+)
 from onewrite.metrics import Hook, emf, opentelemetry
 
 CANARY = "4111-1111-1111-1111"
@@ -21,13 +40,20 @@ NOW = 1_790_000_000.25
 CASES: list[tuple[Any, dict[str, int]]] = [
     (Applied(MESSAGE, {"card": CANARY}), {"Applied": 1}),
     (Applied(MESSAGE, retried=True), {"Applied": 1, "Retried": 1}),
+    (Duplicate(MESSAGE), {"Duplicate": 1}),
     (Stale(MESSAGE, 7), {"Stale": 1}),
+    (Deferred(MESSAGE, 7), {"Deferred": 1}),
+    (Rejected(MESSAGE), {"Rejected": 1}),
+    (Gone(MESSAGE), {"Gone": 1}),
+    (Busy(MESSAGE, NOW), {"Busy": 1}),
     (Uncertain(MESSAGE, NOW, "fence", CANARY), {"Uncertain": 1}),
+    (Superseded(MESSAGE), {"Superseded": 1}),
     (Begun(MESSAGE, CANARY, "fence", NOW, NOW), {"Begun": 1}),
     (InvalidMessage(CANARY), {"Failed": 1}),
     (KeyboardInterrupt(), {"Failed": 1}),
     (None, {"NoOutcome": 1}),
     ((), {"NoOutcome": 1}),
+    ([Applied(MESSAGE)], {"Applied": 1}),
     ((Applied(MESSAGE), Duplicate(MESSAGE), Applied(MESSAGE, retried=True)), {"Applied": 2, "Duplicate": 1, "Retried": 1}),
 ]
 
@@ -46,9 +72,10 @@ def read_emf(line: str) -> tuple[str, dict[str, str], dict[str, tuple[float, str
     assert type(timestamp) is int
     assert set(directive) == {"Namespace", "Dimensions", "Metrics"}
     (names,) = directive["Dimensions"]
+    assert len(names) <= 30
     dimensions = {name: root[name] for name in names}
     assert all(isinstance(value, str) and 1 <= len(value) <= 1024 for value in dimensions.values())
-
+    assert 1 <= len(directive["Metrics"]) <= 100
     metrics: dict[str, tuple[float, str]] = {}
     for metric in directive["Metrics"]:
         assert set(metric) == {"Name", "Unit"}
@@ -81,6 +108,15 @@ def test_emf_takes_the_functions_name_from_lambda_when_it_is_made(monkeypatch: p
     assert [read_emf(line)[1] for line in lines] == [{"FunctionName": "from-lambda"}, {"FunctionName": "mine"}]
 
 
+@pytest.mark.parametrize("name", [None, ""])
+def test_emf_has_no_dimension_where_no_function_is_known(name: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    if name is not None:
+        monkeypatch.setenv("AWS_LAMBDA_FUNCTION_NAME", name)
+    lines: list[str] = []
+    emf(write=lines.append)(None, None, 0)
+    assert read_emf(lines[0])[1] == {}
+
+
 def test_emf_prints_a_line_and_takes_the_time_of_the_machine(capsys: pytest.CaptureFixture[str]) -> None:
     emf(namespace="shop/orders")(MESSAGE, Applied(MESSAGE), 0.5)
     out = capsys.readouterr().out
@@ -90,13 +126,25 @@ def test_emf_prints_a_line_and_takes_the_time_of_the_machine(capsys: pytest.Capt
     assert timestamp > 1_700_000_000_000
 
 
-@pytest.mark.parametrize("namespace", ["", "AWS/Lambda", ":shop", "é", "x" * 256, None])
+def test_lines_of_several_threads_stay_whole(capfd: pytest.CaptureFixture[str]) -> None:
+    hook = emf()
+    with ThreadPoolExecutor(8) as pool:
+        for _ in range(400):
+            pool.submit(hook, MESSAGE, Applied(MESSAGE), 0.001)
+    lines = capfd.readouterr().out.splitlines()
+    assert len(lines) == 400
+    assert {json.dumps(read_emf(line)[2]) for line in lines} == {
+        json.dumps({"Applied": (1, "Count"), "Duration": (1.0, "Milliseconds")})
+    }
+
+
+@pytest.mark.parametrize("namespace", ["", "AWS/Lambda", ":shop", "sh op", "é", "x" * 256, None, 5])
 def test_a_namespace_that_cloudwatch_would_drop_is_refused(namespace: Any) -> None:
     with pytest.raises(ConfigurationError, match="namespace="):
         emf(namespace=namespace)
 
 
-@pytest.mark.parametrize("function", [" ", "é", "a\nb", "x" * 1025, 5])
+@pytest.mark.parametrize("function", ["", " ", "é", "a\nb", "x" * 1025, 5])
 def test_a_functions_name_that_is_no_dimension_is_refused(function: Any) -> None:
     for make in (emf, lambda function: opentelemetry(MeterProvider().get_meter("test"), function=function)):
         with pytest.raises(ConfigurationError, match="function="):
@@ -141,6 +189,11 @@ def test_opentelemetry_tells_failures_apart_by_the_type_of_the_error() -> None:
         ({"outcome": "failed", "error.type": "InvalidMessage"}, 1),
         ({"outcome": "failed", "error.type": "ValueError"}, 2),
     ]
+    durations = counted.metrics()["onewrite.message.duration"].data.data_points
+    assert [(dict(point.attributes), point.count) for point in durations] == [
+        ({"error.type": "InvalidMessage"}, 1),
+        ({"error.type": "ValueError"}, 2),
+    ]
 
 
 def test_opentelemetry_measures_a_record_once_however_many_outcomes_it_has() -> None:
@@ -159,3 +212,23 @@ def test_opentelemetry_names_the_function(monkeypatch: pytest.MonkeyPatch) -> No
     for counted, name in ((Counted(), "from-lambda"), (Counted(function="mine"), "mine")):
         counted.hook(MESSAGE, Applied(MESSAGE), 0.1)
         assert counted.points() == [({"outcome": "applied", "faas.name": name}, 1)]
+
+
+def test_opentelemetry_counts_from_several_threads() -> None:
+    counted = Counted()
+    with ThreadPoolExecutor(8) as pool:
+        for _ in range(400):
+            pool.submit(counted.hook, MESSAGE, Applied(MESSAGE), 0.001)
+    assert counted.points() == [({"outcome": "applied"}, 400)]
+
+
+def test_the_metrics_import_no_opentelemetry() -> None:
+    source = Path(onewrite.__path__[0]).parent
+    program = f"""
+import sys
+sys.path.insert(0, {str(source)!r})
+import onewrite.metrics
+print([name for name in sys.modules if name.startswith("opentelemetry")])
+"""
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert found == "[]\n"
