@@ -828,13 +828,13 @@ def test_several_queues_take_turns() -> None:
             return lambda **request: getattr(queues[request["QueueUrl"]], method)(**request)
 
     for url, sqs in queues.items():
-        for number in range(40 if url == URL else 5):
+        for number in range(400 if url == URL else 5):
             sqs.send(f"{url}-{number}")
     ledger = Ledger()
     worker_in(time, [*queues], sqs_handler(by_body)(ledger), client=Both(), stop_when_empty=True).run()
-    assert len(ledger.effects) == 45
+    assert len(ledger.effects) == 405
     assert all(sqs.messages == [] for sqs in queues.values())
-    assert max(at for at, body in enumerate(ledger.seen) if body.startswith(f"{URL}-2-")) < 40
+    assert max(at for at, body in enumerate(ledger.seen) if body.startswith(f"{URL}-2-")) < 400
 
 
 def test_a_hook_is_called_for_each_message_and_may_fail(sqs: FakeSqs, caplog: pytest.LogCaptureFixture) -> None:
