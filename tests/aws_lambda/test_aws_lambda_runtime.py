@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 import onewrite
-from tests.support.batches import fifo, identifiers, sqs
+from tests.support.batches import fifo, identifiers, kinesis, sqs
 from tests.support.lambda_functions import LONG_MARGIN
 
 pytest.importorskip("awslambdaric", reason="AWS makes its runtime client for Linux only")
@@ -85,6 +85,12 @@ class Function:
         assert kind == "response", body
         return body
 
+    def fail(self, event: Any) -> dict[str, Any]:
+        self._api.invocations.put((event, 900.0))
+        kind, body = self._api.answers.get(timeout=TIMEOUT)
+        assert kind == "error", body
+        return dict(body)
+
     def lines(self) -> list[dict[str, Any]]:
         """What onewrite logged."""
         lines = [json.loads(line) for line in self._log.read_text().splitlines() if line.startswith("{")]
@@ -128,6 +134,11 @@ def test_a_batch_is_answered_with_what_failed(deploy: Callable[[str], Any], name
         assert function(sqs(["a", "b"])) == {"batchItemFailures": []}
 
 
+def test_a_stream_is_answered_with_where_to_restart(deploy: Callable[[str], Any]) -> None:
+    with deploy("follow") as function:
+        assert identifiers(function(kinesis(["a", "b!", "c"]))) == ["2", "3"]
+
+
 @pytest.mark.slow
 @pytest.mark.measured
 def test_what_does_not_fit_before_lambdas_deadline_is_returned(deploy: Callable[[str], Any]) -> None:
@@ -141,6 +152,21 @@ def test_what_does_not_fit_before_lambdas_deadline_is_returned(deploy: Callable[
         assert identifiers(function(event, seconds=LONG_MARGIN + spare)) == ["id-b", "id-c"]
         assert identifiers(function(sqs(["a", "b"]), seconds=LONG_MARGIN - 1)) == ["id-a", "id-b"]
         assert identifiers(function(sqs(["a", "b"]))) == []
+
+
+def test_an_event_that_is_no_batch_is_an_error_of_the_invocation(deploy: Callable[[str], Any]) -> None:
+    with deploy("ship") as function:
+        assert function.fail({"httpMethod": "GET"})["errorType"] == "ConfigurationError"
+        assert identifiers(function(sqs(["a!"]))) == ["id-a!"]  # and the function lives on
+
+
+def test_a_batch_of_which_every_record_failed_is_an_error_where_that_is_wanted(deploy: Callable[[str], Any]) -> None:
+    with deploy("ship_or_raise") as function:
+        error = function.fail(sqs(["a!", "b!"]))
+    assert (error["errorType"], error["errorMessage"]) == (
+        "EveryRecordFailed",
+        "ship_or_raise: none of 2 records was settled.",
+    )
 
 
 def test_lambdas_own_json_log_has_the_line_and_its_details(deploy: Callable[[str], Any]) -> None:
