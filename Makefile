@@ -6,8 +6,9 @@ BIN := .venv/bin
 demo: .venv/ready  ## the main job on embedded stand-ins
 	$(BIN)/onewrite demo
 
-# Tests wait for servers much of the time, so there are more processes than a small machine has cores. Each starts servers of its own.
-PYTEST := -m pytest -n 4 --dist worksteal
+# Tests wait for servers much of the time, so there are more processes than a small machine has cores. Each starts servers of its own. A room
+# takes less time than so many processes take to start.
+PYTEST := -m pytest -n $(if $(ROOM),auto,4) --dist worksteal
 
 # With SLOW=1 the slow tests too, of which some read what `make docs` has built. With CI=true all of these, a missing engine or site fails, and
 # coverage is measured. ROOM=contract runs that folder of tests alone.

@@ -37,7 +37,11 @@ def test_each_block_of_the_readme_runs_as_it_stands(block: str) -> None:
     assert (ran.returncode, ran.stderr) == (0, "")
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if page != README], ids=name)
+def _marked(page: Path) -> Any:
+    return pytest.param(page, marks=pytest.mark.slow) if page.stem == "application" else page  # it explores payments
+
+
+@pytest.mark.parametrize("page", [_marked(page) for page in PAGES if page != README], ids=name)
 def test_every_python_block_of_a_page_runs(page: Path) -> None:
     text = page.read_text()
     namespace: dict[str, Any] = {"__name__": page.stem}

@@ -86,6 +86,7 @@ def stack(aws: None, request: pytest.FixtureRequest) -> Deployment:
 # ---------------------------------------------------------------- the template
 
 
+@pytest.mark.slow
 def test_cfn_lint_finds_nothing() -> None:
     cfn_lint = Path(sys.executable).with_name("cfn-lint")
     found = subprocess.run([cfn_lint, SAM, ORDER_HISTORY], capture_output=True, text=True, check=False)

@@ -118,6 +118,7 @@ def told(url: str) -> list[tuple[str, int]]:
 # ---------------------------------------------------------------- the template
 
 
+@pytest.mark.slow
 def test_cfn_lint_finds_nothing() -> None:
     cfn_lint = Path(sys.executable).with_name("cfn-lint")
     found = subprocess.run([cfn_lint, RELAY], capture_output=True, text=True, check=False)

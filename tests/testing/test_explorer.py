@@ -121,6 +121,7 @@ def test_a_gap_is_delivered_again_until_it_is_filled() -> None:
     assert any(isinstance(outcome, Deferred) for outcome in outcomes)
 
 
+@pytest.mark.slow
 def test_what_world_makes_anew_beside_the_store_is_made_anew_for_every_schedule() -> None:
     sent: list[str] = []
 

@@ -341,6 +341,7 @@ def test_a_handler_that_recovers_when_it_is_built_is_built_when_it_takes_over() 
 # --- what is proven of a handler that is recalled -----------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_memory_that_shows_only_while_the_delivery_is_under_way_is_found() -> None:
     """A failure opens it, and the retry in the same delivery closes it again."""
 

@@ -149,6 +149,7 @@ def test_every_order_of_many_requests_is_answered_as_a_store_would(
     assert machine.why_slow is None
 
 
+@pytest.mark.slow
 def test_requests_about_one_item_are_answered_as_by_the_table_itself_whatever_the_other_items_are(make: MakeTable) -> None:
     """Puts, updates and deletions with conditions, and reads, in walks that begin anew, of three items in two tables."""
 
