@@ -29,6 +29,7 @@ from tests.engines.stores import State, addition, async_dynamo, create_table, dy
 from tests.support.garbling import GARBLES, Garbling, Listening, heads, with_header
 from tests.support.tls import Authority, TLSProxy
 
+pytestmark = pytest.mark.measured
 wrapt: Any = import_module("wrapt")  # it has no types
 M1 = Message("m-1", source="s", sequence=1)
 KEY = {"id": {"S": "e"}}

@@ -4,8 +4,8 @@ A cross product of store, ledger and case finds in its thousands what a few of t
 of its parameters, and each case of the contract keeps one store of each engine. A test whose cases take long and are much alike
 is marked `few(count, each=...)` instead: `count` of its cases run, or as many for each value of the parameter that `each` names.
 So is every test of the engines, as the contract has its cases there already.
-Which ones these are is up to a hash of their names, so they are the same everywhere. With CI=true, with `--slow`, and in a file
-that is named, all of them run.
+Which ones these are is up to a hash of their names, so they are the same everywhere. With `--slow`, and in a file that is named, all of
+them run. With CI=true all but those of `another_way`: several clients that send the same requests share the cases, one for each.
 """
 
 from __future__ import annotations
@@ -25,10 +25,12 @@ _FEW = {"engines": pytest.mark.few(2).mark}
 
 @pytest.hookimpl(trylast=True)  # of what is not slow: a value that only a slow case shows is not missed
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if in_ci() or config.getoption("--slow"):
+    if config.getoption("--slow"):
         return
     named_paths = set(named_files(config.args, config.invocation_params.dir))
     candidates = [item for item in items if item.path not in named_paths]
+    if in_ci():
+        candidates = [item for item in candidates if item.get_closest_marker("another_way") is not None]
     left_out = set(candidates) - set(sample(candidates))
     if left_out:
         config.hook.pytest_deselected(items=[item for item in items if item in left_out])
