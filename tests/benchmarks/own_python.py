@@ -59,6 +59,9 @@ class StubCollection:
     def update_one(self, *_: Any, **__: Any) -> UpdateResult:
         return self.reply
 
+    def index_information(self) -> dict[str, Any]:
+        return {"_id_": {"key": [("_id", 1)]}}
+
 
 def rows(plan: Plan) -> Iterator[Row]:
     del plan  # a median of what takes microseconds needs no tuning
