@@ -231,8 +231,9 @@ def _relay_all(name: str, store: Any, relays: int, emit: Emit) -> tuple[float, i
         begin.wait()
         relay.sweep()
 
+    made = [Relay(_Counting(store, lost_clears), publish) for _ in range(relays)]
     with ThreadPoolExecutor(relays) as pool:
-        sweeps = [pool.submit(sweep, Relay(_Counting(store, lost_clears), publish)) for _ in range(relays)]
+        sweeps = [pool.submit(sweep, relay) for relay in made]
         begin.wait()
         start = time.perf_counter()
         for pending_sweep in sweeps:

@@ -107,13 +107,16 @@ def _is_one_document(collection: Collection[dict[str, Any]], one: Any, other: An
 
 def test_two_ids_are_one_document_where_mongodb_says_so(documents: Callable[[], Collection[dict[str, Any]]]) -> None:
     collection, wrong = documents(), []
-    collection.insert_many({"_id": place, "id": each} for place, each in enumerate(IDS))
+    each_other = {str(place): [{"$match": {"_id": {"$eq": other}}}] for place, other in enumerate(IDS)}
     for one in IDS:
-        same = {found["_id"] for found in collection.find({"id": {"$eq": one}}, {"_id": 1})}
+        collection.delete_many({})
+        collection.insert_one({"_id": one})
+        (found,) = collection.aggregate([{"$facet": each_other}])
         wrong += [
             (one, other)
             for place, other in enumerate(IDS)
-            if (place in same) is not (document_name({"_id": one}, STANDARD) == document_name({"_id": other}, STANDARD))
+            if (len(found[str(place)]) == 1)
+            is not (document_name({"_id": one}, STANDARD) == document_name({"_id": other}, STANDARD))
         ]
     assert wrong == []
 

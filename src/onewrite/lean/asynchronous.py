@@ -157,7 +157,8 @@ class AsyncPool:
         return None
 
     async def _connect(self, address: Address) -> AsyncConnection:
-        loop, options = asyncio.get_running_loop(), dict[str, Any]()
+        loop = asyncio.get_running_loop()
+        options: dict[str, Any] = {}
         if isinstance(loop, asyncio.BaseEventLoop):  # uvloop's tries one address after the other
             options["happy_eyeballs_delay"] = _NEXT_ADDRESS_AFTER
         if address.is_encrypted:
