@@ -32,7 +32,7 @@ from onewrite.testing.explorer.memory import Form, memory_of
 from onewrite.testing.explorer.recall import History, NotRecallableError, Recall, comparable
 from onewrite.testing.explorer.schedule import Bounds, Delivery, Fault, Progress
 from onewrite.testing.model.databases import World
-from onewrite.testing.model.machine import TOKEN, Machine, WorldState, changes_structure, reads_structure
+from onewrite.testing.model.machine import TOKEN, Machine, WorldState, changes_structure, ids_in, reads_structure
 from onewrite.testing.seams import AIOBOTOCORE, BOTOCORE, PYMONGO, check
 from onewrite.testing.taps import aws, mongodb
 from onewrite.testing.taps.aws import is_dynamodb_client, with_keys, with_remainder, without_last
@@ -239,6 +239,7 @@ class Subject:
         self.recall: Recall | None = None  # what is remembered of the handler, if its calls can be recalled
         self.waiting_calls: dict[History | None, HandlerCall] = {}  # the last call that was learned from, by its answers
         self._forms: dict[Hashable, Hashable] = {}  # of answers, by the state of the store and the key of the request
+        self._answers: dict[Hashable, tuple[Reply, WorldState]] = {}  # by the same, with what follows
         self._in_transactions: set[str] = set()  # the tables that transactions have touched
         # By store and collections: do documents with different `_id` never conflict?
         self._independent: dict[Hashable, bool] = {}
@@ -331,6 +332,19 @@ class Subject:
         if at not in self._forms:
             self._forms[at] = comparable(answer)
         return answer._replace(form=self._forms[at])
+
+    def recall_answer(self, request: Request, key: Hashable) -> Reply:
+        """`perform` for a call from memory, which changes no answer: where this request has met this state before, its first answer again."""
+        at = self.machine.state, key
+        if at not in self._answers:
+            answer = self.perform(request, key)
+            if any(ids_in(request.arguments)):  # the driver puts ids into each copy of the request
+                return answer
+            self._answers[at] = answer, self.machine.present
+            return answer
+        answer, state = self._answers[at]
+        self.machine.go_on_to(state)
+        return answer
 
     def perform_under(self, fault: Fault, request: Request, key: Hashable) -> Reply:
         """Send as much of the request to the store as the fault lets through."""

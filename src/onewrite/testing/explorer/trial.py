@@ -383,7 +383,7 @@ class Trial:
             call.resume(instead or Reply(error=self._subject.failure(fault, request), faulty=True), index)
             return ()
         self._subject.has_written = self._subject.has_written or request.writes
-        answer = self._subject.perform_under(fault, request, key)
+        answer = self._send(fault, request, key)
         if fault is Fault.RETRIED:
             is_known = request.method in TAKES_TOKEN and answer.error is None
             second_answer = _second_answer(copy.deepcopy(answer) if is_known else self._subject.perform(request, key))
@@ -395,6 +395,9 @@ class Trial:
             reply = Reply(error=self._subject.failure(fault, request)) if fault is Fault.LOST else answer
             call.resume(reply._replace(faulty=bool(fault)), index)
         return (answer,)
+
+    def _send(self, fault: Fault, request: Request, key: Hashable) -> Reply:
+        return self._subject.perform_under(fault, request, key)
 
 
 def _why_never_done(last: TrialStep) -> str:
@@ -519,6 +522,11 @@ class TrialFromMemory(Trial):
             call.resume(answer_of(history), history.request_index)
         self._subject.waiting_calls[history] = call
         self._recall.learn(history, call)
+
+    def _send(self, fault: Fault, request: Request, key: Hashable) -> Reply:
+        if fault in (Fault.STALE, Fault.UNPROCESSED, Fault.RETRIED):  # which alter the answer
+            return super()._send(fault, request, key)
+        return self._subject.recall_answer(request, key)
 
     def _stop(self, delivery: Delivery) -> Standstill:
         return self._histories[delivery].stop
