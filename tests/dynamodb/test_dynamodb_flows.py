@@ -168,6 +168,12 @@ def test_an_entity_that_cannot_be_read_is_too_large_all_the_same(answer: Any) ->
     assert raised.value.__cause__ is error
 
 
+def test_a_refusal_of_an_expression_for_its_size_is_not_taken_for_one_of_the_item() -> None:
+    text = "Invalid UpdateExpression: Expression size has exceeded the maximum allowed size; expression size: 4097"
+    with pytest.raises(ClientError, match="expression size: 4097"):
+        play(flows(SeenIds()).write(M5, CLOSE), failure("ValidationException", text))
+
+
 def test_a_write_that_is_too_large_for_an_item_that_may_not_be_read_does_not_wait_for_a_message_before_it() -> None:
     with pytest.raises(EntityTooLarge, match="its present size is not known"):
         play(flows(InSequence()).write(M5, CLOSE), too_large(), failure("AccessDeniedException"))

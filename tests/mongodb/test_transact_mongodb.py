@@ -277,6 +277,11 @@ def test_a_refusal_whose_condition_holds_by_now_makes_the_whole_again() -> None:
     assert made(documents, conditional(documents)) == Applied(M5)
 
 
+def test_so_does_one_of_a_document_that_was_made_before_the_look_and_meets_no_condition() -> None:
+    documents = Documents(MISSED, FREE, FREE, MISSED, MISSED, FREE, FREE, MATCHED, MATCHED)
+    assert made(documents) == Applied(M5)
+
+
 def conditional(documents: Any) -> list[Any]:
     store = guarded(documents)
     return [store.updating({"_id": key, "n": {"$lt": 5}}, {"$inc": {"n": 1}}) for key in "ab"]

@@ -424,7 +424,7 @@ def _is_too_large(error: ClientError) -> bool:
 
 
 def says_too_large(text: str) -> bool:
-    return "size" in text and "exceeded the maximum allowed size" in text
+    return "Item size" in text
 
 
 def says_mistyped(text: str) -> bool:
