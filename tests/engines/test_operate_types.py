@@ -209,3 +209,20 @@ def test_a_document_with_every_type_of_id(
     monkeypatch.setattr("onewrite.operate.stores.mongo_collection", lambda _: collection)
     monkeypatch.setattr(type(collection.database.client), "close", lambda _: None)
     go_through(capsys, ("--collection", "mongodb://host/shop.orders"), key_of(DOCUMENT_TYPES[kind]))
+
+
+EQUAL_IN_PYTHON: tuple[Any, ...] = (
+    *(0, False, 1, True, float("nan"), bson.SON(a=1, b=2), bson.SON(b=2, a=1), "a", bson.Code("a")),
+)
+
+
+@pytest.mark.parametrize("size", ["1", "2", "3"])
+def test_every_document_is_read_once_whatever_python_takes_for_the_same_id(
+    size: str, collection: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    collection.insert_many([{"_id": name, "ow_l": "ow1 14d"} for name in EQUAL_IN_PYTHON])
+    monkeypatch.setattr("onewrite.operate.stores.mongo_collection", lambda _: collection)
+    store = ("--collection", "mongodb://host/shop.orders")
+    found = run(capsys, "strip", *store, "--page-size", size, "--yes")
+    assert (found["read"], found["stripped"]) == (len(EQUAL_IN_PYTHON),) * 2
+    assert collection.count_documents({"ow_l": {"$exists": True}}) == 0

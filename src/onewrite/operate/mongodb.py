@@ -27,7 +27,7 @@ from onewrite.core.ledgers.entry import Advance
 from onewrite.core.ledgers.seen_ids import RING_LAYOUT
 from onewrite.errors import ConfigurationError
 from onewrite.mongodb.flows import LARGEST_DOCUMENT, Flows, of_majority
-from onewrite.mongodb.layout import Document, is_made_by, lookup, path_of
+from onewrite.mongodb.layout import Document, canonical, is_made_by, lookup, path_of
 from onewrite.mongodb.outboxes import STORED_CODEC, origin, with_codec
 from onewrite.mongodb.request import labels
 from onewrite.operate.image import Edit, EntityImage, Layout
@@ -166,27 +166,28 @@ class CollectionScan:
         self.read_count = 0
         self._size = size or _AT_ONCE
         self._filter: Document = {} if attribute is None else {attribute: {"$exists": True, "$ne": {}}}
-        self._last: tuple[object, ...] | None = ()
+        self._last: Document | None = {}
         if position is not None:
-            self._last = (cast("Document", json_util.loads(str(position), json_options=_INPUT_JSON))["_id"],)
+            self._last = cast("Document", json_util.loads(str(position), json_options=_INPUT_JSON))
 
     @property
     def position(self) -> object:
         """Where to go on after the last page, as JSON; None at the end."""
-        return json_util.dumps({"_id": self._last[0]}, json_options=_EXACT_JSON) if self._last else None
+        return json_util.dumps(self._last, json_options=_EXACT_JSON) if self._last else None
 
     def next(self) -> Flow[list[EntityImage] | None]:
         """The documents of the next page; None at the end."""
         if self._last is None:
             return None
         # Unlike a filter, this goes on to an _id of another type. The bound itself is in it, and may be read once more.
-        start = {"min": {"_id": self._last[0]}, "hint": [("_id", 1)]} if self._last else {}
+        start = {"min": self._last, "hint": [("_id", 1)]} if self._last else {}
         limit = self._size + len(self._last)
         documents: list[Document] = yield Do(
             list, ((yield Call("find", (self._filter,), {"sort": [("_id", 1)], "limit": limit, **start})),)
         )
-        fresh = [document for document in documents if (document["_id"],) != self._last]
-        self._last = (documents[-1]["_id"],) if len(documents) == limit else None
+        bound = canonical(self._last, STORED_CODEC)  # Python has other ideas of which values are equal
+        fresh = [document for document in documents if canonical({"_id": document["_id"]}, STORED_CODEC) != bound]
+        self._last = {"_id": documents[-1]["_id"]} if len(documents) == limit else None
         self.read_count += len(fresh)
         return [image_of(document) for document in fresh]
 
