@@ -164,6 +164,12 @@ def test_what_was_deleted_is_left_alone(collection: Any) -> None:
         assert ([is_concerned(IDS, image) for image in images], scan.read_count) == ([False], 2)
 
 
+def test_a_set_that_is_empty_is_dropped_though_there_is_no_ledger(collection: Any) -> None:
+    collection.insert_one({"_id": "e", "ids": []})
+    done = visited(store_of(collection), drops=True)
+    assert (done.is_dropped, done.is_lost, "ids" in collection.find_one({"_id": "e"})) == (True, False, False)
+
+
 def test_what_is_deleted_meanwhile_is_left_alone(collection: Any) -> None:
     changes: list[dict[str, Any]] = [{"$set": {"ow_tombstone": {}}}, {"$unset": {"ids": ""}}]
     for change in changes:

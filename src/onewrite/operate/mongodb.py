@@ -257,7 +257,7 @@ def request_of(step: CarryIds | Drop) -> tuple[dict[str, Any], dict[str, Any]]:
     if drop is not None:
         conditions[step.attribute] = {"$eq": drop.value}
         removals.append(step.attribute)
-    if isinstance(step, Drop):
+    if isinstance(step, Drop) and step.value != []:  # of an empty set nothing was carried, and the ledger may not be there
         # A mark only rises, and a set loses nothing that is needed, unless somebody takes the whole ledger away meanwhile.
         label, own = path_of(terms.labels[0].slot), step.entry.own
         conditions[label] = {**conditions[label], "$exists": True}
