@@ -147,6 +147,18 @@ def test_a_mark_is_set_as_it_is_written_where_there_was_none(
     marks_held = json.loads(capsys.readouterr().out)["ledgers"][0]["marks"]
     assert {each["source"]: each["mark"] for each in marks_held} == {"other": 1, "s": kept}
 
+@pytest.mark.parametrize("name", ["ow_", "messageIDs"])
+def test_strip_of_what_is_no_label_of_a_ledger_is_refused_and_removes_nothing(
+    name: str, store: GuardedTable, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = boto3.resource("dynamodb").Table("orders")
+    table.put_item(Item={"id": "f", "ow_l": "ow2 future", "ow_events": [1], "messageIDs": {"m1"}})
+    before = table.scan()["Items"]
+    assert main(["strip", "--table", "orders", "--attribute", name, "--yes"]) == 2
+    assert "give where the label of a ledger stands" in capsys.readouterr().err
+    assert table.scan()["Items"] == before
+
+
 
 def test_every_verb_has_its_options_under_the_same_names(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

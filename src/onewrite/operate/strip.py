@@ -8,9 +8,9 @@ from typing import Annotated, Any, TypeAlias
 import typer
 
 from onewrite.core.flow import run
-from onewrite.core.label import BY_HAND, OUTBOX, TOMBSTONE, is_ours, other_version
+from onewrite.core.label import BY_HAND, OUTBOX, TOMBSTONE, is_label_name, other_version
 from onewrite.core.step import Step, found_step
-from onewrite.errors import LedgerMismatch
+from onewrite.errors import ConfigurationError, LedgerMismatch
 from onewrite.operate.image import (
     Edit,
     EntityImage,
@@ -75,8 +75,6 @@ def stripping(image: EntityImage, attribute: str | None) -> Stripping:
 
 def _held_back(image: EntityImage, attribute: str | None) -> str | None:
     """Why nothing may be removed: something is under way, or is not understood, or is not ours."""
-    if attribute is not None and not is_ours(attribute):
-        return f"{attribute!r} is an attribute of yours, whatever MessageIDs keeps there: remove it by yourself."
     for label in later_labels(image.fields):
         if attribute in (None, label):
             return other_version(label, image.fields[label])
@@ -182,6 +180,12 @@ def strip(
 
 
 def _strip(options: dict[str, Any]) -> int:
+    attribute = options["attribute"]
+    if attribute not in (None, OUTBOX.label) and not is_label_name(attribute):
+        raise ConfigurationError(
+            f"--attribute {attribute}: give where the label of a ledger stands, such as ow_l, or {OUTBOX.label}. An attribute of yours, "
+            "whatever MessageIDs keeps there, you remove by yourself."
+        )
     store, count, yes = store_of(options), Count(), options["yes"]
     if yes:
         log_to_stderr()
@@ -190,7 +194,7 @@ def _strip(options: dict[str, Any]) -> int:
             scan = store.scan(size=options["page_size"])
             while (page := run(scan.next(), store.target)) is not None:
                 for image in page:
-                    _strip_one(store, image, options["attribute"], count, yes=yes)
+                    _strip_one(store, image, attribute, count, yes=yes)
                     show(count.read, count.progress_text(yes=yes))
     finally:  # what was done before somebody stopped it, or the database failed, is done as well
         if yes:
