@@ -336,6 +336,8 @@ def test_a_file_that_is_no_bookmark_of_this_migration_is_refused(
     path = tmp_path / "bookmark"
     path.write_text(text)
     assert main([*IDS, "--resume", str(path)]) == 2
+        (("--identity", "json:dumps", "--records", "r.json"), '{"Records": null}', "give an event, a list of records"),
+        (("--identity", "onewrite.identity:sqs_message_id", "--records", "r.json"), "[5]", "the raw record"),
     assert "Give another file" in capsys.readouterr().err
     assert path.read_text() == text
 

@@ -98,6 +98,27 @@ def test_what_a_module_prints_is_no_part_of_the_document(
 
 
 # --- exit codes -----------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("body", "code", "told"),
+    [
+        ("print('hello')\n    return Message(record['id'])", 0, "hello"),
+        ("return record['missing']", 1, "bad_identity:identity() fails: KeyError: 'missing'."),
+        ("raise SystemExit(0)", 1, "bad_identity:identity() fails: it ended the process (0)."),
+    ],
+)
+def test_an_identity_of_the_users_may_print_and_fail_and_ends_nothing_in_silence(
+    body: str, code: int, told: str, folder: Path, store: GuardedTable, capsys: pytest.CaptureFixture[str]
+) -> None:
+    boto3.resource("dynamodb").Table("orders").put_item(Item={"id": "f", "ids": {"m1"}})
+    (folder / "bad_identity.py").write_text(f"from onewrite import Message\ndef identity(record):\n    {body}\n")
+    (folder / "records.json").write_text('[{"id": "m1"}]')
+    ids = ("--table", "orders", "--ids", "ids", "--to", "14d", "--no-source", "--json")
+    assert main(["migrate", *ids, "--identity", "bad_identity:identity", "--records", "records.json"]) == code
+    printed = capsys.readouterr()
+    assert told in printed.err
+    assert (json.loads(printed.out)["marks"] == 1) if code == 0 else (printed.out == "")
+
+
 
 
 def test_not_there_and_nothing_to_do_and_failed_are_told_apart(

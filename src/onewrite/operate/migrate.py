@@ -20,7 +20,7 @@ from onewrite.core.flow import run
 from onewrite.core.label import check_name, label_of
 from onewrite.core.ledgers import HighWaterMark, SeenIds
 from onewrite.core.ledgers.kept import LabelledLedger
-from onewrite.errors import ConfigurationError, LedgerMismatch, OnewriteError
+from onewrite.errors import ConfigurationError, InvalidMessage, LedgerMismatch, OnewriteError
 from onewrite.message import Message, full_name
 from onewrite.operate.image import EntityImage
 from onewrite.operate.migration import (
@@ -36,7 +36,7 @@ from onewrite.operate.migration import (
     pause,
     visit,
 )
-from onewrite.operate.modules import HANDLER, find
+from onewrite.operate.modules import HANDLER, call, find
 from onewrite.operate.options import AsJson, EndpointUrl, Region, RequiredCollection, RequiredTable, VersionOption, option
 from onewrite.operate.report import end, escape, progress, tell, tell_json
 from onewrite.operate.stores import store_of
@@ -214,8 +214,13 @@ class MessageSample:
             data: Any = json.loads(records.read_text())
         except (OSError, ValueError) as error:
             raise ConfigurationError(f"--records {records}: no JSON can be read there: {error}") from error
-        of_event: list[Any] = cast("dict[str, Any]", data).get("Records", [data]) if isinstance(data, dict) else data
-        messages = tuple([message for record in of_event if isinstance(message := identify(record), Message)])
+        of_event = cast("dict[str, Any]", data).get("Records", [data]) if isinstance(data, dict) else data
+        if not isinstance(of_event, list):
+            raise ConfigurationError(f"--records {records}: give an event, a list of records, or one record.")
+        answers = call(
+            lambda: [identify(record) for record in cast("list[Any]", of_event)], identity, refusal=InvalidMessage
+        )
+        messages = tuple([answer for answer in answers if isinstance(answer, Message)])
         if not messages:
             raise ConfigurationError(f"--records {records}: the identity makes no message of what is there.")
         return cls(messages)

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from onewrite.batch.handler import handler_of
 from onewrite.core.ledgers import Ledger
-from onewrite.errors import ConfigurationError
+from onewrite.errors import ConfigurationError, OnewriteError
 from onewrite.operate.early import EXTRAS
 from onewrite.operate.report import OutsideFailure
 
@@ -32,6 +32,10 @@ _EXAMPLES = {
     MODULE: "shop.handlers:ship",
 }
 _LEDGER_OF = attrgetter("_flows.ledger")  # a store has no public name for what only its own flows need
+
+
+class _NothingThereError(ConfigurationError):
+    """What the command line names is not there: the user's code has not failed."""
 
 
 def find(name: str, form: str = HANDLER, *, quiet: bool = True) -> Any:
@@ -75,9 +79,11 @@ def is_maker(value: object) -> bool:
     return all(each.default is not each.empty for each in parameters)  # *arguments would wrap something that needs some
 
 
-def call(function: Callable[[], Any], name: str, *, quiet: bool = True) -> Any:
-    """What the function of that name makes."""
-    return _run_users(function, f"{name}() fails", quiet=quiet)
+def call(
+    function: Callable[[], T], name: str, *, quiet: bool = True, refusal: type[OnewriteError] = _NothingThereError
+) -> T:
+    """What the function of that name makes, unless it raises the `refusal`, which says in one line what is wrong."""
+    return _run_users(function, f"{name}() fails", quiet=quiet, refusal=refusal)
 
 
 def _is_dotted(name: str) -> bool:
@@ -101,16 +107,12 @@ def _import(module: str, form: str, *, quiet: bool) -> ModuleType:
     return _run_users(import_it, f"The module {module} cannot be imported", quiet=quiet)
 
 
-class _NothingThereError(ConfigurationError):
-    """What the command line names is not there: the user's code has not failed."""
-
-
-def _run_users(act: Callable[[], T], failure: str, *, quiet: bool) -> T:
+def _run_users(act: Callable[[], T], failure: str, *, quiet: bool, refusal: type[OnewriteError] = _NothingThereError) -> T:
     """Run code of the user's. What it raises is shown with its traceback, and `failure` says what failed."""
     try:
         with redirect_stdout(sys.stderr) if quiet else nullcontext():
             return act()
-    except _NothingThereError:
+    except refusal:
         raise
     except (Exception, SystemExit) as error:
         if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] in EXTRAS:
