@@ -269,6 +269,20 @@ def test_a_killed_migration_goes_on_at_its_bookmark(
     assert migrate(place, capsys, *IDS)["states"]["carried"] == many
 
 
+def test_a_field_that_no_update_can_name_is_refused_with_the_reason(
+    collection: Collection[dict[str, Any]],
+    mongod: Mongod,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("pymongo.MongoClient", lambda _, **__: collection.database.client)
+    place = CollectionPlace(collection, mongod)
+    place.put(0, **{"events.Order17": 3})
+    found = migrate(place, capsys, "--version-in", "ev*", "--source", "{*}", "--yes", code=1)
+    assert found["examples"][0]["why"].startswith("'events.Order17' cannot stand at the top of an entity")
+    assert place.entities() == {0: {"_id": 0, "events.Order17": 3}}
+
+
 def test_a_set_that_leaves_no_room_for_the_ledger_is_moved_in_one_write(
     dynamo: DynamoDBClient,
     dynoxide: Dynoxide,

@@ -25,6 +25,7 @@ from tests.engines.stores import create_table
 
 ORDERS = ("migrate", "--table", "orders")
 IDS = (*ORDERS, "--ids", "messageIDs", "--to", "14d", "--no-source")
+DOCUMENTS = ("migrate", "--collection", "mongodb://host/shop.orders")
 VERSION = (*ORDERS, "--version-in", "version", "--source", "orders/{id}")
 
 
@@ -114,6 +115,18 @@ def test_an_attribute_for_each_source_becomes_a_mark_for_each(orders: Any, capsy
         (IDS, {"messageIDs": {"m1"}, "ow_l": "ow1 14d", **{f"ow_r{n}": "x" for n in range(6)}}, "something else"),
         (VERSION, {"version": Decimal("1.5")}, "a mark is an integer or text"),
         (VERSION, {"version": 7, "ow_@orders/o-1": "v"}, "do not compare"),
+@pytest.mark.parametrize("pattern", ["i*", "o*"])
+def test_a_pattern_means_neither_the_key_nor_what_is_onewrites(
+    pattern: str, orders: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    orders.put_item(Item={"id": "o-1", "i.a": 7, "o.a": 7})
+    many = (*ORDERS, "--version-in", pattern, "--source", "{*}", "--yes")
+    assert told(capsys, *many)["marks"] == 1
+    assert told(capsys, *many, "--drop")["written"]["dropped"] == 1
+    kept = {"id", "i.a", "o.a"} - {f"{pattern[0]}.a"}
+    assert {name for name in item(orders) if not name.startswith("ow_")} == kept
+
+
         (VERSION, {"version": 7, "ow_l": "ow1 14d"}, "kept as '14d'"),
     ],
 )
@@ -124,6 +137,7 @@ def test_an_entity_that_is_not_as_expected_is_named_and_left_alone(
     before = item(orders)
     (example,) = told(capsys, *arguments, "--yes", code=1)["examples"]
     assert (example["state"], example["entity"]) == ("refused", "id=S:o-1")
+        ((*ORDERS, "--version-in", "id", "--source", "x"), {}, "is part of the key"),
     assert why in example["why"]
     assert item(orders) == before
 
@@ -158,6 +172,11 @@ def test_what_cannot_be_asked_for_has_exit_code_2(
     del orders
     assert main(arguments) == 2
     assert why in capsys.readouterr().err
+        ((*IDS[:-1], "--source", "o/{*}"), "go together"),
+        ((*ORDERS, "--version-in", "ow_l", "--source", "x"), "no attribute of your own"),
+        ((*ORDERS, "--version-in", "ow_*", "--source", "{*}"), "no attribute of your own"),
+        ((*DOCUMENTS, "--version-in", "events.*", "--source", "{*}"), "cannot stand at the top of an entity"),
+        ((*DOCUMENTS, "--version-in", "_id", "--source", "x"), "cannot stand at the top of an entity"),
 
 
 def test_text_for_a_person_shows_no_control_character(orders: Any, capsys: pytest.CaptureFixture[str]) -> None:
@@ -351,10 +370,10 @@ def test_a_bookmark_keeps_binary_keys(
         KeySchema=[{"AttributeName": "id", "KeyType": "HASH"}],
         AttributeDefinitions=[{"AttributeName": "id", "AttributeType": "B"}],
         BillingMode="PAY_PER_REQUEST",
-    )
-    for n in range(4):
-        orders.put_item(Item={"id": bytes([n]), "messageIDs": {"m1"}, "text": "x" * 390_000})
-    resume = ("--resume", str(tmp_path / "bookmark"))
+def interrupt(orders: Any, keys: list[Any], monkeypatch: pytest.MonkeyPatch, *resume: str) -> None:
+    """Begin a migration of more than a page, and end it there."""
+    for key in keys:
+        orders.put_item(Item={"id": key, "messageIDs": {"m1"}, "text": "x" * 390_000})
     visits = iter(range(3))
 
     def killing(*_: Any) -> float:
@@ -365,6 +384,37 @@ def test_a_bookmark_keeps_binary_keys(
     with monkeypatch.context() as patched:
         patched.setattr(migrate, "pause", killing)
         assert main([*IDS, "--yes", *resume]) == 130
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("AWS_DEFAULT_REGION", "eu-west-3"),
+        ("AWS_ENDPOINT_URL", f"http://dynamodb.{REGION}.amazonaws.com"),
+        ("MOTO_ACCOUNT_ID", "210987654321"),
+    ],
+)
+def test_a_bookmark_is_refused_for_a_table_of_that_name_elsewhere(
+    name: str,
+    value: str,
+    orders: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    resume = ("--resume", str(tmp_path / "bookmark"))
+    interrupt(orders, [f"o-{n}" for n in range(4)], monkeypatch, *resume)
+    monkeypatch.setenv(name, value)
+    client = boto3.client("dynamodb")
+    if not client.list_tables()["TableNames"]:
+        create_table(client, "orders")
+    assert main([*IDS, "--yes", *resume]) == 2
+    assert "is of another migration: " in capsys.readouterr().err
+
+
+    )
+    resume = ("--resume", str(tmp_path / "bookmark"))
+    interrupt(orders, [bytes([n]) for n in range(4)], monkeypatch, *resume)
     capsys.readouterr()
     assert 0 < told(capsys, *IDS, "--yes", *resume)["read"] < 4
     assert told(capsys, *IDS)["states"]["carried"] == 4

@@ -17,7 +17,7 @@ import typer
 
 from onewrite.batch.handler import handler_of
 from onewrite.core.flow import run
-from onewrite.core.label import check_name, label_of
+from onewrite.core.label import check_attribute, check_name, label_of
 from onewrite.core.ledgers import HighWaterMark, SeenIds
 from onewrite.core.ledgers.kept import LabelledLedger
 from onewrite.errors import ConfigurationError, InvalidMessage, LedgerMismatch, OnewriteError
@@ -38,8 +38,8 @@ from onewrite.operate.migration import (
 )
 from onewrite.operate.modules import HANDLER, call, find
 from onewrite.operate.options import AsJson, EndpointUrl, Region, RequiredCollection, RequiredTable, VersionOption, option
-from onewrite.operate.report import end, escape, progress, tell, tell_json
-from onewrite.operate.stores import store_of
+from onewrite.operate.report import Exit, end, escape, progress, tell, tell_json
+from onewrite.operate.stores import place_of, store_of
 
 _option = partial(option, "MIGRATE")
 OldIds: TypeAlias = Annotated[
@@ -132,10 +132,10 @@ def _migrate(options: dict[str, Any]) -> int:
     origin = _origin(options)
     sample = MessageSample.of(options["identity"], options["records"])
     store = store_of(options)
-    store_name = (options["table"] or options["collection"]).rpartition("@")[2]  # without a password
-    bookmark = options["resume"] and Bookmark(options["resume"], f"{store_name} {origin} drop={options['drop']}")
+    resume, drop = options["resume"], options["drop"]
+    bookmark = resume and Bookmark(resume, f"{place_of(store, options)} {origin} drop={drop}")
     position = bookmark.read() if bookmark else None
-    report = MigrationReport(options["yes"], options["drop"], position is not None, sample)
+    report = MigrationReport(options["yes"], drop, position is not None, sample)
     start = time.monotonic()
     scan = store.scan(origin.attribute, position=position)
     with progress(run(store.count(), store.target), plain=options["as_json"]) as show:
@@ -176,6 +176,8 @@ def _origin(options: dict[str, Any]) -> Origin:
             raise ConfigurationError(
                 "--to goes with --ids. The number of a last message becomes a mark of HighWaterMark or InSequence."
             )
+        if options["collection"] is not None:  # where a "." in a name leads into a document
+            check_attribute(version_in)
         return Versions(version_in, HighWaterMark(name=name), source)
     return Ids(ids or "", _seen_ids(to, name), source)
 

@@ -38,7 +38,7 @@ from functools import partial
 from typing import NamedTuple, Protocol, TypeAlias, cast
 
 from onewrite.core.flow import Flow
-from onewrite.core.label import TOMBSTONE, Slot, prefix_of
+from onewrite.core.label import OURS, TOMBSTONE, Slot, is_ours
 from onewrite.core.ledgers import HighWaterMark, Ledger, MessageIDs, SeenIds
 from onewrite.core.ledgers.entry import ABSENT, Advance, Entry, Lookup, Mark, Remember, Sets
 from onewrite.errors import ConfigurationError, LedgerMismatch, OnewriteError
@@ -144,8 +144,10 @@ def plan_or_refusal(plan: Callable[[], EntityPlan]) -> EntityPlan:
         return EntityPlan(EntityState.REFUSED, why=str(error))
 
 
-def check_template(template: str) -> None:
-    """Raise unless this can name a source."""
+def check_template(template: str, *, has_rest: bool) -> None:
+    """Raise unless this can name a source. `has_rest`: a pattern says which attributes are old."""
+    if (f"{{{REST}}}" in template) != has_rest:
+        raise ConfigurationError("A --version-in that ends with * and a --source with {*} in it go together.")
     if set("{}") & set(_NAMES.sub("", template)):
         raise ConfigurationError(f"--source {template!r}: a name stands in braces, as in orders/{{orderId}}.")
 
@@ -186,7 +188,7 @@ class Ids:
     _new_ids: SeenIds = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        check_template(self.source)
+        check_template(self.source, has_rest=False)
         old_ids, target = MessageIDs(self.attribute), self.ledger
         new_ids = SeenIds(target.retention, name=target.name, readable=target.readable, also=old_ids)
         object.__setattr__(self, "_old_ids", old_ids)
@@ -282,12 +284,12 @@ class Versions:
     _prefix: str | None = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        check_template(self.source)
         prefix = self.name.removesuffix(REST) if self.name.endswith(REST) else None
-        if (f"{{{REST}}}" in self.source) != (prefix is not None):
-            raise ConfigurationError("A --version-in that ends with * and a --source with {*} in it go together.")
+        check_template(self.source, has_rest=prefix is not None)
         if prefix == "":
             raise ConfigurationError("--version-in *: say how the names of the attributes begin.")
+        if is_ours(self.name):
+            raise ConfigurationError(f"--version-in {self.name}: what begins with {OURS} is no attribute of your own.")
         object.__setattr__(self, "_prefix", prefix)
 
     @property
@@ -306,8 +308,8 @@ class Versions:
     def names(self, image: EntityImage) -> list[str]:
         if self._prefix is None:
             return [self.name] if self.name in image.fields else []
-        prefix = f"{prefix_of(self.ledger.attribute)}@"
-        return sorted([name for name in image.fields if name.startswith(self._prefix) and not name.startswith(prefix)])
+        names = [name for name in image.fields if name.startswith(self._prefix)]
+        return sorted([name for name in names if not is_ours(name) and name not in image.key])
 
     def carried_marks(self, image: EntityImage, now: float) -> list[CarriedMark]:
         """The last messages of the sources whose numbers the entity has, with the marks that they leave."""
@@ -316,6 +318,8 @@ class Versions:
         return [CarriedMark(message, cast("int | str", message.sequence)) for message in messages]
 
     def _last(self, name: str, image: EntityImage) -> Message:
+        if name in image.key:
+            raise LedgerMismatch(f"{name!r} is part of the key, and no number of a last message.")
         sequence = image.lookup(Slot(name))
         if type(sequence) is not int and not isinstance(sequence, str):
             raise LedgerMismatch(f"{name!r} holds a {type(sequence).__name__}, and a mark is an integer or text.")

@@ -21,7 +21,7 @@ from bson.errors import BSONError
 
 from onewrite.core.clock import random_name
 from onewrite.core.flow import Call, Do, Flow
-from onewrite.core.label import PREFIX, STEPS, TOMBSTONE, Slot, ledger_name
+from onewrite.core.label import PREFIX, STEPS, TOMBSTONE, Slot, check_attribute, ledger_name
 from onewrite.core.ledgers import HighWaterMark
 from onewrite.core.ledgers.entry import Advance
 from onewrite.core.ledgers.seen_ids import RING_LAYOUT
@@ -128,6 +128,7 @@ class CollectionStore:
             ledger = HighWaterMark(name=ledger_name(step.entry.terms.attribute))
             flows = Flows(self.target, ledger, self._clock, (), "majority", attempts=random_name, is_async=False)
             query = {**image.key, step.attribute: {"$eq": step.value}}
+        check_attribute(step.attribute)  # a pattern may match a field with a "." in its name, which no update can name
             outcome = yield from flows.record(step.message, query, {"upsert": False})
             return not isinstance(outcome, Unmet | Gone)
         conditions, update = request_of(step)

@@ -61,6 +61,14 @@ def users_collection(options: Options) -> Any:
     return mongo_collection(options["collection"])
 
 
+def place_of(store: MigratedStore, options: Options) -> str:
+    """What tells the table or collection from every other one, without a password."""
+    if options["table"] is None:
+        return str(options["collection"].rpartition("@")[2])
+    arn = store.target.describe_table(TableName=store.name)["Table"]["TableArn"]  # its region and its account
+    return f"{store.target.meta.endpoint_url} {arn}"
+
+
 def entity_of(store: MigratedStore, key: str) -> EntityImage:
     """The entity as it is now."""
     image = run(store.read(store.key(key)), store.target)
