@@ -23,6 +23,7 @@ from onewrite.dynamodb import GuardedTable
 from onewrite.operate import main
 from onewrite.operate.app import app
 from onewrite.testing.servers.engines import REGION
+from onewrite.testing.standins.collection import StandInClient
 from tests.engines.stores import create_table
 from tests.support.repairs import log_as_it_was
 
@@ -97,7 +98,6 @@ def test_what_a_module_prints_is_no_part_of_the_document(
     assert "hello" in printed.err
 
 
-# --- exit codes -----------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("body", "code", "told"),
     [
@@ -119,6 +119,7 @@ def test_an_identity_of_the_users_may_print_and_fail_and_ends_nothing_in_silence
     assert (json.loads(printed.out)["marks"] == 1) if code == 0 else (printed.out == "")
 
 
+# --- exit codes -----------------------------------------------------------------------------------------------------------
 
 
 def test_not_there_and_nothing_to_do_and_failed_are_told_apart(
@@ -146,6 +147,33 @@ def test_not_there_and_nothing_to_do_and_failed_are_told_apart(
         assert told in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("kind", ["table", "collection"])
+@pytest.mark.parametrize(
+    "verb", ["steps", "strip", "plan --messages 1/d", "migrate --ids ids --to 14d --no-source --resume bookmark"]
+)
+def test_a_table_or_a_collection_that_does_not_exist_is_not_there(
+    verb: str, kind: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    del folder
+    monkeypatch.setattr("onewrite.operate.stores.mongo_collection", lambda _: StandInClient().shop.missing)
+    place = {"table": "missing", "collection": "mongodb://host/shop.missing"}[kind]
+    assert main([*verb.split(), f"--{kind}", place]) == 3
+    printed = capsys.readouterr()
+    assert (printed.out, f"There is no {'such ' * (kind == 'table')}{kind} " in printed.err) == ("", True)
+
+
+@pytest.mark.parametrize("name", ["ow_", "messageIDs"])
+def test_strip_of_what_is_no_label_of_a_ledger_is_refused_and_removes_nothing(
+    name: str, store: GuardedTable, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = boto3.resource("dynamodb").Table("orders")
+    table.put_item(Item={"id": "f", "ow_l": "ow2 future", "ow_events": [1], "messageIDs": {"m1"}})
+    before = table.scan()["Items"]
+    assert main(["strip", "--table", "orders", "--attribute", name, "--yes"]) == 2
+    assert "give where the label of a ledger stands" in capsys.readouterr().err
+    assert table.scan()["Items"] == before
+
+
 @pytest.mark.parametrize("number", ["-5", "-0", "7"])
 def test_a_negative_number_is_a_value(number: str, store: GuardedTable, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["forget", "--message", number, *ORDERS]) == 4
@@ -167,18 +195,6 @@ def test_a_mark_is_set_as_it_is_written_where_there_was_none(
     assert main(["inspect", *ORDERS, "--json"]) == 0
     marks_held = json.loads(capsys.readouterr().out)["ledgers"][0]["marks"]
     assert {each["source"]: each["mark"] for each in marks_held} == {"other": 1, "s": kept}
-
-@pytest.mark.parametrize("name", ["ow_", "messageIDs"])
-def test_strip_of_what_is_no_label_of_a_ledger_is_refused_and_removes_nothing(
-    name: str, store: GuardedTable, capsys: pytest.CaptureFixture[str]
-) -> None:
-    table = boto3.resource("dynamodb").Table("orders")
-    table.put_item(Item={"id": "f", "ow_l": "ow2 future", "ow_events": [1], "messageIDs": {"m1"}})
-    before = table.scan()["Items"]
-    assert main(["strip", "--table", "orders", "--attribute", name, "--yes"]) == 2
-    assert "give where the label of a ledger stands" in capsys.readouterr().err
-    assert table.scan()["Items"] == before
-
 
 
 def test_every_verb_has_its_options_under_the_same_names(

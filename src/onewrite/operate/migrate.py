@@ -152,7 +152,7 @@ def _migrate(options: dict[str, Any]) -> int:
             if bookmark is not None and options["yes"]:
                 bookmark.write(scan.position)
     tell_json(report.details()) if options["as_json"] else tell(report.lines())
-    return int(report.found_something)
+    return report.exit_code
 
 
 def _visit(store: MigratedStore, origin: Origin, image: EntityImage, report: MigrationReport) -> Visit:
@@ -321,9 +321,11 @@ class MigrationReport:
             )
 
     @property
-    def found_something(self) -> bool:
-        """Is there something that a person has to see to?"""
-        return bool(self._trouble())
+    def exit_code(self) -> Exit:
+        """Is there something that a person has to see to? Nothing to do is there only where the whole store was read."""
+        if self._trouble():
+            return Exit.FAILED
+        return Exit.DONE if self.states or self.is_resumed else Exit.NOTHING_TO_DO
 
     def details(self) -> dict[str, Any]:
         """For a program."""
@@ -394,6 +396,8 @@ class MigrationReport:
                 "removes the old attribute."
             )
             return [sentence]
+        if not self.states:
+            return ["No entity has an attribute of this name now. That is also what a misspelt name looks like."]
         return (
             [] if self._trouble() else ["No entity has the old attribute any more. Consumers can do without a look into it."]
         )

@@ -32,6 +32,7 @@ from onewrite.mongodb.outboxes import STORED_CODEC, origin, with_codec
 from onewrite.mongodb.request import labels
 from onewrite.operate.image import Edit, EntityImage, Layout
 from onewrite.operate.migration import CarryIds, CarryMark, Drop, Step, dropped_by, sets_of
+from onewrite.operate.report import NotThere
 from onewrite.outcome import Gone, Unmet
 
 _GROUP = re.compile(rf"{PREFIX}(?:@|{RING_LAYOUT}r)")
@@ -93,8 +94,11 @@ class CollectionStore:
         return CollectionScan(attribute, size=size, position=position)
 
     def count(self) -> Flow[int]:
-        """About how many documents there are."""
-        return cast("int", (yield Call("estimated_document_count")))
+        """About how many documents there are. A collection that does not exist has no number, as a table that does not."""
+        count: int = yield Call("estimated_document_count")
+        if not count and self.target.name not in (yield Call("database.list_collection_names")):
+            raise NotThere(f"There is no collection {self.name} here.")
+        return count
 
     def calls(self, image: EntityImage, edit: Edit) -> list[Call]:
         """The one request of an edit."""
@@ -124,11 +128,11 @@ class CollectionStore:
 
     def migrate(self, image: EntityImage, step: Step) -> Flow[bool]:
         """Make a migration's step. False: the document is not as it must be."""
+        check_attribute(step.attribute)  # a pattern may match a field with a "." in its name, which no update can name
         if isinstance(step, CarryMark):
             ledger = HighWaterMark(name=ledger_name(step.entry.terms.attribute))
             flows = Flows(self.target, ledger, self._clock, (), "majority", attempts=random_name, is_async=False)
             query = {**image.key, step.attribute: {"$eq": step.value}}
-        check_attribute(step.attribute)  # a pattern may match a field with a "." in its name, which no update can name
             outcome = yield from flows.record(step.message, query, {"upsert": False})
             return not isinstance(outcome, Unmet | Gone)
         conditions, update = request_of(step)
