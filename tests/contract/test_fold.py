@@ -353,6 +353,14 @@ def test_an_event_belongs_to_one_of_the_messages_also_where_there_is_one_alone(m
 # --- misuse -----------------------------------------------------------------------------------------------------------
 
 
+def test_a_sequence_that_only_the_ledger_before_would_not_take_is_refused_as_of_a_single_write(make_shop: MakeShop) -> None:
+    shop = make_shop(SeenIds(also=HighWaterMark()))
+    for written in (lambda: shop.add(message(10**38), "o"), lambda: shop.fold(messages(1, 10**38), "o")):
+        with pytest.raises(InvalidMessage, match="sortable"):
+            written()
+    assert shop.raw("o") is None
+
+
 @mark_only
 def test_a_message_without_a_sequence_is_refused_before_anything_is_written(shop: Shop) -> None:
     with pytest.raises(InvalidMessage, match="no sequence"):

@@ -26,6 +26,7 @@ from onewrite import (
     Outcome,
     Rejected,
     SeenIds,
+    SeenNumbers,
     Tombstones,
     Uncertain,
 )
@@ -37,6 +38,7 @@ from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
 from onewrite.mongodb import explain_transaction as explain_on_mongodb
 from onewrite.outbox import Outgoing, Relay
 from onewrite.testing import mongomock_collection, moto_table
+from onewrite.testing.standins.collection import AsyncStandInCollection
 from tests.support.seams import name_calls
 
 NOW = 1_790_000_000.0
@@ -98,7 +100,7 @@ PREPARED: dict[str, dict[str, dict[str, Any]]] = {
 }
 # The methods that keep something of a caller's beyond the call, and are tried below.
 KEEPING = {"begin", "perform", "fold", "open_steps", "outboxes"}
-# Those that are over when they return: what they were given is in the request, and nowhere else.
+# Those that are over when they return: what they were given is in the request, and nowhere else. Asynchronous ones keep copies until then.
 OVER = {
     "dynamodb": {
         "update_item",
@@ -382,6 +384,85 @@ def test_all_requests_of_an_asynchronous_call_go_to_one_item_although_its_key_is
         assert found["another"] == {"orderId": "another", "n": 0}
         assert "ow_l" in found["o"] or "n" not in found["o"]
         plain.close()
+
+
+def test_so_do_all_requests_of_a_fold() -> None:
+    with moto_table("orders") as table:
+        for name in ("o", "another"):
+            table.put_item(Item={"orderId": name, "n": 0})
+        GuardedTable(table, SeenIds(), clock=lambda: NOW).begin(Message("m0"), "charge", Key={"orderId": "o"}, **STEP)
+        key, plain = {"orderId": "o"}, boto3.client("dynamodb", region_name=table.meta.client.meta.region_name)
+        client: Any = Turns(plain, key)
+        store = AsyncGuardedTable(client, SeenIds(), table_name="orders", clock=lambda: NOW)
+        write: Any = {"Key": key, "UpdateExpression": "SET n = :n", "ExpressionAttributeValues": {":n": 1}}
+        outcomes = asyncio.run(store.fold([Message("m1"), Message("m2")], lambda _: write))
+        assert [type(outcome) for outcome in outcomes] == [Applied, Applied]
+        assert table.get_item(Key={"orderId": "another"})["Item"] == {"orderId": "another", "n": 0}
+        plain.close()
+
+
+class Spoils:
+    """An asynchronous collection: whenever it is asked something, another task runs first, which spoils the arguments of the call."""
+
+    def __init__(self, collection: Any, given: dict[str, Any]) -> None:
+        self._collection, self._given = collection, given
+
+    def with_options(self, **options: Any) -> Spoils:
+        return Spoils(self._collection.with_options(**options), self._given)
+
+    def __getattr__(self, name: str) -> Any:
+        member = getattr(self._collection, name)
+        if not callable(member) or name == "database":
+            return member
+
+        async def call(*args: Any, **native: Any) -> Any:
+            spoil(self._given)
+            return await member(*args, **native)
+
+        return call
+
+
+# Each with the document that it leaves behind.
+AWAITED: dict[str, tuple[dict[str, Any], Any]] = {
+    "update_one": ({"filter": {"_id": {"order": "o"}}, "update": {"$set": {"n": {"is": 1}}}}, {"n": {"is": 1}}),
+    "find_one_and_update": ({"filter": {"_id": {"order": "o"}}, "update": {"$set": {"n": {"is": 1}}}}, {"n": {"is": 1}}),
+    "record": ({"filter": {"_id": {"order": "o"}}}, {"n": 0}),
+    "delete_one": ({"filter": {"_id": {"order": "o"}}}, {}),
+    "begin": ({"filter": {"_id": {"order": "o"}}, "name": "charge", **STEP}, {"n": 0}),
+    "seen": ({"filter": {"_id": {"order": "o"}}}, {"n": 0}),
+    "open_steps": ({"filter": {"_id": {"order": "o"}}}, {"n": 0}),
+    "fold": ({"filter": {"_id": {"order": "o"}}, "update": {"$set": {"n": {"is": 1}}}}, {"n": {"is": 1}}),
+    "insert_one": ({"document": {"_id": {"order": "new"}, "lines": [{"cents": 1}]}}, {"n": 0}),
+}
+
+
+@pytest.mark.parametrize("method", AWAITED)
+@pytest.mark.parametrize(
+    "ledger", [SeenIds(readable=True), SeenNumbers(window=4)], ids=["asks for the indexes", "writes again"]
+)
+def test_an_asynchronous_write_of_a_collection_keeps_copies_from_its_first_request_on(method: str, ledger: Ledger) -> None:
+    ledger = SeenIds(readable=True) if method == "fold" else ledger  # the other one folds nothing
+    with mongomock_collection("orders") as collection:
+        collection.insert_one({"_id": {"order": "o"}, "n": 0})
+        seen, message = GuardedCollection(collection, ledger), Message("m2", source="s", sequence=2)
+        seen.record(Message("m0", source="s", sequence=0), {"_id": {"order": "o"}})
+        given, left = deepcopy(AWAITED[method])
+        awaited: Any = AsyncStandInCollection(collection)
+        store = AsyncGuardedCollection(
+            Spoils(awaited, given), ledger, tombstones=Tombstones(timedelta(days=14)), clock=lambda: NOW
+        )
+        arguments = () if method == "open_steps" else (message,)
+        if method == "fold":
+            answer = asyncio.run(store.fold([message, Message("m3", source="s", sequence=3)], lambda _: given))
+        else:
+            answer = asyncio.run(getattr(store, method)(*arguments, **given))
+        assert "spoilt" in repr(given)
+        documents = {document["_id"]["order"]: document for document in collection.find()}
+    assert documents.keys() == ({"o", "new"} if method == "insert_one" else {"o"})
+    assert {name: documents["o"][name] for name in ("n",) if name in documents["o"]} == left
+    if method == "insert_one":
+        assert documents["new"]["lines"] == [{"cents": 1}]
+    assert isinstance(answer, list | Applied | Begun) or method == "seen"
 
 
 # --- folds and relays ---------------------------------------------------------------------------------------------------

@@ -64,7 +64,7 @@ def test_a_number_that_an_engine_cannot_hold_is_refused_with_what_to_use_instead
     with pytest.raises(InvalidMessage, match=r"38 digits .* use SeenIds"):
         guard_update(write(Entry(SMALL.terms, large)), {"Key": {"id": "e"}})
     with pytest.raises(InvalidMessage, match=r"64 bits .* use SeenIds"):
-        guard_document(write(Entry(SMALL.terms, number(2**63)), NO_STEP), (), {"_id": "e"}, {"$set": {"a": 1}}, {})
+        guard_document(write(Entry(SMALL.terms, number(2**63)), NO_STEP), {"_id": "e"}, {"$set": {"a": 1}}, {})
 
 
 @pytest.mark.parametrize(("window", "blocks"), [(4, (1, 5)), (5, (2, 4)), (101, (26, 5)), (10_000, (2500, 5))])

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import Any
 
 import bson
@@ -29,8 +30,9 @@ from onewrite import (
     Outcome,
     Rejected,
     SeenIds,
+    Tombstones,
 )
-from onewrite.mongodb import GuardedCollection
+from onewrite.mongodb import GuardedCollection, transact
 from onewrite.testing.servers.engines import Mongod
 from tests.engines.ledgers import AnyLedger, ledgers, uncounted_ledgers
 from tests.engines.stores import increment, mongo_state
@@ -391,12 +393,33 @@ def test_a_collation_is_the_callers_and_does_not_blur_the_ledger(
     order: Documents, ledger: AnyLedger, collation: Any
 ) -> None:
     guarded = GuardedCollection(order, ledger)
-    for expected in (Applied, Duplicate):
-        outcome = guarded.update_one(M1, {"_id": "e", "name": "ADA"}, increment(M1), collation=collation)
-        assert isinstance(outcome, expected)
+    order.insert_one({"_id": 7, "name": "Ada"})
     shouted = Message("M-1", source="S", sequence=1)
-    assert isinstance(inc(guarded, shouted, collation=collation), Applied)
-    assert mongo_state(order).effects == ["m-1", "M-1"]
+    for message, expected in ((M1, Applied), (M1, Duplicate), (shouted, Applied)):
+        outcome = guarded.update_one(message, {"_id": 7, "name": "ADA"}, increment(message), collation=collation)
+        assert isinstance(outcome, expected)
+    assert order.find_one({"_id": 7})["effects"] == ["m-1", "M-1"]  # type: ignore[index]
+
+
+def test_a_message_takes_effect_on_no_second_document_whose_id_is_the_same_under_a_collation(order: Documents) -> None:
+    order.insert_many([{"_id": name, "n": 0} for name in ("sku-a", "SKU-A")])
+    guarded = GuardedCollection(order, SeenIds(), tombstones=Tombstones(timedelta(days=15)))
+    named: Any = {"filter": {"_id": "SKU-A"}, "collation": NO_CASE}
+    writes: list[Callable[[], Any]] = [
+        lambda: guarded.update_one(M1, update=increment(M1), **named),
+        lambda: guarded.find_one_and_update(M1, update=increment(M1), **named),
+        lambda: guarded.record(M1, **named),
+        lambda: guarded.delete_one(M1, **named),
+        lambda: guarded.fold([M1, Message("m-2")], lambda _: {"update": increment(M1), **named}),
+        lambda: guarded.begin(M1, "charge", lease=timedelta(minutes=1), safe_for=timedelta(days=1), **named),
+        lambda: guarded.seen(M1, **named),
+        lambda: guarded.open_steps(**named),
+        lambda: transact(M1, [guarded.updating(update=increment(M1), **named), guarded.recording({"_id": "e"})]),
+    ]
+    for write in writes:
+        with pytest.raises(InvalidUpdate, match="could be that of another"):
+            write()
+    assert list(order.find({"n": 0})) == [{"_id": name, "n": 0} for name in ("sku-a", "SKU-A")]
 
 
 def test_text_in_a_ledger_takes_no_collation_but_the_simple_one(order: Documents) -> None:

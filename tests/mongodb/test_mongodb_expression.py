@@ -141,6 +141,9 @@ def test_a_list_names_no_entity_for_it_may_be_in_several(value: Any) -> None:
         {"$set": {"address": {}}},  # a whole with a part that names the entity
         [{"$unset": ["a", "email.domain"]}],
         [{"$addFields": {"address": 1}}],
+        {"$set": {"address.0.zip": 1}},
+        {"$set": {"address.$[each].zip": 1}},
+        {"$unset": {"address.$": 1}},
     ],
     ids=str,
 )

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import copy
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from bson import DBRef, ObjectId
 from pymongo.collation import Collation
 
 from onewrite import (
@@ -28,7 +29,7 @@ from onewrite.core.label import OUTBOX
 from onewrite.core.ledgers import Ledger
 from onewrite.core.write import NO_STEP, Write
 from onewrite.mongodb.expression import check_update, identity
-from onewrite.mongodb.indexes import check_ids_are_unique, check_indexes, keeps_text
+from onewrite.mongodb.indexes import check_ids_are_unique, check_indexes
 from onewrite.mongodb.request import ReadyWrite, guard_insert, in_transaction
 from onewrite.mongodb.request import guard as guard_request
 
@@ -56,7 +57,7 @@ def guard_write(
     terms = write.entry.terms
     if update is not None:
         check_update(terms, fields, update)
-    return guard_request(write._replace(key=identity(query, fields, terms)), fields, query, update, native)
+    return guard_request(write._replace(key=identity(query, fields, terms)), query, update, native)
 
 
 def guard(
@@ -345,7 +346,7 @@ TEXTS = [
 @pytest.mark.parametrize("collation", [{"locale": "en", "strength": 2}, Collation("en"), {}])
 @pytest.mark.parametrize(("ledger", "message"), TEXTS)
 def test_a_collation_that_may_take_two_marks_for_one_is_refused(ledger: Ledger, message: Message, collation: Any) -> None:
-    with pytest.raises(InvalidUpdate, match="Under this collation two different marks"):
+    with pytest.raises(InvalidUpdate, match="or two different marks count as one"):
         guard(ledger, message=message, collation=collation)
 
 
@@ -356,11 +357,21 @@ def test_the_simple_collation_tells_every_two_marks_apart(ledger: Ledger, messag
 
 
 @pytest.mark.parametrize("ledger", [SeenIds(), SeenIds(None), HighWaterMark(), InSequence()])
-def test_a_ledger_without_text_takes_any_collation_where_the_entity_is_named_by_id(ledger: Ledger) -> None:
-    assert not keeps_text(ledger.entry(M5, NOW))
-    assert "collation" in guard(ledger, collation=Collation("en", strength=2)).native
-    with pytest.raises(InvalidUpdate, match="or the names of two entities, could count as one"):
-        guard(ledger, {"email": "a@b"}, fields=("email",), collation=Collation("en", strength=2))
+@pytest.mark.parametrize(
+    "entity_id", [1, b"a", ObjectId("0" * 24), {"tenant": 1, "at": datetime(2026, 9, 22, tzinfo=UTC)}, [None]], ids=str
+)
+def test_a_ledger_without_text_takes_any_collation_where_the_entity_is_named_without_text(
+    ledger: Ledger, entity_id: Any
+) -> None:
+    assert "collation" in guard(ledger, {"_id": entity_id}, collation=Collation("en", strength=2)).native
+
+
+@pytest.mark.parametrize(
+    "query", [{"email": 1}, {"_id": "a"}, {"_id": {"tenant": {"name": "a"}}}, {"_id": DBRef("c", 1)}], ids=str
+)
+def test_a_collation_under_which_the_name_of_an_entity_may_be_another_ones_is_refused(query: Any) -> None:
+    with pytest.raises(InvalidUpdate, match="the name of this entity could be that of another"):
+        guard(SeenIds(), query, fields=("email",), collation=Collation("en", strength=2))
 
 
 # --- what a collection must be like -----------------------------------------------------------------------------------

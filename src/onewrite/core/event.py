@@ -386,7 +386,7 @@ def copy_of(value: Any) -> Any:
     """A copy down to the last container. What cannot be copied, as an object with a lock, stays the same object."""
     if type(value) in _LEAVES:
         return value
-    if isinstance(value, dict | MappingProxyType):
+    if type(value) is dict or type(value) is MappingProxyType:
         return {name: copy_of(member) for name, member in value.items()}  # pyright: ignore[reportUnknownVariableType]
     if type(value) is list:
         return [copy_of(member) for member in value]  # pyright: ignore[reportUnknownVariableType]

@@ -132,6 +132,7 @@ class Flows:
 
     def seen(self, message: Message, native: Mapping[str, Any]) -> Flow[Outcome]:
         check_reads_all(native, "seen")
+        native = self.kept(native)
         now = self.clock()
         write = Write(message, native.get("Key", {}), now, self.ledger.entry(message, now), NO_STEP)
         item = yield from self.read({"ConsistentRead": True, **self.address(native)})
@@ -145,12 +146,16 @@ class Flows:
 
     # --- one write, its refusal, and the write again -------------------------------------------------------------------
 
+    def kept(self, native: Mapping[str, Any]) -> Mapping[str, Any]:
+        """While an asynchronous call waits for an answer, other tasks may use its arguments again."""
+        return copy_of(native) if self.is_async else native
+
     def keep_arguments(self, native: Mapping[str, Any]) -> tuple[Mapping[str, Any], bool]:
-        """As `split_missing_ok`. While an asynchronous call waits for an answer, other tasks may use its arguments again."""
+        """As `split_missing_ok`, and kept."""
         missing_ok = False
         if MISSING_OK in native:
             native, missing_ok = split_missing_ok(native)
-        return (copy_of(native) if self.is_async else native), missing_ok
+        return self.kept(native), missing_ok
 
     def new_write(
         self,

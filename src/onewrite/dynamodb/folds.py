@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from botocore.exceptions import ClientError
 
-from onewrite.core.event import copy_of, emission_of_fold
+from onewrite.core.event import copied_events, copy_of, emission_of_fold
 from onewrite.core.flow import Call, Flow
 from onewrite.core.folding import TOO_MUCH, FoldRefusal, Function, Landing, Member, Native, TooMuch, fold, join, make_plan
 from onewrite.core.ledgers.entry import Advance, Change, Entry, Lookup
@@ -17,7 +17,7 @@ from onewrite.core.write import Image, NoStep, Write, has_landed, kept_out
 from onewrite.dynamodb.expression import ExpressionTooLong, leaves_room
 from onewrite.dynamodb.flows import Flows, says_too_large, send, text_of
 from onewrite.dynamodb.layout import canonical
-from onewrite.dynamodb.request import guard_update, new_token, parts_of
+from onewrite.dynamodb.request import check_looks, guard_update, new_token, parts_of
 from onewrite.errors import EntityTooLarge, InvalidUpdate
 from onewrite.message import Message
 from onewrite.outcome import Outcome
@@ -47,7 +47,9 @@ class Folds:
         return canonical(entity)
 
     def entry(self, message: Message) -> Entry:
-        return self._flows.ledger.entry(message, self._flows.clock())
+        entry = self._flows.ledger.entry(message, self._flows.clock())
+        check_looks(entry)
+        return entry
 
     def entity_of(self, native: Native) -> object:
         key: object = native.get("Key")
@@ -61,6 +63,8 @@ class Folds:
 
     def write_all(self, members: Sequence[Member], native: Native) -> Flow[Landing | FoldRefusal | TooMuch]:
         flows = self._flows
+        if flows.is_async:
+            native = {**flows.kept(_arguments(native)), "emit": copied_events(native.get("emit"))}
         try:
             write, call = self._request([member.message for member in members], native)
         except ExpressionTooLong:

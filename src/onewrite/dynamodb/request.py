@@ -551,6 +551,13 @@ def _values_of_mark(change: Advance, n: int) -> dict[str, str | int]:
     return values
 
 
+def check_looks(entry: Entry) -> None:
+    """Refuse a message of which a write would look for a mark that cannot be stored, where this write does not look for it."""
+    for change in entry.also:
+        if type(change) is Advance:
+            _check_digits(change.mark)
+
+
 def _check_digits(mark: int | str) -> None:
     if type(mark) is int and not _LOWEST < mark < _HIGHEST:
         raise InvalidMessage(f"Sequence {mark} has more than the 38 digits of a DynamoDB number: use onewrite.sortable(n).")

@@ -140,5 +140,6 @@ def perform(
 
 def open_steps(flows: Flows, native: Mapping[str, Any]) -> Flow[list[Busy | Uncertain]]:
     check_reads_all(native, "open_steps")
+    native = flows.kept(native)
     item = (yield from flows.read({"ConsistentRead": True, **flows.address(native)})) or {}
     return step_answers(flows, [value for name, value in item.items() if is_step(name)], native["Key"])

@@ -24,6 +24,7 @@ from onewrite.outcome import Outcome
 def delete(
     flows: Flows, message: Message, query: Document, native: Document, writer: Writer, *, emit: object = None
 ) -> Flow[Outcome]:
+    query, _, native = flows.keep_arguments(query, None, native)
     native, missing_ok = split_missing_ok(native)
     for name in ("upsert", "return_document", "array_filters"):
         if name in native:
@@ -34,7 +35,7 @@ def delete(
     tombstone = new_tombstone(tombstones, write.now, flows.attempts(), flows.key_fields)
     expires = None if emission is not None and emission.events else tombstone.expiry(write.now)
     write = write._replace(burial=Burial(tombstone))
-    request = guard(write, flows.fields, query, [burial(terms, tombstone, expires)], native)
+    request = guard(write, query, [burial(terms, tombstone, expires)], native)
     # A document that is not there is made, so a message that comes late meets it; but not where the filter asks more of it.
     creates = not request.conditional and not in_transaction(native) and not write.entry.follows_gap
     if not flows.unique_indexes_fit:

@@ -211,12 +211,19 @@ def _check_stage(terms: Terms, fields: Sequence[str], stage: object) -> None:
 
 def _check_written(terms: Terms, fields: Sequence[str], path: str) -> None:
     check_path(terms, path)
+    changed = _without_places(path)
     for field in fields:
-        if path == field or path.startswith(field + ".") or field.startswith(path + "."):
+        name = _without_places(field)
+        if f"{changed}.".startswith(f"{name}.") or f"{name}.".startswith(f"{changed}."):
             raise InvalidUpdate(
                 f"This call changes {path!r}, by which key= names the entity: a redelivery would not find it any more. "
                 "Leave it as it is, or name entities by _id and give no key=."
             )
+
+
+def _without_places(path: str) -> str:
+    """The path without the places in arrays, which a path that names an entity may leave out."""
+    return ".".join([step for step in path.split(".") if not step.isdigit() and not step.startswith("$")])
 
 
 def check_path(terms: Terms, path: str) -> None:

@@ -11,7 +11,7 @@ pymongo gives up, its error passes through, and the redelivery is a `Duplicate`.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Any, Literal, NoReturn, cast
+from typing import Any, Literal, NoReturn, TypeVar, cast
 
 import bson
 from pymongo import ReadPreference, WriteConcern
@@ -26,7 +26,7 @@ from pymongo.errors import (
 from pymongo.read_concern import ReadConcern
 
 from onewrite.core.clock import checked_clock, random_name
-from onewrite.core.event import Emission, Outbox, check_ledgerless, emission, emitter_of, empty_emission
+from onewrite.core.event import Emission, Outbox, check_ledgerless, copy_of, emission, emitter_of, empty_emission
 from onewrite.core.flow import MISSING_OK, Call, Flow, check_awaited, split_missing_ok, with_missing_settled
 from onewrite.core.label import OUTBOX, TOMBSTONE
 from onewrite.core.ledgers import NO_LEDGER, Ledger, check_ledger
@@ -61,12 +61,13 @@ from onewrite.mongodb.expression import (
     looked_at,
     root,
 )
-from onewrite.mongodb.indexes import check_ids_are_unique, check_indexes, id_index, keeps_text
+from onewrite.mongodb.indexes import check_collation, check_ids_are_unique, check_indexes, id_index, keeps_text
 from onewrite.mongodb.layout import Document, canonical, codec_of, image_of, ledger_image_of, without_ledger
 from onewrite.mongodb.request import ReadyWrite, creates_by_record, guard, guard_insert, in_transaction
 from onewrite.outcome import Applied, Entity, Outcome, Rejected, Unmet
 
 Writer = Literal["update_one", "find_one_and_update"]
+U = TypeVar("U")
 
 ROUNDS = 6  # each after the second answers a concurrent delete
 _LOOK_OPTIONS = ("session", "collation", "comment")
@@ -126,6 +127,7 @@ class Flows:
         emit: object = None,
         finishes: Claim | None = None,
     ) -> Flow[Outcome]:
+        query, update, native = self.keep_arguments(query, update, native)
         if finishes is not None:
             return self.finish(message, query, update, native, writer, finishes=finishes, emit=emit)
         native, missing_ok = split_missing_ok(native) if MISSING_OK in native else (native, False)
@@ -134,23 +136,25 @@ class Flows:
         # Before the filter: an update in its place names no entity either.
         check_update(self.ledger.terms, self.fields, update)
         step = NO_STEP if self.exact else NO_STEP_OF_ANYBODY
-        request = guard(self.new_write(message, query, emit, step), self.fields, query, update, native)
+        request = guard(self.new_write(message, query, emit, step), query, update, native)
         flow = self.send_write(request, writer)
         return with_missing_settled(flow, counts=request.write.entry.own.counts) if missing_ok else flow
 
     def record(
         self, message: Message, query: Document, native: Document, emit: object = None, finishes: Claim | None = None
     ) -> Flow[Outcome]:
+        query, _, native = self.keep_arguments(query, None, native)
         if finishes is not None:
             return self.finish(message, query, None, native, "update_one", finishes=finishes, emit=emit)
         native, missing_ok = split_missing_ok(native)
         check_filter(self.ledger.terms, query)
         options = {"upsert": creates_by_record(query, self.fields, native), **native}
-        request = guard(self.new_write(message, query, emit), self.fields, query, None, options)
+        request = guard(self.new_write(message, query, emit), query, None, options)
         flow = self.send_write(request, "update_one")
         return with_missing_settled(flow, counts=request.write.entry.own.counts) if missing_ok else flow
 
     def insert(self, message: Message, document: Document, native: Document, emit: object = None) -> Flow[Outcome]:
+        document, _, native = self.keep_arguments(document, None, native)
         write = self.new_write(message, None, emit, creates=True)
         new_document = guard_insert(write, document, native)
         yield from self.check_collection(write.entry, inserts=True)
@@ -198,7 +202,7 @@ class Flows:
             check_update(self.ledger.terms, self.fields, update)
         check_claim(finishes, message, identity(query, self.fields), self.canonical)
         write = self.new_write(message, query, emit, Finishes(finishes.fence, self.ledger.attribute))
-        request = guard(write, self.fields, query, update, native)
+        request = guard(write, query, update, native)
         if request.upsert or request.conditional:
             raise InvalidUpdate(_CONDITIONAL)
         while True:
@@ -218,7 +222,9 @@ class Flows:
                 raise InvalidUpdate(
                     f"seen needs the whole entity, as it is now, to find the ledger in it: leave out {name}."
                 )
+        query, _, native = self.keep_arguments(query, None, native)
         write = self.new_write(message, query)
+        check_collation(native.get("collation"), write.key, text=keeps_text(write.entry))
         yield from self.check_collection(write.entry)
         return judge_read(write, self.image_of((yield from self.look(write.key, native))))
 
@@ -234,6 +240,13 @@ class Flows:
         return None if document is None else self._without_ledger(document)
 
     # --- one write, its refusal, and the write again -------------------------------------------------------------------
+
+    def keep_arguments(self, document: Document, update: U, native: Document) -> tuple[Document, U, Document]:
+        """While an asynchronous call waits for an answer, other tasks may use its arguments again."""
+        if not self.is_async:
+            return document, update, native
+        kept = {name: value if name == "session" else copy_of(value) for name, value in native.items()}
+        return copy_of(document), copy_of(update), kept
 
     def new_write(
         self, message: Message, query: object, emit: object = None, step: StepPart = NO_STEP, *, creates: bool = False
@@ -310,7 +323,7 @@ class Flows:
         if not isinstance(outcome, Rejected) or not outcome.settled or not write.entry.own.counts:
             return outcome
         options = {name: native[name] for name in ("session", "comment") if name in native}
-        record = guard(write._replace(emission=None, step=NO_STEP, burial=None), self.fields, write.key, None, options)
+        record = guard(write._replace(emission=None, step=NO_STEP, burial=None), write.key, None, options)
         if (yield from self.lands(record)):
             return outcome
         document = yield from self.look(record.write.key, native, record.write.entry)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, cast
+from typing import cast
 
 from pymongo.errors import DocumentTooLarge
 
@@ -17,7 +17,7 @@ from onewrite.message import Message
 from onewrite.mongodb.expression import check_filter, check_update, identity
 from onewrite.mongodb.flows import ROUNDS, Flows, Writer, is_of_entity, next_try
 from onewrite.mongodb.layout import Document
-from onewrite.mongodb.request import ReadyWrite, creates_by_record, guard
+from onewrite.mongodb.request import ReadyWrite, check_looks, creates_by_record, guard
 from onewrite.outcome import Applied, Outcome
 
 # Measured on MongoDB 6: in writes of more messages than these each of them costs the server more again, not less, because every mark
@@ -40,7 +40,9 @@ class Folds:
         self.canonical = flows.canonical
 
     def entry(self, message: Message) -> Entry:
-        return self._flows.ledger.entry(message, self._flows.clock())
+        entry = self._flows.ledger.entry(message, self._flows.clock())
+        check_looks(entry)
+        return entry
 
     def entity_of(self, native: Native) -> Document:
         query = native.get("filter")
@@ -65,8 +67,11 @@ class Folds:
 
     def _request(self, messages: Sequence[Message], native: Native) -> tuple[ReadyWrite, Writer]:
         flows = self._flows
-        options: dict[str, Any] = dict(split_missing_ok(native)[0])
-        query, update, emit = options.pop("filter"), options.pop("update", None), options.pop("emit", None)
+        others = {
+            name: value for name, value in split_missing_ok(native)[0].items() if name not in ("filter", "update", "emit")
+        }
+        query, update, options = flows.keep_arguments(native["filter"], native.get("update"), others)
+        emit = native.get("emit")
         # All at one moment, so all marks go into one slot; the messages may have waited for the caller's function.
         now = flows.clock()
         entry = join([flows.ledger.entry(message, now) for message in messages])
@@ -81,7 +86,7 @@ class Folds:
         step = NO_STEP if len(messages) > 1 or flows.exact else NO_STEP_OF_ANYBODY
         write = Write(messages[0], key, now, entry, step, outbox_part, other_messages=tuple(messages[1:]))
         writer: Writer = "find_one_and_update" if _RETURN_OPTIONS & options.keys() else "update_one"
-        return guard(write, flows.fields, query, update, options), writer
+        return guard(write, query, update, options), writer
 
     def _write_all(self, members: Sequence[Member], request: ReadyWrite, writer: Writer) -> Flow[Landing | FoldRefusal]:
         """As `Flows.send_write`: what may have been a race is tried again. Only the judgement is that of each message."""

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
+from types import NoneType
 from typing import cast
+from uuid import UUID
+
+from bson import Decimal128, ObjectId, Timestamp
 
 from onewrite.core.ledgers.entry import Entry
 from onewrite.errors import ConfigurationError, InvalidUpdate
@@ -52,16 +57,29 @@ def check_indexes(indexes: Document, fields: Sequence[str], *, text: bool) -> No
         )
 
 
-def check_collation(collation: object, *, text: bool, has_key_fields: bool) -> None:
-    """Refuse a call's own collation. `text`: does the ledger keep text? `has_key_fields`: do fields other than `_id` name the entity?"""
-    if collation is None or not (has_key_fields or text):
-        return
+# Of these a collation takes no two for one.
+_NO_TEXT = (int, float, bytes, datetime, UUID, ObjectId, Decimal128, Timestamp, NoneType)
+
+
+def check_collation(collation: object, key: Document, *, text: bool) -> None:
+    """Refuse a call's own collation under which the name of an entity equals another. `text`: does its ledger keep text?"""
     options = cast("Document", collation if isinstance(collation, Mapping) else getattr(collation, "document", {}))
-    if options.get("locale") != "simple":
+    if collation is None or options.get("locale") == "simple":
+        return
+    if text or key.keys() != {"_id"} or has_text(key):
         raise InvalidUpdate(
-            "Under this collation two different marks, or the names of two entities, could count as one. Leave it out, or keep no "
-            "text in the ledger (SeenIds without readable, sequences that are ints) and name the entity by _id."
+            "Under this collation the name of this entity could be that of another, or two different marks count as one, and a message take "
+            "effect on both. Leave it out, or name the entity by an _id without text and keep no text in the ledger (SeenIds without "
+            "readable, sequences that are ints)."
         )
+
+
+def has_text(value: object) -> bool:
+    if isinstance(value, Mapping):
+        return any(map(has_text, cast("Document", value).values()))
+    if isinstance(value, list | tuple):
+        return any(map(has_text, cast("Sequence[object]", value)))
+    return not isinstance(value, _NO_TEXT)
 
 
 def check_unique_indexes(indexes: Document, fields: Sequence[str]) -> None:

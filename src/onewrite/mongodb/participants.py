@@ -28,6 +28,7 @@ from onewrite.mongodb.expression import (
     names_id,
 )
 from onewrite.mongodb.flows import LARGEST_DOCUMENT, Flows, is_of_entity, of_majority
+from onewrite.mongodb.indexes import check_collation
 from onewrite.mongodb.layout import Document, lookup, without_ledger
 from onewrite.mongodb.request import ReadyWrite, guard, guard_insert
 from onewrite.outcome import Applied, Duplicate, Gone, Missing, Outcome, Rejected, Unmet
@@ -226,7 +227,7 @@ def action(place: int, message: Message, participant: Prepared, earlier_write: W
         args: tuple[Any, ...] = (guard_insert(write, document, native),)
         write = write._replace(key={"_id": document["_id"]})
         return Action(place, flows, message, write.key, "insert_one", args, native, write, None, participant.missing_ok)
-    request = guard(write, flows.fields, document, update, native)
+    request = guard(write, document, update, native)
     args, key = (request.filter, request.update), request.write.key
     method: Literal["update_one"] = "update_one"
     ok = participant.missing_ok
@@ -244,6 +245,7 @@ def _plain_action(place: int, message: Message, participant: Prepared) -> Action
     if participant.method == "recording":
         raise InvalidUpdate("A store without a ledger has nothing to record: write to it, or leave it out.")
     entity = identity(document, (), terms)
+    check_collation(native.get("collation"), entity, text=False)
     check_update(terms, (), participant.update)
     args = ({**document, TOMBSTONE: {"$exists": False}}, participant.update)
     return Action(place, flows, message, entity, "update_one", args, native)

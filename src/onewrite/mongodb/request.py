@@ -48,10 +48,8 @@ class ReadyWrite(NamedTuple):
         return self._replace(write=write, filter=merged_query, update=merged_update)
 
 
-def guard(
-    write: Write, fields: Sequence[str], query: Document, update: Update | None, native: Mapping[str, Any]
-) -> ReadyWrite:
-    """`fields`: those that name an entity, beside `_id`. `update`: one that touches nothing of ours; None where nothing else changes."""
+def guard(write: Write, query: Document, update: Update | None, native: Mapping[str, Any]) -> ReadyWrite:
+    """`update`: one that touches nothing of ours; None where nothing else changes."""
     entry, options, upsert = write.entry, native, False
     if update is None:
         update = {}
@@ -61,7 +59,7 @@ def guard(
     if options:
         if options.get("projection") is not None:
             check_projection(entry.terms, options["projection"])
-        check_collation(options.get("collation"), text=keeps_text(entry), has_key_fields=bool(fields))
+        check_collation(options.get("collation"), write.key, text=keeps_text(entry))
         if upsert:
             check_not_in_transaction(options, "upsert=True", _NO_UPSERT)
     # What follows a gap creates no entity; and the equality in its filter would be copied into the new document.
@@ -74,8 +72,7 @@ def guard_insert(write: Write, document: Document, native: Mapping[str, Any]) ->
     """The document to insert, with what the parts add to a new one."""
     check_document(write.entry.terms, document)
     check_not_in_transaction(native, "insert_one", _NO_INSERT)
-    for change in write.entry.also:  # a later delivery that does not insert would be refused
-        _check_range(change, change.mark)
+    check_looks(write.entry)  # a later delivery that does not insert would be refused
     emission, new_document = write.emission, {**document, **initial(write.entry)}
     if emission is not None and emission.events:
         new_document |= {OUTBOX.label: emission.shape.label, OUTBOX.events: [*emission.events], OUTBOX.due: emission.due}
@@ -287,6 +284,12 @@ def _fits(change: Number) -> dict[str, Any]:
     # A comparison also matches an element of an array, which is no tag.
     comparison = {tag: {_OPERATORS[change.form]: change.block}, f"{tag}.0": _ABSENT}
     return {"$or": [{tag: _ABSENT}, comparison]} if change.form in ("joins", "asks") else comparison
+
+
+def check_looks(entry: Entry) -> None:
+    """Refuse a message of which a write would look for a mark that cannot be stored, where this write does not look for it."""
+    for change in entry.also:
+        _check_range(change, change.mark)
 
 
 def _check_range(change: Change, mark: Mark | int) -> None:

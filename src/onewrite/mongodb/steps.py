@@ -21,6 +21,7 @@ from onewrite.errors import InvalidUpdate
 from onewrite.message import Message
 from onewrite.mongodb.expression import identity
 from onewrite.mongodb.flows import Flows
+from onewrite.mongodb.indexes import check_collation
 from onewrite.mongodb.layout import Document
 from onewrite.mongodb.native import UpdateOneArguments
 from onewrite.mongodb.request import ReadyWrite, check_not_in_transaction, guard, step_path
@@ -35,6 +36,7 @@ _FINAL_WRITE = FinalWrite(
 
 def begin(flows: Flows, message: Message, query: Document, native: Document, step_request: StepRequest) -> Flow[Answer]:
     check_begin(step_request)
+    query, _, native = flows.keep_arguments(query, None, native)
     native, missing_ok = split_missing_ok(native)
     if native.get("upsert"):
         raise InvalidUpdate("begin creates nothing: create the entity before, and leave out upsert.")
@@ -44,7 +46,7 @@ def begin(flows: Flows, message: Message, query: Document, native: Document, ste
     write = flows.new_write(message, query, creates=True)
     fresh = new_step(flows.ledger.attribute, message, step_request, flows.attempts(), write.now)
     flows.exact = True  # this store's writes will meet open steps
-    request = guard(write._replace(step=Begins(fresh)), flows.fields, query, None, native)
+    request = guard(write._replace(step=Begins(fresh)), query, None, native)
     yield from flows.check_collection(write.entry)
 
     def try_to_begin(step: Step, old_fence: str | None) -> Flow[Step | Outcome | None]:
@@ -81,7 +83,7 @@ def release(flows: Flows, step: Begun, *, sent: bool) -> Flow[None]:
     key = step.entity_key
 
     def withdraw(ledger: str) -> Flow[bool]:
-        return flows.lands(guard(write._replace(step=Withdraws(step.fence, ledger)), flows.fields, key, None, {}))
+        return flows.lands(guard(write._replace(step=Withdraws(step.fence, ledger)), key, None, {}))
 
     def change(ledger: str, fields: Document) -> Flow[bool]:
         path = step_path(ledger, step.message)
@@ -105,6 +107,8 @@ def perform(
 
 
 def open_steps(flows: Flows, query: Document, native: Document) -> Flow[list[Busy | Uncertain]]:
+    query, _, native = flows.keep_arguments(query, None, native)
     entity = identity(query, flows.fields)
+    check_collation(native.get("collation"), entity, text=False)
     image = flows.image_of((yield from flows.look(entity, native)))
     return step_answers(flows, image.steps.values(), entity)
