@@ -75,7 +75,12 @@ class TableStore:
 
     def read(self, key: Mapping[str, Any]) -> Flow[EntityImage | None]:
         """The item of that typed key as it is now; None if there is none."""
-        response = yield Call("get_item", (), {**self._table, "Key": dict(key), "ConsistentRead": True})
+        try:
+            response = yield Call("get_item", (), {**self._table, "Key": dict(key), "ConsistentRead": True})
+        except ClientError as error:
+            if code(error) != "ValidationException":
+                raise
+            raise ConfigurationError(f"--key names no item of the table {self.name}: {text_of(error)}") from error
         return image_of(response["Item"], tuple(key)) if "Item" in response else None
 
     def scan(

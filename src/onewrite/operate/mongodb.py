@@ -74,17 +74,18 @@ class CollectionStore:
         except (ValueError, TypeError, BSONError):
             if text.lstrip().startswith(("{", "[")):
                 raise ConfigurationError(
-                    f"""--key {text}: give the _id of a document, or a filter as JSON, as in '{{"_id": {{"$oid": "..."}}}}'."""
+                    f"""--key {text}: give the _id of a document, plain or as JSON, as in '{{"_id": {{"$oid": "..."}}}}'."""
                 ) from None
             value = text  # a bare text
-        return cast("dict[str, Any]", value) if isinstance(value, dict) and value else {"_id": value}
+        is_named = isinstance(value, dict) and cast("dict[str, Any]", value).keys() == {"_id"}
+        return cast("dict[str, Any]", value) if is_named else {"_id": value}
 
     def read(self, key: Document) -> Flow[EntityImage | None]:
         """The document as it is now; None if there is none."""
-        cursor = yield Call("find", (key,), {"limit": 2})
+        cursor = yield Call(
+            "find", ({"_id": {"$eq": key["_id"]}},), {"limit": 1}
+        )  # an _id that looks like an operator is none
         documents: list[Document] = yield Do(list, (cursor,))
-        if len(documents) > 1:
-            raise ConfigurationError("More than one document matches --key: name one by its _id.")
         return image_of(documents[0]) if documents else None
 
     def scan(
