@@ -46,7 +46,9 @@ def test_a_ledger_that_has_moved_says_where_to() -> None:
     assert [kept.moved_to for kept in found] == ["ow_seen:l", None]
 
 
-@pytest.mark.parametrize("layout", ["14w", "numbers x", "all texts", "> seen"])
+@pytest.mark.parametrize(
+    "layout", ["14w", "numbers x", "all texts", "> seen", "> ", "numbers 0", "40000d", "9999999999999d"]
+)
 def test_a_layout_that_nobody_knows_is_refused_with_its_words(layout: str) -> None:
     with pytest.raises(LedgerMismatch, match=f"{layout!r}, and this version"):
         _ = LabelledLedger("ow_l", layout).ledger

@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import Any
 
 import pytest
+from bson import Decimal128
 
 from onewrite import (
     Applied,
@@ -16,6 +17,7 @@ from onewrite import (
     Event,
     HighWaterMark,
     InSequence,
+    LedgerMismatch,
     Message,
     MessageIDs,
     Outbox,
@@ -38,6 +40,7 @@ DAY = 86_400.0
 LEASE = timedelta(minutes=1)
 HOUR = timedelta(hours=1)
 M1, M2 = Message("m1"), Message("m2")
+SAME = ("--message", "m1", "--source", "x", "--sequence", "3")
 
 
 @pytest.fixture(params=["dynamodb", "mongodb"])
@@ -278,6 +281,31 @@ def test_another_version_of_the_format_is_named_and_never_changed(place: Place, 
     assert (place.contents() or {}).keys() >= {"ow_l", "ow_new:l"}
 
 
+@pytest.mark.parametrize(
+    "label", ["ow1 40000d", "ow1 numbers 0", "ow1 9999999999999d", f"ow1 {'9' * 5000}d", "ow1 > ", "ow1 > a.b", "ow1 14d"]
+)
+def test_one_damaged_entity_ends_no_command_and_leaves_the_others_to_it(
+    label: str, place: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place.apply(SeenIds(), M1, entity="other")
+    sets = {"ow_r3": ["a"]} if place.names_tokens else {"ow_r": {"r0": {}, "r3": Decimal128("1")}}
+    places = {"ow_@%w8=x.s1": {3}} if place.names_tokens else {"ow_@": {"%w8=x": {"s1": [3]}}}
+    place.put(ow_l=label, **sets, **places)
+    for act, codes in ((("inspect", "--json", *SAME), {0}), (("forget", *SAME), {2, 4}), (("clear",), {0, 2})):
+        assert place.run(*act) in codes
+        assert "fault of onewrite" not in capsys.readouterr().err
+    is_left = label not in ("ow1 14d", "ow1 > a.b")
+    assert place.run("strip", "--yes", entity=None) == int(is_left)
+    assert ("ow_l" in (place.contents() or {}), "ow_l" in (place.contents("other") or {})) == (is_left, False)
+
+
+def test_numbers_without_their_block_are_the_reason_themselves(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    numbers: dict[str, Any] = {"ow_@%w8=x.s1": {3}} if place.names_tokens else {"ow_@": {"%w8=x": {"s1": [3]}}}
+    place.put(ow_l="ow1 numbers 8", **numbers)
+    assert answers(place, capsys, *SAME[1:]) == [("SeenNumbers(8)", "Duplicate")]
+    assert place.apply(SeenNumbers(8), Message("m1", source="x", sequence=3)) == ["Duplicate"]
+
+
 def test_what_no_ledger_has_put_there_is_named(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     place.apply(SeenIds(), M1)
     place.apply(HighWaterMark(name="marks"), Message("m", source="s", sequence=1))
@@ -387,6 +415,73 @@ def test_an_open_step_is_the_answer(place: Place, capsys: pytest.CaptureFixture[
     assert answers(place, capsys, "m1", "--at", moment(NOW + 61)) == [("SeenIds(14d)", "Uncertain")]
 
 
+MOVED = MessageIDs("handled", also=SeenIds())
+
+
+def begins(place: Place, ledger: Ledger) -> None:
+    place.put(n=1)
+    place.call(place.store(ledger, clock=lambda: NOW), "begin", M1, "charge", lease=LEASE, safe_for=HOUR)
+
+
+def deletes(place: Place, ledger: Ledger, *, strip: bool = False) -> None:
+    place.call(place.store(ledger, clock=lambda: NOW, tombstones=Tombstones(timedelta(days=30))), "delete", M2)
+    if strip:
+        assert place.run("strip", "--attribute", ledger.attribute, "--yes", entity=None) == 0
+
+
+@pytest.mark.parametrize(
+    ("ledger", "arrange", "expected"),
+    [
+        (MOVED, lambda place: place.apply(MOVED, M1), "Duplicate"),
+        (
+            SeenIds(name="c", also=MOVED),
+            lambda place: [place.apply(ledger, M1, M2) for ledger in (MOVED, SeenIds(name="c", also=MOVED))],
+            "Duplicate",
+        ),
+        (MessageIDs(), lambda place: begins(place, MessageIDs()), "Busy"),
+        (MessageIDs("handled"), lambda place: begins(place, MessageIDs("handled")), "Busy"),
+        (MessageIDs("handled"), lambda place: deletes(place, MessageIDs("handled")), "Gone"),
+        (SeenIds(name="b"), lambda place: deletes(place, SeenIds(name="b"), strip=True), "Gone"),
+        (SeenIds(), lambda place: place.put(ow_l="hello"), "LedgerMismatch"),
+        (SeenIds(), lambda place: place.put(ow_l=b"x"), "LedgerMismatch"),
+        (SeenIds(), lambda place: place.put(ow_l="ow2"), "LedgerMismatch"),
+    ],
+)
+def test_what_keeps_a_message_out_is_the_answer_whether_or_not_the_ledger_has_a_label(
+    ledger: Ledger, arrange: Any, expected: str, place: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arrange(place)
+    assert expected in [outcome for _, outcome in answers(place, capsys, "m1")]
+    assert place.run("inspect", "--message", "m1") == 0
+    assert "No ledger is here yet" not in capsys.readouterr().out
+    try:
+        assert place.apply(ledger, M1) == [expected]
+    except LedgerMismatch:
+        assert expected == "LedgerMismatch"
+        assert place.run("strip", "--yes", entity=None) == 1  # it is not ours to remove
+        assert "ow_l" in (place.contents() or {})
+
+
+def test_an_array_with_something_else_than_ids_is_no_set_of_them(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    if place.names_tokens:
+        pytest.skip("a set of DynamoDB is of one kind")
+    place.put(messageIDs=["m1", 7])
+    assert ("MessageIDs()", "LedgerMismatch") in answers(place, capsys, "m1")
+    for ledger in (MessageIDs(), SeenIds(also=MessageIDs())):
+        with pytest.raises(LedgerMismatch):
+            place.apply(ledger, M1)
+
+
+def test_a_ledger_that_has_written_nothing_yet_may_be_asked_about(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    place.put(n=1, messageIDs={"m2"})
+    assert answers(place, capsys, "m1", "--attribute", "ow_b:l") == [("", "Applied")]
+    assert answers(place, capsys, "m2", "--attribute", "ow_b:l") == [
+        ("", "Applied"),
+        ("a new ledger (also=MessageIDs())", "Duplicate"),
+    ]
+    assert place.run("inspect", "--message", "m1", "--attribute", "ow_o") == 2
+
+
 def test_the_ledger_of_a_store_may_be_asked_instead(
     place: Place, capsys: pytest.CaptureFixture[str], tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -476,15 +571,40 @@ def test_forgetting_is_refused_where_it_would_not_help(place: Place, capsys: pyt
     assert place.contents() == stored
 
 
-@pytest.mark.parametrize("act", [("forget", "--message", "m1"), ("clear",)])
-def test_an_open_step_keeps_its_ledger_as_it_is(
-    act: tuple[str, ...], place: Place, capsys: pytest.CaptureFixture[str]
-) -> None:
-    store = place.store(SeenIds(None), clock=lambda: NOW)
-    place.write(store, M2)
-    place.call(store, "begin", M1, "charge", lease=LEASE, safe_for=HOUR)
-    assert place.run(*act, "--yes") == (4 if act[0] == "forget" else 2)
+@pytest.mark.parametrize("ledger", [SeenIds(None), MessageIDs(), MessageIDs("handled")])
+def test_an_open_step_keeps_its_ledger_as_it_is(ledger: Ledger, place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    begins(place, ledger)
+    for options in ((), ("--attribute", ledger.attribute)):
+        assert place.run("forget", "--message", "m1", "--yes", *options) == 2
+        assert "answers Busy, because a worker has begun a step of it" in capsys.readouterr().err
+    assert place.run("clear", "--yes") == 2
     assert capsys.readouterr().err
+
+
+def test_a_message_is_forgotten_where_the_ledger_has_moved_into_a_set(
+    place: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    moved = MessageIDs(also=SeenIds())
+    assert place.apply(SeenIds(), M1) + place.apply(moved, M2) == ["Applied", "Applied"]
+    for message in (M1, M2):
+        assert place.run("forget", "--message", message.id, "--yes") == 0, capsys.readouterr().err
+        assert place.apply(moved, message, message) == ["Applied", "Duplicate"]
+
+
+@pytest.mark.parametrize("name", ["messageIDs", "handled"])
+def test_what_still_keeps_a_message_out_is_told_where_one_of_two_sets_forgets_it(
+    name: str, place: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for act in (("forget", "--message", "m1", "--attribute", "ow_l"), ("clear",)):
+        place.put("e", **{name: {"m1"}})
+        looking = SeenIds(also=MessageIDs(name))
+        assert place.apply(SeenIds(), M1) + place.apply(looking, M1) == ["Applied", "Duplicate"]
+        capsys.readouterr()
+        assert place.run(*act, "--yes", "--json") == 0
+        effects = " ".join(json.loads(capsys.readouterr().out)["effects"])
+        assert (f"in ow_l answers Duplicate, because {name} has it" in effects) == (act[0] == "forget")
+        assert (f"What {name!r} may hold of them stays" in effects) == (act[0] == "clear")
+        assert place.apply(looking, M1) == ["Duplicate"]
 
 
 def test_a_mark_cannot_forget_one_message_and_says_what_to_do(place: Place, capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
 from datetime import timedelta
 from random import Random
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 import boto3
 import pytest
 
-from onewrite import HighWaterMark, InSequence, Message, MessageIDs, SeenIds, SeenNumbers, sortable
+from onewrite import HighWaterMark, InSequence, Message, MessageIDs, SeenIds, SeenNumbers, Tombstones, sortable
 from onewrite.core.ledgers import Ledger
+from onewrite.core.ledgers.ledger import ledgers_before
 from onewrite.errors import OnewriteError
 from onewrite.testing.standins.collection import StandInClient
 from onewrite.testing.standins.stores import moto_table
@@ -22,6 +25,7 @@ from tests.support.repairs import CollectionPlace, Place, TablePlace, log_as_it_
 
 START = 1_790_000_000.0
 DAY = 86_400.0
+SETS = ("messageIDs", "handled")
 SOURCES, PARTS = ("", "e", "a/b+c%", "s"), ((), ("stock",), ("p+q/", "r"))
 
 
@@ -49,7 +53,7 @@ def first_ledger(chance: Random, name: str) -> Ledger:
         lambda: HighWaterMark(name=name),
         lambda: InSequence(name=name),
         lambda: InSequence(3, name=name),
-        MessageIDs,
+        lambda: MessageIDs(chance.choice(SETS)),
     ]
     found: Ledger = chance.choice(kinds)()
     return found
@@ -64,7 +68,7 @@ def after(chance: Random, before: Ledger) -> Ledger | None:
         lambda: SeenNumbers(chance.choice((8, 20)), name=name, also=before),
         lambda: HighWaterMark(name=name, also=before),
         lambda: InSequence(chance.choice((1, 5)), name=name, also=before),
-        lambda: MessageIDs(also=before),
+        lambda: MessageIDs(chance.choice(SETS), also=before),
     ]
     try:
         found: Ledger = chance.choice(kinds)()
@@ -96,9 +100,34 @@ def delivered(place: Place, ledger: Ledger, asked: Message, now: float) -> str:
         return type(error).__name__
 
 
-def is_kin(ledger: Ledger, told: str) -> bool:
+def put_besides(place: Place, **fields: Any) -> None:
+    """What another writer, or a migration, puts into the entity."""
+    stored = {name: value for name, value in (place.contents() or {}).items() if name not in ("id", "_id")}
+    place.put(**stored | fields)
+
+
+def happens(chance: Random, place: Place, ledger: Ledger, now: float, *, text: bool) -> bool:
+    """What decides an answer besides ids and marks: an open step, a tombstone, and what is damaged. Is it damaged?"""
+    store = place.store(ledger, clock=lambda: now, tombstones=Tombstones(timedelta(days=30)))
+    for _ in range(chance.choice((0, 0, 1, 2))):
+        with suppress(OnewriteError):
+            place.call(
+                store, "begin", message(chance, text=text), "charge", lease=timedelta(hours=12), safe_for=timedelta(0)
+            )
+    if chance.random() < 0.15:
+        with suppress(OnewriteError):
+            place.call(store, "delete", message(chance, text=text))
+    elif chance.random() < 0.3 and ledger.attribute.startswith("ow_"):
+        put_besides(place, **{ledger.attribute: chance.choice(("hello", 5, "ow2 x", "ow1 99999d", "ow1 numbers 0"))})
+        return True
+    return False
+
+
+def is_kin(ledger: Ledger, answer: dict[str, Any]) -> bool:
     """May this answer be of that ledger, as far as labels tell?"""
-    kind = type(ledger).__name__
+    kind, told = type(ledger).__name__, answer["ledger"]
+    if isinstance(ledger, MessageIDs):
+        return bool(answer["attribute"] == ledger.attribute)
     return not told or (told.startswith(f"{kind}(") and (kind != "InSequence" or f"first={ledger.first}" in told))  # type: ignore[attr-defined]
 
 
@@ -119,6 +148,7 @@ def test_a_prediction_comes_true(
             now += chance.random() * DAY
             delivered(place, ledger, message(chance, text=text), now)
         ledger = after(chance, ledger) or ledger
+    damaged = happens(chance, place, ledger, now, text=text)
     for _ in range(6):
         now += chance.random() * DAY
         monkeypatch.setattr("time.time", lambda at=now: at)
@@ -135,10 +165,12 @@ def test_a_prediction_comes_true(
         outcome = delivered(place, ledger, asked, now)
         ((answer,), by_labels) = (each["answers"] for each in told)
         assert answer["outcome"] == outcome, (ledger, asked, answer)
-        own = [each["outcome"] for each in by_labels if is_kin(ledger, each["ledger"])]
+        own = [each["outcome"] for each in by_labels if is_kin(ledger, each) and "has moved" not in each["why"]]
         # What a store looks into and nobody has written there shows in no label.
-        if own and outcome not in ("LedgerMismatch", "InvalidMessage"):
+        if own and outcome not in ("LedgerMismatch", "InvalidMessage", "Deferred"):
             assert outcome in own, (ledger, asked, outcome, by_labels)
+        if outcome in ("Duplicate", "Busy", "Uncertain", "Gone") or (damaged and outcome == "LedgerMismatch"):
+            assert stated or outcome in [each["outcome"] for each in by_labels], (ledger, asked, outcome, by_labels)
 
 
 @pytest.mark.parametrize("seed", range(25))
@@ -157,12 +189,18 @@ def test_what_is_forgotten_takes_effect_once_more(
         following = after(chance, ledger)
         if following is not None and following.layout != "marks":
             ledger = following
+    carried = chance.random() < 0.4  # what a migration has copied stays where it was as well
+    if carried:
+        ledger = replace(cast("Any", ledger), also=(*ledgers_before(ledger.also), MessageIDs("carried")))
     monkeypatch.setattr("time.time", lambda: now)
     for _ in range(6):
         asked = message(chance, text=False)
         if delivered(place, ledger, asked, now) not in ("Duplicate", "Applied"):
             continue
+        if carried:
+            put_besides(place, carried={asked.id, "m0"})
         code = place.run("forget", "--message", asked.id, *options(asked), "--yes", "--attribute", ledger.attribute)
         told = capsys.readouterr()
         again = delivered(place, ledger, asked, now)
-        assert (again == "Applied") == (code == 0), (ledger, asked, told.err)
+        is_restricted = f"also=MessageIDs('carried')) in {ledger.attribute} answers {again}" in told.out
+        assert (again == "Applied") == (code == 0 and not is_restricted), (ledger, asked, told)

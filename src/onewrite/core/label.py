@@ -154,13 +154,9 @@ def is_label(text: object) -> bool:
 
 def mismatch(label: Label, text: object) -> str:
     attribute = label.slot.group
-    if is_other_version(text):
-        return other_version(attribute, text)
-    if not is_label(text):
-        return f"{attribute!r} holds {text!r}, which no ledger of this version has put there: another writer uses the name. Repair the entity."
+    if not is_label(text) or str(text).startswith(f"{FORMAT} > "):
+        return unread(attribute, text)
     layout = str(text).removeprefix(f"{FORMAT} ")
-    if layout.startswith("> "):
-        return _moved_text(attribute, layout)
     return (
         f"The ledger in {attribute!r} of this entity is kept as {layout!r}, and this store keeps {label.layout.removeprefix(f'{FORMAT} ')!r}: "
         f"it would not see the messages that are there. If that one was used before, name it in also={_constructor(layout, attribute)}, and "
@@ -168,10 +164,15 @@ def mismatch(label: Label, text: object) -> str:
     )
 
 
-def _moved_text(attribute: str, layout: str) -> str:
+def unread(attribute: str, text: object) -> str:
+    """What is wrong with a label that does not say how a ledger is kept there."""
+    if is_other_version(text):
+        return other_version(attribute, text)
+    if not is_label(text):
+        return f"{attribute!r} holds {text!r}, which no ledger of this version has put there: another writer uses the name. Repair the entity."
     return (
-        f"The ledger of this entity has moved from {attribute!r} to {layout[2:]!r}, and this store does not look there. Deploy the new "
-        "ledger to every writer, or name it in also=."
+        f"The ledger of this entity has moved from {attribute!r} to {str(text).removeprefix(f'{FORMAT} > ')!r}, and this store does not look "
+        "there. Deploy the new ledger to every writer, or name it in also=."
     )
 
 
@@ -200,15 +201,14 @@ def check_name(name: object) -> None:
 _FORBIDDEN = frozenset("$\0.")
 
 
+def may_be_callers(name: str) -> bool:
+    """Can something of ours that stands where the caller wants it be named so?"""
+    return name not in ("", "_id") and not _FORBIDDEN & set(name) and not is_ours(name)
+
+
 def check_attribute(attribute: object) -> None:
     """Raise unless this can name something of ours that stands where the caller wants it."""
-    if (
-        not isinstance(attribute, str)
-        or not attribute
-        or attribute == "_id"
-        or _FORBIDDEN & set(attribute)
-        or is_ours(attribute)
-    ):
+    if not isinstance(attribute, str) or not may_be_callers(attribute):
         raise ConfigurationError(
             f"{attribute!r} cannot stand at the top of an entity: give the name of an attribute or a field without any of . $ in it, which does "
             f"not begin with {OURS}."

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import NamedTuple, cast
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, cast
 
 from onewrite.core.event import moment
-from onewrite.core.label import TOMBSTONE, label_of, ledger_name
+from onewrite.core.label import BY_HAND, TOMBSTONE, is_ours, label_of, ledger_name
 from onewrite.core.ledgers import HighWaterMark, InSequence, Ledger, MessageIDs, SeenIds, SeenNumbers
-from onewrite.core.ledgers.entry import ABSENT, Advance, Change, Entry, Lookup, Remember
-from onewrite.core.step import answer_to, no_step, read_step, step_mark
+from onewrite.core.ledgers.entry import ABSENT, Advance, Change, Entry, Remember
+from onewrite.core.step import no_step
+from onewrite.core.write import NO_STEP, Image, Write, kept_out
 from onewrite.errors import ConfigurationError, InvalidMessage, LedgerMismatch
 from onewrite.message import Message
-from onewrite.operate.image import EntityImage, EntityLedger, held_ledgers, kept_as, moved_here
+from onewrite.operate.image import EntityImage, EntityLedger, held_ledgers, kept_as, moved_here, sets_of_texts
 from onewrite.outcome import Busy, Deferred, Gone, Outcome, Stale, Uncertain
 
 
@@ -47,49 +48,66 @@ class Prediction(NamedTuple):
 
 
 def answers_to(image: EntityImage, inquiry: Inquiry) -> list[Prediction]:
-    """One answer for each ledger that a store may have, given what the operator says and the labels of the entity."""
+    """One answer for each ledger that a store may have, given what the operator says and the entity shows; for a new one, where it shows none."""
     if inquiry.ledger is not None:
-        return [judge(image, inquiry.ledger, inquiry.message, inquiry.now, image.lookup)]
-    ledgers = held_ledgers(image, inquiry.now, inquiry.attribute)
-    candidates = [ledger for ledger in ledgers if not ledger.moved_to and inquiry.attribute in (None, ledger.attribute)]
+        return [judge(image, inquiry.ledger, inquiry.message, inquiry.now)]
+    new, sets = label_of(""), _sets_of(image, inquiry.message)
+    ledgers = held_ledgers(image, inquiry.now, inquiry.attribute, new, *sets)
+    new_ledgers = [ledger for ledger in ledgers if ledger.attribute == new]
+    if inquiry.attribute is None:
+        candidates = [ledger for ledger in ledgers if ledger.is_named and not ledger.moved_to] or new_ledgers
+        candidates += [ledger for ledger in ledgers if ledger.attribute in sets and ledger not in candidates]
+    else:
+        candidates = [ledger for ledger in ledgers if ledger.attribute == inquiry.attribute]
     if inquiry.in_sequence is not None:  # That store counts, whatever others have left here.
-        with_label = [ledger for ledger in candidates if ledger.label is not None or ledger.version is not None]
-        candidates = [ledger for ledger in with_label if ledger.marks or ledger.version is not None] or with_label
-        if not candidates:
-            in_sequence = InSequence(inquiry.in_sequence, name=ledger_name(inquiry.attribute or label_of("")))
-            return [judge(image, in_sequence, inquiry.message, inquiry.now, image.lookup)]
+        with_label = [ledger for ledger in candidates if is_ours(ledger.attribute)]
+        with_marks = [ledger for ledger in with_label if ledger.marks or ledger.version is not None]
+        candidates = with_marks or with_label or new_ledgers
     return [answer for candidate in candidates for answer in _answers_of(image, inquiry, candidate, ledgers)]
+
+
+def _sets_of(image: EntityImage, message: Message) -> list[str]:
+    """Where a `MessageIDs`, which has no label, may keep the message: in whatever handlers use by hand, and in each set that has this id."""
+    look = MessageIDs().look(message, 0)
+    marks = {look.mark, *look.aliases}
+    named = [BY_HAND] if BY_HAND in image.fields else []
+    return [*named, *[name for name, ids in sets_of_texts(image).items() if name != BY_HAND and not marks.isdisjoint(ids)]]
 
 
 def _answers_of(
     image: EntityImage, inquiry: Inquiry, ledger: EntityLedger, ledgers: list[EntityLedger]
 ) -> Iterator[Prediction]:
     """A set that is kept by hand says nothing of the stores that look into it: where it makes a difference there are two answers."""
-    without_label = [candidate for candidate in ledgers if candidate.label is None and candidate.sets]
-    by_hand = tuple([MessageIDs(candidate.attribute) for candidate in without_label if candidate is not ledger])
+    sets = [MessageIDs(other.attribute) for other in ledgers if not is_ours(other.attribute) and other is not ledger]
     try:
-        plain, looking = (stores_ledgers(ledger, ledgers, inquiry.in_sequence, more) for more in ((), by_hand))
-    except LedgerMismatch as error:
-        yield Prediction("", ledger.attribute, "LedgerMismatch", str(error))
+        choices = stores_ledgers(ledger, ledgers, inquiry.in_sequence)
+    except LedgerMismatch as error:  # it keeps out what has no step open, which tells more of its message
+        answer = judge(image, SeenIds(name=ledger_name(ledger.attribute)), inquiry.message, inquiry.now)
+        why = str(error) if answer.outcome == "LedgerMismatch" else answer.why
+        yield answer._replace(ledger="", why=why)
         return
-    for pair in zip(plain, looking, strict=False):
-        answer, second = (judge(image, choice, inquiry.message, inquiry.now, image.lookup) for choice in pair)
+    for choice in choices:
+        code = "" if ledger.is_new and inquiry.in_sequence is None else _code_of(choice)
+        answer = judge(image, choice, inquiry.message, inquiry.now)._replace(ledger=code)
         yield answer
-        if second.outcome != answer.outcome:
-            yield second._replace(
-                ledger=f"{second.ledger[:-1]}{'' if second.ledger.endswith('()') else ', '}also=MessageIDs())"
-            )
+        for also in sets:
+            try:
+                looking = replace(cast("Any", choice), also=(*cast("tuple[Ledger, ...]", choice.also), also))
+            except ConfigurationError:  # no store is made so
+                continue
+            second = judge(image, looking, inquiry.message, inquiry.now)
+            if second.outcome != answer.outcome:
+                own = f"{code[:-1]}{'' if code.endswith('()') else ', '}" if code else "a new ledger ("
+                yield second._replace(ledger=f"{own}also={_code_of(also)})")
 
 
-def stores_ledgers(
-    ledger: EntityLedger, ledgers: list[EntityLedger], in_sequence: int | None = None, more: tuple[Ledger, ...] = ()
-) -> list[Ledger]:
+def stores_ledgers(ledger: EntityLedger, ledgers: list[EntityLedger], in_sequence: int | None = None) -> list[Ledger]:
     """The ledgers that a store may have which writes there: the one of the label, with all that came before in its also=."""
     own = kept_as(ledger)
     earlier = [former for former in ledger.ledgers if former.layout != own.layout]
     for origin in moved_here(ledgers, ledger.attribute):
         earlier.extend(origin.ledgers or (SeenIds(name=ledger_name(origin.attribute)),))  # its label alone must be accepted
-    also, name = (*earlier, *more), ledger_name(own.attribute)
+    also, name = tuple(earlier), ledger_name(own.attribute)
     if in_sequence is not None:
         other_ledgers = (own, *also) if own.layout != HighWaterMark().layout else also
         return [InSequence(in_sequence, name=name, also=(*other_ledgers, HighWaterMark(name=name)))]
@@ -108,11 +126,10 @@ def stores_ledgers(
                 return [marks]
 
 
-def judge(image: EntityImage, ledger: Ledger, message: Message, now: float, lookup: Lookup) -> Prediction:
+def judge(image: EntityImage, ledger: Ledger, message: Message, now: float) -> Prediction:
     """What a store with this ledger answers."""
     try:
-        entry = ledger.entry(message, now)
-        outcome, why = _outcome(image, entry, message, now, lookup)
+        outcome, why = _outcome(image, ledger.entry(message, now), message, now)
     except (LedgerMismatch, InvalidMessage) as error:
         outcome, why = type(error).__name__, str(error)
     return Prediction(_code_of(ledger), ledger.attribute, outcome, why)
@@ -125,7 +142,7 @@ def _code_of(ledger: Ledger) -> str:
             argument = "retention=None" if ledger.retention is None else f"{ledger.layout.removesuffix(' text')}"
             return f"SeenIds({argument}{', readable=True' if ledger.readable else ''})"
         case MessageIDs():
-            return "MessageIDs()"
+            return f"MessageIDs({'' if ledger.attribute == BY_HAND else repr(ledger.attribute)})"
         case SeenNumbers():
             return f"SeenNumbers({ledger.window})"
         case InSequence():
@@ -134,17 +151,18 @@ def _code_of(ledger: Ledger) -> str:
             return type(ledger).__name__ + "()"
 
 
-def _outcome(image: EntityImage, entry: Entry, message: Message, now: float, lookup: Lookup) -> tuple[str, str]:
+def _outcome(image: EntityImage, entry: Entry, message: Message, now: float) -> tuple[str, str]:
+    """As the engines have it of an entity that has refused a write."""
     if "" in image.steps:
         raise no_step()
-    for attribute in entry.terms.attributes:
-        step = image.steps.get(step_mark(attribute, message).hex())
-        if step is not None:
-            return _explain(answer_to(read_step(step), message, now, None, {}), "")
-    refusal = entry.judge(message, lookup, is_gone=TOMBSTONE in image.fields)
+    is_gone = TOMBSTONE in image.fields
+    stored = Image(not is_gone, is_gone, None, image.lookup, image.steps, image.fields, later=True)
+    refusal = kept_out(Write(message, {}, now, entry, NO_STEP), stored)
     if refusal is None:
         return "Applied", "nothing here keeps it out. If your own condition holds, it takes effect"
-    reasons = [_reason(image, change, lookup) for change in entry.changes if change.judge(message, lookup, None) is not None]
+    if isinstance(refusal, Busy | Uncertain):  # the ledger is not asked
+        return _explain(refusal, "")
+    reasons = [_reason(image, change) for change in entry.changes if change.judge(message, image.lookup, None) is not None]
     return _explain(refusal, "; ".join(reasons))
 
 
@@ -165,8 +183,8 @@ def _explain(outcome: Outcome, reasons: str) -> tuple[str, str]:
     return type(outcome).__name__, reason
 
 
-def _reason(image: EntityImage, change: Change, lookup: Lookup) -> str:
-    place = image.layout.place_of
+def _reason(image: EntityImage, change: Change) -> str:
+    place, lookup = image.layout.place_of, image.lookup
     match change:
         case Remember():
             spellings = {change.mark, *change.aliases}
@@ -180,5 +198,7 @@ def _reason(image: EntityImage, change: Change, lookup: Lookup) -> str:
             mark = lookup(change.slot)
             return f"{place(change.slot)} is {'not there' if mark is ABSENT else repr(mark)}"
         case _:
-            block = cast("int", lookup(change.tag))
+            block = lookup(change.tag)
+            if not isinstance(block, int):  # the numbers alone
+                return f"{place(change.numbers)} has it"
             return f"{place(change.tag)} has the block that begins with {block * change.size}"

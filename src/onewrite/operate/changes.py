@@ -9,15 +9,15 @@ from itertools import product
 from shlex import quote
 from typing import cast
 
-from onewrite.core.label import TOMBSTONE, Slot
-from onewrite.core.ledgers import HighWaterMark, Ledger, SeenNumbers
+from onewrite.core.label import TOMBSTONE, Slot, is_ours
+from onewrite.core.ledgers import HighWaterMark, SeenNumbers
 from onewrite.core.ledgers.entry import ABSENT
 from onewrite.core.ledgers.marks import mark_slot
 from onewrite.core.step import read_step
 from onewrite.errors import InvalidMessage, LedgerMismatch
 from onewrite.identity.body import cloudevent_key
 from onewrite.message import Message, full_name, is_sortable, sortable
-from onewrite.operate.answers import Inquiry, judge, stores_ledgers
+from onewrite.operate.answers import Inquiry, Prediction, answers_to, judge, stores_ledgers
 from onewrite.operate.image import (
     CannotRepair,
     Edit,
@@ -28,6 +28,7 @@ from onewrite.operate.image import (
     kept_as,
     moved_here,
     read_id,
+    sets_of_texts,
     without,
 )
 from onewrite.operate.options import sequence_of
@@ -74,6 +75,9 @@ def forget(image: EntityImage, inquiry: Inquiry) -> Repair:
         raise CannotRepair(f"The ledgers {names} both hold the message: say with --attribute which of them shall forget it.")
     if not holders:
         _check_answerable(image, choices, inquiry)
+        for answer in answers_to(image, inquiry):
+            if answer.is_known:
+                raise CannotRepair(f"No ledger here can forget {full_name(inquiry.message)}: {_told(answer)}.")
         hint = " ".join(hints(image, inquiry) or (_NAME_IT,))
         raise NothingToDo(
             f"No ledger of {image.name} holds {full_name(inquiry.message)}: there is nothing to forget. {hint}"
@@ -82,7 +86,11 @@ def forget(image: EntityImage, inquiry: Inquiry) -> Repair:
     family = [ledger, *moved_here(ledgers, ledger.attribute)]
     fields = as_read(image, family, [slot for slot, _ in drops])
     edit = Edit(fields, removes=_tokens(image, family), drops=tuple(drops))
-    _check_helps(image, inquiry, stores_ledgers(ledger, ledgers)[0], edit)
+    after = without(image, edit)
+    answer = judge(after, stores_ledgers(ledger, ledgers)[0], inquiry.message, inquiry.now)
+    if not answer.is_applied:
+        raise CannotRepair(f"That would not help: a delivery would still get {answer.outcome}, because {answer.why}.")
+    others = [other for other in answers_to(after, replace(inquiry, attribute=None)) if other.is_known]
     changes = tuple(
         [
             f"{image.layout.place_of(slot)} loses {member.hex() if isinstance(member, bytes) else repr(member)}"
@@ -90,7 +98,7 @@ def forget(image: EntityImage, inquiry: Inquiry) -> Repair:
             for member in members
         ]
     )
-    return Repair(edit, changes, tuple(_effects_of_forgetting(image, inquiry.message, family, drops)))
+    return Repair(edit, changes, tuple(_effects_of_forgetting(image, inquiry.message, family, drops, others)))
 
 
 def known_as(image: EntityImage, inquiry: Inquiry) -> list[Message]:
@@ -109,7 +117,13 @@ def known_as(image: EntityImage, inquiry: Inquiry) -> list[Message]:
         *[(step.source, step.parts) for step in steps if step.id in _ids(step.source, inquiry)],
     ]
     sources = {"": None, inquiry.message.source: None} | {source: None for source, _ in pairs}
-    sources |= dict.fromkeys([text for value in image.raw.values() if (text := image.layout.spelling_of(value)) is not None])
+    sources |= dict.fromkeys(
+        [
+            text
+            for name, value in image.raw.items()
+            if not is_ours(name) and (text := image.layout.spelling_of(value)) is not None
+        ]
+    )
     all_parts = {(): None, inquiry.message.parts: None} | {parts: None for _, parts in pairs}
     messages: list[Message] = []
     for source, parts in product(sources, all_parts):
@@ -176,7 +190,11 @@ def _choices(ledgers: list[EntityLedger], attribute: str | None) -> list[EntityL
                 f"The ledger of {attribute!r} has moved to {ledger.moved_to!r}: give --attribute {ledger.moved_to}. What it still holds is looked "
                 "into from there."
             )
-    choices = [ledger for ledger in ledgers if attribute in (None, ledger.attribute) and not ledger.moved_to and ledger.size]
+    choices = [
+        ledger
+        for ledger in ledgers
+        if attribute in (None, ledger.attribute) and not ledger.moved_to and (ledger.size or ledger.is_named)
+    ]
     if not choices:
         where = "the entity" if attribute is None else repr(attribute)
         raise CannotRepair(f"There is no ledger in {where}. `onewrite inspect` shows what there is.")
@@ -227,17 +245,16 @@ def _check_answerable(image: EntityImage, choices: list[EntityLedger], inquiry: 
                 raise CannotRepair(_OVERTAKEN.format(named=full_name(inquiry.message), mark=refusal.mark))
 
 
-def _check_helps(image: EntityImage, inquiry: Inquiry, ledger: Ledger, edit: Edit) -> None:
-    """Raise if the message would be kept out all the same."""
-    answer = judge(image, ledger, inquiry.message, inquiry.now, without(image, edit))
-    if not answer.is_applied:
-        raise CannotRepair(f"That would not help: a delivery would still get {answer.outcome}, because {answer.why}.")
+def _told(answer: Prediction) -> str:
+    return f"{answer.ledger or 'a store'} in {answer.attribute} answers {answer.outcome}, because {answer.why}"
 
 
 def _effects_of_forgetting(
-    image: EntityImage, message: Message, family: list[EntityLedger], drops: list[Drop]
+    image: EntityImage, message: Message, family: list[EntityLedger], drops: list[Drop], others: list[Prediction]
 ) -> Iterator[str]:
     yield f"The next delivery of {full_name(message)} takes effect again, once. If its first effect is still there, it will be there twice."
+    if others:
+        yield f"Some stores still keep it out: {'; '.join(map(_told, others))}."
     plain = [slot for slot, members in drops if message.source and message.id in members]
     for slot in plain:
         yield (
@@ -370,7 +387,8 @@ def _check_no_step(image: EntityImage, attribute: str, target: TargetMark) -> No
 def clear(image: EntityImage, attribute: str | None, now: float, *, tokens: bool) -> Repair:
     """Empty a ledger, or remove the tokens of its recent attempts only."""
     _check_alive(image)
-    ledger = _to_clear(held_ledgers(image, now, attribute), attribute)
+    ledgers = held_ledgers(image, now, attribute)
+    ledger = _to_clear(ledgers, attribute)
     if tokens:
         return _clear_tokens(image, ledger)
     if any(read_step(step).ledger == ledger.attribute for step in image.steps.values()):
@@ -383,7 +401,9 @@ def clear(image: EntityImage, attribute: str | None, now: float, *, tokens: bool
     # The label goes last: without it nobody would know what the others are. One that sends older stores to another ledger stays.
     last = [] if ledger.moved_to else [ledger.attribute]
     edit = Edit(as_read(image, [ledger], [], fields), removes=(*fields, *last))
-    return Repair(edit, tuple([f"{name} is removed" for name in edit.removes]), tuple(_effects_of_clearing(ledger)))
+    return Repair(
+        edit, tuple([f"{name} is removed" for name in edit.removes]), tuple(_effects_of_clearing(image, ledger, ledgers))
+    )
 
 
 def _to_clear(ledgers: list[EntityLedger], attribute: str | None) -> EntityLedger:
@@ -412,7 +432,7 @@ def _clear_tokens(image: EntityImage, ledger: EntityLedger) -> Repair:
     return Repair(edit, tuple([f"{name} is removed" for name in fields]), (effect,))
 
 
-def _effects_of_clearing(ledger: EntityLedger) -> Iterator[str]:
+def _effects_of_clearing(image: EntityImage, ledger: EntityLedger, ledgers: list[EntityLedger]) -> Iterator[str]:
     if ids := sum([len(id_set.ids) for id_set in ledger.sets]):
         yield f"{count_of(ids, 'id is', 'ids are')} forgotten: each of their messages takes effect again if it is delivered again."
     for mark in ledger.marks:
@@ -422,6 +442,9 @@ def _effects_of_clearing(ledger: EntityLedger) -> Iterator[str]:
             f"{count_of(numbers, 'number is', 'numbers are')} forgotten, and so is how far each source has come: each message of these sources takes effect again "
             "if it is delivered again."
         )
+    earlier = [former.attribute for former in moved_here(ledgers, ledger.attribute) if former.ledgers]
+    if ledger.ledgers and (others := [*earlier, *sets_of_texts(image)]):
+        yield f"What {', '.join(map(repr, others))} may hold of them stays: a store that looks there, by its also=, still refuses it."
     yield "That includes what waits in queues and dead-letter queues, and what somebody replays."
 
 
@@ -437,4 +460,5 @@ def _check_alive(image: EntityImage) -> None:
 
 def _tokens(image: EntityImage, family: Iterable[EntityLedger]) -> tuple[str, ...]:
     slots = [slot for ledger in family for slot in image.tokens_of(ledger.attribute)]
-    return tuple([image.layout.field_of(slot) for slot in slots if slot in image.slots])
+    # A set of the caller's has its tokens where the ledger without a name has them.
+    return tuple(dict.fromkeys([image.layout.field_of(slot) for slot in slots if slot in image.slots]))

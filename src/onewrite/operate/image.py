@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any, NamedTuple, Protocol, cast
 from urllib.parse import unquote
@@ -21,15 +21,17 @@ from onewrite.core.label import (
     is_other_version,
     is_ours,
     ledger_name,
-    other_version,
+    may_be_callers,
     prefix_of,
+    unread,
 )
 from onewrite.core.ledgers import HighWaterMark, Ledger, MessageIDs, SeenIds, SeenNumbers
-from onewrite.core.ledgers.entry import Lookup
+from onewrite.core.ledgers.entry import ABSENT, Lookup
 from onewrite.core.ledgers.kept import LabelledLedger, kept_ledgers
 from onewrite.core.ledgers.ring import Span, span_at, window
 from onewrite.core.ledgers.seen_ids import LONGEST_SQS_RETENTION, UNITS
 from onewrite.core.ledgers.seen_numbers import blocks_of
+from onewrite.core.step import Step, found_step
 from onewrite.errors import ConfigurationError, LedgerMismatch, OnewriteError
 from onewrite.message import Message
 
@@ -142,15 +144,15 @@ class EntityStore(Protocol):
     def to_json(self, call: Call) -> Any: ...  # as JSON has it
 
 
-def without(image: EntityImage, edit: Edit) -> Lookup:
-    """What a look at the entity would show without the members that the edit drops."""
+def without(image: EntityImage, edit: Edit) -> EntityImage:
+    """The entity as a delivery would meet it without the members that the edit drops."""
     drops = dict(edit.drops)
 
     def lookup(slot: Slot) -> object:
         content = image.lookup(slot)
         return cast("frozenset[object]", content) - frozenset(drops[slot]) if slot in drops else content
 
-    return lookup
+    return replace(image, lookup=lookup)
 
 
 _RING = re.compile(r"(?:(?P<count>\d+)(?P<unit>d|h|m|s|us)(?P<text>t?)_)?r")
@@ -210,12 +212,13 @@ class Foreign(NamedTuple):
 class EntityLedger:
     """What stands in the ledger that is known by `attribute`. `label` is None for a set that is kept by hand.
 
-    `version` is the label of another version of the format, of which nothing else is known.
+    `text` is what stands in the place of the label, whoever has put it there.
     """
 
     attribute: str
     label: LabelledLedger | None
-    version: str | None
+    text: object
+    is_named: bool  # by what the entity shows, and not by the operator alone
     sets: tuple[IdSet, ...]
     marks: tuple[SourceMark, ...]
     blocks: tuple[Block, ...]
@@ -229,6 +232,16 @@ class EntityLedger:
         return None if self.label is None else self.label.moved_to
 
     @property
+    def is_new(self) -> bool:
+        """Would a store that writes there be the first?"""
+        return self.text is ABSENT and is_label_name(self.attribute)
+
+    @property
+    def version(self) -> str | None:
+        """The label of another version of the format, of which nothing else is known."""
+        return str(self.text) if is_other_version(self.text) else None
+
+    @property
     def ledgers(self) -> tuple[Ledger, ...]:
         """Those that have left something here, whatever the label says."""
         ledgers: list[Ledger] = [id_set.ledger for id_set in self.sets]
@@ -239,14 +252,20 @@ class EntityLedger:
         return tuple({ledger.layout: ledger for ledger in ledgers}.values())
 
 
-def held_ledgers(image: EntityImage, now: float, attribute: str | None = None) -> list[EntityLedger]:
-    """All ledgers of the entity, and what stands at the attribute that is named, in the order of their attributes."""
+def held_ledgers(image: EntityImage, now: float, *asked: str | None) -> list[EntityLedger]:
+    """All ledgers that the entity names, and what stands at the attributes that are asked for, in the order of their attributes.
+
+    A ledger is named where anything stands in the place of its label, by the label of one that has moved there, and by its open steps.
+    """
     labels = {label.attribute: label for label in kept_ledgers(image.fields.items())}
-    versions = {name: str(text) for name, text in image.fields.items() if is_label_name(name) and is_other_version(text)}
-    by_hand = [BY_HAND] if holds_set_by_hand(image) else []
-    attributes: list[str] = sorted({*labels, *versions, *by_hand, *([attribute] if attribute else [])})
-    ledgers = [_ledger_at(image, now, name, labels.get(name), versions.get(name)) for name in attributes]
-    return [ledger for ledger in ledgers if ledger.size or ledger.attribute == attribute]
+    steps = [found_step(image.name, value).step for value in image.steps.values()]
+    names = [BY_HAND] if BY_HAND in sets_of_texts(image) else []
+    names += [name for name in image.fields if is_label_name(name)]
+    names += [label.moved_to for label in labels.values() if label.moved_to is not None]
+    names += [step.ledger for step in steps if isinstance(step, Step)]
+    named = {name for name in names if is_label_name(name) or may_be_callers(name)}
+    attributes = sorted({*named, *[name for name in asked if name is not None]})
+    return [_ledger_at(image, now, name, labels.get(name), is_named=name in named) for name in attributes]
 
 
 def later_labels(fields: Mapping[str, object]) -> list[str]:
@@ -256,27 +275,38 @@ def later_labels(fields: Mapping[str, object]) -> list[str]:
     )
 
 
+def sets_of_texts(image: EntityImage) -> dict[str, frozenset[str]]:
+    """The caller's own attributes that may be sets of ids, as handlers keep them by hand, and `MessageIDs`."""
+    return {
+        slot.group: cast("frozenset[str]", content)
+        for slot, content in image.slots.items()
+        if isinstance(content, frozenset) and content and may_be_callers(slot.group)
+        if all(isinstance(member, str) for member in cast("frozenset[object]", content))
+    }
+
+
 def holds_set_by_hand(image: EntityImage) -> bool:
     """Has the entity a set of ids where handlers keep one, and `MessageIDs` by default?"""
-    content = image.slots.get(Slot(BY_HAND))
-    members = cast("frozenset[object]", content) if isinstance(content, frozenset) else frozenset[object]()
-    return bool(members) and all(isinstance(member, str) for member in members)
+    return BY_HAND in sets_of_texts(image)
 
 
 def _ledger_at(
-    image: EntityImage, now: float, attribute: str, label: LabelledLedger | None, version: str | None
+    image: EntityImage, now: float, attribute: str, label: LabelledLedger | None, *, is_named: bool
 ) -> EntityLedger:
+    text = image.slots.get(Slot(attribute), ABSENT) if is_ours(attribute) else ABSENT
     # Nothing is concluded from what another version has written.
-    contents = [] if version is not None else [*_contents(image, attribute, now)]
+    is_legible = not is_other_version(text)
+    contents = [*_contents(image, attribute, now)] if is_legible else []
+    if label is None and is_legible and text is not ABSENT:
+        contents.append(_foreign(image, Slot(attribute)))
     tokens = (
-        [slot for slot in image.tokens_of(attribute) if slot in image.slots]
-        if is_ours(attribute) and version is None
-        else []
+        [slot for slot in image.tokens_of(attribute) if slot in image.slots] if is_ours(attribute) and is_legible else []
     )
     return EntityLedger(
         attribute,
         label,
-        version,
+        text,
+        is_named,
         sets=tuple([content for content in contents if isinstance(content, IdSet)]),
         marks=tuple([content for content in contents if isinstance(content, SourceMark)]),
         blocks=tuple([content for content in contents if isinstance(content, Block)]),
@@ -308,7 +338,9 @@ def _contents(image: EntityImage, attribute: str, now: float) -> Iterator[IdSet 
         elif rest in ("all", "allt"):
             yield _ids(image, slot, SeenIds(None, name=name, readable=rest == "allt"))
         elif match := _RING.fullmatch(rest):
-            with suppress(ConfigurationError, OverflowError):  # a name that looks like ours, and is of no span that we take
+            with suppress(
+                ConfigurationError, OverflowError, ValueError
+            ):  # a name that looks like ours, and is of no span that we take
                 retention = int(match["count"]) * UNITS[match["unit"]] if match["unit"] else LONGEST_SQS_RETENTION
                 ledger = SeenIds(retention, name=name, readable=bool(match["text"]))
                 yield _ring_ids(image, slot, ledger, now)
@@ -325,10 +357,11 @@ def _ring_ids(image: EntityImage, slot: Slot, ledger: SeenIds, now: float) -> Id
 def _ids(image: EntityImage, slot: Slot, ledger: SeenIds | MessageIDs, span: Span | None = None) -> IdSet | Foreign:
     by_hand = isinstance(ledger, MessageIDs)
     content, kind = image.slots[slot], str if isinstance(ledger, MessageIDs) or ledger.readable else bytes
-    members = cast("frozenset[object]", content) if isinstance(content, frozenset) else frozenset[object]([content])
-    if not isinstance(content, frozenset) or not all(isinstance(member, kind) for member in members):
+    if not isinstance(content, frozenset) or not all(
+        isinstance(member, kind) for member in cast("frozenset[object]", content)
+    ):
         return _foreign(image, slot)
-    ids = tuple(sorted(cast("frozenset[str]", members)))  # or bytes: all are of one kind
+    ids = tuple(sorted(cast("frozenset[str]", content)))  # or bytes: all are of one kind
     return IdSet(slot, image.layout.place_of(slot), ledger, ids, span, by_hand, image.slot_sizes[slot])
 
 
@@ -351,7 +384,7 @@ def _of_source(image: EntityImage, slot: Slot) -> Iterator[SourceMark | Block | 
 def _block(image: EntityImage, tag: Slot, numbers: Slot, part: re.Match[str]) -> Block | Foreign:
     index, members = image.slots[tag], image.slots.get(numbers, frozenset[object]())
     are_ints = isinstance(members, frozenset) and all(type(n) is int for n in cast("frozenset[object]", members))
-    if type(index) is not int or not are_ints or not _is_window(int(part["window"])):
+    if type(index) is not int or not are_ints or not _is_window(part["window"]):
         return _foreign(image, tag)
     source, parts = named_by(part["source"])
     width = blocks_of(int(part["window"])).size
@@ -361,10 +394,10 @@ def _block(image: EntityImage, tag: Slot, numbers: Slot, part: re.Match[str]) ->
     return Block(place, int(part["window"]), source, parts, index * width, (index + 1) * width - 1, members_in_order, size)
 
 
-def _is_window(window: int) -> bool:
+def _is_window(text: str) -> bool:
     try:
-        SeenNumbers(window)
-    except ConfigurationError:
+        SeenNumbers(int(text))
+    except (ConfigurationError, ValueError):
         return False
     return True
 
@@ -403,10 +436,12 @@ def moved_here(ledgers: list[EntityLedger], attribute: str) -> list[EntityLedger
 
 
 def kept_as(ledger: EntityLedger) -> Ledger:
-    """The ledger whose label stands there. A set that was kept by hand is read as `SeenIds` reads it."""
-    if ledger.version is not None:
-        raise LedgerMismatch(other_version(ledger.attribute, ledger.version))
-    return MessageIDs(ledger.attribute) if ledger.label is None else ledger.label.ledger
+    """The ledger whose label stands there. Where there is none, it is the one that a store has which nobody told otherwise."""
+    if ledger.label is not None and ledger.moved_to is None:
+        return ledger.label.ledger
+    if ledger.text is not ABSENT:
+        raise LedgerMismatch(unread(ledger.attribute, ledger.text))
+    return SeenIds(name=ledger_name(ledger.attribute)) if ledger.is_new else MessageIDs(ledger.attribute)
 
 
 def as_read(

@@ -9,7 +9,7 @@ from typing import Annotated, Any, TypeAlias
 import typer
 
 from onewrite.core.event import moment
-from onewrite.core.label import OUTBOX, STEP, STEPS, TOMBSTONE, Slot
+from onewrite.core.label import OUTBOX, STEP, STEPS, TOMBSTONE, Slot, is_ours, label_of
 from onewrite.core.pending import Box, read_box
 from onewrite.core.step import Step, found_step
 from onewrite.core.tombstone import read_tombstone
@@ -93,7 +93,11 @@ def _inspect(options: dict[str, Any]) -> int:
 
 def inspection(image: EntityImage, now: float, attribute: str | None, inquiry: Inquiry | None) -> dict[str, Any]:
     """What there is, and what a delivery of the message that is asked about would get."""
-    ledgers = [ledger for ledger in held_ledgers(image, now, attribute) if attribute in (None, ledger.attribute)]
+    ledgers = [
+        ledger
+        for ledger in held_ledgers(image, now, attribute)
+        if ledger.attribute == attribute or (attribute is None and ledger.size)
+    ]
     answers = answers_to(image, inquiry) if inquiry else []
     return {
         "entity": image.name,
@@ -270,11 +274,9 @@ def _layout_words(ledger: Document) -> str:
         return f"which has moved to {escape(ledger['moved_to'])}; what is left here counts for stores that name it in also="
     if ledger["other_version"]:
         return f"written by another version of onewrite, as {escape(ledger['other_version'])!r}"
-    return (
-        "without a label: maybe ids that are kept by hand"
-        if ledger["kept"] is None
-        else f"kept as {escape(ledger['kept'])!r}"
-    )
+    if ledger["kept"] is None:
+        return "without a label" if is_ours(ledger["attribute"]) else "without a label: maybe ids that are kept by hand"
+    return f"kept as {escape(ledger['kept'])!r}"
 
 
 def _set_lines(id_set: Document) -> Iterator[str]:
@@ -338,7 +340,7 @@ def _tombstone_lines(tombstone: Document | None) -> Iterator[str]:
 
 
 def _answers(answers: list[Document], message: Message) -> Iterator[str]:
-    if not answers:
+    if [(answer["ledger"], answer["attribute"], answer["outcome"]) for answer in answers] == [("", label_of(""), "Applied")]:
         yield "No ledger is here yet, so a delivery would be Applied if your own condition holds."
         return
     yield f"A delivery of {full_name(message)} would get:"

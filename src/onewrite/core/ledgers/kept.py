@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import NamedTuple
 
 from onewrite.core.label import FORMAT, is_label, is_label_name, ledger_name
@@ -11,7 +12,7 @@ from onewrite.core.ledgers.ledger import Ledger
 from onewrite.core.ledgers.marks import HighWaterMark
 from onewrite.core.ledgers.seen_ids import UNITS, SeenIds
 from onewrite.core.ledgers.seen_numbers import SeenNumbers
-from onewrite.errors import LedgerMismatch
+from onewrite.errors import ConfigurationError, LedgerMismatch
 
 _MOVED_TO = "> "
 _IDS = re.compile(r"(?:(?P<count>\d+)(?P<unit>d|h|m|s|us)|all)(?P<text> text)?")
@@ -27,19 +28,20 @@ class LabelledLedger(NamedTuple):
     @property
     def moved_to(self) -> str | None:
         """By what the ledger is known now, if it stands here no more."""
-        return self.layout.removeprefix(_MOVED_TO) if self.layout.startswith(_MOVED_TO) else None
+        return (self.layout.removeprefix(_MOVED_TO) or None) if self.layout.startswith(_MOVED_TO) else None
 
     @property
     def ledger(self) -> Ledger:
         """The ledger that keeps its marks so. That of marks may as well be an `InSequence`, which keeps the same."""
         name = ledger_name(self.attribute)
-        if self.layout == "marks":
-            return HighWaterMark(name=name)
-        if numbers := _NUMBERS.fullmatch(self.layout):
-            return SeenNumbers(int(numbers[1]), name=name)
-        if ids := _IDS.fullmatch(self.layout):
-            retention = None if ids["unit"] is None else int(ids["count"]) * UNITS[ids["unit"]]
-            return SeenIds(retention, name=name, readable=ids["text"] is not None)
+        with suppress(ConfigurationError, OverflowError, ValueError):  # a number that no ledger can have
+            if self.layout == "marks":
+                return HighWaterMark(name=name)
+            if numbers := _NUMBERS.fullmatch(self.layout):
+                return SeenNumbers(int(numbers[1]), name=name)
+            if ids := _IDS.fullmatch(self.layout):
+                retention = None if ids["unit"] is None else int(ids["count"]) * UNITS[ids["unit"]]
+                return SeenIds(retention, name=name, readable=ids["text"] is not None)
         raise LedgerMismatch(
             f"The ledger in {self.attribute!r} is kept as {self.layout!r}, and this version of onewrite does not know that: use the one "
             "that wrote it."
