@@ -17,7 +17,7 @@ import pytest
 from boto3.dynamodb.types import Binary
 from pymongo.collection import Collection
 
-from onewrite import Applied, HighWaterMark, Message, SeenIds, SeenNumbers
+from onewrite import Applied, Event, HighWaterMark, Message, Outbox, SeenIds, SeenNumbers
 from onewrite.core.flow import run
 from onewrite.core.ledgers import Ledger
 from onewrite.dynamodb import GuardedTable
@@ -27,9 +27,12 @@ from onewrite.mongodb import GuardedCollection
 from onewrite.operate.dynamodb import TableStore
 from onewrite.operate.mongodb import CollectionStore
 from onewrite.operate.plan import dynamodb as items
-from onewrite.operate.plan.dynamodb import ItemLedger, SecondaryIndex, indexes_of, table_sample
-from onewrite.operate.plan.inputs import SECOND, IndexLoad, MessageStream, Texts
+from onewrite.operate.plan.dynamodb import ItemLedger, OnDynamoDB, SecondaryIndex, indexes_of, table_sample
+from onewrite.operate.plan.inputs import SECOND, IndexLoad, Inputs, MessageStream, Texts
 from onewrite.operate.plan.mongodb import DocumentLedger, collection_sample
+from onewrite.operate.plan.ways import ways
+from onewrite.outbox import Relay
+from tests.engines.stores import create_table_with_outbox
 from tests.support.ci import in_ci
 from tests.support.seams import name_calls
 from tests.support.write_units import Bill, bill
@@ -105,6 +108,40 @@ def test_the_predicted_units_of_random_writes_are_those_that_dynamodb_charges(dy
             if predicted != charged:
                 wrong.append((table.indexes, predicted, charged))
     assert wrong == []
+
+
+@pytest.mark.parametrize(("name", "body"), [("light", 300), ("heavy", 2800)])
+def test_a_message_with_an_event_and_the_relay_that_clears_it_cost_what_is_predicted(
+    name: str, body: int, dynamo: DynamoDBClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create_table_with_outbox(dynamo, name)
+    everything: Any = {"Projection": {"ProjectionType": "ALL"}}
+    by_day: Any = {"IndexName": "by-day", "KeySchema": [{"AttributeName": "day", "KeyType": "HASH"}], **everything}
+    dynamo.update_table(
+        TableName=name,
+        AttributeDefinitions=[{"AttributeName": each, "AttributeType": "S"} for each in ("id", "day")],
+        GlobalSecondaryIndexUpdates=[{"Create": by_day}],
+    )
+    dynamo.put_item(TableName=name, Item=typed_values({"id": "e", "day": "monday", "text": "x" * 60}))
+    charged, update = list[float](), dynamo.update_item
+
+    def noted(**request: Any) -> Any:
+        answer = update(**request, ReturnConsumedCapacity="TOTAL")
+        charged.append(answer["ConsumedCapacity"]["CapacityUnits"])
+        return answer
+
+    monkeypatch.setattr(dynamo, "update_item", noted)
+    store = GuardedTable(dynamo, SeenIds(), table_name=name, outbox=Outbox("a/b", index="pending"))
+    event = Event("Paid", "y" * body)
+    store.update_item(Message("m"), Key={"id": "e"}, UpdateExpression="REMOVE unpaid", emit=[event])
+    assert Relay(store, lambda _: None).sweep().published == 1
+    index = IndexLoad("by-day", 100, copies_ledger=True, does="changes")
+    inputs = Inputs(
+        engine="dynamodb", item_bytes=100, per_day=1, entities=1, indexes=(index,), events=1, event_bytes=body + 200
+    )
+    fresh = ways(inputs, OnDynamoDB(inputs))[0].fresh
+    assert fresh is not None
+    assert sum(charged) == fresh.mean
 
 
 def random_item(key: str, ledger: Ledger, dice: random.Random) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import boto3
 import pytest
 from moto import mock_aws
 
-from onewrite import Event, Message, Outbox, SeenIds
+from onewrite import Event, Message, Outbox, SeenIds, SeenNumbers
 from onewrite.dynamodb import GuardedTable
 from onewrite.mongodb import GuardedCollection
 from onewrite.operate import main
@@ -187,7 +187,9 @@ def test_a_live_collection_fills_in_what_no_option_says(
     assert 500 < plan["inputs"]["item_bytes"] < 540
 
 
-def test_the_retention_is_that_of_the_live_ledger(orders: GuardedTable, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_retention_and_the_window_are_those_of_the_live_ledgers(
+    orders: GuardedTable, capsys: pytest.CaptureFixture[str]
+) -> None:
     client = boto3.client("dynamodb", region_name=REGION)
     for n in range(3):
         store = GuardedTable(client, SeenIds(timedelta(days=3)), table_name="orders")
@@ -197,7 +199,13 @@ def test_the_retention_is_that_of_the_live_ledger(orders: GuardedTable, capsys: 
     assert (plan["inputs"]["retention"], plan["sample"]["retention"]) == (3, 3)
     assert way(plan, "SeenIds, 3d")
     assert planned(capsys, *TABLE, "--retention", "7d")["inputs"]["retention"] == 7
-    assert planned(capsys, *GIVEN)["inputs"]["retention"] == 14
+    assert (plan["inputs"]["window"], plan["sample"]["window"]) == (500, None)
+    numbers = GuardedTable(client, SeenNumbers(40), table_name="orders")
+    numbers.put_item(Message("m", source="s", sequence=1), Item={"id": "e5", "day": "monday"})
+    plan = planned(capsys, *TABLE)
+    assert (plan["inputs"]["window"], plan["sample"]["window"], plan["inputs"]["retention"]) == (40, 40, 3)
+    assert planned(capsys, *TABLE, "--window", "60")["inputs"]["window"] == 60
+    assert (planned(capsys, *GIVEN)["inputs"]["retention"], planned(capsys, *GIVEN)["inputs"]["window"]) == (14, 500)
 
 
 def test_events_are_counted_where_a_message_emits_some(orders: GuardedTable, capsys: pytest.CaptureFixture[str]) -> None:
@@ -205,6 +213,8 @@ def test_events_are_counted_where_a_message_emits_some(orders: GuardedTable, cap
     # The write, a write that clears, and two of the index of the outbox; the item has 300 bytes, and an event 500.
     assert [way(each, "HighWaterMark")["fresh"]["mean"] for each in (without, events)] == [1, 4]
     assert way(without, "no guard") == way(events, "no guard")
+    half = planned(capsys, *GIVEN, "--events", "0.5")
+    assert way(half, "HighWaterMark")["fresh"]["mean"] == (1 + 4) / 2
     client = boto3.client("dynamodb", region_name=REGION)
     assert orders.get_item(Key={"id": "none"}) is None
     store = GuardedTable(client, SeenIds(), table_name="orders", outbox=Outbox("o"))
@@ -213,13 +223,43 @@ def test_events_are_counted_where_a_message_emits_some(orders: GuardedTable, cap
     assert planned(capsys, *TABLE, "--events", "0")["inputs"]["events"] == 0
 
 
-def test_a_local_index_shares_the_partition_of_its_table(capsys: pytest.CaptureFixture[str]) -> None:
-    burst = {
-        kind: way(planned(capsys, *GIVEN, "--index", f"INCLUDE:200:changes{kind}"), "HighWaterMark")["burst"]
-        for kind in ("", ":local")
-    }
-    assert burst[""] == pytest.approx(1000 / 1.01)
-    assert burst[":local"] == pytest.approx(1000 / 2.01)
+@pytest.mark.parametrize(("index", "units"), [("ALL:changes", 18), ("ALL:moves", 19), ("ALL:still", 18), ("KEYS_ONLY", 10)])
+def test_events_are_written_to_each_index_of_all_attributes_and_cleared_there(
+    index: str, units: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The item and the entry have 4 units each with an event; tests/engines/test_costs.py has an engine charge 18."""
+    event = ("--events", "1", "--event-bytes", "3000")
+    plan = planned(capsys, "--messages", "1/d", "--item-bytes", "100", "--entities", "10", "--index", index, *event)
+    assert way(plan, "SeenIds, 14d")["fresh"]["mean"] == units
+
+
+@pytest.mark.parametrize(("engine", "largest"), [("dynamodb", 400 * 1024), ("mongodb", 16 * 1024**2)])
+@pytest.mark.parametrize("events", ["0.001", "2"])
+def test_an_entity_that_is_too_large_with_the_events_of_one_message_does_not_fit(
+    engine: str, largest: int, events: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for room, fits in ((0, False), (20_000, True)):
+        size = (largest - room) // max(1, int(float(events)))
+        given = (*GIVEN, "--engine", engine, "--events", events, "--event-bytes", str(size))
+        marks = way(planned(capsys, *given), "HighWaterMark")
+        assert (marks["fits"], marks["full_after"]) == (fits, None if fits else 0)
+        assert marks["entity"] > largest - room
+
+
+@pytest.mark.parametrize(
+    ("index", "name", "units"),
+    [
+        ("INCLUDE:200:changes", "HighWaterMark", 1.01),
+        ("INCLUDE:200:changes:local", "HighWaterMark", 2.01),
+        ("INCLUDE:200:changes:local", "processed table", 2 * 1.01 + 1),
+        ("INCLUDE:5000:changes", "processed table", 5),
+        ("INCLUDE:5000:changes", "no guard", 5 * 1.01),
+    ],
+)
+def test_a_local_index_shares_the_partition_of_its_table(
+    index: str, name: str, units: float, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert way(planned(capsys, *GIVEN, "--index", index), name)["burst"] == pytest.approx(1000 / units)
 
 
 # --- how it says it -----------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from datetime import timedelta
 from enum import Enum
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, TypeVar, cast
 
 import typer
 from rich.console import Console
@@ -29,6 +29,8 @@ from onewrite.operate.plan.texts import json_text, plain_text, rich_table
 from onewrite.operate.plan.ways import EngineCosts, StoreSample, ways
 from onewrite.operate.report import end, is_plain, noun, tell
 from onewrite.operate.stores import is_named, store_of
+
+T = TypeVar("T")
 
 _SPAN = re.compile(r"(\d{1,9})(d|h|m|s)")
 _INDEX = re.compile(
@@ -113,7 +115,8 @@ def price_list(text: str | None) -> Prices:
     return Prices(float(match[1]), float(match[2]), "as given")
 
 
-_AS_THEY_ARE = ("id_bytes", "source_bytes", "sources", "window", "age", "event_bytes")
+_AS_THEY_ARE = ("id_bytes", "source_bytes", "sources", "age", "event_bytes")
+_WINDOW = 500
 
 
 class EngineName(Enum):
@@ -131,8 +134,6 @@ def inputs_of(options: Mapping[str, Any]) -> tuple[Inputs, StoreSample | None]:
     prices = price_list(options["prices"])  # what is wrong with an option is told before a database is asked
     _check_complete(options)
     sample = _read_sample(options)
-    if retention is None:
-        retention = LONGEST_SQS_RETENTION if sample is None or sample.retention is None else sample.retention
     item_bytes = _needed_of(sample, options["item_bytes"], "own", "--item-bytes")
     inputs = Inputs(
         engine=_engine(options, sample),
@@ -141,13 +142,19 @@ def inputs_of(options: Mapping[str, Any]) -> tuple[Inputs, StoreSample | None]:
         entities=_needed_of(sample, options["entities"], "entities", "--entities"),
         hottest=hottest,
         duplicates=duplicates or 0,
-        retention=retention,
+        retention=_first_of(retention, getattr(sample, "retention", None), LONGEST_SQS_RETENTION),
+        window=_first_of(options["window"], getattr(sample, "window", None), _WINDOW),
         events=options["events"] if options["events"] is not None else float(sample is not None and sample.outboxes > 0),
         indexes=_indexes(options, sample, item_bytes),
         prices=prices,
         **{name: options[name] for name in _AS_THEY_ARE},
     )
     return inputs, sample
+
+
+def _first_of(*values: T | None) -> T:
+    """The first value that is known: what was given, what the live store shows, or the usual one."""
+    return next(value for value in values if value is not None)
 
 
 def _check_complete(options: Mapping[str, Any]) -> None:
@@ -250,7 +257,9 @@ def plan(
     retention: Annotated[
         str | None, _option("retention", "How long an id is remembered: 14d, 36h; as in the live store, or else 14d.")
     ] = None,
-    window: Annotated[int, _option("window", "The window of SeenNumbers.")] = 500,
+    window: Annotated[
+        int | None, _option("window", f"The window of SeenNumbers; as in the live store, otherwise {_WINDOW}.")
+    ] = None,
     age: Annotated[float, _option("age", "For how many days an entity has received messages.")] = 365,
     index: Annotated[
         list[str] | None,

@@ -9,7 +9,7 @@ stored, and not counted here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import lru_cache
@@ -161,6 +161,9 @@ class OnDynamoDB:
 
     def __init__(self, inputs: Inputs) -> None:
         self._inputs = inputs
+        self._item = IndexLoad(
+            "", inputs.item_bytes, copies_ledger=True, does="changes"
+        )  # the table is charged as such an index is
 
     def sized_ledger(self, ledger: Ledger) -> ItemLedger:
         return ItemLedger(ledger, self._inputs.texts)
@@ -168,33 +171,33 @@ class OnDynamoDB:
     def cost(self, ledger: Ledger, stream: MessageStream, sizes: Sizes) -> Cost:
         del stream  # the sizes say all
         again = _second_tries(ledger)
+        loads, entries = (self._item, *self._inputs.indexes), self._inputs.emitting * _OUTBOX_ENTRIES
         fresh = Spread.of(
-            sizes,
-            lambda size: self._with_events(size) + self._table(size) * again + self._indexes(size) + self._events(size),
+            sizes, lambda size: sum([self._fresh(load, size) for load in loads]) + self._table(size) * again + entries
         )
         return Cost(fresh, Spread.of(sizes, self._table))
 
-    def _events(self, ledger: int) -> float:
-        """What the events of a message cost beside its write: the write of the relay that clears them, and their entry in the index."""
-        events = self._inputs.events
-        return 0 if not events else min(1, events) * (self._with_events(ledger) + _OUTBOX_ENTRIES)
+    def _fresh(self, load: IndexLoad, ledger: int) -> float:
+        """What a fresh message costs on average in the item or in an index, with the relay's write that clears its events."""
+        emitting = self._inputs.emitting
+        return (1 - emitting) * load.units(ledger) + emitting * load.units(ledger, self._inputs.pending_bytes)
 
     def load(self, ledger: Ledger, size: int) -> float:
         """Each global index has partitions of its own, and holds up the table where they take no more. A local one is in the item's."""
-        write_units = self._with_events(size) * (1 + min(1, self._inputs.events))
-        return self._busiest_of(write_units + self._table(size) * (_second_tries(ledger) + self._inputs.duplicates), size)
+        again = self._table(size) * (_second_tries(ledger) + self._inputs.duplicates)
+        return self._busiest_of(self._fresh(self._item, size) + again, lambda index: self._fresh(index, size))
 
-    def _busiest_of(self, table: float, size: int, times: float = 1) -> float:
+    def _busiest_of(self, table: float, units_of: Callable[[IndexLoad], float]) -> float:
         """Units of the partition that has the most to do: `table` are those of the item alone."""
         indexes = self._inputs.indexes
-        local = sum([index.units(size) for index in indexes if index.is_local])
-        return max([table + local * times, *[index.units(size) * times for index in indexes if not index.is_local]])
+        local = sum([units_of(index) for index in indexes if index.is_local])
+        return max([table + local, *[units_of(index) for index in indexes if not index.is_local]])
 
     def copies(self) -> int:
         return 1 + sum(index.copies_ledger for index in self._inputs.indexes)
 
     def other_ways(self) -> list[OtherWay]:
-        write_units = Spread.always(self._table(0) + self._indexes(0))
+        write_units = Spread.always(self._table(0) + self._indexes())
         return [
             OtherWay("no guard: duplicates take effect", Cost(write_units, write_units), 0, self._busiest()),
             self._inbox(),
@@ -202,31 +205,29 @@ class OnDynamoDB:
         ]
 
     def _table(self, ledger: int) -> int:
-        return units(self._inputs.item_bytes + ledger)
+        return self._item.units(ledger)
 
-    def _with_events(self, ledger: int) -> int:
-        """Of the item with its ledger, and with the events of one message."""
-        return units(self._inputs.item_bytes + ledger + self._inputs.pending_bytes)
-
-    def _indexes(self, ledger: int) -> int:
-        return sum([index.units(ledger) for index in self._inputs.indexes])
+    def _indexes(self) -> int:
+        """What a write costs in the indexes where the item has no ledger."""
+        return sum([index.units(0) for index in self._inputs.indexes])
 
     def _busiest(self) -> float:
         """Units of the partition that has the most to do, where the item has no ledger."""
         duplicates = 1 + self._inputs.duplicates
-        return self._busiest_of(self._table(0) * duplicates, 0, duplicates)
+        return self._busiest_of(self._table(0) * duplicates, lambda index: index.units(0) * duplicates)
 
     def _inbox(self) -> OtherWay:
         """A transaction that writes the item, and puts the message into a table of those that were processed."""
         mark = self._mark_bytes()
         item_and_mark = _TRANSACTION * (self._table(0) + units(mark))
-        cost = Cost(Spread.always(item_and_mark + self._indexes(0)), Spread.always(item_and_mark))
-        load = self._table(0) * _TRANSACTION * (1 + self._inputs.duplicates)
-        return OtherWay("processed table, in a transaction", cost, self._storage(mark), max(load, self._busiest()))
+        cost = Cost(Spread.always(item_and_mark + self._indexes()), Spread.always(item_and_mark))
+        table = self._table(0) * _TRANSACTION * (1 + self._inputs.duplicates)
+        load = self._busiest_of(table, lambda index: index.units(0))
+        return OtherWay("processed table, in a transaction", cost, self._storage(mark), load)
 
     def _powertools(self) -> OtherWay:
         record = units(_RECORD)
-        fresh = Spread.always(self._table(0) + self._indexes(0) + _RECORD_WRITES * record)
+        fresh = Spread.always(self._table(0) + self._indexes() + _RECORD_WRITES * record)
         cost = Cost(fresh, Spread.always(record))
         return OtherWay(
             "Powertools idempotency", cost, self._storage(_RECORD), self._busiest() / (1 + self._inputs.duplicates)

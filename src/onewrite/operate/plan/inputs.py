@@ -181,11 +181,12 @@ class IndexLoad:
     does: Does
     is_local: bool = False  # a local index shares the partition of its table
 
-    def units(self, ledger: int) -> int:
-        """What a fresh message costs in the index, the item having a ledger of so many bytes."""
-        if self.copies_ledger and ledger:
-            return units(self.size + ledger) * (2 if self.does == "moves" else 1)
-        return units(self.size) * ("still", "changes", "moves").index(self.does)
+    def units(self, ledger: int, pending: int = 0) -> int:
+        """What a fresh message costs here. The item has a ledger of so many bytes, and events of so many, which a relay's write clears."""
+        if not (self.copies_ledger and (ledger or pending)):
+            return units(self.size) * ("still", "changes", "moves").index(self.does)
+        writes = units(self.size + ledger + pending) * (2 if pending else 1)
+        return writes + (units(self.size + ledger) if self.does == "moves" else 0)
 
 
 Engine: TypeAlias = Literal["dynamodb", "mongodb"]
@@ -279,9 +280,19 @@ class Inputs:
         return self.even_share if self.hottest is None else self.hottest
 
     @property
+    def emitting(self) -> float:
+        """The share of the messages that emit events."""
+        return min(1, self.events)
+
+    @property
     def pending_bytes(self) -> int:
-        """What stands in the outbox between the write and the relay: the events of one message."""
-        return round(self.events * self.event_bytes)
+        """What stands in the outbox between the write and the relay: the events of one message that emits any."""
+        return round(max(1, self.events) * self.event_bytes) if self.events else 0
+
+    @property
+    def largest_bytes(self) -> int:
+        """Of an entity without its ledger, while its events are pending."""
+        return self.item_bytes + self.pending_bytes
 
     @property
     def texts(self) -> Texts:

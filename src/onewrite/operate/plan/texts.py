@@ -119,7 +119,7 @@ def _of_engine(inputs: Inputs) -> Iterator[str]:
     if inputs.events:
         yield (
             f"A message emits {inputs.events:g} {noun(inputs.events, 'event')} of {size(inputs.event_bytes)}. They are part of the item until a relay has cleared them, "
-            "which is one more write for each message, and two of the index of the outbox."
+            "which is one more write for each message, of the item and of each index that projects all attributes, and two of the index of the outbox."
         )
     prices = inputs.prices
     yield (

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from onewrite.core.label import OUTBOX
 from onewrite.core.ledgers import HighWaterMark, Ledger, SeenIds, SeenNumbers
@@ -43,7 +43,8 @@ class StoreSample:
     largest: int
     largest_share: float  # of the ledger in the entity that has the largest
     kept: Mapping[str, int]  # how the ledgers are kept, by attribute, and how many of the entities have each
-    retention: timedelta | None = None  # of the ledgers of ids, where there are any
+    retention: timedelta | None = None  # of most ledgers of ids, where there are any
+    window: int | None = None  # of most ledgers of numbers
     outboxes: int = 0  # how many of the entities have one
     indexes: tuple[IndexLoad, ...] = ()
     unused: tuple[str, ...] = ()  # indexes in which none of the entities is
@@ -68,20 +69,20 @@ def sample_of(engine: str, name: str, entities: int, images: Sequence[EntityImag
         max([image.size for image in images], default=0),
         max([size / image.size for image, size in zip(images, our_sizes, strict=True)], default=0.0),
         layouts,
-        _retention_in(images),
+        _usual_in(images, "retention"),
+        _usual_in(images, "window"),
         sum([OUTBOX.label in image.fields for image in images]),
     )
 
 
-def _retention_in(images: Sequence[EntityImage]) -> timedelta | None:
-    """For how long the ledgers of ids remember that most entities have."""
-    counts = Counter[timedelta]()
+def _usual_in(images: Sequence[EntityImage], name: str) -> Any:
+    """What most of the ledgers that have something of that name have there."""
+    counts = Counter[Any]()
     for image in images:
         for label in kept_ledgers(image.fields.items()):
             with suppress(LedgerMismatch):  # it has moved, or a later version has written it
-                ledger = label.ledger
-                if isinstance(ledger, SeenIds) and ledger.retention is not None:
-                    counts[ledger.retention] += 1
+                if (value := getattr(label.ledger, name, None)) is not None:
+                    counts[value] += 1
     return counts.most_common(1)[0][0] if counts else None
 
 
@@ -263,7 +264,7 @@ class Way:
 
     name: str
     ledger: Spread | None  # bytes in the hottest entity
-    entity: float  # bytes of the hottest entity with its ledger, at its largest
+    entity: float  # bytes of the hottest entity with its ledger and its pending events, at its largest
     fresh: Spread | None  # of a message to the hottest entity; None for both where a write has no price
     refused: Spread | None
     fits: bool
@@ -299,13 +300,13 @@ def _of_ledger(name: str, ledger: Ledger, inputs: Inputs, engine: EngineCosts) -
     ledger_sizes = sizes(sized_ledger, hot, inputs.lifetime)
     cost = engine.cost(ledger, hot, ledger_sizes)
     most = sustained_rate(ledger, inputs, engine)
-    full = full_after(sized_ledger, inputs.item_bytes, hot)
+    full = full_after(sized_ledger, inputs.largest_bytes, hot)
     fits = (full is None or full > inputs.age) and (most is None or most >= inputs.per_second)
     month, stored = _sums(ledger, inputs, engine) if fits else (None, None)
     return Way(
         name,
         Spread.of(ledger_sizes, float),
-        inputs.item_bytes + ledger_sizes.high,
+        inputs.largest_bytes + ledger_sizes.high,
         cost.fresh if cost else None,
         cost.refused if cost else None,
         fits,
@@ -373,7 +374,7 @@ def sustained_rate(ledger: Ledger, inputs: Inputs, engine: EngineCosts) -> float
     def bears(rate: float) -> bool:
         size = highest(sized_ledger, stream_of(rate), inputs.lifetime)
         fast_enough = engine.a_second is None or rate * engine.load(ledger, size) <= engine.a_second
-        return fast_enough and inputs.item_bytes + size <= sized_ledger.limit
+        return fast_enough and inputs.largest_bytes + size <= sized_ledger.limit
 
     low, high = _RATES
     if not bears(low):
@@ -410,7 +411,7 @@ def by_rate(inputs: Inputs, engine: EngineCosts) -> list[Curve]:
         for rate in rates:
             stream = stream_of(rate / 86_400)
             ledger_sizes = sizes(sized_ledger, stream, inputs.lifetime)
-            full = inputs.item_bytes + ledger_sizes.high > engine.limit
+            full = inputs.largest_bytes + ledger_sizes.high > engine.limit
             cost = engine.cost(ledger, stream, ledger_sizes)
             costs.append(None if full or cost is None else cost.fresh.mean)
         curves.append(Curve(name, rates, costs))
@@ -428,7 +429,7 @@ def by_age(inputs: Inputs, engine: EngineCosts) -> list[Curve]:
     for name, ledger in ledgers(inputs).items():
         parts = engine.sized_ledger(ledger).parts
         ledger_bytes = [sum(part.size(hot, BIRTH + round(day * DAY)) for part in parts) for day in days]
-        most = engine.limit - inputs.item_bytes
+        most = engine.limit - inputs.largest_bytes
         full = next((place for place, size in enumerate(ledger_bytes) if size > most), len(ledger_bytes))
         curves.append(Curve(name, days, [*ledger_bytes[:full], *[None] * (len(ledger_bytes) - full)]))
     return curves
