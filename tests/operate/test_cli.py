@@ -108,12 +108,14 @@ def test_without_argv_the_arguments_of_the_process_are_used(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["onewrite", *SMALL])
+    monkeypatch.setattr("onewrite.operate.end_at_last", lambda _: None)
     assert main() == 0
     assert "3 messages" in capsys.readouterr().out
 
 
 def test_the_package_runs_as_a_module(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(sys, "argv", ["onewrite", *SMALL])
+    monkeypatch.setattr("onewrite.operate.end_at_last", lambda _: None)
     with pytest.raises(SystemExit) as end:
         importlib.import_module("onewrite.__main__")  # to import it is to run it
     assert end.value.code == 0

@@ -31,7 +31,9 @@ def test_a_collection_is_named_by_its_url() -> None:
         ({"table": "orders", "collection": "mongodb://127.0.0.1/shop.orders"}, "and not both"),
         ({"collection": "mongodb://127.0.0.1/shop.orders", "region": "eu-west-1"}, "--region goes with --table"),
         ({"collection": "mongodb://secret@127.0.0.1/shop"}, "A collection is given as"),
+        ({"collection": "mongodb://u:secret@h/shop..orders"}, "A collection is given as"),
         ({"collection": "mongodb://u:secret@[::1/shop.orders"}, "A collection is given as"),
+        ({"collection": "mongodb://u:secret@h/shop.orders?tls=true&tlsCAFile=/none"}, "cannot be reached by this URI"),
         ({"table": "orders", "region": "eu-west-1", "endpoint_url": "no url"}, "There is no client for dynamodb"),
     ],
 )
@@ -50,7 +52,8 @@ def test_an_operator_waits_five_seconds_for_a_server_unless_the_url_says_otherwi
 
 def test_without_a_region_it_says_how_to_give_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
-    for name in ("AWS_DEFAULT_REGION", "AWS_REGION", "AWS_PROFILE"):
+    monkeypatch.setenv("AWS_REGION", "eu-west-1")  # which boto3 does not read
+    for name in ("AWS_DEFAULT_REGION", "AWS_PROFILE"):
         monkeypatch.delenv(name, raising=False)
-    with pytest.raises(ConfigurationError, match="give --region, or set AWS_REGION"):
+    with pytest.raises(ConfigurationError, match="give --region, or set AWS_DEFAULT_REGION"):
         store_of({**NOTHING, "table": "orders"})

@@ -14,7 +14,7 @@ from typing import Any
 
 import boto3
 import pytest
-from botocore.exceptions import EndpointConnectionError
+from botocore.exceptions import EndpointConnectionError, NoCredentialsError, ParamValidationError
 from moto import mock_aws
 from pymongo import MongoClient
 
@@ -31,6 +31,7 @@ ORDERS = ("--table", "orders", "--key", '{"id": "e"}')
 BAD_MODULES = {
     "raises": ("1 / 0", "ZeroDivisionError"),
     "exits": ("import sys; sys.exit(0)", "it ended the process (0)"),
+    "cancels": ("import asyncio; raise asyncio.CancelledError", "CancelledError"),
     "needs": ("import nowhere_to_be_found", "nowhere_to_be_found"),
 }
 
@@ -132,10 +133,12 @@ def test_not_there_and_nothing_to_do_and_failed_are_told_apart(
     assert main(["set-mark", "--sequence", "4", *ORDERS]) == 2
     assert main(["inspect", "--table", "orders", "--key", "[]"]) == 2
     capsys.readouterr()
-    for error, told in (
-        (EndpointConnectionError(endpoint_url="http://nowhere"), "The database or the network fails"),
-        (OSError("no route"), "The database or the network fails"),
-        (KeyError("ours"), "This is a fault of onewrite, and not of the database: KeyError"),
+    for error, code, told in (
+        (EndpointConnectionError(endpoint_url="http://nowhere"), 1, "The database or the network fails"),
+        (OSError("no route"), 1, "The database or the network fails"),
+        (NoCredentialsError(), 1, "There are no credentials for AWS: set AWS_PROFILE"),
+        (ParamValidationError(report="too short"), 2, "This cannot be asked of the database: Parameter validation failed"),
+        (KeyError("ours"), 1, "This is a fault of onewrite, and not of the database: KeyError"),
     ):
 
         def fails(*_: Any, error: Exception = error) -> Any:
@@ -143,7 +146,7 @@ def test_not_there_and_nothing_to_do_and_failed_are_told_apart(
 
         with monkeypatch.context() as patch:
             patch.setattr("onewrite.operate.dynamodb.TableStore.read", fails)
-            assert main(["inspect", *ORDERS]) == 1
+            assert main(["inspect", *ORDERS]) == code
         assert told in capsys.readouterr().err
 
 
@@ -230,7 +233,13 @@ def test_the_commands_for_the_night_run_as_they_stand_on_the_page(
             assert "Duplicate from SeenIds(14d) in ow_l" in told
 
 
-# --- a reader that goes ---------------------------------------------------------------------------------------------------
+def test_an_index_that_the_table_does_not_have_is_a_wrong_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["relay", "--table", "orders", "--outbox", "o", "--index", "none", "--stuck"]) == 2
+    text = "onewrite: This cannot be asked of the database: The table does not have the specified index: none\n"
+    assert capsys.readouterr().err == text
+
+
+# --- where the output goes, and a reader that goes ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -246,6 +255,58 @@ def test_a_reader_that_goes_ends_nothing_with_a_complaint(arguments: list[str], 
     )
     os.close(write)
     assert (process.stderr, process.returncode) == ("", int(arguments[0] == "doctor"))
+
+
+@pytest.mark.parametrize(
+    ("shell", "code", "told"),
+    [
+        ("exec {} > /dev/full", 1, "onewrite: The output cannot be written: [Errno 28] No space left on device\n"),
+        ("exec {} >&- 2>&-", 0, ""),
+        ("PYTHONIOENCODING=ascii exec {}", 0, "\nIndex \\xe9: "),
+    ],
+)
+@pytest.mark.few(1)
+def test_what_cannot_be_written_is_no_fault_of_the_database(shell: str, code: int, told: str) -> None:
+    command = f"{sys.executable} -m onewrite plan --messages 1/d --item-bytes 9 --entities 1 --index é=ALL"
+    process = subprocess.run(["sh", "-c", shell.format(command)], capture_output=True, text=True, check=False, timeout=100)
+    assert process.returncode == code
+    assert told in (process.stdout or process.stderr)
+    assert (not process.stderr) or process.stderr == told
+
+
+LEFT = """
+import threading, time
+from onewrite import Outbox, SeenIds
+from onewrite.mongodb import GuardedCollection
+from onewrite.outbox import Relay
+from onewrite.testing.standins.collection import StandInClient
+
+threading.Thread(target=time.sleep, args=(3600,)).start()
+orders = GuardedCollection(StandInClient().shop.orders, SeenIds(), outbox=Outbox("shop/orders"))
+relay = Relay(orders, print)
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (("relay", "left:relay", "--once"), 0),
+        (("doctor", "left:relay"), 1),
+        (("worker", "left:none", "--queue-url", "https://sqs.eu-west-1.amazonaws.com/1/q"), 2),
+    ],
+)
+@pytest.mark.few(1)
+def test_a_thread_that_the_users_module_leaves_behind_ends_with_the_command(
+    arguments: tuple[str, ...], code: int, tmp_path: Path
+) -> None:
+    (tmp_path / "left.py").write_text(LEFT)
+    script = "from onewrite.operate import early, main; early._LAST_SECONDS = 0.1; raise SystemExit(main())"
+    process = subprocess.Popen([sys.executable, "-c", script, *arguments], cwd=tmp_path, stderr=subprocess.PIPE)
+    try:
+        process.communicate(timeout=30)
+    finally:
+        process.kill()
+    assert process.returncode == code
 
 
 # --- a later format ---------------------------------------------------------------------------------------------------------

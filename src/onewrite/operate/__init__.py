@@ -8,11 +8,14 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
+from io import TextIOWrapper
+from pathlib import Path
 
 from onewrite.core.extras import package_of
-from onewrite.operate.early import EXTRAS, EarlySignals
+from onewrite.operate.early import EXTRAS, EarlySignals, end_at_last
 
 _REMEDY = 'pip install "onewrite[cli,testing,dynamodb,mongodb]"'
 _OF_STORES = 'pip install "onewrite[cli,aws,mongodb]"'
@@ -29,10 +32,31 @@ def main(argv: Sequence[str] | None = None) -> int:
     Without `argv` the command is the whole process, and the verbs `worker` and `relay` take over its signals. A program that calls this
     with an `argv` of its own keeps its signal handlers, except while a worker runs in the main thread.
     """
-    arguments = sys.argv[1:] if argv is None else argv
     early_signals = EarlySignals()
-    if argv is None and arguments[:1] in (["worker"], ["relay"]):
+    if argv is not None:
+        return _run(argv, early_signals)
+    arguments, code = sys.argv[1:], 1
+    if arguments[:1] in (["worker"], ["relay"]):
         early_signals.catch()
+    _make_writable()
+    try:
+        code = _run(arguments, early_signals)
+    finally:
+        end_at_last(code)
+    return code
+
+
+def _make_writable() -> None:
+    """What is written to a stream that is closed is lost, and a character that its encoding lacks becomes an escape."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115  # until the process ends
+        elif isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _run(arguments: Sequence[str], early_signals: EarlySignals) -> int:
     try:
         from onewrite.operate.app import run  # noqa: PLC0415  # it imports Typer, which may be missing and is slow
 

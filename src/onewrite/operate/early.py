@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import os
 import signal
+import threading
 from collections.abc import Callable
 from types import FrameType
 
@@ -29,6 +30,14 @@ EXTRAS = frozenset(
     }
 )
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_LAST_SECONDS = 10.0  # for what flushes logs and metrics when the process ends
+
+
+def end_at_last(code: int) -> None:
+    """End the process in a while, should a thread that the user's code has left behind keep it from ending by itself."""
+    timer = threading.Timer(_LAST_SECONDS, os._exit, (code,))
+    timer.daemon = True
+    timer.start()
 
 
 class EarlySignals:

@@ -114,7 +114,9 @@ def _run_users(act: Callable[[], T], failure: str, *, quiet: bool, refusal: type
             return act()
     except refusal:
         raise
-    except (Exception, SystemExit) as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # asyncio.CancelledError is no Exception
         if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] in EXTRAS:
             raise  # `main` says what to install
         traceback.print_exception(error)  # the user's own code is to be mended

@@ -38,6 +38,7 @@ _CONTROLS = {number: f"\\x{number:02x}" for number in (*range(32), 127)}
 _IN_LINES = {**_CONTROLS, ord("\n"): "\n"}
 # The packages whose exceptions tell of a database or a network, as those of the operating system do.
 _DRIVERS = ("boto3", "botocore", "pymongo", "urllib3")
+_REFUSALS = ("ValidationException", "ParamValidationError")  # of a request that is wrong, wherever it goes
 
 
 class Exit(IntEnum):
@@ -86,12 +87,16 @@ def report_failure(error: Exception, failure: str = "The database or the network
         return say(
             f"This is a fault of onewrite, and not of the database: {type(error).__name__}: {error}. Please report it.", 1
         )
-    response: Mapping[str, Any] = getattr(error, "response", {})
-    if response.get("Error", {}).get("Code") == "ResourceNotFoundException":
+    answer: Mapping[str, str] = getattr(error, "response", {}).get("Error", {})
+    kind = answer.get("Code", type(error).__name__)
+    if kind == "ResourceNotFoundException":
         return say(
-            f"There is no such table here: {response['Error'].get('Message', '')} Check --region and --endpoint-url.",
-            Exit.NOT_THERE,
+            f"There is no such table here: {answer.get('Message', '')} Check --region and --endpoint-url.", Exit.NOT_THERE
         )
+    if kind in _REFUSALS:
+        return say(f"This cannot be asked of the database: {answer.get('Message') or brief(error)}", Exit.REFUSED)
+    if kind == "NoCredentialsError":
+        return say("There are no credentials for AWS: set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.", 1)
     return say(f"{failure}: {type(error).__name__}: {brief(error)}", Exit.FAILED)
 
 
@@ -117,12 +122,14 @@ def say(error: object, code: int) -> int:
 
 
 def tell(lines: str | Iterable[str]) -> None:
-    """Print to where results go. A reader that has gone, as `head` does, ends neither the verb nor its exit code."""
+    """Print to where results go. A reader that has gone, as `head` does, ends neither the verb nor its exit code. A disk that is full does."""
     try:
         sys.stdout.write(lines if isinstance(lines, str) else "".join([f"{line}\n" for line in lines]))
         sys.stdout.flush()
-    except BrokenPipeError:
+    except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter would complain once more at its end
+        if not isinstance(error, BrokenPipeError):
+            raise OutsideFailure(f"The output cannot be written: {error}") from error
 
 
 def tell_json(document: Mapping[str, Any]) -> None:

@@ -123,8 +123,15 @@ def dynamodb_client(region: str | None, endpoint_url: str | None) -> Any:
 
 def mongo_collection(url: str) -> Any:
     """pymongo's Collection that is named by mongodb://HOST/DATABASE.COLLECTION."""
+    from pymongo.errors import InvalidName  # noqa: PLC0415  # as above
+
     database, collection = _names_in(url)
-    return _mongo_client(url)[database][collection]
+    client = _mongo_client(url)
+    try:
+        return client[database][collection]
+    except InvalidName as error:
+        client.close()
+        raise ConfigurationError(f"{_NO_COLLECTION} Here {error}.") from error
 
 
 def _names_in(url: str) -> tuple[str, str]:
@@ -144,7 +151,7 @@ def _mongo_client(url: str) -> Any:
 
     try:
         connection: MongoClient[dict[str, Any]] = MongoClient(url, **_patience(url))
-    except (PyMongoError, ValueError) as error:
+    except (PyMongoError, ValueError, OSError) as error:  # it names files, too
         raise ConfigurationError(f"MongoDB cannot be reached by this URI: {error}") from error
     return connection
 
@@ -200,7 +207,7 @@ def client(service: str, region: str | None, endpoint_url: str | None) -> Any:
     try:
         return sdk.client(service, region_name=region, endpoint_url=endpoint_url)
     except NoRegionError as error:
-        raise ConfigurationError(f"There is no region for {service}: give --region, or set AWS_REGION.") from error
+        raise ConfigurationError(f"There is no region for {service}: give --region, or set AWS_DEFAULT_REGION.") from error
     except (BotoCoreError, ValueError) as error:  # an endpoint or a profile that is missing or malformed
         raise ConfigurationError(f"There is no client for {service}: {error}. Check --region and --endpoint-url.") from error
 

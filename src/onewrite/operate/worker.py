@@ -19,7 +19,7 @@ import typer
 from onewrite.errors import ConfigurationError, OnewriteError
 from onewrite.message import Message
 from onewrite.metrics import Hook, Reported, emf, opentelemetry
-from onewrite.operate.early import EarlySignals
+from onewrite.operate.early import EarlySignals, end_at_last
 from onewrite.operate.modules import HANDLER, find
 from onewrite.operate.options import CommandLine, MetricsKind, VersionOption, global_meter, option
 from onewrite.operate.processes import Processes, watch_parent
@@ -149,8 +149,6 @@ def _start(context: typer.Context, handler: str, queue_url: Sequence[str], proce
         options["client"] = _client(queue_url, region, endpoint_url)
         if not run(function, queue_url, options, line.early_signals):
             _leave()
-    if line.early_signals.owns_process:  # A thread that the function has left behind would keep it from ending.
-        _end_at_last(0)
 
 
 def _of_process(number: int, health_port: int | None, liveness_file: Path | None) -> list[str]:
@@ -226,7 +224,7 @@ def _explain_errors(style: LogFormat) -> Generator[None, None, None]:
         _tell(error, style)
         raise typer.Exit(2) from error
     except OnewriteError as error:  # the worker is stuck, and threads that hang would keep the interpreter from ending
-        _end_at_last(1)  # before anything is said: what hangs may hold the lock of a log
+        end_at_last(1)  # before anything is said: what hangs may hold the lock of a log
         _tell(error, style)
         _leave()
     except Exception as error:
@@ -245,13 +243,6 @@ def _tell(error: Exception, style: LogFormat) -> None:
 
 def _leave() -> None:
     """End the process at once. An orderly end of the interpreter would wait for the threads of a handler that hangs."""
-    _end_at_last(1)
+    end_at_last(1)
     logging.shutdown()
     os._exit(1)
-
-
-def _end_at_last(code: int) -> None:
-    """End the process in a while, should it not have ended by itself."""
-    timer = threading.Timer(_LAST_SECONDS, os._exit, (code,))
-    timer.daemon = True
-    timer.start()

@@ -18,7 +18,7 @@ from onewrite.errors import ConfigurationError
 from onewrite.operate.demo.comparison import HANDLERS, ONEWRITE, Comparison, Row, compare, order_events, sendings
 from onewrite.operate.demo.shops import Engine
 from onewrite.operate.demo.web import serve
-from onewrite.operate.report import count_of, is_plain
+from onewrite.operate.report import count_of, is_plain, tell
 
 _MESSAGES = 200
 HEADINGS = ("handler", "deliveries", "requests per message", "effects applied twice", "effects lost")
@@ -51,10 +51,10 @@ def demo(
 def _compare(engine: Engine, messages: int, seed: int, *, as_json: bool) -> Comparison:
     if as_json:
         comparison = compare(engine, messages, seed, lambda _: None)
-        sys.stdout.write(json_text(comparison))
+        tell(json_text(comparison))
     elif is_plain(sys.stdout, os.environ):
         comparison = compare(engine, messages, seed, lambda _: None)
-        sys.stdout.write(plain_text(comparison))
+        tell(plain_text(comparison))
     else:
         comparison = show(Console(file=sys.stdout, force_terminal=True), engine, messages, seed)
     return comparison
