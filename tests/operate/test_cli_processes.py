@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from onewrite.operate import main
 from onewrite.operate.early import EarlySignals
 from onewrite.operate.processes import Processes, watch_parent
 from onewrite.operate.worker import _of_process
@@ -93,6 +94,12 @@ def test_a_process_that_dies_again_and_again_is_started_once_a_minute(monkeypatc
     lives.stop_at = 6300
     assert lives.run() == 1, "it was dead when it was to stop"
     assert 100 <= lives.started[1] <= 115
+
+
+def test_the_arguments_of_the_command_may_end_with_what_is_no_option(capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["worker", "--queue-url", "https://q/1/2", "--processes", "2", "--", "nowhere_to_be_found:handler"]) == 2
+    err = capfd.readouterr().err
+    assert err.count("there is no module 'nowhere_to_be_found'") >= 2
 
 
 def test_the_later_processes_have_the_next_ports_and_files() -> None:

@@ -231,6 +231,7 @@ def test_what_is_no_handler_returns_2_and_is_named(
         (["--queue-url", URL], "MODULE:HANDLER"),
         (["--queue-url", "orders", "corner_shop:ship"], "no queue URL"),
         (["--queue-url", URL, "corner_shop:ship", "--wait", "21"], "--wait"),
+        (["--queue-url", URL, "a:b", "--processes", "3", "--health-port", "65534"], "no port for the last of 3 processes"),
         (["--queue-url", URL, "corner_shop:ship", "--drain-seconds", "nan"], "drain"),
     ],
 )

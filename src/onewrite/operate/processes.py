@@ -79,7 +79,9 @@ class Processes:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._commands = [[sys.executable, "-m", "onewrite", *arguments, *own_options] for own_options in options]
+        end = arguments.index("--") if "--" in arguments else len(arguments)  # nothing behind it is an option
+        head, tail = [sys.executable, "-m", "onewrite", *arguments[:end]], arguments[end:]
+        self._commands = [[*head, *own_options, *tail] for own_options in options]
         self._clock, self._sleep = clock, sleep
         self._signals = 0  # that have arrived
         self._passed_on = 0

@@ -27,9 +27,9 @@ from onewrite.operate.report import Level, LogFormat, log_to_stderr
 
 logger = logging.getLogger("onewrite")
 
-_LAST_SECONDS = 10.0  # for what flushes logs and metrics when the process ends
 _EVERY = 10.0  # seconds between two signs that threads can run
 _SLACK = 60.0  # seconds more than a message may take: until then the worker itself finds out what hangs, if it can
+_PORTS = 65_536
 _STDERR = 2  # its file descriptor, because Python's own file needs the interpreter
 
 _option = partial(option, "WORKER")
@@ -137,6 +137,10 @@ def _start(context: typer.Context, handler: str, queue_url: Sequence[str], proce
     line: CommandLine = context.obj
     style, level, kinds = options.pop("log_format"), options.pop("log_level"), options.pop("metrics")
     if processes > 1:
+        if (health_port := options["health_port"]) is not None and health_port + processes > _PORTS:
+            raise ConfigurationError(
+                f"--health-port {health_port} leaves no port for the last of {processes} processes: give one up to {_PORTS - processes}."
+            )
         log_to_stderr(style, level)
         numbers = [_of_process(number, options["health_port"], options["liveness_file"]) for number in range(processes)]
         raise typer.Exit(Processes(line.arguments, numbers).run(line.early_signals))
