@@ -48,6 +48,11 @@ def test_help_names_the_verbs(capsys: pytest.CaptureFixture[str]) -> None:
         (["worker", "a:b", "--queue-url", "u", "--in-flight", "0"], "--in-flight 0: give a whole number from 1 to 10000."),
         (["relay", "--poll", "soon"], "--poll soon: give a number from 0.01 to 86400."),
         (["relay", "--metrics", "emf", "--metrics", "x"], "--metrics emf x: give one of emf, opentelemetry."),
+        (
+            ["relay", "--table", "orders", "--outbox", "o", "--to", "u", "--once", "--skip", ""],
+            "--skip is empty: give --skip ID.",
+        ),
+        (["relay", ""], "[MODULE:RELAY] is empty: give it."),
         (["doctor", "nowhere_to_be_found"], "there is no module 'nowhere_to_be_found'"),
     ],
 )
@@ -68,11 +73,19 @@ OF_OTHERS = re.compile(
     "Usage:|Try '|Error:|Invalid value|No such|Missing|requires an argument|does not take|unexpected|[Ii]nput|valid|greater|not one of"
 )
 
+KEY = ("--key", "k")
+REQUIRED = {
+    "worker": ("a:b", "--queue-url", "u"),
+    "plan": ("--messages", "1/d"),
+    "forget": (*KEY, "--message", "m"),
+    **dict.fromkeys(("inspect", "set-mark", "clear"), KEY),
+}
+
 
 def test_each_option_of_each_verb_is_explained_in_our_words_wherever_it_is_wrong(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tried = 0
+    tried, may_be_empty = 0, set[str]()
     verbs = [command.callback for command in app.registered_commands if command.callback is not None]
     for command, verb in zip(app.registered_commands, verbs, strict=True):
         monkeypatch.setattr(command, "callback", wraps(verb)(lambda **_: None))  # what is right is not done
@@ -92,7 +105,9 @@ def test_each_option_of_each_verb_is_explained_in_our_words_wherever_it_is_wrong
                 assert not OF_OTHERS.search(printed.err), (arguments, printed.err)
                 assert "\x1b" not in printed.err
                 tried += 1
+            may_be_empty |= {f"{name} {option}"} if main([name, *REQUIRED.get(name, ()), f"{option}="]) == 0 else set()
     assert tried > 200
+    assert may_be_empty == {"inspect --source", "forget --source", "set-mark --source", "migrate --name"}
     monkeypatch.setenv("ONEWRITE_WORKER_LEAN", "maybe")
     assert main(["worker", "a:b", "--queue-url", "u"]) == 2
     assert "ONEWRITE_WORKER_LEAN maybe: give true or false." in capsys.readouterr().err

@@ -7,11 +7,13 @@ import os
 from collections.abc import Sequence
 from enum import Enum
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, cast, get_args, get_type_hints
 
 import typer
+from typer.core import TyperCommand
 
-from onewrite.errors import OnewriteError
+from onewrite.errors import ConfigurationError, OnewriteError
 from onewrite.operate.demo import demo
 from onewrite.operate.doctor import doctor
 from onewrite.operate.early import EarlySignals
@@ -28,8 +30,24 @@ from onewrite.operate.worker import worker
 
 # Help and errors without markup look the same on a terminal, in a log and in a pipe.
 app = typer.Typer(add_completion=True, no_args_is_help=True, rich_markup_mode=None)
+
+
+class _Verb(TyperCommand):
+    """Refuses an option that is given as nothing, as "$ID" is where ID is not set. The verb might do what was not asked for."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Do it."""
+        for parameter in self.params:
+            value = ctx.params.get(parameter.name)
+            values = value if isinstance(value, list) else [value]
+            if parameter.default != "" and any(each in ("", Path()) for each in values):
+                name, form = _named(parameter)
+                raise ConfigurationError(f"{name} is empty: give {form}.")
+        return super().invoke(ctx)
+
+
 for verb in (demo, worker, relay, steps, migrate, doctor, plan, inspect, forget, set_mark, clear, strip):
-    app.command()(verb)
+    app.command(cls=_Verb)(verb)
 
 # All errors of a command line have this class, which is click's, or that of the click within Typer.
 _UsageError = cast("type[typer.BadParameter]", typer.BadParameter.__base__)
@@ -81,10 +99,8 @@ def _misuse(error: Any, arguments: Sequence[str]) -> str:
             )
         case "MissingParameter":
             variable = f", or set {parameter.envvar}" if parameter.envvar else ""
-            if not parameter.opts[0].startswith("-"):
-                return f"{parameter.metavar} is missing: give it{variable}."
-            form = f"{parameter.opts[0]} {parameter.metavar or 'VALUE'}"
-            return f"{parameter.opts[0]} is missing: give {form}{variable}."
+            name, form = _named(parameter)
+            return f"{name} is missing: give {form}{variable}."
         case "BadParameter" if parameter is None:  # a verb has raised it
             return f"{error.param_hint}: {error.message}"
         case "BadParameter":
@@ -99,6 +115,12 @@ def _misuse(error: Any, arguments: Sequence[str]) -> str:
         case _:
             extra = error.message.partition(" (")[2].removesuffix(")")
             return f"{extra}: there is nothing that takes this. Give values of options after their names, and quote what has spaces."
+
+
+def _named(parameter: Any) -> tuple[str, str]:
+    """What an option or an argument is called, and what to give for it."""
+    option = parameter.opts[0]
+    return (option, f"{option} {parameter.metavar or 'VALUE'}") if option.startswith("-") else (parameter.metavar, "it")
 
 
 def _expected_values(context: Any, name: str) -> str:
