@@ -104,6 +104,17 @@ def test_a_relay_runs_until_it_is_stopped_and_counts_for_whom_it_is_told_to(
     assert (summary["published"], told[-1]["message"]) == (2, "the relay has stopped")
 
 
+def test_what_the_environment_says_of_a_store_is_for_when_no_module_is_named(
+    module: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("TABLE", "RELAY_OUTBOX", "RELAY_TO"):
+        monkeypatch.setenv(f"ONEWRITE_{name}", "other")
+    assert main(["relay", NAME, "--stuck"]) == 0
+    monkeypatch.setenv("ONEWRITE_RELAY", NAME)
+    assert main(["relay", "--stuck"]) == 0
+    assert capsys.readouterr().out.count("1 pending  Poison") == 2
+
+
 def stuck(capsys: pytest.CaptureFixture[str]) -> tuple[str, str]:
     """The id and the source of what is listed."""
     main(["relay", NAME, "--once"])
@@ -194,7 +205,7 @@ def test_what_cannot_be_run_as_it_was_asked_for_has_exit_code_2(
     assert main(["relay", NAME, "--skip", "id", "--stuck"]) == 2
     assert "Give one of" in capsys.readouterr().err
     assert main(["relay", NAME, "--outbox", "shop/orders"]) == 2
-    assert "--outbox goes with" in capsys.readouterr().err
+    assert "--outbox does not go with shop_relays:relay: the module says it." in capsys.readouterr().err
     assert main(["relay", NAME, "--restart", "elsewhere"]) == 2
     monkeypatch.setattr(module.relay, "_publish", lambda _: True)
     assert main(["relay", NAME, "--once"]) == 2
@@ -251,8 +262,11 @@ def test_a_table_is_relayed_to_a_queue_without_a_module(aws: None) -> None:
     assert "ow_events" not in boto3.resource("dynamodb").Table("orders").get_item(Key={"orderId": "o"})["Item"]
 
 
-def test_a_table_s_operator_needs_no_target(aws: None, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_table_s_operator_needs_no_target(
+    aws: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     paid(table())
+    monkeypatch.setenv("ONEWRITE_RELAY", "nowhere_to_be_found:relay")  # less than what the command line says
     assert main(["relay", *OF_THE_TABLE, "--stuck"]) == 0
     source = capsys.readouterr().out.split()[-1]
     assert main(["relay", *OF_THE_TABLE, "--restart", source, "--yes"]) == 0

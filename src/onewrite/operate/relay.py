@@ -142,12 +142,15 @@ def _start(context: typer.Context, name: str | None, log_format: LogFormat, log_
     acts = [act for act in ("stuck", "skip", "restart") if options[act]]
     if len(acts) > 1:
         raise ConfigurationError("Give one of --stuck, --skip and --restart, and not several.")
+    given = [each for each in ("name", *_OF_A_STORE) if _is_given(context, each)]
+    if "name" not in given and {"table", "collection"} & {*given}:
+        name = None  # that of the environment is for when no store is named
     early = context.obj.early_signals
     if acts:
         early.pass_on(_interrupt)  # an act is one write, and nothing of it is under way while a question is open
 
     def run_act() -> int:
-        relay = _chosen_relay(name, options, publishes=not acts)
+        relay = _chosen_relay(name, given, options, publishes=not acts)
         # After the import of the user's module, which may have set up logging of its own. What was done is written at any level.
         log_to_stderr(log_format, Level.INFO if acts else log_level)
         if options["stuck"]:
@@ -165,7 +168,13 @@ def _interrupt() -> None:
     raise KeyboardInterrupt
 
 
-def _chosen_relay(name: str | None, options: Options, *, publishes: bool) -> Relay:
+def _is_given(context: typer.Context, name: str) -> bool:
+    """Does the command line itself say it, and not the environment?"""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
+
+
+def _chosen_relay(name: str | None, given: Sequence[str], options: Options, *, publishes: bool) -> Relay:
     """The relay that a module has, or one that is made for a store."""
     if name is None:
         for option_name in ("outbox", "to") if publishes and is_named(options) else ("outbox",) if is_named(options) else ():
@@ -173,10 +182,8 @@ def _chosen_relay(name: str | None, options: Options, *, publishes: bool) -> Rel
                 raise ConfigurationError(f"Give --{option_name}: a store alone does not say it. See onewrite relay --help.")
         return relay_of(options, Outbox(options["outbox"] or "none", index=options["index"]), options["to"])
     for option_name in _OF_A_STORE:
-        if options[option_name] is not None:
-            raise ConfigurationError(
-                f"--{option_name.replace('_', '-')} goes with --table or --collection. Here the module says it."
-            )
+        if option_name in given:
+            raise ConfigurationError(f"--{option_name.replace('_', '-')} does not go with {name}: the module says it.")
     candidate = find(name, RELAY, quiet=options["as_json"])
     if not isinstance(candidate, Relay):
         raise ConfigurationError(f"{RELAY}: {name!r} is a {type(candidate).__name__}, and not an onewrite.outbox.Relay.")
