@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
+from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -28,11 +30,13 @@ from onewrite import (
     Rejected,
     SeenIds,
     Stale,
+    Tombstones,
 )
 from onewrite.core.clock import random_name
 from onewrite.core.flow import Call, Flow, FlowStep, Wait
 from onewrite.core.ledgers import Ledger
 from onewrite.core.watch import LARGE_LEDGER, MANY_SOURCES
+from onewrite.dynamodb import GuardedTable
 from onewrite.dynamodb.flows import Flows
 from onewrite.dynamodb.request import guard_put
 from tests.support.driven import Table, failure, play, refusal, too_large
@@ -48,6 +52,7 @@ CLOSE: dict[str, Any] = {
     "ConditionExpression": "attribute_not_exists(closed)",
     "ExpressionAttributeValues": {":yes": True},
 }
+STEP: dict[str, Any] = {"lease": timedelta(minutes=1), "safe_for": timedelta(days=1)}
 ENTITY: dict[str, Any] = {"orderId": "o-1", "n": Decimal(1)}
 SEEN: dict[str, Any] = {**ENTITY, "ow_l": "ow1 14d", "ow_r1": {HASH}}
 DONE: dict[str, Any] = {"ResponseMetadata": {}}
@@ -177,6 +182,28 @@ def test_a_refusal_of_an_expression_for_its_size_is_not_taken_for_one_of_the_ite
 def test_a_write_that_is_too_large_for_an_item_that_may_not_be_read_does_not_wait_for_a_message_before_it() -> None:
     with pytest.raises(EntityTooLarge, match="its present size is not known"):
         play(flows(InSequence()).write(M5, CLOSE), too_large(), failure("AccessDeniedException"))
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda store, table: store.update_item(M5, **CLOSE, **table),
+        lambda store, table: store.put_item(M5, Item=KEY["Key"], **table),
+        lambda store, table: store.delete_item(M5, **KEY, **table),
+        lambda store, table: store.record(M5, **KEY, **table),
+        lambda store, table: store.begin(M5, "charge", **STEP, **KEY, **table),
+        lambda store, table: store.perform(M5, "charge", print, then=lambda _: CLOSE, **STEP, **KEY, **table),
+        lambda store, table: store.open_steps(**KEY, **table),
+        lambda store, table: store.seen(M5, **KEY, **table),
+        lambda store, table: store.get_item(**KEY, **table),
+        lambda store, table: store.fold([M5, Message("m6", source="s", sequence=6)], lambda _: {**CLOSE, **table}),
+        lambda store, table: store.updating(**CLOSE, **table),
+    ],
+)
+def test_a_call_that_names_a_table_is_refused_unsent(call: Callable[[Any, dict[str, Any]], Any]) -> None:
+    store = GuardedTable(Table(), SeenIds(), tombstones=Tombstones(timedelta(days=30)))
+    with pytest.raises(InvalidUpdate, match="TableName"):
+        call(store, {"TableName": "others"})
 
 
 def test_a_record_that_finishes_a_step_changes_nothing_but_the_ledger_either() -> None:

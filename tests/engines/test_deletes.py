@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from pymongo import MongoClient
 
-from onewrite import Applied, EntityTooLarge, Gone, Message, Outcome, SeenIds, Tombstones
+from onewrite import Applied, Duplicate, EntityTooLarge, Event, Gone, Message, Outbox, Outcome, SeenIds, Tombstones
 from onewrite.dynamodb import GuardedTable
 from onewrite.mongodb import GuardedCollection
 from onewrite.testing.servers.engines import Mongod
@@ -176,3 +176,21 @@ def test_a_lost_answer_of_either_request_of_a_delete_leaves_a_clean_tombstone(dy
     assert outcome.retried == (lost == 1)
     assert {name for name in shop.raw("e") if not name.startswith("ow_")} == {"id", "expiresAt"}
     assert type(shop.deliver("delete", "e")).__name__ == "Duplicate"
+
+
+@pytest.mark.parametrize("collation", [{"locale": "en", "alternate": "shifted"}, {"locale": "en", "strength": 2}], ids=repr)
+@pytest.mark.parametrize("of_collection", [True, False], ids=["of the collection", "of the call"])
+def test_what_stays_of_a_deleted_document_is_the_same_under_any_collation(
+    mongo: MongoClient[dict[str, Any]], collation: dict[str, Any], of_collection: bool
+) -> None:
+    own: Any = {"collation": collation} if of_collection else {}
+    collection = mongo.test.create_collection(next(_places), **own)
+    orders = GuardedCollection(collection, SeenIds(), tombstones=TOMBSTONES, outbox=Outbox("shop/orders"))
+    paid = [Event("Paid", {"cents": 1})]
+    of_the_callers = {"OW_note": 1, "ow-note": 1, "owner": "ann"}
+    assert isinstance(orders.update_one(Message("m"), {"_id": 1}, {"$set": of_the_callers}, upsert=True, emit=paid), Applied)
+    native: Any = {} if of_collection else {"collation": collation}
+    assert isinstance(orders.delete_one(Message("d"), {"_id": 1}, **native), Applied)
+    (left,) = collection.find()
+    assert left.keys() == {"_id", "ow_tombstone", "ow_l", "ow_r", "ow_o", "ow_events", "ow_due"}
+    assert isinstance(orders.update_one(Message("m"), {"_id": 1}, {"$set": {"n": 1}}), Duplicate)

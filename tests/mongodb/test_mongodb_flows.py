@@ -123,6 +123,14 @@ def test_a_write_that_matches_nothing_is_explained_by_a_look(found: Any, expecte
     assert steps[1] == Call("find_one", (QUERY,), {"session": None, "comment": "c", "collation": {"locale": "simple"}})
 
 
+@pytest.mark.parametrize(
+    "native", [{"query": {"_id": 2}}, {"writeConcern": {"w": 0}}, {"fields": {"all": "$$ROOT"}, "new": True}], ids=str
+)
+def test_what_pymongo_would_put_into_a_command_beside_or_over_ours_is_refused_unsent(native: Any) -> None:
+    with pytest.raises(InvalidUpdate, match=f"takes no {', '.join(sorted(native))}"):
+        play(flows(SeenIds()).write(M5, QUERY, UPDATE, native, "find_one_and_update"))
+
+
 def test_an_upsert_that_lost_the_race_to_create_is_tried_again_without_upsert() -> None:
     outcome, steps = play(write(SeenIds(), upsert=True), lost_race(), ENTITY, LANDED)
     assert outcome == Applied(M5)

@@ -374,6 +374,12 @@ def test_a_collation_under_which_the_name_of_an_entity_may_be_another_ones_is_re
         guard(SeenIds(), query, fields=("email",), collation=Collation("en", strength=2))
 
 
+def test_no_variable_takes_the_place_of_the_document_of_which_the_ledger_is_a_part() -> None:
+    assert guard(SeenIds(), let={"current": 1}).native == {"let": {"current": 1}}
+    with pytest.raises(InvalidUpdate, match="give it another name"):
+        guard(SeenIds(), let={"CURRENT": {"n": 1}})
+
+
 # --- what a collection must be like -----------------------------------------------------------------------------------
 
 BY_ID: dict[str, Any] = {"_id_": {"v": 2, "key": [("_id", 1)]}}

@@ -183,7 +183,7 @@ class Flows:
         return Write(message, key, now, entry.as_question if creates else entry, step, outbox_part, token)
 
     def call(self, write: Write, native: Mapping[str, Any], guard: Guard) -> Call:
-        return guard(write, {**self.table, **native}, self.convert)
+        return guard(write, self._in_table(native), self.convert)
 
     def send_write(self, write: Write, native: Mapping[str, Any], guard: Guard) -> Flow[Outcome]:
         """Send the write until it is known what it means, in the form that fits the entity."""
@@ -299,7 +299,14 @@ class Flows:
 
     def address(self, native: Mapping[str, Any]) -> dict[str, Any]:
         key = {"Key": typed_values(checked_key(native))} if self._is_typed and "Key" in native else {}
-        return {**self.table, **native, **key}
+        return {**self._in_table(native), **key}
+
+    def _in_table(self, native: Mapping[str, Any]) -> dict[str, Any]:
+        if "TableName" in native:
+            raise InvalidUpdate(
+                "A call goes to the table of its store: leave TableName out, and make a store for each table."
+            )
+        return {**self.table, **native}
 
     def without_ledger(self, item: Mapping[str, Any]) -> Entity:
         return without_ledger(self.ledger.terms, item)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
@@ -50,9 +51,6 @@ def delete(
 # A tombstone keeps what names the document, and the ledgers and outboxes of all stores.
 
 _FIELDS = {"$objectToArray": "$$ROOT"}
-_NAME = "$$field.k"
-# Every name that begins so stands between these two.
-_IS_OURS = {"$and": [{"$gte": [_NAME, OURS]}, {"$lt": [_NAME, OURS[:-1] + chr(ord(OURS[-1]) + 1)]}]}
 
 
 def burial(terms: Terms, tombstone: Tombstone, expires: float | None) -> dict[str, Any]:
@@ -65,8 +63,7 @@ def burial(terms: Terms, tombstone: Tombstone, expires: float | None) -> dict[st
 
 def empty_outbox(counts: Mapping[str, Any], tombstone: Tombstone, expires: float) -> dict[str, Any]:
     """The stage that clears all that is pending in a tombstone's outbox. `counts`: what it holds of those sent before."""
-    names = [OUTBOX.events, OUTBOX.due, *counts]
-    rest = _fields_where({"$not": [{"$in": [_NAME, {"$literal": names}]}]})
+    rest = _fields_where({"$not": [_named(_any_of([OUTBOX.events, OUTBOX.due, *counts]))]})
     return _document_of([rest, _literal({**counts, tombstone.ttl: datetime.fromtimestamp(expires, UTC)})])
 
 
@@ -88,7 +85,17 @@ def _expiry(tombstone: Tombstone, expires: float) -> dict[str, Any]:
 @lru_cache(maxsize=64)
 def _lasting_fields(terms: Terms, key: tuple[str, ...]) -> dict[str, Any]:
     """The fields that stay: the key, the set of the store's own ledger, and all that is ours."""
-    return _fields_where({"$or": [{"$in": [_NAME, {"$literal": [*key, *sorted(terms.plain_sets)]}]}, _IS_OURS]})
+    return _fields_where(_named(f"{OURS}|{_any_of([*key, *sorted(terms.plain_sets)])}"))
+
+
+def _named(pattern: str) -> dict[str, Any]:
+    """Is the field named so? A collation, which takes part in every comparison, takes none in this."""
+    return {"$regexMatch": {"input": "$$field.k", "regex": f"^(?:{pattern})"}}
+
+
+def _any_of(names: Iterable[str]) -> str:
+    # A "$" alone also matches in front of a last line break.
+    return f"(?:{'|'.join(map(re.escape, names))})$(?!\\n)"
 
 
 def _fields_where(condition: Document) -> dict[str, Any]:

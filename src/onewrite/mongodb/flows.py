@@ -63,6 +63,7 @@ from onewrite.mongodb.expression import (
 )
 from onewrite.mongodb.indexes import check_collation, check_ids_are_unique, check_indexes, id_index, keeps_text
 from onewrite.mongodb.layout import Document, canonical, codec_of, image_of, ledger_image_of, without_ledger
+from onewrite.mongodb.native import FindOneAndUpdateArguments
 from onewrite.mongodb.request import ReadyWrite, creates_by_record, guard, guard_insert, in_transaction
 from onewrite.outcome import Applied, Entity, Outcome, Rejected, Unmet
 
@@ -71,6 +72,8 @@ U = TypeVar("U")
 
 ROUNDS = 6  # each after the second answers a concurrent delete
 _LOOK_OPTIONS = ("session", "collation", "comment")
+# The methods other than find_one_and_update know their arguments themselves.
+_TAKEN = FindOneAndUpdateArguments.__required_keys__ | FindOneAndUpdateArguments.__optional_keys__
 
 
 class Flows:
@@ -295,6 +298,11 @@ class Flows:
 
     def try_once(self, request: ReadyWrite, writer: Writer, *, upsert: bool) -> Flow[Applied | Exception | None]:
         """Write once. None: it matched nothing. An exception: it matched nothing, and could not create either."""
+        if writer == "find_one_and_update" and not request.native.keys() <= _TAKEN:
+            unknown = ", ".join(sorted(request.native.keys() - _TAKEN))
+            raise InvalidUpdate(
+                f"This call takes no {unknown}: pymongo would put it into the command, beside what guards it or in its place."
+            )
         try:
             reply = yield Call(writer, (request.filter, request.update), {"upsert": upsert, **request.native})
         except (OperationFailure, DocumentTooLarge) as error:

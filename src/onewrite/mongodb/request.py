@@ -60,6 +60,10 @@ def guard(write: Write, query: Document, update: Update | None, native: Mapping[
         if options.get("projection") is not None:
             check_projection(entry.terms, options["projection"])
         check_collation(options.get("collation"), write.key, text=keeps_text(entry))
+        if "CURRENT" in (options.get("let") or ()):
+            raise InvalidUpdate(
+                'let={"CURRENT": ...} would take the place of the document, of which the ledger is a part: give it another name.'
+            )
         if upsert:
             check_not_in_transaction(options, "upsert=True", _NO_UPSERT)
     # What follows a gap creates no entity; and the equality in its filter would be copied into the new document.
