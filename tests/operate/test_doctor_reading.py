@@ -311,6 +311,24 @@ class Described:
         return {"Items": []}
 
 
+def test_each_request_names_the_table_as_it_was_named() -> None:
+    arn = "arn:aws:dynamodb:eu-west-2:210987654321:table/orders"  # the account of the credentials may have another one of that name
+    asked = list[str]()
+
+    class Noting(Described):
+        def __getattribute__(self, name: str) -> Any:
+            method: Any = super().__getattribute__(name)
+
+            def noted(**given: Any) -> Any:
+                asked.append(given["TableName"])
+                return method(**given)
+
+            return method if name.startswith("_") else noted
+
+    AMAZON.run(read_table(arn, 1, lambda: NOW), Noting())
+    assert asked == [arn] * 3
+
+
 @pytest.mark.parametrize(("consistency", "strong"), [("STRONG", True), ("EVENTUAL", False), (None, False)])
 def test_a_global_table_is_read_with_its_other_regions(consistency: str | None, strong: bool) -> None:
     regions = [{"RegionName": name} for name in ("eu-west-2", "eu-west-1", "us-east-1")]
@@ -458,13 +476,16 @@ def helper(message: Message) -> None:
     helper(message)  # it is looked into once
 
 
+ARN = "arn:aws:dynamodb:eu-west-1:123456789012:table/plain"
+
+
 def test_the_stores_of_a_module_are_found_with_their_ledgers() -> None:
     tombstones = Tombstones(timedelta(days=1))
     client = StandInClient()
     documents = GuardedCollection(client.shop.stock, HighWaterMark(), durability="acknowledged")
     safe = GuardedCollection(client.shop.safe, HighWaterMark())
     first = table_store("orders", SeenIds(), tombstones=tombstones)
-    found = read_module("shop", module_of(a=first, again=first, b=documents, c=safe, d=table_store("plain"), e=7))
+    found = read_module("shop", module_of(a=first, again=first, b=documents, c=safe, d=table_store(ARN), e=7))
     assert found.name == "shop"
     assert found.stores == (
         ModuleStore("the table orders", SeenIds(), "dynamodb", tombstones),

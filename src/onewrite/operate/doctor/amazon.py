@@ -129,7 +129,9 @@ def read_table(name: str, most: int, clock: Callable[[], float]) -> Reader[Facts
     if date:
         server = parsedate_to_datetime(date).timestamp() + _CUT
         offset = ClockOffset(server - (before + after) / 2, (after - before) / 2 + _CUT)
-    return Facts(table=table, clock=offset, expiry=expiry, sample=(yield from _read_sample(table, expiry, most, clock)))
+    return Facts(
+        table=table, clock=offset, expiry=expiry, sample=(yield from _read_sample(name, table.keys, expiry, most, clock))
+    )
 
 
 def _table(description: Mapping[str, Any]) -> TableDescription:
@@ -164,11 +166,11 @@ def _read_expiry(name: str) -> Reader[tuple[str, ...] | Unread]:
 
 
 def _read_sample(
-    table: TableDescription, expiry: tuple[str, ...] | Unread, most: int, clock: Callable[[], float]
+    name: str, keys: tuple[str, ...], expiry: tuple[str, ...] | Unread, most: int, clock: Callable[[], float]
 ) -> Reader[EntitySample | Unread]:
-    scan, images = TableScan(table.name, consistent=False, size=most, keys=table.keys), list[EntityImage]()
+    scan, images = TableScan(name, consistent=False, size=most, keys=keys), list[EntityImage]()
     while len(images) < most:
-        page = yield from questions_of(f"the items of the table {table.name}", "dynamodb:Scan", scan.next())
+        page = yield from questions_of(f"the items of the table {name}", "dynamodb:Scan", scan.next())
         if isinstance(page, Unread):
             return page
         if page is None:
@@ -176,7 +178,7 @@ def _read_sample(
         images.extend(page)
     ttl = expiry[0] if isinstance(expiry, tuple) and expiry else ""
     entities = tuple([entity_in(image, _seconds(image.fields.get(ttl))) for image in images[:most]])
-    return EntitySample(entities, table.keys, LARGEST_ITEM, clock())
+    return EntitySample(entities, keys, LARGEST_ITEM, clock())
 
 
 def _seconds(value: object) -> float | None:

@@ -279,4 +279,5 @@ def _store(store: Any) -> ModuleStore:
     if type(store).__module__.startswith("onewrite.mongodb."):
         w = flows.target.write_concern.document.get("w")
         return ModuleStore(f"the collection {flows.target.name}", store_ledger, "mongodb", tombstones, outbox, w)
-    return ModuleStore(f"the table {flows.table_name}", store_ledger, "dynamodb", tombstones, outbox)
+    table = str(flows.table_name).rpartition("/")[2]  # which may be an ARN
+    return ModuleStore(f"the table {table}", store_ledger, "dynamodb", tombstones, outbox)
