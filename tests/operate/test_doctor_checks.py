@@ -127,13 +127,15 @@ def test_tombstones_stay_for_as_long_as_a_message_may_come(tombstones: float | N
     assert state("tombstone-retention", Facts(queue=QUEUE, sample=sample(entity(tombstone=seconds)))) == expected
 
 
-def test_a_late_redrive_from_the_dead_letters_of_a_fifo_queue_is_told_to_who_has_a_shorter_ledger_or_tombstone() -> None:
+def test_a_late_redrive_from_the_dead_letters_of_a_fifo_queue_is_told_to_who_has_a_shorter_ledger_tombstone_or_ttl() -> None:
     facts = Facts(queue=replace(WITH_DEAD, fifo=True), dead_letters=LONG_DEAD)
     late = "Redrive dead letters within {} of when they were sent: what is redriven later may take effect again."
     default = replace(facts, module=module(SeenIds(), tombstones=Tombstones(timedelta(days=15))))
     assert late.format("14 days") in checked("ledger-retention", default).text
     assert "18 days in all" in checked("ledger-retention", default).text
     assert late.format("15 days") in checked("tombstone-retention", default).text
+    ttl = replace(facts, expiry=("expiresAt",), sample=sample(entity(expires=NOW + 16 * DAY)))
+    assert late.format("16 days") in checked("ttl", ttl).text
     longer = replace(facts, module=module(days(18), tombstones=Tombstones(timedelta(days=18))))
     assert "Redrive" not in checked("ledger-retention", longer).text + checked("tombstone-retention", longer).text
 
@@ -205,11 +207,25 @@ def test_the_labels_of_a_sample_tell_the_ledgers_where_no_module_does() -> None:
     assert state("ledger-retention", Facts(queue=replace(QUEUE, retention=14 * DAY + 1), sample=sample(entity()))) == "error"
 
 
-@pytest.mark.parametrize(("left", "expected"), [(4 * DAY - 1, "error"), (4 * DAY, "passed"), (-1, "not checked")])
-def test_ttl_is_judged_by_the_entity_that_expires_last(left: int, expected: str) -> None:
+@pytest.mark.parametrize(
+    ("queue", "dead", "left", "expected"),
+    [
+        (QUEUE, None, 4 * DAY - 1, "error"),
+        (QUEUE, None, 4 * DAY, "passed"),
+        (QUEUE, None, -1, "not checked"),
+        # As of ledgers, 14 days are enough where a FIFO queue and its dead letters keep a message for longer.
+        (replace(WITH_DEAD, fifo=True), LONG_DEAD, 14 * DAY - 1, "error"),
+        (replace(WITH_DEAD, fifo=True), LONG_DEAD, 14 * DAY, "passed"),
+        # Dead letters that may not be read may be kept for longer than the queue keeps a message.
+        (WITH_DEAD, DENIED, 4 * DAY - 1, "error"),
+        (WITH_DEAD, DENIED, 6 * DAY, "not checked"),
+    ],
+)
+def test_ttl_is_judged_by_the_entity_that_expires_last(queue: Queue, dead: Any, left: int, expected: str) -> None:
     guarded = [entity("a", expires=NOW + 1), entity("b", expires=NOW + left)] if left > 0 else [entity(expires=NOW + left)]
     others = [bare(expires=NOW + 99 * DAY), entity(expires=NOW + 99 * DAY, tombstone=1), entity()]
-    assert state("ttl", Facts(queue=QUEUE, expiry=("expiresAt",), sample=sample(*guarded, *others))) == expected
+    facts = Facts(queue=queue, dead_letters=dead, expiry=("expiresAt",), sample=sample(*guarded, *others))
+    assert state("ttl", facts) == expected
 
 
 @pytest.mark.parametrize(

@@ -664,6 +664,34 @@ def test_the_arbiters_of_a_set_are_read_from_both_answers() -> None:
     assert (found.default_w, found.version) == (1, "8.0.1")
 
 
+IN_AN_HOUR, IN_A_DAY = [datetime.fromtimestamp(NOW + seconds, UTC) for seconds in (3_600, 86_400)]
+
+
+@pytest.mark.parametrize(
+    ("field", "fields", "expected"),
+    [
+        ("e", {"e": IN_A_DAY}, 86_400),
+        ("e", {"e": [IN_A_DAY, "never", IN_AN_HOUR]}, 3_600),
+        ("meta.e", {"meta": {"e": IN_A_DAY}}, 86_400),
+        ("meta.e", {"meta": [{"e": IN_A_DAY}, {"e": IN_AN_HOUR}, 7]}, 3_600),
+        ("meta.e", {"meta.e": IN_A_DAY, "e": IN_A_DAY}, None),
+        ("meta", {"meta": {"e": IN_A_DAY}}, None),
+    ],
+)
+def test_a_document_expires_by_the_first_time_on_the_path_of_the_ttl_index(
+    field: str, fields: dict[str, Any], expected: int | None
+) -> None:
+    class Expiring(Answering):
+        def index_information(self) -> Any:
+            return {"ttl": {"key": [(field, 1)], "expireAfterSeconds": 60}}
+
+        def aggregate(self, _: Any) -> Any:
+            return iter([{"_id": 1, **fields}])
+
+    (found,) = sample_of(look_at(Expiring(hello=HELLO)).sample).entities
+    assert found.expires == (None if expected is None else NOW + expected + 60)
+
+
 def test_a_mongos_is_asked_for_no_members() -> None:
     collection = Answering(hello={**HELLO, "msg": "isdbgrid"}, getDefaultRWConcern={})
     found = look_at(collection)

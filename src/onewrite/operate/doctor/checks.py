@@ -18,6 +18,7 @@ from onewrite.operate.doctor.facts import (
     Entity,
     EntitySample,
     EventSourceMapping,
+    Fact,
     Facts,
     Findings,
     Module,
@@ -59,9 +60,12 @@ class Life(NamedTuple):
     seconds: int
     enough: int
     text: str
+    dead_letters: Fact[Queue]
 
-    def late_redrive(self, shortest: int) -> str:
-        """What to heed where a ledger or a tombstone lasts for so many seconds, which are enough but not all."""
+    def late_redrive(self, shortest: float) -> str:
+        """What to heed where all that was judged lasts for so many seconds, which are enough but not all. Dead letters must be known for that."""
+        if isinstance(self.dead_letters, Unread):
+            require(self.dead_letters, "--queue")
         if shortest >= self.seconds:
             return ""
         return f" Redrive dead letters within {span(shortest)} of when they were sent: what is redriven later may take effect again."
@@ -103,14 +107,15 @@ def life(facts: Facts) -> Life:
     """
     queue = require(facts.queue, "--queue")
     if queue.dead_letters is None or isinstance(facts.dead_letters, Unread):
-        return Life(queue.retention, queue.retention, f"{queue.name} keeps a message for {span(queue.retention)}")
+        text = f"{queue.name} keeps a message for {span(queue.retention)}: {span(queue.retention)} in all"
+        return Life(queue.retention, queue.retention, text, facts.dead_letters)
     dead = require(facts.dead_letters, "--queue")
     longer = max(queue.retention, dead.retention)
     seconds = queue.retention + dead.retention if queue.fifo else longer
     enough = max(longer, min(seconds, int(LONGEST_SQS_RETENTION.total_seconds())))
     how = "and then" if queue.fifo else "and, counted from when it was sent,"
-    text = f"{queue.name} keeps a message for {span(queue.retention)}, {how} {dead.name} for {span(dead.retention)}"
-    return Life(seconds, enough, text)
+    text = f"{queue.name} keeps a message for {span(queue.retention)}, {how} {dead.name} for {span(dead.retention)}: {span(seconds)} in all"
+    return Life(seconds, enough, text, dead)
 
 
 def retention(facts: Facts) -> Findings:
@@ -124,17 +129,15 @@ def retention(facts: Facts) -> Findings:
         if seconds < message.enough:
             yield DoctorFinding(
                 "error",
-                f"{guard.kind} of {guard.place} remembers a message for {span(seconds)}, and {message.text}: {span(message.seconds)} in all.",
+                f"{guard.kind} of {guard.place} remembers a message for {span(seconds)}, and {message.text}.",
                 "A message that is delivered after the ledger has forgotten it takes effect again.",
                 f"Set the retention to {span(message.seconds)}, and name the current ledger in also=, as in "
                 f"SeenIds({_timedelta(message.seconds)}, also=...); or let the queues keep messages for less long.",
                 f"the queue, {guard.rests_on}",
             )
-    _insist_on_dead_letters(facts)
     late = message.late_redrive(min(retentions, default=message.seconds))
     return (
-        f"{message.text}: {span(message.seconds)} in all. What is redriven on its last day is remembered if it is delivered at once, "
-        f"as it usually is.{late}"
+        f"{message.text}. What is redriven on its last day is remembered if it is delivered at once, as it usually is.{late}"
     )
 
 
@@ -208,15 +211,14 @@ def tombstones(facts: Facts) -> Findings:
         if seconds < message.enough:
             yield DoctorFinding(
                 "error",
-                f"{what} stays for {span(seconds)}, and {message.text}: {span(message.seconds)} in all.",
+                f"{what} stays for {span(seconds)}, and {message.text}.",
                 "A message that comes after the tombstone is gone creates the deleted entity anew.",
                 f"Set Tombstones({_timedelta(message.seconds)}) or longer.",
                 f"the queue, {rests_on}",
             )
-    _insist_on_dead_letters(facts)
     if not times:
         raise NotCheckedError(_NO_TOMBSTONE)
-    return f"{message.text}: {span(message.seconds)} in all.{message.late_redrive(min(seconds for _, seconds, _ in times))}"
+    return f"{message.text}.{message.late_redrive(min(seconds for _, seconds, _ in times))}"
 
 
 def tombstone_ttl(facts: Facts) -> Findings:
@@ -397,11 +399,6 @@ def _feeds_of(facts: Facts, queue: Queue | None) -> list[EventSourceMapping]:
     return feeds
 
 
-def _insist_on_dead_letters(facts: Facts) -> None:
-    if isinstance(facts.dead_letters, Unread):
-        require(facts.dead_letters, "--queue")
-
-
 def _timedelta(seconds: int) -> str:
     return f"timedelta(days={seconds // 86_400})" if seconds % 86_400 == 0 else f"timedelta(seconds={seconds})"
 
@@ -508,17 +505,17 @@ def ttl(facts: Facts) -> Findings:
     if not lifetimes:
         raise NotCheckedError("No entity that was read has a ledger and a time at which TTL will remove it.")
     most, latest = max(lifetimes, key=lambda pair: pair[0])
-    if most < message.seconds:
+    if most < message.enough:
         yield DoctorFinding(
             "error",
             f"TTL removes entities too early: of {len(lifetimes)} with a ledger and a TTL, {latest.name} expires last, in {span(round(most))}. "
-            f"{message.text}: {span(message.seconds)} in all.",
+            f"{message.text}.",
             "TTL removes the ledger with the entity. A message that is delivered again after that creates the entity anew, and takes effect "
             "again.",
             f"Let an entity expire {span(message.seconds)} after its last message at the earliest, and move the time on with each message.",
             "the queue, the sample",
         )
-    return f"The entity that expires last does so in {span(round(most))}. {message.text}."
+    return f"The entity that expires last does so in {span(round(most))}. {message.text}.{message.late_redrive(most)}"
 
 
 def erased_ledgers(facts: Facts) -> Findings:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, cast
 
 from pymongo.errors import PyMongoError
 
@@ -125,7 +125,16 @@ def _read_sample(
 
 
 def _expires(document: Mapping[str, Any], expiry: Mapping[str, float]) -> float | None:
-    times = [
-        _seconds(value) + after for field, after in expiry.items() if isinstance(value := document.get(field), datetime)
-    ]
+    times = [_seconds(time) + after for field, after in expiry.items() for time in _times(document, field.split("."))]
     return min(times, default=None)
+
+
+def _times(value: object, path: Sequence[str]) -> Iterator[datetime]:
+    """The times that an index on this path has of a document: those in arrays too, of which TTL takes the first."""
+    if isinstance(value, list):
+        for member in cast("list[object]", value):
+            yield from _times(member, path)
+    elif path and isinstance(value, Mapping):
+        yield from _times(cast("Mapping[str, object]", value).get(path[0]), path[1:])
+    elif not path and isinstance(value, datetime):
+        yield value
