@@ -427,12 +427,19 @@ def test_the_database_removes_tombstones(expiry: Any, ttl: str | None, dead: boo
     assert state("tombstone-ttl", elsewhere) == "not checked"
 
 
-PENDING = TableIndex("pending", ("ow_shard", "ow_due"), frozenset())
+PENDING = TableIndex("pending", ("ow_shard", "ow_due"), frozenset(), ("N", "S"))
 
 
 @pytest.mark.parametrize(
     ("index", "found", "expected"),
-    [("pending", PENDING, "passed"), ("pending", replace(PENDING, name="other"), "error"), (None, PENDING, "not checked")],
+    [
+        ("pending", PENDING, "passed"),
+        ("pending", replace(PENDING, name="other"), "error"),
+        ("pending", replace(PENDING, keys=("ow_due",), types=("S",)), "error"),
+        ("pending", replace(PENDING, types=("S", "N")), "error"),
+        ("pending", replace(PENDING, included=None), "error"),
+        (None, PENDING, "not checked"),
+    ],
 )
 def test_an_outbox_that_names_an_index_has_it(index: str | None, found: TableIndex, expected: str) -> None:
     facts = Facts(table=replace(TABLE, indexes=(found,)), module=module(SeenIds(), outbox=Outbox("o", index=index)))

@@ -283,7 +283,10 @@ def sample_of(found: object) -> EntitySample:
 
 def test_a_table_is_read_with_its_indexes_and_its_ttl() -> None:
     found = look(make_table())
-    indexes = TableIndex("by-status", ("status",), None), TableIndex("local", ("id", "status"), frozenset({"total"}))
+    indexes = (
+        TableIndex("by-status", ("status",), None, ("S",)),
+        TableIndex("local", ("id", "status"), frozenset({"total"}), ("S", "S")),
+    )
     assert found.table == TableDescription("orders", ("id", "part"), indexes)
     assert found.expiry == ("expiresAt",)
     assert isinstance(found.clock, ClockOffset)

@@ -136,11 +136,13 @@ def read_table(name: str, most: int, clock: Callable[[], float]) -> Reader[Facts
 
 def _table(description: Mapping[str, Any]) -> TableDescription:
     indexes = list[TableIndex]()
+    types = {part["AttributeName"]: part["AttributeType"] for part in description.get("AttributeDefinitions", ())}
     for index in [*description.get("GlobalSecondaryIndexes", ()), *description.get("LocalSecondaryIndexes", ())]:
         projection = index.get("Projection", {})
         copies_all = projection.get("ProjectionType") == "ALL"
         included = None if copies_all else frozenset(projection.get("NonKeyAttributes", ()))
-        indexes.append(TableIndex(index["IndexName"], _key(index), included))
+        keys = _key(index)
+        indexes.append(TableIndex(index["IndexName"], keys, included, tuple([types[key] for key in keys])))
     region = str(description.get("TableArn", "")).split(":")[3:4]
     regions = sorted({replica["RegionName"] for replica in description.get("Replicas", ())}.difference(region))
     return TableDescription(

@@ -268,18 +268,26 @@ def outbox_index(facts: Facts) -> Findings:
     names = {box.index for box in boxes if box.index is not None}
     if not names:
         raise NotCheckedError("No store whose Outbox names an index was found in a module.")
-    index_keys = {index.name: index.keys for index in table.indexes}
+    described = {index.name: _described(index) for index in table.indexes}
+    needed = _described(TableIndex("", (OUTBOX.shard, OUTBOX.due), frozenset(), ("N", "S")))
     for name in sorted(names):
-        if index_keys.get(name) != (OUTBOX.shard, OUTBOX.due):
+        if described.get(name) != needed:
             yield DoctorFinding(
                 "error",
                 f"Outbox(index={name!r}) of the module names an index that {table.name} "
-                f"{'does not have' if name not in index_keys else 'has with other keys: ' + ', '.join(index_keys[name])}.",
-                "No sweep of a relay works: what a lost doorbell leaves behind is never published.",
-                f"Create a global secondary index {name!r} with the partition key {OUTBOX.shard} and the sort key {OUTBOX.due}, KEYS_ONLY.",
+                f"{f'has otherwise: {described[name]}' if name in described else 'does not have'}.",
+                "No sweep of a relay works: what a lost doorbell leaves behind is never published. With keys of other types, no write that "
+                "emits works either.",
+                f"Create a global secondary index {name!r}: {needed}.",
                 "the table, the module",
             )
     return f"{table.name} has {', '.join(sorted(names))}."
+
+
+def _described(index: TableIndex) -> str:
+    keys = [f"{name} ({kind})" for name, kind in zip(index.keys, index.types, strict=True)]
+    projection = "ALL" if index.included is None else "INCLUDE" if index.included else "KEYS_ONLY"
+    return f"the keys {' and '.join(keys)}, with the projection {projection}"
 
 
 def later_format(facts: Facts) -> Findings:

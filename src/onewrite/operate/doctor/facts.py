@@ -68,11 +68,12 @@ class EventSourceMapping:
 
 @dataclass(frozen=True, slots=True)
 class TableIndex:
-    """A secondary index. `included`: the attributes that it copies beside its keys; None if it copies all of them."""
+    """A secondary index. `included`: the attributes that it copies beside its keys; None if it copies all of them. `types` are those of the keys."""
 
     name: str
     keys: tuple[str, ...]
     included: frozenset[str] | None
+    types: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
