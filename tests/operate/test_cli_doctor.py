@@ -105,6 +105,7 @@ def act():
 
 @sqs_handler(sqs_message_id())
 def ship(message):
+    unused()
     return orders().record(message, Key={{"id": "o"}})
 
 
@@ -114,19 +115,25 @@ def handler():
 
 
 @pytest.fixture
-def lazy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], str]]:
-    """Writes a module that makes its store in a function, with this decorator, and says its name."""
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], str]]:
+    """Writes a module, and says its name."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
-    monkeypatch.setenv("ORDERS_TABLE", "orders")
 
-    def make(decorator: str) -> str:
-        (tmp_path / "lazy_shop.py").write_text(LAZY.format(decorator=decorator))
+    def make(text: str) -> str:
+        (tmp_path / "lazy_shop.py").write_text(text)
         importlib.invalidate_caches()
         return "lazy_shop"
 
     yield make
     sys.modules.pop("lazy_shop", None)
+
+
+@pytest.fixture
+def lazy(module: Callable[[str], str], monkeypatch: pytest.MonkeyPatch) -> Callable[[str], str]:
+    """Writes a module that makes its store in a function, with this decorator, and says its name."""
+    monkeypatch.setenv("ORDERS_TABLE", "orders")
+    return lambda decorator: module(LAZY.format(decorator=decorator))
 
 
 def told_of_retention(found: dict[str, Any]) -> list[str]:
@@ -163,6 +170,116 @@ def test_where_stores_are_made_by_each_call_the_function_is_to_be_named(
     assert "ledger-retention" in unread["checks"]
     assert main(["doctor", f"{module}:orders", "--queue", queue, "--json"]) == 1
     assert len(told_of_retention(json.loads(capsys.readouterr().out))) == 1
+
+
+WAYS = {
+    "a class attribute": "Shop.orders.record(message, Key=key)",
+    "a class attribute of its own": "Bound().ship(message)",
+    "a base class": "Branch.orders.record(message, Key=key)",
+    "an object with slots": "slotted.orders.record(message, Key=key)",
+    "a subclass of GuardedTable": "own.record(message, Key=key)",
+    "a default argument": "by_default(message)",
+    "a keyword's default argument": "by_keyword(message)",
+    "a property": "Property().orders.record(message, Key=key)",
+    "a set": "[store.record(message, Key=key) for store in several]",
+    "a namespace": "space.orders.record(message, Key=key)",
+    "a module of a package": "package.stores.orders.record(message, Key=key)",
+}
+REACHED = """
+from dataclasses import dataclass
+from datetime import timedelta
+from types import ModuleType, SimpleNamespace
+
+import boto3
+from onewrite import SeenIds
+from onewrite.aws_lambda import sqs_handler
+from onewrite.dynamodb import GuardedTable
+from onewrite.identity import sqs_message_id
+
+
+class Orders(GuardedTable):
+    pass
+
+
+def table(name, days, kind=GuardedTable):
+    return kind(boto3.resource("dynamodb").Table(name), SeenIds(timedelta(days=days)))
+
+
+def made_late():
+    return GuardedTable(boto3.resource("dynamodb").Table("orders"), SeenIds(timedelta(days=2)))
+
+
+key, stock = {{"id": "o"}}, table("stock", 14)
+
+
+class Shop:
+    orders = {class_store}
+
+
+class Branch(Shop):
+    pass
+
+
+class Bound:
+    orders = {class_store}
+
+    def ship(self, message):
+        return self.orders.record(message, Key=key)
+
+
+@dataclass(slots=True)
+class Slotted:
+    orders: GuardedTable
+
+
+class Property:
+    @property
+    def orders(self):
+        return Shop.orders
+
+
+def by_default(message, orders={class_store}):
+    return orders.record(message, Key=key)
+
+
+def by_keyword(message, *, orders={class_store}):
+    return orders.record(message, Key=key)
+
+
+slotted, own, several, space = Slotted({class_store}), table("orders", 2, Orders), {{{class_store}}}, SimpleNamespace(orders={class_store})
+package = ModuleType("package")
+package.stores = ModuleType("package.stores")
+package.stores.orders = {class_store}
+
+
+@sqs_handler(sqs_message_id())
+def ship(message):
+    stock.seen(message, Key=key)
+    return {way}
+"""
+
+
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+def test_a_store_is_judged_however_the_handler_reaches_it_and_although_it_has_another_one(
+    way: str, module: Callable[[str], str], queue: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = module(REACHED.format(way=way, class_store='table("orders", 2)'))
+    code, found = asked(capsys, name, "--queue", queue)
+    assert code == 1
+    assert told_of_retention(found)[0].startswith("SeenIds of the table orders remembers a message for 2 days")
+
+
+def test_beside_a_store_that_is_made_only_when_it_is_needed_another_one_is_not_enough(
+    module: Callable[[str], str], queue: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = module(REACHED.format(way="made_late().record(message, Key=key)", class_store="None"))
+    code, found = asked(capsys, name, "--queue", queue)
+    assert (code, states(found)["ledger-retention"]) == (1, "not checked")
+    (unread,) = found["unread"]
+    assert unread["what"] == f"each guarded store of {name}"
+    assert unread["error"].endswith(f"name the function, as in {name}:made_late.")
+    assert "ledger-retention" in unread["checks"]
+    assert told_of_retention(asked(capsys, f"{name}:made_late", "--queue", queue)[1])
 
 
 def test_a_module_without_any_store_is_told_what_to_name(queue: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -119,6 +119,22 @@ def test_a_ledger_suits_its_queue(code: str, queue: Any, dead: Any, ledger: Ledg
     assert state(code, Facts(queue=queue, dead_letters=dead, module=module(ledger))) == expected
 
 
+@pytest.mark.parametrize(
+    ("code", "ledger", "expected"),
+    [
+        ("ledger-retention", days(3), "error"),
+        ("ledger-retention", days(4), "not checked"),
+        ("order", HighWaterMark(), "error"),
+        ("order", SeenIds(), "not checked"),
+        ("clock", SeenIds(timedelta(minutes=5)), "error"),
+        ("clock", SeenIds(), "not checked"),
+    ],
+)
+def test_no_check_of_ledgers_passes_where_a_store_was_not_found(code: str, ledger: Ledger, expected: str) -> None:
+    known = replace(module(ledger), unfound=FAILED)
+    assert state(code, Facts(queue=QUEUE, clock=ClockOffset(60, 0), module=known)) == expected
+
+
 @pytest.mark.parametrize(("tombstones", "expected"), [(4 - HOUR_LESS, "error"), (4, "passed"), (None, "not checked")])
 def test_tombstones_stay_for_as_long_as_a_message_may_come(tombstones: float | None, expected: str) -> None:
     kept = None if tombstones is None else Tombstones(timedelta(days=tombstones))
@@ -195,15 +211,14 @@ def test_what_kafka_lacks_is_said_with_both_remedies() -> None:
 
 
 def test_the_labels_of_a_sample_tell_the_ledgers_where_no_module_does() -> None:
-    later = LabelledLedger("ow_other:l", "something new")
     moved = LabelledLedger("ow_old:l", "> ow_l")
-    marks = entity(labels=(LabelledLedger("ow_l", "marks"), later, moved))
-    found = checked("order", Facts(queue=QUEUE, sample=sample(marks, entity(labels=(later,)))))
+    marks = entity(labels=(LabelledLedger("ow_l", "marks"), moved))
+    found = checked("order", Facts(queue=QUEUE, sample=sample(marks, entity(labels=(moved,)))))
     assert [finding.what.partition(" of ")[0] for finding in found.findings] == ["HighWaterMark or InSequence"]
     without_ledger = Facts(queue=QUEUE, module=module(None), sample=sample(marks))
     assert state("order", without_ledger) == "error"
-    only_later = Facts(queue=QUEUE, sample=sample(entity(labels=(later, moved))))
-    assert state("order", only_later) == "not checked"
+    only_moved = Facts(queue=QUEUE, sample=sample(entity(labels=(moved,))))
+    assert state("order", only_moved) == "not checked"
     assert state("ledger-retention", Facts(queue=replace(QUEUE, retention=14 * DAY + 1), sample=sample(entity()))) == "error"
 
 

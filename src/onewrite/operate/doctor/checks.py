@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection as Several
-from contextlib import suppress
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from onewrite.core.label import OUTBOX
 from onewrite.core.ledgers import HighWaterMark, InSequence, Ledger, SeenIds
 from onewrite.core.ledgers.seen_ids import LONGEST_SQS_RETENTION
 from onewrite.core.watch import LARGE_LEDGER
-from onewrite.errors import LedgerMismatch
 from onewrite.operate.doctor.facts import (
     Check,
     CheckResult,
@@ -68,28 +67,29 @@ class Life(NamedTuple):
             require(self.dead_letters, "--queue")
         if shortest >= self.seconds:
             return ""
-        return f" Redrive dead letters within {span(shortest)} of when they were sent: what is redriven later may take effect again."
+        return f" Redrive dead letters within {span(round(shortest))} of when they were sent: what is redriven later may take effect again."
 
 
-def guards(facts: Facts) -> list[Guard]:
-    """The ledgers of the module's stores; without any, those whose labels stand in the sample."""
+def guards(facts: Facts) -> Iterator[Guard]:
+    """The ledgers of the module's stores; without any, those whose labels stand in the sample. It raises at last where there may be others."""
     ledgers = [(store.place, store.ledger) for store in facts.stores if store.ledger is not None]
     if ledgers:
-        return [Guard(ledger, place, type(ledger).__name__, "the module") for place, ledger in ledgers]
+        yield from [Guard(ledger, place, type(ledger).__name__, "the module") for place, ledger in ledgers]
+        if facts.module is not None and facts.module.unfound is not None:
+            raise _no_ledger(facts.module)
+        return
     if facts.module is not None and facts.sample is None:
         raise _no_ledger(facts.module)
     sample = require(facts.sample, "a MODULE, --table or --collection")
-    result = list[Guard]()
+    is_known = False
     for label in dict.fromkeys([label for entity in sample.entities for label in entity.labels if label.moved_to is None]):
-        with suppress(LedgerMismatch):  # a later version of onewrite has written it
-            ledger = label.ledger
-            kind = "HighWaterMark or InSequence" if label.layout == "marks" else type(ledger).__name__
-            result.append(Guard(ledger, f"the sample's entities ({label.attribute})", kind, "the labels of the sample"))
-    if not result:
+        kind = "HighWaterMark or InSequence" if label.layout == "marks" else type(label.ledger).__name__
+        yield Guard(label.ledger, f"the sample's entities ({label.attribute})", kind, "the labels of the sample")
+        is_known = True
+    if not is_known:
         if facts.module is not None:
             raise _no_ledger(facts.module)
         raise NotCheckedError("None of the entities that were read has a ledger, so the ledger is not known: give a MODULE.")
-    return result
 
 
 def _no_ledger(module: Module) -> NotCheckedError:
@@ -370,8 +370,11 @@ def partial_failures(facts: Facts) -> Findings:
 
 def order(facts: Facts) -> Findings:
     """Is a ledger that needs order fed in order?"""
-    queue, order_guards = require(facts.queue, "--queue"), guards(facts)
-    for guard in [] if queue.fifo else order_guards:
+    queue, kinds = require(facts.queue, "--queue"), list[str]()
+    for guard in guards(facts):
+        kinds.append(guard.kind)
+        if queue.fifo:
+            continue
         # With as many deliveries as our own infrastructure gives, a gap of the usual length is waited for.
         if isinstance(guard.ledger, InSequence) and queue.receives is not None and queue.receives < _ENOUGH_RECEIVES:
             yield DoctorFinding(
@@ -393,8 +396,9 @@ def order(facts: Facts) -> Findings:
                 "with also=.",
                 f"the queue, {guard.rests_on}",
             )
-    kinds = ", ".join(dict.fromkeys([guard.kind for guard in order_guards]))
-    return f"{queue.name} is {'a FIFO' if queue.fifo else 'a standard'} queue; the ledger is {kinds}."
+    return (
+        f"{queue.name} is {'a FIFO' if queue.fifo else 'a standard'} queue; the ledger is {', '.join(dict.fromkeys(kinds))}."
+    )
 
 
 def _feeds_of(facts: Facts, queue: Queue | None) -> list[EventSourceMapping]:
@@ -642,8 +646,11 @@ def clock(facts: Facts) -> Findings:
     """Is this machine's clock close enough to the database's?"""
     offset = require(facts.clock, "--table or --collection")
     off = abs(offset.ahead)
-    bounds = [(guard, guard.ledger.skew.total_seconds()) for guard in guards(facts) if guard.ledger.skew is not None]
-    for guard, skew in bounds:
+    skews = list[float]()
+    for guard in guards(facts):
+        if guard.ledger.skew is None:
+            continue
+        skews.append(skew := guard.ledger.skew.total_seconds())
         if off - offset.margin > skew:
             yield DoctorFinding(
                 "error",
@@ -653,11 +660,7 @@ def clock(facts: Facts) -> Findings:
                 "Set the clock right, as by NTP; and run this command on the machines that run the handlers: their clocks are the ones that count.",
                 "the database's clock, this machine's clock",
             )
-    least = (
-        f" The ledger tolerates {span(int(min([skew for _, skew in bounds])))}."
-        if bounds
-        else " The ledger does not depend on time."
-    )
+    least = f" The ledger tolerates {span(int(min(skews)))}." if skews else " The ledger does not depend on time."
     return f"This machine's clock is within {off + offset.margin:.1f} seconds of the database's.{least}"
 
 

@@ -173,7 +173,7 @@ class Module:
     """What was found in a module: the stores that its handlers of SQS use, if these could be told apart, otherwise all of them.
 
     `kafka_answers`: whether a handler of Kafka answers instead of raising; None if there is no handler of Kafka. `unfound`: why there are
-    no stores.
+    no stores, or not all of them.
     """
 
     name: str

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Container, Generator, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import closing, suppress
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache, cached_property, partial, partialmethod
 from inspect import unwrap
 from operator import attrgetter
-from types import FunctionType, MethodType, ModuleType
+from types import FunctionType, MemberDescriptorType, MethodType, ModuleType, SimpleNamespace
 from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 
-from onewrite.batch.handler import Handler, handler_of
+from onewrite.batch.handler import handler_of
 from onewrite.core.flow import Flow, FlowStep, drive, performer
 from onewrite.core.label import OUTBOX, PREFIX, STEPS, TOMBSTONE, is_ours, prefix_of
 from onewrite.core.ledgers import NO_LEDGER
@@ -150,8 +150,13 @@ _ENGINES = ("onewrite.dynamodb.", "onewrite.mongodb.")
 _STORES = ("Guarded", "AsyncGuarded")
 _SQS, _KAFKA = "SQS", "Kafka"
 _CachedFunction: type[object] = type(cache(lambda: None))
-_LEADING = (MethodType, partial, dict, list, tuple)
+_COLLECTIONS = (list, tuple, set, frozenset)
+_WRAPPERS = (MethodType, partial, partialmethod, staticmethod, classmethod, property, cached_property)
+_WRAPPED = ("__self__", "__func__", "func", "args", "keywords", "fget")
+_LEADING = (*_COLLECTIONS, *_WRAPPERS, _CachedFunction, dict, SimpleNamespace)
 _FOREIGN = sys.stdlib_module_names | {"aiobotocore", "boto3", "botocore", "onewrite", "pymongo"}
+_CONSTRUCTORS = ("__init__", "__new__", "__post_init__")
+_ANNOTATIONS = ("__annotations__", "__annotate__", "__annotate_func__")
 
 
 def read_module(name: str, content: object) -> Module:
@@ -159,34 +164,23 @@ def read_module(name: str, content: object) -> Module:
     values = list(vars(content).values()) if isinstance(content, ModuleType) else [content]
     handlers = list({id(handler): handler for value in values if (handler := handler_of(value)) is not None}.values())
     judged_handlers = [handler for handler in handlers if handler.source.name == _SQS] or handlers
-    used_stores = [list(_stores_used(handler)) for handler in judged_handlers]
-    if not all(used_stores) or not judged_handlers:  # a handler of which no store can be told may use any of them
-        used_stores.append([store for value in values for store in _stores_of(value)])
+    uses = [_reached([handler.each]) for handler in judged_handlers]
+    used_stores = [list(filter(_is_store, use)) for use in uses]
+    if not all(used_stores) or not uses:  # a handler of which no store can be told may use any of them
+        used_stores.append(list(filter(_is_store, _reached(values, code=False))))
     unique = {id(store): store for stores in used_stores for store in stores}
     kafka = [not handler.source.raises for handler in handlers if handler.source.name == _KAFKA]
-    unfound = None if unique else Unread(f"a guarded store of {name}", _advice(name, content), failure="none was found")
+    unfound = None
+    if not unique:
+        unfound = Unread(f"a guarded store of {name}", _advice(name, content), failure="none was found")
+    elif any(_is_class_of_stores(value) for use in uses for value in use):
+        failure = "a handler makes one only when it is called"
+        unfound = Unread(f"each guarded store of {name}", _advice(name, content), failure=failure)
     return Module(name, tuple([_store(store) for store in unique.values()]), any(kafka) if kafka else None, unfound)
 
 
-def _stores_of(value: object) -> Iterator[object]:
-    """The store that a value is, or that it makes."""
-    made = _made_once(value)
-    if _is_store(made):
-        yield made
-
-
-def _made_once(value: object) -> object:
-    """What a cached function makes, which is the same at each call; any other value as it is."""
-    if not isinstance(value, _CachedFunction) or not is_maker(value):
-        return value
-    function = unwrap(cast("Callable[..., object]", value))
-    if _is_foreign(function):
-        return value
-    return call(cast("Callable[[], object]", value), f"{function.__module__}:{function.__qualname__}")
-
-
 def _advice(name: str, content: object) -> str:
-    """What to write instead, if no store was found."""
+    """What to write instead, if a store was not found."""
     home = name.partition(":")[0]
     module = content if isinstance(content, ModuleType) else sys.modules.get(home)
     for attribute, value in ({} if module is None else vars(module)).items():
@@ -196,47 +190,64 @@ def _advice(name: str, content: object) -> str:
 
 
 def _is_class_of_stores(value: object) -> bool:
-    return isinstance(value, type) and value.__module__.startswith(_ENGINES) and value.__name__.startswith(_STORES)
+    bases = value.__mro__ if isinstance(value, type) else ()
+    return any(str(base.__module__).startswith(_ENGINES) and base.__name__.startswith(_STORES) for base in bases)
 
 
 def _is_store(value: object) -> bool:
     return _is_class_of_stores(type(value))
 
 
-def _stores_used(handler: Handler[Any]) -> Iterator[object]:
-    """The stores that the handler's function names, and those that the functions name which it names."""
-    waiting, seen_ids = [cast("object", handler.each)], set[int]()
-    while waiting:
-        value = _made_once(waiting.pop())
-        if id(value) in seen_ids or _is_foreign(value):
+def _reached(values: Iterable[object], *, code: bool = True, calls: bool = True) -> list[object]:
+    """These values and what leads from them to stores: what they are made of and, with `code`, what functions name.
+
+    `calls`: functions that make a store once are called.
+    """
+    waiting, reached = [*values], dict[int, object]()
+    for value in waiting:  # which grows
+        if id(value) in reached or _is_foreign(value):
             continue
-        seen_ids.add(id(value))
-        if _is_store(value):
-            yield value
-        else:
-            waiting.extend(_named_in(value) if isinstance(value, FunctionType) else _inside(value))
+        reached[id(value)] = value
+        if _is_store(value) or _is_class_of_stores(value):
+            continue
+        if isinstance(value, _CachedFunction):
+            waiting.append(_made_once(value) if calls else unwrap(cast("Callable[..., object]", value)))
+        elif not isinstance(value, FunctionType):
+            waiting.extend(_inside(value))
+        elif code:
+            waiting.extend(_named_in(value))
+    return [*reached.values()]
+
+
+def _made_once(value: object) -> object:
+    """What a cached function makes, which is the same at each call; or the function itself, if it makes no store or needs an argument."""
+    function = unwrap(cast("Callable[..., object]", value))
+    if not is_maker(value) or not any(map(_is_class_of_stores, _reached([function], calls=False))):
+        return function
+    return call(cast("Callable[[], object]", value), f"{function.__module__}:{function.__qualname__}")
 
 
 def _is_foreign(value: object) -> bool:
     """Is it, or its class, of Python itself or of what talks to the databases? These lead to no store of the user's."""
-    if _is_store(value) or isinstance(value, _LEADING):
+    if _is_store(value) or _is_class_of_stores(value) or isinstance(value, _LEADING):
         return False
-    home = value if isinstance(value, FunctionType) else type(value)
+    home = value if isinstance(value, FunctionType | type) else type(value)
     return str(home.__module__).partition(".")[0] in _FOREIGN  # a function that was made by hand may have None
 
 
 def _named_in(function: FunctionType) -> Iterator[object]:
-    """The global names and the closure of a function, and what it names of a module, as in stores.orders.
+    """The global names, the closure and the defaults of a function, and what it names of a module, as in stores.orders.
 
     Any attribute of that name counts, whatever it is an attribute of: too many stores are better than one too few.
     """
-    names = set(_names(function.__code__))
-    for name in names.intersection(function.__globals__):
-        value = function.__globals__[name]
-        yield value
-        if isinstance(value, ModuleType):
-            yield from [vars(value)[attribute] for attribute in names.intersection(vars(value))]
+    names, homes = set(_names(function.__code__)), [function.__globals__]
+    for home in homes:  # which grows
+        for value in [home[name] for name in names.intersection(home)]:
+            yield value
+            if isinstance(value, ModuleType) and all(vars(value) is not known for known in homes):
+                homes.append(vars(value))
     yield from [cell.cell_contents for cell in function.__closure__ or () if _is_filled(cell)]
+    yield from (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
 
 
 def _names(code: Any) -> Iterator[str]:
@@ -255,19 +266,32 @@ def _is_filled(cell: Any) -> bool:
 
 
 def _inside(value: object) -> Iterator[object]:
-    """What a method, a partial or a collection is made of; of another object, its attributes and the functions of its class."""
-    match value:
-        case MethodType():
-            yield from (value.__func__, value.__self__)
-        case partial():
-            yield from (value.func, *value.args, *value.keywords.values())
-        case dict():
-            yield from cast("dict[object, object]", value).values()
-        case list() | tuple():
-            yield from cast("list[object]", value)
-        case _:
-            yield from cast("dict[str, object]", getattr(value, "__dict__", {})).values()
-            yield from [member for member in vars(type(value)).values() if isinstance(member, FunctionType)]
+    """What a collection, a class or a wrapper is made of; of another object, its attributes and what its class has."""
+    if isinstance(value, dict):
+        yield from cast("dict[object, object]", value).values()
+    elif isinstance(value, _COLLECTIONS):
+        yield from cast("Iterable[object]", value)
+    elif isinstance(value, _WRAPPERS):
+        yield from [_attribute(value, name) for name in _WRAPPED]
+    elif isinstance(value, type):
+        yield from _members(value, _ANNOTATIONS).values()
+    else:
+        yield from cast("dict[str, object]", _attribute(value, "__dict__") or {}).values()
+        for name, member in _members(type(value), (*_ANNOTATIONS, *_CONSTRUCTORS)).items():
+            yield _attribute(value, name) if isinstance(member, MemberDescriptorType) else member  # one of __slots__
+
+
+def _attribute(value: object, name: str) -> object:
+    """None if it is not there. No code of the user's is run for it."""
+    with suppress(AttributeError):
+        return object.__getattribute__(value, name)
+    return None
+
+
+def _members(kind: type, without: Container[str]) -> dict[str, object]:
+    """What a class has, by itself and from others of the user's."""
+    bases = [base for base in reversed(kind.__mro__) if not _is_foreign(base)]
+    return {name: member for base in bases for name, member in vars(base).items() if name not in without}
 
 
 def _store(store: Any) -> ModuleStore:
@@ -276,7 +300,7 @@ def _store(store: Any) -> ModuleStore:
     ledger, tombstones = flows.ledger, flows.tombstones
     outbox = getattr(getattr(store, "_outboxes", None), "outbox", None)
     store_ledger = None if ledger is NO_LEDGER else ledger
-    if type(store).__module__.startswith("onewrite.mongodb."):
+    if not hasattr(flows, "table_name"):
         w = flows.target.write_concern.document.get("w")
         return ModuleStore(f"the collection {flows.target.name}", store_ledger, "mongodb", tombstones, outbox, w)
     table = str(flows.table_name).rpartition("/")[2]  # which may be an ARN
