@@ -282,6 +282,38 @@ def test_beside_a_store_that_is_made_only_when_it_is_needed_another_one_is_not_e
     assert told_of_retention(asked(capsys, f"{name}:made_late", "--queue", queue)[1])
 
 
+@pytest.mark.parametrize(
+    ("fields", "found"),
+    [
+        ({"ow_l": "hello"}, "damaged-ledgers"),
+        ({"ow_l": 5}, "damaged-ledgers"),
+        ({"ow_l": True}, "damaged-ledgers"),
+        ({"ow_other:l": None}, "damaged-ledgers"),
+        ({"ow_l": "ow1 14d", "ow_r0": "text"}, "damaged-ledgers"),
+        ({"ow_tombstone": "text"}, "damaged-ledgers"),
+        ({"ow_o": "hello"}, "damaged-ledgers"),
+        ({"ow_events": "hello"}, "damaged-ledgers"),
+        ({"ow_step_eA": "hello", "ow_steps": {b"x"}}, "damaged-ledgers"),
+        ({"ow_r0": "text", "ow_l": "ow1 14 fortnights"}, "later-format"),
+        ({"ow_l": "ow1 numbers 0"}, "later-format"),
+        ({"ow_l": "ow1 9999999999999d"}, "later-format"),
+        ({"ow_l": "ow2 14d"}, "later-format"),
+        ({"ow_o": "ow2 outbox"}, "later-format"),
+    ],
+)
+def test_an_entity_that_no_store_can_read_is_found(
+    fields: dict[str, Any], found: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert isinstance(table().record(Message("m"), Key={"id": "o"}), Applied)
+    boto3.resource("dynamodb").Table("orders").put_item(Item={"id": "p", "total": 1, **fields})
+    code, document = asked(capsys, "--table", "orders")
+    (check,) = [each for each in document["checks"] if each["state"] == "found"]
+    assert (code, check["code"]) == (1, found)
+    (what,) = [finding["what"] for finding in check["findings"]]
+    assert "id=S:p" in what
+    assert [*fields][-1] in what
+
+
 def test_a_module_without_any_store_is_told_what_to_name(queue: str, capsys: pytest.CaptureFixture[str]) -> None:
     code, found = asked(capsys, "json", "--queue", queue)
     assert code == 1

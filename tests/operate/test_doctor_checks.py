@@ -280,6 +280,7 @@ def test_an_index_that_copies_the_ledger_is_found(index: TableIndex, expected: s
         (bare(own="id"), "passed"),  # nothing but its key
         (bare(tombstone=9), "passed"),
         (bare(in_use=True), "passed"),
+        (bare(overwritten=("ow_l",)), "passed"),  # and is found by another check
     ],
 )
 def test_an_entity_without_a_ledger_beside_others_that_have_one_may_have_lost_it(other: Entity, expected: str) -> None:
@@ -456,7 +457,9 @@ PENDING = TableIndex("pending", ("ow_shard", "ow_due"), frozenset(), ("N", "S"))
         (None, PENDING, "not checked"),
     ],
 )
-def test_an_outbox_that_names_an_index_has_it(index: str | None, found: TableIndex, expected: str) -> None:
+def test_an_outbox_that_names_an_index_has_it_as_writers_and_relays_need_it(
+    index: str | None, found: TableIndex, expected: str
+) -> None:
     facts = Facts(table=replace(TABLE, indexes=(found,)), module=module(SeenIds(), outbox=Outbox("o", index=index)))
     assert state("outbox-index", facts) == expected
     assert state("outbox-index", replace(facts, module=None)) == "not checked"

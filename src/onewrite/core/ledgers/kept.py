@@ -31,6 +31,13 @@ class LabelledLedger(NamedTuple):
         return (self.layout.removeprefix(_MOVED_TO) or None) if self.layout.startswith(_MOVED_TO) else None
 
     @property
+    def is_known(self) -> bool:
+        """Does this version of onewrite know what it says?"""
+        with suppress(LedgerMismatch):
+            return self.moved_to is not None or self.ledger is not None
+        return False
+
+    @property
     def ledger(self) -> Ledger:
         """The ledger that keeps its marks so. That of marks may as well be an `InSequence`, which keeps the same."""
         name = ledger_name(self.attribute)

@@ -540,7 +540,7 @@ def erased_ledgers(facts: Facts) -> Findings:
         entity
         for entity in sample.entities
         if entity.own.difference(sample.keys)
-        and not (entity.ledger or entity.in_use or entity.unlabelled or entity.tombstone is not None)
+        and not (entity.ledger or entity.in_use or entity.unlabelled or entity.overwritten or entity.tombstone is not None)
         and _is_sibling(entity, guarded_entities, sample)
     ]
     if bare:
@@ -567,10 +567,20 @@ def _is_sibling(entity: Entity, peers: Several[Entity], sample: EntitySample) ->
 
 
 def damaged_ledgers(facts: Facts) -> Findings:
-    """Are there ledgers of which a part is missing?"""
+    """Are there ledgers of which a part is missing, or something else?"""
     sample = require(facts.sample, _GIVER)
+    overwritten = [entity for entity in sample.entities if entity.overwritten]
     without_label = [entity for entity in sample.entities if entity.unlabelled]
     without_marks = [entity for entity in sample.entities if entity.unmarked]
+    if overwritten:
+        names = ", ".join(sorted({name for entity in overwritten for name in entity.overwritten})[:_MOST_NAMES])
+        yield DoctorFinding(
+            "error",
+            f"{count_of(len(overwritten), 'entity has', 'entities have')} what no version of onewrite has put there, in {names}: {_names(overwritten)}.",
+            "Something else writes under names of onewrite. A store refuses the messages of such an entity, or lets them in twice.",
+            "Look for the writer, and repair the entities: onewrite inspect shows what they hold.",
+            "the sample",
+        )
     if without_label:
         names = ", ".join(sorted({name for entity in without_label for name in entity.unlabelled}))
         yield DoctorFinding(
@@ -777,7 +787,7 @@ CHECKS = (
     Check("indexes", "No index copies the ledger", indexes),
     Check("ledger-share", "The ledger is a small part of the entities", ledger_share),
     Check("erased-ledgers", "No other writer erases ledgers", erased_ledgers),
-    Check("damaged-ledgers", "No part of a ledger is missing", damaged_ledgers),
+    Check("damaged-ledgers", "No part of a ledger is missing or overwritten", damaged_ledgers),
     Check("later-format", "All that was read is of a format that this version knows", later_format),
     Check("outbox-index", "A relay finds what is pending by an index", outbox_index),
     Check("global-table", "No two regions apply the same message", global_table),

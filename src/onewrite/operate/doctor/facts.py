@@ -126,7 +126,7 @@ class Entity:
     """What was read of one item or document. Sizes are bytes.
 
     `own` are the names of what is not ours, and `ledger` those of the ledgers with their sizes. `unlabelled` are attributes
-    that have marks without a label, `unmarked` those that have a label without marks.
+    that have marks without a label, `unmarked` those that have a label without marks, `overwritten` those that hold something else.
     """
 
     name: str
@@ -136,6 +136,7 @@ class Entity:
     labels: tuple[LabelledLedger, ...] = ()
     unlabelled: tuple[str, ...] = ()
     unmarked: tuple[str, ...] = ()
+    overwritten: tuple[str, ...] = ()
     tombstone: int | None = None  # for how many seconds it stays, if it is one
     in_use: bool = False  # does it hold a step or an outbox, and so was written by a guarded store?
     outbox: bool = False  # has it an outbox?

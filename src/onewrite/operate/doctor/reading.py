@@ -19,15 +19,27 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 
 from onewrite.batch.handler import handler_of
 from onewrite.core.flow import Flow, FlowStep, drive, performer
-from onewrite.core.label import OUTBOX, PREFIX, STEPS, TOMBSTONE, is_ours, prefix_of
+from onewrite.core.label import (
+    OUTBOX,
+    PREFIX,
+    STEPS,
+    TOMBSTONE,
+    check_outbox,
+    is_label,
+    is_label_name,
+    is_other_version,
+    is_ours,
+    prefix_of,
+)
 from onewrite.core.ledgers import NO_LEDGER
 from onewrite.core.ledgers.kept import LabelledLedger, kept_ledgers
 from onewrite.core.ledgers.seen_ids import RING_LAYOUT, SLOTS
+from onewrite.core.step import found_step
 from onewrite.core.tombstone import read_tombstone
 from onewrite.errors import LedgerMismatch
 from onewrite.message import printable
 from onewrite.operate.doctor.facts import Entity, Module, ModuleStore, Unread
-from onewrite.operate.image import EntityImage, later_labels
+from onewrite.operate.image import EntityImage, held_ledgers, later_labels
 from onewrite.operate.modules import call, is_maker
 from onewrite.operate.report import brief
 
@@ -108,8 +120,9 @@ def entity_in(image: EntityImage, expires: float | None) -> Entity:
     """`expires`: when the database removes it, in epoch seconds."""
     fields = image.fields
     labelled_ledgers = kept_ledgers(fields.items())
-    later = [f"{label}: {fields[label]}" for label in later_labels(fields)]
-    ledgers = {ledger: image.fields_of(ledger.attribute) for ledger in labelled_ledgers}
+    unknown = [ledger.attribute for ledger in labelled_ledgers if not ledger.is_known]
+    later = [f"{label}: {fields[label]}" for label in (*later_labels(fields), *unknown)]
+    ledgers = {ledger: image.fields_of(ledger.attribute) for ledger in labelled_ledgers if ledger.is_known}
     labels = {f"{match['prefix']}l" for name in fields if (match := _MARK_NAME.fullmatch(name)) is not None}
 
     def is_marked(ledger: LabelledLedger, names: tuple[str, ...]) -> bool:
@@ -119,16 +132,28 @@ def entity_in(image: EntityImage, expires: float | None) -> Entity:
         return ledger.moved_to is not None or any(_holds(fields[name]) for name in mark_names)
 
     tombstone: int | None = None
-    if TOMBSTONE in fields:
-        with suppress(LedgerMismatch):
-            tombstone = read_tombstone(fields[TOMBSTONE]).seconds
+    overwritten = [
+        name for name, text in fields.items() if is_label_name(name) and not (is_label(text) or is_other_version(text))
+    ]
+    foreign = [foreign for ledger in held_ledgers(image, 0) if ledger.attribute not in unknown for foreign in ledger.foreign]
+    overwritten += [each.place for each in foreign]
+    overwritten += [STEPS for step in image.steps.values() if isinstance(found_step("", step).step, LedgerMismatch)][:1]
+    try:
+        tombstone = read_tombstone(fields[TOMBSTONE]).seconds if TOMBSTONE in fields else None
+    except LedgerMismatch:
+        overwritten.append(TOMBSTONE)
+    try:
+        check_outbox(None, {} if is_other_version(fields.get(OUTBOX.label)) else fields)
+    except LedgerMismatch:
+        overwritten.append(OUTBOX.label if OUTBOX.label in fields else OUTBOX.events)
     return Entity(
         printable(image.name),
         image.size,
         frozenset([name for name in fields if not is_ours(name)]),
         {name: image.sizes[name] for name in sorted({name for names in ledgers.values() for name in names})},
-        tuple(labelled_ledgers),
+        tuple(ledgers),
         unlabelled=tuple(sorted([label for label in labels if label not in fields])),
+        overwritten=tuple(overwritten),
         unmarked=tuple([ledger.attribute for ledger, names in ledgers.items() if not is_marked(ledger, names)]),
         tombstone=tombstone,
         in_use=STEPS in fields or OUTBOX.label in fields or bool(later),
