@@ -28,7 +28,11 @@ def create_table(dynamodb: DynamoDBServiceResource, name: str = "order-history")
                     {"AttributeName": "consumerId", "KeyType": "HASH"},
                     {"AttributeName": "creationDate", "KeyType": "RANGE"},
                 ],
-                "Projection": {"ProjectionType": "ALL"},
+                # What the query shows, and not the ledger: a copy of it would be billed with every message.
+                "Projection": {
+                    "ProjectionType": "INCLUDE",
+                    "NonKeyAttributes": ["restaurant", "lineItems", "status", "deliveryStatus", "steps"],
+                },
             }
         ],
     )

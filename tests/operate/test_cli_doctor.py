@@ -24,6 +24,9 @@ from onewrite.operate.doctor import DoctorReport
 from onewrite.operate.doctor.checks import CHECKS, examine
 from onewrite.operate.doctor.facts import Facts, Module, ModuleStore, Queue, TableDescription, Unread
 from onewrite.testing.servers.engines import REGION
+from order_history import create_table as create_order_history
+from order_history import feed, handle
+from order_history.__main__ import deliveries
 from tests.engines.stores import create_table, create_table_with_outbox
 
 DAY = 86_400
@@ -451,6 +454,29 @@ def test_a_set_up_of_our_own_defaults_has_no_finding(
     assert code == 0
     passed = {name for name, state in states(found).items() if state == "passed"}
     assert {"mapping", "dead-letters", "tombstone-ttl", "outbox-index", "later-format", "visibility-timeout"} <= passed
+
+
+def test_the_order_history_has_no_finding_on_the_queue_that_its_infrastructure_makes(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its table is the one of infra, before the first order and after it; and its queue is FIFO, of 4 and 14 days."""
+    sqs, names = boto3.client("sqs"), ("feed-dead.fifo", "feed.fifo")
+    policy = {"deadLetterTargetArn": f"arn:aws:sqs:{REGION}:123456789012:{names[0]}", "maxReceiveCount": 5}
+    fourteen: Any = {"FifoQueue": "true", "MessageRetentionPeriod": str(14 * DAY)}
+    sqs.create_queue(QueueName=names[0], Attributes=fourteen)
+    url = sqs.create_queue(QueueName=names[1], Attributes={"FifoQueue": "true", "RedrivePolicy": json.dumps(policy)})[
+        "QueueUrl"
+    ]
+    table = create_order_history(boto3.resource("dynamodb"))
+    monkeypatch.setenv("ORDERS_TABLE", table.name)
+    feed.history.cache_clear()
+    for _ in range(2):
+        code, found = asked(capsys, "order_history.feed", "--queue", url, "--table", table.name)
+        assert (code, [each for each in found["checks"] if each["state"] == "found"]) == (0, [])
+        assert states(found)["indexes"] == "passed"
+        for event in deliveries():
+            handle(feed.history(), event)
+    feed.history.cache_clear()
 
 
 # --- what is printed --------------------------------------------------------------------------------------------------

@@ -375,6 +375,9 @@ def _only(description: Mapping[str, Any], keys: Sequence[str]) -> dict[str, Any]
     values = {key: description.get(key) for key in keys}
     if definitions := values.get("AttributeDefinitions"):  # a set, in whatever order
         values["AttributeDefinitions"] = sorted(definitions, key=lambda definition: definition["AttributeName"])
+    projection = values.get("Projection") or {}
+    if included := projection.get("NonKeyAttributes"):  # as these are
+        values["Projection"] = {**projection, "NonKeyAttributes": sorted(included)}
     return values
 
 

@@ -39,10 +39,12 @@ resource "aws_dynamodb_table" "orders" {
   }
 
   global_secondary_index {
-    name            = "consumer-creationDate"
-    hash_key        = "consumerId"
-    range_key       = "creationDate"
-    projection_type = "ALL"
+    name      = "consumer-creationDate"
+    hash_key  = "consumerId"
+    range_key = "creationDate"
+    # What the query shows, and not the ledger.
+    projection_type    = "INCLUDE"
+    non_key_attributes = ["restaurant", "lineItems", "status", "deliveryStatus", "steps"]
   }
 
   point_in_time_recovery {
