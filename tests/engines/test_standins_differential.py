@@ -202,6 +202,43 @@ def test_mongomock_answers_as_mongod_does(mongo: MongoClient[dict[str, Any]], se
     assert refused < DRAWN / 20  # a stand-in that refuses much is no use
 
 
+def ask_of_array(draw: Random, documents: list[dict[str, Any]]) -> tuple[str, Ask]:
+    """An update of the place in an array that the filter finds, by one condition on it or by any others."""
+    array = draw.choice("ab")
+    member = draw.choice(documents[0][array] or [1])
+    path, of = draw.choice(
+        [(f"{array}.{name}", inner) for name, inner in member.items()] if isinstance(member, dict) else [(array, member)]
+    )
+    found = draw.choice(
+        [of, {"$in": [of, 7]}, {draw.choice(["$eq", "$gte", "$lte"]): of}, {"$elemMatch": {"$eq": of}}, condition(draw)]
+    )
+    where = draw.choice([{path: found}, {"_id": 1, path: found}, {path: found, **query(draw)}])
+    operator = draw.choice(["$set", "$set", *[name for name in OPERATORS if name != "$rename"]])
+    change = {operator: {array + draw.choice([".$", ".$", ".$.a", ".$.c.b"]): OPERATORS[operator](draw)}}
+    if draw.random() < 0.5:
+        return f"update_one {where} {change}", lambda things: counts(things.update_one(where, change))
+    return f"update_many {where} {change}", lambda things: counts(things.update_many(where, change))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.few(1)
+def test_mongomock_updates_the_member_that_mongod_does_or_refuses(mongo: MongoClient[dict[str, Any]], seed: int) -> None:
+    draw = Random(f"positional/{seed}")
+    changed = 0
+    with mongomock_collection() as stand_in:
+        for _ in range(2 * DRAWN):
+            documents: list[dict[str, Any]] = [
+                {"_id": number, **{name: [value(draw, 1) or {"a": 1} for _ in range(draw.randint(0, 4))] for name in "ab"}}
+                for number in (1, 2)
+            ]
+            words, request = ask_of_array(draw, documents)
+            expected = on_collection(mongo.test.differential, documents, request)
+            found = on_collection(stand_in, documents, request)
+            assert found[0] == "refused" or found == expected, f"{words} on {documents}"
+            changed += found[0] == "answered" and found[2] != exact(documents)
+    assert changed > DRAWN / 10
+
+
 # ---------------------------------------------------------------- DynamoDB
 
 TABLES = ("things", "others")

@@ -574,6 +574,8 @@ REFUSALS = {
     "a place in an array that was not asked for": Refusal(
         2, {"a": [{"b": 1}]}, {"$set": {"a.$.b": 2}}, "positional operator"
     ),
+    "a place that is asked for twice": Refusal(2, {"a": [{"b": [1]}]}, {"$set": {"a.$.b.$": 2}}, "positional"),
+    "a place in a new name": Refusal(2, {"a": [1], "b": 1}, {"$rename": {"b": "a.$"}}, "positional|dynamic"),
     "a name below an array": Refusal(28, {"a": [1]}, {"$set": {"z": 1, "a.b": 1}}, "Cannot create field 'b'"),
 }
 
@@ -628,6 +630,46 @@ def test_mongomock_applies_what_mongodb_applies(
     mongodb.insert_one({"_id": 1, **before})
     mongodb.update_one({"_id": 1}, change)
     assert mongodb.find_one() == {"_id": 1, **after}
+
+
+AT_MATCHED_PLACE: dict[str, tuple[list[Any], dict[str, Any], dict[str, Any], list[Any]]] = {
+    "a value": ([1, 2, 2], {"a": 2}, {"$set": {"a.$": 9}}, [1, 9, 2]),
+    "a comparison": ([1, "x", 3], {"a": {"$gt": 1}}, {"$inc": {"a.$": 5}}, [1, "x", 8]),
+    "a list": ([[2], 1, 2], {"a": {"$in": [2, 3]}}, {"$unset": {"a.$": 1}}, [[2], 1, None]),
+    "a field": ([{"b": 1}, {"b": 2}], {"a.b": 2}, {"$push": {"a.$.c": 1}}, [{"b": 1}, {"b": 2, "c": [1]}]),
+    "a field of each": ([{"b": [1]}, {"b": [2, 3]}], {"a.b": 3}, {"$set": {"a.$.b": 0}}, [{"b": [1]}, {"b": 0}]),
+    "a member": (
+        [{"b": 1, "c": 2}, {"b": 2}],
+        {"a": {"$elemMatch": {"b": {"$gt": 1}}}},
+        {"$set": {"a.$": 9}},
+        [{"b": 1, "c": 2}, 9],
+    ),
+    "what is not": ([1, 2, 3], {"a": {"$gt": 1, "$ne": 7}, "c": {"$ne": 1}}, {"$set": {"a.$": 9}}, [1, 9, 3]),
+    "a part": ([1, 2, 3], {"$and": [{"a": 3}, {"c": None}]}, {"$set": {"a.$": 9}}, [1, 2, 9]),
+}
+
+
+@pytest.mark.parametrize(("before", "query", "change", "after"), AT_MATCHED_PLACE.values(), ids=AT_MATCHED_PLACE)
+@pytest.mark.parametrize("method", ["update_one", "update_many", "find_one_and_update"])
+def test_mongomock_changes_the_member_of_an_array_that_mongodb_changes(
+    mongodb: Any, method: str, before: list[Any], query: dict[str, Any], change: dict[str, Any], after: list[Any]
+) -> None:
+    mongodb.insert_one({"_id": 1, "a": before})
+    getattr(mongodb, method)(query, change)
+    assert mongodb.find_one() == {"_id": 1, "a": after}
+
+
+def test_a_positional_path_conflicts_with_the_place_that_it_stands_for(mongodb: Any) -> None:
+    mongodb.insert_one({"_id": 1, "a": [1, 2]})
+    with pytest.raises(WriteError) as refused:
+        mongodb.update_one({"a": 2}, {"$set": {"a.$": 9, "a.1": 8}})
+    assert refused.value.code == 40
+
+
+def test_an_upsert_that_creates_the_document_has_found_no_place(mongodb: Any) -> None:
+    with pytest.raises(WriteError, match="positional operator"):
+        mongodb.update_one({"_id": 1, "a": 2}, {"$set": {"a.$": 9}}, upsert=True)
+    assert mongodb.find_one() is None
 
 
 FOUND: dict[str, tuple[dict[str, Any], list[int]]] = {

@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import boto3
@@ -17,8 +18,19 @@ import pytest
 from boto3.dynamodb.conditions import Key
 from pymongo import UpdateOne, WriteConcern
 
-from onewrite import ConfigurationError, Message, OnewriteError, SeenIds
+from onewrite import (
+    Applied,
+    ConfigurationError,
+    Duplicate,
+    HighWaterMark,
+    InSequence,
+    Message,
+    OnewriteError,
+    SeenIds,
+)
+from onewrite.core.ledgers import Ledger
 from onewrite.dynamodb import GuardedTable
+from onewrite.mongodb import GuardedCollection
 from onewrite.testing import StandInLies, dynamodb_stream_event, mongod, mongomock_collection, moto_table
 
 FIRST = Message("m1", source="s", sequence=1)
@@ -273,11 +285,38 @@ def test_what_mongomock_gets_wrong_beyond_mending_is_refused_with_the_way_out(
         assert things.find_one() == {"_id": 1, "a": "x"}
 
 
-def test_the_positional_operator_is_left_to_mongomock() -> None:
+@pytest.mark.parametrize("ledger", [SeenIds(), HighWaterMark(), InSequence()], ids=repr)
+@pytest.mark.parametrize("method", ["update_one", "find_one_and_update"])
+def test_a_guarded_positional_update_changes_the_matched_member_and_keeps_the_mark(ledger: Ledger, method: str) -> None:
     with mongomock_collection() as things:
-        things.insert_one({"_id": 1, "lines": [{"sku": "a", "n": 1}]})
-        things.update_one({"_id": 1, "lines": {"$elemMatch": {"sku": "a"}}}, {"$inc": {"lines.$.n": 1}})
-        assert things.find_one()["lines"] == [{"sku": "a", "n": 2}]
+        things.insert_one({"_id": 1, "a": [1, 2, 9]})
+        guarded = GuardedCollection(things, ledger)
+        message = Message("m", source="s", sequence=1)
+        update = partial(getattr(guarded, method), message, {"_id": 1, "a": {"$in": [2, 9]}}, {"$set": {"a.$": 9}})
+        assert [type(update()), type(update())] == [Applied, Duplicate]
+        assert guarded.find_one({"_id": 1}) == {"_id": 1, "a": [1, 9, 9]}
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        {"a.1": 2},
+        {"$or": [{"a": 2}, {"a": 9}]},
+        {"a": {"$gt": 1, "$lt": 9}},
+        {"a": 2, "b": 1},
+        {"a": [1, 2, 9]},
+        {"a": {"$size": 3}},
+        {"b": 1},
+    ],
+    ids=str,
+)
+def test_a_positional_update_whose_member_is_not_certain_is_refused(query: dict[str, Any]) -> None:
+    document = {"_id": 1, "a": [1, 2, 9], "b": [2, 1]}
+    with mongomock_collection() as things:
+        things.insert_one(document)
+        with pytest.raises(StandInLies, match=r"mongod\(\)"):
+            things.update_one(query, {"$set": {"a.$": 9}})
+        assert things.find_one() == document
 
 
 @pytest.mark.parametrize("document", [{"a": ["y", "x"]}, {"a": []}], ids=str)

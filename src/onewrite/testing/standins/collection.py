@@ -10,13 +10,13 @@ with missing fields. A projection of find_one_and_* does not lose the document. 
 DuplicateKeyError has its details, `bulk_write` takes pymongo's operations, and a collection has `options`.
 
 What is refused with `StandInLies`: the methods and arguments that mongomock does not know or would ignore, operators and expressions that
-it does not know, a `$slice` alone in a projection, arrays in unique indexes, an `_id` that only Python takes for equal to another one, such
-as True and 1, and whatever makes mongomock itself fail.
+it does not know, a positional path (`a.$`) whose place follows from more than one condition, a `$slice` alone in a projection, arrays in
+unique indexes, an `_id` that only Python takes for equal to another one, such as True and 1, and whatever makes mongomock itself fail.
 
 What stays wrong: Expressions in pipelines take operands of the wrong type, or refuse them without MongoDB's error code. An `_id` that only
-MongoDB takes for equal to another one, such as Decimal128("1") and 1, is a new one. Positional paths (`a.$`) are mongomock's. An index that
-expires documents does so at once. An upsert takes no `_id` from its update, and none that is null from its filter. There are no sessions,
-transactions, validation, collations, change streams or write concerns.
+MongoDB takes for equal to another one, such as Decimal128("1") and 1, is a new one. An index that expires documents does so at once. An
+upsert takes no `_id` from its update, and none that is null from its filter. There are no sessions, transactions, validation, collations,
+change streams or write concerns.
 """
 
 from __future__ import annotations
@@ -61,9 +61,8 @@ from onewrite.testing.errors import StandInLies
 from onewrite.testing.standins.mongodb_rules import (
     MISSING,
     REMEDY,
+    at_matched_place,
     check_id,
-    check_operators,
-    check_positional,
     check_update,
     duplicate_key,
     equal,
@@ -435,12 +434,10 @@ class StandInCollection(Collection):
         self._change_count += is_nameless or bson.encode(document) != before
 
     def _apply_update_document(self, existing_document: Any, spec: Any, document: Any, was_insert: bool) -> None:  # noqa: FBT001  # the same
+        if is_positional(document):
+            document = at_matched_place(document, spec, None if was_insert else existing_document, _evaluate)
         with self._counting_changes(existing_document, document), _all_or_nothing(existing_document):
             if not is_condition(document):  # a replacement
-                super()._apply_update_document(existing_document, spec, document, was_insert)
-            elif is_positional(document):
-                check_operators(document)
-                check_positional(document, spec)
                 super()._apply_update_document(existing_document, spec, document, was_insert)
             else:
                 change = update_document(
@@ -470,11 +467,23 @@ class StandInCollection(Collection):
                 raise StandInLies(f"mongomock leaves out the other fields where a projection has $slice alone. {REMEDY}.")
         return super()._copy_only_fields(doc, fields, container)
 
-    def _find_and_modify(self, query: Any, projection: Any = None, update: Any = None, *args: Any, **kwargs: Any) -> Any:
+    def _find_and_modify(
+        self,
+        query: Any,
+        projection: Any = None,
+        update: Any = None,
+        upsert: bool = False,  # noqa: FBT001, FBT002  # mongomock's own signature
+        sort: Any = None,
+        *args: Any,
+        **kwargs: Any,
+    ) -> Any:
         try:  # mongomock finds the document again by its _id, which a projection may have taken away
             if isinstance(update, Mapping | list):
                 check_update(update)
-            document = super()._find_and_modify(query, None, update, *args, **kwargs)
+            if isinstance(update, Mapping) and is_positional(update):  # by the _id alone no place is found
+                found = self.find_one(query, sort=sort)
+                update = update if found is None else at_matched_place(update, query, found, _evaluate)
+            document = super()._find_and_modify(query, None, update, upsert, sort, *args, **kwargs)
         except WriteError as error:
             if isinstance(error, DuplicateKeyError):
                 raise

@@ -520,11 +520,6 @@ class _Change(NamedTuple):
     argument: Any
 
 
-def is_positional(update: Document) -> bool:
-    """Does a path of it depend on which member of an array the filter has found?"""
-    return any(part.startswith("$") for change in _changes(update) for part in change.path)
-
-
 def check_operators(update: Document) -> None:
     for operator, fields in update.items():
         if operator in _UPDATES_NOT_HERE:
@@ -897,13 +892,17 @@ def check_update(update: Document | Sequence[Document]) -> None:
             if not is_number(argument):
                 word = "increment" if operator == "$inc" else "multiply"
                 raise write_error(14, f"Cannot {word} with non-numeric argument: {{{path}: {argument!r}}}")
+    renamed_paths = [*_paths({"$rename": update.get("$rename")})]
     earlier_paths: list[str] = []
     for path in _paths(update):
+        dollars = _dollars(path)
+        if "$" in dollars and (dollars.count("$") > 1 or path.startswith("$") or path in renamed_paths):
+            raise write_error(2, f"Cannot have the positional (i.e. '$') element there, or twice, in the path '{path}'")
         if not all(path.split(".")):
             raise write_error(56, f"The update path '{path}' contains an empty field name, which is not allowed.")
         for other in earlier_paths:
             if _overlap(path, other):
-                raise write_error(40, f"Updating the path '{path}' would create a conflict at '{min(path, other, key=len)}'")
+                raise _conflict(path, other)
         earlier_paths.append(path)
 
 
@@ -927,25 +926,98 @@ def _paths(update: Document) -> Iterator[str]:
                     yield value
 
 
+def _conflict(path: str, other: str) -> WriteError:
+    return write_error(40, f"Updating the path '{path}' would create a conflict at '{min(path, other, key=len)}'")
+
+
 def _overlap(one: str, other: str) -> bool:
     return one == other or one.startswith(other + ".") or other.startswith(one + ".")
 
 
-def check_positional(update: Document, query: Document) -> None:
-    """Refuse a path such as `a.$.b` of a document that the filter has found by something other than the array."""
-    for path in _paths(update):
-        array, operator, _ = path.partition(".$")
-        if operator and path[len(array) :].partition("$")[2][:1] in ("", ".") and array not in _asked_arrays(query, array):
-            raise write_error(2, "The positional operator did not find the match needed from the query.")
+def is_positional(update: Document) -> bool:
+    """Does a path of it depend on which member of an array the filter has found?"""
+    return any(map(_dollars, _paths(update)))
 
 
-def _asked_arrays(query: Document, array: str) -> Iterator[str]:
+def _dollars(path: str) -> list[str]:
+    return [part for part in path.split(".") if part.startswith("$")]
+
+
+def at_matched_place(update: Document, query: Document, document: Document | None, evaluate: Expression) -> Document:
+    """The update with a number for the `$` in paths such as `a.$.b`: the place of the member that the filter has found.
+
+    `document` is None for one that an upsert creates, in which nothing was found.
+    """
+    check_operators(update)
+    if other_parts := {part for path in _paths(update) for part in _dollars(path)} - {"$"}:
+        raise StandInLies(f"Paths with {min(other_parts)} are not known here. {REMEDY}.")
+    array, place = _matched_place(query, document or {}, evaluate)
+    result: dict[str, dict[str, Any]] = {operator: {} for operator in update}
+    for operator, fields in update.items():
+        for path, argument in cast("Document", fields).items():
+            is_below = f"{path}.".startswith(f"{array}.$.")
+            new_path = f"{array}.{place}{path[len(array) + 2 :]}" if is_below else path
+            if new_path in result[operator]:
+                raise _conflict(new_path, new_path)
+            result[operator][new_path] = argument
+    if other_path := next((path for path in _paths(result) if "$" in path.split(".")), None):
+        raise StandInLies(f"The path {other_path} after {dict(query)!r} is not known here. {REMEDY}.")
+    check_update(result)
+    return result
+
+
+def _matched_place(query: Document, document: Document, evaluate: Expression) -> tuple[str, int]:
+    """The array, and the place of its first member for which the filter is true.
+
+    Of several conditions on arrays, and of one that no single member decides, only MongoDB's plan for the query says which place it takes.
+    """
+    conditions = [
+        (array, path, operator, argument)
+        for path, operator, argument in _conditions(query)
+        if (array := _first_array(document, path)) is not None
+    ]
+    if not conditions:
+        raise write_error(2, "The positional operator did not find the match needed from the query.")
+    (array, path, operator, argument), *others = conditions
+    rest = path[len(array) + 1 :]
+    operands = cast("list[Any]", argument) if operator == "$in" else [argument]
+    is_decided = operator in _OF_ONE_MEMBER and not any(isinstance(operand, list | tuple) for operand in operands)
+    if others or not is_decided or (operator == "$elemMatch" and rest) or any(map(str.isdigit, rest.split("."))):
+        raise StandInLies(f"Which member `$` stands for after {dict(query)!r} is not known here. {REMEDY}.")
+    matches = matcher({path: {operator: argument}}, evaluate)
+    members = cast("list[Any]", field_at(document, array))
+    return array, next(place for place, member in enumerate(members) if matches(_at_path(array, [member])))
+
+
+_OF_ONE_MEMBER = frozenset({"$eq", "$gt", "$gte", "$lt", "$lte", "$in", "$regex", "$elemMatch"})
+_NEGATIONS = frozenset({"$ne", "$nin", "$not"})  # nothing is found by these
+
+
+def _conditions(query: Document) -> Iterator[tuple[str, str, Any]]:
+    """What a filter asks of paths, one by one: the path, the operator and its argument. In an `$or`, that is the operator."""
     for name, condition in query.items():
-        if name in ("$and", "$or", "$nor"):
+        if name in ("$and", "$or"):
             for part in cast("Sequence[Document]", condition):
-                yield from _asked_arrays(part, array)
-        elif name == array or name.startswith(f"{array}."):
-            yield array
+                yield from [(path, operator if name == "$and" else name, of) for path, operator, of in _conditions(part)]
+        elif not name.startswith("$"):
+            value_operator = "$regex" if is_pattern(condition) else "$eq"
+            for operator, argument in (condition if is_condition(condition) else {value_operator: condition}).items():
+                if operator not in _NEGATIONS and (operator, argument) != ("$exists", False):
+                    yield name, operator, argument
+
+
+def _first_array(document: Document, path: str) -> str | None:
+    """The path of the first array that is on the way along this one."""
+    parts = path.split(".")
+    paths = (".".join(parts[:end]) for end in range(1, len(parts) + 1))
+    return next((path for path in paths if isinstance(field_at(document, path), list)), None)
+
+
+def _at_path(path: str, value: Any) -> Any:
+    """A document with the value at the path, and nothing else."""
+    for part in reversed(path.split(".")):
+        value = {part: value}
+    return value
 
 
 def check_id(value: object) -> None:
