@@ -214,6 +214,23 @@ def test_an_argument_that_is_none_is_botocores_to_refuse(lean: GuardedTable, gar
     assert garbling.operations == []
 
 
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda table: add(table, ReturnValues=None),
+        lambda table: add(table, ReturnConsumedCapacity=None),
+        lambda table: table.get_item(Key={"id": "e"}, ConsistentRead=None),
+        lambda table: table.seen(M1, Key={"id": "e"}, ReturnConsumedCapacity=None),
+    ],
+)
+def test_an_argument_that_is_null_is_botocores_to_refuse(
+    lean: GuardedTable, garbling: Garbling, ask: Callable[[GuardedTable], object]
+) -> None:
+    with pytest.raises(ParamValidationError, match="Invalid type for parameter"):
+        ask(lean)
+    assert garbling.operations == []
+
+
 def test_a_name_that_is_no_text_is_botocores_to_refuse(lean: GuardedTable, garbling: Garbling) -> None:
     with pytest.raises(ParamValidationError, match="Invalid type for"):
         lean.put_item(M1, Item={"id": "e", "map": {1: "x"}})

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
+from itertools import product
 from typing import Any
 
 import boto3
@@ -16,8 +17,10 @@ from aws_lambda_powertools.shared import user_agent
 from botocore import UNSIGNED
 from botocore.config import Config
 from botocore.endpoint import Endpoint
+from botocore.exceptions import ParamValidationError
 from botocore.handlers import disable_signing
 from botocore.httpsession import URLLib3Session
+from botocore.validate import ParamValidator
 
 from onewrite import ConfigurationError, HighWaterMark, Message, SeenIds
 from onewrite.aws_lambda import sqs_handler
@@ -255,6 +258,34 @@ def test_what_has_no_token_is_the_clients_own(monkeypatch: pytest.MonkeyPatch) -
         assert len(sent) == 2
         assert target.transact_write_items == client.transact_write_items
         assert target.meta is client.meta
+
+
+_VALUES: list[Any] = [None, 1, 1.5, True, "x", b"x", ["x"], [None], [b"x"], {"x": "y"}, {"x": None}, {"x": b"x"}, {1: "x"}]
+_WHOLE_REQUESTS = {
+    "UpdateItem": {"TableName": "t", "Key": {"id": {"S": "e"}}},
+    "PutItem": {"TableName": "t", "Item": {"id": {"S": "e"}}},
+    "GetItem": {"TableName": "t", "Key": {"id": {"S": "e"}}},
+}
+
+
+@pytest.mark.parametrize("operation", _WHOLE_REQUESTS)
+def test_an_argument_whose_value_botocore_refuses_is_left_to_it(operation: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with made() as client:
+        target = LeanTableClient(client)
+        shape = client.meta.service_model.operation_model(operation).input_shape
+        sent: list[bytes] = []
+        monkeypatch.setattr(target._pool, "exchange", lambda _, data: sent.append(data))
+        refused = 0
+        for name, value in product(shape.members.keys() - {"TableName"}, _VALUES):
+            if isinstance(value, dict) and name != "ExpressionAttributeNames":
+                continue  # what is in the values, the table has written itself
+            request = {**_WHOLE_REQUESTS[operation], name: value}
+            if ParamValidator().validate(request, shape).has_errors():
+                refused += 1
+                with pytest.raises(ParamValidationError, match=name):
+                    target._send(operation, request)
+        assert sent == []
+        assert refused > len(_VALUES)
 
 
 def _never(*_: Any) -> None:

@@ -41,7 +41,8 @@ def body_of(arguments: Mapping[str, Any]) -> bytes:
     """The arguments as DynamoDB's JSON: as they are, except for binary values."""
     for name in ("Key", "Item", "ExpressionAttributeValues"):
         _check_map(arguments.get(name) or {})
-    _check_names(arguments.get("ExpressionAttributeNames") or {})
+    names: Mapping[Any, Any] = arguments.get("ExpressionAttributeNames") or {}
+    _check_names((*names, *names.values(), *arguments.get("AttributesToGet", ())))
     return as_json(arguments)
 
 

@@ -7,7 +7,7 @@ is safe, stands with each service.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from operator import is_
 from typing import Any, ClassVar, NamedTuple
 from weakref import WeakKeyDictionary
@@ -57,7 +57,7 @@ class LeanClient:
             self._pool = self._pool_of(client)
             model, methods = client.meta.service_model, self.service.methods
             self._parser = Parser(self.service, model)
-            self._arguments = {name: frozenset(model.operation_model(name).input_shape.members) for name in methods}
+            self._types = {name: _types_of(model.operation_model(name).input_shape.members) for name in methods}
             self._head = {name: _head(client, name) for name in methods}
             self._unreadable = 0  # answers in a row
         except AttributeError as error:
@@ -96,8 +96,12 @@ class LeanClient:
     def _goes_lean(self, operation: str, request: dict[str, Any]) -> bool:
         if self._unreadable >= _UNREADABLE or self._look.by_client():
             return False
-        # An argument that is none is for botocore to refuse: the service would not look at it.
-        return request.keys() <= self._arguments[operation]
+        # An argument that is none, or of another type, is for botocore to refuse. The service would not look at it, as at any null.
+        types = self._types[operation]
+        for name, value in request.items():  # noqa: SIM110  # a generator takes twice the time
+            if not isinstance(value, types.get(name, ())):
+                return False
+        return True
 
     def _read(self, operation: str, answer: Answer) -> dict[str, Any]:
         self._unreadable = 0
@@ -171,6 +175,20 @@ class _Look:
             _log.warning(
                 "While there is %s, %s sends its requests by the %s client. Each says so once.", reason, sender, name
             )
+
+
+# What botocore takes for an argument.
+_TYPES: Mapping[str, type | tuple[type, ...]] = {
+    "string": str,
+    "boolean": bool,
+    "integer": int,
+    "map": dict,
+    "list": (list, tuple),
+}
+
+
+def _types_of(members: Mapping[str, Any]) -> dict[str, type | tuple[type, ...]]:
+    return {name: _TYPES.get(shape.type_name, ()) for name, shape in members.items()}
 
 
 def _head(client: Any, operation: str) -> tuple[str, dict[str, str]]:
