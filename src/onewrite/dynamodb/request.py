@@ -545,7 +545,8 @@ def _values_of_mark(change: Advance, n: int) -> dict[str, str | int]:
     if type(mark) is str and change.has_digits:
         values |= {f":ow_n{n}": len(mark), ":ow_z": "0"}
     if change.rule != "below":
-        values[_value_before(n)] = int(mark) - 1
+        values[_value_before(n)] = before = int(mark) - 1
+        _check_digits(before)
     elif last is not None:
         values[_first_value(change, n)] = mark
     return values
