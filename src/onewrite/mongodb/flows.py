@@ -462,7 +462,7 @@ class Flows:
 
     def too_large(self, document: Document, adds: Emission | None = None) -> EntityTooLarge:
         """`adds`: what the write would have added to the document."""
-        total, caller = len(bson.encode(document)), len(bson.encode(self.without_ledger(document)))
+        total, caller = (len(bson.encode(of)) if of else 0 for of in (document, self.without_ledger(document)))
         empty = len(bson.encode({}))
         outbox = len(bson.encode({name: document[name] for name in OUTBOX if name in document})) - empty
         new_events = len(bson.encode({"": [*adds.events]})) if adds is not None and adds.events else 0
