@@ -408,6 +408,12 @@ def test_open_steps_are_shown_with_what_an_operator_needs(shop: Shop) -> None:
     assert isinstance(shop.add(M1, "o", finishes=found), Applied)
 
 
+def test_a_ledger_whose_name_begins_as_steps_do_is_no_step(make_shop: MakeShop) -> None:
+    shop = make_shop(SeenIds(name="step_runner"))
+    shop.add(M1, "o")
+    assert shop.open_steps("o") == []
+
+
 def test_a_step_is_finished_by_its_own_message_in_its_own_entity_alone(shop: Shop) -> None:
     step = begin(shop)
     with pytest.raises(InvalidUpdate, match="is of message m1"):

@@ -113,6 +113,16 @@ def test_what_is_missing_is_completed_where_that_is_asked_for(shop: Shop, held: 
         assert numbers(shop, "a", "b", "c") == [1, 1, 1]
 
 
+def test_a_side_that_has_counted_on_since_then_holds_the_message_as_well(make_shop: MakeShop) -> None:
+    shop = make_shop(InSequence())
+    shop.add(M1, "a")
+    shop.add(M2, "a")
+    for message, n in ((M1, 1), (M2, 2)):
+        assert isinstance(shop.transact(message, shop.adding("a"), shop.adding("b"), completes=True), Applied)
+        assert numbers(shop, "a", "b") == [2, n]
+    assert isinstance(shop.transact(M1, shop.adding("a"), shop.adding("b"), completes=True), Stale)
+
+
 def test_a_completion_that_is_refused_says_whose_place_refuses(shop: Shop) -> None:
     shop.add(M1, "a")
     shop.put_raw("c", closed=True)

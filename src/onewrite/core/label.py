@@ -31,8 +31,8 @@ def is_ours(name: str) -> bool:
 
 
 def is_step(name: str) -> bool:
-    """Is this the name of a step, on DynamoDB?"""
-    return name.startswith(STEP)
+    """Is this the name of a step, on DynamoDB? A ledger whose name begins like that has a colon behind it."""
+    return name.startswith(STEP) and ":" not in name
 
 
 def label_of(name: str) -> str:

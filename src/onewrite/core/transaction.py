@@ -103,10 +103,16 @@ class Findings:
     failure: Exception | None = None  # something cannot be done at all
     is_undecided: bool = False  # an earlier try may have made it, and the next one shows what this one did not
 
-    @property
-    def holders(self) -> frozenset[int]:
-        """The places of those that hold the message."""
-        return frozenset([place for place, outcome in self.outcomes.items() if isinstance(outcome, Duplicate)])
+    def holders(self, parts: Sequence[Part]) -> frozenset[int]:
+        """The places of those that hold the message. A ledger that counts has passed over none, so one that is Stale there was done as well."""
+        counting = {part.place for part in parts if part.counts}
+        return frozenset(
+            [
+                place
+                for place, outcome in self.outcomes.items()
+                if isinstance(outcome, Duplicate) or (isinstance(outcome, Stale) and place in counting)
+            ]
+        )
 
 
 class Transaction(ABC, Generic[P, W, R]):
@@ -168,7 +174,7 @@ class Transaction(ABC, Generic[P, W, R]):
             outcome = self._outcome(findings, parts)
             if outcome is not None:
                 return outcome
-            done_places |= frozenset() if findings.is_undecided else findings.holders
+            done_places |= frozenset() if findings.is_undecided else findings.holders(parts)
             forms |= findings.forms
             turn += 1
             if findings.waits:
@@ -182,10 +188,11 @@ class Transaction(ABC, Generic[P, W, R]):
         if findings.is_undecided:
             return None
         outcome = heaviest(findings.outcomes.values())
-        if isinstance(outcome, Duplicate):
+        holders = findings.holders(parts)
+        if isinstance(outcome, Duplicate) or (isinstance(outcome, Stale) and outcome.participant in holders):
             # What is in the inbox was done as a whole. Anything else may have been done in part.
-            other_parts = [part for part in parts if part.place not in findings.holders and part.place != INBOX]
-            return None if self.completes and other_parts and INBOX not in findings.holders else outcome
+            other_parts = [part for part in parts if part.place not in holders and part.place != INBOX]
+            return None if self.completes and other_parts and INBOX not in holders else outcome
         if findings.passes:
             return None
         if findings.failure is not None and isinstance(outcome, Unmet | None):

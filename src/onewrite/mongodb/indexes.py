@@ -95,5 +95,5 @@ def check_unique_indexes(indexes: Document, fields: Sequence[str]) -> None:
             raise ConfigurationError(
                 f"The second entity that is deleted from this collection would meet the first in the unique index {name!r}, where both "
                 f"have null for {', '.join(other_keys)}. Create the index with partialFilterExpression={partial!r}, so it leaves out what "
-                "was deleted."
+                "was deleted; or, where a store names entities by these fields, give its key= to the store that deletes as well."
             )
