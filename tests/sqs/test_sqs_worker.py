@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import signal
 import threading
-from collections import Counter
-from collections.abc import Callable
+from collections import Counter, deque
+from collections.abc import Callable, Iterable
 from math import inf
 from time import monotonic
 from types import SimpleNamespace
@@ -16,7 +16,7 @@ import boto3
 import pytest
 from botocore.exceptions import NoRegionError
 
-from onewrite import Applied, ConfigurationError, Deferred, Duplicate, Message, Outcome
+from onewrite import Applied, ConfigurationError, Deferred, Duplicate, Message, Missing, Outcome
 from onewrite.aws_lambda import kafka_handler, kinesis_handler, sqs_handler
 from onewrite.batch.handler import HandlerFunction, handler_of
 from onewrite.sqs import QueueRefused, Worker, WorkerStuck, backoff
@@ -808,6 +808,93 @@ def test_a_gap_that_nobody_closes_goes_back_to_the_queue_after_five_minutes(sqs:
     waiting.run()
     assert tries[:10] == [0, 1, 3, 7, 15, 31, 63, 127, 255, 512] or tries[:9] == [0, 1, 3, 7, 15, 31, 63, 127, 255]
     assert time.now > 300
+
+
+def arriving(sqs: FakeSqs, bodies: Iterable[tuple[float, str]], until: Callable[[], bool], waiting: Worker) -> None:
+    """Run it while these messages arrive, each at its time, and until this is true."""
+    left = deque(bodies)
+
+    def before(method: str) -> None:
+        while method == "receive_message" and left and left[0][0] <= sqs.time.now:
+            sqs.send(left.popleft()[1])
+        if until():
+            waiting.stop()
+
+    sqs.before = before
+    waiting.run()
+
+
+@pytest.mark.parametrize(
+    ("name", "answer"),
+    [
+        (lambda entity, _: Message(entity), Missing),
+        (lambda entity, _: Message(entity, entity), Missing),
+        (lambda entity, _: Message(entity, "shop"), Missing),
+        (lambda entity, number: Message(entity, "shop", number), Missing),
+        (lambda entity, _: Message(entity, "shop", 2 if entity == "lost" else 1), Missing),
+        (lambda entity, _: Message(entity, "", 2 if entity == "lost" else 1), lambda message: Deferred(message, 1)),
+    ],
+    ids=["no source", "one per entity", "one", "one that counts all", "one that counts per entity", "only a count"],
+)
+def test_what_waits_for_an_entity_that_never_comes_is_dead_after_few_tries_whatever_else_is_settled(
+    name: Callable[[str, int], Message], answer: Callable[[Message], Outcome], time: VirtualTime
+) -> None:
+    sqs = FakeSqs(time, most_receives=1)
+    lost = sqs.send("lost")
+    tries: list[float] = []
+
+    def handle(message: Message) -> Outcome:
+        time.sleep(1)  # Something else is settled during each of the tries.
+        if message.id != "lost":
+            return Applied(message)
+        tries.append(time.now)
+        return answer(message)
+
+    handler = sqs_handler(lambda record: name(record["body"], int(record["messageId"].partition("-")[2])))(handle)
+    waiting = worker(sqs, handler, in_flight=4, stop_when_empty=False)
+    arriving(sqs, [(moment, f"e-{moment}") for moment in range(1000)], lambda: bool(sqs.dead) or time.now > 1000, waiting)
+    assert sqs.dead == [lost]
+    assert 200 < max(tries) < 900
+    assert len(tries) < 25
+
+
+@pytest.mark.parametrize(
+    ("early", "late"),
+    [(["lost-1", "a-5", "a-6", "a-7"], "a-4"), (["lost-3", "a-5", "a-6"], "a-4"), (["lost-", "a-"], "a-4")],
+    ids=["behind a lost one", "over a lost one", "without numbers"],
+)
+def test_what_comes_in_order_is_tried_at_once_when_the_one_before_it_is_settled_however_long_it_has_waited(
+    early: list[str], late: str, sqs: FakeSqs, time: VirtualTime
+) -> None:
+    last: list[str] = []
+    moments: list[float] = []
+
+    def in_order(message: Message) -> Outcome:
+        if message.id.startswith("lost") or (message.id != late and not last):
+            return Missing(message)
+        last.append(message.id)
+        moments.append(time.now)
+        return Applied(message)
+
+    def numbered(record: Any) -> Message:
+        number = record["body"].partition("-")[2]
+        return Message(record["body"], "shop", int(number) if number else None)
+
+    for body in early:
+        sqs.send(body)
+    waiting = worker(sqs, sqs_handler(numbered)(in_order), in_flight=4, stop_when_empty=False)
+    arriving(sqs, [(200, late)], lambda: len(last) == len(early), waiting)
+    assert last == [late, *early[1:]]
+    assert max(moments) == min(moments) >= 200
+
+
+def test_what_waits_for_many_others_stays_at_hand_while_they_come_one_by_one(sqs: FakeSqs, time: VirtualTime) -> None:
+    handle = InOrder()
+    last = [sqs.send(f"a-{number}") for number in (11, 12)]
+    waiting = worker(sqs, sqs_handler(identity)(handle), stop_when_empty=False)
+    arriving(sqs, [(200 * n, f"a-{n}") for n in range(1, 11)], lambda: handle.last["a"] == 12, waiting)
+    assert [each.receives for each in last] == [1, 1]
+    assert time.now < 2100
 
 
 def test_deferred_messages_beyond_the_bound_go_back_to_the_queue(sqs: FakeSqs) -> None:

@@ -36,7 +36,7 @@ _MOST_NAMED = 20  # messages in one line
 _NOTABLE: tuple[ReturnReason, ...] = ("deferred", "busy")  # of which nothing else is said
 _REASON_TEXTS: dict[ReturnReason, str] = {
     "failed": "it is redelivered when its visibility timeout ends",
-    "deferred": "it goes back to the queue, because its source makes no progress or too many wait already",
+    "deferred": "it goes back to the queue, because what it waits for does not come or too many wait already",
     "busy": "it goes back to the queue until the step's lease is over, because that is long or too many wait already",
     "uncertain": "it goes back to the queue for a while",
     "superseded": "it goes back to the queue for a moment",

@@ -28,8 +28,8 @@ from types import NoneType
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from onewrite.batch.report import Result
-from onewrite.outcome import Begun, Busy, Superseded, Uncertain
-from onewrite.sqs.waiting import MOST_MESSAGES, Deferrals, GroupLines, Load, QueueMessage, SqsMessage, WaitingLines
+from onewrite.outcome import Begun, Busy, Deferred, Superseded, Uncertain
+from onewrite.sqs.waiting import MOST_MESSAGES, PATIENCE, Deferrals, GroupLines, Load, QueueMessage, SqsMessage, WaitingLines
 
 LONGEST_HIDDEN = 12 * 3600  # seconds that SQS hides a message after it was received, however often that is extended
 _LONGEST_BACKOFF = 300  # seconds: the missing message may itself be waiting for a visibility timeout, which is 30 by default
@@ -91,15 +91,17 @@ Results: TypeAlias = Sequence[Result | None]
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How a message ended, and which message of which source it is. None if its identity failed.
+    """How a message ended, and which message of which source it is. None if it has neither a source nor a sequence.
 
-    `wait`: the seconds until the step is free that the message is busy with. Untouched: it was not processed.
+    `wait`: the seconds until the step is free that the message is busy with. `expected`: the number for which it waits. Untouched: it was
+    not processed.
     """
 
     kind: Kind
     source: str | None = None
     sequence: int | str | None = None
     wait: float = 0.0
+    expected: object = None
 
 
 _KINDS: dict[type, Kind] = {
@@ -119,8 +121,11 @@ def ending_of(result: Result | None, clock: Callable[[], float]) -> Ending:
     # A function may return any number, also one that is none: then the message is tried again soon.
     wait = min(max(0.0, unsettled_answer.until - clock()), LONGEST_HIDDEN) if isinstance(unsettled_answer, Busy) else 0.0
     source, sequence = (None, None) if message is None else (message.source, message.sequence)
+    if not source and sequence is None:  # Such messages have nothing in common, though all have the source "".
+        source = None
     kind = "failed" if result.error is not None else _KINDS.get(type(result.unsettled), "deferred")
-    return Ending(kind, source, sequence, wait)
+    expected = unsettled_answer.expected if isinstance(unsettled_answer, Deferred) else None
+    return Ending(kind, source, sequence, wait, expected)
 
 
 ReturnReason: TypeAlias = Literal[
@@ -550,7 +555,7 @@ class WorkerState:
         )  # and SQS gives out the next of the group when these are deleted
         self._done_with(message, now if group_has_ended else now + DELETED_WITHIN)
         if ending.source is not None:
-            self._try_again(self._deferrals.progress(ending.source, now))
+            self._try_again(self._deferrals.progress(ending.source, ending.sequence))
 
     def to_give_up(self, now: float) -> list[Load]:
         """What has just become overdue."""
@@ -566,24 +571,18 @@ class WorkerState:
 
     def retry_due(self, now: float) -> None:
         self._lines.end_gathering(now)
-        retries, hopeless_messages = self._deferrals.take_due(now)
-        self._try_again(retries)
-        for message in hopeless_messages:
-            self._deferred_size -= _size(message)
-            self._let_go(message, "deferred", tries=message.receives)
+        self._try_again(self._deferrals.take_due(now))
 
     def _defer(self, message: QueueMessage, ending: Ending, now: float) -> None:
-        has_room = self._has_room(message)
-        if not self._deferrals.add(message, ending.source or "", ending.sequence, now):
+        if self._deferrals.note_try(message, ending.source, ending.expected, now):
             self._lines.make_ready(message)
-        elif has_room:
+        elif now < message.deferred_since + PATIENCE and self._has_room(message):
+            self._deferrals.add(message, ending.source, ending.sequence, now)
             self._deferred_size += _size(message)
         else:
-            self._deferrals.remove(message)
             self._let_go(message, "deferred", tries=message.receives)
 
     def _wait_for_step(self, message: QueueMessage, seconds: float, now: float) -> None:
-        message.tries = 0  # If it is deferred after this, it has only begun to wait for its source.
         hidden_for = extension(ceil(seconds), now - message.since)
         if seconds <= min(_LONGEST_BUSY, hidden_for) and self._has_room(message):
             self._deferrals.wait(message, now + seconds)

@@ -14,12 +14,14 @@ If the handler takes the messages of a group at once:
 
 What came too early, or while another worker had its step, stays at hand, and is tried again as soon as that may help:
 
-- When a message of a source is settled, the source has made progress: then the deferred message of that source with the lowest
-  sequence is tried at once. If it is settled too, that is progress again, and the next one is tried: a gap of a thousand
-  messages closes without another delivery. Messages without a sequence have no order, and are all tried.
-- Another worker may have brought the missing message, so each is also tried again after a growing pause.
-- A source that makes no progress for `PATIENCE` seconds waits for a message that may never come. Its messages go back to
-  the queue, which counts their receives and moves them to its dead-letter queue in the end.
+- Each is tried again after a growing pause: another worker may have brought what it waits for.
+- When a message of a source is settled, the deferred message of that source with the next sequence is tried at once. If it is settled
+  too, the next one is tried: a gap of a thousand messages closes without another delivery. Messages without a sequence have no
+  order, and are all tried. Without a source as well, messages have nothing in common.
+- Many entities may share a source, so what is settled may be no help. Only a message's own answer shows progress: it names another
+  number that it waits for. Until then no more of its tries come early than come after a pause, but for one.
+- A message whose answer shows no progress for `PATIENCE` seconds waits for what may never come. It goes back to the queue, which
+  counts its receives and moves it to its dead-letter queue in the end.
 - What waits for another worker's step waits for no message: it is tried again at the end of the step's lease.
 """
 
@@ -45,7 +47,6 @@ MOST_MESSAGES = 10  # the most that SQS gives in one request
 PATIENCE = 300.0  # seconds: the missing message may fail a few times, and wait for its visibility timeout after each failure
 _MOST_SOURCES = 10_000  # of which the last progress is remembered
 _UNORDERED = ""
-_NEVER = (0, -inf)
 
 Sequence: TypeAlias = int | str | None
 
@@ -64,8 +65,10 @@ class QueueMessage:
     since: float
     hidden_until: float
     progresses: int = 0  # that all sources had made when it began
-    tries: int = 0  # that ended as deferred, since its source last made progress
-    deferred_since: float = 0.0  # when the first of these tries ended
+    tries: int = 0  # that ended as deferred
+    early_tries: int = 0  # those of them, and of what is under way, that did not wait for their pause to end
+    expected: object = None  # the number for which it waits, if its last answer has named one
+    deferred_since: float = 0.0  # when the first try ended with that answer
     is_lost: bool = False  # SQS no longer takes it for received, so it is redelivered whatever becomes of it here
     is_under_way: bool = False
     messages: tuple[Message, ...] = ()  # what the identity has found in it, while it is under way
@@ -284,78 +287,93 @@ class _Place(NamedTuple):
     def is_ordered(self) -> bool:
         return self.kind != _UNORDERED
 
+    @classmethod
+    def of(cls, sequence: Sequence, number: int) -> _Place:
+        return cls(_UNORDERED, 0, number) if sequence is None else cls(type(sequence).__name__, sequence, number)
+
+
+_ORDERED = _Place(_UNORDERED, 1, 0)  # before all that have a sequence
+
 
 class _Entry(NamedTuple):
-    source: str | None  # None: it waits for no progress
+    source: str | None  # None: nothing that is settled makes it try again
     place: _Place
     due: float
 
 
 class Deferrals:
-    """`backoff(tries)` is how many seconds a message waits for its next try, if no progress comes first."""
+    """`backoff(tries)` is how many seconds a message waits for its next try, if it is not tried early."""
 
     def __init__(self, backoff: Callable[[int], float]) -> None:
         self._backoff = backoff
         self._entries: dict[QueueMessage, _Entry] = {}
         self._sources: dict[str, list[tuple[_Place, QueueMessage]]] = {}  # each list in order
         self._due_heap: list[tuple[float, int, QueueMessage]] = []  # a heap; it may hold what has been tried since
-        self._progress: OrderedDict[str, tuple[int, float]] = OrderedDict()  # the last one's number and time
+        self._progress: OrderedDict[str, int] = OrderedDict()  # the number of the last message of each that was settled
         self._numbers = count()
-        self.progresses = 0  # so far, of all sources
+        self.progresses = 0  # messages so far that were settled, of all sources
 
     def __len__(self) -> int:
         return len(self._entries)
 
-    def add(self, message: QueueMessage, source: str, sequence: Sequence, now: float) -> bool:
-        """Keep it at hand. False: its source has made progress since this try began, so another one may end better."""
-        if self._progress.get(source, _NEVER)[0] > message.progresses:
-            message.tries = 0
-            return False
-        if not message.tries:
-            message.deferred_since = now
+    def note_try(self, message: QueueMessage, source: str | None, expected: object, now: float) -> bool:
+        """A try of it has ended. True: try it at once, because one of its source was settled since this try began."""
+        if message.expected != expected and message.early_tries:  # It was next, and may soon be so again.
+            message.tries = message.early_tries = 0
+        if message.expected != expected or not message.tries:
+            message.expected, message.deferred_since = expected, now
         message.tries += 1
-        number, due = next(self._numbers), now + max(0.0, self._backoff(message.tries))
-        place = _Place(_UNORDERED, 0, number) if sequence is None else _Place(type(sequence).__name__, sequence, number)
+        is_outdated = source is not None and self._progress.get(source, 0) > message.progresses
+        return is_outdated and self._grant_early_try(message)
+
+    def _grant_early_try(self, message: QueueMessage) -> bool:
+        """Whether it may be tried before its pause ends."""
+        is_granted = 2 * message.early_tries <= message.tries
+        message.early_tries += is_granted
+        return is_granted
+
+    def add(self, message: QueueMessage, source: str | None, sequence: Sequence, now: float) -> None:
+        """Keep it at hand."""
+        due = now + max(0.0, self._backoff(message.tries - message.early_tries))
+        place = _Place.of(sequence, next(self._numbers))
         self._keep(message, _Entry(source, place, due))
-        insort(self._sources.setdefault(source, []), (place, message))
-        return True
+        if source is not None:
+            insort(self._sources.setdefault(source, []), (place, message))
 
     def wait(self, message: QueueMessage, until: float) -> None:
-        """Keep it at hand until then, whatever its source does meanwhile."""
-        self._keep(message, _Entry(None, _Place(_UNORDERED, 0, next(self._numbers)), until))
+        """Keep it at hand until then, whatever its source does meanwhile. If it is deferred after this, it has only begun to wait for that."""
+        message.tries = message.early_tries = 0
+        self._keep(message, _Entry(None, _Place.of(None, next(self._numbers)), until))
 
     def _keep(self, message: QueueMessage, entry: _Entry) -> None:
         self._entries[message] = entry
         heapq.heappush(self._due_heap, (entry.due, entry.place.number, message))
 
-    def progress(self, source: str, now: float) -> list[QueueMessage]:
+    def progress(self, source: str, sequence: Sequence) -> list[QueueMessage]:
         """A message of the source is settled. Returns those to try at once."""
         self.progresses += 1
-        self._progress[source] = self.progresses, now
+        self._progress[source] = self.progresses
         self._progress.move_to_end(source)
         if len(self._progress) > _MOST_SOURCES:
             self._progress.popitem(last=False)
-        messages: list[QueueMessage] = []
-        for place, message in self._sources.get(source, ()):
-            messages.append(message)
-            if place.is_ordered:
-                break
+        of_source = self._sources.get(source, [])
+        ordered, settled = (
+            bisect_left(of_source, place, key=itemgetter(0)) for place in (_ORDERED, _Place.of(sequence, -1))
+        )
+        following = max(ordered, settled)
+        candidates = of_source[:ordered] + of_source[following : following + 1]
+        messages = [message for _, message in candidates if self._grant_early_try(message)]
         for message in messages:
-            message.tries = 0
             self.remove(message)
         return messages
 
-    def take_due(self, now: float) -> tuple[list[QueueMessage], list[QueueMessage]]:
-        """Those whose next try is due, and those whose source has made no progress for too long. They are at hand no more."""
-        retries: list[QueueMessage] = []
-        hopeless_messages: list[QueueMessage] = []
+    def take_due(self, now: float) -> list[QueueMessage]:
+        """Those whose next try is due. They are at hand no more."""
+        messages: list[QueueMessage] = []
         while self.next_due() <= now:
-            message = heapq.heappop(self._due_heap)[-1]
-            source = self._entries[message].source
-            since = inf if source is None else max(message.deferred_since, self._progress.get(source, _NEVER)[1])
-            (hopeless_messages if now - since >= PATIENCE else retries).append(message)
-            self.remove(message)
-        return retries, hopeless_messages
+            messages.append(heapq.heappop(self._due_heap)[-1])
+            self.remove(messages[-1])
+        return messages
 
     def next_due(self) -> float:
         while self._due_heap:

@@ -73,8 +73,8 @@ class Worker:
     - `wait`: how many seconds SQS waits for messages; by default 20, or 3 with `stop_when_empty`.
     - `visibility_timeout`: seconds until a message that failed is redelivered; by default the queue's own. It is extended while a
       message is at hand, up to the 12 hours that SQS allows.
-    - `backoff(tries)`: seconds until a deferred message is tried again, if its source has made no progress by then; and until
-      SQS is asked again after so many requests for messages have failed, 20 at most. A message whose effect is `Uncertain` goes
+    - `backoff(tries)`: seconds until a deferred message is tried again, if nothing that is settled of its source lets it be tried before;
+      and until SQS is asked again after so many requests for messages have failed, 20 at most. A message whose effect is `Uncertain` goes
       back to the queue for `backoff` of the number of its receives, and so does a deferred one for which there is no room.
     - `most_deferred`: how many messages are kept at hand that are deferred or wait for another worker's step. Further ones go
       back to the queue: deferred ones for `backoff` of the number of their receives, the others until the step's lease is over.
