@@ -428,7 +428,7 @@ def lose(found: WorkerState, name: str) -> None:
     """SQS says at a sweep that it knows the message no longer."""
     hide = found.to_hide(11.0)
     assert hide is not None
-    found.note_hidden(hide, [name], 11.0)
+    found.note_hidden(hide, {name: True}, 11.0)
     found.end_hiding()
 
 

@@ -331,17 +331,22 @@ def test_an_extension_that_fails_is_logged_and_the_handler_goes_on(
     assert "cannot be hidden for longer" in caplog.text
 
 
-def test_an_extension_that_was_not_taken_is_tried_again_at_the_next_look(sqs: FakeSqs, time: VirtualTime) -> None:
-    def slow(message: Message) -> Outcome:
-        time.sleep(19)
-        return Applied(message)
+@pytest.mark.parametrize("fails", ["request", "entry"])
+def test_an_extension_that_was_not_taken_is_tried_again_before_the_message_is_redelivered(
+    fails: str, sqs: FakeSqs, time: VirtualTime
+) -> None:
+    def slow(message: Message) -> None:
+        time.sleep(100)
 
     sqs.send("a")
     sqs.send("b")
-    refusals = [False, None]
-    sqs.refuse = lambda kind, _: refusals.pop(0) if kind == "hide" and refusals else None
-    worker(sqs, slow, in_flight=2).run()
-    assert [len(request["Entries"]) for request in sqs.requests_of("change_message_visibility_batch")][:1] == [2]
+    if fails == "request":
+        sqs.before = failing("change_message_visibility_batch", *[client_error("InternalError", 500)] * 2)
+    refusals = [False, None, False]
+    sqs.refuse = lambda kind, _: refusals.pop(0) if kind == "hide" and fails == "entry" and refusals else None
+    ledger = Ledger(slow)
+    worker(sqs, ledger, in_flight=2).run()
+    assert sorted(ledger.seen) == ["a", "b"]
     assert sqs.messages == []
 
 

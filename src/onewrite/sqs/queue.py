@@ -165,28 +165,26 @@ class SqsQueue:
         """A message that SQS does not delete is redelivered, and is a Duplicate then."""
         self._send_batch("delete_message_batch", [_entry(number, message) for number, message in enumerate(messages)])
 
-    def hide(self, messages: Sequence[tuple[SqsMessage, int]]) -> set[str]:
-        """Hide each message for its seconds from now. Returns the receipt handles that SQS no longer knows as received."""
-        refusals = self._send_batch("change_message_visibility_batch", _visibility_entries(messages))
-        return {entry["ReceiptHandle"] for entry in refusals}
+    def hide(self, messages: Sequence[tuple[SqsMessage, int]]) -> None:
+        """Hide each message for its seconds from now. What SQS does not hide is redelivered when its visibility timeout ends."""
+        self._send_batch("change_message_visibility_batch", _visibility_entries(messages))
 
-    def extend(self, messages: Sequence[tuple[SqsMessage, int]]) -> set[str] | None:
-        """`hide` in one try: if it fails, the next one comes soon enough. None: it failed, and the handlers go on."""
+    def extend(self, messages: Sequence[tuple[SqsMessage, int]]) -> dict[str, bool]:
+        """`hide` in one try: if it fails, the next one comes soon enough, and the handlers go on.
+
+        Returns the receipt handles that are not hidden for longer, each with whether SQS no longer knows it as received.
+        """
         entries = _visibility_entries(messages)
         try:
             answer = self._ask("change_message_visibility_batch", Entries=entries)
         except (BotoCoreError, ClientError) as error:  # If a message is redelivered meanwhile, its write is guarded.
             logger.warning("%s: messages cannot be hidden for longer: %s", self.url, error)
-            return None
+            return {entry["ReceiptHandle"]: False for entry in entries}
         retries, refusals = retries_and_refusals(entries, answer)
-        if retries or refusals:
-            logger.warning(
-                "%s: %s of %s messages are not hidden for longer",
-                self.url,
-                len(retries) + len(refusals),
-                len(entries),
-            )
-        return {entry["ReceiptHandle"] for entry in refusals}
+        failures = {entry["ReceiptHandle"]: entry in refusals for entry in [*retries, *refusals]}
+        if failures:
+            logger.warning("%s: %s of %s messages are not hidden for longer", self.url, len(failures), len(entries))
+        return failures
 
     def _attempt(self) -> str:
         try:
@@ -194,8 +192,8 @@ class SqsQueue:
         except IndexError:
             return self._attempts()
 
-    def _send_batch(self, method: str, entries: Sequence[RequestEntry]) -> Sequence[RequestEntry]:
-        """Returns the entries that SQS will never accept. Entries that fail in every try are logged and given up."""
+    def _send_batch(self, method: str, entries: Sequence[RequestEntry]) -> None:
+        """Entries that SQS will never accept, or that fail in every try, are logged and given up."""
         retries, refusals = retries_and_refusals(entries, self._try_batch(method, entries))
         for pause in _RETRY_PAUSES:
             if not retries:
@@ -205,7 +203,6 @@ class SqsQueue:
             refusals += more_refusals
         if lost_count := len(retries) + len(refusals):
             logger.warning("%s: %s: not done for %s of %s messages", self.url, method, lost_count, len(entries))
-        return refusals
 
     def _try_batch(self, method: str, entries: Sequence[RequestEntry]) -> Mapping[str, Any]:
         try:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from math import ceil, inf
@@ -649,12 +649,13 @@ class WorkerState:
         """A request that deletes has ended."""
         self._delete_requests[queue] -= 1
 
-    def note_hidden(self, hide: Hide, lost_handles: Iterable[str], now: float) -> None:
-        """`now` is the time before the request; `lost_handles` are those that SQS no longer takes for received."""
-        unknown = frozenset(lost_handles)
+    def note_hidden(self, hide: Hide, failures: Mapping[str, bool], now: float) -> None:
+        """`now` is the time before the request; `failures` are the handles it did not hide, and whether SQS no longer takes each for received."""
         for message, seconds in hide.messages:
-            message.hidden_until = now + seconds
-            message.is_lost = message.handle in unknown
+            if message.handle in failures:
+                message.is_lost = failures[message.handle]
+            else:
+                message.hidden_until = now + seconds
 
     def _done_with(self, message: QueueMessage, at: float) -> None:
         self._settled_messages[message.queue].append(message)

@@ -526,14 +526,16 @@ class WorkerThreads:
     def _hide(self) -> None:
         with self._failing():
             while (hide := self._next_to_hide()) is not None:
-                now, lost_handles = self._clock(), None
-                queue = self._queues[hide.queue]
+                now, queue = self._clock(), self._queues[hide.queue]
                 messages = [(message.content, seconds) for message, seconds in hide.messages]
                 with self._failing():
-                    lost_handles = queue.hide(messages) if hide.gives_back else queue.extend(messages)
+                    if hide.gives_back:
+                        queue.hide(messages)
+                    else:
+                        failures = queue.extend(messages)
+                        with self._lock:
+                            self._state.note_hidden(hide, failures, now)
                 with self._lock:
-                    if lost_handles is not None:
-                        self._state.note_hidden(hide, lost_handles, now)
                     self._state.end_hiding()
                     self._wake(self._clock())
 
