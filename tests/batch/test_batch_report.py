@@ -389,17 +389,43 @@ def test_an_error_of_aws_is_known_by_its_code(response: Any, reason: str | None,
     assert (failure["error"], failure["reason"]) == ("ClientError", reason)
 
 
-def test_a_filter_that_fails_costs_the_line_and_not_the_batch(capsys: pytest.CaptureFixture[str]) -> None:
-    def broken(line: logging.LogRecord) -> bool:
-        raise ValueError(SECRET)
+def test_an_error_whose_response_cannot_be_read_fails_its_record_alone(lines: list[logging.LogRecord]) -> None:
+    class UnreadError(Exception):
+        @property
+        def response(self) -> Any:
+            raise RuntimeError("the body was not read")
 
+    def each(message: Message) -> None:
+        if message.id == "x":
+            raise UnreadError
+
+    assert identifiers(sqs_handler(by_name)(each)(sqs(["a", "x", "b"]))) == ["id-x"]
+    assert [failure["error"] for failure in details(lines[0])["failures"]] == ["UnreadError"]
+
+
+def fails(*_: Any) -> Any:
+    raise ValueError(SECRET)
+
+
+@pytest.mark.parametrize(
+    ("handler", "lines_lost"),
+    [
+        (sqs_handler(by_name)(outcomes), 1),
+        (sqs_handler(by_name, on_outcome=fails)(outcomes), 3),
+        (sqs_handler(by_name, group_by=lambda _: 0)(lambda messages: [outcomes(each) for each in messages]), 2),  # type: ignore[misc]  # no list of them is returned
+    ],
+    ids=["the batch", "a hook", "a group"],
+)
+def test_a_filter_that_fails_costs_the_line_and_not_the_batch(
+    handler: Any, lines_lost: int, capsys: pytest.CaptureFixture[str]
+) -> None:
     logger = logging.getLogger("onewrite")
-    logger.addFilter(broken)
+    logger.addFilter(fails)
     try:
-        assert identifiers(sqs_handler(by_name)(outcomes)(sqs(["x"]))) == ["id-x"]
+        assert identifiers(handler(sqs(["a", "x"]))) == ["id-x"]
     finally:
-        logger.removeFilter(broken)
-    assert capsys.readouterr().err == "onewrite: the log line of a batch is lost: ValueError\n"
+        logger.removeFilter(fails)
+    assert capsys.readouterr().err == "onewrite: a line of the log is lost: ValueError\n" * lines_lost
 
 
 # ---------------------------------------------------------------- the hook

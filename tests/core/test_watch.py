@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from datetime import timedelta
 
 import pytest
@@ -52,6 +53,19 @@ def test_a_clock_that_is_off_by_more_is_warned_of_with_its_direction_and_the_lim
     ((logger, level, text),) = [(record.name, record.levelname, record.message) for record in said.records]
     assert (logger, level) == ("onewrite", "WARNING")
     assert f"clock is 21601 seconds {way} the database's, and the ledger bears 21600" in text
+
+
+def test_a_log_filter_that_fails_undoes_no_write(capsys: pytest.CaptureFixture[str]) -> None:
+    def fails(line: logging.LogRecord) -> bool:
+        raise ValueError
+
+    logger = logging.getLogger("onewrite")
+    logger.addFilter(fails)
+    try:
+        Watch(SKEW).clock(NOW, NOW + 7 * HOURS)
+    finally:
+        logger.removeFilter(fails)
+    assert capsys.readouterr().err == "onewrite: a line of the log is lost: ValueError\n"
 
 
 def test_a_wrong_clock_is_said_once_a_store(said: pytest.LogCaptureFixture) -> None:

@@ -542,6 +542,18 @@ def test_a_hook_that_fails_stops_no_relay(caplog: pytest.LogCaptureFixture) -> N
     assert caplog.messages[0] == "A hook has failed after a pass of the relay, which goes on: ValueError('no disk')"
 
 
+def test_a_log_filter_that_fails_stops_no_relay() -> None:
+    def fails(line: logging.LogRecord) -> bool:
+        raise ValueError
+
+    logger = logging.getLogger("onewrite")
+    logger.addFilter(fails)
+    try:
+        assert report_pass(SweepReport(refused=[box("a", "X").outgoing(0)]), 0, None) == 0
+    finally:
+        logger.removeFilter(fails)
+
+
 def test_an_asynchronous_hook_that_nobody_would_await_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
     async def hook(swept: SweepReport) -> None: ...
 

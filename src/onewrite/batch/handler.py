@@ -10,7 +10,8 @@ import math
 import time
 from collections.abc import Awaitable, Callable, Generator, Hashable, Iterable, Sequence
 from inspect import isawaitable
-from itertools import chain, filterfalse, islice
+from itertools import chain, filterfalse
+from logging import WARNING
 from typing import Any, Generic, Protocol, TypeAlias, TypedDict, TypeVar, cast
 
 from onewrite.batch import workers
@@ -25,7 +26,6 @@ from onewrite.batch.function import (
 )
 from onewrite.batch.order import End, Lanes, RecordState, Turn, Unit, groups, lanes_and_order, neighbours, runs
 from onewrite.batch.report import (
-    MOST_FAILURES,
     EveryRecordFailed,
     Failure,
     NotSettled,
@@ -35,12 +35,12 @@ from onewrite.batch.report import (
     failure_of,
     line_in,
     log_batch,
-    logger,
 )
 from onewrite.batch.source import Response, Source
 from onewrite.batch.workers import Deadline, NoticedInterrupts, interrupts, is_interrupt
 from onewrite.core.clock import checked_clock
 from onewrite.core.flow import meter
+from onewrite.core.log import log
 from onewrite.errors import ConfigurationError, InvalidMessage
 from onewrite.identity import Identity, Skip
 from onewrite.message import Message
@@ -174,7 +174,7 @@ class Handler(Generic[R]):
             requests=batch.requests,
             seconds=self._monotonic() - start,
         )
-        log_batch(self.name, self.source, report, [*map(self.failure, islice(report.failed, MOST_FAILURES))])
+        log_batch(self.name, self.source, report, self.failure)
         return report
 
     def process(self, record: Any) -> Result:
@@ -385,7 +385,7 @@ class Handler(Generic[R]):
         if isinstance(end, BaseException) and len(calls) > 1 and not isinstance(end, WrongReturn):
             # This is logged, because a function that fails for every group is slow.
             text = "%s: %s at %s for a group of %s messages, which are tried one by one"
-            logger.warning(text, self.name, type(end).__name__, line_in(end, self.each), len(calls))
+            log(WARNING, text, self.name, type(end).__name__, line_in(end, self.each), len(calls))
             return end, share
         for place, (state, at, _) in enumerate(calls):
             message_end = end if isinstance(end, BaseException) else end[place]
@@ -434,7 +434,7 @@ class Handler(Generic[R]):
             if is_interrupt(error, interrupts_before):
                 raise
             line = line_in(error, hook)
-            logger.warning("%s: on_outcome raised %s at %s", self.name, type(error).__name__, line)
+            log(WARNING, "%s: on_outcome raised %s at %s", self.name, type(error).__name__, line)
 
 
 def _group(group_by: GroupBy, message: Message) -> Hashable:

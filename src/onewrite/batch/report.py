@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import sys
 import traceback
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -16,13 +15,12 @@ from typing import Any, cast, get_args
 from onewrite.batch.function import WrongReturn, home_of, innermost
 from onewrite.batch.source import Response, Source
 from onewrite.core.event import moment
+from onewrite.core.log import log, logger, logging_safely
 from onewrite.errors import InvalidMessage, OnewriteError
 from onewrite.identity import Skip
 from onewrite.message import Message, full_name, printable
 from onewrite.metrics import NO_OUTCOME, SKIPPED, Reported, kinds_of
 from onewrite.outcome import Answer, Begun, Busy, Deferred, Missing, Rejected, Superseded, Uncertain
-
-logger = logging.getLogger("onewrite")
 
 
 class EveryRecordFailed(OnewriteError):
@@ -131,16 +129,14 @@ _ANSWERS: tuple[type, ...] = get_args(Answer)
 _KINDS = [*[kind.__name__ for kind in _ANSWERS], SKIPPED, NO_OUTCOME]
 
 
-def log_batch(handler: str, source: Source, report: Report, failures: Sequence[Failure]) -> None:
-    """Log one line. This never raises: a failing log filter of the user's must not undo a batch that is done."""
-    try:
+def log_batch(handler: str, source: Source, report: Report, as_failure: Callable[[Result], Failure]) -> None:
+    """Log one line. This never raises, whatever the user's errors and log filters do: it must not undo a batch that is done."""
+    with logging_safely():
         level = logging.WARNING if report.failed or report.returned else logging.INFO
         if logger.isEnabledFor(level):
+            failures = [*map(as_failure, report.failed[:MOST_FAILURES])]
             details = {"handler": handler, "source": source.name, **describe(report, failures)}
-            logger.log(level, "%s: %s", handler, _summary(details, report, failures), extra={"onewrite": details})
-    except Exception as error:
-        message = f"onewrite: the log line of a batch is lost: {type(error).__name__}"
-        print(message, file=sys.stderr)  # noqa: T201  # there is no other place left to say it
+            log(level, "%s: %s", handler, _summary(details, report, failures), details=details)
 
 
 def describe(report: Report, failures: Sequence[Failure]) -> dict[str, Any]:
@@ -273,9 +269,10 @@ def _reason(result: Result) -> str | None:
         return _of_step(result.unsettled)
     if (isinstance(error, InvalidMessage) and result.message is None) or isinstance(error, WrongReturn):
         return printable(str(error), _LONGEST_REASON)  # It names an expression or a type, and never what was found.
-    response = getattr(error, "response", None)  # as botocore's errors have
-    details = cast("Mapping[str, Any]", response).get("Error") if isinstance(response, Mapping) else None
-    code = cast("Mapping[str, Any]", details).get("Code") if isinstance(details, Mapping) else None
+    try:
+        code = cast("Any", error).response["Error"]["Code"]  # as botocore's errors have it
+    except Exception:  # Others have none, or something else of that name, which may raise whatever it likes.
+        return None
     return printable(code) if isinstance(code, str) else None
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable
 from datetime import timedelta
+from logging import WARNING
 from math import inf
 
 from onewrite.core.ledgers.seen_numbers import leaps
-
-_log = logging.getLogger("onewrite")
+from onewrite.core.log import log
 
 LARGE_LEDGER = 10 * 1024  # bytes: ten DynamoDB write units in every write of the entity
 MANY_SOURCES = 100  # with names of 40 characters, five write units in every write of the entity
@@ -71,4 +70,4 @@ class Watch:
     def _say(self, topic: str, text: str) -> None:
         if topic not in self._topics:
             self._topics.add(topic)
-            _log.warning(text)
+            log(WARNING, text)

@@ -6,13 +6,14 @@ is safe, stands with each service.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
+from logging import DEBUG, WARNING
 from operator import is_
 from typing import Any, ClassVar, NamedTuple
 from weakref import WeakKeyDictionary
 
 from onewrite.core.clock import wall_clock
+from onewrite.core.log import log
 from onewrite.errors import ConfigurationError
 from onewrite.lean.answers import Parser
 from onewrite.lean.insides import (
@@ -30,7 +31,6 @@ from onewrite.lean.routes import Route, Routes, trace
 from onewrite.lean.service import Service
 from onewrite.lean.wire import Answer, Unreadable, Wiring
 
-_log = logging.getLogger("onewrite")
 # Answers in a row that cannot be read. One may be an error page of a proxy, and three show what all answers are like here.
 _UNREADABLE = 3
 _pools: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()  # one for each client, however many lean ones it has
@@ -120,11 +120,11 @@ class LeanClient:
         """
         self._unreadable += isinstance(error, Unreadable)
         if self._unreadable < _UNREADABLE:
-            _log.debug("The lean try of %s is left to the client: %r", operation, error)
+            log(DEBUG, "The lean try of %s is left to the client: %r", operation, error)
         else:
             sender, name = self.service.sender, self.driver.name
             text = "No answer can be read by %s (%s): from now on its requests go by the %s client."
-            _log.warning(text, sender, error, name)
+            log(WARNING, text, sender, error, name)
 
     def _bytes(self, route: Route, operation: str, request: dict[str, Any]) -> bytes:
         unsigned_lines, fixed_headers = self._head[operation]
@@ -172,9 +172,8 @@ class _Look:
         if reason not in self._reasons:
             self._reasons.add(reason)
             sender, name = self._service.sender, self._driver.name
-            _log.warning(
-                "While there is %s, %s sends its requests by the %s client. Each says so once.", reason, sender, name
-            )
+            text = "While there is %s, %s sends its requests by the %s client. Each says so once."
+            log(WARNING, text, reason, sender, name)
 
 
 # What botocore takes for an argument.

@@ -8,7 +8,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import signal
 import subprocess
@@ -16,10 +15,10 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from logging import WARNING
 
+from onewrite.core.log import log
 from onewrite.operate.early import EarlySignals
-
-logger = logging.getLogger("onewrite")
 
 _PARENT = "ONEWRITE_WORKER_PARENT"  # tells a process which one has started it
 _LOOK = 0.2  # seconds between two looks at the processes
@@ -54,13 +53,8 @@ class _WorkerProcess:
             code = self.popen.returncode
             self.is_misused = code == _MISUSE
             details = {"process": self.popen.pid, "exit_code": code, "pause": pause}
-            logger.warning(
-                "Worker process %s ended with %s; another one starts in %g s",
-                self.popen.pid,
-                code,
-                pause,
-                extra={"onewrite": details},
-            )
+            text = "Worker process %s ended with %s; another one starts in %g s"
+            log(WARNING, text, self.popen.pid, code, pause, details=details)
         elif now >= self._again_at:
             self._again_at = 0.0
             self.start(now)

@@ -5,18 +5,19 @@ Each act of an operator asks first and then leaves a record in the log: what was
 
 from __future__ import annotations
 
-import logging
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from functools import partial
+from logging import INFO
 from typing import Annotated, Any, TypeAlias
 
 import typer
 
 from onewrite.core.event import Outbox
+from onewrite.core.log import log
 from onewrite.errors import ConfigurationError
 from onewrite.operate.modules import RELAY, find
 from onewrite.operate.options import (
@@ -54,7 +55,6 @@ from onewrite.outbox.relay import OnPass, report_pass
 _option = partial(option, "RELAY")
 _SUMMARY = 60.0  # seconds between two lines that sum up
 _OF_A_STORE = ("outbox", "index", "to", "table", "collection", "region", "endpoint_url")
-_log = logging.getLogger("onewrite")
 
 Name: TypeAlias = Annotated[
     str | None,
@@ -201,7 +201,7 @@ def _publish(relay: Relay, pass_on: Callable[[Callable[[], None]], None], option
     else:
         relay.run(poll=options["poll"], older_than=oldest, on_pass=progress.count)
     progress.sum_up(last=True)
-    _log.info("the relay has stopped")
+    log(INFO, "the relay has stopped")
     return code
 
 
@@ -236,7 +236,7 @@ class PassLog:
         counts = {"published": self._counts["published"], "pending": pending, **{n: c for n, c in self._counts.items() if c}}
         text = ", ".join([f"{count} {name}" for name, count in counts.items() if count or name == "published"])
         oldest = f", the oldest for {age(self._last.oldest)}" if pending else ""
-        _log.info("%s%s", text, oldest, extra={"onewrite": {**counts, "oldest_seconds": round(self._last.oldest, 3)}})
+        log(INFO, "%s%s", text, oldest, details={**counts, "oldest_seconds": round(self._last.oldest, 3)})
         self._counts.clear()
 
 

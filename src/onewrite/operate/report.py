@@ -29,10 +29,10 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from onewrite.core.log import log
 from onewrite.errors import OnewriteError
 from onewrite.message import printable
 
-_log = logging.getLogger("onewrite")
 _LONGEST = 4096  # characters of a text that somebody else has chosen: an operator needs all of an id
 _CONTROLS = {number: f"\\x{number:02x}" for number in (*range(32), 127)}
 _IN_LINES = {**_CONTROLS, ord("\n"): "\n"}
@@ -210,7 +210,7 @@ def this_user() -> str:
 def record(text: str, operator: str | None, details: dict[str, Any]) -> None:
     """Leave a line in the log: what was done, and who asked for it; by default the user of this process."""
     operator = operator or this_user()
-    _log.warning("%s It was asked for by %s.", text, operator, extra={"onewrite": {**details, "operator": operator}})
+    log(logging.WARNING, "%s It was asked for by %s.", text, operator, details={**details, "operator": operator})
 
 
 class LogFormat(Enum):

@@ -17,8 +17,9 @@ from typing import Any, Protocol, TypeAlias, cast
 from onewrite.core.extras import installed_by
 from onewrite.core.flow import Call, FlowStep
 from onewrite.core.label import OUTBOX
+from onewrite.core.log import log
 from onewrite.errors import ConfigurationError, OnewriteError
-from onewrite.outbox.passes import Passes, Publish, StoredOutboxes, SweepReport, log
+from onewrite.outbox.passes import Passes, Publish, StoredOutboxes, SweepReport
 
 # ChangeStreamHistoryLost, ChangeStreamFatalError, and InvalidResumeToken: the token leads nowhere any more.
 _LOST_CODES = frozenset({286, 280, 260})

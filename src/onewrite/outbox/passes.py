@@ -15,7 +15,6 @@ database, notes what it did with those that it leaves, and begins again with the
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
 from contextlib import suppress
@@ -27,6 +26,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar, cast
 
 from onewrite.core.event import Outbox, moment, seconds
 from onewrite.core.flow import Flow, FlowStep
+from onewrite.core.log import log
 from onewrite.core.pending import SKIPPED_TYPE, Box, Broken, Outgoing, PendingEvent, Search, box_of
 from onewrite.errors import ConfigurationError, LedgerMismatch, OnewriteError
 
@@ -44,8 +44,6 @@ _SHORTEST_WAIT = 1.0  # seconds until an entity is tried again which the databas
 _LONGEST_SILENCE = 30.0  # seconds without an answer, after which a pass ends: enough to get past many unpublishable events
 _LONGEST_UNREAD = 300.0  # seconds in which nothing that was found can be read, after which a pass ends
 _LONGEST_SEARCH = 1.0  # seconds that what was found waits for more
-
-_log = logging.getLogger("onewrite")
 
 
 @dataclass(frozen=True, slots=True)
@@ -547,9 +545,3 @@ def _refused_ids(events: Sequence[Outgoing], reply: object) -> frozenset[str]:
             "this call was cleared."
         )
     return frozenset(ids)
-
-
-def log(level: int, text: str, *values: object) -> None:
-    """Write to the log. A filter or a handler of the user's that fails there ends no pass."""
-    with suppress(Exception):
-        _log.log(level, text, *values)

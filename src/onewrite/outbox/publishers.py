@@ -14,9 +14,9 @@ from math import inf
 from typing import Any, TypeAlias
 
 from onewrite.core.flow import Call, adrive, aperformer, drive, is_asynchronous, performer
+from onewrite.core.log import log
 from onewrite.core.pending import Outgoing
 from onewrite.errors import ConfigurationError
-from onewrite.outbox.passes import log
 
 Sending: TypeAlias = Generator[Call, Any, list[Outgoing]]
 Compile: TypeAlias = Callable[[Sequence[Outgoing]], Call]

@@ -25,10 +25,11 @@ from onewrite.core.clock import checked_clock, random_name, random_share, wall_c
 from onewrite.core.event import Outbox
 from onewrite.core.flow import Wait, adrive, aperformer, drive, performer
 from onewrite.core.label import OUTBOX
+from onewrite.core.log import log
 from onewrite.core.pending import Broken, Outgoing
 from onewrite.errors import ConfigurationError, OnewriteError
 from onewrite.outbox.following import Follower, Following, Take, Tokens
-from onewrite.outbox.passes import FlushReport, OutboxState, Pass, Passes, Publish, StoredOutboxes, SweepReport, Waiting, log
+from onewrite.outbox.passes import FlushReport, OutboxState, Pass, Passes, Publish, StoredOutboxes, SweepReport, Waiting
 
 T = TypeVar("T")
 Where: TypeAlias = Mapping[str, Any] | None

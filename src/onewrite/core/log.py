@@ -1,0 +1,27 @@
+"""The log. What is done stays done, though a filter or a handler of the user's fails there."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+logger = logging.getLogger("onewrite")
+
+
+def log(level: int, text: str, *values: object, details: Mapping[str, Any] | None = None) -> None:
+    """Write a line, which `details` accompany as its `onewrite`. This never raises."""
+    with logging_safely():
+        logger.log(level, text, *values, extra=None if details is None else {"onewrite": details}, stacklevel=2)
+
+
+@contextmanager
+def logging_safely() -> Generator[None, None, None]:
+    """Around what makes and writes a line: an error costs the line, and nothing else."""
+    try:
+        yield
+    except Exception as error:
+        message = f"onewrite: a line of the log is lost: {type(error).__name__}"
+        print(message, file=sys.stderr)  # noqa: T201  # there is no other place left to say it
