@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import Counter
 from collections.abc import Callable
 from math import inf
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +15,7 @@ import pytest
 from onewrite import Answer, Applied, Begun, Busy, Deferred, Message, Missing, Rejected, Superseded, Uncertain
 from onewrite.aws_lambda import sqs_handler
 from onewrite.sqs import Worker, WorkerStuck
-from tests.support.fake_sqs import URL, FakeSqs, VirtualTime
+from tests.support.fake_sqs import URL, FakeSqs, VirtualTime, client_error
 from tests.support.seams import worker_in
 
 EPOCH = 1_790_000_000.0
@@ -190,3 +192,45 @@ def test_what_is_left_behind_at_the_deadline_is_named(sqs: FakeSqs, caplog: pyte
     assert leaving.run() is False
     over.set()
     assert f"not everything has ended in time: what has not is redelivered: record message-1, {NAMED}" in caplog.text
+
+
+def test_a_log_filter_that_fails_costs_lines_and_undoes_nothing_that_the_worker_does(
+    time: VirtualTime, tmp_path: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    sqs = FakeSqs(time, most_receives=MOST)
+    for body in ("good", "slow", "bad", "early"):
+        sqs.send(body)
+    tries: Counter[str] = Counter()
+
+    def each(message: Message) -> Answer:
+        tries[message.id] += 1
+        if message.id == "bad":
+            raise ValueError
+        time.sleep(200 if tries["slow"] == 1 and message.id == "slow" else 0)  # twice the timeout
+        return Deferred(message, 1) if message.id == "early" else Applied(message)
+
+    def hook(*_: object) -> None:
+        raise ValueError
+
+    def logs_nothing(_: logging.LogRecord) -> bool:
+        raise AttributeError
+
+    methods = ["receive_message", "delete_message_batch", "change_message_visibility_batch"]
+
+    def first_fails(method: str) -> None:
+        if method in methods:
+            methods.remove(method)
+            raise client_error("ServiceUnavailable", 503)
+
+    sqs.before = first_fails
+    sqs.refuse = lambda *_: False if time.now < 20 else None
+    logger = logging.getLogger("onewrite")
+    logger.addFilter(logs_nothing)
+    try:
+        until_it_is_dead(sqs, sqs_handler(identity)(each), on_outcome=hook, liveness_file=tmp_path / "none" / "alive")
+    finally:
+        logger.removeFilter(logs_nothing)
+    assert sorted(stored.body for stored in sqs.dead) == ["bad", "early"]
+    assert caplog.records == []
+    assert set(capsys.readouterr().err.splitlines()) == {"onewrite: a line of the log is lost: AttributeError"}

@@ -615,7 +615,7 @@ def test_the_log_says_once_that_it_is_stopping_and_how_long_that_may_take(
 
     hanging.then(ask_twice)
     stopping.run()
-    said = [record.getMessage() for record in caplog.records if record.name == "onewrite.sqs"]
+    said = [record.getMessage() for record in caplog.records if "the worker" in record.msg]
     assert said == [f"{URL}: the worker {what}" for what in ("begins", "is stopping, within 12.5 seconds", "has stopped")]
 
 

@@ -7,7 +7,6 @@ The file is touched again and again, and `/health` answers 200, while whatever d
 from __future__ import annotations
 
 import json
-import logging
 import selectors
 import socket
 import threading
@@ -15,11 +14,13 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from http import HTTPStatus
+from logging import DEBUG, INFO, WARNING
 from pathlib import Path
 from typing import Any, cast
 
 from onewrite.batch.handler import Handler
 from onewrite.batch.report import Failure, Result
+from onewrite.core.log import log, logger
 from onewrite.errors import ConfigurationError
 from onewrite.message import full_name, printable
 from onewrite.metrics import Hook, kinds_of
@@ -27,8 +28,6 @@ from onewrite.outcome import Begun, Missing, Superseded, Uncertain
 from onewrite.sqs.queue import SqsQueue
 from onewrite.sqs.state import BEAT, ReturnReason
 from onewrite.sqs.waiting import QueueMessage
-
-logger = logging.getLogger("onewrite")
 
 SUMMARY = 60.0  # seconds between two lines that sum up
 _MOST_NAMED = 20  # messages in one line
@@ -97,7 +96,7 @@ class Journal:
             message.messages = ()
 
     def _tell(self, message: QueueMessage, result: Result, queue: SqsQueue) -> None:
-        """This never raises: what is done stays done, also if a hook or a log filter of the user's fails."""
+        """This never raises: what is done stays done, also if a hook of the user's fails."""
         try:
             if not result.settled:
                 message.failure = self._handler.failure(result)
@@ -109,13 +108,13 @@ class Journal:
                 ending = "" if isinstance(result.unsettled, Missing) and result.error is None else _ending(message, queue)
                 if needs_help and ending and not message.end_is_logged:
                     message.end_is_logged = True
-                    self._log(logging.WARNING, f"{message.failure}.{ending}", message.failure, last_delivery=True)
+                    self._log(WARNING, f"{message.failure}.{ending}", message.failure, last_delivery=True)
                 else:
-                    self._log(logging.WARNING if needs_help else logging.DEBUG, str(message.failure), message.failure)
+                    self._log(WARNING if needs_help else DEBUG, str(message.failure), message.failure)
             for hook in self._hooks:
                 hook(result.message, result.reported, result.seconds)
         except BaseException as error:
-            logger.warning("%s: a hook or a log filter raised %s", self._name, type(error).__name__)
+            log(WARNING, "%s: a hook raised %s", self._name, type(error).__name__)
 
     def log_return(self, message: QueueMessage, reason: ReturnReason, queue: SqsQueue) -> None:
         """It is at hand no more, and not settled. If its last try has said so, this says nothing more.
@@ -126,7 +125,7 @@ class Journal:
             return
         message.end_is_logged = True
         ending = _ending(message, queue)
-        level = logging.WARNING if ending or reason in _NOTABLE else logging.INFO if message.failure else logging.DEBUG
+        level = WARNING if ending or reason in _NOTABLE else INFO if message.failure else DEBUG
         text = f"{message.failure or name_of(message)}; {_REASON_TEXTS[reason]}.{ending}"
         self._log(level, text, message.failure, last_delivery=bool(ending))
 
@@ -140,15 +139,15 @@ class Journal:
                 f"a group of {len(members)} messages has not ended {timeout:g} seconds after it began, and is given back; it stands at {place}: "
                 f"{names_of(members)}"
             )
-        self._log(logging.WARNING, text)
+        self._log(WARNING, text)
 
     def warn(self, text: str) -> None:
-        self._log(logging.WARNING, text)
+        self._log(WARNING, text)
 
     def _log(self, level: int, text: str, failure: Failure | None = None, **details: object) -> None:
         if logger.isEnabledFor(level):
             failures = {} if failure is None else {"failures": [failure.as_json()]}
-            logger.log(level, "%s: %s", self._name, text, extra={"onewrite": {"handler": self._name, **failures, **details}})
+            log(level, "%s: %s", self._name, text, details={"handler": self._name, **failures, **details})
 
     def sum_up(self, *, is_last: bool = False) -> None:
         """One line for what has ended since the last one, now and then."""
@@ -160,7 +159,7 @@ class Journal:
         new_ends, self._logged_ends = ends - self._logged_ends, ends
         if new_ends:
             words = ", ".join(f"{count} {kind}" for kind, count in sorted(new_ends.items()))
-            logger.info("%s: %s", self._name, words, extra={"onewrite": {"handler": self._name, "outcomes": dict(new_ends)}})
+            log(INFO, "%s: %s", self._name, words, details={"handler": self._name, "outcomes": dict(new_ends)})
 
 
 # --- a file and two pages ---------------------------------------------------------------------------------------------
@@ -189,7 +188,7 @@ class Pulse:
             try:
                 self._file.touch()
             except OSError as error:  # The messages go on. Whoever watches the file will start the worker anew.
-                logger.warning("The liveness file cannot be touched: %s", error)
+                log(WARNING, "The liveness file cannot be touched: %s", error)
 
     def silence(self) -> float:
         """The seconds since the last beat."""

@@ -11,17 +11,18 @@ A worker sends three of them all the time, whose first try may do without boto3.
 from __future__ import annotations
 
 import json
-import logging
 import re
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
+from logging import WARNING
 from typing import Any, TypeAlias
 
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError, ConnectionError, HTTPClientError  # noqa: A004  # botocore's
 
+from onewrite.core.log import log
 from onewrite.errors import ConfigurationError, OnewriteError
 from onewrite.lean.answers import as_json
 from onewrite.lean.client import LeanClient
@@ -85,8 +86,6 @@ class LeanQueueClient(LeanClient):
     def change_message_visibility_batch(self, **request: Any) -> Any:
         return self._send("ChangeMessageVisibilityBatch", request)
 
-
-logger = logging.getLogger("onewrite.sqs")
 
 _CONNECTIONS = 50  # botocore's own pool has 10, and opens and closes one for each further request under way
 _RETRY_PAUSES = (0.1, 0.2, 0.4, 0.8)  # seconds before each further try; botocore has retries of its own within a try
@@ -178,12 +177,12 @@ class SqsQueue:
         try:
             answer = self._ask("change_message_visibility_batch", Entries=entries)
         except (BotoCoreError, ClientError) as error:  # If a message is redelivered meanwhile, its write is guarded.
-            logger.warning("%s: messages cannot be hidden for longer: %s", self.url, error)
+            log(WARNING, "%s: messages cannot be hidden for longer: %s", self.url, error)
             return {entry["ReceiptHandle"]: False for entry in entries}
         retries, refusals = retries_and_refusals(entries, answer)
         failures = {entry["ReceiptHandle"]: entry in refusals for entry in [*retries, *refusals]}
         if failures:
-            logger.warning("%s: %s of %s messages are not hidden for longer", self.url, len(failures), len(entries))
+            log(WARNING, "%s: %s of %s messages are not hidden for longer", self.url, len(failures), len(entries))
         return failures
 
     def _attempt(self) -> str:
@@ -202,7 +201,7 @@ class SqsQueue:
             retries, more_refusals = retries_and_refusals(retries, self._try_batch(method, retries))
             refusals += more_refusals
         if lost_count := len(retries) + len(refusals):
-            logger.warning("%s: %s: not done for %s of %s messages", self.url, method, lost_count, len(entries))
+            log(WARNING, "%s: %s: not done for %s of %s messages", self.url, method, lost_count, len(entries))
 
     def _try_batch(self, method: str, entries: Sequence[RequestEntry]) -> Mapping[str, Any]:
         try:
@@ -214,7 +213,7 @@ class SqsQueue:
     def _log_or_raise(self, error: BotoCoreError | ClientError) -> None:
         if not is_passing(error):
             raise QueueRefused(_unusable(self.url, error)) from error
-        logger.warning("%s: %s", self.url, error)
+        log(WARNING, "%s: %s", self.url, error)
 
 
 # The region in a queue's host: sqs.eu-west-1.amazonaws.com, sqs-fips.us-east-1.amazonaws.com, vpce-1.sqs.eu-west-1.vpce.amazonaws.com,

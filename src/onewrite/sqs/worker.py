@@ -15,6 +15,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from contextvars import copy_context
 from dataclasses import KW_ONLY, dataclass, field
 from datetime import timedelta
+from logging import ERROR, INFO
 from math import inf
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -22,10 +23,11 @@ from types import FrameType
 from typing import Any, ClassVar, cast
 
 from onewrite.batch.handler import Handler, HandlerFunction, handler_of
+from onewrite.core.log import log
 from onewrite.errors import ConfigurationError
 from onewrite.metrics import Hook
 from onewrite.sqs.health import HealthPages, Journal, Pulse, names_of
-from onewrite.sqs.queue import LeanQueueClient, SqsQueue, default_client, logger
+from onewrite.sqs.queue import LeanQueueClient, SqsQueue, default_client
 from onewrite.sqs.state import LONGEST_HIDDEN, SILENCE, Limits, backoff
 from onewrite.sqs.threads import Time, WorkerStuck, WorkerThreads
 
@@ -141,7 +143,7 @@ class Worker:
         """
 
         def when_wanted() -> None:
-            logger.info("%s: the worker is stopping, within %g seconds", self._name, self.drain_seconds)
+            log(INFO, "%s: the worker is stopping, within %g seconds", self._name, self.drain_seconds)
             if self._threads is not None:
                 self._threads.look()
 
@@ -162,9 +164,9 @@ class Worker:
             raise WorkerStuck(f"{silence}. Start the worker anew, and mend what hangs.")
         elif threads is not None and self._is_busy():
             names = names_of(threads.under_way())
-            logger.error("%s: not everything has ended in time: what has not is redelivered: %s", self._name, names)
+            log(ERROR, "%s: not everything has ended in time: what has not is redelivered: %s", self._name, names)
             return False
-        logger.info("%s: the worker has stopped", self._name)
+        log(INFO, "%s: the worker has stopped", self._name)
         return True
 
     def stop(self) -> None:
@@ -220,8 +222,8 @@ class Worker:
             if self.health_port is not None:
                 pages = HealthPages(self.health_host, self.health_port, journal, threads.counts, self._trouble)
                 stack.callback(pages.close)
-                logger.info("%s: health and metrics at %s:%s", self._name, self.health_host, pages.port)
-            logger.info("%s: the worker begins", self._name)
+                log(INFO, "%s: health and metrics at %s:%s", self._name, self.health_host, pages.port)
+            log(INFO, "%s: the worker begins", self._name)
             threads.run()
             journal.sum_up(is_last=True)
 
