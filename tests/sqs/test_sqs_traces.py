@@ -138,7 +138,7 @@ def test_what_workers_give_back_when_they_stop_is_told_when_it_is_dead(
         return Deferred(message, 1)
 
     for _ in range(MOST):
-        workers.append(worker(mortal, sqs_handler(identity)(defer), backoff=lambda _: 50))
+        workers.append(worker(mortal, sqs_handler(identity)(defer), wait=0))
         workers[-1].run()
     told = [record for record in caplog.records if "because the worker stops" in record.getMessage()]
     assert [record.levelname for record in told] == ["INFO", "INFO", "WARNING"]
