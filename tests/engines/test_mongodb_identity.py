@@ -23,6 +23,7 @@ from onewrite import (
     HighWaterMark,
     InSequence,
     InvalidUpdate,
+    LedgerMismatch,
     Message,
     MessageIDs,
     Missing,
@@ -286,6 +287,26 @@ def test_where_case_does_not_count_no_text_of_a_sequence_is_let_in_after_numbers
         assert isinstance(guarded.update_one(first, {"_id": "e"}, {"$inc": {"n": 1}}, upsert=True), Applied)
     with pytest.raises(ConfigurationError, match="collation 'en'"):
         guarded.update_one(second, {"_id": "e"}, {"$inc": {"n": 1}})
+    assert mongo_state(no_case).n == 1
+
+
+@pytest.mark.parametrize(
+    ("earlier", "later"),
+    [
+        ({"outbox": Outbox("shop/orders")}, {"outbox": Outbox("Shop/Orders")}),
+        ({"ledger": SeenIds(name="A", also=SeenIds())}, {"ledger": SeenIds(name="a", also=SeenIds())}),
+    ],
+    ids=["outboxes", "ledgers"],
+)
+def test_where_case_does_not_count_names_that_differ_in_it_are_two(
+    no_case: Documents, earlier: dict[str, Any], later: dict[str, Any]
+) -> None:
+    stores = [GuardedCollection(no_case, **{"ledger": SeenIds(), **options}) for options in (earlier, later)]
+    emits: dict[str, Any] = {"emit": [Event("A", 1)]} if "outbox" in earlier else {}
+    for _ in range(2):  # a store accepts its own label
+        assert stores[0].update_one(M1, {"_id": "e"}, {"$inc": {"n": 1}}, upsert=True, **emits).settled
+    with pytest.raises(LedgerMismatch):
+        stores[1].update_one(M2, {"_id": "e"}, {"$inc": {"n": 1}}, **emits)
     assert mongo_state(no_case).n == 1
 
 

@@ -11,6 +11,7 @@ from onewrite.errors import ConfigurationError, LedgerMismatch
 
 FORMAT = "ow1"  # the version of what is stored
 OURS = "ow_"  # begins every name that we store, and no name of the caller's
+MOVED_LABEL = f"{FORMAT} > "  # how a label begins that says where the ledger is now
 _OUTBOX_LABEL = f"{FORMAT} outbox "  # how the label of an outbox begins. Its name follows
 _LABEL = "l"
 _OTHER_VERSION = re.compile(r"ow\d+ .*", re.DOTALL)
@@ -154,7 +155,7 @@ def is_label(text: object) -> bool:
 
 def mismatch(label: Label, text: object) -> str:
     attribute = label.slot.group
-    if not is_label(text) or str(text).startswith(f"{FORMAT} > "):
+    if not is_label(text) or str(text).startswith(MOVED_LABEL):
         return unread(attribute, text)
     layout = str(text).removeprefix(f"{FORMAT} ")
     return (
@@ -171,7 +172,7 @@ def unread(attribute: str, text: object) -> str:
     if not is_label(text):
         return f"{attribute!r} holds {text!r}, which no ledger of this version has put there: another writer uses the name. Repair the entity."
     return (
-        f"The ledger of this entity has moved from {attribute!r} to {str(text).removeprefix(f'{FORMAT} > ')!r}, and this store does not look "
+        f"The ledger of this entity has moved from {attribute!r} to {str(text).removeprefix(MOVED_LABEL)!r}, and this store does not look "
         "there. Deploy the new ledger to every writer, or name it in also=."
     )
 

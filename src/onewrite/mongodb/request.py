@@ -6,12 +6,15 @@ Each group of a ledger's slots is one field of the document: {"ow_l": "ow1 14d",
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple, assert_never, cast
 
+from bson.regex import Regex
+
 from onewrite.core.event import Emission
-from onewrite.core.label import OUTBOX, STEPS, TOMBSTONE
+from onewrite.core.label import MOVED_LABEL, OUTBOX, STEPS, TOMBSTONE
 from onewrite.core.ledgers.entry import Advance, Change, Entry, Form, Mark, Number, Remember, Sets, Terms
 from onewrite.core.step import step_mark
 from onewrite.core.write import Begins, Finishes, NoStep, NoStepAtAll, Withdraws, Write
@@ -246,8 +249,18 @@ class _Labels(NamedTuple):
 
 @lru_cache(maxsize=64)
 def labels(terms: Terms) -> _Labels:
-    fits = {path_of(label.slot): {"$in": [None, *label.accepts]} for label in terms.labels}
+    fits = {
+        path_of(label.slot): {
+            "$in": [None, *[_is_text(text) if text.startswith(MOVED_LABEL) else text for text in label.accepts]]
+        }
+        for label in terms.labels
+    }
     return _Labels(fits, {**fits, TOMBSTONE: _ABSENT}, {path_of(label.slot): label.text for label in terms.labels})
+
+
+def _is_text(text: str) -> Regex[str]:
+    """Matches this text alone. Where there is a name in a label, a collation could take another name for it, and has no say in a pattern."""
+    return Regex(rf"^{re.escape(text)}(?![\s\S])")
 
 
 class _Places(NamedTuple):
@@ -342,7 +355,7 @@ def initial(entry: Entry) -> dict[str, Any]:
 def outbox_condition(label: str) -> dict[str, Any]:
     """The entity's outbox must be ours, or not there at all: what stands in its place would be appended to."""
     # A $or of the two would cost mongod several times as much.
-    return {OUTBOX.label: {"$in": [None, label]}, "$nor": [{OUTBOX.label: None, OUTBOX.events: {"$exists": True}}]}
+    return {OUTBOX.label: {"$in": [None, _is_text(label)]}, "$nor": [{OUTBOX.label: None, OUTBOX.events: {"$exists": True}}]}
 
 
 def _stage(parts: Parts, emits: Emission | None) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import NoReturn, Protocol, cast
 
-from onewrite.core.label import FORMAT, Label, Slot, is_ours
+from onewrite.core.label import FORMAT, MOVED_LABEL, Label, Slot, is_ours
 from onewrite.core.ledgers.entry import Change, Entry, Terms
 from onewrite.errors import ConfigurationError, InvalidMessage
 from onewrite.message import Message
@@ -93,8 +93,8 @@ def _label(present: str, attribute: str, texts: tuple[str, ...], attributes: tup
 
     It is accepted where the ledger is now as well, so a deployment can be taken back. A set of the caller's has no label.
     """
-    moved_texts = tuple([f"{FORMAT} > {name}" for name in attributes if name != attribute])
-    text = texts[0] if attribute == present else f"{FORMAT} > {present}"
+    moved_texts = tuple([f"{MOVED_LABEL}{name}" for name in attributes if name != attribute])
+    text = texts[0] if attribute == present else f"{MOVED_LABEL}{present}"
     return Label(Slot(attribute), text, tuple(dict.fromkeys([text, *texts, *moved_texts])), texts[0])
 
 
