@@ -244,6 +244,8 @@ def test_native_arguments_pass_and_upsert_is_taken_out() -> None:
     ("query", "fields", "entity", "conditional"),
     [
         ({"_id": 1}, (), {"_id": 1}, False),
+        ({"_id": 1, "$comment": "c"}, (), {"_id": 1}, False),
+        ({"$and": [{"_id": 1}, {"$comment": "c"}]}, (), {"_id": 1}, False),
         ({"_id": 1, "state": "new"}, (), {"_id": 1}, True),
         ({"email": "a@b", "$or": []}, ("email",), {"email": "a@b"}, True),
         ({"_id": 1, "email": "a@b"}, ("email",), {"_id": 1}, True),
@@ -431,6 +433,11 @@ EMAIL: dict[str, Any] = {"v": 2, "key": [("email", 1)]}
         ({"email_1": {**EMAIL, "unique": True}}, ("shop", "email"), True),
         ({"both": {"key": [("shop", 1), ("email", -1)], "unique": True}}, ("email", "shop"), True),
         ({"email_1": EMAIL, "again": {**EMAIL, "unique": True}}, ("email",), True),
+        ({"a.x_1": {"key": [("a.x", 1)], "unique": True}}, ("a.x", "a.y"), True),
+        ({"both": {"key": [("a.x", 1), ("b.x", 1)], "unique": True}}, ("a.x", "b.x"), True),
+        # Where `a` is an array, one element may have the first value and another the second.
+        ({"both": {"key": [("a.x", 1), ("a.y", 1)], "unique": True}}, ("a.x", "a.y"), False),
+        ({"both": {"key": [("a", 1), ("a.b.x", 1)], "unique": True}}, ("a", "a.b.x"), False),
         ({"email_1": EMAIL}, ("email",), False),
         ({"both": {"key": [("shop", 1), ("email", -1)], "unique": True}}, ("email",), False),
         ({"email_1": {**EMAIL, "unique": True, "partialFilterExpression": {"a": 1}}}, ("email",), False),

@@ -111,7 +111,7 @@ def _conditions(query: Document) -> Iterator[tuple[str, Any]]:
             for part in cast("Sequence[object]", value):
                 if isinstance(part, Mapping):
                     yield from _conditions(cast("Document", part))
-        else:
+        elif name != "$comment":
             yield name, value
 
 
@@ -131,7 +131,7 @@ def _one_value(name: str, value: Any) -> Any:
         value = value["$eq"]
     elif _has_operators(value):  # also inside of an $eq: outside of it, where we name the entity, it would be a query again
         raise InvalidUpdate(f"{name} names the entity, and {value!r} may be several: give it one value.")
-    if value is None or (name != "_id" and isinstance(value, list)):
+    if value is None or (name != "_id" and isinstance(value, list | tuple)):
         raise InvalidUpdate(f"{name} names the entity, and {value!r} may be none or several: give it one value.")
     return value
 

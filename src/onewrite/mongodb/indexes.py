@@ -48,12 +48,14 @@ def check_indexes(indexes: Document, fields: Sequence[str], *, text: bool) -> No
         )
     for index in indexes.values():
         keys = {name for name, _ in index["key"]}
-        if index.get("unique") and keys <= {*fields} and "partialFilterExpression" not in index:
+        # Of an array's elements one may have the first value and another the second: no entry of the index has both.
+        is_proof = len({name.partition(".")[0] for name in keys}) == len(keys) and "partialFilterExpression" not in index
+        if index.get("unique") and keys <= {*fields} and is_proof:
             return
     if fields:
         raise ConfigurationError(
-            f"key={fields!r} names one entity only under a unique index on these fields, not a partial one: create it, or name "
-            "the entity by _id."
+            f"key={fields!r} names one entity only under a unique index on these fields, not a partial one, and on no two that lie in one "
+            "field, which may be an array: create it, or name the entity by _id."
         )
 
 
