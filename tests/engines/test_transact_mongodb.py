@@ -15,7 +15,7 @@ from pymongo import AsyncMongoClient, MongoClient, common
 from pymongo.collection import Collection
 from pymongo.errors import OperationFailure
 
-from onewrite import Applied, Begun, Duplicate, Inbox, Message, Outcome, Rejected, SeenIds
+from onewrite import Applied, Begun, ConfigurationError, Duplicate, Inbox, Message, Outcome, Rejected, SeenIds
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection, atransact, transact
 from onewrite.testing.servers.engines import Mongod
 from tests.support.mongo_proxy import MongoProxy
@@ -52,6 +52,18 @@ def moved(collection: Documents, message: Message = M1, *names: str, cents: int 
     giver, taker = names or ("ann", "bob")
     given = accounts.updating({"_id": giver, "cents": {"$gte": cents}}, {"$inc": {"cents": -cents}})
     return transact(message, [given, accounts.updating({"_id": taker}, {"$inc": {"cents": cents}})], **options)
+
+
+def test_a_message_that_an_inbox_takes_for_another_is_an_error_and_no_duplicate(accounts: Documents) -> None:
+    collation = {"locale": "en", "strength": 2}
+    marks = accounts.database.create_collection(f"{accounts.name}-inbox", collation=collation)
+    inbox = Inbox(marks, consumer="c", retention=timedelta(days=1))
+    deposit = GuardedCollection(accounts, None).updating({"_id": "ann"}, {"$inc": {"cents": 5}})
+    assert isinstance(transact(Message("evt-Ab"), [deposit], inbox=inbox), Applied)
+    with pytest.raises(ConfigurationError, match="compares text by a collation"):
+        transact(Message("evt-aB"), [deposit], inbox=inbox)
+    assert isinstance(transact(Message("evt-Ab"), [deposit], inbox=inbox), Duplicate)
+    assert balances(accounts) == [105, 100]
 
 
 def balances(collection: Documents) -> list[int]:

@@ -286,6 +286,11 @@ class Mark(NamedTuple):
         """What the document says that was met. None: it has expired by now."""
         if document is None:
             return None
+        if document["_id"] != self.document["_id"]:
+            raise ConfigurationError(
+                f"The inbox compares text by a collation, under which this message is the same as another, {document['_id']!r}, which was "
+                "processed. Make the inbox a collection without a collation."
+            )
         is_retry = document.get(TOKEN) == self.document[TOKEN]
         return Applied(self.message, retried=True) if is_retry else Duplicate(self.message)
 
