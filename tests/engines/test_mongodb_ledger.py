@@ -3,27 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
+from uuid import UUID
 
 import pytest
-from bson import Int64
+from bson import Int64, UuidRepresentation
+from bson.codec_options import CodecOptions, TypeDecoder, TypeRegistry
 from pymongo.collection import Collection
+from pymongo.errors import WriteError
 
 from onewrite import (
     Applied,
     Duplicate,
     EntityTooLarge,
     HighWaterMark,
+    Inbox,
     InSequence,
     InvalidMessage,
     LedgerMismatch,
     Message,
     Outcome,
+    Rejected,
     SeenIds,
+    SeenNumbers,
     Stale,
     sortable,
 )
-from onewrite.mongodb import GuardedCollection
+from onewrite.mongodb import GuardedCollection, transact
 from tests.engines.ledgers import LEDGERS, AnyLedger
 from tests.engines.stores import increment, mongo_state
 
@@ -84,6 +92,80 @@ def test_a_creation_that_is_too_large_creates_nothing(collection: Documents, cre
     with pytest.raises(EntityTooLarge):
         create(GuardedCollection(collection, SeenIds()), M1)
     assert collection.find_one() is None
+
+
+# ---------------------------------------------------------------- a client with types of its own
+
+
+@dataclass(frozen=True)
+class _Own:
+    """What a client makes of a value that it reads, and cannot write again."""
+
+    value: object
+
+
+def reads_as_own(kind: type) -> CodecOptions[Any]:
+    class Decoder(TypeDecoder):
+        bson_type = kind
+
+        def transform_bson(self, value: Any) -> _Own:
+            return _Own(value)
+
+    return CodecOptions(type_registry=TypeRegistry([Decoder()]))
+
+
+@pytest.mark.parametrize("kind", [int, str, bytes])
+@pytest.mark.parametrize("ledger", [SeenIds(), SeenNumbers(), HighWaterMark(), InSequence()], ids=str)
+def test_a_client_that_reads_values_as_types_of_its_own_gets_the_same_outcomes(
+    collection: Documents, ledger: AnyLedger, kind: type
+) -> None:
+    documents: Documents = collection.with_options(codec_options=reads_as_own(kind))
+    inbox = Inbox(
+        documents.database[f"{documents.name}-inbox"].with_options(codec_options=documents.codec_options),
+        consumer="c",
+        retention=timedelta(days=1),
+    )
+    guarded, key = GuardedCollection(documents, ledger), {"_id": 1}
+    new = [guarded.insert_one(M1, {"_id": n, "n": 1}) for n in (1, 2)]
+    prepared = [guarded.updating({"_id": n}, {"$inc": {"n": 1}}) for n in (1, 2)]
+    copies = [
+        guarded.update_one(M1, key, {"$inc": {"n": 1}}),
+        guarded.insert_one(M1, {**key, "n": 1}),
+        guarded.find_one_and_update(M1, key, {"$inc": {"n": 1}}, projection={"n": {"$add": ["$n", 1]}}),
+        guarded.seen(M1, key),
+        transact(M1, prepared),
+    ]
+    assert [type(outcome) for outcome in [*new, *copies]] == [Applied] * 2 + [Duplicate] * 5
+    entity = {"_id": _Own(1), "n": _Own(1)} if kind is int else {**key, "n": 1}
+    assert copies[0].entity == guarded.find_one(key) == entity
+    assert isinstance(guarded.insert_one(M2, {**key, "n": 2}), Rejected)
+    deposit = GuardedCollection(documents, None).updating(key, {"$inc": {"n": 1}})
+    assert [type(transact(M1, [deposit], inbox=inbox)) for _ in range(2)] == [Applied, Duplicate]
+
+
+UUIDS = CodecOptions[Any](uuid_representation=UuidRepresentation.STANDARD)
+FILL = "x" * (16 * MB - 1000)
+FAIL: dict[str, tuple[Callable[[GuardedCollection, UUID], object], type[Exception]]] = {
+    "validated": (lambda c, id_: c.insert_one(M1, {"_id": id_, "n": 9}), WriteError),
+    "validated_in_a_transaction": (
+        lambda c, id_: transact(M1, [c.inserting({"_id": id_, "n": 9}), c.inserting({"_id": "e", "n": 1})]),
+        WriteError,
+    ),
+    "too_large": (lambda c, id_: c.update_one(M2, {"_id": id_}, {"$set": {"more": "y" * MB}}), EntityTooLarge),
+}
+
+
+@pytest.mark.parametrize(("fail", "error"), FAIL.values(), ids=FAIL)
+def test_a_document_with_a_uuid_fails_as_any_other(
+    collection: Documents, fail: Callable[[GuardedCollection, UUID], object], error: type[Exception]
+) -> None:
+    name = f"{collection.name}-valid"
+    documents = collection.database.create_collection(name, validator={"n": {"$lt": 5}}, codec_options=UUIDS)
+    guarded = GuardedCollection(documents, SeenIds())
+    if error is EntityTooLarge:
+        documents.insert_one({"_id": UUID(int=5), "n": 1, "fill": FILL})
+    with pytest.raises(error):
+        fail(guarded, UUID(int=5))
 
 
 # ---------------------------------------------------------------- a broken ledger

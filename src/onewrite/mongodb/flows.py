@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, Literal, NoReturn, TypeVar, cast
 
-import bson
 from pymongo import ReadPreference, WriteConcern
 from pymongo.errors import (
     DocumentTooLarge,
@@ -27,7 +26,7 @@ from pymongo.read_concern import ReadConcern
 
 from onewrite.core.clock import checked_clock, random_name
 from onewrite.core.event import Emission, Outbox, check_ledgerless, copy_of, emission, emitter_of, empty_emission
-from onewrite.core.flow import MISSING_OK, Call, Flow, check_awaited, split_missing_ok, with_missing_settled
+from onewrite.core.flow import MISSING_OK, Call, Do, Flow, check_awaited, split_missing_ok, with_missing_settled
 from onewrite.core.label import OUTBOX, TOMBSTONE
 from onewrite.core.ledgers import NO_LEDGER, Ledger, check_ledger
 from onewrite.core.ledgers.entry import Entry
@@ -62,7 +61,19 @@ from onewrite.mongodb.expression import (
     root,
 )
 from onewrite.mongodb.indexes import check_collation, check_ids_are_unique, check_indexes, id_index, keeps_text
-from onewrite.mongodb.layout import Document, canonical, codec_of, image_of, ledger_image_of, without_ledger
+from onewrite.mongodb.layout import (
+    RAW_CODEC,
+    Document,
+    canonical,
+    codec_of,
+    has_types,
+    image_of,
+    ledger_image_of,
+    read_raw,
+    size_of,
+    with_codec,
+    without_ledger,
+)
 from onewrite.mongodb.native import FindOneAndUpdateArguments
 from onewrite.mongodb.request import ReadyWrite, creates_by_record, guard, guard_insert, in_transaction
 from onewrite.outcome import Applied, Entity, Outcome, Rejected, Unmet
@@ -98,6 +109,8 @@ class Flows:
         self.emitter = emitter_of(outbox, self.ledger.terms.attribute)
         check_awaited(collection, "update_one", is_async=is_async)
         self.target = durable(collection, durability)
+        self._codec = codec_of(self.target)
+        self._raw_target = with_codec(self.target, RAW_CODEC) if has_types(self._codec) else None
         self.is_async, self.clock, self.attempts = is_async, checked_clock(clock), attempts
         self.fields, self._indexes = _checked_fields(fields), cast("Document", {})
         self.tombstones = tombstones
@@ -172,7 +185,6 @@ class Flows:
                 return result
             race_error, old_document = result
             if old_document is not None:
-                write = write._replace(key={"_id": old_document["_id"]})
                 outcome = self.judge_creation(write, old_document, document)
                 if isinstance(outcome, Rejected):
                     yield from self._wait(write.key, native)
@@ -352,7 +364,7 @@ class Flows:
                 raise
             race_error = error
         except (OperationFailure, DocumentTooLarge) as error:
-            if len(bson.encode(document)) > LARGEST_DOCUMENT:  # the server's code for it, 2, is that of any bad value
+            if self.is_too_large(document):
                 raise self.too_large(document) from error
             raise
         else:
@@ -378,13 +390,19 @@ class Flows:
         shows = None if entry is None or projection is None else looked_at(projection, entry)
         if shows:  # to find_one, an empty projection is another than none
             options["projection"] = shows
-        document: Document | None = yield Call("find_one", (entity,), options)
+        document = yield from self._read(entity, options)
         if document is not None and entry is not None and projection is not None and shows is None:
-            caller_view: Document = (yield Call("find_one", (entity,), {**options, "projection": projection})) or {}
+            caller_view = (yield from self._read(entity, {**options, "projection": projection})) or {}
             document = {**caller_view, **{name: document[name] for name in judged_by(entry) if name in document}}
         if document is not None:
             self._look_at_ledger(document)
         return document
+
+    def _read(self, entity: Document, options: dict[str, Any]) -> Flow[Document | None]:
+        if self._raw_target is None:
+            return cast("Document | None", (yield Call("find_one", (entity,), options)))
+        raw_document = yield Do(self._raw_target.find_one, (entity,), options, sends=True)
+        return None if raw_document is None else read_raw(self.ledger.terms, raw_document, self._codec)
 
     def _look_of(self, request: ReadyWrite) -> Flow[Document | None]:
         return self.look(request.write.key, request.native, request.write.entry)
@@ -448,7 +466,7 @@ class Flows:
 
     def canonical(self, entity: Document) -> Hashable:
         """Equal for two values that name one document."""
-        return canonical(entity, codec_of(self.target))
+        return canonical(entity, self._codec)
 
     def _without_ledger(self, document: Document) -> Entity:
         self._look_at_ledger(document)
@@ -456,16 +474,22 @@ class Flows:
 
     def _look_at_ledger(self, document: Document) -> None:
         ledger_image = ledger_image_of(self.ledger.terms, document)
-        self._watch.ledger(len(bson.encode(ledger_image.fields)), ledger_image.sources)
+        self._watch.ledger(self.size_of(ledger_image.fields), ledger_image.sources)
         if ledger_image.tags:
             self._watch.numbers(ledger_image.tags)
 
+    def size_of(self, document: Document) -> int:
+        return size_of(document, self._codec)
+
+    def is_too_large(self, document: Document) -> bool:
+        """Is that why an insert was refused? The server's code for it, 2, is that of any bad value."""
+        return self.size_of(document) > LARGEST_DOCUMENT
+
     def too_large(self, document: Document, adds: Emission | None = None) -> EntityTooLarge:
         """`adds`: what the write would have added to the document."""
-        total, caller = (len(bson.encode(of)) if of else 0 for of in (document, self.without_ledger(document)))
-        empty = len(bson.encode({}))
-        outbox = len(bson.encode({name: document[name] for name in OUTBOX if name in document})) - empty
-        new_events = len(bson.encode({"": [*adds.events]})) if adds is not None and adds.events else 0
+        total, caller = (self.size_of(of) if of else 0 for of in (document, self.without_ledger(document)))
+        outbox = self.size_of({name: document[name] for name in OUTBOX if name in document}) - self.size_of({})
+        new_events = self.size_of({"": [*adds.events]}) if adds is not None and adds.events else 0
         size = Size(total, caller, outbox, new_events)
         return too_large(f"MongoDB's {LARGEST_DOCUMENT} bytes", size, self.ledger.remedy)
 

@@ -10,12 +10,13 @@ from functools import lru_cache
 from math import isfinite
 from typing import Any, NamedTuple, TypeAlias, cast
 
-from bson import BSON, SON, CodecOptions, DBRef, Decimal128, ObjectId, Timestamp, UuidRepresentation
+from bson import BSON, SON, CodecOptions, DBRef, Decimal128, ObjectId, Timestamp, UuidRepresentation, encode
 from bson.binary import Binary
 from bson.code import Code
-from bson.codec_options import DatetimeConversion
+from bson.codec_options import DatetimeConversion, TypeRegistry
 from bson.datetime_ms import DatetimeMS
 from bson.errors import BSONError
+from bson.raw_bson import RawBSONDocument
 from bson.regex import Regex
 
 from onewrite.core.label import OURS, STEPS, TOMBSTONE, Slot, is_ours, prefix_of
@@ -151,11 +152,46 @@ def codec_of(collection: Any) -> CodecOptions[Any]:
     return cast("CodecOptions[Any]", options) if isinstance(options, CodecOptions) else UUIDS
 
 
+_NO_BSON = (BSONError, TypeError, ValueError, OverflowError)  # what the driver raises for a value that it cannot write
+RAW_CODEC: CodecOptions[Any] = CodecOptions(document_class=RawBSONDocument)
+_NO_TYPES = TypeRegistry()
+
+
+def with_codec(collection: Any, codec: CodecOptions[Any]) -> Any:
+    """The collection with these options in place of the caller's. A stand-in has none."""
+    has_options = isinstance(getattr(collection, "codec_options", None), CodecOptions)
+    return collection.with_options(codec_options=codec) if has_options else collection
+
+
+def has_types(codec: CodecOptions[Any]) -> bool:
+    """Does the client read or write types of its own, which may stand for those of a ledger?"""
+    return codec.type_registry != _NO_TYPES
+
+
+def read_raw(terms: Terms, document: RawBSONDocument, codec: CodecOptions[Any]) -> Document:
+    """The document as the client reads it, but what is ours as it is stored."""
+    stored: Document = BSON(document.raw).decode(codec.with_options(type_registry=_NO_TYPES))
+    ours = {name: value for name, value in stored.items() if name.startswith(OURS) or name in terms.plain_sets}
+    return {**BSON(document.raw).decode(codec), **ours}
+
+
+# A client may read what it cannot write, as by a TypeDecoder alone.
+_READ_ONLY = UUIDS.with_options(type_registry=TypeRegistry(fallback_encoder=repr))
+
+
+def size_of(document: Document, codec: CodecOptions[Any]) -> int:
+    """Its bytes as the client writes them, and about as many where it cannot write what it has read."""
+    try:
+        return len(encode(document, codec_options=codec))
+    except _NO_BSON:
+        return len(encode(document, codec_options=_READ_ONLY))
+
+
 def canonical(entity: Mapping[str, Any], codec: CodecOptions[Any] = UUIDS) -> Hashable:
     """Equal for two values of the fields that name a document, if they name the same one."""
     try:
         fields: Mapping[str, Any] = BSON.encode({**entity}, codec_options=codec).decode(_NEUTRAL)
-    except (BSONError, TypeError, ValueError, OverflowError):  # the driver refuses it, and says why
+    except _NO_BSON:  # the driver refuses it, and says why
         return repr(entity)
     return tuple(sorted([(name, _comparable(value)) for name, value in fields.items()], key=lambda entry: entry[0]))
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal, NamedTuple, cast
 
-import bson
 from pymongo.errors import DuplicateKeyError
 
 from onewrite.core.event import Emit, copied_events, copy_of
@@ -27,9 +26,9 @@ from onewrite.mongodb.expression import (
     identity,
     names_id,
 )
-from onewrite.mongodb.flows import LARGEST_DOCUMENT, Flows, is_of_entity, of_majority
+from onewrite.mongodb.flows import Flows, is_of_entity, of_majority
 from onewrite.mongodb.indexes import check_collation
-from onewrite.mongodb.layout import Document, lookup, without_ledger
+from onewrite.mongodb.layout import UUIDS, Document, lookup, with_codec, without_ledger
 from onewrite.mongodb.request import ReadyWrite, guard, guard_insert
 from onewrite.outcome import Applied, Duplicate, Gone, Missing, Outcome, Rejected, Unmet
 
@@ -118,9 +117,7 @@ class Action(NamedTuple):
 
     def look(self) -> Flow[Document | None]:
         """The entity as a majority has it, outside of any transaction."""
-        options = {name: self.native[name] for name in ("collation", "comment") if name in self.native}
-        document: Document | None = yield Do(self.target.find_one, (self.entity,), options, sends=True)
-        return document
+        return (yield from at(self.target, self.flows.look(self.entity, self.native)))
 
     def holds(self) -> Flow[bool]:
         """Does the caller's own condition hold by now? Then its document was made between the write and the look."""
@@ -164,7 +161,7 @@ class Action(NamedTuple):
         if self.write is None:
             return error
         if self.request is None:
-            if len(bson.encode(self.args[0])) <= LARGEST_DOCUMENT:  # the server's code for it, 2, is that of any bad value
+            if not self.flows.is_too_large(self.args[0]):
                 return error
             failure = self.flows.too_large(self.args[0])
             failure.__cause__ = error
@@ -307,5 +304,5 @@ def marks_of(inbox: Inbox, message: Message, call: str, clock: Callable[[], floa
     if inbox.table_name is not None or not hasattr(inbox.store, "with_options"):
         raise ConfigurationError("Inbox: the store of a transaction on MongoDB is a collection, without table_name=.")
     expires = datetime.fromtimestamp(inbox.expires(clock), UTC)
-    other_fields, store = {inbox.ttl_attribute: expires, TOKEN: token_of(call)}, of_majority(inbox.store)
+    other_fields, store = {inbox.ttl_attribute: expires, TOKEN: token_of(call)}, with_codec(of_majority(inbox.store), UUIDS)
     return [Mark(message, store, {"_id": key, **other_fields}) for key in inbox.marks(message)]

@@ -27,8 +27,8 @@ from onewrite.core.ledgers.entry import Advance
 from onewrite.core.ledgers.seen_ids import RING_LAYOUT
 from onewrite.errors import ConfigurationError
 from onewrite.mongodb.flows import LARGEST_DOCUMENT, Flows, of_majority
-from onewrite.mongodb.layout import Document, canonical, is_made_by, lookup, path_of
-from onewrite.mongodb.outboxes import STORED_CODEC, origin, with_codec
+from onewrite.mongodb.layout import Document, canonical, is_made_by, lookup, path_of, with_codec
+from onewrite.mongodb.outboxes import STORED_CODEC, origin
 from onewrite.mongodb.request import labels
 from onewrite.operate.image import Edit, EntityImage, Layout
 from onewrite.operate.migration import CarryIds, CarryMark, Drop, Step, dropped_by, sets_of

@@ -10,7 +10,7 @@ from pymongo.errors import PyMongoError
 
 from onewrite.core.flow import Call
 from onewrite.mongodb.flows import LARGEST_DOCUMENT
-from onewrite.mongodb.outboxes import with_codec
+from onewrite.mongodb.layout import with_codec
 from onewrite.operate.doctor.facts import (
     ClockOffset,
     Collection,
