@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any
+from datetime import UTC, datetime
+from typing import Any, cast
 
 import pytest
 
@@ -19,6 +20,7 @@ from onewrite import (
     Gone,
     InvalidMessage,
     Message,
+    Missing,
     Outcome,
     Rejected,
     Stale,
@@ -95,6 +97,25 @@ def test_any_other_return_is_a_type_error_of_the_record(unfit: str) -> None:
     assert isinstance(report.results[0].error, TypeError)
     assert f"The function returned {named}: return an Outcome, a sequence of them, or None" in str(report.results[0].error)
     assert ("declare an asynchronous function" in str(report.results[0].error)) == ("coroutine" in unfit)
+
+
+@pytest.mark.parametrize(
+    ("answer", "what"),
+    [
+        (Applied(cast("Any", None)), "a Applied whose message is a NoneType"),
+        (Busy(message(), until=cast("Any", datetime(2030, 1, 1, tzinfo=UTC))), "a Busy whose until is a datetime"),
+        (Missing(message(), settled=cast("Any", Applied(message()))), "a Missing whose settled is a Applied"),
+    ],
+)
+@pytest.mark.parametrize("group_by", [None, lambda message: message.id])
+def test_an_outcome_made_by_hand_that_nobody_can_use_fails_its_record_alone(answer: Any, what: str, group_by: Any) -> None:
+    def each(messages: Any) -> list[Any]:
+        [given] = messages if group_by else [messages]
+        return [answer if given.id == "b" else Applied(given)]
+
+    report = cast("Any", sqs_handler)(by_name, group_by=group_by)(each).run(sqs(["a", "b", "c"]))
+    assert identifiers(report.response) == ["id-b"]
+    assert f"The function returned {what}: return what a store answered" in str(report.failed[0].error)
 
 
 # ---------------------------------------------------------------- poison

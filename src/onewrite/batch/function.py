@@ -18,7 +18,7 @@ from types import FrameType
 from typing import Any, TypeAlias, TypeVar, cast, get_args
 
 from onewrite.message import Message, printable
-from onewrite.outcome import Answer
+from onewrite.outcome import Answer, Busy
 
 ReturnValue: TypeAlias = Answer | Sequence[Answer] | None
 R = TypeVar("R", bound=ReturnValue | Awaitable[ReturnValue])
@@ -35,10 +35,16 @@ class WrongReturn(TypeError):
 
 
 def is_async(function: Any) -> bool:
-    """Whether a call returns an awaitable, also if decorators or partials are around the function."""
+    """Whether a call returns an awaitable, also if decorators or partials are around the function.
+
+    A decorator that waits for what is asynchronous below it, as by asyncio.run, makes a plain function of it.
+    """
     while function is not None:
         if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__):
             return True
+        names = {*getattr(getattr(function, "__code__", None), "co_names", ())}
+        if "run_until_complete" in names or names >= {"asyncio", "run"}:
+            return False
         function = _inside(function)
     return False
 
@@ -83,7 +89,7 @@ def check_return(value: object, _messages: object = None) -> tuple[tuple[Answer,
     if value is None:
         return ((),)
     if isinstance(value, _ANSWERS):
-        return ((cast("Answer", value),),)
+        return ((_usable(value),),)
     kind = f"a {type(value).__name__}"
     if not isinstance(value, Sequence) or isinstance(value, str | bytes | bytearray):
         raise _wrong_return(kind, value)
@@ -91,7 +97,23 @@ def check_return(value: object, _messages: object = None) -> tuple[tuple[Answer,
     wrong_values = [answer for answer in answers if not isinstance(answer, _ANSWERS)]
     if wrong_values:
         raise _wrong_return(f"{kind} with a {type(wrong_values[0]).__name__}", *wrong_values)
-    return (cast("tuple[Answer, ...]", answers),)
+    return (tuple(map(_usable, answers)),)
+
+
+def _usable(answer: Any) -> Answer:
+    """The answer, if it has what is asked of it later, where no record stands alone. A function may make one by hand."""
+    if not isinstance(answer.message, Message):
+        name = "message"
+    elif not isinstance(answer.settled, bool):
+        name = "settled"
+    elif isinstance(answer, Busy) and not isinstance(cast("object", answer.until), int | float):
+        name = "until"
+    else:
+        return cast("Answer", answer)
+    kind = type(getattr(answer, name)).__name__
+    raise WrongReturn(
+        f"The function returned a {type(answer).__name__} whose {name} is a {kind}: return what a store answered."
+    )
 
 
 def check_group_return(value: object, messages: Sequence[Message]) -> tuple[tuple[Answer, ...], ...]:
