@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import gc
 import inspect
@@ -342,6 +343,24 @@ def test_a_wrapper_that_answers_at_once_is_no_reason_to_fail() -> None:
     assert identifiers(sqs_handler(by_name)(cached)(sqs("a"))) == []
 
 
+@functools.wraps(one)
+def running(message: Message) -> Outcome:
+    return asyncio.run(one(message))
+
+
+@functools.wraps(one)
+def completing(message: Message) -> Outcome:
+    with contextlib.closing(asyncio.new_event_loop()) as loop:
+        return loop.run_until_complete(one(message))
+
+
+@pytest.mark.parametrize("each", [running, completing, logged(running)])
+def test_a_wrapper_that_waits_for_an_asynchronous_function_makes_a_plain_one_of_it(each: Any) -> None:
+    report = sqs_handler(by_name)(each).run(sqs(["a", "b!"]))
+    assert identifiers(report.response) == ["id-b!"]
+    assert isinstance(report.results[1].error, ValueError)
+
+
 def test_the_event_loop_lives_on_for_the_next_batch() -> None:
     """The clients of pymongo and aiobotocore are bound to the loop."""
     loops = set()
@@ -418,6 +437,49 @@ def test_a_cancelled_task_of_the_functions_own_fails_its_record_alone() -> None:
             await asyncio.sleep(0)
 
     assert identifiers(sqs_handler(by_name)(each)(sqs("abcd"))) == ["id-a", "id-b", "id-c"]
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_record_that_cancels_its_task_and_does_not_wait_is_done_and_the_next_one_is_not_cancelled(times: int) -> None:
+    async def each(message: Message) -> None:
+        if message.id == "a":
+            for _ in range(times):
+                cast("asyncio.Task[Any]", asyncio.current_task()).cancel()
+            return
+        await asyncio.sleep(0)
+
+    assert identifiers(sqs_handler(by_name)(each)(sqs("abc"))) == []
+
+
+def test_a_batch_that_is_cancelled_behind_a_record_that_has_cancelled_its_own_task_is_cut_short() -> None:
+    begun: list[str] = []
+
+    async def each(message: Message) -> None:
+        begun.append(message.id)
+        task = cast("asyncio.Task[Any]", asyncio.current_task())
+        task.cancel()
+        asyncio.get_running_loop().call_soon(signal.raise_signal, signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        sqs_handler(by_name)(each)(sqs("abc"))
+    assert begun == ["a"]
+
+
+def test_records_that_stop_the_event_loop_end_no_batch_and_leave_nothing_to_the_next_one() -> None:
+    ended: list[str] = []
+
+    @sqs_handler(by_name, max_workers=2)
+    async def each(message: Message) -> None:
+        if message.id in "bc":
+            asyncio.get_running_loop().stop()
+        for _ in range(5):
+            await asyncio.sleep(0)
+        ended.append(message.id)
+
+    assert identifiers(each(sqs("abcd"))) == []
+    assert sorted(ended) == list("abcd")
+    assert identifiers(each(sqs("e"))) == []
+    assert sorted(ended) == list("abcde")
 
 
 @pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()], ids=repr)

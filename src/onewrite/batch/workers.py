@@ -141,11 +141,20 @@ def work(batch: Batch, process: Process) -> None:
 
 
 async def awork(batch: Batch, process: AsyncProcess) -> None:
-    counter = Meter()
+    import asyncio  # noqa: PLC0415  # as in in_tasks
+
+    counter, task = Meter(), cast("asyncio.Task[None]", asyncio.current_task())
     meter.set(counter)  # Each task has a context of its own, which ends with it.
     try:
         while (number := batch.take()) is not None:
             batch.end(number, await process(number))
+            while task.cancelling() and not batch_is_cancelled():  # by the record's own code, and the next one is innocent
+                try:
+                    await asyncio.sleep(0)
+                except asyncio.CancelledError:
+                    if batch_is_cancelled():
+                        raise
+                task.uncancel()
     except BaseException as error:
         batch.stop(error)
     finally:
@@ -209,7 +218,7 @@ def runner_of_this_thread() -> asyncio.Runner:
 
 
 def _run(runner: asyncio.Runner, workers: Coroutine[Any, Any, None]) -> None:
-    """Run them to their end, though a task of the user's raises SystemExit, with which asyncio leaves the event loop.
+    """Run them to their end, though the user's code stops the event loop, or a task raises SystemExit, with which asyncio leaves it.
 
     The record that awaits such a task has failed, and the others go on.
     """
@@ -218,15 +227,18 @@ def _run(runner: asyncio.Runner, workers: Coroutine[Any, Any, None]) -> None:
         await batch
 
     exit_error: BaseException | None = None
+    former_batch = _this_thread.task
     try:
         runner.run(workers, context=copy_context())
-    except (SystemExit, KeyboardInterrupt) as error:
+    except (SystemExit, KeyboardInterrupt, RuntimeError) as error:  # the last where the loop was stopped
+        if _this_thread.task is former_batch:  # They have not begun.
+            raise
         exit_error = error
     batch = cast("asyncio.Task[Any]", _this_thread.task)
     while exit_error is not None and not batch.done():
         if batch.cancelling():  # A second Ctrl-C does not wait for what holds on.
             raise exit_error
-        with suppress(SystemExit, KeyboardInterrupt):
+        with suppress(SystemExit, KeyboardInterrupt, RuntimeError):
             runner.run(until_done(batch))
 
 
