@@ -26,10 +26,10 @@ from onewrite.aws_lambda import (
 from onewrite.batch import order
 from onewrite.batch.function import WrongReturn
 from onewrite.batch.handler import Handler
-from onewrite.identity import Skip
+from onewrite.identity import Skip, dynamodb_stream_position, sqs_message_id
 from onewrite.metrics import Reported
 from onewrite.mongodb import GuardedCollection
-from onewrite.testing import mongomock_collection
+from onewrite.testing import dynamodb_stream_event, mongomock_collection
 from tests.support.batches import (
     FIFO,
     Clock,
@@ -332,6 +332,41 @@ def test_what_the_function_has_changed_in_a_message_is_as_it_was_when_it_is_trie
 
     handler = sqs_handler(lambda record: Message(record["body"], body={"name": record["body"]}), group_by=lambda _: 0)(each)
     assert identifiers(handler(sqs(["good", "bad", "fine"]))) == ["id-bad"]
+
+
+NEW: Any = {"orderId": "o", "cents": 100}
+
+
+def change(token: str) -> dict[str, Any]:
+    return {"event": {"_id": {"_data": token}, "fullDocument": {**NEW}}}
+
+
+def by_token(record: Any) -> Message:
+    return Message(record["eventID"], body=record["event"])
+
+
+@pytest.mark.parametrize(
+    ("decorator", "identity", "event", "name"),
+    [
+        (dynamodb_stream_handler, dynamodb_stream_position(), dynamodb_stream_event((None, NEW), (None, NEW)), "NewImage"),
+        (documentdb_handler, by_token, {"events": [change("a"), change("b")]}, "fullDocument"),
+        (sqs_handler, sqs_message_id(), {"Records": [sqs_record(each, body={"new": {**NEW}}) for each in "ab"]}, "new"),
+    ],
+)
+def test_so_it_is_where_the_source_delivers_the_body_as_an_object(
+    decorator: Any, identity: Any, event: Any, name: str
+) -> None:
+    calls: list[int] = []
+
+    def each(messages: list[Message]) -> None:
+        calls.append(len(messages))
+        for message in messages:
+            del message.body[name]["cents"]
+        if len(messages) > 1:
+            raise TimeoutError
+
+    assert identifiers(decorator(identity, group_by=lambda _: 0)(each)(event)) == []
+    assert calls == [2, 1, 1]
 
 
 def test_an_identity_that_says_something_else_the_second_time_fails_or_is_not_asked(shop: Shop) -> None:

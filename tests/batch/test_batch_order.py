@@ -13,6 +13,7 @@ import pytest
 from onewrite import Answer, Applied, Busy, Deferred, Duplicate, InSequence, Message, Outcome, Superseded, Uncertain
 from onewrite.aws_lambda import sqs_handler
 from onewrite.batch.order import SecondTries, lanes_and_order
+from onewrite.identity import sqs_message_id
 from onewrite.mongodb import GuardedCollection
 from onewrite.testing import mongomock_collection
 from tests.support.batches import FIFO, Clock, Context, identifiers, sqs, sqs_record
@@ -116,6 +117,17 @@ def test_what_was_deferred_is_tried_again_as_soon_as_its_predecessor_is_in(worke
     assert counting.last == {"a": 4, "b": 4, "c": 4}
     assert max(Counter(counting.calls).values()) <= 3
     assert [result.record["body"] for result in report.results] == names  # each once, however often it was tried
+
+
+def test_it_is_tried_again_with_its_body_as_it_came_though_the_source_delivers_an_object() -> None:
+    counting = Counting()
+
+    def each(message: Message) -> Outcome:
+        return counting(by_place({"body": message.body.pop("place")}))
+
+    records = [sqs_record(name, body={"place": name}) for name in ("a2", "a1")]
+    assert identifiers(sqs_handler(sqs_message_id())(each)({"Records": records})) == []
+    assert counting.calls == ["a2", "a1", "a2"]
 
 
 def test_what_waits_for_a_message_that_is_not_there_comes_again_and_is_not_tried_for_ever() -> None:

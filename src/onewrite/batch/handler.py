@@ -39,10 +39,12 @@ from onewrite.batch.report import (
 from onewrite.batch.source import Response, Source
 from onewrite.batch.workers import Deadline, NoticedInterrupts, interrupts, is_interrupt
 from onewrite.core.clock import checked_clock
+from onewrite.core.event import copy_of
 from onewrite.core.flow import meter
 from onewrite.core.log import log
 from onewrite.errors import ConfigurationError, InvalidMessage
 from onewrite.identity import Identity, Skip
+from onewrite.identity.record import is_change
 from onewrite.message import Message
 from onewrite.metrics import Hook, Reported
 from onewrite.outcome import Answer
@@ -220,7 +222,7 @@ class Handler(Generic[R]):
             if not isinstance(record, dict):
                 kind = type(record).__name__
                 raise InvalidMessage(f"The record is a {kind}, not an object: nothing can be read from it.")  # noqa: TRY301  # it is known as one that failed
-            answer: Any = self.source.screen(record) or self._identity(record)  # pyright: ignore[reportUnknownArgumentType]  # whatever it has
+            answer: Any = self.source.screen(record) or self._identity(self._to_read(record))  # pyright: ignore[reportUnknownArgumentType]  # whatever it has
             if isinstance(answer, Message):
                 messages = (answer,)
             elif isinstance(answer, list | tuple) and all(
@@ -242,6 +244,13 @@ class Handler(Generic[R]):
                 raise
             messages, refusal = (), error
         return RecordState(record, position, messages, refusal, keys, self._monotonic() - began)
+
+    def _to_read(self, record: dict[str, Any]) -> Any:
+        """The record, or a copy if the function could change in it what is read anew for another try: a body that is no text."""
+        body = record.get("body")
+        if type(body) is str or (body is None and (self._group_by is None or not is_change(record))):
+            return record
+        return copy_of(record)
 
     def _work_through(self, records: Sequence[Any], lanes: Sequence[Hashable], time_left: TimeLeft) -> workers.Batch:
         """What became of the records, which have these lanes. With `group_by` workers take units first, and single records again only."""

@@ -165,6 +165,11 @@ def refuse_aggregated(record: Record) -> None:
         )
 
 
+def is_change(record: Record) -> bool:
+    """Is the record a change in a database, whose body is a part of the record itself?"""
+    return "dynamodb" in record or record.get("eventSource") == DOCUMENTDB
+
+
 def is_deletion(record: Record) -> bool:
     """Does the record only say that something is gone: a null value of Kafka, or the removal of an item or a document?"""
     if field(record, "topic") is not None:
