@@ -25,7 +25,7 @@ def collection() -> Iterator[Any]:
 
 
 class Broker:
-    """Takes everything but poison, and knows in which event loop it was asked."""
+    """Takes everything but poison, is cut short at some events, and knows in which event loop it was asked."""
 
     def __init__(self, collection: Any) -> None:
         self.collection = collection
@@ -34,6 +34,8 @@ class Broker:
         self.made = 0
 
     def __call__(self, events: list[Outgoing]) -> list[Outgoing]:
+        if any(event.type == "Cut" for event in events):
+            raise asyncio.CancelledError
         self.bodies += [event.body for event in events if event.type != "Poison"]
         return [event for event in events if event.type == "Poison"]
 
@@ -112,6 +114,16 @@ def test_what_is_refused_is_logged(collection: Any, kind: str, caplog: pytest.Lo
     handler = stream_handler(Broker(collection).relay_of(kind))
     assert handler({"Records": [record("a")]}, None) == {"batchItemFailures": []}
     assert "was refused: its entity stops here" in caplog.text
+
+
+def test_an_event_whose_publisher_is_cut_short_holds_up_no_shard_and_others_go_out_once(collection: Any, kind: str) -> None:
+    emit(collection, "a", "Cut")
+    emit(collection, "b")
+    broker = Broker(collection)
+    handler = stream_handler(broker.relay_of(kind))
+    for _ in range(2):
+        assert handler({"Records": [record("a"), record("b")]}, None) == {"batchItemFailures": []}
+    assert broker.bodies == ['"b"']
 
 
 def test_a_database_that_fails_is_left_to_the_sweep_and_a_sweep_that_fails_is_raised(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 from collections.abc import Callable, Mapping
@@ -533,13 +534,14 @@ def test_a_pass_is_told_of_in_the_log_and_to_the_hook(caplog: pytest.LogCaptureF
     assert report_pass(SweepReport(), 2, None) == 0
 
 
-def test_a_hook_that_fails_stops_no_relay(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("error", [ValueError("no disk"), asyncio.CancelledError(), SystemExit(1)], ids=repr)
+def test_a_hook_that_fails_stops_no_relay(error: BaseException, caplog: pytest.LogCaptureFixture) -> None:
     def hook(swept: SweepReport) -> None:
-        raise ValueError("no disk")
+        raise error
 
     assert report_pass(SweepReport(), 0, hook) == 0
     assert report_pass(SweepReport(error=ValueError("w")), 1, hook) == 2
-    assert caplog.messages[0] == "A hook has failed after a pass of the relay, which goes on: ValueError('no disk')"
+    assert caplog.messages[0] == f"A hook has failed after a pass of the relay, which goes on: {error!r}"
 
 
 def test_a_log_filter_that_fails_stops_no_relay() -> None:

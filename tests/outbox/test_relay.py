@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import functools
+import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
 import boto3
@@ -150,6 +152,89 @@ def test_an_asynchronous_relay_runs_on_likewise_and_takes_a_publisher_of_either_
     assert asyncio.run(run(awaited=True)) == ["1"]
     emit(collection, 2)
     assert asyncio.run(run(awaited=False)) == ["2"]
+
+
+def sweep(collection: Any, publish: Any, *, is_async: bool) -> SweepReport:
+    if not is_async:
+        return Relay(store(collection), publish).sweep()
+
+    async def publish_later(events: list[Outgoing]) -> None:
+        await asyncio.sleep(0)
+        publish(events)
+
+    guarded = AsyncGuardedCollection(AsyncStandInCollection(collection), SeenIds(), outbox=OUTBOX)
+    return asyncio.run(AsyncRelay(guarded, publish_later).sweep())
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.parametrize(
+    "error", [asyncio.CancelledError(), SystemExit(1), BaseExceptionGroup("", [asyncio.CancelledError()])], ids=repr
+)
+def test_an_event_whose_publisher_raises_what_is_no_exception_stops_its_entity_alone(
+    error: BaseException, is_async: bool, collection: Any
+) -> None:
+    bodies: list[str] = []
+
+    def publish(events: list[Outgoing]) -> None:
+        if any(event.body == "1" for event in events):
+            raise error
+        bodies.extend(event.body for event in events)
+
+    for n in (1, 2, 3):
+        emit(collection, n)
+    report = sweep(collection, publish, is_async=is_async)
+    assert (sorted(bodies), [event.body for event, _ in report.failed]) == (["2", "3"], ["1"])
+    assert repr(error) in str(report.failed[0][1])
+    assert [each.event.body for each in Relay(store(collection), publish).waiting()] == ["1"]
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), BaseExceptionGroup("", [KeyboardInterrupt()])], ids=repr)
+def test_a_relay_ends_by_what_ends_a_program(error: BaseException, is_async: bool, collection: Any) -> None:
+    def publish(events: list[Outgoing]) -> None:
+        raise error
+
+    emit(collection, 1)
+    with pytest.raises(type(error)):
+        sweep(collection, publish, is_async=is_async)
+
+
+@pytest.mark.parametrize("wrap", [lambda leave: leave, functools.partial], ids=["a function", "a partial"])
+def test_a_relay_ends_by_the_exit_of_the_programs_own_handler_of_a_signal(wrap: Any, collection: Any) -> None:
+    def leave(*_: object) -> None:
+        raise SystemExit(3)
+
+    emit(collection, 1)
+    former = signal.signal(signal.SIGTERM, wrap(leave))
+    try:
+        with pytest.raises(SystemExit):
+            Relay(store(collection), lambda _: signal.raise_signal(signal.SIGTERM)).sweep()
+    finally:
+        signal.signal(signal.SIGTERM, former)
+
+
+def test_an_asynchronous_relay_ends_by_the_cancellation_of_its_own_task_and_by_no_other(collection: Any) -> None:
+    calls: list[int] = []
+
+    async def publish(events: list[Outgoing]) -> None:
+        calls.append(len(events))
+        if len(calls) == 1:
+            task = asyncio.ensure_future(asyncio.sleep(20))
+            task.cancel()
+            await task
+        cast("asyncio.Task[None]", asyncio.current_task()).cancel()
+        await asyncio.sleep(20)
+
+    async def run() -> None:
+        guarded = AsyncGuardedCollection(AsyncStandInCollection(collection), SeenIds(), outbox=OUTBOX)
+        relay = AsyncRelay(guarded, publish, clock=Ticks())
+        assert len((await relay.sweep()).failed) == 1
+        await relay.sweep()
+
+    emit(collection, 1)
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(run())
+    assert len(calls) == 2
 
 
 def test_a_database_that_fails_is_waited_for(collection: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ import weakref
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from contextvars import copy_context
+from traceback import walk_tb
 from types import FrameType
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
@@ -258,11 +259,13 @@ def batch_is_cancelled() -> bool:
 
 
 def task_is_cancelled() -> bool:
-    """Whether the task that awaits the record is being cancelled, as by a time limit around it."""
+    """Whether the task that awaits this is being cancelled, as by a time limit around it."""
     import asyncio  # noqa: PLC0415  # as in in_tasks
 
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
+    with suppress(RuntimeError):  # there is no event loop
+        task = asyncio.current_task()
+        return task is not None and task.cancelling() > 0
+    return False
 
 
 # --- the end of the program ------------------------------------------------------------------------------------------
@@ -288,6 +291,13 @@ def is_interrupt(error: BaseException, interrupts_before: int) -> bool:
             is_interrupt(member, interrupts_before) for member in cast("BaseExceptionGroup[BaseException]", error).exceptions
         )
     return isinstance(error, KeyboardInterrupt) and _Interrupts.count > interrupts_before
+
+
+def is_from_signal(error: SystemExit) -> bool:
+    """Whether the program's own handler of a signal has raised it, as far as that can be told."""
+    handlers = [handler for handler in map(signal.getsignal, signal.valid_signals()) if callable(handler)]
+    codes = [getattr(getattr(handler, "func", handler), "__code__", None) for handler in handlers]
+    return any(frame.f_code in codes for frame, _ in walk_tb(error.__traceback__))
 
 
 class NoticedInterrupts:
