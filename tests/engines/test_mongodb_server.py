@@ -329,6 +329,7 @@ def test_a_session_without_a_transaction_changes_nothing(mongo: Client, collecti
 # ---------------------------------------------------------------- the oplog
 
 
+@pytest.mark.slow
 @uncounted_ledgers
 @pytest.mark.few(1)
 def test_a_message_costs_the_oplog_the_same_after_two_thousand_others(

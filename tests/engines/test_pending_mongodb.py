@@ -357,6 +357,7 @@ def test_a_search_ends_whose_cursor_the_server_gives_up_at_each_page(
             assert (swept.published, swept.complete, len({event.id for event in told})) == (250, True, 250)
 
 
+@pytest.mark.slow
 def test_a_cursor_that_the_server_has_given_up_is_opened_again_where_it_was(collection: Documents) -> None:
     collection.create_index("ow_due", sparse=True)
     for n in range(250):

@@ -92,6 +92,7 @@ def test_workers_killed_at_any_moment_leave_no_half_of_a_transfer_and_lose_and_d
     assert set(outcomes.values()) == {"Applied", "Duplicate"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", [Mongod, Dynoxide], ids=["mongod", "dynoxide"])
 @pytest.mark.few(1)
 def test_a_server_killed_between_transfers_keeps_those_that_were_acknowledged_and_no_half_of_another(

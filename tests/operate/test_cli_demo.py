@@ -118,6 +118,7 @@ def test_what_a_death_between_the_steps_does_to_the_effect(
 # Seeds
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["dynamodb", "mongodb"])
 @pytest.mark.few(1)
 def test_the_same_seed_prints_the_same_bytes_whatever_the_hash_seed_and_nothing_on_stderr(engine: str) -> None:

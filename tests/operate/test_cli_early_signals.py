@@ -176,6 +176,7 @@ def test_a_second_signal_does_not_wait_for_the_start_to_end(folder: Path) -> Non
     assert process.stderr == ""
 
 
+@pytest.mark.slow
 def test_a_signal_in_the_last_moment_of_the_interpreter_does_not_change_the_exit_code(folder: Path) -> None:
     process = run(folder, "the interpreter's last moment", signal.SIGTERM)
     assert process.returncode == 2

@@ -96,6 +96,7 @@ def test_a_process_that_dies_again_and_again_is_started_once_a_minute(monkeypatc
     assert 100 <= lives.started[1] <= 115
 
 
+@pytest.mark.slow
 def test_the_arguments_of_the_command_may_end_with_what_is_no_option(capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["worker", "--queue-url", "https://q/1/2", "--processes", "2", "--", "nowhere_to_be_found:handler"]) == 2
     err = capfd.readouterr().err

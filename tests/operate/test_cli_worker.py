@@ -311,6 +311,7 @@ def test_a_process_in_which_no_thread_can_run_ends_and_shows_the_line() -> None:
     assert ended.stdout == ""
 
 
+@pytest.mark.slow
 def test_a_process_whose_threads_can_run_goes_on_for_longer_than_that() -> None:
     ended = under_the_switch("time.sleep(2.5)")
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "alive\n", "")

@@ -338,6 +338,7 @@ def test_a_signal_ends_it_and_the_page_is_opened_only_if_that_was_asked(
     assert opened == ([found[1]] if options else [])
 
 
+@pytest.mark.slow
 def test_as_a_process_it_says_where_it_is_serves_dynamodb_and_ends_in_order() -> None:
     command = [sys.executable, "-W", "error", "-m", "onewrite", "demo", "--web"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}

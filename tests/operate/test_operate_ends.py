@@ -341,6 +341,7 @@ def test_a_later_format_is_named_by_every_verb_and_interpreted_by_none(capsys: p
     assert "'ow2 14d fancy'" in told("migrate", "--table", "orders", *ids, code=1)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("hosts", ["127.0.0.1:1", "127.0.0.1:1,127.0.0.1:2"])
 @pytest.mark.parametrize("verb", ["inspect --key a", "steps", "strip", "plan --messages 1/d"])
 def test_a_mongodb_that_cannot_be_reached_is_said_in_one_short_line(

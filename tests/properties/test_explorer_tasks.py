@@ -180,6 +180,7 @@ def test_pruning_loses_no_end_where_tasks_run_side_by_side(program: Program, bou
         assert found[2] <= count
 
 
+@pytest.mark.slow
 @pytest.mark.measured
 @settings(max_examples=examples(25), suppress_health_check=[HealthCheck.filter_too_much])
 @given(programs)

@@ -68,7 +68,7 @@ def check_collation(collation: object, key: Document, *, text: bool) -> None:
     options = cast("Document", collation if isinstance(collation, Mapping) else getattr(collation, "document", {}))
     if collation is None or options.get("locale") == "simple":
         return
-    if text or key.keys() != {"_id"} or has_text(key):
+    if text or [*key] != ["_id"] or has_text(key):
         raise InvalidUpdate(
             "Under this collation the name of this entity could be that of another, or two different marks count as one, and a message take "
             "effect on both. Leave it out, or name the entity by an _id without text and keep no text in the ledger (SeenIds without "

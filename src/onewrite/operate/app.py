@@ -38,8 +38,8 @@ class _Verb(TyperCommand):
     def invoke(self, ctx: Any) -> Any:
         """Do it."""
         for parameter in self.params:
-            value = ctx.params.get(parameter.name)
-            values = value if isinstance(value, list) else [value]
+            value: object = ctx.params.get(parameter.name)
+            values = cast("list[object]", value) if isinstance(value, list) else [value]
             if parameter.default != "" and any(each in ("", Path()) for each in values):
                 name, form = _named(parameter)
                 raise ConfigurationError(f"{name} is empty: give {form}.")

@@ -33,9 +33,13 @@ class LabelledLedger(NamedTuple):
     @property
     def is_known(self) -> bool:
         """Does this version of onewrite know what it says?"""
-        with suppress(LedgerMismatch):
-            return self.moved_to is not None or self.ledger is not None
-        return False
+        if self.moved_to is not None:
+            return True
+        try:
+            _ = self.ledger
+        except LedgerMismatch:
+            return False
+        return True
 
     @property
     def ledger(self) -> Ledger:

@@ -297,7 +297,7 @@ def _inside(value: object) -> Iterator[object]:
     elif isinstance(value, _COLLECTIONS):
         yield from cast("Iterable[object]", value)
     elif isinstance(value, _WRAPPERS):
-        yield from [_attribute(value, name) for name in _WRAPPED]
+        yield from [_attribute(cast("object", value), name) for name in _WRAPPED]
     elif isinstance(value, type):
         yield from _members(value, _ANNOTATIONS).values()
     else:

@@ -481,7 +481,7 @@ class StandInCollection(Collection):
             if isinstance(update, Mapping | list):
                 check_update(update)
             if isinstance(update, Mapping) and is_positional(update):  # by the _id alone no place is found
-                found = self.find_one(query, sort=sort)
+                found = cast("Document | None", self.find_one(query, sort=sort))
                 update = update if found is None else at_matched_place(update, query, found, _evaluate)
             document = super()._find_and_modify(query, None, update, upsert, sort, *args, **kwargs)
         except WriteError as error:
