@@ -57,7 +57,11 @@ class LeanClient:
             self._pool = self._pool_of(client)
             model, methods = client.meta.service_model, self.service.methods
             self._parser = Parser(self.service, model)
-            self._types = {name: _types_of(model.operation_model(name).input_shape.members) for name in methods}
+            inputs = {name: model.operation_model(name).input_shape.members for name in methods}
+            self._types = {
+                name: {argument: _TYPES.get(shape.type_name, ()) for argument, shape in members.items()}
+                for name, members in inputs.items()
+            }
             self._head = {name: _head(client, name) for name in methods}
             self._unreadable = 0  # answers in a row
         except AttributeError as error:
@@ -184,10 +188,6 @@ _TYPES: Mapping[str, type | tuple[type, ...]] = {
     "map": dict,
     "list": (list, tuple),
 }
-
-
-def _types_of(members: Mapping[str, Any]) -> dict[str, type | tuple[type, ...]]:
-    return {name: _TYPES.get(shape.type_name, ()) for name, shape in members.items()}
 
 
 def _head(client: Any, operation: str) -> tuple[str, dict[str, str]]:

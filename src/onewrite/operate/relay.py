@@ -142,7 +142,8 @@ def _start(context: typer.Context, name: str | None, log_format: LogFormat, log_
     acts = [act for act in ("stuck", "skip", "restart") if options[act]]
     if len(acts) > 1:
         raise ConfigurationError("Give one of --stuck, --skip and --restart, and not several.")
-    given = [each for each in ("name", *_OF_A_STORE) if _is_given(context, each)]
+    sources = {each: context.get_parameter_source(each) for each in ("name", *_OF_A_STORE)}
+    given = [each for each, source in sources.items() if source is not None and source.name == "COMMANDLINE"]
     if "name" not in given and {"table", "collection"} & {*given}:
         name = None  # that of the environment is for when no store is named
     early = context.obj.early_signals
@@ -166,12 +167,6 @@ def _start(context: typer.Context, name: str | None, log_format: LogFormat, log_
 
 def _interrupt() -> None:
     raise KeyboardInterrupt
-
-
-def _is_given(context: typer.Context, name: str) -> bool:
-    """Does the command line itself say it, and not the environment?"""
-    source = context.get_parameter_source(name)
-    return source is not None and source.name == "COMMANDLINE"
 
 
 def _chosen_relay(name: str | None, given: Sequence[str], options: Options, *, publishes: bool) -> Relay:
