@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections.abc import Awaitable, Callable, Iterator
 from importlib import import_module
 from pathlib import Path
@@ -376,12 +377,12 @@ def test_what_is_under_way_when_the_client_is_closed_keeps_no_connection_and_lat
         keys = {"aws_access_key_id": "dummy", "aws_secret_access_key": "dummy"}
         context = session.create_client("dynamodb", region_name=REGION, endpoint_url=garbling.endpoint, **keys)
         client = await context.__aenter__()
-        target, loop, hold = alone(client), asyncio.get_running_loop(), asyncio.Event()
+        target, loop, hold = alone(client), asyncio.get_running_loop(), threading.Event()
         entered = asyncio.Event()
 
         def wait(_: bytes) -> None:
             loop.call_soon_threadsafe(entered.set)
-            asyncio.run_coroutine_threadsafe(hold.wait(), loop).result(10)
+            hold.wait(10)
 
         garbling.garble = wait
         task = asyncio.create_task(target.get_item(TableName=table, Key=KEY))
