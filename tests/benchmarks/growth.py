@@ -78,8 +78,8 @@ class Stream:
     def close(self) -> None:
         self._client.close()
 
-    def _note(self, answer: Any, **_: Any) -> None:
-        self.units.append(answer["ConsumedCapacity"]["CapacityUnits"])
+    def _note(self, parsed: Any, **_: Any) -> None:
+        self.units.append(parsed["ConsumedCapacity"]["CapacityUnits"])
 
 
 def _by_rate() -> Iterator[Row]:

@@ -154,9 +154,9 @@ class Counts:
     def _ask(self, params: dict[str, Any], **_: Any) -> None:
         params["ReturnConsumedCapacity"] = "TOTAL"
 
-    def _count(self, answer: dict[str, Any], **_: Any) -> None:
+    def _count(self, parsed: dict[str, Any], **_: Any) -> None:
         self.requests += 1
-        self.units += answer.get("ConsumedCapacity", {}).get("CapacityUnits", 0.0)
+        self.units += parsed.get("ConsumedCapacity", {}).get("CapacityUnits", 0.0)
 
     def take(self) -> tuple[int, float]:
         """What there is, which begins at zero again."""

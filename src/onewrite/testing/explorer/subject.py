@@ -59,8 +59,6 @@ class Invocation:
         self._handler = handler
         batch_handler = handler_of(handler)
         self._has_its_answer_read = batch_handler is not None and not batch_handler.source.raises
-        self._takes_context = _takes(handler, _A_MESSAGE, _A_CONTEXT)
-        self._needs_context = self._takes_context and not _takes(handler, _A_MESSAGE)
 
     @property
     def memory(self) -> Form:
@@ -71,7 +69,7 @@ class Invocation:
         """What is called with the message or the event. It raises where Lambda takes the invocation for failed."""
         is_event = isinstance(deliverable, LambdaEvent)
         # Lambda always gives a context. The second parameter of another handler may be something else, with a default.
-        with_context = self._takes_context if is_event else self._needs_context
+        with_context = (is_event or not _takes(self._handler, _A_MESSAGE)) and _takes(self._handler, _A_MESSAGE, _A_CONTEXT)
         # Of Kafka Lambda reads an answer in provisioned mode only, which a decorated handler says of itself.
         is_read = isinstance(deliverable, LambdaEvent) and (self._has_its_answer_read or not deliverable.source.raises)
 
