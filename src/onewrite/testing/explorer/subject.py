@@ -334,14 +334,13 @@ class Subject:
     def recall_answer(self, request: Request, key: Hashable) -> Reply:
         """`perform` for a call from memory, which changes no answer: where this request has met this state before, its first answer again."""
         at = self.machine.state, key
-        if at not in self._answers:
-            answer = self.perform(request, key)
-            if any(ids_in(request.arguments)):  # the driver puts ids into each copy of the request
-                return answer
-            self._answers[at] = answer, self.machine.present
+        if at in self._answers:
+            answer, state = self._answers[at]
+            self.machine.go_on_to(state)
             return answer
-        answer, state = self._answers[at]
-        self.machine.go_on_to(state)
+        answer = self.perform(request, key)
+        if not any(ids_in(request.arguments)):  # which the driver puts into each copy of the request
+            self._answers[at] = answer, self.machine.present
         return answer
 
     def perform_under(self, fault: Fault, request: Request, key: Hashable) -> Reply:
