@@ -465,6 +465,24 @@ def test_an_asynchronous_write_of_a_collection_keeps_copies_from_its_first_reque
     assert isinstance(answer, list | Applied | Begun) or method == "seen"
 
 
+def test_so_does_the_write_that_finishes_a_step_with_what_then_returned() -> None:
+    with mongomock_collection("orders") as collection:
+        collection.insert_one({"_id": {"order": "o"}, "n": 0})
+        given: dict[str, Any] = {"update": {"$set": {"n": {"is": 1}}}}
+        spoils: Any = Spoils(AsyncStandInCollection(collection), given)
+        store = AsyncGuardedCollection(spoils, SeenIds(), clock=lambda: NOW)
+
+        def then(_: object) -> Any:
+            given["update"] = {"$set": {"n": {"is": 1}}}
+            return {"update": given["update"]}
+
+        named: Any = {"filter": {"_id": {"order": "o"}}}
+        assert isinstance(asyncio.run(store.perform(M, "charge", lambda _: None, then=then, **named, **STEP)), Applied)
+        (document,) = collection.find()
+    assert "spoilt" in repr(given)
+    assert document["n"] == {"is": 1}
+
+
 # --- folds and relays ---------------------------------------------------------------------------------------------------
 
 

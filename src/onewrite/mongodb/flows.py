@@ -143,9 +143,9 @@ class Flows:
         emit: object = None,
         finishes: Claim | None = None,
     ) -> Flow[Outcome]:
-        query, update, native = self.keep_arguments(query, update, native)
         if finishes is not None:
             return self.finish(message, query, update, native, writer, finishes=finishes, emit=emit)
+        query, update, native = self.keep_arguments(query, update, native)
         native, missing_ok = split_missing_ok(native) if MISSING_OK in native else (native, False)
         if type(message) is not Message:
             check_message(message)
@@ -159,9 +159,9 @@ class Flows:
     def record(
         self, message: Message, query: Document, native: Document, emit: object = None, finishes: Claim | None = None
     ) -> Flow[Outcome]:
-        query, _, native = self.keep_arguments(query, None, native)
         if finishes is not None:
             return self.finish(message, query, None, native, "update_one", finishes=finishes, emit=emit)
+        query, _, native = self.keep_arguments(query, None, native)
         native, missing_ok = split_missing_ok(native)
         check_filter(self.ledger.terms, query)
         options = {"upsert": creates_by_record(query, self.fields, native), **native}
@@ -212,6 +212,7 @@ class Flows:
         emit: object,
     ) -> Flow[Outcome]:
         """The write that finishes a step. `update` is None where it changes nothing but the ledger."""
+        query, update, native = self.keep_arguments(query, update, native)
         native, _ = split_missing_ok(native)
         if update is not None:
             check_update(self.ledger.terms, self.fields, update)
@@ -364,7 +365,7 @@ class Flows:
                 raise
             race_error = error
         except (OperationFailure, DocumentTooLarge) as error:
-            if self.is_too_large(document):
+            if self.exceeds_limit(document):
                 raise self.too_large(document) from error
             raise
         else:
@@ -481,7 +482,7 @@ class Flows:
     def size_of(self, document: Document) -> int:
         return size_of(document, self._codec)
 
-    def is_too_large(self, document: Document) -> bool:
+    def exceeds_limit(self, document: Document) -> bool:
         """Is that why an insert was refused? The server's code for it, 2, is that of any bad value."""
         return self.size_of(document) > LARGEST_DOCUMENT
 

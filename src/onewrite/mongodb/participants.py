@@ -161,7 +161,7 @@ class Action(NamedTuple):
         if self.write is None:
             return error
         if self.request is None:
-            if not self.flows.is_too_large(self.args[0]):
+            if not self.flows.exceeds_limit(self.args[0]):
                 return error
             failure = self.flows.too_large(self.args[0])
             failure.__cause__ = error
