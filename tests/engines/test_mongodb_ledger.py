@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
+from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
 import pytest
-from bson import Int64, UuidRepresentation
-from bson.codec_options import CodecOptions, TypeDecoder, TypeRegistry
+from bson import Decimal128, Int64, UuidRepresentation
+from bson.codec_options import CodecOptions, TypeDecoder, TypeEncoder, TypeRegistry
 from pymongo.collection import Collection
 from pymongo.errors import WriteError
 
@@ -141,6 +142,39 @@ def test_a_client_that_reads_values_as_types_of_its_own_gets_the_same_outcomes(
     assert isinstance(guarded.insert_one(M2, {**key, "n": 2}), Rejected)
     deposit = GuardedCollection(documents, None).updating(key, {"$inc": {"n": 1}})
     assert [type(transact(M1, [deposit], inbox=inbox)) for _ in range(2)] == [Applied, Duplicate]
+
+
+class _Decimals(TypeEncoder):
+    python_type = Decimal
+
+    def transform_python(self, value: Decimal) -> Decimal128:
+        return Decimal128(value)
+
+
+def test_a_client_that_writes_types_of_its_own_finds_by_them_what_refused_a_message(collection: Documents) -> None:
+    codec = CodecOptions[Any](type_registry=TypeRegistry([_Decimals()]), uuid_representation=UuidRepresentation.STANDARD)
+    guarded = GuardedCollection(collection.with_options(codec_options=codec), SeenIds())
+    for key in ({"_id": Decimal("1.5")}, {"_id": UUID(int=5)}):
+        outcomes = [
+            guarded.insert_one(M1, {**key, "n": 1}),
+            guarded.insert_one(M1, {**key, "n": 1}),
+            guarded.update_one(M1, key, {"$inc": {"n": 1}}),
+            guarded.seen(M1, key),
+            transact(M1, [guarded.updating(key, {"$inc": {"n": 1}}), guarded.inserting({"_id": "other"})]),
+        ]
+        assert [type(outcome) for outcome in outcomes] == [Applied] + [Duplicate] * 4
+
+
+def test_what_pymongo_passes_on_to_the_server_may_be_said_of_a_write_that_returns_the_document(
+    collection: Documents,
+) -> None:
+    documents = collection.database.create_collection(f"{collection.name}-valid", validator={"n": {"$lt": 5}})
+    guarded = GuardedCollection(documents, SeenIds())
+    native: Any = {"upsert": True, "maxTimeMS": 60_000, "bypassDocumentValidation": True}
+    assert isinstance(guarded.find_one_and_update(M1, {"_id": 1}, {"$set": {"n": 9}}, **native), Applied)
+    folded = guarded.fold([M1, M2], lambda _: {"filter": {"_id": 1}, "update": {"$inc": {"n": 1}}, **native})
+    assert [type(outcome) for outcome in folded] == [Duplicate, Applied]
+    assert guarded.find_one({"_id": 1}) == {"_id": 1, "n": 10}
 
 
 UUIDS = CodecOptions[Any](uuid_representation=UuidRepresentation.STANDARD)

@@ -332,13 +332,18 @@ def test_what_is_written_to_while_it_is_listed_is_listed_once(
 
 
 @pytest.mark.parametrize("verb", ["waiting", "broken", "sweep"])
+@pytest.mark.parametrize("kind", [int, UUID])
 @pytest.mark.few(1)
 def test_a_search_ends_whose_cursor_the_server_gives_up_at_each_page(
-    collection: Documents, monkeypatch: pytest.MonkeyPatch, verb: str
+    collection: Documents, monkeypatch: pytest.MonkeyPatch, verb: str, kind: type[int | UUID]
 ) -> None:
     """As behind a balancer in front of several routers. All are due at one moment, and are more than a page."""
     collection.create_index("ow_due", sparse=True)
-    store, told, refresh = emitting(collection, range(250)), list[Outgoing](), Cursor._refresh
+    documents: Documents = collection.with_options(
+        codec_options=CodecOptions(uuid_representation=UuidRepresentation.STANDARD)
+    )
+    keys = [UUID(int=n) if kind is UUID else n for n in range(250)]
+    store, told, refresh = emitting(documents, keys), list[Outgoing](), Cursor._refresh
 
     def lost(self: Any) -> int:
         if self._id:

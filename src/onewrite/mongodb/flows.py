@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, Literal, NoReturn, TypeVar, cast
 
+from bson.raw_bson import RawBSONDocument
 from pymongo import ReadPreference, WriteConcern
 from pymongo.errors import (
     DocumentTooLarge,
@@ -62,7 +63,6 @@ from onewrite.mongodb.expression import (
 )
 from onewrite.mongodb.indexes import check_collation, check_ids_are_unique, check_indexes, id_index, keeps_text
 from onewrite.mongodb.layout import (
-    RAW_CODEC,
     Document,
     canonical,
     codec_of,
@@ -110,7 +110,9 @@ class Flows:
         check_awaited(collection, "update_one", is_async=is_async)
         self.target = durable(collection, durability)
         self._codec = codec_of(self.target)
-        self._raw_target = with_codec(self.target, RAW_CODEC) if has_types(self._codec) else None
+        # It writes a filter as the client does.
+        raw_codec = self._codec.with_options(document_class=RawBSONDocument)
+        self._raw_target = with_codec(self.target, raw_codec) if has_types(self._codec) else None
         self.is_async, self.clock, self.attempts = is_async, checked_clock(clock), attempts
         self.fields, self._indexes = _checked_fields(fields), cast("Document", {})
         self.tombstones = tombstones

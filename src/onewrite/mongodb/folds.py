@@ -23,7 +23,9 @@ from onewrite.outcome import Applied, Outcome
 # Measured on MongoDB 6: in writes of more messages than these each of them costs the server more again, not less, because every mark
 # and every step is a condition of its own. And where one of them is refused, all are judged.
 _MOST = 100
-_RETURN_OPTIONS = frozenset({"return_document", "projection", "maxTimeMS"})  # what find_one_and_update alone takes
+_RETURN_OPTIONS = frozenset(
+    {"return_document", "projection", "maxTimeMS", "bypassDocumentValidation"}
+)  # what find_one_and_update alone takes
 
 
 def fold_into(flows: Flows, messages: Iterable[Message], function: Function) -> Flow[list[Outcome]]:

@@ -153,7 +153,6 @@ def codec_of(collection: Any) -> CodecOptions[Any]:
 
 
 _NO_BSON = (BSONError, TypeError, ValueError, OverflowError)  # what the driver raises for a value that it cannot write
-RAW_CODEC: CodecOptions[Any] = CodecOptions(document_class=RawBSONDocument)
 _NO_TYPES = TypeRegistry()
 
 

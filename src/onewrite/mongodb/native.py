@@ -102,6 +102,7 @@ class FindOneAndUpdateArguments(SeenArguments, total=False):
     hint: Hint | None
     let: Mapping[str, Any] | None
     maxTimeMS: int
+    bypassDocumentValidation: bool  # pymongo passes these two on as they are
 
 
 class FindOneArguments(SeenArguments, total=False):
