@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import functools
 import gc
 import inspect
@@ -354,7 +355,24 @@ def completing(message: Message) -> Outcome:
         return loop.run_until_complete(one(message))
 
 
-@pytest.mark.parametrize("each", [running, completing, logged(running)])
+class Runner:
+    def __init__(self) -> None:
+        functools.update_wrapper(self, one)
+
+    def __call__(self, message: Message) -> Outcome:
+        return asyncio.run(one(message))
+
+
+def test_a_wrapper_that_runs_an_asynchronous_function_in_a_context_leaves_it_asynchronous() -> None:
+    @functools.wraps(one)
+    def in_context(message: Message) -> Any:
+        assert asyncio.get_running_loop()
+        return contextvars.copy_context().run(one, message)
+
+    assert identifiers(sqs_handler(by_name)(in_context)(sqs("a"))) == []
+
+
+@pytest.mark.parametrize("each", [running, completing, logged(running), Runner()])
 def test_a_wrapper_that_waits_for_an_asynchronous_function_makes_a_plain_one_of_it(each: Any) -> None:
     report = sqs_handler(by_name)(each).run(sqs(["a", "b!"]))
     assert identifiers(report.response) == ["id-b!"]

@@ -6,6 +6,7 @@ ours. In a Lambda function the packages are installed beside the user's code, so
 
 from __future__ import annotations
 
+import dis
 import functools
 import inspect
 import re
@@ -13,6 +14,7 @@ import sys
 from collections.abc import Awaitable, Iterable, Sequence
 from functools import cache
 from importlib.metadata import packages_distributions
+from itertools import pairwise
 from pathlib import PurePath
 from types import FrameType
 from typing import Any, TypeAlias, TypeVar, cast, get_args
@@ -42,8 +44,9 @@ def is_async(function: Any) -> bool:
     while function is not None:
         if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__):
             return True
-        names = {*getattr(getattr(function, "__code__", None), "co_names", ())}
-        if "run_until_complete" in names or names >= {"asyncio", "run"}:
+        code = getattr(function, "__code__", getattr(type(function).__call__, "__code__", None))
+        names = [] if code is None else [step.argval for step in dis.get_instructions(code)]
+        if "run_until_complete" in names or ("asyncio", "run") in pairwise(names):  # another run may be a context's
             return False
         function = _inside(function)
     return False
