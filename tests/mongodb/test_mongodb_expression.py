@@ -144,11 +144,12 @@ def test_a_list_names_no_entity_for_it_may_be_in_several(value: Any) -> None:
         {"$set": {"address.0.zip": 1}},
         {"$set": {"address.$[each].zip": 1}},
         {"$unset": {"address.$": 1}},
+        {"$set": {"2024": {}}},  # at the top that is a field, and no place in an array
     ],
     ids=str,
 )
 def test_an_update_that_changes_what_names_the_entity_is_refused(update: Any) -> None:
-    fields = ("shop", "email", "address.zip")
+    fields = ("shop", "email", "address.zip", "2024.number")
     with pytest.raises(InvalidUpdate, match="by which key= names the entity: a redelivery would not find it any more"):
         check_update(TERMS, fields, update)
     check_update(TERMS, (), update)
@@ -157,14 +158,14 @@ def test_an_update_that_changes_what_names_the_entity_is_refused(update: Any) ->
 @pytest.mark.parametrize(
     "update",
     [
-        {"$set": {"emails": 1, "address.street": 1, "a.email": 1, "addressx": 1}},
+        {"$set": {"emails": 1, "address.street": 1, "a.email": 1, "addressx": 1, "number": 1, "2025": {}}},
         {"$rename": {"a": "b"}},
         [{"$set": {"a": "$email"}}],
     ],
     ids=str,
 )
 def test_an_update_beside_what_names_the_entity_is_not_refused(update: Any) -> None:
-    check_update(TERMS, ("shop", "email", "address.zip"), update)
+    check_update(TERMS, ("shop", "email", "address.zip", "2024.number"), update)
 
 
 # --- updates ----------------------------------------------------------------------------------------------------------

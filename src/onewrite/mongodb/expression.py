@@ -223,7 +223,8 @@ def _check_written(terms: Terms, fields: Sequence[str], path: str) -> None:
 
 def _without_places(path: str) -> str:
     """The path without the places in arrays, which a path that names an entity may leave out."""
-    return ".".join([step for step in path.split(".") if not step.isdigit() and not step.startswith("$")])
+    first, *others = path.split(".")  # no place: that is a field of the document, whatever its name
+    return ".".join([first, *[step for step in others if not step.isdigit() and not step.startswith("$")]])
 
 
 def check_path(terms: Terms, path: str) -> None:
