@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 logger = logging.getLogger("onewrite")
@@ -24,4 +24,5 @@ def logging_safely() -> Generator[None, None, None]:
         yield
     except Exception as error:
         message = f"onewrite: a line of the log is lost: {type(error).__name__}"
-        print(message, file=sys.stderr)  # noqa: T201  # there is no other place left to say it
+        with suppress(Exception):  # which may be closed
+            print(message, file=sys.stderr)  # noqa: T201  # there is no other place left to say it
