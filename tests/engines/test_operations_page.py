@@ -406,3 +406,18 @@ def test_a_method_of_a_collection_takes_the_privileges_that_the_page_names(
                 continue
             with pytest.raises((OperationFailure, RefusedError)):
                 ON_COLLECTION[row](of)
+
+
+def test_a_verb_tells_an_empty_collection_from_none_with_the_same_privileges(
+    locked: tuple[Mongod, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server, root = locked
+    name = "empty"
+    uri = f"mongodb://some:some@127.0.0.1:{server.port}/rights.{name}?directConnection=true&authSource=admin"
+    with MongoClient[Any](server.uri, username="some", password="some") as client:  # as above
+        monkeypatch.setattr("onewrite.operate.stores._mongo_client", lambda _: client)
+        grant(root, name, {"find", "update"})
+        verbs = [["steps"], ["strip"], ["migrate", "--ids", "ids", "--to", "14d", "--no-source"]]
+        assert [main([*verb, "--collection", uri]) for verb in verbs] == [3, 3, 3]
+        root.rights.create_collection(name)
+        assert [main([*verb, "--collection", uri]) for verb in verbs] == [0, 0, 4]

@@ -97,8 +97,10 @@ class CollectionStore:
     def count(self) -> Flow[int]:
         """About how many documents there are. A collection that does not exist has no number, as a table that does not."""
         count: int = yield Call("estimated_document_count")
-        if not count and self.target.name not in (yield Call("database.list_collection_names")):
-            raise NotThere(f"There is no collection {self.name} here.")
+        if not count:  # those that the user may use are listed without a right on the database
+            names = yield Call("database.list_collection_names", (), {"authorizedCollections": True})
+            if self.target.name not in names:
+                raise NotThere(f"There is no collection {self.name} here.")
         return count
 
     def calls(self, image: EntityImage, edit: Edit) -> list[Call]:

@@ -128,7 +128,7 @@ DATABASE_ARGUMENTS: Mapping[str, frozenset[str]] = {
 ATTRIBUTES = (SILENT | DATABASE_SILENT) - {"next"}
 # These arguments change nothing that a test could see here: mongomock is not given them.
 _WITHOUT_EFFECT = frozenset({
-    "allowDiskUse", "allow_disk_use", "allow_partial_results", "background", "batchSize", "batch_size", "bypassDocumentValidation",
+    "allowDiskUse", "allow_disk_use", "allow_partial_results", "authorizedCollections", "background", "batchSize", "batch_size", "bypassDocumentValidation",
     "bypass_document_validation", "check_exists", "comment", "maxTimeMS", "max_time_ms", "no_cursor_timeout", "oplog_replay",
 })  # fmt: skip
 
