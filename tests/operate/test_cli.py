@@ -10,6 +10,7 @@ from functools import cache, wraps
 from typing import Any, NoReturn
 
 import pytest
+import typer
 import typer.main
 from typer import Abort
 
@@ -117,6 +118,16 @@ def test_a_question_that_nobody_answers_is_no(monkeypatch: pytest.MonkeyPatch, c
     _end_with(monkeypatch, Abort())
     assert main(SMALL) == 1
     assert capsys.readouterr().err == "onewrite: Nobody answered, and nothing was done. With --yes nobody is asked.\n"
+
+
+def test_a_closed_stdin_answers_no_question(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("onewrite.operate.demo.compare", lambda *_: typer.confirm("Is it?"))
+    monkeypatch.setattr("onewrite.operate.end_at_last", lambda _: None)
+    monkeypatch.setattr(sys, "argv", ["onewrite", *SMALL])
+    monkeypatch.setattr(sys, "stdin", None)
+    assert main() == 1
+    sys.stdin.close()
+    assert "onewrite: Nobody answered, and nothing was done." in capsys.readouterr().err
 
 
 def test_without_argv_the_arguments_of_the_process_are_used(

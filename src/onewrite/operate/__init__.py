@@ -38,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments, code = sys.argv[1:], 1
     if arguments[:1] in (["worker"], ["relay"]):
         early_signals.catch()
-    _make_writable()
+    _make_usable()
     try:
         code = _run(arguments, early_signals)
     finally:
@@ -46,12 +46,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     return code
 
 
-def _make_writable() -> None:
-    """What is written to a stream that is closed is lost, and a character that its encoding lacks becomes an escape."""
-    for name in ("stdout", "stderr"):
+def _make_usable() -> None:
+    """What is written to a stream that is closed is lost, nobody answers there, and a character that an encoding lacks becomes an escape."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         stream = getattr(sys, name)
         if stream is None:
-            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115  # until the process ends
+            setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115  # until the process ends
         elif isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
 
