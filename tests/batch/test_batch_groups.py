@@ -8,7 +8,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -405,6 +405,16 @@ def test_an_exit_that_the_function_raises_is_an_error_like_any_other(error: Base
 
     report = sqs_handler(by_name, group_by=letter)(each).run(sqs(["a1", "a2", "a3"]))
     assert identifiers(report.response) == ["id-a2"]
+
+
+def test_a_message_that_cancels_its_task_and_raises_does_not_cancel_those_that_are_tried_alone() -> None:
+    async def each(messages: list[Message]) -> None:
+        if any(message.id == "a2" for message in messages):
+            cast("asyncio.Task[Any]", asyncio.current_task()).cancel()
+            raise ValueError
+        await asyncio.sleep(0)
+
+    assert identifiers(sqs_handler(by_name, group_by=letter)(each)(sqs(["a1", "a2", "a3"]))) == ["id-a2"]
 
 
 def test_ctrl_c_ends_the_batch_and_nothing_is_tried_one_by_one() -> None:

@@ -239,6 +239,28 @@ def test_an_exit_that_a_records_code_raises_fails_that_record_alone(
     assert type(exit_).__name__ in caplog.text
 
 
+@pytest.mark.parametrize("how", ["an exit", "an interrupt", "a stop"])
+def test_what_takes_an_event_loop_down_fails_the_record_that_awaits_it_alone(how: str, sqs: FakeSqs) -> None:
+    async def take_down() -> None:
+        if how == "a stop":
+            asyncio.get_running_loop().stop()
+            await asyncio.sleep(0)
+            raise ValueError
+        raise SystemExit(3) if how == "an exit" else KeyboardInterrupt
+
+    async def each(message: Message) -> Outcome:
+        if message.id == "bad":
+            await asyncio.create_task(take_down())
+        for _ in range(5):
+            await asyncio.sleep(0)
+        return Applied(message)
+
+    for body in ("a", "bad", "b"):
+        sqs.send(body)
+    assert worker(sqs, each, in_flight=3, wait=0).run() is True
+    assert [stored.body for stored in sqs.messages] == ["bad"]
+
+
 def test_an_asynchronous_handler_works_as_well(sqs: FakeSqs) -> None:
     ledger = Ledger()
 

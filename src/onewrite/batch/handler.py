@@ -201,10 +201,10 @@ class Handler(Generic[R]):
         return [results.get(position) for position in range(len(records))]
 
     async def aprocess_together(
-        self, records: Sequence[RecordState], *, in_order: bool, time_left: TimeLeft = None
+        self, records: Sequence[RecordState], *, in_order: bool, time_left: TimeLeft, is_cancelled: Callable[[], bool]
     ) -> list[Result | None]:
-        """As `process_together`, for an asynchronous function. Only the cancellation of the task that awaits this is raised."""
-        results = await self._arun(self._steps_together(records, time_left, in_order=in_order), workers.task_is_cancelled)
+        """As `process_together`, for an asynchronous function. Only a cancellation of which `is_cancelled` knows is raised."""
+        results = await self._arun(self._steps_together(records, time_left, in_order=in_order), is_cancelled)
         return [results.get(position) for position in range(len(records))]
 
     def failure(self, result: Result) -> Failure:
@@ -431,6 +431,7 @@ class Handler(Generic[R]):
                     if isinstance(error, GeneratorExit) or (not isinstance(error, Exception) and is_cancelled()):
                         raise
                     end = error
+                await workers.take_back_cancellation(is_cancelled)
         except StopIteration as stop:
             return cast("dict[int, Result]", stop.value)
 

@@ -142,20 +142,11 @@ def work(batch: Batch, process: Process) -> None:
 
 
 async def awork(batch: Batch, process: AsyncProcess) -> None:
-    import asyncio  # noqa: PLC0415  # as in in_tasks
-
-    counter, task = Meter(), cast("asyncio.Task[None]", asyncio.current_task())
+    counter = Meter()
     meter.set(counter)  # Each task has a context of its own, which ends with it.
     try:
         while (number := batch.take()) is not None:
             batch.end(number, await process(number))
-            while task.cancelling() and not batch_is_cancelled():  # by the record's own code, and the next one is innocent
-                try:
-                    await asyncio.sleep(0)
-                except asyncio.CancelledError:
-                    if batch_is_cancelled():
-                        raise
-                task.uncancel()
     except BaseException as error:
         batch.stop(error)
     finally:
@@ -266,6 +257,19 @@ def task_is_cancelled() -> bool:
         task = asyncio.current_task()
         return task is not None and task.cancelling() > 0
     return False
+
+
+async def take_back_cancellation(is_cancelled: Callable[[], bool]) -> None:
+    """What the function's own code has asked for must not arrive in its next call, which is innocent."""
+    import asyncio  # noqa: PLC0415  # as in in_tasks
+
+    while task_is_cancelled() and not is_cancelled():
+        try:
+            await asyncio.sleep(0)
+        except asyncio.CancelledError:
+            if is_cancelled():
+                raise
+        cast("asyncio.Task[Any]", asyncio.current_task()).uncancel()
 
 
 # --- the end of the program ------------------------------------------------------------------------------------------

@@ -72,6 +72,7 @@ class Tasks:
         """A task that has ended meanwhile is not touched."""
         task = self._tasks.get(load)
         if task is not None:
+            load.is_cancelled = True
             self._call_soon(task.cancel)
 
     # ------------------------------------------------------------ whether the loop goes round
@@ -123,7 +124,15 @@ class Tasks:
 
         try:
             with asyncio.Runner(loop_factory=lambda: loop) as runner:
-                runner.run(until_over())
+                try:
+                    while not self._end.done():
+                        # With SystemExit of a task asyncio leaves the loop, and RuntimeError says that it was stopped: whoever awaits that
+                        # task has failed, and the others go on.
+                        with suppress(SystemExit, KeyboardInterrupt, RuntimeError):
+                            runner.run(until_over())
+                finally:
+                    for load in [*self._tasks]:
+                        load.is_cancelled = True
         except BaseException as error:  # Code of the user's has ended the loop: nothing begins any more.
             self._loads.loop_ended(error)
 

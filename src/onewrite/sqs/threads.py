@@ -460,7 +460,8 @@ class WorkerThreads:
 
     async def aprocess(self, load: Load) -> Results:
         """For the tasks."""
-        return await self._handler.aprocess_together(self._records(load), **self._options(load))
+        options = self._options(load)
+        return await self._handler.aprocess_together(self._records(load), **options, is_cancelled=lambda: load.is_cancelled)
 
     def failure_results(self, load: Load, error: BaseException) -> Results:
         """The results of a load that ended with an error outside of the handler."""

@@ -92,6 +92,7 @@ class Load:
 
     members: tuple[QueueMessage, ...]
     began: float = 0.0
+    is_cancelled: bool = False  # by the worker, whatever its own code cancels
 
 
 class WaitingLines:
