@@ -535,6 +535,22 @@ def test_no_message_of_a_fifo_group_overtakes_another(fifo: FakeSqs, ends: str) 
     assert set(ledger.effects.values()) == {1}
 
 
+def test_messages_of_a_fifo_queue_whose_groups_are_not_told_do_not_overtake_one_another(
+    fifo: FakeSqs, time: VirtualTime
+) -> None:
+    """A stand-in may not know the newer name of the attributes that a worker asks for."""
+    done: list[str] = []
+
+    def act(message: Message) -> None:
+        time.sleep(10 if message.id == "m0" else 1)
+        done.append(message.id)
+
+    for number in range(4):
+        fifo.send(f"m{number}")
+    worker(fifo, act, in_flight=3).run()
+    assert done == ["m0", "m1", "m2", "m3"]
+
+
 def test_a_deferred_message_of_a_fifo_group_does_not_wait_for_the_visibility_of_those_behind_it(
     fifo: FakeSqs, time: VirtualTime
 ) -> None:

@@ -430,7 +430,8 @@ class WorkerState:
         self._intakes[request.queue].end(request, len(messages), span)
         terms = self._queues[request.queue]
         for number, content in enumerate(messages):
-            group = content.get("Attributes", {}).get("MessageGroupId") if terms.fifo else None
+            # Those whose group a stand-in does not say might be of the same group.
+            group = content.get("Attributes", {}).get("MessageGroupId", "") if terms.fifo else None
             message = QueueMessage(content, request.queue, group, span.start, span.end + terms.visibility)
             if states is not None:
                 message.key, message.record_state = states[number]
