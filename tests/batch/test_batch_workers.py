@@ -10,6 +10,7 @@ import gc
 import inspect
 import signal
 import threading
+from asyncio import run as run_to_its_end
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from types import SimpleNamespace
@@ -355,9 +356,14 @@ def completing(message: Message) -> Outcome:
         return loop.run_until_complete(one(message))
 
 
-class Runner:
-    def __init__(self) -> None:
-        functools.update_wrapper(self, one)
+@functools.wraps(one)
+def running_by_another_name(message: Message) -> Outcome:
+    return run_to_its_end(one(message))
+
+
+class Running:
+    def __init__(self, each: Callable[..., Any]) -> None:
+        functools.update_wrapper(self, each)
 
     def __call__(self, message: Message) -> Outcome:
         return asyncio.run(one(message))
@@ -372,11 +378,28 @@ def test_a_wrapper_that_runs_an_asynchronous_function_in_a_context_leaves_it_asy
     assert identifiers(sqs_handler(by_name)(in_context)(sqs("a"))) == []
 
 
-@pytest.mark.parametrize("each", [running, completing, logged(running), Runner()])
+@pytest.mark.parametrize("each", [running, completing, logged(running), running_by_another_name, Running(one)])
 def test_a_wrapper_that_waits_for_an_asynchronous_function_makes_a_plain_one_of_it(each: Any) -> None:
     report = sqs_handler(by_name)(each).run(sqs(["a", "b!"]))
     assert identifiers(report.response) == ["id-b!"]
     assert isinstance(report.results[1].error, ValueError)
+
+
+class Proxy:
+    """As of a framework that is not set up yet."""
+
+    def __getattribute__(self, name: str) -> Any:
+        raise RuntimeError(name)
+
+
+settings = Proxy()
+
+
+def test_nothing_that_a_function_uses_is_asked_for_anything_when_it_is_decorated() -> None:
+    def each(message: Message) -> Outcome:
+        return Applied(message) if settings is not None else Deferred(message, 1)
+
+    assert identifiers(sqs_handler(by_name)(each)(sqs("a"))) == []
 
 
 def test_the_event_loop_lives_on_for_the_next_batch() -> None:

@@ -16,7 +16,7 @@ from functools import cache
 from importlib.metadata import packages_distributions
 from itertools import pairwise
 from pathlib import PurePath
-from types import FrameType
+from types import FrameType, FunctionType, ModuleType
 from typing import Any, TypeAlias, TypeVar, cast, get_args
 
 from onewrite.message import Message, printable
@@ -28,6 +28,7 @@ GroupReturnValue: TypeAlias = Sequence[Answer] | None
 G = TypeVar("G", bound=GroupReturnValue | Awaitable[GroupReturnValue])
 
 _INSTALL_FOLDERS = frozenset({"site-packages", "dist-packages"})
+_LOOPS = frozenset({"asyncio", "anyio", "trio", "uvloop"})
 _ANSWERS: tuple[type, ...] = get_args(Answer)
 _GROUP_REMEDY = "with group_by it returns a sequence of one Outcome for each message, in their order, or None"
 
@@ -44,12 +45,27 @@ def is_async(function: Any) -> bool:
     while function is not None:
         if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__):
             return True
-        code = getattr(function, "__code__", getattr(type(function).__call__, "__code__", None))
-        names = [] if code is None else [step.argval for step in dis.get_instructions(code)]
-        if "run_until_complete" in names or ("asyncio", "run") in pairwise(names):  # another run may be a context's
+        if _waits(function):
             return False
         function = _inside(function)
     return False
+
+
+def _waits(function: Any) -> bool:
+    """Whether its own code runs an event loop, by whatever name it has imported that. The `run` of anything else may be a context's."""
+    callee: Any = function if hasattr(function, "__code__") else type(function).__call__
+    code, known_values = getattr(callee, "__code__", None), getattr(callee, "__globals__", {})
+    names = [] if code is None else [step.argval for step in dis.get_instructions(code)]
+    return any(_runs_a_loop(name, attribute, known_values) for name, attribute in pairwise([*names, None]))
+
+
+def _runs_a_loop(name: Any, attribute: Any, known_values: dict[str, Any]) -> bool:
+    value = known_values.get(name) if isinstance(name, str) else None
+    # Of modules and functions only: what is a proxy may raise anything when it is asked for its name.
+    if type(value) is FunctionType and value.__name__ == "run":
+        return str(value.__module__).partition(".")[0] in _LOOPS
+    package = value.__name__ if type(value) is ModuleType else name
+    return name == "run_until_complete" or (attribute == "run" and package in _LOOPS)
 
 
 def takes_messages(function: object) -> bool:
