@@ -7,6 +7,7 @@ import signal
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
+from datetime import timedelta
 from math import inf
 from time import monotonic
 from types import SimpleNamespace
@@ -987,6 +988,10 @@ def plain_function(message: Message) -> None:
     """No decorator."""
 
 
+async def asynchronous_function(*_: object) -> None:
+    """Nobody awaits it."""
+
+
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
@@ -1019,6 +1024,11 @@ def plain_function(message: Message) -> None:
         ({"drain_seconds": float("nan")}, "drain_seconds"),
         ({"drain_seconds": float("inf")}, "drain_seconds"),
         ({"drain_seconds": None}, "drain_seconds=None: give a number"),
+        ({"on_outcome": 5}, "on_outcome=5: give a plain function"),
+        ({"on_outcome": asynchronous_function}, "on_outcome=.*: give a plain function"),
+        ({"backoff": 5}, "backoff=5: give a function of the number of tries"),
+        ({"backoff": lambda _: timedelta(seconds=1)}, "backoff=.* returns a number of seconds"),
+        ({"backoff": lambda _: float("nan")}, "backoff=.* returns a number of seconds"),
     ],
 )
 def test_what_is_put_together_wrongly_is_refused_at_once(options: dict[str, Any], complaint: str) -> None:

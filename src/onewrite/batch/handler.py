@@ -123,8 +123,7 @@ class Handler(Generic[R]):
             raise ConfigurationError(f"max_workers={max_workers!r}: give an int, 1 or more.")
         if isinstance(margin, bool) or not isinstance(cast("object", margin), int | float) or not 0 <= margin < math.inf:
             raise ConfigurationError(f"margin={margin!r}: give a number of seconds, 0 or more.")
-        if on_outcome is not None and (not callable(on_outcome) or is_async(on_outcome)):
-            raise ConfigurationError(f"on_outcome={on_outcome!r}: give a plain function of (message, outcome, seconds).")
+        check_hook(on_outcome)
         self.each, self.source = each, source
         self._identity = identity
         self._group_by = group_by
@@ -445,6 +444,11 @@ class Handler(Generic[R]):
                 raise
             line = line_in(error, hook)
             log(WARNING, "%s: on_outcome raised %s at %s", self.name, type(error).__name__, line)
+
+
+def check_hook(on_outcome: Hook | None) -> None:
+    if on_outcome is not None and (not callable(on_outcome) or is_async(on_outcome)):
+        raise ConfigurationError(f"on_outcome={on_outcome!r}: give a plain function of (message, outcome, seconds).")
 
 
 def _group(group_by: GroupBy, message: Message) -> Hashable:

@@ -22,7 +22,7 @@ from queue import Empty, SimpleQueue
 from types import FrameType
 from typing import Any, ClassVar, cast
 
-from onewrite.batch.handler import Handler, HandlerFunction, handler_of
+from onewrite.batch.handler import Handler, HandlerFunction, check_hook, handler_of
 from onewrite.core.log import log
 from onewrite.errors import ConfigurationError
 from onewrite.metrics import Hook
@@ -126,6 +126,12 @@ class Worker:
         ):
             if getattr(self, name) is not None:
                 _check_number(name, getattr(self, name), low, high)
+        check_hook(self.on_outcome)
+        pause = cast("object", self.backoff(1)) if callable(self.backoff) else None
+        if not isinstance(pause, int | float) or not pause < inf:
+            raise ConfigurationError(
+                f"backoff={self.backoff!r}: give a function of the number of tries that returns a number of seconds."
+            )
         gather = cast("object", self.gather)
         if not isinstance(gather, timedelta) or not timedelta() <= gather <= _LONGEST_GATHER:
             raise ConfigurationError(f"gather={gather!r}: give a timedelta from 0 to 5 minutes.")
