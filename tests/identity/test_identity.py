@@ -8,6 +8,7 @@ import sys
 from base64 import b64encode
 from decimal import Decimal
 from fractions import Fraction
+from functools import partial
 from hashlib import md5, sha256
 from typing import Any
 
@@ -325,6 +326,14 @@ def test_a_bad_expression_is_named_at_once(expression: Any, said: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         json_body(id=expression)
     assert str(caught.value).startswith(f"id={said}")
+
+
+@pytest.mark.parametrize("parse_float", [None, "float"])
+def test_what_parses_no_numbers_is_refused_at_once(parse_float: Any) -> None:
+    """Otherwise each record with a fraction would be called invalid."""
+    for make in (partial(json_body, id="id"), partial(eventbridge, json_body(id="id")), cloudevent, cloudevent_batch):
+        with pytest.raises(ConfigurationError, match=r"parse_float=.*: give a function of the digits"):
+            make(parse_float=parse_float)
 
 
 def test_a_missing_jmespath_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

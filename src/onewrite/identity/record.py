@@ -181,6 +181,8 @@ def is_deletion(record: Record) -> bool:
 
 def decoder(parse_float: ParseFloat) -> Decode:
     """A JSON decoder, to be kept: `json.loads` with these options would make a new one for each record."""
+    if not callable(parse_float):
+        raise ConfigurationError(f"parse_float={parse_float!r}: give a function of the digits, such as Decimal or float.")
 
     def parse_finite(digits: str) -> Any:
         number = parse_float(digits)
