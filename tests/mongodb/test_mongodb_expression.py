@@ -237,6 +237,37 @@ def test_an_operator_takes_a_document(change: Any) -> None:
         check_update(TERMS, (), {"$set": change})
 
 
+@pytest.mark.parametrize(
+    ("update", "problem"),
+    [
+        ({1: {"a": 1}}, "1 where operators belong"),
+        ({"$set": {1: 2}}, "names a field by 1, a int"),
+        ({"$inc": {b"a": 2}}, "names a field by b'a', a bytes"),
+        ([{"$set": {1: 2}}], "names a field by 1, a int"),
+        ([{"$unset": ["a", 1]}], "names a field by 1, a int"),
+        ([{"$unset": 1}], "names a field by 1, a int"),
+        ([{"$addFields": 1}], r"\$addFields takes a document of fields, not a int"),
+    ],
+    ids=str,
+)
+def test_what_names_no_field_in_an_update_is_said(update: Any, problem: str) -> None:
+    with pytest.raises(InvalidUpdate, match=problem):
+        check_update(TERMS, (), update)
+
+
+@pytest.mark.parametrize("name", [1, b"a", None])
+def test_what_names_no_field_in_a_filter_or_a_document_is_said(name: Any) -> None:
+    for check in (check_filter, check_document, check_projection):
+        fields: Any = {"_id": 1, name: 1}
+        with pytest.raises(InvalidUpdate, match="names a field by"):
+            check(TERMS, fields)
+
+
+@pytest.mark.parametrize("query", [{"$or": [1]}, {"$or": 1}, {"$and": "ab"}], ids=str)
+def test_what_a_combination_does_not_take_is_the_servers_to_say(query: Any) -> None:
+    check_filter(TERMS, query)
+
+
 @pytest.mark.parametrize("stage", ["x", {}, {"$set": {"a": 1}, "$unset": "b"}])
 def test_a_stage_is_a_document_with_one_operator(stage: Any) -> None:
     with pytest.raises(InvalidUpdate, match="is no pipeline stage"):

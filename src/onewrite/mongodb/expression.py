@@ -81,15 +81,15 @@ def check_update(terms: Terms, fields: Sequence[str], update: object) -> None:
                 "The update is empty: to change nothing but the ledger, use record, or leave it out in a fold."
             )
         for operator, change in changes.items():
-            if not operator.startswith("$"):
+            if not isinstance(operator, str) or not operator.startswith("$"):
                 raise InvalidUpdate(
                     f"The update has {operator!r} where operators belong. Replacing the whole document would erase its ledger: "
                     "use $set and $unset."
                 )
             if type(change) is not dict and not isinstance(change, Mapping):
-                raise InvalidUpdate(f"{operator} takes a document of fields, not a {type(change).__name__}.")
+                raise InvalidUpdate(_NO_FIELDS.format(operator=operator, kind=type(change).__name__))
             for path, value in cast("Document", change).items():
-                if fields or terms.plain_sets or path.startswith(OURS):  # hardly ever
+                if fields or terms.plain_sets or not isinstance(path, str) or path.startswith(OURS):  # hardly ever
                     _check_written(terms, fields, path)
                 if operator == "$rename" and isinstance(value, str):
                     _check_written(terms, fields, value)
@@ -150,13 +150,14 @@ def _queried_paths(query: Document) -> Iterator[str]:
     """The field paths in a filter."""
     for name, value in query.items():
         if name in _COMBINATIONS and isinstance(value, Sequence):
-            for part in cast("Sequence[Document]", value):
-                yield from _queried_paths(part)
+            for part in cast("Sequence[object]", value):
+                if isinstance(part, Mapping):
+                    yield from _queried_paths(cast("Document", part))
         elif name == "$expr":
             yield from paths_read(value)
         elif name in _OPAQUE:
             yield from _WORDS.findall(repr(value))
-        elif not name.startswith("$"):
+        elif not isinstance(cast("object", name), str) or not name.startswith("$"):
             yield name
 
 
@@ -193,6 +194,9 @@ def _field_of(getter: object) -> str:
     return name
 
 
+_NO_FIELDS = "{operator} takes a document of fields, not a {kind}."
+
+
 def _check_stage(terms: Terms, fields: Sequence[str], stage: object) -> None:
     if not isinstance(stage, Mapping) or len(cast("Document", stage)) != 1:
         raise InvalidUpdate(f"{stage!r} is no pipeline stage: a stage is a document with one operator.")
@@ -200,9 +204,11 @@ def _check_stage(terms: Terms, fields: Sequence[str], stage: object) -> None:
     if name in _REPLACING_STAGES:
         raise InvalidUpdate(f"{name} would erase the ledger: use $set and $unset.")
     if name == "$unset":
-        for path in [body] if isinstance(body, str) else cast("Sequence[str]", body):
+        for path in cast("Sequence[str]", body if isinstance(body, list | tuple) else [body]):
             _check_written(terms, fields, path)
     if name in _SETTING_STAGES:
+        if not isinstance(body, Mapping):
+            raise InvalidUpdate(_NO_FIELDS.format(operator=name, kind=type(body).__name__))
         for path, value in cast("Document", body).items():
             _check_written(terms, fields, path)
             for source_path in paths_read(value):
@@ -228,6 +234,8 @@ def _without_places(path: str) -> str:
 
 
 def check_path(terms: Terms, path: str) -> None:
+    if not isinstance(cast("object", path), str):
+        raise InvalidUpdate(f"This call names a field by {path!r}, a {type(path).__name__}: the names of fields are text.")
     if path.startswith(OURS):
         raise InvalidUpdate(
             f"This call touches {path!r}: every name that begins with {OURS} is onewrite's own, in every entity. Leave it out, or give yours "
