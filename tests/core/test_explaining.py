@@ -8,6 +8,8 @@ from typing import Any
 
 import boto3
 import pytest
+from bson.codec_options import CodecOptions, TypeDecoder, TypeRegistry
+from pymongo import MongoClient
 
 from onewrite import Begun, ConfigurationError, Event, InSequence, InvalidUpdate, Message, Outbox, SeenIds, Tombstones
 from onewrite.dynamodb import AsyncGuardedTable, GuardedTable
@@ -118,6 +120,24 @@ def test_explaining_teaches_a_store_nothing() -> None:
         store.explain(lambda each: each.update_one(M1, {"email": "a@b"}, INC, upsert=True))
         with pytest.raises(ConfigurationError, match="only under a unique index"):
             store.update_one(M1, {"email": "a@b"}, INC, upsert=True)
+
+
+@pytest.mark.parametrize("name", ["seen", "open_steps"])
+def test_a_read_of_a_client_with_types_of_its_own_is_shown_and_not_sent(name: str) -> None:
+    call, method, shown = OF_COLLECTIONS[name]
+
+    class AsText(TypeDecoder):
+        bson_type = int
+
+        def transform_bson(self, value: int) -> str:
+            return str(value)
+
+    codec: CodecOptions[Any] = CodecOptions(type_registry=TypeRegistry([AsText()]))
+    with MongoClient[dict[str, Any]]("localhost:1", serverSelectionTimeoutMS=1) as client:  # where no server is
+        store = GuardedCollection(client.shop.get_collection("orders", codec_options=codec), SeenIds())
+        request = store.explain(call)
+    assert list(request) == [method]
+    assert shown in str(request)
 
 
 def test_a_wrong_call_is_refused_as_it_is_refused_elsewhere() -> None:

@@ -77,9 +77,11 @@ def explain_call(store: S, flows: Any, call: Callable[[S], object], fields: Sequ
             "explain(lambda store: store.record(message, ...)), with the call that you want to see."
         )
     client = _AsyncClient(fields) if flows.is_async else _Client(fields)
-    store_copy = copy(store)
     # The flows are copied, because what they learn here about entities and indexes is not so.
-    vars(store_copy).update(_flows=copy(flows), _target=client, _collection=client)
+    store_copy, flows_copy = copy(store), copy(flows)
+    if getattr(flows, "raw_target", None) is not None:
+        flows_copy.raw_target = client
+    vars(store_copy).update(_flows=flows_copy, _target=client, _collection=client)
     token = meter.set(Meter())  # nothing is sent, and nothing is counted
     try:
         result = call(store_copy)

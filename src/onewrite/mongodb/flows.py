@@ -112,7 +112,7 @@ class Flows:
         self._codec = codec_of(self.target)
         # It writes a filter as the client does.
         raw_codec = self._codec.with_options(document_class=RawBSONDocument)
-        self._raw_target = with_codec(self.target, raw_codec) if has_types(self._codec) else None
+        self.raw_target = with_codec(self.target, raw_codec) if has_types(self._codec) else None
         self.is_async, self.clock, self.attempts = is_async, checked_clock(clock), attempts
         self.fields, self._indexes = _checked_fields(fields), cast("Document", {})
         self.tombstones = tombstones
@@ -402,9 +402,9 @@ class Flows:
         return document
 
     def _read(self, entity: Document, options: dict[str, Any]) -> Flow[Document | None]:
-        if self._raw_target is None:
+        if self.raw_target is None:
             return cast("Document | None", (yield Call("find_one", (entity,), options)))
-        raw_document = yield Do(self._raw_target.find_one, (entity,), options, sends=True)
+        raw_document = yield Do(self.raw_target.find_one, (entity,), options, sends=True)
         return None if raw_document is None else read_raw(self.ledger.terms, raw_document, self._codec)
 
     def _look_of(self, request: ReadyWrite) -> Flow[Document | None]:
