@@ -11,6 +11,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from motor.motor_asyncio import AsyncIOMotorClient
 from pymongo import AsyncMongoClient, MongoClient, common
 from pymongo.collection import Collection
 from pymongo.errors import OperationFailure
@@ -142,6 +143,20 @@ def test_an_asynchronous_transaction_whose_hint_leaves_a_document_out_ends_unset
             return await asyncio.wait_for(atransact(M1, writes, deadline=timedelta(seconds=0.2)), 10)
 
     assert not asyncio.run(main()).settled
+
+
+def test_a_transaction_of_motor_is_made_once(mongod: Mongod, accounts: Documents) -> None:
+    async def main() -> list[Outcome]:
+        client: Any = AsyncIOMotorClient(mongod.uri)
+        store, add = AsyncGuardedCollection(client.test[accounts.name], SeenIds()), {"$inc": {"cents": 1}}
+        writes = [store.updating({"_id": "ann"}, add), store.updating({"_id": "bob"}, add)]
+        outcomes = [await atransact(M1, writes) for _ in range(2)]
+        client.close()
+        return outcomes
+
+    first, second = asyncio.run(main())
+    assert (first, type(second)) == (Applied(M1), Duplicate)
+    assert balances(accounts) == [101, 101]
 
 
 def test_a_begin_whose_hint_leaves_its_document_out_comes_again(accounts: Documents) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from datetime import timedelta
+from inspect import isawaitable
 from typing import Any, NamedTuple, TypeAlias
 
 from pymongo import ReadPreference
@@ -64,7 +65,8 @@ async def atransact(
     transaction = _Transaction(message, participants, inbox, completes=completes, is_async=True)
     if transaction.is_single:
         return await arun(write_alone(message, transaction.participants[0]), transaction.store.target)
-    async with transaction.new_session() as session:
+    new_session = transaction.new_session()
+    async with await new_session if isawaitable(new_session) else new_session as session:  # Motor's is awaited
         return await arun(transaction.in_session(session, deadline), None)
 
 
