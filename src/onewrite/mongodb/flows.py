@@ -186,13 +186,14 @@ class Flows:
             if isinstance(result, Applied):
                 return result
             race_error, old_document = result
-            if old_document is not None:
-                outcome = self.judge_creation(write, old_document, document)
-                if isinstance(outcome, Rejected):
-                    yield from self._wait(write.key, native)
-                    outcome = self.judge_creation(write, (yield from self.look(write.key, native)), document)
+            outcome = self.judge_creation(write, old_document, document)
+            if isinstance(outcome, Unmet):
+                yield from self._wait(write.key, native)
+                if old_document is not None:
+                    old_document = yield from self.look(write.key, native)
+                    outcome = self.judge_creation(write, old_document, document)
+            if old_document is not None:  # otherwise it was deleted meanwhile, or no majority has it yet
                 return (yield from self.record_refusal(outcome, write, native))
-            yield from self._wait(write.key, native)  # it was deleted meanwhile, or no majority has it yet
         raise cast("DuplicateKeyError", race_error)
 
     def judge_creation(self, write: Write, document: Document | None, new_document: Document) -> Outcome:
