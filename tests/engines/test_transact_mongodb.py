@@ -16,7 +16,7 @@ from pymongo import AsyncMongoClient, MongoClient, common
 from pymongo.collection import Collection
 from pymongo.errors import OperationFailure
 
-from onewrite import Applied, Begun, ConfigurationError, Duplicate, Inbox, Message, Outcome, Rejected, SeenIds
+from onewrite import Applied, Begun, ConfigurationError, Duplicate, Inbox, InvalidUpdate, Message, Outcome, Rejected, SeenIds
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection, atransact, transact
 from onewrite.testing.servers.engines import Mongod
 from tests.support.mongo_proxy import MongoProxy
@@ -159,7 +159,7 @@ def test_a_transaction_of_motor_is_made_once(mongod: Mongod, accounts: Documents
     assert balances(accounts) == [101, 101]
 
 
-def test_a_begin_whose_hint_leaves_its_document_out_comes_again(accounts: Documents) -> None:
+def test_a_begin_whose_hint_leaves_its_document_out_comes_again_and_a_finish_says_so(accounts: Documents) -> None:
     accounts.create_index("vip", sparse=True, name="vip")
     store = GuardedCollection(accounts, SeenIds())
     step: Any = {"lease": timedelta(minutes=1), "safe_for": timedelta(0)}
@@ -171,7 +171,12 @@ def test_a_begin_whose_hint_leaves_its_document_out_comes_again(accounts: Docume
     ):
         answer = store.begin(M1, "charge", query, **hinted)
         assert (type(answer), answer.settled) == (Rejected, is_settled), query
-    assert isinstance(store.begin(M1, "charge", {"_id": "ann"}, **step), Begun)
+    begun = store.begin(M1, "charge", {"_id": "ann"}, **step)
+    assert isinstance(begun, Begun)
+    add: dict[str, Any] = {"$inc": {"cents": 1}}
+    with pytest.raises(InvalidUpdate, match="give no hint"):
+        store.update_one(M1, {"_id": "ann"}, add, finishes=begun, hint="vip")
+    assert isinstance(store.update_one(M1, {"_id": "ann"}, add, finishes=begun, hint="_id_"), Applied)
 
 
 def test_transfers_of_many_threads_conserve_the_sum_at_every_snapshot(collection: Documents) -> None:

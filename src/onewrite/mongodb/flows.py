@@ -230,7 +230,7 @@ class Flows:
                 return result
             answer = judge(request.write, self.image_of((yield from self._look_of(request))))
             if answer is None:
-                raise LedgerMismatch(MOVED_BACK)
+                raise InvalidUpdate(_HINTED) if request.native.get("hint") is not None else LedgerMismatch(MOVED_BACK)
             if not isinstance(answer, Write):
                 return answer
             request = request.of(answer)
@@ -511,6 +511,11 @@ def _checked_fields(fields: object) -> tuple[str, ...]:
 _CONDITIONAL = (
     "A write that finishes a step takes no condition and creates nothing: if it were refused, the effect would never be recorded. Name "
     "the entity alone, and put the condition into the filter of begin."
+)
+
+_HINTED = (
+    "The step is open, and the write that finishes it has not found its entity, which the index in hint= may leave out: give no hint, "
+    "because the filter names the entity alone."
 )
 
 
