@@ -15,7 +15,7 @@ import pytest
 from pymongo import MongoClient, WriteConcern
 from pymongo.collation import Collation
 from pymongo.collection import Collection
-from pymongo.errors import DuplicateKeyError, WriteConcernError, WTimeoutError
+from pymongo.errors import DuplicateKeyError, OperationFailure, WriteConcernError, WTimeoutError
 from pymongo.monitoring import CommandFailedEvent, CommandListener, CommandStartedEvent, CommandSucceededEvent
 
 from onewrite import (
@@ -364,6 +364,21 @@ def test_the_positional_operator_finds_the_callers_line(order: Documents) -> Non
         outcome = guarded.update_one(M1, {"_id": "e", "lines.sku": "b"}, {"$inc": {"lines.$.n": 1}})
         assert isinstance(outcome, expected)
     assert (order.find_one() or {})["lines"] == [{"sku": "a", "n": 1}, {"sku": "b", "n": 2}]
+
+
+@pytest.mark.parametrize("upsert", [False, True])
+def test_a_projection_that_fails_when_all_is_written_is_the_drivers_error_and_no_duplicate(
+    order: Documents, *, upsert: bool
+) -> None:
+    def deliver(**native: Any) -> Outcome:
+        return GuardedCollection(order, SeenIds()).find_one_and_update(
+            M1, {"_id": "e"}, {"$inc": {"n": 1}}, upsert=upsert, **native
+        )
+
+    with pytest.raises(OperationFailure, match="positional operator"):
+        deliver(projection={"lines.$": 1})
+    assert (order.find_one() or {})["n"] == 1
+    assert isinstance(deliver(), Duplicate)
 
 
 def test_array_filters_pass_through(order: Documents) -> None:

@@ -541,6 +541,8 @@ LARGEST_DOCUMENT = 16 * 1024 * 1024  # bytes of BSON, the server's limit
 _TOO_LARGE_CODES = frozenset({10334, 17419, 17420})
 # Unauthorized, AuthenticationFailed, and rate limits of MongoDB and of compatible services: they say nothing about the document.
 _UNWILLING_CODES = frozenset({13, 18, 462, 16500})
+# The element that a "$" in the projection shows was not there. The server says so after it has written.
+_AFTER_THE_WRITE = 51246
 # BadValue, TypeMismatch, PathNotViable, and $concatArrays on something else: the cause may be the caller's update, or a broken ledger.
 _CONTENT_CODES = frozenset({2, 14, 28, 28664})
 
@@ -549,7 +551,7 @@ def says_nothing_was_done(error: Exception) -> bool:
     """Is it certain that the write had no effect? Not where only its durability failed, or its time was up."""
     if not isinstance(error, OperationFailure) or isinstance(error, WriteConcernError | ExecutionTimeout):
         return False
-    return error.code not in _UNWILLING_CODES
+    return error.code not in _UNWILLING_CODES and error.code != _AFTER_THE_WRITE
 
 
 def is_of_entity(error: Exception, entity: Mapping[str, Any]) -> bool:
