@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import io
 import itertools
 import json
 import os
@@ -15,7 +16,9 @@ from typing import Any, TypeAlias
 
 import pytest
 from botocore.exceptions import ClientError
+from pymongo.errors import ServerSelectionTimeoutError
 
+import tests.support.kept
 from onewrite import Message, SeenIds
 from onewrite.aws_lambda import sqs_handler
 from onewrite.dynamodb import GuardedTable
@@ -53,6 +56,10 @@ class OfTheClass:
         return self.kept
 
 
+class DerivedFromIt(OfTheClass):
+    pass
+
+
 def closed_over(value: Any) -> Callable[[], Any]:
     return lambda: value
 
@@ -66,6 +73,30 @@ def numbered() -> Iterator[int]:
     while True:
         at += 1
         yield at
+
+
+def one_of_many() -> Iterator[int]:
+    for each in [0, 0, 0]:  # noqa: UP028  # that is what is read here
+        yield each
+
+
+def yielded_from() -> Iterator[int]:
+    yield from one_of_many()
+
+
+def begun(generator: Iterator[int]) -> tuple[Any, Callable[[], Any]]:
+    next(generator)
+    return closed_over(generator), lambda: next(generator)
+
+
+def of_a_module_in_a_package() -> list[int]:
+    return tests.support.kept.IDS
+
+
+def of_a_module_that_it_imports() -> list[int]:
+    from tests.support.kept import IDS  # noqa: PLC0415  # that is what is read here
+
+    return IDS
 
 
 def a_number_and_its_change() -> tuple[Any, Callable[[], Any]]:
@@ -89,6 +120,7 @@ def changes() -> dict[str, tuple[Any, Callable[[], Any]]]:
     partly: Any = functools.partial(print, [0])
     ids: set[Any] = {1, "a", (2, 3)}
     hooked: list[int] = []
+    in_order, buffer, lock = OrderedDict(a=1, b=2), io.StringIO("a"), threading.Lock()
     decoder: Any = json.JSONDecoder(object_hook=lambda _: hooked)
     return {
         "number": a_number_and_its_change(),
@@ -103,6 +135,14 @@ def changes() -> dict[str, tuple[Any, Callable[[], Any]]]:
         "what is weakly referred to": (closed_over(weakref.ref(referent)), referent.hide),
         "class": (OfTheClass(), lambda: OfTheClass.kept.append(1)),
         "module": (by_the_module, lambda: SEEN_BY_THE_MODULE.append("m1")),
+        "base class": (DerivedFromIt(), lambda: OfTheClass.kept.append(1)),
+        "module in a package": (of_a_module_in_a_package, lambda: tests.support.kept.IDS.append(1)),
+        "module that it imports": (of_a_module_that_it_imports, lambda: tests.support.kept.IDS.append(1)),
+        "order": (closed_over(in_order), lambda: in_order.move_to_end("a")),
+        "buffer": (closed_over(buffer), lambda: buffer.write("b")),
+        "lock": (closed_over(lock), lock.acquire),
+        "iterator of a generator": begun(one_of_many()),
+        "generator of a generator": begun(yielded_from()),
         "hook of a decoder": (decoder.scan_once, lambda: hooked.append(1)),
     }
 
@@ -366,6 +406,30 @@ def test_memory_that_shows_only_while_the_delivery_is_under_way_is_found() -> No
     report = explored(build, (M1, M2), concurrency=1)
     report.assert_effectively_once()
     assert report.exhausted
+
+
+@pytest.mark.slow
+def test_memory_that_one_kind_of_failure_creates_for_one_message_is_found() -> None:
+    """There are more pairs of deliveries than can be run, and nearly all leave nothing behind."""
+
+    def build(collection: Any) -> Handler:
+        failed: list[str] = []
+
+        def handle(message: Message) -> None:
+            if failed and failed.pop() and message == M2:
+                return
+            try:
+                add_guarded(collection, message)
+                add_guarded(collection, message)
+            except ServerSelectionTimeoutError:
+                if message == M1:
+                    failed.append(message.id)
+                raise
+
+        return handle
+
+    report = explored(build, (M1, M2, Message("m3", body=100)), deliveries=1)
+    assert report.counterexample is not None
 
 
 def test_memory_that_a_value_in_an_answer_creates_is_found() -> None:

@@ -13,6 +13,8 @@ import copyreg
 import datetime as dt
 import enum
 import functools
+import gc
+import io
 import itertools
 import json
 import os
@@ -24,6 +26,7 @@ import threading
 import types
 import uuid
 import weakref
+from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from decimal import Decimal
 from fractions import Fraction
@@ -52,6 +55,7 @@ _OPAQUE = (
 )
 _OPEN_MODULES = frozenset({"asyncio.locks", "asyncio.queues", "asyncio.mixins"})
 _SEEN_THROUGH: set[type[Any]] = set()  # classes whose objects are nothing but their attributes
+_Lock = type(threading.Lock())
 _LruCache = type(functools.lru_cache(len))
 _Scanner = cast("type[Any]", type(cast("Any", json.JSONDecoder()).scan_once))  # a function where it is not written in C
 _LIBRARIES = tuple(
@@ -155,6 +159,14 @@ class _Walk:
         self.form.append((type(value).__name__, repr(value)))
         self._attributes(value)
 
+    def buffer(self, value: io.StringIO | io.BytesIO) -> None:
+        self.form.append("closed" if value.closed else (value.getvalue(), value.tell()))
+        self._attributes(value)
+
+    def lock(self, value: Any) -> None:
+        """One that a delivery has not released keeps out the next."""
+        self.form.append(("lock", value.locked()))
+
     def draws(self, value: random.Random) -> None:
         self.form.append(("draws", hash(value.getstate())))
 
@@ -186,7 +198,9 @@ class _Walk:
 
     def generator(self, value: types.GeneratorType[Any, Any, Any]) -> None:
         frame = value.gi_frame
-        self._all("generator", () if frame is None else (frame.f_lasti, dict(frame.f_locals)))
+        # The iterator of a `for`, and what it yields from, are no locals.
+        referents = [inner for inner in gc.get_referents(value) if not isinstance(inner, types.FrameType)]
+        self._all("generator", () if frame is None else (frame.f_lasti, *referents))
 
     def referent(self, value: weakref.ref[Any]) -> None:
         self._all("reference", (value(),))
@@ -196,6 +210,8 @@ class _Walk:
         self.form.append(("class", value.__qualname__))
         if not _is_users_class(value):
             return
+        for base in value.__bases__:
+            self.go_through(base)
         for name, member in list(vars(value).items()):
             if isinstance(member, types.FunctionType | staticmethod | classmethod | property) or not name.startswith("__"):
                 self.form.append(name)
@@ -282,7 +298,8 @@ _WAYS: tuple[tuple[Any, Callable[[_Walk, Any], None]], ...] = (
 
 
 def _items_of(value: Any) -> Iterator[tuple[Any, Any]]:
-    kind: Any = dict
+    # Of an ordered one, `dict` has not seen which names were moved.
+    kind: Any = OrderedDict if isinstance(value, OrderedDict) else dict
     return iter(kind.items(value))
 
 
@@ -296,6 +313,10 @@ def _way_through(kind: type[Any]) -> Callable[[_Walk, Any], None]:
     if issubclass(kind, type):
         return _Walk.of_class
     module = kind.__module__
+    if issubclass(kind, io.StringIO | io.BytesIO):
+        return _Walk.buffer
+    if issubclass(kind, _Lock):
+        return _Walk.lock
     if module not in _OPEN_MODULES and any(module == name or module.startswith(f"{name}.") for name in _OPAQUE):
         return _Walk.unreadable if issubclass(kind, threading.local) else _Walk.nothing
     for kinds, way in _WAYS:
@@ -334,16 +355,25 @@ def _names_in(code: types.CodeType) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*code.co_names, *inner]))
 
 
+def _file_of(module: types.ModuleType) -> str:
+    """A package without an `__init__.py` has a folder only, and a module written in C may have nothing."""
+    file: str | None = getattr(module, "__file__", None)
+    return file or str([*getattr(module, "__path__", ()), "<frozen"][0])
+
+
 def _named_globals(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
     """What the user's own code finds in its modules: as a global, or as an attribute of a module of the user's."""
     if not _is_users(function.__code__.co_filename):
         return
     names, around = _names_in(function.__code__), function.__globals__
-    for name in names:
-        if name not in around:
-            continue
-        global_value = around[name]
-        if not isinstance(global_value, types.ModuleType):
-            yield name, global_value
-        elif _is_users(getattr(global_value, "__file__", None) or "<frozen"):
-            yield from ((f"{name}.{inner}", vars(global_value)[inner]) for inner in names if inner in vars(global_value))
+    todo = [(name, around[name]) for name in names if name in around]
+    # What a function imports itself, it has in no global.
+    imported = (path for name in names for path in (name, f"{around.get('__package__')}.{name}") if path in sys.modules)
+    todo += [(path, sys.modules[path]) for path in imported if path not in around]
+    modules = set[int]()
+    for name, value in todo:  # which grows by what is in these modules
+        if not isinstance(value, types.ModuleType):
+            yield name, value
+        elif id(value) not in modules and _is_users(_file_of(value)):
+            modules.add(id(value))
+            todo += [(f"{name}.{inner}", vars(value)[inner]) for inner in names if inner in vars(value)]

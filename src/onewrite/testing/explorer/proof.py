@@ -8,8 +8,9 @@ sequences of courses to run them all. So this looks twice:
   Of one kind are courses whose requests go the same way and get answers of the same shape, see `_shape`. So each kind of answer that
   was ever given is given once more, and then come others. Whatever the handler then does must be what is remembered.
 - Where that has changed something in the handler's memory, or where its memory cannot be read, every two courses of different kinds
-  are run in a handler that was just built, or many of them: one after the other, and one within the other. Sequences of more are
-  drawn at random. No more faults befall a sequence than the bounds allow. Most handlers keep nothing, and for these it would be wasted.
+  are run in a handler that was just built, or many of them: one after the other, and one within the other. What comes after two courses
+  that have left the same in memory is run after one of them, and first of all. Sequences of more are drawn at random. No more
+  faults befall a sequence than the bounds allow. Most handlers keep nothing, and for these it would be wasted.
 
 No store is asked anything: the answers are those that are remembered.
 """
@@ -19,15 +20,17 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from itertools import product
+from operator import attrgetter
 from random import Random
 from typing import Any, NamedTuple, cast
 
 from onewrite.testing.explorer.calls import HandlerCall
-from onewrite.testing.explorer.memory import is_readable
+from onewrite.testing.explorer.memory import Form, is_readable
 from onewrite.testing.explorer.recall import History, Recall, answer_of
+from onewrite.testing.explorer.schedule import Bounds
 from onewrite.testing.explorer.subject import Subject
 
-_MOST_PAIRS = 200
+_MOST_PAIRS = 400
 _RANDOM_SEQUENCES = 40  # sequences of more than two courses
 _ENDS_BEFORE_NEXT = 0.5  # how likely a delivery goes on before another one begins
 _LONGEST = 6  # of these, in courses: all deliveries of three messages with the default bounds
@@ -66,18 +69,36 @@ def prove(subject: Subject, recall: Recall) -> None:
 
 
 def _prove_of_several(subject: Subject, recall: Recall, kinds: Sequence[_Course], draw: Random) -> None:
-    kinds = [course for course in kinds if course.faults <= subject.bounds.faults]
-    pairs = [pair for pair in product(kinds, repeat=2) if sum(course.faults for course in pair) <= subject.bounds.faults]
-    for one, other in draw.sample(pairs, min(len(pairs), _MOST_PAIRS)):
+    kinds = sorted([course for course in kinds if course.faults <= subject.bounds.faults], key=attrgetter("faults"))
+    cuts: dict[Form, tuple[_Course, int]] = {}  # by what the handler keeps there: the first course that is cut there
+    ends: dict[Form, _Course] = {}
+    for course in kinds:
         with _Process(subject, recall) as process:
-            process.deliver(one, other)
-        if subject.bounds.concurrency > 1 and (one.message != other.message or subject.bounds.deliveries > 1):
-            with _Process(subject, recall) as process:
-                under_way = process.begin(one)
-                for _ in range(draw.randrange(len(one.histories))):
+            fresh = process.invocation.memory
+            under_way = process.begin(course)
+            for at in range(len(course.histories)):
+                if at:
                     under_way.goes_on()
-                process.deliver(other)
-                under_way.goes_on_to_its_end()
+                cuts.setdefault(process.invocation.memory, (course, at))
+            ends.setdefault(process.invocation.memory, course)
+        cuts.pop(fresh, None)
+        ends.pop(fresh, None)
+
+    def pairs(cuts: Iterable[tuple[_Course, int]], others: Iterable[_Course]) -> list[tuple[_Course, int, _Course]]:
+        pairs = [(one, at, other) for (one, at), other in product(cuts, others)]
+        return [pair for pair in pairs if _are_possible(subject.bounds, *pair)]
+
+    anywhere = [(course, draw.randrange(len(course.histories))) for course in kinds]
+    changed = [*pairs(cuts.values(), kinds), *pairs(anywhere, ends.values())]
+    # Reading may miss something.
+    rest = [*pairs([(course, len(course.histories) - 1) for course in kinds], kinds), *pairs(anywhere, kinds)]
+    for one, at, other in [*draw.sample(changed, len(changed)), *draw.sample(rest, len(rest))][:_MOST_PAIRS]:
+        with _Process(subject, recall) as process:
+            under_way = process.begin(one)
+            for _ in range(at):
+                under_way.goes_on()
+            process.deliver(other)
+            under_way.goes_on_to_its_end()
     for _ in range(_RANDOM_SEQUENCES):
         faults, sequence = subject.bounds.faults, list[_Course]()
         for _ in range(_LONGEST):
@@ -86,6 +107,13 @@ def _prove_of_several(subject: Subject, recall: Recall, kinds: Sequence[_Course]
         with _Process(subject, recall) as process:
             for _ in process.deliver_at_once(sequence, draw):
                 pass
+
+
+def _are_possible(bounds: Bounds, one: _Course, at: int, other: _Course) -> bool:
+    """May the other course come while the one stands there, or after it?"""
+    is_over = at == len(one.histories) - 1
+    may_be_at_once = bounds.concurrency > 1 and (one.message != other.message or bounds.deliveries > 1)
+    return one.faults + other.faults <= bounds.faults and (is_over or may_be_at_once)
 
 
 class _Process(ExitStack):

@@ -1,0 +1,3 @@
+"""What a module of a handler's keeps."""
+
+IDS: list[int] = []
