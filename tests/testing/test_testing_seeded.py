@@ -11,7 +11,7 @@ from onewrite import Event, Message, Outbox, SeenIds
 from onewrite.dynamodb import GuardedTable
 from onewrite.mongodb import GuardedCollection
 from onewrite.outbox import Relay
-from onewrite.testing import mongomock_collection, moto_table, seeded
+from onewrite.testing import explore, mongomock_collection, moto_table, seeded
 
 NOW = 1_790_000_000.0
 
@@ -32,6 +32,25 @@ def test_one_seed_stores_the_same_each_time_and_another_something_else() -> None
     assert stored(1) == stored(1)
     for ours, others in zip(stored(1), stored(2), strict=True):
         assert ours != others
+
+
+def test_an_exploration_in_the_block_draws_from_no_seed_and_takes_none_away() -> None:
+    def drawn(*, explores: bool) -> list[Any]:
+        with seeded(1), mongomock_collection() as collection:
+            if explores:
+                explore(lambda things: lambda message: add(things, message), [Message("m1")], mongomock_collection, observe)
+            documents = GuardedCollection(collection, SeenIds(), outbox=Outbox("shop"), clock=lambda: NOW)
+            documents.insert_one(Message("m1"), {"_id": "o-1"}, emit=[Event("Placed", 1)])
+            Relay(documents, lambda events: events, clock=lambda: NOW).flush({"_id": "o-1"})
+            return [*collection.find()]
+
+    def add(things: Any, message: Message) -> object:
+        return GuardedCollection(things, SeenIds()).update_one(message, {"_id": 1}, {"$inc": {"n": 1}}, upsert=True)
+
+    def observe(things: Any) -> object:
+        return things.find_one({"_id": 1}, {"n": 1})
+
+    assert drawn(explores=True) == drawn(explores=True) == drawn(explores=False)
 
 
 def test_after_the_block_chance_is_back_also_where_it_raised() -> None:

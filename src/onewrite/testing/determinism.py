@@ -25,6 +25,7 @@ import onewrite.core.clock
 
 _now: ContextVar[float | None] = ContextVar("onewrite.testing.now", default=None)
 _name_of_attempt: ContextVar[Callable[[], str] | None] = ContextVar("onewrite.testing.name_of_attempt", default=None)
+_draws: list[Random] = []  # of the blocks of `seeded` that are open, the innermost last
 
 
 def determine(call_name: str, now: float, on_attempt: Callable[[], None]) -> None:
@@ -40,6 +41,10 @@ def determine(call_name: str, now: float, on_attempt: Callable[[], None]) -> Non
 
     _now.set(now)
     _name_of_attempt.set(next_name)
+    _replace_sources()
+
+
+def _replace_sources() -> None:
     module: Any = onewrite.core.clock
     module.time = _fixed_or_real_time
     module.token_hex = _counted_or_random
@@ -52,12 +57,16 @@ def _fixed_or_real_time() -> float:
 
 
 def _fixed_or_random() -> float:
-    return random.random() if _now.get() is None else 0.5  # as in `onewrite.core.clock`
+    if _now.get() is not None:
+        return 0.5
+    return _draws[-1].random() if _draws else random.random()  # as in `onewrite.core.clock`
 
 
 def _counted_or_random(size: int) -> str:
     name_of_attempt = _name_of_attempt.get()
-    return secrets.token_hex(size) if name_of_attempt is None else name_of_attempt()
+    if name_of_attempt is not None:
+        return name_of_attempt()
+    return _draws[-1].randbytes(size).hex() if _draws else secrets.token_hex(size)
 
 
 # --- drawn from a seed ------------------------------------------------------------------------------------------------
@@ -70,15 +79,9 @@ def seeded(seed: int) -> Generator[None, None, None]:
     """Within the block, the names of calls and the waits of relays are drawn from this seed: with the same clock and the same calls,
     the same is stored. It holds for the whole process, so use it where one thread writes.
     """
-    draw = Random(seed)
-
-    def token_hex(size: int) -> str:
-        return draw.randbytes(size).hex()
-
-    module: Any = onewrite.core.clock
-    before = module.token_hex, module.random
-    module.token_hex, module.random = token_hex, draw.random
+    _replace_sources()
+    _draws.append(Random(seed))
     try:
         yield
     finally:
-        module.token_hex, module.random = before
+        _draws.pop()
