@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
+import enum
+import http
 import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -12,7 +14,7 @@ import boto3
 import pytest
 from botocore.exceptions import ClientError
 from botocore.handlers import generate_idempotent_uuid
-from bson import Int64, ObjectId, Regex
+from bson import Binary, Decimal128, Int64, ObjectId, Regex
 from pymongo import MongoClient, ReturnDocument
 from pymongo.errors import DocumentTooLarge, DuplicateKeyError, OperationFailure, WriteError
 
@@ -75,6 +77,9 @@ BOTH = {
         {"v": HALF},
         "attribute_exists(q)",
         values={":w": HALF},
+    ),
+    "a null that is false": Case(
+        (REFUSED, "Null attribute value types must have the value of true"), "SET a=:a", {}, values={":a": {"NULL": False}}
     ),
     "an expression of 4097 bytes": Case(
         (REFUSED, "Expression size has exceeded the maximum allowed size; expression size: "),
@@ -942,6 +947,99 @@ def test_what_the_driver_cannot_send_is_refused_as_the_driver_refuses_it(
     with pytest.raises(error):
         write(mongodb)
     assert mongodb.count_documents({}) == 0
+
+
+class Status(enum.StrEnum):
+    PAID = "paid"
+
+
+class Moment(dt.datetime):
+    """As libraries have them that set the time of a test."""
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (Status.PAID, "paid"),
+        (http.HTTPStatus.OK, 200),
+        (2**40, Int64(2**40)),
+        (Binary(b"a", 0), b"a"),
+        (re.compile("a"), Regex("a", re.UNICODE)),
+        (Moment(2020, 1, 1, microsecond=1999, tzinfo=dt.UTC), dt.datetime(2020, 1, 1, microsecond=1000)),  # noqa: DTZ001  # as read
+    ],
+    ids=repr,
+)
+def test_what_is_read_is_what_bson_has(mongodb: Any, value: Any, expected: Any) -> None:
+    mongodb.insert_one({"_id": 1, "a": value})
+    mongodb.update_one({"_id": 1}, {"$set": {"b": value}, "$push": {"c": value}})
+    mongodb.update_one({"_id": 2, "a": {"$eq": value}}, {"$setOnInsert": {"b": value}}, upsert=True)
+    read = mongodb.find_one({"_id": 1, "a": {"$in": [value]}})
+    upserted = mongodb.find_one({"_id": 2})
+    found = [read["a"], read["b"], *read["c"], upserted["a"], upserted["b"]]
+    assert [(type(one), one) for one in found] == [(type(expected), expected)] * 5
+
+
+@pytest.mark.parametrize(
+    ("before", "operator", "argument", "expected"),
+    [
+        (Decimal128("1234567890123456789012345678901234"), "$inc", 1, Decimal128("1234567890123456789012345678901235")),
+        (0.1, "$inc", Decimal128("0.2"), Decimal128("0.300000000000000")),
+        (1.5, "$mul", Decimal128("2"), Decimal128("3.00000000000000")),
+        (Decimal128("Infinity"), "$mul", 0, Decimal128("NaN")),
+        (None, "$mul", Decimal128("0.01"), Decimal128("0.00")),
+        (None, "$mul", Int64(5), Int64(0)),
+    ],
+    ids=str,
+)
+def test_a_decimal_has_34_digits_and_a_double_beside_it_15(
+    mongodb: Any, before: Any, operator: str, argument: Any, expected: Any
+) -> None:
+    mongodb.insert_one({"_id": 1} if before is None else {"_id": 1, "n": before})
+    mongodb.update_one({"_id": 1}, {operator: {"n": argument}})
+    found = mongodb.find_one()["n"]
+    assert (type(found), str(found)) == (type(expected), str(expected))
+
+
+@pytest.mark.parametrize("argument", [0, True, "1"])
+def test_a_pop_of_something_else_is_refused_though_there_is_nothing_to_take(mongodb: Any, argument: Any) -> None:
+    with pytest.raises(WriteError) as refused:
+        mongodb.update_one({"_id": 1}, {"$pop": {"a": argument}}, upsert=True)
+    assert refused.value.code == 9
+    assert mongodb.find_one() is None
+
+
+def test_a_projection_stays_as_it_is_and_leaves_out_what_is_there(mongodb: Any) -> None:
+    mongodb.insert_one({"_id": 1, "a": [1, 2], "b": 1, "c": "x"})
+    one, others = {"a": {"$slice": 1}, "b": 1}, {"a": 0, "c.d": 0}
+    for _ in range(2):
+        assert mongodb.find_one({}, one) == {"_id": 1, "a": [1], "b": 1}
+        assert mongodb.find_one({}, others) == {"_id": 1, "b": 1, "c": "x"}
+    assert (one, others) == ({"a": {"$slice": 1}, "b": 1}, {"a": 0, "c.d": 0})
+
+
+def test_an_upsert_by_a_field_and_what_is_in_it_is_refused(mongodb: Any) -> None:
+    with pytest.raises(WriteError) as refused:
+        mongodb.update_one({"_id": 1, "a": 1, "a.b": 2}, {"$set": {"c": 1}}, upsert=True)
+    assert refused.value.code == 54
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda things: things.find_one({}, {"x": "$a"}),
+        lambda things: things.find_one({}, {"x": {"$literal": 1}}),
+        lambda things: things.insert_one({"_id": Decimal128("1")}),
+        lambda things: list(things.find().sort("a")),
+        lambda things: things.distinct("a"),
+        lambda things: things.update_one({"_id": 2, "a": 1, "a.b": {"$ne": 1}}, {"$set": {"b": 1}}, upsert=True),
+    ],
+    ids=["a computed field", "a constant", "an _id", "a sort", "distinct values", "an upsert"],
+)
+def test_what_mongomock_cannot_do_is_refused_as_such(ask: Callable[[Any], object]) -> None:
+    with mongomock_collection() as things:
+        things.insert_many([{"_id": 0, "a": Decimal128("1.5")}, {"_id": 1, "a": Decimal128("2.5")}])
+        with pytest.raises(StandInLies, match="mongod"):
+            ask(things)
 
 
 def test_an_update_cannot_make_a_document_of_more_than_16_mb(mongodb: Any) -> None:

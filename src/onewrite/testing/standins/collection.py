@@ -4,19 +4,20 @@ What is made right: Calls are atomic under threads. Filters and the operators of
 by mongomock: with MongoDB's types, its order of values and of fields, its arrays and its error codes. Updates
 of conflicting paths, of values of the wrong type, beyond 64 bits and beyond 16 MB are refused, and a failing update changes nothing. An
 upsert takes its fields from `$and`, and from an `$or`, `$in` or `$all` of one, none from a regular expression, and refuses `$expr`. An
-`_id` is no array, no regular expression, and has no name with `$`. A pipeline removes what `$set` sets from a missing field, keeps the rest
-of a document that it sets a part of, and knows `$unset` and `$replaceWith`. Expressions may use `$not` of a list and `$$NOW`, and compare
-with missing fields. A projection of find_one_and_* does not lose the document. `did_upsert` and `modified_count` are right, a
-DuplicateKeyError has its details, `bulk_write` takes pymongo's operations, and a collection has `options`.
+`_id` is no array, no regular expression, and has no name with `$`. What is read is what BSON has: no member of an enum, but its value.
+A pipeline removes what `$set` sets from a missing field, keeps the rest of a document that it sets a part of, and knows `$unset` and
+`$replaceWith`. Expressions may use `$not` of a list and `$$NOW`, and compare with missing fields. A projection is not changed, and that of
+find_one_and_* does not lose the document. `did_upsert` and `modified_count` are right, a DuplicateKeyError has its details, `bulk_write`
+takes pymongo's operations, and a collection has `options`.
 
 What is refused with `StandInLies`: the methods and arguments that mongomock does not know or would ignore, operators and expressions that
-it does not know, a positional path (`a.$`) whose place follows from more than one condition, a `$slice` alone in a projection, arrays in
-unique indexes, an `_id` that only Python takes for equal to another one, such as True and 1, and whatever makes mongomock itself fail.
+it does not know, a positional path (`a.$`) whose place follows from more than one condition, a `$slice` alone or a computed field in a
+projection, arrays in unique indexes, an `_id` with a Decimal128, one that only Python takes for equal to another one, such as True and 1,
+and whatever else makes mongomock itself fail.
 
-What stays wrong: Expressions in pipelines take operands of the wrong type, or refuse them without MongoDB's error code. An `_id` that only
-MongoDB takes for equal to another one, such as Decimal128("1") and 1, is a new one. An index that expires documents does so at once. An
-upsert takes no `_id` from its update, and none that is null from its filter. There are no sessions, transactions, validation, collations,
-change streams or write concerns.
+What stays wrong: Expressions in pipelines take operands of the wrong type, or refuse them without MongoDB's error code. A projection may
+change the order of fields. An index that expires documents does so at once. An upsert takes no `_id` from its update, and none that is null
+from its filter. There are no sessions, transactions, validation, collations, change streams or write concerns.
 """
 
 from __future__ import annotations
@@ -344,14 +345,12 @@ class StandInCollection(Collection):
         return CommandCursor(documents)
 
     def _after(self, stage: Any, documents: list[Any]) -> list[Any]:
-        try:
+        with _failing_as_a_stand_in(f"the stage {stage!r}"):
             return list(cast("Any", process_pipeline(documents, self.database, [known_expression(stage)], None)))
-        except (PyMongoError, StandInLies, NotImplementedError):
-            raise
-        except Exception as error:
-            raise StandInLies(
-                f"mongomock fails at the stage {stage!r} ({type(error).__name__}: {error}). {REMEDY}."
-            ) from error
+
+    def distinct(self, key: Any, filter: Any = None) -> list[Any]:
+        with _failing_as_a_stand_in(f"the values of {key!r}"):
+            return cast("list[Any]", super().distinct(key, filter))
 
     def create_indexes(self, indexes: Any) -> list[str]:
         """mongomock ignores some options of an index that is created in this way, and not if it is created alone."""
@@ -365,11 +364,12 @@ class StandInCollection(Collection):
         return bulk_write(self, requests, ordered=ordered)
 
     def _iter_documents(self, filter: Document) -> Any:
-        matches = matcher(filter, _evaluate)
+        matches = matcher(_as_sent({"q": filter})["q"], _evaluate)
         return (document for document in list(self._store.documents) if matches(document))
 
     def _get_dataset(self, *args: Any) -> Any:
-        with self.lock:  # a cursor reads after the call that made it has returned
+        # A cursor reads after the call that made it has returned.
+        with self.lock, _failing_as_a_stand_in("a read"):
             return list(super()._get_dataset(*args))
 
     def _insert(self, data: Any, *args: Any, **kwargs: Any) -> Any:
@@ -381,8 +381,12 @@ class StandInCollection(Collection):
                 f"{LARGEST_DOCUMENT} bytes."
             )
         check_id(data.get("_id"))
+        if "_id" not in data:
+            cast("dict[str, Any]", data)["_id"] = ObjectId()
         try:
-            return super()._insert(data, *args, **kwargs)
+            with _failing_as_a_stand_in(f"the _id {data['_id']!r}"):
+                super()._insert(_as_sent({"_id": data["_id"], **data}), *args, **kwargs)
+            return data["_id"]
         except DuplicateKeyError as error:
             if error.details:
                 raise
@@ -413,13 +417,18 @@ class StandInCollection(Collection):
         return violation
 
     def _update(self, spec: Any, document: Any, upsert: bool = False, *args: Any, **kwargs: Any) -> Any:  # noqa: FBT001, FBT002  # mongomock's own signature
-        bson.encode({"q": spec, "u": document})  # the driver refuses what has no form in BSON
+        spec, document = _as_sent({"q": spec, "u": document}).values()  # the driver refuses what has no form in BSON
         if isinstance(document, Mapping | list):
             check_update(document)
         if upsert:
             spec = {**without_patterns(spec), **equalities(spec)}
         self._change_count = 0
-        result = super()._update(spec, document, upsert, *args, **kwargs)
+        try:
+            result = super()._update(spec, document, upsert, *args, **kwargs)
+        except WriteError as error:
+            if error.code is not None:
+                raise
+            raise StandInLies(f"mongomock fails at an upsert by {spec!r} ({error}). {REMEDY}.") from error
         return {**result, "nModified": self._change_count if result["updatedExisting"] else 0}
 
     @contextmanager
@@ -461,11 +470,25 @@ class StandInCollection(Collection):
             existing_document.update(new)
 
     def _copy_only_fields(self, doc: Any, fields: Any, container: Any) -> Any:
+        fields = deepcopy(fields)  # mongomock takes out what it has done
         if isinstance(fields, Mapping):
-            conditions = [value for name, value in cast("Document", fields).items() if name != "_id"]
+            names = cast("Document", fields)
+            if any(
+                isinstance(value, str) or (is_condition(value) and next(iter(value)) not in ("$slice", "$elemMatch"))
+                for value in names.values()
+            ):
+                raise StandInLies(f"mongomock does not compute the fields of a projection. {REMEDY}.")
+            excluded_names = [name for name, value in names.items() if value == 0]
+            if excluded_names and {*names} - {*excluded_names} <= {"_id"}:
+                rest = container(deepcopy(doc))
+                for name in excluded_names:
+                    put_at_path(rest, name.split("."), MISSING, creates=False)
+                return rest
+            conditions = [value for name, value in names.items() if name != "_id"]
             if conditions and all(isinstance(value, Mapping) and "$slice" in value for value in conditions):
                 raise StandInLies(f"mongomock leaves out the other fields where a projection has $slice alone. {REMEDY}.")
-        return super()._copy_only_fields(doc, fields, container)
+        with _failing_as_a_stand_in(f"the projection {fields!r}"):
+            return super()._copy_only_fields(doc, fields, container)
 
     def _find_and_modify(
         self,
@@ -488,7 +511,7 @@ class StandInCollection(Collection):
             if isinstance(error, DuplicateKeyError):
                 raise
             raise OperationFailure(str(error), error.code, error.details) from error
-        return None if document is None else self._copy_only_fields(document, deepcopy(projection), dict)
+        return None if document is None else self._copy_only_fields(document, projection, dict)
 
 
 def _evaluate(expression: Any, document: Any) -> Any:
@@ -531,12 +554,25 @@ def _as_pymongo_has_it(result: UpdateResult) -> UpdateResult:
 
 
 @contextmanager
+def _failing_as_a_stand_in(what: str) -> Generator[None, None, None]:
+    """Let it be seen that mongomock itself fails, and not MongoDB."""
+    try:
+        yield
+    except (PyMongoError, BSONError, StandInLies):
+        raise
+    except Exception as error:
+        raise StandInLies(f"mongomock fails at {what} ({type(error).__name__}: {error}). {REMEDY}.") from error
+
+
+@contextmanager
 def _all_or_nothing(document: dict[str, Any]) -> Generator[None, None, None]:
     """Put the document back as it was where its update fails halfway."""
     before = deepcopy(document)
     try:
         yield
-        _check_size(document)
+        result = _as_stored(document)
+        document.clear()
+        document.update(result)
     except Exception as error:
         document.clear()
         document.update(before)
@@ -547,13 +583,19 @@ def _all_or_nothing(document: dict[str, Any]) -> Generator[None, None, None]:
         ) from error
 
 
-def _check_size(document: Document) -> None:
+def _as_sent(document: Document) -> dict[str, Any]:
+    """What a client reads of a document that it has sent: of a member of an enum its value, and of a Python pattern a Regex."""
+    return bson.decode(bson.encode(document))
+
+
+def _as_stored(document: Document) -> dict[str, Any]:
     try:
-        size = len(bson.encode(document))
+        data = bson.encode(document)
     except OverflowError as error:
         raise write_error(2, f"Failed to apply $inc operations to current value: {error}") from error
-    if size > LARGEST_DOCUMENT:
+    if len(data) > LARGEST_DOCUMENT:
         raise write_error(17419, f"Resulting document after update is larger than {LARGEST_DOCUMENT}")
+    return bson.decode(data)
 
 
 def _goes_through_array(document: Document, field: str) -> bool:

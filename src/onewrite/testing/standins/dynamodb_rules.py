@@ -291,6 +291,8 @@ def check_value(value: Value, depth: int = 0) -> None:
         case "L":
             for member in content:
                 check_value(member, depth + 1)
+        case "NULL" if content is not True:
+            raise InvalidRequest(f"{_INVALID}: Null attribute value types must have the value of true")
         case _:
             pass
 

@@ -7,13 +7,14 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
-from decimal import Decimal
+from decimal import Decimal, localcontext
 from functools import cmp_to_key
 from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 import bson
 import mongomock
 from bson import Binary, Code, DBRef, Decimal128, Int64, MaxKey, MinKey, ObjectId, Regex, Timestamp
+from bson.decimal128 import create_decimal128_context
 from pymongo.errors import DuplicateKeyError, OperationFailure, WriteError
 
 from onewrite.testing.errors import StandInLies
@@ -386,7 +387,7 @@ def _compares(holds: Callable[[int], bool], limit: Any) -> Matches:
         return lambda value: holds(0) and is_number(value) and equal(value, limit)
 
     def test(value: Any) -> bool:
-        if rank(value) != kind or (is_number(value) and as_decimal(value).is_nan()):
+        if (rank(value) != kind and kind not in (0, 99)) or (is_number(value) and as_decimal(value).is_nan()):
             return False
         return holds(compare(value, limit))
 
@@ -668,7 +669,9 @@ def _array(path: Sequence[str], operator: str, value: Any) -> list[Any]:
 
 def _calculate(document: Document, path: Sequence[str], operator: str, argument: Any, value: Any) -> Any:
     if value is MISSING:
-        return argument if operator == "$inc" else type(argument)("0") if isinstance(argument, Decimal128) else argument * 0
+        if operator == "$inc":
+            return argument
+        value = 0
     if not is_number(value):
         raise write_error(
             14,
@@ -676,8 +679,9 @@ def _calculate(document: Document, path: Sequence[str], operator: str, argument:
             f"'{path[-1]}' of non-numeric type {type_name(value)}",
         )
     if isinstance(value, Decimal128) or isinstance(argument, Decimal128):
-        one, other = as_decimal(value), as_decimal(argument)
-        return Decimal128(one + other if operator == "$inc" else one * other)
+        one, other = _operand(value), _operand(argument)
+        with localcontext(create_decimal128_context()):
+            return Decimal128(one + other if operator == "$inc" else one * other)
     result: Any = value + argument if operator == "$inc" else value * argument
     if isinstance(result, float):
         return result
@@ -687,6 +691,11 @@ def _calculate(document: Document, path: Sequence[str], operator: str, argument:
             f"Failed to apply {operator} operations to current value ({value}) for document {{_id: {document.get('_id')!r}}}",
         )
     return Int64(result) if isinstance(value, Int64) or isinstance(argument, Int64) else result
+
+
+def _operand(number: Any) -> Decimal:
+    """A number beside a decimal. A double counts with 15 digits."""
+    return Decimal(f"{number:.14e}") if isinstance(number, float) else as_decimal(number)
 
 
 def _date(argument: Any, now: Callable[[], dt.datetime]) -> Any:
@@ -756,9 +765,7 @@ def _with_members(members: list[Any], argument: Any) -> list[Any]:
 def _without_members(path: Sequence[str], operator: str, argument: Any, value: Any, evaluate: Expression) -> Any:
     members = _array(path, operator, value)
     if operator == "$pop":
-        if argument not in (1, -1):
-            raise write_error(9, f"$pop expects 1 or -1, found: {argument!r}")
-        return members[:-1] if argument == 1 else members[1:]
+        return members[:-1] if equal(argument, 1) else members[1:]
     if operator == "$pullAll":
         if not isinstance(argument, list):
             raise write_error(2, f"$pullAll requires an array argument but was given a {type_name(argument)}")
@@ -892,6 +899,9 @@ def check_update(update: Document | Sequence[Document]) -> None:
             if not is_number(argument):
                 word = "increment" if operator == "$inc" else "multiply"
                 raise write_error(14, f"Cannot {word} with non-numeric argument: {{{path}: {argument!r}}}")
+    for path, argument in cast("Document", update.get("$pop") or {}).items():
+        if not equal(argument, 1) and not equal(argument, -1):
+            raise write_error(9, f"$pop expects 1 or -1, found: {{{path}: {argument!r}}}")
     renamed_paths = [*_paths({"$rename": update.get("$rename")})]
     earlier_paths: list[str] = []
     for path in _paths(update):
@@ -1049,7 +1059,7 @@ def equalities(query: Document) -> dict[str, Any]:
     """The fields that an upsert takes from its filter: those that must equal one value."""
     fields: dict[str, Any] = {}
     for name, value in _equalities(query):
-        if name in fields:
+        if any(_overlap(name, other) for other in fields):
             raise write_error(54, f"cannot infer query fields to set, path '{name}' is matched twice")
         fields[name] = value
     return fields
