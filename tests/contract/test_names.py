@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from enum import Enum
 from typing import Any
 
 import pytest
@@ -262,3 +263,41 @@ def test_a_set_of_the_callers_is_the_ledgers_in_stores_that_ask_for_it_and_busin
     assert isinstance(asks[0].add(message(1), "o"), Duplicate)
     other.delete(message(3), "o")
     assert "messageIDs" not in (other.raw("o") or {})
+
+
+# --- a name that is a member of an Enum ----------------------------------------------------------------------------------
+
+
+class Name(str, Enum):  # noqa: UP042  # a StrEnum's text is its value
+    """Its text in an f-string is the member's name, in some versions of Python."""
+
+    LEDGER = "billing"
+    SET = "seen_ids"
+    OUTBOX = "shop/bills"
+    TTL = "gone_at"
+
+
+@pytest.mark.parametrize(
+    ("ledger", "plain_ledger"),
+    [
+        (SeenIds(name=Name.LEDGER), SeenIds(name="billing")),
+        (HighWaterMark(name=Name.LEDGER), HighWaterMark(name="billing")),
+        (InSequence(name=Name.LEDGER), InSequence(name="billing")),
+        (SeenNumbers(8, name=Name.LEDGER), SeenNumbers(8, name="billing")),
+        (MessageIDs(Name.SET), MessageIDs("seen_ids")),
+    ],
+    ids=lambda ledger: type(ledger).__name__,
+)
+def test_a_name_that_is_a_member_of_an_enum_is_the_name_that_it_says(
+    make_shop: MakeShop, ledger: Ledger, plain_ledger: Ledger
+) -> None:
+    shop = make_shop(ledger, Outbox(Name.OUTBOX), Tombstones(timedelta(days=30), Name.TTL))
+    plain_shop = make_shop(plain_ledger, Outbox("shop/bills"), Tombstones(timedelta(days=30), "gone_at"))
+    told = list[Any]()
+    for n, (one, other) in enumerate([(shop, plain_shop), (plain_shop, shop)], 1):
+        assert isinstance(one.add(message(n), "o", emit=[Event("Added", n)]), Applied)
+        assert isinstance(other.add(message(n), "o"), Duplicate)
+        one.relay(told.extend).flush("o")
+    assert told[0].source == told[1].source
+    assert isinstance(shop.delete(message(3), "o"), Applied)
+    assert "gone_at" in (shop.raw("o") or {})

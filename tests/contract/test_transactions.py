@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
+from enum import Enum
 from typing import Any
 
 import pytest
@@ -283,6 +284,17 @@ def test_a_consumer_that_was_renamed_knows_what_it_did_under_its_old_names(make_
     # A deployment of before, which is still there or comes back, sees what is done now.
     assert [type(plain.transact(messages[3], plain.adding("a"), inbox=inbox)) for inbox in (old, oldest)] == [Duplicate] * 2
     assert (plain.get("a") or {})["n"] == 5
+
+
+def test_a_consumer_that_is_a_member_of_an_enum_is_the_one_that_it_says(make_shop: MakeShop) -> None:
+    shop = make_shop(None)
+    inbox = shop.inbox("billing")
+
+    class Consumer(str, Enum):  # noqa: UP042  # a StrEnum's text is its value
+        BILLING = inbox.consumer
+
+    assert isinstance(shop.transact(M1, shop.adding("o"), inbox=inbox), Applied)
+    assert isinstance(shop.transact(M1, shop.adding("o"), inbox=replace(inbox, consumer=Consumer.BILLING)), Duplicate)
 
 
 def test_what_is_refused_is_not_in_the_inbox(make_shop: MakeShop) -> None:

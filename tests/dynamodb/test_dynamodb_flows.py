@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 from datetime import timedelta
 from decimal import Decimal
+from enum import Enum
 from typing import Any
 
 import pytest
@@ -312,11 +313,16 @@ def test_seen_reads_the_entity_as_it_is_now() -> None:
     assert steps == [Call("get_item", (), {"ConsistentRead": True, **KEY})]
 
 
+class Shown(str, Enum):  # noqa: UP042  # a StrEnum's text is its value
+    N = "n"
+
+
 @pytest.mark.parametrize(
     ("asked", "sent"),
     [
         ({"AttributesToGet": ["n"]}, {"AttributesToGet": ["n", "ow_tombstone"]}),
         ({"ProjectionExpression": "n, a.b"}, {"ProjectionExpression": "n, a.b,ow_tombstone"}),
+        ({"ProjectionExpression": Shown.N}, {"ProjectionExpression": "n,ow_tombstone"}),
     ],
 )
 def test_a_read_of_some_attributes_sees_that_the_item_was_deleted(asked: Any, sent: Any) -> None:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
+from enum import Enum
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -317,7 +318,14 @@ def test_what_names_several_entities_is_refused(
 
 # --- DynamoDB -----------------------------------------------------------------------------------------------------------
 
+
+class Key(str, Enum):  # noqa: UP042  # a StrEnum's text is its value
+    ONE = "1"
+
+
 KEYS: list[Any] = [
+    Key.ONE,
+    DynamoBinary(bytearray(b"1")),
     *(
         1,
         Decimal(1),

@@ -19,7 +19,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 from uuid import UUID
 
-from onewrite.core.label import ledger_name, outbox_label
+from onewrite.core.label import ledger_name, outbox_label, plain
 from onewrite.errors import ConfigurationError, InvalidUpdate
 from onewrite.message import Message
 
@@ -128,6 +128,7 @@ class Outbox:
         if type(self.shards) is not int or not 1 <= self.shards <= _MOST_SHARDS:
             raise ConfigurationError(f"Outbox(shards={self.shards!r}): an index has from 1 to {_MOST_SHARDS} partitions.")
         self._check_options()
+        object.__setattr__(self, "name", plain(self.name))
         object.__setattr__(self, "label", outbox_label(self.name))
         object.__setattr__(self, "shape", EmissionShape(self.label, emits=True))
         # json.dumps would make an encoder for each event.

@@ -12,7 +12,7 @@ from hashlib import blake2b
 from typing import Any, cast
 
 from onewrite.core.clock import checked_clock
-from onewrite.core.label import is_ours
+from onewrite.core.label import is_ours, plain
 from onewrite.core.targets import check_inbox_store
 from onewrite.core.tombstone import check_retention
 from onewrite.errors import ConfigurationError
@@ -71,7 +71,7 @@ class Inbox:
         return [self._mark(name, message) for name in dict.fromkeys([self.consumer, *self.also])]
 
     def _mark(self, consumer: str, message: Message) -> str:
-        named = join_texts(consumer, message.source, *message.parts, message.id)
+        named = join_texts(plain(consumer), message.source, *message.parts, message.id)
         if len(named.encode()) <= _LONGEST_KEY:
             return named
         return f"#{blake2b(named.encode(), digest_size=_HASH_BYTES).hexdigest()}"  # any other begins with a digit

@@ -26,6 +26,11 @@ STEPS = "ow_steps"  # which messages have begun a step and not finished it
 STEP = "ow_step_"  # on DynamoDB begins the name of each such step
 
 
+def plain(text: str) -> str:
+    """The text itself, also of a member of an Enum, for which an f-string may have the member's name."""
+    return str.__str__(text)
+
+
 def is_ours(name: str) -> bool:
     """Is this a name that onewrite keeps for itself?"""
     return name.startswith(OURS)
@@ -38,7 +43,7 @@ def is_step(name: str) -> bool:
 
 def label_of(name: str) -> str:
     """Where the label of the ledger of that name stands. A ledger is known by it, as a set of the caller's is by its attribute."""
-    return f"{OURS}{name}:{_LABEL}" if name else f"{OURS}{_LABEL}"
+    return f"{OURS}{plain(name)}:{_LABEL}" if name else f"{OURS}{_LABEL}"
 
 
 def prefix_of(attribute: str) -> str:

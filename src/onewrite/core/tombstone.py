@@ -15,7 +15,7 @@ from math import ceil
 from typing import Any, NamedTuple, cast
 
 from onewrite.core.event import moment
-from onewrite.core.label import check_attribute
+from onewrite.core.label import check_attribute, plain
 from onewrite.errors import ConfigurationError, LedgerMismatch
 
 _NAME_BYTES = 8  # two deletes of one entity have the same name once in 2^64
@@ -38,6 +38,7 @@ class Tombstones:
     def __post_init__(self) -> None:
         check_retention("Tombstones", self.retention)
         check_attribute(self.ttl_attribute)
+        object.__setattr__(self, "ttl_attribute", plain(self.ttl_attribute))
 
 
 def check_retention(name: str, retention: object) -> None:

@@ -19,7 +19,7 @@ from botocore.exceptions import ClientError
 from onewrite.core.clock import checked_clock
 from onewrite.core.event import Emission, Outbox, check_ledgerless, copy_of, emission, emitter_of, empty_emission
 from onewrite.core.flow import MISSING_OK, Call, Flow, Wait, check_awaited, split_missing_ok, with_missing_settled
-from onewrite.core.label import OURS, OUTBOX, TOMBSTONE
+from onewrite.core.label import OUTBOX, TOMBSTONE, is_ours, plain
 from onewrite.core.ledgers import NO_LEDGER, Ledger, check_ledger
 from onewrite.core.step import MOVED_BACK, Claim, check_claim
 from onewrite.core.tombstone import Tombstones, check_store_tombstones
@@ -359,16 +359,13 @@ def check_tokens(write: Write, image: Image) -> None:
 def _showing_tombstone(native: Mapping[str, Any]) -> dict[str, Any]:
     """The caller's choice of attributes, which would otherwise hide that the item was deleted."""
     names: Mapping[str, Any] = native.get("ExpressionAttributeNames") or {}
-    if projection := native.get("ProjectionExpression"):
-        for path in str(projection).split(","):
-            root = re.split(r"[.\[]", path.strip())[0]
-            if str(names.get(root, root)).startswith(OURS):
-                raise touches_ours(names.get(root, root))
-        return {"ProjectionExpression": f"{projection},{TOMBSTONE}"}
-    attributes = native.get("AttributesToGet")
-    for name in attributes or ():
-        if str(name).startswith(OURS):
+    projection, attributes = native.get("ProjectionExpression"), native.get("AttributesToGet")
+    roots = [re.split(r"[.\[]", path.strip())[0] for path in projection.split(",")] if isinstance(projection, str) else []
+    for name in (*[names.get(root, root) for root in roots], *(attributes or ())):
+        if isinstance(name, str) and is_ours(name):
             raise touches_ours(name)
+    if projection and isinstance(projection, str):
+        return {"ProjectionExpression": f"{plain(projection)},{TOMBSTONE}"}
     return {"AttributesToGet": [*attributes, TOMBSTONE]} if attributes else {}
 
 

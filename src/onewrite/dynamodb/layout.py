@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, cast
 
 from boto3.dynamodb.types import Binary
 
-from onewrite.core.label import OURS, STEP, STEPS, TOMBSTONE, Slot, is_ours, prefix_of
+from onewrite.core.label import OURS, STEP, STEPS, TOMBSTONE, Slot, is_ours, plain, prefix_of
 from onewrite.core.ledgers.entry import ABSENT, Lookup, Terms
 from onewrite.core.ledgers.seen_ids import RING_LAYOUT, SLOTS
 from onewrite.core.ledgers.seen_numbers import source_of
@@ -166,10 +166,10 @@ def number_text(value: int | Decimal) -> str:
 def _key_value(value: object) -> tuple[str, Hashable]:
     match value:
         case str():
-            return "S", str(value)
+            return "S", plain(value)
         case int() | Decimal() if not isinstance(value, bool) and Decimal(value).is_finite():
             return "N", number_text(value)
         case bytes() | bytearray() | Binary():
-            return "B", bytes_of(value) if isinstance(value, Binary) else bytes(value)
+            return "B", bytes(bytes_of(value) if isinstance(value, Binary) else value)
         case _:
             return "", repr(value)

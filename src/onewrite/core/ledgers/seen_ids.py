@@ -8,7 +8,7 @@ from functools import lru_cache
 from math import inf
 from typing import cast
 
-from onewrite.core.label import BY_HAND, Slot, check_attribute, check_name, label_of, prefix_of
+from onewrite.core.label import BY_HAND, Slot, check_attribute, check_name, label_of, plain, prefix_of
 from onewrite.core.ledgers.entry import Entry, Remember, Sets, Terms
 from onewrite.core.ledgers.ledger import Ledger, check_message, looks_of, terms_of
 from onewrite.core.ledgers.ring import Present, Ring, Window, next_change, ring_of, window
@@ -126,6 +126,7 @@ class MessageIDs(_OfIds):
 
     def __post_init__(self) -> None:
         check_attribute(self.attribute)
+        object.__setattr__(self, "attribute", plain(self.attribute))
         object.__setattr__(self, "terms", terms_of(self))
 
     @property
