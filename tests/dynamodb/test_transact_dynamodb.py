@@ -489,3 +489,15 @@ def test_a_mark_that_is_read_shows_whether_this_call_has_left_it(typed: bool) ->
         assert sent(client, [write], inbox=inbox) == expected
         key = {"id": {"S": "1:c1:s2:m5"}} if typed else {"id": "1:c1:s2:m5"}
         assert client.sent[-1][1] == {"TableName": "inbox", "Key": key, "ConsistentRead": True}
+
+
+def test_the_client_of_a_resource_which_types_values_itself_is_no_low_level_client() -> None:
+    keys: dict[str, Any] = {"region_name": "eu-west-1", "aws_access_key_id": "key", "aws_secret_access_key": "secret"}
+    client: Any = boto3.resource("dynamodb", **keys).meta.client
+    for lean in (False, True):
+        with pytest.raises(ConfigurationError, match="the client of a boto3 resource"):
+            GuardedTable(client, SeenIds(), table_name="orders", lean=lean)
+    inbox = Inbox(client, table_name="inbox", consumer="billing", retention=timedelta(days=14))
+    orders = GuardedTable(boto3.client("dynamodb", **keys), SeenIds(), table_name="orders")
+    with pytest.raises(ConfigurationError, match="the client of a boto3 resource"):
+        transact(M5, [orders.recording(Key={"id": "a"})], inbox=inbox)

@@ -212,7 +212,7 @@ def test_a_table_is_refused() -> None:
     resource = boto3.resource("dynamodb", region_name=REGION, aws_access_key_id="key", aws_secret_access_key="secret")
     with pytest.raises(ConfigurationError, match="takes the low-level client"):
         GuardedTable(resource.Table("orders"), SeenIds(), lean=True)  # type: ignore[call-overload]
-    with pytest.raises(ConfigurationError, match="event handler"):  # which makes it take plain values
+    with pytest.raises(ConfigurationError, match="the client of a boto3 resource"):
         lean(resource.meta.client)
     resource.meta.client.close()
 

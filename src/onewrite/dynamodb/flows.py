@@ -49,7 +49,7 @@ from onewrite.dynamodb.request import (
     touches_ours,
 )
 from onewrite.dynamodb.size import LARGEST_ITEM, item_size, value_size
-from onewrite.dynamodb.values import Convert, plain_values, sendable, typed_values
+from onewrite.dynamodb.values import Convert, check_low_level_client, plain_values, sendable, typed_values
 from onewrite.errors import ConfigurationError, EntityTooLarge, InvalidUpdate, LedgerMismatch
 from onewrite.message import Message
 from onewrite.outcome import Applied, Entity, Gone, Missing, Outcome, Rejected, Unmet
@@ -394,6 +394,8 @@ def _check_wiring(table: object, ledger: object, table_name: str | None, *, is_a
         raise ConfigurationError("A low-level client serves every table: say which one with table_name=.")
     if has_name and table_name:
         raise ConfigurationError("A Table knows its own name: leave out table_name, or give the low-level client.")
+    if table_name:
+        check_low_level_client(table)
     check_ledger(ledger)
     check_awaited(table, "update_item", is_async=is_async)
 

@@ -21,7 +21,7 @@ from onewrite.dynamodb.flows import KEY_ATTRIBUTES, Flows, check_tokens, exactly
 from onewrite.dynamodb.layout import image_of, without_ledger
 from onewrite.dynamodb.request import guard_put, guard_update, possible_keys, touches_ours, with_condition_text
 from onewrite.dynamodb.size import value_size
-from onewrite.dynamodb.values import Convert, plain_values, typed_values
+from onewrite.dynamodb.values import Convert, check_low_level_client, plain_values, typed_values
 from onewrite.errors import ConfigurationError, EntityTooLarge, InvalidUpdate
 from onewrite.message import Message
 from onewrite.outcome import Duplicate, Entity, Gone, Missing, Outcome, Rejected
@@ -301,4 +301,6 @@ def client_of(inbox: Inbox) -> Any:
         raise ConfigurationError(
             "Inbox: the store is a boto3 Table, which knows its name, or a low-level client together with table_name=."
         )
+    if not is_table:
+        check_low_level_client(store)
     return store.meta.client if is_table else store

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from decimal import Context, Decimal
 from typing import Any, TypeAlias, cast
 
+from boto3.dynamodb.transform import copy_dynamodb_params
 from boto3.dynamodb.types import Binary, TypeDeserializer, TypeSerializer
 
-from onewrite.errors import InvalidUpdate
+from onewrite.errors import ConfigurationError, InvalidUpdate
+from onewrite.lean.insides import handlers_of
 
 Convert: TypeAlias = Callable[
     [Mapping[str, Any]], dict[str, Any]
@@ -146,6 +149,18 @@ def is_typed(value: object) -> bool:
 
 def plain_values(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: _deserialize(value) for name, value in values.items()}
+
+
+def check_low_level_client(client: object) -> None:
+    """Raise if this is the client of a resource: it types values itself, and would type ours a second time."""
+    handlers: list[Callable[..., Any]] = []
+    with suppress(AttributeError, TypeError):  # what stands in for a client may have none
+        handlers = handlers_of(client, "provide-client-params.dynamodb.UpdateItem")
+    if copy_dynamodb_params in handlers:
+        raise ConfigurationError(
+            "This is the client of a boto3 resource, which takes plain values as a Table does, and table_name= is for a low-level one: give "
+            "the Table itself without table_name, or boto3.client('dynamodb')."
+        )
 
 
 def bytes_of(binary: Binary) -> bytes:
