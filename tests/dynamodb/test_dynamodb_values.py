@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+from collections import OrderedDict
 from decimal import Decimal
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -59,6 +61,8 @@ def test_an_empty_set_is_refused_by_the_name_of_the_value(convert: Any, value: A
 
 TYPED: list[Any] = [
     {"S": "x"},
+    OrderedDict(S="x"),  # as json.loads makes it where somebody asks it to
+    MappingProxyType({"S": "x"}),
     {"N": "1"},
     {"B": b"x"},
     {"B": bytearray(b"x")},

@@ -111,7 +111,7 @@ def _typed_value(name: str, value: Any) -> dict[str, Any]:
         kinds = {*map(type, value.members)}
         if len(kinds) == 1 and (name_of_set := _SETS.get(kinds.pop())):
             return {name_of_set: [*value.members]}
-    if kind is dict and is_typed(value):
+    if is_typed(value):
         raise InvalidUpdate(
             f"{name} is {value!r}, a typed value: a guarded client takes plain ones, as a Table does, and would store this as a map. "
             "Give it the value alone. A map that looks like this can be stored through a Table."
@@ -141,9 +141,9 @@ _TYPES: dict[str, type | tuple[type, ...]] = {
 
 def is_typed(value: object) -> bool:
     """Is this a value as a plain client writes it, such as {"S": "text"}?"""
-    if not isinstance(value, dict) or len(cast("dict[str, object]", value)) != 1:
+    if not isinstance(value, Mapping) or len(cast("Mapping[str, object]", value)) != 1:
         return False
-    ((name, inner),) = cast("dict[str, object]", value).items()
+    ((name, inner),) = cast("Mapping[str, object]", value).items()
     return name in _TYPES and isinstance(inner, _TYPES[name])
 
 
