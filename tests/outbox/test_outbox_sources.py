@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from onewrite import ConfigurationError, Event, Message, Outbox, SeenIds
 from onewrite.dynamodb.outboxes import Outboxes as TableOutboxes
 from onewrite.dynamodb.outboxes import origin as origin_of_key
+from onewrite.dynamodb.values import typed_values
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
 from onewrite.mongodb.outboxes import Outboxes as CollectionOutboxes
 from onewrite.mongodb.outboxes import origin as origin_of_id
@@ -50,6 +51,12 @@ values = st.one_of(
 def test_a_source_leads_back_to_the_key_of_a_table(key: dict[str, Any], incarnation: str) -> None:
     found = ITEMS.of_source(f"shop/orders/{origin_of_key(key)}{incarnation}")
     assert found == {name: Decimal(value) if isinstance(value, int | Decimal) else value for name, value in key.items()}
+
+
+@pytest.mark.parametrize("number", ["1E+125", "-1E+40", "9." + 37 * "9" + "E+125", "1E-130"])
+def test_the_key_that_a_source_leads_to_can_be_sent_however_large_it_is(number: str) -> None:
+    found = ITEMS.of_source(f"shop/orders/{origin_of_key({'id': Decimal(number)})}/0123456789abcdef")
+    assert Decimal(typed_values(found)["id"]["N"]) == Decimal(number)
 
 
 @pytest.mark.parametrize(

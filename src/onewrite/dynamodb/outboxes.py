@@ -251,8 +251,13 @@ def _typed_text(value: object) -> str:
             raise ConfigurationError(f"{value!r} cannot be part of a key: DynamoDB takes text, numbers and bytes.")
 
 
+def _number(text: str) -> object:
+    """A source writes a number out, with more digits than may be sent of one as large as 1E+125."""
+    return plain_values({"": {"N": text}})[""]
+
+
 # How `_typed_text` is read again.
-_VALUES: dict[str, Callable[[str], object]] = {"S": unquote, "N": Decimal, "B": urlsafe_b64decode}
+_VALUES: dict[str, Callable[[str], object]] = {"S": unquote, "N": _number, "B": urlsafe_b64decode}
 
 
 def _from_lambda(value: Any) -> Any:
