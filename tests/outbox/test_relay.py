@@ -454,6 +454,14 @@ def test_an_operator_skips_what_was_listed_with_either_class(collection: Any) ->
     assert skipped == Relay(store(collection), lambda _: None).skip(**event)
 
 
+def test_a_doorbell_names_a_document_by_any_filter_that_a_write_takes(collection: Any) -> None:
+    for number, query in enumerate(({"_id": 1}, {"_id": {"$eq": 1}}, {"$and": [{"_id": 1}]}, {"email": "ann"})):
+        change = {"$set": {"email": "ann"}}
+        store(collection).update_one(Message(f"m{number}"), {"_id": 1}, change, upsert=True, emit=[Event("A", number)])
+        guarded = GuardedCollection(collection, SeenIds(), key=("email",), outbox=OUTBOX)
+        assert Relay(guarded, lambda _: None).ring([query]).published == 1
+
+
 def test_an_asynchronous_relay_waits_for_a_database_that_fails(collection: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     guarded = AsyncGuardedCollection(AsyncStandInCollection(collection), SeenIds(), outbox=OUTBOX)
     relay = AsyncRelay(guarded, lambda _: None)

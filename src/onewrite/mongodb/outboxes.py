@@ -55,7 +55,9 @@ class Outboxes:
         return canonical(entity, self._codec)
 
     def of_doorbell(self, entity: Document) -> Document:
-        """Which document a doorbell names."""
+        """Which document a doorbell names. A change stream says its `_id`, and a caller a filter."""
+        if "_id" not in entity:
+            return self.entity(entity, None)
         return {"_id": self._as_stored(copy_of(entity["_id"]))}
 
     def of_source(self, source: str) -> Document:
