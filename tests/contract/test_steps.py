@@ -177,6 +177,15 @@ def test_an_operator_may_permit_the_effect_once_more(shop: Shop) -> None:
     assert isinstance(shop.add(M1, "o", finishes=again), Applied)
 
 
+@seen_only
+def test_a_step_that_is_begun_gets_no_new_window(shop: Shop) -> None:
+    """Its key is known since the first begin. Under a new one a takeover could charge again what the provider has forgotten."""
+    step = begin(shop)
+    with pytest.raises(InvalidUpdate, match="after= is a Begun: give it the Uncertain"):
+        shop.begin(M1, "o", after=step)
+    assert isinstance(shop.add(M1, "o", finishes=step), Applied)
+
+
 def test_a_plain_write_of_the_message_does_not_overtake_its_own_step(shop: Shop) -> None:
     step = begin(shop)
     assert isinstance(shop.add(M1, "o"), Busy)

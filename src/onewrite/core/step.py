@@ -164,7 +164,12 @@ def since(step: Step) -> float:
 
 def check_begin(request: StepRequest) -> None:
     """Raise unless a step can be begun so."""
-    name, lease, safe_for = cast("tuple[object, object, object]", request[:3])
+    name, lease, safe_for, after = cast("tuple[object, ...]", request)
+    if after is not None and not isinstance(after, Uncertain):  # the key of a Begun is known only since the first begin
+        raise InvalidUpdate(
+            f"begin: after= is a {type(after).__name__}: give it the Uncertain of which you know that its effect did not happen. The lease of a "
+            "step cannot be made longer, because the provider forgets its key all the same."
+        )
     if not isinstance(name, str) or not name:
         raise InvalidUpdate(
             f"begin: the step's name is {name!r}: give it a text, such as 'charge', that says what the effect is."
