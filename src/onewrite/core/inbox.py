@@ -12,7 +12,7 @@ from hashlib import blake2b
 from typing import Any, cast
 
 from onewrite.core.clock import checked_clock
-from onewrite.core.label import is_ours, plain
+from onewrite.core.label import check_attribute, is_ours, plain
 from onewrite.core.targets import check_inbox_store
 from onewrite.core.tombstone import check_retention
 from onewrite.errors import ConfigurationError
@@ -58,7 +58,8 @@ class Inbox:
             raise ConfigurationError(
                 f"Inbox(also={also!r}): give the names that the consumer had before, as in also=('bills',)."
             )
-        if self.key == self.ttl_attribute or is_ours(self.key) or is_ours(self.ttl_attribute):
+        check_attribute(self.ttl_attribute)  # on MongoDB "_id" would put the time in the place of the message
+        if self.key == self.ttl_attribute or is_ours(self.key):
             raise ConfigurationError(
                 f"Inbox(key={self.key!r}, ttl_attribute={self.ttl_attribute!r}): give two names, neither of which begins with ow_."
             )
