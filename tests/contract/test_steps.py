@@ -17,6 +17,7 @@ from onewrite import (
     Event,
     HighWaterMark,
     InSequence,
+    InvalidMessage,
     InvalidUpdate,
     LedgerMismatch,
     Message,
@@ -175,6 +176,14 @@ def test_an_operator_may_permit_the_effect_once_more(shop: Shop) -> None:
     assert (again.key, again.since) == (found.key, NOW + MINUTE)
     assert isinstance(shop.begin(M1, "o", after=found, safe_for=timedelta(0)), Busy)
     assert isinstance(shop.add(M1, "o", finishes=again), Applied)
+
+
+@seen_only
+def test_a_sequence_that_no_step_can_keep_is_refused_by_what_helps(shop: Shop) -> None:
+    huge = Message("m1", source="s", sequence=10**50)
+    with pytest.raises(InvalidMessage, match=r"use onewrite\.sortable\(n\)"):
+        shop.begin(huge, "o")
+    assert isinstance(shop.add(huge, "o"), Applied)  # SeenIds does not look at it
 
 
 @seen_only

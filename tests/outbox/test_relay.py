@@ -455,7 +455,8 @@ def test_an_operator_skips_what_was_listed_with_either_class(collection: Any) ->
 
 
 def test_a_doorbell_names_a_document_by_any_filter_that_a_write_takes(collection: Any) -> None:
-    for number, query in enumerate(({"_id": 1}, {"_id": {"$eq": 1}}, {"$and": [{"_id": 1}]}, {"email": "ann"})):
+    queries: list[dict[str, Any]] = [{"_id": 1}, {"_id": {"$eq": 1}}, {"$and": [{"_id": 1}]}, {"email": "ann"}]
+    for number, query in enumerate(queries):
         change = {"$set": {"email": "ann"}}
         store(collection).update_one(Message(f"m{number}"), {"_id": 1}, change, upsert=True, emit=[Event("A", number)])
         guarded = GuardedCollection(collection, SeenIds(), key=("email",), outbox=OUTBOX)

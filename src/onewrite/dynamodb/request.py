@@ -510,6 +510,8 @@ def names_and_values(write: Write) -> tuple[dict[str, str], dict[str, Any]]:
         mark = step_mark(entry.terms.attribute if isinstance(step, Begins) else step.ledger, write.message)
         names |= {"#ow_x": name_of_step(mark), "#ow_xf": "fence"}
         values[":ow_xs"] = Members((mark,))
+        if isinstance(step, Begins):
+            _check_digits(write.message.sequence)  # which the step keeps, also where the ledger does not look at it
         values |= {":ow_x": step.step.as_fields()} if isinstance(step, Begins) else {":ow_f": step.fence}
     if emission is not None and emission.events:
         values |= {":ow_oe": [*emission.events], ":ow_od": emission.due, ":ow_os": emission.shard}
@@ -559,7 +561,7 @@ def check_looks(entry: Entry) -> None:
             _check_digits(change.mark)
 
 
-def _check_digits(mark: int | str) -> None:
+def _check_digits(mark: int | str | None) -> None:
     if type(mark) is int and not _LOWEST < mark < _HIGHEST:
         raise InvalidMessage(f"Sequence {mark} has more than the 38 digits of a DynamoDB number: use onewrite.sortable(n).")
 

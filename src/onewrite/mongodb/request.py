@@ -200,6 +200,7 @@ def parts_of(write: Write) -> Parts:
     sets = {**label_parts.sets}
     pushes: dict[str, list[Any]] = {}
     if isinstance(step, Begins):
+        _check_range(own_change, write.message.sequence)  # which the step keeps, also where the ledger does not look at it
         sets[step_path(entry.terms.attribute, write.message)] = step.step.as_fields()
     elif finishes is None or not finishes.overtaken:
         gain(entry, sets, pushes, removes)
@@ -309,7 +310,7 @@ def check_looks(entry: Entry) -> None:
         _check_range(change, change.mark)
 
 
-def _check_range(change: Change, mark: Mark | int) -> None:
+def _check_range(change: Change, mark: Mark | int | None) -> None:
     if type(mark) is int and not _SMALLEST <= mark <= _LARGEST:
         numbers = "SeenNumbers keeps nothing else: use SeenIds"
         remedy = numbers if isinstance(change, Number) else "use onewrite.sortable(n)"
