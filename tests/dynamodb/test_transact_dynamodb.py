@@ -408,6 +408,15 @@ def test_what_a_write_in_a_transaction_does_not_take_is_refused_where_it_is_prep
             prepare()
 
 
+@pytest.mark.parametrize("ledger", [SeenIds(), None])
+@pytest.mark.parametrize("name", ["Key", "Item", "ExpressionAttributeNames", "ExpressionAttributeValues"])
+def test_what_is_no_dict_is_refused_where_it_is_prepared(ledger: SeenIds | None, name: str) -> None:
+    store: Any = GuardedTable(Client(), ledger, table_name="t")
+    prepare = store.putting if name == "Item" else store.updating
+    with pytest.raises(InvalidUpdate, match=f"{name} is a str: give it a dict"):
+        prepare(**{"Key": {"id": "a"}, name: "a"} if name != "Item" else {name: "a"})
+
+
 def test_too_many_writes_and_too_many_bytes_are_refused() -> None:
     client = Client()
     table = guarded(client)

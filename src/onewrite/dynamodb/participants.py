@@ -19,7 +19,7 @@ from onewrite.core.write import Write, has_landed, judge, of_creation, shows_eff
 from onewrite.dynamodb.expression import OUR_PREFIXES, check_limits, read_condition, read_update
 from onewrite.dynamodb.flows import KEY_ATTRIBUTES, Flows, check_tokens, exactly
 from onewrite.dynamodb.layout import image_of, without_ledger
-from onewrite.dynamodb.request import guard_put, guard_update, possible_keys, touches_ours, with_condition_text
+from onewrite.dynamodb.request import guard_put, guard_update, mapping_of, possible_keys, touches_ours, with_condition_text
 from onewrite.dynamodb.size import value_size
 from onewrite.dynamodb.values import Convert, check_low_level_client, plain_values, typed_values
 from onewrite.errors import ConfigurationError, EntityTooLarge, InvalidUpdate
@@ -142,6 +142,8 @@ def prepare(flows: Flows, method: PreparedMethod, native: Mapping[str, Any], emi
     """The write, with all that its transaction needs."""
     native, missing_ok = split_missing_ok(native)
     check_arguments(method, native, _ARGUMENTS[method], _REASONS)
+    for name in ("Key", "Item", "ExpressionAttributeNames", "ExpressionAttributeValues"):
+        mapping_of(native, name)
     # It is sent later, and the caller may use all of these again before.
     return Prepared(flows, method, copy_of(native), copied_events(emit), missing_ok)
 

@@ -117,7 +117,7 @@ def guard_update(write: Write, native: Mapping[str, Any], convert: Convert = sen
 
 def guard_put(write: Write, native: Mapping[str, Any], convert: Convert = sendable) -> Call:
     """A put that creates an item, and never replaces one."""
-    item = _mapping(native, "Item")
+    item = mapping_of(native, "Item")
     if not item:
         raise InvalidUpdate("put_item needs the Item to create.")
     _check_roots(write.entry.terms, {}, item)
@@ -200,7 +200,7 @@ def _merge(
     if isinstance(only_if, ConditionBase):
         native = with_condition_text(native)
         only_if = native["ConditionExpression"]
-    names, values = _mapping(native, "ExpressionAttributeNames"), _mapping(native, "ExpressionAttributeValues")
+    names, values = mapping_of(native, "ExpressionAttributeNames"), mapping_of(native, "ExpressionAttributeValues")
     update = native.get("UpdateExpression")
     step, token, emission, burial = write.step, write.token, write.emission, write.burial
     shape = (  # what decides the text: first of our parts, then of the caller's call
@@ -612,7 +612,7 @@ def with_condition_text(native: Mapping[str, Any]) -> Mapping[str, Any]:
     }
     result: dict[str, Any] = {**native, "ConditionExpression": expression.condition_expression}
     for name, placeholders in placeholders_of.items():
-        user_entries = _mapping(native, name)
+        user_entries = mapping_of(native, name)
         for placeholder in placeholders:
             if placeholder in user_entries:
                 raise InvalidUpdate(f"boto3's Attr makes the placeholder {placeholder} for itself: give yours another name.")
@@ -621,7 +621,7 @@ def with_condition_text(native: Mapping[str, Any]) -> Mapping[str, Any]:
     return result
 
 
-def _mapping(native: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+def mapping_of(native: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     value: Any = native.get(name)
     if not value:
         return {}
@@ -657,7 +657,7 @@ def _check_placeholders(placeholders: Iterable[object]) -> None:
 
 def checked_key(native: Mapping[str, Any]) -> Mapping[str, Any]:
     """The caller's key, which has no name of ours."""
-    key = _mapping(native, "Key")
+    key = mapping_of(native, "Key")
     for name in key:
         if type(name) is str and name.startswith(OURS):
             raise touches_ours(name)
