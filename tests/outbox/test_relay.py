@@ -7,6 +7,7 @@ import functools
 import signal
 import threading
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -119,10 +120,33 @@ def test_a_relay_that_is_stopped_while_it_waits_for_a_conflict_does_not_wait_for
         assert relay.waiting() == []
 
 
-@pytest.mark.parametrize("poll", [-1.0, float("nan"), float("inf")])
-def test_a_time_between_passes_that_is_none_is_refused(collection: Any, poll: float) -> None:
+@pytest.mark.parametrize("poll", [-1.0, float("nan"), float("inf"), timedelta(seconds=1)])
+def test_a_time_between_passes_that_is_none_is_refused(collection: Any, poll: Any) -> None:
     with pytest.raises(ConfigurationError, match="a number of seconds"):
         Relay(store(collection), lambda _: None).run(poll=poll)
+
+
+class Awaited:
+    def load(self) -> None: ...
+    async def save(self, token: Any) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("tokens", "options", "complaint"),
+    [
+        ("relay.token", {}, r"such as TokenFile\('relay.token'\): its load"),
+        (Awaited(), {}, "its save is a plain function, which nobody awaits"),
+        (TokenFile("relay.token"), {"sweep_every": timedelta(minutes=1)}, "sweep_every=.*: it is a number of seconds"),
+    ],
+)
+def test_what_no_stream_can_be_followed_with_is_refused_and_not_tried_forever(
+    collection: Any, tokens: Any, options: Any, complaint: str
+) -> None:
+    guarded = AsyncGuardedCollection(AsyncStandInCollection(collection), SeenIds(), outbox=OUTBOX)
+    with pytest.raises(ConfigurationError, match=complaint):
+        Relay(store(collection), lambda _: None).follow(tokens, **options)
+    with pytest.raises(ConfigurationError, match=complaint):
+        asyncio.run(AsyncRelay(guarded, lambda _: None).follow(tokens, **options))
 
 
 class Ticks:

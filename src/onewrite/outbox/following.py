@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
+from inspect import iscoroutinefunction
 from logging import WARNING
 from math import inf
 from pathlib import Path
@@ -82,6 +83,12 @@ class Take:
 Following: TypeAlias = Generator[FlowStep | Publish | Take, Any, None]
 
 
+def check_seconds(name: str, value: object) -> None:
+    """Raise unless this can be the time between two passes."""
+    if not isinstance(value, int | float) or not 0 <= value < inf:
+        raise ConfigurationError(f"{name}={value!r}: it is a number of seconds, and not below zero.")
+
+
 class _EndedError(Exception):
     """The server has ended the stream, as it does where its collection is dropped or renamed."""
 
@@ -106,6 +113,15 @@ class Follower:
             raise ConfigurationError(
                 "follow is for a collection. For a table use stream_handler(relay) in Lambda, or relay.run()."
             )
+        if self.sweep_every != inf:
+            check_seconds("sweep_every", self.sweep_every)
+        for name in ("load", "save"):  # what fails in there later would be tried again forever
+            method = getattr(self.tokens, name, None)
+            if not callable(method) or iscoroutinefunction(method):
+                raise ConfigurationError(
+                    f"follow({self.tokens!r}): give what keeps the place in the stream, such as TokenFile('relay.token'): its {name} is a plain "
+                    "function, which nobody awaits."
+                )
 
     def follow(self) -> Following:
         """Open the stream and follow it until the relay is stopped, or the place in it is lost."""

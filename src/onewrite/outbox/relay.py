@@ -15,7 +15,6 @@ from datetime import timedelta
 from functools import partial
 from inspect import isawaitable
 from logging import ERROR, WARNING
-from math import inf
 from queue import Empty, SimpleQueue
 from types import CoroutineType
 from typing import Any, Protocol, TypeAlias, TypeVar, cast
@@ -28,7 +27,7 @@ from onewrite.core.label import OUTBOX
 from onewrite.core.log import log
 from onewrite.core.pending import Broken, Outgoing
 from onewrite.errors import ConfigurationError, OnewriteError
-from onewrite.outbox.following import Follower, Following, Take, Tokens
+from onewrite.outbox.following import Follower, Following, Take, Tokens, check_seconds
 from onewrite.outbox.passes import FlushReport, OutboxState, Pass, Passes, Publish, StoredOutboxes, SweepReport, Waiting
 
 T = TypeVar("T")
@@ -89,8 +88,7 @@ class _RelayFlows:
 
     def _polling(self, poll: float, older_than: timedelta, on_pass: OnPass | None) -> Pass[None]:
         """Sweep until stopped."""
-        if not 0 <= poll < inf:
-            raise ConfigurationError(f"poll={poll!r}: it is a number of seconds, and not below zero.")
+        check_seconds("poll", poll)
         failures = 0
         while not self._is_stopped:
             try:
