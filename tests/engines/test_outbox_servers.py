@@ -14,9 +14,10 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 import pytest
-from bson import DatetimeMS, Decimal128, Int64
+from bson import Binary, DatetimeMS, Decimal128, Int64
 from pymongo import AsyncMongoClient
 from pymongo.collection import Collection
 
@@ -359,7 +360,14 @@ def test_a_relay_goes_on_where_the_collection_that_it_follows_was_dropped(
         assert told.wait_for(2) == [1, 2]
 
 
-@pytest.mark.parametrize("kind", [float, Int64, Decimal128, str], ids=["float", "Int64", "Decimal128", "str"])
+def _uuid(n: str) -> Binary:
+    """As a client writes it that has been told of no representation, and that reads no UUID for it."""
+    return Binary.from_uuid(UUID(int=int(n)))
+
+
+@pytest.mark.parametrize(
+    "kind", [float, Int64, Decimal128, str, _uuid], ids=["float", "Int64", "Decimal128", "str", "Binary"]
+)
 def test_the_place_in_the_stream_is_kept_whatever_the_documents_are_named_by(
     collection: Collection[dict[str, Any]], tmp_path: Path, kind: Callable[[Any], Any], caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -55,7 +55,7 @@ class Outboxes:
         return canonical(entity, self._codec)
 
     def of_doorbell(self, entity: Document) -> Document:
-        """Which document a doorbell names. A change stream says its `_id`, and a caller a filter."""
+        """Which document a caller names in place of a doorbell."""
         if "_id" not in entity:
             return self.entity(entity, None)
         return {"_id": self._as_stored(copy_of(entity["_id"]))}

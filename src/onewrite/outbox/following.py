@@ -164,7 +164,8 @@ class Follower:
             change = yield Take(stream, "try_next")
             if change is not None:
                 count += 1
-                self.report((yield from self.passes.ring([self.boxes.of_doorbell(change["documentKey"])])))
+                # As the relay itself reads it: the caller's client may have no type for this _id, or another one.
+                self.report((yield from self.passes.ring([{"_id": change["documentKey"]["_id"]}])))
             elif not stream.alive:
                 raise _EndedError("It was ended by the server, because its collection was dropped or renamed.")
             if change is None or count % _KEPT_EVERY == 0:
