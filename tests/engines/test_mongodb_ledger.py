@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
-from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
 import pytest
-from bson import Decimal128, Int64, UuidRepresentation
+from bson import Int64, UuidRepresentation
 from bson.codec_options import CodecOptions, TypeDecoder, TypeEncoder, TypeRegistry
 from pymongo.collection import Collection
 from pymongo.errors import WriteError
 
 from onewrite import (
     Applied,
+    Begun,
+    Busy,
     Duplicate,
     EntityTooLarge,
     HighWaterMark,
@@ -144,25 +145,32 @@ def test_a_client_that_reads_values_as_types_of_its_own_gets_the_same_outcomes(
     assert [type(transact(M1, [deposit], inbox=inbox)) for _ in range(2)] == [Applied, Duplicate]
 
 
-class _Decimals(TypeEncoder):
-    python_type = Decimal
+class _Written(TypeEncoder):
+    python_type = _Own
 
-    def transform_python(self, value: Decimal) -> Decimal128:
-        return Decimal128(value)
+    def transform_python(self, value: Any) -> object:
+        return value.value
 
 
-def test_a_client_that_writes_types_of_its_own_finds_by_them_what_refused_a_message(collection: Documents) -> None:
-    codec = CodecOptions[Any](type_registry=TypeRegistry([_Decimals()]), uuid_representation=UuidRepresentation.STANDARD)
-    guarded = GuardedCollection(collection.with_options(codec_options=codec), SeenIds())
-    for key in ({"_id": Decimal("1.5")}, {"_id": UUID(int=5)}):
-        outcomes = [
-            guarded.insert_one(M1, {**key, "n": 1}),
-            guarded.insert_one(M1, {**key, "n": 1}),
-            guarded.update_one(M1, key, {"$inc": {"n": 1}}),
-            guarded.seen(M1, key),
-            transact(M1, [guarded.updating(key, {"$inc": {"n": 1}}), guarded.inserting({"_id": "other"})]),
-        ]
-        assert [type(outcome) for outcome in outcomes] == [Applied] + [Duplicate] * 4
+@pytest.mark.parametrize("_id", [UUID(int=5), _Own(5), {"shop": UUID(int=5), "own": _Own("a")}], ids=str)
+def test_an_id_that_only_the_client_can_write_names_its_entity_in_every_look(collection: Documents, _id: Any) -> None:
+    codec = CodecOptions[Any](type_registry=TypeRegistry([_Written()]), uuid_representation=UuidRepresentation.PYTHON_LEGACY)
+    guarded, key = GuardedCollection(collection.with_options(codec_options=codec), SeenIds()), {"_id": _id}
+    terms: Any = {"lease": timedelta(minutes=1), "safe_for": timedelta(0)}
+    outcomes = [
+        guarded.insert_one(M1, {**key, "n": 1}),
+        guarded.insert_one(M1, {**key, "n": 1}),
+        guarded.update_one(M1, key, {"$inc": {"n": 1}}),
+        guarded.seen(M1, key),
+        guarded.update_one(M2, {**key, "n": 9}, {"$inc": {"n": 1}}),
+        guarded.begin(M2, "charge", key, **terms),
+        guarded.begin(M2, "charge", key, **terms),
+        transact(M1, [guarded.updating(key, {"$inc": {"n": 1}}), guarded.inserting({"_id": "e", "n": 1})]),
+    ]
+    assert [type(each) for each in outcomes] == [
+        *[Applied, Duplicate, Duplicate, Duplicate],
+        *[Rejected, Begun, Busy, Duplicate],
+    ]
 
 
 def test_what_pymongo_passes_on_to_the_server_may_be_said_of_a_write_that_returns_the_document(

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, Literal, NoReturn, TypeVar, cast
 
-from bson.raw_bson import RawBSONDocument
 from pymongo import ReadPreference, WriteConcern
 from pymongo.errors import (
     DocumentTooLarge,
@@ -69,9 +68,9 @@ from onewrite.mongodb.layout import (
     has_types,
     image_of,
     ledger_image_of,
+    raw,
     read_raw,
     size_of,
-    with_codec,
     without_ledger,
 )
 from onewrite.mongodb.native import FindOneAndUpdateArguments
@@ -110,9 +109,7 @@ class Flows:
         check_awaited(collection, "update_one", is_async=is_async)
         self.target = durable(collection, durability)
         self._codec = codec_of(self.target)
-        # It writes a filter as the client does.
-        raw_codec = self._codec.with_options(document_class=RawBSONDocument)
-        self.raw_target = with_codec(self.target, raw_codec) if has_types(self._codec) else None
+        self.raw_target = raw(self.target, self._codec) if has_types(self._codec) else None
         self.is_async, self.clock, self.attempts = is_async, checked_clock(clock), attempts
         self.fields, self._indexes = _checked_fields(fields), cast("Document", {})
         self.tombstones = tombstones

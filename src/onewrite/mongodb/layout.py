@@ -162,6 +162,11 @@ def with_codec(collection: Any, codec: CodecOptions[Any]) -> Any:
     return collection.with_options(codec_options=codec) if has_options else collection
 
 
+def raw(collection: Any, codec: CodecOptions[Any]) -> Any:
+    """The collection with documents that are read as they are stored. What is asked of it is written by these options."""
+    return with_codec(collection, codec.with_options(document_class=RawBSONDocument))
+
+
 def has_types(codec: CodecOptions[Any]) -> bool:
     """Does the client read or write types of its own, which may stand for those of a ledger?"""
     return codec.type_registry != _NO_TYPES

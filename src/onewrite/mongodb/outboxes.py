@@ -28,7 +28,7 @@ from onewrite.errors import ConfigurationError
 from onewrite.mongodb.deletes import empty_outbox
 from onewrite.mongodb.expression import identity
 from onewrite.mongodb.flows import of_majority
-from onewrite.mongodb.layout import UUIDS, Document, canonical, codec_of, with_codec
+from onewrite.mongodb.layout import UUIDS, Document, canonical, codec_of, raw, with_codec
 
 _MOST_EVENTS = 2**31 - 1  # more than an array can have: $slice wants a number
 
@@ -38,7 +38,7 @@ class Outboxes:
 
     def __init__(self, collection: Any, fields: Sequence[str], outbox: Outbox) -> None:
         majority = of_majority(collection)
-        self.target, self.raw_target = with_codec(majority, STORED_CODEC), with_codec(majority, _RAW_CODEC)
+        self.target, self.raw_target = with_codec(majority, STORED_CODEC), raw(majority, STORED_CODEC)
         self.outbox = outbox
         self._fields = tuple(fields)
         self._callers, self._codec = codec_of(collection), codec_of(self.target)
@@ -226,7 +226,6 @@ def _id_and_due(document: Any) -> tuple[Any, object]:
 STORED_CODEC: CodecOptions[Any] = CodecOptions(
     uuid_representation=UuidRepresentation.STANDARD, datetime_conversion=DatetimeConversion.DATETIME_AUTO
 )
-_RAW_CODEC = STORED_CODEC.with_options(document_class=RawBSONDocument)
 _PLAIN_CODEC: CodecOptions[Any] = CodecOptions(datetime_conversion=DatetimeConversion.DATETIME_AUTO)
 
 
