@@ -13,11 +13,12 @@ from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
 
 import pytest
-from bson import Binary, DatetimeMS, Decimal128, Int64
+from bson import Binary, DatetimeMS, Decimal128, Int64, encode
+from bson.raw_bson import RawBSONDocument
 from pymongo import AsyncMongoClient
 from pymongo.collection import Collection
 
@@ -386,6 +387,19 @@ def test_the_place_in_the_stream_is_kept_whatever_the_documents_are_named_by(
     add(3)
     with _following(store, told, tokens):
         assert told.wait_for(4) == [*range(4)]
+    assert caplog.messages == []
+
+
+def test_a_document_that_no_driver_should_have_written_does_not_end_the_stream(
+    collection: Collection[dict[str, Any]], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store, told, tokens = GuardedCollection(collection, SeenIds(), outbox=Outbox("s")), Told(), TokenFile(tmp_path / "token")
+    with _following(store, told, tokens):
+        _add(store, 1)
+        assert told.wait_for(1) == [1]
+        collection.insert_one(cast("Any", RawBSONDocument(encode({"_id": "??"}).replace(b"??", b"\xff\xfe"))))
+        _add(store, 2)
+        assert told.wait_for(2) == [1, 2]
     assert caplog.messages == []
 
 

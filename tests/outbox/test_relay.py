@@ -431,13 +431,13 @@ def test_a_relay_that_follows_goes_on_after_a_failure(
         raise ConnectionError
 
     relay = Relay(store(collection), lambda _: None)
-    monkeypatch.setattr(relay._boxes, "target", SimpleNamespace(watch=watch))
+    monkeypatch.setattr(relay._boxes, "watched", SimpleNamespace(watch=watch))
     relay.follow(TokenFile(tmp_path / "token"), on_pass=lambda swept: stop(swept, relay))
     guarded = AsyncGuardedCollection(AsyncStandInCollection(collection), SeenIds(), outbox=OUTBOX)
 
     async def follow() -> None:
         asynchronous = AsyncRelay(guarded, lambda _: None)
-        monkeypatch.setattr(asynchronous._boxes, "target", SimpleNamespace(watch=awatch))
+        monkeypatch.setattr(asynchronous._boxes, "watched", SimpleNamespace(watch=awatch))
         assert asynchronous.outbox is OUTBOX
         await asynchronous.follow(TokenFile(tmp_path / "token"), on_pass=lambda swept: stop(swept, asynchronous))
 
@@ -457,11 +457,11 @@ def test_a_misuse_of_the_store_ends_a_relay_that_follows(
     async def follow() -> None:
         guarded = AsyncGuardedCollection(AsyncStandInCollection(collection), SeenIds(), outbox=OUTBOX)
         asynchronous = AsyncRelay(guarded, lambda _: None)
-        monkeypatch.setattr(asynchronous._boxes, "target", SimpleNamespace(watch=misused))
+        monkeypatch.setattr(asynchronous._boxes, "watched", SimpleNamespace(watch=misused))
         await asynchronous.follow(TokenFile(tmp_path / "token"))
 
     relay = Relay(store(collection), lambda _: None)
-    monkeypatch.setattr(relay._boxes, "target", SimpleNamespace(watch=misused))
+    monkeypatch.setattr(relay._boxes, "watched", SimpleNamespace(watch=misused))
     with pytest.raises(ConfigurationError):
         relay.follow(TokenFile(tmp_path / "token"))
     with pytest.raises(ConfigurationError):

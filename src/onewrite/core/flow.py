@@ -32,7 +32,6 @@ Method: TypeAlias = Literal[
     "transact_write_items",
     "describe_table",
     "describe_time_to_live",
-    "watch",
     "send_message_batch",
     "publish_batch",
     "put_events",

@@ -39,6 +39,8 @@ class Outboxes:
     def __init__(self, collection: Any, fields: Sequence[str], outbox: Outbox) -> None:
         majority = of_majority(collection)
         self.target, self.raw_target = with_codec(majority, STORED_CODEC), raw(majority, STORED_CODEC)
+        # A document of somebody else's, whose _id no driver should have written, must not end the stream at each try.
+        self.watched = with_codec(majority, STORED_CODEC.with_options(unicode_decode_error_handler="replace"))
         self.outbox = outbox
         self._fields = tuple(fields)
         self._callers, self._codec = codec_of(collection), codec_of(self.target)

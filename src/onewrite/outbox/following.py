@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeAlias, cast
 
 from onewrite.core.extras import installed_by
-from onewrite.core.flow import Call, FlowStep
+from onewrite.core.flow import Do, FlowStep
 from onewrite.core.label import OUTBOX
 from onewrite.core.log import log
 from onewrite.errors import ConfigurationError, OnewriteError
@@ -109,7 +109,7 @@ class Follower:
     last_sweep: float = -inf
 
     def __post_init__(self) -> None:
-        if not callable(getattr(self.boxes.target, "watch", None)):
+        if not callable(getattr(self.watched, "watch", None)):
             raise ConfigurationError(
                 "follow is for a collection. For a table use stream_handler(relay) in Lambda, or relay.run()."
             )
@@ -123,11 +123,16 @@ class Follower:
                     "function, which nobody awaits."
                 )
 
+    @property
+    def watched(self) -> Any:
+        """The collection whose stream it is. A table has none."""
+        return getattr(self.boxes, "watched", None)
+
     def follow(self) -> Following:
         """Open the stream and follow it until the relay is stopped, or the place in it is lost."""
         token = self.tokens.load()
         try:
-            stream = yield Call("watch", (changes(OUTBOX.events),), {"resume_after": token})
+            stream = yield Do(self.watched.watch, (changes(OUTBOX.events),), {"resume_after": token}, sends=True)
         except OnewriteError:
             raise
         except Exception as error:
