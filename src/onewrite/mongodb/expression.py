@@ -89,7 +89,7 @@ def check_update(terms: Terms, fields: Sequence[str], update: object) -> None:
             if type(change) is not dict and not isinstance(change, Mapping):
                 raise InvalidUpdate(_NO_FIELDS.format(operator=operator, kind=type(change).__name__))
             for path, value in cast("Document", change).items():
-                if fields or terms.plain_sets or not isinstance(path, str) or path.startswith(OURS):  # hardly ever
+                if fields or terms.plain_sets or type(path) is not str or path.startswith(OURS):  # hardly ever
                     _check_written(terms, fields, path)
                 if operator == "$rename" and isinstance(value, str):
                     _check_written(terms, fields, value)
@@ -208,7 +208,7 @@ def _check_stage(terms: Terms, fields: Sequence[str], stage: object) -> None:
             _check_written(terms, fields, path)
     if name in _SETTING_STAGES:
         if not isinstance(body, Mapping):
-            raise InvalidUpdate(_NO_FIELDS.format(operator=name, kind=type(body).__name__))
+            raise InvalidUpdate(_NO_FIELDS.format(operator=name, kind=type(cast("object", body)).__name__))
         for path, value in cast("Document", body).items():
             _check_written(terms, fields, path)
             for source_path in paths_read(value):
