@@ -12,7 +12,7 @@ from boto3.dynamodb.types import Binary
 from botocore.exceptions import ClientError
 from bson import BSON, Int64, ObjectId
 from bson.raw_bson import RawBSONDocument
-from pymongo.errors import CursorNotFound, OperationFailure
+from pymongo.errors import AutoReconnect, CursorNotFound, OperationFailure
 
 from onewrite import ConfigurationError, Event, LedgerMismatch, Message, Outbox, SeenIds
 from onewrite.core.flow import Call, Do, drive
@@ -461,3 +461,21 @@ def test_a_follower_sweeps_now_and_then_and_keeps_its_place_when_the_stream_is_q
     stopped[0] = True
     assert _sweeps(following, sweep) == Take(stream, "try_next")
     assert following.send(None) == Take(stream, "close")
+
+
+def test_a_sweep_that_the_database_has_failed_is_made_again_with_the_next_stream() -> None:
+    with mongomock_collection("orders") as collection:
+        boxes = DocumentOutboxes(collection, (), Outbox("shop"))
+    tokens = LabelledLedger(None)
+    follower = Follower(_passes(boxes), boxes, tokens, 3600.0, lambda: NOW, lambda: False, lambda _: None)
+    following = follower.follow()
+    next(following)
+    step: Any = following.send(Stream())
+    while isinstance(step, Do):  # each try of the sweep fails
+        step = following.throw(AutoReconnect("a failover"))
+    assert step == Take(step.stream, "close")
+    with pytest.raises(AutoReconnect):
+        following.send(None)
+    following = follower.follow()  # what was pending before the stream is told of by nothing else
+    next(following)
+    assert _begun(following, Stream()).method == "try_next"

@@ -178,8 +178,9 @@ class Follower:
         self.tokens.save(stream.resume_token)
 
     def _sweep(self) -> Following:
-        self.last_sweep = self.clock()
+        now = self.clock()
         self.report((yield from self.passes.sweep(0.0)))
+        self.last_sweep = now  # one that the database has failed is none, and is made again with the next stream
 
     def _forget(self, error: Exception) -> None:
         """Begin anew where the place is lost, and raise everything else."""
