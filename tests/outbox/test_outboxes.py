@@ -396,7 +396,8 @@ def _follower(tokens: LabelledLedger, **more: Any) -> Any:
 
 def _begun(following: Any, stream: Stream) -> Any:
     """The stream is open, and a sweep has found nothing: what is done next."""
-    return _sweeps(following, following.send(stream))
+    assert following.send(stream) == Take(stream, "try_next")
+    return _sweeps(following, following.send(None))
 
 
 def _sweeps(following: Any, step: Any) -> Any:
@@ -470,7 +471,8 @@ def test_a_sweep_that_the_database_has_failed_is_made_again_with_the_next_stream
     follower = Follower(_passes(boxes), boxes, tokens, 3600.0, lambda: NOW, lambda: False, lambda _: None)
     following = follower.follow()
     next(following)
-    step: Any = following.send(Stream())
+    assert isinstance(following.send(Stream()), Take)
+    step: Any = following.send(None)
     while isinstance(step, Do):  # each try of the sweep fails
         step = following.throw(AutoReconnect("a failover"))
     assert step == Take(step.stream, "close")
@@ -479,3 +481,15 @@ def test_a_sweep_that_the_database_has_failed_is_made_again_with_the_next_stream
     following = follower.follow()  # what was pending before the stream is told of by nothing else
     next(following)
     assert _begun(following, Stream()).method == "try_next"
+
+
+def test_a_token_that_the_server_refuses_once_the_stream_is_asked_is_forgotten_too() -> None:
+    """Motor sends nothing before that."""
+    tokens, stream = LabelledLedger({"_data": "none"}), Stream()
+    following = _follower(tokens)
+    next(following)
+    following.send(stream)
+    assert following.throw(OperationFailure("not a valid hex string", 9)) == Take(stream, "close")
+    with pytest.raises(StopIteration):
+        following.send(None)
+    assert tokens.token is None

@@ -130,17 +130,20 @@ class Follower:
 
     def follow(self) -> Following:
         """Open the stream and follow it until the relay is stopped, or the place in it is lost."""
-        token = self.tokens.load()
+        token, stream = self.tokens.load(), cast("Any", None)
         try:
             stream = yield Do(self.watched.watch, (changes(OUTBOX.events),), {"resume_after": token}, sends=True)
+            change = yield Take(stream, "try_next")  # Motor opens it no earlier
         except OnewriteError:
             raise
         except Exception as error:
+            if stream is not None:
+                yield Take(stream, "close")
             yield from self._after_refusal(error, token)
             return
         try:
             # The stream is open by now, so nothing falls between it and the sweep.
-            yield from self._listen(stream)
+            yield from self._listen(stream, change)
         except Exception as error:
             yield Take(stream, "close")
             self._forget(error)
@@ -161,12 +164,11 @@ class Follower:
                 log(WARNING, "The sweep in place of a change stream has failed too: %r", sweep_error)
         self._forget(error)
 
-    def _listen(self, stream: Any) -> Following:
+    def _listen(self, stream: Any, change: Any) -> Following:
         count = 0
         while not self.stopping():
             if self.clock() - self.last_sweep >= self.sweep_every:
                 yield from self._sweep()
-            change = yield Take(stream, "try_next")
             if change is not None:
                 count += 1
                 # As the relay itself reads it: the caller's client may have no type for this _id, or another one.
@@ -175,6 +177,7 @@ class Follower:
                 raise _EndedError("It was ended by the server, because its collection was dropped or renamed.")
             if change is None or count % _KEPT_EVERY == 0:
                 self.tokens.save(stream.resume_token)
+            change = yield Take(stream, "try_next")
         self.tokens.save(stream.resume_token)
 
     def _sweep(self) -> Following:
