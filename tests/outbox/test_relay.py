@@ -487,6 +487,13 @@ def test_a_doorbell_names_a_document_by_any_filter_that_a_write_takes(collection
         assert Relay(guarded, lambda _: None).ring([query]).published == 1
 
 
+@pytest.mark.parametrize("entities", [{"_id": "o"}, {"id": "o"}, ["o"]])
+def test_a_doorbell_that_names_no_list_of_entities_is_refused(collection: Any, entities: Any) -> None:
+    relay = Relay(store(collection), lambda _: None)
+    with pytest.raises(ConfigurationError, match="give a list"):
+        relay.ring(entities)
+
+
 def test_an_asynchronous_relay_waits_for_a_database_that_fails(collection: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     guarded = AsyncGuardedCollection(AsyncStandInCollection(collection), SeenIds(), outbox=OUTBOX)
     relay = AsyncRelay(guarded, lambda _: None)

@@ -73,6 +73,10 @@ class _RelayFlows:
         return self._boxes.outbox
 
     def _ringing(self, entities: Sequence[Mapping[str, Any]], within: timedelta) -> Pass[SweepReport]:
+        if not all(isinstance(entity, Mapping) for entity in cast("Sequence[object]", entities)):
+            raise ConfigurationError(
+                f"ring({entities!r}): give a list of the keys or filters of entities, as in ring([{{...}}])."
+            )
         return self._passes.ring([self._boxes.of_doorbell(entity) for entity in entities], _seconds("within", within))
 
     def _sweeping(self, older_than: timedelta, within: timedelta = _FOR_EVER) -> Pass[SweepReport]:
