@@ -73,8 +73,12 @@ def create_table_with_outbox(
     view: Literal["NEW_IMAGE", "KEYS_ONLY"] = "NEW_IMAGE",
     *,
     key: str = "id",
+    shows: Sequence[str] = (),
 ) -> None:
-    """A table with a stream, and with the sparse index `pending`."""
+    """A table with a stream, and with the sparse index `pending`, which `shows` attributes beside the keys."""
+    projection: Any = (
+        {"ProjectionType": "INCLUDE", "NonKeyAttributes": [*shows]} if shows else {"ProjectionType": "KEYS_ONLY"}
+    )
     client.create_table(
         TableName=name,
         KeySchema=[{"AttributeName": key, "KeyType": "HASH"}],
@@ -90,7 +94,7 @@ def create_table_with_outbox(
                     {"AttributeName": "ow_shard", "KeyType": "HASH"},
                     {"AttributeName": "ow_due", "KeyType": "RANGE"},
                 ],
-                "Projection": {"ProjectionType": "KEYS_ONLY"},
+                "Projection": projection,
             }
         ],
         BillingMode="PAY_PER_REQUEST",

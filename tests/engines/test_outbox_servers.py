@@ -24,6 +24,7 @@ from pymongo.collection import Collection
 
 from onewrite import Applied, Event, Message, Outbox, SeenIds, Tombstones
 from onewrite.dynamodb import GuardedTable, transact
+from onewrite.errors import ConfigurationError
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
 from onewrite.outbox import AsyncRelay, Outgoing, Relay, TokenFile, stream_handler
 from onewrite.testing.servers.engines import Dynoxide, Mongod, dynamo_resource
@@ -423,6 +424,17 @@ def test_what_a_relay_leaves_that_knows_of_no_index_is_found_by_the_index(dynamo
     later = Relay(orders, lambda _: None, clock=lambda: time.time() + 3600)
     assert sorted((each.entity["id"], each.pending) for each in later.waiting()) == [("a", 1), ("b", 1)]
     assert later.sweep().published == 2
+
+
+def test_an_index_that_shows_one_attribute_beside_a_key_is_refused_by_sweeps_and_by_lists(dynamo: DynamoDBClient) -> None:
+    name = next(_tables)
+    create_table_with_outbox(dynamo, name, shows=["n"])
+    orders = GuardedTable(dynamo, SeenIds(), table_name=name, outbox=OUTBOX)
+    _emit(orders, 1, "o1")
+    relay = Relay(orders, lambda _: None)
+    for act in (relay.sweep, relay.waiting, relay.broken):
+        with pytest.raises(ConfigurationError, match="'pending' shows more than keys"):
+            act()
 
 
 def test_a_relay_finds_by_the_index_what_writers_emit_that_know_of_none(dynamo: DynamoDBClient, indexed: str) -> None:

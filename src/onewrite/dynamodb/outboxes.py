@@ -21,7 +21,7 @@ from onewrite.core.flow import Call, Flow
 from onewrite.core.label import OUTBOX, TOMBSTONE
 from onewrite.core.pending import Box, Broken, PendingEvent, Search, box_of, key_parts, read_box
 from onewrite.dynamodb.expression import Placeholders
-from onewrite.dynamodb.flows import client_of, code, insist
+from onewrite.dynamodb.flows import client_of, code, insist, text_of
 from onewrite.dynamodb.layout import canonical, number_text
 from onewrite.dynamodb.values import bytes_of, is_typed, let_read_long_numbers, plain_values, typed_values
 from onewrite.errors import ConfigurationError
@@ -187,6 +187,8 @@ class Finder:
         if not self._keys:
             return Search.GOES_ON if (yield from self._turn_page()) else None
         box = yield from box_of(self._boxes.read, self._keys.popleft())
+        if isinstance(box, Broken) and self._boxes.outbox.index is not None and _says_no_key(box.error):
+            raise self._shows_more()
         # The index is behind the table, so it also shows what is cleared or postponed by now.
         return box if isinstance(box, Broken) or box.is_due(self._before) else Search.GOES_ON
 
@@ -225,13 +227,21 @@ class Finder:
         for item in page["Items"]:
             key = plain_values(item) if self._boxes.is_typed else item
             if outbox.index is not None and (len(key) > _MOST_OF_AN_INDEX or OUTBOX.events in key):
-                raise ConfigurationError(
-                    f"The index {outbox.index!r} shows more than keys: make one with the projection KEYS_ONLY."
-                )
+                raise self._shows_more()
             self._keys.append({n: v for n, v in key.items() if n not in (OUTBOX.due, OUTBOX.shard)})
         self._start = page.get("LastEvaluatedKey")
         self._has_more = bool(self._start)
         return True
+
+    def _shows_more(self) -> ConfigurationError:
+        return ConfigurationError(
+            f"The index {self._boxes.outbox.index!r} shows more than keys: make one with the projection KEYS_ONLY."
+        )
+
+
+def _says_no_key(error: Exception) -> bool:
+    """Has the table another key than the one that was asked for? One attribute more than a key of one looks like a key of two."""
+    return isinstance(error, ClientError) and code(error) == "ValidationException" and "key" in text_of(error)
 
 
 def origin(key: Key) -> str:
