@@ -6,6 +6,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, NoReturn, assert_never, assert_type
 
+from aws_lambda_powertools.utilities.typing import LambdaContext
 from boto3.dynamodb.conditions import Attr
 from mypy_boto3_dynamodb import DynamoDBClient, DynamoDBServiceResource
 from pymongo import ReturnDocument
@@ -43,7 +44,7 @@ from onewrite.dynamodb import AsyncGuardedTable, GuardedTable
 from onewrite.identity import json_body
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
 from onewrite.sqs import Worker
-from onewrite.testing import explore
+from onewrite.testing import explore, lambda_context
 from onewrite.testing.explorer.exploration import Exploration
 
 
@@ -371,6 +372,12 @@ def options_of_any_type_leave_a_handler_typed(options: dict[str, Any]) -> None:
     assert_type(ship.each(Message("m1")), Outcome)  # pyright: ignore[reportAssertTypeFailure, reportFunctionMemberAccess]
     assert_type(later.each([Message("m1")]), list[Outcome])  # pyright: ignore[reportAssertTypeFailure, reportFunctionMemberAccess]
     assert_type(told.run({}), Report)
+
+
+def a_context_fits_a_handler_that_asks_for_that_of_powertools(
+    handler: Callable[[dict[str, Any], LambdaContext], Any],
+) -> None:
+    handler({}, lambda_context(remaining_ms=1000))
 
 
 def a_decorator_without_an_identity_is_none() -> None:

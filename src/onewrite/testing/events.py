@@ -355,7 +355,7 @@ def lambda_context(
     aws_request_id: str = "00000000-0000-4000-8000-000000000001",
     memory_limit_in_mb: int = 128,
     clock: Callable[[], float] | None = None,
-) -> LambdaContext:
+) -> Any:  # every library has a class of its own for it, such as Powertools, and a handler may ask for any of them
     """The context of an invocation that has `remaining_ms` left.
 
     Its time stands still unless `clock` is given: a function that returns seconds, such as `time.monotonic`.
