@@ -13,10 +13,12 @@ import mongoengine
 import pytest
 from mongoengine.connection import disconnect
 from motor.motor_asyncio import AsyncIOMotorClient
+from pydantic import ConfigDict
 from pymongo import AsyncMongoClient, MongoClient
 from pymongo.errors import DuplicateKeyError
 
-from onewrite import ConfigurationError, Message
+from onewrite import Applied, ConfigurationError, Duplicate, Message, Outcome, SeenIds
+from onewrite.mongodb import AsyncGuardedCollection
 from onewrite.testing.explorer.exploration import Exploration
 from onewrite.testing.explorer.explore import explore
 from onewrite.testing.servers.engines import REGION, Dynoxide, Mongod
@@ -253,3 +255,39 @@ def test_an_aioboto3_client_of_an_engine(dynoxide: Dynoxide, guarded: bool) -> N
         assert_right(report)
     else:
         assert_found(report, "UpdateItem any c1: applied")
+
+
+class Loose(Customer):
+    model_config = ConfigDict(extra="allow")
+
+
+def test_what_the_writes_of_a_beanie_document_do_to_a_ledger(mongod: Mongod, world: Any) -> None:
+    world()
+
+    async def outcomes() -> None:
+        async with AsyncMongoClient[Any](mongod.uri) as client:
+            await beanie.init_beanie(client.any, document_models=[Customer, Loose])
+            store = AsyncGuardedCollection(Customer.get_pymongo_collection(), SeenIds())
+
+            async def pay(message: Message) -> Outcome:
+                return await store.update_one(message, {"_id": "c1"}, {"$inc": {"credit": 10}})
+
+            read = await Customer.get("c1")
+            assert read is not None
+            assert isinstance(await pay(M1), Applied)
+            await read.set({"seen": ["x"]})
+            assert isinstance(await pay(M1), Duplicate)
+
+            await read.save()  # what was read before the message, but the message stays remembered
+            assert isinstance(await pay(M1), Duplicate)
+
+            loose = await Loose.get("c1")
+            assert loose is not None
+            assert isinstance(await pay(Message("m2")), Applied)
+            await loose.save()  # with the ledger as it was read
+            assert isinstance(await pay(Message("m2")), Applied)
+
+            await read.replace()
+            assert isinstance(await pay(M1), Applied)
+
+    asyncio.run(outcomes())
