@@ -8,6 +8,7 @@ from typing import Any
 import boto3
 import pytest
 from botocore.exceptions import ClientError
+from bson import ObjectId
 
 from onewrite import Duplicate, HighWaterMark, Message, MessageIDs, SeenIds
 from onewrite.core.flow import Flow, run
@@ -65,6 +66,16 @@ def test_what_an_unbounded_ledger_has_written_keeps_its_source_and_its_parts(col
 def test_a_spelling_that_no_ledger_has_written_is_refused(collection: Any) -> None:
     collection.insert_one({"_id": "e", "ids": ["@a%zz%2f/x"], "ow_ids:l": "ow1 > ow_l"})
     assert visited(store_of(collection)).plan.state is EntityState.REFUSED
+
+
+@pytest.mark.parametrize(
+    ("ids", "kinds"), [([1, 2], "int"), (["m1", ObjectId()], "ObjectId"), ([{"id": "m1"}], "object"), (None, "NoneType")]
+)
+def test_a_refusal_says_what_stands_where_ids_are_expected(collection: Any, ids: Any, kinds: str) -> None:
+    collection.insert_one({"_id": "e", "ids": ids})
+    plan = visited(store_of(collection)).plan
+    assert plan.state is EntityState.REFUSED
+    assert f"something else ({kinds}). Correct the entity" in plan.why
 
 
 def test_ids_are_carried_to_the_newest_generation_and_what_is_dead_goes(collection: Any) -> None:

@@ -255,12 +255,14 @@ def _held_marks(change: Remember, lookup: Lookup) -> frozenset[Mark]:
     """The marks in all sets that a write would look into."""
     sets = [lookup(slot) for slot in change.sets.live]
     for members in sets:
-        if members is not ABSENT and not (
-            isinstance(members, frozenset)
-            and all(isinstance(mark, change.sets.kind) for mark in cast("frozenset[object]", members))
-        ):
+        if members is ABSENT:
+            continue
+        kept: list[object] = list(cast("frozenset[object]", members)) if isinstance(members, frozenset) else [members]
+        kinds = sorted({type(each).__name__ for each in kept if not isinstance(each, change.sets.kind)})
+        if kinds or not isinstance(members, frozenset):
             raise LedgerMismatch(
-                f"Where a set of {'ids, as text,' if change.sets.kind is str else 'marks'} is expected the entity has something else."
+                f"Where a set of {'ids, as text,' if change.sets.kind is str else 'marks'} is expected the entity has something else "
+                f"({', '.join(kinds) or type(members).__name__}). Correct the entity: consumers may take for fresh what that stands for."
             )
     return frozenset[Mark]().union(*[cast("frozenset[Mark]", members) for members in sets if members is not ABSENT])
 
