@@ -182,9 +182,10 @@ def check_begin(request: StepRequest) -> None:
             "timedelta(0) if it does not take one."
         )
     if timedelta(0) < safe_for and safe_for - lease < 2 * STEP_SKEW:  # may_be_taken_over would never be true
+        shorter = "a shorter lease; or " if safe_for >= 2 * STEP_SKEW + _SHORTEST_LEASE else ""
         raise InvalidUpdate(
             f"begin: safe_for={safe_for} is shorter than lease={lease} and the {2 * STEP_SKEW} by which two clocks may differ, so no "
-            "worker could ever take the step over. Give a shorter lease; or timedelta(0), if the key is forgotten so soon: then the "
+            f"worker could ever take the step over. Give {shorter}timedelta(0), if the key is forgotten so soon: then the "
             "step of a worker that dies is Uncertain."
         )
 
