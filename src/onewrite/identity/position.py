@@ -19,7 +19,7 @@ def sqs_message_id() -> OneMessage:
 
     Stable: in all deliveries of one message, for as long as the queue keeps it. Not stable: a producer that sends twice makes
     two messages with two ids, and a redrive from a dead-letter queue sends a new message with a new id. If either can happen,
-    read a business key with `json_body`.
+    read a business key with `json_body`. The body is text; if it is JSON, use `json.loads(message.body)`.
     """
 
     def identify(record: Record) -> Message:
@@ -36,6 +36,8 @@ def fifo_sequence() -> OneMessage:
     queue remembers a deduplication id gets a new number, and so does a redrive from a dead-letter queue. The new number is
     higher than every mark, so that copy is applied, even if the first one was. If this matters, read a business key with
     `json_body`; a message that was in the dead-letter queue has lost its place in its group anyway.
+
+    The body is text; if it is JSON, use `json.loads(message.body)`.
     """
 
     def identify(record: Record) -> Message:
