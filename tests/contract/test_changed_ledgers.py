@@ -253,6 +253,25 @@ def test_a_set_of_ids_that_was_kept_by_hand_is_looked_into(make_shop: MakeShop, 
     assert (shop.raw("o-1") or {})["messageIDs"] == kept
 
 
+@pytest.mark.parametrize("ledger", [PLAIN, SeenIds(also=PLAIN)], ids=str)
+@pytest.mark.parametrize("source", ["", "s"])
+@pytest.mark.parametrize("id_", ["@m1", "@npm/m1"])
+def test_an_id_in_a_set_kept_by_hand_is_known_whatever_it_begins_with(
+    make_shop: MakeShop, ledger: AnyLedger, source: str, id_: str
+) -> None:
+    shop = make_shop(ledger)
+    shop.put_raw("o-1", n=1, messageIDs=by_hand(shop, [id_]))
+    assert isinstance(shop.add(Message(id_, source=source), "o-1"), Duplicate)
+    assert (shop.get("o-1") or {})["n"] == 1
+
+
+def test_what_a_set_holds_without_a_source_counts_for_every_source(make_shop: MakeShop) -> None:
+    shop = make_shop(PLAIN)
+    for id_ in ("m1", "@m1"):
+        outcomes = [shop.add(each, "o-1") for each in (Message(id_), Message(id_, source="s"), Message(id_).part("p"))]
+        assert [type(outcome) for outcome in outcomes] == [Applied, Duplicate, Applied]
+
+
 def test_a_set_that_was_kept_by_hand_under_another_name_is_looked_into(make_shop: MakeShop) -> None:
     shop = make_shop(SeenIds(also=MessageIDs("processed")))
     shop.put_raw("o-1", n=1, processed=by_hand(shop, ["m1"]))

@@ -63,9 +63,18 @@ def test_what_an_unbounded_ledger_has_written_keeps_its_source_and_its_parts(col
         assert isinstance(after.update_one(message, {"_id": "e"}, {"$inc": {"n": 1}}), Duplicate)
 
 
-def test_a_spelling_that_no_ledger_has_written_is_refused(collection: Any) -> None:
-    collection.insert_one({"_id": "e", "ids": ["@a%zz%2f/x"], "ow_ids:l": "ow1 > ow_l"})
-    assert visited(store_of(collection)).plan.state is EntityState.REFUSED
+@pytest.mark.parametrize("source", ["", "s"])
+def test_an_id_that_begins_with_an_at_sign_is_carried_as_those_who_look_into_the_set_take_it(
+    collection: Any, source: str
+) -> None:
+    ids, between = ["@m1", "@a%zz%2f/x"], MessageIDs("ids", also=SeenIds())
+    collection.insert_one({"_id": "e", "ids": [*ids]})
+    GuardedCollection(collection, between, clock=clock).record(Message("@m2"), {"_id": "e"})
+    visited(store_of(collection), Ids("ids", SeenIds(), source), drops=True)
+    after = GuardedCollection(collection, SeenIds(), clock=clock)
+    for id_ in (*ids, "@m2"):
+        message = Message(id_, source=source)
+        assert isinstance(after.record(message, {"_id": "e"}), Duplicate)
 
 
 @pytest.mark.parametrize(

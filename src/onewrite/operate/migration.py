@@ -235,8 +235,6 @@ class Ids:
     def _messages(self, text: str, source: str, now: float) -> list[Message]:
         """The messages for which consumers with a look into the old set take this. An id that begins with "@" may be the user's own."""
         own = Message(text, source=source)
-        if not text.startswith("@"):
-            return [own]
         spelling = _SPELLED_ID.fullmatch(text)
         if spelling is not None:
             kept_source, *parts = [
@@ -244,11 +242,10 @@ class Ids:
             ]
             message = Message(spelling[2], source=kept_source, parts=tuple(parts))
             if self._old_ids.look(message, now).mark == text:
-                return [message, own]
-        raise LedgerMismatch(
-            f"The old set holds {text!r}. Ids that begin with @ are spelled in another way by a ledger, so consumers with a look "
-            "into the set would not recognise this one: such an entity cannot be migrated while consumers run."
-        )
+                # What was written without a source counts for every source.
+                counts_for = source if message == Message(message.id) else kept_source
+                return [*dict.fromkeys([message, Message(message.id, source=counts_for, parts=message.parts), own])]
+        return [own]
 
 
 def _held_marks(change: Remember, lookup: Lookup) -> frozenset[Mark]:

@@ -146,8 +146,12 @@ class MessageIDs(_OfIds):
         """The mark that must not be there."""
         if type(message) is not Message:
             check_message(message)
-        is_of_any_source = message.source and not message.parts
-        return Remember(_by_hand(self.attribute), _text(message), (message.id,) if is_of_any_source else ())
+        sets, text = _by_hand(self.attribute), _text(message)
+        if message.parts or text == message.id:
+            return Remember(sets, text)
+        # By hand an id stands alone whatever it begins with, and one that begins with "@" has another spelling here.
+        alone = (message.id, f"@/{message.id}") if message.id.startswith("@") else (message.id,)
+        return Remember(sets, text, tuple([spelling for spelling in alone if spelling != text]))
 
 
 # --- where the marks stand --------------------------------------------------------------------------------------------
