@@ -169,6 +169,8 @@ class Follower:
         while not self.stopping():
             if self.clock() - self.last_sweep >= self.sweep_every:
                 yield from self._sweep()
+            if change is None:
+                change = yield Take(stream, "try_next")
             if change is not None:
                 count += 1
                 # As the relay itself reads it: the caller's client may have no type for this _id, or another one.
@@ -177,8 +179,9 @@ class Follower:
                 raise _EndedError("It was ended by the server, because its collection was dropped or renamed.")
             if change is None or count % _KEPT_EVERY == 0:
                 self.tokens.save(stream.resume_token)
-            change = yield Take(stream, "try_next")
-        self.tokens.save(stream.resume_token)
+            change = None
+        if change is None:  # otherwise the place is behind one that nobody has told
+            self.tokens.save(stream.resume_token)
 
     def _sweep(self) -> Following:
         now = self.clock()
