@@ -254,12 +254,13 @@ def _held_marks(change: Remember, lookup: Lookup) -> frozenset[Mark]:
     for members in sets:
         if members is ABSENT:
             continue
-        kept: list[object] = list(cast("frozenset[object]", members)) if isinstance(members, frozenset) else [members]
-        kinds = sorted({type(each).__name__ for each in kept if not isinstance(each, change.sets.kind)})
-        if kinds or not isinstance(members, frozenset):
+        is_set, kind = isinstance(members, frozenset), change.sets.kind
+        kept = cast("frozenset[object]", members) if is_set else [members]
+        kinds = sorted({type(each).__name__ for each in kept if not (is_set and isinstance(each, kind))})
+        if kinds:
             raise LedgerMismatch(
-                f"Where a set of {'ids, as text,' if change.sets.kind is str else 'marks'} is expected the entity has something else "
-                f"({', '.join(kinds) or type(members).__name__}). Correct the entity: consumers may take for fresh what that stands for."
+                f"Where a set of {'ids, as text,' if kind is str else 'marks'} is expected the entity has something else "
+                f"({', '.join(kinds)}). Correct the entity: consumers may take for fresh what that stands for."
             )
     return frozenset[Mark]().union(*[cast("frozenset[Mark]", members) for members in sets if members is not ABSENT])
 
