@@ -357,7 +357,7 @@ def test_a_lean_worker_keeps_the_order_of_each_group_of_a_fifo_queue_also_where_
 
     url = f"{garbling.endpoint}/1/{name}.fifo"
     client = clients(garbling.endpoint, retries=ONE_TRY)
-    assert Worker(url, handler, client=client, lean=True, wait=1, stop_when_empty=True).run() is True
+    assert Worker(url, handler, client=client, lean=True, wait=5, stop_when_empty=True).run() is True
     assert done == {group: [*range(group, 200, 7)] for group in range(7)}
     assert sqs.counts(f"{name}.fifo") == {"Gone": [1] * 200, "Left": 0, "Hidden": 0}
 
