@@ -169,7 +169,7 @@ def test_an_operation_after_a_commit_is_no_part_of_a_transaction(server: Server,
 
 
 def test_what_needs_a_server_is_refused_by_name(server: Server, session: Any) -> None:
-    with pytest.raises(ConfigurationError, match="^session_id of a session cannot be tapped"):
+    with pytest.raises(ConfigurationError, match=r"^session_id of a session cannot be tapped"):
         _ = session.session_id
     with pytest.raises(ConfigurationError, match="snapshot=True cannot be tapped"):
         server.client.start_session(snapshot=True)
