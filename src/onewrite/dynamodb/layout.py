@@ -62,18 +62,14 @@ def without_ledger(terms: Terms, item: Mapping[str, Any]) -> Entity:
     attributes = {name: value for name, value in item.items() if not name.startswith(OURS) and name not in terms.plain_sets}
     if TOMBSTONE not in item:
         return attributes
-    key = read_tombstone(_plain_map(item[TOMBSTONE])).key
+    tombstone = item[TOMBSTONE]
+    key = read_tombstone(plain_values({"map": tombstone})["map"] if is_typed(tombstone) else tombstone).key
     return {name: value for name, value in attributes.items() if name in key}
 
 
 def business(terms: Terms, item: Mapping[str, Any]) -> Entity:
     """The attributes that are the caller's own, those of a deleted item too that are still there."""
     return without_ledger(terms, {name: value for name, value in item.items() if name != TOMBSTONE})
-
-
-def _plain_map(value: Any) -> Any:
-    """A plain or a typed map as a plain one."""
-    return plain_values({"map": value})["map"] if is_typed(value) else value
 
 
 class LedgerImage(NamedTuple):

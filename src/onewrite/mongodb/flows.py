@@ -536,10 +536,9 @@ def next_try(request: ReadyWrite, turn: int, *, has_failed: bool, exists: bool, 
 LARGEST_DOCUMENT = 16 * 1024 * 1024  # bytes of BSON, the server's limit
 # BSONObjectTooLarge, the same for an upsert, and what the result of a pipeline raises.
 _TOO_LARGE_CODES = frozenset({10334, 17419, 17420})
-# Unauthorized, AuthenticationFailed, and rate limits of MongoDB and of compatible services: they say nothing about the document.
-_UNWILLING_CODES = frozenset({13, 18, 462, 16500})
-# The element that a "$" in the projection shows was not there. The server says so after it has written.
-_AFTER_THE_WRITE = 51246
+# Unauthorized, AuthenticationFailed, and rate limits of MongoDB and of compatible services: they say nothing about the document. And where the
+# element that a "$" in the projection shows was not there, the server says so after it has written.
+_UNCERTAIN_CODES = frozenset({13, 18, 462, 16500, 51246})
 # BadValue, TypeMismatch, PathNotViable, and $concatArrays on something else: the cause may be the caller's update, or a broken ledger.
 _CONTENT_CODES = frozenset({2, 14, 28, 28664})
 
@@ -548,7 +547,7 @@ def says_nothing_was_done(error: Exception) -> bool:
     """Is it certain that the write had no effect? Not where only its durability failed, or its time was up."""
     if not isinstance(error, OperationFailure) or isinstance(error, WriteConcernError | ExecutionTimeout):
         return False
-    return error.code not in _UNWILLING_CODES and error.code != _AFTER_THE_WRITE
+    return error.code not in _UNCERTAIN_CODES
 
 
 def is_of_entity(error: Exception, entity: Mapping[str, Any]) -> bool:
