@@ -257,6 +257,16 @@ def test_a_connection_that_was_idle_for_longer_than_the_client_allows_is_not_use
     with_client(dynoxide.endpoint, test, connector_args={"keepalive_timeout": 1.0})
 
 
+def test_a_client_may_keep_idle_connections_for_ever(dynoxide: Dynoxide, table: str) -> None:
+    async def test(client: Any) -> None:
+        target = alone(client)
+        for _ in range(3):
+            await target.get_item(TableName=table, Key=KEY)
+        assert len(target._pool._connections) == 1
+
+    with_client(dynoxide.endpoint, test, connector_args={"keepalive_timeout": None})
+
+
 def test_a_connection_that_the_server_says_it_ends_is_not_kept(garbling: Garbling, table: str) -> None:
     async def test(client: Any) -> None:
         target = alone(client)

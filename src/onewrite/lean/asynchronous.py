@@ -101,9 +101,9 @@ class AsyncConnection(asyncio.Protocol):
         data, self._data = self._data, b""
         return data
 
-    def is_usable(self, address: Address, keepalive: float) -> bool:
-        """Does it lead there still? What nobody has used for long may have ended without a word."""
-        is_fresh = self._loop.time() < self._idle_since + keepalive
+    def is_usable(self, address: Address, keepalive: float | None) -> bool:
+        """Does it lead there still? What nobody has used for long may have ended without a word. `keepalive` is None if it may be kept for ever."""
+        is_fresh = keepalive is None or self._loop.time() < self._idle_since + keepalive
         return is_fresh and self.address == address and not self._data and not self._is_over
 
     def close(self) -> None:
