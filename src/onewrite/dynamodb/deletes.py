@@ -56,7 +56,7 @@ def _bury(flows: Flows, write: Write, native: Mapping[str, Any]) -> Flow[tuple[O
     while True:
         call = flows.call(write, native, guard_update)
         try:
-            response = yield from send(call)
+            response = yield from flows.send_reading(call)
         except ClientError as error:
             image, failure = yield from flows.refusal(error, write, call)
             outcome = judge_refusal(write, image)

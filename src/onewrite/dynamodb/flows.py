@@ -49,7 +49,14 @@ from onewrite.dynamodb.request import (
     touches_ours,
 )
 from onewrite.dynamodb.size import LARGEST_ITEM, item_size, value_size
-from onewrite.dynamodb.values import Convert, check_low_level_client, plain_values, sendable, typed_values
+from onewrite.dynamodb.values import (
+    Convert,
+    check_low_level_client,
+    let_read_long_numbers,
+    plain_values,
+    sendable,
+    typed_values,
+)
 from onewrite.errors import ConfigurationError, EntityTooLarge, InvalidUpdate, LedgerMismatch
 from onewrite.message import Message
 from onewrite.outcome import Applied, Entity, Gone, Missing, Outcome, Rejected, Unmet
@@ -293,9 +300,13 @@ class Flows:
         return too_large(f"DynamoDB's {LARGEST_ITEM} bytes", size, self.ledger.remedy)
 
     def read(self, request: dict[str, Any]) -> Flow[Entity | None]:
-        response = yield Call("get_item", (), request)
+        response = yield from self.send_reading(Call("get_item", (), request))
         item: Entity | None = response.get("Item")
         return None if item is None else self.plain_item(item)
+
+    def send_reading(self, call: Call) -> Flow[Mapping[str, Any]]:
+        """Send a request whose answer has an item."""
+        return (yield from send_reading(call, self.target, is_typed=self._is_typed))
 
     def address(self, native: Mapping[str, Any]) -> dict[str, Any]:
         key = {"Key": typed_values(checked_key(native))} if self._is_typed and "Key" in native else {}
@@ -419,6 +430,17 @@ def insist(error: ClientError, call: Call) -> Flow[Mapping[str, Any]]:
         except ClientError as next_error:
             error = next_error
     raise error
+
+
+def send_reading(call: Call, target: Any, *, is_typed: bool) -> Flow[Mapping[str, Any]]:
+    """Send a request whose answer has items. One number for which boto3 raises must not hide what was written, or all others."""
+    try:
+        return (yield from send(call))
+    except ArithmeticError:
+        if is_typed:
+            raise
+        let_read_long_numbers(target)
+        return (yield from send(call))
 
 
 def code(error: ClientError) -> str:

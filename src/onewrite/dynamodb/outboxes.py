@@ -21,9 +21,9 @@ from onewrite.core.flow import Call, Flow
 from onewrite.core.label import OUTBOX, TOMBSTONE
 from onewrite.core.pending import Box, Broken, PendingEvent, Search, box_of, key_parts, read_box
 from onewrite.dynamodb.expression import Placeholders
-from onewrite.dynamodb.flows import client_of, code, insist, text_of
+from onewrite.dynamodb.flows import client_of, code, insist, send_reading, text_of
 from onewrite.dynamodb.layout import canonical, number_text
-from onewrite.dynamodb.values import bytes_of, is_typed, let_read_long_numbers, plain_values, typed_values
+from onewrite.dynamodb.values import bytes_of, is_typed, plain_values, typed_values
 from onewrite.errors import ConfigurationError
 
 Key: TypeAlias = Mapping[str, Any]
@@ -217,13 +217,7 @@ class Finder:
         request |= {**self._boxes.table, **{name: members for name, members in placeholders.items() if members}}
         if self._start is not None:
             request["ExclusiveStartKey"] = self._start
-        try:
-            page = yield Call("scan", (), request)
-        except ArithmeticError:
-            if self._boxes.is_typed:
-                raise
-            let_read_long_numbers(self._boxes.target)  # one such key would keep all others of its page from being found
-            page = yield Call("scan", (), request)
+        page = yield from send_reading(Call("scan", (), request), self._boxes.target, is_typed=self._boxes.is_typed)
         for item in page["Items"]:
             key = plain_values(item) if self._boxes.is_typed else item
             if outbox.index is not None and (len(key) > _MOST_OF_AN_INDEX or OUTBOX.events in key):

@@ -262,7 +262,10 @@ def _read_item(part: Part, error: ClientError) -> Flow[Entity | None]:
     key = part.key
     if key is None:
         raise error
-    response = yield Call("get_item", (), {"TableName": part.table_name, "Key": key, "ConsistentRead": True})
+    request = {"TableName": part.table_name, "Key": key, "ConsistentRead": True}
+    if isinstance(part, Action):
+        return (yield from part.flows.read(request))
+    response = yield Call("get_item", (), request)
     item: Entity | None = response.get("Item")
     return None if item is None else part.plain_item(item)
 
