@@ -10,6 +10,7 @@ import gc
 import inspect
 import signal
 import threading
+from asyncio import Runner as Loop
 from asyncio import run as run_to_its_end
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
@@ -361,6 +362,26 @@ def running_by_another_name(message: Message) -> Outcome:
     return run_to_its_end(one(message))
 
 
+@functools.wraps(one)
+def running_in_a_runner(message: Message) -> Outcome:
+    with asyncio.Runner() as own_runner:
+        return own_runner.run(one(message))
+
+
+@functools.wraps(one)
+def running_in_a_runner_by_another_name(message: Message) -> Outcome:
+    with Loop() as own_runner:
+        return own_runner.run(one(message))
+
+
+runner = asyncio.Runner()
+
+
+@functools.wraps(one)
+def running_in_one_runner(message: Message) -> Outcome:
+    return runner.run(one(message))
+
+
 class Running:
     def __init__(self, each: Callable[..., Any]) -> None:
         functools.update_wrapper(self, each)
@@ -378,7 +399,19 @@ def test_a_wrapper_that_runs_an_asynchronous_function_in_a_context_leaves_it_asy
     assert identifiers(sqs_handler(by_name)(in_context)(sqs("a"))) == []
 
 
-@pytest.mark.parametrize("each", [running, completing, logged(running), running_by_another_name, Running(one)])
+@pytest.mark.parametrize(
+    "each",
+    [
+        running,
+        completing,
+        logged(running),
+        running_by_another_name,
+        running_in_a_runner,
+        running_in_a_runner_by_another_name,
+        running_in_one_runner,
+        Running(one),
+    ],
+)
 def test_a_wrapper_that_waits_for_an_asynchronous_function_makes_a_plain_one_of_it(each: Any) -> None:
     report = sqs_handler(by_name)(each).run(sqs(["a", "b!"]))
     assert identifiers(report.response) == ["id-b!"]
