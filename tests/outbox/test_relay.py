@@ -18,7 +18,7 @@ import pytest
 from botocore.exceptions import ClientError
 from bson import Binary, CodecOptions, UuidRepresentation
 
-from onewrite import ConfigurationError, Event, LedgerMismatch, Message, Outbox, SeenIds
+from onewrite import ConfigurationError, Event, InvalidUpdate, LedgerMismatch, Message, Outbox, SeenIds
 from onewrite.dynamodb import GuardedTable
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
 from onewrite.outbox import AsyncRelay, Outgoing, Relay, SweepReport, TokenFile, stream_handler
@@ -485,6 +485,17 @@ def test_a_doorbell_names_a_document_by_any_filter_that_a_write_takes(collection
         store(collection).update_one(Message(f"m{number}"), {"_id": 1}, change, upsert=True, emit=[Event("A", number)])
         guarded = GuardedCollection(collection, SeenIds(), key=("email",), outbox=OUTBOX)
         assert Relay(guarded, lambda _: None).ring([query]).published == 1
+
+
+def test_a_doorbell_that_may_name_several_documents_is_refused(collection: Any) -> None:
+    with pytest.raises(InvalidUpdate, match="may be several"):
+        Relay(store(collection), lambda _: None).ring([{"_id": {"$in": [1, 2]}}])
+
+
+def test_entities_may_be_named_by_an_iterator(collection: Any) -> None:
+    for number in range(2):
+        store(collection).insert_one(Message(f"m{number}"), {"_id": number}, emit=[Event("A", number)])
+    assert Relay(store(collection), lambda _: None).ring({"_id": number} for number in range(2)).published == 2
 
 
 @pytest.mark.parametrize("entities", [{"_id": "o"}, {"id": "o"}, ["o"]])

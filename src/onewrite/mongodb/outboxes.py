@@ -58,9 +58,7 @@ class Outboxes:
 
     def of_doorbell(self, entity: Document) -> Document:
         """Which document a caller names in place of a doorbell."""
-        if "_id" not in entity:
-            return self.entity(entity, None)
-        return {"_id": self._as_stored(copy_of(entity["_id"]))}
+        return self.entity(entity, None)
 
     def of_source(self, source: str) -> Document:
         """The document whose events have that source."""

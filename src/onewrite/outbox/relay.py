@@ -9,7 +9,7 @@ twice does no harm: a sweep finds what no doorbell has told of.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import partial
@@ -72,12 +72,13 @@ class _RelayFlows:
         """The outbox of the store."""
         return self._boxes.outbox
 
-    def _ringing(self, entities: Sequence[Mapping[str, Any]], within: timedelta) -> Pass[SweepReport]:
-        if not all(isinstance(entity, Mapping) for entity in cast("Sequence[object]", entities)):
+    def _ringing(self, entities: Iterable[Mapping[str, Any]], within: timedelta) -> Pass[SweepReport]:
+        entity_list = [*entities]  # an iterator has them once
+        if not all(isinstance(entity, Mapping) for entity in cast("list[object]", entity_list)):
             raise ConfigurationError(
                 f"ring({entities!r}): give a list of the keys or filters of entities, as in ring([{{...}}])."
             )
-        return self._passes.ring([self._boxes.of_doorbell(entity) for entity in entities], _seconds("within", within))
+        return self._passes.ring([self._boxes.of_doorbell(entity) for entity in entity_list], _seconds("within", within))
 
     def _sweeping(self, older_than: timedelta, within: timedelta = _FOR_EVER) -> Pass[SweepReport]:
         return self._passes.sweep(_seconds("older_than", older_than), _seconds("within", within))
@@ -137,7 +138,7 @@ class Relay(_RelayFlows):
         """Publish what is pending in one entity, as straight after the write. What `publish` raises is raised here."""
         return self._run(self._passes.flush(self._boxes.entity(filter, Key)))
 
-    def ring(self, entities: Sequence[Mapping[str, Any]], *, within: timedelta = _FOR_EVER) -> SweepReport:
+    def ring(self, entities: Iterable[Mapping[str, Any]], *, within: timedelta = _FOR_EVER) -> SweepReport:
         """Publish what is pending in these entities, named by keys (plain, or typed as in a stream) or by filters.
 
         For doorbells: entities that wait after a refusal are left alone, because to postpone one rings the bell as well. After
@@ -222,7 +223,7 @@ class AsyncRelay(_RelayFlows):
         """Publish what is pending in one entity, as straight after the write. What `publish` raises is raised here."""
         return await self._run(self._passes.flush(self._boxes.entity(filter, Key)))
 
-    async def ring(self, entities: Sequence[Mapping[str, Any]], *, within: timedelta = _FOR_EVER) -> SweepReport:
+    async def ring(self, entities: Iterable[Mapping[str, Any]], *, within: timedelta = _FOR_EVER) -> SweepReport:
         """Publish what is pending in these entities, named by keys (plain, or typed as in a stream) or by filters.
 
         For doorbells: entities that wait after a refusal are left alone, because to postpone one rings the bell as well. After
