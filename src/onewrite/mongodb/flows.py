@@ -320,7 +320,7 @@ class Flows:
             reply = yield Call(writer, (request.filter, request.update), {"upsert": upsert, **request.native})
         except (OperationFailure, DocumentTooLarge) as error:
             # An upsert that matches nothing tries to create, which may fail in ways of its own: no verdict yet.
-            if not upsert or not says_nothing_was_done(error):
+            if not upsert or not says_nothing_was_done(error) or may_be_of_projection(error, request.native):
                 yield from self.raise_failure(error, request)
             return error
         message, now = request.write.message, request.write.now
@@ -548,6 +548,18 @@ def says_nothing_was_done(error: Exception) -> bool:
     if not isinstance(error, OperationFailure) or isinstance(error, WriteConcernError | ExecutionTimeout):
         return False
     return error.code not in _UNCERTAIN_CODES
+
+
+_LOOKING = frozenset({"$slice", "$elemMatch", "$meta"})  # in a projection: these compute nothing, and do not fail
+
+
+def may_be_of_projection(error: Exception, native: Document) -> bool:
+    """May it be what the projection computes that has failed? The server says so after it has written, with any code."""
+    projection = native.get("projection")
+    if isinstance(error, DuplicateKeyError) or not isinstance(projection, Mapping):
+        return False
+    shown = cast("Document", projection).values()
+    return any(isinstance(value, str) or (isinstance(value, Mapping) and not {*value} <= _LOOKING) for value in shown)
 
 
 def is_of_entity(error: Exception, entity: Mapping[str, Any]) -> bool:
