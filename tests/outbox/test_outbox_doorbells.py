@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -146,3 +147,10 @@ def test_a_handler_is_made_of_a_relay_and_of_nothing_else() -> None:
     wrong: Any = None
     with pytest.raises(ConfigurationError, match="stream_handler"):
         stream_handler(wrong)
+
+
+def test_a_function_makes_an_asynchronous_relay_and_nothing_else(collection: Any) -> None:
+    blocking: Any = partial(Broker(collection).relay_of, "blocking")
+    for event in ({"Records": [record("a")]}, SCHEDULE):
+        with pytest.raises(ConfigurationError, match="has made a Relay"):
+            stream_handler(blocking)(event, None)

@@ -336,7 +336,13 @@ def stream_handler(relay: HandledRelay, *, on_pass: OnPass | None = None) -> Han
 
     async def apass(event: Mapping[str, Any], within: timedelta) -> SweepReport | None:
         if not relays:
-            relays.append(await cast("Callable[[], Awaitable[AsyncRelay]]", relay)())
+            answer: object = cast("Callable[[], object]", relay)()
+            made = await answer if isawaitable(answer) else answer
+            if not isinstance(made, AsyncRelay):
+                raise ConfigurationError(
+                    f"The function that stream_handler was given has made a {type(made).__name__}, and no AsyncRelay: give a Relay itself."
+                )
+            relays.append(made)
         awaitable = _pass_of(relays[0], event, within)
         return None if awaitable is None else await awaitable
 
