@@ -274,3 +274,10 @@ def test_remarks_on_what_ends_wrongly_anyway_are_not_in_the_summary(run: Run) ->
     result = run(CANCELLING.replace("customers.update_one(message, ", "collection.update_one("))
     result.assert_outcomes(failed=1)
     result.stdout.no_fnmatch_line("onewrite: *cancelled*")
+
+
+def test_the_summary_is_there_where_tests_run_in_other_processes(run: Run) -> None:
+    silent = BLIND.replace(".assert_effectively_once()", "").replace("explore(guarded", "assert explore(guarded")
+    result = run(silent, "-p", "xdist", "-n", "1")
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["onewrite: explored * in 1 test, *", "onewrite: test_it.py::test_right: [[]unobserved] *"])

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from onewrite.testing.taps.faults import Faults
 
 _SESSION: pytest.StashKey[Session] = pytest.StashKey()
+_WORKER_LINES: pytest.StashKey[list[str]] = pytest.StashKey()
+_OUTPUT = "onewrite_summary"  # in what a worker of pytest-xdist hands to the process that prints
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -131,14 +133,26 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Fail a run that was asked to replay a schedule and did not."""
+    """Fail a run that was asked to replay a schedule and did not, and hand on what only the printing process can tell."""
     own_session = session.config.stash.get(_SESSION, None)
-    if own_session is not None and own_session.nothing_replayed and session.exitstatus == pytest.ExitCode.OK:
+    if own_session is None:
+        return
+    if own_session.nothing_replayed and session.exitstatus == pytest.ExitCode.OK:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
+    output: dict[str, Any] | None = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        output[_OUTPUT] = [*own_session.summary()]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """A worker of pytest-xdist has ended. Of one that crashed there is no output."""
+    lines = getattr(node, "workeroutput", {}).get(_OUTPUT, ())
+    node.config.stash.setdefault(_WORKER_LINES, []).extend(lines)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     session = config.stash.get(_SESSION, None)
-    if session is not None:
-        for line in session.summary():
-            terminalreporter.write_line(line)
+    lines = config.stash.get(_WORKER_LINES, []) if session is None else session.summary()
+    for line in lines:
+        terminalreporter.write_line(line)
