@@ -37,6 +37,7 @@ PAYMENT = Event("OrderPaid", {"cents": 1250, "currency": "EUR"})
 WITH_INDEX = Outbox("shop/orders", index="pending")
 PLAIN = Outbox("shop/orders")
 TABLE = "orders-of-the-benchmarks"
+INDEXED = "orders-with-an-index"  # the same request writes to the index too, if the table has one
 OWN_OUTBOX = "outbox"
 AGAINST_NONE, AGAINST_TRANSACTION, AGAINST_INSERTS = 1.10, 0.80, 0.60
 _ENTITIES, _EVENTS = 100, 10  # that have something pending when relays begin, and how much
@@ -48,7 +49,7 @@ Emit = Callable[[str, int], object]  # to the entity of this name, by the messag
 def rows(plan: Plan) -> Iterator[Row]:
     with Dynoxide() as dynoxide, _tables(dynoxide) as client:
         yield from _on_dynamodb(plan, client)
-        table = GuardedTable(client, SeenIds(), table_name=TABLE, outbox=WITH_INDEX)
+        table = GuardedTable(client, SeenIds(), table_name=INDEXED, outbox=WITH_INDEX)
         yield from _relays("dynoxide", table, lambda entity, n: _add_item(table, entity, n))
     with Mongod() as mongod, MongoClient[dict[str, Any]](mongod.uri) as mongo:
         yield from _on_mongodb(plan, mongo)
@@ -64,63 +65,61 @@ def rows(plan: Plan) -> Iterator[Row]:
 @contextmanager
 def _tables(server: Dynoxide) -> Iterator[DynamoDBClient]:
     client = server.client()
-    create_table_with_outbox(client, TABLE)
-    client.create_table(
-        TableName=OWN_OUTBOX,
-        KeySchema=[{"AttributeName": "id", "KeyType": "HASH"}],
-        AttributeDefinitions=[{"AttributeName": "id", "AttributeType": "S"}],
-        BillingMode="PAY_PER_REQUEST",
-    )
+    create_table_with_outbox(client, INDEXED)
+    for name in (TABLE, OWN_OUTBOX):
+        client.create_table(
+            TableName=name,
+            KeySchema=[{"AttributeName": "id", "KeyType": "HASH"}],
+            AttributeDefinitions=[{"AttributeName": "id", "AttributeType": "S"}],
+            BillingMode="PAY_PER_REQUEST",
+        )
     yield client
     client.close()
 
 
 def _on_dynamodb(plan: Plan, client: DynamoDBClient) -> Iterator[Row]:
-    def writer(name: str, outbox: Outbox, **emit: Any) -> Contender:
-        store = GuardedTable(client, SeenIds(), table_name=TABLE, outbox=outbox)
-        messages = _messages(plan)
-        return lambda turn: store.update_item(messages[turn], Key=_item(name, turn), **DYNAMODB_UPDATE, **emit)
+    def store(table: str, outbox: Outbox | None = None) -> GuardedTable:
+        return GuardedTable(client, SeenIds(), table_name=table, outbox=outbox)
 
-    def in_a_transaction(name: str) -> Contender:
-        requests = _transactions(plan, GuardedTable(client, SeenIds(), table_name=TABLE), name)
-        return lambda turn: client.transact_write_items(TransactItems=requests[turn])
+    def entities(table: str, name: str) -> list[dict[str, Any]]:
+        """They exist before the clock runs."""
+        keys = [{"id": f"{name} {turn:06d}"} for turn in range(plan.warmup + plan.rounds)]
+        for key in keys:
+            client.put_item(TableName=table, Item=typed_values(key))
+        return keys
+
+    def writer(table: str, outbox: Outbox, name: str, **emit: Any) -> Contender:
+        ours, keys, messages = store(table, outbox), entities(table, name), _messages(plan)
+        return lambda turn: ours.update_item(messages[turn], Key=keys[turn], **DYNAMODB_UPDATE, **emit)
 
     def by_hand(name: str, **emit: Any) -> Contender:
         """The same request, composed before the clock runs."""
-        store = GuardedTable(client, SeenIds(), table_name=TABLE, outbox=PLAIN)
-        turns = enumerate(_messages(plan))
-        requests = [_explain(store, message, _item(name, turn), **emit) for turn, message in turns]
+        ours, keys = store(TABLE, PLAIN), entities(TABLE, name)
+        requests = [_explain(ours, message, key, **emit) for message, key in zip(_messages(plan), keys, strict=True)]
         return lambda turn: client.update_item(**requests[turn])
 
-    def against(what: str, ours: Contender, rival: str, theirs: Contender, target: float | None) -> Row:
-        for turn in range(plan.warmup + plan.rounds):
-            for name in ("ours", "theirs"):
-                client.put_item(TableName=TABLE, Item=typed_values(_item(f"{what} {rival} {name}", turn)))
-        return _duel(plan, what, ours, rival, theirs, target)
+    def in_a_transaction(name: str) -> Contender:
+        requests = _transactions(plan, store(TABLE), entities(TABLE, name))
+        return lambda turn: client.transact_write_items(TransactItems=requests[turn])
 
-    for what, rival, outbox, target in (
-        ("emit, dynoxide", "the same guarded write without", PLAIN, AGAINST_NONE),
-        ("emit with the sparse index, dynoxide", "the same guarded write without", WITH_INDEX, None),
-    ):
-        ours = writer(f"{what} {rival} ours", outbox, emit=[PAYMENT])
-        yield against(what, ours, rival, writer(f"{what} {rival} theirs", outbox), target)
-    what, rival = "emit by hand, dynoxide", "the same by hand without"
-    emitter, plain = by_hand(f"{what} {rival} ours", emit=[PAYMENT]), by_hand(f"{what} {rival} theirs")
-    yield against(what, emitter, rival, plain, None)
-    for what, outbox, target in (
-        ("emit, dynoxide", PLAIN, AGAINST_TRANSACTION),
-        ("emit with the sparse index, dynoxide", WITH_INDEX, None),
-    ):
-        rival = "TransactWriteItems of entity and outbox item"
-        ours = writer(f"{what} {rival} ours", outbox, emit=[PAYMENT])
-        yield against(what, ours, rival, in_a_transaction(f"{what} {rival} theirs"), target)
+    ways = (("emit, dynoxide", TABLE, PLAIN), ("emit with the sparse index, dynoxide", INDEXED, WITH_INDEX))
+    rival = "the same guarded write without"
+    for what, table, outbox in ways:
+        ours = writer(table, outbox, f"{what}, ours", emit=[PAYMENT])
+        yield _duel(plan, what, ours, rival, writer(table, outbox, f"{what}, theirs"), AGAINST_NONE)
+    emitter, plain = by_hand("by hand, ours", emit=[PAYMENT]), by_hand("by hand, theirs")
+    yield _duel(plan, "emit by hand, dynoxide", emitter, "the same by hand without", plain, None)
+    rival = "TransactWriteItems of entity and outbox item"
+    for what, table, outbox in ways:
+        ours = writer(table, outbox, f"{what}, beside a transaction", emit=[PAYMENT])
+        yield _duel(plan, what, ours, rival, in_a_transaction(f"transaction beside {what}"), AGAINST_TRANSACTION)
 
 
-def _transactions(plan: Plan, store: GuardedTable, name: str) -> list[list[Any]]:
+def _transactions(plan: Plan, store: GuardedTable, keys: list[dict[str, Any]]) -> list[list[Any]]:
     """The same guarded write, by hand, with an item in an outbox table. It is composed before the clock runs."""
     transactions: list[list[Any]] = []
-    for turn, message in enumerate(_messages(plan)):
-        update = _explain(store, message, _item(name, turn))
+    for message, key in zip(_messages(plan), keys, strict=True):
+        update = _explain(store, message, key)
         event = {
             "id": {"S": message.child("event")},
             "type": {"S": PAYMENT.type},
@@ -128,10 +127,6 @@ def _transactions(plan: Plan, store: GuardedTable, name: str) -> list[list[Any]]
         }
         transactions.append([{"Update": update}, {"Put": {"TableName": OWN_OUTBOX, "Item": event}}])
     return transactions
-
-
-def _item(name: str, turn: int) -> dict[str, Any]:
-    return {"id": f"{name} {turn:06d}"}
 
 
 def _on_mongodb(plan: Plan, mongo: MongoClient[dict[str, Any]]) -> Iterator[Row]:
