@@ -64,7 +64,7 @@ def _runs_a_loop(name: Any, attribute: Any, known_values: dict[str, Any]) -> boo
     # Of modules and functions only: what is a proxy may raise anything when it is asked for its name.
     if type(value) is FunctionType and value.__name__ == "run":
         return str(value.__module__).partition(".")[0] in _LOOPS
-    kind = cast("type[Any]", value) if type(value) is type else type(value)
+    kind = cast("type[object]", value if type(value) is type else type(value))
     if kind.__name__ == "Runner":
         return str(kind.__module__).partition(".")[0] in _LOOPS
     package = value.__name__ if type(value) is ModuleType else name
