@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -153,6 +153,6 @@ def pytest_testnodedown(node: Any) -> None:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     session = config.stash.get(_SESSION, None)
-    worker_lines: Iterable[str] = config.stash.get(_WORKER_LINES, ())
-    for line in worker_lines if session is None else session.summary():
+    none: list[str] = []
+    for line in config.stash.get(_WORKER_LINES, none) if session is None else session.summary():
         terminalreporter.write_line(line)
