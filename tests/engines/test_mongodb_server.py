@@ -366,8 +366,11 @@ def test_the_positional_operator_finds_the_callers_line(order: Documents) -> Non
     assert (order.find_one() or {})["lines"] == [{"sku": "a", "n": 1}, {"sku": "b", "n": 2}]
 
 
-# What is shown is the document as it was, and the second fails on that alone.
-@pytest.mark.parametrize("shown", [{"lines.$": 1}, {"a": {"$toInt": {"$ifNull": ["$n", "x"]}}}])
+# What is shown is the document as it was, and this fails on that alone.
+_FAILS_WHEN_NEW = {"$toInt": {"$ifNull": ["$n", "x"]}}
+
+
+@pytest.mark.parametrize("shown", [{"lines.$": 1}, {"a": _FAILS_WHEN_NEW}, {"a": [_FAILS_WHEN_NEW]}])
 @pytest.mark.parametrize("upsert", [False, True])
 def test_a_projection_that_fails_when_all_is_written_is_the_drivers_error_and_no_duplicate(
     order: Documents, shown: dict[str, Any], *, upsert: bool

@@ -558,8 +558,8 @@ def may_be_of_projection(error: Exception, native: Document) -> bool:
     projection = native.get("projection")
     if isinstance(error, DuplicateKeyError) or not isinstance(projection, Mapping):
         return False
-    shown = cast("Document", projection).values()
-    return any(isinstance(value, str) or (isinstance(value, Mapping) and not {*value} <= _LOOKING) for value in shown)
+    parts = cast("Document", projection).values()
+    return not all(isinstance(part, int | float) or (isinstance(part, Mapping) and {*part} <= _LOOKING) for part in parts)
 
 
 def is_of_entity(error: Exception, entity: Mapping[str, Any]) -> bool:
