@@ -43,8 +43,8 @@ _SAMPLE_SECONDS = 5.0
 _A_SECOND = 40  # messages for each worker
 _OF_AN_ENTITY = 50  # messages, so entities stay small and there are always new ones
 # What may be more at the end: a factor, and a number. An allocator keeps some memory; a leak of 100 bytes per message would be 14 MB in an hour.
-# A pool starts one more thread, and opens one more connection, when more is done at once than ever before, up to its limit.
-_MEMORY, _FILES, _THREADS = (1.05, 0), (1.0, 2), (1.0, 2)
+# A pool opens one more connection when more threads write at once than ever before.
+_MEMORY, _FILES, _THREADS = (1.05, 0), (1.0, 2), (1.0, 0)
 _PAGE = 4096
 
 
