@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import secrets
 import socket
@@ -15,11 +14,10 @@ from urllib.parse import urlsplit
 
 from onewrite import HighWaterMark, Message, Outcome, SeenIds
 from onewrite.aws_lambda import sqs_handler
-from onewrite.dynamodb import AsyncGuardedTable, GuardedTable
+from onewrite.dynamodb import GuardedTable
 from onewrite.dynamodb.lean import body_of
-from onewrite.dynamodb.values import typed_values
 from onewrite.identity import json_body
-from onewrite.lean.wire import Address, Answer, Wiring, connect, read_head
+from onewrite.lean.wire import Address, Answer, Wiring, connect
 from onewrite.testing.servers.engines import REGION, Dynoxide
 from tests.benchmarks.measure import (
     Contender,
@@ -34,7 +32,6 @@ from tests.benchmarks.measure import (
     take_turns,
 )
 from tests.benchmarks.speed_dynamodb import BUSINESS, TABLE, orders, same_by_hand
-from tests.engines.stores import async_dynamo
 from tests.support.batches import sqs_record
 
 _BATCH = 10
@@ -48,7 +45,6 @@ def rows(plan: Plan) -> Iterator[Row]:
         yield from fight(plan, list(_duels(plan, client, table, "time", 0.40, 0.42)))
         yield from fight(plan, list(_duels(plan, client, table, "processor", 0.30, None)), process_time)
         yield from _least(plan, client, table)
-        yield from _least_of_asyncio(plan, server, client)
         yield from _handlers(plan, client)
         resource.meta.client.close()
 
@@ -105,46 +101,6 @@ def _least(plan: Plan, client: Any, table: Any) -> Iterator[Row]:
                 )
             ],
         )
-
-
-def _least_of_asyncio(plan: Plan, server: Dynoxide, client: Any) -> Iterator[Row]:
-    """A lean table for asyncio against aiobotocore, and what is left to send ready bytes by asyncio's streams."""
-    messages, store = numbered_messages(plan), GuardedTable(client, HighWaterMark(), table_name=TABLE)
-    place, loop = urlsplit(client.meta.endpoint_url), asyncio.new_event_loop()
-    reader, writer = loop.run_until_complete(asyncio.open_connection(place.hostname, place.port))
-    asynchronous_client = loop.run_until_complete(async_dynamo(server.endpoint).__aenter__())
-    lean_store = AsyncGuardedTable(asynchronous_client, HighWaterMark(), table_name=TABLE, lean=True)
-
-    async def exchange(request: bytes) -> None:
-        writer.write(request)
-        await writer.drain()
-        status, headers = read_head((await reader.readuntil(b"\r\n\r\n"))[:-4].decode("latin-1"))
-        body = await reader.readexactly(int(headers["content-length"]))
-        _check_answer(Answer(status, headers, body, is_last=False))
-
-    def replay(key: Callable[[int], str]) -> Contender:
-        numbers = range(plan.warmup + plan.rounds)
-        requests = [_bytes(place.netloc, body_of(_explain(store, messages[turn], key(turn)))) for turn in numbers]
-        return lambda turn: loop.run_until_complete(exchange(requests[turn]))
-
-    def lean(key: Callable[[int], str]) -> Contender:
-        return lambda turn: loop.run_until_complete(
-            lean_store.update_item(messages[turn], Key={"id": key(turn)}, **BUSINESS)
-        )
-
-    def unguarded(key: Callable[[int], str]) -> Contender:
-        values = typed_values(BUSINESS["ExpressionAttributeValues"])
-        request = {**BUSINESS, "ExpressionAttributeValues": values, "TableName": TABLE}
-        return lambda turn: loop.run_until_complete(asynchronous_client.update_item(Key={"id": {"S": key(turn)}}, **request))
-
-    for what, entities, clock in (("time", "x", perf_counter), ("processor", "y", process_time)):
-        theirs = _with_own_entities(entities, unguarded)
-        for name, ours in (("HighWaterMark, lean, asyncio", lean), ("ready bytes by asyncio", replay)):
-            own = _with_own_entities(entities.upper() if ours is lean else entities, ours)
-            yield from fight(plan, [Duel(f"{name}, {what}", "unguarded, aiobotocore", own, theirs)], clock)
-    writer.close()
-    loop.run_until_complete(asynchronous_client.__aexit__(None, None, None))
-    loop.close()
 
 
 def _bytes(host: str, body: bytes) -> bytes:

@@ -12,7 +12,7 @@ from tests.support.engines import dynoxide_binary, mongod_binary, require
 _places = (Place(f"p{n}") for n in itertools.count())
 # Each promise is shown on both stand-ins and both engines, blocking and asynchronous. These are other ways to the same requests.
 _OTHER_WAYS = {
-    *("moto client", "dynoxide client", "dynoxide lean client", "dynoxide async lean client", "dynoxide async table"),
+    *("moto client", "dynoxide client", "dynoxide lean client", "dynoxide async table"),
     "mongomock async",
 }
 _MARKS = [pytest.mark.slow, pytest.mark.another_way]

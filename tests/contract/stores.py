@@ -678,7 +678,7 @@ def _openers() -> Iterator[tuple[str, Opener]]:
     for plain_client in (False, True):
         yield f"moto {'client' if plain_client else 'table'}", partial(_moto, plain_client=plain_client)
     for name in TABLES:
-        for kind in ("table", "client", "lean client", "async client", "async lean client", "async table"):
+        for kind in ("table", "client", "lean client", "async client", "async table"):
             yield f"{name} {kind}", partial(_dynamodb, name=name, kind=kind)
     for asynchronous in (False, True):
         yield f"mongomock{' async' * asynchronous}", partial(_mongomock, asynchronous=asynchronous)

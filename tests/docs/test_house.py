@@ -289,7 +289,7 @@ def public(path: Path) -> set[str]:
 
 
 OF_ONE_ENGINE = {
-    "dynamodb": {"lean", "lean_asynchronous", "size", "table", "values"},
+    "dynamodb": {"lean", "size", "table", "values"},
     "mongodb": {"collection", "indexes"},
 }
 ALIKE = ["steps", "transactions"]

@@ -52,5 +52,5 @@ def test_each_private_attribute_is_there(client: Any, service: Service) -> None:
 
 
 def test_a_client_as_boto3_makes_it_has_nothing_that_would_be_passed_by(client: Any, service: Service) -> None:
-    assert refusal(insides.BOTO3, service, client) is None
+    assert refusal(service, client) is None
     assert unknown_handlers(service, client) == []

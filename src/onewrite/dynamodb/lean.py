@@ -1,4 +1,4 @@
-"""A target for flows that sends the first try of a request itself, and leaves the rest to a client of boto3 or aiobotocore.
+"""A target for flows that sends the first try of a request itself, and leaves the rest to a client of boto3.
 
 The second try that may follow is safe only where the first one is known again. So only two kinds of requests go this way: reads, and writes
 that put the token of their attempt into the entity, by which the flow tells its own write from another's:
@@ -25,16 +25,11 @@ _TOKENS = (":ow_a", ":ow_x")
 
 def lean_target(client: Any, table_name: str | None) -> LeanTableClient:
     """What a guarded table sends its requests to, where it was made with `lean=True`."""
-    check_low_level(table_name, "boto3.client('dynamodb')")
-    return LeanTableClient(client)
-
-
-def check_low_level(table_name: str | None, client: str) -> None:
-    """Raise if a table was given, and not such a client."""
     if table_name is None:
         raise ConfigurationError(
-            f"lean=True takes the low-level client: give {client} and table_name=, in the place of a Table."
+            "lean=True takes the low-level client: give boto3.client('dynamodb') and table_name=, in the place of a Table."
         )
+    return LeanTableClient(client)
 
 
 def body_of(arguments: Mapping[str, Any]) -> bytes:

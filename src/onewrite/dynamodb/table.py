@@ -220,7 +220,7 @@ class GuardedTable(_NothingSent):
 
 
 class AsyncGuardedTable(_NothingSent):
-    """`GuardedTable` for an aioboto3 Table, or an aiobotocore client with `table_name`, which may be lean too."""
+    """`GuardedTable` for an aioboto3 Table, or an aiobotocore client with `table_name`."""
 
     @overload
     def __init__(
@@ -239,7 +239,6 @@ class AsyncGuardedTable(_NothingSent):
         ledger: Ledger | None,
         *,
         table_name: str,
-        lean: bool = ...,
         clock: Callable[[], float] = ...,
         outbox: Outbox | None = ...,
         tombstones: Tombstones | None = ...,
@@ -250,7 +249,6 @@ class AsyncGuardedTable(_NothingSent):
         ledger: Ledger | None,
         *,
         table_name: str | None = None,
-        lean: bool = False,
         clock: Callable[[], float] = wall_clock,
         outbox: Outbox | None = None,
         tombstones: Tombstones | None = None,
@@ -261,10 +259,6 @@ class AsyncGuardedTable(_NothingSent):
             table, ledger, table_name, clock, random_name, outbox=outbox, tombstones=tombstones, is_async=True
         )
         self._target = self._flows.target
-        if lean:
-            from onewrite.dynamodb.lean_asynchronous import async_lean_target  # noqa: PLC0415  # it needs aiobotocore
-
-            self._target = async_lean_target(table, table_name)
         self._outboxes = None if outbox is None else Outboxes(table, table_name, outbox)
         if ledger is not None:
             check_room(self, self._flows, ledger)

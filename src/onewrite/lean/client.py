@@ -1,4 +1,4 @@
-"""A client that sends the first try of a request itself, and leaves the rest to a client of boto3 or aiobotocore.
+"""A client that sends the first try of a request itself, and leaves the rest to a client of boto3.
 
 Only requests that may be sent twice go this way: nobody knows what became of a first try that failed. Which ones these are, and why a second one
 is safe, stands with each service.
@@ -16,24 +16,16 @@ from onewrite.core.clock import wall_clock
 from onewrite.core.log import log
 from onewrite.errors import ConfigurationError
 from onewrite.lean.answers import Parser
-from onewrite.lean.insides import (
-    BOTO3,
-    Driver,
-    fingerprint_of,
-    registrations_of,
-    session_of,
-    socket_options_of,
-    verify_of,
-)
+from onewrite.lean.insides import fingerprint_of, registrations_of, session_of, socket_options_of, verify_of
 from onewrite.lean.pool import Pool
 from onewrite.lean.refusals import refusal, stand_ins, unknown_handlers
 from onewrite.lean.routes import Route, Routes, trace
 from onewrite.lean.service import Service
-from onewrite.lean.wire import Answer, Unreadable, Wiring
+from onewrite.lean.wire import Unreadable, Wiring
 
 # Answers in a row that cannot be read. One may be an error page of a proxy, and three show what all answers are like here.
 _UNREADABLE = 3
-_pools: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()  # one for each client, however many lean ones it has
+_pools: WeakKeyDictionary[Any, Pool] = WeakKeyDictionary()  # one for each client, however many lean ones it has
 
 
 class LeanClient:
@@ -42,19 +34,17 @@ class LeanClient:
     A subclass names its service, and has the methods of those requests that go lean.
     """
 
-    driver: ClassVar[Driver] = BOTO3
-    pool: ClassVar[type[Any]] = Pool
     service: ClassVar[Service]
 
     def __init__(self, client: Any, clock: Callable[[], float] = wall_clock) -> None:
         try:
-            obstacle = refusal(self.driver, self.service, client)
+            obstacle = refusal(self.service, client)
             if obstacle is not None:
                 raise ConfigurationError(f"lean=True would pass by {obstacle}: leave out lean, or give a client without it.")
             self._client, self._clock = client, clock
-            self._look = _Look(self.driver, self.service, client)
+            self._look = _Look(self.service, client)
             self._routes = Routes(self.service, client)
-            self._pool = self._pool_of(client)
+            self._pool = _pool_of(client)
             model, methods = client.meta.service_model, self.service.methods
             self._parser = Parser(self.service, model)
             inputs = {name: model.operation_model(name).input_shape.members for name in methods}
@@ -69,19 +59,6 @@ class LeanClient:
                 f"lean=True does not know this version of botocore ({error}): leave out lean."
             ) from error
 
-    def _pool_of(self, client: Any) -> Any:
-        if client not in _pools:
-            config, session = client.meta.config, session_of(client)
-            wiring = Wiring(
-                connect_timeout=config.connect_timeout,
-                read_timeout=config.read_timeout,
-                socket_options=socket_options_of(session),
-                verify=verify_of(session),
-                client_certificate=config.client_cert,
-            )
-            _pools[client] = self.pool(wiring, client)
-        return _pools[client]
-
     def __getattr__(self, name: str) -> Any:
         return getattr(self._client, name)
 
@@ -90,12 +67,16 @@ class LeanClient:
         if self._goes_lean(operation, request):
             try:
                 route = self._routes.present(operation, request)
-                answer = self._read(operation, self._pool.exchange(route.address, self._bytes(route, operation, request)))
+                reply = self._pool.exchange(route.address, self._bytes(route, operation, request))
+                self._unreadable = 0
+                answer = self._parser.parse(operation, reply)
             except Exception as error:
                 self._leave(operation, error)
         if answer is None:
             return getattr(self._client, self.service.methods[operation])(**request)
-        return self._returned(operation, answer)
+        if "Error" in answer:
+            raise self._client.exceptions.from_code(answer["Error"]["Code"])(answer, operation)
+        return answer
 
     def _goes_lean(self, operation: str, request: dict[str, Any]) -> bool:
         if self._unreadable >= _UNREADABLE or self._look.by_client():
@@ -107,16 +88,6 @@ class LeanClient:
                 return False
         return True
 
-    def _read(self, operation: str, answer: Answer) -> dict[str, Any]:
-        self._unreadable = 0
-        return self._parser.parse(operation, answer)
-
-    def _returned(self, operation: str, answer: dict[str, Any]) -> dict[str, Any]:
-        """What the client would return or raise."""
-        if "Error" in answer:
-            raise self._client.exceptions.from_code(answer["Error"]["Code"])(answer, operation)
-        return answer
-
     def _leave(self, operation: str, error: Exception) -> None:
         """Nobody knows what became of the request. The client will meet the error too, and retries it or raises it in its own words.
 
@@ -126,9 +97,8 @@ class LeanClient:
         if self._unreadable < _UNREADABLE:
             log(DEBUG, "The lean try of %s is left to the client: %r", operation, error)
         else:
-            sender, name = self.service.sender, self.driver.name
-            text = "No answer can be read by %s (%s): from now on its requests go by the %s client."
-            log(WARNING, text, sender, error, name)
+            text = "No answer can be read by %s (%s): from now on its requests go by the boto3 client."
+            log(WARNING, text, self.service.sender, error)
 
     def _bytes(self, route: Route, operation: str, request: dict[str, Any]) -> bytes:
         unsigned_lines, fixed_headers = self._head[operation]
@@ -136,6 +106,20 @@ class LeanClient:
         headers = {**route.signer.sign("POST", {**fixed_headers, "host": route.host}, body, self._clock()), **trace()}
         lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
         return f"POST / HTTP/1.1\r\n{unsigned_lines}{lines}content-length: {len(body)}\r\n\r\n".encode() + body
+
+
+def _pool_of(client: Any) -> Pool:
+    if client not in _pools:
+        config, session = client.meta.config, session_of(client)
+        wiring = Wiring(
+            connect_timeout=config.connect_timeout,
+            read_timeout=config.read_timeout,
+            socket_options=socket_options_of(session),
+            verify=verify_of(session),
+            client_certificate=config.client_cert,
+        )
+        _pools[client] = Pool(wiring, client)
+    return _pools[client]
 
 
 class _View(NamedTuple):
@@ -150,23 +134,23 @@ class _View(NamedTuple):
 class _Look:
     """Does every request go by the client for now? It looks again where an event handler or a wrapped function has come or gone."""
 
-    def __init__(self, driver: Driver, service: Service, client: Any) -> None:
-        self._driver, self._service, self._client = driver, service, client
+    def __init__(self, service: Service, client: Any) -> None:
+        self._service, self._client = service, client
         self._reasons: set[str] = set()
         self._view = self._look_again()
 
     def by_client(self) -> bool:
         view = self._view
         if view.registrations is not registrations_of(self._client) or not all(
-            map(is_, view.fingerprint, fingerprint_of(self._driver, self._client))
+            map(is_, view.fingerprint, fingerprint_of(self._client))
         ):
             view = self._view = self._look_again()
         return view.by_client or any(stub.enabled for stub in view.stand_ins)
 
     def _look_again(self) -> _View:
         service, client = self._service, self._client
-        registrations, fingerprint = registrations_of(client), fingerprint_of(self._driver, client)
-        obstacles = refusal(self._driver, service, client), *unknown_handlers(service, client)
+        registrations, fingerprint = registrations_of(client), fingerprint_of(client)
+        obstacles = refusal(service, client), *unknown_handlers(service, client)
         reasons = [reason for reason in obstacles if reason is not None]
         for reason in reasons:
             self._say(reason)
@@ -175,9 +159,8 @@ class _Look:
     def _say(self, reason: str) -> None:
         if reason not in self._reasons:
             self._reasons.add(reason)
-            sender, name = self._service.sender, self._driver.name
-            text = "While there is %s, %s sends its requests by the %s client. Each says so once."
-            log(WARNING, text, reason, sender, name)
+            text = "While there is %s, %s sends its requests by the boto3 client. Each says so once."
+            log(WARNING, text, reason, self._service.sender)
 
 
 # What botocore takes for an argument.

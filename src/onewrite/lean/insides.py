@@ -5,8 +5,8 @@ tests/lean/test_lean_insides.py holds that they are there, in the botocore that 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Any, NamedTuple, cast
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, cast
 
 from botocore.client import BaseClient
 from botocore.endpoint import Endpoint
@@ -14,22 +14,12 @@ from botocore.httpsession import URLLib3Session
 from botocore.signers import RequestSigner
 
 _CALL = "_make_api_call"
-
-
-class Driver(NamedTuple):
-    """A library of clients, with the functions that instrumentation wraps in it."""
-
-    name: str
-    client: type[Any]
-    session: type[Any]
-    wrapped: tuple[tuple[type[Any], str], ...]
-
-
-BOTO3 = Driver(
-    "boto3",
-    BaseClient,
-    URLLib3Session,
-    ((BaseClient, _CALL), (Endpoint, "make_request"), (URLLib3Session, "send"), (RequestSigner, "sign")),
+# The functions that instrumentation wraps.
+_WRAPPED: tuple[tuple[type[Any], str], ...] = (
+    (BaseClient, _CALL),
+    (Endpoint, "make_request"),
+    (URLLib3Session, "send"),
+    (RequestSigner, "sign"),
 )
 
 
@@ -50,16 +40,6 @@ def verify_of(session: Any) -> bool | str:
 
 def socket_options_of(session: Any) -> list[tuple[int, int, int]]:
     return session._socket_options  # type: ignore[no-any-return]  # noqa: SLF001  # the same
-
-
-def when_closed(client: Any, act: Callable[[], Awaitable[object]]) -> None:
-    """Let an asynchronous client await this too when it closes its connections."""
-    session_of(client)._exit_stack.push_async_callback(act)  # noqa: SLF001
-
-
-def connector_arguments_of(session: Any) -> Mapping[str, Any]:
-    """What aiohttp makes its connections with, of an asynchronous client."""
-    return getattr(session, "_connector_args", None) or {}
 
 
 def proxy_for(session: Any, url: str) -> str | None:
@@ -98,7 +78,7 @@ def functions_of(client: Any, methods: Iterable[str]) -> dict[str, Callable[...,
     return {f"{name} of {owner_name}": getattr(owner, name) for owner_name, owner, names in owners for name in names}
 
 
-def fingerprint_of(driver: Driver, client: Any) -> tuple[object, ...]:
+def fingerprint_of(client: Any) -> tuple[object, ...]:
     """The same objects as long as nobody has put another function in the place of one that instrumentation wraps.
 
     They are taken from the classes' own dictionaries: what wrapt makes of a function is another object at each access, and equal to it.
@@ -107,5 +87,5 @@ def fingerprint_of(driver: Driver, client: Any) -> tuple[object, ...]:
     return (
         client.__dict__.get(_CALL),
         kind.__dict__.get(_CALL),
-        *[owner.__dict__[name] for owner, name in driver.wrapped],
+        *[owner.__dict__[name] for owner, name in _WRAPPED],
     )

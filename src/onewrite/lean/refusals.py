@@ -8,9 +8,11 @@ from types import FunctionType, MethodType
 from typing import Any, cast
 from urllib.parse import urlsplit
 
+from botocore.client import BaseClient
 from botocore.handlers import BUILTIN_HANDLERS
+from botocore.httpsession import URLLib3Session
 
-from onewrite.lean.insides import Driver, connector_arguments_of, functions_of, handlers_of, proxy_for, session_of
+from onewrite.lean.insides import functions_of, handlers_of, proxy_for, session_of
 from onewrite.lean.service import Service
 
 _EVENTS = (
@@ -28,10 +30,6 @@ _KNOWN_HANDLERS = frozenset(
         ("needs-retry", "botocore.retryhandler.RetryHandler"),
         ("needs-retry", "botocore.retries.standard.RetryHandler.needs_retry"),
         ("after-call", "botocore.retries.standard.RetryQuotaChecker.release_retry_quota"),
-        # The same of aiobotocore.
-        ("request-created", "aiobotocore.signers.AioRequestSigner.handler"),
-        ("needs-retry", "aiobotocore.retryhandler.AioRetryHandler"),
-        ("needs-retry", "aiobotocore.retries.standard.AioRetryHandler.needs_retry"),
         # Powertools adds its name to the user agent of every client in the process, and nothing else.
         (
             "request-created",
@@ -39,19 +37,19 @@ _KNOWN_HANDLERS = frozenset(
         ),
     }
 )
-_BOTOCORE = frozenset({"botocore", "aiobotocore"})
+_BOTOCORE = "botocore"
 _MOTO = "moto"
 
 
-def refusal(driver: Driver, service: Service, client: Any) -> str | None:
+def refusal(service: Service, client: Any) -> str | None:
     """What of this client a lean request would pass by, or None."""
-    if not isinstance(client, driver.client) or client.meta.service_model.service_name != service.name:
-        return f"{type(client).__name__}, which is not {driver.name}'s low-level client of {service.title}"
-    return next(_refusals(driver, service, client), None)
+    if not isinstance(client, BaseClient) or client.meta.service_model.service_name != service.name:
+        return f"{type(client).__name__}, which is not boto3's low-level client of {service.title}"
+    return next(_refusals(service, client), None)
 
 
-def _refusals(driver: Driver, service: Service, client: Any) -> Iterator[str]:
-    yield from _settings(driver, service, client)
+def _refusals(service: Service, client: Any) -> Iterator[str]:
+    yield from _settings(service, client)
     for name, function in functions_of(client, service.methods.values()).items():
         if not _is_own(function):
             # What wrapt wraps a function in says by itself only that it is wrapt's.
@@ -61,7 +59,7 @@ def _refusals(driver: Driver, service: Service, client: Any) -> Iterator[str]:
             yield f"the event handler {name_of(handler)}, registered for {event}"
 
 
-def _settings(driver: Driver, service: Service, client: Any) -> Iterator[str]:
+def _settings(service: Service, client: Any) -> Iterator[str]:
     model, config, session, url = client.meta.service_model, client.meta.config, session_of(client), client.meta.endpoint_url
     retries: dict[str, Any] = config.retries or {}
     if "json" not in (model.metadata["protocol"], *model.metadata.get("protocols", ())):
@@ -70,12 +68,10 @@ def _settings(driver: Driver, service: Service, client: Any) -> Iterator[str]:
         yield f"the signature version {config.signature_version!r}, and lean requests are signed by version 4"
     if retries.get("mode") == "adaptive":
         yield "the retry mode 'adaptive', which limits the rate of requests"
-    if type(session) is not driver.session:
-        yield f"{type(session).__module__}.{type(session).__name__} in the place of {driver.session.__module__}'s HTTP session"
+    if type(session) is not URLLib3Session:
+        yield f"{type(session).__module__}.{type(session).__name__} in the place of {URLLib3Session.__module__}'s HTTP session"
     elif proxy_for(session, url) is not None:
         yield f"a proxy for {url}, from the client's configuration or from the environment"
-    elif own_arguments := connector_arguments_of(session).keys() - {"keepalive_timeout"}:
-        yield f"{', '.join(sorted(own_arguments))} in the connector_args of its configuration"
     if not is_plain(url):
         yield f"the endpoint {url!r}, which is more than a host and a port"
     for operation in service.methods:
@@ -145,7 +141,7 @@ def name_of(function: Any) -> str:
 
 
 def _is_own(function: Any) -> bool:
-    return _root(home_of(function)) in _BOTOCORE
+    return _root(home_of(function)) == _BOTOCORE
 
 
 def _is_stand_in(function: Any) -> bool:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping
+from collections.abc import Mapping
 from os import environ
-from typing import Any, NamedTuple, TypeAlias, cast
+from typing import Any, NamedTuple, TypeAlias
 from urllib.parse import urlsplit
 
 from botocore.handlers import add_recursion_detection_header
@@ -43,34 +43,15 @@ class Routes:
 
     def present(self, operation: str, arguments: Mapping[str, Any]) -> Route:
         """Frozen credentials are asked for each time: that is what refreshes them before they expire."""
-        identity = _identity(self.credentials.get_frozen_credentials())
-        route, context = self._known(identity, arguments), dict[str, Any]()
-        if route is None:
-            endpoint = endpoint_for(self._client, operation, arguments, context)
-            route = self._last_route = self._route(identity, arguments, endpoint, context)
-        return route
-
-    async def present_of_asynchronous(self, operation: str, arguments: Mapping[str, Any]) -> Route:
-        """The same of an asynchronous client."""
-        identity = _identity(await self.credentials.get_frozen_credentials())
-        route, context = self._known(identity, arguments), dict[str, Any]()
-        if route is None:
-            endpoint = await cast("Awaitable[Endpoint]", endpoint_for(self._client, operation, arguments, context))
-            route = self._last_route = self._route(identity, arguments, endpoint, context)
-        return route
-
-    @property
-    def credentials(self) -> Any:
-        """The client's own."""
         credentials = credentials_of(self._client)
         if credentials is None:
             raise UnknownRoute("the client has no credentials")
-        return credentials
-
-    def _known(self, identity: Identity, arguments: Mapping[str, Any]) -> Route | None:
-        route = self._last_route
-        is_same = route is not None and route.identity == identity and route.place == arguments.get(self._place, "")
-        return route if is_same else None
+        identity, route = _identity(credentials.get_frozen_credentials()), self._last_route
+        if route is None or route.identity != identity or route.place != arguments.get(self._place, ""):
+            context: dict[str, Any] = {}
+            endpoint = endpoint_for(self._client, operation, arguments, context)
+            route = self._last_route = self._route(identity, arguments, endpoint, context)
+        return route
 
     def _route(
         self, identity: Identity, arguments: Mapping[str, Any], endpoint: Endpoint, context: Mapping[str, Any]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import socket
 import ssl
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias, cast
+from typing import Any, NamedTuple, TypeAlias
 
 from botocore.httpsession import create_urllib3_context, get_cert_path
 from urllib3.util import wait_for_read
@@ -107,40 +107,28 @@ def connect(address: Address, wiring: Wiring, context: Callable[[], ssl.SSLConte
     return Connection(sock, address)
 
 
-Reading: TypeAlias = Generator[None, bytes, Answer]
-"""Is sent what a connection has received, until it returns the answer. No bytes: the connection has ended."""
-_Part: TypeAlias = Generator[None, bytes, bytes]
+Receive: TypeAlias = Callable[[int], bytes]
+"""A socket's `recv`: no bytes mean that the connection has ended."""
 
 
-def read_answer(receive: Callable[[int], bytes]) -> Answer:
-    """Read one answer from a socket's `recv`."""
-    reading = reading_of_answer()
-    next(reading)
-    try:
-        while True:
-            reading.send(receive(_MOST))
-    except StopIteration as stop:
-        return cast("Answer", stop.value)
-
-
-def reading_of_answer() -> Reading:
+def read_answer(receive: Receive) -> Answer:
     data = b""
     while (end := data.find(b"\r\n\r\n")) < 0:
         if len(data) > _MOST:
             raise Unreadable("the headers of the answer do not end")
-        data += yield from _more()
-    status, headers = read_head(data[:end].decode("latin-1"))
+        data += _more(receive)
+    status, headers = _read_head(data[:end].decode("latin-1"))
     data = data[end + 4 :]
     if "transfer-encoding" in headers:
-        body, surplus = yield from _read_chunks(data, headers["transfer-encoding"])
+        body, surplus = _read_chunks(receive, data, headers["transfer-encoding"])
     else:
         size = _number(headers.get("content-length", ""))
-        data = yield from _fill(data, size)
+        data = _fill(receive, data, size)
         body, surplus = data[:size], data[size:]
     return Answer(status, headers, body, is_last=bool(surplus) or "close" in headers.get("connection", "").lower())
 
 
-def read_head(text: str) -> tuple[int, dict[str, str]]:
+def _read_head(text: str) -> tuple[int, dict[str, str]]:
     """The status and the headers."""
     status_line, *lines = text.split("\r\n")
     version, _, reason = status_line.partition(" ")
@@ -158,7 +146,7 @@ def read_head(text: str) -> tuple[int, dict[str, str]]:
     return _number(reason[:3]), headers
 
 
-def _read_chunks(data: bytes, encoding: str) -> Generator[None, bytes, tuple[bytes, bytes]]:
+def _read_chunks(receive: Receive, data: bytes, encoding: str) -> tuple[bytes, bytes]:
     """The body of an answer that tells its length piece by piece, as some emulators and proxies do, and what is behind it."""
     if encoding.lower() != "chunked":
         raise Unreadable(f"the answer is encoded as {encoding[:40]!r}")
@@ -167,9 +155,9 @@ def _read_chunks(data: bytes, encoding: str) -> Generator[None, bytes, tuple[byt
         while (end := data.find(b"\r\n")) < 0:
             if len(data) > _MOST:
                 raise Unreadable("a piece of the answer does not say how long it is")
-            data += yield from _more()
+            data += _more(receive)
         size = _number(data[:end].decode("latin-1"), 16)
-        data = yield from _fill(data[end + 2 :], size + 2)
+        data = _fill(receive, data[end + 2 :], size + 2)
         if data[size : size + 2] != b"\r\n":
             raise Unreadable("a piece of the answer does not end where it says")
         body, data = body + data[:size], data[size + 2 :]
@@ -177,16 +165,16 @@ def _read_chunks(data: bytes, encoding: str) -> Generator[None, bytes, tuple[byt
             return body, data
 
 
-def _fill(data: bytes, size: int) -> _Part:
+def _fill(receive: Receive, data: bytes, size: int) -> bytes:
     parts, length = [data], len(data)
     while length < size:
-        parts.append((yield from _more()))
+        parts.append(_more(receive))
         length += len(parts[-1])
     return b"".join(parts)
 
 
-def _more() -> _Part:
-    data = yield
+def _more(receive: Receive) -> bytes:
+    data = receive(_MOST)
     if not data:
         raise Unanswered("the connection ended before the answer did")
     return data
