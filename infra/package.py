@@ -71,7 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with TemporaryDirectory() as temporary:
         folder = Path(temporary)
         code = folder / "python" if options.layer else folder
-        requirements = [*options.install, *(("boto3", "jmespath") if options.with_boto3 else ())]
+        requirements = [*options.install, *(("boto3",) if options.with_boto3 else ())]
         left_out: list[str] = []
         if requirements or options.requirements:
             install(code, requirements, options.requirements, architecture)

@@ -33,7 +33,7 @@ except ImportError as error:
 else:
     print(json.dumps(sorted({{name.partition(".")[0] for name in sys.modules}} & set({blocked!r}))))
 """
-DRIVERS = ("boto3", "botocore", "aiobotocore", "pymongo", "bson", "jmespath")
+DRIVERS = ("boto3", "botocore", "aiobotocore", "pymongo", "bson")
 
 
 def without(blocked: tuple[str, ...], statement: str) -> Any:
@@ -68,20 +68,6 @@ def test_a_missing_driver_is_an_import_error_that_names_the_extra(
 )
 def test_what_needs_no_driver_is_imported_without_any(module: str) -> None:
     assert without(DRIVERS, f"import {module}") == []
-
-
-@pytest.mark.parametrize(
-    "identity", ["sqs_message_id()", "cloudevent()", "sns(sqs_message_id())", "eventbridge(cloudevent())"]
-)
-def test_an_identity_without_an_expression_needs_no_jmespath(identity: str) -> None:
-    assert without(("jmespath",), f"from onewrite.identity import *; {identity}") == []
-
-
-@pytest.mark.parametrize("identity", ["json_body(id='no')", "eventbridge(json_body(id='no'))"])
-def test_an_identity_with_an_expression_names_the_extra_where_it_is_made(identity: str) -> None:
-    kind, name, text, _ = without(("jmespath",), f"from onewrite.identity import *; {identity}")
-    assert (kind, name) == ("ModuleNotFoundError", "jmespath")
-    assert text == 'json_body needs jmespath, which is not installed: pip install "onewrite[aws]"'
 
 
 def test_an_import_of_somebody_else_that_fails_is_left_as_it_is() -> None:

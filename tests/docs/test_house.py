@@ -173,6 +173,7 @@ def test_the_exported_names_are_these() -> None:
         "json_body",
         "kafka_position",
         "kinesis_position",
+        "number",
         "record_id",
         "s3_object",
         "skip_deletions",

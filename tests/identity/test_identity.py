@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-import sys
 from base64 import b64encode
 from decimal import Decimal
 from fractions import Fraction
 from functools import partial
 from hashlib import md5, sha256
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -27,6 +26,7 @@ from onewrite.identity import (
     json_body,
     kafka_position,
     kinesis_position,
+    number,
     record_id,
     s3_object,
     skip_deletions,
@@ -117,7 +117,7 @@ def refused(identity: Identity, record: Any) -> str:
 # json_body ------------------------------------------------------------------------------------------------------------
 
 
-def test_the_expressions_find_id_source_and_sequence_and_the_body_is_parsed() -> None:
+def test_paths_find_id_source_and_sequence_and_the_body_is_parsed() -> None:
     identity = json_body(id="order.no", source="tenant", sequence="version")
     body = {"order": {"no": "o-7"}, "tenant": "t1", "version": 3}
     assert identity(sqs(body)) == Message("o-7", "t1", 3, body=body, system={"ApproximateReceiveCount": "2"})
@@ -153,133 +153,181 @@ def test_a_number_that_is_not_finite_is_refused_although_the_parser_takes_it() -
 
 
 @pytest.mark.parametrize(
-    ("body", "kind"), [({}, "is missing or null"), ({"no": ""}, "is an empty text"), ({"no": [CANARY]}, "is an array")]
+    ("body", "kind"),
+    [
+        ({}, "is missing or null"),
+        ({"no": None}, "is missing or null"),
+        ({"no": ""}, "is an empty text"),
+        ({"no": [CANARY]}, "is an array"),
+        ({"no": True}, "is a boolean"),
+        ({"no": {"no": CANARY}}, "is an object"),
+    ],
 )
 @pytest.mark.parametrize("name", ["id", "source", "sequence"])
-def test_an_expression_that_leads_to_no_text_is_named_with_the_records_id(name: str, body: Any, kind: str) -> None:
-    expressions: dict[str, Any] = {"id": "m", name: "no"}
-    said = refused(json_body(**expressions), sqs({"m": "m", **body}))
+def test_a_path_to_no_text_is_named_with_the_record(name: str, body: Any, kind: str) -> None:
+    paths: dict[str, Any] = {"id": "m", name: "no"}
+    said = refused(json_body(**paths), sqs({"m": "m", **body}))
     needed = "a text that is not empty" + " or a whole number" * (name != "sequence")
-    assert said == f"Record b1: the {name}, JMESPath 'no', {kind}, but {needed} is needed."
+    assert said == f"Record b1: the {name}, path 'no', {kind}, but {needed} is needed."
 
 
-@pytest.mark.parametrize("expression", ["no", "to_string(no)", "other || no"])
+@pytest.mark.parametrize("body", [{}, {"order": None}, {"order": CANARY}, {"order": {}}, CANARY, [], 7])
+def test_a_path_through_what_is_no_object_finds_nothing(body: Any) -> None:
+    said = refused(json_body(id="order.no"), {"messageId": "b1", "body": json.dumps(body)})
+    assert said.startswith("Record b1: the id, path 'order.no', ")
+
+
+def test_a_path_through_an_array_names_the_remedy() -> None:
+    said = refused(json_body(id="lines.0.no"), sqs({"lines": [{"no": CANARY}]}))
+    assert said == (
+        "Record b1: the id, path 'lines.0.no', leads through an array. Read it with a function of the record instead of a path."
+    )
+
+
+@pytest.mark.parametrize("path", ["order-no", "@type", "$oid", "xsi:type", "été", "0"])
+def test_a_path_may_have_any_name_of_json(path: str) -> None:
+    assert json_body(id=f"a.{path}")(sqs({"a": {path: "o-7"}})).id == "o-7"
+
+
 @pytest.mark.parametrize(("json", "found"), [("7", "7"), ("0", "0"), ("-0", "0"), (str(10**60), str(10**60))])
-def test_a_whole_number_is_an_id_and_a_source_in_its_decimal_digits(expression: str, json: str, found: str) -> None:
-    message = json_body(id=expression, source=expression)(sqs(f'{{"no": {json}}}'))
+def test_a_whole_number_is_a_key_in_its_decimal_digits(json: str, found: str) -> None:
+    message = json_body(id="no", source="no")(sqs(f'{{"no": {json}}}'))
     assert (message.id, message.source) == (found, found)
-    assert json_body(id=expression)(sqs(f'{{"no": "{found}"}}')).id == found  # and the same as that text
+    assert json_body(id="no")(sqs(f'{{"no": "{found}"}}')).id == found  # and the same as that text
 
 
-@pytest.mark.parametrize("number", ["1.0", "1e2", "12345678901234567890.1"])
+@pytest.mark.parametrize("number_in_json", ["1.0", "1e2", "12345678901234567890.1"])
 @pytest.mark.parametrize(
-    ("name", "expression"),
-    [(name, each) for name in ("id", "source") for each in ("no", "[no]", "to_string(no)", "not_null(no)")]
-    + [("sequence", "no"), ("sequence", "to_number(no)")],
+    ("name", "field"),
+    [("id", "no"), ("id", ["no"]), ("source", "no"), ("source", ["no"]), ("sequence", "no"), ("sequence", number("no"))],
 )
 @pytest.mark.parametrize("parse_float", [Decimal, float, Fraction])
 def test_a_number_with_a_fraction_or_an_exponent_is_no_key(
-    name: str, expression: str, number: str, parse_float: Any
+    name: str, field: Any, number_in_json: str, parse_float: Any
 ) -> None:
-    expressions: dict[str, Any] = {"id": "m", name: expression}
-    refused(json_body(**expressions, parse_float=parse_float), sqs(f'{{"m": "m", "no": {number}}}'))
-
-
-@pytest.mark.parametrize("expression", ["to_string({})", "[m, to_string({})]", "x || to_string({})"])
-@pytest.mark.parametrize("value", [None, False, [1]])
-def test_to_string_makes_no_text_of_what_is_none(expression: str, value: object) -> None:
-    named = expression.format("no")
-    said = refused(json_body(id=named), sqs({"m": "m", "no": value}))
-    assert said.startswith(f"Record b1: the id, JMESPath {named!r}, makes a text of what is ")
+    fields: dict[str, Any] = {"id": "m", name: field}
+    refused(json_body(**fields, parse_float=parse_float), sqs(f'{{"m": "m", "no": {number_in_json}}}'))
 
 
 @pytest.mark.parametrize(("n", "found"), [(7, 7), ("0007", 7), ("-7", -7), (10**60, 10**60)])
-def test_a_sequence_may_be_a_number_that_was_written_as_a_text(n: object, found: int) -> None:
-    assert json_body(id="id", sequence="to_number(n)")(sqs({"id": "m", "n": n})).sequence == found
+def test_a_sequence_may_be_a_number_written_as_text(n: object, found: int) -> None:
+    assert json_body(id="id", sequence=number("n"))(sqs({"id": "m", "n": n})).sequence == found
 
 
-@pytest.mark.parametrize("n", [None, "", " 7", "7.0", "1_000", "\u0663", True])
-def test_to_number_takes_whole_numbers_in_decimal_digits_only(n: object) -> None:
-    said = refused(json_body(id="id", sequence="to_number(n)"), sqs({"id": "m", "n": n}))
-    assert said.startswith("Record b1: the sequence, JMESPath 'to_number(n)', makes a number of what is ")
+@pytest.mark.parametrize("n", [None, "", " 7", "7.0", "1_000", "\u0663", True, [7]])
+def test_number_reads_whole_numbers_in_decimal_digits_only(n: object) -> None:
+    said = refused(json_body(id="id", sequence=number("n")), sqs({"id": "m", "n": n}))
+    assert said.startswith("Record b1: the sequence, path 'n', is ")
+    assert said.endswith(", but a whole number in decimal digits is needed.")
 
 
 @pytest.mark.parametrize(
-    ("expression", "body", "found"),
+    ("fields", "body", "found"),
     [
-        ("[customer, no]", {"customer": "a", "no": 7}, "1:a1:7"),
-        ("['order', no]", {"no": "o-7"}, "5:order3:o-7"),
-        ("[delivery && 'Delivery' || 'Order', delivery || order]", {"delivery": "d", "order": "o"}, "8:Delivery1:d"),
-        ("[delivery && 'Delivery' || 'Order', delivery || order]", {"order": "o"}, "5:Order1:o"),
+        (["customer", "no"], {"customer": "a", "no": 7}, "1:a1:7"),
+        (("order.no", "line"), {"order": {"no": "o-7"}, "line": "2"}, "3:o-71:2"),
+        (["no", lambda record: record["eventSource"]], {"no": "a"}, "1:a7:aws:sqs"),
     ],
 )
-def test_a_key_of_several_fields_is_a_list(expression: str, body: Any, found: str) -> None:
-    message = json_body(id=expression, source=expression)(sqs(body))
+def test_a_key_of_several_fields_is_a_list(fields: Any, body: Any, found: str) -> None:
+    message = json_body(id=fields, source=fields)(sqs(body))
     assert (message.id, message.source) == (found, found)
 
 
 @pytest.mark.parametrize("missing", [{}, {"b": ""}, {"b": [CANARY]}, {"b": 1.5}])
 def test_a_key_of_several_fields_needs_each_of_them(missing: dict[str, Any]) -> None:
-    said = refused(json_body(id="['x', a, b]"), sqs({"a": "a", **missing}))
-    assert said.startswith("Record b1: part 3 of the id, JMESPath \"['x', a, b]\", is ")
+    said = refused(json_body(id=["c", "a", "b"]), sqs({"c": "c", "a": "a", **missing}))
+    assert said.startswith("Record b1: the id[2], path 'b', is ")
 
 
 @pytest.mark.parametrize(
-    ("expression", "body", "found"),
-    [
-        ("max_by(versions, &length(notes)).no", {"versions": [{"no": "a", "notes": ""}, {"no": "b", "notes": "x"}]}, "b"),
-        ("lines[?kind == 'total'].no | [0]", {"lines": [{"no": "a"}, {"no": "b", "kind": "total"}]}, "b"),
-        ("kind == 'order' && order || delivery", {"order": "o", "delivery": "d"}, "d"),
-        ("map(&no, lines) | [1]", {"lines": [{}, {"no": "b"}]}, "b"),
-        ("{x: no}.x", {"no": "a"}, "a"),
-    ],
+    "record",
+    [sqs({"a.b": ["o-7"]}), kinesis('{"a.b": ["o-7"]}'), kafka('{"a.b": ["o-7"]}')],
+    ids=["sqs", "kinesis", "kafka"],
 )
-def test_an_expression_may_choose_among_what_is_in_the_record(expression: str, body: Any, found: str) -> None:
-    assert json_body(id=expression)(sqs(body)).id == found
+def test_a_function_of_the_record_reads_the_parsed_body(record: dict[str, Any]) -> None:
+    def find(record: Any) -> Any:
+        return record["body"]["a.b"][0]
+
+    identity = json_body(id=find, source=find, sequence=find)
+    message = identity(record)
+    assert (message.id, message.source, message.sequence) == ("o-7", "o-7", "o-7")
+
+
+def test_a_function_below_an_envelope_reads_its_content() -> None:
+    assert eventbridge(json_body(id=lambda record: record["body"]["no"]))(sqs(event({"no": "o-7"}))).id == "o-7"
+
+
+@pytest.mark.parametrize("result", [None, "", 1.5, True, [CANARY], ("a", "b")])
+def test_a_function_that_finds_no_key_is_named(result: Any) -> None:
+    def find(record: Any) -> Any:
+        del record
+        return result
+
+    assert refused(json_body(id=find), sqs({})).startswith(f"Record b1: the id, function {find.__qualname__}, is ")
+
+
+def test_a_function_that_raises_is_named_without_the_content() -> None:
+    def find(record: Any) -> Any:
+        return record["body"][CANARY]
+
+    assert refused(json_body(id=find), sqs({})) == f"Record b1: the id, function {find.__qualname__}, raised KeyError."
+
+
+def test_a_function_may_refuse_a_record_itself() -> None:
+    def find(record: Any) -> Any:
+        raise InvalidMessage(f"{record_id(record)} is from the old shop.")
+
+    assert refused(json_body(id=find), sqs({})) == "b1 is from the old shop."
 
 
 @pytest.mark.parametrize(
-    "expression",
+    "path",
     [
         *[
+            "a || b",
+            "join('-', [a, b])",
+            "[a, b]",
+            "a[0].b",
+            "lines[*].no",
+            "a | b",
+            "length(no)",
+            "{x: no}.x",
             "'everyone'",
-            "no || 'none'",
-            "no | 'everyone'",
-            "[no, name || 'none']",
-            "{x: 'none'}.x",
-            "map(&'none', lines) | [0]",
+            "`0`",
         ],
-        *["no || `0`", "length(name)", "no == 'x'"],
+        *['"order-no"', "no == 'x'", "$.order.no", "@", "@.no", "*", "a,b", "a b", " a", "", ".", "a.", ".a", "a..b"],
     ],
 )
-@pytest.mark.parametrize("name", ["id", "source", "sequence"])
-def test_an_expression_that_makes_a_key_of_what_is_not_there_is_refused_at_once(name: str, expression: str) -> None:
-    expressions: dict[str, Any] = {"id": "id", name: expression}
-    with pytest.raises(ConfigurationError) as caught:
-        json_body(**expressions)
-    assert f" The {name} must be in the record: " in str(caught.value)
+def test_a_path_in_another_syntax_is_refused_at_once(path: str) -> None:
+    for fields, name in (
+        ({"id": path}, "id"),
+        ({"id": ["a", path]}, "id[1]"),
+        ({"id": "a", "source": path}, "source"),
+        ({"id": "a", "sequence": path}, "sequence"),
+        ({"id": "a", "sequence": number(path)}, "sequence"),
+    ):
+        with pytest.raises(ConfigurationError) as caught:
+            json_body(**cast("Any", fields))
+        assert str(caught.value).startswith(f"{name}={path!r} isn't a dotted path. Write the names of the fields with dots")
 
 
 @pytest.mark.parametrize(
-    ("name", "expression", "problem"),
+    ("fields", "said"),
     [
-        ("id", "join('-', [a, b])", "join() makes one text of different fields"),
-        ("source", "to_number(n)", "to_number() takes different texts for one number."),
-        ("sequence", "to_string(n)", "to_string() makes texts of numbers, which sort as texts do"),
-        ("sequence", "[a, b]", "A list has no place in an order."),
-        ("sequence", "n || `0`", "0 would stand for every record that lacks the field."),
+        ({"id": None}, "id=None: expected a path as a str, or a function of the record."),
+        ({"id": ["a", 5]}, "id[1]=5: expected a path as a str, or a function of the record."),
+        ({"id": {"a"}}, "id={'a'}: expected a path as a str, or a function of the record."),
+        ({"id": []}, "id=[]: the list is empty."),
+        ({"id": number("n")}, "id=number('n'): number() makes one number of different texts, and is for a sequence."),
+        ({"id": "a", "sequence": ["a", "b"]}, "sequence=['a', 'b']: a list has no place in an order."),
+        ({"id": "a", "sequence": 7}, "sequence=7: expected a path as a str, or a function of the record."),
     ],
 )
-def test_a_refused_expression_says_why(name: str, expression: str, problem: str) -> None:
-    expressions: dict[str, Any] = {"id": "id", name: expression}
+def test_what_finds_no_key_is_refused_at_once(fields: Any, said: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
-        json_body(**expressions)
-    assert f"{name}={expression!r}: {problem}" in str(caught.value)
-
-
-def test_a_computation_that_fails_is_named_without_what_it_failed_on() -> None:
-    said = refused(json_body(id="max(no)"), sqs({"no": [CANARY, 1]}))
-    assert said == "Record b1: the id, JMESPath 'max(no)', cannot be computed from this body (JMESPathTypeError)."
+        json_body(**fields)
+    assert str(caught.value).startswith(said)
 
 
 @pytest.mark.parametrize(
@@ -318,29 +366,12 @@ def test_a_lone_surrogate_is_refused_with_the_records_id() -> None:
         assert refused(json_body(id="id"), sqs(body)).startswith("Record b1: Message.id has a lone surrogate")
 
 
-@pytest.mark.parametrize(
-    ("expression", "said"),
-    [("a ||", "'a ||' is not a valid JMESPath expression: "), (None, "None: give a JMESPath expression, as a str")],
-)
-def test_a_bad_expression_is_named_at_once(expression: Any, said: str) -> None:
-    with pytest.raises(ConfigurationError) as caught:
-        json_body(id=expression)
-    assert str(caught.value).startswith(f"id={said}")
-
-
 @pytest.mark.parametrize("parse_float", [None, "float"])
 def test_what_parses_no_numbers_is_refused_at_once(parse_float: Any) -> None:
     """Otherwise each record with a fraction would be called invalid."""
     for make in (partial(json_body, id="id"), partial(eventbridge, json_body(id="id")), cloudevent, cloudevent_batch):
         with pytest.raises(ConfigurationError, match=r"parse_float=.*: give a function of the digits"):
             make(parse_float=parse_float)
-
-
-def test_a_missing_jmespath_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "jmespath", None)
-    with pytest.raises(ModuleNotFoundError, match=r'pip install "onewrite\[aws\]"') as caught:
-        json_body(id="id")
-    assert caught.value.name == "jmespath"
 
 
 # attributes -----------------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from contextlib import contextmanager
 
-_PACKAGES = frozenset({"boto3", "botocore", "jmespath", "pymongo"})
+_PACKAGES = frozenset({"boto3", "botocore", "pymongo"})
 _ELSEWHERE = {"bson": "pymongo"}  # the package named bson on PyPI is a different one, and breaks pymongo
 
 

@@ -18,7 +18,7 @@ floats. MongoDB accepts no Decimals: there, give `parse_float=float` to the iden
 """
 
 from onewrite.identity.body import cloudevent, cloudevent_batch, eventbridge, s3_object, skip_deletions, sns
-from onewrite.identity.expression import json_body
+from onewrite.identity.path import json_body, number
 from onewrite.identity.position import (
     documentdb_position,
     dynamodb_stream_position,
@@ -42,6 +42,7 @@ __all__ = [
     "json_body",
     "kafka_position",
     "kinesis_position",
+    "number",
     "record_id",
     "s3_object",
     "skip_deletions",

@@ -19,7 +19,6 @@ EXTRAS = frozenset(
         "boto3",
         "botocore",
         "bson",
-        "jmespath",
         "mongomock",
         "moto",
         "py_partiql_parser",

@@ -149,8 +149,8 @@ class Advance(NamedTuple):
 
 _DIGITS = (
     "Sequence {mark!r} of source {source!r} cannot be compared with {stored_mark!r}, which the entity holds: text compares from the "
-    "left, so numbers of different length are in the wrong order. Read the sequence as a number, as with "
-    "to_number(...) in json_body, or make it onewrite.sortable(n). The mark in the entity has to be rewritten alike."
+    "left, so numbers of different length are in the wrong order. Read the sequence as a number, for "
+    "example with json_body(sequence=number(...)), or make it onewrite.sortable(n). The mark in the entity has to be rewritten alike."
 )
 _DIFFERENT = (
     "The mark of source {source!r} is {stored_mark!r}, and this message's sequence is {mark!r}: they do not compare. Keep one type and one "
