@@ -130,7 +130,7 @@ def test_its_options_are_those_of_the_worker(
     monkeypatch.setattr("onewrite.sqs.Worker", Spied)
     run()
     options = ["--region", "eu-north-1", "--endpoint-url", "http://127.0.0.1:1", "--in-flight", "5", "--wait", "0"]
-    options += ["--lean", "--timeout", "7.5", "--liveness-file", "alive", "--health-port", "81", "--health-host", "::1"]
+    options += ["--lean", "--timeout", "7.5", "--health-port", "81", "--health-host", "::1"]
     run(*options, "--visibility-timeout", "60", "--drain-seconds", "2.5", "--stop-when-empty", "--queue-url", f"{URL}-2")
     of_the_url = ("eu-west-1", None)
     assert [(each["region_name"], each["endpoint_url"]) for each in made] == [
@@ -138,7 +138,7 @@ def test_its_options_are_those_of_the_worker(
         ("eu-north-1", "http://127.0.0.1:1"),
     ]
     chosen: dict[str, Any] = {"lean": True, "in_flight": 5, "timeout": 7.5, "wait": 0, "visibility_timeout": 60}
-    chosen |= {"drain_seconds": 2.5, "stop_when_empty": True, "liveness_file": Path("alive")}
+    chosen |= {"drain_seconds": 2.5, "stop_when_empty": True}
     chosen |= {"health_port": 81, "health_host": "::1"}
     assert given[1] == ([URL, f"{URL}-2"], {"client": sqs, "on_outcome": None, "gather": timedelta(), **chosen})
 
@@ -166,23 +166,6 @@ def test_metrics_go_where_they_are_asked_for(sqs: FakeSqs, capsys: pytest.Captur
     sqs.send("a")
     assert run("--stop-when-empty", "--metrics", "emf", "--metrics", "opentelemetry") == 0
     assert json.loads(capsys.readouterr().out.splitlines()[0])["FunctionName"] == "ship"
-
-
-def test_several_processes_are_started_with_the_arguments_of_this_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    found: list[Any] = []
-
-    class Recorded:
-        def __init__(self, arguments: Any, options: Any) -> None:
-            found.extend([arguments, options])
-
-        def run(self, _: Any) -> int:
-            return 3
-
-    monkeypatch.setattr("onewrite.operate.worker.Processes", Recorded)
-    assert run("--processes", "2", "--health-port", "80") == 3
-    arguments = ["worker", "--queue-url", URL, "--processes", "2", "--health-port", "80", "corner_shop:ship"]
-    own_options = [["--processes", "1", "--health-port", port] for port in ("80", "81")]
-    assert found == [arguments, own_options]
 
 
 def test_a_json_line_holds_what_is_known_and_is_one_line() -> None:
@@ -231,7 +214,6 @@ def test_what_is_no_handler_returns_2_and_is_named(
         (["--queue-url", URL], "MODULE:HANDLER"),
         (["--queue-url", "orders", "corner_shop:ship"], "no queue URL"),
         (["--queue-url", URL, "corner_shop:ship", "--wait", "21"], "--wait"),
-        (["--queue-url", URL, "a:b", "--processes", "3", "--health-port", "65534"], "no port for the last of 3 processes"),
         (["--queue-url", URL, "corner_shop:ship", "--drain-seconds", "nan"], "drain"),
     ],
 )

@@ -16,7 +16,7 @@ from onewrite.aws_lambda import sqs_handler
 from onewrite.batch.order import MOST
 from onewrite.identity import Skip
 from onewrite.sqs import Worker, WorkerStuck
-from onewrite.sqs.state import Ending, QueueTerms, RequestSpan, WorkerState
+from onewrite.sqs.state import Ending, QueueTerms, WorkerState
 from onewrite.sqs.waiting import Load
 from tests.support.fake_sqs import URL, FakeSqs, VirtualTime
 from tests.support.seams import measure_by, worker_in
@@ -432,7 +432,7 @@ def bring(found: WorkerState, *names: str, now: float = 0.0) -> None:
     request = found.to_receive(now)
     assert request is not None
     messages = [{"MessageId": name, "ReceiptHandle": name, "Attributes": {"MessageGroupId": "g"}} for name in names]
-    found.take_in(request, messages, RequestSpan(now, now, 0.0), [(name[0], None) for name in names])
+    found.take_in(request, messages, now, now, [(name[0], None) for name in names])
 
 
 def handles(load: Load | None) -> list[str]:

@@ -1,10 +1,9 @@
-"""What shows that a worker is alive: its file, its pages, and its numbers; and one worker over HTTP as a whole."""
+"""What shows that a worker is alive: its pages and its numbers; and one worker over HTTP as a whole."""
 
 from __future__ import annotations
 
 import errno
 import json
-import os
 import socket
 import struct
 import threading
@@ -20,7 +19,7 @@ import pytest
 from onewrite import ConfigurationError, Deferred, Message
 from onewrite.aws_lambda import sqs_handler
 from onewrite.sqs import Worker, health
-from onewrite.sqs.health import HealthPages, Journal, Pulse
+from onewrite.sqs.health import HealthPages, Journal
 from onewrite.testing.servers.process import free_port
 from tests.support.fake_sqs import URL, FakeSqs, VirtualTime
 from tests.support.http_sqs import HttpSqs
@@ -170,13 +169,6 @@ def test_a_page_is_answered_while_the_workers_lock_is_held(sqs: FakeSqs, time: V
     assert "onewrite_waiting" not in seen[1][1]
 
 
-def test_the_file_of_a_worker_that_is_of_no_use_grows_old(tmp_path: Path) -> None:
-    time, file = VirtualTime(), tmp_path / "alive"
-    pulse = Pulse(time, file)
-    pulse.beat(is_of_use=False)
-    assert not file.exists()
-
-
 def test_a_port_that_is_taken_is_refused_with_the_remedy() -> None:
     time = VirtualTime()
     journal = Journal(HANDLER.handler, (), time)
@@ -188,30 +180,11 @@ def test_a_port_that_is_taken_is_refused_with_the_remedy() -> None:
         pages.close()
 
 
-def test_the_liveness_file_is_touched_now_and_then(tmp_path: Path) -> None:
-    time, file = VirtualTime(), tmp_path / "alive"
-    pulse = Pulse(time, file)
-    pulse.beat()
-    os.utime(file, (0, 0))
-    pulse.beat()
-    assert file.stat().st_mtime == 0
-    time.now = 10.0
-    pulse.beat()
-    assert file.stat().st_mtime > 0
-
-
-def test_a_liveness_file_that_cannot_be_touched_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    Pulse(VirtualTime(), tmp_path / "nowhere" / "alive").beat()
-    assert "cannot be touched" in caplog.text
-
-
-def test_a_worker_serves_its_pages_and_touches_its_file(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_worker_serves_its_pages(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     sqs = FakeSqs(VirtualTime())
     sqs.send("m")
-    file = tmp_path / "alive"
-    worker_in(sqs.time, URL, HANDLER, client=sqs, stop_when_empty=True, liveness_file=str(file), health_port=0).run()
-    assert file.exists()
+    worker_in(sqs.time, URL, HANDLER, client=sqs, stop_when_empty=True, health_port=0).run()
     assert "health and metrics at 127.0.0.1:" in caplog.text
     assert "1 NoOutcome" in caplog.text
 

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from onewrite.sqs.state import Ending, Hide, QueueTerms, RequestSpan, WorkerState, backoff, extension
+from onewrite.sqs.state import Ending, Hide, QueueTerms, WorkerState, backoff, extension
 from onewrite.sqs.waiting import Load
 from tests.support.worker_limits import limits
 
@@ -22,7 +22,7 @@ def bring(found: WorkerState, *names: str) -> None:
     request = found.to_receive(0.0)
     assert request is not None
     messages = [{"MessageId": name, "ReceiptHandle": name, "Attributes": {"MessageGroupId": "g"}} for name in names]
-    found.take_in(request, messages, RequestSpan(0.0, 0.0, 0.0))
+    found.take_in(request, messages, 0.0, 0.0)
 
 
 def begun(found: WorkerState) -> Load:

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import closing
 from http.client import HTTPConnection
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +18,7 @@ import pytest
 from onewrite import Applied, Message
 from onewrite.aws_lambda import sqs_handler
 from onewrite.sqs import Worker, WorkerStuck
+from onewrite.sqs.health import Journal
 from onewrite.sqs.state import WorkerState
 from onewrite.testing.servers.process import free_port
 from tests.support.fake_sqs import URL, FakeSqs, VirtualTime
@@ -401,15 +401,15 @@ def test_a_request_that_never_ends_ends_the_worker_and_is_named(
 
 
 def test_rounds_that_are_blocked_end_the_worker_and_the_line_is_named(
-    sqs: FakeSqs, time: VirtualTime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: Block
+    sqs: FakeSqs, time: VirtualTime, monkeypatch: pytest.MonkeyPatch, block: Block
 ) -> None:
-    def touch(_: Path) -> None:
+    def write_to_a_log_that_blocks(_: object) -> None:
         time.now += 2 * TIMEOUT
         block()
 
-    monkeypatch.setattr(Path, "touch", touch)
+    monkeypatch.setattr(Journal, "sum_up", write_to_a_log_that_blocks)
     with pytest.raises(WorkerStuck, match=r"no rounds for \d+ seconds: its thread stands at test_sqs_stuck\.py:\d+ "):
-        run(worker(sqs, sqs_handler(identity)(lambda _: None), liveness_file=tmp_path / "alive"))
+        run(worker(sqs, sqs_handler(identity)(lambda _: None)))
 
 
 @pytest.mark.parametrize("method", ["to_hide", "end_deleting", "take_in", "to_begin"])

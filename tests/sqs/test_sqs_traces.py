@@ -7,7 +7,6 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 from math import inf
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -195,7 +194,7 @@ def test_what_is_left_behind_at_the_deadline_is_named(sqs: FakeSqs, caplog: pyte
 
 
 def test_a_log_filter_that_fails_costs_lines_and_undoes_nothing_that_the_worker_does(
-    time: VirtualTime, tmp_path: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+    time: VirtualTime, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
     caplog.set_level(logging.DEBUG)
     sqs = FakeSqs(time, most_receives=MOST)
@@ -228,7 +227,7 @@ def test_a_log_filter_that_fails_costs_lines_and_undoes_nothing_that_the_worker_
     logger = logging.getLogger("onewrite")
     logger.addFilter(logs_nothing)
     try:
-        until_it_is_dead(sqs, sqs_handler(identity)(each), on_outcome=hook, liveness_file=tmp_path / "none" / "alive")
+        until_it_is_dead(sqs, sqs_handler(identity)(each), on_outcome=hook)
     finally:
         logger.removeFilter(logs_nothing)
     assert sorted(stored.body for stored in sqs.dead) == ["bad", "early"]

@@ -19,7 +19,7 @@ from onewrite.operate.doctor import doctor
 from onewrite.operate.early import EarlySignals
 from onewrite.operate.inspect import inspect
 from onewrite.operate.migrate import migrate
-from onewrite.operate.options import CommandLine, VersionOption
+from onewrite.operate.options import VersionOption
 from onewrite.operate.plan import plan
 from onewrite.operate.relay import relay
 from onewrite.operate.repair import clear, forget, set_mark
@@ -62,10 +62,9 @@ def onewrite(*, version: VersionOption = False) -> None:  # its callback has pri
 def run(arguments: Sequence[str], early_signals: EarlySignals) -> int:
     """Run a verb and return its exit code."""
     command = typer.main.get_command(app)  # Calling `app` itself would replace sys.excepthook.
-    line = CommandLine(arguments, early_signals)
     code: str | int | None = None
     try:
-        code = command.main(args=list(arguments), prog_name="onewrite", obj=line, standalone_mode=False)
+        code = command.main(args=list(arguments), prog_name="onewrite", obj=early_signals, standalone_mode=False)
     except _UsageError as error:
         path = "onewrite" if error.ctx is None else error.ctx.command_path
         if not arguments:  # all that there is to say is the help

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from enum import Enum
 from importlib.metadata import version
@@ -13,18 +12,9 @@ import typer
 
 from onewrite.errors import ConfigurationError
 from onewrite.message import Message
-from onewrite.operate.early import EarlySignals
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import Meter
-
-
-@dataclass(frozen=True, slots=True)
-class CommandLine:
-    """The whole command line, and the signals that came before there was something to stop."""
-
-    arguments: Sequence[str]
-    early_signals: EarlySignals
 
 
 Options: TypeAlias = Mapping[str, Any]  # what the command line says, by the names of the verb's arguments

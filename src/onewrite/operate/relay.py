@@ -19,6 +19,7 @@ import typer
 from onewrite.core.event import Outbox
 from onewrite.core.log import log
 from onewrite.errors import ConfigurationError
+from onewrite.operate.early import EarlySignals
 from onewrite.operate.modules import RELAY, find
 from onewrite.operate.options import (
     AsJson,
@@ -146,7 +147,7 @@ def _start(context: typer.Context, name: str | None, log_format: LogFormat, log_
     given = [each for each, source in sources.items() if source is not None and source.name == "COMMANDLINE"]
     if "name" not in given and {"table", "collection"} & {*given}:
         name = None  # that of the environment is for when no store is named
-    early = context.obj.early_signals
+    early: EarlySignals = context.obj
     if acts:
         early.pass_on(_interrupt)  # an act is one write, and nothing of it is under way while a question is open
 

@@ -11,7 +11,6 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager, nullcontext
 from datetime import timedelta
 from functools import partial
-from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
 import typer
@@ -21,15 +20,13 @@ from onewrite.message import Message
 from onewrite.metrics import Hook, Reported, emf, opentelemetry
 from onewrite.operate.early import EarlySignals, end_at_last
 from onewrite.operate.modules import HANDLER, find
-from onewrite.operate.options import CommandLine, MetricsKind, VersionOption, global_meter, option
-from onewrite.operate.processes import Processes, watch_parent
+from onewrite.operate.options import MetricsKind, VersionOption, global_meter, option
 from onewrite.operate.report import Level, LogFormat, log_to_stderr
 
 logger = logging.getLogger("onewrite")
 
 _EVERY = 10.0  # seconds between two signs that threads can run
 _SLACK = 60.0  # seconds more than a message may take: until then the worker itself finds out what hangs, if it can
-_PORTS = 65_536
 _STDERR = 2  # its file descriptor, because Python's own file needs the interpreter
 
 _option = partial(option, "WORKER")
@@ -77,18 +74,7 @@ DrainSeconds: TypeAlias = Annotated[
     float, _option("drain-seconds", "The most seconds from SIGTERM or Ctrl-C to the end.", min=0, max=43_200)
 ]
 StopWhenEmpty: TypeAlias = Annotated[bool, _option("stop-when-empty", "Stop when no more messages come.")]
-Count: TypeAlias = Annotated[
-    int, _option("processes", "How many processes work, each with its own messages.", min=1, max=1_000)
-]
-LivenessFile: TypeAlias = Annotated[
-    Path | None, _option("liveness-file", "A file to touch every ten seconds; the second process touches FILE.1, and so on.")
-]
-HealthPort: TypeAlias = Annotated[
-    int | None,
-    _option(
-        "health-port", "Serve /health and /metrics here; the second process serves them at the next port.", min=1, max=65_535
-    ),
-]
+HealthPort: TypeAlias = Annotated[int | None, _option("health-port", "Serve /health and /metrics here.", min=1, max=65_535)]
 HealthHost: TypeAlias = Annotated[
     str, _option("health-host", "The address to serve them at: 0.0.0.0 for probes from elsewhere.")
 ]
@@ -115,8 +101,6 @@ def worker(
     visibility_timeout: VisibilityTimeout = None,
     drain_seconds: DrainSeconds = 25,
     stop_when_empty: StopWhenEmpty = False,
-    processes: Count = 1,
-    liveness_file: LivenessFile = None,
     health_port: HealthPort = None,
     health_host: HealthHost = "127.0.0.1",
     metrics: Metrics = None,
@@ -132,18 +116,10 @@ def worker(
     _start(**locals())
 
 
-def _start(context: typer.Context, handler: str, queue_url: Sequence[str], processes: int, **options: Any) -> None:
+def _start(context: typer.Context, handler: str, queue_url: Sequence[str], **options: Any) -> None:
     del options["version"]  # It was printed, and nothing else would have been done.
-    line: CommandLine = context.obj
+    early: EarlySignals = context.obj
     style, level, kinds = options.pop("log_format"), options.pop("log_level"), options.pop("metrics")
-    if processes > 1:
-        if (health_port := options["health_port"]) is not None and health_port + processes > _PORTS:
-            raise ConfigurationError(
-                f"--health-port {health_port} leaves no port for the last of {processes} processes: give one up to {_PORTS - processes}."
-            )
-        log_to_stderr(style, level)
-        numbers = [_of_process(number, options["health_port"], options["liveness_file"]) for number in range(processes)]
-        raise typer.Exit(Processes(line.arguments, numbers).run(line.early_signals))
     region, endpoint_url = options.pop("region"), options.pop("endpoint_url")
     function = find(handler, quiet=False)
     log_to_stderr(style, level)  # after the import of the handler's module, which may have set up logging of its own
@@ -151,17 +127,8 @@ def _start(context: typer.Context, handler: str, queue_url: Sequence[str], proce
         options["on_outcome"] = hook_for(kinds or (), getattr(function, "__name__", ""))
         options["gather"] = timedelta(seconds=options["gather"])
         options["client"] = _client(queue_url, region, endpoint_url)
-        if not run(function, queue_url, options, line.early_signals):
+        if not run(function, queue_url, options, early):
             _leave()
-
-
-def _of_process(number: int, health_port: int | None, liveness_file: Path | None) -> list[str]:
-    """The options in which one process differs from the others. The last one that is given counts."""
-    port = [] if health_port is None else ["--health-port", str(health_port + number)]
-    file = (
-        [] if liveness_file is None else ["--liveness-file", f"{liveness_file}.{number}" if number else str(liveness_file)]
-    )
-    return ["--processes", "1", *port, *file]
 
 
 def _client(urls: Sequence[str], region: str | None, endpoint_url: str | None) -> Any:
@@ -176,7 +143,6 @@ def run(handler: Any, urls: Sequence[str], options: dict[str, Any], early: Early
 
     sqs_worker = Worker(urls[0] if len(urls) == 1 else urls, handler, **options)
     early.pass_on(sqs_worker.stop)
-    watch_parent(sqs_worker.stop)
     with dead_mans_switch(sqs_worker.timeout) if early.owns_process else nullcontext():
         return sqs_worker.run()
 

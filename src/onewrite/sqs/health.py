@@ -1,7 +1,7 @@
-"""What a worker tells those who operate it: a line of the log for each failure, counts, a file, and two pages over HTTP.
+"""What a worker tells those who operate it: a line of the log for each failure, counts, and two pages over HTTP.
 
-The file is touched again and again, and `/health` answers 200, while whatever does the work stirs. Otherwise the file grows old, and
-`/health` answers 503 and says why. `/metrics` is in the text format of Prometheus.
+`/health` answers 200 while the rounds and the event loop of the worker go on. Otherwise it answers 503 and says why. `/metrics` is in the
+text format of Prometheus.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from http import HTTPStatus
 from logging import DEBUG, INFO, WARNING
-from pathlib import Path
 from typing import Any, cast
 
 from onewrite.batch.handler import Handler
@@ -26,7 +25,7 @@ from onewrite.message import full_name, printable
 from onewrite.metrics import Hook, kinds_of
 from onewrite.outcome import Begun, Missing, Superseded, Uncertain
 from onewrite.sqs.queue import SqsQueue
-from onewrite.sqs.state import BEAT, ReturnReason
+from onewrite.sqs.state import ReturnReason
 from onewrite.sqs.waiting import QueueMessage
 
 SUMMARY = 60.0  # seconds between two lines that sum up
@@ -162,7 +161,7 @@ class Journal:
             log(INFO, "%s: %s", self._name, words, details={"handler": self._name, "outcomes": dict(new_ends)})
 
 
-# --- a file and two pages ---------------------------------------------------------------------------------------------
+# --- the two pages -----------------------------------------------------------------------------------------------------
 
 
 _MOST_CONNECTIONS = 16  # probes ask one at a time; each one takes a file descriptor that a request to SQS could need
@@ -170,29 +169,6 @@ _LONGEST_CONNECTION = 5.0  # seconds
 _LONGEST_REQUEST = 8192  # bytes
 _BACKLOG = 128  # connections that the system keeps until they are accepted; they take no file descriptor
 _PAUSE = 0.1  # seconds after a connection that the system refuses to accept
-
-
-class Pulse:
-    """Beats while the worker does its rounds."""
-
-    def __init__(self, clock: Callable[[], float], file: Path | None) -> None:
-        self._clock, self._file = clock, file
-        self._last_beat = clock()
-        self._last_touch = float("-inf")
-
-    def beat(self, *, is_of_use: bool = True) -> None:
-        """The file is touched only by a worker that is of use."""
-        self._last_beat = self._clock()
-        if self._file is not None and is_of_use and self._last_beat >= self._last_touch + BEAT / 2:
-            self._last_touch = self._last_beat
-            try:
-                self._file.touch()
-            except OSError as error:  # The messages go on. Whoever watches the file will start the worker anew.
-                log(WARNING, "The liveness file cannot be touched: %s", error)
-
-    def silence(self) -> float:
-        """The seconds since the last beat."""
-        return self._clock() - self._last_beat
 
 
 class HealthPages:

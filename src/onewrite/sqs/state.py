@@ -153,43 +153,33 @@ class Hide:
 
 
 MOST_REQUESTS = 10  # for messages, of one queue at a time
-_FORGET = 1.02  # how fast the least is forgotten: it doubles within 35 answers, if the way has become longer
-_WEIGHT = 0.1  # of the last answer, in the mean of them all
 _LEAST_PAUSE = 0.1  # seconds from one request to the next, if it fails, or brings nothing and does not wait for messages
 _LONGEST_PAUSE = 20  # seconds between two requests that fail
 
 
 @dataclass(frozen=True, slots=True)
 class Receive:
-    """A request for messages. `alone`: nothing was at hand when it was made, so an answer without messages says a lot."""
+    """A request for messages.
+
+    `receipts`: how many requests had brought messages when it was made; None if something was at hand then. An answer without messages
+    says that the queue is empty only if nothing was at hand, and no other request has brought messages since.
+    """
 
     queue: int
     number: int
-    is_alone: bool
-
-
-@dataclass(frozen=True, slots=True)
-class RequestSpan:
-    """When a request began and ended, and how many seconds of it the processor worked. The rest is the way to SQS and back."""
-
-    start: float
-    end: float
-    work_seconds: float
+    receipts: int | None
 
 
 class Intake:
     """How many requests for messages may be under way at a time follows the answers.
 
     One more after each that brought as many messages as it asked for, and a single one after an answer without messages: an
-    empty queue is asked by one request that waits. Never are there more than keep one processor busy, because Python runs one
-    thread at a time, and further ones would only be in its way.
+    empty queue is asked by one request that waits.
     """
 
     __slots__ = (
         "_backoff",
         "_failures",
-        "_least_seconds",
-        "_mean_work",
         "_under_way",
         "is_empty",
         "most_requests",
@@ -202,8 +192,6 @@ class Intake:
         self.most_requests = 1
         self._under_way = 0
         self._failures = 0
-        self._least_seconds = inf  # seconds that a request takes if no other thread is in its way
-        self._mean_work = 0.0  # seconds of the processor in it
         self.reserved_messages = 0  # messages that the requests under way may bring
         self.resumes = 0.0  # when the pause after a failure ends
         self.is_empty = False
@@ -215,21 +203,15 @@ class Intake:
         self._under_way += 1
         self.reserved_messages += request.number
 
-    def end(self, request: Receive, messages: int, span: RequestSpan) -> None:
+    def end(self, request: Receive, messages: int, began: float, *, is_empty: bool) -> None:
         self._release(request)
         self._failures = 0
         if not messages:
             self.most_requests = 1
-            self.is_empty = request.is_alone
-            self.resumes = max(self.resumes, span.start + _LEAST_PAUSE)
+            self.is_empty = is_empty
+            self.resumes = max(self.resumes, began + _LEAST_PAUSE)
         elif messages == request.number:
-            self._least_seconds = min(span.end - span.start, self._least_seconds * _FORGET)
-            self._mean_work += (span.work_seconds - self._mean_work) * (_WEIGHT if self._mean_work else 1.0)
-            # Each request for messages is followed by one that deletes them, and takes the processor for about as long.
-            useful = MOST_REQUESTS
-            if 2 * self._mean_work * MOST_REQUESTS > self._least_seconds:
-                useful = max(1, ceil(self._least_seconds / (2 * self._mean_work)))
-            self.most_requests = min(self.most_requests + 1, useful)
+            self.most_requests = min(self.most_requests + 1, MOST_REQUESTS)
 
     def fail(self, request: Receive, now: float) -> None:
         self._release(request)
@@ -379,6 +361,7 @@ class WorkerState:
         self._deferred_size = 0
         self._intakes = tuple(Intake(limits.backoff) for _ in queues)
         self._turn = 0
+        self._receipts = 0  # requests that have brought messages
         self._messages: dict[QueueMessage, None] = {}  # what waits, is under way, or is deferred
         self._settled_messages = tuple(deque[QueueMessage]() for _ in queues)
         self._delete_at = [inf for _ in queues]
@@ -401,7 +384,7 @@ class WorkerState:
             self._turn = (self._turn + 1) % len(self._queues)
             intake = self._intakes[self._turn]
             if self._may_ask(intake, now) and (number := self._room(self._turn)):
-                request = Receive(self._turn, number, self._is_alone())
+                request = Receive(self._turn, number, self._receipts if self._is_alone() else None)
                 intake.ask(request)
                 return request
         return None
@@ -423,23 +406,28 @@ class WorkerState:
         self,
         request: Receive,
         messages: Sequence[SqsMessage],
-        span: RequestSpan,
+        began: float,
+        now: float,
         states: Sequence[tuple[Hashable, Any]] | None = None,
     ) -> None:
-        """`states` are the groups of the messages, each with what the handler has read. A worker that stops gives all back at once."""
-        self._intakes[request.queue].end(request, len(messages), span)
+        """Take in the messages of a request that began at `began`. A worker that stops gives all back at once.
+
+        `states` are the groups of the messages, each with what the handler has read.
+        """
+        self._receipts += bool(messages)
+        self._intakes[request.queue].end(request, len(messages), began, is_empty=request.receipts == self._receipts)
         terms = self._queues[request.queue]
         for number, content in enumerate(messages):
             # Those whose group a stand-in does not say might be of the same group.
             group = content.get("Attributes", {}).get("MessageGroupId", "") if terms.fifo else None
-            message = QueueMessage(content, request.queue, group, span.start, span.end + terms.visibility)
+            message = QueueMessage(content, request.queue, group, began, now + terms.visibility)
             if states is not None:
                 message.key, message.record_state = states[number]
             if self.is_stopping:
                 self._give_back(message, 0, "stopping")
             else:
                 self._messages[message] = None
-                self._lines.add(message, span.end)
+                self._lines.add(message, now)
         if messages:
             self._ask_all_again()
 

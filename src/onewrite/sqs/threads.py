@@ -39,7 +39,6 @@ from onewrite.sqs.state import (
     Limits,
     QueueTerms,
     Receive,
-    RequestSpan,
     Results,
     WorkerState,
     ending_of,
@@ -489,12 +488,11 @@ class WorkerThreads:
     # ------------------------------------------------------------ requests
 
     def _receive(self, request: Receive) -> None:
-        since, messages, states, work_seconds = self._clock(), None, None, time.thread_time()
+        began, messages, states = self._clock(), None, None
         with self._failing():
             messages = self._queues[request.queue].receive(request.number, self._limits.wait)
             if messages and self._handler.has_groups:
                 states = self._read_groups(messages, request.queue)
-        work_seconds = time.thread_time() - work_seconds
         with self._lock:
             now = self._clock()
             self._stop_if_asked()
@@ -502,7 +500,7 @@ class WorkerThreads:
                 self._state.note_failure(request, now)
             else:
                 self._journal.receive_count += len(messages)
-                self._state.take_in(request, messages, RequestSpan(since, now, work_seconds), states)
+                self._state.take_in(request, messages, began, now, states)
             self._timer.notify()  # The queue may be empty, or a pause may have begun.
             self._wake(now)
 

@@ -17,7 +17,6 @@ from dataclasses import KW_ONLY, dataclass, field
 from datetime import timedelta
 from logging import ERROR, INFO
 from math import inf
-from pathlib import Path
 from queue import Empty, SimpleQueue
 from types import FrameType
 from typing import Any, ClassVar, cast
@@ -26,7 +25,7 @@ from onewrite.batch.handler import Handler, HandlerFunction, check_hook, handler
 from onewrite.core.log import log
 from onewrite.errors import ConfigurationError
 from onewrite.metrics import Hook
-from onewrite.sqs.health import HealthPages, Journal, Pulse, names_of
+from onewrite.sqs.health import HealthPages, Journal, names_of
 from onewrite.sqs.queue import LeanQueueClient, SqsQueue, default_client
 from onewrite.sqs.state import LONGEST_HIDDEN, SILENCE, Limits, backoff
 from onewrite.sqs.threads import Time, WorkerStuck, WorkerThreads
@@ -85,7 +84,6 @@ class Worker:
     - `stop_when_empty`: stop when no message has come for `wait` seconds. Messages that are hidden then, such as failures,
       are left in the queue.
     - `on_outcome(message, outcome, seconds)`: called for each processed message, as a handler's own hook is.
-    - `liveness_file`: is touched every ten seconds while `/health` would answer 200.
     - `health_port`, `health_host`: where `/health` and `/metrics` are served; by default nowhere, and for this machine only.
     """
 
@@ -104,14 +102,13 @@ class Worker:
     gather: timedelta = timedelta()
     stop_when_empty: bool = False
     on_outcome: Hook | None = None
-    liveness_file: str | Path | None = None
     health_port: int | None = None
     health_host: str = "127.0.0.1"
     _time: ClassVar[Time] = Time()
     _handler: Handler[Any] = field(init=False, repr=False)
     _stop: StopRequest = field(init=False, repr=False)
     _threads: WorkerThreads | None = field(init=False, repr=False, default=None)
-    _pulse: Pulse | None = field(init=False, repr=False, default=None)
+    _last_beat: float | None = field(init=False, repr=False, default=None)  # None: there are no rounds
 
     def __post_init__(self) -> None:
         self._handler = _handler_of_queues(self._urls, self.handler)
@@ -165,7 +162,7 @@ class Worker:
             threads.abandon()
             raise threads.failure
         elif threads is not None and self._is_lost():
-            silence = self._silence
+            silence = self._silence_words
             threads.abandon()
             raise WorkerStuck(f"{silence}. Start the worker anew, and mend what hangs.")
         elif threads is not None and self._is_busy():
@@ -190,18 +187,23 @@ class Worker:
 
     def _is_lost(self) -> bool:
         """Whether the rounds have ended without a word. It takes no lock, because that may be what they wait for."""
-        return self._pulse is not None and self._pulse.silence() >= max(self.timeout, SILENCE)
+        return self._silence >= max(self.timeout, SILENCE)
 
     @property
-    def _silence(self) -> str:
+    def _silence(self) -> float:
+        """The seconds since the last round."""
+        last_beat = self._last_beat
+        return 0.0 if last_beat is None else self._time.clock() - last_beat
+
+    @property
+    def _silence_words(self) -> str:
         place = None if self._threads is None else self._threads.where_rounds_stand()
-        seconds = 0.0 if self._pulse is None else self._pulse.silence()
-        return f"The worker has done no rounds for {seconds:.0f} seconds: its thread stands at {place}"
+        return f"The worker has done no rounds for {self._silence:.0f} seconds: its thread stands at {place}"
 
     def _trouble(self) -> str | None:
         """Why it is of no use, for the health page."""
-        if self._pulse is not None and self._pulse.silence() >= SILENCE:
-            return self._silence
+        if self._silence >= SILENCE:
+            return self._silence_words
         return None if self._threads is None else self._threads.trouble()
 
     def _is_busy(self) -> bool:
@@ -219,12 +221,10 @@ class Worker:
         if self._stop.is_wanted:  # Asked for before it began, it sends no request at all.
             return
         journal = Journal(self._handler, () if self.on_outcome is None else (self.on_outcome,), self._time.clock)
-        file = None if self.liveness_file is None else Path(self.liveness_file)
         with ExitStack() as stack:
-            pulse = Pulse(self._time.clock, file)
-            threads = self._threads = self._make_threads(journal, pulse)
-            self._pulse = pulse  # It beats once there are rounds. Until then the client's own timeouts count.
-            stack.callback(setattr, self, "_pulse", None)
+            threads = self._threads = self._make_threads(journal)
+            self._last_beat = self._time.clock()  # Only now are there rounds. Until now the client's own timeouts count.
+            stack.callback(setattr, self, "_last_beat", None)
             if self.health_port is not None:
                 pages = HealthPages(self.health_host, self.health_port, journal, threads.counts, self._trouble)
                 stack.callback(pages.close)
@@ -233,7 +233,7 @@ class Worker:
             threads.run()
             journal.sum_up(is_last=True)
 
-    def _make_threads(self, journal: Journal, pulse: Pulse) -> WorkerThreads:
+    def _make_threads(self, journal: Journal) -> WorkerThreads:
         wait = self.wait if self.wait is not None else _WAIT_TO_BE_EMPTY if self.stop_when_empty else LONGEST_WAIT
         limits = Limits(
             slots=self.in_flight,
@@ -247,7 +247,7 @@ class Worker:
         )
 
         def beat() -> None:
-            pulse.beat(is_of_use=self._threads is None or self._threads.trouble() is None)
+            self._last_beat = self._time.clock()
             journal.sum_up()
 
         return WorkerThreads(
