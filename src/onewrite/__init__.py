@@ -2,7 +2,7 @@
 
 from onewrite.core.event import Event, Outbox
 from onewrite.core.inbox import Inbox
-from onewrite.core.ledgers import HighWaterMark, InSequence, MessageIDs, SeenIds, SeenNumbers
+from onewrite.core.ledgers import HighWaterMark, InSequence, MessageIDs, SeenIds
 from onewrite.core.tombstone import Tombstones
 from onewrite.errors import (
     ConfigurationError,
@@ -54,7 +54,6 @@ __all__ = [
     "Outcome",
     "Rejected",
     "SeenIds",
-    "SeenNumbers",
     "Stale",
     "Superseded",
     "Tombstones",

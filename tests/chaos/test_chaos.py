@@ -19,7 +19,7 @@ from tests.chaos.traffic import KINDS, SOURCES, Delivery, Source, Traffic, damag
 from tests.chaos.witness import Copy, Witness, bodies_of
 
 CHOICE = random.Random(1)
-each_ledger = pytest.mark.parametrize("ledger", ["SeenIds", "HighWaterMark", "InSequence", "SeenNumbers"])
+each_ledger = pytest.mark.parametrize("ledger", ["SeenIds", "HighWaterMark", "InSequence"])
 
 
 def deliver(ledger: str, count: int = 3, *, settled: bool = True) -> tuple[Traffic, Source, list[str]]:
@@ -68,7 +68,7 @@ def test_a_counter_that_disagrees_with_the_list_is_a_loss_or_a_double(n: int, lo
     assert (len(harm.losses), len(harm.doubles)) == (lost, doubled)
 
 
-@pytest.mark.parametrize(("ledger", "late"), [("SeenIds", 0), ("SeenNumbers", 0), ("HighWaterMark", 1), ("InSequence", 1)])
+@pytest.mark.parametrize(("ledger", "late"), [("SeenIds", 0), ("HighWaterMark", 1), ("InSequence", 1)])
 def test_an_effect_after_a_later_one_is_out_of_order_where_the_ledger_keeps_an_order(ledger: str, late: int) -> None:
     _, source, ids = deliver(ledger)
     assert len(damage(source.entity, [source], 3, [ids[0], ids[2], ids[1]]).misplacements) == late

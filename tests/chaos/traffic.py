@@ -11,10 +11,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from onewrite import HighWaterMark, InSequence, Message, SeenIds, SeenNumbers
+from onewrite import HighWaterMark, InSequence, Message, SeenIds
 
-AnyLedger = SeenIds | HighWaterMark | InSequence | SeenNumbers
-_WINDOW = 12  # small, so many messages enter a block
+AnyLedger = SeenIds | HighWaterMark | InSequence
 _FOLD_SIZE = 4  # messages that are folded into one write
 _LIFETIME = 5  # messages of a source to an entity that is deleted: the last one deletes it
 SOURCES = 2  # of an entity
@@ -36,7 +35,6 @@ KINDS: dict[str, Kind] = {
     "SeenIds": Kind(SeenIds()),
     "HighWaterMark": Kind(HighWaterMark(), 1, in_order=True),
     "InSequence": Kind(InSequence(), 4, in_order=True),
-    "SeenNumbers": Kind(SeenNumbers(_WINDOW)),
     "lean": Kind(SeenIds()),  # DynamoDB only
     "fold": Kind(SeenIds()),
     "fold in order": Kind(InSequence(), 4, in_order=True),
@@ -94,14 +92,7 @@ class Source:
 
     @property
     def has_room(self) -> bool:
-        if self.kind == "SeenNumbers" and self.unsettled_ids and self.issued_count + 1 - self._oldest >= _WINDOW:
-            return False
         return self.issued_count < self.largest and len(self.unsettled_ids) < KINDS[self.kind].at_once
-
-    @property
-    def _oldest(self) -> int:
-        """The lowest number that is not settled."""
-        return min([int(name.rpartition("-")[2]) for name in self.unsettled_ids])
 
     def issue(self) -> Delivery:
         self.issued_count += 1

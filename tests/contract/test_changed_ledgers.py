@@ -23,14 +23,13 @@ from onewrite import (
     Message,
     MessageIDs,
     SeenIds,
-    SeenNumbers,
     Stale,
     Superseded,
     Uncertain,
 )
 from tests.contract.stores import NOW, MakeShop, Shop
 
-AnyLedger = SeenIds | MessageIDs | HighWaterMark | InSequence | SeenNumbers
+AnyLedger = SeenIds | MessageIDs | HighWaterMark | InSequence
 DAY = 86_400.0
 MONTH, WEEK = timedelta(days=30), timedelta(days=7)
 PLAIN = MessageIDs()
@@ -47,9 +46,6 @@ IN_PLACE: dict[str, tuple[AnyLedger, AnyLedger]] = {
     "ids after marks": (HighWaterMark(), SeenIds(also=HighWaterMark())),
     "marks after ids": (SeenIds(), HighWaterMark(also=SeenIds())),
     "ids after a sequence": (InSequence(), SeenIds(also=InSequence())),
-    "numbers after marks": (HighWaterMark(), SeenNumbers(also=HighWaterMark())),
-    "ids after numbers": (SeenNumbers(), SeenIds(also=SeenNumbers())),
-    "another window": (SeenNumbers(8), SeenNumbers(also=SeenNumbers(8))),
     "third in a row": (SeenIds(WEEK), SeenIds(MONTH, also=(SeenIds(), SeenIds(WEEK)))),
     "a chain": (SeenIds(WEEK), SeenIds(MONTH, also=SeenIds(also=SeenIds(WEEK)))),
 }
@@ -353,9 +349,8 @@ def test_a_step_of_the_ledger_before_keeps_everybody_else_out(
     m = message(1)
     others = (shop.begin, shop.add, shop.record, shop.seen)
     assert [type(each(m, "o")) for each in others] == [Busy] * 4
-    if not isinstance(now, SeenNumbers):
-        assert [type(each) for each in shop.fold([m], "o")] == [Busy]
-        assert isinstance(shop.fold([m, message(2)], "o")[0], Busy)
+    assert [type(each) for each in shop.fold([m], "o")] == [Busy]
+    assert isinstance(shop.fold([m, message(2)], "o")[0], Busy)
     assert isinstance(shop.open_steps("o")[0], Busy)
     shop.clock.now = step.until
     assert [type(each) for each in (shop.begin(m, "o", safe_for=timedelta(0)), shop.add(m, "o"))] == [Uncertain] * 2
@@ -428,16 +423,3 @@ def test_tokens_of_the_ledger_before_are_forgotten(make_shop: MakeShop, before: 
         if name.removeprefix("ow_seen:").removeprefix("ow_marks:").removeprefix("ow_").startswith("t")
     ]
     assert len(left) <= 1
-
-
-@pytest.mark.parametrize("window", [4, 100])
-def test_messages_are_folded_after_a_ledger_of_numbers(make_shop: MakeShop, window: int) -> None:
-    before = SeenNumbers(window)
-    old, new = make_shop(before), make_shop(SeenIds(also=before))
-    assert [type(old.add(message(n), "o")) for n in (3, 5, 40)] == [Applied] * 3
-    numbers = [2, 3, 4, 5, 6, 39, 40, 41, 42, 200]
-    alone = [type(new.seen(message(n), "o")) for n in numbers]
-    assert {Applied, Duplicate} <= {*alone}
-    assert (Stale in alone) is (window == 4)
-    assert [type(each) for each in new.fold([message(n) for n in numbers], "o")] == alone
-    assert [type(each) for each in new.fold([message(n) for n in numbers], "o")].count(Applied) == 0

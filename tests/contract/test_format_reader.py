@@ -24,7 +24,6 @@ from onewrite import (
     MessageIDs,
     Outbox,
     SeenIds,
-    SeenNumbers,
     Stale,
     Tombstones,
     Uncertain,
@@ -79,8 +78,6 @@ CASES = {
     "marks": Case((HighWaterMark(),)),
     "marks that are texts, with a name": Case((HighWaterMark(name="b-1"),), ("b-1",), texts=True),
     "in sequence": Case((InSequence(),)),
-    "numbers": Case((SeenNumbers(6),)),
-    "more numbers, with a name": Case((SeenNumbers(100, name="n"),), ("n",)),
     "ids of two names": Case((SeenIds(also=SeenIds(name="other")), BESIDE), ("", "other")),
     "ids beside a set": Case((SeenIds(also=MessageIDs()), MessageIDs(also=SeenIds())), ("", "@messageIDs")),
     "marks of two names": Case(
@@ -138,7 +135,7 @@ class History:
                 its_shop.add(message, ORDER, finishes=begun)
             else:
                 its_shop.release(begun, sent=odd)
-        elif what == "fold" and not isinstance(self.case.ledgers[0], SeenNumbers):
+        elif what == "fold":
             shop.fold([message, *self.messages[:2]], ORDER)
         elif what == "transact" and shop.name != "mongomock":
             if isinstance(shop.transact(message, shop.adding(ORDER), inbox=shop.inbox(CONSUMER)), Applied):
@@ -221,8 +218,7 @@ class History:
             elif format_reader.tombstone(stored):
                 assert isinstance(answer, Gone)
             else:
-                late = isinstance(answer, Stale) and isinstance(self.case.ledgers[0], SeenNumbers)  # before its window
-                assert late or not isinstance(answer, (Duplicate, Stale, Gone, Busy, Uncertain))
+                assert not isinstance(answer, (Duplicate, Stale, Gone, Busy, Uncertain))
 
 
 def told(message: Message) -> MessageName:

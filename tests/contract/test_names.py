@@ -22,7 +22,6 @@ from onewrite import (
     MessageIDs,
     Outbox,
     SeenIds,
-    SeenNumbers,
     Tombstones,
 )
 from onewrite.core.ledgers import Ledger
@@ -35,7 +34,6 @@ LEDGERS: dict[str, Ledger] = {
     "message ids": MessageIDs(),
     "mark": HighWaterMark(),
     "sequence": InSequence(),
-    "numbers": SeenNumbers(8),
 }
 # One of each kind that a ledger, an outbox, a step or a tombstone uses, and what no version has used yet.
 OURS = [
@@ -193,7 +191,7 @@ def _storing(dynamodb: bool, key: dict[str, Any], name: str) -> list[tuple[str, 
 @pytest.mark.few(1, each="store")
 def test_nothing_that_a_guarded_call_stores_makes_a_store_refuse_the_entity(make_shop: MakeShop, ledger: Ledger) -> None:
     shop: Any = make_shop(ledger, OUTBOX, TOMBSTONES)
-    others = [make_shop(each) for each in (SeenIds(name="a"), HighWaterMark(name="b"), SeenNumbers(8, name="c"))]
+    others = [make_shop(each) for each in (SeenIds(name="a"), HighWaterMark(name="b"))]
     dynamodb, n = "dynamo" in shop.name, 0
     for name in [*THEIRS, *(["messageIDs"] if not isinstance(ledger, MessageIDs) else [])]:
         storing = _storing(dynamodb, shop.key("o"), name)
@@ -229,7 +227,7 @@ def test_what_a_new_entity_brings_under_the_callers_names_stays_the_callers(make
 
 def test_no_read_shows_a_name_of_ours_whoever_has_put_it_there(make_shop: MakeShop) -> None:
     shop = make_shop(SeenIds())
-    for ledger in (HighWaterMark(name="b"), SeenNumbers(8, name="c"), SeenIds(None, readable=True, name="d")):
+    for ledger in (HighWaterMark(name="b"), SeenIds(None, readable=True, name="d")):
         make_shop(ledger, OUTBOX).add(message(1), "o", emit=[Event("Paid", 1)])
     left = {name: value for name, value in (shop.raw("o") or {}).items() if name not in shop.key("o")}
     shop.delete_raw("o")
@@ -283,7 +281,6 @@ class Name(str, Enum):  # noqa: UP042  # a StrEnum's text is its value
         (SeenIds(name=Name.LEDGER), SeenIds(name="billing")),
         (HighWaterMark(name=Name.LEDGER), HighWaterMark(name="billing")),
         (InSequence(name=Name.LEDGER), InSequence(name="billing")),
-        (SeenNumbers(8, name=Name.LEDGER), SeenNumbers(8, name="billing")),
         (MessageIDs(Name.SET), MessageIDs("seen_ids")),
     ],
     ids=lambda ledger: type(ledger).__name__,

@@ -26,7 +26,6 @@ from onewrite import (
     Outbox,
     Rejected,
     SeenIds,
-    SeenNumbers,
     Stale,
     Superseded,
     Uncertain,
@@ -315,8 +314,6 @@ OVERTAKEN: dict[str, tuple[Ledger, Message, list[Message]]] = {
     "a mark": (HighWaterMark(), M1, [M2]),
     "a mark, by many": (HighWaterMark(), M1, [M2, message(50), message(1000)]),
     "text": (HighWaterMark(), text(1), [text(2)]),
-    "numbers": (SeenNumbers(4), M1, [message(n) for n in (2, 9, 30)]),
-    "numbers, just beyond the window": (SeenNumbers(4), message(3), [message(8)]),
     "marks after ids": (HighWaterMark(also=SeenIds()), M1, [M2]),
 }
 

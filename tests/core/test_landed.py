@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from onewrite import HighWaterMark, Message, Rejected, SeenIds, SeenNumbers, Tombstones
+from onewrite import HighWaterMark, Message, Rejected, SeenIds, Tombstones
 from onewrite.core.label import TOMBSTONE, Slot
-from onewrite.core.ledgers.entry import ABSENT, Advance, Entry, Number, Remember
+from onewrite.core.ledgers.entry import ABSENT, Advance, Entry, Remember
 from onewrite.core.step import step_mark
 from onewrite.core.tombstone import new_tombstone
 from onewrite.core.write import NO_STEP, Burial, Image, Size, Write, has_landed, of_creation, too_large
@@ -75,22 +75,6 @@ def test_a_write_of_an_id_has_landed_where_a_live_slot_holds_it() -> None:
     assert not any(landed(entry, {slot: frozenset({mark})}) for slot in sets.dead)
     assert not landed(entry, {sets.present: [mark]})
     assert not landed(entry, {})
-
-
-@pytest.mark.parametrize(
-    ("tag", "numbers", "expected"),
-    [
-        *[(5, frozenset({10}), True), (5, frozenset({11}), False), (5, ABSENT, False), (5, [10], False)],
-        *[(10, frozenset({20}), True), (10, ABSENT, True)],  # a later block has taken the slot
-        *[(tag, frozenset({10}), False) for tag in (0, ABSENT, "5")],
-    ],
-)
-def test_a_write_of_a_number_has_landed_where_its_block_holds_it_or_a_later_one_has_the_slot(
-    tag: object, numbers: object, *, expected: bool
-) -> None:
-    entry = SeenNumbers(8).entry(M10, NOW)
-    assert isinstance(entry.own, Number)
-    assert landed(entry, {entry.own.tag: tag, entry.own.numbers: numbers}) is expected
 
 
 def test_a_write_of_several_messages_has_landed_where_all_of_them_are_there() -> None:

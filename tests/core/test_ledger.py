@@ -22,7 +22,6 @@ from onewrite import (
     Message,
     MessageIDs,
     SeenIds,
-    SeenNumbers,
     Stale,
     sortable,
 )
@@ -213,15 +212,15 @@ def test_a_gapless_sequence_begins_with_its_first_number(first: int, sequence: i
 
 
 def test_only_a_gapless_sequence_counts_and_follows_a_gap() -> None:
-    entries = [ledger.entry(at(2), NOW) for ledger in (SeenNumbers(), *LEDGERS)]
-    assert [entry.own.counts for entry in entries] == [False, False, False, True]
-    assert [entry.follows_gap for entry in entries] == [False, False, False, True]
+    entries = [ledger.entry(at(2), NOW) for ledger in LEDGERS]
+    assert [entry.own.counts for entry in entries] == [False, False, True]
+    assert [entry.follows_gap for entry in entries] == [False, False, True]
 
 
 def test_only_where_a_later_message_can_be_written_first_may_a_message_be_overtaken() -> None:
-    ledgers = (SeenNumbers(), HighWaterMark(), SeenIds(also=HighWaterMark()), SeenIds(), InSequence(), SeenIds(also=PLAIN))
+    ledgers = (HighWaterMark(), SeenIds(also=HighWaterMark()), SeenIds(), InSequence(), SeenIds(also=PLAIN))
     overtaken = [ledger.entry(at(2), NOW).may_be_overtaken for ledger in ledgers]
-    assert overtaken == [True, True, True, False, False, False]
+    assert overtaken == [True, True, False, False, False]
 
 
 @pytest.mark.parametrize(
@@ -384,7 +383,6 @@ def test_what_is_looked_into_is_neither_written_nor_emptied_but_for_slots_that_a
     [
         pytest.param(SeenIds(MONTH, also=SeenIds()), (M1, NOW), (M1, NOW + 8 * DAY), id="the slots of ids"),
         pytest.param(HighWaterMark(also=SeenIds()), (M1, NOW), (M1, NOW + 8 * DAY), id="the slots of ids before a mark"),
-        pytest.param(SeenNumbers(also=SeenIds()), (M1, NOW), (M1, NOW + 8 * DAY), id="the slots of ids before numbers"),
         pytest.param(SeenIds(also=PLAIN), (M1, NOW), (Message("m1"), NOW), id="an id that counts for every source"),
         pytest.param(SeenIds(also=HighWaterMark()), (at(5), NOW), (at("5"), NOW), id="a mark of digits"),
         pytest.param(SeenIds(also=HighWaterMark()), (at("x"), NOW), (at("5"), NOW), id="a text of digits"),
@@ -526,7 +524,7 @@ def test_something_else_is_no_ledger(other: Any, said: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["a:b", "é", "a\n", "a" * 33, None])
-@pytest.mark.parametrize("make", [SeenIds, HighWaterMark, InSequence, SeenNumbers])
+@pytest.mark.parametrize("make", [SeenIds, HighWaterMark, InSequence])
 def test_a_ledgers_name_is_short_and_plain(make: Any, name: Any) -> None:
     with pytest.raises(ConfigurationError, match="up to 32 letters, digits"):
         make(name=name)
@@ -564,7 +562,7 @@ def test_numbering_starts_at_an_int(first: Any) -> None:
 )
 def test_a_source_is_escaped_where_a_database_reads_a_path(message: Message, key: str) -> None:
     # Pinned: a change would make every entity forget its marks on the day of the upgrade.
-    assert mark_slot("ow_l", message) == Slot("ow_@", key)
+    assert mark_slot("ow_l", message.source, message.parts) == Slot("ow_@", key)
 
 
 def test_only_a_ledger_that_forgets_bears_a_skew() -> None:

@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
-from onewrite import Applied, Busy, ConfigurationError, Duplicate, EntityTooLarge, Message, Missing, Rejected, SeenIds, Stale
+from onewrite import Applied, Busy, ConfigurationError, Duplicate, EntityTooLarge, Message, Missing, Rejected, Stale
 from onewrite.core.flow import Call, Flow, Wait
 from onewrite.core.transaction import Backoff, Findings, Transaction
-from onewrite.core.write import NO_STEP, Write
 from onewrite.outcome import Outcome
 from tests.support.driven import play
 
@@ -119,10 +118,8 @@ class Sketch(Transaction[Planned, Part, Findings]):
     def check(self) -> None:
         self.tries: list[list[int]] = []  # the places of what was sent
         self.turns: list[int] = []
-        self.forms: list[Mapping[int, Write]] = []
 
-    def parts(self, name: str, forms: Mapping[int, Write]) -> list[Part]:
-        self.forms.append({**forms})
+    def parts(self, name: str) -> list[Part]:
         return [Part(place) for place in range(len(self.participants))]
 
     def make(self, parts: Sequence[Part], name: str, turn: int, backoff: Backoff) -> Flow[Applied | Findings]:
@@ -176,12 +173,9 @@ def test_what_stays_in_the_way_is_given_up_when_there_is_no_time_for_the_next_wa
     assert steps == [TRY, Wait(0.005), TRY]
 
 
-def test_each_try_has_its_number_and_the_forms_that_earlier_ones_have_shown_to_fit() -> None:
-    transaction, write = sketch(), Write(M1, {}, 0.0, SeenIds().entry(M1, 0.0), NO_STEP)
-    first, second = write, write.next_form()
-    shown = (Findings({}, {1: first}, passes=True), Findings({}, {2: first, 1: second}, passes=True))
-    assert answered(transaction, *shown, Applied(M1)) == Applied(M1)
-    assert transaction.forms == [{}, {1: first}, {1: second, 2: first}]
+def test_each_try_has_its_number() -> None:
+    transaction, passes = sketch(), Findings({}, passes=True)
+    assert answered(transaction, passes, passes, Applied(M1)) == Applied(M1)
     assert transaction.turns == [0, 1, 2]
 
 

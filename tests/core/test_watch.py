@@ -9,7 +9,7 @@ from datetime import timedelta
 
 import pytest
 
-from onewrite.core.watch import LARGE_LEDGER, MANY_SOURCES, Watch
+from onewrite.core.watch import Watch
 
 NOW = 1_790_000_000.0
 SKEW = timedelta(hours=6)
@@ -82,24 +82,3 @@ def test_a_wrong_clock_is_said_once_a_store(said: pytest.LogCaptureFixture) -> N
         watch.clock(NOW, NOW + apart)
     Watch(SKEW).clock(NOW, NOW + 9 * HOURS)
     assert len(said.messages) == 2
-
-
-# --- ledgers ----------------------------------------------------------------------------------------------------------
-
-
-def test_a_large_ledger_is_said_once_a_store_with_what_helps(said: pytest.LogCaptureFixture) -> None:
-    watch = Watch(SKEW)
-    for size in (LARGE_LEDGER + 1, 2 * LARGE_LEDGER):
-        watch.ledger(size, 1)
-    (text,) = said.messages
-    assert "has 10241 bytes" in text
-    assert "shorter retention" in text
-
-
-def test_many_sources_are_said_once_a_store_with_what_helps(said: pytest.LogCaptureFixture) -> None:
-    watch = Watch(None)
-    for sources in (MANY_SOURCES + 1, 2 * MANY_SOURCES):
-        watch.ledger(1, sources)
-    (text,) = said.messages
-    assert "marks of 101 sources" in text
-    assert "SeenIds" in text

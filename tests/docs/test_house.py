@@ -105,7 +105,6 @@ print(*sorted(name for name in sys.modules if name.startswith("onewrite.")))
         "core.ledgers.marks",
         "core.ledgers.ring",
         "core.ledgers.seen_ids",
-        "core.ledgers.seen_numbers",
         "core.targets",
         "core.tombstone",
         "errors",
@@ -150,7 +149,6 @@ def test_the_exported_names_are_these() -> None:
         "Outcome",
         "Rejected",
         "SeenIds",
-        "SeenNumbers",
         "Stale",
         "Superseded",
         "Tombstones",
@@ -302,7 +300,7 @@ COMMON = {
         "Flows.record_refusal", "Flows.seen", "Flows.send_write", "Flows.too_large", "Flows.without_ledger", "Flows.write"
     },
     "folds": {"Folds", "Folds.entity_of", "Folds.entry", "Folds.write_all", "Folds.write_one", "fold_into"},
-    "layout": {"LedgerImage", "canonical", "image_of", "is_made_by", "ledger_image_of", "lookup", "names_of", "without_ledger"},
+    "layout": {"canonical", "image_of", "is_made_by", "lookup", "without_ledger"},
     "outboxes": {
         "Finder", "Finder.next", "Outboxes", "Outboxes.canonical", "Outboxes.clear", "Outboxes.entity", "Outboxes.finder",
         "Outboxes.of_doorbell", "Outboxes.of_source", "Outboxes.postpone", "Outboxes.read", "Outboxes.replace", "Outboxes.restart",

@@ -36,7 +36,6 @@ from onewrite import (
 from onewrite.core.clock import random_name
 from onewrite.core.flow import Call, Flow, FlowStep, Wait
 from onewrite.core.ledgers import Ledger
-from onewrite.core.watch import LARGE_LEDGER, MANY_SOURCES
 from onewrite.dynamodb import GuardedTable
 from onewrite.dynamodb.flows import Flows
 from onewrite.dynamodb.request import guard_put
@@ -376,24 +375,6 @@ def test_a_clock_that_is_right_enough_or_not_told_in_a_way_that_can_be_read_is_n
     play(flows(SeenIds()).write(M5, CLOSE), dated(date))
     play(flows(HighWaterMark()).write(M5, CLOSE), dated("Mon, 21 Sep 1970 20:10:00 GMT"))  # it knows no time
     assert caplog.records == []
-
-
-def test_a_ledger_that_has_grown_large_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
-    few, many = ({n.to_bytes(10) for n in range(count)} for count in (LARGE_LEDGER // 10 - 10, LARGE_LEDGER // 10))
-    store = flows(SeenIds())
-    play(store.get(KEY), {"Item": {**ENTITY, "ow_r0": few}})
-    assert caplog.records == []
-    for _ in range(2):
-        play(store.get(KEY), {"Item": {**ENTITY, "ow_r0": many}})
-    assert [record.getMessage()[:40] for record in caplog.records] == ["The ledger of an entity has 10245 bytes,"]
-
-
-def test_an_entity_of_too_many_sources_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
-    store = flows(HighWaterMark())
-    marks = {f"ow_@{n}": Decimal(n) for n in range(MANY_SOURCES + 1)}
-    for _ in range(2):
-        play(store.write(M5, CLOSE), refusal({**ENTITY, **marks}))
-    assert [record.getMessage()[:44] for record in caplog.records] == ["An entity holds the marks of 101 sources, no"]
 
 
 # --- putting together -------------------------------------------------------------------------------------------------

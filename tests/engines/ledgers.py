@@ -6,9 +6,9 @@ from typing import TypeAlias
 
 import pytest
 
-from onewrite import HighWaterMark, InSequence, MessageIDs, SeenIds, SeenNumbers
+from onewrite import HighWaterMark, InSequence, MessageIDs, SeenIds
 
-AnyLedger: TypeAlias = SeenIds | MessageIDs | HighWaterMark | InSequence | SeenNumbers
+AnyLedger: TypeAlias = SeenIds | MessageIDs | HighWaterMark | InSequence
 
 LEDGERS: dict[str, AnyLedger] = {
     "SeenIds": SeenIds(),
@@ -17,7 +17,6 @@ LEDGERS: dict[str, AnyLedger] = {
     "plain_set": MessageIDs(),
     "HighWaterMark": HighWaterMark(),
     "InSequence": InSequence(),
-    "SeenNumbers": SeenNumbers(),
 }
 UNCOUNTED = {name: ledger for name, ledger in LEDGERS.items() if not isinstance(ledger, InSequence)}
 
@@ -28,7 +27,4 @@ ledgers_slowly = pytest.mark.parametrize(
     "ledger",
     [pytest.param(ledger, id=name, marks=[] if name in _FIRST else [pytest.mark.slow]) for name, ledger in LEDGERS.items()],
 )
-# Those of which several messages can be written at once.
-FOLDED = {name: ledger for name, ledger in LEDGERS.items() if not isinstance(ledger, SeenNumbers)}
-folded_ledgers = pytest.mark.parametrize("ledger", FOLDED.values(), ids=FOLDED)
 uncounted_ledgers = pytest.mark.parametrize("ledger", UNCOUNTED.values(), ids=UNCOUNTED)

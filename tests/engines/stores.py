@@ -18,7 +18,7 @@ from aiobotocore.config import AioConfig
 from aiobotocore.session import get_session
 from pymongo import AsyncMongoClient, MongoClient
 
-from onewrite import HighWaterMark, Message, Outcome, SeenIds, SeenNumbers
+from onewrite import HighWaterMark, Message, Outcome, SeenIds
 from onewrite.core.clock import random_name
 from onewrite.dynamodb import AsyncGuardedTable, GuardedTable
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
@@ -142,7 +142,7 @@ class Store:
     engine: Engine
     address: str
     place: str
-    ledger: SeenIds | HighWaterMark | SeenNumbers
+    ledger: SeenIds | HighWaterMark
     driver_retries: bool = True
 
     @contextmanager
@@ -188,7 +188,7 @@ class Store:
             client.close()
 
 
-def store_on(server: Mongod | Dynoxide, place: str, ledger: SeenIds | HighWaterMark | SeenNumbers) -> Store:
+def store_on(server: Mongod | Dynoxide, place: str, ledger: SeenIds | HighWaterMark) -> Store:
     """A place on a server; on DynamoDB the table is created."""
     if isinstance(server, Mongod):
         return Store("mongod", server.uri, place, ledger)

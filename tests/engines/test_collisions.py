@@ -27,7 +27,6 @@ from onewrite import (
     Outbox,
     Outcome,
     SeenIds,
-    SeenNumbers,
     Tombstones,
     Uncertain,
 )
@@ -55,8 +54,6 @@ LEDGERS: dict[str, Ledger] = {
     "plain set": SeenIds(retention=None, readable=True),
     "HighWaterMark": HighWaterMark(),
     "InSequence": InSequence(),
-    "SeenNumbers": SeenNumbers(),
-    "SeenNumbers, narrow": SeenNumbers(4),
     "chain": SeenIds(also=HighWaterMark(name="marks")),
 }
 _places = (f"collisions{n}" for n in itertools.count())
@@ -84,7 +81,7 @@ class DynamoPlace:
     """A table of a history's own."""
 
     def __init__(self, client: DynamoDBClient, ledger: Ledger, attempts: Callable[[], str]) -> None:
-        self.clock, self.table, self.folds = Counter(), next(_places), not isinstance(ledger, SeenNumbers)
+        self.clock, self.table = Counter(), next(_places)
         create_table(client, self.table)
         store = GuardedTable(client, ledger, table_name=self.table, tombstones=TOMBSTONES, clock=self.clock)
         self.store = name_calls(store, attempts)
@@ -130,7 +127,7 @@ class MongoPlace:
     transact = None
 
     def __init__(self, collection: Any, ledger: Ledger, attempts: Callable[[], str]) -> None:
-        self.clock, self.folds = Counter(), not isinstance(ledger, SeenNumbers)
+        self.clock = Counter()
         self.store = name_calls(GuardedCollection(collection, ledger, tombstones=TOMBSTONES, clock=self.clock), attempts)
 
     def _filter(self, entity: str, most: int | None) -> dict[str, Any]:
@@ -184,7 +181,7 @@ def run(place: Any, seed: int, *, forced: bool) -> Iterator[Any]:
         most = choice.choice([None, None, 3])
         verbs = ["add"] * 4 + ["create", "record", "begin", "begin", "finish", "finish", "fold", "transact"]
         verb = choice.choice([*verbs, "delete"] if has_marks else verbs)
-        if (verb == "transact" and place.transact is None) or (verb == "fold" and not place.folds):
+        if verb == "transact" and place.transact is None:
             continue
         if verb == "begin":
             claim = claims.get((entity, number))

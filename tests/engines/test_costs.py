@@ -17,7 +17,7 @@ import pytest
 from boto3.dynamodb.types import Binary
 from pymongo.collection import Collection
 
-from onewrite import Applied, Event, HighWaterMark, Message, Outbox, SeenIds, SeenNumbers
+from onewrite import Applied, Event, HighWaterMark, Message, Outbox, SeenIds
 from onewrite.core.flow import run
 from onewrite.core.ledgers import Ledger
 from onewrite.dynamodb import GuardedTable
@@ -48,7 +48,6 @@ LEDGERS: list[Ledger] = [
     SeenIds(HOUR, readable=True),
     SeenIds(None),
     SeenIds(None, readable=True),
-    SeenNumbers(20),
     HighWaterMark(),
 ]
 NAMES = ("a", "b", "c", "d")  # of attributes; the first three are keys of indexes too

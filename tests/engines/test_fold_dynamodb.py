@@ -19,7 +19,7 @@ from botocore.retries.standard import ExponentialBackoff
 from onewrite import Applied, Duplicate, InSequence, Message, Outcome, Rejected
 from onewrite.dynamodb import GuardedTable
 from onewrite.testing.servers.engines import dynamo_client
-from tests.engines.ledgers import AnyLedger, folded_ledgers
+from tests.engines.ledgers import AnyLedger, ledgers
 from tests.engines.stores import dynamo_state
 from tests.support.proxy import Fault, FaultProxy
 
@@ -66,7 +66,7 @@ def messages(*numbers: int, source: str = "s") -> list[Message]:
 
 
 @pytest.mark.parametrize("fault", LOST, ids=lambda fault: fault.name)
-@folded_ledgers
+@ledgers
 def test_a_lost_answer_is_applied_retried_for_the_whole_batch_and_its_redelivery_has_no_effect(
     folding: Callable[[AnyLedger], Fold],
     ledger: AnyLedger,
@@ -95,7 +95,7 @@ def test_a_lost_answer_of_the_second_round_is_applied_retried_too(
     assert dynamo_state(dynamo, table).n == 4
 
 
-@folded_ledgers
+@ledgers
 def test_two_requests_are_enough_for_a_batch_of_which_a_part_was_there(
     folding: Callable[[AnyLedger], Fold], ledger: AnyLedger, fault_proxy: FaultProxy
 ) -> None:
@@ -126,7 +126,7 @@ FAULTS = {Fault.DROP_REQUEST: 0.05, Fault.DROP_ANSWER: 0.08, Fault.RESET: 0.05, 
 
 
 @pytest.mark.parametrize("faults", [{}, FAULTS], ids=["calm", "lost"])
-@folded_ledgers
+@ledgers
 @pytest.mark.few(2)
 def test_threads_that_fold_batches_which_overlap_have_each_effect_once(
     folding: Callable[[AnyLedger], Fold],

@@ -16,7 +16,7 @@ from pymongo.errors import AutoReconnect, DuplicateKeyError
 
 from onewrite import Applied, Deferred, Duplicate, EntityTooLarge, InSequence, Message, Missing, Outcome, Rejected, SeenIds
 from onewrite.mongodb import GuardedCollection
-from tests.engines.ledgers import AnyLedger, folded_ledgers
+from tests.engines.ledgers import AnyLedger, ledgers
 from tests.engines.stores import mongo_state
 from tests.support.mongo_proxy import MongoProxy
 from tests.support.proxy import Fault
@@ -90,7 +90,7 @@ def test_of_a_race_to_create_every_message_is_applied(collection: Documents) -> 
 # --- the write itself -------------------------------------------------------------------------------------------------
 
 
-@folded_ledgers
+@ledgers
 def test_a_pipeline_is_one_write_and_its_copy_none(collection: Documents, ledger: AnyLedger) -> None:
     guarded = GuardedCollection(collection, ledger)
 
@@ -214,7 +214,7 @@ def test_a_fold_whose_answer_is_lost_twice_is_the_drivers_error_and_all_of_it_a_
     assert mongo_state(collection).n == 4
 
 
-@folded_ledgers
+@ledgers
 def test_a_fold_that_records_on_a_condition_creates_no_entity(collection: Documents, ledger: AnyLedger) -> None:
     store, both = GuardedCollection(collection, ledger), messages(1, 2)
     asked = {"_id": "e", "status": "NEW"}

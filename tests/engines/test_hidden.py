@@ -28,7 +28,6 @@ from onewrite import (
     Outbox,
     Rejected,
     SeenIds,
-    SeenNumbers,
     Stale,
     Tombstones,
 )
@@ -119,7 +118,6 @@ LEDGERS: dict[str, tuple[Ledger, str]] = {
     "ids": (SeenIds(), "ow_r"),
     "marks": (HighWaterMark(), "ow_@"),
     "sequence": (InSequence(), "ow_@"),
-    "numbers": (SeenNumbers(), "ow_@"),
 }
 ledgers = pytest.mark.parametrize(("ledger", "kept"), LEDGERS.values(), ids=LEDGERS)
 

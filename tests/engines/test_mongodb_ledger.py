@@ -29,7 +29,6 @@ from onewrite import (
     Outcome,
     Rejected,
     SeenIds,
-    SeenNumbers,
     Stale,
     sortable,
 )
@@ -117,7 +116,7 @@ def reads_as_own(kind: type) -> CodecOptions[Any]:
 
 
 @pytest.mark.parametrize("kind", [int, str, bytes])
-@pytest.mark.parametrize("ledger", [SeenIds(), SeenNumbers(), HighWaterMark(), InSequence()], ids=str)
+@pytest.mark.parametrize("ledger", [SeenIds(), HighWaterMark(), InSequence()], ids=str)
 def test_a_client_that_reads_values_as_types_of_its_own_gets_the_same_outcomes(
     collection: Documents, ledger: AnyLedger, kind: type
 ) -> None:

@@ -21,7 +21,7 @@ from pymongo.errors import CursorNotFound
 from pymongo.monitoring import CommandListener
 from pymongo.synchronous.cursor import Cursor
 
-from onewrite import Event, HighWaterMark, Inbox, InSequence, Message, Outbox, SeenIds, SeenNumbers, Tombstones
+from onewrite import Event, HighWaterMark, Inbox, InSequence, Message, Outbox, SeenIds, Tombstones
 from onewrite.core.flow import run
 from onewrite.core.ledgers import Ledger
 from onewrite.mongodb import GuardedCollection, transact
@@ -104,9 +104,7 @@ def test_what_an_operator_and_a_sweep_look_at_grows_with_what_is_pending_alone(
     assert len(finds) <= 1.2 * count + 10
 
 
-@pytest.mark.parametrize(
-    "ledger", [SeenIds(), SeenIds(readable=True), HighWaterMark(), InSequence(), SeenNumbers()], ids=str
-)
+@pytest.mark.parametrize("ledger", [SeenIds(), SeenIds(readable=True), HighWaterMark(), InSequence()], ids=str)
 def test_every_command_looks_at_its_own_document_alone(heard: tuple[Documents, Commands], ledger: Ledger) -> None:
     collection, commands = heard
     collection.insert_many([{"_id": f"idle{n}", "n": n} for n in range(500)])

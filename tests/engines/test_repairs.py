@@ -22,7 +22,6 @@ from onewrite import (
     MessageIDs,
     Outbox,
     SeenIds,
-    SeenNumbers,
     Tombstones,
     sortable,
 )
@@ -116,19 +115,6 @@ def test_marks_are_shown_by_source(place: Place, capsys: pytest.CaptureFixture[s
     assert "source a.b$c%\\x00é: 2" in capsys.readouterr().out
 
 
-def test_numbers_are_shown_by_block_and_a_long_source_as_a_hash(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
-    for source in ("a.b", "a source of more than fourteen bytes"):
-        place.apply(SeenNumbers(8), *[Message("m", source=source, sequence=n) for n in (2, 3, 30)])
-    (ledger,) = inspect(place, capsys)["ledgers"]
-    blocks = [(each["first"], each["last"], each["numbers"]) for each in ledger["numbers"] if each["source"] == "a.b"]
-    assert sorted(blocks) == [(2, 3, [2, 3]), (30, 31, [30])]
-    assert {each["source_is_hashed"] for each in ledger["numbers"]} == {True, False}
-    assert place.run("inspect") == 0
-    out = capsys.readouterr().out
-    assert "source a.b: 2, 3, of 2 to 3" in out
-    assert "(a hash)" in out
-
-
 def test_events_steps_and_the_share_of_each_are_shown(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     store = place.store(SeenIds(), clock=lambda: NOW, outbox=Outbox("shop"))
     place.write(store, M1, emit=[Event("Paid", {"n": 1}), Event("Sent", {})])
@@ -171,7 +157,6 @@ EVENT = cloudevent()({"body": json.dumps({"specversion": "1.0", "type": "Paid", 
         ([(READABLE, EVENT)], (), "give --message 1:e:m1 --source e."),
         ([(HASHED, Message("m1", source="nowhere to be seen"))], (), "give --source and --part if it has any."),
         ([(BY_SOURCE, Message("m1", source="a", sequence=2))], ("--sequence", "2"), "marks of the sources 'a', and none of ''."),
-        ([(SeenNumbers(8, name="numbers"), Message("m1", source="a", sequence=2))], ("--sequence", "2"), "give --source a."),
     ],
 )  # fmt: skip
 def test_a_message_that_is_asked_for_without_all_of_its_name_is_found_or_what_is_missing_is_said(
@@ -185,12 +170,6 @@ def test_a_message_that_is_asked_for_without_all_of_its_name_is_found_or_what_is
     if not isinstance(written[0][0], HighWaterMark):  # which keeps no single messages
         assert place.run("forget", "--message", "m1", "--attribute", written[0][0].attribute, *given) == 4
         assert hint in capsys.readouterr().err
-
-
-def test_numbers_which_know_no_ids_give_no_hint_of_a_cloudevent(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
-    assert place.apply(SeenNumbers(8), Message("m1", source="a", sequence=2)) == ["Applied"]
-    (hint,) = inspect(place, capsys, "--message", "m1", "--sequence", "2")["hints"]
-    assert hint == "It knows message m1 of source a: for that one give --source a."
 
 
 @pytest.mark.parametrize(("ledger", "sequence"), [(HASHED, None), (READABLE, None), (BY_SOURCE, 2)])
@@ -282,14 +261,14 @@ def test_another_version_of_the_format_is_named_and_never_changed(place: Place, 
 
 
 @pytest.mark.parametrize(
-    "label", ["ow1 40000d", "ow1 numbers 0", "ow1 9999999999999d", f"ow1 {'9' * 5000}d", "ow1 > ", "ow1 > a.b", "ow1 14d"]
+    "label", ["ow1 40000d", "ow1 numbers 500", "ow1 9999999999999d", f"ow1 {'9' * 5000}d", "ow1 > ", "ow1 > a.b", "ow1 14d"]
 )
 def test_one_damaged_entity_ends_no_command_and_leaves_the_others_to_it(
     label: str, place: Place, capsys: pytest.CaptureFixture[str]
 ) -> None:
     place.apply(SeenIds(), M1, entity="other")
     sets = {"ow_r3": ["a"]} if place.names_tokens else {"ow_r": {"r0": {}, "r3": Decimal128("1")}}
-    places = {"ow_@%w8=x.s1": {3}} if place.names_tokens else {"ow_@": {"%w8=x": {"s1": [3]}}}
+    places = {"ow_@x": {3}} if place.names_tokens else {"ow_@": {"x": {"s1": [3]}}}
     place.put(ow_l=label, **sets, **places)
     for act, codes in ((("inspect", "--json", *SAME), {0}), (("forget", *SAME), {2, 4}), (("clear",), {0, 2})):
         assert place.run(*act) in codes
@@ -299,41 +278,23 @@ def test_one_damaged_entity_ends_no_command_and_leaves_the_others_to_it(
     assert ("ow_l" in (place.contents() or {}), "ow_l" in (place.contents("other") or {})) == (is_left, False)
 
 
-def test_numbers_without_their_block_are_the_reason_themselves(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
-    numbers: dict[str, Any] = {"ow_@%w8=x.s1": {3}} if place.names_tokens else {"ow_@": {"%w8=x": {"s1": [3]}}}
-    place.put(ow_l="ow1 numbers 8", **numbers)
-    assert answers(place, capsys, *SAME[1:]) == [("SeenNumbers(8)", "Duplicate")]
-    assert place.apply(SeenNumbers(8), Message("m1", source="x", sequence=3)) == ["Duplicate"]
-
-
 def test_what_no_ledger_has_put_there_is_named(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     place.apply(SeenIds(), M1)
     place.apply(HighWaterMark(name="marks"), Message("m", source="s", sequence=1))
-    place.apply(SeenNumbers(8, name="numbers"), Message("m", source="s", sequence=1))
     stored = place.contents() or {}
     stored = {name: value for name, value in stored.items() if name not in ("id", "_id")}
     stored["marks"] = "the caller's own"
     if place.names_tokens:
-        stored |= {
-            "ow_r5": 1,
-            "ow_all": 2,
-            "ow_marks:@t": True,
-            "ow_numbers:@%w8=s.t0": "x",
-            "ow_numbers:@%w8=u.s1": {1},
-            "ow_numbers:@%w2=u.t1": 1,
-        }
-        stored |= {"ow_99999999999d_r1": 1}
+        stored |= {"ow_r5": 1, "ow_all": 2, "ow_marks:@t": True, "ow_marks:@u": {1}, "ow_99999999999d_r1": 1}
     else:
         stored["ow_r"] |= {"r5": 1, "r9": [2]}
         stored |= {"ow_all": 2, "ow_99999999999d_r": {"r1": 1}}
-        stored["ow_marks:@"] |= {"t": True}
-        stored["ow_numbers:@"]["%w8=s"]["t0"] = "x"
-        stored["ow_numbers:@"] |= {"%w8=u": {"s1": [1]}, "%w2=u": {"t1": 1}}
+        stored["ow_marks:@"] |= {"t": True, "u": [1]}
     place.put(**stored)
     found = inspect(place, capsys)["ledgers"]
     foreign = {each["place"] for ledger in found for each in ledger["foreign"]}
     dot = "" if place.names_tokens else "."
-    assert {f"ow_marks:@{dot}t", f"ow_numbers:@{dot}%w8=u.s1", "ow_all", place.place("ow_r", "r5")} <= foreign
+    assert {f"ow_marks:@{dot}t", f"ow_marks:@{dot}u", "ow_all", place.place("ow_r", "r5")} <= foreign
     assert place.run("inspect") == 0
     assert "which no ledger has put there" in capsys.readouterr().out
 
@@ -367,9 +328,6 @@ def test_damaged_steps_outboxes_and_tombstones_are_told(place: Place, capsys: py
             ("--sequence", "#115"),
             ["LedgerMismatch", "InvalidMessage"],
         ),
-        (SeenNumbers(8), Message("m", source="s", sequence=30), ("--sequence", "30"), ["Duplicate"]),
-        (SeenNumbers(8), Message("m", source="s", sequence=30), ("--sequence", "20"), ["Stale"]),
-        (SeenNumbers(8), Message("m", source="s", sequence=30), ("--sequence", "31"), ["Applied"]),
     ],
 )
 def test_what_a_delivery_would_get(
@@ -511,7 +469,6 @@ def test_the_ledger_of_a_store_may_be_asked_instead(
         SeenIds(None),
         SeenIds(None, readable=True),
         MessageIDs(),
-        SeenNumbers(8),
     ],
     ids=lambda ledger: ledger.layout,
 )
@@ -630,18 +587,6 @@ def test_what_cannot_be_forgotten_is_told(place: Place, capsys: pytest.CaptureFi
         assert place.run("forget", *options, "--yes") == 2
         assert text in capsys.readouterr().err
     assert place.run("forget", "--message", "m2", "--attribute", "ow_other:l", "--yes") == 0
-
-
-def test_a_number_whose_slot_has_gone_on_cannot_be_forgotten(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
-    numbers = SeenNumbers(8)
-    place.apply(numbers, *[Message("m", source="s", sequence=n) for n in (1, 30)])
-    for sequence, code, text in (("20", 2, "has gone on"), ("29", 4, "No ledger"), (None, 2, "has sequence None")):
-        options = () if sequence is None else ("--sequence", sequence)
-        assert place.run("forget", "--message", "m", "--source", "s", *options) == code
-        assert text in capsys.readouterr().err
-    place.apply(SeenIds(also=numbers), Message("m1", sequence=1))
-    assert place.run("forget", "--message", "m1") == 2  # the ledger before needs a number of each message
-    assert "would still get InvalidMessage" in capsys.readouterr().err
 
 
 def test_what_was_shown_is_all_that_is_written(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
@@ -766,9 +711,8 @@ def test_something_else_than_a_mark_is_not_overwritten(place: Place, capsys: pyt
         (SeenIds(), "2 ids are forgotten"),
         (SeenIds(None, readable=True), "2 ids are forgotten"),
         (HighWaterMark(), "Every sequence of source 's' up to 2"),
-        (SeenNumbers(8), "2 numbers are forgotten"),
     ],
-    ids=["14d", "all text", "marks", "numbers"],
+    ids=["14d", "all text", "marks"],
 )
 def test_a_ledger_that_is_cleared_holds_nothing(
     ledger: Ledger, effect: str, place: Place, capsys: pytest.CaptureFixture[str]
@@ -875,11 +819,9 @@ def test_long_lists_are_cut_for_a_person(place: Place, capsys: pytest.CaptureFix
     store = place.store(SeenIds(None, readable=True), clock=lambda: NOW, outbox=Outbox("shop"))
     for n in range(25):
         place.write(store, Message(f"m{n:02}"), emit=[Event("Paid", {})])
-    place.apply(SeenNumbers(400, name="numbers"), *[Message("m", sequence=n) for n in range(25)])
     assert place.run("inspect") == 0
     out = capsys.readouterr().out
     assert out.count("and 5 more, which --json shows") == 2
-    assert "18, 19 and 5 more, of 0 to 99" in out
     assert len(json.dumps(inspect(place, capsys)["ledgers"][0]["sets"][0]["ids"])) > 25 * 10
     assert place.run("forget", "--message", "m01") == 0
     assert "... and 20 more" in capsys.readouterr().out

@@ -16,7 +16,6 @@ from onewrite import (
     MessageIDs,
     Outbox,
     SeenIds,
-    SeenNumbers,
     Tombstones,
 )
 from onewrite.core.ledgers import Ledger
@@ -30,7 +29,7 @@ pytestmark = pytest.mark.measured
 
 LEASE = timedelta(minutes=1)
 HOUR = timedelta(hours=1)
-LEDGERS: list[Ledger] = [SeenIds(), MessageIDs("text"), HighWaterMark(name="marks"), SeenNumbers(8, name="numbers")]
+LEDGERS: list[Ledger] = [SeenIds(), MessageIDs("text"), HighWaterMark(name="marks")]
 MESSAGES = [Message(f"m{n}", source="s", sequence=n) for n in range(1, 4)]
 FRESH = Message("m9", source="s", sequence=4)
 
@@ -59,13 +58,11 @@ def business(place: Place, entity: str = "e") -> dict[str, Any]:
 ACTS = [
     (SeenIds(), ("forget", "--message", "m2", "--source", "s")),
     (SeenIds(None, readable=True), ("forget", "--message", "m2", "--source", "s")),
-    (SeenNumbers(8), ("forget", "--message", "m2", "--source", "s", "--sequence", "2")),
     (HighWaterMark(), ("set-mark", "--sequence", "1", "--source", "s")),
     (HighWaterMark(), ("set-mark", "--sequence", "9", "--source", "s")),
     (HighWaterMark(), ("set-mark", "--sequence", "9", "--source", "new")),
     (HighWaterMark(), ("set-mark", "--remove", "--source", "s")),
     (SeenIds(), ("clear",)),
-    (SeenNumbers(8), ("clear",)),
 ]
 
 

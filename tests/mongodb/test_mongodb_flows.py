@@ -42,7 +42,6 @@ from onewrite import (
 from onewrite.core.flow import Call, Flow
 from onewrite.core.ledgers import Ledger
 from onewrite.core.step import Step, step_mark
-from onewrite.core.watch import LARGE_LEDGER
 from onewrite.mongodb.flows import LARGEST_DOCUMENT, Flows
 from tests.support.driven import play, reply
 
@@ -567,19 +566,3 @@ def test_a_clock_that_is_off_by_more_than_the_ledger_bears_is_said_once(caplog: 
         play(store.write(M5, QUERY, UPDATE, {}, "update_one"), reply(1, **result))
     (record,) = caplog.records
     assert "seconds behind the database's, and the ledger bears 21600" in record.getMessage()
-
-
-def test_a_ledger_that_has_grown_large_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
-    few, many = ([n.to_bytes(10) for n in range(count)] for count in (10, LARGE_LEDGER // 10))
-    store = flows(SeenIds())
-    play(store.find(QUERY, {}), {**ENTITY, "ow_r": {"r0": few}})
-    assert caplog.records == []
-    for _ in range(2):
-        play(store.find(QUERY, {}), {**ENTITY, "ow_r": {"r0": many}})
-    (record,) = caplog.records
-    assert record.getMessage().startswith("The ledger of an entity has ")
-
-
-def test_something_else_where_the_marks_should_be_counts_for_none(caplog: pytest.LogCaptureFixture) -> None:
-    assert play(flows(HighWaterMark()).find(QUERY, {}), {**ENTITY, "ow_@": "x" * 200})[0] == ENTITY
-    assert caplog.records == []

@@ -427,7 +427,7 @@ class OurLambda:
         return {"EventSourceMappings": [{"EventSourceArn": arn, "FunctionResponseTypes": ["ReportBatchItemFailures"]}]}
 
 
-@pytest.mark.parametrize("ledger", ["SeenIds()", "SeenNumbers(window=1000)", "InSequence(first=1)", "SeenIds(None)"])
+@pytest.mark.parametrize("ledger", ["SeenIds()", "InSequence(first=1)", "SeenIds(None)"])
 def test_a_set_up_of_our_own_defaults_has_no_finding(
     ledger: str, queue: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

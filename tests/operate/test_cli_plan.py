@@ -12,7 +12,7 @@ import boto3
 import pytest
 from moto import mock_aws
 
-from onewrite import Event, Message, Outbox, SeenIds, SeenNumbers
+from onewrite import Event, Message, Outbox, SeenIds
 from onewrite.dynamodb import GuardedTable
 from onewrite.mongodb import GuardedCollection
 from onewrite.operate import main
@@ -42,7 +42,7 @@ def way(plan: dict[str, Any], name: str) -> dict[str, Any]:
 def test_it_compares_the_ledgers_and_the_alternatives_side_by_side(capsys: pytest.CaptureFixture[str]) -> None:
     plan = planned(capsys, *GIVEN)
     assert plan["unit"] == "write units"
-    ledgers = {"SeenIds, 14d", "SeenIds, forever", "SeenNumbers, 500", "HighWaterMark, InSequence"}
+    ledgers = {"SeenIds, 14d", "SeenIds, forever", "HighWaterMark, InSequence"}
     alternatives = {"no guard: duplicates take effect", "processed table, in a transaction", "Powertools idempotency"}
     assert ledgers | alternatives <= {each["name"] for each in plan["ways"]}
     marks = way(plan, "HighWaterMark")
@@ -200,11 +200,6 @@ def test_the_retention_and_the_window_are_those_of_the_live_ledgers(
     assert way(plan, "SeenIds, 3d")
     assert planned(capsys, *TABLE, "--retention", "7d")["inputs"]["retention"] == 7
     assert (plan["inputs"]["window"], plan["sample"]["window"]) == (500, None)
-    numbers = GuardedTable(client, SeenNumbers(40), table_name="orders")
-    numbers.put_item(Message("m", source="s", sequence=1), Item={"id": "e5", "day": "monday"})
-    plan = planned(capsys, *TABLE)
-    assert (plan["inputs"]["window"], plan["sample"]["window"], plan["inputs"]["retention"]) == (40, 40, 3)
-    assert planned(capsys, *TABLE, "--window", "60")["inputs"]["window"] == 60
     usual = planned(capsys, *GIVEN)["inputs"]
     assert (usual["retention"], usual["window"]) == (14, 500)
 
@@ -295,7 +290,6 @@ def test_in_a_pipe_it_is_plain_text(capsys: pytest.CaptureFixture[str]) -> None:
         ((*GIVEN, "--age", "inf"), "The age of an entity in days must be from"),
         ((*GIVEN, "--retention", "two weeks"), "--retention two weeks: give a number with d, h, m or s behind it"),
         ((*GIVEN, "--retention", "0d"), "an id is kept for a second at least"),
-        ((*GIVEN, "--window", "1"), "SeenNumbers(window=1)"),
         ((*GIVEN, "--prices", "cheap"), "--prices cheap: give dollars"),
         ((*GIVEN, "--index", "SOME"), "--index SOME: write [NAME=]ALL"),
         ((*GIVEN, "--index", "INCLUDE"), "say how many bytes the index projects"),

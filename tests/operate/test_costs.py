@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Any
 
 import bson
 import pytest
 
-from onewrite import HighWaterMark, SeenIds, SeenNumbers
+from onewrite import HighWaterMark, SeenIds
 from onewrite.core.ledgers import Ledger
 from onewrite.operate.plan.dynamodb import ItemLedger, OnDynamoDB, SecondaryIndex
 from onewrite.operate.plan.inputs import BIRTH, DAY, SECOND, Inputs, MessageStream, Texts, stream_of
 from onewrite.operate.plan.mongodb import Repeated, document_size
-from onewrite.operate.plan.ways import full_after, highest, sizes, sustained_rate, ways
+from onewrite.operate.plan.ways import full_after, highest, sizes, sustained_rate
 from tests.support.write_units import bill
 
 BY_A = SecondaryIndex("by a", ("a",), ("id",), ())
@@ -47,7 +46,7 @@ def test_many_marks_have_the_size_that_bson_gives_them(count: int, mark: Any) ->
     assert document_size(held) == len(bson.encode({"label": "ow1 all", "ids": {"r1": [mark] * count}}))
 
 
-@pytest.mark.parametrize("ledger", [SeenIds(), SeenIds(readable=True), SeenNumbers()], ids=str)
+@pytest.mark.parametrize("ledger", [SeenIds(), SeenIds(readable=True)], ids=str)
 @pytest.mark.few(1)
 def test_a_ledger_is_never_larger_or_smaller_than_its_extremes(ledger: Ledger) -> None:
     sized, stream = ItemLedger(ledger, TEXTS), stream_of(1 / 3600)
@@ -80,16 +79,9 @@ def test_a_bounded_ledger_is_full_before_it_forgets_or_never() -> None:
 def test_at_the_most_messages_that_it_takes_for_ever_an_entity_is_neither_full_nor_throttled() -> None:
     inputs = Inputs(engine="dynamodb", item_bytes=300, per_day=10, entities=1)
     engine = OnDynamoDB(inputs)
-    for ledger in (SeenIds(), SeenNumbers(), HighWaterMark()):
+    for ledger in (SeenIds(), HighWaterMark()):
         most = sustained_rate(ledger, inputs, engine)
         assert most is not None
         for rate, bears in ((most, True), (most * 1.01, False)):
             size = highest(engine.sized_ledger(ledger), stream_of(rate), inputs.lifetime)
             assert (300 + size <= engine.limit and rate * engine.load(ledger, size) <= 1000) is bears
-
-
-def test_a_message_that_is_the_first_of_a_block_is_charged_twice() -> None:
-    inputs = Inputs(engine="dynamodb", item_bytes=2000, per_day=10, entities=1, retention=timedelta(hours=1), window=100)
-    numbers = next(way for way in ways(inputs, OnDynamoDB(inputs)) if way.name.startswith("SeenNumbers"))
-    assert numbers.fresh is not None
-    assert numbers.fresh.high == 3 * (1 + 1 / 25)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from onewrite import HighWaterMark, InSequence, Outbox, SeenIds, SeenNumbers, Tombstones
+from onewrite import HighWaterMark, InSequence, Outbox, SeenIds, Tombstones
 from onewrite.core.ledgers import Ledger
 from onewrite.core.ledgers.kept import LabelledLedger
 from onewrite.operate.doctor.checks import CHECKS, examine
@@ -100,7 +100,6 @@ HOUR_LESS = 1 / 24
         ("ledger-retention", replace(WITH_DEAD, fifo=True), LONG_DEAD, SeenIds(), "passed"),
         # What forgets nothing remembers for long enough.
         ("ledger-retention", QUEUE, None, SeenIds(None), "passed"),
-        ("ledger-retention", QUEUE, None, SeenNumbers(), "passed"),
         # What is too short for the queue alone is too short, whatever its dead letters are.
         ("ledger-retention", WITH_DEAD, DENIED, days(3), "error"),
         ("ledger-retention", WITH_DEAD, DENIED, days(4), "not checked"),

@@ -17,7 +17,7 @@ from botocore.exceptions import ClientError, EndpointConnectionError
 from moto import mock_aws
 from pymongo.errors import OperationFailure
 
-from onewrite import Applied, Event, HighWaterMark, Message, Outbox, SeenIds, SeenNumbers, Tombstones
+from onewrite import Applied, Event, HighWaterMark, Message, Outbox, SeenIds, Tombstones
 from onewrite.aws_lambda import kafka_handler, kinesis_handler, sqs_handler
 from onewrite.core.flow import Do
 from onewrite.core.ledgers.kept import LabelledLedger
@@ -401,7 +401,7 @@ def test_parts_of_a_ledger_that_are_missing_from_an_item_are_named(
 def test_a_tombstone_is_read_and_a_damaged_one_is_no_tombstone() -> None:
     client = make_table()
     tombstones = Tombstones(timedelta(days=3))
-    store = GuardedTable(client, SeenNumbers(), table_name="orders", tombstones=tombstones)
+    store = GuardedTable(client, SeenIds(), table_name="orders", tombstones=tombstones)
     put(client)
     assert isinstance(store.delete_item(Message("m", sequence=1), Key=key(1)), Applied)
     found = sample_of(look(client).sample).entities[0]

@@ -15,7 +15,7 @@ from typing import Any, cast
 import boto3
 import pytest
 
-from onewrite import HighWaterMark, InSequence, Message, MessageIDs, SeenIds, SeenNumbers, Tombstones, sortable
+from onewrite import HighWaterMark, InSequence, Message, MessageIDs, SeenIds, Tombstones, sortable
 from onewrite.core.ledgers import Ledger
 from onewrite.core.ledgers.ledger import ledgers_before
 from onewrite.errors import OnewriteError
@@ -49,7 +49,6 @@ def first_ledger(chance: Random, name: str) -> Ledger:
         lambda: SeenIds(timedelta(days=chance.choice((1, 14))), name=name),
         lambda: SeenIds(timedelta(days=2), name=name, readable=True),
         lambda: SeenIds(None, name=name, readable=chance.random() < 0.5),
-        lambda: SeenNumbers(8, name=name),
         lambda: HighWaterMark(name=name),
         lambda: InSequence(name=name),
         lambda: InSequence(3, name=name),
@@ -65,7 +64,6 @@ def after(chance: Random, before: Ledger) -> Ledger | None:
     kinds: list[Any] = [
         lambda: SeenIds(timedelta(days=chance.choice((1, 3, 14))), name=name, also=before),
         lambda: SeenIds(None, name=name, readable=chance.random() < 0.5, also=before),
-        lambda: SeenNumbers(chance.choice((8, 20)), name=name, also=before),
         lambda: HighWaterMark(name=name, also=before),
         lambda: InSequence(chance.choice((1, 5)), name=name, also=before),
         lambda: MessageIDs(chance.choice(SETS), also=before),
@@ -118,7 +116,7 @@ def happens(chance: Random, place: Place, ledger: Ledger, now: float, *, text: b
         with suppress(OnewriteError):
             place.call(store, "delete", message(chance, text=text))
     elif chance.random() < 0.3 and ledger.attribute.startswith("ow_"):
-        put_besides(place, **{ledger.attribute: chance.choice(("hello", 5, "ow2 x", "ow1 99999d", "ow1 numbers 0"))})
+        put_besides(place, **{ledger.attribute: chance.choice(("hello", 5, "ow2 x", "ow1 99999d", "ow1 numbers 500"))})
         return True
     return False
 
@@ -179,7 +177,7 @@ def test_what_is_forgotten_takes_effect_once_more(
     seed: int, place: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     chance, now = Random(seed), START
-    first: list[Ledger] = [SeenIds(), SeenIds(None, readable=True), SeenNumbers(8), MessageIDs()]
+    first: list[Ledger] = [SeenIds(), SeenIds(None, readable=True), MessageIDs()]
     ledger = chance.choice(first)
     place.put("e", n=1, **({"messageIDs": {"m1", "m2"}} if chance.random() < 0.6 else {}))
     for _ in range(chance.randint(1, 3)):

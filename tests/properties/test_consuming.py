@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from moto import mock_aws
 
-from onewrite import Deferred, Event, HighWaterMark, InSequence, Message, Outbox, SeenIds, SeenNumbers
+from onewrite import Deferred, Event, HighWaterMark, InSequence, Message, Outbox, SeenIds
 from onewrite.core.ledgers import Ledger
 from onewrite.identity import cloudevent, eventbridge, sns
 from onewrite.mongodb import GuardedCollection
@@ -30,7 +30,6 @@ ENTITIES, EVENTS = 3, 4
 LEDGERS: dict[str, Ledger] = {
     "InSequence()": InSequence(),
     "HighWaterMark()": HighWaterMark(),
-    "SeenNumbers()": SeenNumbers(),
     "SeenIds()": SeenIds(),
 }
 ROW = re.compile(r"^\| ([^|]+) \| ((?:few|very many) entities[^|]*) \| \[?`(\w+\(\))`", re.MULTILINE)

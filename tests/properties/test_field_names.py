@@ -10,10 +10,10 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from onewrite import HighWaterMark, InSequence, Message, MessageIDs, SeenIds, SeenNumbers, sortable
+from onewrite import HighWaterMark, InSequence, Message, MessageIDs, SeenIds, sortable
 from onewrite.core.label import OUTBOX, STEPS, TOMBSTONE, Slot, is_ours, prefix_of
 from onewrite.core.ledgers import Ledger
-from onewrite.core.ledgers.entry import ABSENT, Advance, Mark, Number, Remember
+from onewrite.core.ledgers.entry import ABSENT, Advance, Mark, Remember
 from onewrite.core.ledgers.marks import mark_slot
 from onewrite.core.ledgers.ring import slots
 from onewrite.core.ledgers.seen_ids import SLOTS
@@ -47,8 +47,6 @@ def ledgers(draw: st.DrawFn, name: str | None = None) -> Ledger:
     named = draw(ledger_names) if name is None else name
     if draw(st.booleans()):
         return HighWaterMark(name=named)
-    if draw(st.booleans()):
-        return SeenNumbers(draw(st.integers(4, 10_000)), name=named)
     return SeenIds(draw(retentions), name=named, readable=draw(st.booleans()))
 
 
@@ -130,12 +128,12 @@ def test_a_message_can_be_read_from_its_text(message: Message) -> None:
 @given(texts, parts, texts, parts)
 def test_two_sources_or_parts_never_share_a_slot(one: str, a: tuple[str, ...], other: str, b: tuple[str, ...]) -> None:
     assume((one, a) != (other, b))
-    assert mark_slot("ow_l", Message("m", one, parts=a)) != mark_slot("ow_l", Message("m", other, parts=b))
+    assert mark_slot("ow_l", one, a) != mark_slot("ow_l", other, b)
 
 
 @given(messages)
 def test_a_slot_has_nothing_that_an_engine_reads_as_a_path(message: Message) -> None:
-    slot = mark_slot("ow_l", message)
+    slot = mark_slot("ow_l", message.source, message.parts)
     assert slot.key
     assert not set(".$\0") & set(slot.key)
     assert mongodb.path_of(slot).split(".") == [slot.group, slot.key]
@@ -144,7 +142,9 @@ def test_a_slot_has_nothing_that_an_engine_reads_as_a_path(message: Message) -> 
 @given(messages)
 def test_a_source_and_its_parts_can_be_read_from_their_slot(message: Message) -> None:
     source, *parts = (
-        mark_slot("ow_l", message).key.removeprefix("%" * (not message.source and not message.parts)).split("%+")
+        mark_slot("ow_l", message.source, message.parts)
+        .key.removeprefix("%" * (not message.source and not message.parts))
+        .split("%+")
     )
     assert (_plain(source), tuple(map(_plain, parts))) == (message.source, message.parts)
 
@@ -162,8 +162,6 @@ def made_slots(ledger: Ledger, message: Message, now: float) -> list[Slot]:
     labels = [label.slot for label in entry.terms.labels]
     if isinstance(entry.own, Advance):
         return [*labels, entry.own.slot]
-    if isinstance(entry.own, Number):
-        return [*labels, entry.own.tag, entry.own.numbers]
     sets = entry.own.sets
     return [*labels, *dict.fromkeys([*sets.live, *sets.dead])]
 
@@ -297,10 +295,6 @@ def names_of(slots: Iterable[Slot]) -> list[tuple[str, str]]:
         (MessageIDs("seen"), [("seen", "seen")]),
         (HighWaterMark(), [("ow_l", "ow_l"), ("ow_@order-7", "ow_@.order-7")]),
         (InSequence(name="n"), [("ow_n:l", "ow_n:l"), ("ow_n:@order-7", "ow_n:@.order-7")]),
-        (
-            SeenNumbers(8),
-            [("ow_l", "ow_l"), *[(f"ow_@%w8=order-7.{part}0", f"ow_@.%w8=order-7.{part}0") for part in "ts"]],
-        ),
     ],
 )  # fmt: skip
 def test_the_names_of_what_is_stored_never_change(ledger: Ledger, names: list[tuple[str, str]]) -> None:

@@ -9,10 +9,10 @@ from hypothesis import assume, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from onewrite import Deferred, Duplicate, HighWaterMark, InSequence, LedgerMismatch, Message, SeenIds, SeenNumbers, Stale
+from onewrite import Deferred, Duplicate, HighWaterMark, InSequence, LedgerMismatch, Message, SeenIds, Stale
 from onewrite.core.label import Slot
 from onewrite.core.ledgers import Ledger
-from onewrite.core.ledgers.entry import ABSENT, Advance, Change, Entry, Number, Remember
+from onewrite.core.ledgers.entry import ABSENT, Advance, Change, Entry, Remember
 from onewrite.core.ledgers.seen_ids import SLOTS
 from tests.support.examples import examples
 
@@ -32,8 +32,6 @@ class Store:
     def deliver(self, message: Message, now: float) -> object:
         """None for applied, otherwise the ledger's refusal."""
         entry = self.ledger.entry(message, now)
-        if isinstance(entry.own, Number) and not self._lets_in(entry) and entry.judge(message, self.look) is None:
-            entry = entry.fit_to(self.look)
         let_in = self._lets_in(entry)
         try:
             refusal = entry.judge(message, self.look)
@@ -60,19 +58,10 @@ class Store:
             return all(
                 mark not in self.held.get(slot, ()) for slot in change.sets.live for mark in (change.mark, *change.aliases)
             )
-        if isinstance(change, Number):
-            return self._has_room(change)
         held = self.held.get(change.slot)
         if held is None:
             return change.rule != "next"
         return bool(held < change.mark if change.rule == "below" else held == int(change.mark) - 1)
-
-    def _has_room(self, change: Number) -> bool:
-        tag, numbers = self.held.get(change.tag), self.held.get(change.numbers, frozenset())
-        if change.form == "enters":
-            return tag is not None and tag < change.block
-        fits = tag is None or (tag == change.block if change.form == "joins" else tag <= change.block)
-        return fits and change.mark not in numbers
 
     def _apply(self, entry: Entry) -> None:
         for label in entry.terms.labels:
@@ -82,9 +71,6 @@ class Store:
         own = entry.own
         if isinstance(own, Advance):
             self.held[own.slot] = own.mark
-        elif isinstance(own, Number):
-            before = self.held.get(own.numbers, frozenset()) if own.form == "joins" else frozenset()
-            self.held |= {own.tag: own.block, own.numbers: before | {own.mark}}
         else:
             self.held[own.sets.present] = self.held.get(own.sets.present, frozenset()) | {own.mark}
 
@@ -329,67 +315,13 @@ class Followed(_Numbered):
             assert self.store.deliver(self.message(source, n), NOW) is not None
 
 
-class Numbers(_Numbered):
-    """SeenNumbers: numbers overtaken by less than the window, copies after any time, and now and then a leap."""
-
-    ledger = SeenNumbers(7)
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.done: dict[str, set[int]] = {source: set() for source in SOURCES}
-
-    @rule(source=st.sampled_from(SOURCES), back=st.integers(-3, 6))
-    def deliver_a_fresh_one(self, source: str, back: int) -> None:
-        n = max(self.last.get(source, 0) - back, 0)
-        if n not in self.done[source]:
-            self._take(source, n)
-
-    @rule(source=st.sampled_from(SOURCES), step=st.integers(1, 60))
-    def leap(self, source: str, step: int) -> None:
-        self._take(source, self.last.get(source, 0) + step)
-
-    @rule(source=st.sampled_from(SOURCES), data=st.data())
-    def deliver_again(self, source: str, data: st.DataObject) -> None:
-        if self.done[source]:
-            n = data.draw(st.sampled_from(sorted(self.done[source])))
-            message = self.message(source, n)
-            refusal = self.store.deliver(message, NOW)
-            assert isinstance(refusal, Duplicate | Stale)
-            assert isinstance(refusal, Duplicate) or n <= self.last[source] - 7, "what is within the window is told exactly"
-
-    @rule(source=st.sampled_from(SOURCES), back=st.integers(7, 40))
-    def deliver_what_came_too_late(self, source: str, back: int) -> None:
-        n = self.last.get(source, 0) - back
-        if n >= 0 and n not in self.done[source] and self.store.deliver(self.message(source, n), NOW) is None:
-            self._note(source, n)
-
-    def _take(self, source: str, n: int) -> None:
-        last = max(n, self.last.get(source, 0))
-        self.apply(source, n)
-        self.last[source] = last
-        self.done[source].add(n)
-
-    def _note(self, source: str, n: int) -> None:
-        self.expected.append(f"{source}/{n}")
-        self.done[source].add(n)
-
-    @invariant()
-    def a_source_has_no_more_than_its_slots_of_whole_blocks(self) -> None:
-        kept = [
-            len(held) for slot, held in self.store.held.items() if slot.key.startswith("%w") and isinstance(held, frozenset)
-        ]
-        assert len(kept) <= 5 * len(SOURCES)
-        assert all(number <= 2 for number in kept)
-
-
-MACHINES = (Numbers, AnyOrder, AnyOrderReadable, ForEver, ForEverReadable, Changed, InOrder, InOrderOfText, NoGaps, Followed)
+MACHINES = (AnyOrder, AnyOrderReadable, ForEver, ForEverReadable, Changed, InOrder, InOrderOfText, NoGaps, Followed)
 for _machine in MACHINES:
     _machine.TestCase.settings = settings(
         settings.get_profile("repeatable"), max_examples=examples(40), stateful_step_count=40
     )
 # What goes wrong between ledgers needs a certain row of changes.
 Changed.TestCase.settings = settings(Changed.TestCase.settings, max_examples=examples(200), stateful_step_count=20)
-TestNumbers = Numbers.TestCase
 TestAnyOrder = AnyOrder.TestCase
 TestAnyOrderReadable = AnyOrderReadable.TestCase
 TestForEver = ForEver.TestCase

@@ -1,6 +1,5 @@
 """Reads entities by docs/format.md alone: whoever changes what is stored has to change that page, and then this."""
 
-import base64
 import hashlib
 import re
 import uuid
@@ -63,11 +62,7 @@ def flat(entity: Mapping[str, Any]) -> dict[str, Any]:
         if re.fullmatch(r"ow_(.+:)?(\w+_)?r", name):
             names |= {name + slot[1:]: marks for slot, marks in value.items()}
         elif re.fullmatch(r"ow_(.+:)?@", name) and isinstance(value, Mapping):
-            for source, mark in value.items():
-                if isinstance(mark, Mapping):
-                    names |= {f"{name}{source}.{part}": part_value for part, part_value in mark.items()}
-                else:
-                    names[name + source] = mark
+            names |= {name + source: mark for source, mark in value.items()}
         elif name == "ow_steps" and isinstance(value, Mapping):
             names |= {f"ow_step_{step}": part_value for step, part_value in value.items()}
         else:
@@ -87,25 +82,9 @@ def remembers(entity: Mapping[str, Any], ledger: str, message: MessageName) -> b
         if match := re.fullmatch(r"(?:\d+[a-z]+?(t?)_)?r\d|all(t?)", name.removeprefix(prefix)):
             if (readable(message) in marks) if match[1] or match[2] else (mark(message) in map(bytes, marks)):
                 return True
-        elif name == f"{prefix}@{source_name(message)}":
-            if marks >= message.sequence:
-                return True
-        elif (match := re.fullmatch(r"(@%w(\d+)=.*)\.t(\d)", name.removeprefix(prefix), re.DOTALL)) and is_counted(
-            message, flat_entity, prefix + match[1], window=int(match[2]), slot=int(match[3])
-        ):
+        elif name == f"{prefix}@{source_name(message)}" and marks >= message.sequence:
             return True
     return False
-
-
-def is_counted(message: MessageName, flat_entity: Mapping[str, Any], place: str, *, window: int, slot: int) -> bool:
-    """Is the message's number in this slot?"""
-    source = source_name(message)
-    if len(source.encode()) > 14:
-        source = "#" + base64.urlsafe_b64encode(blake(source)).decode().rstrip("=")
-    assert isinstance(message.sequence, int)
-    block = message.sequence // -(-window // 4)
-    is_block = place.endswith(f"={source}") and flat_entity[f"{place}.t{slot}"] == block
-    return is_block and message.sequence in flat_entity.get(f"{place}.s{slot}", ())
 
 
 def pending(entity: Mapping[str, Any], key: Mapping[str, tuple[str, str]]) -> list[dict[str, Any]]:

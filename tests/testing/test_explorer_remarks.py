@@ -12,7 +12,7 @@ from botocore.exceptions import ClientError
 from pymongo import UpdateOne
 from pymongo.errors import DuplicateKeyError
 
-from onewrite import ConfigurationError, HighWaterMark, InSequence, Message, SeenIds, SeenNumbers
+from onewrite import ConfigurationError, HighWaterMark, InSequence, Message, SeenIds
 from onewrite.aws_lambda import sqs_handler
 from onewrite.dynamodb import GuardedTable
 from onewrite.mongodb import GuardedCollection
@@ -560,7 +560,7 @@ def items_of(orders: Any) -> list[Any]:
     return [(one.get("items"), one.get("paid")) for one in orders.find()]
 
 
-@pytest.mark.parametrize("ledger", [SeenIds(retention=None), SeenIds(), HighWaterMark(), SeenNumbers()], ids=repr)
+@pytest.mark.parametrize("ledger", [SeenIds(retention=None), SeenIds(), HighWaterMark()], ids=repr)
 def test_a_guarded_creation_that_finds_what_another_upsert_has_made_is_named_though_its_mark_is_written(ledger: Any) -> None:
     messages = Message("pay", "p", 1), Message("place", "q", 1)
     report = explored(upserting(ON_INSERT, {"$inc": {"paid": 10}}, ledger), messages, observe=items_of)

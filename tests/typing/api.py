@@ -29,7 +29,6 @@ from onewrite import (
     Outcome,
     Rejected,
     SeenIds,
-    SeenNumbers,
     Stale,
     Superseded,
     Tombstones,
@@ -112,7 +111,6 @@ def the_ledgers_are_ledgers() -> tuple[Ledger, ...]:
     SeenIds(digest=True)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     SeenIds(also=[SeenIds()])  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     HighWaterMark(also="events")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
-    SeenNumbers("100")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     SeenIds().retention = None  # type: ignore[misc]  # pyright: ignore[reportAttributeAccessIssue]
     return (
         SeenIds(),
@@ -121,7 +119,6 @@ def the_ledgers_are_ledgers() -> tuple[Ledger, ...]:
         SeenIds(also=(SeenIds(timedelta(days=1), also=HighWaterMark()), InSequence())),
         HighWaterMark(name="marks", also=HighWaterMark()),
         InSequence(first=0, name="marks", also=(SeenIds(), HighWaterMark())),
-        SeenNumbers(200, name="numbers", also=(SeenNumbers(name="numbers"), HighWaterMark())),
     )
 
 

@@ -15,8 +15,8 @@ from typing import Any, Final, NamedTuple, Protocol, TypeAlias, cast
 from onewrite.core.event import check_causes
 from onewrite.core.flow import Do, Flow
 from onewrite.core.label import Slot
-from onewrite.core.ledgers.entry import ABSENT, Advance, Change, Entry, Lookup, Remember
-from onewrite.errors import ConfigurationError, InvalidMessage, InvalidUpdate
+from onewrite.core.ledgers.entry import ABSENT, Advance, Change, Entry, Lookup
+from onewrite.errors import InvalidMessage, InvalidUpdate
 from onewrite.message import Message, by_sequence
 from onewrite.outcome import Applied, Deferred, Duplicate, Entity, Outcome, Rejected, Stale
 
@@ -177,7 +177,7 @@ class _LedgerAhead:
         if isinstance(change, Advance):
             self._contents[change.slot] = change.mark
             return
-        present = cast("Remember", change).sets.present
+        present = change.sets.present
         marks = self(present)
         self._contents[present] = frozenset([change.mark, *(() if marks is ABSENT else cast("Iterable[object]", marks))])
 
@@ -241,11 +241,6 @@ def _first_copies(store: FoldingStore, messages: Sequence[Message]) -> list[int]
 def _mark(message: Message, entry: Entry) -> object:
     """Equal for two copies of a message."""
     change = entry.own
-    if not isinstance(change, Remember | Advance):
-        raise ConfigurationError(
-            "This store's ledger cannot take several messages in one write, because two of them may need the same place in it: "
-            "write them one by one, or use SeenIds, HighWaterMark or InSequence."
-        )
     return (change.slot, change.mark, message.id) if isinstance(change, Advance) else change.mark
 
 

@@ -19,6 +19,8 @@ _OTHER_VERSION = re.compile(r"ow\d+ .*", re.DOTALL)
 PREFIX = r"ow_(?:[A-Za-z0-9_-]{1,32}:)?"
 _LABELS = re.compile(rf"{PREFIX}{_LABEL}")
 _NAMES = re.compile("[A-Za-z0-9_-]{1,32}")
+# How the label of a `SeenIds` says for how long ids are kept, and whether as text.
+IDS_LAYOUT = re.compile(r"(?:(?P<count>\d+)(?P<unit>d|h|m|s|us)|all)(?P<text> text)?")
 BY_HAND = "messageIDs"  # where handlers keep a set of ids by hand, unless the user says otherwise
 # These three are the same in every store, whatever its ledger: a store must see what another one has left there.
 TOMBSTONE = "ow_tombstone"  # there in what is left of an entity that was deleted
@@ -163,10 +165,21 @@ def mismatch(label: Label, text: object) -> str:
     if not is_label(text) or str(text).startswith(MOVED_LABEL):
         return unread(attribute, text)
     layout = str(text).removeprefix(f"{FORMAT} ")
+    constructor = _constructor(layout, attribute)
+    if constructor is None:
+        return unknown_layout(attribute, layout)
     return (
         f"The ledger in {attribute!r} of this entity is kept as {layout!r}, and this store keeps {label.layout.removeprefix(f'{FORMAT} ')!r}: "
-        f"it would not see the messages that are there. If that one was used before, name it in also={_constructor(layout, attribute)}, and "
+        f"it would not see the messages that are there. If that one was used before, name it in also={constructor}, and "
         "keep it there while such entities may get a message. If both are in use, as by two services, give this one a name of its own."
+    )
+
+
+def unknown_layout(attribute: str, layout: str) -> str:
+    """What is wrong with a label whose layout this version of onewrite does not know."""
+    return (
+        f"The ledger in {attribute!r} is kept as {layout!r}, and this version of onewrite does not know that layout: it would not see the "
+        "messages that are there. Use the version that wrote it."
     )
 
 
@@ -182,17 +195,17 @@ def unread(attribute: str, text: object) -> str:
     )
 
 
-def _constructor(layout: str, attribute: str) -> str:
-    """The call that makes the ledger which is kept so."""
+def _constructor(layout: str, attribute: str) -> str | None:
+    """The call that makes the ledger which is kept so. None: this version knows no such ledger."""
     name = f"name={ledger_name(attribute)!r}" if ledger_name(attribute) else ""
     if layout == "marks":
         return f"HighWaterMark({name})"
-    span, _, text = layout.partition(" ")
-    if span == "numbers":
-        return f"SeenNumbers({', '.join(filter(None, [text, name]))})"
-    unit = {"d": "days", "h": "hours", "m": "minutes", "s": "seconds", "us": "microseconds"}.get(span.lstrip("0123456789"))
-    retention = "retention=None" if unit is None else f"timedelta({unit}={span.rstrip('dhmsu')})"
-    return f"SeenIds({', '.join(filter(None, [retention, name, 'readable=True' if text else '']))})"
+    ids = IDS_LAYOUT.fullmatch(layout)
+    if ids is None:
+        return None
+    units = {"d": "days", "h": "hours", "m": "minutes", "s": "seconds", "us": "microseconds"}
+    retention = "retention=None" if ids["unit"] is None else f"timedelta({units[ids['unit']]}={ids['count']})"
+    return f"SeenIds({', '.join(filter(None, [retention, name, 'readable=True' if ids['text'] else '']))})"
 
 
 def check_name(name: object) -> None:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, ClassVar, Final, Generic, Protocol, TypeVar, cast
 
 from onewrite.core.flow import Flow, Wait
 from onewrite.core.inbox import INBOX, Inbox
-from onewrite.core.write import Write
 from onewrite.errors import ConfigurationError, InvalidUpdate
 from onewrite.message import Message
 from onewrite.outcome import (
@@ -96,8 +95,6 @@ class Findings:
     """Why a transaction was not made, as far as could be seen."""
 
     outcomes: Mapping[int, Outcome]  # of the writes that were refused, by their places
-    # The writes in the form that fits, where that is another one, by their places.
-    forms: Mapping[int, Write] = field(default_factory=dict[int, Write])
     passes: bool = False  # what is in the way goes away by itself, or at the next try
     waits: bool = False  # and the next try is not made at once
     failure: Exception | None = None  # something cannot be done at all
@@ -146,8 +143,8 @@ class Transaction(ABC, Generic[P, W, R]):
         """Refuse what the engine cannot do in one transaction."""
 
     @abstractmethod
-    def parts(self, name: str, forms: Mapping[int, Write]) -> list[W]:
-        """Its writes, in the forms that are known to fit. `name`: of the call."""
+    def parts(self, name: str) -> list[W]:
+        """Its writes. `name`: of the call."""
 
     @abstractmethod
     def make(self, parts: Sequence[W], name: str, turn: int, backoff: Backoff) -> Flow[Applied | R]:
@@ -164,9 +161,9 @@ class Transaction(ABC, Generic[P, W, R]):
     def flow(self, backoff: Backoff) -> Flow[Outcome]:
         """Make it, or find out why it cannot be made. One name for all tries: whichever has landed is known by its token."""
         name, turn = self.store.attempts(), 0
-        done_places, forms = frozenset[int](), dict[int, Write]()
+        done_places = frozenset[int]()
         while True:
-            parts = [part for part in self.parts(name, forms) if part.place not in done_places]
+            parts = [part for part in self.parts(name) if part.place not in done_places]
             result = yield from self.make(parts, name, turn, backoff)
             if isinstance(result, Applied):
                 return result
@@ -175,7 +172,6 @@ class Transaction(ABC, Generic[P, W, R]):
             if outcome is not None:
                 return outcome
             done_places |= frozenset() if findings.is_undecided else findings.holders(parts)
-            forms |= findings.forms
             turn += 1
             if findings.waits:
                 wait = backoff.pause()

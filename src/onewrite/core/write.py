@@ -111,9 +111,9 @@ class Write(NamedTuple):
             for message in (self.message, *self.other_messages)
         ]
 
-    def next_form(self, **parts: Any) -> Write:
+    def next_form(self, step: StepPart) -> Write:
         """The same write in another form."""
-        return self._replace(turn=self.turn + 1, **parts)
+        return self._replace(turn=self.turn + 1, step=step)
 
 
 class Image(NamedTuple):
@@ -175,15 +175,10 @@ def kept_out(write: Write, image: Image) -> Outcome | None:
 
 
 def _fitting_write(write: Write, image: Image) -> Write | Rejected | None:
-    """The write in the form that fits the entity, if that is another: another message has a step open, or the ledger's form is wrong."""
-    step, entry = write.step, write.entry.fit_to(image.ledger)
-    if isinstance(step, NoStep) and not step.exact and image.steps:
-        step = NoStep()
-    # Where somebody looked later, even the same form may have been wrong when it was sent.
-    is_same = entry == write.entry or not image.exists if image.later else entry.form == write.entry.form
-    if is_same and step == write.step:
+    """The write in the form that fits the entity, if that is another: another message has a step open."""
+    if not isinstance(write.step, NoStep) or write.step.exact or not image.steps:
         return None
-    next_write = write.next_form(step=step, entry=entry)
+    next_write = write.next_form(NO_STEP)
     return next_write if next_write.turn < _TURNS else Rejected(write.message, image.entity, settled=False)
 
 
@@ -202,10 +197,10 @@ def _of_finish(write: Write, finishes: Finishes, image: Image) -> Outcome | Writ
     # A step that was begun under the ledger before this one stands there. A mark that others have moved past the message stays where it is.
     change = write.entry.own
     overtaken = isinstance(change, Advance) and change.judge(write.message, image.ledger, None) is not None
-    fitting_step, entry = finishes._replace(ledger=step.ledger, overtaken=overtaken), write.entry.fit_to(image.ledger)
-    if fitting_step == finishes and entry.form == write.entry.form and not image.later:
+    fitting_step = finishes._replace(ledger=step.ledger, overtaken=overtaken)
+    if fitting_step == finishes and not image.later:
         return None
-    return write.next_form(step=fitting_step, entry=entry) if write.turn < _TURNS else None
+    return write.next_form(fitting_step) if write.turn < _TURNS else None
 
 
 def met_by_begin(write: Write, image: Image) -> Step | Outcome:

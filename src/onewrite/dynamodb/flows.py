@@ -38,11 +38,10 @@ from onewrite.core.write import (
     of_creation,
     too_large,
 )
-from onewrite.dynamodb.layout import canonical, image_of, ledger_image_of, without_ledger
+from onewrite.dynamodb.layout import canonical, image_of, without_ledger
 from onewrite.dynamodb.request import (
     Token,
     checked_key,
-    guard_put,
     guard_record,
     guard_update,
     new_token,
@@ -118,7 +117,7 @@ class Flows:
         missing_ok = False
         if self.is_async or MISSING_OK in native:
             native, missing_ok = self.keep_arguments(native)
-        write = self.new_write(message, native, self.attempts(), emit=emit, creates=guard is guard_put)
+        write = self.new_write(message, native, self.attempts(), emit=emit)
         flow = self.send_write(write, native, guard)
         return with_missing_settled(flow, counts=write.entry.own.counts) if missing_ok else flow
 
@@ -143,13 +142,11 @@ class Flows:
         now = self.clock()
         write = Write(message, native.get("Key", {}), now, self.ledger.entry(message, now), NO_STEP)
         item = yield from self.read({"ConsistentRead": True, **self.address(native)})
-        if item is not None:
-            self._look_at_ledger(item)
         return judge_read(write, self.image_of(item))
 
     def get(self, native: Mapping[str, Any]) -> Flow[Entity | None]:
         item = yield from self.read(self.address({**native, **_showing_tombstone(native)}))
-        return None if item is None or TOMBSTONE in item else self._without_ledger(item)
+        return None if item is None or TOMBSTONE in item else self.without_ledger(item)
 
     # --- one write, its refusal, and the write again -------------------------------------------------------------------
 
@@ -172,13 +169,9 @@ class Flows:
         step: StepPart | None = None,
         *,
         emit: object = None,
-        creates: bool = False,
         place: int = 0,
     ) -> Write:
-        """The parts of a write. `name` and `place`: which call it is of, and which of the call's writes.
-
-        `creates`: it adds nothing to a ledger that is there.
-        """
+        """The parts of a write. `name` and `place`: which call it is of, and which of the call's writes."""
         now = self.clock()
         entry = self.ledger.entry(message, now)
         outbox_part = self.empty_emission
@@ -187,7 +180,7 @@ class Flows:
         key, token = native.get("Key", {}), new_token(self.ledger.attribute, name, now)
         if step is None:
             step = NO_STEP if self.exact else NO_STEP_OF_ANYBODY
-        return Write(message, key, now, entry.as_question if creates else entry, step, outbox_part, token)
+        return Write(message, key, now, entry, step, outbox_part, token)
 
     def call(self, write: Write, native: Mapping[str, Any], guard: Guard) -> Call:
         return guard(write, self._in_table(native), self.convert)
@@ -221,7 +214,7 @@ class Flows:
 
     def applied_outcome(self, message: Message, response: Mapping[str, Any]) -> Applied:
         attributes = response.get("Attributes")
-        entity = None if attributes is None else self._without_ledger(self.plain_item(dict(attributes)))
+        entity = None if attributes is None else self.without_ledger(self.plain_item(dict(attributes)))
         return Applied(message, entity, response=response)
 
     def _explain(self, error: ClientError, write: Write, call: Call) -> Flow[Outcome | Write]:
@@ -249,10 +242,7 @@ class Flows:
         if code(error) == "ConditionalCheckFailedException":
             # Even a Table gives typed values here: boto3 does not convert the members of an error.
             item = cast("Mapping[str, Any] | None", error.response.get("Item"))
-            fields = None if item is None else plain_values(item)
-            if fields is not None:
-                self._look_at_ledger(fields)
-            return self.image_of(fields), None
+            return self.image_of(None if item is None else plain_values(item)), None
         is_mistyped = code(error) == "ValidationException" and says_mistyped(text_of(error))
         if not (_is_too_large(error) or is_mistyped):
             raise error
@@ -322,18 +312,8 @@ class Flows:
     def without_ledger(self, item: Mapping[str, Any]) -> Entity:
         return without_ledger(self.ledger.terms, item)
 
-    def _without_ledger(self, item: Entity) -> Entity:
-        self._look_at_ledger(item)
-        return self.without_ledger(item)
-
     def plain_item(self, item: Entity) -> Entity:
         return plain_values(item) if self._is_typed else item
-
-    def _look_at_ledger(self, item: Entity) -> None:
-        ledger_image = ledger_image_of(self.ledger.terms, item)
-        self._watch.ledger(ledger_image.size, ledger_image.sources)
-        if ledger_image.tags:
-            self._watch.numbers(ledger_image.tags)
 
     def compare_clocks(self, now: float, response: Mapping[str, Any]) -> None:
         if self._watch.wants_clock(now):

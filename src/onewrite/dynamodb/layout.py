@@ -7,14 +7,13 @@ from collections.abc import Hashable, Mapping
 from collections.abc import Set as AbstractSet
 from decimal import Context, Decimal
 from functools import lru_cache
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 from boto3.dynamodb.types import Binary
 
 from onewrite.core.label import OURS, STEP, STEPS, TOMBSTONE, Slot, is_ours, plain, prefix_of
 from onewrite.core.ledgers.entry import ABSENT, Lookup, Terms
 from onewrite.core.ledgers.seen_ids import RING_LAYOUT, SLOTS
-from onewrite.core.ledgers.seen_numbers import source_of
 from onewrite.core.step import no_step
 from onewrite.core.tombstone import read_tombstone
 from onewrite.core.write import Image
@@ -45,16 +44,15 @@ def name_of_step(mark: bytes) -> str:
 _OF_LEDGER = rf"(?:l|{RING_LAYOUT}r[0-{SLOTS - 1}]|allt?|t[0-{ATTEMPT_SLOTS - 1}]|@.*)"
 
 
-@lru_cache(maxsize=64)
-def names_of(*attributes: str) -> re.Pattern[str]:
-    """The names of all that belongs to the ledgers that are known by these."""
-    patterns = [f"{re.escape(prefix_of(name))}{_OF_LEDGER}" if is_ours(name) else re.escape(name) for name in attributes]
-    return re.compile("|".join(patterns) or "(?!)", re.DOTALL)
-
-
 def is_made_by(attribute: str, name: str) -> bool:
-    """Does this attribute belong to the ledger that is known by that one?"""
-    return names_of(attribute).fullmatch(name) is not None
+    """Whether this attribute belongs to the ledger that is known by that one."""
+    return _names_of_ledger(attribute).fullmatch(name) is not None
+
+
+@lru_cache(maxsize=64)
+def _names_of_ledger(attribute: str) -> re.Pattern[str]:
+    pattern = f"{re.escape(prefix_of(attribute))}{_OF_LEDGER}" if is_ours(attribute) else re.escape(attribute)
+    return re.compile(pattern, re.DOTALL)
 
 
 def without_ledger(terms: Terms, item: Mapping[str, Any]) -> Entity:
@@ -70,38 +68,6 @@ def without_ledger(terms: Terms, item: Mapping[str, Any]) -> Entity:
 def business(terms: Terms, item: Mapping[str, Any]) -> Entity:
     """The attributes that are the caller's own, those of a deleted item too that are still there."""
     return without_ledger(terms, {name: value for name, value in item.items() if name != TOMBSTONE})
-
-
-class LedgerImage(NamedTuple):
-    """What a plain item holds of a ledger. `tags`: those of a ledger of numbers, by their names."""
-
-    attributes: Mapping[str, Any]
-    size: int  # approximately, in bytes: one member of a set stands for all of them
-    sources: int
-    tags: list[tuple[str, object]]
-
-
-def ledger_image_of(terms: Terms, item: Mapping[str, Any]) -> LedgerImage:
-    is_made = names_of(*terms.attributes).fullmatch
-    attributes: dict[str, Any] = {}
-    size, sources, tags = 0, set[str](), list[tuple[str, object]]()
-    for name, value in item.items():
-        if is_made(name) is None:
-            continue
-        attributes[name] = value
-        size += len(name)
-        if isinstance(value, AbstractSet):
-            members = cast("AbstractSet[Any]", value)
-            member: Any = next(iter(members), "")
-            is_binary = isinstance(member, Binary | bytes)
-            size += len(members) * len(bytes(cast("Any", member)) if is_binary else str(member))
-        else:
-            size += len(bytes(cast("Any", value)) if isinstance(value, Binary | bytes) else str(value))
-        if "@" in name:
-            sources.add(source_of(name))
-            if "@%w" in name:
-                tags.append((name, _neutral(cast("object", value))))
-    return LedgerImage(attributes, size, len(sources), tags)
 
 
 def lookup(item: Mapping[str, Any]) -> Lookup:

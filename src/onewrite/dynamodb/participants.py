@@ -156,13 +156,11 @@ def write_alone(message: Message, participant: Prepared) -> Flow[Outcome]:
     return with_participant(outcome, 0)
 
 
-def action(place: int, message: Message, participant: Prepared, name: str, earlier_write: Write | None = None) -> Action:
-    """The prepared write as a part of the call of that name, in the form of the `earlier_write`."""
+def action(place: int, message: Message, participant: Prepared, name: str) -> Action:
+    """The prepared write as a part of the call of that name."""
     flows, native, puts = participant.store, participant.native, participant.method == "putting"
     if flows.guards:
-        write = flows.new_write(message, native, name, emit=participant.emit, creates=puts, place=place)
-        if earlier_write is not None:
-            write = write._replace(entry=write.entry.like(earlier_write.entry), turn=earlier_write.turn)
+        write = flows.new_write(message, native, name, emit=participant.emit, place=place)
         call = flows.call(write, native, guard_put if puts else guard_update)
         return Action(place, flows, message, call, write, participant.missing_ok)
     if participant.emit is not None:

@@ -15,14 +15,14 @@ from copy import copy
 from dataclasses import dataclass, field
 from datetime import timedelta
 from hashlib import blake2b
-from typing import Any, NamedTuple, assert_never, cast
+from typing import Any, NamedTuple, cast
 
 from boto3.dynamodb.conditions import ConditionBase, ConditionExpressionBuilder
 
 from onewrite.core.explaining import explain_call
 from onewrite.core.flow import Call
 from onewrite.core.label import OURS, OUTBOX, STEPS, TOMBSTONE, Label
-from onewrite.core.ledgers.entry import Advance, Change, Entry, Number, Remember, Terms
+from onewrite.core.ledgers.entry import Advance, Change, Entry, Remember, Terms
 from onewrite.core.ledgers.ledger import Ledger
 from onewrite.core.ledgers.ring import Present, Ring, next_change, ring_of, window
 from onewrite.core.step import step_mark
@@ -363,8 +363,6 @@ def _lets_in(change: Change, n: int, words: Words) -> list[str]:
             return [f"NOT contains({name},{mark})" for name in names for mark in _spellings(change, n)]
         case Advance():
             return [_is_past(change, n)]
-        case _:
-            return [_fits(change, n), *([] if change.form == "enters" else [f"NOT contains(#ow_n{n},:ow_m{n})"])]
 
 
 def _lets_several_in(entry: Entry, words: Words, steps_of_others: int) -> list[str]:
@@ -372,30 +370,20 @@ def _lets_several_in(entry: Entry, words: Words, steps_of_others: int) -> list[s
     ledgers, changes = len(entry.terms.attributes), [*enumerate(entry.changes)]
     exclusions = [f"contains({STEPS},{mark})" for n in range(1, 1 + steps_of_others) for mark in _step_values_of(n, ledgers)]
     advances: list[str] = []
-    fits: list[str] = []
     for n, change in changes:
         if isinstance(change, Remember):
             names = [words.short(name_of(slot)) for slot in change.sets.live]
             exclusions += [f"contains({name},{mark})" for name in names for mark in _spellings(change, n)]
-        elif isinstance(change, Number):  # of a ledger in also=, which is only looked at
-            exclusions.append(f"contains(#ow_n{n},:ow_m{n})")
-            fits.append(_fits(change, n))
-        elif type(change) is Advance:
-            advances.append(_is_past(change, n))
         else:
-            assert_never(change)
-    return [*advances, *fits, *([f"NOT ({' OR '.join(exclusions)})"] if exclusions else [])]
+            advances.append(_is_past(change, n))
+    return [*advances, *([f"NOT ({' OR '.join(exclusions)})"] if exclusions else [])]
 
 
 def _is_in_order(change: Change, *, overtaken: bool) -> list[str]:
     """What the finish of a step asks of the ledger. A mark that others have moved on stays where it is."""
-    match change:
-        case Remember():
-            return []
-        case Advance():
-            return ["#ow_m0>=:ow_m0" if overtaken else _is_past(change, 0)]
-        case _:
-            return [_fits(change, 0)]
+    if isinstance(change, Remember):
+        return []
+    return ["#ow_m0>=:ow_m0" if overtaken else _is_past(change, 0)]
 
 
 def _spellings(change: Remember, n: int) -> list[str]:
@@ -421,15 +409,6 @@ def _value_before(n: int) -> str:
 def _first_value(change: Advance, n: int) -> str:
     """The value of the first sequence of a source, where the mark moves on to the last one."""
     return f":ow_m{n}" if change.last is None else f":ow_f{n}"
-
-
-_SIGNS = {"joins": "=", "enters": "<", "asks": "<=", "overtaken": ">"}
-
-
-def _fits(change: Number, n: int) -> str:
-    """Is the slot's block as the form wants it?"""
-    comparison = f"#ow_m{n}{_SIGNS[change.form]}:ow_b{n}"
-    return f"(attribute_not_exists(#ow_m{n}) OR {comparison})" if change.form in ("joins", "asks") else comparison
 
 
 def _step_values_of(n: int, ledgers: int) -> list[str]:
@@ -458,13 +437,8 @@ def _add_mark(entry: Entry, parts: Parts, *, overtaken: bool) -> None:
     if isinstance(change, Remember):
         parts.removes += [words(name_of(slot)) for slot in entry.dead]
         parts.adds.append(f"{words(name_of(change.sets.present))} :ow_s")
-    elif isinstance(change, Number):
-        parts.sets += {"joins": ["#ow_m0=:ow_b0"], "enters": ["#ow_m0=:ow_b0", "#ow_n0=:ow_s"]}.get(change.form, [])
-        parts.adds += ["#ow_n0 :ow_s"] if change.form == "joins" else []
-    elif type(change) is Advance:
-        parts.sets += [] if overtaken else [f"#ow_m{n}=:ow_m{n}" for n in range(len(entry.written_changes))]
-    else:
-        assert_never(change)
+    elif not overtaken:
+        parts.sets += [f"#ow_m{n}=:ow_m{n}" for n in range(len(entry.written_changes))]
 
 
 def _add_token(token: Token, terms: Terms, parts: Parts) -> None:
@@ -524,16 +498,9 @@ def names_and_values(write: Write) -> tuple[dict[str, str], dict[str, Any]]:
             values[f":ow_m{n}"] = change.mark
             for alias, alias_mark in enumerate(change.aliases):
                 values[f":ow_m{n}_{alias}"] = alias_mark
-        elif type(change) is Advance:
+        else:
             names[f"#ow_m{n}"] = name_of(change.slot)
             values |= _values_of_mark(change, n)
-        elif type(change) is Number:
-            names[f"#ow_m{n}"] = name_of(change.tag)
-            if change.form != "overtaken":
-                names[f"#ow_n{n}"] = name_of(change.numbers)
-            values |= _values_of_number(change, n)
-        else:
-            assert_never(change)
     return names, values
 
 
@@ -566,15 +533,6 @@ def _check_digits(mark: int | str | None) -> None:
         raise InvalidMessage(f"Sequence {mark} has more than the 38 digits of a DynamoDB number: use onewrite.sortable(n).")
 
 
-def _values_of_number(change: Number, n: int) -> dict[str, int]:
-    if change.mark >= _HIGHEST:
-        raise InvalidMessage(
-            f"Sequence {change.mark} has more than the 38 digits of a DynamoDB number, and SeenNumbers keeps nothing else: use SeenIds."
-        )
-    # DynamoDB refuses a value that no expression uses: a block is entered whatever the slot holds.
-    return {f":ow_b{n}": change.block, **({} if change.form == "enters" else {f":ow_m{n}": change.mark})}
-
-
 def _initial(write: Write, our_values: Mapping[str, Any]) -> dict[str, Any]:
     """The ledger of a new entity, its values being those of the request."""
     entry, change = write.entry, write.entry.own
@@ -582,8 +540,6 @@ def _initial(write: Write, our_values: Mapping[str, Any]) -> dict[str, Any]:
     ledger[cast("Token", write.token).name] = our_values[":ow_a"]
     if isinstance(change, Remember):
         return {**ledger, name_of(change.sets.present): our_values[":ow_s"]}
-    if isinstance(change, Number):
-        return {**ledger, name_of(change.tag): our_values[":ow_b0"], name_of(change.numbers): our_values[":ow_s"]}
     return {**ledger, name_of(change.slot): our_values[":ow_m0"]}
 
 

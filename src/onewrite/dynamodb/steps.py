@@ -46,7 +46,7 @@ def begin(flows: Flows, message: Message, native: Mapping[str, Any], step_reques
     if step_request.after is not None:
         check_claim(step_request.after, message, native.get("Key", {}), canonical)
     name = flows.attempts()
-    write = flows.new_write(message, native, name, creates=True)
+    write = flows.new_write(message, native, name)
     fresh = new_step(flows.ledger.attribute, message, step_request, name, write.now)
     flows.exact = True  # this store's writes will meet open steps
 
@@ -91,7 +91,7 @@ def release(flows: Flows, step: Begun, *, sent: bool) -> Flow[None]:
     def change(ledger: str, fields: Mapping[str, Any]) -> Flow[bool]:
         return _is_met(_change_of_step(flows, step_mark(ledger, message), key, step.fence, fields))
 
-    write = flows.new_write(message, {"Key": key}, "", creates=True)
+    write = flows.new_write(message, {"Key": key}, "")
     return let_go(flows, step, sent=sent, withdraw=None if write.entry.may_be_overtaken else withdraw, change=change)
 
 

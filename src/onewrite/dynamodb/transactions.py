@@ -8,7 +8,7 @@ the same token, so it is done once; after a cancellation it is another one, with
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from datetime import timedelta
 from hashlib import blake2b
 from typing import Any, NamedTuple, TypeAlias, cast
@@ -113,17 +113,15 @@ class _Transaction(Transaction[Prepared, Part, ClientError]):
         if self.is_single:
             call = action(0, self.message, self.participants[0], name).call
             return [{call.method: call.kwargs}]
-        return [part.request for part in self.parts(name, {})]
+        return [part.request for part in self.parts(name)]
 
     def answer_within(self, deadline: timedelta) -> Flow[Outcome]:
         if self.is_single:
             return write_alone(self.message, self.participants[0])
         return self.flow(Backoff(deadline, random_share, self.store.clock))
 
-    def parts(self, name: str, forms: Mapping[int, Write]) -> list[Part]:
-        writes = [
-            action(place, self.message, write, name, forms.get(place)) for place, write in enumerate(self.participants)
-        ]
+    def parts(self, name: str) -> list[Part]:
+        writes = [action(place, self.message, write, name) for place, write in enumerate(self.participants)]
         marks = [] if self.inbox is None else marks_of(self.inbox, self.message, name, self.store.clock)
         return [*writes, *marks]
 
@@ -147,10 +145,10 @@ class _Transaction(Transaction[Prepared, Part, ClientError]):
         if not reasons:
             raise refusal
         hidden_parts = [reason.part for reason in reasons if reason.code in _DELAYS]
-        outcomes, forms = dict[int, Outcome](), dict[int, Write]()
+        outcomes = dict[int, Outcome]()
         failures: list[Exception] = []
         looks: list[tuple[Part, Entity]] = []
-        has_expired = False  # an item was in the way, and is no more
+        inexact = False  # an item was in the way and is no more, or a write was not in the form that fits
         for reason in reasons:
             if reason.code in _DELAYS:
                 continue
@@ -159,10 +157,8 @@ class _Transaction(Transaction[Prepared, Part, ClientError]):
             looks.append((part, item or {}))
             if isinstance(verdict, Exception):
                 failures.append(verdict)
-            elif isinstance(verdict, Write):
-                forms[part.place] = verdict
-            elif verdict is None:
-                has_expired = True
+            elif verdict is None or isinstance(verdict, Write):
+                inexact = True
             else:
                 outcomes.setdefault(part.place, verdict)
         # A token proves something only together with the effect, and a transaction has the effects of all of its writes.
@@ -171,10 +167,8 @@ class _Transaction(Transaction[Prepared, Part, ClientError]):
         other_parts = [part for part in parts if part.is_guarded and part not in effective]
         if has_token and not other_parts:
             return Findings({0: Applied(self.message, retried=True)})
-        inexact = bool(forms) or has_expired
         return Findings(
             outcomes,
-            forms,
             passes=bool(hidden_parts) or inexact,
             waits=bool(hidden_parts) or (inexact and turn > 0),
             failure=next(iter(failures), None),

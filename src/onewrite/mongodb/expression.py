@@ -11,7 +11,7 @@ from bson import ObjectId
 from bson.regex import Regex
 
 from onewrite.core.label import OURS, OUTBOX, STEPS, TOMBSTONE
-from onewrite.core.ledgers.entry import Entry, Number, Remember, Terms
+from onewrite.core.ledgers.entry import Advance, Entry, Remember, Terms
 from onewrite.errors import InvalidUpdate
 from onewrite.mongodb.layout import Document
 
@@ -305,9 +305,7 @@ def judged_by(entry: Entry) -> list[str]:
         match change:
             case Remember():
                 fields += [slot.group for slot in change.sets.live]
-            case Number():
-                fields.append(change.tag.group)
-            case _:
+            case Advance():
                 fields.append(change.slot.group)
     return [*dict.fromkeys([*fields, STEPS, TOMBSTONE, OUTBOX.label, OUTBOX.events])]
 

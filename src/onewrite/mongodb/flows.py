@@ -67,7 +67,6 @@ from onewrite.mongodb.layout import (
     codec_of,
     has_types,
     image_of,
-    ledger_image_of,
     raw,
     read_raw,
     size_of,
@@ -170,7 +169,7 @@ class Flows:
 
     def insert(self, message: Message, document: Document, native: Document, emit: object = None) -> Flow[Outcome]:
         document, _, native = self.keep_arguments(document, None, native)
-        write = self.new_write(message, None, emit, creates=True)
+        write = self.new_write(message, None, emit)
         new_document = guard_insert(write, document, native)
         yield from self.check_collection(write.entry, inserts=True)
         write = write._replace(key={"_id": document["_id"]})
@@ -253,7 +252,7 @@ class Flows:
         check_filter(self.ledger.terms, filter_document)
         live_filter = {**filter_document, TOMBSTONE: {"$exists": False}}
         document = yield Call("find_one", (live_filter,), dict(native))
-        return None if document is None else self._without_ledger(document)
+        return None if document is None else self.without_ledger(document)
 
     # --- one write, its refusal, and the write again -------------------------------------------------------------------
 
@@ -264,16 +263,14 @@ class Flows:
         kept = {name: value if name == "session" else copy_of(value) for name, value in native.items()}
         return copy_of(document), copy_of(update), kept
 
-    def new_write(
-        self, message: Message, query: object, emit: object = None, step: StepPart = NO_STEP, *, creates: bool = False
-    ) -> Write:
-        """The parts of a write. `query`: the caller's filter; None: there is none. `creates`: it adds nothing to a ledger that is there."""
+    def new_write(self, message: Message, query: object, emit: object = None, step: StepPart = NO_STEP) -> Write:
+        """The parts of a write. `query`: the caller's filter; None: there is none."""
         now = self.clock()
         entry, outbox_part = self.ledger.entry(message, now), self.empty_emission
         if emit is not None:
             outbox_part = emission(self.emitter, message, emit, now, f"{self._full_name} {self.attempts()}")
         key = {} if query is None else identity(query, self.fields, entry.terms)
-        return Write(message, key, now, entry.as_question if creates else entry, step, outbox_part)
+        return Write(message, key, now, entry, step, outbox_part)
 
     def send_write(self, request: ReadyWrite, writer: Writer) -> Flow[Outcome]:
         """Send a write until it is known what it means. What may have been a race is tried again."""
@@ -301,10 +298,9 @@ class Flows:
             if next_upsert is None:
                 return (yield from self.record_refusal(cast("Outcome", answer), request.write, request.native))
             upsert, failure = next_upsert, result or failure
-            next_write = answer if isinstance(answer, Write) else write._replace(entry=write.entry.fit_to(image.ledger))
-            if (next_write.entry, next_write.step) != (request.write.entry, request.write.step):
-                self.exact = self.exact or next_write.step == NO_STEP  # where one message has a step open, more will
-                request = request.of(next_write)
+            if isinstance(answer, Write):
+                self.exact = True  # where one message has a step open, more will
+                request = request.of(answer)
         if failure is None:  # others have written to the entity or deleted it all the time
             return Rejected(request.write.message, settled=False)
         raise failure
@@ -327,7 +323,7 @@ class Flows:
         if writer == "find_one_and_update":
             if reply is None and not upsert:  # with upsert, None is a new document's state before
                 return None
-            return Applied(message, None if reply is None else self._without_ledger(reply))
+            return Applied(message, None if reply is None else self.without_ledger(reply))
         server_reply, watch = reply.raw_result, self._watch
         if not server_reply["n"]:  # how many documents it has matched or created
             return None
@@ -395,8 +391,6 @@ class Flows:
         if document is not None and entry is not None and projection is not None and shows is None:
             caller_view = (yield from self._read(entity, {**options, "projection": projection})) or {}
             document = {**caller_view, **{name: document[name] for name in judged_by(entry) if name in document}}
-        if document is not None:
-            self._look_at_ledger(document)
         return document
 
     def _read(self, entity: Document, options: dict[str, Any]) -> Flow[Document | None]:
@@ -468,16 +462,6 @@ class Flows:
     def canonical(self, entity: Document) -> Hashable:
         """Equal for two values that name one document."""
         return canonical(entity, self._codec)
-
-    def _without_ledger(self, document: Document) -> Entity:
-        self._look_at_ledger(document)
-        return self.without_ledger(document)
-
-    def _look_at_ledger(self, document: Document) -> None:
-        ledger_image = ledger_image_of(self.ledger.terms, document)
-        self._watch.ledger(self.size_of(ledger_image.fields), ledger_image.sources)
-        if ledger_image.tags:
-            self._watch.numbers(ledger_image.tags)
 
     def size_of(self, document: Document) -> int:
         return size_of(document, self._codec)

@@ -8,7 +8,7 @@ from decimal import Decimal
 from fractions import Fraction
 from functools import lru_cache
 from math import isfinite
-from typing import Any, NamedTuple, TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 from bson import BSON, SON, CodecOptions, DBRef, Decimal128, ObjectId, Timestamp, UuidRepresentation, encode
 from bson.binary import Binary
@@ -41,16 +41,15 @@ def path_of(slot: Slot) -> str:
 _OF_LEDGER = rf"(?:l|{RING_LAYOUT}r|allt?|@)"
 
 
-@lru_cache(maxsize=64)
-def names_of(*attributes: str) -> re.Pattern[str]:
-    """The names of all fields that belong to the ledgers that are known by these."""
-    patterns = [f"{re.escape(prefix_of(name))}{_OF_LEDGER}" if is_ours(name) else re.escape(name) for name in attributes]
-    return re.compile("|".join(patterns) or "(?!)")
-
-
 def is_made_by(attribute: str, name: str) -> bool:
-    """Does this field belong to the ledger that is known by that one?"""
-    return names_of(attribute).fullmatch(name) is not None
+    """Whether this field belongs to the ledger that is known by that one."""
+    return _names_of_ledger(attribute).fullmatch(name) is not None
+
+
+@lru_cache(maxsize=64)
+def _names_of_ledger(attribute: str) -> re.Pattern[str]:
+    pattern = f"{re.escape(prefix_of(attribute))}{_OF_LEDGER}" if is_ours(attribute) else re.escape(attribute)
+    return re.compile(pattern)
 
 
 def without_ledger(terms: Terms, document: Document) -> Entity:
@@ -64,46 +63,19 @@ def without_ledger(terms: Terms, document: Document) -> Entity:
     }
 
 
-class LedgerImage(NamedTuple):
-    """What a document holds of a ledger. `tags`: those of a ledger of numbers, by their paths."""
-
-    fields: Document
-    sources: int
-    tags: list[tuple[str, object]]
-
-
-def ledger_image_of(terms: Terms, document: Document) -> LedgerImage:
-    is_made = names_of(*terms.attributes).fullmatch
-    fields = {name: value for name, value in document.items() if is_made(name)}
-    groups = {
-        name: cast("Document", value) for name, value in fields.items() if name[-1] == "@" and isinstance(value, Mapping)
-    }
-    tags = [
-        (f"{name}.{source}.{part}", _neutral(value))
-        for name, group in groups.items()
-        for source, parts in group.items()
-        if source.startswith("%w") and isinstance(parts, Mapping)
-        for part, value in cast("Document", parts).items()
-    ]
-    return LedgerImage(fields, sum(map(len, groups.values())), tags)
-
-
 def lookup(document: Document) -> Lookup:
     """A function that looks up a slot in a document."""
 
     def look_up(slot: Slot) -> object:
         value: object = document.get(slot.group, ABSENT)
-        # No key has a "." that is not a step into a document.
-        for name in slot.key.split(".") if slot.key and value is not ABSENT else ():
-            if not isinstance(value, Mapping):
-                raise LedgerMismatch(
-                    f"{slot.group!r} holds a {type(value).__name__} where the ledger keeps a document: another writer uses the "
-                    "name. Repair the entity."
-                )
-            value = cast("Document", value).get(name, ABSENT)
-            if value is ABSENT:
-                break
-        return _neutral(value)
+        if not slot.key or value is ABSENT:
+            return _neutral(value)
+        if not isinstance(value, Mapping):
+            raise LedgerMismatch(
+                f"{slot.group!r} holds a {type(value).__name__} where the ledger keeps a document: another writer uses the "
+                "name. Repair the entity."
+            )
+        return _neutral(cast("Document", value).get(slot.key, ABSENT))
 
     return look_up
 

@@ -208,8 +208,8 @@ def write_alone(message: Message, participant: Prepared) -> Flow[Outcome]:
     return with_participant(outcome, 0)
 
 
-def action(place: int, message: Message, participant: Prepared, earlier_write: Write | None = None) -> Action:
-    """The prepared write as a part of a transaction, in the form of the `earlier_write`."""
+def action(place: int, message: Message, participant: Prepared) -> Action:
+    """The prepared write as a part of a transaction."""
     flows, document, native = participant.store, participant.document, participant.native
     inserts, query = participant.method == "inserting", None if participant.method == "inserting" else document
     if not flows.guards:
@@ -217,9 +217,7 @@ def action(place: int, message: Message, participant: Prepared, earlier_write: W
     update = None if participant.method == "recording" else participant.update or {}
     if update is not None and not inserts:
         check_update(flows.ledger.terms, flows.fields, update)
-    write = flows.new_write(message, query, participant.emit, creates=inserts)
-    if earlier_write is not None:
-        write = write._replace(entry=write.entry.like(earlier_write.entry), turn=earlier_write.turn)
+    write = flows.new_write(message, query, participant.emit)
     if inserts:
         args: tuple[Any, ...] = (guard_insert(write, document, native),)
         write = write._replace(key={"_id": document["_id"]})

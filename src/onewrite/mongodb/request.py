@@ -9,13 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple, assert_never, cast
+from typing import Any, NamedTuple, cast
 
 from bson.regex import Regex
 
 from onewrite.core.event import Emission
 from onewrite.core.label import MOVED_LABEL, OUTBOX, STEPS, TOMBSTONE
-from onewrite.core.ledgers.entry import Advance, Change, Entry, Form, Mark, Number, Remember, Sets, Terms
+from onewrite.core.ledgers.entry import Advance, Entry, Mark, Remember, Sets, Terms
 from onewrite.core.step import step_mark
 from onewrite.core.write import Begins, Finishes, NoStep, NoStepAtAll, Withdraws, Write
 from onewrite.errors import InvalidMessage, InvalidUpdate
@@ -173,10 +173,9 @@ def parts_of(write: Write) -> Parts:
         finishes = step if isinstance(step, Finishes) else None
     # --- what the ledger asks. A finish is asked only for the order: a mark that others have moved on stays where it is.
     if finishes is not None:
-        if type(own_change) is Advance and finishes.overtaken:
-            also.append({path_of(own_change.slot): {"$gte": own_change.mark}})
-        elif type(own_change) is not Remember:
-            also.append(_is_past(own_change) if type(own_change) is Advance else _fits(own_change))
+        if type(own_change) is Advance:
+            is_reached = {path_of(own_change.slot): {"$gte": own_change.mark}}
+            also.append(is_reached if finishes.overtaken else _is_past(own_change))
     elif type(own_change) is Remember and not entry.more and not entry.also:  # nearly always
         asks |= dict.fromkeys(places(own_change.sets).live, _lacks((own_change.mark, *own_change.aliases)))
     else:
@@ -185,14 +184,8 @@ def parts_of(write: Write) -> Parts:
             if type(change) is Remember:
                 for path in places(change.sets).live:
                     marks_by_path[path] = (*marks_by_path.get(path, ()), change.mark, *change.aliases)
-            elif type(change) is Advance:
-                also.append(_is_past(change))
-            elif type(change) is Number:
-                also.append(_fits(change))
-                if change.form != "enters":
-                    also.append({path_of(change.numbers): {"$ne": change.mark}})
             else:
-                assert_never(change)
+                also.append(_is_past(change))
         asks |= {path: _lacks(marks) for path, marks in marks_by_path.items()}
     # --- what it gains
     if isinstance(step, Withdraws):
@@ -200,7 +193,7 @@ def parts_of(write: Write) -> Parts:
     sets = {**label_parts.sets}
     pushes: dict[str, list[Any]] = {}
     if isinstance(step, Begins):
-        _check_range(own_change, write.message.sequence)  # which the step keeps, also where the ledger does not look at it
+        _check_range(write.message.sequence)  # which the step keeps, also where the ledger does not look at it
         sets[step_path(entry.terms.attribute, write.message)] = step.step.as_fields()
     elif finishes is None or not finishes.overtaken:
         gain(entry, sets, pushes, removes)
@@ -224,14 +217,6 @@ def gain(entry: Entry, sets: dict[str, Any], pushes: dict[str, list[Any]], remov
     for change in (entry.own, *entry.more):
         if type(change) is Advance:
             sets[path_of(change.slot)] = change.reaches
-        elif type(change) is Number:
-            if change.form == "joins":
-                sets[path_of(change.tag)] = change.block
-                pushes[path_of(change.numbers)] = [change.mark]
-            elif change.form == "enters":
-                sets |= {path_of(change.tag): change.block, path_of(change.numbers): [change.mark]}
-        elif type(change) is not Remember:  # these are above
-            assert_never(change)
 
 
 def step_path(ledger: str, message: Message) -> str:
@@ -278,9 +263,9 @@ def places(sets: Sets) -> _Places:
 
 
 def _is_past(change: Advance) -> dict[str, Any]:
-    _check_range(change, change.mark)
+    _check_range(change.mark)
     if change.last is not None:
-        _check_range(change, change.last)
+        _check_range(change.last)
     path = path_of(change.slot)
     # A comparison also matches an element of an array. An array is not a mark, and must not be overwritten.
     is_no_array = {f"{path}.0": _ABSENT}
@@ -292,29 +277,15 @@ def _is_past(change: Advance) -> dict[str, Any]:
     return comparison if change.rule == "next" else {"$or": [{path: _ABSENT}, comparison]}
 
 
-_OPERATORS: dict[Form, str] = {"joins": "$eq", "enters": "$lt", "asks": "$lte", "overtaken": "$gt"}
-
-
-def _fits(change: Number) -> dict[str, Any]:
-    """Is the slot's block as the form wants it?"""
-    _check_range(change, change.mark)
-    tag = path_of(change.tag)
-    # A comparison also matches an element of an array, which is no tag.
-    comparison = {tag: {_OPERATORS[change.form]: change.block}, f"{tag}.0": _ABSENT}
-    return {"$or": [{tag: _ABSENT}, comparison]} if change.form in ("joins", "asks") else comparison
-
-
 def check_looks(entry: Entry) -> None:
     """Refuse a message of which a write would look for a mark that cannot be stored, where this write does not look for it."""
     for change in entry.also:
-        _check_range(change, change.mark)
+        _check_range(change.mark)
 
 
-def _check_range(change: Change, mark: Mark | int | None) -> None:
+def _check_range(mark: Mark | int | None) -> None:
     if type(mark) is int and not _SMALLEST <= mark <= _LARGEST:
-        numbers = "SeenNumbers keeps nothing else: use SeenIds"
-        remedy = numbers if isinstance(change, Number) else "use onewrite.sortable(n)"
-        raise InvalidMessage(f"Sequence {mark} does not fit the 64 bits of a BSON integer: {remedy}.")
+        raise InvalidMessage(f"Sequence {mark} does not fit the 64 bits of a BSON integer: use onewrite.sortable(n).")
 
 
 def _kinds(entry: Entry) -> list[dict[str, Any]]:
@@ -335,9 +306,9 @@ def _is_kind(path: str, kind: dict[str, Any]) -> dict[str, Any]:
 
 def initial(entry: Entry) -> dict[str, Any]:
     """The ledger of a new entity."""
-    change = entry.own._replace(form="enters") if isinstance(entry.own, Number) else entry.own
+    change = entry.own
     if not isinstance(change, Remember):
-        _check_range(change, change.mark)
+        _check_range(change.mark)
     sets, pushes = {**labels(entry.terms).sets}, cast("dict[str, list[Any]]", {})
     gain(Entry(entry.terms, change), sets, pushes, {})
     ledger: dict[str, Any] = {}

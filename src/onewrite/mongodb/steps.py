@@ -43,7 +43,7 @@ def begin(flows: Flows, message: Message, query: Document, native: Document, ste
     check_not_in_transaction(native, "begin", "Nobody else would see the step until the commit: begin before it.")
     if step_request.after is not None:
         check_claim(step_request.after, message, identity(query, flows.fields), flows.canonical)
-    write = flows.new_write(message, query, creates=True)
+    write = flows.new_write(message, query)
     fresh = new_step(flows.ledger.attribute, message, step_request, flows.attempts(), write.now)
     flows.exact = True  # this store's writes will meet open steps
     request = guard(write._replace(step=Begins(fresh)), query, None, native)
@@ -91,7 +91,7 @@ def release(flows: Flows, step: Begun, *, sent: bool) -> Flow[None]:
         reply = yield Call("update_one", ({**key, f"{path}.fence": step.fence}, {"$set": changes}))
         return bool(reply.matched_count == 1)
 
-    write = flows.new_write(step.message, key, creates=True)
+    write = flows.new_write(step.message, key)
     return let_go(flows, step, sent=sent, withdraw=None if write.entry.may_be_overtaken else withdraw, change=change)
 
 

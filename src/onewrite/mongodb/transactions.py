@@ -6,7 +6,7 @@ it. Why that was is looked up outside of the transaction, where a majority must 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from datetime import timedelta
 from inspect import isawaitable
 from typing import Any, NamedTuple, TypeAlias
@@ -77,7 +77,7 @@ def explain_transaction(
     first; one participant alone is a plain write. Each is the arguments by the name of the write. Nothing is sent.
     """
     transaction = _Transaction(message, participants, inbox, is_async=None)
-    return [part.explanation for part in transaction.parts(transaction.store.attempts(), {})]
+    return [part.explanation for part in transaction.parts(transaction.store.attempts())]
 
 
 class _Refusal(NamedTuple):
@@ -108,13 +108,13 @@ class _Transaction(Transaction[Prepared, Part, _Refusal]):
     def in_session(self, session: Any, deadline: timedelta) -> Flow[Outcome]:
         self._session = session
         backoff = Backoff(deadline, random_share, self.store.clock)
-        for part in self.parts("", {}):
+        for part in self.parts(""):
             yield from part.check_collection()
         return (yield from self.flow(backoff))
 
-    def parts(self, name: str, forms: Mapping[int, Write]) -> list[Part]:
+    def parts(self, name: str) -> list[Part]:
         marks = [] if self.inbox is None else marks_of(self.inbox, self.message, name, self.store.clock)
-        writes = [action(place, self.message, write, forms.get(place)) for place, write in enumerate(self.participants)]
+        writes = [action(place, self.message, write) for place, write in enumerate(self.participants)]
         return [*marks, *writes]
 
     def make(self, parts: Sequence[Part], name: str, turn: int, backoff: Backoff) -> Flow[Applied | _Refusal]:  # noqa: ARG002  # MongoDB knows its own retries
@@ -158,12 +158,11 @@ class _Transaction(Transaction[Prepared, Part, _Refusal]):
         return result
 
     def _look_at(self, parts: Sequence[Part], refusal: _Refusal, *, first: bool) -> Flow[Findings]:
-        outcomes, forms = dict[int, Outcome](), dict[int, Write]()
+        outcomes = dict[int, Outcome]()
         for part in parts:
             document = yield from part.look()
             outcome = part.verdict(document, first=first)
             if isinstance(outcome, Write):
-                forms[part.place] = outcome
                 continue
             is_refused = part is refusal.part
             if is_refused and isinstance(outcome, Rejected) and isinstance(part, Action) and (yield from part.holds()):
@@ -172,7 +171,7 @@ class _Transaction(Transaction[Prepared, Part, _Refusal]):
                 outcomes[part.place] = outcome
             if isinstance(outcome, Applied | Duplicate) and (part.place == INBOX or not self.completes):
                 break
-        return Findings(outcomes, forms, passes=not outcomes, waits=not outcomes)
+        return Findings(outcomes, passes=not outcomes, waits=not outcomes)
 
     def give_up(self, parts: Sequence[Part], refusal: _Refusal) -> Flow[Outcome]:
         if refusal.error is not None:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, cast
 
 from onewrite.core.event import moment
 from onewrite.core.label import BY_HAND, TOMBSTONE, is_ours, label_of, ledger_name
-from onewrite.core.ledgers import HighWaterMark, InSequence, Ledger, MessageIDs, SeenIds, SeenNumbers
+from onewrite.core.ledgers import HighWaterMark, InSequence, Ledger, MessageIDs, SeenIds
 from onewrite.core.ledgers.entry import ABSENT, Advance, Change, Entry, Remember
 from onewrite.core.step import no_step
 from onewrite.core.write import NO_STEP, Image, Write, kept_out
@@ -116,8 +116,6 @@ def stores_ledgers(ledger: EntityLedger, ledgers: list[EntityLedger], in_sequenc
             return [MessageIDs(own.attribute, also=also)]
         case SeenIds():
             return [SeenIds(own.retention, name=name, readable=own.readable, also=also)]
-        case SeenNumbers():
-            return [SeenNumbers(own.window, name=name, also=also)]
         case _:  # both keep marks, and nobody has said which it is
             marks = HighWaterMark(name=name, also=also)
             try:
@@ -143,8 +141,6 @@ def _code_of(ledger: Ledger) -> str:
             return f"SeenIds({argument}{', readable=True' if ledger.readable else ''})"
         case MessageIDs():
             return f"MessageIDs({'' if ledger.attribute == BY_HAND else repr(ledger.attribute)})"
-        case SeenNumbers():
-            return f"SeenNumbers({ledger.window})"
         case InSequence():
             return f"InSequence(first={ledger.first})"
         case _:
@@ -197,8 +193,3 @@ def _reason(image: EntityImage, change: Change) -> str:
         case Advance():
             mark = lookup(change.slot)
             return f"{place(change.slot)} is {'not there' if mark is ABSENT else repr(mark)}"
-        case _:
-            block = lookup(change.tag)
-            if not isinstance(block, int):  # the numbers alone
-                return f"{place(change.numbers)} has it"
-            return f"{place(change.tag)} has the block that begins with {block * change.size}"

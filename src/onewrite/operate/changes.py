@@ -10,7 +10,7 @@ from shlex import quote
 from typing import cast
 
 from onewrite.core.label import TOMBSTONE, Slot, is_ours
-from onewrite.core.ledgers import HighWaterMark, SeenNumbers
+from onewrite.core.ledgers import HighWaterMark
 from onewrite.core.ledgers.entry import ABSENT
 from onewrite.core.ledgers.marks import mark_slot
 from onewrite.core.step import read_step
@@ -33,9 +33,8 @@ from onewrite.operate.image import (
 )
 from onewrite.operate.options import sequence_of
 from onewrite.operate.report import NothingToDo, count_of
-from onewrite.outcome import Stale
 
-Drop = tuple[Slot, tuple[str | bytes | int, ...]]
+Drop = tuple[Slot, tuple[str | bytes, ...]]
 
 _MOST_HINTS = 10
 
@@ -43,12 +42,6 @@ _NAME_IT = "A message is known by its id together with its source and its parts,
 _TOKENS_GO = (
     "The tokens of recent attempts go as well: with them a write whose answer was lost just now could be called Applied although nothing "
     "of it is remembered. Other writes that wait for their answer at this moment may be called Duplicate instead of Applied."
-)
-
-
-_OVERTAKEN = (
-    "The ledger has gone on from the number of {named}: its slot has the numbers from {mark} on, and whether this one was seen is not known any "
-    "more. It cannot be let in without all that the slot has. Repeat its effect by hand, or send it again under a new source."
 )
 
 
@@ -69,12 +62,12 @@ def forget(image: EntityImage, inquiry: Inquiry) -> Repair:
     ledgers = held_ledgers(image, inquiry.now, inquiry.attribute)
     _check_alive(image)
     choices = _choices(ledgers, inquiry.attribute)
-    holders = [(ledger, drops) for ledger in choices if (drops := _drops(image, ledger, ledgers, inquiry))]
+    holders = [(ledger, drops) for ledger in choices if (drops := _drops(ledger, ledgers, inquiry))]
     if len(holders) > 1:
         names = " and ".join([repr(ledger.attribute) for ledger, _ in holders])
         raise CannotRepair(f"The ledgers {names} both hold the message: say with --attribute which of them shall forget it.")
     if not holders:
-        _check_answerable(image, choices, inquiry)
+        _check_answerable(choices, inquiry)
         for answer in answers_to(image, inquiry):
             if answer.is_known:
                 raise CannotRepair(f"No ledger here can forget {full_name(inquiry.message)}: {_told(answer)}.")
@@ -136,9 +129,9 @@ def known_as(image: EntityImage, inquiry: Inquiry) -> list[Message]:
                 continue
             variant = replace(inquiry, message=message)
             is_open = any((step.id, step.source, step.parts) == (message.id, source, parts) for step in steps)
-            if is_open or any(_drops(image, ledger, ledgers, variant) for ledger in ledgers if not ledger.moved_to):
+            if is_open or any(_drops(ledger, ledgers, variant) for ledger in ledgers if not ledger.moved_to):
                 messages.append(message)
-                break  # numbers know nothing of ids: they would hold the event's message too
+                break
     return messages
 
 
@@ -151,7 +144,6 @@ def _ids(source: str, inquiry: Inquiry) -> tuple[str, ...]:
 def _shown_sources(ledgers: list[EntityLedger]) -> Iterator[tuple[str, tuple[str, ...]]]:
     for ledger in ledgers:
         yield from [(mark.source, mark.parts) for mark in ledger.marks]
-        yield from [(block.source, block.parts) for block in ledger.blocks if not block.is_hashed]
         for text in [member for ids in ledger.sets for member in ids.ids if isinstance(member, str)]:
             named_id = read_id(text)
             yield named_id.source, named_id.parts
@@ -170,11 +162,7 @@ def hints(image: EntityImage, inquiry: Inquiry) -> tuple[str, ...]:
     if lines:
         return tuple(lines)
     ledgers = held_ledgers(image, inquiry.now, inquiry.attribute)
-    sources = {
-        source
-        for ledger in ledgers
-        for source in [*[place.source for place in ledger.marks], *[place.source for place in ledger.blocks]]
-    }
+    sources = {mark.source for ledger in ledgers for mark in ledger.marks}
     if sources and message.source not in sources:
         examples = ", ".join([repr(source) for source in sorted(sources)[:_MOST_HINTS]])
         more = f" and {len(sources) - _MOST_HINTS} more" if len(sources) > _MOST_HINTS else ""
@@ -203,7 +191,7 @@ def _choices(ledgers: list[EntityLedger], attribute: str | None) -> list[EntityL
     return choices
 
 
-def _drops(image: EntityImage, stored_ledger: EntityLedger, ledgers: list[EntityLedger], inquiry: Inquiry) -> list[Drop]:
+def _drops(stored_ledger: EntityLedger, ledgers: list[EntityLedger], inquiry: Inquiry) -> list[Drop]:
     """The marks of the message, in every spelling and in every set that some store may look into."""
     drops: list[Drop] = []
     for family_ledger in (stored_ledger, *moved_here(ledgers, stored_ledger.attribute)):
@@ -211,23 +199,10 @@ def _drops(image: EntityImage, stored_ledger: EntityLedger, ledgers: list[Entity
             look = ids.ledger.look(inquiry.message, inquiry.now)
             members = tuple([mark for mark in (look.mark, *look.aliases) if mark in ids.ids])
             drops.extend([(ids.slot, members)] if members else [])
-        for ledger in family_ledger.ledgers:
-            if isinstance(ledger, SeenNumbers):
-                drops.extend(_numbers(image, ledger, inquiry))
     return drops
 
 
-def _numbers(image: EntityImage, ledger: SeenNumbers, inquiry: Inquiry) -> Iterator[Drop]:
-    try:
-        number = ledger.look(inquiry.message, inquiry.now)
-    except InvalidMessage:  # it is none of this ledger's messages
-        return
-    numbers = image.slots.get(number.numbers)
-    if image.slots.get(number.tag) == number.block and number.mark in cast("frozenset[object]", numbers or frozenset()):
-        yield number.numbers, (number.mark,)
-
-
-def _check_answerable(image: EntityImage, choices: list[EntityLedger], inquiry: Inquiry) -> None:
+def _check_answerable(choices: list[EntityLedger], inquiry: Inquiry) -> None:
     """Raise where a ledger cannot say whether it holds the message, or cannot forget a single one."""
     for stored_ledger in choices:
         ledger = kept_as(stored_ledger)
@@ -239,10 +214,6 @@ def _check_answerable(image: EntityImage, choices: list[EntityLedger], inquiry: 
                 f"messages of a source take effect again, move its mark back: onewrite set-mark{source} --sequence N, where N is the one before the first of "
                 "them. All that come after it take effect again then, if they are delivered again."
             )
-        if isinstance(ledger, SeenNumbers):
-            refusal = ledger.look(inquiry.message, inquiry.now).judge(inquiry.message, image.lookup, None)
-            if isinstance(refusal, Stale):
-                raise CannotRepair(_OVERTAKEN.format(named=full_name(inquiry.message), mark=refusal.mark))
 
 
 def _told(answer: Prediction) -> str:
@@ -282,7 +253,7 @@ def set_mark(image: EntityImage, target: TargetMark, now: float) -> Repair:
     """Move the mark of a source, back or on, or remove it."""
     _check_alive(image)
     ledger = _ledger_of_marks(held_ledgers(image, now, target.attribute), target.attribute)
-    slot = mark_slot(ledger.attribute, Message("of any id", source=target.source, parts=target.parts))
+    slot = mark_slot(ledger.attribute, target.source, target.parts)
     before = image.slots.get(slot, ABSENT)
     if before is not ABSENT and type(before) not in (int, str):
         raise CannotRepair(
@@ -437,11 +408,6 @@ def _effects_of_clearing(image: EntityImage, ledger: EntityLedger, ledgers: list
         yield f"{count_of(ids, 'id is', 'ids are')} forgotten: each of their messages takes effect again if it is delivered again."
     for mark in ledger.marks:
         yield from _effects_of_mark(TargetMark(mark.source, mark.parts, None), mark.mark, None)
-    if numbers := sum([len(block.numbers) for block in ledger.blocks]):
-        yield (
-            f"{count_of(numbers, 'number is', 'numbers are')} forgotten, and so is how far each source has come: each message of these sources takes effect again "
-            "if it is delivered again."
-        )
     earlier = [former.attribute for former in moved_here(ledgers, ledger.attribute) if former.ledgers]
     if ledger.ledgers and (others := [*earlier, *sets_of_texts(image)]):
         yield f"What {', '.join(map(repr, others))} may hold of them stays: a store that looks there, by its also=, still refuses it."

@@ -25,12 +25,11 @@ from onewrite.core.label import (
     prefix_of,
     unread,
 )
-from onewrite.core.ledgers import HighWaterMark, Ledger, MessageIDs, SeenIds, SeenNumbers
+from onewrite.core.ledgers import HighWaterMark, Ledger, MessageIDs, SeenIds
 from onewrite.core.ledgers.entry import ABSENT, Lookup
 from onewrite.core.ledgers.kept import LabelledLedger, kept_ledgers
 from onewrite.core.ledgers.ring import Span, span_at, window
 from onewrite.core.ledgers.seen_ids import LONGEST_SQS_RETENTION, UNITS
-from onewrite.core.ledgers.seen_numbers import blocks_of
 from onewrite.core.step import Step, found_step
 from onewrite.errors import ConfigurationError, LedgerMismatch, OnewriteError
 from onewrite.message import Message
@@ -102,7 +101,7 @@ class Edit:
     as_read: tuple[str, ...]
     removes: tuple[str, ...] = ()
     unsets: tuple[Slot, ...] = ()
-    drops: tuple[tuple[Slot, tuple[str | bytes | int, ...]], ...] = ()
+    drops: tuple[tuple[Slot, tuple[str | bytes, ...]], ...] = ()
     sets: tuple[tuple[Slot, int | str], ...] = ()
     deletes: bool = False  # the whole entity, of which nothing is left but what is ours
 
@@ -156,7 +155,6 @@ def without(image: EntityImage, edit: Edit) -> EntityImage:
 
 
 _RING = re.compile(r"(?:(?P<count>\d+)(?P<unit>d|h|m|s|us)(?P<text>t?)_)?r")
-_OF_BLOCK = re.compile(r"(?P<name>%w(?P<window>\d+)=(?P<source>.*))\.(?P<part>[ts])(?P<slot>\d)", re.DOTALL)
 _READABLE_ID = re.compile(r"@(?P<name>[^/]*)/(?P<id>.*)", re.DOTALL)
 
 
@@ -183,23 +181,6 @@ class SourceMark(NamedTuple):
     size: int
 
 
-class Block(NamedTuple):
-    """A slot of a ledger of numbers. `source` is as it stands in the name: a hash where it is long."""
-
-    place: str
-    window: int
-    source: str
-    parts: tuple[str, ...]
-    first: int
-    last: int
-    numbers: tuple[int, ...]
-    size: int
-
-    @property
-    def is_hashed(self) -> bool:
-        return self.source.startswith("#")
-
-
 class Foreign(NamedTuple):
     """Something in a place of the ledger that no ledger has put there."""
 
@@ -221,7 +202,6 @@ class EntityLedger:
     is_named: bool  # by what the entity shows, and not by the operator alone
     sets: tuple[IdSet, ...]
     marks: tuple[SourceMark, ...]
-    blocks: tuple[Block, ...]
     foreign: tuple[Foreign, ...]
     tokens: int
     token_size: int
@@ -246,7 +226,6 @@ class EntityLedger:
         """Those that have left something here, whatever the label says."""
         ledgers: list[Ledger] = [id_set.ledger for id_set in self.sets]
         name = ledger_name(self.attribute)
-        ledgers.extend([SeenNumbers(window, name=name) for window in {block.window for block in self.blocks}])
         if self.marks:
             ledgers.append(HighWaterMark(name=name))
         return tuple({ledger.layout: ledger for ledger in ledgers}.values())
@@ -309,7 +288,6 @@ def _ledger_at(
         is_named,
         sets=tuple([content for content in contents if isinstance(content, IdSet)]),
         marks=tuple([content for content in contents if isinstance(content, SourceMark)]),
-        blocks=tuple([content for content in contents if isinstance(content, Block)]),
         foreign=tuple([content for content in contents if isinstance(content, Foreign)]),
         tokens=sum(
             [
@@ -323,7 +301,7 @@ def _ledger_at(
     )
 
 
-def _contents(image: EntityImage, attribute: str, now: float) -> Iterator[IdSet | SourceMark | Block | Foreign]:
+def _contents(image: EntityImage, attribute: str, now: float) -> Iterator[IdSet | SourceMark | Foreign]:
     """What stands in the slots of a ledger, except for labels and tokens, in the order of their places."""
     if not is_ours(attribute):
         if Slot(attribute) in image.slots:
@@ -334,7 +312,7 @@ def _contents(image: EntityImage, attribute: str, now: float) -> Iterator[IdSet 
     for slot in sorted(slots, key=image.layout.place_of):
         rest = slot.group.removeprefix(prefix)
         if rest == "@":
-            yield from _of_source(image, slot)
+            yield _mark(image, slot)
         elif rest in ("all", "allt"):
             yield _ids(image, slot, SeenIds(None, name=name, readable=rest == "allt"))
         elif match := _RING.fullmatch(rest):
@@ -365,41 +343,12 @@ def _ids(image: EntityImage, slot: Slot, ledger: SeenIds | MessageIDs, span: Spa
     return IdSet(slot, image.layout.place_of(slot), ledger, ids, span, by_hand, image.slot_sizes[slot])
 
 
-def _of_source(image: EntityImage, slot: Slot) -> Iterator[SourceMark | Block | Foreign]:
-    content, part = image.slots[slot], _OF_BLOCK.fullmatch(slot.key)
-    if part is not None:
-        tag, numbers = [Slot(slot.group, f"{part['name']}.{letter}{part['slot']}") for letter in "ts"]
-        if slot == tag:
-            yield _block(image, tag, numbers, part)
-        elif tag not in image.slots:
-            yield _foreign(image, slot)
-    elif type(content) in (int, str):
-        source, parts = named_by(slot.key)
-        place, size = image.layout.place_of(slot), image.slot_sizes[slot]
-        yield SourceMark(slot, place, source, parts, cast("int | str", content), size)
-    else:
-        yield _foreign(image, slot)
-
-
-def _block(image: EntityImage, tag: Slot, numbers: Slot, part: re.Match[str]) -> Block | Foreign:
-    index, members = image.slots[tag], image.slots.get(numbers, frozenset[object]())
-    are_ints = isinstance(members, frozenset) and all(type(n) is int for n in cast("frozenset[object]", members))
-    if type(index) is not int or not are_ints or not _is_window(part["window"]):
-        return _foreign(image, tag)
-    source, parts = named_by(part["source"])
-    width = blocks_of(int(part["window"])).size
-    members_in_order = tuple(sorted(cast("frozenset[int]", members)))
-    size = image.slot_sizes[tag] + image.slot_sizes.get(numbers, 0)
-    place = image.layout.place_of(tag)
-    return Block(place, int(part["window"]), source, parts, index * width, (index + 1) * width - 1, members_in_order, size)
-
-
-def _is_window(text: str) -> bool:
-    try:
-        SeenNumbers(int(text))
-    except (ConfigurationError, ValueError):
-        return False
-    return True
+def _mark(image: EntityImage, slot: Slot) -> SourceMark | Foreign:
+    content = image.slots[slot]
+    if type(content) not in (int, str):
+        return _foreign(image, slot)
+    source, parts = named_by(slot.key)
+    return SourceMark(slot, image.layout.place_of(slot), source, parts, cast("int | str", content), image.slot_sizes[slot])
 
 
 def _foreign(image: EntityImage, slot: Slot) -> Foreign:

@@ -17,7 +17,7 @@ from onewrite.errors import LedgerMismatch
 from onewrite.message import Message, full_name
 from onewrite.operate.answers import Inquiry, answers_to
 from onewrite.operate.changes import hints
-from onewrite.operate.image import Block, EntityImage, EntityLedger, IdSet, held_ledgers, read_id
+from onewrite.operate.image import EntityImage, EntityLedger, IdSet, held_ledgers, read_id
 from onewrite.operate.modules import STORE, ledger_of
 from onewrite.operate.options import (
     AnyMessageId,
@@ -125,7 +125,6 @@ def _ledger(ledger: EntityLedger) -> dict[str, Any]:
             {**_source(mark.source, mark.parts), "mark": mark.mark, "place": mark.place, "bytes": mark.size}
             for mark in ledger.marks
         ],
-        "numbers": [_block(block) for block in ledger.blocks],
         "tokens": {"count": ledger.tokens, "bytes": ledger.token_size},
         "foreign": [foreign._asdict() for foreign in ledger.foreign],
     }
@@ -154,19 +153,6 @@ def _id(mark: str | bytes) -> dict[str, Any]:
 
 def _source(source: str, parts: tuple[str, ...]) -> dict[str, Any]:
     return {"source": source, "parts": [*parts]}
-
-
-def _block(block: Block) -> dict[str, Any]:
-    return {
-        **_source(block.source, block.parts),
-        "source_is_hashed": block.is_hashed,
-        "window": block.window,
-        "first": block.first,
-        "last": block.last,
-        "numbers": [*block.numbers],
-        "place": block.place,
-        "bytes": block.size,
-    }
 
 
 def _outbox(image: EntityImage, attribute: str) -> dict[str, Any]:
@@ -259,10 +245,6 @@ def _ledger_lines(ledger: Document, total: int) -> Iterator[str]:
         yield "  Some ids may be older than that, if the entity was not written to for long."
     for mark in ledger["marks"]:
         yield f"  {_source_words(mark)}: {mark['mark']!r}, {mark['bytes']} bytes in {escape(mark['place'])}"
-    for block in ledger["numbers"]:
-        numbers = ", ".join([str(number) for number in block["numbers"][:_MOST]]) or "no number"
-        numbers += f" and {more} more" if (more := len(block["numbers"]) - _MOST) > 0 else ""
-        yield f"  {_source_words(block)}: {numbers}, of {block['first']} to {block['last']}, {block['bytes']} bytes in {escape(block['place'])}"
     for foreign in ledger["foreign"]:
         yield f"  {escape(foreign['place'])} holds a {foreign['kind']}, which no ledger has put there"
     if ledger["tokens"]["count"]:
@@ -294,8 +276,7 @@ def _set_lines(id_set: Document) -> Iterator[str]:
 
 
 def _source_words(document: Document) -> str:
-    suffix = " (a hash)" if document.get("source_is_hashed") else ""
-    source = f"source {escape(document['source'])}{suffix}" if document["source"] else "no source"
+    source = f"source {escape(document['source'])}" if document["source"] else "no source"
     return source + "".join([f", part {escape(part)}" for part in document["parts"]])
 
 

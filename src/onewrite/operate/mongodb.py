@@ -219,7 +219,7 @@ def image_of(document: Document) -> EntityImage:
         lookup=document_lookup,
         steps=cast("Document", steps) if isinstance(steps, Mapping) else {"": steps},
         sizes={name: _size_of(name, value) for name, value in document.items()},
-        slot_sizes={slot: _size_of(slot.key.rpartition(".")[2] or slot.group, value) for slot, value in slots.items()},
+        slot_sizes={slot: _size_of(slot.key or slot.group, value) for slot, value in slots.items()},
         size=_size(document),
         raw=document,
     )
@@ -238,11 +238,7 @@ def _slots(document: Document) -> Iterator[tuple[Slot, Any]]:
             yield Slot(name), value
             continue
         for key, inner in cast("Document", value).items():
-            if key.startswith("%w") and isinstance(inner, Mapping):
-                for part, member in cast("Document", inner).items():
-                    yield Slot(name, f"{key}.{part}"), member
-            else:
-                yield Slot(name, key), inner
+            yield Slot(name, key), inner
 
 
 def _size(document: Document) -> int:

@@ -13,8 +13,6 @@ from onewrite.outcome import Deferred, Duplicate, Entity, Gone, Stale
 
 Mark: TypeAlias = str | bytes
 Rule: TypeAlias = Literal["below", "first", "next"]
-# What a write asks of the slot of its number's block, and what it does there: see `Number`.
-Form: TypeAlias = Literal["joins", "enters", "asks", "overtaken"]
 Refusal: TypeAlias = Duplicate | Gone | Stale | Deferred
 Lookup: TypeAlias = Callable[[Slot], object]  # what is stored there: ABSENT, a frozenset for any set or array, an int, a str
 ABSENT: Final = object()
@@ -162,85 +160,7 @@ _UNSORTABLE = (
 )
 
 
-@final
-class Number(NamedTuple):
-    """Put the number `mark` into the slot of its block, which blocks use in turn: see seen_numbers.py.
-
-    One request can add to a slot, or empty it, and not find out by itself which of the two is right. So there are forms:
-
-    - joins: the slot is free, or holds this block without the number, which is added. The usual case.
-    - enters: the slot holds an older block, which this one replaces.
-    - asks: the slot holds nothing newer, and not the number. It is left as it is.
-    - overtaken: the slot holds a newer block. It is left as it is. Only the finish of a step may do that.
-    """
-
-    tag: Slot  # which block the slot holds
-    numbers: Slot  # those of its numbers that were seen
-    mark: int
-    size: int  # how many numbers make a block
-    form: Form = "joins"
-    stored_tag: object = None  # the tag for which the form was chosen; None: nobody has looked yet
-
-    @property
-    def block(self) -> int:
-        return self.mark // self.size
-
-    @property
-    def shape(self) -> Form:
-        return self.form
-
-    @property
-    def counts(self) -> bool:
-        return False
-
-    def judge(self, message: Message, lookup: Lookup, entity: Entity | None) -> Refusal | None:
-        tag = self._tag(lookup)
-        if tag > self.block:
-            return Stale(message, tag * self.size, entity)
-        if _FREE < tag < self.block:  # what the slot holds may go
-            return None
-        return Duplicate(message, entity) if self.mark in self._numbers(lookup) else None
-
-    def shows(self, lookup: Lookup) -> bool:
-        """May this change have been made? The number is in its block, or a later block has taken the slot."""
-        tag, numbers = lookup(self.tag), lookup(self.numbers)
-        if type(tag) is not int or tag < self.block:
-            return False
-        return tag > self.block or (isinstance(numbers, frozenset) and self.mark in cast("frozenset[object]", numbers))
-
-    def fit_to(self, lookup: Lookup) -> Number:
-        """The same in the form that fits what is stored."""
-        if self.form == "asks":
-            return self
-        tag = self._tag(lookup)
-        form: Form = "overtaken" if tag > self.block else "enters" if _FREE < tag < self.block else "joins"
-        return self._replace(form=form, stored_tag=tag)
-
-    def _tag(self, lookup: Lookup) -> int:
-        tag = lookup(self.tag)
-        if tag is ABSENT:
-            return _FREE
-        if type(tag) is not int or tag < 0:
-            raise LedgerMismatch(_NOT_OURS.format(what="number of a block", kind=type(tag).__name__))
-        return tag
-
-    def _numbers(self, lookup: Lookup) -> frozenset[object]:
-        numbers = lookup(self.numbers)
-        if numbers is ABSENT:
-            return frozenset()
-        if isinstance(numbers, frozenset):
-            members = cast("frozenset[object]", numbers)
-            if all(type(member) is int for member in members):
-                return members
-        raise LedgerMismatch(_NOT_OURS.format(what="set of numbers", kind=type(cast("object", numbers)).__name__))
-
-
-_FREE = -1  # stands for the tag of a slot that has none: no block is that low
-_NOT_OURS = (
-    "Where the ledger keeps a {what} stands a {kind} with something else: another writer uses its name. Repair the entity."
-)
-
-Change: TypeAlias = Remember | Advance | Number
+Change: TypeAlias = Remember | Advance
 
 
 class Entry(NamedTuple):
@@ -259,12 +179,7 @@ class Entry(NamedTuple):
         """Equal for two entries that differ in values, and in the name of a source, only."""
         if self.also or self.more:
             return self.terms, len(self.more), *[change.shape for change in self.changes]
-        own = self.own
-        if type(own) is Remember:
-            return self.terms, own.sets, len(own.aliases)
-        if type(own) is Advance:
-            return self.terms, own.rule, type(own.mark) is str and own.has_digits, own.last is not None
-        return self.terms, own.shape
+        return self.terms, *self.own.shape
 
     @property
     def dead(self) -> list[Slot]:
@@ -284,31 +199,12 @@ class Entry(NamedTuple):
     @property
     def may_be_overtaken(self) -> bool:
         """May a later message take effect first, so this one is `Stale` from then on?"""
-        return any(
-            isinstance(change, Number) or (isinstance(change, Advance) and change.rule == "below") for change in self.changes
-        )
+        return any(isinstance(change, Advance) and change.rule == "below" for change in self.changes)
 
     @property
     def follows_gap(self) -> bool:
         """Must a mark be there already? Then the write creates no entity."""
         return any(isinstance(change, Advance) and change.rule == "next" for change in self.written_changes)
-
-    @property
-    def form(self) -> Form | None:
-        return self.own.form if isinstance(self.own, Number) else None
-
-    def fit_to(self, lookup: Lookup) -> Entry:
-        """The same in the form that fits what is stored, given that the ledger lets the message in."""
-        return self._replace(own=self.own.fit_to(lookup)) if isinstance(self.own, Number) else self
-
-    def like(self, earlier_entry: Entry) -> Entry:
-        """The same in the form of an earlier entry of this message and ledger."""
-        return self._replace(own=earlier_entry.own) if isinstance(earlier_entry.own, Number) else self
-
-    @property
-    def as_question(self) -> Entry:
-        """The same for a request that adds nothing to a ledger which is there: the begin of a step, or a creation."""
-        return self._replace(own=self.own._replace(form="asks")) if isinstance(self.own, Number) else self
 
     def judge(
         self, message: Message, lookup: Lookup, *, entity: Entity | None = None, is_gone: bool = False

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from contextlib import suppress
 from typing import NamedTuple
 
-from onewrite.core.label import FORMAT, is_label, is_label_name, ledger_name
+from onewrite.core.label import FORMAT, IDS_LAYOUT, is_label, is_label_name, ledger_name, unknown_layout
 from onewrite.core.ledgers.ledger import Ledger
 from onewrite.core.ledgers.marks import HighWaterMark
 from onewrite.core.ledgers.seen_ids import UNITS, SeenIds
-from onewrite.core.ledgers.seen_numbers import SeenNumbers
 from onewrite.errors import ConfigurationError, LedgerMismatch
 
 _MOVED_TO = "> "
-_IDS = re.compile(r"(?:(?P<count>\d+)(?P<unit>d|h|m|s|us)|all)(?P<text> text)?")
-_NUMBERS = re.compile(r"numbers (\d+)")
 
 
 class LabelledLedger(NamedTuple):
@@ -48,15 +44,10 @@ class LabelledLedger(NamedTuple):
         with suppress(ConfigurationError, OverflowError, ValueError):  # a number that no ledger can have
             if self.layout == "marks":
                 return HighWaterMark(name=name)
-            if numbers := _NUMBERS.fullmatch(self.layout):
-                return SeenNumbers(int(numbers[1]), name=name)
-            if ids := _IDS.fullmatch(self.layout):
+            if ids := IDS_LAYOUT.fullmatch(self.layout):
                 retention = None if ids["unit"] is None else int(ids["count"]) * UNITS[ids["unit"]]
                 return SeenIds(retention, name=name, readable=ids["text"] is not None)
-        raise LedgerMismatch(
-            f"The ledger in {self.attribute!r} is kept as {self.layout!r}, and this version of onewrite does not know that: use the one "
-            "that wrote it."
-        )
+        raise LedgerMismatch(unknown_layout(self.attribute, self.layout))
 
 
 def kept_ledgers(fields: Iterable[tuple[str, object]]) -> list[LabelledLedger]:

@@ -19,7 +19,7 @@ from onewrite.message import Message, full_name
 _FEWER_SOURCES = "Split it, or make the larger part smaller: a ledger of marks grows with the number of sources alone."
 
 
-class OfSources:
+class _OfSources:
     """What the ledgers of numbered messages have in common."""
 
     __slots__ = ()
@@ -36,7 +36,7 @@ class OfSources:
 
 
 @dataclass(frozen=True, slots=True)
-class HighWaterMark(OfSources):
+class HighWaterMark(_OfSources):
     """For a source that is delivered in order: its highest sequence. What is not above the mark is not applied.
 
     Each source costs its name and its mark in every write of the entity, forever. `name` and `also` are as for `SeenIds`.
@@ -69,11 +69,11 @@ class HighWaterMark(OfSources):
                 f"The {full_name(message)} has no sequence, and HighWaterMark compares nothing else: take it from what the "
                 "producer numbers, or use SeenIds."
             )
-        return Advance(_mark_slot(self.attribute, message.source, message.parts), message.sequence, "below")
+        return Advance(mark_slot(self.attribute, message.source, message.parts), message.sequence, "below")
 
 
 @dataclass(frozen=True, slots=True)
-class InSequence(OfSources):
+class InSequence(_OfSources):
     """For a source that numbers its messages `first`, `first + 1`, ...: the last one that was done. A gap is `Deferred`.
 
     A message that the caller's own condition refuses moves the mark too, in a second request: otherwise all that follow it would
@@ -130,7 +130,7 @@ class InSequence(OfSources):
                 f"The {full_name(message)} has sequence {message.sequence!r}, and InSequence counts in ints: number the "
                 "messages of a source one by one, or use HighWaterMark."
             )
-        return Advance(_mark_slot(self.attribute, message.source, message.parts), message.sequence, "below")
+        return Advance(mark_slot(self.attribute, message.source, message.parts), message.sequence, "below")
 
 
 # --- where the marks stand --------------------------------------------------------------------------------------------
@@ -139,13 +139,9 @@ class InSequence(OfSources):
 _ESCAPES = str.maketrans({"%": "%25", ".": "%2E", "$": "%24", "\0": "%00"})
 
 
-def mark_slot(attribute: str, message: Message) -> Slot:
-    """Where the mark of the message's source stands. Two sources, or two parts of one, never share it."""
-    return _mark_slot(attribute, message.source, message.parts)
-
-
 @lru_cache(maxsize=1024)  # a process reads few sources, and each of them often
-def _mark_slot(attribute: str, source: str, parts: tuple[str, ...]) -> Slot:
+def mark_slot(attribute: str, source: str, parts: tuple[str, ...]) -> Slot:
+    """Where the mark of a source stands. Two sources, or two parts of one, never share it."""
     # Escaped text has two hexadecimal digits behind each "%", so "%+" and a lone "%" cannot come from a source.
     part_texts = [f"%+{part.translate(_ESCAPES)}" for part in parts]
     return Slot(f"{prefix_of(attribute)}@", source.translate(_ESCAPES) + "".join(part_texts) or "%")

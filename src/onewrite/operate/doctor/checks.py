@@ -9,7 +9,6 @@ from typing import NamedTuple
 from onewrite.core.label import OUTBOX
 from onewrite.core.ledgers import HighWaterMark, InSequence, Ledger, SeenIds
 from onewrite.core.ledgers.seen_ids import LONGEST_SQS_RETENTION
-from onewrite.core.watch import LARGE_LEDGER
 from onewrite.operate.doctor.facts import (
     Check,
     CheckResult,
@@ -383,7 +382,7 @@ def order(facts: Facts) -> Findings:
                 f"with a maxReceiveCount of {queue.receives}.",
                 "A message that comes too early is Deferred and delivered again. Each time counts for the dead-letter queue, and whatever "
                 "ends there holds back all that follow it.",
-                "Use a FIFO queue, or SeenNumbers(); or a maxReceiveCount that is high enough for the gaps that you have.",
+                "Use a FIFO queue, or SeenIds(); or a maxReceiveCount that is high enough for the gaps that you have.",
                 f"the queue, {guard.rests_on}",
             )
         elif isinstance(guard.ledger, HighWaterMark):
@@ -392,8 +391,7 @@ def order(facts: Facts) -> Findings:
                 f"{guard.kind} of {guard.place} needs messages in order, and {queue.name} is a standard queue, which keeps none.",
                 "HighWaterMark takes a message that was overtaken by a newer one of its source for an old copy: it is Stale, settled, and "
                 "lost. That is right only if each message has the whole state of its source.",
-                "Use a FIFO queue, whose groups are the sources; or SeenNumbers() for messages that are numbered by ints, or SeenIds(), each "
-                "with also=.",
+                "Use a FIFO queue, whose groups are the sources; or SeenIds() with also=.",
                 f"the queue, {guard.rests_on}",
             )
     return (
@@ -420,6 +418,7 @@ def _timedelta(seconds: int) -> str:
 
 _GIVER = "--table or --collection"
 _FULL = 0.8  # of the bytes that an entity may have: what is fuller is close to refusing every message
+_LARGE_LEDGER = 10 * 1024  # bytes: ten DynamoDB write units in every write of the entity
 _LARGE_SHARE = 0.5  # of an entity's bytes
 _MOST_NAMES = 3  # entities that a finding names
 
@@ -433,7 +432,7 @@ def ledger_share(facts: Facts) -> Findings:
     large = [
         entity
         for entity in guarded_entities
-        if (own := sum(entity.ledger.values())) > LARGE_LEDGER
+        if (own := sum(entity.ledger.values())) > _LARGE_LEDGER
         and (own >= _LARGE_SHARE * entity.size or entity.size >= _FULL * sample.limit)
     ]
     full = [entity for entity in large if entity.size >= _FULL * sample.limit]

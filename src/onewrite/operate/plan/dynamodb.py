@@ -12,17 +12,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from functools import lru_cache
 from typing import Any, TypeAlias, cast
 
 from onewrite.core.flow import Call, Flow
 from onewrite.core.inbox import Inbox
 from onewrite.core.label import OUTBOX, Slot, is_ours
-from onewrite.core.ledgers import Ledger, SeenNumbers
+from onewrite.core.ledgers import Ledger
 from onewrite.core.ledgers.entry import Advance, Remember
-from onewrite.core.ledgers.seen_numbers import blocks_of
 from onewrite.core.write import NoStep, Write
-from onewrite.dynamodb.layout import ATTEMPT_SLOTS, attempts_name, lookup, name_of
+from onewrite.dynamodb.layout import ATTEMPT_SLOTS, attempts_name, name_of
 from onewrite.dynamodb.participants import marks_of
 from onewrite.dynamodb.request import ATTEMPTS, TOKEN_BYTES, names_and_values, new_token, parts_of
 from onewrite.dynamodb.size import LARGEST_ITEM, item_size, value_size
@@ -37,7 +35,6 @@ from onewrite.operate.plan.inputs import (
     Inputs,
     MessageStream,
     Texts,
-    blocks_held,
     counts_of,
     cycle_of,
     ring_counts,
@@ -74,7 +71,7 @@ class SecondaryIndex:
 
 def written_item(item: Mapping[str, Any], ledger: Ledger, message: Message, now: float, call: str) -> dict[str, Any]:
     """The item after a guarded write of a message that the ledger lets in. `call` is a name that no other call has."""
-    entry = ledger.entry(message, now).fit_to(lookup(item))
+    entry = ledger.entry(message, now)
     return after(item, Write(message, {}, now, entry, NoStep(exact=False), token=new_token(ledger.attribute, call, now)))
 
 
@@ -106,7 +103,7 @@ class ItemLedger:
 
     def __init__(self, ledger: Ledger, texts: Texts) -> None:
         self._ledger, self._texts = ledger, texts
-        self.parts = (Cycle(self._marks, cycle_of(ledger, texts)), Cycle(self._tokens, ATTEMPTS))
+        self.parts = (Cycle(self._marks, cycle_of(ledger)), Cycle(self._tokens, ATTEMPTS))
 
     def _marks(self, stream: MessageStream, moment: int) -> int:
         """Of all but the tokens of attempts."""
@@ -121,26 +118,11 @@ class ItemLedger:
             case Advance(slot=slot):
                 name = len(name_of(slot).encode())
                 return labels + sum([n * (name + value_size(k)) for k, n in turns(last, self._texts.sources)])
-            case _:
-                ledger = cast("SeenNumbers", self._ledger)  # no other changes numbers
-                sizes = [n * _numbers(ledger, self._texts, k) for k, n in turns(last, self._texts.sources)]
-                return labels + sum(sizes)
 
     def _tokens(self, stream: MessageStream, moment: int) -> int:
         counts = ring_counts(stream, ATTEMPTS, ATTEMPT_SLOTS, moment)
         names = {slot: len(attempts_name(self._ledger.attribute, slot).encode()) for slot in counts}
         return sum([names[slot] + n * TOKEN_BYTES for slot, n in counts.items()])
-
-
-@lru_cache(maxsize=4096)
-def _numbers(ledger: SeenNumbers, texts: Texts, last: int) -> int:
-    """The bytes of the slots of one source."""
-    item: dict[str, Any] = {}
-    for block in blocks_held(ledger, last):
-        message = texts.of_source(0, block[0])
-        item = written_item(item, ledger, message, 0, "")
-        item[name_of(ledger.look(message, 0).numbers)] = frozenset(block)  # the others of the block join it there
-    return item_size({name: value for name, value in item.items() if "@" in name})
 
 
 # --- What guarded writes cost on DynamoDB, and what else keeps out duplicates there. Pure ---------------------------------
@@ -170,11 +152,9 @@ class OnDynamoDB:
 
     def cost(self, ledger: Ledger, stream: MessageStream, sizes: Sizes) -> Cost:
         del stream  # the sizes say all
-        again = _second_tries(ledger)
+        del ledger
         loads, entries = (self._item, *self._inputs.indexes), self._inputs.emitting * _OUTBOX_ENTRIES
-        fresh = Spread.of(
-            sizes, lambda size: sum([self._fresh(load, size) for load in loads]) + self._table(size) * again + entries
-        )
+        fresh = Spread.of(sizes, lambda size: sum([self._fresh(load, size) for load in loads]) + entries)
         return Cost(fresh, Spread.of(sizes, self._table))
 
     def _fresh(self, load: IndexLoad, ledger: int) -> float:
@@ -184,7 +164,8 @@ class OnDynamoDB:
 
     def load(self, ledger: Ledger, size: int) -> float:
         """Each global index has partitions of its own, and holds up the table where they take no more. A local one is in the item's."""
-        again = self._table(size) * (_second_tries(ledger) + self._inputs.duplicates)
+        del ledger
+        again = self._table(size) * self._inputs.duplicates
         return self._busiest_of(self._fresh(self._item, size) + again, lambda index: self._fresh(index, size))
 
     def _busiest_of(self, table: float, units_of: Callable[[IndexLoad], float]) -> float:
@@ -241,11 +222,6 @@ class OnDynamoDB:
         inbox = Inbox(object(), consumer="consumer", retention=self._inputs.retention, table_name="processed")
         (mark,) = marks_of(inbox, self._inputs.texts.message(0), "", lambda: BIRTH / SECOND)
         return item_size(mark.item)
-
-
-def _second_tries(ledger: Ledger) -> float:
-    """The share of messages whose first try is refused, because they are the first of a block of numbers."""
-    return 1 / blocks_of(ledger.window).size if isinstance(ledger, SeenNumbers) else 0
 
 
 # --- a live table, which is only read ------------------------------------------------------------------------------------

@@ -11,10 +11,9 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Literal, NamedTuple, TypeAlias, cast
 
-from onewrite.core.ledgers import Ledger, SeenIds, SeenNumbers
+from onewrite.core.ledgers import Ledger, SeenIds
 from onewrite.core.ledgers.ring import Window, next_change, ring_of, window
 from onewrite.core.ledgers.seen_ids import SLOTS
-from onewrite.core.ledgers.seen_numbers import blocks_of
 from onewrite.errors import ConfigurationError
 from onewrite.message import Message
 from onewrite.operate.report import count_of
@@ -125,12 +124,10 @@ class Cycle(NamedTuple):
     turns: Window | NumberBlocks
 
 
-def cycle_of(ledger: Ledger, texts: Texts) -> Window | NumberBlocks:
+def cycle_of(ledger: Ledger) -> Window | NumberBlocks:
     if isinstance(ledger, SeenIds) and ledger.retention is not None:
         return _window(ledger)
-    return (
-        NumberBlocks(blocks_of(ledger.window).size, texts.sources) if isinstance(ledger, SeenNumbers) else NumberBlocks(1, 1)
-    )
+    return NumberBlocks(1, 1)
 
 
 def counts_of(ledger: Ledger, stream: MessageStream, moment: int) -> Mapping[str, int]:
@@ -148,16 +145,6 @@ def turns(last: int, sources: int) -> list[tuple[int, int]]:
     """The last sequence of sources that take turns up to message `last`, and how many sources have come to it."""
     whole, more = divmod(last + 1, sources)
     return [(sequence, count) for sequence, count in ((whole + 1, more), (whole, sources - more)) if sequence and count]
-
-
-def blocks_held(ledger: SeenNumbers, last: int) -> list[range]:
-    """The numbers that a ledger of numbers holds of a source whose messages came in order, from 1 to the last, block by block."""
-    size, slots = blocks_of(ledger.window)
-    newest = last // size
-    blocks = [
-        range(max(1, n * size), min(last, n * size + size - 1) + 1) for n in range(newest - slots + 1, newest + 1) if n >= 0
-    ]
-    return [block for block in blocks if block]
 
 
 # --- what a plan is made from --------------------------------------------------------------------------------------------

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache
 from typing import Any, NamedTuple, cast
 
 import bson
@@ -12,11 +11,11 @@ import bson
 from onewrite.core.flow import Flow
 from onewrite.core.inbox import TOKEN, Inbox, token_of
 from onewrite.core.label import Slot, prefix_of
-from onewrite.core.ledgers import Ledger, SeenNumbers
+from onewrite.core.ledgers import Ledger
 from onewrite.core.ledgers.entry import Advance, Remember
 from onewrite.message import Message
 from onewrite.mongodb.flows import LARGEST_DOCUMENT
-from onewrite.mongodb.layout import lookup, path_of
+from onewrite.mongodb.layout import path_of
 from onewrite.mongodb.request import gain, initial, labels
 from onewrite.operate.image import EntityStore
 from onewrite.operate.mongodb import sample
@@ -26,7 +25,6 @@ from onewrite.operate.plan.inputs import (
     Inputs,
     MessageStream,
     Texts,
-    blocks_held,
     counts_of,
     cycle_of,
     turns,
@@ -70,7 +68,7 @@ def _digits_below(count: int) -> int:
 
 def written_document(document: Mapping[str, Any], ledger: Ledger, message: Message, now: float) -> dict[str, Any]:
     """The document after a guarded write of a message that the ledger lets in, without the caller's own part."""
-    entry = ledger.entry(message, now).fit_to(lookup(document))
+    entry = ledger.entry(message, now)
     sets, pushes, removes = {**labels(entry.terms).sets}, dict[str, list[Any]](), dict[str, str]()
     gain(entry, sets, pushes, removes)
     return after(document, {"$set": sets, "$push": {path: mark for path, (mark,) in pushes.items()}, "$unset": removes})
@@ -113,7 +111,7 @@ class DocumentLedger:
 
     def __init__(self, ledger: Ledger, texts: Texts) -> None:
         self._ledger, self._texts = ledger, texts
-        self.parts = (Cycle(self._marks, cycle_of(ledger, texts)),)
+        self.parts = (Cycle(self._marks, cycle_of(ledger)),)
 
     def fields(self, stream: MessageStream, moment: int) -> dict[str, Any]:
         """The fields of the ledger; many marks stand as `Repeated`, and those of a source but the last as one of another size."""
@@ -127,13 +125,10 @@ class DocumentLedger:
                 return fields
             case Advance():
                 return initial(entry)
-            case _:
-                source, sequence = last % self._texts.sources, last // self._texts.sources + 1
-                return _source_fields(cast("SeenNumbers", self._ledger), self._texts, source, sequence)
 
     def _marks(self, stream: MessageStream, moment: int) -> int:
         last = stream.last_by(moment)
-        if isinstance(self._ledger, SeenNumbers) or self._ledger.layout == "marks":
+        if self._ledger.layout == "marks":
             return self._of_sources(stream, moment, last)
         return document_size(self.fields(stream, moment)) - _EMPTY
 
@@ -147,22 +142,7 @@ class DocumentLedger:
         return alone + sum(sizes)
 
     def _mark(self, sequence: int) -> Any:
-        if not isinstance(self._ledger, SeenNumbers):
-            return sequence
-        (mark,) = _source_fields(self._ledger, self._texts, 0, sequence)[f"{prefix_of(self._ledger.attribute)}@"].values()
-        return mark
-
-
-@lru_cache(maxsize=1024)
-def _source_fields(ledger: SeenNumbers, texts: Texts, source: int, last: int) -> dict[str, Any]:
-    """The fields of a ledger of numbers which has one source."""
-    document: dict[str, Any] = {}
-    for block in blocks_held(ledger, last):
-        message = texts.of_source(source, block[0])
-        document = written_document(document, ledger, message, 0)
-        inner, name = _place(document, path_of(ledger.look(message, 0).numbers))
-        inner[name] = [*block]  # the others of the block join it there
-    return document
+        return sequence
 
 
 class OnMongoDB:

@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import Any, NamedTuple, Protocol
 
 from onewrite.core.label import OUTBOX
-from onewrite.core.ledgers import HighWaterMark, Ledger, SeenIds, SeenNumbers
+from onewrite.core.ledgers import HighWaterMark, Ledger, SeenIds
 from onewrite.core.ledgers.kept import kept_ledgers
 from onewrite.core.ledgers.ring import Window, next_change
 from onewrite.core.ledgers.seen_ids import UNITS
@@ -284,7 +284,6 @@ def ledgers(inputs: Inputs) -> dict[str, Ledger]:
         f"SeenIds, {span}": SeenIds(inputs.retention),
         f"SeenIds, {span}, readable": SeenIds(inputs.retention, readable=True),
         "SeenIds, forever": SeenIds(None),
-        f"SeenNumbers, {inputs.window}": SeenNumbers(inputs.window),
         "HighWaterMark, InSequence": HighWaterMark(),
     }
 
