@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -75,10 +74,3 @@ def test_an_import_of_somebody_else_that_fails_is_left_as_it_is() -> None:
     with pytest.raises(ModuleNotFoundError) as caught, installed_by("mongodb", "onewrite.mongodb"):
         raise theirs
     assert caught.value is theirs
-
-
-def test_a_workers_image_has_no_plotting_in_it() -> None:
-    """The page of `onewrite plan` is drawn without Plotly, which takes 70 MB."""
-    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    wanted = [each for extra in project["optional-dependencies"].values() for each in extra]
-    assert not [each for each in wanted if each.startswith("plotly")]

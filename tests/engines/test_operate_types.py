@@ -113,7 +113,6 @@ def go_through(capsys: pytest.CaptureFixture[str], store: tuple[str, str], key: 
     assert run(capsys, "clear", *one, "--attribute", "ow_text:l", "--yes")["written"]
     assert run(capsys, "steps", *store)["open"] == 0
     run(capsys, "doctor", *store, codes=(0, 1))
-    run(capsys, "plan", *store, "--messages", "10/d")
     assert run(capsys, "relay", *store, "--outbox", "shop", "--stuck")["stuck"]
     run(capsys, "migrate", *store, "--ids", "held", "--to", "14d", "--name", "new", "--source", "a/{value}", codes=(0, 1, 4))
     run(capsys, "migrate", *store, "--version-in", "value", "--source", "{value}", "--name", "new", codes=(0, 1, 4))

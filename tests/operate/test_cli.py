@@ -77,7 +77,6 @@ OF_OTHERS = re.compile(
 KEY = ("--key", "k")
 REQUIRED = {
     "worker": ("a:b", "--queue-url", "u"),
-    "plan": ("--messages", "1/d"),
     "forget": (*KEY, "--message", "m"),
     **dict.fromkeys(("inspect", "set-mark", "clear"), KEY),
 }

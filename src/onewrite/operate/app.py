@@ -20,7 +20,6 @@ from onewrite.operate.early import EarlySignals
 from onewrite.operate.inspect import inspect
 from onewrite.operate.migrate import migrate
 from onewrite.operate.options import VersionOption
-from onewrite.operate.plan import plan
 from onewrite.operate.relay import relay
 from onewrite.operate.repair import clear, forget, set_mark
 from onewrite.operate.report import Exit, OutsideFailure, escape, say
@@ -46,7 +45,7 @@ class _Verb(TyperCommand):
         return super().invoke(ctx)
 
 
-for verb in (demo, worker, relay, steps, migrate, doctor, plan, inspect, forget, set_mark, clear, strip):
+for verb in (demo, worker, relay, steps, migrate, doctor, inspect, forget, set_mark, clear, strip):
     app.command(cls=_Verb)(verb)
 
 # All errors of a command line have this class, which is click's, or that of the click within Typer.

@@ -157,12 +157,7 @@ def count_of(number: int, thing: str, things: str | None = None) -> str:
     >>> count_of(1, "id is", "ids are"), count_of(2_500, "id")
     ('1 id is', '2,500 ids')
     """
-    return f"{number:,} {noun(number, thing, things)}"
-
-
-def noun(number: float, thing: str, things: str | None = None) -> str:
-    """The word alone, for a number that is written in another way."""
-    return thing if number == 1 else things or f"{thing}s"
+    return f"{number:,} {thing if number == 1 else things or f'{thing}s'}"
 
 
 # --- how far a verb over all entities has come: a bar on a terminal, and elsewhere a line now and then, to where errors go ----
