@@ -1,4 +1,4 @@
-"""The handlers of the MongoDB stack and of the stream stack: what is delivered twice counts once, and a new password is found."""
+"""The handlers of the stacks: the MongoDB stack's, the stream stack's and the relay's."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ import pytest
 from moto import mock_aws
 from pymongo import MongoClient
 
-from onewrite.testing import kinesis_event, sqs_event
+from onewrite import Event, Message
+from onewrite.testing import kinesis_event, lambda_context, sqs_event
 from onewrite.testing.servers.engines import REGION, Mongod
 from tests.support.packages import ROOT
 
+SCHEDULE = {"source": "aws.events", "detail-type": "Scheduled Event"}
 EXAMPLES = ROOT / "infra" / "examples"
 sdk: Any = boto3  # its types know two services
 
@@ -76,3 +78,128 @@ def test_readings_are_added_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
     assert meters.handler(kinesis_event(*readings), None) == {"batchItemFailures": []}
     assert meters.meters().get_item(Key={"meterId": "m-1"}) == {"meterId": "m-1", "units": 6}
+
+
+# ---------------------------------------------------------------- the relay
+
+
+@pytest.fixture
+def called(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """The operations that botocore is asked for by clients that are made from now on."""
+    session, operations = boto3.Session(), set[str]()
+    session.events.register(
+        "before-call", lambda model, **_: operations.add(f"{model.service_model.service_name}:{model.name}")
+    )
+    monkeypatch.setattr(boto3, "DEFAULT_SESSION", session)
+    return operations
+
+
+@pytest.fixture
+def subscriber() -> str:
+    """A FIFO queue that gets what the relay publishes."""
+    return str(sdk.client("sqs").create_queue(QueueName="told.fifo", Attributes={"FifoQueue": "true"})["QueueUrl"])
+
+
+@pytest.fixture
+def stream() -> str:
+    """The stream of the relay's table, which is made as its stack makes it."""
+    pending = [{"AttributeName": "ow_shard", "KeyType": "HASH"}, {"AttributeName": "ow_due", "KeyType": "RANGE"}]
+    types = {"orderId": "S", "ow_shard": "N", "ow_due": "S"}
+    table = sdk.client("dynamodb").create_table(
+        TableName="orders",
+        BillingMode="PAY_PER_REQUEST",
+        KeySchema=[{"AttributeName": "orderId", "KeyType": "HASH"}],
+        AttributeDefinitions=[{"AttributeName": name, "AttributeType": type_} for name, type_ in types.items()],
+        GlobalSecondaryIndexes=[
+            {"IndexName": "pending", "KeySchema": pending, "Projection": {"ProjectionType": "KEYS_ONLY"}}
+        ],
+        StreamSpecification={"StreamEnabled": True, "StreamViewType": "NEW_IMAGE"},
+    )["TableDescription"]
+    return str(table["LatestStreamArn"])
+
+
+@pytest.fixture
+def relay(called: set[str], stream: str, subscriber: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    topic = sdk.client("sns").create_topic(Name="orders.fifo", Attributes={"FifoTopic": "true"})["TopicArn"]
+    queue = sdk.client("sqs").get_queue_attributes(QueueUrl=subscriber, AttributeNames=["QueueArn"])["Attributes"][
+        "QueueArn"
+    ]
+    raw = {"RawMessageDelivery": "true"}
+    sdk.client("sns").subscribe(TopicArn=topic, Protocol="sqs", Endpoint=queue, Attributes=raw)
+    monkeypatch.setenv("TOPIC_ARN", topic)
+    return loaded_relay(monkeypatch)
+
+
+def loaded_relay(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.setenv("AWS_LAMBDA_FUNCTION_NAME", "orders-relay")
+    monkeypatch.setenv("ORDERS_TABLE", "orders")
+    return loaded(EXAMPLES / "relay" / "relay.py")
+
+
+def emit(relay: ModuleType, order: str, event: str) -> None:
+    relay.orders.update_item(
+        Message(f"{order} {event}"),
+        Key={"orderId": order},
+        UpdateExpression="SET stage = :stage",
+        ExpressionAttributeValues={":stage": event},
+        emit=[Event(event, {"order": order})],
+    )
+
+
+def records(stream: str) -> dict[str, Any]:
+    """All that the table's stream reports, as Lambda hands it to the function."""
+    streams = sdk.client("dynamodbstreams")
+    (shard,) = streams.describe_stream(StreamArn=stream)["StreamDescription"]["Shards"]
+    start = {"StreamArn": stream, "ShardId": shard["ShardId"], "ShardIteratorType": "TRIM_HORIZON"}
+    found = streams.get_records(ShardIterator=streams.get_shard_iterator(**start)["ShardIterator"])["Records"]
+    return {"Records": found}
+
+
+def published(queue: str) -> list[tuple[str, int]]:
+    sqs = sdk.client("sqs")
+    messages = sqs.receive_message(QueueUrl=queue, MaxNumberOfMessages=10).get("Messages", [])
+    events = [json.loads(message["Body"]) for message in messages]
+    return sorted((event["type"], int(event["sequence"])) for event in events)
+
+
+def test_relay_publishes_events_that_the_stream_reports(relay: ModuleType, stream: str, subscriber: str) -> None:
+    emit(relay, "o-1", "OrderPaid")
+    emit(relay, "o-1", "OrderShipped")
+    assert relay.handler(records(stream), lambda_context()) == {"batchItemFailures": []}
+    assert published(subscriber) == [("OrderPaid", 1), ("OrderShipped", 2)]
+
+
+def test_relay_sweeps_for_events_that_the_stream_lost(relay: ModuleType, subscriber: str) -> None:
+    emit(relay, "o-1", "OrderPaid")
+    relay.handler(SCHEDULE, lambda_context())
+    relay.handler(SCHEDULE, lambda_context())
+    assert published(subscriber) == [("OrderPaid", 1)]
+
+
+def test_relay_publishes_to_a_queue_if_one_is_given(stream: str, subscriber: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("QUEUE_URL", subscriber)
+    relay = loaded_relay(monkeypatch)
+    emit(relay, "o-1", "OrderPaid")
+    relay.handler(SCHEDULE, lambda_context())
+    assert published(subscriber) == [("OrderPaid", 1)]
+
+
+def test_relay_calls_only_operations_that_its_role_allows(relay: ModuleType, called: set[str], stream: str) -> None:
+    for order in ("o-1", "o-2"):
+        emit(relay, order, "OrderPaid")
+    event = records(stream)
+    event["Records"].pop()
+    called.clear()
+    relay.handler(event, lambda_context())
+    relay.handler(SCHEDULE, lambda_context())
+    # sns:Publish allows PublishBatch.
+    assert called == {"dynamodb:GetItem", "dynamodb:UpdateItem", "dynamodb:Scan", "sns:PublishBatch"}
+
+
+def test_relay_emits_the_metrics_of_its_alarms(relay: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+    relay.handler(SCHEDULE, lambda_context())
+    line = json.loads(capsys.readouterr().out)
+    (metrics,) = line["_aws"]["CloudWatchMetrics"]
+    assert (metrics["Namespace"], metrics["Dimensions"]) == ("onewrite", [["FunctionName"]])
+    assert line["FunctionName"] == "orders-relay"
+    assert {"OldestEvent", "EntitiesBroken"} <= line.keys()

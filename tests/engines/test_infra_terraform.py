@@ -1,5 +1,4 @@
-"""The Terraform module and the stacks that use it: the real program and the real AWS provider apply them, to moto, and get
-what the SAM templates give."""
+"""The Terraform module and the stacks that use it: the real program and the real AWS provider apply them, to moto."""
 
 from __future__ import annotations
 
@@ -11,8 +10,9 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -25,25 +25,18 @@ from pymongo import MongoClient
 from onewrite.testing import lambda_context
 from onewrite.testing.servers.engines import Mongod
 from onewrite.testing.servers.process import free_port
-from order_history import feed
+from order_history import create_table, feed
+from order_history.events import OrderCreated
 from tests.support import deployment as deployed
-from tests.support.alarms import FAILURES, alarm_of, measurements
+from tests.support.alarms import COUNTED_FAILURES, FAILURES, alarm_of, measurements
 from tests.support.deployment import REGION, TERRAFORM, Deployment, sdk
 from tests.support.packages import ROOT, make_package
 from tests.support.terraform import Terraform
 
-# moto's CloudFormation knows none of these, and passes over them.
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.filterwarnings(
-        "ignore:Tried to parse AWS..CloudWatch..Alarm:UserWarning",
-        "ignore:Tried to parse AWS..SQS..QueuePolicy:UserWarning",
-        "ignore:Tried to parse AWS..Logs..MetricFilter:UserWarning",
-        "ignore:Tried to parse AWS..Lambda..EventInvokeConfig:UserWarning",
-    ),
-]
+pytestmark = pytest.mark.slow
 
 ACCOUNT = "123456789012"
+NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
 TOPIC = f"arn:aws:sns:{REGION}:{ACCOUNT}:alarms"
 TABLE = f"arn:aws:dynamodb:{REGION}:{ACCOUNT}:table/orders"
 KEY = f"arn:aws:kms:{REGION}:{ACCOUNT}:key/1b4e28ba-2fa1-41d2-883f-0016d3cca427"
@@ -215,7 +208,18 @@ APPLICATION = ROOT / "infra" / "examples" / "application"
 RELAY = ROOT / "infra" / "examples" / "relay" / "relay.py"
 TAKING = ("ReceiveMessage", "DeleteMessage", "ChangeMessageVisibility", "GetQueueAttributes")
 PROVIDER = free_port()
-KINDS = ["fifo", "standard", "mongodb", "stream", "relay", "queue", "batches", "changes"]
+# What Lambda's poller needs, in the function's name.
+POLLING = ("ReceiveMessage", "DeleteMessage", "GetQueueAttributes")
+READING_KINESIS = ("DescribeStream", "DescribeStreamSummary", "GetRecords", "GetShardIterator", "ListShards")
+READING_A_TABLE = ("DescribeStream", "GetRecords", "GetShardIterator")
+JOINING_A_NETWORK = (
+    "CreateNetworkInterface",
+    "DescribeNetworkInterfaces",
+    "DescribeSubnets",
+    "DeleteNetworkInterface",
+    "AssignPrivateIpAddresses",
+    "UnassignPrivateIpAddresses",
+)
 
 
 @pytest.fixture(scope="module")
@@ -291,108 +295,6 @@ def stacks(outputs: dict[str, Any]) -> dict[str, Deployment]:
     return found
 
 
-@pytest.fixture(scope="module")
-def descriptions(stacks: dict[str, Deployment]) -> dict[str, dict[str, Any]]:
-    return {name: comparable(deployed.describe(stack)) for name, stack in stacks.items()}
-
-
-@pytest.fixture(scope="module")
-def sam(package: Path, stacks: object, descriptions: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """What the SAM templates give for the same. In the same moto: in one process it has one state."""
-    deployed.upload(package)
-    parameters = parameters_of(descriptions)
-    made = {name: deployed.deploy_stack(f"sam-{name}", **given) for name, given in parameters.items()}
-    for kind, fifo in {"fifo": "true", "standard": "false"}.items():
-        made[kind] = deployed.deploy_order_history(f"sam-{kind}", Fifo=fifo)
-    made["relay"] = deployed.deploy_relay("sam-relay", SweepMinutes="2", BatchWindowSeconds="1")
-    described = {name: comparable(deployed.describe(stack)) for name, stack in made.items()}
-    for name, description in described.items():
-        description["function"] |= passed_over_by_moto(parameters.get(name, {}))
-    return described
-
-
-def passed_over_by_moto(parameters: Mapping[str, str]) -> dict[str, Any]:
-    """What moto's CloudFormation does not hand to a function: as the template has it."""
-    function = deployed.translate()["Resources"]["Function"]["Properties"]
-    none = {"Mode": None}
-    names = ("Architectures", "KmsKeyArn", "Layers", "TracingConfig")
-    found = {name: deployed.evaluate(function[name], parameters) for name in names}
-    given = {name: None if value == "AWS::NoValue" else value for name, value in found.items()}
-    return {
-        "Architectures": given["Architectures"],
-        "KMSKeyArn": given["KmsKeyArn"],
-        "layers": given["Layers"] or [],
-        "tracing": (given["TracingConfig"] or none)["Mode"],
-    }
-
-
-def parameters_of(descriptions: Mapping[str, Any]) -> dict[str, dict[str, str]]:
-    subnets, groups = descriptions["mongodb"]["function"]["network"]
-    (secret,) = [resource for _, action, resource in descriptions["mongodb"]["grants"] if action.startswith("secrets")]
-    source = descriptions["stream"]["event source"]["EventSourceArn"]
-    stream_table = sdk.client("dynamodb").describe_table(TableName="meters")["Table"]["TableArn"]
-    return {
-        "mongodb": {"Handler": "stock.handler", "SecretArn": secret, "SubnetIds": subnets[0], "SecurityGroupIds": groups[0]},
-        "stream": {
-            "Handler": "meters.handler",
-            "StreamArn": source,
-            "TableArn": stream_table,
-            "TableActions": "dynamodb:UpdateItem",
-            "BatchSize": "100",
-        },
-        "queue": {
-            "Handler": "shop.handler",
-            "FunctionTimeout": "60",
-            "TableArn": TABLE,
-            "TableActions": "dynamodb:UpdateItem",
-            "IndexActions": "dynamodb:Query",
-            "PermissionsBoundary": BOUNDARY,
-            "Layers": LAYER,
-            "ReservedConcurrency": "20",
-            "Tracing": "true",
-            "KmsKeyArn": KEY,
-            "Fifo": "true",
-            "FifoHighThroughput": "true",
-            "ContentBasedDeduplication": "true",
-            "BatchSize": "4",
-            "MaximumConcurrency": "5",
-            "MaxReceiveCount": "3",
-            "MessageRetentionSeconds": "86400",
-        },
-        "changes": {
-            "Handler": "shop.handler",
-            "StreamArn": descriptions["changes"]["event source"]["EventSourceArn"],
-            "StreamKmsKeyArn": KEY,
-            "StreamStartingPosition": "LATEST",
-            "StreamMaximumAgeSeconds": "14400",
-            "StreamMaximumRetries": "5",
-            "StreamBisect": "false",
-            "StreamBatchesPerShard": "2",
-        },
-        "batches": {
-            "Handler": "shop.handler",
-            "BatchSize": "1000",
-            "BatchWindowSeconds": "300",
-            "DeadLetterRetentionSeconds": "604800",
-        },
-    }
-
-
-def comparable(description: dict[str, Any]) -> dict[str, Any]:
-    """Without what a template takes as no parameter: the environment, and further rights."""
-    description["function"].pop("environment")
-    source = description["event source"]  # what is not said is zero or false
-    source["MaximumBatchingWindowInSeconds"] = source["MaximumBatchingWindowInSeconds"] or 0
-    source["BisectBatchOnFunctionError"] = bool(source["BisectBatchOnFunctionError"])
-    description["grants"] = {grant for grant in description["grants"] if grant[1] != "sns:Publish"}
-    return description
-
-
-@pytest.fixture(params=KINDS)
-def kind(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
 def test_the_module_and_the_stacks_are_formatted_and_valid(terraform: Terraform) -> None:
     formatted = terraform("fmt", "-check", "-recursive", "-diff", str(ROOT / "infra"))
     assert (formatted.stdout, formatted.returncode) == ("", 0)
@@ -400,21 +302,168 @@ def test_the_module_and_the_stacks_are_formatted_and_valid(terraform: Terraform)
     assert (validated["valid"], validated["diagnostics"]) == (True, [])
 
 
-def test_it_deploys_what_the_template_deploys(
-    descriptions: dict[str, dict[str, Any]], sam: dict[str, dict[str, Any]], kind: str
+# ---------------------------------------------------------------- queues
+
+
+@pytest.mark.parametrize(("kind", "seconds"), [("fifo", 6 * 30), ("queue", 6 * 60), ("batches", 6 * 30 + 300)])
+def test_queue_hides_messages_for_six_timeouts_and_the_window(
+    stacks: dict[str, Deployment], kind: str, seconds: int
 ) -> None:
-    assert dict(differences(descriptions[kind], sam[kind])) == {}
+    assert deployed.queue_attributes(stacks[kind].queue_url)["VisibilityTimeout"] == str(seconds)
 
 
-def differences(one: Any, other: Any, place: str = "") -> Iterator[tuple[str, tuple[Any, Any]]]:
-    """Where the two differ, and what each has there alone."""
-    if isinstance(one, dict) and isinstance(other, dict):
-        for key in {**one, **other}:
-            yield from differences(one.get(key), other.get(key), f"{place}/{key}")
-    elif isinstance(one, set) and one != other:
-        yield place, (one - other, other - one)
-    elif one != other:
-        yield place, (one, other)
+def test_dead_letters_are_kept_longer_than_messages(stacks: dict[str, Deployment], outputs: dict[str, Any]) -> None:
+    def days(kind: str) -> tuple[float, ...]:
+        urls = (stacks[kind].queue_url, stacks[kind].dead_letters_url)
+        return tuple(int(deployed.queue_attributes(url)["MessageRetentionPeriod"]) / 86400 for url in urls)
+
+    assert (days("standard"), days("queue"), days("batches")) == ((4, 14), (1, 14), (4, 7))
+
+
+def test_dead_letters_come_from_their_queue_alone(stacks: dict[str, Deployment], outputs: dict[str, Any]) -> None:
+    made = outputs["deployed"]["queue"]
+    queue, dead_letters = (deployed.queue_attributes(made[f"{name}_url"]) for name in ("queue", "dead_letters"))
+    assert json.loads(queue["RedrivePolicy"]) == {"deadLetterTargetArn": made["dead_letters_arn"], "maxReceiveCount": 3}
+    allowed = {"redrivePermission": "byQueue", "sourceQueueArns": [made["queue_arn"]]}
+    assert json.loads(dead_letters["RedriveAllowPolicy"]) == allowed
+    of_stream = deployed.queue_attributes(stacks["stream"].dead_letters_url)
+    assert json.loads(of_stream["RedriveAllowPolicy"]) == {"redrivePermission": "denyAll"}
+
+
+def test_both_queues_are_fifo_or_neither(stacks: dict[str, Deployment]) -> None:
+    for kind, fifo in {"fifo": "true", "queue": "true", "standard": None, "batches": None}.items():
+        for url in (stacks[kind].queue_url, stacks[kind].dead_letters_url):
+            attributes = deployed.queue_attributes(url)
+            assert (attributes.get("FifoQueue"), attributes["QueueArn"].endswith(".fifo")) == (fifo, fifo is not None)
+
+
+def test_fifo_queue_has_the_throughput_and_deduplication_of_its_variables(stacks: dict[str, Deployment]) -> None:
+    def attributes(kind: str) -> tuple[str, ...]:
+        found = deployed.queue_attributes(stacks[kind].queue_url)
+        return found["ContentBasedDeduplication"], found["DeduplicationScope"], found["FifoThroughputLimit"]
+
+    assert attributes("fifo") == ("false", "queue", "perQueue")
+    assert attributes("queue") == ("true", "messageGroup", "perMessageGroupId")
+
+
+def test_queues_are_encrypted_with_the_given_key_or_by_sqs(stacks: dict[str, Deployment]) -> None:
+    for url in (stacks["queue"].queue_url, stacks["queue"].dead_letters_url):
+        assert deployed.queue_attributes(url)["KmsMasterKeyId"] == KEY
+    for url in (stacks["fifo"].queue_url, stacks["fifo"].dead_letters_url, stacks["stream"].dead_letters_url):
+        assert deployed.queue_attributes(url)["SqsManagedSseEnabled"] == "true"
+
+
+# ---------------------------------------------------------------- functions
+
+
+def test_every_mapping_reports_failed_messages(stacks: dict[str, Deployment]) -> None:
+    for stack in stacks.values():
+        assert deployed.event_source(stack)["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
+
+
+def test_mapping_of_a_queue_is_as_configured(stacks: dict[str, Deployment], outputs: dict[str, Any]) -> None:
+    mapping = deployed.event_source(stacks["queue"])
+    assert mapping["EventSourceArn"] == outputs["deployed"]["queue"]["queue_arn"]
+    assert (mapping["BatchSize"], mapping["ScalingConfig"]) == (4, {"MaximumConcurrency": 5})
+    batches = deployed.event_source(stacks["batches"])
+    assert (batches["BatchSize"], batches["MaximumBatchingWindowInSeconds"]) == (1000, 300)
+
+
+def test_mapping_of_a_stream_is_as_configured(
+    stacks: dict[str, Deployment], server: dict[str, str], outputs: dict[str, Any]
+) -> None:
+    changes = deployed.event_source(stacks["changes"])
+    expected = {
+        "EventSourceArn": server["stream_arn"],
+        "StartingPosition": "LATEST",
+        "MaximumRecordAgeInSeconds": 14400,
+        "MaximumRetryAttempts": 5,
+        "ParallelizationFactor": 2,
+        "DestinationConfig": {"OnFailure": {"Destination": outputs["deployed"]["changes"]["dead_letters_arn"]}},
+    }
+    assert {name: changes[name] for name in expected} == expected
+    assert not changes.get("BisectBatchOnFunctionError")  # moto leaves out what is false
+    meters = deployed.event_source(stacks["stream"])
+    assert (meters["BatchSize"], meters["StartingPosition"], meters["MaximumRecordAgeInSeconds"]) == (
+        100,
+        "TRIM_HORIZON",
+        21600,
+    )
+    assert meters["BisectBatchOnFunctionError"] is True
+
+
+def test_function_is_as_configured(stacks: dict[str, Deployment]) -> None:
+    function = deployed.function(stacks["queue"])
+    assert (function["Handler"], function["Timeout"], function["KMSKeyArn"]) == ("shop.handler", 60, KEY)
+    assert (function["Runtime"], function["Architectures"], function["MemorySize"]) == ("python3.13", ["arm64"], 512)
+    assert ([layer["Arn"] for layer in function["Layers"]], function["TracingConfig"]) == ([LAYER], {"Mode": "Active"})
+    concurrency = sdk.client("lambda").get_function_concurrency(FunctionName=function["FunctionName"])
+    assert concurrency["ReservedConcurrentExecutions"] == 20
+    role = sdk.client("iam").get_role(RoleName=function["Role"].rpartition("/")[2])["Role"]
+    assert role["PermissionsBoundary"]["PermissionsBoundaryArn"] == BOUNDARY
+
+
+def test_function_runs_in_the_given_subnets(stacks: dict[str, Deployment], server: dict[str, str]) -> None:
+    network = deployed.function(stacks["mongodb"])["VpcConfig"]
+    assert (network["SubnetIds"], len(network["SecurityGroupIds"])) == (json.loads(server["subnet_ids"]), 1)
+
+
+# ---------------------------------------------------------------- least privilege
+
+
+def allow(service: str, actions: Iterable[str], *resources: str) -> set[deployed.Grant]:
+    return {("Allow", f"{service}:{action}", resource) for action in actions for resource in resources}
+
+
+def needed_grants(kind: str, outputs: Mapping[str, Any], stack: Deployment) -> set[deployed.Grant]:
+    """What the function of this kind needs beside its log."""
+    made = outputs["deployed"][kind]
+    table = f"arn:aws:dynamodb:{REGION}:{ACCOUNT}:table/{stack.table_name}"
+    polling = allow("sqs", POLLING, made["queue_arn"])
+    letters = allow("sqs", ["SendMessage"], made["dead_letters_arn"])
+    stream = deployed.event_source(stack)["EventSourceArn"]
+    reading = allow("dynamodb", READING_A_TABLE, stream) | allow("dynamodb", ["ListStreams"], "*")
+    match kind:
+        case "fifo" | "standard":
+            index = allow("dynamodb", ["Query"], table, f"{table}/index/*")
+            return polling | allow("dynamodb", ["UpdateItem", "GetItem"], table) | index
+        case "mongodb":
+            network = allow("ec2", JOINING_A_NETWORK, "*")
+            denied = {("Deny", action, resource) for _, action, resource in network}
+            return polling | network | denied | allow("secretsmanager", ["GetSecretValue"], outputs["secret_arn"])
+        case "stream":
+            meters = f"arn:aws:dynamodb:{REGION}:{ACCOUNT}:table/meters"
+            return letters | allow("kinesis", READING_KINESIS, stream) | allow("dynamodb", ["UpdateItem"], meters)
+        case "relay":
+            writing = allow("dynamodb", ["GetItem", "UpdateItem"], table)
+            sweeping = allow("dynamodb", ["Scan"], f"{table}/index/pending")
+            return letters | reading | writing | sweeping | allow("sns", ["Publish"], stack.topic_arn)
+        case "queue":
+            writing = allow("dynamodb", ["UpdateItem"], TABLE) | allow("dynamodb", ["Query"], TABLE, f"{TABLE}/index/*")
+            traces = allow("xray", ["PutTraceSegments", "PutTelemetryRecords"], "*")
+            key = allow("kms", ["Decrypt", "GenerateDataKey"], KEY)
+            return polling | writing | traces | key | allow("sns", ["Publish"], TOPIC)
+        case "changes":
+            return letters | reading | allow("kms", ["Decrypt"], KEY)
+        case _:
+            return polling
+
+
+@pytest.mark.parametrize("kind", ["fifo", "standard", "mongodb", "stream", "relay", "queue", "batches", "changes"])
+def test_role_may_do_what_it_needs_and_nothing_else(
+    stacks: dict[str, Deployment], outputs: dict[str, Any], kind: str
+) -> None:
+    log = f"arn:aws:logs:{REGION}:{ACCOUNT}:log-group:/aws/lambda/{stacks[kind].function_name}:*"
+    writing_the_log = allow("logs", ["CreateLogStream", "PutLogEvents"], log)
+    assert deployed.grants(stacks[kind]) == needed_grants(kind, outputs, stacks[kind]) | writing_the_log
+
+
+# ---------------------------------------------------------------- the table and the alarms
+
+
+def test_table_is_the_one_that_the_example_creates(stacks: dict[str, Deployment]) -> None:
+    created = create_table(sdk.resource("dynamodb"), "by-hand")
+    assert deployed.described_table(stacks["fifo"].table_name) == deployed.described_table(created.name)
 
 
 def test_the_table_of_the_example_can_be_restored_and_has_a_ttl_and_cannot_be_deleted_by_accident(
@@ -428,37 +477,26 @@ def test_the_table_of_the_example_can_be_restored_and_has_a_ttl_and_cannot_be_de
     assert dynamodb.describe_table(TableName=name)["Table"]["DeletionProtectionEnabled"]
 
 
-# What the module's alarms are called in the template, and of what source each kind's are.
-ALARMS = {"dead-letters": "DeadLetters", "errors": "Errors", "throttles": "Throttles", "unsettled": "Unsettled"}
-OF_QUEUE = {**ALARMS, "oldest-message": "OldestMessage"}
-OF_TABLE = {**ALARMS, "oldest-message": "OldestRecord", "unread": "UnreadTable"}
-OF_KINESIS = {**ALARMS, "oldest-message": "OldestRecord", "unread": "UnreadKinesis"}
-
-
 @pytest.mark.parametrize(
-    ("name", "source", "called", "written"),
-    [
-        ("orders-standard", "queue", OF_QUEUE, ""),
-        ("changes", "table", OF_TABLE, "changing"),
-        ("meters", "kinesis", OF_KINESIS, "meters-readings"),
-    ],
+    ("name", "source", "written"),
+    [("orders-standard", "queue", ""), ("changes", "stream", "changing"), ("meters", "stream", "meters-readings")],
 )
 def test_each_way_to_fail_rings_its_alarm_and_no_other(
-    stacks: dict[str, Deployment], name: str, source: str, called: dict[str, str], written: str
+    stacks: dict[str, Deployment], name: str, source: str, written: str
 ) -> None:
     alarms = {found["AlarmName"].removeprefix(f"{name}-"): found for found in alarms_of(name)}
-    assert alarms.keys() == called.keys()
-    names = {name: "shop", f"{name}-events": "shop-events", f"{name}-dead-letters": "shop-dead-letters"}
-    names |= {f"Unsettled-{name}": "Unsettled-shop", written: {"table": "orders", "kinesis": "readings"}.get(source, "")}
+    assert alarms.keys() == {alarm for rings in FAILURES[source].values() for alarm in rings}
     for failure, rings in FAILURES[source].items():
-        measured = measurements(failure, "shop")
-        assert {called[each] for each, alarm in alarms.items() if alarm_of(alarm).rings(measured, names)} == rings
+        measured = measurements(failure, name, written)
+        assert {each for each, alarm in alarms.items() if alarm_of(alarm).rings(measured)} == rings
     assert ("redrive them" in alarms["dead-letters"]["AlarmDescription"]) == (source == "queue")
-    (counted,) = sdk.client("logs").describe_metric_filters(logGroupName=f"/aws/lambda/{name}")["metricFilters"]
-    template = deployed.translate()["Resources"]["Unsettled"]["Properties"]
+
+
+def test_unsettled_messages_are_counted_from_the_log(stacks: dict[str, Deployment]) -> None:
+    (counted,) = sdk.client("logs").describe_metric_filters(logGroupName="/aws/lambda/orders-fifo")["metricFilters"]
     (made,) = counted["metricTransformations"]
-    assert (counted["filterPattern"], made["metricName"]) == (template["FilterPattern"], f"Unsettled-{name}")
-    assert made["metricValue"] == template["MetricTransformations"][0]["MetricValue"]
+    assert (counted["filterPattern"], made["metricValue"]) == COUNTED_FAILURES
+    assert (made["metricNamespace"], made["metricName"]) == ("onewrite", "Unsettled-orders-fifo")
 
 
 def test_the_alarms_tell_the_topic(stacks: dict[str, Deployment]) -> None:
@@ -512,7 +550,14 @@ def test_the_age_of_the_oldest_event_is_watched_and_a_relay_that_says_nothing_ri
     assert (oldest["TreatMissingData"], oldest["AlarmActions"], oldest["OKActions"]) == ("breaching", [TOPIC], [TOPIC])
     (broken,) = [alarm for alarm in alarms_of("orders-relay") if alarm.get("MetricName") == "EntitiesBroken"]
     assert (broken["Dimensions"], broken["Threshold"], broken["TreatMissingData"]) == (dimensions, 0.0, "notBreaching")
+    assert {oldest["Namespace"], broken["Namespace"]} == {"onewrite"}
     assert len(alarms_of("orders-relay")) == 6
+
+
+def test_a_failed_sweep_is_not_tried_again(stacks: dict[str, Deployment]) -> None:
+    name = stacks["relay"].function_name
+    config = sdk.client("lambda").get_function_event_invoke_config(FunctionName=name)
+    assert (config["MaximumEventAgeInSeconds"], config["MaximumRetryAttempts"]) == (60, 0)
 
 
 def alarms_of(name: str) -> list[dict[str, Any]]:
@@ -532,10 +577,6 @@ def test_who_may_send_to_the_queue_is_named(stacks: dict[str, Deployment]) -> No
         ("s3.amazonaws.com", "StringEquals aws:SourceAccount", ACCOUNT),
     }
     assert senders("standard") == set()
-
-
-def test_a_policy_of_ones_own_is_added_to_the_role(stacks: dict[str, Deployment]) -> None:
-    assert ("Allow", "sns:Publish", TOPIC) in deployed.grants(stacks["queue"])
 
 
 def test_the_functions_environment_is_what_was_given_and_holds_no_secret(
@@ -575,6 +616,24 @@ def test_the_example_runs_through_its_queue_and_table(
 ) -> None:
     for kind in ("fifo", "standard"):
         deployed.run_the_example(stacks[kind], monkeypatch)
+
+
+def test_a_message_that_always_fails_ends_among_the_dead_letters(
+    stacks: dict[str, Deployment], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stack = stacks["standard"]
+    handler = deployed.in_its_function(stack, monkeypatch)
+    for body in ("no JSON", deployed.as_json(OrderCreated("o-9", 1, NOON, "c-1", "Ajanta", ()))):
+        deployed.send(stack, body, group="any", deduplication=body)
+
+    batches = []
+    while size := deployed.poll(stack, handler):
+        batches.append(size)
+
+    assert batches == [2, 1, 1, 1, 1]
+    assert deployed.bodies_left(stack.dead_letters_url) == ["no JSON"]
+    assert feed.history().order("o-9") is not None
+    sdk.client("sqs").purge_queue(QueueUrl=stack.dead_letters_url)
 
 
 # ---------------------------------------------------------------- two services, end to end

@@ -5,7 +5,6 @@ What AWS measures is taken from its documentation; what onewrite measures is com
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -26,16 +25,11 @@ class Alarm:
     threshold: float
     missing_rings: bool
 
-    def rings(self, measurements: Measurements, names: Mapping[str, str]) -> bool:
+    def rings(self, measurements: Measurements) -> bool:
         """Whether it rings at the end: all of its last periods breach."""
         series = {
             name: [
-                _statistic(
-                    statistic,
-                    measurements.get((names.get(metric, metric), names.get(dimension, dimension)), [None] * LONG)[
-                        start : start + self.period
-                    ],
-                )
+                _statistic(statistic, measurements.get((metric, dimension), [None] * LONG)[start : start + self.period])
                 for start in range(LONG - self.periods * self.period, LONG, self.period)
             ]
             for name, (metric, dimension, statistic) in self.metrics.items()
@@ -46,7 +40,7 @@ class Alarm:
         if "FILL" not in self.expression and None in values.values():
             return self.missing_rings
         python = self.expression.replace("AND", "and")
-        return bool(eval(python, {"__builtins__": {}, "FILL": _fill, "IF": _if, **values}) > self.threshold)  # noqa: S307  # of our own templates
+        return bool(eval(python, {"__builtins__": {}, "FILL": _fill, "IF": _if, **values}) > self.threshold)  # noqa: S307  # of our own module
 
 
 def _fill(value: float | None, instead: float) -> float:
@@ -65,11 +59,9 @@ def _statistic(name: str, values: list[float | None]) -> float | None:
 
 
 def alarm_of(properties: Mapping[str, Any]) -> Alarm:
-    """Of a template, whose parameters are evaluated by now, or as moto describes it. References to a template's resources are their names there."""
+    """The alarm as moto describes it."""
     if not properties.get("Metrics"):
-        metrics = {
-            "it": (_text(properties["MetricName"]), _about(properties.get("Dimensions") or []), properties["Statistic"])
-        }
+        metrics = {"it": (properties["MetricName"], _about(properties["Dimensions"]), properties["Statistic"])}
         return _alarm(properties, "it", metrics, properties["Period"])
     (expression,) = [metric["Expression"] for metric in properties["Metrics"] if metric.get("Expression")]
     stats = {metric["Id"]: metric["MetricStat"] for metric in properties["Metrics"] if metric.get("MetricStat")}
@@ -94,15 +86,11 @@ def _alarm(properties: Mapping[str, Any], expression: str, metrics: dict[str, tu
 
 
 def _about(dimensions: list[Mapping[str, Any]]) -> str:
-    return "".join(_text(dimension["Value"]) for dimension in dimensions)
+    return "".join(dimension["Value"] for dimension in dimensions)
 
 
-def _text(value: Any) -> str:
-    return re.sub(r"\$\{AWS::StackName\}", "shop", str(value[0] if isinstance(value, list) else value))
-
-
-# What is measured when all is well, of a function that is called shop, and when something is not.
-def measurements(failure: str, function: str) -> dict[tuple[str, str], list[float | None]]:
+def measurements(failure: str, function: str, source: str) -> dict[tuple[str, str], list[float | None]]:
+    """What is measured of a function when all is well, and when something is not. A stream is written under its source's name."""
     often: list[float | None] = [1.0] * LONG
     never: list[float | None] = [None] * LONG
     well: dict[tuple[str, str], list[float | None]] = {
@@ -112,8 +100,8 @@ def measurements(failure: str, function: str) -> dict[tuple[str, str], list[floa
         ("Errors", function): [0.0] * LONG,
         ("Throttles", function): [0.0] * LONG,
         ("IteratorAge", function): [500.0] * LONG,
-        ("IncomingRecords", "readings"): [*often],
-        ("ConsumedWriteCapacityUnits", "orders"): [*often],
+        ("IncomingRecords", source): [*often],
+        ("ConsumedWriteCapacityUnits", source): [*often],
     }
     unread: dict[tuple[str, str], list[float | None]] = {
         ("Invocations", function): [*never],
@@ -125,8 +113,8 @@ def measurements(failure: str, function: str) -> dict[tuple[str, str], list[floa
         "all is well": {},
         "nothing comes": {
             **unread,
-            ("IncomingRecords", "readings"): [*never],
-            ("ConsumedWriteCapacityUnits", "orders"): [*never],
+            ("IncomingRecords", source): [*never],
+            ("ConsumedWriteCapacityUnits", source): [*never],
         },
         "a message is given up": {("ApproximateNumberOfMessagesVisible", f"{function}-dead-letters"): [1.0] * LONG},
         "it is too slow": {
@@ -143,18 +131,20 @@ def measurements(failure: str, function: str) -> dict[tuple[str, str], list[floa
     return {**well, **changes[failure]}
 
 
+# Which alarms ring, by their names in the module.
 _COMMON: dict[str, set[str]] = {
     "all is well": set(),
     "nothing comes": set(),
-    "a message is given up": {"DeadLetters"},
-    "it times out": {"Errors"},
-    "the account has no room": {"Throttles"},
-    "it keeps deferring": {"Unsettled"},
+    "a message is given up": {"dead-letters"},
+    "it times out": {"errors"},
+    "the account has no room": {"throttles"},
+    "it keeps deferring": {"unsettled"},
     "one message fails once": set(),
+    "it is too slow": {"oldest-message"},
 }
-# Which alarms ring, by their names in the template.
 FAILURES: dict[str, dict[str, set[str]]] = {
-    "queue": {**_COMMON, "it is too slow": {"OldestMessage"}, "nobody reads": {"OldestMessage"}},
-    "table": {**_COMMON, "it is too slow": {"OldestRecord"}, "nobody reads": {"UnreadTable"}},
-    "kinesis": {**_COMMON, "it is too slow": {"OldestRecord"}, "nobody reads": {"UnreadKinesis"}},
+    "queue": {**_COMMON, "nobody reads": {"oldest-message"}},
+    "stream": {**_COMMON, "nobody reads": {"unread"}},
 }
+# The filter of the log that an alarm counts with: its pattern, and the value that it adds up.
+COUNTED_FAILURES = ("{ $.onewrite.failed > 0 }", "$.onewrite.failed")

@@ -1,7 +1,4 @@
-"""What may be set in the stacks of infra/, and what is refused: one table for Terraform and for SAM.
-
-The names are those of Terraform's variables. What a template takes as no parameter is tried of Terraform alone.
-"""
+"""Values for the variables of the Terraform modules in infra/: those that are taken, and those that are refused."""
 
 from __future__ import annotations
 
