@@ -17,9 +17,8 @@ import moto  # noqa: F401  # a run of pytest within this one would forget that i
 import pytest
 
 import onewrite
-from tests.support.pages import PAGES, ROOT, name, world
+from tests.support.pages import BLOCK, PAGES, ROOT, name, namespace_of
 
-BLOCK = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 FENCED = re.compile(r"^```(?P<language>\w+)\n(?P<text>.*?)^```$", re.DOTALL | re.MULTILINE)
 FILE_NAME = re.compile(r"# (\S+\.py)\n")  # a block that begins with one is that file
 COMMAND = re.compile(r"\$ pytest (.*)\n")
@@ -43,12 +42,7 @@ def _marked(page: Path) -> Any:
 
 @pytest.mark.parametrize("page", [_marked(page) for page in PAGES if page != README], ids=name)
 def test_every_python_block_of_a_page_runs(page: Path) -> None:
-    text = page.read_text()
-    namespace: dict[str, Any] = {"__name__": page.stem}
-    with world(page):
-        for block in BLOCK.finditer(text):
-            lines_before = text.count("\n", 0, block.start(1))  # so a traceback shows the line of the page
-            exec(compile("\n" * lines_before + block[1], str(page), "exec"), namespace)  # noqa: S102  # our own pages
+    namespace_of(page)
 
 
 def test_the_first_script_prints_what_the_page_shows(capsys: pytest.CaptureFixture[str]) -> None:

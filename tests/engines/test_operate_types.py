@@ -114,8 +114,6 @@ def go_through(capsys: pytest.CaptureFixture[str], store: tuple[str, str], key: 
     assert run(capsys, "steps", *store)["open"] == 0
     run(capsys, "doctor", *store, codes=(0, 1))
     assert run(capsys, "relay", *store, "--outbox", "shop", "--stuck")["stuck"]
-    run(capsys, "migrate", *store, "--ids", "held", "--to", "14d", "--name", "new", "--source", "a/{value}", codes=(0, 1, 4))
-    run(capsys, "migrate", *store, "--version-in", "value", "--source", "{value}", "--name", "new", codes=(0, 1, 4))
     assert run(capsys, "strip", *store, codes=(1,))["held_back"] == 1  # its event is pending
     assert run(capsys, "strip", *store, "--attribute", "ow_l", "--yes")["stripped"] == 1
 

@@ -158,9 +158,6 @@ ON_TABLE: dict[str, Callable[[OfTable], object]] = {
     "`onewrite forget`, `clear`, `set-mark`": lambda of: of.verb("forget", "--message", M[0].id, "--yes"),
     "`onewrite steps`": lambda of: of.verb("steps", key=False),
     "`onewrite strip`": lambda of: of.verb("strip", "--yes", key=False),
-    "`onewrite migrate`": lambda of: of.verb(
-        "migrate", "--ids", "handled", "--to", "14d", "--no-source", "--yes", key=False
-    ),
     "`onewrite relay --stuck`": lambda of: of.verb("relay", "--stuck", "--json", *OUTBOX, key=False),
 }
 
@@ -270,9 +267,6 @@ ON_COLLECTION: dict[str, Callable[[OfCollection], object]] = {
     ),
     "`onewrite forget`, `clear`, `set-mark`": lambda of: of.verb("forget", "--message", M[0].id, "--yes"),
     "`onewrite strip`": lambda of: of.verb("strip", "--yes", key=False),
-    "`onewrite migrate`": lambda of: of.verb(
-        "migrate", "--ids", "handled", "--to", "14d", "--no-source", "--yes", key=False
-    ),
 }
 
 
@@ -417,7 +411,7 @@ def test_a_verb_tells_an_empty_collection_from_none_with_the_same_privileges(
     with MongoClient[Any](server.uri, username="some", password="some") as client:  # as above
         monkeypatch.setattr("onewrite.operate.stores._mongo_client", lambda _: client)
         grant(root, name, {"find", "update"})
-        verbs = [["steps"], ["strip"], ["migrate", "--ids", "ids", "--to", "14d", "--no-source"]]
-        assert [main([*verb, "--collection", uri]) for verb in verbs] == [3, 3, 3]
+        verbs = [["steps"], ["strip"]]
+        assert [main([*verb, "--collection", uri]) for verb in verbs] == [3, 3]
         root.rights.create_collection(name)
-        assert [main([*verb, "--collection", uri]) for verb in verbs] == [0, 0, 4]
+        assert [main([*verb, "--collection", uri]) for verb in verbs] == [0, 0]

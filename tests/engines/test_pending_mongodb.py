@@ -305,7 +305,7 @@ def test_a_step_is_found_behind_an_id_that_python_has_no_value_for(collection: D
         wide.insert_one({"_id": name})
         step: Any = {"lease": timedelta(minutes=1), "safe_for": timedelta(0)}
         GuardedCollection(wide, SeenIds()).begin(Message("m"), "charge", {"_id": name}, **step)
-    store, found = CollectionStore(collection, clock=lambda: NOW), list[Any]()
+    store, found = CollectionStore(collection), list[Any]()
     scan = store.scan("ow_steps")
     while (images := run(scan.next(), store.target)) is not None:
         found += [step for image in images for step in image.steps.values()]

@@ -107,7 +107,7 @@ def test_each_option_of_each_verb_is_explained_in_our_words_wherever_it_is_wrong
                 tried += 1
             may_be_empty |= {f"{name} {option}"} if main([name, *REQUIRED.get(name, ()), f"{option}="]) == 0 else set()
     assert tried > 200
-    assert may_be_empty == {"inspect --source", "forget --source", "set-mark --source", "migrate --name"}
+    assert may_be_empty == {"inspect --source", "forget --source", "set-mark --source"}
     monkeypatch.setenv("ONEWRITE_WORKER_LEAN", "maybe")
     assert main(["worker", "a:b", "--queue-url", "u"]) == 2
     assert "ONEWRITE_WORKER_LEAN maybe: give true or false." in capsys.readouterr().err

@@ -73,7 +73,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         ("doctor", "bad_{}", "--strict", "--json"),
         ("relay", "bad_{}:relay", "--once"),
         ("inspect", *ORDERS, "--message", "m", "--ledger", "bad_{}:store", "--json"),
-        ("migrate", "--table", "orders", "--ids", "i", "--to", "14d", "--no-source", "--identity", "bad_{}:f", "--records", "r"),
         ("worker", "bad_{}:handler", "--queue-url", "https://sqs.eu-west-1.amazonaws.com/1/q"),
     ],
 )  # fmt: skip
@@ -97,27 +96,6 @@ def test_what_a_module_prints_is_no_part_of_the_document(
     printed = capsys.readouterr()
     assert json.loads(printed.out)["answers"][0]["outcome"] == "Duplicate"
     assert "hello" in printed.err
-
-
-@pytest.mark.parametrize(
-    ("body", "code", "told"),
-    [
-        ("print('hello')\n    return Message(record['id'])", 0, "hello"),
-        ("return record['missing']", 1, "bad_identity:identity() fails: KeyError: 'missing'."),
-        ("raise SystemExit(0)", 1, "bad_identity:identity() fails: it ended the process (0)."),
-    ],
-)
-def test_an_identity_of_the_users_may_print_and_fail_and_ends_nothing_in_silence(
-    body: str, code: int, told: str, folder: Path, store: GuardedTable, capsys: pytest.CaptureFixture[str]
-) -> None:
-    boto3.resource("dynamodb").Table("orders").put_item(Item={"id": "f", "ids": {"m1"}})
-    (folder / "bad_identity.py").write_text(f"from onewrite import Message\ndef identity(record):\n    {body}\n")
-    (folder / "records.json").write_text('[{"id": "m1"}]')
-    ids = ("--table", "orders", "--ids", "ids", "--to", "14d", "--no-source", "--json")
-    assert main(["migrate", *ids, "--identity", "bad_identity:identity", "--records", "records.json"]) == code
-    printed = capsys.readouterr()
-    assert told in printed.err
-    assert (json.loads(printed.out)["marks"] == 1) if code == 0 else (printed.out == "")
 
 
 # --- exit codes -----------------------------------------------------------------------------------------------------------
@@ -151,7 +129,7 @@ def test_not_there_and_nothing_to_do_and_failed_are_told_apart(
 
 
 @pytest.mark.parametrize("kind", ["table", "collection"])
-@pytest.mark.parametrize("verb", ["steps", "strip", "migrate --ids ids --to 14d --no-source --resume bookmark"])
+@pytest.mark.parametrize("verb", ["steps", "strip"])
 def test_a_table_or_a_collection_that_does_not_exist_is_not_there(
     verb: str, kind: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -202,7 +180,7 @@ def test_every_verb_has_its_options_under_the_same_names(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "200")
-    of_stores = {"relay", "steps", "migrate", "doctor", "inspect", "forget", "set-mark", "clear", "strip"}
+    of_stores = {"relay", "steps", "doctor", "inspect", "forget", "set-mark", "clear", "strip"}
     verbs = {str(each.name or getattr(each.callback, "__name__", "")).replace("_", "-") for each in app.registered_commands}
     assert verbs == of_stores | {"demo", "worker"}
     for verb in verbs:
@@ -331,9 +309,6 @@ def test_a_later_format_is_named_by_every_verb_and_interpreted_by_none(capsys: p
     assert "'ow2 14d fancy'" in told("strip", "--table", "orders", code=1).replace("ow2 outbox o", "ow2 14d fancy")
     assert "ow_l: ow2 14d fancy" in told("doctor", "--table", "orders", code=1)
     assert "ow2 outbox o" in told("relay", "--table", "orders", "--outbox", "o", "--stuck", code=0)
-    table.update_item(Key={"id": "e"}, UpdateExpression="SET held = :h", ExpressionAttributeValues={":h": {"m1"}})
-    ids = ("--ids", "held", "--to", "14d", "--no-source")
-    assert "'ow2 14d fancy'" in told("migrate", "--table", "orders", *ids, code=1)
 
 
 @pytest.mark.few(2)

@@ -99,7 +99,7 @@ def delivered(place: Place, ledger: Ledger, asked: Message, now: float) -> str:
 
 
 def put_besides(place: Place, **fields: Any) -> None:
-    """What another writer, or a migration, puts into the entity."""
+    """Put into the entity what another writer puts there."""
     stored = {name: value for name, value in (place.contents() or {}).items() if name not in ("id", "_id")}
     place.put(**stored | fields)
 
@@ -187,7 +187,7 @@ def test_what_is_forgotten_takes_effect_once_more(
         following = after(chance, ledger)
         if following is not None and following.layout != "marks":
             ledger = following
-    carried = chance.random() < 0.4  # what a migration has copied stays where it was as well
+    carried = chance.random() < 0.4  # another set of ids holds the message too
     if carried:
         ledger = replace(cast("Any", ledger), also=(*ledgers_before(ledger.also), MessageIDs("carried")))
     monkeypatch.setattr("time.time", lambda: now)

@@ -5,11 +5,13 @@ A reader of a page has a table and a collection already. So the page shows how t
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -19,6 +21,7 @@ from onewrite.testing.standins import stores
 from tests.support.absent_packages import STAND_INS
 
 ROOT = Path(__file__).parents[2]
+BLOCK = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 PAGES = [
     page
     for pattern in ("README.md", "docs/*.md", "examples/*/README.md", "infra/README.md")
@@ -65,3 +68,14 @@ def world(page: Path) -> Iterator[None]:
         mock.patch.object(stores, "weakref", SimpleNamespace(finalize=lambda _client, close: left_open.callback(close))),
     ):
         yield
+
+
+def namespace_of(page: Path) -> dict[str, Any]:
+    """The names that the Python blocks of a page define, once they have run."""
+    text = page.read_text()
+    namespace: dict[str, Any] = {"__name__": page.stem}
+    with world(page):
+        for block in BLOCK.finditer(text):
+            lines_before = text.count("\n", 0, block.start(1))  # so a traceback shows the line of the page
+            exec(compile("\n" * lines_before + block[1], str(page), "exec"), namespace)  # noqa: S102  # our own pages
+    return namespace

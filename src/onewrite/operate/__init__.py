@@ -20,7 +20,7 @@ from onewrite.operate.early import EXTRAS, EarlySignals, end_at_last
 _REMEDY = 'pip install "onewrite[cli,testing,dynamodb,mongodb]"'
 _OF_STORES = 'pip install "onewrite[cli,aws,mongodb]"'
 _VERBS_OF_STORES = (
-    *("worker", "relay", "steps", "migrate", "doctor"),
+    *("worker", "relay", "steps", "doctor"),
     *("inspect", "forget", "set-mark", "clear", "strip"),
 )
 _REMEDIES: dict[str, str] = dict.fromkeys(_VERBS_OF_STORES, _OF_STORES)

@@ -18,7 +18,6 @@ from onewrite.operate.demo import demo
 from onewrite.operate.doctor import doctor
 from onewrite.operate.early import EarlySignals
 from onewrite.operate.inspect import inspect
-from onewrite.operate.migrate import migrate
 from onewrite.operate.options import VersionOption
 from onewrite.operate.relay import relay
 from onewrite.operate.repair import clear, forget, set_mark
@@ -45,7 +44,7 @@ class _Verb(TyperCommand):
         return super().invoke(ctx)
 
 
-for verb in (demo, worker, relay, steps, migrate, doctor, inspect, forget, set_mark, clear, strip):
+for verb in (demo, worker, relay, steps, doctor, inspect, forget, set_mark, clear, strip):
     app.command(cls=_Verb)(verb)
 
 # All errors of a command line have this class, which is click's, or that of the click within Typer.

@@ -1,14 +1,11 @@
-"""A table as the verbs see it: images of its items, one scan, and writes that land only on what was read.
-
-A migration's writes are conditional in another way, which `migration.py` explains: they may land beside those of consumers.
-"""
+"""A table as the verbs see it: images of its items, one scan, and writes that land only on what was read."""
 
 from __future__ import annotations
 
 import json
 import re
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from decimal import Decimal
 from typing import Any, cast
@@ -16,23 +13,17 @@ from typing import Any, cast
 from boto3.dynamodb.types import Binary
 from botocore.exceptions import ClientError
 
-from onewrite.core.clock import random_name
 from onewrite.core.flow import Call, Flow
-from onewrite.core.label import PREFIX, STEP, STEPS, TOMBSTONE, Slot, ledger_name
-from onewrite.core.ledgers import HighWaterMark
-from onewrite.core.ledgers.entry import Advance
+from onewrite.core.label import PREFIX, STEP, STEPS, Slot
 from onewrite.core.ledgers.seen_ids import RING_LAYOUT
 from onewrite.dynamodb.expression import Placeholders, check_limits, merge_update
-from onewrite.dynamodb.flows import Flows, code, says_too_large, send, text_of
+from onewrite.dynamodb.flows import code, send, text_of
 from onewrite.dynamodb.layout import ATTEMPT_SLOTS, is_made_by, lookup, name_of
 from onewrite.dynamodb.outboxes import origin
-from onewrite.dynamodb.request import Words, constants, fits_labels
 from onewrite.dynamodb.size import LARGEST_ITEM, item_size
-from onewrite.dynamodb.values import Members, bytes_of, is_typed, plain_values, typed_values
-from onewrite.errors import ConfigurationError, EntityTooLarge
+from onewrite.dynamodb.values import bytes_of, is_typed, plain_values, typed_values
+from onewrite.errors import ConfigurationError
 from onewrite.operate.image import Edit, EntityImage, Layout
-from onewrite.operate.migration import CarryIds, CarryMark, Drop, Step, dropped_by, sets_of
-from onewrite.outcome import Gone, Unmet
 
 # Fields that one condition may ask about. It has 300 operators at most, of which each takes two, and 4 KB, of which each takes 16 bytes.
 _MOST_AT_ONCE = 140
@@ -40,7 +31,6 @@ _FEWEST_AT_ONCE = 20
 _OF_SOURCE = re.compile(rf"(?P<group>{PREFIX}@)(?P<key>.+)", re.DOTALL)
 _IN_RING = re.compile(rf"(?P<prefix>{PREFIX}{RING_LAYOUT})(?P<key>(?P<kind>[rt])\d)")
 _LAST = re.compile(rf"{PREFIX}(?:[lo]|t\d)")
-_ROOM = 1024  # bytes for the tokens of attempts, and for what consumers add while they are migrated
 
 
 def _spelling_of(value: Mapping[str, Any]) -> str | None:
@@ -57,9 +47,9 @@ class TableStore:
     limit = LARGEST_ITEM
     engine = "dynamodb"
 
-    def __init__(self, client: Any, table_name: str, *, clock: Callable[[], float]) -> None:
+    def __init__(self, client: Any, table_name: str) -> None:
         self.target, self.name = client, table_name
-        self._table, self._clock = {"TableName": table_name}, clock
+        self._table = {"TableName": table_name}
 
     def key(self, text: str) -> dict[str, Any]:
         """The typed key that is written as JSON: {"orderId": "o-1"}. Bytes are {"B": "base64"}, as in AWS's own tools."""
@@ -83,10 +73,8 @@ class TableStore:
             raise ConfigurationError(f"--key names no item of the table {self.name}: {text_of(error)}") from error
         return image_of(response["Item"], tuple(key)) if "Item" in response else None
 
-    def scan(
-        self, attribute: str | None = None, *, consistent: bool = True, size: int | None = None, position: object = None
-    ) -> TableScan:
-        return TableScan(self.name, attribute, consistent=consistent, size=size, position=position)
+    def scan(self, attribute: str | None = None, *, consistent: bool = True, size: int | None = None) -> TableScan:
+        return TableScan(self.name, attribute, consistent=consistent, size=size)
 
     def count(self) -> Flow[int]:
         """About how many items there are, as DynamoDB counts them every few hours."""
@@ -115,51 +103,9 @@ class TableStore:
         """A request as JSON has it. Bytes are in base64, as in AWS's own tools."""
         return {call.method: json.loads(json.dumps(call.kwargs, default=lambda value: b64encode(value).decode()))}
 
-    def migrate(self, image: EntityImage, step: Step) -> Flow[bool]:
-        """Make a migration's step. False: the item is not as it must be."""
-        if isinstance(step, CarryMark):
-            ledger = HighWaterMark(name=ledger_name(step.entry.terms.attribute))
-            flows = Flows(self.target, ledger, self.name, self._clock, random_name, is_async=False)
-            condition = {
-                "ConditionExpression": "#old = :old",
-                "ExpressionAttributeNames": {"#old": step.attribute},
-                "ExpressionAttributeValues": plain_values({":old": step.value}),
-            }
-            outcome = yield from flows.record(step.message, {"Key": plain_values(image.key), **condition})
-            return not isinstance(outcome, Unmet | Gone)
-        try:
-            yield from send(Call("update_item", (), {**self._table, "Key": dict(image.key), **request_of(step)}))
-        except ClientError as error:
-            if code(error) == "ConditionalCheckFailedException":
-                return False
-            if says_too_large(text_of(error)):
-                raise EntityTooLarge(
-                    "The entity has grown meanwhile, and has no room for both now. Run it again."
-                ) from error
-            raise
-        return True
-
-    def size_after(self, image: EntityImage, step: Step) -> int:
-        """The bytes of the item after a migration's step, except for the tokens of attempts."""
-        item, entry, drop = plain_values(image.raw), step.entry, dropped_by(step)
-        item |= {name_of(label.slot): label.text for label in entry.terms.labels}
-        if isinstance(step, CarryIds):
-            present = name_of(sets_of(step).present)
-            item[present] = {*cast("set[Any]", item.get(present, ())), *step.marks}
-            for slot in entry.dead:
-                item.pop(name_of(slot), None)
-        elif isinstance(step, CarryMark):
-            item[name_of(cast("Advance", entry.own).slot)] = step.message.sequence
-        if drop is not None:
-            item.pop(step.attribute, None)
-        return item_size(item)
-
-    def fits(self, image: EntityImage, step: Step) -> bool:
-        return self.size_after(image, step) + _ROOM <= LARGEST_ITEM
-
 
 class TableScan:
-    """Goes through a table once, page by page, and can go on at a `position`. `attribute`: only items that have it count."""
+    """Goes through a table once, page by page. `attribute`: only items that have it count."""
 
     def __init__(
         self,
@@ -168,33 +114,17 @@ class TableScan:
         *,
         consistent: bool = True,
         size: int | None = None,
-        position: object = None,
         keys: Sequence[str] = (),
     ) -> None:
-        self.read_count = 0  # items that were read by now, those too that do not count
         self._keys = tuple(keys)
         self._table = {"TableName": table_name}
         # Where the next page begins; empty at the beginning of the table, and None behind its end.
         self._start: Mapping[str, Any] | None = {}
-        if position is not None:
-            start = cast("Mapping[str, tuple[str, str]]", position)
-            self._start = {name: {kind: b64decode(value) if kind == "B" else value} for name, (kind, value) in start.items()}
         self._request: dict[str, Any] = {"ConsistentRead": True} if consistent else {}
         if size is not None:
             self._request["Limit"] = size
         if attribute is not None:
             self._request |= {"FilterExpression": "attribute_exists(#a)", "ExpressionAttributeNames": {"#a": attribute}}
-
-    @property
-    def position(self) -> object:
-        """Where to go on after the last page, as JSON; None at the end."""
-        if self._start is None:
-            return None
-        return {
-            name: [kind, b64encode(value).decode() if kind == "B" else value]
-            for name, typed_value in self._start.items()
-            for kind, value in typed_value.items()
-        }
 
     def next(self) -> Flow[list[EntityImage] | None]:
         """The items of the next page, which may have none; None at the end."""
@@ -206,7 +136,6 @@ class TableScan:
         start = {"ExclusiveStartKey": self._start} if self._start else {}
         page: Mapping[str, Any] = yield Call("scan", (), {**self._table, **self._request, **start})
         self._start = page.get("LastEvaluatedKey") or None
-        self.read_count += page.get("ScannedCount", len(page["Items"]))
         return [image_of(item, self._keys) for item in page["Items"]]
 
 
@@ -304,31 +233,3 @@ def _typed_set(members: Sequence[str | bytes | int]) -> dict[str, Any]:
     if isinstance(members[0], int):
         return {"NS": [*map(str, members)]}
     return {"SS" if isinstance(members[0], str) else "BS": [*members]}
-
-
-def request_of(step: CarryIds | Drop) -> dict[str, Any]:
-    """The arguments of `update_item` beside the key, for a step of a migration."""
-    words, labels, drop = Words(), step.entry.terms.labels, dropped_by(step)
-    old, values = words.short(step.attribute), cast("dict[str, Any]", constants(step.entry.terms))
-    conditions = [f"attribute_exists({old})", f"attribute_not_exists({TOMBSTONE})", *fits_labels(step.entry.terms, words)]
-    clauses = {"SET": [f"{words(name_of(label.slot))}=:ow_l{n}" for n, label in enumerate(labels)]}
-    removals: list[str] = []
-    if isinstance(step, CarryIds):
-        clauses["ADD"] = [f"{words(name_of(sets_of(step).present))} :ow_s"]
-        removals += [words(name_of(slot)) for slot in step.entry.dead]
-        values[":ow_s"] = Members(step.marks)
-    if drop is not None:
-        conditions.append(f"{old}=:ow_r")
-        removals.append(old)
-    if isinstance(step, Drop):
-        # A mark only rises, and a set loses nothing that is needed, unless somebody takes the whole ledger away meanwhile.
-        conditions.append(f"attribute_exists({words(name_of(step.entry.terms.labels[0].slot))})")
-        if isinstance(own := step.entry.own, Advance):
-            conditions.append(f"{words.short(name_of(own.slot))}>=:ow_r")
-    update = {**clauses, "REMOVE": removals} if removals else clauses
-    return {
-        "UpdateExpression": " ".join([f"{name} {','.join(parts)}" for name, parts in update.items()]),
-        "ConditionExpression": " AND ".join(conditions),
-        "ExpressionAttributeNames": words.names,
-        "ExpressionAttributeValues": {**typed_values(values), **({} if drop is None else {":ow_r": drop.value})},
-    }

@@ -109,13 +109,9 @@ class Edit:
 class EntityScan(Protocol):
     """Goes through a store once, page by page."""
 
-    read_count: int  # entities that were read by now, those too that do not count
-
-    @property
-    def position(self) -> object: ...  # where to go on after the last page, as JSON; None at the end
-    def next(
-        self,
-    ) -> Flow[list[EntityImage] | None]: ...  # the entities of the next page, which may have none; None at the end
+    def next(self) -> Flow[list[EntityImage] | None]:
+        """The entities of the next page, which may have none; None at the end."""
+        ...
 
 
 class EntityStore(Protocol):
@@ -129,9 +125,7 @@ class EntityStore(Protocol):
     def key(self, text: str) -> dict[str, Any]: ...
     def read(self, key: Mapping[str, Any]) -> Flow[EntityImage | None]: ...
 
-    def scan(
-        self, attribute: str | None = None, *, consistent: bool = True, size: int | None = None, position: object = None
-    ) -> EntityScan:
+    def scan(self, attribute: str | None = None, *, consistent: bool = True, size: int | None = None) -> EntityScan:
         """All entities, or those that have the attribute, of so many a page."""
         ...
 

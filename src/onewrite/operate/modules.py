@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from onewrite.batch.handler import handler_of
 from onewrite.core.ledgers import Ledger
-from onewrite.errors import ConfigurationError, OnewriteError
+from onewrite.errors import ConfigurationError
 from onewrite.operate.early import EXTRAS
 from onewrite.operate.report import OutsideFailure
 
@@ -79,11 +79,9 @@ def is_maker(value: object) -> bool:
     return all(each.default is not each.empty for each in parameters)  # *arguments would wrap something that needs some
 
 
-def call(
-    function: Callable[[], T], name: str, *, quiet: bool = True, refusal: type[OnewriteError] = _NothingThereError
-) -> T:
-    """What the function of that name makes, unless it raises the `refusal`, which says in one line what is wrong."""
-    return _run_users(function, f"{name}() fails", quiet=quiet, refusal=refusal)
+def call(function: Callable[[], T], name: str, *, quiet: bool = True) -> T:
+    """What the function of that name makes."""
+    return _run_users(function, f"{name}() fails", quiet=quiet)
 
 
 def _is_dotted(name: str) -> bool:
@@ -107,14 +105,12 @@ def _import(module: str, form: str, *, quiet: bool) -> ModuleType:
     return _run_users(import_it, f"The module {module} cannot be imported", quiet=quiet)
 
 
-def _run_users(act: Callable[[], T], failure: str, *, quiet: bool, refusal: type[OnewriteError] = _NothingThereError) -> T:
+def _run_users(act: Callable[[], T], failure: str, *, quiet: bool) -> T:
     """Run code of the user's. What it raises is shown with its traceback, and `failure` says what failed."""
     try:
         with redirect_stdout(sys.stderr) if quiet else nullcontext():
             return act()
-    except refusal:
-        raise
-    except KeyboardInterrupt:
+    except (_NothingThereError, KeyboardInterrupt):
         raise
     except BaseException as error:  # asyncio.CancelledError is no Exception
         if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] in EXTRAS:

@@ -1,7 +1,4 @@
-"""A collection as the verbs see it: images of its documents, one scan, and writes that land only on what was read.
-
-A migration's writes are conditional in another way, which `migration.py` explains: they may land beside those of consumers.
-"""
+"""A collection as the verbs see it: images of its documents, one scan, and writes that land only on what was read."""
 
 from __future__ import annotations
 
@@ -9,7 +6,6 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from copy import deepcopy
 from operator import attrgetter
 from typing import Any, cast
 
@@ -19,27 +15,19 @@ from bson.binary import UuidRepresentation
 from bson.codec_options import DatetimeConversion
 from bson.errors import BSONError
 
-from onewrite.core.clock import random_name
 from onewrite.core.flow import Call, Do, Flow
-from onewrite.core.label import PREFIX, STEPS, TOMBSTONE, Slot, check_attribute, ledger_name
-from onewrite.core.ledgers import HighWaterMark
-from onewrite.core.ledgers.entry import Advance
+from onewrite.core.label import PREFIX, STEPS, Slot
 from onewrite.core.ledgers.seen_ids import RING_LAYOUT
 from onewrite.errors import ConfigurationError
-from onewrite.mongodb.flows import LARGEST_DOCUMENT, Flows, of_majority
+from onewrite.mongodb.flows import LARGEST_DOCUMENT, of_majority
 from onewrite.mongodb.layout import Document, canonical, is_made_by, lookup, path_of, with_codec
 from onewrite.mongodb.outboxes import STORED_CODEC, origin
-from onewrite.mongodb.request import labels
 from onewrite.operate.image import Edit, EntityImage, Layout
-from onewrite.operate.migration import CarryIds, CarryMark, Drop, Step, dropped_by, sets_of
 from onewrite.operate.report import NotThere
-from onewrite.outcome import Gone, Unmet
 
 _GROUP = re.compile(rf"{PREFIX}(?:@|{RING_LAYOUT}r)")
 _AT_ONCE = 100  # documents of a page
-_ROOM = 1024 * 1024  # bytes for what consumers add while they are migrated
 _DISPLAY_JSON = json_util.RELAXED_JSON_OPTIONS.with_options(uuid_representation=UuidRepresentation.STANDARD)
-_EXACT_JSON = json_util.CANONICAL_JSON_OPTIONS.with_options(uuid_representation=UuidRepresentation.STANDARD)
 # Every value becomes one that is written again as it stands there: a UUID of the old kind too, and a date after Python's last.
 _INPUT_JSON = json_util.JSONOptions(datetime_conversion=DatetimeConversion.DATETIME_AUTO, tz_aware=False)
 # A text that is none, in a field of the user's or an _id, must not hide all other entities. It is shown only.
@@ -60,12 +48,9 @@ class CollectionStore:
     limit = LARGEST_DOCUMENT
     engine = "mongodb"
 
-    def __init__(self, collection: Any, *, clock: Callable[[], float]) -> None:
-        self.target, self.name = (
-            with_codec(of_majority(collection), LENIENT),
-            str(getattr(collection, "full_name", collection.name)),
-        )
-        self._clock = clock
+    def __init__(self, collection: Any) -> None:
+        self.target = with_codec(of_majority(collection), LENIENT)
+        self.name = str(getattr(collection, "full_name", collection.name))
 
     def key(self, text: str) -> dict[str, Any]:
         """The document that is named by extended JSON, as {"_id": {"$oid": "..."}}, or by its `_id` alone."""
@@ -88,11 +73,9 @@ class CollectionStore:
         documents: list[Document] = yield Do(list, (cursor,))
         return image_of(documents[0]) if documents else None
 
-    def scan(
-        self, attribute: str | None = None, *, consistent: bool = True, size: int | None = None, position: object = None
-    ) -> CollectionScan:
+    def scan(self, attribute: str | None = None, *, consistent: bool = True, size: int | None = None) -> CollectionScan:
         del consistent  # a majority's is all that is read
-        return CollectionScan(attribute, size=size, position=position)
+        return CollectionScan(attribute, size=size)
 
     def count(self) -> Flow[int]:
         """About how many documents there are. A collection that does not exist has no number, as a table that does not."""
@@ -129,59 +112,18 @@ class CollectionStore:
         """A request as JSON has it."""
         return {call.method: json.loads(json_util.dumps(call.args, json_options=_DISPLAY_JSON))}
 
-    def migrate(self, image: EntityImage, step: Step) -> Flow[bool]:
-        """Make a migration's step. False: the document is not as it must be."""
-        check_attribute(step.attribute)  # a pattern may match a field with a "." in its name, which no update can name
-        if isinstance(step, CarryMark):
-            ledger = HighWaterMark(name=ledger_name(step.entry.terms.attribute))
-            flows = Flows(self.target, ledger, self._clock, (), "majority", attempts=random_name, is_async=False)
-            query = {**image.key, step.attribute: {"$eq": step.value}}
-            outcome = yield from flows.record(step.message, query, {"upsert": False})
-            return not isinstance(outcome, Unmet | Gone)
-        conditions, update = request_of(step)
-        result = yield Call("update_one", ({**image.key, **conditions}, update))
-        return bool(result.matched_count)
-
-    def size_after(self, image: EntityImage, step: Step) -> int:
-        """The bytes of the document after a migration's step."""
-        document, drop, entry = deepcopy(dict(image.raw)), dropped_by(step), step.entry
-        document |= {path_of(label.slot): label.text for label in entry.terms.labels}
-        if isinstance(step, CarryIds):
-            for slot in entry.dead:
-                document.get(slot.group, {}).pop(slot.key, None)
-            present = sets_of(step).present
-            inner = document.setdefault(present.group, {}) if present.key else document
-            inner[present.key or present.group] = [*inner.get(present.key or present.group, []), *step.marks]
-        elif isinstance(step, CarryMark):
-            slot = cast("Advance", entry.own).slot
-            document.setdefault(slot.group, {})[slot.key] = step.value
-        if drop is not None:
-            document.pop(step.attribute, None)
-        return _size(document)
-
-    def fits(self, image: EntityImage, step: Step) -> bool:
-        return self.size_after(image, step) + _ROOM <= LARGEST_DOCUMENT
-
 
 class CollectionScan:
-    """Goes through a collection once, and can go on at a `position`. `attribute`: only documents that have this field count.
+    """Goes through a collection once. `attribute`: only documents that have this field count.
 
     Each page is a query of its own, which begins where the last one ended in the index on `_id`: a cursor would be closed by the
     server where what is done with its documents is slow.
     """
 
-    def __init__(self, attribute: str | None = None, *, size: int | None = None, position: object = None) -> None:
-        self.read_count = 0
+    def __init__(self, attribute: str | None = None, *, size: int | None = None) -> None:
         self._size = size or _AT_ONCE
         self._filter: Document = {} if attribute is None else {attribute: {"$exists": True, "$ne": {}}}
         self._last: Document | None = {}
-        if position is not None:
-            self._last = cast("Document", json_util.loads(str(position), json_options=_INPUT_JSON))
-
-    @property
-    def position(self) -> object:
-        """Where to go on after the last page, as JSON; None at the end."""
-        return json_util.dumps(self._last, json_options=_EXACT_JSON) if self._last else None
 
     def next(self) -> Flow[list[EntityImage] | None]:
         """The documents of the next page; None at the end."""
@@ -196,7 +138,6 @@ class CollectionScan:
         bound = canonical(self._last, STORED_CODEC)  # Python has other ideas of which values are equal
         fresh = [document for document in documents if canonical({"_id": document["_id"]}, STORED_CODEC) != bound]
         self._last = {"_id": documents[-1]["_id"]} if len(documents) == limit else None
-        self.read_count += len(fresh)
         return [image_of(document) for document in fresh]
 
 
@@ -247,24 +188,3 @@ def _size(document: Document) -> int:
 
 def _size_of(name: str, value: Any) -> int:
     return _size({name: value}) - _size({})
-
-
-def request_of(step: CarryIds | Drop) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The filter beside the `_id`, and the update, for a step of a migration."""
-    terms, drop = step.entry.terms, dropped_by(step)
-    conditions: dict[str, Any] = {TOMBSTONE: {"$exists": False}, step.attribute: {"$exists": True}, **labels(terms).fits}
-    update: dict[str, Any] = {"$set": {path_of(label.slot): label.text for label in terms.labels}}
-    removals: list[str] = []
-    if isinstance(step, CarryIds):
-        update["$push"] = {path_of(sets_of(step).present): {"$each": list(step.marks)}}
-        removals += [path_of(slot) for slot in step.entry.dead]
-    if drop is not None:
-        conditions[step.attribute] = {"$eq": drop.value}
-        removals.append(step.attribute)
-    if isinstance(step, Drop) and step.value != []:  # of an empty set nothing was carried, and the ledger may not be there
-        # A mark only rises, and a set loses nothing that is needed, unless somebody takes the whole ledger away meanwhile.
-        label, own = path_of(terms.labels[0].slot), step.entry.own
-        conditions[label] = {**conditions[label], "$exists": True}
-        if isinstance(own, Advance):
-            conditions[path_of(own.slot)] = {"$gte": own.mark}
-    return conditions, update | ({"$unset": dict.fromkeys(removals, "")} if removals else {})

@@ -7,8 +7,6 @@ difference.
 from __future__ import annotations
 
 import re
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
@@ -16,8 +14,7 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 from onewrite.core.event import Outbox
 from onewrite.core.flow import run
 from onewrite.errors import ConfigurationError
-from onewrite.operate.image import EntityImage
-from onewrite.operate.migration import MigratedStore
+from onewrite.operate.image import EntityImage, EntityStore
 from onewrite.operate.options import Options
 from onewrite.operate.report import NotThere
 from onewrite.outbox import Outgoing, Relay, to_eventbridge, to_sns, to_sqs
@@ -41,18 +38,18 @@ def is_named(options: Options) -> bool:
     return options["table"] is not None or options["collection"] is not None
 
 
-def store_of(options: Options, *, clock: Callable[[], float] = time.time) -> MigratedStore:
+def store_of(options: Options) -> EntityStore:
     """The table or collection that the options name."""
     _check_named(options)
     table, collection = options["table"], options["collection"]
     if table is not None:
         from onewrite.operate.dynamodb import TableStore  # noqa: PLC0415  # One engine does without the other's driver.
 
-        return TableStore(dynamodb_client(options["region"], options["endpoint_url"]), table, clock=clock)
+        return TableStore(dynamodb_client(options["region"], options["endpoint_url"]), table)
     target = mongo_collection(collection)
     from onewrite.operate.mongodb import CollectionStore  # noqa: PLC0415  # as above
 
-    return CollectionStore(target, clock=clock)
+    return CollectionStore(target)
 
 
 def users_collection(options: Options) -> Any:
@@ -61,15 +58,7 @@ def users_collection(options: Options) -> Any:
     return mongo_collection(options["collection"])
 
 
-def place_of(store: MigratedStore, options: Options) -> str:
-    """What tells the table or collection from every other one, without a password."""
-    if options["table"] is None:
-        return str(options["collection"].rpartition("@")[2])
-    arn = store.target.describe_table(TableName=store.name)["Table"]["TableArn"]  # its region and its account
-    return f"{store.target.meta.endpoint_url} {arn}"
-
-
-def entity_of(store: MigratedStore, key: str) -> EntityImage:
+def entity_of(store: EntityStore, key: str) -> EntityImage:
     """The entity as it is now."""
     image = run(store.read(store.key(key)), store.target)
     if image is None:
