@@ -145,7 +145,7 @@ def _on_mongodb(plan: Plan, mongo: MongoClient[dict[str, Any]]) -> Iterator[Row]
         return lambda turn: store.update_one(messages[turn], {"_id": f"{name} {turn:06d}"}, MONGODB_UPDATE, **emit)
 
     def explain(message: Message, query: Any, emit: Any) -> Any:
-        return store.explain(lambda name: name.update_one(message, query, MONGODB_UPDATE, **emit))["update_one"]
+        return store.explain("update_one", message, query, MONGODB_UPDATE, **emit)
 
     def by_hand(name: str, **emit: Any) -> Contender:
         """The same request, composed before the clock runs."""
@@ -255,7 +255,4 @@ class _Counting:
 
 
 def _explain(store: GuardedTable, message: Message, key: Any, **emit: Any) -> Any:
-    def write(table: Any) -> object:
-        return table.update_item(message, Key=key, **DYNAMODB_UPDATE, **emit)
-
-    return store.explain(write)["update_item"]
+    return store.explain("update_item", message, Key=key, **DYNAMODB_UPDATE, **emit)

@@ -164,4 +164,4 @@ def _batches(client: Any, name: str, *, lean: bool) -> Contender:
 
 
 def _explain(store: GuardedTable, message: Message, key: str) -> Any:
-    return store.explain(lambda store_to_ask: store_to_ask.update_item(message, Key={"id": key}, **BUSINESS))["update_item"]
+    return store.explain("update_item", message, Key={"id": key}, **BUSINESS)

@@ -255,9 +255,7 @@ class DynamoShop:
         return self._done(self._guarded.seen(message, Key=self.key(order), ProjectionExpression="n"))
 
     def explain(self, message: Message, order: str) -> dict[str, Any]:
-        return self._guarded.explain(
-            lambda store: store.update_item(message, Key=self.key(order), UpdateExpression="REMOVE n")
-        )
+        return self._guarded.explain("update_item", message, Key=self.key(order), UpdateExpression="REMOVE n")
 
     def get(self, order: str) -> dict[str, Any] | None:
         return self._done(self._guarded.get_item(Key=self.key(order), ConsistentRead=True))
@@ -430,7 +428,7 @@ class MongoShop:
         return self._done(self._guarded.seen(message, self.key(order), projection={"n": 1}))
 
     def explain(self, message: Message, order: str) -> dict[str, Any]:
-        return self._guarded.explain(lambda store: store.update_one(message, self.key(order), {"$unset": {"n": ""}}))
+        return self._guarded.explain("update_one", message, self.key(order), {"$unset": {"n": ""}})
 
     def get(self, order: str) -> dict[str, Any] | None:
         return self._done(self._guarded.find_one(self.key(order)))

@@ -35,7 +35,8 @@ from tests.support.driven import Collection, Table, failure, play, refusal, repl
 
 NOW = 1_790_000_000.0
 M = Message("m5", source="s", sequence=5)
-ASKED = StepRequest("charge", timedelta(minutes=1), timedelta(days=1))
+REQUEST = StepRequest("charge", timedelta(minutes=1), timedelta(days=1))
+ASKED: dict[str, Any] = {"name": "charge", "lease": REQUEST.lease, "safe_for": REQUEST.safe_for}
 KEY: dict[str, Any] = {"Key": {"orderId": "o-1"}}
 QUERY = {"_id": "o-1"}
 MARK = step_mark("ow_l", M)
@@ -44,7 +45,7 @@ DONE: dict[str, Any] = {}
 
 def step(call: str = "another", ago: float = 3600.0, ledger: str = "ow_l") -> Step:
     """A step that another call has begun, whose lease is over."""
-    return new_step(ledger, M, ASKED, call, NOW - ago)
+    return new_step(ledger, M, REQUEST, call, NOW - ago)
 
 
 def item(*steps: Step, **more: Any) -> dict[str, Any]:
@@ -73,7 +74,7 @@ def collection(ledger: Ledger | None = None) -> CollectionFlows:
 
 
 def mine() -> Step:
-    return new_step("ow_l", M, ASKED, "mine", NOW)
+    return new_step("ow_l", M, REQUEST, "mine", NOW)
 
 
 def claim(held: Step) -> Begun:
@@ -84,14 +85,14 @@ def claim(held: Step) -> Begun:
 
 
 def test_a_begin_whose_answer_was_lost_finds_its_own_claim() -> None:
-    begun, steps = play(table_steps.begin(table(), M, KEY, ASKED), refusal(item(mine())))
+    begun, steps = play(table_steps.begin(table(), M, **ASKED, **KEY), refusal(item(mine())))
     assert isinstance(begun, Begun)
     assert (begun.fence, len(steps)) == (mine().fence, 1)
 
 
 def test_a_takeover_is_one_more_request_that_demands_the_old_fence() -> None:
     old = step()
-    begun, (_, takeover) = play(table_steps.begin(table(), M, KEY, ASKED), refusal(item(old)), DONE)
+    begun, (_, takeover) = play(table_steps.begin(table(), M, **ASKED, **KEY), refusal(item(old)), DONE)
     assert isinstance(begun, Begun)
     assert begun.since == old.since
     assert takeover.kwargs["ConditionExpression"] == "#step.#fence=:old"
@@ -99,29 +100,29 @@ def test_a_takeover_is_one_more_request_that_demands_the_old_fence() -> None:
 
 
 def test_a_step_that_was_let_go_before_it_could_be_taken_over_is_begun_anew() -> None:
-    begun, steps = play(table_steps.begin(table(), M, KEY, ASKED), refusal(item(step())), refusal(item()), DONE)
+    begun, steps = play(table_steps.begin(table(), M, **ASKED, **KEY), refusal(item(step())), refusal(item()), DONE)
     assert isinstance(begun, Begun)
     assert (begun.since, begun.first, len(steps)) == (NOW, True, 3)
 
 
 def test_a_step_that_was_finished_before_it_could_be_taken_over_is_a_duplicate() -> None:
     done = item(ow_l="ow1 14d", ow_r1={bytes.fromhex("e2925dfad35a3323aea4")})
-    answer, _ = play(table_steps.begin(table(), M, KEY, ASKED), refusal(item(step())), refusal(done))
+    answer, _ = play(table_steps.begin(table(), M, **ASKED, **KEY), refusal(item(step())), refusal(done))
     assert isinstance(answer, Duplicate)
 
 
 def test_an_entity_that_vanishes_before_its_step_is_taken_over_is_missing() -> None:
-    assert play(table_steps.begin(table(), M, KEY, ASKED), refusal(item(step())), refusal(None))[0] == Missing(M)
+    assert play(table_steps.begin(table(), M, **ASKED, **KEY), refusal(item(step())), refusal(None))[0] == Missing(M)
 
 
 def test_who_always_comes_second_is_told_to_come_again() -> None:
     others = [refusal(item(step(f"other {n}"))) for n in range(6)]
-    assert play(table_steps.begin(table(), M, KEY, ASKED), *others)[0] == Busy(M, NOW)
+    assert play(table_steps.begin(table(), M, **ASKED, **KEY), *others)[0] == Busy(M, NOW)
 
 
 def test_an_entity_that_a_step_would_make_too_large_is_said_to_be_so() -> None:
     with pytest.raises(EntityTooLarge, match="exceed DynamoDB's"):
-        play(table_steps.begin(table(), M, KEY, ASKED), too_large(), {"Item": item()})
+        play(table_steps.begin(table(), M, **ASKED, **KEY), too_large(), {"Item": item()})
     flow = table().finish(M, KEY, claim(mine()))
     with pytest.raises(EntityTooLarge):
         play(flow, too_large(), {"Item": item(mine())})
@@ -178,35 +179,44 @@ def test_a_refusal_that_is_recorded_beside_another_messages_step_is_sent_again()
 
 def test_on_mongodb_a_takeover_is_a_look_and_a_write_that_demands_the_old_fence() -> None:
     old = step()
-    begun, steps = play(collection_steps.begin(collection(), M, QUERY, {}, ASKED), NOTHING, document(old), LANDED)
+    begun, steps = play(collection_steps.begin(collection(), M, filter=QUERY, **ASKED), NOTHING, document(old), LANDED)
     assert isinstance(begun, Begun)
     assert steps[-1].args[0] == {"_id": "o-1", f"ow_steps.{MARK.hex()}.fence": old.fence}
 
 
 def test_on_mongodb_a_step_that_was_let_go_meanwhile_is_begun_anew() -> None:
     begun, _ = play(
-        collection_steps.begin(collection(), M, QUERY, {}, ASKED), NOTHING, document(step()), NOTHING, document(), LANDED
+        collection_steps.begin(collection(), M, filter=QUERY, **ASKED),
+        NOTHING,
+        document(step()),
+        NOTHING,
+        document(),
+        LANDED,
     )
     assert isinstance(begun, Begun)
     assert begun.first
 
 
 def test_on_mongodb_a_refusal_that_nothing_explains_is_tried_once_more() -> None:
-    assert isinstance(play(collection_steps.begin(collection(), M, QUERY, {}, ASKED), NOTHING, document(), LANDED)[0], Begun)
-    twice = play(collection_steps.begin(collection(), M, QUERY, {}, ASKED), NOTHING, document(), NOTHING, document())
+    assert isinstance(
+        play(collection_steps.begin(collection(), M, filter=QUERY, **ASKED), NOTHING, document(), LANDED)[0], Begun
+    )
+    twice = play(collection_steps.begin(collection(), M, filter=QUERY, **ASKED), NOTHING, document(), NOTHING, document())
     assert isinstance(twice[0], Rejected)
 
 
 def test_on_mongodb_a_step_that_makes_the_entity_too_large_is_said_to_do_so() -> None:
     with pytest.raises(EntityTooLarge):
-        play(collection_steps.begin(collection(), M, QUERY, {}, ASKED), OperationFailure("too large", 17419), document())
+        play(
+            collection_steps.begin(collection(), M, filter=QUERY, **ASKED), OperationFailure("too large", 17419), document()
+        )
 
 
 def test_on_mongodb_nobody_creates_or_hides_what_begins() -> None:
     with pytest.raises(InvalidUpdate, match="begin creates nothing"):
-        play(collection_steps.begin(collection(), M, QUERY, {"upsert": True}, ASKED))
+        play(collection_steps.begin(collection(), M, filter=QUERY, upsert=True, **ASKED))
     with pytest.raises(InvalidUpdate, match="begin in a transaction"):
-        play(collection_steps.begin(collection(), M, QUERY, {"session": Transaction()}, ASKED))
+        play(collection_steps.begin(collection(), M, filter=QUERY, session=Transaction(), **ASKED))
 
 
 class Transaction:
@@ -216,7 +226,7 @@ class Transaction:
 @pytest.mark.parametrize("update", [{"$inc": {"n": 1}}, [{"$set": {"n": 1}}]])
 @pytest.mark.parametrize("ledger", [SeenIds(), HighWaterMark()], ids=["seen", "mark"])
 def test_on_mongodb_a_finish_of_any_form_takes_the_step_out(ledger: Ledger, update: Any) -> None:
-    own = new_step(ledger.attribute, M, ASKED, "mine", NOW)
+    own = new_step(ledger.attribute, M, REQUEST, "mine", NOW)
     finishes = own.as_begun(M, QUERY, lambda: NOW)
     held = document(own, ow_l="ow1 marks", **{"ow_@": {"s": 9}}) if isinstance(ledger, HighWaterMark) else None
     answers = [LANDED] if held is None else [NOTHING, held, LANDED]
@@ -234,7 +244,7 @@ def test_on_mongodb_a_finish_of_any_form_takes_the_step_out(ledger: Ledger, upda
 
 
 def test_a_failing_effect_whose_step_cannot_be_released_says_both() -> None:
-    flow = table_steps.perform(table(), M, KEY, ASKED, effect=lambda _: None, then=dict)
+    flow = table_steps.perform(table(), M, effect=lambda _: None, then=dict, **ASKED, **KEY)
     assert isinstance(next(flow), Call)
     assert isinstance(flow.send(DONE), Do)
     assert isinstance(flow.throw(TimeoutError("no answer")), Call)

@@ -319,11 +319,11 @@ DELETES = Tombstones(timedelta(days=1))
 WIDE = SeenIds(also=tuple(HighWaterMark(name=f"marks-{n}") for n in range(40)))
 
 
-@pytest.mark.parametrize("guard", [GuardedTable, AsyncGuardedTable])
 @pytest.mark.parametrize("ledger", [MessageIDs("my_ids" * 600), SeenIds(also=MessageIDs("my_ids" * 600)), WIDE])
-def test_a_ledger_that_leaves_no_room_in_an_expression_is_refused_when_the_table_is_made(guard: Any, ledger: Any) -> None:
-    with pytest.raises(ConfigurationError, match=r"no room for a call of your own in the 4096 bytes.*shorter names.*fewer"):
-        guard(SimpleNamespace(update_item=print), ledger, table_name="orders")
+def test_a_ledger_too_wide_for_an_expression_is_named_with_remedies(table: Any, ledger: Any) -> None:
+    orders = GuardedTable(table, ledger)
+    with pytest.raises(InvalidUpdate, match=r"DynamoDB takes 4096: .*give the ledgers shorter names, or name fewer.*also="):
+        orders.record(Message("m", source="s", sequence=1), Key={"orderId": "o-1"})
 
 
 def test_a_store_without_a_ledger_is_not_made_to_delete(table: Any, collection: Any) -> None:

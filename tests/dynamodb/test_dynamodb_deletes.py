@@ -41,7 +41,7 @@ M1, M2, M3 = Message("m1"), Message("m2"), Message("m3")
 def deleting() -> Flow[Any]:
     """A delete that the test drives by hand."""
     flows = Flows(Table(), SeenIds(), None, lambda: NOW, lambda: "try", tombstones=TOMBSTONES, is_async=False)
-    return delete(flows, M1, {"Key": KEY})
+    return delete(flows, M1, Key=KEY)
 
 
 @pytest.fixture
@@ -88,7 +88,7 @@ def test_what_a_faster_redelivery_has_removed_is_not_returned(table: Any) -> Non
 
 def test_a_clean_up_leaves_what_came_after_the_database_has_removed_the_tombstone(table: Any) -> None:
     orders = guarded(table)
-    flow = delete(orders._flows, M1, {"Key": KEY})
+    flow = delete(orders._flows, M1, Key=KEY)
     perform = performer(table)
     second = flow.send(perform(next(flow)))
     table.delete_item(Key=KEY)

@@ -209,7 +209,7 @@ def test_a_call_that_names_a_table_is_refused_unsent(call: Callable[[Any, dict[s
 def test_a_record_that_finishes_a_step_changes_nothing_but_the_ledger_either() -> None:
     claim = Begun(M5, "key", "fence", NOW, NOW + 60, entity_key=CLOSE["Key"])
     with pytest.raises(InvalidUpdate, match="record changes nothing but the ledger"):
-        flows(SeenIds()).record(M5, CLOSE, finishes=claim)
+        flows(SeenIds()).record(M5, **CLOSE, finishes=claim)
 
 
 @pytest.mark.parametrize("client", [False, True])
@@ -307,7 +307,7 @@ def test_a_mark_that_cannot_be_moved_is_the_drivers_failure() -> None:
 
 
 def test_seen_reads_the_entity_as_it_is_now() -> None:
-    outcome, steps = play(flows(SeenIds()).seen(M5, KEY), {"Item": ENTITY})
+    outcome, steps = play(flows(SeenIds()).seen(M5, **KEY), {"Item": ENTITY})
     assert outcome == Applied(M5, ENTITY)
     assert steps == [Call("get_item", (), {"ConsistentRead": True, **KEY})]
 
@@ -325,16 +325,16 @@ class Shown(str, Enum):  # noqa: UP042  # a StrEnum's text is its value
     ],
 )
 def test_a_read_of_some_attributes_sees_that_the_item_was_deleted(asked: Any, sent: Any) -> None:
-    found, steps = play(flows(SeenIds()).get({**KEY, **asked}), {"Item": {"n": Decimal(1)}})
+    found, steps = play(flows(SeenIds()).get_item(**KEY, **asked), {"Item": {"n": Decimal(1)}})
     assert found == {"n": Decimal(1)}
     assert steps == [Call("get_item", (), {**KEY, **sent})]
-    assert play(flows(SeenIds()).get({**KEY, **asked}), {"Item": {"ow_tombstone": {}}})[0] is None
+    assert play(flows(SeenIds()).get_item(**KEY, **asked), {"Item": {"ow_tombstone": {}}})[0] is None
 
 
 def test_a_key_in_typed_values_is_refused_where_a_client_would_look_for_a_map() -> None:
     native = {"Key": {"orderId": {"S": "o-1"}}}
     client = flows(SeenIds(), client=True)
-    for read in (client.get(native), client.seen(M5, native)):
+    for read in (client.get_item(**native), client.seen(M5, **native)):
         with pytest.raises(InvalidUpdate, match=r"orderId is .*, a typed value: a guarded client takes plain ones"):
             next(read)
 
@@ -342,7 +342,7 @@ def test_a_key_in_typed_values_is_refused_where_a_client_would_look_for_a_map() 
 @pytest.mark.parametrize("native", [{"UpdateExpression": "REMOVE a"}, {"Item": {"orderId": "o-1"}}])
 def test_a_record_changes_nothing_but_the_ledger(native: dict[str, Any]) -> None:
     with pytest.raises(InvalidUpdate, match="record changes nothing but the ledger"):
-        flows(SeenIds()).record(M5, {**KEY, **native})
+        flows(SeenIds()).record(M5, **KEY, **native)
 
 
 # --- names of attempts, clocks and sizes ------------------------------------------------------------------------------

@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 from datetime import timedelta
 from decimal import Decimal
-from types import MappingProxyType, SimpleNamespace
+from types import MappingProxyType
 from typing import Any
 
 import pytest
 from boto3.dynamodb.conditions import Attr
 
 from onewrite import (
-    ConfigurationError,
     HighWaterMark,
     InSequence,
     InvalidMessage,
@@ -24,7 +23,6 @@ from onewrite import (
 )
 from onewrite.core.ledgers import Ledger
 from onewrite.core.write import NoStep, Write
-from onewrite.dynamodb import GuardedTable
 from onewrite.dynamodb.request import guard_begin, guard_put, guard_record, guard_update, new_token
 from onewrite.dynamodb.values import Members, sendable, typed_values
 
@@ -499,24 +497,3 @@ def test_a_begin_takes_nothing_that_belongs_to_its_finish(native: dict[str, Any]
     (name,) = native
     with pytest.raises(InvalidUpdate, match=rf"begin .* leave out {name}"):
         guard_begin(write(), {**KEY, **native})
-
-
-NINE_MARKS = tuple(HighWaterMark(name=f"m{n}") for n in range(9))
-LONG_NAME = "my_ids_" * 300
-
-
-@pytest.mark.parametrize(
-    ("fits", "too_much"),
-    [
-        (MessageIDs(LONG_NAME[:1700]), MessageIDs(LONG_NAME[:1800])),
-        (SeenIds(also=NINE_MARKS), SeenIds(also=(*NINE_MARKS, MessageIDs()))),
-    ],
-    ids=["bytes", "operators"],
-)
-def test_a_table_is_made_only_if_a_usual_condition_fits_beside_its_ledger(fits: Ledger, too_much: Ledger) -> None:
-    client = SimpleNamespace(update_item=print)
-    assert GuardedTable(client, fits, table_name="orders")
-    usual = " OR ".join([f"a={'a' * 48}"] * 10)
-    assert update(fits, ConditionExpression=usual)
-    with pytest.raises(ConfigurationError, match="no room for a call of your own"):
-        GuardedTable(client, too_much, table_name="orders")

@@ -333,7 +333,7 @@ def test_a_look_does_not_ask_for_the_element_that_only_the_callers_filter_has_ma
 
 
 def insert(ledger: Ledger, **native: Any) -> Flow[Any]:
-    return in_use(ledger).insert(M5, ENTITY, native)
+    return in_use(ledger).insert_one(M5, ENTITY, **native)
 
 
 def test_a_refused_insert_is_confirmed_by_a_write_that_matches_nothing() -> None:
@@ -354,7 +354,7 @@ def test_a_refused_insert_that_was_not_safe_is_a_duplicate_where_the_second_look
 def test_an_insert_over_nothing_but_a_key_comes_again_in_whatever_form_the_driver_returns_the_key() -> None:
     at = datetime(2026, 1, 1, tzinfo=UTC)
     held = {"_id": at.replace(tzinfo=None)}
-    flow = in_use(SeenIds()).insert(M5, {"_id": at, "n": 1}, {})
+    flow = in_use(SeenIds()).insert_one(M5, {"_id": at, "n": 1})
     outcome, _ = play(flow, lost_race(), held, NOTHING, held)
     assert outcome == Rejected(M5, held, settled=False)
 
@@ -391,7 +391,7 @@ def test_a_callers_own_unique_index_that_refuses_an_insert_is_the_callers_busine
 
 @pytest.mark.parametrize("error", [OperationFailure("too large", 2), DocumentTooLarge("too large")])
 def test_an_insert_that_is_too_large_is_said_with_its_size(error: Exception) -> None:
-    flow = in_use(SeenIds()).insert(M5, {"_id": 1, "text": "x" * LARGEST_DOCUMENT}, {})
+    flow = in_use(SeenIds()).insert_one(M5, {"_id": 1, "text": "x" * LARGEST_DOCUMENT})
     with pytest.raises(EntityTooLarge, match="it has 16777297 now, 56 of them its ledger's") as raised:
         play(flow, error)
     assert raised.value.__cause__ is error
@@ -424,17 +424,17 @@ def test_the_first_message_of_a_source_that_finds_its_entity_there_is_confirmed_
 
 
 def test_a_record_creates_where_the_entity_is_named_by_id_and_no_transaction_forbids_it() -> None:
-    assert play(flows(SeenIds()).record(M5, QUERY, {}), CREATED)[1][0].kwargs == {"upsert": True}
-    assert play(flows(SeenIds()).record(M5, QUERY, {"upsert": False}), LANDED)[1][0].kwargs == {"upsert": False}
+    assert play(flows(SeenIds()).record(M5, QUERY), CREATED)[1][0].kwargs == {"upsert": True}
+    assert play(flows(SeenIds()).record(M5, QUERY, upsert=False), LANDED)[1][0].kwargs == {"upsert": False}
     session = {"session": IN_TRANSACTION}
-    assert play(flows(SeenIds()).record(M5, QUERY, session), LANDED)[1][0].kwargs == {"upsert": False, **session}
-    by_email = flows(SeenIds(), fields=["email"]).record(M5, {"email": "a@b"}, {})
+    assert play(flows(SeenIds()).record(M5, QUERY, **session), LANDED)[1][0].kwargs == {"upsert": False, **session}
+    by_email = flows(SeenIds(), fields=["email"]).record(M5, {"email": "a@b"})
     indexes = {"email_1": {"key": [("email", 1)], "unique": True}}
     assert play(by_email, indexes, LANDED)[1][1].kwargs == {"upsert": False}
 
 
 def test_seen_looks_once() -> None:
-    outcome, steps = play(flows(SeenIds()).seen(M5, OPEN_ONLY, {"comment": "c"}), ENTITY)
+    outcome, steps = play(flows(SeenIds()).seen(M5, OPEN_ONLY, comment="c"), ENTITY)
     assert outcome == Applied(M5, ENTITY)
     assert steps == [Call("find_one", (QUERY,), {"comment": "c"})]
 
@@ -442,7 +442,7 @@ def test_seen_looks_once() -> None:
 def test_a_read_takes_a_filter_and_no_message() -> None:
     odd: Any = M5
     with pytest.raises(InvalidUpdate, match="the filter alone"):
-        next(flows(SeenIds()).find(odd, {}))
+        next(flows(SeenIds()).find_one(odd))
 
 
 def test_a_finish_that_nothing_refuses_and_that_never_lands_says_that_the_entity_needs_repair() -> None:
@@ -476,12 +476,12 @@ def test_a_collection_that_is_not_there_yet_is_asked_again_since_it_may_be_creat
 
 
 def test_an_insert_may_create_the_collection() -> None:
-    steps = play(flows(SeenIds()).insert(M5, ENTITY, {}), {}, ["others"], "the answer")[1]
+    steps = play(flows(SeenIds()).insert_one(M5, ENTITY), {}, ["others"], "the answer")[1]
     assert methods(steps) == ["index_information", NAMES, "insert_one"]
 
 
 def test_a_collection_that_another_creates_between_two_looks_takes_an_insert() -> None:
-    steps = play(flows(SeenIds()).insert(M5, ENTITY, {}), {}, ["orders"], BY_ID, "the answer")[1]
+    steps = play(flows(SeenIds()).insert_one(M5, ENTITY), {}, ["orders"], BY_ID, "the answer")[1]
     assert methods(steps) == ["index_information", NAMES, "index_information", "insert_one"]
 
 
@@ -491,16 +491,16 @@ def test_a_collation_of_the_collection_is_refused_before_each_write_that_it_coul
         with pytest.raises(ConfigurationError, match="compares text by the collation 'en'"):
             play(store.write(message, QUERY, UPDATE, {}, "update_one"), ENGLISH)
     with pytest.raises(ConfigurationError, match="compares text by the collation 'en'"):
-        play(store.seen(message, QUERY, {}), ENGLISH)
+        play(store.seen(message, QUERY), ENGLISH)
 
 
 def test_what_was_no_matter_to_the_first_write_is_refused_where_it_matters_to_a_later_one() -> None:
     store = flows(READABLE)
-    play(store.seen(M5, QUERY, {}), {}, None)
+    play(store.seen(M5, QUERY), {}, None)
     with pytest.raises(ConfigurationError, match="does not keep _id unique"):
-        play(store.insert(M5, ENTITY, {}), {}, ["orders"], {})
+        play(store.insert_one(M5, ENTITY), {}, ["orders"], {})
     store = flows(HighWaterMark())
-    play(store.insert(M5, ENTITY, {}), ENGLISH, "the answer")
+    play(store.insert_one(M5, ENTITY), ENGLISH, "the answer")
     with pytest.raises(ConfigurationError, match="compares text by the collation 'en'"):
         next(store.write(Message("m", sequence="a"), QUERY, UPDATE, {}, "update_one"))
 
@@ -511,7 +511,7 @@ def test_declared_fields_are_checked_once_against_a_unique_index() -> None:
         with pytest.raises(ConfigurationError, match="only under a unique index"):
             play(store.write(M5, query, UPDATE, {}, "update_one"), BY_ID)
     first = play(store.write(M5, query, UPDATE, {}, "update_one"), UNIQUE, LANDED)[1]
-    second = play(store.seen(M5, query, {}), None)[1]
+    second = play(store.seen(M5, query), None)[1]
     assert [methods(first), methods(second)] == [["index_information", "update_one"], ["find_one"]]
 
 

@@ -275,7 +275,7 @@ class Table:
         return store._flows.write(message, self.writing(limit)([message]))
 
     def delete(self, store: Any) -> Flow[Outcome]:
-        return delete(store._flows, DELETION, {"Key": self.key})
+        return delete(store._flows, DELETION, Key=self.key)
 
     def raw(self) -> dict[str, Any]:
         return self.target.get_item(Key=self.key, ConsistentRead=True).get("Item", {})
@@ -321,7 +321,7 @@ class Collection:
         return store._flows.write(message, query, update, native, "update_one")
 
     def delete(self, store: Any) -> Flow[Outcome]:
-        return delete_document(store._flows, DELETION, self.key, {}, "update_one")
+        return delete_document(store._flows, DELETION, self.key, writer="update_one")
 
     def raw(self) -> dict[str, Any]:
         return self.target.find_one(self.key) or {}

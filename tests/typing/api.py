@@ -135,9 +135,8 @@ def a_guarded_table(client: Any, clock: Callable[[], float], message: Message) -
     assert_type(orders.seen(message, Key={"id": 1}), Outcome)
     assert_type(orders.get_item(Key={"id": 1}), dict[str, Any] | None)
     assert_type(orders.without_ledger({"id": 1}), dict[str, Any])
-    assert_type(
-        orders.explain(lambda store: store.update_item(message, Key={"id": 1}, UpdateExpression="REMOVE a")), dict[str, Any]
-    )
+    assert_type(orders.explain("update_item", message, Key={"id": 1}, UpdateExpression="REMOVE a"), dict[str, Any])
+    orders.explain("update_one", message, Key={"id": 1})  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     GuardedTable(client, SeenIds(), "orders")  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
     GuardedTable(client, "SeenIds")  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType]
     GuardedTable(client, SeenIds)  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType]
@@ -153,7 +152,7 @@ async def an_async_guarded_table(client: Any, clock: Callable[[], float], messag
     assert_type(await orders.seen(message, Key={"id": 1}), Outcome)
     assert_type(await orders.get_item(Key={"id": 1}), dict[str, Any] | None)
     assert_type(orders.without_ledger({"id": 1}), dict[str, Any])
-    assert_type(orders.explain(lambda store: store.record(message, Key={"id": 1})), dict[str, Any])
+    assert_type(orders.explain("record", message, Key={"id": 1}), dict[str, Any])
 
 
 def a_native_call_is_checked_as_boto3_stubs_would(orders: GuardedTable, message: Message) -> None:
@@ -257,7 +256,7 @@ def a_guarded_collection(collection: Any, clock: Callable[[], float], message: M
     assert_type(stock.seen(message, {"_id": 1}), Outcome)
     assert_type(stock.find_one({"_id": 1}), dict[str, Any] | None)
     assert_type(stock.without_ledger({"_id": 1}), dict[str, Any])
-    assert_type(stock.explain(lambda store: store.update_one(message, {"_id": 1}, {"$inc": {"n": 1}})), dict[str, Any])
+    assert_type(stock.explain("update_one", message, {"_id": 1}, {"$inc": {"n": 1}}), dict[str, Any])
     GuardedCollection(collection, InSequence(), key=("email",))
     GuardedCollection(collection, InSequence(), tombstones=Tombstones(timedelta(days=14), ttl_attribute="expires"))
     GuardedCollection(collection, InSequence(), key=None)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
@@ -287,7 +286,7 @@ async def an_async_guarded_collection(collection: Any, message: Message) -> None
     assert_type(await stock.seen(message, {"_id": 1}), Outcome)
     assert_type(await stock.find_one({"_id": 1}), dict[str, Any] | None)
     assert_type(stock.without_ledger({"_id": 1}), dict[str, Any])
-    assert_type(stock.explain(lambda store: store.update_one(message, {"_id": 1}, {"$inc": {"n": 1}})), dict[str, Any])
+    assert_type(stock.explain("update_one", message, {"_id": 1}, {"$inc": {"n": 1}}), dict[str, Any])
 
 
 def replacing_never_returns(collection: Any) -> NoReturn:

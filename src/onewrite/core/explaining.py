@@ -1,97 +1,57 @@
-"""What a call of a store would send first: the call is made on a copy of the store whose client sends nothing."""
+"""What a call of a store would send first: the first request that the flow of its verb yields."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from copy import copy
+from collections.abc import Callable, Mapping
 from inspect import iscoroutine
 from typing import Any, TypeVar, cast
 
-from onewrite.core.flow import Meter, meter
+from onewrite.core.flow import Call, Do, Flow
 from onewrite.errors import ConfigurationError
 
-S = TypeVar("S")
-
-# The names of what pymongo's methods take by position.
-_POSITIONS = {
-    "update_one": ("filter", "update"),
-    "find_one_and_update": ("filter", "update"),
-    "insert_one": ("document",),
-    "find_one": ("filter",),
-}
+V = TypeVar("V", bound=str)
 
 
-class _FirstRequest(BaseException):
-    """Ends a call when it sends its first request. No flow catches this, as it may catch what a client raises."""
-
-    def __init__(self, request: dict[str, Any]) -> None:
-        super().__init__()
-        self.request = request
-
-
-class _Client:
-    """Tells of the first request. What a collection is asked about its indexes first is answered as if all is well."""
-
-    def __init__(self, fields: Sequence[str]) -> None:
-        self._fields = fields
-
-    def index_information(self) -> Any:
-        unique_index = {"key": {"key": [(name, 1) for name in self._fields], "unique": True}} if self._fields else {}
-        return {"_id_": {"key": [("_id", 1)]}, **unique_index}
-
-    def __getattr__(self, method: str) -> Callable[..., Any]:
-        def tell(*args: Any, **arguments: Any) -> None:
-            raise _FirstRequest({method: {**dict(zip(_POSITIONS.get(method, ()), args, strict=False)), **arguments}})
-
-        return tell
-
-
-class _AsyncClient(_Client):
-    async def index_information(self) -> Any:
-        return super().index_information()
-
-
-def explain_write(
-    store: Any, flows: Any, method: str, args: Sequence[Any], native: Mapping[str, Any], *, fields: Sequence[str] = ()
-) -> dict[str, Any]:
-    """The arguments of the first request of this method, called with these arguments."""
-    request: dict[str, Any]
-    (request,) = explain_call(store, flows, lambda target: getattr(target, method)(*args, **native), fields).values()
-    return request
-
-
-def check_alone(beside: Sequence[object], native: Mapping[str, object]) -> None:
-    """Refuse arguments beside a function, which would be ignored."""
-    if beside or native:
-        arguments = ", ".join([*map(repr, beside), *(f"{name}=" for name in native)])
+def flow_maker(verbs: Mapping[V, Callable[..., Flow[Any]]], verb: V) -> Callable[..., Flow[Any]]:
+    """Return the function that makes the flow of this verb."""
+    if not isinstance(cast("object", verb), str) or verb not in verbs:
         raise ConfigurationError(
-            f"explain got a function and {arguments} beside it: write the arguments into the call, explain(lambda store: store.record(message, ...))."
+            f"explain({verb!r}): expected the name of a method first, one of {', '.join(verbs)}. Write "
+            f"explain({next(iter(verbs))!r}, message, ...), with what the method takes."
         )
+    return verbs[verb]
 
 
-def explain_call(store: S, flows: Any, call: Callable[[S], object], fields: Sequence[str] = ()) -> dict[str, Any]:
-    """The first request of this call of the store, by the name of the client's method. `flows` are the store's."""
-    if not callable(call):
-        raise ConfigurationError(
-            f"explain takes a message and what follows it, or a function of the store, and got a {type(cast('object', call)).__name__}: write "
-            "explain(lambda store: store.record(message, ...)), with the call that you want to see."
-        )
-    client = _AsyncClient(fields) if flows.is_async else _Client(fields)
-    # The flows are copied, because what they learn here about entities and indexes is not so.
-    store_copy, flows_copy = copy(store), copy(flows)
-    if getattr(flows, "raw_target", None) is not None:
-        flows_copy.raw_target = client
-    vars(store_copy).update(_flows=flows_copy, _target=client, _collection=client)
-    token = meter.set(Meter())  # nothing is sent, and nothing is counted
+def first_request(flow: Flow[Any], assumed: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Return the arguments of the first request that the flow yields, by their names. Nothing is sent.
+
+    `assumed`: the replies to what a store asks before the request of its verb, by the methods that ask it.
+    """
+    replies = assumed or {}
     try:
-        result = call(store_copy)
-        if iscoroutine(result):
-            try:
-                result.send(None)
-            finally:
-                result.close()
-    except _FirstRequest as request_sent:
-        return request_sent.request
+        step = next(flow)
+        while True:
+            if isinstance(step, Call) and step.method in replies:
+                step = flow.send(replies[step.method])
+            elif isinstance(step, Do) and not step.sends:  # the function of a fold
+                step = flow.send(_call_function(step))
+            else:
+                break
+    except StopIteration:
+        raise ConfigurationError("explain: this call sends no request, so there is none to show.") from None
     finally:
-        meter.reset(token)
-    raise ConfigurationError("This call sends nothing to the store: explain(lambda store: store.record(message, ...)).")
+        flow.close()
+    request = cast("Call | Do", step)
+    # pymongo's methods take these by position.
+    names = ("document",) if isinstance(request, Call) and request.method == "insert_one" else ("filter", "update")
+    return {**dict(zip(names, request.args, strict=False)), **request.kwargs}
+
+
+def _call_function(step: Do) -> Any:
+    result = step.function(*step.args, **step.kwargs)
+    if iscoroutine(result):
+        result.close()
+        raise ConfigurationError(
+            "explain calls the function of a fold and can't await it: pass it a function that isn't asynchronous."
+        )
+    return result

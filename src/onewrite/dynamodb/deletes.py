@@ -31,8 +31,8 @@ _MOST_NAMES = 500
 _MOST_AT_ONCE = 100  # in the first request, which has the ledger's part too
 
 
-def delete(flows: Flows, message: Message, native: Mapping[str, Any], emit: object = None) -> Flow[Outcome]:
-    native, missing_ok = flows.keep_arguments(native)
+def delete(flows: Flows, message: Message, *, emit: object = None, **arguments: Any) -> Flow[Outcome]:
+    native, missing_ok = flows.keep_arguments(arguments)
     _check(native)
     name = flows.attempts()
     tombstones = made_with_tombstones(flows.tombstones)

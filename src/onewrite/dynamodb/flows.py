@@ -42,6 +42,7 @@ from onewrite.dynamodb.layout import canonical, image_of, without_ledger
 from onewrite.dynamodb.request import (
     Token,
     checked_key,
+    guard_put,
     guard_record,
     guard_update,
     new_token,
@@ -104,6 +105,14 @@ class Flows:
 
     # --- the verbs -----------------------------------------------------------------------------------------------------
 
+    def update_item(
+        self, message: Message, *, emit: object = None, finishes: Claim | None = None, **native: Any
+    ) -> Flow[Outcome]:
+        return self.write(message, native, guard_update, emit, finishes)
+
+    def put_item(self, message: Message, *, emit: object = None, **native: Any) -> Flow[Outcome]:
+        return self.write(message, native, guard_put, emit)
+
     def write(
         self,
         message: Message,
@@ -122,7 +131,7 @@ class Flows:
         return with_missing_settled(flow, counts=write.entry.own.counts) if missing_ok else flow
 
     def record(
-        self, message: Message, native: Mapping[str, Any], emit: object = None, finishes: Claim | None = None
+        self, message: Message, *, emit: object = None, finishes: Claim | None = None, **native: Any
     ) -> Flow[Outcome]:
         if "UpdateExpression" in native or "Item" in native:
             raise InvalidUpdate("record changes nothing but the ledger: for a business change use update_item or put_item.")
@@ -136,15 +145,15 @@ class Flows:
         step = Finishes(claim.fence, self.ledger.attribute)
         return self.send_write(self.new_write(message, native, self.attempts(), step, emit=emit), native, guard_update)
 
-    def seen(self, message: Message, native: Mapping[str, Any]) -> Flow[Outcome]:
+    def seen(self, message: Message, **native: Any) -> Flow[Outcome]:
         check_reads_all(native, "seen")
-        native = self.kept(native)
+        kept = self.kept(native)
         now = self.clock()
-        write = Write(message, native.get("Key", {}), now, self.ledger.entry(message, now), NO_STEP)
-        item = yield from self.read({"ConsistentRead": True, **self.address(native)})
+        write = Write(message, kept.get("Key", {}), now, self.ledger.entry(message, now), NO_STEP)
+        item = yield from self.read({"ConsistentRead": True, **self.address(kept)})
         return judge_read(write, self.image_of(item))
 
-    def get(self, native: Mapping[str, Any]) -> Flow[Entity | None]:
+    def get_item(self, **native: Any) -> Flow[Entity | None]:
         item = yield from self.read(self.address({**native, **_showing_tombstone(native)}))
         return None if item is None or TOMBSTONE in item else self.without_ledger(item)
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
-from copy import copy
 from dataclasses import dataclass, field
 from datetime import timedelta
 from hashlib import blake2b
@@ -19,28 +18,22 @@ from typing import Any, NamedTuple, cast
 
 from boto3.dynamodb.conditions import ConditionBase, ConditionExpressionBuilder
 
-from onewrite.core.explaining import explain_call
 from onewrite.core.flow import Call
 from onewrite.core.label import OURS, OUTBOX, STEPS, TOMBSTONE, Label
 from onewrite.core.ledgers.entry import Advance, Change, Entry, Remember, Terms
-from onewrite.core.ledgers.ledger import Ledger
 from onewrite.core.ledgers.ring import Present, Ring, next_change, ring_of, window
 from onewrite.core.step import step_mark
 from onewrite.core.write import Begins, Finishes, NoStep, NoStepAtAll, Withdraws, Write
 from onewrite.dynamodb.expression import (
-    LONGEST_EXPRESSION,
     OUR_PREFIXES,
-    ExpressionTooLong,
     check_limits,
-    leaves_room,
     merge_update,
     read_condition,
     read_update,
 )
 from onewrite.dynamodb.layout import ATTEMPT_SLOTS, attempts_name, name_of, name_of_step
 from onewrite.dynamodb.values import Convert, Members, sendable
-from onewrite.errors import ConfigurationError, InvalidMessage, InvalidUpdate
-from onewrite.message import Message
+from onewrite.errors import InvalidMessage, InvalidUpdate
 
 # A name of this form needs no placeholder: no reserved word has an underscore.
 _WORD = re.compile(r"[A-Za-z][A-Za-z0-9]*_\w*", re.ASCII)
@@ -636,37 +629,4 @@ def touches_ours(name: str) -> InvalidUpdate:
     return InvalidUpdate(
         f"This call touches {name!r}: every name that begins with {OURS} is onewrite's own, in every entity. Leave it out, or give yours "
         "another name."
-    )
-
-
-# --- what fits -----------------------------------------------------------------------------------------------------
-
-
-_ANY_TIME = 1.79e9
-_ROOM, _OPERATORS = 512, 20  # what a usual update and a usual condition of the caller take
-
-
-def check_room(store: Any, flows: Any, ledger: Ledger) -> None:
-    """Raise unless a usual call of this store fits beside what it asks and writes itself."""
-    if not ledger.terms.looks and not ledger.terms.plain_sets:
-        return  # one ledger, whose names are short, takes a few hundred bytes
-    message = Message("any", source="any", sequence=getattr(ledger, "first", 1))
-    fixed_flows = copy(flows)
-    fixed_flows.clock, fixed_flows.attempts = lambda: _ANY_TIME, lambda: "any"  # the caller's clock has no part in this
-    try:
-        calls = explain_call(store, fixed_flows, lambda target: target.record(message, Key={"any": ""}))
-        request = cast("Mapping[str, Any]", calls["update_item"])
-    except InvalidMessage:  # a ledger of the caller's own may want messages of another kind
-        return
-    except ExpressionTooLong as error:
-        raise _no_room() from error
-    is_long = len(request.get("UpdateExpression", "").encode()) + _ROOM > LONGEST_EXPRESSION
-    if is_long or not leaves_room(request.get("ConditionExpression", ""), size=_ROOM, operators=_OPERATORS):
-        raise _no_room()
-
-
-def _no_room() -> ConfigurationError:
-    return ConfigurationError(
-        f"This ledger and those in its also= leave no room for a call of your own in the {LONGEST_EXPRESSION} bytes of an expression of "
-        "DynamoDB: give them shorter names, or name fewer of them in also=."
     )

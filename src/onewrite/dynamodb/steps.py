@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import timedelta
 from functools import partial
 from typing import Any, cast
 
@@ -39,16 +40,25 @@ _FINAL_WRITE = FinalWrite(
 )
 
 
-def begin(flows: Flows, message: Message, native: Mapping[str, Any], step_request: StepRequest) -> Flow[Answer]:
+def begin(
+    flows: Flows,
+    message: Message,
+    name: str,
+    *,
+    lease: timedelta,
+    safe_for: timedelta,
+    after: Uncertain | None = None,
+    **arguments: Any,
+) -> Flow[Answer]:
+    step_request = StepRequest(name, lease, safe_for, after)
     check_begin(step_request)
-    native, missing_ok = split_missing_ok(native)
+    native, missing_ok = split_missing_ok(arguments)
     native = copy_of(native)  # others run before the effect does, and may use these again
-    if step_request.after is not None:
-        check_claim(step_request.after, message, native.get("Key", {}), canonical)
-    name = flows.attempts()
-    write = flows.new_write(message, native, name)
-    fresh = new_step(flows.ledger.attribute, message, step_request, name, write.now)
-    flows.exact = True  # this store's writes will meet open steps
+    if after is not None:
+        check_claim(after, message, native.get("Key", {}), canonical)
+    call_name = flows.attempts()
+    write = flows.new_write(message, native, call_name)
+    fresh = new_step(flows.ledger.attribute, message, step_request, call_name, write.now)
 
     def try_to_begin(step: Step, old_fence: str | None) -> Flow[Step | Outcome | None]:
         return _try_begin(flows, write._replace(step=Begins(step), token=None), native, old_fence)
@@ -77,10 +87,11 @@ def _try_begin(flows: Flows, write: Write, native: Mapping[str, Any], old_fence:
         if isinstance(answer, Rejected) and write.entry.own.counts:
             return (yield from flows.record_refusal(answer, native))
         return answer
+    flows.exact = True  # this store's writes will meet open steps
     return step
 
 
-def release(flows: Flows, step: Begun, *, sent: bool) -> Flow[None]:
+def release(flows: Flows, step: Begun, *, sent: bool = True) -> Flow[None]:
     check_release(step)
     message, key = step.message, step.entity_key
 
@@ -128,18 +139,27 @@ def _change_of_step(flows: Flows, mark: bytes, key: Mapping[str, Any], fence: st
 
 
 def perform(
-    flows: Flows, message: Message, native: Mapping[str, Any], request: StepRequest, *, effect: Effect, then: Then
+    flows: Flows,
+    message: Message,
+    name: str,
+    effect: Effect,
+    *,
+    lease: timedelta,
+    safe_for: timedelta,
+    then: Then,
+    **native: Any,
 ) -> Flow[Outcome]:
     def finish(step: Begun, result: object) -> Flow[Outcome]:
         arguments = _FINAL_WRITE.arguments_of(result)
         emit = arguments.pop("emit", None)
         return flows.finish(message, {"Key": step.entity_key, **arguments}, step, emit)
 
-    return perform_step(begin(flows, message, native, request), effect, finish, partial(release, flows), then)
+    begun = begin(flows, message, name, lease=lease, safe_for=safe_for, **native)
+    return perform_step(begun, effect, finish, partial(release, flows), then)
 
 
-def open_steps(flows: Flows, native: Mapping[str, Any]) -> Flow[list[Busy | Uncertain]]:
+def open_steps(flows: Flows, **native: Any) -> Flow[list[Busy | Uncertain]]:
     check_reads_all(native, "open_steps")
-    native = flows.kept(native)
-    item = (yield from flows.read({"ConsistentRead": True, **flows.address(native)})) or {}
-    return step_answers(flows, [value for name, value in item.items() if is_step(name)], native["Key"])
+    kept = flows.kept(native)
+    item = (yield from flows.read({"ConsistentRead": True, **flows.address(kept)})) or {}
+    return step_answers(flows, [value for name, value in item.items() if is_step(name)], kept["Key"])

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import timedelta
-from typing import Any, Self, Unpack, overload
+from typing import Any, Literal, Unpack, overload
 
 from onewrite.core.clock import random_name, wall_clock
 from onewrite.core.event import Emit, Outbox, made_with_outbox
-from onewrite.core.explaining import check_alone, explain_call, explain_write
-from onewrite.core.flow import arun, run
+from onewrite.core.explaining import first_request, flow_maker
+from onewrite.core.flow import Flow, arun, run
 from onewrite.core.ledgers import Ledger
-from onewrite.core.step import Claim, StepRequest
+from onewrite.core.step import Claim
 from onewrite.core.step_flows import Effect, Then
 from onewrite.core.targets import check_deletes, check_table
 from onewrite.core.tombstone import Tombstones
@@ -35,10 +35,36 @@ from onewrite.dynamodb.native import (
 )
 from onewrite.dynamodb.outboxes import Outboxes
 from onewrite.dynamodb.participants import Prepared, prepare
-from onewrite.dynamodb.request import check_room, guard_put, guard_update
 from onewrite.dynamodb.steps import begin, open_steps, perform, release
 from onewrite.message import Message
 from onewrite.outcome import Answer, Begun, Busy, Entity, Outcome, Uncertain
+
+Verb = Literal[
+    "update_item",
+    "put_item",
+    "delete_item",
+    "record",
+    "fold",
+    "begin",
+    "perform",
+    "release",
+    "open_steps",
+    "seen",
+    "get_item",
+]
+VERBS: Mapping[Verb, Callable[..., Flow[Any]]] = {
+    "update_item": Flows.update_item,
+    "put_item": Flows.put_item,
+    "delete_item": delete,
+    "record": Flows.record,
+    "fold": fold_into,
+    "begin": begin,
+    "perform": perform,
+    "release": release,
+    "open_steps": open_steps,
+    "seen": Flows.seen,
+    "get_item": Flows.get_item,
+}
 
 
 class _NothingSent:
@@ -51,21 +77,12 @@ class _NothingSent:
         """The entity without its ledger, for an item that was read another way, in plain or typed values."""
         return self._flows.without_ledger(item)
 
-    @overload
-    def explain(self, call: Message, **native: Any) -> dict[str, Any]: ...
-    @overload
-    def explain(self, call: Callable[[Self], object]) -> dict[str, Any]: ...
-    def explain(self, call: Message | Callable[[Self], object], *args: Any, **native: Any) -> dict[str, Any]:
-        """The request that a call would send first. Nothing is sent.
+    def explain(self, verb: Verb, /, *args: Any, **arguments: Any) -> dict[str, Any]:
+        """The arguments of the first request that a method would send: `orders.explain("delete_item", message, Key=key)`.
 
-        `orders.explain(message, Key=key, ...)` is for `update_item`, or for `put_item` if there is an `Item`. For any other method, write the call, and
-        get the request by the name of the client's method: `orders.explain(lambda orders: orders.delete_item(message, Key=key))`.
+        Nothing is sent. `verb` is the name of the method, and all that follows is what the method takes.
         """
-        if isinstance(call, Message):
-            method = "put_item" if "Item" in native else "update_item"
-            return explain_write(self, self._flows, method, (call, *args), native)
-        check_alone(args, native)
-        return explain_call(self, self._flows, call)
+        return first_request(flow_maker(VERBS, verb)(self._flows, *args, **arguments))
 
     def updating(self, *, emit: Emit = None, **native: Unpack[UpdatingArguments]) -> Prepared:
         """`update_item` for `transact`."""
@@ -134,31 +151,29 @@ class GuardedTable(_NothingSent):
         )
         self._target = lean_target(table, table_name) if lean else self._flows.target
         self._outboxes = None if outbox is None else Outboxes(table, table_name, outbox)
-        if ledger is not None:
-            check_room(self, self._flows, ledger)
 
     def update_item(
         self, message: Message, *, emit: Emit = None, finishes: Claim | None = None, **native: Unpack[UpdateItemArguments]
     ) -> Outcome:
         """The guarded write. `Applied.entity` is what `ReturnValues` asks for. `finishes` is the step that it ends."""
-        return run(self._flows.write(message, native, guard_update, emit, finishes), self._target)
+        return run(self._flows.update_item(message, emit=emit, finishes=finishes, **native), self._target)
 
     def put_item(self, message: Message, *, emit: Emit = None, **native: Unpack[PutItemArguments]) -> Outcome:
         """Create only: an item that is already there is `Duplicate` or `Rejected`, never replaced."""
-        return run(self._flows.write(message, native, guard_put, emit), self._target)
+        return run(self._flows.put_item(message, emit=emit, **native), self._target)
 
     def delete_item(self, message: Message, *, emit: Emit = None, **native: Unpack[DeleteItemArguments]) -> Outcome:
         """Delete the item, and leave a tombstone that refuses every message that comes late. Needs `tombstones=`.
 
         With `ReturnValues="ALL_OLD"`, `Applied.entity` is what was deleted.
         """
-        return run(delete(self._flows, message, native, emit), self._target)
+        return run(delete(self._flows, message, emit=emit, **native), self._target)
 
     def record(
         self, message: Message, *, emit: Emit = None, finishes: Claim | None = None, **native: Unpack[RecordArguments]
     ) -> Outcome:
         """Remember the message with no business change, in a new item if there is none."""
-        return run(self._flows.record(message, native, emit, finishes), self._target)
+        return run(self._flows.record(message, emit=emit, finishes=finishes, **native), self._target)
 
     def fold(self, messages: Iterable[Message], function: Callable[[list[Message]], Mapping[str, Any]]) -> list[Outcome]:
         """The messages' writes in as few requests as there can be. The outcomes are in the order of the messages.
@@ -183,7 +198,8 @@ class GuardedTable(_NothingSent):
         `safe_for` is how long whoever performs the effect recognises its key: the lease and ten minutes at least, or
         `timedelta(0)`. `after` permits an effect once more that an operator knows not to have happened.
         """
-        return run(begin(self._flows, message, native, StepRequest(name, lease, safe_for, after)), self._target)
+        flow = begin(self._flows, message, name, lease=lease, safe_for=safe_for, after=after, **native)
+        return run(flow, self._target)
 
     def perform(
         self,
@@ -197,8 +213,8 @@ class GuardedTable(_NothingSent):
         **native: Unpack[BeginArguments],
     ) -> Outcome:
         """Begin a step, call `effect(step)`, and finish with the `update_item` whose arguments `then(result)` returns."""
-        request = StepRequest(name, lease, safe_for)
-        return run(perform(self._flows, message, native, request, effect=effect, then=then), self._target)
+        flow = perform(self._flows, message, name, effect, lease=lease, safe_for=safe_for, then=then, **native)
+        return run(flow, self._target)
 
     def release(self, step: Begun, *, sent: bool = True) -> None:
         """End the step's lease now, if it is still this worker's. `sent=False` says that its effect was not sent: then nothing of
@@ -208,15 +224,15 @@ class GuardedTable(_NothingSent):
 
     def open_steps(self, **native: Unpack[SeenArguments]) -> list[Busy | Uncertain]:
         """The steps of the entity that were begun and not finished: `Busy` while their lease lasts, then `Uncertain`."""
-        return run(open_steps(self._flows, native), self._target)
+        return run(open_steps(self._flows, **native), self._target)
 
     def seen(self, message: Message, **native: Unpack[SeenArguments]) -> Outcome:
         """Read only: what an unconditional write would get now. A hint to skip costly work, not a guard."""
-        return run(self._flows.seen(message, native), self._target)
+        return run(self._flows.seen(message, **native), self._target)
 
     def get_item(self, **native: Unpack[GetItemArguments]) -> Entity | None:
         """The entity without its ledger, or None."""
-        return run(self._flows.get(native), self._target)
+        return run(self._flows.get_item(**native), self._target)
 
 
 class AsyncGuardedTable(_NothingSent):
@@ -260,31 +276,29 @@ class AsyncGuardedTable(_NothingSent):
         )
         self._target = self._flows.target
         self._outboxes = None if outbox is None else Outboxes(table, table_name, outbox)
-        if ledger is not None:
-            check_room(self, self._flows, ledger)
 
     async def update_item(
         self, message: Message, *, emit: Emit = None, finishes: Claim | None = None, **native: Unpack[UpdateItemArguments]
     ) -> Outcome:
         """The guarded write. `Applied.entity` is what `ReturnValues` asks for. `finishes` is the step that it ends."""
-        return await arun(self._flows.write(message, native, guard_update, emit, finishes), self._target)
+        return await arun(self._flows.update_item(message, emit=emit, finishes=finishes, **native), self._target)
 
     async def put_item(self, message: Message, *, emit: Emit = None, **native: Unpack[PutItemArguments]) -> Outcome:
         """Create only: an item that is already there is `Duplicate` or `Rejected`, never replaced."""
-        return await arun(self._flows.write(message, native, guard_put, emit), self._target)
+        return await arun(self._flows.put_item(message, emit=emit, **native), self._target)
 
     async def delete_item(self, message: Message, *, emit: Emit = None, **native: Unpack[DeleteItemArguments]) -> Outcome:
         """Delete the item, and leave a tombstone that refuses every message that comes late. Needs `tombstones=`.
 
         With `ReturnValues="ALL_OLD"`, `Applied.entity` is what was deleted.
         """
-        return await arun(delete(self._flows, message, native, emit), self._target)
+        return await arun(delete(self._flows, message, emit=emit, **native), self._target)
 
     async def record(
         self, message: Message, *, emit: Emit = None, finishes: Claim | None = None, **native: Unpack[RecordArguments]
     ) -> Outcome:
         """Remember the message with no business change, in a new item if there is none."""
-        return await arun(self._flows.record(message, native, emit, finishes), self._target)
+        return await arun(self._flows.record(message, emit=emit, finishes=finishes, **native), self._target)
 
     async def fold(
         self,
@@ -314,7 +328,8 @@ class AsyncGuardedTable(_NothingSent):
         `safe_for` is how long whoever performs the effect recognises its key: the lease and ten minutes at least, or
         `timedelta(0)`. `after` permits an effect once more that an operator knows not to have happened.
         """
-        return await arun(begin(self._flows, message, native, StepRequest(name, lease, safe_for, after)), self._target)
+        flow = begin(self._flows, message, name, lease=lease, safe_for=safe_for, after=after, **native)
+        return await arun(flow, self._target)
 
     async def perform(
         self,
@@ -328,8 +343,8 @@ class AsyncGuardedTable(_NothingSent):
         **native: Unpack[BeginArguments],
     ) -> Outcome:
         """Begin a step, call `effect(step)`, and finish with the `update_item` whose arguments `then(result)` returns."""
-        request = StepRequest(name, lease, safe_for)
-        return await arun(perform(self._flows, message, native, request, effect=effect, then=then), self._target)
+        flow = perform(self._flows, message, name, effect, lease=lease, safe_for=safe_for, then=then, **native)
+        return await arun(flow, self._target)
 
     async def release(self, step: Begun, *, sent: bool = True) -> None:
         """End the step's lease now, if it is still this worker's. `sent=False` says that its effect was not sent: then nothing of
@@ -339,12 +354,12 @@ class AsyncGuardedTable(_NothingSent):
 
     async def open_steps(self, **native: Unpack[SeenArguments]) -> list[Busy | Uncertain]:
         """The steps of the entity that were begun and not finished: `Busy` while their lease lasts, then `Uncertain`."""
-        return await arun(open_steps(self._flows, native), self._target)
+        return await arun(open_steps(self._flows, **native), self._target)
 
     async def seen(self, message: Message, **native: Unpack[SeenArguments]) -> Outcome:
         """Read only: what an unconditional write would get now. A hint to skip costly work, not a guard."""
-        return await arun(self._flows.seen(message, native), self._target)
+        return await arun(self._flows.seen(message, **native), self._target)
 
     async def get_item(self, **native: Unpack[GetItemArguments]) -> Entity | None:
         """The entity without its ledger, or None."""
-        return await arun(self._flows.get(native), self._target)
+        return await arun(self._flows.get_item(**native), self._target)

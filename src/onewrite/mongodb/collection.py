@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
-from typing import Any, NoReturn, Self, Unpack, overload
+from functools import partial
+from typing import Any, Literal, NoReturn, Unpack
 
 from onewrite.core.clock import random_name, wall_clock
 from onewrite.core.event import Emit, Outbox, made_with_outbox
-from onewrite.core.explaining import check_alone, explain_call, explain_write
-from onewrite.core.flow import arun, run
+from onewrite.core.explaining import first_request, flow_maker
+from onewrite.core.flow import Flow, arun, run
 from onewrite.core.label import is_ours
 from onewrite.core.ledgers import Ledger
-from onewrite.core.step import Claim, StepRequest
+from onewrite.core.step import Claim
 from onewrite.core.step_flows import Effect, Then
 from onewrite.core.targets import check_collection, check_deletes, check_key
 from onewrite.core.tombstone import Tombstones
@@ -41,32 +42,58 @@ from onewrite.mongodb.participants import Prepared, prepare
 from onewrite.mongodb.steps import begin, open_steps, perform, release
 from onewrite.outcome import Answer, Begun, Busy, Entity, Outcome, Uncertain
 
+Verb = Literal[
+    "update_one",
+    "find_one_and_update",
+    "insert_one",
+    "delete_one",
+    "find_one_and_delete",
+    "record",
+    "fold",
+    "begin",
+    "perform",
+    "release",
+    "open_steps",
+    "seen",
+    "find_one",
+]
+VERBS: Mapping[Verb, Callable[..., Flow[Any]]] = {
+    "update_one": Flows.update_one,
+    "find_one_and_update": Flows.find_one_and_update,
+    "insert_one": Flows.insert_one,
+    "delete_one": partial(delete, writer="update_one"),
+    "find_one_and_delete": partial(delete, writer="find_one_and_update"),
+    "record": Flows.record,
+    "fold": fold_into,
+    "begin": begin,
+    "perform": perform,
+    "release": release,
+    "open_steps": open_steps,
+    "seen": Flows.seen,
+    "find_one": Flows.find_one,
+}
+
 
 class _NothingSent:
     """What both classes have that sends no request."""
 
     _flows: Flows
     _outboxes: Outboxes | None
-    _key: Sequence[str]
 
     def without_ledger(self, document: Document) -> Entity:
         """The entity without its ledger, for a document that was read another way."""
         return self._flows.without_ledger(document)
 
-    @overload
-    def explain(self, call: Message, filter: Document, update: Update, **native: Any) -> dict[str, Any]: ...
-    @overload
-    def explain(self, call: Callable[[Self], object]) -> dict[str, Any]: ...
-    def explain(self, call: Message | Callable[[Self], object], *args: Any, **native: Any) -> dict[str, Any]:
-        """The request that a call would send first. Nothing is sent.
+    def explain(self, verb: Verb, /, *args: Any, **arguments: Any) -> dict[str, Any]:
+        """The arguments of the first request that a method would send: `stock.explain("delete_one", message, filter)`.
 
-        `stock.explain(message, filter, update)` is for `update_one`. For any other method, write the call, and get the request by the name of the
-        client's method: `stock.explain(lambda stock: stock.delete_one(message, filter))`.
+        Nothing is sent. `verb` is the name of the method, and all that follows is what the method takes. The indexes of the collection,
+        which a store may read before, are taken to fit.
         """
-        if isinstance(call, Message):
-            return explain_write(self, self._flows, "update_one", (call, *args), native, fields=self._key)
-        check_alone(args, native)
-        return explain_call(self, self._flows, call, self._key)
+        # As of a collection that is not there yet, so the store keeps nothing of it.
+        unique_index = {"key": [(name, 1) for name in self._flows.fields], "unique": True}
+        assumed: dict[str, Any] = {"index_information": {"key": unique_index}, "database.list_collection_names": []}
+        return first_request(flow_maker(VERBS, verb)(self._flows, *args, **arguments), assumed)
 
     def replace_one(self, *_: Any, **__: Any) -> NoReturn:
         """Refused: a new document has no ledger."""
@@ -138,7 +165,7 @@ class GuardedCollection(_NothingSent):
             is_async=False,
         )
         check_key(key, lambda name: is_ours(name) or not self._flows.without_ledger({name: 0}))
-        self._collection, self._target, self._key = collection, self._flows.target, key
+        self._collection, self._target = collection, self._flows.target
         self._outboxes = None if outbox is None else Outboxes(collection, key, outbox)
 
     def update_one(
@@ -152,7 +179,7 @@ class GuardedCollection(_NothingSent):
         **native: Unpack[UpdateOneArguments],
     ) -> Outcome:
         """The guarded write. `update` is an operator document or a pipeline. `finishes` is the step that it ends."""
-        flow = self._flows.write(message, filter, update, native, "update_one", emit=emit, finishes=finishes)
+        flow = self._flows.update_one(message, filter, update, emit=emit, finishes=finishes, **native)
         return run(flow, self._target)
 
     def find_one_and_update(
@@ -166,26 +193,26 @@ class GuardedCollection(_NothingSent):
         **native: Unpack[FindOneAndUpdateArguments],
     ) -> Outcome:
         """The guarded write, with the document, before or after as natively, in `Applied.entity`."""
-        flow = self._flows.write(message, filter, update, native, "find_one_and_update", emit=emit, finishes=finishes)
+        flow = self._flows.find_one_and_update(message, filter, update, emit=emit, finishes=finishes, **native)
         return run(flow, self._target)
 
     def insert_one(
         self, message: Message, document: Document, *, emit: Emit = None, **native: Unpack[InsertOneArguments]
     ) -> Outcome:
         """Create only: a document that is already there is `Duplicate` or `Rejected`."""
-        return run(self._flows.insert(message, document, native, emit), self._target)
+        return run(self._flows.insert_one(message, document, emit=emit, **native), self._target)
 
     def delete_one(
         self, message: Message, filter: Document, *, emit: Emit = None, **native: Unpack[DeleteOneArguments]
     ) -> Outcome:
         """Delete the document, and leave a tombstone that refuses every message that comes late. Needs `tombstones=`."""
-        return run(delete(self._flows, message, filter, native, "update_one", emit=emit), self._target)
+        return run(delete(self._flows, message, filter, writer="update_one", emit=emit, **native), self._target)
 
     def find_one_and_delete(
         self, message: Message, filter: Document, *, emit: Emit = None, **native: Unpack[FindOneAndDeleteArguments]
     ) -> Outcome:
         """`delete_one`, with the document that was deleted in `Applied.entity`."""
-        return run(delete(self._flows, message, filter, native, "find_one_and_update", emit=emit), self._target)
+        return run(delete(self._flows, message, filter, writer="find_one_and_update", emit=emit, **native), self._target)
 
     def fold(self, messages: Iterable[Message], function: Callable[[list[Message]], Mapping[str, Any]]) -> list[Outcome]:
         """The messages' writes in as few requests as there can be. The outcomes are in the order of the messages.
@@ -205,7 +232,7 @@ class GuardedCollection(_NothingSent):
         **native: Unpack[UpdateOneArguments],
     ) -> Outcome:
         """Remember the message with no business change, in a new document if there is none (`upsert=False` forbids that)."""
-        return run(self._flows.record(message, filter, native, emit, finishes), self._target)
+        return run(self._flows.record(message, filter, emit=emit, finishes=finishes, **native), self._target)
 
     def begin(
         self,
@@ -223,8 +250,8 @@ class GuardedCollection(_NothingSent):
         `safe_for` is how long whoever performs the effect recognises its key: the lease and ten minutes at least, or
         `timedelta(0)`. `after` permits an effect once more that an operator knows not to have happened.
         """
-        request = StepRequest(name, lease, safe_for, after)
-        return run(begin(self._flows, message, filter, native, request), self._target)
+        flow = begin(self._flows, message, name, filter, lease=lease, safe_for=safe_for, after=after, **native)
+        return run(flow, self._target)
 
     def perform(
         self,
@@ -239,8 +266,8 @@ class GuardedCollection(_NothingSent):
         **native: Unpack[BeginArguments],
     ) -> Outcome:
         """Begin a step, call `effect(step)`, and finish with the `update_one` whose arguments `then(result)` returns."""
-        request = StepRequest(name, lease, safe_for)
-        return run(perform(self._flows, message, filter, native, request, effect=effect, then=then), self._target)
+        flow = perform(self._flows, message, name, effect, filter, lease=lease, safe_for=safe_for, then=then, **native)
+        return run(flow, self._target)
 
     def release(self, step: Begun, *, sent: bool = True) -> None:
         """End the step's lease now, if it is still this worker's. `sent=False` says that its effect was not sent: then nothing of
@@ -250,15 +277,15 @@ class GuardedCollection(_NothingSent):
 
     def open_steps(self, filter: Document, **native: Unpack[BeginArguments]) -> list[Busy | Uncertain]:
         """The steps of the entity that were begun and not finished: `Busy` while their lease lasts, then `Uncertain`."""
-        return run(open_steps(self._flows, filter, native), self._target)
+        return run(open_steps(self._flows, filter, **native), self._target)
 
     def seen(self, message: Message, filter: Document, **native: Unpack[SeenArguments]) -> Outcome:
         """Read only: what an unconditional write would get now. A hint to skip costly work, not a guard."""
-        return run(self._flows.seen(message, filter, native), self._target)
+        return run(self._flows.seen(message, filter, **native), self._target)
 
     def find_one(self, filter: Document, **native: Unpack[FindOneArguments]) -> Entity | None:
         """The entity without its ledger, or None."""
-        return run(self._flows.find(filter, native), self._collection)
+        return run(self._flows.find_one(filter, **native), self._collection)
 
 
 class AsyncGuardedCollection(_NothingSent):
@@ -289,7 +316,7 @@ class AsyncGuardedCollection(_NothingSent):
             is_async=True,
         )
         check_key(key, lambda name: is_ours(name) or not self._flows.without_ledger({name: 0}))
-        self._collection, self._target, self._key = collection, self._flows.target, key
+        self._collection, self._target = collection, self._flows.target
         self._outboxes = None if outbox is None else Outboxes(collection, key, outbox)
 
     async def update_one(
@@ -303,7 +330,7 @@ class AsyncGuardedCollection(_NothingSent):
         **native: Unpack[UpdateOneArguments],
     ) -> Outcome:
         """The guarded write. `update` is an operator document or a pipeline. `finishes` is the step that it ends."""
-        flow = self._flows.write(message, filter, update, native, "update_one", emit=emit, finishes=finishes)
+        flow = self._flows.update_one(message, filter, update, emit=emit, finishes=finishes, **native)
         return await arun(flow, self._target)
 
     async def find_one_and_update(
@@ -317,26 +344,28 @@ class AsyncGuardedCollection(_NothingSent):
         **native: Unpack[FindOneAndUpdateArguments],
     ) -> Outcome:
         """The guarded write, with the document, before or after as natively, in `Applied.entity`."""
-        flow = self._flows.write(message, filter, update, native, "find_one_and_update", emit=emit, finishes=finishes)
+        flow = self._flows.find_one_and_update(message, filter, update, emit=emit, finishes=finishes, **native)
         return await arun(flow, self._target)
 
     async def insert_one(
         self, message: Message, document: Document, *, emit: Emit = None, **native: Unpack[InsertOneArguments]
     ) -> Outcome:
         """Create only: a document that is already there is `Duplicate` or `Rejected`."""
-        return await arun(self._flows.insert(message, document, native, emit), self._target)
+        return await arun(self._flows.insert_one(message, document, emit=emit, **native), self._target)
 
     async def delete_one(
         self, message: Message, filter: Document, *, emit: Emit = None, **native: Unpack[DeleteOneArguments]
     ) -> Outcome:
         """Delete the document, and leave a tombstone that refuses every message that comes late. Needs `tombstones=`."""
-        return await arun(delete(self._flows, message, filter, native, "update_one", emit=emit), self._target)
+        return await arun(delete(self._flows, message, filter, writer="update_one", emit=emit, **native), self._target)
 
     async def find_one_and_delete(
         self, message: Message, filter: Document, *, emit: Emit = None, **native: Unpack[FindOneAndDeleteArguments]
     ) -> Outcome:
         """`delete_one`, with the document that was deleted in `Applied.entity`."""
-        return await arun(delete(self._flows, message, filter, native, "find_one_and_update", emit=emit), self._target)
+        return await arun(
+            delete(self._flows, message, filter, writer="find_one_and_update", emit=emit, **native), self._target
+        )
 
     async def fold(
         self,
@@ -356,7 +385,7 @@ class AsyncGuardedCollection(_NothingSent):
         **native: Unpack[UpdateOneArguments],
     ) -> Outcome:
         """Remember the message with no business change, in a new document if there is none (`upsert=False` forbids that)."""
-        return await arun(self._flows.record(message, filter, native, emit, finishes), self._target)
+        return await arun(self._flows.record(message, filter, emit=emit, finishes=finishes, **native), self._target)
 
     async def begin(
         self,
@@ -374,8 +403,8 @@ class AsyncGuardedCollection(_NothingSent):
         `safe_for` is how long whoever performs the effect recognises its key: the lease and ten minutes at least, or
         `timedelta(0)`. `after` permits an effect once more that an operator knows not to have happened.
         """
-        request = StepRequest(name, lease, safe_for, after)
-        return await arun(begin(self._flows, message, filter, native, request), self._target)
+        flow = begin(self._flows, message, name, filter, lease=lease, safe_for=safe_for, after=after, **native)
+        return await arun(flow, self._target)
 
     async def perform(
         self,
@@ -390,8 +419,8 @@ class AsyncGuardedCollection(_NothingSent):
         **native: Unpack[BeginArguments],
     ) -> Outcome:
         """Begin a step, call `effect(step)`, and finish with the `update_one` whose arguments `then(result)` returns."""
-        request = StepRequest(name, lease, safe_for)
-        return await arun(perform(self._flows, message, filter, native, request, effect=effect, then=then), self._target)
+        flow = perform(self._flows, message, name, effect, filter, lease=lease, safe_for=safe_for, then=then, **native)
+        return await arun(flow, self._target)
 
     async def release(self, step: Begun, *, sent: bool = True) -> None:
         """End the step's lease now, if it is still this worker's. `sent=False` says that its effect was not sent: then nothing of
@@ -401,15 +430,15 @@ class AsyncGuardedCollection(_NothingSent):
 
     async def open_steps(self, filter: Document, **native: Unpack[BeginArguments]) -> list[Busy | Uncertain]:
         """The steps of the entity that were begun and not finished: `Busy` while their lease lasts, then `Uncertain`."""
-        return await arun(open_steps(self._flows, filter, native), self._target)
+        return await arun(open_steps(self._flows, filter, **native), self._target)
 
     async def seen(self, message: Message, filter: Document, **native: Unpack[SeenArguments]) -> Outcome:
         """Read only: what an unconditional write would get now. A hint to skip costly work, not a guard."""
-        return await arun(self._flows.seen(message, filter, native), self._target)
+        return await arun(self._flows.seen(message, filter, **native), self._target)
 
     async def find_one(self, filter: Document, **native: Unpack[FindOneArguments]) -> Entity | None:
         """The entity without its ledger, or None."""
-        return await arun(self._flows.find(filter, native), self._collection)
+        return await arun(self._flows.find_one(filter, **native), self._collection)
 
 
 def _refusal(method: str) -> InvalidUpdate:

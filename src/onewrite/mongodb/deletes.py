@@ -16,16 +16,16 @@ from onewrite.core.write import Burial, NoStepAtAll
 from onewrite.errors import InvalidUpdate
 from onewrite.message import Message
 from onewrite.mongodb.flows import Flows, Writer
-from onewrite.mongodb.indexes import check_unique_indexes
+from onewrite.mongodb.indexes import check_unique_indexes, id_index
 from onewrite.mongodb.layout import Document
 from onewrite.mongodb.request import guard, in_transaction
 from onewrite.outcome import Outcome
 
 
 def delete(
-    flows: Flows, message: Message, query: Document, native: Document, writer: Writer, *, emit: object = None
+    flows: Flows, message: Message, filter: Document, *, writer: Writer, emit: object = None, **arguments: Any
 ) -> Flow[Outcome]:
-    query, _, native = flows.keep_arguments(query, None, native)
+    query, _, native = flows.keep_arguments(filter, None, arguments)
     native, missing_ok = split_missing_ok(native)
     for name in ("upsert", "return_document", "array_filters"):
         if name in native:
@@ -40,8 +40,9 @@ def delete(
     # A document that is not there is made, so a message that comes late meets it; but not where the filter asks more of it.
     creates = not request.conditional and not in_transaction(native) and not write.entry.follows_gap
     if not flows.unique_indexes_fit:
-        check_unique_indexes((yield from flows.read_indexes(inserts=False)), flows.fields)
-        flows.unique_indexes_fit = True
+        indexes = yield from flows.read_indexes(inserts=False)
+        check_unique_indexes(indexes, flows.fields)
+        flows.unique_indexes_fit = id_index(indexes) is not None  # else the collection is not there yet
     outcome = yield from flows.send_write(request._replace(upsert=creates), writer)
     return settle_missing(outcome, missing_ok=missing_ok, counts=write.entry.own.counts)
 

@@ -130,6 +130,30 @@ class Flows:
 
     # --- the verbs -----------------------------------------------------------------------------------------------------
 
+    def update_one(
+        self,
+        message: Message,
+        filter: Document,
+        update: Update,
+        *,
+        emit: object = None,
+        finishes: Claim | None = None,
+        **native: Any,
+    ) -> Flow[Outcome]:
+        return self.write(message, filter, update, native, "update_one", emit=emit, finishes=finishes)
+
+    def find_one_and_update(
+        self,
+        message: Message,
+        filter: Document,
+        update: Update,
+        *,
+        emit: object = None,
+        finishes: Claim | None = None,
+        **native: Any,
+    ) -> Flow[Outcome]:
+        return self.write(message, filter, update, native, "find_one_and_update", emit=emit, finishes=finishes)
+
     def write(
         self,
         message: Message,
@@ -155,11 +179,17 @@ class Flows:
         return with_missing_settled(flow, counts=request.write.entry.own.counts) if missing_ok else flow
 
     def record(
-        self, message: Message, query: Document, native: Document, emit: object = None, finishes: Claim | None = None
+        self,
+        message: Message,
+        filter: Document,
+        *,
+        emit: object = None,
+        finishes: Claim | None = None,
+        **arguments: Any,
     ) -> Flow[Outcome]:
         if finishes is not None:
-            return self.finish(message, query, None, native, "update_one", finishes=finishes, emit=emit)
-        query, _, native = self.keep_arguments(query, None, native)
+            return self.finish(message, filter, None, arguments, "update_one", finishes=finishes, emit=emit)
+        query, _, native = self.keep_arguments(filter, None, arguments)
         native, missing_ok = split_missing_ok(native)
         check_filter(self.ledger.terms, query)
         options = {"upsert": creates_by_record(query, self.fields, native), **native}
@@ -167,8 +197,8 @@ class Flows:
         flow = self.send_write(request, "update_one")
         return with_missing_settled(flow, counts=request.write.entry.own.counts) if missing_ok else flow
 
-    def insert(self, message: Message, document: Document, native: Document, emit: object = None) -> Flow[Outcome]:
-        document, _, native = self.keep_arguments(document, None, native)
+    def insert_one(self, message: Message, document: Document, *, emit: object = None, **arguments: Any) -> Flow[Outcome]:
+        document, _, native = self.keep_arguments(document, None, arguments)
         write = self.new_write(message, None, emit)
         new_document = guard_insert(write, document, native)
         yield from self.check_collection(write.entry, inserts=True)
@@ -231,27 +261,26 @@ class Flows:
                 return answer
             request = request.of(answer)
 
-    def seen(self, message: Message, query: Document, native: Document) -> Flow[Outcome]:
-        for name in native:
+    def seen(self, message: Message, filter: Document, **arguments: Any) -> Flow[Outcome]:
+        for name in arguments:
             if name not in _LOOK_OPTIONS:
                 raise InvalidUpdate(
                     f"seen needs the whole entity, as it is now, to find the ledger in it: leave out {name}."
                 )
-        query, _, native = self.keep_arguments(query, None, native)
+        query, _, native = self.keep_arguments(filter, None, arguments)
         write = self.new_write(message, query)
         check_collation(native.get("collation"), write.key, text=keeps_text(write.entry))
         yield from self.check_collection(write.entry)
         return judge_read(write, self.image_of((yield from self.look(write.key, native))))
 
-    def find(self, query: Document, native: Document) -> Flow[Entity | None]:
-        if isinstance(cast("object", query), Message):
+    def find_one(self, filter: Document, **native: Any) -> Flow[Entity | None]:
+        if isinstance(cast("object", filter), Message):
             raise InvalidUpdate("find_one reads an entity whatever the message: give it the filter alone.")
         if native.get("projection") is not None:
             check_projection(self.ledger.terms, native["projection"])
-        filter_document = query if isinstance(cast("object", query), Mapping) else {"_id": query}
-        check_filter(self.ledger.terms, filter_document)
-        live_filter = {**filter_document, TOMBSTONE: {"$exists": False}}
-        document = yield Call("find_one", (live_filter,), dict(native))
+        query = filter if isinstance(cast("object", filter), Mapping) else {"_id": filter}
+        check_filter(self.ledger.terms, query)
+        document = yield Call("find_one", ({**query, TOMBSTONE: {"$exists": False}},), native)
         return None if document is None else self.without_ledger(document)
 
     # --- one write, its refusal, and the write again -------------------------------------------------------------------

@@ -65,7 +65,7 @@ class InsertOneArguments(_EveryCall, total=False):
 
 
 class UpdateOneArguments(SeenArguments, InsertOneArguments, total=False):
-    """The arguments of `update_one` beside the filter and the update, and those of `record` and `explain`."""
+    """The arguments of `update_one` beside the filter and the update, and those of `record`."""
 
     missing_ok: bool
     upsert: bool

@@ -197,11 +197,11 @@ def prepare(
 def write_alone(message: Message, participant: Prepared) -> Flow[Outcome]:
     """The prepared write as one of its own. A refusal names its participant as in a transaction."""
     flows, emit = participant.store, participant.emit
-    native = {**participant.native, "missing_ok": participant.missing_ok}
+    native: dict[str, Any] = {**participant.native, "missing_ok": participant.missing_ok}
     if participant.method == "inserting":
-        outcome = yield from flows.insert(message, participant.document, participant.native, emit)
+        outcome = yield from flows.insert_one(message, participant.document, emit=emit, **participant.native)
     elif participant.method == "recording":
-        outcome = yield from flows.record(message, participant.document, {"upsert": False, **native}, emit)
+        outcome = yield from flows.record(message, participant.document, emit=emit, upsert=False, **native)
     else:
         update = participant.update or {}
         outcome = yield from flows.write(message, participant.document, update, native, "update_one", emit=emit)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 from functools import partial
-from typing import cast
+from typing import Any, cast
 
 from onewrite.core.flow import Call, Flow, settle_missing, split_missing_ok
 from onewrite.core.step import (
@@ -34,18 +35,28 @@ _FINAL_WRITE = FinalWrite(
 )
 
 
-def begin(flows: Flows, message: Message, query: Document, native: Document, step_request: StepRequest) -> Flow[Answer]:
+def begin(
+    flows: Flows,
+    message: Message,
+    name: str,
+    filter: Document,
+    *,
+    lease: timedelta,
+    safe_for: timedelta,
+    after: Uncertain | None = None,
+    **arguments: Any,
+) -> Flow[Answer]:
+    step_request = StepRequest(name, lease, safe_for, after)
     check_begin(step_request)
-    query, _, native = flows.keep_arguments(query, None, native)
+    query, _, native = flows.keep_arguments(filter, None, arguments)
     native, missing_ok = split_missing_ok(native)
     if native.get("upsert"):
         raise InvalidUpdate("begin creates nothing: create the entity before, and leave out upsert.")
     check_not_in_transaction(native, "begin", "Nobody else would see the step until the commit: begin before it.")
-    if step_request.after is not None:
-        check_claim(step_request.after, message, identity(query, flows.fields), flows.canonical)
+    if after is not None:
+        check_claim(after, message, identity(query, flows.fields), flows.canonical)
     write = flows.new_write(message, query)
     fresh = new_step(flows.ledger.attribute, message, step_request, flows.attempts(), write.now)
-    flows.exact = True  # this store's writes will meet open steps
     request = guard(write._replace(step=Begins(fresh)), query, None, native)
     yield from flows.check_collection(write.entry)
 
@@ -66,6 +77,7 @@ def _try_begin(flows: Flows, request: ReadyWrite, step: Step, old_fence: str | N
     answer: Step | Outcome | None = None
     for _ in range(2):  # what refused the write may be gone by the look, as a step that was let go is
         if (yield from flows.lands(request)):
+            flows.exact = True  # this store's writes will meet open steps
             return step
         image = flows.image_of((yield from flows.look(write.key, request.native)))
         answer = met_by_begin(write, image)
@@ -78,7 +90,7 @@ def _try_begin(flows: Flows, request: ReadyWrite, step: Step, old_fence: str | N
     return (yield from flows.record_refusal(cast("Outcome", answer), write, request.native))
 
 
-def release(flows: Flows, step: Begun, *, sent: bool) -> Flow[None]:
+def release(flows: Flows, step: Begun, *, sent: bool = True) -> Flow[None]:
     check_release(step)
     key = step.entity_key
 
@@ -96,18 +108,28 @@ def release(flows: Flows, step: Begun, *, sent: bool) -> Flow[None]:
 
 
 def perform(
-    flows: Flows, message: Message, query: Document, native: Document, request: StepRequest, *, effect: Effect, then: Then
+    flows: Flows,
+    message: Message,
+    name: str,
+    effect: Effect,
+    filter: Document,
+    *,
+    lease: timedelta,
+    safe_for: timedelta,
+    then: Then,
+    **native: Any,
 ) -> Flow[Outcome]:
     def finish(step: Begun, result: object) -> Flow[Outcome]:
         arguments = _FINAL_WRITE.arguments_of(result)
         update, emit = arguments.pop("update", None), arguments.pop("emit", None)
         return flows.finish(message, step.entity_key, update, arguments, "update_one", finishes=step, emit=emit)
 
-    return perform_step(begin(flows, message, query, native, request), effect, finish, partial(release, flows), then)
+    begun = begin(flows, message, name, filter, lease=lease, safe_for=safe_for, **native)
+    return perform_step(begun, effect, finish, partial(release, flows), then)
 
 
-def open_steps(flows: Flows, query: Document, native: Document) -> Flow[list[Busy | Uncertain]]:
-    query, _, native = flows.keep_arguments(query, None, native)
+def open_steps(flows: Flows, filter: Document, **arguments: Any) -> Flow[list[Busy | Uncertain]]:
+    query, _, native = flows.keep_arguments(filter, None, arguments)
     entity = identity(query, flows.fields)
     check_collation(native.get("collation"), entity, text=False)
     image = flows.image_of((yield from flows.look(entity, native)))
