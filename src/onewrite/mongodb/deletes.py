@@ -64,7 +64,7 @@ def burial(terms: Terms, tombstone: Tombstone, expires: float | None) -> dict[st
 
 def empty_outbox(counts: Mapping[str, Any], tombstone: Tombstone, expires: float) -> dict[str, Any]:
     """The stage that clears all that is pending in a tombstone's outbox. `counts`: what it holds of those sent before."""
-    rest = _fields_where({"$not": [_named(_any_of([OUTBOX.events, OUTBOX.due, *counts]))]})
+    rest = _fields_where({"$not": _named(_any_of([OUTBOX.events, OUTBOX.due, *counts]))})
     return _document_of([rest, _literal({**counts, tombstone.ttl: datetime.fromtimestamp(expires, UTC)})])
 
 
