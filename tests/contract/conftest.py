@@ -43,10 +43,7 @@ def opened(store: str, engines: Engines) -> Iterator[MakeIn]:
 
 
 @pytest.fixture
-def make_shop(request: pytest.FixtureRequest, store: str, opened: MakeIn) -> MakeShop:
-    """Shops of this test's own; a stand-in that is wrong about a case is marked with the reason."""
-    for mark in request.node.iter_markers("wrong_on"):
-        if store.startswith(mark.args[0]):
-            request.applymarker(pytest.mark.xfail(reason=mark.kwargs["reason"], strict=True))
+def make_shop(opened: MakeIn) -> MakeShop:
+    """Shops of this test's own."""
     place = next(_places)
     return lambda ledger, outbox=None, tombstones=None: opened(ledger, place, outbox, tombstones)

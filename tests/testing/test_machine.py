@@ -234,19 +234,6 @@ def test_a_refusal_is_known_with_its_class_and_its_contents_and_without_its_past
     assert len(traceback.extract_tb(caught[2].__traceback__)) == len(traceback.extract_tb(caught[3].__traceback__))
 
 
-def test_a_duplicate_key_is_known_with_its_details() -> None:
-    machine = Machine(mongomock_collection)
-    collection = machine.stores(machine.perform)
-    for _ in range(2):
-        machine.reset()
-        collection.insert_one({"_id": 1})
-        with pytest.raises(DuplicateKeyError) as refused:
-            collection.insert_one({"_id": 1})
-        assert refused.value.details is not None
-        assert refused.value.details["keyPattern"] == {"_id": 1}
-    assert machine.misses == 2
-
-
 def test_documents_are_given_the_ids_that_the_driver_would_give_them() -> None:
     machine = Machine(mongomock_collection)
     collection = machine.stores(machine.perform)

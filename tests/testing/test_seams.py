@@ -45,11 +45,11 @@ def test_the_installed_version_of_each_package_fits(package: seams.Package) -> N
 
 @pytest.mark.usefixtures("anew")
 def test_a_name_that_is_missing_in_mongomock_is_said_when_a_collection_is_opened(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(mongomock.collection.Collection, "_ensure_uniques")
+    monkeypatch.delattr(mongomock.collection.Collection, "_iter_documents")
     with pytest.raises(StandInLies) as refused, mongomock_collection():
         pytest.fail("never reached")
     assert str(refused.value) == (
-        f"mongomock {version('mongomock')} is not as onewrite.testing needs it: mongomock.collection.Collection._ensure_uniques is "
+        f"mongomock {version('mongomock')} is not as onewrite.testing needs it: mongomock.collection.Collection._iter_documents is "
         "missing. mongomock>=4.3,<4.4 is known to fit: install that, or run this test on mongod()."
     )
 
@@ -109,5 +109,5 @@ def _foreign_private_names() -> set[str]:
 def test_every_private_name_of_another_package_that_is_used_is_listed() -> None:
     listed = {word for package in PACKAGES for seam in package.seams for word in re.findall(r"\w+", seam)}
     names = _foreign_private_names()
-    assert {"_make_api_call", "_do_get_response", "_insert", "_db_store"} <= names
+    assert {"_make_api_call", "_do_get_response", "_update", "_db_store"} <= names
     assert names - listed == SET_BY_CONSTRUCTORS

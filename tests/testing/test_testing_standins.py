@@ -9,26 +9,22 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import Any
 
 import boto3
 import moto
 import pytest
 from boto3.dynamodb.conditions import Key
-from pymongo import UpdateOne, WriteConcern
+from pymongo import WriteConcern
 
 from onewrite import (
     Applied,
     ConfigurationError,
     Duplicate,
-    HighWaterMark,
-    InSequence,
     Message,
     OnewriteError,
     SeenIds,
 )
-from onewrite.core.ledgers import Ledger
 from onewrite.dynamodb import GuardedTable
 from onewrite.mongodb import GuardedCollection
 from onewrite.testing import StandInLies, dynamodb_stream_event, mongod, mongomock_collection, moto_table
@@ -264,71 +260,18 @@ def test_a_collection_counts_right_under_threads() -> None:
         assert things.find_one({"_id": 1}) == {"_id": 1, "n": 300}
 
 
-@pytest.mark.parametrize(
-    ("ask", "text"),
-    [
-        (lambda things: things.update_one({"_id": 1}, [{"$set": {"a": {"$mergeObjects": ["$a", {}]}}}]), "mergeObjects"),
-        (lambda things: things.update_one({"_id": 1}, {"$inc": {"n": 1}}, hint="_id_"), "hint"),
-        (lambda things: things.update_one({"_id": 1}, {"$bit": {"n": {"or": 1}}}), "ValueError"),
-        (lambda things: things.bulk_write([UpdateOne({"_id": 1}, {"$inc": {"n": 1}}, hint="_id_")]), "hint"),
-        (lambda things: things.find_one({}, {"a": {"$slice": 1}}), "slice"),
-        (lambda things: list(things.aggregate([{"$group": {"_id": None, "m": {"$sum": {"$add": ["$a", 1]}}}}])), "group"),
-    ],
-)
-def test_what_mongomock_gets_wrong_beyond_mending_is_refused_with_the_way_out(
-    ask: Callable[[Any], object], text: str
-) -> None:
+@pytest.mark.usefixtures("nervous_threads")
+def test_a_guarded_write_counts_each_message_once_under_threads() -> None:
     with mongomock_collection() as things:
-        things.insert_one({"_id": 1, "a": "x"})
-        with pytest.raises(StandInLies, match=rf"{text}.*Run this test on mongod\(\)\."):
-            ask(things)
-        assert things.find_one() == {"_id": 1, "a": "x"}
+        guarded = GuardedCollection(things, SeenIds())
+        messages = [Message(f"m{n}") for n in range(20)]
 
+        def work() -> list[type[Any]]:
+            return [type(guarded.update_one(message, {"_id": 1}, {"$inc": {"n": 1}}, upsert=True)) for message in messages]
 
-@pytest.mark.parametrize("ledger", [SeenIds(), HighWaterMark(), InSequence()], ids=repr)
-@pytest.mark.parametrize("method", ["update_one", "find_one_and_update"])
-def test_a_guarded_positional_update_changes_the_matched_member_and_keeps_the_mark(ledger: Ledger, method: str) -> None:
-    with mongomock_collection() as things:
-        things.insert_one({"_id": 1, "a": [1, 2, 9]})
-        guarded = GuardedCollection(things, ledger)
-        message = Message("m", source="s", sequence=1)
-        update = partial(getattr(guarded, method), message, {"_id": 1, "a": {"$in": [2, 9]}}, {"$set": {"a.$": 9}})
-        assert [type(update()), type(update())] == [Applied, Duplicate]
-        assert guarded.find_one({"_id": 1}) == {"_id": 1, "a": [1, 9, 9]}
-
-
-@pytest.mark.parametrize(
-    "query",
-    [
-        {"a.1": 2},
-        {"$or": [{"a": 2}, {"a": 9}]},
-        {"a": {"$gt": 1, "$lt": 9}},
-        {"a": 2, "b": 1},
-        {"a": [1, 2, 9]},
-        {"a": {"$size": 3}},
-        {"b": 1},
-    ],
-    ids=str,
-)
-def test_a_positional_update_whose_member_is_not_certain_is_refused(query: dict[str, Any]) -> None:
-    document = {"_id": 1, "a": [1, 2, 9], "b": [2, 1]}
-    with mongomock_collection() as things:
-        things.insert_one(document)
-        with pytest.raises(StandInLies, match=r"mongod\(\)"):
-            things.update_one(query, {"$set": {"a.$": 9}})
-        assert things.find_one() == document
-
-
-@pytest.mark.parametrize("document", [{"a": ["y", "x"]}, {"a": []}], ids=str)
-def test_an_array_in_a_unique_index_is_refused(document: dict[str, Any]) -> None:
-    """MongoDB compares its members with those of other documents."""
-    with mongomock_collection() as things:
-        things.create_index("a", unique=True)
-        things.insert_one({"_id": 1, "a": "x"})
-        with pytest.raises(StandInLies, match="the unique index a_1"):
-            things.insert_one({"_id": 2, **document})
-        with pytest.raises(StandInLies, match="the unique index a_1"):
-            things.update_one({"_id": 1}, {"$set": document})
+        outcomes = [outcome for part in in_threads(4, work) for outcome in part]
+        assert (outcomes.count(Applied), outcomes.count(Duplicate)) == (20, 60)
+        assert guarded.find_one({"_id": 1}) == {"_id": 1, "n": 20}
 
 
 def test_the_asynchronous_face_awaits_the_same_collection() -> None:

@@ -29,16 +29,15 @@ class Package(NamedTuple):
 
 
 _COLLECTION = "mongomock.collection:Collection"
+_BULK = "mongomock.collection:BulkOperationBuilder"
 MONGOMOCK = Package(
     "mongomock",
     ">=4.3,<4.4",
     "or run this test on mongod()",
     (
-        "mongomock:utcnow()",
         "mongomock.mongo_client:MongoClient.get_database(self, name=, codec_options=, read_preference=, write_concern=, read_concern=)",
         "mongomock.mongo_client:MongoClient.drop_database(self, name_or_db)",
         "mongomock.store:ServerStore.__getitem__(self, db_name)",
-        "mongomock.store:CollectionStore.create_index(self, index_name, index_dict)",
         "mongomock.database:Database.__init__(self, client, name, _store, read_preference=, codec_options=, read_concern=)",
         "mongomock.database:Database.__getitem__(self, coll_name)",
         "mongomock.database:Database.get_collection(self, name, codec_options=, read_preference=, write_concern=, read_concern=)",
@@ -47,23 +46,24 @@ MONGOMOCK = Package(
         f"{_COLLECTION}.with_options(self, codec_options=, read_preference=, write_concern=, read_concern=)",
         "mongomock.aggregate:process_pipeline(collection, database, pipeline, session)",
         "mongomock.aggregate:_parse_expression(expression, doc_dict, ignore_missing_keys=)",
-        "mongomock.command_cursor:CommandCursor.__init__(self, collection, curser_info=, address=, retrieved=)",
-        f"{_COLLECTION}._store",
         f"{_COLLECTION}._iter_documents(self, filter)",
         f"{_COLLECTION}._get_dataset(self, spec, sort, fields, as_class)",
-        f"{_COLLECTION}._insert(self, data, session=, ordered=)",
-        f"{_COLLECTION}._ensure_uniques(self, new_data)",
         f"{_COLLECTION}._update(self, spec, document, upsert=, manipulate=, multi=, check_keys=, hint=, session=, collation=, let=, array_filters=, **kwargs)",
         f"{_COLLECTION}._apply_update_document(self, existing_document, spec, document, was_insert)",
         f"{_COLLECTION}._apply_update_pipeline(self, existing_document, pipeline, session)",
         f"{_COLLECTION}._find_and_modify(self, query, projection=, update=, upsert=, sort=, return_document=, session=, **kwargs)",
         f"{_COLLECTION}._copy_only_fields(self, doc, fields, container)",
+        f"{_BULK}.__init__(self, collection, ordered=, bypass_document_validation=)",
+        f"{_BULK}.add_update(self, selector, doc, multi=, upsert=, collation=, array_filters=, hint=)",
+        f"{_BULK}.add_replace(self, selector, doc, upsert, collation=, hint=)",
+        f"{_BULK}.add_delete(self, selector, just_one, collation=, hint=)",
+        f"{_BULK}.execute(self, write_concern=)",
     ),
 )
 
 _BACKEND = "moto.dynamodb.models:DynamoDBBackend"
 _HANDLER = "moto.dynamodb.responses:DynamoHandler"
-_TYPE = "moto.dynamodb.models.dynamo_type:DynamoType"
+_TYPE = "moto.dynamodb.models.dynamo_type"
 _CONDITIONS = "moto.dynamodb.comparisons"
 _ERRORS = "moto.dynamodb.exceptions"
 _ACTIONS = (
@@ -91,47 +91,29 @@ MOTO = Package(
         "moto:mock_aws",
         "moto.core.models:DEFAULT_ACCOUNT_ID",
         "moto.core.responses:ActionResult.__init__(self, result)",
-        "moto.core.responses:ActionResult.result",
         "moto.dynamodb.models:dynamodb_backends",
         f"{_BACKEND}.update_item(self, table_name, key, update_expression, expression_attribute_names, expression_attribute_values, attribute_updates=, expected=, condition_expression=, return_values_on_condition_check_failure=)",
         f"{_BACKEND}.get_item(self, table_name, keys, projection_expressions=)",
         f"{_BACKEND}.get_table(self, table_name)",
         f"{_BACKEND}.get_keys_value(self, table, keys)",
         "moto.dynamodb.models.table:Table.delete_item(self, hash_key, range_key)",
-        f"{_TYPE}.__init__(self, type_as_dict)",
-        f"{_TYPE}.__setitem__(self, key, value)",
-        f"{_TYPE}.pop(self, key, *args, **kwargs)",
-        "moto.dynamodb.models.dynamo_type:LimitedSizeDict.__setitem__(self, key, value)",
-        "moto.dynamodb.parsing.ast_nodes:Node.find_clauses(self, clause_types)",
-        *(
-            f"moto.dynamodb.parsing.ast_nodes:UpdateExpression{clause}Action"
-            for clause in ("Set", "Remove", "Add", "Delete")
-        ),
-        "moto.dynamodb.parsing.validators:OverlappingPathsValidator.__init__(self, expression_attribute_names)",
-        "moto.dynamodb.parsing.validators:OverlappingPathsValidator.check_for_overlapping_paths(self, node)",
+        f"{_TYPE}:DynamoType.__init__(self, type_as_dict)",
+        f"{_TYPE}:DynamoType.__setitem__(self, key, value)",
+        f"{_TYPE}:Item.size(self)",
         *(f"{_HANDLER}.{action}(self)" for action in _ACTIONS),
-        f"{_HANDLER}.dynamodb_backend",
-        "moto.dynamodb.responses:DynamoResult.__init__(self, result)",
-        "moto.dynamodb.responses:ProjectionExpressionParser.__init__(self, projection_expression, expression_attribute_names)",
-        "moto.dynamodb.responses:ProjectionExpressionParser.parse(self)",
         *(f"{_CONDITIONS}:{operator}.__init__(self, lhs, rhs)" for operator in _OPERATORS),
         *(f"{_CONDITIONS}:{operator}.expr(self, item)" for operator in _OPERATORS),
         f"{_CONDITIONS}:FuncBetween.__init__(self, attribute, start, end)",
         f"{_CONDITIONS}:FuncBetween.expr(self, item)",
-        f"{_CONDITIONS}:FuncContains.__init__(self, attribute, operand)",
-        f"{_CONDITIONS}:FuncContains.expr(self, item)",
         f"{_CONDITIONS}:FuncIn.__init__(self, attribute, *possible_values)",
         f"{_CONDITIONS}:FuncIn.expr(self, item)",
         f"{_CONDITIONS}:FuncSize.__init__(self, attribute)",
         f"{_CONDITIONS}:FuncSize.expr(self, item)",
         f"{_CONDITIONS}:AttributeValue.__init__(self, value)",
         f"{_CONDITIONS}:Operand.get_type(self, item)",
-        f"{_ERRORS}:DuplicateUpdateExpression.__init__(self, name_1, name_2)",
-        f"{_ERRORS}:DynamodbException.__init__(self, error_type, message, _=, **kwargs)",
         f"{_ERRORS}:InvalidConditionExpression.__init__(self, condition_expression_error)",
         f"{_ERRORS}:InvalidUpdateExpressionInvalidDocumentPath.__init__(self)",
-        f"{_ERRORS}:MockValidationException.__init__(self, message)",
-        f"{_ERRORS}:ResourceNotFoundException.__init__(self, msg=, table_name=)",
+        f"{_ERRORS}:ItemSizeToUpdateTooLarge.__init__(self)",
         f"{_ERRORS}:TransactionCanceledException.__init__(self, errors)",
     ),
 )

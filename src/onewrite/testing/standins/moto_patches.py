@@ -1,40 +1,29 @@
-"""Patches moto so it answers as DynamoDB does where moto is known to answer otherwise.
+"""Patches moto so that guarded writes run on it, and refuses requests that moto is known to answer wrongly.
 
 Every request to DynamoDB goes through one method of moto's, whichever client sends it. There a lock makes it atomic, because moto
-checks a condition and then writes, and another thread could write in between.
+checks a condition and then writes, and another thread could write in between. A response has no date, since a test may give its stores
+another clock.
 
-What is made right: keys of the wrong type, those of indexes included; filters by a key; batches of too many writes, of writes to two tables, and of two writes of one item; projections
-in transactions and AttributesToGet; what begins_with and BETWEEN take; the size limit of an item and the limits of expressions; numbers, in requests and in what is computed; sets with
-duplicates; empty keys; comparisons of different types and of missing attributes; overlapping paths; paths below a scalar; an update
-without an expression; an update that only removes attributes from an item that is not there; a write that fails halfway; the token
-of a transaction. An answer has no date, since a test may give its stores another clock.
-
-What is refused with `StandInLies`: PartiQL, empty attribute names, also in maps, and every request at which moto itself fails.
-
-What stays wrong: the consumed capacity where it is asked for, which of two mistakes in one request is named, `UPDATED_OLD` of a nested path, the reason of a transaction that fails for another cause
-than a condition, time to live, streams, throttling, and conflicts between transactions.
+docs/standins.md lists all known differences between moto and DynamoDB.
 """
 
 from __future__ import annotations
 
 import operator
-import re
 import threading
-from base64 import b64decode
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from copy import deepcopy
 from decimal import localcontext
 from functools import partial, wraps
-from itertools import combinations
-from typing import Any, NoReturn, TypeAlias, cast
+from typing import Any, TypeAlias, cast
 from unittest import mock
 
+from boto3.dynamodb.types import DYNAMODB_CONTEXT
 from moto.core.responses import ActionResult
 from moto.dynamodb.comparisons import (
     AttributeValue,
     FuncBetween,
-    FuncContains,
     FuncIn,
     FuncSize,
     OpEqual,
@@ -45,35 +34,18 @@ from moto.dynamodb.comparisons import (
     OpNotEqual,
 )
 from moto.dynamodb.exceptions import (
-    DuplicateUpdateExpression,
-    DynamodbException,
     InvalidConditionExpression,
     InvalidUpdateExpressionInvalidDocumentPath,
-    MockValidationException,
-    ResourceNotFoundException,
+    ItemSizeToUpdateTooLarge,
     TransactionCanceledException,
 )
 from moto.dynamodb.models import DynamoDBBackend
-from moto.dynamodb.models.dynamo_type import DynamoType, LimitedSizeDict
-from moto.dynamodb.parsing import ast_nodes
-from moto.dynamodb.parsing.validators import OverlappingPathsValidator
-from moto.dynamodb.responses import DynamoHandler, DynamoResult, ProjectionExpressionParser
+from moto.dynamodb.models.dynamo_type import DynamoType
+from moto.dynamodb.responses import DynamoHandler
 
-from onewrite.dynamodb.expression import read_update
+from onewrite.dynamodb.expression import LONGEST_EXPRESSION, read_update
+from onewrite.dynamodb.size import LARGEST_ITEM
 from onewrite.testing.errors import StandInLies
-from onewrite.testing.standins.dynamodb_rules import (
-    EXACT,
-    InvalidRequest,
-    Schema,
-    check_batch_write,
-    check_filter,
-    check_index_keys,
-    check_keys,
-    check_request,
-    has_empty_name,
-    is_too_large,
-    number,
-)
 
 # --- patches ----------------------------------------------------------------------------------------------------------
 #
@@ -83,6 +55,22 @@ Patch: TypeAlias = Callable[..., Any]
 Original: TypeAlias = Callable[..., Any]
 
 _REMEDY = "Run this test on dynoxide() or dynamodb_local()"
+_ACTIONS = (
+    "put_item",
+    "get_item",
+    "delete_item",
+    "update_item",
+    "query",
+    "scan",
+    "batch_write_item",
+    "batch_get_item",
+    "transact_get_items",
+    "transact_write_items",
+    "execute_statement",
+    "execute_transaction",
+    "batch_execute_statement",
+)
+_MOST_WRITES = 25  # in a BatchWriteItem, over all its tables
 _lock = threading.RLock()
 
 
@@ -90,7 +78,7 @@ _lock = threading.RLock()
 def patch_moto() -> Generator[None, None, None]:
     """Patch moto until the block ends."""
     with ExitStack() as stack:
-        for owner, name, patch in [*_requests(), *_writes(), *_conditions()]:
+        for owner, name, patch in _patches():
             stack.enter_context(mock.patch.object(owner, name, _in_place_of(getattr(owner, name), patch)))
         yield
 
@@ -103,28 +91,22 @@ def _in_place_of(original: Original, patch: Patch) -> Callable[..., Any]:
     return patched_method
 
 
-# ---------------------------------------------------------------- requests
-
-
-def _requests() -> Iterator[tuple[Any, str, Patch]]:
+def _patches() -> Iterator[tuple[Any, str, Patch]]:
     yield DynamoHandler, "call_action", _atomic
-    for name in ("put_item", "get_item", "delete_item", "query", "scan", "batch_get_item"):
-        yield DynamoHandler, name, _check_and_answer
-    patches: dict[str, Patch] = {
-        "batch_write_item": _by_table,
-        "transact_get_items": _project,
-        "update_item": _with_right_attributes,
-        "transact_write_items": partial(_once_per_token, {}),
-    }
-    for name, patch in patches.items():
-        yield DynamoHandler, name, partial(_check_and_apply, patch)
-    for name in ("execute_statement", "execute_transaction", "batch_execute_statement"):
-        yield DynamoHandler, name, _refuse_partiql
+    for name in _ACTIONS:
+        yield DynamoHandler, name, _refuse_lies
+    yield DynamoHandler, "transact_write_items", partial(_once_per_token, {})
+    yield TransactionCanceledException, "__init__", _refuse_unknown_reasons
+    yield DynamoDBBackend, "get_keys_value", _refuse_wrong_keys
+    yield DynamoDBBackend, "update_item", _all_or_nothing
+    yield DynamoType, "__setitem__", _refuse_scalars
+    yield from _conditions()
 
 
 def _atomic(original: Original, handler: Any) -> Any:
     handler.response_headers.pop("date", None)  # see the docstring of this module
-    with _lock, localcontext(EXACT):  # moto adds numbers in the decimal context of the thread
+    # moto adds numbers in the decimal context of the thread, which would round them. This one refuses to.
+    with _lock, localcontext(DYNAMODB_CONTEXT):
         try:
             return original(handler)
         except StandInLies:
@@ -135,147 +117,69 @@ def _atomic(original: Original, handler: Any) -> Any:
             ) from error
 
 
-def _check_and_apply(patch: Patch, original: Original, handler: Any) -> Any:
-    return _check_and_answer(partial(patch, original), handler)
+# --- refusals ---------------------------------------------------------------------------------------------------------
 
+Request: TypeAlias = Mapping[str, Any]
 
-def _check_and_answer(original: Original, handler: Any) -> Any:
-    body = handler.body
-    try:
-        check_request(body)
-        if "TransactItems" in body:
-            _check_transaction(handler)
-        else:
-            _check_keys(handler)
-    except InvalidRequest as error:
-        raise MockValidationException(str(error)) from error
-    if has_empty_name(body):
-        # https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/HowItWorks.NamingRulesDataTypes.html
-        raise StandInLies(
-            "moto takes an empty attribute name, and in DynamoDB a name has at least one character. Give it one."
+# What moto does, and how a request is recognized for which DynamoDB does something else.
+LIES: Mapping[str, Callable[[str, Request], bool]] = {
+    "answers a failed condition in PartiQL with success": lambda action, _: "execute" in action,
+    "ignores AttributesToGet": lambda _, request: "AttributesToGet" in request,
+    "stores AttributeUpdates with other types": lambda _, request: "AttributeUpdates" in request,
+    "ignores ProjectionExpression in a transaction": (
+        lambda action, request: action == "transact_get_items" and "ProjectionExpression" in request
+    ),
+    "returns other attributes for UPDATED_NEW and UPDATED_OLD": (
+        lambda _, request: str(request.get("ReturnValues")).startswith("UPDATED")
+    ),
+    f"accepts more than {_MOST_WRITES} writes in a batch": (
+        lambda action, request: (
+            action == "batch_write_item" and sum(map(len, request["RequestItems"].values())) > _MOST_WRITES
         )
-    if "AttributesToGet" in body and "ProjectionExpression" not in body:
-        # The same said with an expression: moto ignores AttributesToGet in some requests.
-        names = {f"#attribute{place}": name for place, name in enumerate(body.pop("AttributesToGet"))}
-        body.update(ProjectionExpression=", ".join(names), ExpressionAttributeNames=names)
-    answer = original(handler)
-    for name in ("ConsumedCapacity", "ItemCollectionMetrics"):
-        if body.get(f"Return{name}", "NONE") == "NONE":
-            answer.result.pop(name, None)
-    return answer
+    ),
+    f"accepts an expression of more than {LONGEST_EXPRESSION} bytes": lambda _, request: any(
+        name.endswith("Expression") and len(text.encode()) > LONGEST_EXPRESSION for name, text in request.items()
+    ),
+}
 
 
-def _table(handler: Any, name: str) -> Any:
-    """None if there is no such table. It may be called by its ARN."""
-    return handler.dynamodb_backend.tables.get(name.rpartition("/")[2])
+def _refuse_lies(original: Original, handler: Any) -> Any:
+    for request in _requests(handler.body):
+        for lie, is_asked_for in LIES.items():
+            if is_asked_for(original.__name__, request):
+                raise StandInLies(f"moto {lie}, and DynamoDB does not. {_REMEDY}.")
+    return original(handler)
 
 
-def _own_keys(table: Any) -> list[str]:
-    return [name for name in (table.hash_key_attr, table.range_key_attr) if name]
+def _requests(body: Mapping[str, Any]) -> Iterator[Request]:
+    """The request itself, and each one in a transaction or in a batch of reads."""
+    yield body
+    for action in body.get("TransactItems") or ():
+        yield from action.values()
+    batches: Mapping[str, Any] = body.get("RequestItems") or {}
+    yield from [batch for batch in batches.values() if isinstance(batch, Mapping)]
 
 
-def _check_item(table: Any, operation: Mapping[str, Any]) -> None:
-    """Refuse keys of the table and of its indexes that are not as the table has them."""
-    types: Schema = {definition["AttributeName"]: definition["AttributeType"] for definition in table.attr}
-    check_keys(operation, {name: types[name] for name in _own_keys(table)})
-    check_index_keys(operation, types)
+def _refuse_wrong_keys(original: Original, backend: Any, table: Any, keys: Mapping[str, Any]) -> Any:
+    types = {definition["AttributeName"]: definition["AttributeType"] for definition in table.attr}
+    for name, value in keys.items():
+        if types.get(name) not in value or "" in value.values():
+            raise StandInLies(
+                f"moto accepts the key {name}={value}, and DynamoDB does not: it is empty or of another type. {_REMEDY}."
+            )
+    return original(backend, table, keys)
 
 
-def _check_keys(handler: Any) -> None:
-    body = handler.body
-    batches: dict[str, Any] = body.get("RequestItems") or {}
-    tables = {name: table for name in (body.get("TableName"), *batches) if name and (table := _table(handler, name))}
-    if "KeyConditionExpression" in body and (table := tables.get(body["TableName"])):
-        indexes = {
-            index.name: [part["AttributeName"] for part in index.schema] for index in (*table.global_indexes, *table.indexes)
-        }
-        check_filter(body, indexes.get(body.get("IndexName"), _own_keys(table)))
-    if any(isinstance(batch, list) for batch in batches.values()):
-        check_batch_write(batches, {name: _own_keys(table) for name, table in tables.items()})
-    for name, table in tables.items():
-        batch: Any = batches.get(name, body)
-        writes = cast("list[Mapping[str, Any]]", batch) if isinstance(batch, list) else [{"": batch}]
-        for operation in [operation for write in writes for operation in write.values()]:
-            _check_item(table, operation)
+def _refuse_unknown_reasons(original: Original, error: Any, reasons: list[tuple[str | None, str, Any]]) -> None:
+    for code, text, _ in reasons:
+        if code not in (None, "ConditionalCheckFailed"):
+            raise StandInLies(
+                f"moto cancels this transaction for a reason that DynamoDB does not have ({code}: {text}). {_REMEDY}."
+            )
+    original(error, reasons)
 
 
-def _check_transaction(handler: Any) -> None:
-    """DynamoDB names the operations that are wrong by the reasons for which it cancels the transaction."""
-    actions = handler.body["TransactItems"]
-    reasons: list[tuple[str | None, str | None, None]] = []
-    for operation in [operation for action in actions for operation in action.values()]:
-        table = _table(handler, operation["TableName"])
-        if table is None:
-            raise ResourceNotFoundException
-        try:
-            _check_item(table, operation)
-            reasons.append((None, None, None))
-        except InvalidRequest as error:
-            reasons.append(("ValidationError", str(error), None))
-    if any(code for code, _, _ in reasons):
-        raise TransactionCanceledException(reasons)
-    keys = [(action["Get"]["TableName"], repr(action["Get"]["Key"])) for action in actions if "Get" in action]
-    if len(set(keys)) < len(keys):
-        raise InvalidRequest("Transaction request cannot include multiple operations on one item")
-
-
-def _by_table(original: Original, handler: Any) -> Any:
-    """moto takes writes to two tables for one write done twice, if their keys are equal."""
-    body, batches = handler.body, handler.body["RequestItems"]
-    for name in batches:
-        handler.dynamodb_backend.get_table(name)  # it raises if there is none, before anything is written
-    try:
-        answers: list[Any] = []
-        for name, batch in batches.items():
-            body["RequestItems"] = {name: batch}
-            answers.append(original(handler).result)
-    finally:
-        body["RequestItems"] = batches
-    capacity = [entry for answer in answers for entry in answer.get("ConsumedCapacity", [])]
-    return ActionResult({**answers[0], "ConsumedCapacity": capacity})
-
-
-def _project(original: Original, handler: Any) -> Any:
-    """moto ignores the projections of a transaction."""
-    answer = original(handler)
-    for place, action in enumerate(handler.body["TransactItems"]):
-        get = action["Get"]
-        if "ProjectionExpression" in get and answer.result["Responses"][place]:
-            projection = ProjectionExpressionParser(get["ProjectionExpression"], get.get("ExpressionAttributeNames") or {})
-            reply = _describe(handler.dynamodb_backend.get_item(get["TableName"], get["Key"], projection.parse()))
-            answer.result["Responses"][place] = reply if reply.get("Item") else {}
-    return answer
-
-
-_SET_WHOLE = re.compile(r"(?:SET|,)\s*(#?\w+)\s*=", re.IGNORECASE)
-
-
-def _with_right_attributes(original: Original, handler: Any) -> Any:
-    """moto's UPDATED_NEW has the key, and leaves out an attribute that was set to what it was."""
-    body = handler.body
-    if "UpdateExpression" not in body:
-        # DynamoDB makes an item of the key alone. moto would make half of one and fail.
-        body.setdefault("AttributeUpdates", {})
-    answer = original(handler)
-    attributes = answer.result.get("Attributes", {})
-    item = handler.dynamodb_backend.get_item(body["TableName"], body["Key"])
-    if body.get("ReturnValues") == "UPDATED_NEW":
-        for name in body["Key"]:
-            attributes.pop(name, None)
-        item_attributes: dict[str, Any] = {} if item is None else _describe(item)["Item"]
-        names: dict[str, str] = body.get("ExpressionAttributeNames") or {}
-        for path in cast("list[str]", _SET_WHOLE.findall(body.get("UpdateExpression", ""))):
-            name = names.get(path, path)
-            if name in item_attributes:
-                attributes.setdefault(name, item_attributes[name])
-        answer.result["Attributes"] = attributes
-    if not attributes or item is None:
-        answer.result.pop("Attributes", None)
-    return answer
-
-
-def _describe(item: Any) -> dict[str, Any]:
-    return cast("dict[str, Any]", DynamoResult(item.describe_attrs(attributes=None)).result)
+# --- writes -----------------------------------------------------------------------------------------------------------
 
 
 def _once_per_token(actions_by_token: dict[str, Any], original: Original, handler: Any) -> Any:
@@ -283,8 +187,7 @@ def _once_per_token(actions_by_token: dict[str, Any], original: Original, handle
     token, actions = handler.body.get("ClientRequestToken"), handler.body["TransactItems"]
     if token in actions_by_token:
         if actions_by_token[token] != actions:
-            kind = "com.amazonaws.dynamodb.v20120810#IdempotentParameterMismatchException"
-            raise DynamodbException(kind, "This token belongs to a request with other parameters")
+            raise StandInLies(f"moto does not know IdempotentParameterMismatchException. {_REMEDY}.")
         return ActionResult({})
     actions_before = deepcopy(actions)
     answer = original(handler)
@@ -293,69 +196,25 @@ def _once_per_token(actions_by_token: dict[str, Any], original: Original, handle
     return answer
 
 
-def _refuse_partiql(_original: Original, _handler: Any) -> NoReturn:
-    raise StandInLies(
-        "moto is wrong about PartiQL: it answers a failed condition with success, and ignores IS MISSING. DynamoDB answers "
-        f"ConditionalCheckFailedException. {_REMEDY}."
-    )
-
-
-# ---------------------------------------------------------------- writes
-
-
-def _writes() -> Iterator[tuple[Any, str, Patch]]:
-    yield DynamoDBBackend, "update_item", _all_or_nothing
-    yield LimitedSizeDict, "__setitem__", _without_limit
-    yield DynamoType, "__setitem__", _refusing_scalars
-    yield DynamoType, "pop", _refusing_scalars
-    yield OverlappingPathsValidator, "check_for_overlapping_paths", _refusing_overlaps
-
-
-def _without_limit(_original: Original, values: Any, key: str, value: Any) -> None:
-    """moto has a limit here that DynamoDB does not have."""
-    dict[str, Any].__setitem__(values, key, value)
-
-
 def _all_or_nothing(
     original: Original, backend: Any, table_name: str, key: Any, update_expression: str, *args: Any, **kwargs: Any
 ) -> Any:
     before = deepcopy(backend.get_item(table_name, key))
     try:
         item = original(backend, table_name, key, update_expression, *args, **kwargs)
-        _check_stored(item)
+        _check_size(item)
     except BaseException:
         _put_back(backend, table_name, key, before)
         raise
     if before is None and update_expression and dict(read_update(update_expression).clauses).keys() == {"REMOVE"}:
-        _put_back(backend, table_name, key, None)
+        _put_back(backend, table_name, key, None)  # DynamoDB creates no item
     return item
 
 
-def _check_stored(item: Any) -> None:
-    try:
-        for value in item.attrs.values():
-            _normalize_numbers(value)
-    except InvalidRequest as error:
-        raise MockValidationException(str(error)) from error
-    if is_too_large({name: _typed_value(value) for name, value in item.attrs.items()}):
-        raise MockValidationException("Item size to update has exceeded the maximum allowed size")
-
-
-def _normalize_numbers(value: Any) -> None:
-    """Write computed numbers as DynamoDB stores them. Those in sets are never computed."""
-    if value.type == "N":
-        value.value = number(value.value)
-    elif value.type in ("L", "M"):
-        for member in value.value if value.type == "L" else value.value.values():
-            _normalize_numbers(member)
-
-
-def _typed_value(value: Any) -> dict[str, Any]:
-    if value.type == "L":
-        return {"L": [_typed_value(member) for member in value.value]}
-    if value.type == "M":
-        return {"M": {name: _typed_value(member) for name, member in value.value.items()}}
-    return {value.type: value.value}
+def _check_size(item: Any) -> None:
+    """moto knows a limit for attributes that are set, and none for what is added to a set or a list."""
+    if item.size() > LARGEST_ITEM:
+        raise ItemSizeToUpdateTooLarge
 
 
 def _put_back(backend: Any, table_name: str, key: Any, item: Any) -> None:
@@ -369,31 +228,14 @@ def _put_back(backend: Any, table_name: str, key: Any, item: Any) -> None:
         table.items[hash_key][range_key] = item
 
 
-def _refusing_scalars(original: Original, value: Any, key: Any, *args: Any, **kwargs: Any) -> Any:
+def _refuse_scalars(original: Original, value: Any, key: Any, new_value: Any) -> Any:
     """moto ignores a write below a scalar, or to a name in a list, and answers that it was done."""
     if value.type not in ("L", "M") or (value.type == "L" and not str(key).isdigit()):
         raise InvalidUpdateExpressionInvalidDocumentPath
-    return original(value, key, *args, **kwargs)
+    return original(value, key, new_value)
 
 
-_ACTIONS = [getattr(ast_nodes, f"UpdateExpression{clause}Action") for clause in ("Set", "Remove", "Add", "Delete")]
-
-
-def _refusing_overlaps(original: Original, validator: Any, node: Any) -> Any:
-    """moto does not notice that a path overlaps with one that is a single placeholder."""
-    names: dict[str, str] = validator.expression_attribute_names or {}
-    # The dots between the parts of a path are nodes without children.
-    paths = [
-        tuple(names.get(part.children[0], part.children[0]) for part in action.children[0].children if part.children)
-        for action in node.find_clauses(_ACTIONS)
-    ]
-    for one, other in combinations(paths, 2):
-        if one[: len(other)] == other[: len(one)]:
-            raise DuplicateUpdateExpression(".".join(map(str, one)), ".".join(map(str, other)))
-    return original(validator, node)
-
-
-# ---------------------------------------------------------------- conditions
+# --- conditions -----------------------------------------------------------------------------------------------------
 #
 # Conditions as DynamoDB evaluates them. Values of different types are not equal, and a missing attribute equals nothing.
 
@@ -410,7 +252,6 @@ def _conditions() -> Iterator[tuple[Any, str, Callable[[Original, Any, Item], An
     yield OpNotEqual, "expr", lambda _, op, item: not _equal(op.lhs, op.rhs, item)
     yield FuncIn, "expr", lambda _, func, item: any(_equal(func.attr, value, item) for value in func.possible_values)
     yield FuncBetween, "expr", _between
-    yield FuncContains, "expr", _contains
     yield OpLessThan, "expr", partial(_compare, operator.lt)
     yield OpLessThanOrEqual, "expr", partial(_compare, operator.le)
     yield OpGreaterThan, "expr", partial(_compare, operator.gt)
@@ -441,18 +282,6 @@ def _between(_original: Original, func: Any, item: Item) -> bool:
     if not _comparable(item, "BETWEEN", func.attr, func.start, func.end):
         return False
     return bool(func.start.expr(item) <= func.attr.expr(item) <= func.end.expr(item))
-
-
-def _contains(original: Original, func: Any, item: Item) -> bool:
-    """moto knows no binary value that contains another."""
-    if (_kind(func.attr, item), _kind(func.operand, item)) == ("B", "B"):
-        return _raw(func.operand.expr(item)) in _raw(func.attr.expr(item))
-    return cast("bool", original(func, item))
-
-
-def _raw(value: Any) -> bytes:
-    """Of a binary value, which moto keeps in base64."""
-    return b64decode(value) if isinstance(value, str) else bytes(getattr(value, "value", value))
 
 
 def _comparable(item: Item, name: str, *operands: Operand) -> bool:

@@ -1,8 +1,8 @@
 """Opens the stand-ins that tests use: a table on moto, a collection on mongomock.
 
-Neither library is atomic under threads, and both answer some requests differently from the engine. Here every call is made under a
-lock, and an answer that is known to be wrong is made right or raises `StandInLies`. `moto_patches` and `collection` list them. What
-a stand-in cannot show at all, such as a lost answer or a failover, needs a server: see `servers`.
+Neither library is atomic under threads, and both answer some requests differently from the engine. Here a lock makes every call atomic,
+updates are all or nothing, and calls that are known to be answered wrongly raise `StandInLies`. docs/standins.md lists the differences
+that stay. What a stand-in cannot show at all, for example a lost answer or a failover, needs a server: see `servers`.
 """
 
 from __future__ import annotations

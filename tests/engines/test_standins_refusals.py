@@ -1,0 +1,273 @@
+"""Each request that a stand-in refuses: the engine has an answer to it, and the library beneath the stand-in has another one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+import boto3
+import mongomock
+import moto
+import pytest
+from botocore.exceptions import ClientError
+from pymongo import DeleteMany, InsertOne, MongoClient, UpdateOne
+from pymongo.errors import PyMongoError
+
+from onewrite.testing import StandInLies, mongomock_collection, moto_table
+from onewrite.testing.servers.engines import Dynoxide
+from onewrite.testing.standins import collection, moto_patches
+
+pytestmark = pytest.mark.measured
+
+S = {"S": "x"}
+KEY = {"id": {"S": "a"}}
+ONE: dict[str, Any] = {"TableName": "things", "Key": KEY}
+INVALID = "ValidationException"
+
+
+class Refusal(NamedTuple):
+    """What a test asks a store, the answer that the engine documents, and part of the words with which the stand-in refuses."""
+
+    ask: Callable[[Any], Any]
+    answer: Any
+    words: str
+
+
+def puts(count: int) -> list[Any]:
+    return [{"PutRequest": {"Item": {"id": {"S": f"n{number}"}}}} for number in range(count)]
+
+
+def transact(client: Any, **action: Any) -> Any:
+    return client.transact_write_items(TransactItems=[action])
+
+
+def repeated_token(client: Any) -> Any:
+    for values in ({"n": {"N": "1"}}, {"n": {"N": "2"}}):
+        put = {"Put": {"TableName": "things", "Item": {**KEY, **values}}}
+        client.transact_write_items(TransactItems=[put], ClientRequestToken="a token of two")
+
+
+def updated(client: Any, **arguments: Any) -> Any:
+    client.update_item(**ONE, **arguments)
+    return client.get_item(**ONE)["Item"]
+
+
+DYNAMODB = {
+    "PartiQL": Refusal(
+        lambda client: client.execute_statement(Statement="UPDATE things SET n=2 WHERE id='a' AND n=7"),
+        "ConditionalCheckFailedException",
+        "a failed condition in PartiQL",
+    ),
+    "AttributesToGet": Refusal(
+        lambda client: client.get_item(**ONE, AttributesToGet=["n"])["Item"], {"n": {"N": "1"}}, "ignores AttributesToGet"
+    ),
+    "AttributeUpdates": Refusal(
+        lambda client: updated(client, AttributeUpdates={"b": {"Action": "PUT", "Value": {"BOOL": True}}})["b"],
+        {"BOOL": True},
+        "AttributeUpdates with other types",
+    ),
+    "a projection in a transaction": Refusal(
+        lambda client: client.transact_get_items(TransactItems=[{"Get": {**ONE, "ProjectionExpression": "id, n"}}])[
+            "Responses"
+        ],
+        [{"Item": {**KEY, "n": {"N": "1"}}}],
+        "ProjectionExpression in a transaction",
+    ),
+    "UPDATED_NEW": Refusal(
+        lambda client: client.update_item(**ONE, UpdateExpression="SET n = n", ReturnValues="UPDATED_NEW")["Attributes"],
+        {"n": {"N": "1"}},
+        "for UPDATED_NEW and UPDATED_OLD",
+    ),
+    "26 writes": Refusal(
+        lambda client: client.batch_write_item(RequestItems={"things": puts(26)}), INVALID, "more than 25 writes in a batch"
+    ),
+    "a long expression": Refusal(
+        lambda client: client.update_item(**ONE, UpdateExpression="REMOVE " + ",".join(f"a{n:04}" for n in range(700))),
+        INVALID,
+        "an expression of more than 4096 bytes",
+    ),
+    "a key of another type": Refusal(
+        lambda client: client.get_item(TableName="things", Key={"id": {"N": "1"}}), INVALID, "accepts the key id="
+    ),
+    "an empty key": Refusal(
+        lambda client: client.update_item(TableName="things", Key={"id": {"S": ""}}, UpdateExpression="REMOVE n"),
+        INVALID,
+        "accepts the key id=",
+    ),
+    "a transaction on a missing table": Refusal(
+        lambda client: transact(client, Delete={**ONE, "TableName": "nowhere"}),
+        "ResourceNotFoundException",
+        "a reason that DynamoDB does not have",
+    ),
+    "a token for two transactions": Refusal(
+        repeated_token, "IdempotentParameterMismatchException", "does not know IdempotentParameterMismatchException"
+    ),
+    "many changes": Refusal(
+        lambda client: len(updated(client, UpdateExpression=f"SET {','.join(f'a{n} = n' for n in range(300))}")),
+        303,
+        "fails at this request, which DynamoDB answers",
+    ),
+}
+
+
+def things(client: Any) -> Any:
+    """A client with one item in the table `things`."""
+    with suppress(ClientError):
+        client.delete_table(TableName="things")
+    client.create_table(
+        TableName="things",
+        KeySchema=[{"AttributeName": "id", "KeyType": "HASH"}],
+        AttributeDefinitions=[{"AttributeName": "id", "AttributeType": "S"}],
+        BillingMode="PAY_PER_REQUEST",
+    )
+    client.put_item(TableName="things", Item={**KEY, "n": {"N": "1"}, "t": S})
+    return client
+
+
+def answer_of(ask: Callable[[Any], Any], store: Any) -> Any:
+    try:
+        return ask(store)
+    except ClientError as error:
+        return error.response["Error"]["Code"]
+    except PyMongoError as error:
+        return getattr(error, "code", None)
+    except StandInLies:
+        raise
+    except Exception as error:  # a library may fail in any way
+        return type(error)
+
+
+@pytest.fixture
+def plain_moto() -> Iterator[Any]:
+    with moto.mock_aws():
+        yield things(boto3.client("dynamodb", region_name="eu-west-1"))
+
+
+@pytest.fixture
+def moto_stand_in() -> Iterator[Any]:
+    with moto_table("things", "id"):
+        client = boto3.client("dynamodb")
+        client.put_item(TableName="things", Item={**KEY, "n": {"N": "1"}, "t": S})
+        yield client
+
+
+@pytest.mark.parametrize("case", DYNAMODB.values(), ids=DYNAMODB)
+def test_dynamodb_answers_a_request_that_the_stand_in_refuses(case: Refusal, dynoxide: Dynoxide) -> None:
+    assert answer_of(case.ask, things(dynoxide.client())) == case.answer
+
+
+@pytest.mark.parametrize("case", DYNAMODB.values(), ids=DYNAMODB)
+def test_moto_answers_otherwise_what_the_stand_in_refuses(case: Refusal, plain_moto: Any) -> None:
+    assert answer_of(case.ask, plain_moto) != case.answer
+
+
+@pytest.mark.parametrize("case", DYNAMODB.values(), ids=DYNAMODB)
+def test_the_stand_in_of_dynamodb_refuses_a_lie(case: Refusal, moto_stand_in: Any) -> None:
+    with pytest.raises(
+        StandInLies, match=rf"^moto .*{case.words}.*\. Run this test on dynoxide\(\) or dynamodb_local\(\)\.$"
+    ):
+        case.ask(moto_stand_in)
+
+
+def test_each_refusal_of_moto_has_a_case() -> None:
+    assert [lie for lie in moto_patches.LIES if not any(case.words in lie for case in DYNAMODB.values())] == []
+
+
+# ---------------------------------------------------------------- MongoDB
+
+
+def changed(things: Any, update: Any, **query: Any) -> Any:
+    things.update_one({"_id": 1, **query}, update)
+    return things.find_one({"_id": 1})
+
+
+def upserted(things: Any, query: dict[str, Any]) -> Any:
+    return things.update_one(query, {"$set": {"t": 1}}, upsert=True).upserted_id
+
+
+def written(things: Any, requests: list[Any], **options: Any) -> Any:
+    things.bulk_write(requests, **options)
+    return list(things.find({}, {"_id": 1}))
+
+
+MONGODB = {
+    "$mod": Refusal(lambda things: things.count_documents({"n": {"$mod": [2, 1]}}), 1, r"\$mod, \$mul and \$bit"),
+    "$mul": Refusal(lambda things: changed(things, {"$mul": {"n": 5}})["n"], 5, r"\$mod, \$mul and \$bit"),
+    "$bit": Refusal(lambda things: changed(things, {"$bit": {"n": {"or": 2}}})["n"], 3, r"\$mod, \$mul and \$bit"),
+    "$not of a list": Refusal(
+        lambda things: things.count_documents({"$expr": {"$not": [{"$eq": ["$n", 7]}]}}),
+        1,
+        r"takes \$not of a list for false",
+    ),
+    "$$NOW": Refusal(lambda things: "at" in changed(things, [{"$set": {"at": "$$NOW"}}]), True, r"ignores \$\$NOW"),
+    "a positional path": Refusal(
+        lambda things: changed(things, {"$inc": {"a.$": 5}}, a={"$gt": 1})["a"], [1, 7, 3], "at a positional path"
+    ),
+    "$expr in an upsert": Refusal(
+        lambda things: upserted(things, {"_id": 2, "$expr": {"$eq": ["$n", 7]}}),
+        224,
+        r"accepts \$expr in the filter of an upsert",
+    ),
+    "an _id in $and": Refusal(
+        lambda things: upserted(things, {"$and": [{"_id": 2}]}),
+        2,
+        r"makes an _id of its own where \$and, \$or or \$in has it",
+    ),
+    "an _id in $in": Refusal(
+        lambda things: upserted(things, {"_id": {"$in": [2]}}),
+        2,
+        r"makes an _id of its own where \$and, \$or or \$in has it",
+    ),
+    "$set of a part in a pipeline": Refusal(
+        lambda things: changed(things, [{"$set": {"m": {"y": 2}}}])["m"],
+        {"x": 1, "y": 2},
+        r"replaces m, to which \$set adds",
+    ),
+    "$slice in a projection": Refusal(
+        lambda things: things.find_one({"_id": 1}, {"a": {"$slice": 1}}).get("n"), 1, "for a projection with an expression"
+    ),
+    "an expression in a projection": Refusal(
+        lambda things: things.find_one({"_id": 1}, {"x": "$n"}).get("x"), 1, "for a projection with an expression"
+    ),
+    "an unordered bulk write": Refusal(
+        lambda things: written(things, [DeleteMany({}), InsertOne({"_id": 2})], ordered=False), [], "ordered=False asks for"
+    ),
+    "a collation in a bulk write": Refusal(
+        lambda things: written(things, [UpdateOne({}, {"$set": {"t": 1}}, collation={"locale": "en"})]),
+        [{"_id": 1}],
+        "collation asks for",
+    ),
+    "$max of another type": Refusal(lambda things: changed(things, {"$max": {"n": "x"}})["n"], "x", "fails at update_one"),
+}
+
+
+def with_document(things: Any) -> Any:
+    things.drop()
+    things.insert_one({"_id": 1, "a": [1, 2, 3], "m": {"x": 1}, "n": 1})
+    return things
+
+
+@pytest.mark.parametrize("case", MONGODB.values(), ids=MONGODB)
+def test_mongodb_answers_a_call_that_the_stand_in_refuses(case: Refusal, mongo: MongoClient[dict[str, Any]]) -> None:
+    assert answer_of(case.ask, with_document(mongo.test.refusals)) == case.answer
+
+
+@pytest.mark.parametrize("case", MONGODB.values(), ids=MONGODB)
+def test_mongomock_answers_otherwise_what_the_stand_in_refuses(case: Refusal) -> None:
+    assert answer_of(case.ask, with_document(mongomock.MongoClient().test.things)) != case.answer
+
+
+@pytest.mark.parametrize("case", MONGODB.values(), ids=MONGODB)
+def test_the_stand_in_of_mongodb_refuses_a_lie(case: Refusal) -> None:
+    with mongomock_collection() as things:
+        before = with_document(things).find_one()
+        with pytest.raises(StandInLies, match=rf"^mongomock.*{case.words}.*\. Run this test on mongod\(\)\.$"):
+            case.ask(things)
+        assert list(things.find()) == [before]
+
+
+def test_each_refusal_of_mongomock_has_a_case() -> None:
+    words = [case.words.replace("\\", "") for case in MONGODB.values()]
+    lies = [*collection.LIES, *collection.LIES_OF_UPSERTS]
+    assert [lie for lie in lies if not any(word in lie for word in words)] == []
