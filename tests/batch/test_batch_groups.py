@@ -8,7 +8,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -397,34 +397,14 @@ def test_an_error_that_comes_by_itself_is_the_members_own(shop: Shop) -> None:
     assert tried == [2, 1, 1]
 
 
-@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), GeneratorExit()], ids=repr)
-def test_an_exit_that_the_function_raises_is_an_error_like_any_other(error: BaseException) -> None:
-    def each(messages: list[Message]) -> None:
-        if any(message.id == "a2" for message in messages):
-            raise error
-
-    report = sqs_handler(by_name, group_by=letter)(each).run(sqs(["a1", "a2", "a3"]))
-    assert identifiers(report.response) == ["id-a2"]
-
-
-def test_a_message_that_cancels_its_task_and_raises_does_not_cancel_those_that_are_tried_alone() -> None:
-    async def each(messages: list[Message]) -> None:
-        if any(message.id == "a2" for message in messages):
-            cast("asyncio.Task[Any]", asyncio.current_task()).cancel()
-            raise ValueError
-        await asyncio.sleep(0)
-
-    assert identifiers(sqs_handler(by_name, group_by=letter)(each)(sqs(["a1", "a2", "a3"]))) == ["id-a2"]
-
-
-def test_ctrl_c_ends_the_batch_and_nothing_is_tried_one_by_one() -> None:
+def test_an_exit_ends_the_batch_and_nothing_is_tried_alone() -> None:
     calls: list[int] = []
 
     def each(messages: list[Message]) -> None:
         calls.append(len(messages))
-        signal.raise_signal(signal.SIGINT)
+        raise SystemExit(3)
 
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(SystemExit):
         sqs_handler(by_name, group_by=letter)(each)(sqs(["a1", "a2", "b1"]))
     assert calls == [2]
 

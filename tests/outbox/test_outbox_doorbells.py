@@ -36,12 +36,14 @@ class Broker:
 
     def __call__(self, events: list[Outgoing]) -> list[Outgoing]:
         if any(event.type == "Cut" for event in events):
-            raise asyncio.CancelledError
+            raise TimeoutError
         self.bodies += [event.body for event in events if event.type != "Poison"]
         return [event for event in events if event.type == "Poison"]
 
     async def take(self, events: list[Outgoing]) -> list[Outgoing]:
         self.loops.add(id(asyncio.get_running_loop()))
+        if any(event.type == "Cut" for event in events):
+            raise asyncio.CancelledError
         return self(events)
 
     async def make(self) -> AsyncRelay:

@@ -9,7 +9,6 @@ Where both differ, on purpose:
 - FIFO records without a group: Powertools goes on after a failure. Here they are one group.
 - FIFO records behind a failure that their model does not fit: Powertools raises, and Lambda returns what was already done.
   Here they are returned like all others.
-- A `BaseException` that is no exit: Powertools lets it take the batch with it. Here it fails its record.
 """
 
 from __future__ import annotations
@@ -164,21 +163,3 @@ def test_a_malformed_record_behind_a_failure_takes_no_batch_with_it_here() -> No
     with pytest.raises(ValueError, match="validation error"), processor(records=event["Records"], handler=each) as batch:
         batch.process()
     assert ours(sqs_handler, event)[0] == ["id-b1!", "id-b2"]
-
-
-def test_what_is_no_exception_takes_no_batch_with_it_here() -> None:
-    class Panic(BaseException):
-        pass
-
-    def each(**_: Any) -> None:
-        raise Panic
-
-    processor = BatchProcessor(event_type=EventType.SQS)
-    with pytest.raises(Panic), processor(records=sqs(["a", "b"])["Records"], handler=each) as batch:
-        batch.process()
-
-    def mine(message: Message) -> None:
-        if message.id == "a":
-            raise Panic
-
-    assert identifiers(sqs_handler(by_name)(mine)(sqs(["a", "b"]))) == ["id-a"]

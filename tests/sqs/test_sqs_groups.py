@@ -7,7 +7,7 @@ import logging
 import threading
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -243,21 +243,6 @@ def test_of_a_group_that_fails_only_what_fails_by_itself_comes_again(sqs: FakeSq
     shop = Shop(time, a2=raises)
     worker(sqs, shop, wait=0).run()
     assert shop.names == ["a1 a2 a3", "a1", "a2", "a3", "b1"]
-    assert [stored.body for stored in sqs.messages] == ["a2"]
-
-
-@pytest.mark.parametrize("how", ["waits", "raises"])
-def test_a_message_that_cancels_the_task_of_its_group_fails_alone(how: str, sqs: FakeSqs) -> None:
-    async def each(messages: list[Message]) -> list[Answer]:
-        if any(message.id == "a2" for message in messages):
-            cast("asyncio.Task[Any]", asyncio.current_task()).cancel()
-            if how == "raises":
-                raise ValueError
-        await asyncio.sleep(0)
-        return [Applied(message) for message in messages]
-
-    send(sqs, "a1", "a2", "a3")
-    worker(sqs, each, wait=0).run()
     assert [stored.body for stored in sqs.messages] == ["a2"]
 
 

@@ -221,44 +221,38 @@ def test_one_poisonous_message_keeps_no_other_one_from_being_done(sqs: FakeSqs) 
     assert [stored.body for stored in sqs.messages] == ["poison"]
 
 
-@pytest.mark.parametrize("exit_", [SystemExit(3), KeyboardInterrupt(), GeneratorExit()], ids=repr)
-@pytest.mark.parametrize("is_async", [False, True])
-def test_an_exit_that_a_records_code_raises_fails_that_record_alone(
-    exit_: BaseException, is_async: bool, sqs: FakeSqs, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("exit_", [SystemExit(3), KeyboardInterrupt()], ids=repr)
+@pytest.mark.parametrize("how", ["plain", "asynchronous", "in a task"])
+def test_an_exit_ends_the_worker_and_its_record_is_not_settled(
+    exit_: BaseException, how: str, sqs: FakeSqs, time: VirtualTime
 ) -> None:
     def leave(message: Message) -> None:
         if message.id == "bad":
             raise exit_
 
-    async def aleave(message: Message) -> None:
+    async def leave_later(message: Message) -> None:
         leave(message)
 
-    for body in ("a", "bad", "b"):
-        sqs.send(body)
-    assert worker(sqs, aleave if is_async else leave, wait=0).run() is True
-    assert [stored.body for stored in sqs.messages] == ["bad"]
-    assert type(exit_).__name__ in caplog.text
-
-
-@pytest.mark.parametrize("how", ["an exit", "an interrupt", "a stop"])
-def test_what_takes_an_event_loop_down_fails_the_record_that_awaits_it_alone(how: str, sqs: FakeSqs) -> None:
-    async def take_down() -> None:
-        if how == "a stop":
-            asyncio.get_running_loop().stop()
-            await asyncio.sleep(0)
-            raise ValueError
-        raise SystemExit(3) if how == "an exit" else KeyboardInterrupt
-
-    async def each(message: Message) -> Outcome:
-        if message.id == "bad":
-            await asyncio.create_task(take_down())
-        for _ in range(5):
-            await asyncio.sleep(0)
-        return Applied(message)
+    async def aleave(message: Message) -> None:
+        await (asyncio.create_task(leave_later(message)) if how == "in a task" else leave_later(message))
 
     for body in ("a", "bad", "b"):
         sqs.send(body)
-    assert worker(sqs, each, in_flight=3, wait=0).run() is True
+    with pytest.raises(type(exit_)) as caught:
+        worker(sqs, leave if how == "plain" else aleave, wait=0).run()
+    assert caught.value is exit_
+    assert "bad" in [stored.body for stored in sqs.messages]
+    assert time.now < 5  # it does not wait for what will not end
+
+
+def test_a_stopped_event_loop_ends_the_worker_with_the_reason(sqs: FakeSqs) -> None:
+    async def each(message: Message) -> None:
+        asyncio.get_running_loop().stop()
+        await asyncio.sleep(0)
+
+    sqs.send("bad")
+    with pytest.raises(WorkerStuck, match="has ended the event loop"):
+        worker(sqs, each, wait=0).run()
     assert [stored.body for stored in sqs.messages] == ["bad"]
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Generic, Protocol, TypeVar, Unpack, cast, overload
 
 from onewrite.aws_lambda import sources
-from onewrite.batch.function import G, R, takes_messages
+from onewrite.batch.function import G, R
 from onewrite.batch.handler import (
     GroupBy,
     Handler,
@@ -156,12 +156,6 @@ def _decorator(name: str, source: Source, identity: Identity, group_by: GroupBy 
             f"{source.name} gives one record at a time, so group_by has nothing to group: leave it out."
         )
     check_identity(identity, f"{name}({{}})")
-    if takes_messages(identity):  # Above all it may be the function that was to be decorated.
-        identity_name = getattr(identity, "__name__", repr(identity))
-        raise ConfigurationError(
-            f"@{name} needs an identity, which says of each record what message it is, and got {identity_name}, which takes messages: write "
-            f"@{name}(json_body(id='id')) above the function. If {identity_name} is an identity, call its argument record."
-        )
 
     def make(function: Callable[..., Any]) -> Handler[Any]:
         if isinstance(function, type):

@@ -6,17 +6,14 @@ ours. In a Lambda function the packages are installed beside the user's code, so
 
 from __future__ import annotations
 
-import dis
 import functools
 import inspect
-import re
 import sys
 from collections.abc import Awaitable, Iterable, Sequence
 from functools import cache
 from importlib.metadata import packages_distributions
-from itertools import pairwise
 from pathlib import PurePath
-from types import FrameType, FunctionType, ModuleType
+from types import FrameType
 from typing import Any, TypeAlias, TypeVar, cast, get_args
 
 from onewrite.message import Message, printable
@@ -38,54 +35,8 @@ class WrongReturn(TypeError):
 
 
 def is_async(function: Any) -> bool:
-    """Whether a call returns an awaitable, also if decorators or partials are around the function.
-
-    A decorator that waits for what is asynchronous below it, as by asyncio.run, makes a plain function of it.
-    """
-    while function is not None:
-        if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__):
-            return True
-        if _waits(function):
-            return False
-        function = _inside(function)
-    return False
-
-
-def _waits(function: Any) -> bool:
-    """Whether its own code runs an event loop, by whatever name it has imported that. The `run` of anything else may be a context's."""
-    callee: Any = function if hasattr(function, "__code__") else type(function).__call__
-    code, known_values = getattr(callee, "__code__", None), getattr(callee, "__globals__", {})
-    names = [] if code is None else [step.argval for step in dis.get_instructions(code)]
-    return any(_runs_a_loop(name, attribute, known_values) for name, attribute in pairwise([*names, None]))
-
-
-def _runs_a_loop(name: Any, attribute: Any, known_values: dict[str, Any]) -> bool:
-    value = known_values.get(name) if isinstance(name, str) else None
-    # Of modules and functions only: what is a proxy may raise anything when it is asked for its name.
-    if type(value) is FunctionType and value.__name__ == "run":
-        return str(value.__module__).partition(".")[0] in _LOOPS
-    kind = cast("type[object]", value if type(value) is type else type(value))
-    if kind.__name__ == "Runner":
-        return str(kind.__module__).partition(".")[0] in _LOOPS
-    package = value.__name__ if type(value) is ModuleType else name
-    return name == "run_until_complete" or (attribute in ("run", "Runner") and package in _LOOPS)
-
-
-def takes_messages(function: object) -> bool:
-    """Is this certainly no function of a record, but one of a message or of several?
-
-    A function that says no types is judged by the name of its parameter. A lambda is not, because it cannot have been decorated.
-    """
-    if is_async(function):
-        return True
-    try:
-        parameter = next(iter(inspect.signature(cast("Any", function)).parameters.values()))
-    except (TypeError, ValueError, StopIteration):
-        return False
-    if parameter.annotation is inspect.Parameter.empty:
-        return parameter.name in ("message", "messages") and getattr(function, "__name__", "<lambda>") != "<lambda>"
-    annotation = parameter.annotation if isinstance(parameter.annotation, str) else repr(parameter.annotation)
-    return re.search(r"\bMessage\b", annotation) is not None
+    """Whether a call returns an awaitable. A decorator around an asynchronous function decides by its own wrapper."""
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
 
 
 def home_of(function: Any) -> tuple[str, str | None]:
@@ -160,8 +111,10 @@ def check_group_return(value: object, messages: Sequence[Message]) -> tuple[tupl
 def _wrong_return(kind: str, *values: object) -> WrongReturn:
     for value in values:
         close_coroutine(value)
-    remedy = ", and declare an asynchronous function with `async def`" if inspect.isawaitable(values[0]) else ""
-    return WrongReturn(f"The function returned {kind}: return an Outcome, a sequence of them, or None{remedy}.")
+    remedy = ""
+    if inspect.isawaitable(values[0]):
+        remedy = " Declare an asynchronous function with `async def`, and so the wrapper of each decorator around it."
+    return WrongReturn(f"The function returned {kind}: return an Outcome, a sequence of them, or None.{remedy}")
 
 
 def close_coroutine(value: object) -> None:

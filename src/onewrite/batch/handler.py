@@ -37,7 +37,7 @@ from onewrite.batch.report import (
     log_batch,
 )
 from onewrite.batch.source import Response, Source
-from onewrite.batch.workers import Deadline, NoticedInterrupts, interrupts, is_interrupt
+from onewrite.batch.workers import Deadline, is_inner_cancellation
 from onewrite.core.clock import checked_clock
 from onewrite.core.event import copy_of
 from onewrite.core.flow import meter
@@ -179,14 +179,12 @@ class Handler(Generic[R]):
         return report
 
     def process(self, record: Any) -> Result:
-        """Process one record outside a batch, and say what became of it. Only a real SIGINT is raised from here."""
-        with NoticedInterrupts():
-            return self._run(self._steps(self._turns([self.read(record)]), _NO_DEADLINE, in_order=True))[0]
+        """Process one record outside a batch, and say what became of it. Only what is no Exception is raised from here."""
+        return self._run(self._steps(self._turns([self.read(record)]), _NO_DEADLINE, in_order=True))[0]
 
     async def aprocess(self, record: Any) -> Result:
-        """As `process`, for an asynchronous function. Only the cancellation of the task that awaits this is raised."""
-        steps = self._steps(self._turns([self.read(record)]), _NO_DEADLINE, in_order=True)
-        return (await self._arun(steps, workers.task_is_cancelled))[0]
+        """As `process`, for an asynchronous function. The cancellation of the task that awaits this is raised too."""
+        return (await self._arun(self._steps(self._turns([self.read(record)]), _NO_DEADLINE, in_order=True)))[0]
 
     def process_together(
         self, records: Sequence[RecordState], *, in_order: bool, time_left: TimeLeft = None
@@ -195,15 +193,14 @@ class Handler(Generic[R]):
 
         `in_order`: the records are in an order that their source keeps, and nothing behind a failure is done.
         """
-        with NoticedInterrupts():
-            results = self._run(self._steps_together(records, time_left, in_order=in_order))
+        results = self._run(self._steps_together(records, time_left, in_order=in_order))
         return [results.get(position) for position in range(len(records))]
 
     async def aprocess_together(
-        self, records: Sequence[RecordState], *, in_order: bool, time_left: TimeLeft, is_cancelled: Callable[[], bool]
+        self, records: Sequence[RecordState], *, in_order: bool, time_left: TimeLeft
     ) -> list[Result | None]:
-        """As `process_together`, for an asynchronous function. Only a cancellation of which `is_cancelled` knows is raised."""
-        results = await self._arun(self._steps_together(records, time_left, in_order=in_order), is_cancelled)
+        """As `process_together`, for an asynchronous function."""
+        results = await self._arun(self._steps_together(records, time_left, in_order=in_order))
         return [results.get(position) for position in range(len(records))]
 
     def failure(self, result: Result) -> Failure:
@@ -213,10 +210,10 @@ class Handler(Generic[R]):
 
     def read(self, record: Any, position: int = 0) -> RecordState:
         """The record with its messages and their groups. What the identity or `group_by` raises fails it."""
-        began, interrupts_before = self._monotonic(), interrupts()
+        began = self._monotonic()
         messages: tuple[Message, ...] = ()
         keys: tuple[Hashable, ...] = ()
-        refusal: Skip | BaseException | None = None
+        refusal: Skip | Exception | None = None
         try:
             if not isinstance(record, dict):
                 kind = type(record).__name__
@@ -238,9 +235,7 @@ class Handler(Generic[R]):
                     f"The identity returned a {kind}, not a Message, several of them, or a Skip."
                 )
             keys = messages if self._group_by is None else tuple([_group(self._group_by, message) for message in messages])
-        except BaseException as error:
-            if is_interrupt(error, interrupts_before):
-                raise
+        except Exception as error:
             messages, refusal = (), error
         return RecordState(record, position, messages, refusal, keys, self._monotonic() - began)
 
@@ -269,34 +264,33 @@ class Handler(Generic[R]):
             return self._run(steps(number))
 
         async def aprocess(number: int) -> dict[int, Result]:
-            return await self._arun(steps(number), workers.batch_is_cancelled)
+            return await self._arun(steps(number))
 
-        with NoticedInterrupts(workers.cancel_batch if self.is_async else None):
-            order: Sequence[int] = range(count)
-            if self._group_by is not None:
-                self._read_ahead(records, states_ahead, time_left)
-                states = [state for state in states_ahead if state is not None]
-                units = runs(states, lanes) if in_order else groups(states)
-                lane_of = {position: unit.lane for unit in units for position in unit.positions}
-                lanes = [lane_of.get(position) for position in order] + [unit.lane for unit in units]
-                order = range(count, len(lanes))
-                states_ahead = [None] * count
-            elif not in_order and count > 1:
-                self._read_ahead(records, states_ahead, time_left)
-                lanes, order = lanes_and_order(
-                    [state.messages[0] if state and len(state.messages) == 1 else None for state in states_ahead]
-                )
-            queue = Lanes(lanes, order, strict=in_order)
-            tries_again = not in_order and (count > 1 or self._group_by is not None)  # one record may have several groups
-            batch = workers.Batch(queue, deadline, count, units, tries_again=tries_again)
-            at_a_time = 1 if self._max_workers == 1 else min(self._max_workers, queue.width)
-            if self.is_async:
-                workers.in_tasks(batch, aprocess, at_a_time)
-            elif at_a_time > 1:
-                workers.in_threads(batch, process, at_a_time)
-            else:
-                workers.work(batch, process)
-            return batch
+        order: Sequence[int] = range(count)
+        if self._group_by is not None:
+            self._read_ahead(records, states_ahead, time_left)
+            states = [state for state in states_ahead if state is not None]
+            units = runs(states, lanes) if in_order else groups(states)
+            lane_of = {position: unit.lane for unit in units for position in unit.positions}
+            lanes = [lane_of.get(position) for position in order] + [unit.lane for unit in units]
+            order = range(count, len(lanes))
+            states_ahead = [None] * count
+        elif not in_order and count > 1:
+            self._read_ahead(records, states_ahead, time_left)
+            lanes, order = lanes_and_order(
+                [state.messages[0] if state and len(state.messages) == 1 else None for state in states_ahead]
+            )
+        queue = Lanes(lanes, order, strict=in_order)
+        tries_again = not in_order and (count > 1 or self._group_by is not None)  # one record may have several groups
+        batch = workers.Batch(queue, deadline, count, units, tries_again=tries_again)
+        at_a_time = 1 if self._max_workers == 1 else min(self._max_workers, queue.width)
+        if self.is_async:
+            workers.in_tasks(batch, aprocess, at_a_time)
+        elif at_a_time > 1:
+            workers.in_threads(batch, process, at_a_time)
+        else:
+            workers.work(batch, process)
+        return batch
 
     def _read_ahead(self, records: Sequence[Any], states_ahead: list[RecordState | None], time_left: TimeLeft) -> None:
         """Read all records, to know their order. Those for which there is no time will not be taken either."""
@@ -351,7 +345,7 @@ class Handler(Generic[R]):
                 end: End | None = error  # Once there is no time left, the error of the group is that of each.
                 if error is not None and not deadline.is_over:
                     fresh_state = self.read(state.record)  # The failed call may have changed the message.
-                    end = fresh_state.refusal if isinstance(fresh_state.refusal, BaseException) else None
+                    end = fresh_state.refusal if isinstance(fresh_state.refusal, Exception) else None
                     message = fresh_state.messages[at] if len(fresh_state.messages) == len(state.messages) else message
                 if end is None:
                     call_began = self._monotonic()
@@ -406,18 +400,16 @@ class Handler(Generic[R]):
         is_single, end = self._group_by is None, cast("Any", None)
         try:
             while True:
-                messages, interrupts_before = steps.send(end), interrupts()
+                messages = steps.send(end)
                 try:
                     # A list is the function's own, and it may change it.
                     end = self._check_return(self.each(messages[0] if is_single else [*messages]), messages)
-                except BaseException as error:
-                    if is_interrupt(error, interrupts_before):
-                        raise
+                except Exception as error:
                     end = error
         except StopIteration as stop:
             return cast("dict[int, Result]", stop.value)
 
-    async def _arun(self, steps: _Steps, is_cancelled: Callable[[], bool]) -> dict[int, Result]:
+    async def _arun(self, steps: _Steps) -> dict[int, Result]:
         is_single, end = self._group_by is None, cast("Any", None)
         try:
             while True:
@@ -426,22 +418,18 @@ class Handler(Generic[R]):
                     value: Any = self.each(messages[0] if is_single else [*messages])
                     end = self._check_return(await value if isawaitable(value) else value, messages)
                 except BaseException as error:
-                    # A coroutine that is being closed is given GeneratorExit, and must not go on.
-                    if isinstance(error, GeneratorExit) or (not isinstance(error, Exception) and is_cancelled()):
+                    if not isinstance(error, Exception) and not is_inner_cancellation(error):
                         raise
-                    end = error
-                await workers.take_back_cancellation(is_cancelled)
+                    end = error  # The function may have awaited a task of its own that was cancelled.
         except StopIteration as stop:
             return cast("dict[int, Result]", stop.value)
 
     def _tell(self, message: Message | None, outcome: Reported, seconds: float) -> None:
         """Call the hook. A record does not fail because the hook raised an exception."""
-        hook, interrupts_before = cast("Hook", self._on_outcome), interrupts()
+        hook = cast("Hook", self._on_outcome)
         try:
             hook(message, outcome, seconds)
-        except BaseException as error:
-            if is_interrupt(error, interrupts_before):
-                raise
+        except Exception as error:
             line = line_in(error, hook)
             log(WARNING, "%s: on_outcome raised %s at %s", self.name, type(error).__name__, line)
 

@@ -58,7 +58,7 @@ class RecordState:
     record: Any
     position: int
     messages: tuple[Message, ...]
-    refusal: Skip | BaseException | None
+    refusal: Skip | Exception | None
     keys: tuple[Hashable, ...]
     seconds: float = 0.0  # that reading it took, and then the calls with its messages
     outcomes: tuple[Answer, ...] = ()
@@ -91,7 +91,7 @@ class RecordState:
             record_id(self.record),
             self.messages[self.progress - 1] if self.progress else None,
             self.outcomes,
-            refusal if isinstance(refusal, BaseException) else self.error,
+            refusal if isinstance(refusal, Exception) else self.error,
             self.seconds,
             skipped=isinstance(refusal, Skip),
         )

@@ -3,21 +3,18 @@
 A worker takes a record, has it processed, says how it ended, and takes the next one. With `group_by` it takes a group instead.
 `order` decides which it may take. This module adds the lock, the deadline, and what happens when the program is to end.
 
-The end of the program ends the batch: a real SIGINT and, for an asynchronous function, the cancellation of the whole batch. Then
-nothing more is taken, what is under way ends, and the exception is raised from the handler.
+What is no `Exception` ends the batch: SystemExit, KeyboardInterrupt and, for an asynchronous function, the cancellation of the whole
+batch. Then nothing more is taken, what is under way ends, and it is raised from the handler.
 """
 
 from __future__ import annotations
 
-import signal
 import threading
 import weakref
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from contextvars import copy_context
-from traceback import walk_tb
-from types import FrameType
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, TypeAlias
 
 from onewrite.batch.order import Lanes, SecondTries, Unit
 from onewrite.batch.report import Result
@@ -27,7 +24,7 @@ from onewrite.errors import ConfigurationError
 if TYPE_CHECKING:
     import asyncio
 
-# What is done with what a worker has taken, and the results. It raises exceptions that end the program, and no others.
+# What is done with what a worker has taken, and the results. It raises only what ends the batch.
 Process: TypeAlias = Callable[[int], Mapping[int, Result]]
 AsyncProcess: TypeAlias = Callable[[int], Awaitable[Mapping[int, Result]]]
 
@@ -37,10 +34,9 @@ _SAFETY_FACTOR = 1.5
 
 
 class _ThisThread(threading.local):
-    """The event loop of this thread, and the task of the batch that is under way in it."""
+    """The event loop of this thread."""
 
     runner: asyncio.Runner | None = None
-    task: asyncio.Task[Any] | None = None
 
 
 _this_thread = _ThisThread()
@@ -178,18 +174,16 @@ def in_tasks(batch: Batch, process: AsyncProcess, workers: int) -> None:
     import asyncio  # noqa: PLC0415  # only handlers of asynchronous functions need it, and boto3 does not import it
 
     async def all_workers() -> None:
-        _this_thread.task = asyncio.current_task()
         await asyncio.gather(*(awork(batch, process) for _ in range(workers)))
 
     runner = runner_of_this_thread()
-    interrupts_before = interrupts()
     try:
-        _run(runner, all_workers())
+        runner.run(all_workers(), context=copy_context())
     except BaseException:
-        if interrupts() == interrupts_before:
-            raise
-    if interrupts() > interrupts_before:
-        raise KeyboardInterrupt
+        # The loop was left, by Ctrl-C or by an exit of a task, and tasks of this batch may still be in it. The next batch has another one.
+        _this_thread.runner = None
+        runner.close()
+        raise
 
 
 def runner_of_this_thread() -> asyncio.Runner:
@@ -209,126 +203,11 @@ def runner_of_this_thread() -> asyncio.Runner:
     return _this_thread.runner
 
 
-def _run(runner: asyncio.Runner, workers: Coroutine[Any, Any, None]) -> None:
-    """Run them to their end, though the user's code stops the event loop, or a task raises SystemExit, with which asyncio leaves it.
+def is_inner_cancellation(error: BaseException) -> bool:
+    """Whether something that the current task has awaited was cancelled, and not the task itself, as by a time limit around it."""
+    import asyncio  # noqa: PLC0415  # as in in_tasks
 
-    The record that awaits such a task has failed, and the others go on.
-    """
-
-    async def until_done(batch: asyncio.Task[Any]) -> None:
-        await batch
-
-    exit_error: BaseException | None = None
-    former_batch = _this_thread.task
-    try:
-        runner.run(workers, context=copy_context())
-    except (SystemExit, KeyboardInterrupt, RuntimeError) as error:  # the last where the loop was stopped
-        if _this_thread.task is former_batch:  # They have not begun.
-            raise
-        exit_error = error
-    batch = cast("asyncio.Task[Any]", _this_thread.task)
-    while exit_error is not None and not batch.done():
-        if batch.cancelling():  # A second Ctrl-C does not wait for what holds on.
-            raise exit_error
-        with suppress(SystemExit, KeyboardInterrupt, RuntimeError):
-            runner.run(until_done(batch))
-
-
-def cancel_batch() -> bool:
-    """Cancel the tasks upon the first Ctrl-C, as asyncio.Runner does. False: there are none, or it was done before."""
-    batch = _this_thread.task
-    if batch is None or batch.done() or batch.cancelling():
+    if not isinstance(error, asyncio.CancelledError):
         return False
-    batch.cancel()
-    batch.get_loop().call_soon_threadsafe(lambda: None)  # A loop that waits for something is woken.
-    return True
-
-
-def batch_is_cancelled() -> bool:
-    """Whether the whole batch is being cancelled, and not only something that the function of a record awaits."""
-    return _this_thread.task is not None and _this_thread.task.cancelling() > 0
-
-
-def task_is_cancelled() -> bool:
-    """Whether the task that awaits this is being cancelled, as by a time limit around it."""
-    import asyncio  # noqa: PLC0415  # as in in_tasks
-
-    with suppress(RuntimeError):  # there is no event loop
-        task = asyncio.current_task()
-        return task is not None and task.cancelling() > 0
-    return False
-
-
-async def take_back_cancellation(is_cancelled: Callable[[], bool]) -> None:
-    """What the function's own code has asked for must not arrive in its next call, which is innocent."""
-    import asyncio  # noqa: PLC0415  # as in in_tasks
-
-    while task_is_cancelled() and not is_cancelled():
-        try:
-            await asyncio.sleep(0)
-        except asyncio.CancelledError:
-            if is_cancelled():
-                raise
-        cast("asyncio.Task[Any]", asyncio.current_task()).uncancel()
-
-
-# --- the end of the program ------------------------------------------------------------------------------------------
-#
-# Tells an exit of the program from an exception that the code of a record has raised.
-#
-# SystemExit or KeyboardInterrupt raised by a record's code fails that record. If it ended the batch, the records before it would
-# be done again and those after it never begun, until all of them are in the dead-letter queue. Only a real signal ends the batch.
-
-
-class _Interrupts:
-    count = 0  # how often this process has been interrupted while a batch was under way
-
-
-def interrupts() -> int:
-    return _Interrupts.count
-
-
-def is_interrupt(error: BaseException, interrupts_before: int) -> bool:
-    """Whether the error comes from a real SIGINT, of which there had been so many before. A group is if a member is."""
-    if isinstance(error, BaseExceptionGroup):
-        return any(
-            is_interrupt(member, interrupts_before) for member in cast("BaseExceptionGroup[BaseException]", error).exceptions
-        )
-    return isinstance(error, KeyboardInterrupt) and _Interrupts.count > interrupts_before
-
-
-def is_from_signal(error: SystemExit) -> bool:
-    """Whether the program's own handler of a signal has raised it, as far as that can be told."""
-    handlers = [handler for handler in map(signal.getsignal, signal.valid_signals()) if callable(handler)]
-    codes = [getattr(getattr(handler, "func", handler), "__code__", None) for handler in handlers]
-    return any(frame.f_code in codes for frame, _ in walk_tb(error.__traceback__))
-
-
-class NoticedInterrupts:
-    """Around a block in which a real SIGINT is counted before it raises KeyboardInterrupt, as it does by default.
-
-    `instead` may do something else about it, and returns whether it has. If the program handles SIGINT itself, or this is no
-    main thread, nothing is changed. asyncio.Runner does the same.
-    """
-
-    __slots__ = ("_instead", "_is_ours")
-
-    def __init__(self, instead: Callable[[], bool] | None = None) -> None:
-        self._instead = instead
-
-    def __enter__(self) -> None:
-        self._is_ours = (
-            threading.current_thread() is threading.main_thread()
-            and signal.getsignal(signal.SIGINT) is signal.default_int_handler
-        )
-        if self._is_ours:
-            signal.signal(signal.SIGINT, self._notice)
-
-    def __exit__(self, *_: object) -> None:
-        if self._is_ours and signal.getsignal(signal.SIGINT) == self._notice:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
-
-    def _notice(self, number: int, frame: FrameType | None) -> None:
-        _Interrupts.count += 1
-        if self._instead is None or not self._instead():
-            signal.default_int_handler(number, frame)
+    task = asyncio.current_task()
+    return task is None or not task.cancelling()

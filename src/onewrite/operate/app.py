@@ -60,7 +60,7 @@ def onewrite(*, version: VersionOption = False) -> None:  # its callback has pri
 def run(arguments: Sequence[str], early_signals: EarlySignals) -> int:
     """Run a verb and return its exit code."""
     command = typer.main.get_command(app)  # Calling `app` itself would replace sys.excepthook.
-    code: str | int | None = None
+    code: int | None
     try:
         code = command.main(args=list(arguments), prog_name="onewrite", obj=early_signals, standalone_mode=False)
     except _UsageError as error:
@@ -75,9 +75,7 @@ def run(arguments: Sequence[str], early_signals: EarlySignals) -> int:
         code = say(error, Exit.FAILED)
     except OnewriteError as error:
         code = say(error, Exit.REFUSED)
-    except SystemExit as end:
-        code = end.code
-    return int(code) if isinstance(code, int) else int(code is not None)
+    return int(code or 0)
 
 
 def _misuse(error: Any, arguments: Sequence[str]) -> str:

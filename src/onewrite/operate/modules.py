@@ -110,14 +110,13 @@ def _run_users(act: Callable[[], T], failure: str, *, quiet: bool) -> T:
     try:
         with redirect_stdout(sys.stderr) if quiet else nullcontext():
             return act()
-    except (_NothingThereError, KeyboardInterrupt):
+    except _NothingThereError:
         raise
-    except BaseException as error:  # asyncio.CancelledError is no Exception
+    except (Exception, SystemExit) as error:  # a script that exits with 0 when it is imported must not look like a success
         if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] in EXTRAS:
             raise  # `main` says what to install
         traceback.print_exception(error)  # the user's own code is to be mended
-        text = f"{type(error).__name__}: {error}".removesuffix(".")
-        fault = f"it ended the process ({error.code!r})" if isinstance(error, SystemExit) else text
+        fault = f"{type(error).__name__}: {error}".removesuffix(".")
         raise OutsideFailure(f"{failure}: {fault}. Nothing was looked at and nothing was done.") from error
 
 

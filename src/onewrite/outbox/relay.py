@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from inspect import isawaitable
@@ -19,7 +19,7 @@ from queue import Empty, SimpleQueue
 from types import CoroutineType
 from typing import Any, Protocol, TypeAlias, TypeVar, cast
 
-from onewrite.batch.workers import is_from_signal, runner_of_this_thread, task_is_cancelled
+from onewrite.batch.workers import is_inner_cancellation, runner_of_this_thread
 from onewrite.core.clock import checked_clock, random_name, random_share, wall_clock
 from onewrite.core.event import Outbox
 from onewrite.core.flow import Wait, adrive, aperformer, drive, performer
@@ -195,8 +195,7 @@ class Relay(_RelayFlows):
         def do(step: Any) -> Any:
             match step:
                 case Publish(events):
-                    with _failing():
-                        return self._publish([*events])
+                    return self._publish([*events])
                 case Take(stream, method):
                     return getattr(stream, method)()
                 case Wait(seconds):
@@ -280,9 +279,13 @@ class AsyncRelay(_RelayFlows):
         async def do(step: Any) -> Any:
             match step:
                 case Publish(events):
-                    with _failing():
+                    try:
                         reply = self._publish([*events])
                         return await reply if isawaitable(reply) else reply
+                    except asyncio.CancelledError as error:
+                        if not is_inner_cancellation(error):
+                            raise
+                        raise RuntimeError(f"publish raised {error!r}") from error
                 case Take(stream, method):
                     return await getattr(stream, method)()
                 case Wait(seconds):
@@ -293,26 +296,6 @@ class AsyncRelay(_RelayFlows):
                     return await perform(step)
 
         return await adrive(steps, do)
-
-
-@contextmanager
-def _failing() -> Generator[None, None, None]:
-    """Around a call of the publisher: what is no Exception and yet ends no program is a failure of these events."""
-    try:
-        yield
-    except BaseException as error:
-        if isinstance(error, Exception) or not _is_failure(error):
-            raise
-        raise RuntimeError(f"publish raised {error!r}") from error
-
-
-def _is_failure(error: BaseException) -> bool:
-    """Is it a failure of what was called, such as the cancellation of a task in there? Not if the relay itself is to end by it."""
-    if isinstance(error, BaseExceptionGroup):
-        return all(map(_is_failure, cast("BaseExceptionGroup[BaseException]", error).exceptions))
-    if isinstance(error, asyncio.CancelledError):
-        return not task_is_cancelled()
-    return isinstance(error, Exception) or (isinstance(error, SystemExit) and not is_from_signal(error))
 
 
 # A relay, or an asynchronous function that makes one where its client must be made in the event loop.
@@ -427,9 +410,7 @@ def report_pass(report: SweepReport, failures: int, on_pass: OnPass | None) -> i
         if isinstance(answer, CoroutineType):
             answer.close()
             log(ERROR, "on_pass is asynchronous, and nobody awaits it: give a plain function.")
-    except BaseException as error:
-        if not _is_failure(error):
-            raise
+    except Exception as error:
         log(ERROR, "A hook has failed after a pass of the relay, which goes on: %r", error)
     return 0 if report.error is None else failures + 1
 

@@ -95,7 +95,7 @@ class Journal:
             message.messages = ()
 
     def _tell(self, message: QueueMessage, result: Result, queue: SqsQueue) -> None:
-        """This never raises: what is done stays done, also if a hook of the user's fails."""
+        """No Exception is raised from here: what is done stays done, also if a hook of the user's fails."""
         try:
             if not result.settled:
                 message.failure = self._handler.failure(result)
@@ -112,7 +112,7 @@ class Journal:
                     self._log(WARNING if needs_help else DEBUG, str(message.failure), message.failure)
             for hook in self._hooks:
                 hook(result.message, result.reported, result.seconds)
-        except BaseException as error:
+        except Exception as error:
             log(WARNING, "%s: a hook raised %s", self._name, type(error).__name__)
 
     def log_return(self, message: QueueMessage, reason: ReturnReason, queue: SqsQueue) -> None:

@@ -32,6 +32,8 @@ class Loads(Protocol):
 
     def look(self) -> None: ...
 
+    def fail(self, error: BaseException) -> None: ...
+
     def loop_ended(self, error: BaseException) -> None: ...
 
 
@@ -72,7 +74,6 @@ class Tasks:
         """A task that has ended meanwhile is not touched."""
         task = self._tasks.get(load)
         if task is not None:
-            load.is_cancelled = True
             self._call_soon(task.cancel)
 
     # ------------------------------------------------------------ whether the loop goes round
@@ -122,19 +123,14 @@ class Tasks:
         async def until_over() -> None:
             await asyncio.wrap_future(self._end)
 
-        try:
-            with asyncio.Runner(loop_factory=lambda: loop) as runner:
-                try:
-                    while not self._end.done():
-                        # With SystemExit of a task asyncio leaves the loop, and RuntimeError says that it was stopped: whoever awaits that
-                        # task has failed, and the others go on.
-                        with suppress(SystemExit, KeyboardInterrupt, RuntimeError):
-                            runner.run(until_over())
-                finally:
-                    for load in [*self._tasks]:
-                        load.is_cancelled = True
-        except BaseException as error:  # Code of the user's has ended the loop: nothing begins any more.
-            self._loads.loop_ended(error)
+        with asyncio.Runner(loop_factory=lambda: loop) as runner:
+            try:
+                runner.run(until_over())
+            except BaseException as error:  # Code of the user's has ended the loop: nothing begins any more.
+                if isinstance(error, Exception | asyncio.CancelledError):
+                    self._loads.loop_ended(error)
+                else:
+                    self._loads.fail(error)
 
     def _begin(self) -> None:
         self._is_woken = False  # before the look, so what becomes ready during it is not missed
@@ -152,9 +148,9 @@ class Tasks:
         results: Results
         try:
             results = await self._loads.aprocess(load)
-        except (
-            BaseException
-        ) as error:  # It was cancelled. Whatever is raised here would end the loop, and with it all other tasks.
+        except BaseException as error:  # Whatever is raised here would end the loop, and with it all other tasks.
+            if not isinstance(error, Exception | asyncio.CancelledError):
+                self._loads.fail(error)
             results = self._loads.failure_results(load, error)
         self._loads.bring(load, results)
         del self._tasks[load]

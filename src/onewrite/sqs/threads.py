@@ -394,13 +394,27 @@ class WorkerThreads:
                 load_and_results = None
                 if isinstance(job, Load):
                     self._threads[job] = me
-                    load_and_results = job, self._handler.process_together(self._records(job), **self._options(job))
-                    self._journal.tell(job.members, load_and_results[1], self._queues[job.members[0].queue])
+                    load_and_results = job, self._process(job)
                     del self._threads[job]
                 elif isinstance(job, Receive):
                     self._receive(job)
                 else:
                     self._delete(*job)
+
+    def _process(self, load: Load) -> Results:
+        """Process a load. What is no Exception ends the worker, and the messages of the load are not settled."""
+        results: Results
+        try:
+            results = self._handler.process_together(self._records(load), **self._options(load))
+        except BaseException as error:
+            self.fail(error)
+            results = self.failure_results(load, error)
+        self._tell(load, results)
+        return results
+
+    def _tell(self, load: Load, results: Results) -> None:
+        with self._failing():
+            self._journal.tell(load.members, results, self._queues[load.members[0].queue])
 
     def _next_job(self, load_and_results: tuple[Load, Results] | None) -> Job | None:
         with self._lock:
@@ -459,8 +473,7 @@ class WorkerThreads:
 
     async def aprocess(self, load: Load) -> Results:
         """For the tasks."""
-        options = self._options(load)
-        return await self._handler.aprocess_together(self._records(load), **options, is_cancelled=lambda: load.is_cancelled)
+        return await self._handler.aprocess_together(self._records(load), **self._options(load))
 
     def failure_results(self, load: Load, error: BaseException) -> Results:
         """The results of a load that ended with an error outside of the handler."""
@@ -469,12 +482,11 @@ class WorkerThreads:
 
     def bring(self, load: Load, results: Results) -> None:
         """A task has ended."""
-        with self._failing():
-            self._journal.tell(load.members, results, self._queues[load.members[0].queue])
-            with self._lock:
-                now = self._clock()
-                self._end(load, results, now)
-                self._wake(now)
+        self._tell(load, results)
+        with self._failing(), self._lock:
+            now = self._clock()
+            self._end(load, results, now)
+            self._wake(now)
 
     def _end(self, load: Load, results: Results, now: float) -> None:
         self._journal.count(results)

@@ -92,7 +92,6 @@ class Load:
 
     members: tuple[QueueMessage, ...]
     began: float = 0.0
-    is_cancelled: bool = False  # by the worker, whatever its own code cancels
 
 
 class WaitingLines:
