@@ -310,7 +310,7 @@ def test_a_step_of_a_message_outside_of_the_batch_is_no_reason_to_wait(shop: Sho
 
 @pytest.mark.parametrize("ledger", [HighWaterMark(), InSequence()], ids=["mark", "sequence"])
 def test_a_step_that_another_process_has_begun_is_no_reason_to_wait(make_shop: MakeShop, ledger: Ledger) -> None:
-    """This store has met no step yet, and of two messages with one sequence only the first is written."""
+    """Of two messages with one sequence only the first is written."""
     shop = make_shop(ledger)
     shop.put_raw("o", n=0)
     make_shop(SeenIds(name="billing")).begin(message(9), "o")

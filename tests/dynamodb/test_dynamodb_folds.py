@@ -62,10 +62,8 @@ LEDGERS: dict[str, Ledger] = {
 }
 
 
-def flows(ledger: Ledger, *, exact: bool = False, **more: Any) -> Flows:
-    made = Flows(Table(), ledger, None, lambda: NOW, lambda: "try", is_async=False, **more)
-    made.exact = exact
-    return made
+def flows(ledger: Ledger, **more: Any) -> Flows:
+    return Flows(Table(), ledger, None, lambda: NOW, lambda: "try", is_async=False, **more)
 
 
 def message(n: int | str, source: str = "s") -> Message:
@@ -147,22 +145,28 @@ def table() -> Iterator[Any]:
         yield made
 
 
-@pytest.mark.parametrize("exact", [False, True], ids=["any step", "their steps"])
 @pytest.mark.parametrize("texts", [("10", "11"), (sortable(9), sortable(10)), (1, 2)], ids=["digits", "sortable", "numbers"])
-def test_a_request_has_no_name_and_no_value_that_it_does_not_use(table: Any, texts: tuple[Any, Any], exact: bool) -> None:
+def test_a_request_has_no_name_and_no_value_that_it_does_not_use(table: Any, texts: tuple[Any, Any]) -> None:
     given = [message(texts[0]), message(texts[1]), message(texts[0], "t")]
     for name, ledger in LEDGERS.items():
         if name == "sequence" and texts != (1, 2):
             continue  # it counts in numbers
         guarded = GuardedTable(table, ledger, clock=lambda: NOW)
-        guarded._flows.exact = exact
-        entity = {"Key": {"orderId": f"{name} {texts} {exact}"}}
-        outcomes = guarded.fold(given, partial(write, entity=entity))  # moto refuses what is not used
-        assert kinds(outcomes) == [Applied] * 3
+        for has_step in (False, True):
+            key = {"orderId": f"{name} {texts} {has_step}"}
+            if has_step:
+                table.put_item(Item={**key, STEPS: {b"0123456789"}})
+            outcomes = guarded.fold(given, partial(write, entity={"Key": key}))  # moto refuses what is not used
+            assert kinds(outcomes) == [Applied] * 3
 
 
-def test_the_steps_of_all_messages_are_asked_for_once_a_step_has_been_met() -> None:
-    request = requested(HighWaterMark(), messages(1, 2, 3), exact=True)
+def test_a_step_of_another_message_makes_a_fold_ask_for_its_own() -> None:
+    others = {**KEY, STEPS: {b"0123456789"}}
+    flow = fold_into(flows(HighWaterMark()), messages(1, 2, 3), write)
+    outcomes, (first, second) = play_requests(flow, refusal(others), DONE)
+    assert kinds(outcomes) == [Applied] * 3
+    assert "AND attribute_not_exists(ow_steps) AND" in first.kwargs["ConditionExpression"]
+    request = second.kwargs
     assert "AND NOT contains(ow_steps,:ow_o) AND" in request["ConditionExpression"]
     assert request["ConditionExpression"].endswith(" AND NOT (contains(ow_steps,:ow_o1) OR contains(ow_steps,:ow_o2))")
     steps = [step_mark("ow_l", each) for each in messages(1, 2, 3)]
@@ -193,10 +197,9 @@ def test_a_sequence_that_no_number_holds_is_refused_wherever_it_stands() -> None
 # --- how many fit -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("exact", [False, True], ids=["any step", "their steps"])
 @pytest.mark.parametrize("name", LEDGERS)
-def test_as_many_as_a_fold_begins_with_fit_beside_a_condition_of_usual_length(name: str, exact: bool) -> None:
-    store = flows(LEDGERS[name], exact=exact)
+def test_as_many_as_a_fold_begins_with_fit_beside_a_condition_of_usual_length(name: str) -> None:
+    store = flows(LEDGERS[name])
     assert Folds(store).most >= (20 if name != "seen after seen" else 17)
 
     def conditioned(fresh: list[Message]) -> dict[str, Any]:
@@ -212,13 +215,15 @@ def test_as_many_as_a_fold_begins_with_fit_beside_a_condition_of_usual_length(na
 
 
 def test_the_documentation_says_how_many_ids_one_write_takes() -> None:
-    stores = (flows(SeenIds()), flows(SeenIds(), exact=True), flows(HighWaterMark()))
-    assert [Folds(store).most for store in stores] == [43, 31, 1000]
+    assert [Folds(flows(ledger)).most for ledger in (SeenIds(), HighWaterMark())] == [43, 1000]
 
 
-def test_the_condition_of_each_message_that_may_have_a_step_takes_its_room() -> None:
-    ledgers = SeenIds(), SeenIds(retention=None), HighWaterMark()
-    assert [Folds(flows(ledger, exact=True)).most for ledger in ledgers] == [31, 61, 114]
+def test_a_fold_too_long_beside_another_step_is_halved() -> None:
+    refused = refusal({**KEY, STEPS: {b"0123456789"}})
+    flow = fold_into(flows(SeenIds()), messages(*range(40)), write)
+    outcomes, calls = play_requests(flow, refused, refused, DONE, refused, DONE)
+    assert kinds(outcomes) == [Applied] * 40
+    assert [":ow_m39" in call.kwargs["ExpressionAttributeValues"] for call in calls] == [True] + [False] * 4
 
 
 def test_where_the_callers_text_grows_with_the_messages_the_write_is_halved_before_it_is_sent() -> None:
@@ -293,11 +298,12 @@ def test_a_step_of_another_message_costs_one_more_request_and_the_function_is_no
     assert asked == [2]
 
 
-def test_where_all_have_asked_exactly_and_no_ledger_refuses_the_condition_does() -> None:
+def test_a_condition_may_refuse_a_fold_beside_another_step() -> None:
     refused = refusal(with_step(seen(), 9))
-    outcomes, calls = play_requests(fold_into(flows(SeenIds(), exact=True), messages(1, 2), write), refused, refused, DONE)
+    flow = fold_into(flows(SeenIds()), messages(1, 2), write)
+    outcomes, calls = play_requests(flow, refused, refused, refused, DONE)
     assert kinds(outcomes) == [Rejected, Applied]
-    assert len(calls) == 3
+    assert len(calls) == 4
 
 
 def test_an_item_that_would_be_too_large_is_looked_at_and_what_it_holds_drops_out() -> None:

@@ -22,7 +22,8 @@ from onewrite import (
     sortable,
 )
 from onewrite.core.ledgers import Ledger
-from onewrite.core.write import NoStep, Write
+from onewrite.core.step import step_mark
+from onewrite.core.write import NO_STEP, Write
 from onewrite.dynamodb.request import guard_begin, guard_put, guard_record, guard_update, new_token
 from onewrite.dynamodb.values import Members, sendable, typed_values
 
@@ -35,19 +36,25 @@ KEY = {"Key": {"orderId": "o-1"}}
 LABELLED = "(attribute_not_exists(ow_l) OR ow_l=:ow_l0)"
 
 
-NOT_SHARED = "attribute_not_exists(ow_tombstone) AND attribute_not_exists(ow_steps)"
+NOT_SHARED = "attribute_not_exists(ow_tombstone) AND NOT contains(ow_steps,:ow_o)"
 SET_CONDITION = (
     f"{NOT_SHARED} AND {LABELLED} AND NOT contains(ow_r4,:ow_m0) "
     "AND NOT contains(ow_r0,:ow_m0) AND NOT contains(ow_r1,:ow_m0)"
 )
-SET_VALUES = {":ow_l0": "ow1 14d", ":ow_m0": HASH}
+STEP = {":ow_o": HASH}  # of a ledger without a name
+SET_VALUES = {**STEP, ":ow_l0": "ow1 14d", ":ow_m0": HASH}
 MARK_LABELLED = f"{NOT_SHARED} AND (attribute_not_exists(ow_l) OR ow_l=:ow_l0)"
 
 
 def write(ledger: Ledger = MARK, message: Message = M5, now: float = NOW) -> Write:
-    """The parts of a write of the call "try", to an entity that most likely has no step open."""
+    """The parts of a write of the call "try"."""
     token = new_token(ledger.attribute, "try", now)
-    return Write(message, KEY["Key"], now, ledger.entry(message, now), NoStep(exact=False), token=token)
+    return Write(message, KEY["Key"], now, ledger.entry(message, now), NO_STEP, token=token)
+
+
+def step_of(message: Message) -> dict[str, bytes]:
+    """The value by which a write asks for the message's step."""
+    return {":ow_o": step_mark("ow_l", message)}
 
 
 def update(ledger: Ledger = MARK, message: Message = M5, **native: Any) -> dict[str, Any]:
@@ -125,7 +132,7 @@ def test_where_nobody_needs_a_placeholder_no_names_are_sent() -> None:
 def test_readable_ids_are_kept_in_sets_of_text() -> None:
     request = listed(update(SeenIds(readable=True)))
     assert "ADD ow_14dt_r1 :ow_s" in request["UpdateExpression"]
-    values = {":ow_l0": "ow1 14d text", ":ow_m0": "@s/m5", ":ow_s": ["@s/m5"], ":ow_a": [TOKEN]}
+    values = {**STEP, ":ow_l0": "ow1 14d text", ":ow_m0": "@s/m5", ":ow_s": ["@s/m5"], ":ow_a": [TOKEN]}
     assert request["ExpressionAttributeValues"] == values
 
 
@@ -143,7 +150,12 @@ def test_a_set_of_the_callers_has_no_label() -> None:
     request = listed(update(MessageIDs(), Message("m5")))
     assert spelt_out(request, "UpdateExpression") == "REMOVE ow_t1,ow_t2 ADD messageIDs :ow_s,ow_t4 :ow_a"
     assert spelt_out(request, "ConditionExpression") == f"{NOT_SHARED} AND NOT contains(messageIDs,:ow_m0)"
-    assert request["ExpressionAttributeValues"] == {":ow_m0": "m5", ":ow_s": ["m5"], ":ow_a": [TOKEN]}
+    assert request["ExpressionAttributeValues"] == {
+        ":ow_o": step_mark("messageIDs", Message("m5")),
+        ":ow_m0": "m5",
+        ":ow_s": ["m5"],
+        ":ow_a": [TOKEN],
+    }
 
 
 @pytest.mark.parametrize(
@@ -164,7 +176,7 @@ def test_a_mark_is_moved_where_it_may_be(
         "UpdateExpression": "SET ow_l=:ow_l0,#ow_m0=:ow_m0 REMOVE a, ow_t1,ow_t2 ADD ow_t4 :ow_a",
         "ConditionExpression": f"{MARK_LABELLED} AND {condition} AND (b = c)",
         "ExpressionAttributeNames": {"#ow_m0": name},
-        "ExpressionAttributeValues": {**values, ":ow_l0": "ow1 marks", ":ow_m0": 5, ":ow_a": [TOKEN]},
+        "ExpressionAttributeValues": {**values, **step_of(message), ":ow_l0": "ow1 marks", ":ow_m0": 5, ":ow_a": [TOKEN]},
         "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
     }
 
@@ -182,7 +194,7 @@ def test_a_sequence_of_text_is_compared_as_text(sequence: str, condition: str, v
     request = update(message=Message("m5", source="s", sequence=sequence))
     assert request["ConditionExpression"] == f"{MARK_LABELLED} AND (attribute_not_exists(#ow_m0) OR {condition})"
     sent = listed(request["ExpressionAttributeValues"])
-    assert sent == {":ow_l0": "ow1 marks", ":ow_m0": sequence, **values, ":ow_a": [TOKEN]}
+    assert sent == {**STEP, ":ow_l0": "ow1 marks", ":ow_m0": sequence, **values, ":ow_a": [TOKEN]}
 
 
 # --- after another ledger ---------------------------------------------------------------------------------------------
@@ -198,13 +210,13 @@ def test_a_ledger_before_this_one_is_looked_into_and_its_own_slots_emptied() -> 
     labelled = "(attribute_not_exists(ow_l) OR ow_l=:ow_l0 OR ow_l=:ow_l0_1)"
     assert request["ConditionExpression"] == f"{NOT_SHARED} AND {labelled} AND {own} AND {before}"
     labels, marks = {":ow_l0": "ow1 30d", ":ow_l0_1": "ow1 14d"}, {":ow_m0": HASH, ":ow_m1": HASH}
-    assert request["ExpressionAttributeValues"] == {**labels, **marks, ":ow_s": [HASH], ":ow_a": [TOKEN]}
+    assert request["ExpressionAttributeValues"] == {**STEP, **labels, **marks, ":ow_s": [HASH], ":ow_a": [TOKEN]}
 
 
 def test_ids_that_were_kept_by_hand_are_looked_for_with_their_source_and_without() -> None:
     request = listed(update(SeenIds(name="ids", also=MessageIDs())))
     assert spelt_out(request, "ConditionExpression") == (
-        f"{NOT_SHARED} AND (attribute_not_exists(ow_ids:l) OR ow_ids:l=:ow_l0 OR ow_ids:l=:ow_l0_1) "
+        f"{NOT_SHARED} AND NOT contains(ow_steps,:ow_o0_1) AND (attribute_not_exists(ow_ids:l) OR ow_ids:l=:ow_l0 OR ow_ids:l=:ow_l0_1) "
         "AND NOT contains(ow_ids:r4,:ow_m0) AND NOT contains(ow_ids:r0,:ow_m0) "
         "AND NOT contains(ow_ids:r1,:ow_m0) AND NOT contains(messageIDs,:ow_m1) AND NOT contains(messageIDs,:ow_m1_0)"
     )
@@ -250,13 +262,13 @@ def test_a_new_item_gets_its_ledger_and_replaces_nothing_with_the_same_key() -> 
             f"{MARK_LABELLED} AND (attribute_not_exists(#ow_m0) OR #ow_m0<:ow_m0) AND (attribute_not_exists(x))"
         ),
         "ExpressionAttributeNames": {"#y": "y", "#ow_k0": "orderId", "#ow_k1": "price", "#ow_k2": "raw", "#ow_m0": "ow_@s"},
-        "ExpressionAttributeValues": {":ow_l0": "ow1 marks", ":ow_m0": 5},
+        "ExpressionAttributeValues": {**STEP, ":ow_l0": "ow1 marks", ":ow_m0": 5},
         "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
     }
 
 
 def test_a_new_items_first_message_sends_no_value_that_its_condition_does_not_use() -> None:
-    ours = {":ow_l0": "ow1 marks", ":ow_p": 4}
+    ours = {**STEP, ":ow_l0": "ow1 marks", ":ow_p": 4}
     assert put(InSequence(5))["ExpressionAttributeValues"] == ours
     assert put(InSequence(5), ExpressionAttributeValues={":a": 1})["ExpressionAttributeValues"] == {":a": 1, **ours}
 
@@ -283,7 +295,7 @@ def test_a_record_is_the_ledgers_own_part_in_an_item_that_is_there() -> None:
         "UpdateExpression": "SET ow_l=:ow_l0,#ow_m0=:ow_m0 REMOVE ow_t1,ow_t2 ADD ow_t4 :ow_a",
         "ConditionExpression": f"attribute_exists(#ow_k0) AND attribute_exists(#ow_k1) AND {MARK_LABELLED} AND #ow_m0=:ow_p",
         "ExpressionAttributeNames": {"#ow_k0": "shop", "#ow_k1": "size", "#ow_m0": "ow_@s"},
-        "ExpressionAttributeValues": {":ow_l0": "ow1 marks", ":ow_m0": 5, ":ow_p": 4, ":ow_a": [TOKEN]},
+        "ExpressionAttributeValues": {**STEP, ":ow_l0": "ow1 marks", ":ow_m0": 5, ":ow_p": 4, ":ow_a": [TOKEN]},
         "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
     }
 
@@ -375,14 +387,14 @@ def test_a_condition_may_be_boto3s_own() -> None:
     assert request["ConditionExpression"] == f"{MARK_LABELLED} AND {mark} AND {text}"
     names = {"#n0": "kind", "#n1": "a", "#n2": "b"}
     assert request["ExpressionAttributeNames"] == {"#s": "status", **names, "#ow_m0": "ow_@s"}
-    values = {":v0": "x", ":v1": "y", ":v2": True, ":ow_l0": "ow1 marks", ":ow_m0": 5}
+    values = {":v0": "x", ":v1": "y", ":v2": True, **STEP, ":ow_l0": "ow1 marks", ":ow_m0": 5}
     assert request["ExpressionAttributeValues"] == {":s": "SHIPPED", **values, ":ow_a": [TOKEN]}
     assert put(ConditionExpression=condition)["ExpressionAttributeValues"] == values
 
 
 def test_a_condition_of_boto3s_own_that_has_no_values_adds_none() -> None:
     created = put(InSequence(5), ConditionExpression=Attr("a").not_exists())
-    assert created["ExpressionAttributeValues"] == {":ow_l0": "ow1 marks", ":ow_p": 4}
+    assert created["ExpressionAttributeValues"] == {**STEP, ":ow_l0": "ow1 marks", ":ow_p": 4}
 
 
 def test_a_condition_of_boto3s_own_may_not_touch_the_ledger() -> None:

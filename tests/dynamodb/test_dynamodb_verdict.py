@@ -21,7 +21,7 @@ from onewrite import (
     Stale,
 )
 from onewrite.core.ledgers import Ledger
-from onewrite.core.write import NoStep, Write, judge_refusal
+from onewrite.core.write import NO_STEP, Write, judge_refusal
 from onewrite.dynamodb.layout import image_of
 from onewrite.dynamodb.request import new_token
 
@@ -36,7 +36,7 @@ ENTITY = {"orderId": "o-1", "n": 1}
 def verdict(ledger: Ledger, item: dict[str, Any] | None, message: Message = M5) -> object:
     """Why this item refused a write of the call "try"."""
     token = new_token(ledger.attribute, "try", NOW)
-    write = Write(message, {"orderId": "o-1"}, NOW, ledger.entry(message, NOW), NoStep(exact=False), token=token)
+    write = Write(message, {"orderId": "o-1"}, NOW, ledger.entry(message, NOW), NO_STEP, token=token)
     return judge_refusal(write, image_of(ledger.terms, item))
 
 

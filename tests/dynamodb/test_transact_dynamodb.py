@@ -307,14 +307,6 @@ def test_a_put_whose_item_nobody_shows_leaves_the_drivers_error() -> None:
 # --- steps of messages -------------------------------------------------------------------------------------------------
 
 
-def test_where_another_message_has_a_step_open_the_transaction_asks_exactly() -> None:
-    client = Client(cancelled({**FREE, "ow_steps": {b"another"}}, None), DONE)
-    assert sent(client) == Applied(M5)
-    first, second = (request["TransactItems"][0]["Update"]["ConditionExpression"] for _, request in client.sent)
-    assert "attribute_not_exists(ow_steps)" in first
-    assert "NOT contains(ow_steps,:ow_o)" in second
-
-
 def test_an_own_open_step_weighs_more_than_what_the_ledgers_say() -> None:
     mark = step_mark("ow_l", M5)
     step = Step("events", M5, "key", "fence", NOW - 1, NOW + 60, True)

@@ -192,7 +192,7 @@ def test_a_minted_id_is_also_named_as_the_reason_for_runs_that_differ(explore: A
         world=worlds("dynamodb", ("customers",)),
         observe=balances,
     )
-    assert "take ids from the message" in report.nondeterministic
+    assert "ids from the message, as message.child(name) gives them" in report.nondeterministic
 
 
 def test_a_set_of_ids_in_a_module_is_told_apart_from_a_right_handler(explore: Any, worlds: Worlds) -> None:

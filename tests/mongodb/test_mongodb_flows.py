@@ -161,16 +161,10 @@ def test_a_condition_that_holds_by_the_time_of_the_look_is_tried_once_more() -> 
     assert steps[2].args == (OPEN_ONLY,)
 
 
-def test_writes_ask_for_a_step_of_their_own_message_once_a_step_of_another_was_met_and_not_before() -> None:
-    other = Message("m4", source="s", sequence=4)
-    step = Step("ow_l", other, "key", "fence", NOW, NOW + 60, True)
-    stepped = {**ENTITY, "ow_steps": {step_mark("ow_l", other).hex(): step.as_fields()}}
-    store = flows(SeenIds())
-    outcome, _ = play(store.write(M5, QUERY, UPDATE, {}, "update_one"), NOTHING, stepped, LANDED)
-    assert (outcome, store.exact) == (Applied(M5), True)
-    store = flows(InSequence())
-    outcome, _ = play(store.write(M5, QUERY, UPDATE, {}, "update_one"), NOTHING, FOURTH, LANDED)
-    assert (outcome, store.exact) == (Applied(M5), False)
+def test_a_write_asks_for_its_own_messages_step_alone() -> None:
+    _, (step,) = play(write(SeenIds()), LANDED)
+    assert step.args[0][f"ow_steps.{step_mark('ow_l', M5).hex()}"] == {"$exists": False}
+    assert "ow_steps" not in step.args[0]
 
 
 # --- failures ---------------------------------------------------------------------------------------------------------
@@ -450,7 +444,7 @@ def test_a_finish_that_nothing_refuses_and_that_never_lands_says_that_the_entity
     claim = Begun(M5, "key", "fence", NOW, NOW + 60, True, entity_key=QUERY)
     held = {**ENTITY, "ow_steps": {step_mark("ow_l", M5).hex(): step.as_fields()}}
     with pytest.raises(LedgerMismatch, match="Repair the entity"):
-        play(flows(SeenIds()).write(M5, QUERY, UPDATE, {}, "update_one", finishes=claim), *[NOTHING, held] * 9)
+        play(flows(SeenIds()).write(M5, QUERY, UPDATE, {}, "update_one", finishes=claim), *[NOTHING, held] * 6)
 
 
 # --- the collection ---------------------------------------------------------------------------------------------------

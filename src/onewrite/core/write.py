@@ -8,10 +8,9 @@ down what each part asks of the entity and what it adds to it. What a part reads
     a step of the message is open  Busy, Uncertain; a delete is kept off by a step of any message
     the ledger                     Duplicate, then Gone, Stale, Deferred
     another outbox                 raises
-    the form does not fit          the same write in the form that does
     nothing of ours                Missing, or Rejected: the caller's own condition
 
-The finish of a step asks for the step before all else: see `_of_finish`.
+The finish of a step asks for the step before all else: see `judge_finish`.
 """
 
 from __future__ import annotations
@@ -29,8 +28,6 @@ from onewrite.errors import EntityTooLarge
 from onewrite.message import Message
 from onewrite.outcome import Applied, Busy, Deferred, Entity, Missing, Outcome, Rejected, Superseded, Uncertain, Unmet
 
-_TURNS = 8  # in how many forms a write is sent at most: each after the second means that another writer has come in between
-
 
 class CallToken(Protocol):
     """What tells the entity's writer from all others, where the engine does not recognise its own retries."""
@@ -43,13 +40,11 @@ class CallToken(Protocol):
 
 
 class NoStep(NamedTuple):
-    """No step of the messages may be open. Not `exact`: no step of anybody, which takes no value, and is right for nearly all entities."""
-
-    exact: bool = True
+    """No step of the messages may be open."""
 
 
 class NoStepAtAll(NamedTuple):
-    """No step of anybody may be open: a delete would take it along."""
+    """No step of any message may be open: a delete would take it along, and for a fold there is hardly ever one."""
 
 
 class Begins(NamedTuple):
@@ -80,7 +75,7 @@ class Burial(NamedTuple):
     removes: tuple[str, ...] = ()
 
 
-NO_STEP, NO_STEP_OF_ANYBODY = NoStep(), NoStep(exact=False)
+NO_STEP = NoStep()
 StepPart: TypeAlias = NoStep | NoStepAtAll | Begins | Finishes | Withdraws
 
 
@@ -96,7 +91,6 @@ class Write(NamedTuple):
     token: CallToken | None = None
     burial: Burial | None = None  # what it leaves of the entity
     other_messages: tuple[Message, ...] = ()  # that it writes too
-    turn: int = 0  # in how many other forms it was sent before
 
     @property
     def asks_outbox(self) -> bool:
@@ -111,10 +105,6 @@ class Write(NamedTuple):
             for message in (self.message, *self.other_messages)
         ]
 
-    def next_form(self, step: StepPart) -> Write:
-        """The same write in another form."""
-        return self._replace(turn=self.turn + 1, step=step)
-
 
 class Image(NamedTuple):
     """An entity, as it was when it refused a write, or `later`, when somebody looked why."""
@@ -128,15 +118,15 @@ class Image(NamedTuple):
     later: bool
 
 
-def judge_refusal(write: Write, image: Image) -> Outcome | Write | None:
-    """Why the write was refused. A write: nothing is in the way, and this one is to be sent. None: nothing is in the way of this one."""
+def judge_refusal(write: Write, image: Image) -> Outcome:
+    """Why the write was refused, or that an earlier attempt of this very call has landed. See `judge`."""
     return Applied(write.message, image.entity, retried=True) if has_landed(write, image) else judge(write, image)
 
 
 def judge_read(write: Write, image: Image) -> Outcome:
     """What an unconditional write would get of an entity that was only read."""
-    answer = judge(write, image)
-    return Applied(write.message, image.entity) if answer is None or isinstance(answer, Write | Unmet) else answer
+    outcome = judge(write, image)
+    return Applied(write.message, image.entity) if isinstance(outcome, Unmet) else outcome
 
 
 def has_landed(write: Write, image: Image) -> bool:
@@ -147,20 +137,16 @@ def has_landed(write: Write, image: Image) -> bool:
     return write.token is not None and write.token.stands_in(image.fields) and shows_effect(write, image)
 
 
-def judge(write: Write, image: Image) -> Outcome | Write | None:
-    """What stands in the way of the write. A write, None: see `judge_refusal`."""
-    if isinstance(write.step, Finishes):
-        return _of_finish(write, write.step, image)
-    answer: Outcome | Write | None = kept_out(write, image)
-    if answer is None:
-        answer = _fitting_write(write, image)
-    if answer is None:
-        answer = Rejected(write.message, image.entity) if image.exists else Missing(write.message)
-    if isinstance(write.step, NoStepAtAll) and image.steps and isinstance(answer, Write | Rejected | Busy | Uncertain):
+def judge(write: Write, image: Image) -> Outcome:
+    """Why the entity refused the write, which is any but the finish of a step."""
+    outcome = kept_out(write, image)
+    if outcome is None:
+        outcome = Rejected(write.message, image.entity) if image.exists else Missing(write.message)
+    if isinstance(write.step, NoStepAtAll) and image.steps and isinstance(outcome, Rejected | Busy | Uncertain):
         # A step of any message keeps the entity alive, also where its lease is over.
         until = max([read_step(step).until for step in image.steps.values()])
         return Busy(write.message, until, image.entity)
-    return answer
+    return outcome
 
 
 def kept_out(write: Write, image: Image) -> Outcome | None:
@@ -174,17 +160,14 @@ def kept_out(write: Write, image: Image) -> Outcome | None:
     return refusal
 
 
-def _fitting_write(write: Write, image: Image) -> Write | Rejected | None:
-    """The write in the form that fits the entity, if that is another: another message has a step open."""
-    if not isinstance(write.step, NoStep) or write.step.exact or not image.steps:
-        return None
-    next_write = write.next_form(NO_STEP)
-    return next_write if next_write.turn < _TURNS else Rejected(write.message, image.entity, settled=False)
+def judge_finish(write: Write, image: Image) -> Outcome | Finishes:
+    """Why a write could not finish its step. A `Finishes`: nothing is in the way, and the step is to be finished so.
 
-
-def _of_finish(write: Write, finishes: Finishes, image: Image) -> Outcome | Write | None:
-    """Why a write could not finish the step. The fence alone says that the effect is this worker's to record."""
-    step = open_step(write, image)
+    The fence alone says that the effect is this worker's to record.
+    """
+    if has_landed(write, image):
+        return Applied(write.message, image.entity, retried=True)
+    finishes, step = cast("Finishes", write.step), open_step(write, image)
     if step is None:
         refusal = write.entry.judge(write.message, image.ledger, entity=image.entity, is_gone=image.is_gone)
         return Superseded(write.message, image.entity) if refusal is None or isinstance(refusal, Deferred) else refusal
@@ -197,10 +180,7 @@ def _of_finish(write: Write, finishes: Finishes, image: Image) -> Outcome | Writ
     # A step that was begun under the ledger before this one stands there. A mark that others have moved past the message stays where it is.
     change = write.entry.own
     overtaken = isinstance(change, Advance) and change.judge(write.message, image.ledger, None) is not None
-    fitting_step = finishes._replace(ledger=step.ledger, overtaken=overtaken)
-    if fitting_step == finishes and not image.later:
-        return None
-    return write.next_form(fitting_step) if write.turn < _TURNS else None
+    return finishes._replace(ledger=step.ledger, overtaken=overtaken)
 
 
 def met_by_begin(write: Write, image: Image) -> Step | Outcome:
@@ -209,7 +189,7 @@ def met_by_begin(write: Write, image: Image) -> Step | Outcome:
     if step is not None:
         check_emits(write, image)  # whoever takes the step over must be able to finish it
         return step
-    return cast("Outcome", judge(write, image))  # a begin has one form
+    return judge(write, image)
 
 
 def open_step(write: Write, image: Image) -> Step | None:

@@ -60,13 +60,9 @@ def _bury(flows: Flows, write: Write, native: Mapping[str, Any]) -> Flow[tuple[O
         except ClientError as error:
             image, failure = yield from flows.refusal(error, write, call)
             outcome = judge_refusal(write, image)
-            if isinstance(outcome, Write):
-                write = outcome
-                continue
-            if failure is not None and (outcome is None or isinstance(outcome, Unmet)):
+            if failure is not None and isinstance(outcome, Unmet):
                 write = _smaller(flows, write, failure, call, image)
                 continue
-            outcome = cast("Outcome", outcome)
             if isinstance(outcome, Rejected) and outcome.settled and write.entry.own.counts:
                 outcome = yield from flows.record_refusal(outcome, native)
             return outcome, image.fields

@@ -26,13 +26,12 @@ from onewrite.core.tombstone import Tombstones, check_store_tombstones
 from onewrite.core.watch import Watch
 from onewrite.core.write import (
     NO_STEP,
-    NO_STEP_OF_ANYBODY,
     Finishes,
     Image,
-    NoStep,
     Size,
     StepPart,
     Write,
+    judge_finish,
     judge_read,
     judge_refusal,
     of_creation,
@@ -64,6 +63,7 @@ from onewrite.outcome import Applied, Entity, Gone, Missing, Outcome, Rejected, 
 # A transaction holds an item for milliseconds. botocore does not retry a conflict with one, and nothing was written.
 _CONFLICT_WAITS = (0.025, 0.05, 0.1, 0.2, 0.4)
 KEY_ATTRIBUTES = 2  # at most
+_MAX_FINISHES = 8  # requests of one finish: each after the third means that somebody has moved the mark in between
 
 Guard: TypeAlias = Callable[[Write, Mapping[str, Any], Convert], Call]
 
@@ -93,7 +93,6 @@ class Flows:
         self.empty_emission = None if outbox is None else empty_emission(outbox)
         self.table_name: str = table_name or table.name
         self._watch = Watch(self.ledger.skew)
-        self.exact = False  # do writes ask for a step of their own message? Until one has been met they ask for any.
         # A Table's own client takes and gives plain values, as the Table does.
         self._is_typed = table_name is not None
         self.convert = typed_values if self._is_typed else sendable
@@ -143,7 +142,7 @@ class Flows:
         if "ConditionExpression" in native:
             raise InvalidUpdate(_CONDITION)
         step = Finishes(claim.fence, self.ledger.attribute)
-        return self.send_write(self.new_write(message, native, self.attempts(), step, emit=emit), native, guard_update)
+        return self._send_finish(self.new_write(message, native, self.attempts(), step, emit=emit), native)
 
     def seen(self, message: Message, **native: Any) -> Flow[Outcome]:
         check_reads_all(native, "seen")
@@ -157,7 +156,7 @@ class Flows:
         item = yield from self.read(self.address({**native, **_showing_tombstone(native)}))
         return None if item is None or TOMBSTONE in item else self.without_ledger(item)
 
-    # --- one write, its refusal, and the write again -------------------------------------------------------------------
+    # --- one write and its refusal -----------------------------------------------------------------------------------
 
     def kept(self, native: Mapping[str, Any]) -> Mapping[str, Any]:
         """While an asynchronous call waits for an answer, other tasks may use its arguments again."""
@@ -175,7 +174,7 @@ class Flows:
         message: Message,
         native: Mapping[str, Any],
         name: str,
-        step: StepPart | None = None,
+        step: StepPart = NO_STEP,
         *,
         emit: object = None,
         place: int = 0,
@@ -187,64 +186,63 @@ class Flows:
         if emit is not None:
             outbox_part = emission(self.emitter, message, emit, now, f"{self.table_name} {name} {place}")
         key, token = native.get("Key", {}), new_token(self.ledger.attribute, name, now)
-        if step is None:
-            step = NO_STEP if self.exact else NO_STEP_OF_ANYBODY
         return Write(message, key, now, entry, step, outbox_part, token)
 
     def call(self, write: Write, native: Mapping[str, Any], guard: Guard) -> Call:
         return guard(write, self._in_table(native), self.convert)
 
     def send_write(self, write: Write, native: Mapping[str, Any], guard: Guard) -> Flow[Outcome]:
-        """Send the write until it is known what it means, in the form that fits the entity."""
-        while True:
-            call = self.call(write, native, guard)
+        """Send the write, and say what a refusal means."""
+        call = self.call(write, native, guard)
+        try:
             try:
-                try:
-                    response = yield call
-                except ClientError as error:
-                    response = yield from insist(error, call)
+                response = yield call
             except ClientError as error:
-                answer = yield from self._explain(error, write, call)
-                if isinstance(answer, Write):
-                    self.learn(answer)
-                    write = answer
-                    continue
-                if isinstance(answer, Rejected) and write.entry.own.counts and answer.settled:
-                    return (yield from self.record_refusal(answer, native))
-                return answer
-            watch = self._watch
-            if not watch.since < write.now < watch.until:
-                self.compare_clocks(write.now, response)
-            return self.applied_outcome(write.message, response)
+                response = yield from insist(error, call)
+        except ClientError as error:
+            outcome = yield from self._explain(error, write, call)
+            if isinstance(outcome, Rejected) and write.entry.own.counts and outcome.settled:
+                return (yield from self.record_refusal(outcome, native))
+            return outcome
+        watch = self._watch
+        if not watch.since < write.now < watch.until:
+            self.compare_clocks(write.now, response)
+        return self.applied_outcome(write.message, response)
 
-    def learn(self, write: Write) -> None:
-        """Where one message has a step open, more will: from now on ask for a step of the message's own."""
-        self.exact = self.exact or (isinstance(write.step, NoStep) and write.step.exact)
+    def _send_finish(self, write: Write, native: Mapping[str, Any]) -> Flow[Outcome]:
+        """Send the write that finishes a step. A refusal shows under which ledger the step was begun, and whether others have overtaken it."""
+        for _ in range(_MAX_FINISHES):
+            call = self.call(write, native, guard_update)
+            try:
+                response = yield from send(call)
+            except ClientError as error:
+                image, failure = yield from self.refusal(error, write, call)
+            else:
+                self.compare_clocks(write.now, response)
+                return self.applied_outcome(write.message, response)
+            answer = judge_finish(write, image)
+            if not isinstance(answer, Finishes):
+                return _as_asked(answer, call)
+            if failure is not None and answer == write.step:
+                self.raise_failure(failure, write, call, image)
+            if answer == write.step:
+                break
+            write = write._replace(step=answer)
+        raise LedgerMismatch(MOVED_BACK)
 
     def applied_outcome(self, message: Message, response: Mapping[str, Any]) -> Applied:
         attributes = response.get("Attributes")
         entity = None if attributes is None else self.without_ledger(self.plain_item(dict(attributes)))
         return Applied(message, entity, response=response)
 
-    def _explain(self, error: ClientError, write: Write, call: Call) -> Flow[Outcome | Write]:
-        return_values = call.kwargs.get("ReturnValues")
+    def _explain(self, error: ClientError, write: Write, call: Call) -> Flow[Outcome]:
         image, failure = yield from self.refusal(error, write, call)
-        # An error that comes before the condition says nothing of the form.
-        answer = judge_refusal(write if failure is None else exactly(write), image)
-        if isinstance(answer, Write):
-            return answer
-        if failure is not None and (answer is None or isinstance(answer, Unmet)):
+        outcome = judge_refusal(write, image)
+        if failure is not None and isinstance(outcome, Unmet):
             self.raise_failure(failure, write, call, image)
-        if answer is None:
-            raise LedgerMismatch(MOVED_BACK)
         if "Item" in call.kwargs:
-            answer = of_creation(answer, self.without_ledger(self.plain_item(call.kwargs["Item"])), keys=KEY_ATTRIBUTES)
-        if isinstance(answer, Applied) and return_values != "ALL_NEW":
-            return replace(answer, entity=None)
-        # Who asks for what the write has changed alone is shown no more by a refusal.
-        if return_values in ("UPDATED_NEW", "UPDATED_OLD") and not isinstance(answer, Missing | Gone):
-            return replace(answer, entity=None)
-        return answer
+            outcome = of_creation(outcome, self.without_ledger(self.plain_item(call.kwargs["Item"])), keys=KEY_ATTRIBUTES)
+        return _as_asked(outcome, call)
 
     def refusal(self, error: ClientError, write: Write, call: Call) -> Flow[tuple[Image, ClientError | None]]:
         """The item that refused, and the error to raise where nothing in the item is the reason. Where nobody can look, it is raised here."""
@@ -275,16 +273,14 @@ class Flows:
         """Move the mark over a message that the caller's condition refused: those behind it wait for that."""
         if "Item" in native:  # put_item does not say which part of it is the key
             return Rejected(outcome.message, outcome.entity, settled=False)
-        answer: Outcome | Write = self.new_write(outcome.message, native, self.attempts())
-        while isinstance(answer, Write):
-            self.learn(answer)
-            call = self.call(answer, native, guard_record)
-            try:
-                yield from send(call)
-            except ClientError as error:
-                answer = yield from self._explain(error, answer, call)
-            else:
-                return outcome
+        write = self.new_write(outcome.message, native, self.attempts())
+        call = self.call(write, native, guard_record)
+        try:
+            yield from send(call)
+        except ClientError as error:
+            answer = yield from self._explain(error, write, call)
+        else:
+            return outcome
         if isinstance(answer, Rejected):
             return replace(answer, settled=False)
         return outcome if isinstance(answer, Applied) else answer
@@ -337,9 +333,15 @@ _CONDITION = (
 )
 
 
-def exactly(write: Write) -> Write:
-    """The write as one that asks for a step of its own message."""
-    return write._replace(step=NO_STEP) if isinstance(write.step, NoStep) else write
+def _as_asked(outcome: Outcome, call: Call) -> Outcome:
+    """The outcome with as much of the entity as the caller's `ReturnValues` asks for."""
+    return_values = call.kwargs.get("ReturnValues")
+    if isinstance(outcome, Applied) and return_values != "ALL_NEW":
+        return replace(outcome, entity=None)
+    # Who asks for what the write has changed alone is shown no more by a refusal.
+    if return_values in ("UPDATED_NEW", "UPDATED_OLD") and not isinstance(outcome, Missing | Gone):
+        return replace(outcome, entity=None)
+    return outcome
 
 
 def check_tokens(write: Write, image: Image) -> None:

@@ -13,7 +13,7 @@ from onewrite.core.event import copied_events, copy_of, emission_of_fold
 from onewrite.core.flow import Call, Flow
 from onewrite.core.folding import TOO_MUCH, FoldRefusal, Function, Landing, Member, Native, TooMuch, fold, join, make_plan
 from onewrite.core.ledgers.entry import Advance, Change, Entry, Lookup
-from onewrite.core.write import Image, NoStep, Write, has_landed, kept_out
+from onewrite.core.write import NO_STEP, Image, NoStepAtAll, StepPart, Write, has_landed, kept_out
 from onewrite.dynamodb.expression import ExpressionTooLong, leaves_room
 from onewrite.dynamodb.flows import Flows, says_too_large, send, text_of
 from onewrite.dynamodb.layout import canonical
@@ -41,7 +41,7 @@ class Folds:
 
     @property
     def most(self) -> int:
-        return most_at_once(self.entry(Message("any", source="any", sequence=1)), exact=self._flows.exact)
+        return most_at_once(self.entry(Message("any", source="any", sequence=1)))
 
     def canonical(self, entity: object) -> Hashable:
         return canonical(entity)
@@ -62,38 +62,37 @@ class Folds:
         return self._flows.write(message, arguments, guard_update, native.get("emit"))
 
     def write_all(self, members: Sequence[Member], native: Native) -> Flow[Landing | FoldRefusal | TooMuch]:
+        if self._flows.is_async:
+            native = {**self._flows.kept(_arguments(native)), "emit": copied_events(native.get("emit"))}
+        # Hardly any entity has a step open, and a condition for the step of each message takes the room of further messages.
+        return (yield from self._write_all(members, native, NoStepAtAll()))
+
+    def _write_all(self, members: Sequence[Member], native: Native, step: StepPart) -> Flow[Landing | FoldRefusal | TooMuch]:
         flows = self._flows
-        if flows.is_async:
-            native = {**flows.kept(_arguments(native)), "emit": copied_events(native.get("emit"))}
         try:
-            write, call = self._request([member.message for member in members], native)
+            write, call = self._request([member.message for member in members], native, step)
         except ExpressionTooLong:
             return TOO_MUCH
         try:
             response = yield from send(call)
         except ClientError as error:
-            answer = yield from self._not_written(error, write, call, members)
-            if answer is None:
-                flows.exact = True
-                return (yield from self.write_all(members, native))
-            return answer
+            return (yield from self._not_written(error, write, call, members, native))
         flows.compare_clocks(write.now, response)
         return Landing(flows.applied_outcome(write.message, response).entity, response=response)
 
-    def _request(self, messages: Sequence[Message], native: Native) -> tuple[Write, Call]:
+    def _request(self, messages: Sequence[Message], native: Native, step: StepPart) -> tuple[Write, Call]:
         flows = self._flows
         # All at one moment, so all marks go into one slot; the messages may have waited for the caller's function.
         now, name, emit = flows.clock(), flows.attempts(), native.get("emit")
         entry = join([flows.ledger.entry(message, now) for message in messages])
         outbox_part = flows.empty_emission if emit is None else emission_of_fold(flows.emitter, messages, emit, now, name)
-        token, step = new_token(flows.ledger.attribute, name, now), NoStep(exact=flows.exact)
+        token = new_token(flows.ledger.attribute, name, now)
         write = Write(messages[0], native["Key"], now, entry, step, outbox_part, token, other_messages=tuple(messages[1:]))
         return write, flows.call(write, _arguments(native), guard_update)
 
     def _not_written(
-        self, error: ClientError, write: Write, call: Call, members: Sequence[Member]
-    ) -> Flow[Landing | FoldRefusal | TooMuch | None]:
-        """None: only a step of another message is in the way, so the write is to be sent again as an exact one."""
+        self, error: ClientError, write: Write, call: Call, members: Sequence[Member], native: Native
+    ) -> Flow[Landing | FoldRefusal | TooMuch]:
         try:
             image, failure = yield from self._flows.refusal(error, write, call)
         except EntityTooLarge:
@@ -106,9 +105,8 @@ class Folds:
             if says_too_large(text_of(failure)):
                 return TOO_MUCH
             self._flows.raise_failure(failure, write, call, image)
-        if image.steps and not cast("NoStep", write.step).exact:
-            self._flows.exact = True  # where one message has a step open, more will
-            return None if all_let_in else refusal
+        if all_let_in and image.steps and isinstance(write.step, NoStepAtAll):  # a step of another message was in the way
+            return (yield from self._write_all(members, native, NO_STEP))
         return refusal
 
 
@@ -128,13 +126,13 @@ def _refusal_of(write: Write, image: Image) -> FoldRefusal:
 
 
 @lru_cache(maxsize=64)  # entries of one message differ by the ledger and by the slots that time has come to
-def most_at_once(entry: Entry, *, exact: bool) -> int:
+def most_at_once(entry: Entry) -> int:
     """For how many messages, each of which alone asks this, the condition is short enough."""
 
     def is_too_long(count: int) -> bool:
         message = Message("any")
-        token, step = new_token(entry.terms.attribute, "", 0), NoStep(exact=exact)
-        write = Write(message, {}, 0, _entry_for(entry, count), step, None, token, other_messages=(message,) * (count - 1))
+        token, others = new_token(entry.terms.attribute, "", 0), (message,) * (count - 1)
+        write = Write(message, {}, 0, _entry_for(entry, count), NoStepAtAll(), None, token, other_messages=others)
         return not leaves_room(" AND ".join(parts_of(write).asks), size=_ROOM, operators=_OPERATORS)
 
     return 1 + bisect_left(range(2, _MOST + 1), True, key=is_too_long)

@@ -17,7 +17,7 @@ from onewrite.core.ledgers import NO_LEDGER
 from onewrite.core.transaction import check_arguments, with_participant
 from onewrite.core.write import Write, has_landed, judge, of_creation, shows_effect
 from onewrite.dynamodb.expression import OUR_PREFIXES, check_limits, read_condition, read_update
-from onewrite.dynamodb.flows import KEY_ATTRIBUTES, Flows, check_tokens, exactly
+from onewrite.dynamodb.flows import KEY_ATTRIBUTES, Flows, check_tokens
 from onewrite.dynamodb.layout import image_of, without_ledger
 from onewrite.dynamodb.request import guard_put, guard_update, mapping_of, possible_keys, touches_ours, with_condition_text
 from onewrite.dynamodb.size import value_size
@@ -93,25 +93,17 @@ class Action(NamedTuple):
         """Do the messages behind this one wait until its mark has moved?"""
         return self.write is not None and self.write.entry.own.counts
 
-    def refusal(self, item: Entity | None, *, exact: bool = False) -> Outcome | Write:
-        """Why its condition failed, given the item as it was then, if the transaction has not landed.
-
-        A write: there is no reason, and this one is to be sent.
-        """
-        outcome: Outcome | Write
+    def refusal(self, item: Entity | None) -> Outcome:
+        """Why its condition failed, given the item as it was then, if the transaction has not landed."""
+        outcome: Outcome
         terms = NO_LEDGER.terms if self.write is None else self.write.entry.terms
         if self.write is not None:
-            write = exactly(self.write) if exact else self.write
-            answer = judge(write, image_of(terms, item))
-            outcome = write if answer is None else answer
+            outcome = judge(self.write, image_of(terms, item))
         elif item is None:
             outcome = Missing(self.message)
         else:
             is_gone = TOMBSTONE in item
             outcome = Gone(self.message) if is_gone else Rejected(self.message, without_ledger(terms, item))
-        if isinstance(outcome, Write):
-            self.flows.learn(outcome)
-            return outcome
         if "Item" in self.call.kwargs:
             own_item = without_ledger(terms, self.plain_item(self.call.kwargs["Item"]))
             outcome = of_creation(outcome, own_item, keys=KEY_ATTRIBUTES)

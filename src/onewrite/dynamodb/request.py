@@ -200,7 +200,7 @@ def _merge(
         write.entry.shape,
         None if token is None else token.ring,
         None if emission is None else emission.shape,
-        step if type(step) is NoStep else (type(step), type(step) is Finishes and step.overtaken),
+        (type(step), type(step) is Finishes and step.overtaken),
         len(write.other_messages),
         None if burial is None else (burial.tombstone.ttl, burial.removes),
         convert,
@@ -293,18 +293,16 @@ def parts_of(write: Write) -> Parts:
         # The fence alone says that the effect is this worker's to record.
         parts.asks.append("#ow_x.#ow_xf=:ow_f")
     else:
-        # Hardly any entity has a step open. So a write asks for its own message's, which takes a value, only where there is one.
-        marks = _step_values_of(0, len(entry.terms.attributes))
-        lacks = [f"NOT contains({STEPS},{mark})" for mark in marks]
-        parts.asks += [
-            f"attribute_not_exists({TOMBSTONE})",
-            *(lacks if _is_exact(step) else [f"attribute_not_exists({STEPS})"]),
-        ]
+        parts.asks.append(f"attribute_not_exists({TOMBSTONE})")
+        if isinstance(step, NoStepAtAll):
+            parts.asks.append(f"attribute_not_exists({STEPS})")
+        else:
+            parts.asks += [f"NOT contains({STEPS},{mark})" for mark in _step_values_of(0, len(entry.terms.attributes))]
     parts.asks += fits_labels(entry.terms, parts.words)
     if isinstance(step, Finishes):
         parts.asks += _is_in_order(entry.own, overtaken=step.overtaken)
     elif write.other_messages:
-        parts.asks += _lets_several_in(entry, parts.words, len(write.other_messages) if _is_exact(step) else 0)
+        parts.asks += _lets_several_in(entry, parts.words, 0 if isinstance(step, NoStepAtAll) else len(write.other_messages))
     else:
         parts.asks += [condition for n, change in enumerate(entry.changes) for condition in _lets_in(change, n, parts.words)]
     # --- what they add
@@ -330,10 +328,6 @@ def parts_of(write: Write) -> Parts:
         parts.removes += names
         parts.words.names |= names
     return parts
-
-
-def _is_exact(step: object) -> bool:
-    return isinstance(step, Begins) or (isinstance(step, NoStep) and step.exact)
 
 
 # --- the ledger: what it asks --------------------------------------------------------------------------------------------
@@ -469,11 +463,11 @@ def names_and_values(write: Write) -> tuple[dict[str, str], dict[str, Any]]:
     values: dict[str, Any] = {}
     if write.token is not None:
         values[":ow_a"] = Members((write.token.value,))
-    if (type(step) is NoStep and step.exact) or type(step) is Begins:
+    if isinstance(step, NoStep | Begins):
         for n, message in enumerate((write.message, *write.other_messages)):
             marks = [step_mark(ledger, message) for ledger in entry.terms.attributes]
             values.update(zip(_step_values_of(n, len(marks)), marks, strict=True))
-    if type(step) is not NoStep and not isinstance(step, NoStep | NoStepAtAll):
+    if isinstance(step, Begins | Finishes | Withdraws):
         mark = step_mark(entry.terms.attribute if isinstance(step, Begins) else step.ledger, write.message)
         names |= {"#ow_x": name_of_step(mark), "#ow_xf": "fence"}
         values[":ow_xs"] = Members((mark,))

@@ -87,7 +87,6 @@ def _try_begin(flows: Flows, write: Write, native: Mapping[str, Any], old_fence:
         if isinstance(answer, Rejected) and write.entry.own.counts:
             return (yield from flows.record_refusal(answer, native))
         return answer
-    flows.exact = True  # this store's writes will meet open steps
     return step
 
 

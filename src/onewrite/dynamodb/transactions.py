@@ -19,7 +19,6 @@ from onewrite.core.clock import random_share
 from onewrite.core.flow import Call, Flow, Wait, arun, run
 from onewrite.core.inbox import Inbox
 from onewrite.core.transaction import DEADLINE, Backoff, Findings, Transaction
-from onewrite.core.write import Write
 from onewrite.dynamodb.flows import code, says_mistyped, says_too_large, text_of
 from onewrite.dynamodb.layout import canonical
 from onewrite.dynamodb.participants import Action, Mark, Prepared, action, client_of, marks_of, write_alone
@@ -148,7 +147,7 @@ class _Transaction(Transaction[Prepared, Part, ClientError]):
         outcomes = dict[int, Outcome]()
         failures: list[Exception] = []
         looks: list[tuple[Part, Entity]] = []
-        inexact = False  # an item was in the way and is no more, or a write was not in the form that fits
+        has_expired = False  # an item was in the way, and is no more
         for reason in reasons:
             if reason.code in _DELAYS:
                 continue
@@ -157,8 +156,8 @@ class _Transaction(Transaction[Prepared, Part, ClientError]):
             looks.append((part, item or {}))
             if isinstance(verdict, Exception):
                 failures.append(verdict)
-            elif verdict is None or isinstance(verdict, Write):
-                inexact = True
+            elif verdict is None:
+                has_expired = True
             else:
                 outcomes.setdefault(part.place, verdict)
         # A token proves something only together with the effect, and a transaction has the effects of all of its writes.
@@ -169,8 +168,8 @@ class _Transaction(Transaction[Prepared, Part, ClientError]):
             return Findings({0: Applied(self.message, retried=True)})
         return Findings(
             outcomes,
-            passes=bool(hidden_parts) or inexact,
-            waits=bool(hidden_parts) or (inexact and turn > 0),
+            passes=bool(hidden_parts) or has_expired,
+            waits=bool(hidden_parts) or (has_expired and turn > 0),
             failure=next(iter(failures), None),
             is_undecided=has_token and all(part in hidden_parts for part in other_parts),
         )
@@ -183,7 +182,7 @@ class _Transaction(Transaction[Prepared, Part, ClientError]):
 # --- what DynamoDB answers ---------------------------------------------------------------------------------------------
 
 
-_Verdict: TypeAlias = tuple[Entity | None, Outcome | Write | Exception | None]
+_Verdict: TypeAlias = tuple[Entity | None, Outcome | Exception | None]
 
 
 def _verdict(reason: _Reason, error: ClientError) -> Flow[_Verdict]:
@@ -240,7 +239,7 @@ def _invalid(reason: _Reason, error: ClientError) -> Flow[_Verdict]:
     except ClientError:  # a put does not say what to read, and the caller may be allowed to write only
         outcome = None
     else:
-        outcome = part.refusal(item, exact=True)
+        outcome = part.refusal(item)
     if not isinstance(outcome, Unmet | None):
         return item, outcome
     if not says_too_large(reason.text):

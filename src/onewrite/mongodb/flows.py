@@ -36,7 +36,6 @@ from onewrite.core.tombstone import Tombstones, check_store_tombstones
 from onewrite.core.watch import Watch
 from onewrite.core.write import (
     NO_STEP,
-    NO_STEP_OF_ANYBODY,
     Finishes,
     Image,
     Size,
@@ -44,6 +43,7 @@ from onewrite.core.write import (
     Write,
     check_emits,
     judge,
+    judge_finish,
     judge_read,
     of_creation,
     too_large,
@@ -116,7 +116,6 @@ class Flows:
         self._full_name = getattr(collection, "full_name", "")
         self.unique_indexes_fit = False  # has it been seen that no unique index would take two tombstones for one?
         self._watch = Watch(self.ledger.skew)
-        self.exact = False  # do writes ask for a step of their own message? Until one has been met they ask for any.
         check_store_tombstones(tombstones, lambda name: name in self.key_fields or not self.without_ledger({name: 0}))
 
     @property
@@ -173,8 +172,7 @@ class Flows:
             check_message(message)
         # Before the filter: an update in its place names no entity either.
         check_update(self.ledger.terms, self.fields, update)
-        step = NO_STEP if self.exact else NO_STEP_OF_ANYBODY
-        request = guard(self.new_write(message, query, emit, step), query, update, native)
+        request = guard(self.new_write(message, query, emit), query, update, native)
         flow = self.send_write(request, writer)
         return with_missing_settled(flow, counts=request.write.entry.own.counts) if missing_ok else flow
 
@@ -224,8 +222,7 @@ class Flows:
 
     def judge_creation(self, write: Write, document: Document | None, new_document: Document) -> Outcome:
         """What it means for a creation that the entity is there, or is not."""
-        answer = judge(write._replace(now=self.clock()), self.image_of(document))
-        outcome = cast("Outcome", answer)  # a creation has one form
+        outcome = judge(write._replace(now=self.clock()), self.image_of(document))
         # The driver may return the key in another form than it was given.
         return outcome if document is None else of_creation(outcome, {**new_document, "_id": document["_id"]}, keys=1)
 
@@ -250,16 +247,15 @@ class Flows:
         request = guard(write, query, update, native)
         if request.upsert or request.conditional:
             raise InvalidUpdate(_CONDITIONAL)
-        while True:
+        for _ in range(ROUNDS):  # what refused the write may be gone by the look
             result = yield from self.try_once(request, writer, upsert=False)
             if isinstance(result, Applied):
                 return result
-            answer = judge(request.write, self.image_of((yield from self._look_of(request))))
-            if answer is None:
-                raise InvalidUpdate(_HINTED) if request.native.get("hint") is not None else LedgerMismatch(MOVED_BACK)
-            if not isinstance(answer, Write):
+            answer = judge_finish(request.write, self.image_of((yield from self._look_of(request))))
+            if not isinstance(answer, Finishes):
                 return answer
-            request = request.of(answer)
+            request = request.of(request.write._replace(step=answer))
+        raise InvalidUpdate(_HINTED) if request.native.get("hint") is not None else LedgerMismatch(MOVED_BACK)
 
     def seen(self, message: Message, filter: Document, **arguments: Any) -> Flow[Outcome]:
         for name in arguments:
@@ -283,7 +279,7 @@ class Flows:
         document = yield Call("find_one", ({**query, TOMBSTONE: {"$exists": False}},), native)
         return None if document is None else self.without_ledger(document)
 
-    # --- one write, its refusal, and the write again -------------------------------------------------------------------
+    # --- one write and its refusal -----------------------------------------------------------------------------------
 
     def keep_arguments(self, document: Document, update: U, native: Document) -> tuple[Document, U, Document]:
         """While an asynchronous call waits for an answer, other tasks may use its arguments again."""
@@ -314,22 +310,17 @@ class Flows:
                 return result
             image = self.image_of((yield from self.look_after(result, request)))
             write = request.write._replace(now=self.clock())
-            answer = judge(write, image)
-            if not isinstance(answer, Write | Unmet):
-                return cast("Outcome", answer)
+            outcome = judge(write, image)
+            if not isinstance(outcome, Unmet):
+                return outcome
             if result is not None and not image.exists and not is_of_entity(result, write.key):
                 yield from self.raise_failure(result, request)
-            next_upsert = next_try(
-                request, turn, has_failed=result is not None, exists=image.exists, fits=isinstance(answer, Rejected)
-            )
+            next_upsert = next_try(request, turn, has_failed=result is not None, exists=image.exists)
             if next_upsert is None and image.exists and (yield from self.holds(request)):
                 next_upsert = False  # the entity was made between the write and the look
             if next_upsert is None:
-                return (yield from self.record_refusal(cast("Outcome", answer), request.write, request.native))
+                return (yield from self.record_refusal(outcome, request.write, request.native))
             upsert, failure = next_upsert, result or failure
-            if isinstance(answer, Write):
-                self.exact = True  # where one message has a step open, more will
-                request = request.of(answer)
         if failure is None:  # others have written to the entity or deleted it all the time
             return Rejected(request.write.message, settled=False)
         raise failure
@@ -374,9 +365,7 @@ class Flows:
             return outcome
         document = yield from self.look(record.write.key, native, record.write.entry)
         answer = judge(record.write, self.image_of(document))
-        if isinstance(answer, Rejected):
-            return Rejected(write.message, answer.entity, settled=False)
-        return cast("Outcome", answer)  # a mark has one form
+        return Rejected(write.message, answer.entity, settled=False) if isinstance(answer, Rejected) else answer
 
     def _create(
         self, write: Write, document: Document, native: Document
@@ -529,12 +518,9 @@ _HINTED = (
 )
 
 
-def next_try(request: ReadyWrite, turn: int, *, has_failed: bool, exists: bool, fits: bool = True) -> bool | None:
-    """A write did not land although the ledger would let it in. Is the next one an upsert? None if there is none.
-
-    `fits`: was it in the form that the ledger wants, as an earlier look has shown?
-    """
-    if has_failed or (exists and not fits):
+def next_try(request: ReadyWrite, turn: int, *, has_failed: bool, exists: bool) -> bool | None:
+    """A write did not land although the ledger would let it in. Is the next one an upsert? None if there is none."""
+    if has_failed:
         return False  # the entity is there: now the write matches it, or has a reason not to
     if request.upsert and not (exists and request.conditional):
         return True  # it was deleted meanwhile, and maybe created again: nothing else could keep the message out

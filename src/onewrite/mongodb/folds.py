@@ -11,7 +11,7 @@ from onewrite.core.event import copy_of, emission_of_fold
 from onewrite.core.flow import Flow, split_missing_ok, with_missing_settled
 from onewrite.core.folding import TOO_MUCH, FoldRefusal, Function, Landing, Member, Native, TooMuch, fold, join, make_plan
 from onewrite.core.ledgers.entry import Entry, Lookup
-from onewrite.core.write import NO_STEP, NO_STEP_OF_ANYBODY, Image, NoStep, Write, kept_out
+from onewrite.core.write import NO_STEP, Image, Write, kept_out
 from onewrite.errors import EntityTooLarge, InvalidUpdate
 from onewrite.message import Message
 from onewrite.mongodb.expression import check_filter, check_update, identity
@@ -56,20 +56,18 @@ class Folds:
 
     def write_one(self, message: Message, native: Native) -> Flow[Outcome]:
         native, missing_ok = split_missing_ok(native)
-        step = NO_STEP if self._flows.exact else NO_STEP_OF_ANYBODY
-        request, writer = self._request([message], native, step)
+        request, writer = self._request([message], native)
         flow = self._flows.send_write(request, writer)
         return with_missing_settled(flow, counts=request.write.entry.own.counts) if missing_ok else flow
 
     def write_all(self, members: Sequence[Member], native: Native) -> Flow[Landing | FoldRefusal | TooMuch]:
-        # It is sent in one form alone, so it asks for these messages' own steps, of which the look tells as well.
-        request, writer = self._request([member.message for member in members], native, NO_STEP)
+        request, writer = self._request([member.message for member in members], native)
         try:
             return (yield from self._write_all(members, request, writer))
         except (EntityTooLarge, DocumentTooLarge):  # the latter in a transaction, where nothing was sent
             return TOO_MUCH
 
-    def _request(self, messages: Sequence[Message], native: Native, step: NoStep) -> tuple[ReadyWrite, Writer]:
+    def _request(self, messages: Sequence[Message], native: Native) -> tuple[ReadyWrite, Writer]:
         flows = self._flows
         others = {
             name: value for name, value in split_missing_ok(native)[0].items() if name not in ("filter", "update", "emit")
@@ -87,7 +85,7 @@ class Folds:
         else:
             options = {"upsert": creates_by_record(query, flows.fields, options), **options}
         key = identity(query, flows.fields, entry.terms)
-        write = Write(messages[0], key, now, entry, step, outbox_part, other_messages=tuple(messages[1:]))
+        write = Write(messages[0], key, now, entry, NO_STEP, outbox_part, other_messages=tuple(messages[1:]))
         writer: Writer = "find_one_and_update" if _RETURN_OPTIONS & options.keys() else "update_one"
         return guard(write, query, update, options), writer
 

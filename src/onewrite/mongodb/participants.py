@@ -136,8 +136,8 @@ class Action(NamedTuple):
         document = yield from self.look()
         return self.write.entry.shows(lookup(document or {}))
 
-    def verdict(self, document: Document | None, *, first: bool) -> Outcome | Write | None:
-        """Why it was refused, given the entity. A write: nothing is in the way, and this one is to be sent. None: the same is.
+    def verdict(self, document: Document | None, *, first: bool) -> Outcome | None:
+        """Why it was refused, given the entity. None: nothing is in the way any more, and it is to be sent again.
 
         That is so where an entity was deleted meanwhile, or where a gap was filled before the look.
         """
@@ -148,8 +148,6 @@ class Action(NamedTuple):
                 return Missing(self.message, self.missing_ok, participant=self.place)
             return Rejected(self.message, without_ledger(NO_LEDGER.terms, document), participant=self.place)
         answer = judge(self.write._replace(now=self.flows.clock()), self.flows.image_of(document))
-        if answer is None or isinstance(answer, Write):
-            return answer
         if self.inserts and document is not None:
             answer = of_creation(answer, self.flows.without_ledger(self.args[0]), keys=1)
         if isinstance(answer, Unmet) and ((self.inserts and document is None) or (self.follows_gap and first)):

@@ -160,7 +160,7 @@ def parts_of(write: Write) -> Parts:
     removes: dict[str, str] = {}
     finishes: Finishes | None = None
     # --- the entity and its steps
-    if isinstance(step, NoStepAtAll) or (isinstance(step, NoStep) and not step.exact):
+    if isinstance(step, NoStepAtAll):
         asks[STEPS] = _NONE_OPEN
     elif isinstance(step, NoStep | Begins):
         for message in (write.message, *write.other_messages):

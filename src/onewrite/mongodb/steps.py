@@ -77,7 +77,6 @@ def _try_begin(flows: Flows, request: ReadyWrite, step: Step, old_fence: str | N
     answer: Step | Outcome | None = None
     for _ in range(2):  # what refused the write may be gone by the look, as a step that was let go is
         if (yield from flows.lands(request)):
-            flows.exact = True  # this store's writes will meet open steps
             return step
         image = flows.image_of((yield from flows.look(write.key, request.native)))
         answer = met_by_begin(write, image)

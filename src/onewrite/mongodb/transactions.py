@@ -20,7 +20,6 @@ from onewrite.core.flow import Do, Flow, Wait, arun, run
 from onewrite.core.inbox import INBOX, Inbox
 from onewrite.core.label import TOMBSTONE
 from onewrite.core.transaction import DEADLINE, Backoff, Findings, Transaction
-from onewrite.core.write import Write
 from onewrite.errors import ConfigurationError, InvalidUpdate
 from onewrite.message import Message
 from onewrite.mongodb.layout import Document
@@ -162,8 +161,6 @@ class _Transaction(Transaction[Prepared, Part, _Refusal]):
         for part in parts:
             document = yield from part.look()
             outcome = part.verdict(document, first=first)
-            if isinstance(outcome, Write):
-                continue
             is_refused = part is refusal.part
             if is_refused and isinstance(outcome, Rejected) and isinstance(part, Action) and (yield from part.holds()):
                 continue
