@@ -40,7 +40,7 @@ def landed(
     write = Write(M10, {"id": "e"}, NOW, entry, NO_STEP, token=TOKEN, burial=burial)
     top = {TOKEN.name: {TOKEN.value}, **fields}
     return has_landed(
-        write, Image(True, TOMBSTONE in fields, {}, lambda slot: stored.get(slot, ABSENT), steps, top, later=False)
+        write, Image(True, TOMBSTONE in fields, {}, lambda slot: stored.get(slot, ABSENT), steps, top, null_is_absent=False)
     )
 
 

@@ -107,7 +107,7 @@ class Write(NamedTuple):
 
 
 class Image(NamedTuple):
-    """An entity, as it was when it refused a write, or `later`, when somebody looked why."""
+    """An entity, as it was when it refused a write, or when it was read to find out why."""
 
     exists: bool
     is_gone: bool  # what is left of a deleted one
@@ -115,7 +115,7 @@ class Image(NamedTuple):
     ledger: Lookup  # its ledger
     steps: Mapping[str, Any]  # that are open, by their marks
     fields: Mapping[str, Any]  # at its top
-    later: bool
+    null_is_absent: bool  # as for the filters of the engine
 
 
 def judge_refusal(write: Write, image: Image) -> Outcome:
@@ -202,7 +202,7 @@ def open_step(write: Write, image: Image) -> Step | None:
 def check_emits(write: Write, image: Image) -> None:
     """Raise if the entity has another outbox than the write asks for."""
     if write.asks_outbox:
-        check_outbox(cast("Emission", write.emission).shape.label, image.fields, null_is_absent=image.later)
+        check_outbox(cast("Emission", write.emission).shape.label, image.fields, null_is_absent=image.null_is_absent)
 
 
 def shows_effect(write: Write, image: Image) -> bool:

@@ -90,7 +90,7 @@ def image_of(terms: Terms, item: Mapping[str, Any] | None) -> Image:
             raise no_step()
         steps = {mark.hex(): fields.get(name_of_step(mark)) for mark in marks}
     entity = None if item is None or is_gone else without_ledger(terms, item)
-    return Image(item is not None, is_gone, entity, lookup(fields), steps, fields, later=False)
+    return Image(item is not None, is_gone, entity, lookup(fields), steps, fields, null_is_absent=False)
 
 
 def _neutral(value: object) -> object:

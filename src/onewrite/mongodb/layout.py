@@ -88,7 +88,7 @@ def image_of(terms: Terms, document: Document | None) -> Image:
         raise no_step()
     is_gone = TOMBSTONE in fields
     entity = None if document is None or is_gone else without_ledger(terms, fields)
-    return Image(document is not None, is_gone, entity, lookup(fields), cast("Document", steps), fields, later=True)
+    return Image(document is not None, is_gone, entity, lookup(fields), cast("Document", steps), fields, null_is_absent=True)
 
 
 def _neutral(value: object) -> object:

@@ -152,7 +152,7 @@ def _outcome(image: EntityImage, entry: Entry, message: Message, now: float) -> 
     if "" in image.steps:
         raise no_step()
     is_gone = TOMBSTONE in image.fields
-    stored = Image(not is_gone, is_gone, None, image.lookup, image.steps, image.fields, later=True)
+    stored = Image(not is_gone, is_gone, None, image.lookup, image.steps, image.fields, null_is_absent=True)
     refusal = kept_out(Write(message, {}, now, entry, NO_STEP), stored)
     if refusal is None:
         return "Applied", "nothing here keeps it out. If your own condition holds, it takes effect"

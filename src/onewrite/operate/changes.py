@@ -131,7 +131,6 @@ def known_as(image: EntityImage, inquiry: Inquiry) -> list[Message]:
             is_open = any((step.id, step.source, step.parts) == (message.id, source, parts) for step in steps)
             if is_open or any(_drops(ledger, ledgers, variant) for ledger in ledgers if not ledger.moved_to):
                 messages.append(message)
-                break
     return messages
 
 
