@@ -124,7 +124,7 @@ EXITS = [SystemExit(3), KeyboardInterrupt(), Panic()]
 
 @pytest.mark.parametrize("error", EXITS, ids=repr)
 @pytest.mark.parametrize("workers", [1, 3])
-def test_what_is_no_exception_ends_the_batch(error: BaseException, workers: int) -> None:
+def test_an_exit_ends_the_batch(error: BaseException, workers: int) -> None:
     begun: list[str] = []
 
     def each(message: Message) -> Outcome:
@@ -416,7 +416,7 @@ def test_a_cancelled_task_of_the_functions_own_fails_its_record_alone() -> None:
     assert identifiers(sqs_handler(by_name)(each)(sqs("abc"))) == ["id-a", "id-b"]
 
 
-def test_a_stopped_event_loop_ends_the_batch_and_leaves_nothing_to_the_next_one() -> None:
+def test_a_stopped_event_loop_leaves_nothing_to_the_next_batch() -> None:
     ended: list[str] = []
 
     @sqs_handler(by_name, max_workers=2)

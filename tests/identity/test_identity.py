@@ -172,7 +172,7 @@ def test_a_path_to_no_text_is_named_with_the_record(name: str, body: Any, kind: 
 
 
 @pytest.mark.parametrize("body", [{}, {"order": None}, {"order": CANARY}, {"order": {}}, CANARY, [], 7])
-def test_a_path_through_what_is_no_object_finds_nothing(body: Any) -> None:
+def test_a_path_through_a_scalar_finds_nothing(body: Any) -> None:
     said = refused(json_body(id="order.no"), {"messageId": "b1", "body": json.dumps(body)})
     assert said.startswith("Record b1: the id, path 'order.no', ")
 
@@ -324,7 +324,7 @@ def test_a_path_in_another_syntax_is_refused_at_once(path: str) -> None:
         ({"id": "a", "sequence": 7}, "sequence=7: expected a path as a str, or a function of the record."),
     ],
 )
-def test_what_finds_no_key_is_refused_at_once(fields: Any, said: str) -> None:
+def test_a_wrong_field_is_refused_at_once(fields: Any, said: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         json_body(**fields)
     assert str(caught.value).startswith(said)
