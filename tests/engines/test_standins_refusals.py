@@ -230,6 +230,11 @@ MONGODB = {
     "an expression in a projection": Refusal(
         lambda things: things.find_one({"_id": 1}, {"x": "$n"}).get("x"), 1, "for a projection with an expression"
     ),
+    "an expression in the projection of an update": Refusal(
+        lambda things: things.find_one_and_update({"_id": 1}, {"$inc": {"n": 1}}, {"x": "$n"}).get("x"),
+        1,
+        "for a projection with an expression",
+    ),
     "an unordered bulk write": Refusal(
         lambda things: written(things, [DeleteMany({}), InsertOne({"_id": 2})], ordered=False), [], "ordered=False asks for"
     ),

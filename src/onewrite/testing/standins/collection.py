@@ -135,6 +135,13 @@ def _refuse_lies(part: Any) -> None:
                 _refuse(lie)
 
 
+def _refuse_computed_fields(projection: Any) -> None:
+    if isinstance(projection, Mapping) and any(
+        isinstance(value, str | Mapping) for value in cast("Document", projection).values()
+    ):
+        _refuse("returns other fields for a projection with an expression or an operator")
+
+
 def _refuse(lie: str) -> NoReturn:
     raise StandInLies(f"mongomock {lie}, and MongoDB does not. {_REMEDY}.")
 
@@ -391,15 +398,11 @@ class StandInCollection(Collection):
                 existing_document.update(document)
 
     def _copy_only_fields(self, doc: Any, fields: Any, container: Any) -> Any:
-        if isinstance(fields, Mapping) and any(
-            isinstance(value, str | Mapping) for value in cast("Document", fields).values()
-        ):
-            raise StandInLies(
-                f"mongomock returns other fields for a projection with an expression or an operator. {_REMEDY}."
-            )
+        _refuse_computed_fields(fields)
         return super()._copy_only_fields(doc, fields, container)
 
     def _find_and_modify(self, query: Any, projection: Any = None, *args: Any, **kwargs: Any) -> Any:
+        _refuse_computed_fields(projection)  # before anything is written
         # mongomock finds the document again by its _id, which a projection may have taken away.
         document = super()._find_and_modify(query, None, *args, **kwargs)
         return None if document is None else self._copy_only_fields(document, projection, dict)
