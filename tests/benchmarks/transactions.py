@@ -16,15 +16,14 @@ from pymongo.read_concern import ReadConcern
 
 from onewrite import Inbox, Message, SeenIds
 from onewrite.dynamodb import GuardedTable
-from onewrite.dynamodb import explain_transaction as explain_items
 from onewrite.dynamodb import transact as transact_items
 from onewrite.mongodb import GuardedCollection
-from onewrite.mongodb import explain_transaction as explain_documents
 from onewrite.mongodb import transact as transact_documents
+from onewrite.mongodb.participants import action
 from onewrite.testing.servers.engines import Dynoxide, Mongod
 from tests.benchmarks.measure import Contender, Plan, Row, message_ids, ratio, take_turns
 from tests.benchmarks.speed_mongodb import DURABLE
-from tests.engines.stores import create_table
+from tests.engines.stores import create_table, watched_transactions
 
 TABLE, INBOX = "accounts-of-the-benchmarks", "inbox-of-the-benchmarks"
 AGAINST_HAND = 1.05
@@ -57,7 +56,9 @@ def _on_dynamodb(plan: Plan, client: Any) -> Iterator[Row]:
         return lambda turn: transact_items(messages[turn], pair(name, turn))
 
     def by_hand(name: str) -> Contender:
-        actions = [letter["Update"] for letter in explain_items(messages[0], pair(name, 0))]
+        with watched_transactions(client) as sent:
+            transact_items(Message("any"), pair(f"{name} as ours", 0))
+        actions = [letter["Update"] for letter in sent[0]["TransactItems"]]
 
         def write(turn: int) -> object:
             token, request = secrets.token_hex(16), []
@@ -110,7 +111,7 @@ def _on_mongodb(plan: Plan, mongo: MongoClient[dict[str, Any]]) -> Iterator[Row]
         return lambda turn: transact_documents(messages[turn], pair(name, turn))
 
     def by_hand(name: str) -> Contender:
-        operations = [letter["update_one"] for letter in explain_documents(messages[0], pair(name, 0))]
+        operations = [action(place, messages[0], write).args for place, write in enumerate(pair(name, 0))]
         concerns: Any = {
             "read_concern": ReadConcern("snapshot"),
             "write_concern": DURABLE,
@@ -120,12 +121,9 @@ def _on_mongodb(plan: Plan, mongo: MongoClient[dict[str, Any]]) -> Iterator[Row]
         def write(turn: int) -> object:
             mark = _mark(messages[turn])
             with mongo.start_session() as session, session.start_transaction(**concerns):
-                for letter, key_end in zip(operations, "ab", strict=True):
-                    lacks = {
-                        path: {"$ne": mark} if path.startswith("ow_r.") else value
-                        for path, value in letter["filter"].items()
-                    }
-                    update = {**letter["update"], "$push": dict.fromkeys(letter["update"]["$push"], mark)}
+                for (query, change), key_end in zip(operations, "ab", strict=True):
+                    lacks = {path: {"$ne": mark} if path.startswith("ow_r.") else value for path, value in query.items()}
+                    update = {**change, "$push": dict.fromkeys(change["$push"], mark)}
                     collection.update_one({**lacks, "_id": f"{name} {turn:06d} {key_end}"}, update, session=session)
             return None
 
@@ -182,12 +180,13 @@ def _units(client: Any) -> Iterator[Row]:
     units_of = {"one guarded write": single.response["ConsumedCapacity"]["CapacityUnits"]}
     pair = [store.updating(Key={"id": name}, **ADD) for name in ("u1", "u2")]
     writes = [plain.updating(Key={"id": "u3"}, **ADD)]
-    for what, items in (
-        ("transact of two", explain_items(Message("u1"), pair)),
-        ("one and an inbox", explain_items(Message("u2"), writes, inbox=inbox)),
-    ):
-        answer = client.transact_write_items(TransactItems=items, ReturnConsumedCapacity="TOTAL")
-        units_of[what] = sum(capacity["CapacityUnits"] for capacity in answer["ConsumedCapacity"])
+    with watched_transactions(client):
+        outcomes: dict[str, Any] = {
+            "transact of two": transact_items(Message("u1"), pair),
+            "one and an inbox": transact_items(Message("u2"), writes, inbox=inbox),
+        }
+    for what, outcome in outcomes.items():
+        units_of[what] = sum(capacity["CapacityUnits"] for capacity in outcome.response["ConsumedCapacity"])
     for what, units in units_of.items():
         yield Row(f"{what}, dynoxide", "write units", units, units, units, "units")
 

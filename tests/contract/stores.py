@@ -104,7 +104,6 @@ class Shop(Protocol):
     def creating(self, order: str, n: int = 0) -> Any: ...
     def recording(self, order: str) -> Any: ...
     def transact(self, message: Message, *participants: Any, **options: Any) -> Outcome: ...
-    def explain_transaction(self, message: Message, *participants: Any, **options: Any) -> list[dict[str, Any]]: ...
     def inbox(self, consumer: str) -> Inbox: ...
     def raw_inbox(self, key: str) -> Mapping[str, Any] | None: ...
 
@@ -302,9 +301,6 @@ class DynamoShop:
         call: Any = onewrite.dynamodb.atransact if is_async else onewrite.dynamodb.transact
         return self._done(call(message, participants, **options))
 
-    def explain_transaction(self, message: Message, *participants: Any, **options: Any) -> list[dict[str, Any]]:
-        return onewrite.dynamodb.explain_transaction(message, participants, **options)
-
     def inbox(self, consumer: str) -> Inbox:
         """Among the orders, whose key is a text as an inbox needs it."""
         named: dict[str, Any] = {"key": "orderId", "consumer": f"{self._place} {consumer}", "clock": self.clock}
@@ -474,9 +470,6 @@ class MongoShop:
         is_async = type(self._guarded).__name__.startswith("Async")
         call: Any = onewrite.mongodb.atransact if is_async else onewrite.mongodb.transact
         return self._done(call(message, participants, **options))
-
-    def explain_transaction(self, message: Message, *participants: Any, **options: Any) -> list[dict[str, Any]]:
-        return onewrite.mongodb.explain_transaction(message, participants, **options)
 
     def inbox(self, consumer: str) -> Inbox:
         named: dict[str, Any] = {"consumer": f"{self._place} {consumer}", "clock": self.clock}

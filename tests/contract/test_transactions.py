@@ -350,12 +350,3 @@ def test_two_writes_of_one_entity_are_refused(shop: Shop) -> None:
     with pytest.raises(InvalidUpdate, match="same"):
         shop.transact(M1, shop.creating("z", 1), shop.creating("z", 2))
     assert numbers(shop, "a", "z") == [None, None]
-
-
-def test_a_transaction_is_explained_and_not_sent(shop: Shop) -> None:
-    explained = shop.explain_transaction(M1, shop.adding("a"), shop.creating("b"))
-    assert [len(each) for each in explained] == [1, 1]
-    assert "ow_l" in str(explained)
-    assert numbers(shop, "a", "b") == [None, None]
-    assert "ow_l" in str(shop.explain_transaction(M1, shop.adding("a")))
-    assert "billing" in str(shop.explain_transaction(M1, shop.adding("a"), inbox=shop.inbox("billing")))

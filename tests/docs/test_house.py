@@ -155,7 +155,7 @@ def test_the_exported_names_are_these() -> None:
         "Uncertain",
         "sortable",
     ]
-    joint = ["Prepared", "atransact", "explain_transaction", "transact"]
+    joint = ["Prepared", "atransact", "transact"]
     assert onewrite.dynamodb.__all__ == ["AsyncGuardedTable", "GuardedTable", *joint]
     assert onewrite.mongodb.__all__ == ["AsyncGuardedCollection", "GuardedCollection", *joint]
     assert onewrite.identity.__all__ == [

@@ -32,7 +32,7 @@ from onewrite import (
     Stale,
 )
 from onewrite.core.step import Step, step_mark
-from onewrite.dynamodb import AsyncGuardedTable, GuardedTable, atransact, explain_transaction, transact
+from onewrite.dynamodb import AsyncGuardedTable, GuardedTable, atransact, transact
 from onewrite.dynamodb.values import typed_values
 from tests.support import driven
 from tests.support.seams import name_calls
@@ -72,6 +72,12 @@ class Client:
         if isinstance(answer, Exception):
             raise answer
         return answer
+
+    @property
+    def items(self) -> list[dict[str, Any]]:
+        """The writes of the last transaction."""
+        items: list[dict[str, Any]] = self.sent[-1][1]["TransactItems"]
+        return items
 
     @property
     def tokens(self) -> list[str]:
@@ -147,24 +153,25 @@ def test_a_transaction_is_one_request_and_keeps_the_drivers_answer() -> None:
 
 
 def test_a_condition_may_be_made_by_attr_with_a_ledger_and_without() -> None:
-    client = Client()
+    client = Client(DONE)
     update: dict[str, Any] = {"UpdateExpression": "SET n = :n", "ExpressionAttributeValues": {":n": 1}}
     condition = Attr("open").eq(True)
     stores = (unguarded(client), guarded(client))
     prepared = [store.updating(Key={"id": "a"}, ConditionExpression=condition, **update) for store in stores]
-    first = explain_transaction(M5, prepared, inbox=inbox_of(client))[0]["Update"]
+    sent(client, prepared, inbox=inbox_of(client))
+    first = client.items[0]["Update"]
     assert first["ConditionExpression"] == "attribute_not_exists(ow_tombstone) AND (#n0 = :v0)"
     assert first["ExpressionAttributeValues"] == {":n": {"N": "1"}, ":v0": {"BOOL": True}}
-    assert client.sent == []
 
 
 def test_a_write_without_a_ledger_keeps_the_callers_names_and_is_sent_in_typed_values() -> None:
-    client = Client()
+    client = Client(DONE)
     plain = unguarded(client)
     names: dict[str, Any] = {"ConditionExpression": "attribute_not_exists(#n)", "ExpressionAttributeNames": {"#n": "n"}}
     update: dict[str, Any] = {"UpdateExpression": "SET m = :m", "ExpressionAttributeValues": {":m": 1}}
     prepared = [plain.putting(Item={"id": "a"}, **names), plain.updating(Key={"id": "b"}, **update, **names)]
-    put, changed, _ = explain_transaction(M5, prepared, inbox=inbox_of(client))
+    sent(client, prepared, inbox=inbox_of(client))
+    put, changed, _ = client.items
     assert put["Put"]["ExpressionAttributeNames"]["#n"] == changed["Update"]["ExpressionAttributeNames"]["#n"] == "n"
     assert (put["Put"]["Item"], changed["Update"]["Key"]) == ({"id": {"S": "a"}}, {"id": {"S": "b"}})
     assert changed["Update"]["ExpressionAttributeValues"] == {":m": {"N": "1"}}
@@ -245,10 +252,11 @@ def test_the_token_of_the_call_stays_the_same_for_all_its_tries() -> None:
 
 
 def test_the_inbox_shows_that_it_landed() -> None:
-    client = Client()
+    client = Client(DONE)
     plain = unguarded(client)
     write = plain.putting(Item={"id": "a"})
-    mark = explain_transaction(M5, [write], inbox=inbox_of(client))[1]["Put"]["Item"]
+    sent(client, [write], inbox=inbox_of(client))
+    mark = client.items[1]["Put"]["Item"]
     for item, expected in (
         (mark, Applied(M5, retried=True)),
         ({**mark, "ow_t": {"B": b"another"}}, Duplicate(M5)),
@@ -436,8 +444,11 @@ def test_two_tables_of_one_resource_have_one_client() -> None:
     resource: Any = boto3.resource("dynamodb", region_name="eu-west-1")
     tables = [GuardedTable(resource.Table(name), SeenIds()) for name in ("orders", "stock")]
     inbox = Inbox(resource.Table("inbox"), consumer="c", retention=timedelta(days=1))
-    request = explain_transaction(M5, [table.recording(Key={"id": "a"}) for table in tables], inbox=inbox)
-    names = [next(iter(action.values()))["TableName"] for action in request]
+    sent: list[Any] = []
+    resource.meta.client.meta.events.register("before-parameter-build", lambda params, **_: sent.append(params))
+    resource.meta.client.meta.events.register("before-call", lambda **_: (SimpleNamespace(status_code=200), {}))
+    transact(M5, [table.recording(Key={"id": "a"}) for table in tables], inbox=inbox)
+    names = [next(iter(action.values()))["TableName"] for action in sent[0]["TransactItems"]]
     assert names == ["orders", "stock", "inbox"]
     resource.meta.client.close()
 
@@ -477,13 +488,14 @@ def test_a_put_without_a_ledger_needs_its_item() -> None:
 
 @pytest.mark.parametrize("typed", [False, True], ids=["a table", "a client"])
 def test_a_mark_that_is_read_shows_whether_this_call_has_left_it(typed: bool) -> None:
-    client = Client()
+    client = Client(DONE)
     table = SimpleNamespace(name="inbox", put_item=print, meta=SimpleNamespace(client=client))
     store, name = (client, "inbox") if typed else (table, None)
     inbox = Inbox(store, consumer="c", retention=timedelta(days=1), table_name=name, clock=Clock())
     plain = unguarded(client)
     write = plain.putting(Item={"id": "a"})
-    mark = explain_transaction(M5, [write], inbox=inbox)[1]["Put"]["Item"]
+    sent(client, [write], inbox=inbox)
+    mark = client.items[1]["Put"]["Item"]
     token = mark["ow_t"] if typed else Binary(mark["ow_t"])
     for item, expected in (({**mark, "ow_t": token}, Applied(M5, retried=True)), ({"id": mark["id"]}, Duplicate(M5))):
         client.answers = [failure("TransactionCanceledException", "[None, ConditionalCheckFailed]"), {"Item": item}]

@@ -207,6 +207,20 @@ def streams_client(endpoint: str, **config: Any) -> Any:
     return session.client("dynamodbstreams", endpoint_url=endpoint, config=Config(parameter_validation=False, **config))
 
 
+@contextmanager
+def watched_transactions(client: Any) -> Iterator[list[dict[str, Any]]]:
+    """The parameters of the client's transactions, each of which is asked what it consumes."""
+    sent: list[dict[str, Any]] = []
+
+    def watch(params: dict[str, Any], **_: Any) -> None:
+        params["ReturnConsumedCapacity"] = "TOTAL"
+        sent.append(params)
+
+    client.meta.events.register("provide-client-params.dynamodb.TransactWriteItems", watch)
+    yield sent
+    client.meta.events.unregister("provide-client-params.dynamodb.TransactWriteItems", watch)
+
+
 def async_dynamo(endpoint: str, **config: Any) -> Any:
     """An aiobotocore client, to be used in `async with`."""
     return get_session().create_client(

@@ -12,10 +12,10 @@ import pytest
 from botocore.retries.standard import ExponentialBackoff
 
 from onewrite import Applied, Duplicate, Event, Inbox, Message, Outbox, Outcome, Rejected, SeenIds
-from onewrite.dynamodb import GuardedTable, explain_transaction, transact
+from onewrite.dynamodb import GuardedTable, transact
 from onewrite.outbox import Outgoing, Relay
 from onewrite.testing.servers.engines import dynamo_client
-from tests.engines.stores import create_table
+from tests.engines.stores import create_table, watched_transactions
 from tests.support.proxy import Fault, FaultProxy
 
 if TYPE_CHECKING:
@@ -137,9 +137,10 @@ def test_two_items_cost_four_units_and_a_single_write_two(dynamo: DynamoDBClient
     plain = GuardedTable(dynamo, None, table_name=table)
 
     def units(*participants: Any, **options: Any) -> float:
-        request: Any = _explained(participants, options)
-        answer = dynamo.transact_write_items(TransactItems=request, ReturnConsumedCapacity="TOTAL")
-        return sum(each.get("CapacityUnits", 0.0) for each in answer["ConsumedCapacity"])
+        message = Message(str(len(participants)) + str(options.keys()))
+        with watched_transactions(dynamo):
+            answer: Any = transact(message, list(participants), **options)
+        return sum(each.get("CapacityUnits", 0.0) for each in answer.response["ConsumedCapacity"])
 
     single: Any = accounts.update_item(
         M1,
@@ -152,10 +153,6 @@ def test_two_items_cost_four_units_and_a_single_write_two(dynamo: DynamoDBClient
     assert units(change(accounts, "a", 1), change(accounts, "b", 1)) == 4
     assert units(change(plain, "c", 1), inbox=inbox) == 4
     assert units(change(accounts, "d", 1), change(accounts, "e", 1), change(accounts, "f", 1)) == 6
-
-
-def _explained(participants: Any, options: Any) -> Any:
-    return explain_transaction(Message(str(len(participants)) + str(options.keys())), list(participants), **options)
 
 
 def test_items_of_equal_keys_in_several_tables_emit_events_of_their_own(dynamo: DynamoDBClient, table: str) -> None:

@@ -30,7 +30,7 @@ from onewrite import (
 )
 from onewrite.core.flow import Meter, meter
 from onewrite.core.inbox import TOKEN, token_of
-from onewrite.mongodb import GuardedCollection, explain_transaction, transact
+from onewrite.mongodb import GuardedCollection, transact
 from onewrite.testing import mongomock_collection
 from tests.support.driven import reply
 from tests.support.seams import name_calls
@@ -183,17 +183,6 @@ def test_the_callers_options_go_with_each_operation_and_each_look() -> None:
     documents = Documents(MISSED, SEEN)
     made(documents, writes(documents, comment="c"))
     assert documents.sent[0][2]["comment"] == documents.sent[1][2]["comment"] == "c"
-
-
-def test_a_transaction_is_explained_as_the_writes_that_it_would_send() -> None:
-    documents = Documents(object(), MATCHED)
-    store = guarded(documents)
-    pair = [store.inserting({"_id": "c"}), store.updating({"_id": "a"}, {"$inc": {"n": 1}})]
-    inserted, updated = explain_transaction(M5, pair)
-    made(documents, pair)
-    assert inserted == {"insert_one": {"collection": "orders", "document": documents.sent[0][1][0]}}
-    query, update = documents.sent[1][1]
-    assert updated == {"update_one": {"collection": "orders", "filter": query, "update": update}}
 
 
 # --- conflicts ---------------------------------------------------------------------------------------------------------
@@ -390,7 +379,9 @@ def test_the_inbox_shows_that_an_earlier_try_had_landed() -> None:
     documents = Documents()
     plain = name_calls(GuardedCollection(documents, None), lambda: "try")
     write = plain.updating({"_id": "a"}, {"$inc": {"n": 1}})
-    mark = explain_transaction(M5, [write], inbox=inbox_of(documents))[0]["insert_one"]["document"]
+    documents.answers = [object(), MATCHED]
+    made(documents, [write], inbox=inbox_of(documents))
+    mark = documents.sent[0][1][0]
     documents.answers = [met(), mark]
     assert made(documents, [write], inbox=inbox_of(documents)) == Applied(M5, retried=True)
 

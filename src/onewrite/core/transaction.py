@@ -125,7 +125,7 @@ class Transaction(ABC, Generic[P, W, R]):
         participants: Sequence[P],
         inbox: Inbox | None,
         *,
-        is_async: bool | None,
+        is_async: bool,
         completes: bool = False,
     ) -> None:
         self.message, self.inbox, self.completes = message, inbox, completes
@@ -218,13 +218,13 @@ class Transaction(ABC, Generic[P, W, R]):
         return cast("tuple[P, ...]", writes)
 
 
-def _check_stores(participants: Sequence[Participant], inbox: Inbox | None, *, is_async: bool | None) -> None:
+def _check_stores(participants: Sequence[Participant], inbox: Inbox | None, *, is_async: bool) -> None:
     if inbox is not None and not isinstance(cast("object", inbox), Inbox):
         raise ConfigurationError(
             f"inbox={inbox!r}: give an Inbox, as in inbox=Inbox(table, consumer='billing', retention=...)."
         )
     for participant in participants:
-        if is_async is not None and participant.store.is_async is not is_async:
+        if participant.store.is_async is not is_async:
             right = "transact" if is_async else "atransact"
             raise ConfigurationError(f"These stores are {'not ' if is_async else ''}asynchronous: use {right}.")
         if inbox is None and not participant.store.guards:

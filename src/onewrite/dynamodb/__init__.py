@@ -8,6 +8,6 @@ with installed_by("dynamodb", "onewrite.dynamodb"):
 
     from onewrite.dynamodb.participants import Prepared
     from onewrite.dynamodb.table import AsyncGuardedTable, GuardedTable
-    from onewrite.dynamodb.transactions import atransact, explain_transaction, transact
+    from onewrite.dynamodb.transactions import atransact, transact
 
-__all__ = ["AsyncGuardedTable", "GuardedTable", "Prepared", "atransact", "explain_transaction", "transact"]
+__all__ = ["AsyncGuardedTable", "GuardedTable", "Prepared", "atransact", "transact"]

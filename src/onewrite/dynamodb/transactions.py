@@ -77,17 +77,6 @@ async def atransact(
     return await arun(transaction.answer_within(deadline), transaction.store.target)
 
 
-def explain_transaction(
-    message: Message, participants: Sequence[Prepared], *, inbox: Inbox | None = None
-) -> list[dict[str, Any]]:
-    """The writes that `transact` or `atransact` would send in one request, in their order, those of an inbox last; one participant alone
-    is a plain write. Each is the arguments by the name of the write. Nothing is sent.
-
-    DynamoDB charges each write in a transaction twice: two items of up to 1 KB take four units, and their single writes two.
-    """
-    return _Transaction(message, participants, inbox, is_async=None).explanation()
-
-
 class _Reason(NamedTuple):
     """Why DynamoDB did not make one of the writes."""
 
@@ -106,13 +95,6 @@ class _Transaction(Transaction[Prepared, Part, ClientError]):
     def check(self) -> None:
         _check_client(self.participants, self.inbox)
         _check_limits(self.participants, self.inbox)
-
-    def explanation(self) -> list[dict[str, Any]]:
-        name = self.store.attempts()
-        if self.is_single:
-            call = action(0, self.message, self.participants[0], name).call
-            return [{call.method: call.kwargs}]
-        return [part.request for part in self.parts(name)]
 
     def answer_within(self, deadline: timedelta) -> Flow[Outcome]:
         if self.is_single:

@@ -8,6 +8,6 @@ with installed_by("mongodb", "onewrite.mongodb"):
 
     from onewrite.mongodb.collection import AsyncGuardedCollection, GuardedCollection
     from onewrite.mongodb.participants import Prepared
-    from onewrite.mongodb.transactions import atransact, explain_transaction, transact
+    from onewrite.mongodb.transactions import atransact, transact
 
-__all__ = ["AsyncGuardedCollection", "GuardedCollection", "Prepared", "atransact", "explain_transaction", "transact"]
+__all__ = ["AsyncGuardedCollection", "GuardedCollection", "Prepared", "atransact", "transact"]

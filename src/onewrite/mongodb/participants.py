@@ -97,12 +97,6 @@ class Action(NamedTuple):
     def follows_gap(self) -> bool:
         return self.write is not None and self.write.entry.follows_gap
 
-    @property
-    def explanation(self) -> dict[str, Any]:
-        names = ("document",) if self.inserts else ("filter", "update")
-        arguments = dict(zip(names, self.args, strict=True))
-        return {self.method: {"collection": self.target.name, **arguments, **self.native}}
-
     def send(self, session: Any) -> Flow[bool]:
         """Send it. Has it been done?"""
         if self.inserts and self.follows_gap:  # such a message creates nothing
@@ -259,10 +253,6 @@ class Mark(NamedTuple):
     @property
     def entity(self) -> Document:
         return {"_id": self.document["_id"]}
-
-    @property
-    def explanation(self) -> dict[str, Any]:
-        return {"insert_one": {"collection": self.target.name, "document": self.document}}
 
     def send(self, session: Any) -> Flow[bool]:
         yield Do(self.target.insert_one, (dict(self.document),), {"session": session}, sends=True)

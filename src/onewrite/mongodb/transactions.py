@@ -69,16 +69,6 @@ async def atransact(
         return await arun(transaction.in_session(session, deadline), None)
 
 
-def explain_transaction(
-    message: Message, participants: Sequence[Prepared], *, inbox: Inbox | None = None
-) -> list[dict[str, Any]]:
-    """The writes that `transact` or `atransact` would send, one request each and one more to commit, in their order, those of an inbox
-    first; one participant alone is a plain write. Each is the arguments by the name of the write. Nothing is sent.
-    """
-    transaction = _Transaction(message, participants, inbox, is_async=None)
-    return [part.explanation for part in transaction.parts(transaction.store.attempts())]
-
-
 class _Refusal(NamedTuple):
     """A write that was not done, so nothing was."""
 
