@@ -104,35 +104,6 @@ def test_one_participant_that_holds_the_message_makes_it_a_duplicate(shop: Shop,
     assert numbers(shop, "a", "b", "c") == before
 
 
-@pytest.mark.parametrize("held", ["a", "ab", "b", "bc", "c"])
-def test_what_is_missing_is_completed_where_that_is_asked_for(shop: Shop, held: str) -> None:
-    for order in held:
-        shop.add(M1, order)
-    for expected in (Applied, Duplicate):
-        outcome = shop.transact(M1, *[shop.adding(order) for order in "abc"], completes=True)
-        assert isinstance(outcome, expected)
-        assert numbers(shop, "a", "b", "c") == [1, 1, 1]
-
-
-def test_a_side_that_has_counted_on_since_then_holds_the_message_as_well(make_shop: MakeShop) -> None:
-    shop = make_shop(InSequence())
-    shop.add(M1, "a")
-    shop.add(M2, "a")
-    for message, n in ((M1, 1), (M2, 2)):
-        assert isinstance(shop.transact(message, shop.adding("a"), shop.adding("b"), completes=True), Applied)
-        assert numbers(shop, "a", "b") == [2, n]
-    assert isinstance(shop.transact(M1, shop.adding("a"), shop.adding("b"), completes=True), Stale)
-
-
-def test_a_completion_that_is_refused_says_whose_place_refuses(shop: Shop) -> None:
-    shop.add(M1, "a")
-    shop.put_raw("c", closed=True)
-    outcome = shop.transact(M1, shop.adding("a"), shop.adding("b"), shop.adding("c", if_open=True), completes=True)
-    assert isinstance(outcome, Rejected)
-    assert outcome.participant == 2
-    assert numbers(shop, "a", "b", "c") == [1, None, None]
-
-
 def test_the_answer_is_the_first_of_the_weightiest(make_shop: MakeShop) -> None:
     marks, counted = make_shop(HighWaterMark()), make_shop(InSequence(name="counted"))
     marks.add(M3, "late")
@@ -235,23 +206,13 @@ def test_an_inbox_remembers_for_those_who_have_no_ledger(make_shop: MakeShop) ->
     assert numbers(plain, "a", "b", "c") == [1, 4, 1]
 
 
-def test_a_message_that_is_in_the_inbox_was_done_as_a_whole(make_shop: MakeShop) -> None:
-    plain = make_shop(None)
-    options: Any = {"inbox": plain.inbox("billing"), "completes": True}
-    for expected in (Applied, Duplicate):
-        assert isinstance(plain.transact(M1, plain.adding("a"), plain.adding("b"), **options), expected)
-    assert numbers(plain, "a", "b") == [1, 1]
-
-
-def test_a_completion_goes_into_the_inbox_too(make_shop: MakeShop) -> None:
+def test_ledgers_stay_in_force_beside_an_inbox(make_shop: MakeShop) -> None:
     shop, plain = make_shop(SeenIds()), make_shop(None)
     shop.add(M1, "a")
-    options: Any = {"inbox": shop.inbox("billing")}
-    assert isinstance(shop.transact(M1, shop.adding("a"), plain.adding("b"), **options), Duplicate)
-    for expected in (Applied, Duplicate):
-        outcome = shop.transact(M1, shop.adding("a"), plain.adding("b"), completes=True, **options)
-        assert isinstance(outcome, expected)
-    assert numbers(shop, "a", "b") == [1, 1]
+    for _ in range(2):
+        outcome = shop.transact(M1, plain.adding("b"), shop.adding("a"), inbox=shop.inbox("billing"))
+        assert place_and_kind(outcome) == (1, Duplicate)
+    assert numbers(shop, "a", "b") == [1, None]
 
 
 def test_a_message_whose_time_in_the_inbox_is_over_is_a_duplicate_as_long_as_it_is_there(make_shop: MakeShop) -> None:

@@ -191,20 +191,13 @@ def test_what_a_ledger_says_comes_before_what_cannot_be_done(outcome: Outcome) -
     assert answered(sketch(), Findings({0: Rejected(M1), 1: outcome}, failure=FULL)) == outcome
 
 
-def test_a_transaction_that_completes_leaves_out_what_is_done_and_writes_the_rest() -> None:
-    done = Findings({1: Duplicate(M1)})
-    assert answered(sketch(), done) == Duplicate(M1)
-    transaction = sketch(completes=True)
-    assert answered(transaction, done, Applied(M1)) == Applied(M1)
-    assert transaction.tries == [[0, 1, 2], [0, 2]]
-    assert answered(sketch(completes=True), Findings({place: Duplicate(M1) for place in range(3)})) == Duplicate(M1)
+def test_a_duplicate_is_final_although_another_write_may_pass_later() -> None:
+    assert answered(sketch(), Findings({1: Duplicate(M1)}, passes=True, waits=True)) == Duplicate(M1)
 
 
-def test_a_try_that_an_earlier_one_may_have_made_true_says_nothing_and_leaves_nothing_out() -> None:
-    transaction = sketch(completes=True)
+def test_an_undecided_try_is_sent_again_whatever_refused_it() -> None:
     undecided = Findings({0: Duplicate(M1), 1: Rejected(M1)}, failure=FULL, is_undecided=True)
-    assert answered(transaction, undecided, Applied(M1)) == Applied(M1)
-    assert transaction.tries == [[0, 1, 2]] * 2
+    assert answered(sketch(), undecided, Applied(M1)) == Applied(M1)
 
 
 # --- what may take part --------------------------------------------------------------------------------------------------

@@ -120,7 +120,6 @@ STEPS = {
     "eventually_consistent_look": Mistake({"c1": 20}, bounds=ONE_WORKER),
     "outbox_emptied_before_it_is_sent": Mistake(({"c1": 10}, []), observe=and_receipts),
     "parked_and_left_there": Mistake({"c1": 10}, TWO, ("customers", "parked")),
-    "completed_after_a_refusal": Mistake({"bob": 10}),
     "first_failure_ends_the_batch": Mistake({"c1": 10}, (sqs_event("1", "2"),)),
 }
 BY_HAND = {

@@ -8,8 +8,8 @@ from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from onewrite import Deferred, InSequence, Message, Missing, Outcome, Rejected, SeenIds
-from onewrite.dynamodb import GuardedTable, transact
+from onewrite import Deferred, InSequence, Message, Outcome, SeenIds
+from onewrite.dynamodb import GuardedTable
 from tests.gallery.cases import OUTBOX, added_item, marked_item
 
 Handler = Callable[[Message], Any]
@@ -224,25 +224,5 @@ def first_failure_ends_the_batch(customers: Any) -> Callable[[Any, Any], Any]:
             except (ClientError, BotoCoreError):
                 return {"batchItemFailures": [{"itemIdentifier": name}]}
         return {"batchItemFailures": []}
-
-    return handle
-
-
-def completed_after_a_refusal(accounts: Any) -> Handler:
-    """It records its refusal in one of the two accounts, and completes what others hold in part: bob gets what nobody gave."""
-    guarded = GuardedTable(accounts, SeenIds())
-
-    def handle(message: Message) -> None:
-        amount = message.body["amount"]
-        update: dict[str, Any] = {"UpdateExpression": "ADD balance :n"}
-        given = guarded.updating(
-            Key={"id": "alice"},
-            ConditionExpression="balance >= :enough",
-            ExpressionAttributeValues={":n": -amount, ":enough": amount},
-            **update,
-        )
-        taken = guarded.updating(Key={"id": "bob"}, ExpressionAttributeValues={":n": amount}, **update)
-        if isinstance(transact(message, [given, taken], completes=True), Rejected | Missing):
-            guarded.record(message, Key={"id": "alice"})
 
     return handle

@@ -180,7 +180,7 @@ def several_items_are_one_write(orders: GuardedTable, message: Message, table: A
         orders.recording(Key={"id": 3}),
         GuardedTable(table, None).putting(Item={}),
     ]
-    assert_type(dynamodb.transact(message, writes, completes=True, inbox=inbox, deadline=timedelta(seconds=5)), Outcome)
+    assert_type(dynamodb.transact(message, writes, inbox=inbox, deadline=timedelta(seconds=5)), Outcome)
     orders.updating(Key={"id": 1}, UpdateExpression="REMOVE a", ReturnValues="ALL_NEW")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     orders.putting(Key={"id": 1})  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
 

@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Any, ClassVar, Final, Generic, Protocol, TypeVar, cast
 
 from onewrite.core.flow import Flow, Wait
-from onewrite.core.inbox import INBOX, Inbox
+from onewrite.core.inbox import Inbox
 from onewrite.errors import ConfigurationError, InvalidUpdate
 from onewrite.message import Message
 from onewrite.outcome import (
@@ -100,17 +100,6 @@ class Findings:
     failure: Exception | None = None  # something cannot be done at all
     is_undecided: bool = False  # an earlier try may have made it, and the next one shows what this one did not
 
-    def holders(self, parts: Sequence[Part]) -> frozenset[int]:
-        """The places of those that hold the message. A ledger that counts has passed over none, so one that is Stale there was done as well."""
-        counting = {part.place for part in parts if part.counts}
-        return frozenset(
-            [
-                place
-                for place, outcome in self.outcomes.items()
-                if isinstance(outcome, Duplicate) or (isinstance(outcome, Stale) and place in counting)
-            ]
-        )
-
 
 class Transaction(ABC, Generic[P, W, R]):
     """One call of `transact`. `R`: what an engine has in its hands where the transaction was refused."""
@@ -119,16 +108,8 @@ class Transaction(ABC, Generic[P, W, R]):
     stores: ClassVar[str]  # what makes them
     instead: ClassVar[str]  # how they are made, for whoever gives something else
 
-    def __init__(
-        self,
-        message: Message,
-        participants: Sequence[P],
-        inbox: Inbox | None,
-        *,
-        is_async: bool,
-        completes: bool = False,
-    ) -> None:
-        self.message, self.inbox, self.completes = message, inbox, completes
+    def __init__(self, message: Message, participants: Sequence[P], inbox: Inbox | None, *, is_async: bool) -> None:
+        self.message, self.inbox = message, inbox
         self.participants: tuple[P, ...] = self._checked_participants(participants)
         self.store = self.participants[0].store  # whose client and clock are those of the transaction
         _check_stores(self.participants, inbox, is_async=is_async)
@@ -161,9 +142,8 @@ class Transaction(ABC, Generic[P, W, R]):
     def flow(self, backoff: Backoff) -> Flow[Outcome]:
         """Make it, or find out why it cannot be made. One name for all tries: whichever has landed is known by its token."""
         name, turn = self.store.attempts(), 0
-        done_places = frozenset[int]()
         while True:
-            parts = [part for part in self.parts(name) if part.place not in done_places]
+            parts = self.parts(name)
             result = yield from self.make(parts, name, turn, backoff)
             if isinstance(result, Applied):
                 return result
@@ -171,7 +151,6 @@ class Transaction(ABC, Generic[P, W, R]):
             outcome = self._outcome(findings, parts)
             if outcome is not None:
                 return outcome
-            done_places |= frozenset() if findings.is_undecided else findings.holders(parts)
             turn += 1
             if findings.waits:
                 wait = backoff.pause()
@@ -180,15 +159,12 @@ class Transaction(ABC, Generic[P, W, R]):
                 yield Wait(wait)
 
     def _outcome(self, findings: Findings, parts: Sequence[W]) -> Outcome | None:
-        """The answer, or None: the transaction is to be made again, without the writes that are done."""
+        """The answer, or None: the transaction is to be made again."""
         if findings.is_undecided:
             return None
         outcome = heaviest(findings.outcomes.values())
-        holders = findings.holders(parts)
-        if isinstance(outcome, Duplicate) or (isinstance(outcome, Stale) and outcome.participant in holders):
-            # What is in the inbox was done as a whole. Anything else may have been done in part.
-            other_parts = [part for part in parts if part.place not in holders and part.place != INBOX]
-            return None if self.completes and other_parts and INBOX not in holders else outcome
+        if isinstance(outcome, Duplicate):
+            return outcome
         if findings.passes:
             return None
         if findings.failure is not None and isinstance(outcome, Unmet | None):

@@ -50,17 +50,15 @@ def transact(
     message: Message,
     participants: Sequence[Prepared],
     *,
-    completes: bool = False,
     inbox: Inbox | None = None,
     deadline: timedelta = DEADLINE,
 ) -> Outcome:
     """Make all of these guarded writes, or none: `transact(message, [accounts.updating(Key=..., ...), ...])`.
 
-    Each participant is guarded by its own ledger. If any holds the message, the answer is `Duplicate`, and nothing is written;
-    `completes=True` then writes what is missing, for a handler that made single writes before. Any other refusal says in
-    `participant` whose it is. What is in the way for a moment is waited for, `deadline` long.
+    Each participant is guarded by its own ledger. If any holds the message, the answer is `Duplicate`, and nothing is written.
+    Any other refusal says in `participant` whose it is. What is in the way for a moment is waited for, `deadline` long.
     """
-    transaction = _Transaction(message, participants, inbox, completes=completes, is_async=False)
+    transaction = _Transaction(message, participants, inbox, is_async=False)
     return run(transaction.answer_within(deadline), transaction.store.target)
 
 
@@ -68,12 +66,11 @@ async def atransact(
     message: Message,
     participants: Sequence[Prepared],
     *,
-    completes: bool = False,
     inbox: Inbox | None = None,
     deadline: timedelta = DEADLINE,
 ) -> Outcome:
     """`transact` for the writes of an `AsyncGuardedTable`."""
-    transaction = _Transaction(message, participants, inbox, completes=completes, is_async=True)
+    transaction = _Transaction(message, participants, inbox, is_async=True)
     return await arun(transaction.answer_within(deadline), transaction.store.target)
 
 

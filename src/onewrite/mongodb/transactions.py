@@ -35,17 +35,15 @@ def transact(
     message: Message,
     participants: Sequence[Prepared],
     *,
-    completes: bool = False,
     inbox: Inbox | None = None,
     deadline: timedelta = DEADLINE,
 ) -> Outcome:
     """Make all of these guarded writes, or none: `transact(message, [accounts.updating({"_id": a}, ...), ...])`.
 
-    Each participant is guarded by its own ledger. If any holds the message, the answer is `Duplicate`, and nothing is written;
-    `completes=True` then writes what is missing, for a handler that made single writes before. Any other refusal says in
-    `participant` whose it is. A conflict with another transaction is tried again, `deadline` long.
+    Each participant is guarded by its own ledger. If any holds the message, the answer is `Duplicate`, and nothing is written.
+    Any other refusal says in `participant` whose it is. A conflict with another transaction is tried again, `deadline` long.
     """
-    transaction = _Transaction(message, participants, inbox, completes=completes, is_async=False)
+    transaction = _Transaction(message, participants, inbox, is_async=False)
     if transaction.is_single:
         return run(write_alone(message, transaction.participants[0]), transaction.store.target)
     with transaction.new_session() as session:
@@ -56,12 +54,11 @@ async def atransact(
     message: Message,
     participants: Sequence[Prepared],
     *,
-    completes: bool = False,
     inbox: Inbox | None = None,
     deadline: timedelta = DEADLINE,
 ) -> Outcome:
     """`transact` for the writes of an `AsyncGuardedCollection`."""
-    transaction = _Transaction(message, participants, inbox, completes=completes, is_async=True)
+    transaction = _Transaction(message, participants, inbox, is_async=True)
     if transaction.is_single:
         return await arun(write_alone(message, transaction.participants[0]), transaction.store.target)
     new_session = transaction.new_session()
@@ -156,7 +153,7 @@ class _Transaction(Transaction[Prepared, Part, _Refusal]):
                 continue
             if outcome is not None and (is_refused or not isinstance(outcome, Rejected)):
                 outcomes[part.place] = outcome
-            if isinstance(outcome, Applied | Duplicate) and (part.place == INBOX or not self.completes):
+            if isinstance(outcome, Applied | Duplicate):
                 break
         return Findings(outcomes, passes=not outcomes, waits=not outcomes)
 
