@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -104,7 +104,6 @@ class Planned:
 
 @dataclass(frozen=True)
 class Part:
-    place: int
     counts: bool = False
 
 
@@ -116,14 +115,12 @@ class Sketch(Transaction[Planned, Part, Findings]):
     instead = "[orders.updating(...)]"
 
     def check(self) -> None:
-        self.tries: list[list[int]] = []  # the places of what was sent
         self.turns: list[int] = []
 
     def parts(self, name: str) -> list[Part]:
-        return [Part(place) for place in range(len(self.participants))]
+        return [Part() for _ in self.participants]
 
     def make(self, parts: Sequence[Part], name: str, turn: int, backoff: Backoff) -> Flow[Applied | Findings]:
-        self.tries.append([part.place for part in parts])
         self.turns.append(turn)
         return (yield TRY)
 
@@ -138,11 +135,11 @@ class Sketch(Transaction[Planned, Part, Findings]):
 
 TRY = Call("transact_write_items")
 GIVEN_UP = Busy(M1, 0.0)
-CONFLICT = Findings({}, passes=True, waits=True)
+CONFLICT = Findings([], passes=True, waits=True)
 
 
-def sketch(**options: Any) -> Sketch:
-    return Sketch(M1, [Planned()] * 3, None, is_async=False, **options)
+def sketch() -> Sketch:
+    return Sketch(M1, [Planned()] * 3, None, is_async=False)
 
 
 def within(transaction: Sketch, deadline: timedelta) -> Flow[Outcome]:
@@ -162,7 +159,7 @@ def test_what_is_in_the_way_for_a_moment_is_waited_for_before_the_next_try() -> 
 
 
 def test_what_the_next_try_mends_is_not_waited_for() -> None:
-    outcome, steps = play(within(sketch(), SECOND), Findings({}, passes=True), Applied(M1))
+    outcome, steps = play(within(sketch(), SECOND), Findings([], passes=True), Applied(M1))
     assert outcome == Applied(M1)
     assert steps == [TRY, TRY]
 
@@ -174,13 +171,13 @@ def test_what_stays_in_the_way_is_given_up_when_there_is_no_time_for_the_next_wa
 
 
 def test_each_try_has_its_number() -> None:
-    transaction, passes = sketch(), Findings({}, passes=True)
+    transaction, passes = sketch(), Findings([], passes=True)
     assert answered(transaction, passes, passes, Applied(M1)) == Applied(M1)
     assert transaction.turns == [0, 1, 2]
 
 
-@pytest.mark.parametrize("outcomes", [{}, {1: Rejected(M1)}, {1: Missing(M1)}], ids=["none", "rejected", "missing"])
-def test_what_cannot_be_done_at_all_is_raised_where_the_ledgers_say_nothing(outcomes: Mapping[int, Outcome]) -> None:
+@pytest.mark.parametrize("outcomes", [[], [Rejected(M1)], [Missing(M1)]], ids=["none", "rejected", "missing"])
+def test_what_cannot_be_done_at_all_is_raised_where_the_ledgers_say_nothing(outcomes: list[Outcome]) -> None:
     with pytest.raises(EntityTooLarge) as raised:
         answered(sketch(), Findings(outcomes, failure=FULL))
     assert raised.value is FULL
@@ -188,15 +185,15 @@ def test_what_cannot_be_done_at_all_is_raised_where_the_ledgers_say_nothing(outc
 
 @pytest.mark.parametrize("outcome", [Duplicate(M1), Stale(M1, 7), Busy(M1, 1.0)])
 def test_what_a_ledger_says_comes_before_what_cannot_be_done(outcome: Outcome) -> None:
-    assert answered(sketch(), Findings({0: Rejected(M1), 1: outcome}, failure=FULL)) == outcome
+    assert answered(sketch(), Findings([Rejected(M1), outcome], failure=FULL)) == outcome
 
 
 def test_a_duplicate_is_final_although_another_write_may_pass_later() -> None:
-    assert answered(sketch(), Findings({1: Duplicate(M1)}, passes=True, waits=True)) == Duplicate(M1)
+    assert answered(sketch(), Findings([Duplicate(M1)], passes=True, waits=True)) == Duplicate(M1)
 
 
 def test_an_undecided_try_is_sent_again_whatever_refused_it() -> None:
-    undecided = Findings({0: Duplicate(M1), 1: Rejected(M1)}, failure=FULL, is_undecided=True)
+    undecided = Findings([Duplicate(M1), Rejected(M1)], failure=FULL, is_undecided=True)
     assert answered(sketch(), undecided, Applied(M1)) == Applied(M1)
 
 

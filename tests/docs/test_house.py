@@ -306,7 +306,7 @@ COMMON = {
         "Outboxes.of_doorbell", "Outboxes.of_source", "Outboxes.postpone", "Outboxes.read", "Outboxes.replace", "Outboxes.restart",
         "origin",
     },
-    "participants": {"Action", "Action.counts", "Action.shows_effect", "Mark", "Prepared", "action", "marks_of", "prepare", "write_alone"},
+    "participants": {"Action", "Action.counts", "Action.shows_effect", "Prepared", "action", "inbox_actions", "inbox_flows", "prepare", "write_alone"},
     "request": {"Parts", "parts_of"},
 }  # fmt: skip
 

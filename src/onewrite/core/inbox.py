@@ -77,12 +77,11 @@ class Inbox:
             return named
         return f"#{blake2b(named.encode(), digest_size=_HASH_BYTES).hexdigest()}"  # any other begins with a digit
 
-    def expires(self, clock: Callable[[], float]) -> float:
+    def expires(self, now: float) -> float:
         """When a message that is remembered now may be forgotten, in epoch seconds."""
-        return (self.clock or clock)() + self.retention.total_seconds()
+        return now + self.retention.total_seconds()
 
 
-INBOX = -1  # the place of an inbox in a transaction, where the participants count from 0
 TOKEN = "ow_t"  # noqa: S105  # the name of an attribute: which call has put the item there
 
 

@@ -58,8 +58,6 @@ class Part(Protocol):
     """One write of a transaction: a participant's, or an inbox's."""
 
     @property
-    def place(self) -> int: ...
-    @property
     def counts(self) -> bool: ...
 
 
@@ -94,7 +92,7 @@ class Backoff:
 class Findings:
     """Why a transaction was not made, as far as could be seen."""
 
-    outcomes: Mapping[int, Outcome]  # of the writes that were refused, by their places
+    outcomes: Sequence[Outcome]  # of the writes that were refused
     passes: bool = False  # what is in the way goes away by itself, or at the next try
     waits: bool = False  # and the next try is not made at once
     failure: Exception | None = None  # something cannot be done at all
@@ -162,7 +160,7 @@ class Transaction(ABC, Generic[P, W, R]):
         """The answer, or None: the transaction is to be made again."""
         if findings.is_undecided:
             return None
-        outcome = heaviest(findings.outcomes.values())
+        outcome = heaviest(findings.outcomes)
         if isinstance(outcome, Duplicate):
             return outcome
         if findings.passes:
@@ -222,8 +220,8 @@ def check_arguments(method: str, names: Iterable[str], parameters: Collection[st
             raise InvalidUpdate(f"{method} takes no {name}: {reason}")
 
 
-def with_participant(outcome: Outcome, place: int) -> Outcome:
-    """The outcome as that of the participant in this place."""
+def with_participant(outcome: Outcome, place: int | None) -> Outcome:
+    """The outcome as that of the participant in this place. None: of an inbox."""
     return outcome if isinstance(outcome, Applied | Superseded) else replace(outcome, participant=place)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
@@ -11,7 +11,7 @@ from boto3.dynamodb.types import Binary
 
 from onewrite.core.event import Emit, copied_events, copy_of
 from onewrite.core.flow import Call, Flow, settle_missing, split_missing_ok
-from onewrite.core.inbox import INBOX, TOKEN, Inbox, token_of
+from onewrite.core.inbox import TOKEN, Inbox, token_of
 from onewrite.core.label import TOMBSTONE, is_ours
 from onewrite.core.ledgers import NO_LEDGER
 from onewrite.core.transaction import check_arguments, with_participant
@@ -21,7 +21,7 @@ from onewrite.dynamodb.flows import KEY_ATTRIBUTES, Flows, check_tokens
 from onewrite.dynamodb.layout import image_of, without_ledger
 from onewrite.dynamodb.request import guard_put, guard_update, mapping_of, possible_keys, touches_ours, with_condition_text
 from onewrite.dynamodb.size import value_size
-from onewrite.dynamodb.values import Convert, check_low_level_client, plain_values, typed_values
+from onewrite.dynamodb.values import Convert
 from onewrite.errors import ConfigurationError, EntityTooLarge, InvalidUpdate
 from onewrite.message import Message
 from onewrite.outcome import Duplicate, Entity, Gone, Missing, Outcome, Rejected
@@ -62,14 +62,19 @@ class Prepared:
 
 
 class Action(NamedTuple):
-    """One write of a transaction. `call` is what would send it alone; no `write`: its store has no ledger."""
+    """One write of a transaction. `call` is what would send it alone; no `write`: its store has no ledger.
 
-    place: int
+    The item of a message in an inbox has the `token` of the call instead. It is there if the message was processed.
+    """
+
+    place: int | None  # among the participants
     flows: Flows
     message: Message
     call: Call
-    write: Write | None
+    key: Any  # as the client takes it; None for a put, which does not say what of its item is the key
+    write: Write | None = None
     missing_ok: bool = False
+    token: bytes | None = None
 
     @property
     def request(self) -> dict[str, Any]:
@@ -81,20 +86,14 @@ class Action(NamedTuple):
         return self.flows.table_name
 
     @property
-    def key(self) -> Any:
-        """The key as the client takes it; None for a put, which does not say what of its item is the key."""
-        return self.call.kwargs.get("Key")
-
-    def plain_item(self, item: Entity) -> Entity:
-        return self.flows.plain_item(item)
-
-    @property
     def counts(self) -> bool:
         """Do the messages behind this one wait until its mark has moved?"""
         return self.write is not None and self.write.entry.own.counts
 
-    def refusal(self, item: Entity | None) -> Outcome:
-        """Why its condition failed, given the item as it was then, if the transaction has not landed."""
+    def refusal(self, item: Entity | None) -> Outcome | None:
+        """Why its condition failed, given the item as it was then, if the transaction has not landed. None: the inbox has forgotten the message."""
+        if self.token is not None:
+            return None if item is None else Duplicate(self.message)
         outcome: Outcome
         terms = NO_LEDGER.terms if self.write is None else self.write.entry.terms
         if self.write is not None:
@@ -105,20 +104,24 @@ class Action(NamedTuple):
             is_gone = TOMBSTONE in item
             outcome = Gone(self.message) if is_gone else Rejected(self.message, without_ledger(terms, item))
         if "Item" in self.call.kwargs:
-            own_item = without_ledger(terms, self.plain_item(self.call.kwargs["Item"]))
+            own_item = without_ledger(terms, self.flows.plain_item(self.call.kwargs["Item"]))
             outcome = of_creation(outcome, own_item, keys=KEY_ATTRIBUTES)
         return with_participant(settle_missing(outcome, missing_ok=self.missing_ok, counts=self.counts), self.place)
 
     @property
     def is_guarded(self) -> bool:
-        return self.write is not None
+        return self.write is not None or self.token is not None
 
     def shows_effect(self, item: Entity) -> bool:
         """Is the item one that this write may have left?"""
+        if self.token is not None:
+            return bool(item)
         return self.write is not None and shows_effect(self.write, image_of(self.write.entry.terms, item))
 
     def has_landed(self, item: Entity) -> bool:
         """Did an earlier try of this very transaction write to the item?"""
+        if self.token is not None:
+            return item.get(TOKEN) == Binary(self.token)
         return self.write is not None and has_landed(self.write, image_of(self.write.entry.terms, item))
 
     def too_large(self, item: Entity | None) -> EntityTooLarge:
@@ -154,11 +157,11 @@ def action(place: int, message: Message, participant: Prepared, name: str) -> Ac
     if flows.guards:
         write = flows.new_write(message, native, name, emit=participant.emit, place=place)
         call = flows.call(write, native, guard_put if puts else guard_update)
-        return Action(place, flows, message, call, write, participant.missing_ok)
+        return Action(place, flows, message, call, call.kwargs.get("Key"), write, participant.missing_ok)
     if participant.emit is not None:
         raise ConfigurationError("This store has no outbox to emit into: emit in a store that has one.")
     call = (plain_put if puts else plain_update)(native, flows.convert)
-    return Action(place, flows, message, call, None, participant.missing_ok)
+    return Action(place, flows, message, call, call.kwargs.get("Key"), missing_ok=participant.missing_ok)
 
 
 # --- a store without a ledger --------------------------------------------------------------------------------------
@@ -229,70 +232,24 @@ def _request(native: Native, convert: Convert) -> dict[str, Any]:
 # --- a message's item in an inbox ----------------------------------------------------------------------------------
 
 
-class Mark(NamedTuple):
-    """The item of one message, as a part of the call whose token it carries."""
+def inbox_flows(inbox: Inbox, store: Flows) -> Flows:
+    """The inbox as a store, for a transaction with this one."""
+    clock = inbox.clock or store.clock
+    return Flows(inbox.store, None, inbox.table_name, clock, store.attempts, is_async=store.is_async)
 
-    message: Message
-    token: bytes
-    table_name: str
-    item: Mapping[str, Any]  # in plain values
-    key_name: str
-    is_typed: bool
-    place: int = INBOX
-    counts: bool = False  # no message waits for it
 
-    @property
-    def key(self) -> dict[str, Any]:
-        key = {self.key_name: self.item[self.key_name]}
-        return typed_values(key) if self.is_typed else key
-
-    @property
-    def request(self) -> dict[str, Any]:
-        arguments = {
-            "TableName": self.table_name,
-            "Item": typed_values(self.item) if self.is_typed else {**self.item},
+def inbox_actions(inbox: Inbox, store: Flows, message: Message, name: str) -> list[Action]:
+    """What remembers the message in the inbox, as parts of the call of that name in this store."""
+    flows, token = inbox_flows(inbox, store), token_of(name)
+    other_attributes = {inbox.ttl_attribute: int(inbox.expires(flows.clock())), TOKEN: token}
+    actions: list[Action] = []
+    for mark in inbox.marks(message):
+        key = flows.convert({inbox.key: mark})
+        request = {
+            "Item": {**key, **flows.convert(other_attributes)},
             "ConditionExpression": "attribute_not_exists(#id)",
-            "ExpressionAttributeNames": {"#id": self.key_name},
+            "ExpressionAttributeNames": {"#id": inbox.key},
             "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
         }
-        return {"Put": arguments}
-
-    def plain_item(self, item: Entity) -> Entity:
-        return plain_values(item) if self.is_typed else item
-
-    def refusal(self, item: Entity | None) -> Outcome | None:
-        """The item is there, and nothing else refuses. None: it has expired by now."""
-        return None if item is None else Duplicate(self.message)
-
-    @property
-    def is_guarded(self) -> bool:
-        return True
-
-    def shows_effect(self, item: Entity) -> bool:
-        """Is the message in the inbox?"""
-        return bool(item)
-
-    def has_landed(self, item: Entity) -> bool:
-        """Did an earlier try of this very transaction put the item there?"""
-        return item.get(TOKEN) == Binary(self.token)
-
-
-def marks_of(inbox: Inbox, message: Message, call: str, clock: Callable[[], float]) -> list[Mark]:
-    """`call` is the name of the call, which no other call has."""
-    token, table_name, is_typed = token_of(call), inbox.table_name or inbox.store.name, inbox.table_name is not None
-    other_attributes = {inbox.ttl_attribute: int(inbox.expires(clock)), TOKEN: token}
-    keys = inbox.marks(message)
-    return [Mark(message, token, table_name, {inbox.key: key, **other_attributes}, inbox.key, is_typed) for key in keys]
-
-
-def client_of(inbox: Inbox) -> Any:
-    """The client that writes into the inbox."""
-    store = inbox.store
-    is_table = isinstance(getattr(store, "name", None), str) and hasattr(store, "put_item")
-    if is_table is (inbox.table_name is not None) or not hasattr(store, "meta"):
-        raise ConfigurationError(
-            "Inbox: the store is a boto3 Table, which knows its name, or a low-level client together with table_name=."
-        )
-    if not is_table:
-        check_low_level_client(store)
-    return store.meta.client if is_table else store
+        actions.append(Action(None, flows, message, Call("put_item", (), request), key, token=token))
+    return actions

@@ -21,13 +21,11 @@ from onewrite.core.inbox import Inbox
 from onewrite.core.transaction import DEADLINE, Backoff, Findings, Transaction
 from onewrite.dynamodb.flows import code, says_mistyped, says_too_large, text_of
 from onewrite.dynamodb.layout import canonical
-from onewrite.dynamodb.participants import Action, Mark, Prepared, action, client_of, marks_of, write_alone
+from onewrite.dynamodb.participants import Action, Prepared, action, inbox_actions, inbox_flows, write_alone
 from onewrite.dynamodb.values import plain_values
 from onewrite.errors import ConfigurationError, InvalidUpdate
 from onewrite.message import Message
 from onewrite.outcome import Applied, Entity, Outcome, Unmet
-
-Part: TypeAlias = Action | Mark
 
 _MOST_ACTIONS = 100  # of one TransactWriteItems
 _MOST_BYTES = 4 * 1024 * 1024
@@ -77,14 +75,14 @@ async def atransact(
 class _Reason(NamedTuple):
     """Why DynamoDB did not make one of the writes."""
 
-    part: Part
+    part: Action
     code: str
     text: str
     item: Entity | None
     shows_item: bool  # `item` is what DynamoDB has looked at, and None says that there is none
 
 
-class _Transaction(Transaction[Prepared, Part, ClientError]):
+class _Transaction(Transaction[Prepared, Action, ClientError]):
     kind = Prepared
     stores = "tables"
     instead = "[orders.updating(...), stock.updating(...)], as you would write orders.update_item(message, ...)"
@@ -98,12 +96,13 @@ class _Transaction(Transaction[Prepared, Part, ClientError]):
             return write_alone(self.message, self.participants[0])
         return self.flow(Backoff(deadline, random_share, self.store.clock))
 
-    def parts(self, name: str) -> list[Part]:
+    def parts(self, name: str) -> list[Action]:
         writes = [action(place, self.message, write, name) for place, write in enumerate(self.participants)]
-        marks = [] if self.inbox is None else marks_of(self.inbox, self.message, name, self.store.clock)
-        return [*writes, *marks]
+        if self.inbox is not None:
+            writes += inbox_actions(self.inbox, self.participants[0].store, self.message, name)
+        return writes
 
-    def make(self, parts: Sequence[Part], name: str, turn: int, backoff: Backoff) -> Flow[Applied | ClientError]:
+    def make(self, parts: Sequence[Action], name: str, turn: int, backoff: Backoff) -> Flow[Applied | ClientError]:
         """Send the transaction until DynamoDB says what became of it."""
         token = blake2b(f"{turn} {name}".encode(), digest_size=16).hexdigest()
         request = {"TransactItems": [part.request for part in parts], "ClientRequestToken": token}
@@ -118,14 +117,14 @@ class _Transaction(Transaction[Prepared, Part, ClientError]):
                     raise
             yield Wait(wait)
 
-    def findings(self, parts: Sequence[Part], refusal: ClientError, turn: int) -> Flow[Findings]:
+    def findings(self, parts: Sequence[Action], refusal: ClientError, turn: int) -> Flow[Findings]:
         reasons = _reasons(refusal, parts)
         if not reasons:
             raise refusal
         hidden_parts = [reason.part for reason in reasons if reason.code in _DELAYS]
-        outcomes = dict[int, Outcome]()
+        outcomes: list[Outcome] = []
         failures: list[Exception] = []
-        looks: list[tuple[Part, Entity]] = []
+        looks: list[tuple[Action, Entity]] = []
         has_expired = False  # an item was in the way, and is no more
         for reason in reasons:
             if reason.code in _DELAYS:
@@ -138,13 +137,13 @@ class _Transaction(Transaction[Prepared, Part, ClientError]):
             elif verdict is None:
                 has_expired = True
             else:
-                outcomes.setdefault(part.place, verdict)
+                outcomes.append(verdict)
         # A token proves something only together with the effect, and a transaction has the effects of all of its writes.
         has_token = any(part.has_landed(item) for part, item in looks)
         effective = [part for part, item in looks if part.shows_effect(item)]
         other_parts = [part for part in parts if part.is_guarded and part not in effective]
         if has_token and not other_parts:
-            return Findings({0: Applied(self.message, retried=True)})
+            return Findings([Applied(self.message, retried=True)])
         return Findings(
             outcomes,
             passes=bool(hidden_parts) or has_expired,
@@ -153,7 +152,7 @@ class _Transaction(Transaction[Prepared, Part, ClientError]):
             is_undecided=has_token and all(part in hidden_parts for part in other_parts),
         )
 
-    def give_up(self, parts: Sequence[Part], refusal: ClientError) -> Flow[Outcome]:  # noqa: ARG002  # DynamoDB has said which write
+    def give_up(self, parts: Sequence[Action], refusal: ClientError) -> Flow[Outcome]:  # noqa: ARG002  # DynamoDB has said which write
         yield from ()
         raise refusal
 
@@ -174,7 +173,7 @@ def _verdict(reason: _Reason, error: ClientError) -> Flow[_Verdict]:
     return item, reason.part.refusal(item)
 
 
-def _reasons(error: ClientError, parts: Sequence[Part]) -> list[_Reason]:
+def _reasons(error: ClientError, parts: Sequence[Action]) -> list[_Reason]:
     """The reasons of those writes that have one."""
     text = text_of(error)
     if code(error) == "ValidationException":
@@ -210,7 +209,7 @@ def _reasons(error: ClientError, parts: Sequence[Part]) -> list[_Reason]:
 def _invalid(reason: _Reason, error: ClientError) -> Flow[_Verdict]:
     """DynamoDB looks at the size, and at some types, before the condition: this may be a redelivery."""
     part = reason.part
-    if not isinstance(part, Action) or not (says_too_large(reason.text) or says_mistyped(reason.text)):
+    if not (says_too_large(reason.text) or says_mistyped(reason.text)):
         return None, error
     item = None
     try:
@@ -229,27 +228,22 @@ def _invalid(reason: _Reason, error: ClientError) -> Flow[_Verdict]:
     return item, failure
 
 
-def _read_item(part: Part, error: ClientError) -> Flow[Entity | None]:
+def _read_item(part: Action, error: ClientError) -> Flow[Entity | None]:
     """The item of a write, as it is now. A put does not say which part of its item is the key."""
     key = part.key
     if key is None:
         raise error
-    request = {"TableName": part.table_name, "Key": key, "ConsistentRead": True}
-    if isinstance(part, Action):
-        return (yield from part.flows.read(request))
-    response = yield Call("get_item", (), request)
-    item: Entity | None = response.get("Item")
-    return None if item is None else part.plain_item(item)
+    return (yield from part.flows.read({"TableName": part.table_name, "Key": key, "ConsistentRead": True}))
 
 
 # --- what cannot be sent -----------------------------------------------------------------------------------------------
 
 
 def _check_client(participants: Sequence[Prepared], inbox: Inbox | None) -> None:
+    stores = [write.store for write in participants]
+    stores += [] if inbox is None else [inbox_flows(inbox, stores[0])]
     # A client that is tapped by a test is a copy, which has the same `meta`.
-    clients = [write.store.target for write in participants] if len(participants) > 1 or inbox is not None else []
-    clients += [] if inbox is None else [client_of(inbox)]
-    if len({id(client.meta) for client in clients}) > 1:
+    if len(stores) > 1 and len({id(getattr(store.target, "meta", None)) for store in stores}) > 1:
         raise ConfigurationError(
             "A transaction is one request, of one client: make all these tables with the same client, or from the same "
             "boto3.resource, as in resource.Table('orders') and resource.Table('stock')."

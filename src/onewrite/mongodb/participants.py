@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal, NamedTuple, cast
@@ -11,7 +11,7 @@ from pymongo.errors import DuplicateKeyError
 
 from onewrite.core.event import Emit, copied_events, copy_of
 from onewrite.core.flow import Do, Flow, at, settle_missing, split_missing_ok
-from onewrite.core.inbox import INBOX, TOKEN, Inbox, token_of
+from onewrite.core.inbox import TOKEN, Inbox, token_of
 from onewrite.core.label import TOMBSTONE
 from onewrite.core.ledgers import NO_LEDGER
 from onewrite.core.transaction import check_arguments, with_participant
@@ -26,7 +26,7 @@ from onewrite.mongodb.expression import (
     identity,
     names_id,
 )
-from onewrite.mongodb.flows import Flows, is_of_entity, of_majority
+from onewrite.mongodb.flows import Flows, is_of_entity
 from onewrite.mongodb.indexes import check_collation
 from onewrite.mongodb.layout import UUIDS, Document, lookup, with_codec, without_ledger
 from onewrite.mongodb.request import ReadyWrite, guard, guard_insert
@@ -66,9 +66,12 @@ class Prepared:
 
 
 class Action(NamedTuple):
-    """One write of a transaction. No `write`: its store has no ledger. `request`: the write, if it is an update."""
+    """One write of a transaction. No `write`: its store has no ledger. `request`: the write, if it is an update.
 
-    place: int
+    The document of a message in an inbox has the `token` of the call instead. It is there if the message was processed.
+    """
+
+    place: int | None  # among the participants
     flows: Flows
     message: Message
     entity: Document
@@ -79,6 +82,7 @@ class Action(NamedTuple):
     request: ReadyWrite | None = None
     missing_ok: bool = False
     query: Document | None = None  # the caller's own filter
+    token: bytes | None = None
 
     @property
     def target(self) -> Any:
@@ -133,8 +137,10 @@ class Action(NamedTuple):
     def verdict(self, document: Document | None, *, first: bool) -> Outcome | None:
         """Why it was refused, given the entity. None: nothing is in the way any more, and it is to be sent again.
 
-        That is so where an entity was deleted meanwhile, or where a gap was filled before the look.
+        That is so where an entity was deleted meanwhile, where a gap was filled before the look, or where the inbox has forgotten the message.
         """
+        if self.token is not None:
+            return None if document is None else self._inbox_verdict(document)
         if self.write is None:
             if TOMBSTONE in (document or {}):
                 return Gone(self.message, participant=self.place)
@@ -147,6 +153,14 @@ class Action(NamedTuple):
         if isinstance(answer, Unmet) and ((self.inserts and document is None) or (self.follows_gap and first)):
             return None
         return with_participant(settle_missing(answer, missing_ok=self.missing_ok, counts=self.counts), self.place)
+
+    def _inbox_verdict(self, document: Document) -> Outcome:
+        if document["_id"] != self.entity["_id"]:
+            raise ConfigurationError(
+                f"The inbox compares text by a collation, under which this message is the same as another, {document['_id']!r}, which was "
+                "processed. Make the inbox a collection without a collation."
+            )
+        return Applied(self.message, retried=True) if document.get(TOKEN) == self.token else Duplicate(self.message)
 
     def failure(self, error: Exception) -> Flow[Exception]:
         """What the failure of the write means for its ledger, or the failure itself."""
@@ -241,54 +255,21 @@ def _plain_action(place: int, message: Message, participant: Prepared) -> Action
 # --- a message's document in an inbox ------------------------------------------------------------------------------
 
 
-class Mark(NamedTuple):
-    """The document of one message, as a part of the call whose token it carries."""
-
-    message: Message
-    target: Any
-    document: dict[str, Any]
-    place: int = INBOX
-    counts: bool = False  # no message waits for it
-
-    @property
-    def entity(self) -> Document:
-        return {"_id": self.document["_id"]}
-
-    def send(self, session: Any) -> Flow[bool]:
-        yield Do(self.target.insert_one, (dict(self.document),), {"session": session}, sends=True)
-        return True
-
-    def is_met_by(self, _: DuplicateKeyError) -> bool:
-        return True
-
-    def look(self) -> Flow[Document | None]:
-        document: Document | None = yield Do(self.target.find_one, (self.entity,), sends=True)
-        return document
-
-    def verdict(self, document: Document | None, *, first: bool) -> Outcome | None:  # noqa: ARG002  # as a write has it
-        """What the document says that was met. None: it has expired by now."""
-        if document is None:
-            return None
-        if document["_id"] != self.document["_id"]:
-            raise ConfigurationError(
-                f"The inbox compares text by a collation, under which this message is the same as another, {document['_id']!r}, which was "
-                "processed. Make the inbox a collection without a collation."
-            )
-        is_retry = document.get(TOKEN) == self.document[TOKEN]
-        return Applied(self.message, retried=True) if is_retry else Duplicate(self.message)
-
-    def failure(self, error: Exception) -> Flow[Exception]:
-        yield from ()
-        return error
-
-    def check_collection(self) -> Flow[None]:
-        yield from ()
-
-
-def marks_of(inbox: Inbox, message: Message, call: str, clock: Callable[[], float]) -> list[Mark]:
-    """`call` is the name of the call, which no other call has."""
+def inbox_flows(inbox: Inbox, store: Flows) -> Flows:
+    """The inbox as a store, for a transaction with this one."""
     if inbox.table_name is not None or not hasattr(inbox.store, "with_options"):
         raise ConfigurationError("Inbox: the store of a transaction on MongoDB is a collection, without table_name=.")
-    expires = datetime.fromtimestamp(inbox.expires(clock), UTC)
-    other_fields, store = {inbox.ttl_attribute: expires, TOKEN: token_of(call)}, with_codec(of_majority(inbox.store), UUIDS)
-    return [Mark(message, store, {"_id": key, **other_fields}) for key in inbox.marks(message)]
+    collection = with_codec(inbox.store, UUIDS)  # its texts and its tokens are read as they are stored
+    return Flows(collection, None, inbox.clock or store.clock, (), "majority", is_async=store.is_async)
+
+
+def inbox_actions(inbox: Inbox, store: Flows, message: Message, name: str) -> list[Action]:
+    """What remembers the message in the inbox, as parts of the call of that name in this store."""
+    flows, token = inbox_flows(inbox, store), token_of(name)
+    expires = datetime.fromtimestamp(inbox.expires(flows.clock()), UTC)
+    other_fields = {inbox.ttl_attribute: expires, TOKEN: token}
+    documents = [{"_id": mark, **other_fields} for mark in inbox.marks(message)]
+    return [
+        Action(None, flows, message, {"_id": document["_id"]}, "insert_one", (document,), {}, token=token)
+        for document in documents
+    ]

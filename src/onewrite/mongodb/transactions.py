@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from datetime import timedelta
 from inspect import isawaitable
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 from pymongo import ReadPreference
 from pymongo.errors import DocumentTooLarge, DuplicateKeyError, OperationFailure, PyMongoError
@@ -17,16 +17,14 @@ from pymongo.read_concern import ReadConcern
 
 from onewrite.core.clock import random_share
 from onewrite.core.flow import Do, Flow, Wait, arun, run
-from onewrite.core.inbox import INBOX, Inbox
+from onewrite.core.inbox import Inbox
 from onewrite.core.label import TOMBSTONE
 from onewrite.core.transaction import DEADLINE, Backoff, Findings, Transaction
 from onewrite.errors import ConfigurationError, InvalidUpdate
 from onewrite.message import Message
 from onewrite.mongodb.layout import Document
-from onewrite.mongodb.participants import Action, Mark, Prepared, action, marks_of, write_alone
+from onewrite.mongodb.participants import Action, Prepared, action, inbox_actions, inbox_flows, write_alone
 from onewrite.outcome import Applied, Duplicate, Outcome, Rejected
-
-Part: TypeAlias = Action | Mark
 
 _TRANSIENT, _UNKNOWN_RESULT = "TransientTransactionError", "UnknownTransactionCommitResult"
 
@@ -69,11 +67,11 @@ async def atransact(
 class _Refusal(NamedTuple):
     """A write that was not done, so nothing was."""
 
-    part: Part
+    part: Action
     error: DuplicateKeyError | None
 
 
-class _Transaction(Transaction[Prepared, Part, _Refusal]):
+class _Transaction(Transaction[Prepared, Action, _Refusal]):
     kind = Prepared
     stores = "collections"
     instead = "[orders.updating(...), stock.updating(...)], as you would write orders.update_one(message, ...)"
@@ -98,12 +96,13 @@ class _Transaction(Transaction[Prepared, Part, _Refusal]):
             yield from part.check_collection()
         return (yield from self.flow(backoff))
 
-    def parts(self, name: str) -> list[Part]:
-        marks = [] if self.inbox is None else marks_of(self.inbox, self.message, name, self.store.clock)
+    def parts(self, name: str) -> list[Action]:
         writes = [action(place, self.message, write) for place, write in enumerate(self.participants)]
-        return [*marks, *writes]
+        if self.inbox is None:
+            return writes
+        return [*inbox_actions(self.inbox, self.participants[0].store, self.message, name), *writes]
 
-    def make(self, parts: Sequence[Part], name: str, turn: int, backoff: Backoff) -> Flow[Applied | _Refusal]:  # noqa: ARG002  # MongoDB knows its own retries
+    def make(self, parts: Sequence[Action], name: str, turn: int, backoff: Backoff) -> Flow[Applied | _Refusal]:  # noqa: ARG002  # MongoDB knows its own retries
         """Make the transaction, again and again while another is in the way."""
         session, concerns = self._session, [write.store.target.write_concern for write in self.participants]
         majority = [concern for concern in concerns if concern.document.get("w") == "majority"]
@@ -127,48 +126,48 @@ class _Transaction(Transaction[Prepared, Part, _Refusal]):
                 return Applied(self.message) if refusal is None else refusal
             yield Wait(wait)
 
-    def findings(self, parts: Sequence[Part], refusal: _Refusal, turn: int) -> Flow[Findings]:
+    def findings(self, parts: Sequence[Action], refusal: _Refusal, turn: int) -> Flow[Findings]:
         """Those before the refused write have passed. Those behind it were not tried: they matter if they hold the message, or weigh more."""
         later_parts = parts[parts.index(refusal.part) :]
         result = yield from self._look_at(later_parts, refusal, first=turn == 0)
-        if not any(isinstance(outcome, Applied | Duplicate) for outcome in result.outcomes.values()):
+        if not any(isinstance(outcome, Applied | Duplicate) for outcome in result.outcomes):
             for part in later_parts:
                 # A write that matches nothing waits until a majority has all that came before it: so with what stood in the way.
                 no_match: Document = {"$and": [part.entity, {"_id": {"$exists": False}}]}
                 yield Do(part.target.update_one, (no_match, {"$unset": {TOMBSTONE: ""}}), sends=True)
             # What is held back by a first look fits the second, which is the one that counts.
             result = yield from self._look_at(later_parts, refusal, first=turn == 0)
-        is_ours = any(isinstance(outcome, Applied) for outcome in result.outcomes.values())
+        is_ours = any(isinstance(outcome, Applied) for outcome in result.outcomes)
         if is_ours and not (yield from _show_effects(parts)):
-            return Findings({INBOX: Duplicate(self.message)})  # another call's token is the same by chance
+            return Findings([Duplicate(self.message)])  # another call's token is the same by chance
         return result
 
-    def _look_at(self, parts: Sequence[Part], refusal: _Refusal, *, first: bool) -> Flow[Findings]:
-        outcomes = dict[int, Outcome]()
+    def _look_at(self, parts: Sequence[Action], refusal: _Refusal, *, first: bool) -> Flow[Findings]:
+        outcomes: list[Outcome] = []
         for part in parts:
             document = yield from part.look()
             outcome = part.verdict(document, first=first)
             is_refused = part is refusal.part
-            if is_refused and isinstance(outcome, Rejected) and isinstance(part, Action) and (yield from part.holds()):
+            if is_refused and isinstance(outcome, Rejected) and (yield from part.holds()):
                 continue
             if outcome is not None and (is_refused or not isinstance(outcome, Rejected)):
-                outcomes[part.place] = outcome
+                outcomes.append(outcome)
             if isinstance(outcome, Applied | Duplicate):
                 break
         return Findings(outcomes, passes=not outcomes, waits=not outcomes)
 
-    def give_up(self, parts: Sequence[Part], refusal: _Refusal) -> Flow[Outcome]:
+    def give_up(self, parts: Sequence[Action], refusal: _Refusal) -> Flow[Outcome]:
         if refusal.error is not None:
             raise refusal.error
         # Something keeps a write out that no look finds, as a hint may.
         yield from _check_distinct(parts, refusal.part)
-        return Rejected(self.message, settled=False, participant=max(refusal.part.place, 0))
+        return Rejected(self.message, settled=False, participant=refusal.part.place)
 
 
 # --- the steps of a transaction ----------------------------------------------------------------------------------------
 
 
-def _write(session: Any, parts: Sequence[Part]) -> Flow[_Refusal | None]:
+def _write(session: Any, parts: Sequence[Action]) -> Flow[_Refusal | None]:
     """Make the writes, until one is refused."""
     for part in parts:
         try:
@@ -208,27 +207,22 @@ def _abort(session: Any) -> Flow[None]:
         yield Do(session.abort_transaction, sends=True)
 
 
-def _show_effects(parts: Sequence[Part]) -> Flow[bool]:
+def _show_effects(parts: Sequence[Action]) -> Flow[bool]:
     """Does each entity show what this transaction would have written?"""
     for part in parts:
-        if isinstance(part, Action) and not (yield from part.shows_effect()):
+        if not (yield from part.shows_effect()):
             return False
     return True
 
 
-def _check_distinct(parts: Sequence[Part], refusing_part: Part) -> Flow[None]:
+def _check_distinct(parts: Sequence[Action], refusing_part: Action) -> Flow[None]:
     """Raise if the document that refused a write is one that this transaction writes under another name.
 
     Only the server knows that under a collation.
     """
-    document = (yield from refusing_part.look()) if isinstance(refusing_part, Action) else None
+    document = yield from refusing_part.look()
     for part in parts:
-        if (
-            document is None
-            or part is refusing_part
-            or not isinstance(part, Action)
-            or part.target.full_name != refusing_part.target.full_name
-        ):
+        if document is None or part is refusing_part or part.target.full_name != refusing_part.target.full_name:
             continue
         other_document = (yield from part.look()) or {"_id": None}
         names = [part.flows.canonical({"_id": entity["_id"]}) for entity in (document, other_document)]
@@ -244,8 +238,10 @@ _SAME_DOCUMENT = "Two participants write the same document: make them one write.
 
 def _check_documents(participants: Sequence[Prepared], inbox: Inbox | None) -> None:
     """Refuse those of several clients, and two of one document."""
-    targets = [write.store.target for write in participants] + ([] if inbox is None else [inbox.store])
-    if not all(_is_same(_client_of(targets[0]), _client_of(target)) for target in targets):
+    stores = [write.store for write in participants]
+    stores += [] if inbox is None else [inbox_flows(inbox, stores[0])]
+    client, *other_clients = [_client_of(store.target) for store in stores]
+    if not all(_is_same(client, other_client) for other_client in other_clients):
         raise ConfigurationError(
             "A transaction belongs to one client: make all these collections with the same MongoClient."
         )
