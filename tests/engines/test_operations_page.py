@@ -88,14 +88,13 @@ class OfTable:
     name: str
     indexed: bool
     endpoint: str
-    pending: bool
     table: GuardedTable = field(init=False)
 
     def __post_init__(self) -> None:
         outbox = Outbox("shop/orders", index="pending" if self.indexed else None)
         tombstones = Tombstones(timedelta(days=30))
         self.table = GuardedTable(self.client, SeenIds(), table_name=self.name, outbox=outbox, tombstones=tombstones)
-        self.table.update_item(M[0], Key=KEY, **ADD, emit=[Event("Paid", {})] if self.pending else None)
+        self.table.update_item(M[0], Key=KEY, **ADD, emit=[Event("Paid", {})])
         old = {
             "Key": {"id": {"S": "e"}},
             "UpdateExpression": "SET handled = :old",
@@ -157,7 +156,6 @@ ON_TABLE: dict[str, Callable[[OfTable], object]] = {
     "`onewrite inspect`": lambda of: of.verb("inspect"),
     "`onewrite forget`, `clear`, `set-mark`": lambda of: of.verb("forget", "--message", M[0].id, "--yes"),
     "`onewrite steps`": lambda of: of.verb("steps", key=False),
-    "`onewrite strip`": lambda of: of.verb("strip", "--yes", key=False),
     "`onewrite relay --stuck`": lambda of: of.verb("relay", "--stuck", "--json", *OUTBOX, key=False),
 }
 
@@ -169,14 +167,13 @@ class OfCollection:
     root: Any
     collection: Any
     uri: str
-    pending: bool
 
     def __post_init__(self) -> None:
         self.root.drop()
         self.root.create_index([("ow_due", 1)])
         self.root.insert_many([{"_id": "sibling"}, {**ONE, "handled": ["x"]}])
         store = GuardedCollection(self.root, SeenIds(), outbox=Outbox("shop/orders"))
-        store.update_one(M[0], ONE, INC, emit=[Event("Paid", {})] if self.pending else None)
+        store.update_one(M[0], ONE, INC, emit=[Event("Paid", {})])
 
     @property
     def stock(self) -> GuardedCollection:
@@ -266,7 +263,6 @@ ON_COLLECTION: dict[str, Callable[[OfCollection], object]] = {
         lambda: of.verb("relay", "--stuck", "--json", *OUTBOX, key=False),
     ),
     "`onewrite forget`, `clear`, `set-mark`": lambda of: of.verb("forget", "--message", M[0].id, "--yes"),
-    "`onewrite strip`": lambda of: of.verb("strip", "--yes", key=False),
 }
 
 
@@ -320,7 +316,7 @@ def table_of(row: str, dynoxide: Dynoxide) -> OfTable:
     indexed = "with an index" in row
     name = f"rights-{next(_tables)}"
     (create_table_with_outbox if indexed else create_table)(client, name)
-    return OfTable(client, name, indexed, dynoxide.endpoint, "strip" not in row)
+    return OfTable(client, name, indexed, dynoxide.endpoint)
 
 
 @pytest.mark.parametrize("row", ON_TABLE)
@@ -393,7 +389,7 @@ def test_a_method_of_a_collection_takes_the_privileges_that_the_page_names(
     with MongoClient[Any](server.uri, username="some", password="some") as client:  # as above
         monkeypatch.setattr("onewrite.operate.stores._mongo_client", lambda _: client)  # a verb ends without closing its own
         for missing in (None, *sorted(MONGODB[row])):
-            of = OfCollection(root.rights[name], client.rights[name], uri, "strip" not in row)
+            of = OfCollection(root.rights[name], client.rights[name], uri)
             grant(root, name, MONGODB[row] - {missing})
             if missing is None:
                 ON_COLLECTION[row](of)
@@ -411,7 +407,6 @@ def test_a_verb_tells_an_empty_collection_from_none_with_the_same_privileges(
     with MongoClient[Any](server.uri, username="some", password="some") as client:  # as above
         monkeypatch.setattr("onewrite.operate.stores._mongo_client", lambda _: client)
         grant(root, name, {"find", "update"})
-        verbs = [["steps"], ["strip"]]
-        assert [main([*verb, "--collection", uri]) for verb in verbs] == [3, 3]
+        assert main(["steps", "--collection", uri]) == 3
         root.rights.create_collection(name)
-        assert [main([*verb, "--collection", uri]) for verb in verbs] == [0, 0]
+        assert main(["steps", "--collection", uri]) == 0

@@ -128,28 +128,15 @@ def test_not_there_and_nothing_to_do_and_failed_are_told_apart(
 
 
 @pytest.mark.parametrize("kind", ["table", "collection"])
-@pytest.mark.parametrize("verb", ["steps", "strip"])
 def test_a_table_or_a_collection_that_does_not_exist_is_not_there(
-    verb: str, kind: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    kind: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     del folder
     monkeypatch.setattr("onewrite.operate.stores.mongo_collection", lambda _: StandInClient().shop.missing)
     place = {"table": "missing", "collection": "mongodb://host/shop.missing"}[kind]
-    assert main([*verb.split(), f"--{kind}", place]) == 3
+    assert main(["steps", f"--{kind}", place]) == 3
     printed = capsys.readouterr()
     assert (printed.out, f"There is no {'such ' * (kind == 'table')}{kind} " in printed.err) == ("", True)
-
-
-@pytest.mark.parametrize("name", ["ow_", "messageIDs"])
-def test_strip_of_what_is_no_label_of_a_ledger_is_refused_and_removes_nothing(
-    name: str, store: GuardedTable, capsys: pytest.CaptureFixture[str]
-) -> None:
-    table = boto3.resource("dynamodb").Table("orders")
-    table.put_item(Item={"id": "f", "ow_l": "ow2 future", "ow_events": [1], "messageIDs": {"m1"}})
-    before = table.scan()["Items"]
-    assert main(["strip", "--table", "orders", "--attribute", name, "--yes"]) == 2
-    assert "give where the label of a ledger stands" in capsys.readouterr().err
-    assert table.scan()["Items"] == before
 
 
 @pytest.mark.parametrize("number", ["-5", "-0", "7"])
@@ -179,7 +166,7 @@ def test_every_verb_has_its_options_under_the_same_names(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "200")
-    of_stores = {"relay", "steps", "doctor", "inspect", "forget", "set-mark", "clear", "strip"}
+    of_stores = {"relay", "steps", "doctor", "inspect", "forget", "set-mark", "clear"}
     verbs = {str(each.name or getattr(each.callback, "__name__", "")).replace("_", "-") for each in app.registered_commands}
     assert verbs == of_stores | {"demo", "worker"}
     for verb in verbs:
@@ -303,16 +290,15 @@ def test_a_later_format_is_named_by_every_verb_and_interpreted_by_none(capsys: p
     assert "'ow2 outbox o'" in text
     assert "source s" not in text
     assert "ow_r0" not in text
-    for verb in (("forget", "--message", "m1"), ("set-mark", "--sequence", "3"), ("clear",), ("clear", "--tokens")):
+    for verb in (("forget", "--message", "m1"), ("set-mark", "--sequence", "3"), ("clear",)):
         assert "'ow2 14d fancy'" in told(*verb, *ORDERS, code=2)
-    assert "'ow2 14d fancy'" in told("strip", "--table", "orders", code=1).replace("ow2 outbox o", "ow2 14d fancy")
     assert "ow_l: ow2 14d fancy" in told("doctor", "--table", "orders", code=1)
     assert "ow2 outbox o" in told("relay", "--table", "orders", "--outbox", "o", "--stuck", code=0)
 
 
 @pytest.mark.few(2)
 @pytest.mark.parametrize("hosts", ["127.0.0.1:1", "127.0.0.1:1,127.0.0.1:2"])
-@pytest.mark.parametrize("verb", ["inspect --key a", "steps", "strip"])
+@pytest.mark.parametrize("verb", ["inspect --key a", "steps"])
 def test_a_mongodb_that_cannot_be_reached_is_said_in_one_short_line(
     verb: str, hosts: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

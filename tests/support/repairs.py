@@ -56,9 +56,8 @@ class Place(ABC):
         store = self.store(ledger, clock=lambda: at)
         return [type(self.write(store, message, entity)).__name__ for message in messages]
 
-    def run(self, verb: str, *arguments: str, entity: str | None = "e") -> int:
-        key_option = () if entity is None else ("--key", self.key.format(entity))
-        return main([verb, *self.options, *key_option, *arguments])
+    def run(self, verb: str, *arguments: str, entity: str = "e") -> int:
+        return main([verb, *self.options, "--key", self.key.format(entity), *arguments])
 
 
 class TablePlace(Place):

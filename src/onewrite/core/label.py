@@ -142,8 +142,8 @@ def _other_name(stored_name: str, store_name: str) -> str:
     return (
         f"The outbox of this entity is Outbox({stored_name!r}), and this one is Outbox({store_name!r}): consumers know events by that name, and would "
         f"take the same event for another one. Use {stored_name!r}. To rename an outbox, let a relay of the old name publish all that is pending "
-        "while nobody emits, remove the outbox from the entities (onewrite strip --attribute ow_o), and deploy the new name to writers "
-        "and relays: their events are of another source then, and are counted from 1 again."
+        f"while nobody emits, remove {', '.join(OUTBOX)} from the entities, and deploy the new name to writers and relays: "
+        "their events are of another source then, and are counted from 1 again."
     )
 
 

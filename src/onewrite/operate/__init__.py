@@ -3,7 +3,7 @@
 - `image.py` is one image of an entity, with everything of ours in it, in no engine's words. `dynamodb.py` and `mongodb.py` make it, scan for it, and write
   only what is still as it was read. `stores.py` makes them from the command line, whose shared options are in `options.py`.
 - `report.py` says it: text, JSON, exit codes, and the log of what was done.
-- `inspect.py`, `repair.py` (`forget`, `set-mark`, `clear`) and `strip.py` look at entities and mend them, by `answers.py` and `changes.py`.
+- `inspect.py` and `repair.py` (`forget`, `set-mark`, `clear`) look at entities and mend them, by `answers.py` and `changes.py`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _REMEDY = 'pip install "onewrite[cli,testing,dynamodb,mongodb]"'
 _OF_STORES = 'pip install "onewrite[cli,aws,mongodb]"'
 _VERBS_OF_STORES = (
     *("worker", "relay", "steps", "doctor"),
-    *("inspect", "forget", "set-mark", "clear", "strip"),
+    *("inspect", "forget", "set-mark", "clear"),
 )
 _REMEDIES: dict[str, str] = dict.fromkeys(_VERBS_OF_STORES, _OF_STORES)
 

@@ -23,7 +23,6 @@ from onewrite.operate.relay import relay
 from onewrite.operate.repair import clear, forget, set_mark
 from onewrite.operate.report import Exit, OutsideFailure, escape, say
 from onewrite.operate.steps import steps
-from onewrite.operate.strip import strip
 from onewrite.operate.worker import worker
 
 # Help and errors without markup look the same on a terminal, in a log and in a pipe.
@@ -44,7 +43,7 @@ class _Verb(TyperCommand):
         return super().invoke(ctx)
 
 
-for verb in (demo, worker, relay, steps, doctor, inspect, forget, set_mark, clear, strip):
+for verb in (demo, worker, relay, steps, doctor, inspect, forget, set_mark, clear):
     app.command(cls=_Verb)(verb)
 
 # All errors of a command line have this class, which is click's, or that of the click within Typer.

@@ -354,13 +354,11 @@ def _check_no_step(image: EntityImage, attribute: str, target: TargetMark) -> No
 # --- clear --------------------------------------------------------------------------------------------------------------
 
 
-def clear(image: EntityImage, attribute: str | None, now: float, *, tokens: bool) -> Repair:
-    """Empty a ledger, or remove the tokens of its recent attempts only."""
+def clear(image: EntityImage, attribute: str | None, now: float) -> Repair:
+    """Empty a ledger."""
     _check_alive(image)
     ledgers = held_ledgers(image, now, attribute)
     ledger = _to_clear(ledgers, attribute)
-    if tokens:
-        return _clear_tokens(image, ledger)
     if any(read_step(step).ledger == ledger.attribute for step in image.steps.values()):
         raise CannotRepair(
             "A step of this ledger is open: let it finish first, or release it. `onewrite steps` lists open steps."
@@ -391,15 +389,6 @@ def _to_clear(ledgers: list[EntityLedger], attribute: str | None) -> EntityLedge
     if not candidates[0].moved_to:
         kept_as(candidates[0])  # raises where a later onewrite has written it
     return candidates[0]
-
-
-def _clear_tokens(image: EntityImage, ledger: EntityLedger) -> Repair:
-    fields = _tokens(image, [ledger])
-    if not fields:
-        raise NothingToDo(f"The ledger {ledger.attribute!r} has no tokens of attempts.")
-    edit = Edit(as_read(image, [ledger], []), removes=fields)
-    effect = "No message takes effect again. Writes that wait for their answer at this moment may be called Duplicate instead of Applied."
-    return Repair(edit, tuple([f"{name} is removed" for name in fields]), (effect,))
 
 
 def _effects_of_clearing(image: EntityImage, ledger: EntityLedger, ledgers: list[EntityLedger]) -> Iterator[str]:

@@ -20,7 +20,7 @@ from onewrite.dynamodb.expression import Placeholders, check_limits, merge_updat
 from onewrite.dynamodb.flows import code, send, text_of
 from onewrite.dynamodb.layout import ATTEMPT_SLOTS, is_made_by, lookup, name_of
 from onewrite.dynamodb.outboxes import origin
-from onewrite.dynamodb.size import LARGEST_ITEM, item_size
+from onewrite.dynamodb.size import item_size
 from onewrite.dynamodb.values import bytes_of, is_typed, plain_values, typed_values
 from onewrite.errors import ConfigurationError
 from onewrite.operate.image import Edit, EntityImage, Layout
@@ -43,9 +43,6 @@ LAYOUT = Layout("DynamoDB", name_of, name_of, is_made_by, _spelling_of, tokens=A
 
 class TableStore:
     """The items of a table, by its plain client."""
-
-    limit = LARGEST_ITEM
-    engine = "dynamodb"
 
     def __init__(self, client: Any, table_name: str) -> None:
         self.target, self.name = client, table_name
@@ -73,18 +70,12 @@ class TableStore:
             raise ConfigurationError(f"--key names no item of the table {self.name}: {text_of(error)}") from error
         return image_of(response["Item"], tuple(key)) if "Item" in response else None
 
-    def scan(self, attribute: str | None = None, *, consistent: bool = True, size: int | None = None) -> TableScan:
-        return TableScan(self.name, attribute, consistent=consistent, size=size)
-
-    def count(self) -> Flow[int]:
-        """About how many items there are, as DynamoDB counts them every few hours."""
-        return int((yield Call("describe_table", (), self._table))["Table"].get("ItemCount", 0))
+    def scan(self, attribute: str) -> TableScan:
+        return TableScan(self.name, attribute)
 
     def calls(self, image: EntityImage, edit: Edit) -> list[Call]:
         """The requests of an edit. There are several only where one cannot name all that is to be removed."""
         target = {**self._table, "Key": dict(image.key)}
-        if edit.deletes:
-            return [Call("delete_item", (), {**target, **_expressions(image, edit)})]
         return [Call("update_item", (), {**target, **_expressions(image, part)}) for part in _parts(edit)]
 
     def write(self, image: EntityImage, edit: Edit) -> Flow[int]:
@@ -112,7 +103,6 @@ class TableScan:
         table_name: str,
         attribute: str | None = None,
         *,
-        consistent: bool = True,
         size: int | None = None,
         keys: Sequence[str] = (),
     ) -> None:
@@ -120,9 +110,8 @@ class TableScan:
         self._table = {"TableName": table_name}
         # Where the next page begins; empty at the beginning of the table, and None behind its end.
         self._start: Mapping[str, Any] | None = {}
-        self._request: dict[str, Any] = {"ConsistentRead": True} if consistent else {}
-        if size is not None:
-            self._request["Limit"] = size
+        # Reads are eventually consistent, at half the price: a write of the last second may be missed.
+        self._request: dict[str, Any] = {} if size is None else {"Limit": size}
         if attribute is not None:
             self._request |= {"FilterExpression": "attribute_exists(#a)", "ExpressionAttributeNames": {"#a": attribute}}
 
@@ -218,11 +207,10 @@ def _expressions(image: EntityImage, edit: Edit) -> dict[str, Any]:
     deletes = [f"{words.name(name_of(slot))} {words.value(_typed_set(members))}" for slot, members in edit.drops]
     sets = [f"{words.name(name_of(slot))}={words.value(typed_values({'': mark})[''])}" for slot, mark in edit.sets]
     clauses = {"SET": ",".join(sets), "REMOVE": ",".join(removes), "DELETE": ",".join(deletes)}
-    update = {} if edit.deletes else {"UpdateExpression": merge_update(None, clauses)}
     condition = " AND ".join(conditions)
     check_limits("ConditionExpression", condition, "this entity has too many ledgers for it")
     return {
-        **update,
+        "UpdateExpression": merge_update(None, clauses),
         "ConditionExpression": condition,
         "ExpressionAttributeNames": words.names,
         "ExpressionAttributeValues": words.values,

@@ -103,7 +103,6 @@ class Edit:
     unsets: tuple[Slot, ...] = ()
     drops: tuple[tuple[Slot, tuple[str | bytes, ...]], ...] = ()
     sets: tuple[tuple[Slot, int | str], ...] = ()
-    deletes: bool = False  # the whole entity, of which nothing is left but what is ours
 
 
 class EntityScan(Protocol):
@@ -115,21 +114,16 @@ class EntityScan(Protocol):
 
 
 class EntityStore(Protocol):
-    """What verbs ask of a table or collection. `target` is the client that its flows are run with, `limit` the bytes of an entity."""
+    """What verbs ask of a table or collection. `target` is the client that its flows are run with."""
 
     target: Any
     name: str
-    engine: str
-    limit: int
 
     def key(self, text: str) -> dict[str, Any]: ...
     def read(self, key: Mapping[str, Any]) -> Flow[EntityImage | None]: ...
 
-    def scan(self, attribute: str | None = None, *, consistent: bool = True, size: int | None = None) -> EntityScan:
-        """All entities, or those that have the attribute, of so many a page."""
-        ...
+    def scan(self, attribute: str) -> EntityScan: ...  # the entities that have the attribute
 
-    def count(self) -> Flow[int]: ...  # about how many entities there are
     def calls(self, image: EntityImage, edit: Edit) -> list[Call]: ...
     def write(
         self, image: EntityImage, edit: Edit
@@ -256,11 +250,6 @@ def sets_of_texts(image: EntityImage) -> dict[str, frozenset[str]]:
         if isinstance(content, frozenset) and content and may_be_callers(slot.group)
         if all(isinstance(member, str) for member in cast("frozenset[object]", content))
     }
-
-
-def holds_set_by_hand(image: EntityImage) -> bool:
-    """Has the entity a set of ids where handlers keep one, and `MessageIDs` by default?"""
-    return BY_HAND in sets_of_texts(image)
 
 
 def _ledger_at(

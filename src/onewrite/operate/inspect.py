@@ -22,7 +22,6 @@ from onewrite.operate.modules import STORE, ledger_of
 from onewrite.operate.options import (
     AnyMessageId,
     AsJson,
-    At,
     Attribute,
     EndpointUrl,
     Key,
@@ -34,11 +33,9 @@ from onewrite.operate.options import (
     Source,
     VersionOption,
     message_of,
-    moment_of,
 )
 from onewrite.operate.report import count_of, end, escape, tell, tell_json
 from onewrite.operate.stores import entity_of, store_of
-from onewrite.operate.strip import outboxes_of
 
 InSequence: TypeAlias = Annotated[
     int | None,
@@ -70,7 +67,6 @@ def inspect(
     part: Parts = None,
     in_sequence: InSequence = None,
     ledger: LedgerName = None,
-    at: At = None,
     as_json: AsJson = False,
     version: VersionOption = False,
 ) -> None:
@@ -83,7 +79,7 @@ def inspect(
 
 
 def _inspect(options: dict[str, Any]) -> int:
-    now, attribute, inquiry = moment_of(options["at"], time.time()), options["attribute"], None
+    now, attribute, inquiry = time.time(), options["attribute"], None
     if options["message"] is not None:
         inquiry = Inquiry(message_of(options), now, attribute, options["in_sequence"], ledger_of(options["ledger"]))
     document = inspection(entity_of(store_of(options), options["key"]), now, attribute, inquiry)
@@ -104,7 +100,7 @@ def inspection(image: EntityImage, now: float, attribute: str | None, inquiry: I
         "bytes": image.size,
         "ours": image.bytes_of(image.our_fields),
         "ledgers": [_ledger(ledger) for ledger in ledgers],
-        "outboxes": [_outbox(image, label) for label in outboxes_of(image) if attribute in (None, label)],
+        "outboxes": [_outbox(image)] if OUTBOX.label in image.fields and attribute in (None, OUTBOX.label) else [],
         "steps": [_step(image, mark, now) for mark in sorted(image.steps)],
         "step_bytes": image.bytes_of(tuple([name for name in image.fields if name == STEPS or name.startswith(STEP)])),
         "tombstone": _tombstone(image),
@@ -155,7 +151,8 @@ def _source(source: str, parts: tuple[str, ...]) -> dict[str, Any]:
     return {"source": source, "parts": [*parts]}
 
 
-def _outbox(image: EntityImage, attribute: str) -> dict[str, Any]:
+def _outbox(image: EntityImage) -> dict[str, Any]:
+    attribute = OUTBOX.label
     size = image.bytes_of(image.fields_of(attribute))
     fields = {name: image.fields[name] for name in (*OUTBOX, TOMBSTONE) if name in image.fields}
     # Its list of events as it is.

@@ -19,7 +19,7 @@ from onewrite.core.flow import Call, Do, Flow
 from onewrite.core.label import PREFIX, STEPS, Slot
 from onewrite.core.ledgers.seen_ids import RING_LAYOUT
 from onewrite.errors import ConfigurationError
-from onewrite.mongodb.flows import LARGEST_DOCUMENT, of_majority
+from onewrite.mongodb.flows import of_majority
 from onewrite.mongodb.layout import Document, canonical, is_made_by, lookup, path_of, with_codec
 from onewrite.mongodb.outboxes import STORED_CODEC, origin
 from onewrite.operate.image import Edit, EntityImage, Layout
@@ -44,9 +44,6 @@ LAYOUT = Layout("MongoDB", attrgetter("group"), path_of, is_made_by, _spelling_o
 
 class CollectionStore:
     """The documents of a collection. It reads what a majority holds, and waits until a majority has what it writes."""
-
-    limit = LARGEST_DOCUMENT
-    engine = "mongodb"
 
     def __init__(self, collection: Any) -> None:
         self.target = with_codec(of_majority(collection), LENIENT)
@@ -73,18 +70,8 @@ class CollectionStore:
         documents: list[Document] = yield Do(list, (cursor,))
         return image_of(documents[0]) if documents else None
 
-    def scan(self, attribute: str | None = None, *, consistent: bool = True, size: int | None = None) -> CollectionScan:
-        del consistent  # a majority's is all that is read
-        return CollectionScan(attribute, size=size)
-
-    def count(self) -> Flow[int]:
-        """About how many documents there are. A collection that does not exist has no number, as a table that does not."""
-        count: int = yield Call("estimated_document_count")
-        if not count:  # those that the user may use are listed without a right on the database
-            names = yield Call("database.list_collection_names", (), {"authorizedCollections": True})
-            if self.target.name not in names:
-                raise NotThere(f"There is no collection {self.name} here.")
-        return count
+    def scan(self, attribute: str) -> CollectionScan:
+        return CollectionScan(self.target.name, self.name, attribute)
 
     def calls(self, image: EntityImage, edit: Edit) -> list[Call]:
         """The one request of an edit."""
@@ -92,8 +79,6 @@ class CollectionStore:
             **image.key,
             **{name: {"$eq": image.raw[name]} if name in image.raw else {"$exists": False} for name in edit.as_read},
         }
-        if edit.deletes:
-            return [Call("delete_one", (query,))]
         removals = [*edit.removes, *map(path_of, edit.unsets)]
         update: dict[str, Any] = {
             "$unset": dict.fromkeys(removals, ""),
@@ -106,7 +91,7 @@ class CollectionStore:
         """Send the request. Returns how many were done: none, if the document is not as it was read."""
         (call,) = self.calls(image, edit)
         reply = yield call
-        return int((reply.deleted_count if edit.deletes else reply.matched_count) == 1)
+        return int(reply.matched_count)
 
     def to_json(self, call: Call) -> Any:
         """A request as JSON has it."""
@@ -114,15 +99,15 @@ class CollectionStore:
 
 
 class CollectionScan:
-    """Goes through a collection once. `attribute`: only documents that have this field count.
+    """Goes once through the documents of a collection that have a field.
 
     Each page is a query of its own, which begins where the last one ended in the index on `_id`: a cursor would be closed by the
     server where what is done with its documents is slow.
     """
 
-    def __init__(self, attribute: str | None = None, *, size: int | None = None) -> None:
-        self._size = size or _AT_ONCE
-        self._filter: Document = {} if attribute is None else {attribute: {"$exists": True, "$ne": {}}}
+    def __init__(self, name: str, full_name: str, attribute: str) -> None:
+        self._name, self._full_name = name, full_name
+        self._filter: Document = {attribute: {"$exists": True, "$ne": {}}}
         self._last: Document | None = {}
 
     def next(self) -> Flow[list[EntityImage] | None]:
@@ -131,10 +116,15 @@ class CollectionScan:
             return None
         # Unlike a filter, this goes on to an _id of another type. The bound itself is in it, and may be read once more.
         start = {"min": self._last, "hint": [("_id", 1)]} if self._last else {}
-        limit = self._size + len(self._last)
+        limit = _AT_ONCE + len(self._last)
         documents: list[Document] = yield Do(
             list, ((yield Call("find", (self._filter,), {"sort": [("_id", 1)], "limit": limit, **start})),)
         )
+        if not (documents or self._last):  # a collection that does not exist has no documents, and its query does not fail
+            # Those that the user may use are listed without a right on the database.
+            names = yield Call("database.list_collection_names", (), {"authorizedCollections": True})
+            if self._name not in names:
+                raise NotThere(f"There is no collection {self._full_name} here.")
         bound = canonical(self._last, STORED_CODEC)  # Python has other ideas of which values are equal
         fresh = [document for document in documents if canonical({"_id": document["_id"]}, STORED_CODEC) != bound]
         self._last = {"_id": documents[-1]["_id"]} if len(documents) == limit else None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from enum import Enum
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
@@ -91,27 +90,12 @@ Parts: TypeAlias = Annotated[
     list[str] | None,
     typer.Option("--part", metavar="NAME", help="The message's part, as of message.part(NAME). May be given several times."),
 ]
-At: TypeAlias = Annotated[
-    str | None,
-    typer.Option("--at", metavar="TIME", help="Instead of now, as 2026-11-22T08:00:00Z. Without a zone it is UTC."),
-]
 Operator: TypeAlias = Annotated[
     str | None, typer.Option("--operator", help="Who asks for it, for the log; by default the user of this process.")
 ]
 Yes: TypeAlias = Annotated[bool, typer.Option("--yes", help="Write. Without it nothing is written.")]
 
 _TEXT = "text:"
-
-
-def moment_of(text: str | None, now: float) -> float:
-    """The time that is asked about, in epoch seconds."""
-    if text is None:
-        return now
-    try:
-        at = datetime.fromisoformat(text)
-    except ValueError as error:
-        raise ConfigurationError(f"--at {text}: give a time as 2026-11-22T08:00:00Z.") from error
-    return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
 
 
 def message_of(options: Options) -> Message:

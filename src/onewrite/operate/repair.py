@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
-from hashlib import blake2b
-from typing import Annotated, Any, TypeAlias, cast
+from typing import Annotated, Any, cast
 
 import typer
 
@@ -38,17 +37,6 @@ from onewrite.operate.options import (
 from onewrite.operate.report import end, escape, log_to_stderr, record, say, tell, tell_json
 from onewrite.operate.stores import entity_of, store_of
 
-_DIGEST_BYTES = 6  # enough to tell what was shown from what is there now: nobody is to be kept out by it
-
-ShownCode: TypeAlias = Annotated[
-    str | None,
-    typer.Option(
-        "--shown",
-        metavar="CODE",
-        help="With --yes: write only what the run without it has shown, which ends with this code.",
-    ),
-]
-
 
 def forget(
     *,
@@ -63,7 +51,6 @@ def forget(
     sequence: SequenceOption = None,
     part: Parts = None,
     yes: Yes = False,
-    digest: ShownCode = None,
     operator: Operator = None,
     as_json: AsJson = False,
     version: VersionOption = False,
@@ -100,7 +87,6 @@ def set_mark(
         typer.Option("--remove", help="Remove the mark, as if nothing of the source had come. Required without --sequence."),
     ] = False,
     yes: Yes = False,
-    digest: ShownCode = None,
     operator: Operator = None,
     as_json: AsJson = False,
     version: VersionOption = False,
@@ -125,22 +111,14 @@ def clear(
     region: Region = None,
     endpoint_url: EndpointUrl = None,
     attribute: Attribute = None,
-    tokens: Annotated[
-        bool, typer.Option("--tokens", help="Only the tokens of recent attempts, which no message needs.")
-    ] = False,
     yes: Yes = False,
-    digest: ShownCode = None,
     operator: Operator = None,
     as_json: AsJson = False,
     version: VersionOption = False,
 ) -> None:
     """Empty a ledger of an entity. It shows what would take effect again, and writes only with --yes."""
     options = locals()
-    end(
-        lambda: _change(
-            "clear", options, lambda image: changes.clear(image, options["attribute"], time.time(), tokens=options["tokens"])
-        )
-    )
+    end(lambda: _change("clear", options, lambda image: changes.clear(image, options["attribute"], time.time())))
 
 
 def _change(act: str, options: Options, plan_repair: Callable[[EntityImage], Repair]) -> int:
@@ -154,19 +132,16 @@ def _change(act: str, options: Options, plan_repair: Callable[[EntityImage], Rep
             "This entity emits events. What takes effect once more emits once more: events with new ids and numbers, which consumers apply again.",
         )
     requests = [store.to_json(call) for call in store.calls(image, repair.edit)]
-    code = blake2b(json.dumps(requests).encode(), digest_size=_DIGEST_BYTES).hexdigest()
     if not options["as_json"]:
         change_lines, effect_lines = [[f"  {escape(text)}" for text in texts] for texts in (repair.changes, effects)]
         request_lines = [f"  {json.dumps(_shorten(request))}" for request in requests]
         tell([f"{image.name}:", *change_lines, "What that means:", *effect_lines, "The request:", *request_lines])
-    if options["digest"] not in (None, code):
-        return say("The entity is not as it was shown then, and nothing was written: look at it again, without --yes.", 1)
     result = _write(act, options["operator"], store, image, repair) if options["yes"] else None
     if options["as_json"]:
         document = {"entity": image.name, "changes": repair.changes, "effects": effects, "requests": requests}
-        tell_json({**document, "shown": code, "written": result == 0})
+        tell_json({**document, "written": result == 0})
     elif result is None:
-        tell(f"\nNothing was written. To write exactly this, give the same command --yes --shown {code}\n")
+        tell("\nNothing was written. To write this, give the same command --yes.\n")
     elif result == 0:
         tell("\nWritten.\n")
     return result or 0

@@ -17,17 +17,13 @@ import logging
 import os
 import re
 import sys
-import time
 import traceback
-from collections.abc import Callable, Generator, Iterable, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from enum import Enum, IntEnum
-from typing import Any, NoReturn, TextIO, TypeAlias, cast
+from typing import Any, NoReturn, TextIO, cast
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from onewrite.core.log import log
 from onewrite.errors import OnewriteError
@@ -158,37 +154,6 @@ def count_of(number: int, thing: str, things: str | None = None) -> str:
     ('1 id is', '2,500 ids')
     """
     return f"{number:,} {thing if number == 1 else things or f'{thing}s'}"
-
-
-# --- how far a verb over all entities has come: a bar on a terminal, and elsewhere a line now and then, to where errors go ----
-
-
-ShowProgress: TypeAlias = Callable[[int, str], None]
-_BETWEEN_LINES = 10.0  # seconds
-
-
-@contextmanager
-def progress(total: int, *, plain: bool = False) -> Generator[ShowProgress]:
-    """Yields what is told how many entities are read by now, and what became of them. `total` may be a guess."""
-    if plain or is_plain(sys.stderr, os.environ):
-        yield _lines(total)
-        return
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(file=sys.stderr, force_terminal=True)) as bar:
-        task = bar.add_task("read", total=total)
-        yield lambda count, text: bar.update(task, completed=count, total=max(total, count), description=text)
-
-
-def _lines(total: int) -> ShowProgress:
-    last = time.monotonic()
-
-    def show(count: int, text: str) -> None:
-        nonlocal last
-        if time.monotonic() - last >= _BETWEEN_LINES:
-            last = time.monotonic()
-            sys.stderr.write(f"onewrite: {count} of about {max(total, count)} read, {text}\n")
-
-    return show
 
 
 # --- the log ------------------------------------------------------------------------------------------------------------

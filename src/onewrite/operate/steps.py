@@ -107,10 +107,7 @@ def steps(
 
     def list_steps() -> int:
         store = store_of(options)
-        run(store.count(), store.target)  # raises where there is no such collection
-        # Reads may be eventually consistent, at half the price: what was begun within the last second may be missed, and what was
-        # finished then may still be shown.
-        scan = store.scan(STEPS, consistent=False)
+        scan = store.scan(STEPS)
         while (page := run(scan.next(), store.target)) is not None:
             for image in page:
                 for value in image.steps.values():

@@ -170,7 +170,7 @@ def _read_expiry(name: str) -> Reader[tuple[str, ...] | Unread]:
 def _read_sample(
     name: str, keys: tuple[str, ...], expiry: tuple[str, ...] | Unread, most: int, clock: Callable[[], float]
 ) -> Reader[EntitySample | Unread]:
-    scan, images = TableScan(name, consistent=False, size=most, keys=keys), list[EntityImage]()
+    scan, images = TableScan(name, size=most, keys=keys), list[EntityImage]()
     while len(images) < most:
         page = yield from questions_of(f"the items of the table {name}", "dynamodb:Scan", scan.next())
         if isinstance(page, Unread):
