@@ -67,7 +67,7 @@ OF_COLLECTIONS: dict[str, Case] = {
 
 @pytest.mark.parametrize("name", OF_TABLES)
 @pytest.mark.parametrize("ledger", [SeenIds(), InSequence()], ids=["SeenIds", "InSequence"])
-def test_a_verb_of_a_table_shows_its_first_request_and_sends_nothing(name: str, ledger: Any) -> None:
+def test_table_verb_shows_its_first_request_unsent(name: str, ledger: Any) -> None:
     verb, arguments, native, shown = OF_TABLES[name]
     with moto_table() as table:
         store: Any = GuardedTable(table, ledger, **MORE)
@@ -80,7 +80,7 @@ def test_a_verb_of_a_table_shows_its_first_request_and_sends_nothing(name: str, 
 
 @pytest.mark.parametrize("name", OF_COLLECTIONS)
 @pytest.mark.parametrize("key", [(), ("email",)], ids=["_id", "key"])
-def test_a_verb_of_a_collection_shows_its_first_request_and_sends_nothing(name: str, key: Any) -> None:
+def test_collection_verb_shows_its_first_request_unsent(name: str, key: Any) -> None:
     verb, arguments, native, shown = OF_COLLECTIONS[name]
     with mongomock_collection() as collection:
         store: Any = GuardedCollection(collection, SeenIds(readable=True), key=key, **MORE)
@@ -103,14 +103,14 @@ def _awaited(client: Any, method: str) -> Any:
 @pytest.mark.parametrize(
     ("store", "module", "cases"), [(GuardedTable, table, OF_TABLES), (GuardedCollection, collection, OF_COLLECTIONS)]
 )
-def test_every_method_that_sends_a_request_is_a_verb(store: Any, module: Any, cases: dict[str, Case]) -> None:
+def test_every_method_that_sends_a_request_can_be_explained(store: Any, module: Any, cases: dict[str, Case]) -> None:
     silent = {"without_ledger", "explain", "outboxes", "updating", "putting", "inserting", "recording"}
     refused = {"replace_one", "find_one_and_replace", "update_many"}
     methods = {name for name in dir(store) if name[0] != "_"} - silent - refused
     assert methods == {*get_args(module.Verb)} == {*module.VERBS} == {verb for verb, *_ in cases.values()}
 
 
-def test_what_is_explained_is_what_is_sent() -> None:
+def test_explained_request_is_the_one_that_is_sent() -> None:
     with moto_table():
         sent: list[Any] = []
         client = boto3.client("dynamodb", region_name="eu-west-1")
@@ -139,7 +139,7 @@ def test_explaining_teaches_a_store_nothing() -> None:
 
 
 @pytest.mark.parametrize("name", ["seen", "open_steps"])
-def test_a_read_of_a_client_with_types_of_its_own_is_shown_and_not_sent(name: str) -> None:
+def test_read_is_explained_unsent_if_the_client_has_types(name: str) -> None:
     verb, arguments, native, shown = OF_COLLECTIONS[name]
 
     class AsText(TypeDecoder):
@@ -154,7 +154,7 @@ def test_a_read_of_a_client_with_types_of_its_own_is_shown_and_not_sent(name: st
         assert shown in str(store.explain(verb, *arguments, **native))
 
 
-def test_a_wrong_call_is_refused_as_it_is_refused_elsewhere() -> None:
+def test_explain_refuses_a_call_that_cannot_be_made() -> None:
     async def later(_: Any) -> Any:
         return {"Key": KEY}
 
