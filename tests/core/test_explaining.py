@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any, get_args
+from typing import Any
 
 import boto3
 import pytest
@@ -107,7 +107,7 @@ def test_every_method_that_sends_a_request_can_be_explained(store: Any, module: 
     silent = {"without_ledger", "explain", "outboxes", "updating", "putting", "inserting", "recording"}
     refused = {"replace_one", "find_one_and_replace", "update_many"}
     methods = {name for name in dir(store) if name[0] != "_"} - silent - refused
-    assert methods == {*get_args(module.Verb)} == {*module.VERBS} == {verb for verb, *_ in cases.values()}
+    assert methods == {*module.VERBS} == {verb for verb, *_ in cases.values()}
 
 
 def test_explained_request_is_the_one_that_is_sent() -> None:
@@ -132,7 +132,7 @@ def test_explaining_teaches_a_store_nothing() -> None:
             flows: Any = store._flows
             before = dict(vars(flows))
             for verb, arguments, native, _ in cases.values():
-                store.explain(verb, *arguments, **native)  # type: ignore[arg-type]
+                store.explain(verb, *arguments, **native)
             assert vars(flows) == before
         with pytest.raises(ConfigurationError, match="only under a unique index"):
             GuardedCollection(collection, SeenIds(), key=("email",)).update_one(M1, {"email": "a@b"}, INC, upsert=True)

@@ -216,7 +216,7 @@ def test_on_mongodb_a_finish_of_any_form_takes_the_step_out(ledger: Ledger, upda
     finishes = own.as_begun(M, QUERY, lambda: NOW)
     held = document(own, ow_l="ow1 marks", **{"ow_@": {"s": 9}}) if isinstance(ledger, HighWaterMark) else None
     answers = [LANDED] if held is None else [NOTHING, held, LANDED]
-    flow = collection(ledger).write(M, QUERY, update, {}, "update_one", emit=None, finishes=finishes)
+    flow = collection(ledger).write(M, QUERY, update, writer="update_one", finishes=finishes)
     answer, steps = play(flow, *answers)
     assert isinstance(answer, Applied)
     path = f"ow_steps.{step_mark(ledger.attribute, M).hex()}"

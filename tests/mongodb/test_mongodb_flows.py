@@ -88,7 +88,7 @@ def in_use(ledger: Ledger) -> Flows:
 
 
 def write(ledger: Ledger, query: Any = QUERY, /, update: Any = None, **native: Any) -> Flow[Any]:
-    return flows(ledger).write(M5, query, update or UPDATE, native, "update_one")
+    return flows(ledger).write(M5, query, update or UPDATE, writer="update_one", **native)
 
 
 def methods(steps: list[Call]) -> list[str]:
@@ -127,7 +127,7 @@ def test_a_write_that_matches_nothing_is_explained_by_a_look(found: Any, expecte
 )
 def test_what_pymongo_would_put_into_a_command_beside_or_over_ours_is_refused_unsent(native: Any) -> None:
     with pytest.raises(InvalidUpdate, match=f"takes no {', '.join(sorted(native))}"):
-        play(flows(SeenIds()).write(M5, QUERY, UPDATE, native, "find_one_and_update"))
+        play(flows(SeenIds()).write(M5, QUERY, UPDATE, writer="find_one_and_update", **native))
 
 
 def test_an_upsert_that_lost_the_race_to_create_is_tried_again_without_upsert() -> None:
@@ -297,8 +297,8 @@ def test_what_changed_before_the_mark_could_be_moved_is_told(found: Any, expecte
 
 
 def test_what_changed_before_the_mark_could_be_moved_is_shown_as_the_caller_asks_to_see_it() -> None:
-    asked = {"projection": {"n": 1}, "comment": "c"}
-    flow = flows(InSequence(5)).write(M5, OPEN_ONLY, UPDATE, asked, "find_one_and_update")
+    asked: dict[str, Any] = {"projection": {"n": 1}, "comment": "c"}
+    flow = flows(InSequence(5)).write(M5, OPEN_ONLY, UPDATE, writer="find_one_and_update", **asked)
     outcome, steps = play(flow, None, ENTITY, None, NOTHING, ENTITY)
     assert outcome == Rejected(M5, ENTITY, settled=False)
     assert steps[-1] == steps[1]
@@ -307,16 +307,16 @@ def test_what_changed_before_the_mark_could_be_moved_is_shown_as_the_caller_asks
 
 @pytest.mark.parametrize("shown", [{"_id": "o-1", "twice": 2}, None], ids=["there", "deleted meanwhile"])
 def test_a_projection_that_computes_is_read_apart_from_what_the_verdict_rests_on(shown: Any) -> None:
-    asked = {"projection": {"twice": {"$multiply": ["$n", 2]}}}
-    flow = flows(SeenIds()).write(M5, QUERY, UPDATE, asked, "find_one_and_update")
+    asked: dict[str, Any] = {"projection": {"twice": {"$multiply": ["$n", 2]}}}
+    flow = flows(SeenIds()).write(M5, QUERY, UPDATE, writer="find_one_and_update", **asked)
     outcome, steps = play(flow, None, SEEN, shown)
     assert outcome == Duplicate(M5, shown or {})
     assert [step.kwargs.get("projection") for step in steps[1:]] == [None, asked["projection"]]
 
 
 def test_a_look_does_not_ask_for_the_element_that_only_the_callers_filter_has_matched() -> None:
-    asked = {"projection": {"n": 1, "lines.$": 1}}
-    flow = flows(SeenIds()).write(M5, {**QUERY, "lines": 1}, UPDATE, asked, "find_one_and_update")
+    asked: dict[str, Any] = {"projection": {"n": 1, "lines.$": 1}}
+    flow = flows(SeenIds()).write(M5, {**QUERY, "lines": 1}, UPDATE, writer="find_one_and_update", **asked)
     outcome, steps = play(flow, None, SEEN)
     assert outcome == Duplicate(M5, ENTITY)
     assert steps[1].kwargs["projection"].items() >= {"n": 1, "ow_r": 1}.items()
@@ -444,7 +444,7 @@ def test_a_finish_that_nothing_refuses_and_that_never_lands_says_that_the_entity
     claim = Begun(M5, "key", "fence", NOW, NOW + 60, True, entity_key=QUERY)
     held = {**ENTITY, "ow_steps": {step_mark("ow_l", M5).hex(): step.as_fields()}}
     with pytest.raises(LedgerMismatch, match="Repair the entity"):
-        play(flows(SeenIds()).write(M5, QUERY, UPDATE, {}, "update_one", finishes=claim), *[NOTHING, held] * 6)
+        play(flows(SeenIds()).write(M5, QUERY, UPDATE, writer="update_one", finishes=claim), *[NOTHING, held] * 6)
 
 
 # --- the collection ---------------------------------------------------------------------------------------------------
@@ -457,16 +457,16 @@ NAMES = "database.list_collection_names"
 
 def test_the_indexes_of_a_collection_are_asked_for_once_where_they_matter() -> None:
     store = flows(READABLE)
-    first = play(store.write(M5, QUERY, UPDATE, {}, "update_one"), BY_ID, LANDED)[1]
-    second = play(store.write(M5, QUERY, UPDATE, {}, "update_one"), LANDED)[1]
+    first = play(store.write(M5, QUERY, UPDATE, writer="update_one"), BY_ID, LANDED)[1]
+    second = play(store.write(M5, QUERY, UPDATE, writer="update_one"), LANDED)[1]
     assert [methods(first), methods(second)] == [["index_information", "update_one"], ["update_one"]]
 
 
 def test_a_collection_that_is_not_there_yet_is_asked_again_since_it_may_be_created_with_a_collation() -> None:
     store = flows(READABLE)
-    play(store.write(M5, QUERY, UPDATE, {}, "update_one"), {}, NOTHING, None)
+    play(store.write(M5, QUERY, UPDATE, writer="update_one"), {}, NOTHING, None)
     with pytest.raises(ConfigurationError, match="compares text by the collation 'en'"):
-        play(store.write(M5, QUERY, UPDATE, {}, "update_one"), ENGLISH)
+        play(store.write(M5, QUERY, UPDATE, writer="update_one"), ENGLISH)
 
 
 def test_an_insert_may_create_the_collection() -> None:
@@ -483,7 +483,7 @@ def test_a_collation_of_the_collection_is_refused_before_each_write_that_it_coul
     store, message = flows(HighWaterMark()), Message("m", sequence="a")
     for _ in range(2):
         with pytest.raises(ConfigurationError, match="compares text by the collation 'en'"):
-            play(store.write(message, QUERY, UPDATE, {}, "update_one"), ENGLISH)
+            play(store.write(message, QUERY, UPDATE, writer="update_one"), ENGLISH)
     with pytest.raises(ConfigurationError, match="compares text by the collation 'en'"):
         play(store.seen(message, QUERY), ENGLISH)
 
@@ -496,22 +496,22 @@ def test_what_was_no_matter_to_the_first_write_is_refused_where_it_matters_to_a_
     store = flows(HighWaterMark())
     play(store.insert_one(M5, ENTITY), ENGLISH, "the answer")
     with pytest.raises(ConfigurationError, match="compares text by the collation 'en'"):
-        next(store.write(Message("m", sequence="a"), QUERY, UPDATE, {}, "update_one"))
+        next(store.write(Message("m", sequence="a"), QUERY, UPDATE, writer="update_one"))
 
 
 def test_declared_fields_are_checked_once_against_a_unique_index() -> None:
     store, query = flows(SeenIds(), fields=["email"]), {"email": "a@b"}
     for _ in range(2):
         with pytest.raises(ConfigurationError, match="only under a unique index"):
-            play(store.write(M5, query, UPDATE, {}, "update_one"), BY_ID)
-    first = play(store.write(M5, query, UPDATE, {}, "update_one"), UNIQUE, LANDED)[1]
+            play(store.write(M5, query, UPDATE, writer="update_one"), BY_ID)
+    first = play(store.write(M5, query, UPDATE, writer="update_one"), UNIQUE, LANDED)[1]
     second = play(store.seen(M5, query), None)[1]
     assert [methods(first), methods(second)] == [["index_information", "update_one"], ["find_one"]]
 
 
 def test_declared_fields_name_the_entity_of_every_request() -> None:
     store, query = flows(InSequence(5), fields=["email"]), {"email": "a@b", "closed": {"$exists": False}}
-    flow = store.write(M5, query, UPDATE, {}, "update_one")
+    flow = store.write(M5, query, UPDATE, writer="update_one")
     outcome, steps = play(flow, UNIQUE, NOTHING, ENTITY, None, LANDED)
     assert outcome == Rejected(M5, ENTITY)
     assert steps[2].args == ({"email": "a@b"},)
@@ -557,6 +557,6 @@ def test_a_clock_that_is_off_by_more_than_the_ledger_bears_is_said_once(caplog: 
     store = Flows(Collection(), SeenIds(), lambda: next(clock), (), "majority", is_async=False)
     for time in (None, int(NOW), int(NOW) + 90_000, int(NOW) + 900_000):
         result = {} if time is None else {"operationTime": Timestamp(time, 1)}
-        play(store.write(M5, QUERY, UPDATE, {}, "update_one"), reply(1, **result))
+        play(store.write(M5, QUERY, UPDATE, writer="update_one"), reply(1, **result))
     (record,) = caplog.records
     assert "seconds behind the database's, and the ledger bears 21600" in record.getMessage()

@@ -318,7 +318,7 @@ class Collection:
     def add(self, store: Any, message: Message, limit: int | None) -> Flow[Outcome]:
         native = self.writing(limit)([message])
         query, update = native.pop("filter"), native.pop("update")
-        return store._flows.write(message, query, update, native, "update_one")
+        return store._flows.write(message, query, update, writer="update_one", **native)
 
     def delete(self, store: Any) -> Flow[Outcome]:
         return delete_document(store._flows, DELETION, self.key, writer="update_one")

@@ -136,7 +136,6 @@ def a_guarded_table(client: Any, clock: Callable[[], float], message: Message) -
     assert_type(orders.get_item(Key={"id": 1}), dict[str, Any] | None)
     assert_type(orders.without_ledger({"id": 1}), dict[str, Any])
     assert_type(orders.explain("update_item", message, Key={"id": 1}, UpdateExpression="REMOVE a"), dict[str, Any])
-    orders.explain("update_one", message, Key={"id": 1})  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     GuardedTable(client, SeenIds(), "orders")  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
     GuardedTable(client, "SeenIds")  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType]
     GuardedTable(client, SeenIds)  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType]

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from inspect import iscoroutine
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 from onewrite.core.flow import Call, Do, Flow
 from onewrite.errors import ConfigurationError
 
-V = TypeVar("V", bound=str)
 
-
-def flow_maker(verbs: Mapping[V, Callable[..., Flow[Any]]], verb: V) -> Callable[..., Flow[Any]]:
+def flow_maker(verbs: Mapping[str, Callable[..., Flow[Any]]], verb: str) -> Callable[..., Flow[Any]]:
     """Return the function that makes the flow of this verb."""
     if not isinstance(cast("object", verb), str) or verb not in verbs:
         raise ConfigurationError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import timedelta
-from typing import Any, Literal, Unpack, overload
+from typing import Any, Unpack, overload
 
 from onewrite.core.clock import random_name, wall_clock
 from onewrite.core.event import Emit, Outbox, made_with_outbox
@@ -39,20 +39,8 @@ from onewrite.dynamodb.steps import begin, open_steps, perform, release
 from onewrite.message import Message
 from onewrite.outcome import Answer, Begun, Busy, Entity, Outcome, Uncertain
 
-Verb = Literal[
-    "update_item",
-    "put_item",
-    "delete_item",
-    "record",
-    "fold",
-    "begin",
-    "perform",
-    "release",
-    "open_steps",
-    "seen",
-    "get_item",
-]
-VERBS: Mapping[Verb, Callable[..., Flow[Any]]] = {
+# The flow of each method that sends a request.
+VERBS: Mapping[str, Callable[..., Flow[Any]]] = {
     "update_item": Flows.update_item,
     "put_item": Flows.put_item,
     "delete_item": delete,
@@ -77,7 +65,7 @@ class _NothingSent:
         """The entity without its ledger, for an item that was read another way, in plain or typed values."""
         return self._flows.without_ledger(item)
 
-    def explain(self, verb: Verb, /, *args: Any, **arguments: Any) -> dict[str, Any]:
+    def explain(self, verb: str, /, *args: Any, **arguments: Any) -> dict[str, Any]:
         """The arguments of the first request that a method would send: `orders.explain("delete_item", message, Key=key)`.
 
         Nothing is sent. `verb` is the name of the method, and all that follows is what the method takes.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
-from typing import Any, Literal, NoReturn, Unpack
+from typing import Any, NoReturn, Unpack
 
 from onewrite.core.clock import random_name, wall_clock
 from onewrite.core.event import Emit, Outbox, made_with_outbox
@@ -42,24 +42,10 @@ from onewrite.mongodb.participants import Prepared, prepare
 from onewrite.mongodb.steps import begin, open_steps, perform, release
 from onewrite.outcome import Answer, Begun, Busy, Entity, Outcome, Uncertain
 
-Verb = Literal[
-    "update_one",
-    "find_one_and_update",
-    "insert_one",
-    "delete_one",
-    "find_one_and_delete",
-    "record",
-    "fold",
-    "begin",
-    "perform",
-    "release",
-    "open_steps",
-    "seen",
-    "find_one",
-]
-VERBS: Mapping[Verb, Callable[..., Flow[Any]]] = {
-    "update_one": Flows.update_one,
-    "find_one_and_update": Flows.find_one_and_update,
+# The flow of each method that sends a request.
+VERBS: Mapping[str, Callable[..., Flow[Any]]] = {
+    "update_one": partial(Flows.write, writer="update_one"),
+    "find_one_and_update": partial(Flows.write, writer="find_one_and_update"),
     "insert_one": Flows.insert_one,
     "delete_one": partial(delete, writer="update_one"),
     "find_one_and_delete": partial(delete, writer="find_one_and_update"),
@@ -84,7 +70,7 @@ class _NothingSent:
         """The entity without its ledger, for a document that was read another way."""
         return self._flows.without_ledger(document)
 
-    def explain(self, verb: Verb, /, *args: Any, **arguments: Any) -> dict[str, Any]:
+    def explain(self, verb: str, /, *args: Any, **arguments: Any) -> dict[str, Any]:
         """The arguments of the first request that a method would send: `stock.explain("delete_one", message, filter)`.
 
         Nothing is sent. `verb` is the name of the method, and all that follows is what the method takes. The indexes of the collection,
@@ -179,7 +165,7 @@ class GuardedCollection(_NothingSent):
         **native: Unpack[UpdateOneArguments],
     ) -> Outcome:
         """The guarded write. `update` is an operator document or a pipeline. `finishes` is the step that it ends."""
-        flow = self._flows.update_one(message, filter, update, emit=emit, finishes=finishes, **native)
+        flow = self._flows.write(message, filter, update, writer="update_one", emit=emit, finishes=finishes, **native)
         return run(flow, self._target)
 
     def find_one_and_update(
@@ -193,7 +179,9 @@ class GuardedCollection(_NothingSent):
         **native: Unpack[FindOneAndUpdateArguments],
     ) -> Outcome:
         """The guarded write, with the document, before or after as natively, in `Applied.entity`."""
-        flow = self._flows.find_one_and_update(message, filter, update, emit=emit, finishes=finishes, **native)
+        flow = self._flows.write(
+            message, filter, update, writer="find_one_and_update", emit=emit, finishes=finishes, **native
+        )
         return run(flow, self._target)
 
     def insert_one(
@@ -330,7 +318,7 @@ class AsyncGuardedCollection(_NothingSent):
         **native: Unpack[UpdateOneArguments],
     ) -> Outcome:
         """The guarded write. `update` is an operator document or a pipeline. `finishes` is the step that it ends."""
-        flow = self._flows.update_one(message, filter, update, emit=emit, finishes=finishes, **native)
+        flow = self._flows.write(message, filter, update, writer="update_one", emit=emit, finishes=finishes, **native)
         return await arun(flow, self._target)
 
     async def find_one_and_update(
@@ -344,7 +332,9 @@ class AsyncGuardedCollection(_NothingSent):
         **native: Unpack[FindOneAndUpdateArguments],
     ) -> Outcome:
         """The guarded write, with the document, before or after as natively, in `Applied.entity`."""
-        flow = self._flows.find_one_and_update(message, filter, update, emit=emit, finishes=finishes, **native)
+        flow = self._flows.write(
+            message, filter, update, writer="find_one_and_update", emit=emit, finishes=finishes, **native
+        )
         return await arun(flow, self._target)
 
     async def insert_one(

@@ -129,44 +129,20 @@ class Flows:
 
     # --- the verbs -----------------------------------------------------------------------------------------------------
 
-    def update_one(
-        self,
-        message: Message,
-        filter: Document,
-        update: Update,
-        *,
-        emit: object = None,
-        finishes: Claim | None = None,
-        **native: Any,
-    ) -> Flow[Outcome]:
-        return self.write(message, filter, update, native, "update_one", emit=emit, finishes=finishes)
-
-    def find_one_and_update(
-        self,
-        message: Message,
-        filter: Document,
-        update: Update,
-        *,
-        emit: object = None,
-        finishes: Claim | None = None,
-        **native: Any,
-    ) -> Flow[Outcome]:
-        return self.write(message, filter, update, native, "find_one_and_update", emit=emit, finishes=finishes)
-
     def write(
         self,
         message: Message,
-        query: Document,
+        filter: Document,
         update: Update,
-        native: Document,
-        writer: Writer,
         *,
+        writer: Writer,
         emit: object = None,
         finishes: Claim | None = None,
+        **arguments: Any,
     ) -> Flow[Outcome]:
         if finishes is not None:
-            return self.finish(message, query, update, native, writer, finishes=finishes, emit=emit)
-        query, update, native = self.keep_arguments(query, update, native)
+            return self.finish(message, filter, update, arguments, writer, finishes=finishes, emit=emit)
+        query, update, native = self.keep_arguments(filter, update, arguments)
         native, missing_ok = split_missing_ok(native) if MISSING_OK in native else (native, False)
         if type(message) is not Message:
             check_message(message)

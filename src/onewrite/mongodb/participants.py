@@ -210,7 +210,7 @@ def write_alone(message: Message, participant: Prepared) -> Flow[Outcome]:
         outcome = yield from flows.record(message, participant.document, emit=emit, upsert=False, **native)
     else:
         update = participant.update or {}
-        outcome = yield from flows.write(message, participant.document, update, native, "update_one", emit=emit)
+        outcome = yield from flows.write(message, participant.document, update, writer="update_one", emit=emit, **native)
     return with_participant(outcome, 0)
 
 
