@@ -3,8 +3,8 @@ BIN := .venv/bin
 
 .PHONY: demo test chaos mutants lint bench floors dist docs diagrams clean
 
-demo: .venv/ready  ## the main job on embedded stand-ins
-	$(BIN)/onewrite demo
+demo: .venv/ready  ## the main job on embedded stand-ins; with WEB=1 on a page
+	cd examples && ../$(BIN)/python -m demo $(if $(WEB),--web)
 
 # Tests wait for servers much of the time, so there are more processes than a small machine has cores. Each starts servers of its own. A room
 # takes less time than so many processes take to start.

@@ -94,16 +94,17 @@ def check_contents(wheel: Path, sdist: Path) -> None:
 
 
 def try_everything(place: Path, binaries: Path) -> None:
-    """What the README shows, the demo, and the pytest plugin in a project of its own."""
+    """Run the README's blocks, the demo, the command, and the pytest plugin in a project of its own."""
     for block in re.findall(r"^```python\n(.*?)^```$", (ROOT / "README.md").read_text(), re.DOTALL | re.MULTILINE):
         run(binaries / "python", "-c", block, cwd=place)
-    run(binaries / "onewrite", "demo", "--messages", "20", cwd=place, quiet=True)
+    run(binaries / "python", "-m", "demo", cwd=ROOT / "examples", quiet=True)
+    run(binaries / "onewrite", "--version", cwd=place)
     project = place / "project"
     project.mkdir()
     (project / "test_thing.py").write_text(TEST)
     run("uv", "pip", "install", "--quiet", "--python", binaries / "python", "pytest")
     run(binaries / "python", "-m", "pytest", "-q", "-p", "no:cacheprovider", project, cwd=project)
-    print("The README's blocks, the demo and the pytest plugin work from the wheel")
+    print("The README's blocks, the demo, the command and the pytest plugin work from the wheel")
 
 
 def find_python(version: str) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -10,18 +11,13 @@ from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Literal
 from urllib.parse import unquote, urlsplit
 
 import pytest
 
 from tests.docs.test_house import PACKAGES
-from tests.support.browser import browser, watch
 from tests.support.ci import in_ci
 from tests.support.pages import ROOT
-
-if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
 
 DOCS = ROOT / "docs"
 SITE = ROOT / ".site"
@@ -114,46 +110,11 @@ def test_no_page_of_the_site_loads_anything_from_elsewhere(site: Path) -> None:
     assert [address for address in loaded if urlsplit(address).netloc] == []
 
 
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Browser]:
-    with browser() as started:
-        yield started
-
-
-VIEWS = [("light", 1280), ("dark", 1280), ("light", 400), ("dark", 400)]
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize(("scheme", "width"), VIEWS)
-def test_pages_read_from_the_disk_have_no_error_ask_for_nothing_and_fit(
-    site: Path, chromium: Browser, scheme: Literal["light", "dark"], width: int
-) -> None:
-    """Each page in one of the views: what could go wrong in another is the same on every page."""
-    with watch(chromium, scheme=scheme, width=width) as seen:
-        for place in IN_NAVIGATION[VIEWS.index((scheme, width)) :: len(VIEWS)]:
-            seen.page.goto((site / place).with_suffix(".html").as_uri())
-            assert seen.page.locator("h1").first.is_visible()
-            assert dark(seen.page) == (scheme == "dark")
-            assert seen.page.evaluate("document.documentElement.scrollWidth") <= width, place
-            assert seen.page.evaluate("[...document.images].filter(each => !each.naturalWidth).length") == 0, place
-
-
-def dark(page: Page) -> bool:
-    return page.evaluate("document.body.getAttribute('data-md-color-scheme')") == "slate"
-
-
-@pytest.mark.slow
-def test_a_reader_finds_a_page_by_navigation_and_by_search_and_turns_the_light_off(site: Path, chromium: Browser) -> None:
-    with watch(chromium) as seen:
-        page = seen.page
-        page.goto((site / "index.html").as_uri())
-        page.locator(".md-tabs").get_by_role("link", name="Reference").click()
-        page.locator(".md-sidebar--primary").get_by_role("link", name="What is stored").click()
-        page.wait_for_url("**/format.html")
-        page.locator(".md-search__input").click()
-        page.keyboard.type("tombstone")
-        page.locator(".md-search-result__item").first.wait_for()
-        assert "ombstone" in page.locator(".md-search-result__list").inner_text()
-        page.keyboard.press("Escape")
-        page.locator("label[title='Switch to dark']").click()
-        page.wait_for_function("document.body.getAttribute('data-md-color-scheme') == 'slate'")
+def test_search_without_a_server_finds_every_page(site: Path) -> None:
+    index = json.loads((site / "search" / "search_index.json").read_text())
+    found = {entry["location"].partition("#")[0] for entry in index["docs"]}
+    assert {place.replace(".md", ".html") for place in IN_NAVIGATION} <= found
+    for place in IN_NAVIGATION:
+        page = (site / place).with_suffix(".html")
+        assert any(address.endswith("site/iframe-worker.js") for address in read(page).loads), place

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import io
 import re
 import subprocess
 import sys
@@ -16,31 +17,31 @@ from typer import Abort
 
 from onewrite.operate import main
 from onewrite.operate.app import app
+from onewrite.operate.report import is_plain
 
-REMEDY = 'pip install "onewrite[cli,testing,dynamodb,mongodb]"'
-SMALL = ["demo", "--engine", "mongodb", "--messages", "3"]
+REMEDY = 'pip install "onewrite[cli,aws,mongodb]"'
+STEPS = ["steps", "--table", "orders"]
 
 
 def test_help_names_the_verbs(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--help"]) == 0
-    assert "demo" in capsys.readouterr().out
+    assert "worker" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (["demo", "--messages", "0"], "--messages 0: give a whole number from 1 on."),
-        (["demo", "--messages", "many"], "--messages many: give a whole number from 1 on."),
-        (["demo", "--messages=many"], "--messages many: give a whole number from 1 on."),
-        (["demo", "--port", "70000"], "--port 70000: give a whole number from 0 to 65535."),
-        (["demo", "--engine", "redis"], "--engine redis: give one of dynamodb, mongodb."),
-        (["demo", "--seed", "x"], "--seed x: give a whole number."),
-        (["demo", "--seed"], "--seed: give a value after it."),
-        (["demo", "--json=3"], "--json is a switch: give it without a value."),
-        (["demo", "--colour"], "--colour is no option here."),
-        (["demo", "--engin", "mongodb"], "--engin is no option here. Did you mean --engine or --open?"),
-        (["demo", "extra", "more"], "extra more: there is nothing that takes this."),
-        (["dance"], "'dance' is no verb. The verbs are clear, demo, doctor, forget,"),
+        (["doctor", "--sample", "0"], "--sample 0: give a whole number from 1 to 10000."),
+        (["doctor", "--sample", "many"], "--sample many: give a whole number from 1 to 10000."),
+        (["doctor", "--sample=many"], "--sample many: give a whole number from 1 to 10000."),
+        (["steps", "--older-than", "-1"], "--older-than -1: give a number from 0 on."),
+        (["inspect", "--in-sequence", "x"], "--in-sequence x: give a whole number."),
+        (["steps", "--table"], "--table: give a value after it."),
+        (["steps", "--json=3"], "--json is a switch: give it without a value."),
+        (["steps", "--colour"], "--colour is no option here."),
+        (["steps", "--tabl", "orders"], "--tabl is no option here. Did you mean --table?"),
+        (["steps", "extra", "more"], "extra more: there is nothing that takes this."),
+        (["dance"], "'dance' is no verb. The verbs are clear, doctor, forget,"),
         (["--loud"], "--loud is no option here."),
         (["inspect", "--table", "orders"], "--key is missing: give --key JSON."),
         (["forget", "--key", "k"], "--message is missing: give --message ID."),
@@ -115,14 +116,14 @@ def test_each_option_of_each_verb_is_explained_in_our_words_wherever_it_is_wrong
 
 def test_a_question_that_nobody_answers_is_no(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     _end_with(monkeypatch, Abort())
-    assert main(SMALL) == 1
+    assert main(STEPS) == 1
     assert capsys.readouterr().err == "onewrite: Nobody answered, and nothing was done. With --yes nobody is asked.\n"
 
 
 def test_a_closed_stdin_answers_no_question(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr("onewrite.operate.demo.compare", lambda *_: typer.confirm("Is it?"))
+    monkeypatch.setattr("onewrite.operate.steps.store_of", lambda *_: typer.confirm("Is it?"))
     monkeypatch.setattr("onewrite.operate.end_at_last", lambda _: None)
-    monkeypatch.setattr(sys, "argv", ["onewrite", *SMALL])
+    monkeypatch.setattr(sys, "argv", ["onewrite", *STEPS])
     monkeypatch.setattr(sys, "stdin", None)
     assert main() == 1
     sys.stdin.close()
@@ -132,37 +133,40 @@ def test_a_closed_stdin_answers_no_question(monkeypatch: pytest.MonkeyPatch, cap
 def test_without_argv_the_arguments_of_the_process_are_used(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(sys, "argv", ["onewrite", *SMALL])
+    monkeypatch.setattr(sys, "argv", ["onewrite", "--version"])
     monkeypatch.setattr("onewrite.operate.end_at_last", lambda _: None)
     assert main() == 0
-    assert "3 messages" in capsys.readouterr().out
+    assert capsys.readouterr().out.startswith("onewrite ")
 
 
 def test_the_package_runs_as_a_module(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(sys, "argv", ["onewrite", *SMALL])
+    monkeypatch.setattr(sys, "argv", ["onewrite", "--version"])
     monkeypatch.setattr("onewrite.operate.end_at_last", lambda _: None)
     with pytest.raises(SystemExit) as end:
         importlib.import_module("onewrite.__main__")  # to import it is to run it
     assert end.value.code == 0
-    assert "3 messages" in capsys.readouterr().out
+    assert capsys.readouterr().out.startswith("onewrite ")
 
 
 @pytest.mark.parametrize("name", ["typer", "rich.table"])
 def test_without_the_packages_of_the_command_one_line_names_the_remedy(
     name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    _forget(monkeypatch, "onewrite.operate.app", "onewrite.operate.demo")
+    _forget(monkeypatch, "onewrite.operate.app", "onewrite.operate.steps")
     _hide(monkeypatch, name)
-    assert main(["demo"]) == 2
+    assert main(STEPS) == 2
     _assert_one_line_with_the_remedy(capsys, name)
 
 
-@pytest.mark.parametrize(("engine", "name"), [("mongodb", "mongomock"), ("dynamodb", "moto"), ("dynamodb", "boto3")])
-def test_without_a_stand_in_one_line_names_the_remedy(
-    engine: str, name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("store", "name"),
+    [(("--table", "orders"), "boto3"), (("--collection", "mongodb://127.0.0.1/shop.orders"), "pymongo")],
+)
+def test_missing_driver_is_named_with_the_remedy(
+    store: tuple[str, str], name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     _hide(monkeypatch, name)
-    assert main(["demo", "--json", "--engine", engine]) == 2
+    assert main(["steps", *store]) == 2
     _assert_one_line_with_the_remedy(capsys, name)
 
 
@@ -171,7 +175,7 @@ def test_a_missing_bson_is_a_missing_pymongo(monkeypatch: pytest.MonkeyPatch, ca
         raise ModuleNotFoundError("No module named 'bson'", name="bson")
 
     monkeypatch.setattr("onewrite.operate.app.run", lacking)
-    assert main(["demo"]) == 2
+    assert main(STEPS) == 2
     _assert_one_line_with_the_remedy(capsys, "pymongo")
 
 
@@ -181,20 +185,20 @@ def test_a_missing_module_of_somebody_else_is_not_blamed_on_the_extras(monkeypat
 
     monkeypatch.setattr("onewrite.operate.app.run", of_the_user)
     with pytest.raises(ModuleNotFoundError, match="shop"):
-        main(["demo"])
+        main(STEPS)
 
 
 def test_an_exit_of_the_users_code_ends_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     _end_with(monkeypatch, SystemExit("DATABASE_URL is missing"))
     with pytest.raises(SystemExit, match="DATABASE_URL is missing"):
-        main(SMALL)
+        main(STEPS)
 
 
 def _end_with(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
     def verb(*_: Any, **__: Any) -> NoReturn:
         raise error
 
-    monkeypatch.setattr("onewrite.operate.demo.compare", verb)
+    monkeypatch.setattr("onewrite.operate.steps.store_of", verb)
 
 
 def _forget(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
@@ -213,6 +217,27 @@ def _assert_one_line_with_the_remedy(capsys: pytest.CaptureFixture[str], name: s
     assert printed.err.count("\n") == 1
     assert REMEDY in printed.err
     assert name.partition(".")[0] in printed.err
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("stream", "environ", "plain"),
+    [
+        (Terminal(), {"TERM": "xterm"}, False),
+        (Terminal(), {"NO_COLOR": ""}, False),
+        (Terminal(), {"NO_COLOR": "1"}, True),
+        (Terminal(), {"TERM": "dumb"}, True),
+        (io.StringIO(), {"TERM": "xterm"}, True),
+    ],
+)
+def test_output_is_plain_without_a_terminal_or_with_no_color(
+    stream: io.StringIO, environ: dict[str, str], plain: bool
+) -> None:
+    assert is_plain(stream, environ) is plain
 
 
 def test_the_verbs_need_neither_driver_before_they_use_it() -> None:

@@ -183,9 +183,9 @@ def test_a_signal_in_the_last_moment_of_the_interpreter_does_not_change_the_exit
     assert "cannot use the queue" in process.stderr
 
 
-@pytest.mark.parametrize("verb", [["demo"], ["--help"]])
+@pytest.mark.parametrize("verb", [["steps"], ["--help"]])
 def test_other_verbs_end_by_the_signal_as_any_command_does(folder: Path, verb: list[str]) -> None:
-    assert run(folder, "import onewrite.operate.demo", signal.SIGTERM, verb=verb).returncode == -signal.SIGTERM
+    assert run(folder, "import onewrite.operate.app", signal.SIGTERM, verb=verb).returncode == -signal.SIGTERM
 
 
 # ---------------------------------------------------------------- in this process

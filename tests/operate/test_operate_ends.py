@@ -168,15 +168,14 @@ def test_every_verb_has_its_options_under_the_same_names(
     monkeypatch.setenv("COLUMNS", "200")
     of_stores = {"relay", "steps", "doctor", "inspect", "forget", "set-mark", "clear"}
     verbs = {str(each.name or getattr(each.callback, "__name__", "")).replace("_", "-") for each in app.registered_commands}
-    assert verbs == of_stores | {"demo", "worker"}
+    assert verbs == of_stores | {"worker"}
     for verb in verbs:
         assert main([verb, "--help"]) == 0
         text = capsys.readouterr().out
         for name in ("--table", "--collection", "--region", "--endpoint-url", "--json"):
             assert (name in text) or verb not in of_stores, (verb, name)
-        if verb != "demo":
-            assert main([verb, "--version"]) == 0
-            assert capsys.readouterr().out.startswith("onewrite ")
+        assert main([verb, "--version"]) == 0
+        assert capsys.readouterr().out.startswith("onewrite ")
 
 
 def test_the_commands_for_the_night_run_as_they_stand_on_the_page(

@@ -17,13 +17,7 @@ from pathlib import Path
 from onewrite.core.extras import package_of
 from onewrite.operate.early import EXTRAS, EarlySignals, end_at_last
 
-_REMEDY = 'pip install "onewrite[cli,testing,dynamodb,mongodb]"'
-_OF_STORES = 'pip install "onewrite[cli,aws,mongodb]"'
-_VERBS_OF_STORES = (
-    *("worker", "relay", "steps", "doctor"),
-    *("inspect", "forget", "set-mark", "clear"),
-)
-_REMEDIES: dict[str, str] = dict.fromkeys(_VERBS_OF_STORES, _OF_STORES)
+_REMEDY = 'pip install "onewrite[cli,aws,mongodb]"'
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -65,6 +59,5 @@ def _run(arguments: Sequence[str], early_signals: EarlySignals) -> int:
         module = (error.name or "").partition(".")[0]
         if module not in EXTRAS:
             raise
-        remedy = _REMEDIES.get(arguments[0], _REMEDY) if arguments else _REMEDY
-        sys.stderr.write(f"onewrite: {package_of(error)} is not installed. Run: {remedy}\n")
+        sys.stderr.write(f"onewrite: {package_of(error)} is not installed. Run: {_REMEDY}\n")
         return 2

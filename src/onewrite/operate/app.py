@@ -14,7 +14,6 @@ import typer
 from typer.core import TyperCommand
 
 from onewrite.errors import ConfigurationError, OnewriteError
-from onewrite.operate.demo import demo
 from onewrite.operate.doctor import doctor
 from onewrite.operate.early import EarlySignals
 from onewrite.operate.inspect import inspect
@@ -43,7 +42,7 @@ class _Verb(TyperCommand):
         return super().invoke(ctx)
 
 
-for verb in (demo, worker, relay, steps, doctor, inspect, forget, set_mark, clear):
+for verb in (worker, relay, steps, doctor, inspect, forget, set_mark, clear):
     app.command(cls=_Verb)(verb)
 
 # All errors of a command line have this class, which is click's, or that of the click within Typer.

@@ -19,11 +19,7 @@ EXTRAS = frozenset(
         "boto3",
         "botocore",
         "bson",
-        "mongomock",
-        "moto",
-        "py_partiql_parser",
         "pymongo",
-        "responses",
         "rich",
         "typer",
     }

@@ -1,57 +1,64 @@
 // Shows each view that the server sends, and sends back what the visitor asks for.
 
-import { Lane, euros, token } from "/board.js";
+import { Lane, euros, token } from "./board.js";
 
 const byId = (id) => document.getElementById(id);
 const sliders = ["speed", "duplicates", "crashes"];
 const units = { speed: (n) => `${n} a second`, duplicates: (n) => `${n} %`, crashes: (n) => `${n} %` };
 const lanes = new Map();
 let running = true;
-let shown = { run: -1, remark: 0 };
+let shown = { run: 0, line: 0 };
+let latest = Promise.resolve();
 
-async function ask(what, values = {}) {
+const setting = (name) => Number(byId(name).value);
+
+// Requests go one after the other, so an earlier view never replaces a later one.
+function ask(what) {
+  latest = latest.then(() => send(what));
+  return latest;
+}
+
+async function send({ turn = false, restart = false, kill = [] }) {
+  const body = JSON.stringify({ turn, restart, kill, duplicates: setting("duplicates"), crashes: setting("crashes") });
+  let view;
   try {
-    await fetch(`/${what}`, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(values) });
+    view = await (await fetch("view", { method: "POST", body })).json();
   } catch {
     byId("gone").hidden = false;
+    return;
+  }
+  byId("gone").hidden = true;
+  show(view);
+}
+
+async function play() {
+  while (true) {
+    await new Promise((done) => setTimeout(done, 1000 / setting("speed")));
+    if (running && !document.hidden) await ask({ turn: true });
   }
 }
 
 function show(view) {
-  byId("gone").hidden = true;
   if (view.run !== shown.run) clear(view);
-  const turn = 1000 / view.settings.speed;
-  document.documentElement.style.setProperty("--turn", `${Math.min(700, turn * 0.85)}ms`);
+  document.documentElement.style.setProperty("--turn", `${Math.min(700, (1000 / setting("speed")) * 0.85)}ms`);
   const scale = Math.max(5000, ...view.lanes.flatMap((lane) => lane.drifts.map(Math.abs)));
-  for (const lane of view.lanes) lanes.get(lane.name).show(lane, view.tick, scale);
-  showSettings(view.settings);
+  for (const lane of view.lanes) lanes.get(lane.name).show(lane, view.turn, scale);
   showSender(view);
-  showRemarks(view.remarks);
+  showLog(view.log);
   byId("verdict").replaceChildren(...view.lanes.map(verdict));
 }
 
 function clear(view) {
-  shown = { run: view.run, remark: 0 };
+  shown = { run: view.run, line: 0 };
   lanes.clear();
   byId("lanes").replaceChildren();
   byId("log").replaceChildren();
   document.querySelector(".outbox").replaceChildren();
   delete document.querySelector(".outbox").dataset.payment;
   for (const { name, about } of view.lanes) {
-    const lane = new Lane(name, about, () => ask("kill", { lane: name }));
+    const lane = new Lane(name, about, () => ask({ kill: [name] }));
     lanes.set(name, lane);
     byId("lanes").append(lane.element);
-  }
-}
-
-function showSettings(settings) {
-  running = settings.running;
-  byId("running").textContent = running ? "Pause" : "Go on";
-  byId("step").disabled = running;
-  for (const name of sliders) {
-    const slider = byId(name);
-    if (slider !== document.activeElement) slider.value = settings[name];
-    showSlider(slider);
   }
 }
 
@@ -71,9 +78,9 @@ function showSender({ sent, waits }) {
   byId("sent").textContent = waits ? "Waits: a queue is full." : told;
 }
 
-function showRemarks(remarks) {
+function showLog(lines) {
   const log = byId("log");
-  for (const { number, lane, mood, text, why } of remarks.filter((each) => each.number > shown.remark)) {
+  for (const { number, lane, mood, text, why } of lines.filter((each) => each.number > shown.line)) {
     const line = document.createElement("li");
     line.className = mood;
     const details = line.appendChild(document.createElement("details"));
@@ -85,7 +92,7 @@ function showRemarks(remarks) {
     summary.title = why;
     details.appendChild(document.createElement("p")).textContent = why;
     log.prepend(line);
-    shown.remark = number;
+    shown.line = number;
   }
   while (log.children.length > 40) log.lastChild.remove();
 }
@@ -100,19 +107,19 @@ function verdict({ name, balance, expected }) {
   return whole;
 }
 
-byId("running").addEventListener("click", () => ask("settings", { running: !running }));
-byId("step").addEventListener("click", () => ask("step"));
-byId("restart").addEventListener("click", () => ask("restart"));
-byId("kill-all").addEventListener("click", () => ask("kill", { lane: null }));
+byId("running").addEventListener("click", () => {
+  running = !running;
+  byId("running").textContent = running ? "Pause" : "Go on";
+  byId("step").disabled = running;
+});
+byId("step").addEventListener("click", () => ask({ turn: true }));
+byId("restart").addEventListener("click", () => ask({ restart: true }));
+byId("kill-all").addEventListener("click", () => ask({ kill: [...lanes.keys()] }));
 for (const name of sliders) {
-  byId(name).addEventListener("input", ({ target }) => {
-    showSlider(target);
-    ask("settings", { [name]: Number(target.value) });
-  });
+  byId(name).addEventListener("input", ({ target }) => showSlider(target));
+  showSlider(byId(name));
 }
 document.querySelector(".controls").addEventListener("submit", (event) => event.preventDefault());
 addEventListener("resize", () => lanes.forEach((lane) => lane.place()));
-
-const events = new EventSource("/events");
-events.addEventListener("message", ({ data }) => show(JSON.parse(data)));
-events.addEventListener("error", () => (byId("gone").hidden = false));
+ask({});
+play();

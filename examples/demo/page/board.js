@@ -33,7 +33,7 @@ export class Lane {
   constructor(name, about, kill) {
     this.name = name;
     this.tokens = new Map();
-    this.tick = -1;
+    this.turn = -1;
     this.element = document.getElementById("lane").content.cloneNode(true).firstElementChild;
     this.track = this.find(".track");
     this.find("h2").textContent = name;
@@ -59,9 +59,9 @@ export class Lane {
     return element;
   }
 
-  show(view, tick, scale) {
-    const isNew = tick !== this.tick;
-    this.tick = tick;
+  show(view, turn, scale) {
+    const isNew = turn !== this.turn;
+    this.turn = turn;
     this.view = view;
     this.showWorker(view.worker);
     this.place();

@@ -1,0 +1,46 @@
+"""Three handlers under duplicates and crashes: `python -m demo` compares them, and `python -m demo --web` shows them on a page."""
+
+from __future__ import annotations
+
+import sys
+
+from demo.handlers import ONEWRITE
+from demo.lane import Lane
+from demo.shops import DynamoShop, MongoShop
+from demo.stream import PaymentStream
+from demo.web import serve
+
+PAYMENTS = 100
+_WIDTHS = (19, 12, 22, 13, 4)
+
+
+def main() -> None:
+    for shop in (DynamoShop, MongoShop):
+        stream = PaymentStream(shop, payments=PAYMENTS)
+        while not stream.is_done:
+            stream.turn(duplicates=20, crashes=7)
+        print(f"{PAYMENTS} payments on {shop.engine}\n")
+        print(_line(["handler", "deliveries", "requests a payment", "added twice", "lost"]))
+        for lane in stream.lanes.values():
+            print(_line(_cells(lane)))
+        print()
+        account = stream.lanes[ONEWRITE].account
+        if account.doubled or account.lost:
+            sys.exit("The row of onewrite must end with two zeros: this is a bug in onewrite.")
+
+
+def _cells(lane: Lane) -> list[str]:
+    account = lane.account
+    requests = f"{lane.requests / account.payments:.2f}"
+    return [lane.name, f"{lane.deliveries}", requests, f"{account.doubled}", f"{account.lost}"]
+
+
+def _line(cells: list[str]) -> str:
+    return "".join([f"{cell:{width}}" for cell, width in zip(cells, _WIDTHS, strict=True)]).rstrip()
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["--web"]:
+        serve(DynamoShop)
+    else:
+        main()

@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+import pytest
+
+from demo import DynamoShop, MongoShop
+from tests.support.ci import in_ci
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page, Request
+
+CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
+# Chromium must ask its makers for nothing.
+QUIET = ["--disable-gpu", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
+
+
+@pytest.fixture(params=[DynamoShop, MongoShop], ids=["moto", "mongomock"])
+def open_shop(request: pytest.FixtureRequest) -> type[DynamoShop | MongoShop]:
+    kind: type[DynamoShop | MongoShop] = request.param
+    return kind
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    path = next(filter(None, map(shutil.which, CHROMIUM)), None)
+    if path is None:
+        (pytest.fail if in_ci() else pytest.skip)("there is no Chromium on PATH: apt-get install chromium")
+    from playwright.sync_api import sync_playwright  # noqa: PLC0415  # slow to import, and few tests need it
+
+    sandbox = [] if os.getuid() else ["--no-sandbox"]
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=path, args=[*QUIET, *sandbox])
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    """An empty page. Its scripts must not fail, and it must load nothing from another machine."""
+    page, problems = browser.new_page(viewport={"width": 1280, "height": 880}), list[str]()
+
+    def check(request: Request) -> None:
+        if urlsplit(request.url).hostname != "127.0.0.1":
+            problems.append(request.url)
+
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.on("request", check)
+    yield page
+    page.close()
+    assert problems == []
