@@ -408,18 +408,3 @@ def test_a_step_of_the_ledger_before_is_let_go(make_shop: MakeShop, before: AnyL
     assert isinstance(again, Begun)
     assert again.first is not sent
     assert isinstance(shop.add(message(1), "o", finishes=again), Applied)
-
-
-@changes
-def test_tokens_of_the_ledger_before_are_forgotten(make_shop: MakeShop, before: AnyLedger, now: AnyLedger) -> None:
-    old, new = make_shop(before), make_shop(now)
-    old.add(message(1), "o")
-    for n in range(2, 12):
-        new.clock.now += 2 * 3600
-        assert isinstance(new.add(message(n), "o"), Applied)
-    left = [
-        name
-        for name in new.raw("o") or {}
-        if name.removeprefix("ow_seen:").removeprefix("ow_marks:").removeprefix("ow_").startswith("t")
-    ]
-    assert len(left) <= 1

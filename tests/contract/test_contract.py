@@ -637,12 +637,12 @@ def _unfit(shop: Shop, ledger: Ledger, wrong: Any) -> str | None:
 def _broken(shop: Shop, wrong: Any) -> dict[str, Any]:
     """The marks of an entity with something else in their place."""
     shop.add(message(1), "o-2")
-    marks = {name: value for name, value in ledger_of(shop, "o-2").items() if not _is_label_or_attempt(name)}
+    marks = {name: value for name, value in ledger_of(shop, "o-2").items() if not _is_label_or_token(name)}
     return {name: dict.fromkeys(value, wrong) if isinstance(value, dict) else wrong for name, value in marks.items()}
 
 
-def _is_label_or_attempt(name: str) -> bool:
-    return name == "ow_l" or name.startswith("ow_t")
+def _is_label_or_token(name: str) -> bool:
+    return name in {"ow_l", "ow_t"}
 
 
 @pytest.mark.parametrize("wrong", ["ow2 14d", "ow1", "", 5, True, ["m1"], {"ow1": 1}], ids=str)

@@ -46,7 +46,7 @@ OURS = [
         "ow_allt",
         "ow_@",
         "ow_@order-7",
-        "ow_t0",
+        "ow_t",
         "ow_billing:l",
     ),
     *(

@@ -10,15 +10,14 @@ from typing import Any
 import pytest
 
 from onewrite import HighWaterMark, Message, Rejected, SeenIds, Tombstones
-from onewrite.core.label import TOMBSTONE, Slot
+from onewrite.core.label import TOKEN, TOMBSTONE, Slot
 from onewrite.core.ledgers.entry import ABSENT, Advance, Entry, Remember
 from onewrite.core.step import step_mark
 from onewrite.core.tombstone import new_tombstone
-from onewrite.core.write import NO_STEP, Burial, Image, Size, Write, has_landed, of_creation, too_large
-from onewrite.dynamodb.request import new_token
+from onewrite.core.write import NO_STEP, Burial, Image, Size, Write, has_landed, of_creation, token_of, too_large
 
 NOW = 1_790_000_000.0
-TOKEN = new_token("ow_l", "try", NOW)
+CALL = token_of("try")
 TOMBSTONES = Tombstones(timedelta(days=1))
 
 
@@ -37,8 +36,8 @@ def landed(
     fields: Mapping[str, object] = {},
 ) -> bool:
     """Is a write taken for one that has landed, in an entity whose ledger holds this in its slots, and these fields?"""
-    write = Write(M10, {"id": "e"}, NOW, entry, NO_STEP, token=TOKEN, burial=burial)
-    top = {TOKEN.name: {TOKEN.value}, **fields}
+    write = Write(M10, {"id": "e"}, NOW, entry, NO_STEP, token=CALL, burial=burial)
+    top = {TOKEN: CALL, **fields}
     return has_landed(
         write, Image(True, TOMBSTONE in fields, {}, lambda slot: stored.get(slot, ABSENT), steps, top, null_is_absent=False)
     )
@@ -85,11 +84,11 @@ def test_a_write_of_several_messages_has_landed_where_all_of_them_are_there() ->
     assert not landed(entry, {own.sets.present: frozenset({second.mark})})
 
 
-def test_no_write_has_landed_whose_token_is_not_there() -> None:
+def test_no_write_has_landed_whose_token_was_overwritten() -> None:
     entry, stored = written(SeenIds())
     assert landed(entry, stored)
-    assert not landed(entry, stored, fields={TOKEN.name: {b"another"}})
-    assert not landed(entry, stored, fields={TOKEN.name: None})
+    assert not landed(entry, stored, fields={TOKEN: b"another"})
+    assert not landed(entry, stored, fields={TOKEN: None})
 
 
 def test_no_write_has_landed_while_a_step_of_its_message_is_open() -> None:

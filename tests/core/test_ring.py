@@ -6,9 +6,8 @@ from datetime import timedelta
 
 import pytest
 
-from onewrite.core.ledgers.ring import Ring, Window, next_change, ring_of, slots, span_at, window
+from onewrite.core.ledgers.ring import SLOTS, Ring, Window, next_change, ring_of, span_at, window
 
-COUNT = 6
 GENERATIONS = range(2760, 2772)  # of today, where a generation is as long as by default
 WINDOWS = [window(retention, retention / 56) for retention in (timedelta(seconds=1), timedelta(days=14))]
 
@@ -26,13 +25,13 @@ def slots_of(ring: Ring) -> tuple[str, ...]:
 @pytest.mark.parametrize("reach", WINDOWS)
 def test_a_ring_stays_as_it_is_until_its_next_change_and_is_another_one_then(reach: Window) -> None:
     for moment in [turn + step for generation in GENERATIONS for turn in turns(reach, generation) for step in (-1, 0, 1)]:
-        change, ring = next_change(reach, moment), slots_of(ring_of(reach, moment, COUNT))
+        change, ring = next_change(reach, moment), slots_of(ring_of(reach, moment))
         assert moment < change <= moment + reach.width
-        assert slots_of(ring_of(reach, change - 1, COUNT)) == ring != slots_of(ring_of(reach, change, COUNT))
+        assert slots_of(ring_of(reach, change - 1)) == ring != slots_of(ring_of(reach, change))
 
 
 @pytest.mark.parametrize("reach", WINDOWS)
-@pytest.mark.parametrize("slot", slots(COUNT))
+@pytest.mark.parametrize("slot", SLOTS)
 def test_the_span_of_a_slot_is_that_of_the_last_generation_that_may_have_written_there(reach: Window, slot: str) -> None:
     for moment in [turn + step for generation in GENERATIONS for turn in turns(reach, generation) for step in (-9, 9)]:
         span = span_at(reach, moment / 1e6, slot)
@@ -41,8 +40,8 @@ def test_the_span_of_a_slot_is_that_of_the_last_generation_that_may_have_written
         newest = (moment + reach.ahead) // reach.width
         writers = [number for number in range(newest - 30, newest + 1) if present(reach, number) == slot]
         assert (begin, end) == (writers[-1], writers[-1] + 1)
-        assert span.live is (slot in ring_of(reach, moment, COUNT).live)
+        assert span.live is (slot in ring_of(reach, moment).live)
 
 
 def present(reach: Window, generation: int) -> str:
-    return ring_of(reach, generation * reach.width, COUNT).present
+    return ring_of(reach, generation * reach.width).present

@@ -138,7 +138,7 @@ def test_a_finish_that_is_too_large_for_an_item_that_may_not_be_read_is_told_so_
 
 def test_a_finish_whose_answer_was_lost_is_known_by_its_token() -> None:
     marks = {"ow_r1": {bytes.fromhex("e2925dfad35a3323aea4")}}
-    landed = item(**marks, ow_t4={blake2b(b"mine", digest_size=6).digest()})
+    landed = item(**marks, ow_t=blake2b(b"mine", digest_size=6).digest())
     assert play(table().finish(M, KEY, claim(mine())), refusal(landed))[0] == Applied(M, retried=True)
 
 

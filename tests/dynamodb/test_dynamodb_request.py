@@ -23,8 +23,8 @@ from onewrite import (
 )
 from onewrite.core.ledgers import Ledger
 from onewrite.core.step import step_mark
-from onewrite.core.write import NO_STEP, Write
-from onewrite.dynamodb.request import guard_begin, guard_put, guard_record, guard_update, new_token
+from onewrite.core.write import NO_STEP, Write, token_of
+from onewrite.dynamodb.request import guard_begin, guard_put, guard_record, guard_update
 from onewrite.dynamodb.values import Members, sendable, typed_values
 
 NOW = 1_790_000_000.0
@@ -48,8 +48,7 @@ MARK_LABELLED = f"{NOT_SHARED} AND (attribute_not_exists(ow_l) OR ow_l=:ow_l0)"
 
 def write(ledger: Ledger = MARK, message: Message = M5, now: float = NOW) -> Write:
     """The parts of a write of the call "try"."""
-    token = new_token(ledger.attribute, "try", now)
-    return Write(message, KEY["Key"], now, ledger.entry(message, now), NO_STEP, token=token)
+    return Write(message, KEY["Key"], now, ledger.entry(message, now), NO_STEP, token=token_of("try"))
 
 
 def step_of(message: Message) -> dict[str, bytes]:
@@ -86,12 +85,10 @@ def test_a_bounded_set_is_looked_at_in_three_slots_added_to_one_and_dropped_in_t
     )
     assert listed(request) == {
         **KEY,
-        "UpdateExpression": (
-            "SET #s = :s, ow_l=:ow_l0 REMOVE old, ow_r2,ow_r3,ow_r5,ow_t1,ow_t2 ADD n :one, ow_r1 :ow_s,ow_t4 :ow_a"
-        ),
+        "UpdateExpression": ("SET #s = :s, ow_l=:ow_l0,ow_t=:ow_a REMOVE old, ow_r2,ow_r3,ow_r5 ADD n :one, ow_r1 :ow_s"),
         "ConditionExpression": f"{SET_CONDITION} AND (attribute_exists(orderId))",
         "ExpressionAttributeNames": {"#s": "status"},
-        "ExpressionAttributeValues": {":s": "SHIPPED", ":one": 1, **SET_VALUES, ":ow_s": [HASH], ":ow_a": [TOKEN]},
+        "ExpressionAttributeValues": {":s": "SHIPPED", ":one": 1, **SET_VALUES, ":ow_s": [HASH], ":ow_a": TOKEN},
         "ReturnValues": "ALL_NEW",
         "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
     }
@@ -132,29 +129,29 @@ def test_where_nobody_needs_a_placeholder_no_names_are_sent() -> None:
 def test_readable_ids_are_kept_in_sets_of_text() -> None:
     request = listed(update(SeenIds(readable=True)))
     assert "ADD ow_14dt_r1 :ow_s" in request["UpdateExpression"]
-    values = {**STEP, ":ow_l0": "ow1 14d text", ":ow_m0": "@s/m5", ":ow_s": ["@s/m5"], ":ow_a": [TOKEN]}
+    values = {**STEP, ":ow_l0": "ow1 14d text", ":ow_m0": "@s/m5", ":ow_s": ["@s/m5"], ":ow_a": TOKEN}
     assert request["ExpressionAttributeValues"] == values
 
 
 def test_a_set_that_is_kept_for_ever_is_one_attribute() -> None:
     assert listed(update(SeenIds(retention=None), UpdateExpression="SET a = :a")) == {
         **KEY,
-        "UpdateExpression": ("SET a = :a, ow_l=:ow_l0 REMOVE ow_t1,ow_t2 ADD ow_all :ow_s,ow_t4 :ow_a"),
+        "UpdateExpression": ("SET a = :a, ow_l=:ow_l0,ow_t=:ow_a ADD ow_all :ow_s"),
         "ConditionExpression": f"{NOT_SHARED} AND {LABELLED} AND NOT contains(ow_all,:ow_m0)",
-        "ExpressionAttributeValues": {**SET_VALUES, ":ow_l0": "ow1 all", ":ow_s": [HASH], ":ow_a": [TOKEN]},
+        "ExpressionAttributeValues": {**SET_VALUES, ":ow_l0": "ow1 all", ":ow_s": [HASH], ":ow_a": TOKEN},
         "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
     }
 
 
 def test_a_set_of_the_callers_has_no_label() -> None:
     request = listed(update(MessageIDs(), Message("m5")))
-    assert spelt_out(request, "UpdateExpression") == "REMOVE ow_t1,ow_t2 ADD messageIDs :ow_s,ow_t4 :ow_a"
+    assert spelt_out(request, "UpdateExpression") == "SET ow_t=:ow_a ADD messageIDs :ow_s"
     assert spelt_out(request, "ConditionExpression") == f"{NOT_SHARED} AND NOT contains(messageIDs,:ow_m0)"
     assert request["ExpressionAttributeValues"] == {
         ":ow_o": step_mark("messageIDs", Message("m5")),
         ":ow_m0": "m5",
         ":ow_s": ["m5"],
-        ":ow_a": [TOKEN],
+        ":ow_a": TOKEN,
     }
 
 
@@ -173,10 +170,10 @@ def test_a_mark_is_moved_where_it_may_be(
     message = Message("m5", source=source, sequence=5)
     assert listed(update(ledger, message, UpdateExpression="REMOVE a", ConditionExpression="(b = c)")) == {
         **KEY,
-        "UpdateExpression": "SET ow_l=:ow_l0,#ow_m0=:ow_m0 REMOVE a, ow_t1,ow_t2 ADD ow_t4 :ow_a",
+        "UpdateExpression": "SET ow_l=:ow_l0,#ow_m0=:ow_m0,ow_t=:ow_a REMOVE a",
         "ConditionExpression": f"{MARK_LABELLED} AND {condition} AND (b = c)",
         "ExpressionAttributeNames": {"#ow_m0": name},
-        "ExpressionAttributeValues": {**values, **step_of(message), ":ow_l0": "ow1 marks", ":ow_m0": 5, ":ow_a": [TOKEN]},
+        "ExpressionAttributeValues": {**values, **step_of(message), ":ow_l0": "ow1 marks", ":ow_m0": 5, ":ow_a": TOKEN},
         "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
     }
 
@@ -194,7 +191,7 @@ def test_a_sequence_of_text_is_compared_as_text(sequence: str, condition: str, v
     request = update(message=Message("m5", source="s", sequence=sequence))
     assert request["ConditionExpression"] == f"{MARK_LABELLED} AND (attribute_not_exists(#ow_m0) OR {condition})"
     sent = listed(request["ExpressionAttributeValues"])
-    assert sent == {**STEP, ":ow_l0": "ow1 marks", ":ow_m0": sequence, **values, ":ow_a": [TOKEN]}
+    assert sent == {**STEP, ":ow_l0": "ow1 marks", ":ow_m0": sequence, **values, ":ow_a": TOKEN}
 
 
 # --- after another ledger ---------------------------------------------------------------------------------------------
@@ -203,14 +200,14 @@ def test_a_sequence_of_text_is_compared_as_text(sequence: str, condition: str, v
 def test_a_ledger_before_this_one_is_looked_into_and_its_own_slots_emptied() -> None:
     request = listed(update(SeenIds(timedelta(days=30), also=SeenIds()), UpdateExpression="REMOVE a"))
     assert request["UpdateExpression"] == (
-        "SET ow_l=:ow_l0 REMOVE a, ow_30d_r1,ow_30d_r3,ow_30d_r4,ow_r2,ow_r3,ow_r5,ow_t1,ow_t2 ADD ow_30d_r2 :ow_s,ow_t4 :ow_a"
+        "SET ow_l=:ow_l0,ow_t=:ow_a REMOVE a, ow_30d_r1,ow_30d_r3,ow_30d_r4,ow_r2,ow_r3,ow_r5 ADD ow_30d_r2 :ow_s"
     )
     own = " AND ".join(f"NOT contains(ow_30d_{slot},:ow_m0)" for slot in ("r5", "r0", "r2"))
     before = " AND ".join(f"NOT contains(ow_{slot},:ow_m1)" for slot in ("r4", "r0", "r1"))
     labelled = "(attribute_not_exists(ow_l) OR ow_l=:ow_l0 OR ow_l=:ow_l0_1)"
     assert request["ConditionExpression"] == f"{NOT_SHARED} AND {labelled} AND {own} AND {before}"
     labels, marks = {":ow_l0": "ow1 30d", ":ow_l0_1": "ow1 14d"}, {":ow_m0": HASH, ":ow_m1": HASH}
-    assert request["ExpressionAttributeValues"] == {**STEP, **labels, **marks, ":ow_s": [HASH], ":ow_a": [TOKEN]}
+    assert request["ExpressionAttributeValues"] == {**STEP, **labels, **marks, ":ow_s": [HASH], ":ow_a": TOKEN}
 
 
 def test_ids_that_were_kept_by_hand_are_looked_for_with_their_source_and_without() -> None:
@@ -220,7 +217,7 @@ def test_ids_that_were_kept_by_hand_are_looked_for_with_their_source_and_without
         "AND NOT contains(ow_ids:r4,:ow_m0) AND NOT contains(ow_ids:r0,:ow_m0) "
         "AND NOT contains(ow_ids:r1,:ow_m0) AND NOT contains(messageIDs,:ow_m1) AND NOT contains(messageIDs,:ow_m1_0)"
     )
-    assert spelt_out(request, "UpdateExpression").startswith("SET ow_ids:l=:ow_l0 REMOVE ow_ids:r2,")
+    assert spelt_out(request, "UpdateExpression").startswith("SET ow_ids:l=:ow_l0,ow_t=:ow_a REMOVE ow_ids:r2,")
     values = request["ExpressionAttributeValues"]
     assert (values[":ow_m1"], values[":ow_m1_0"], values[":ow_l0"]) == ("@s/m5", "m5", "ow1 14d")
 
@@ -228,7 +225,7 @@ def test_ids_that_were_kept_by_hand_are_looked_for_with_their_source_and_without
 def test_a_ledger_that_is_followed_by_a_set_of_the_callers_says_where_that_is() -> None:
     request = listed(update(MessageIDs("ids", also=SeenIds())))
     values = request["ExpressionAttributeValues"]
-    assert spelt_out(request, "UpdateExpression").startswith("SET ow_l=:ow_l0 REMOVE ")
+    assert spelt_out(request, "UpdateExpression").startswith("SET ow_l=:ow_l0,ow_t=:ow_a REMOVE ")
     assert (values[":ow_l0"], values[":ow_l0_1"]) == ("ow1 > ids", "ow1 14d")
 
 
@@ -242,7 +239,7 @@ def test_a_mark_before_a_set_is_looked_at_and_not_moved() -> None:
 
 def test_a_new_item_has_the_labels_of_all_its_ledgers() -> None:
     created = listed(put(SeenIds(also=HighWaterMark())))
-    assert created["Item"] == {"orderId": "o-1", "ow_l": "ow1 14d", "ow_t4": [TOKEN], "ow_r1": [HASH]}
+    assert created["Item"] == {"orderId": "o-1", "ow_l": "ow1 14d", "ow_t": TOKEN, "ow_r1": [HASH]}
     used = set(re.findall(r"[#:]ow_\w+", created["ConditionExpression"]))
     assert {*created["ExpressionAttributeNames"], *created["ExpressionAttributeValues"]} == used
 
@@ -256,7 +253,7 @@ def test_a_new_item_gets_its_ledger_and_replaces_nothing_with_the_same_key() -> 
     item = {**keys, **no_keys, "tags": {"a"}}
     request = put(Item=item, ConditionExpression="attribute_not_exists(x)", ExpressionAttributeNames={"#y": "y"})
     assert listed(request) == {
-        "Item": {**keys, **no_keys, "tags": ["a"], "ow_l": "ow1 marks", "ow_@s": 5, "ow_t4": [TOKEN]},
+        "Item": {**keys, **no_keys, "tags": ["a"], "ow_l": "ow1 marks", "ow_@s": 5, "ow_t": TOKEN},
         "ConditionExpression": (
             "attribute_not_exists(#ow_k0) AND attribute_not_exists(#ow_k1) AND attribute_not_exists(#ow_k2) AND "
             f"{MARK_LABELLED} AND (attribute_not_exists(#ow_m0) OR #ow_m0<:ow_m0) AND (attribute_not_exists(x))"
@@ -292,10 +289,10 @@ def test_a_record_is_the_ledgers_own_part_in_an_item_that_is_there() -> None:
     assert call.method == "update_item"
     assert listed(call.kwargs) == {
         **key,
-        "UpdateExpression": "SET ow_l=:ow_l0,#ow_m0=:ow_m0 REMOVE ow_t1,ow_t2 ADD ow_t4 :ow_a",
+        "UpdateExpression": "SET ow_l=:ow_l0,#ow_m0=:ow_m0,ow_t=:ow_a",
         "ConditionExpression": f"attribute_exists(#ow_k0) AND attribute_exists(#ow_k1) AND {MARK_LABELLED} AND #ow_m0=:ow_p",
         "ExpressionAttributeNames": {"#ow_k0": "shop", "#ow_k1": "size", "#ow_m0": "ow_@s"},
-        "ExpressionAttributeValues": {**STEP, ":ow_l0": "ow1 marks", ":ow_m0": 5, ":ow_p": 4, ":ow_a": [TOKEN]},
+        "ExpressionAttributeValues": {**STEP, ":ow_l0": "ow1 marks", ":ow_m0": 5, ":ow_p": 4, ":ow_a": TOKEN},
         "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
     }
 
@@ -309,7 +306,7 @@ def test_the_callers_own_call_is_left_as_it_was() -> None:
 # --- refusals ---------------------------------------------------------------------------------------------------------
 
 TOUCHES: list[dict[str, Any]] = [
-    {"UpdateExpression": "SET a = :v REMOVE ow_t0"},
+    {"UpdateExpression": "SET a = :v REMOVE ow_t"},
     {"UpdateExpression": "SET a = if_not_exists(ow_l.a, :v)"},
     {"UpdateExpression": "SET a = list_append(b, ow_36ht_r5[0])"},
     {"UpdateExpression": "REMOVE #e.a[1]", "ExpressionAttributeNames": {"#e": "ow_@t"}},
@@ -388,7 +385,7 @@ def test_a_condition_may_be_boto3s_own() -> None:
     names = {"#n0": "kind", "#n1": "a", "#n2": "b"}
     assert request["ExpressionAttributeNames"] == {"#s": "status", **names, "#ow_m0": "ow_@s"}
     values = {":v0": "x", ":v1": "y", ":v2": True, **STEP, ":ow_l0": "ow1 marks", ":ow_m0": 5}
-    assert request["ExpressionAttributeValues"] == {":s": "SHIPPED", **values, ":ow_a": [TOKEN]}
+    assert request["ExpressionAttributeValues"] == {":s": "SHIPPED", **values, ":ow_a": TOKEN}
     assert put(ConditionExpression=condition)["ExpressionAttributeValues"] == values
 
 

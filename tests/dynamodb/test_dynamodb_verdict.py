@@ -16,14 +16,14 @@ from onewrite import (
     LedgerMismatch,
     Message,
     MessageIDs,
+    Outcome,
     Rejected,
     SeenIds,
     Stale,
 )
 from onewrite.core.ledgers import Ledger
-from onewrite.core.write import NO_STEP, Write, judge_refusal
+from onewrite.core.write import NO_STEP, Write, judge_refusal, token_of
 from onewrite.dynamodb.layout import image_of
-from onewrite.dynamodb.request import new_token
 
 NOW = 1_790_000_000.0
 M5 = Message("m5", source="s", sequence=5)
@@ -35,8 +35,7 @@ ENTITY = {"orderId": "o-1", "n": 1}
 
 def verdict(ledger: Ledger, item: dict[str, Any] | None, message: Message = M5) -> object:
     """Why this item refused a write of the call "try"."""
-    token = new_token(ledger.attribute, "try", NOW)
-    write = Write(message, {"orderId": "o-1"}, NOW, ledger.entry(message, NOW), NO_STEP, token=token)
+    write = Write(message, {"orderId": "o-1"}, NOW, ledger.entry(message, NOW), NO_STEP, token=token_of("try"))
     return judge_refusal(write, image_of(ledger.terms, item))
 
 
@@ -81,26 +80,36 @@ def test_a_mark_is_an_int_again_and_not_a_decimal() -> None:
 # --- a lost answer ----------------------------------------------------------------------------------------------------
 
 LANDED: list[tuple[Ledger, dict[str, Any]]] = [
-    (SeenIds(), {"ow_r1": binaries(HASH), "ow_t4": binaries(TOKEN, OTHER)}),
-    (SeenIds(retention=None), {"ow_all": binaries(HASH), "ow_t4": binaries(TOKEN)}),
-    (HighWaterMark(), {"ow_@s": Decimal(5), "ow_t4": binaries(TOKEN)}),
-    # Meanwhile others have written on top of it.
-    (HighWaterMark(), {"ow_@s": Decimal(9), "ow_t4": binaries(TOKEN, OTHER)}),
-    (InSequence(), {"ow_@s": Decimal(6), "ow_t4": binaries(TOKEN, OTHER)}),
+    (SeenIds(), {"ow_r1": binaries(HASH, OTHER)}),
+    (SeenIds(retention=None), {"ow_all": binaries(HASH)}),
+    (HighWaterMark(), {"ow_@s": Decimal(5)}),
+    (InSequence(), {"ow_@s": Decimal(5)}),
 ]
 
 
 @pytest.mark.parametrize(("ledger", "held"), LANDED)
 def test_what_holds_this_calls_own_token_was_written_by_an_earlier_try_of_it(ledger: Ledger, held: dict[str, Any]) -> None:
-    assert verdict(ledger, {**ENTITY, **held}) == Applied(M5, ENTITY, retried=True)
+    assert verdict(ledger, {**ENTITY, **held, "ow_t": Binary(TOKEN)}) == Applied(M5, ENTITY, retried=True)
+
+
+@pytest.mark.parametrize(
+    ("ledger", "held", "expected"),
+    [
+        (SeenIds(), {"ow_r1": binaries(HASH, OTHER)}, Duplicate(M5, ENTITY)),
+        (HighWaterMark(), {"ow_@s": Decimal(5)}, Duplicate(M5, ENTITY)),
+        (HighWaterMark(), {"ow_@s": Decimal(9)}, Stale(M5, 9, ENTITY)),
+        (InSequence(), {"ow_@s": Decimal(6)}, Stale(M5, 6, ENTITY)),
+    ],
+)
+def test_a_write_that_another_has_overtaken_is_settled(ledger: Ledger, held: dict[str, Any], expected: Outcome) -> None:
+    assert verdict(ledger, {**ENTITY, **held, "ow_t": Binary(OTHER)}) == expected
+    assert expected.settled
 
 
 @pytest.mark.parametrize(
     "held",
     [
-        {"ow_t4": binaries(OTHER)},
-        {"ow_t1": binaries(TOKEN)},  # tokens of another time
-        {"ow_other:t4": binaries(TOKEN)},  # and of another ledger
+        {"ow_t": Binary(OTHER)},
         {"ow_r0": binaries(TOKEN)},
     ],
 )
@@ -127,9 +136,9 @@ def test_a_set_that_holds_something_else_is_a_mismatch_though_another_has_the_ma
         verdict(SeenIds(), {"ow_r0": binaries(HASH), slot: value})
 
 
-@pytest.mark.parametrize("value", ["try", None, {"try"}, {Decimal(1)}, TOKEN, [TOKEN], {TOKEN: 1}], ids=repr)
-def test_something_else_where_the_tokens_should_be_proves_nothing(value: object) -> None:
-    item = {**ENTITY, "ow_t4": value}
+@pytest.mark.parametrize("value", ["try", None, {"try"}, {Decimal(1)}, {TOKEN}, [TOKEN], {"t": TOKEN}], ids=repr)
+def test_something_else_where_the_token_should_be_proves_nothing(value: object) -> None:
+    item = {**ENTITY, "ow_t": value}
     assert verdict(SeenIds(), item) == Rejected(M5, ENTITY)
     assert verdict(SeenIds(), {**item, "ow_r1": binaries(HASH)}) == Duplicate(M5, ENTITY)
 

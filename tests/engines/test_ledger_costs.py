@@ -5,15 +5,15 @@ Dynoxide counts write units as AWS documents them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from onewrite import Applied, HighWaterMark, Message, SeenIds
+from onewrite import Applied, HighWaterMark, InSequence, Message, SeenIds
 from onewrite.dynamodb import GuardedTable
-from onewrite.dynamodb.size import LARGEST_ITEM
+from onewrite.dynamodb.size import LARGEST_ITEM, item_size
+from onewrite.dynamodb.values import plain_values
 from tests.support.pages import ROOT
 
 if TYPE_CHECKING:
@@ -24,38 +24,25 @@ SECONDS_BETWEEN = {"1/day": 86_400, "10/day": 8_640, "100/day": 864, "1/minute":
 HEAD = f"| ledger | its bytes in the item | {' | '.join(SECONDS_BETWEEN)} |"
 TABLE = PAGE.partition(f"\n{HEAD}\n|---|---|---|---|---|---|---|\n")[2].partition("\n\n")[0]
 ROWS = {ledger: cells for ledger, *cells in [line.strip("| ").split(" | ") for line in TABLE.splitlines()]}
-MARKS = "`HighWaterMark()`, `InSequence()`"
 DAY = timedelta(days=1)
 OWN_BYTES = 500
 DEFAULT = timedelta(days=14)
 RETENTIONS = {"`SeenIds(timedelta(hours=1))`": timedelta(hours=1)}  # where the row names one
 
-# How long an id and an attempt are kept: from right after a clean-up to right before the next one.
-IDS = (1, 22 / 14)  # retentions
-ATTEMPTS = (timedelta(minutes=20), timedelta(minutes=35))
+# For how many retentions an id is kept: right after a clean-up, and right before the next one.
+KEPT = (1, 22 / 14)
 
 
-def formula_units(formula: str, counts: Mapping[str, float]) -> int:
+def formula_units(formula: str, ids: float) -> int:
     """Return the write units of an item with a ledger of that formula."""
-    size = float(OWN_BYTES)
-    for term in formula.split(" + "):
-        number, _, name = term.partition(" per ")
-        size += int(number) * (counts[name] if name else 1)
+    fixed, _, per_id = formula.removesuffix(" per id").partition(" + ")
+    size = OWN_BYTES + int(fixed) + int(per_id or 0) * ids
     return -int(-size // 1024) if size <= LARGEST_ITEM else 0
 
 
 def unit_range(formula: str, between: float, retention: timedelta) -> list[int]:
     """Return the least and the most units of a message, or 0 for an item that is full."""
-    return [
-        formula_units(
-            formula,
-            {
-                "id": retention.total_seconds() / between * IDS[end],
-                "attempt": ATTEMPTS[end].total_seconds() / between,
-            },
-        )
-        for end in (0, 1)
-    ]
+    return [formula_units(formula, retention.total_seconds() / between * kept) for kept in KEPT]
 
 
 @pytest.mark.parametrize("ledger", ROWS)
@@ -71,7 +58,6 @@ def test_cost_table_follows_from_its_formula(ledger: str) -> None:
     [
         ("`SeenIds()`", SeenIds(DAY), "", timedelta(minutes=4), 2.5 * DAY),
         ("`SeenIds(readable=True)`", SeenIds(DAY, readable=True), "", timedelta(minutes=10), 2.5 * DAY),
-        (MARKS, HighWaterMark(), "a source of 16 b", timedelta(seconds=4), timedelta(hours=1.2)),
     ],
 )
 def test_dynamodb_bills_the_units_of_the_formula(
@@ -94,3 +80,27 @@ def test_dynamodb_bills_the_units_of_the_formula(
         bills.append(outcome.response["ConsumedCapacity"]["CapacityUnits"])
     steady = bills[-len(bills) // 4 :]  # a whole cycle, in which the ledger loses as much as it gains
     assert [min(steady), max(steady)] == unit_range(ROWS[row][0], between.total_seconds(), DAY)
+
+
+@pytest.mark.parametrize("rate", [1, 10], ids="{} per second".format)
+@pytest.mark.parametrize("ledger", [HighWaterMark(), InSequence(), SeenIds()], ids=lambda ledger: type(ledger).__name__)
+def test_item_grows_by_its_marks_alone_at_any_rate(ledger: Any, rate: int, dynamo: DynamoDBClient, table: str) -> None:
+    now = 1_790_000_000.0
+    store = GuardedTable(dynamo, ledger, table_name=table, lean=True, clock=lambda: now)
+    sizes, units = list[int](), 0.0
+    for n in range(1, 3001):
+        now += 1 / rate
+        outcome = store.update_item(
+            Message(f"m{n}", source="s", sequence=n),
+            Key={"id": "e"},
+            UpdateExpression="SET note = :note",
+            ExpressionAttributeValues={":note": "small"},
+            ReturnConsumedCapacity="TOTAL",
+        )
+        assert isinstance(outcome, Applied)
+        units = outcome.response["ConsumedCapacity"]["CapacityUnits"]
+        if n in (1000, 3000):
+            sizes.append(item_size(plain_values(dynamo.get_item(TableName=table, Key={"id": {"S": "e"}})["Item"])))
+    bytes_per_message = 10 if isinstance(ledger, SeenIds) else 0
+    assert sizes[1] - sizes[0] == 2000 * bytes_per_message
+    assert units == 1 + 3000 * bytes_per_message // 1024

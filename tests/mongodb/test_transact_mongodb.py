@@ -29,7 +29,8 @@ from onewrite import (
     Stale,
 )
 from onewrite.core.flow import Meter, meter
-from onewrite.core.inbox import TOKEN, token_of
+from onewrite.core.label import TOKEN
+from onewrite.core.write import token_of
 from onewrite.mongodb import GuardedCollection, transact
 from onewrite.testing import mongomock_collection
 from tests.support.driven import reply

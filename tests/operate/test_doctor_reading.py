@@ -382,7 +382,7 @@ def put(client: Any, **fields: Any) -> Entity:
         ({"ow_m:r0": {b"x"}, "ow_m:t1": {b"x"}}, ("ow_m:l",), ()),
         ({"ow_m:14dt_r5": {"x"}, "ow_m:l": "ow1 14d text"}, (), ()),
         ({"m_14d_r0": {b"x"}, "ow": "text", "r_all": {b"x"}, "m@s": 1}, (), ()),  # names as the user's own may be
-        ({"ow_t0": {b"x"}, "messageIDs": {"m"}}, (), ()),  # as MessageIDs leaves it
+        ({"ow_t": b"x", "messageIDs": {"m"}}, (), ()),  # as MessageIDs leaves it
         ({"ow_m:l": "ow1 14d", "ow_m:t1": {b"x"}}, (), ("ow_m:l",)),
         ({"ow_m:l": "ow1 all text", "ow_m:allt": {"x"}}, (), ()),
         ({"ow_m:l": "ow1 marks", "ow_m:@source": 7}, (), ()),

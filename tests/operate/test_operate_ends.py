@@ -273,7 +273,7 @@ def test_a_thread_that_the_users_module_leaves_behind_ends_with_the_command(
 
 def test_a_later_format_is_named_by_every_verb_and_interpreted_by_none(capsys: pytest.CaptureFixture[str]) -> None:
     table = boto3.resource("dynamodb").Table("orders")
-    ledger: dict[str, Any] = {"ow_l": "ow2 14d fancy", "ow_r0": {b"x"}, "ow_t0": {b"y"}, "ow_@s": 7}
+    ledger: dict[str, Any] = {"ow_l": "ow2 14d fancy", "ow_r0": {b"x"}, "ow_t": b"y", "ow_@s": 7}
     outbox: dict[str, Any] = {"ow_o": "ow2 outbox o", "ow_events": [{}], "ow_due": "2026-01-01T00:00:00.000Z"}
     table.put_item(Item={"id": "e", "n": 1, **ledger, **outbox})
 

@@ -15,8 +15,7 @@ from onewrite.core.label import OUTBOX, STEPS, TOMBSTONE, Slot, is_ours, prefix_
 from onewrite.core.ledgers import Ledger
 from onewrite.core.ledgers.entry import ABSENT, Advance, Mark, Remember
 from onewrite.core.ledgers.marks import mark_slot
-from onewrite.core.ledgers.ring import slots
-from onewrite.core.ledgers.seen_ids import SLOTS
+from onewrite.core.ledgers.ring import SLOTS
 from onewrite.dynamodb import layout as dynamodb
 from onewrite.mongodb import layout as mongodb
 
@@ -167,8 +166,7 @@ def made_slots(ledger: Ledger, message: Message, now: float) -> list[Slot]:
 
 
 def in_dynamodb(ledger: Ledger, message: Message, now: float) -> list[str]:
-    tokens = [dynamodb.attempts_name(ledger.attribute, slot) for slot in slots(dynamodb.ATTEMPT_SLOTS)]
-    return [*[dynamodb.name_of(slot) for slot in made_slots(ledger, message, now)], *tokens]
+    return [dynamodb.name_of(slot) for slot in made_slots(ledger, message, now)]
 
 
 def in_mongodb(ledger: Ledger, message: Message, now: float) -> list[str]:
@@ -254,7 +252,7 @@ def test_nothing_else_is_taken_for_ours(layout: Any, name: str) -> None:
 
 def test_each_engine_leaves_alone_what_only_the_other_makes() -> None:
     assert not dynamodb.is_made_by("ow_l", "ow_r")
-    for name in ("ow_r0", "ow_t0", "ow_@s"):
+    for name in ("ow_r0", "ow_@s"):
         assert not mongodb.is_made_by("ow_l", name)
 
 
@@ -285,10 +283,10 @@ def names_of(slots: Iterable[Slot]) -> list[tuple[str, str]]:
 @pytest.mark.parametrize(
     ("ledger", "names"),
     [
-        (SeenIds(), [("ow_l", "ow_l"), *[(f"ow_r{n}", f"ow_r.r{n}") for n in range(SLOTS)]]),
+        (SeenIds(), [("ow_l", "ow_l"), *[(f"ow_r{n}", f"ow_r.r{n}") for n in range(len(SLOTS))]]),
         (
             SeenIds(timedelta(hours=36), readable=True),
-            [("ow_l", "ow_l"), *[(f"ow_36ht_r{n}", f"ow_36ht_r.r{n}") for n in range(SLOTS)]],
+            [("ow_l", "ow_l"), *[(f"ow_36ht_r{n}", f"ow_36ht_r.r{n}") for n in range(len(SLOTS))]],
         ),
         (SeenIds(None), [("ow_l", "ow_l"), ("ow_all", "ow_all")]),
         (SeenIds(None, readable=True, name="b"), [("ow_b:l", "ow_b:l"), ("ow_b:allt", "ow_b:allt")]),

@@ -13,7 +13,7 @@ from onewrite import Deferred, Duplicate, HighWaterMark, InSequence, LedgerMisma
 from onewrite.core.label import Slot
 from onewrite.core.ledgers import Ledger
 from onewrite.core.ledgers.entry import ABSENT, Advance, Change, Entry, Remember
-from onewrite.core.ledgers.seen_ids import SLOTS
+from onewrite.core.ledgers.ring import SLOTS
 from tests.support.examples import examples
 
 NOW = 1_790_000_000.0
@@ -130,7 +130,7 @@ class AnyOrder(_Deliveries):
 
     @invariant()
     def there_are_six_slots_at_most(self) -> None:
-        assert len([slot for slot in self.store.held if slot.key]) <= SLOTS
+        assert len([slot for slot in self.store.held if slot.key]) <= len(SLOTS)
 
 
 class AnyOrderReadable(AnyOrder):

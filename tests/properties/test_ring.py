@@ -15,21 +15,17 @@ from hypothesis import strategies as st
 from onewrite import Duplicate, Message, SeenIds
 from onewrite.core.label import Slot
 from onewrite.core.ledgers.entry import ABSENT, Mark, Remember
-from onewrite.core.ledgers.ring import Ring, Window, ring_of, slots, window
-from onewrite.core.ledgers.seen_ids import SLOTS
-from onewrite.dynamodb.layout import ATTEMPT_SLOTS
+from onewrite.core.ledgers.ring import SLOTS, Ring, Window, ring_of, window
 
 DAY = 86_400.0
 START = 1_700_000_000.0
 YEARS = 30 * 365
 MICROSECOND = timedelta(microseconds=1)
-COUNTS = (SLOTS, ATTEMPT_SLOTS)
 
 
 class Promise(NamedTuple):
-    """What is written is found for `kept`, by clocks that are off by `skew`, in a ring of so many slots."""
+    """What is written is found for `kept`, by clocks that are off by `skew`."""
 
-    slots: int
     kept: timedelta
     skew: timedelta
 
@@ -38,25 +34,24 @@ class Promise(NamedTuple):
         return window(self.kept, self.skew)
 
     def at(self, now: float) -> Ring:
-        return ring_of(self.seen, int(now * 1_000_000), self.slots)
+        return ring_of(self.seen, int(now * 1_000_000))
 
     def after(self, true: float, share: float) -> float:
         """What a clock shows that is off by this share of the skew."""
         return true + share * self.skew.total_seconds()
 
 
-IDS = Promise(SLOTS, timedelta(days=14), timedelta(hours=6))
-TOKENS = Promise(ATTEMPT_SLOTS, timedelta(minutes=10), timedelta(minutes=5))
-both = pytest.mark.parametrize("promise", [IDS, TOKENS], ids=["ids", "tokens"])
+IDS = Promise(timedelta(days=14), timedelta(hours=6))
+SKEWED = Promise(timedelta(minutes=10), timedelta(minutes=5))
+both = pytest.mark.parametrize("promise", [IDS, SKEWED], ids=["ids", "skewed"])
 
 spans = st.one_of(
     st.timedeltas(min_value=timedelta(seconds=1), max_value=timedelta(days=400)),
     st.sampled_from([timedelta(seconds=1), timedelta(hours=1), timedelta(days=14), timedelta(days=400)]),
 )
-# No clock is off, or a little, as for ids, or by half, as for tokens.
+# No clock is off, or a little, as for ids, or by half.
 promises = st.builds(
-    lambda count, kept, share: Promise(count, kept, kept * share),
-    st.sampled_from(COUNTS),
+    lambda kept, share: Promise(kept, kept * share),
     spans,
     st.sampled_from([0, 1 / 56, 0.5]),
 )
@@ -106,7 +101,7 @@ others = st.lists(st.builds(Write, fractions, shares), max_size=12)
 @given(promises, moments, shares, shares, fractions, others)
 @example(IDS, START, 1.0, -1.0, 1.0, [])
 @example(IDS, START, -1.0, 1.0, 1.0, [Write(0.5, 1.0), Write(1.0, 1.0)])
-@example(TOKENS, START, -1.0, 1.0, 1.0, [Write(0.5, 1.0), Write(1.0, 1.0)])
+@example(SKEWED, START, -1.0, 1.0, 1.0, [Write(0.5, 1.0), Write(1.0, 1.0)])
 def test_a_mark_is_found_as_long_as_promised_whatever_happens_in_between(
     promise: Promise, written: float, writer: float, reader: float, later: float, between: list[Write]
 ) -> None:
@@ -216,7 +211,7 @@ def test_at_most_three_slots_live_and_all_others_are_dead(promise: Promise, now:
     ring = promise.at(now)
     assert len(ring.live) <= 3
     assert len(set(ring.live)) == len(ring.live)
-    assert sorted(ring.live + ring.dead) == sorted(slots(promise.slots))
+    assert sorted(ring.live + ring.dead) == sorted(SLOTS)
     assert ring.present in ring.live
 
 
@@ -230,22 +225,11 @@ def test_what_one_consumer_writes_no_other_removes_whose_clock_is_as_promised(
     assert promise.at(now).present in promise.at(now - 2 * skew + apart).live
 
 
-@pytest.mark.parametrize(("count", "row"), [(SLOTS, 3), (ATTEMPT_SLOTS, 3), (ATTEMPT_SLOTS, 4)])
 @given(generation=st.integers(0, 10**9))
-def test_generations_in_a_row_have_slots_of_their_own(count: int, row: int, generation: int) -> None:
-    """Three of them, for they may be live at once; of tokens four, so what ends is emptied before its slot is redelivered."""
+def test_three_generations_in_a_row_have_slots_of_their_own(generation: int) -> None:
     one_second = window(timedelta(seconds=1), timedelta(0))
-    present = [
-        ring_of(one_second, int((n + 0.5) * one_second.width), count).present for n in range(generation, generation + row)
-    ]
-    assert len(set(present)) == row
-
-
-def test_tokens_have_five_slots_of_which_three_are_live_and_two_are_removed() -> None:
-    # Pinned: what an entity holds in other slots is left behind.
-    assert slots(ATTEMPT_SLOTS) == ("r0", "r1", "r2", "r3", "r4")
-    ring = TOKENS.at(1_790_000_000.0)
-    assert (ring.present, ring.live, ring.dead) == ("r4", ("r3", "r4", "r0"), ("r1", "r2"))
+    present = [ring_of(one_second, int((n + 0.5) * one_second.width)).present for n in range(generation, generation + 3)]
+    assert len(set(present)) == 3
 
 
 def _bursts(promise: Promise, every: float, phase: float, times: int) -> Iterator[int]:
@@ -265,11 +249,6 @@ def test_no_entity_grows_whatever_the_rhythm_of_its_bursts(days: int) -> None:
 def test_no_entity_grows_whenever_its_rhythm_begins(days: int, phase: float) -> None:
     # 296 days are nearly in step with the ring: up to 24 of their 37 bursts are kept. Of every other rhythm, 15.
     assert max(_bursts(IDS, days * DAY, phase * DAY, YEARS // days)) <= (24 if days == 296 else 15)
-
-
-@pytest.mark.parametrize("minutes", range(31, 400))
-def test_no_entity_gathers_tokens_whatever_the_rhythm_of_its_bursts(minutes: int) -> None:
-    assert max(_bursts(TOKENS, minutes * 60, 0.0, 500)) <= 11
 
 
 # --- the ledger on top of it ------------------------------------------------------------------------------------------
@@ -301,13 +280,13 @@ class Guarded:
 def test_a_message_is_recognised_for_the_whole_retention(
     readable: bool, retention: timedelta, written: float, writer: float, reader: float, later: float, between: list[Write]
 ) -> None:
-    entity, promise = Guarded(SeenIds(retention, readable=readable)), Promise(SLOTS, retention, retention / 56)
+    entity, promise = Guarded(SeenIds(retention, readable=readable)), Promise(retention, retention / 56)
     message, span = Message("m", source="s"), later * retention.total_seconds()
     assert entity.write(message, promise.after(written, writer))
     for n, other in enumerate(sorted(between)):
         assert entity.write(Message(f"other-{n}"), promise.after(written + other.at * span, other.skew))
     assert not entity.write(message, promise.after(written + span, reader))
-    assert len(entity.slots) <= SLOTS
+    assert len(entity.slots) <= len(SLOTS)
 
 
 @given(st.integers(min_value=2, max_value=200), moments)

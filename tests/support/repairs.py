@@ -26,7 +26,7 @@ class Place(ABC):
 
     options: tuple[str, ...]
     key: str
-    names_tokens: bool  # does the engine keep the tokens of attempts?
+    names_tokens: bool  # does an entity keep the token of its last write?
 
     @abstractmethod
     def store(self, ledger: Ledger | None, **more: Any) -> Any: ...

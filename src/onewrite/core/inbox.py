@@ -20,7 +20,6 @@ from onewrite.message import Message, join_texts
 
 _LONGEST_KEY = 1024  # bytes: half of what the partition key of a DynamoDB item may have
 _HASH_BYTES = 32
-_TOKEN_BYTES = 8  # two calls have the same token once in 2^64
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +79,3 @@ class Inbox:
     def expires(self, now: float) -> float:
         """When a message that is remembered now may be forgotten, in epoch seconds."""
         return now + self.retention.total_seconds()
-
-
-TOKEN = "ow_t"  # noqa: S105  # the name of an attribute: which call has put the item there
-
-
-def token_of(call: str) -> bytes:
-    """`call` is a name that no other call has."""
-    return blake2b(call.encode(), digest_size=_TOKEN_BYTES).digest()

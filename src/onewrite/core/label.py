@@ -26,6 +26,7 @@ BY_HAND = "messageIDs"  # where handlers keep a set of ids by hand, unless the u
 TOMBSTONE = "ow_tombstone"  # there in what is left of an entity that was deleted
 STEPS = "ow_steps"  # which messages have begun a step and not finished it
 STEP = "ow_step_"  # on DynamoDB begins the name of each such step
+TOKEN = "ow_t"  # noqa: S105  # the call that wrote last: by it a call recognizes its own write when the response was lost
 
 
 def plain(text: str) -> str:

@@ -24,7 +24,7 @@ from onewrite.outcome import Begun, Busy, Entity, Uncertain
 
 Claim: TypeAlias = Begun | Uncertain  # what a write finishes
 
-STEP_SKEW = timedelta(minutes=5)  # how far the clocks of two workers may be off, as for the tokens of attempts
+STEP_SKEW = timedelta(minutes=5)  # how far the clocks of two workers may be off
 _SHORTEST_LEASE = timedelta(seconds=1)
 _FENCE_BYTES = 8  # two fences of one step are the same once in 2^64
 

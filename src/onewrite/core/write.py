@@ -15,12 +15,13 @@ The finish of a step asks for the step before all else: see `judge_finish`.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple, Protocol, TypeAlias, cast
+from hashlib import blake2b
+from typing import Any, NamedTuple, TypeAlias, cast
 
 from onewrite.core.event import Emission
-from onewrite.core.label import TOMBSTONE, check_outbox
+from onewrite.core.label import TOKEN, TOMBSTONE, check_outbox
 from onewrite.core.ledgers.entry import Advance, Entry, Lookup
 from onewrite.core.step import Step, answer_to, read_step, step_mark
 from onewrite.core.tombstone import Tombstone, is_tombstone_of
@@ -28,15 +29,16 @@ from onewrite.errors import EntityTooLarge
 from onewrite.message import Message
 from onewrite.outcome import Applied, Busy, Deferred, Entity, Missing, Outcome, Rejected, Superseded, Uncertain, Unmet
 
+_TOKEN_BYTES = 6  # two calls have the same token once in 2^48: docs/format.md says what that means
 
-class CallToken(Protocol):
-    """What tells the entity's writer from all others, where the engine does not recognise its own retries."""
 
-    @property
-    def value(self) -> bytes: ...
-    @property
-    def ring(self) -> Hashable: ...
-    def stands_in(self, fields: Mapping[str, Any]) -> bool: ...
+def token_of(call: str) -> bytes:
+    """Return the token of the call with this name, which no other call has.
+
+    botocore sends a request again when the response is lost, and the first attempt's mark then refuses the second. The entity keeps the
+    token of its last writer, and so shows whose mark that is.
+    """
+    return blake2b(call.encode(), digest_size=_TOKEN_BYTES).digest()
 
 
 class NoStep(NamedTuple):
@@ -88,7 +90,7 @@ class Write(NamedTuple):
     entry: Entry  # what the ledger asks, and what it gains
     step: StepPart
     emission: Emission | None = None  # what the outbox gains, in a store that has one
-    token: CallToken | None = None
+    token: bytes | None = None  # of the call, where the engine does not recognize its own retries
     burial: Burial | None = None  # what it leaves of the entity
     other_messages: tuple[Message, ...] = ()  # that it writes too
 
@@ -130,11 +132,12 @@ def judge_read(write: Write, image: Image) -> Outcome:
 
 
 def has_landed(write: Write, image: Image) -> bool:
-    """Did an earlier try of this very call write to the entity?
+    """Whether an earlier attempt of this very call was the last write of the entity.
 
-    A token alone proves nothing, because another call may have the same one: the effect must be there too.
+    A token alone proves nothing, because another call may have the same one: the effect must be there too. A call that another
+    writer has overtaken finds no token of its own, and its message is `Duplicate` or `Stale`.
     """
-    return write.token is not None and write.token.stands_in(image.fields) and shows_effect(write, image)
+    return write.token is not None and image.fields.get(TOKEN) == write.token and shows_effect(write, image)
 
 
 def judge(write: Write, image: Image) -> Outcome:

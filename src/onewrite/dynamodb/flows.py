@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import replace
 from email.utils import parsedate_to_datetime
 from typing import Any, NoReturn, TypeAlias, cast
 
-from boto3.dynamodb.types import Binary
 from botocore.exceptions import ClientError
 
 from onewrite.core.clock import checked_clock
@@ -35,16 +33,15 @@ from onewrite.core.write import (
     judge_read,
     judge_refusal,
     of_creation,
+    token_of,
     too_large,
 )
 from onewrite.dynamodb.layout import canonical, image_of, without_ledger
 from onewrite.dynamodb.request import (
-    Token,
     checked_key,
     guard_put,
     guard_record,
     guard_update,
-    new_token,
     touches_ours,
 )
 from onewrite.dynamodb.size import LARGEST_ITEM, item_size, value_size
@@ -185,8 +182,7 @@ class Flows:
         outbox_part = self.empty_emission
         if emit is not None:
             outbox_part = emission(self.emitter, message, emit, now, f"{self.table_name} {name} {place}")
-        key, token = native.get("Key", {}), new_token(self.ledger.attribute, name, now)
-        return Write(message, key, now, entry, step, outbox_part, token)
+        return Write(message, native.get("Key", {}), now, entry, step, outbox_part, token_of(name))
 
     def call(self, write: Write, native: Mapping[str, Any], guard: Guard) -> Call:
         return guard(write, self._in_table(native), self.convert)
@@ -266,7 +262,6 @@ class Flows:
     def raise_failure(self, error: ClientError, write: Write, call: Call, image: Image) -> NoReturn:
         if _is_too_large(error):
             raise self.too_large(call, write.emission, image) from error
-        check_tokens(write, image)
         raise error
 
     def record_refusal(self, outcome: Rejected, native: Mapping[str, Any]) -> Flow[Outcome]:
@@ -342,20 +337,6 @@ def _as_asked(outcome: Outcome, call: Call) -> Outcome:
     if return_values in ("UPDATED_NEW", "UPDATED_OLD") and not isinstance(outcome, Missing | Gone):
         return replace(outcome, entity=None)
     return outcome
-
-
-def check_tokens(write: Write, image: Image) -> None:
-    """Raise if the attribute of the tokens holds something else."""
-    if write.token is None:
-        return
-    name = cast("Token", write.token).name
-    tokens: object = image.fields.get(name, frozenset())
-    if not isinstance(tokens, AbstractSet) or not all(
-        isinstance(token, Binary) for token in cast("AbstractSet[object]", tokens)
-    ):
-        raise LedgerMismatch(
-            f"{name!r} holds something other than the tokens of attempts: another writer uses the name. Repair the entity."
-        )
 
 
 def _showing_tombstone(native: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,11 +13,11 @@ from onewrite.core.event import copied_events, copy_of, emission_of_fold
 from onewrite.core.flow import Call, Flow
 from onewrite.core.folding import TOO_MUCH, FoldRefusal, Function, Landing, Member, Native, TooMuch, fold, join, make_plan
 from onewrite.core.ledgers.entry import Advance, Change, Entry, Lookup
-from onewrite.core.write import NO_STEP, Image, NoStepAtAll, StepPart, Write, has_landed, kept_out
+from onewrite.core.write import NO_STEP, Image, NoStepAtAll, StepPart, Write, has_landed, kept_out, token_of
 from onewrite.dynamodb.expression import ExpressionTooLong, leaves_room
 from onewrite.dynamodb.flows import Flows, says_too_large, send, text_of
 from onewrite.dynamodb.layout import canonical
-from onewrite.dynamodb.request import check_looks, guard_update, new_token, parts_of
+from onewrite.dynamodb.request import check_looks, guard_update, parts_of
 from onewrite.errors import EntityTooLarge, InvalidUpdate
 from onewrite.message import Message
 from onewrite.outcome import Outcome
@@ -86,7 +86,7 @@ class Folds:
         now, name, emit = flows.clock(), flows.attempts(), native.get("emit")
         entry = join([flows.ledger.entry(message, now) for message in messages])
         outbox_part = flows.empty_emission if emit is None else emission_of_fold(flows.emitter, messages, emit, now, name)
-        token = new_token(flows.ledger.attribute, name, now)
+        token = token_of(name)
         write = Write(messages[0], native["Key"], now, entry, step, outbox_part, token, other_messages=tuple(messages[1:]))
         return write, flows.call(write, _arguments(native), guard_update)
 
@@ -131,7 +131,7 @@ def most_at_once(entry: Entry) -> int:
 
     def is_too_long(count: int) -> bool:
         message = Message("any")
-        token, others = new_token(entry.terms.attribute, "", 0), (message,) * (count - 1)
+        token, others = token_of(""), (message,) * (count - 1)
         write = Write(message, {}, 0, _entry_for(entry, count), NoStepAtAll(), None, token, other_messages=others)
         return not leaves_room(" AND ".join(parts_of(write).asks), size=_ROOM, operators=_OPERATORS)
 

@@ -13,14 +13,13 @@ from boto3.dynamodb.types import Binary
 
 from onewrite.core.label import OURS, STEP, STEPS, TOMBSTONE, Slot, is_ours, plain, prefix_of
 from onewrite.core.ledgers.entry import ABSENT, Lookup, Terms
-from onewrite.core.ledgers.seen_ids import RING_LAYOUT, SLOTS
+from onewrite.core.ledgers.ring import SLOTS
+from onewrite.core.ledgers.seen_ids import RING_LAYOUT
 from onewrite.core.step import no_step
 from onewrite.core.tombstone import read_tombstone
 from onewrite.core.write import Image
 from onewrite.dynamodb.values import bytes_of, is_typed, plain_values
 from onewrite.outcome import Entity
-
-ATTEMPT_SLOTS = 5
 
 
 @lru_cache(maxsize=1024)  # as many as there are sources
@@ -31,17 +30,12 @@ def name_of(slot: Slot) -> str:
     return f"{slot.group}{slot.key}" if slot.group[-1] == "@" else f"{slot.group[:-1]}{slot.key}"
 
 
-@lru_cache(maxsize=64)
-def attempts_name(attribute: str, slot: str) -> str:
-    return f"{prefix_of(attribute)}t{slot[1:]}"
-
-
 def name_of_step(mark: bytes) -> str:
     """The attribute that holds the open step of that mark."""
     return f"{STEP}{mark.hex()}"
 
 
-_OF_LEDGER = rf"(?:l|{RING_LAYOUT}r[0-{SLOTS - 1}]|allt?|t[0-{ATTEMPT_SLOTS - 1}]|@.*)"
+_OF_LEDGER = rf"(?:l|{RING_LAYOUT}r[0-{len(SLOTS) - 1}]|allt?|@.*)"
 
 
 def is_made_by(attribute: str, name: str) -> bool:

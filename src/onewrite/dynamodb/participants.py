@@ -11,13 +11,13 @@ from boto3.dynamodb.types import Binary
 
 from onewrite.core.event import Emit, copied_events, copy_of
 from onewrite.core.flow import Call, Flow, settle_missing, split_missing_ok
-from onewrite.core.inbox import TOKEN, Inbox, token_of
-from onewrite.core.label import TOMBSTONE, is_ours
+from onewrite.core.inbox import Inbox
+from onewrite.core.label import TOKEN, TOMBSTONE, is_ours
 from onewrite.core.ledgers import NO_LEDGER
 from onewrite.core.transaction import check_arguments, with_participant
-from onewrite.core.write import Write, has_landed, judge, of_creation, shows_effect
+from onewrite.core.write import Write, has_landed, judge, of_creation, shows_effect, token_of
 from onewrite.dynamodb.expression import OUR_PREFIXES, check_limits, read_condition, read_update
-from onewrite.dynamodb.flows import KEY_ATTRIBUTES, Flows, check_tokens
+from onewrite.dynamodb.flows import KEY_ATTRIBUTES, Flows
 from onewrite.dynamodb.layout import image_of, without_ledger
 from onewrite.dynamodb.request import guard_put, guard_update, mapping_of, possible_keys, touches_ours, with_condition_text
 from onewrite.dynamodb.size import value_size
@@ -127,10 +127,6 @@ class Action(NamedTuple):
     def too_large(self, item: Entity | None) -> EntityTooLarge:
         image = self.flows.image_of(item)
         return self.flows.too_large(self.call, None if self.write is None else self.write.emission, image)
-
-    def check_tokens(self, item: Entity | None) -> None:
-        if self.write is not None:
-            check_tokens(self.write, self.flows.image_of(item))
 
 
 def prepare(flows: Flows, method: PreparedMethod, native: Mapping[str, Any], emit: Emit) -> Prepared:

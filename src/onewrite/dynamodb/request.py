@@ -12,16 +12,13 @@ import re
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from datetime import timedelta
-from hashlib import blake2b
-from typing import Any, NamedTuple, cast
+from typing import Any
 
 from boto3.dynamodb.conditions import ConditionBase, ConditionExpressionBuilder
 
 from onewrite.core.flow import Call
-from onewrite.core.label import OURS, OUTBOX, STEPS, TOMBSTONE, Label
+from onewrite.core.label import OURS, OUTBOX, STEPS, TOKEN, TOMBSTONE, Label
 from onewrite.core.ledgers.entry import Advance, Change, Entry, Remember, Terms
-from onewrite.core.ledgers.ring import Present, Ring, next_change, ring_of, window
 from onewrite.core.step import step_mark
 from onewrite.core.write import Begins, Finishes, NoStep, NoStepAtAll, Withdraws, Write
 from onewrite.dynamodb.expression import (
@@ -31,7 +28,7 @@ from onewrite.dynamodb.expression import (
     read_condition,
     read_update,
 )
-from onewrite.dynamodb.layout import ATTEMPT_SLOTS, attempts_name, name_of, name_of_step
+from onewrite.dynamodb.layout import name_of, name_of_step
 from onewrite.dynamodb.values import Convert, Members, sendable
 from onewrite.errors import InvalidMessage, InvalidUpdate
 
@@ -42,44 +39,6 @@ _LOWEST, _HIGHEST = -(10**38), 10**38  # DynamoDB numbers have 38 digits
 _WIDE_ITEM = "to create an item of so many attributes, use update_item with ConditionExpression='attribute_not_exists(...)' of its key"
 LEGACY = frozenset({"AttributeUpdates", "Expected", "ConditionalOperator"})
 _MOST_TEXTS = 1024  # texts: as many as the caller's source code has calls, for each moment of a ledger's ring
-
-
-# --- the token of a call -----------------------------------------------------------------------------------------------
-
-# botocore gives up after four tries of a minute each, in its older mode after ten.
-ATTEMPTS = window(timedelta(minutes=10), timedelta(minutes=5))
-# Two calls have the same token once in 2^48: docs/format.md says what that comes to.
-TOKEN_BYTES = 6
-
-
-class Token(NamedTuple):
-    """Tells the writes of one call from those of all others.
-
-    botocore retries by itself, and a try whose answer got lost makes the next one fail at its own mark: its token in the returned
-    image tells whose mark it is. Drivers give up within minutes, so the tokens have a ring of their own that forgets soon. It
-    serves all ledgers and any number of writers.
-    """
-
-    value: bytes
-    ring: Ring
-    name: str  # of the attribute that it goes into
-
-    def stands_in(self, fields: Mapping[str, Any]) -> bool:
-        tokens: object = fields.get(self.name)
-        return isinstance(tokens, AbstractSet) and self.value in cast("AbstractSet[object]", tokens)
-
-
-_present = Present()
-
-
-def new_token(ledger: str, call: str, now: float) -> Token:
-    """For a call of that name, which no other call has."""
-    since, until, ring = _present.memo
-    moment = int(now * 1_000_000)
-    if not since <= moment < until:
-        ring = ring_of(ATTEMPTS, moment, ATTEMPT_SLOTS)
-        _present.memo = moment, next_change(ATTEMPTS, moment), ring
-    return Token(blake2b(call.encode(), digest_size=TOKEN_BYTES).digest(), ring, attempts_name(ledger, ring.present))
 
 
 # --- the requests ------------------------------------------------------------------------------------------------------
@@ -198,7 +157,7 @@ def _merge(
     step, token, emission, burial = write.step, write.token, write.emission, write.burial
     shape = (  # what decides the text: first of our parts, then of the caller's call
         write.entry.shape,
-        None if token is None else token.ring,
+        token is None,
         None if emission is None else emission.shape,
         (type(step), type(step) is Finishes and step.overtaken),
         len(write.other_messages),
@@ -319,7 +278,7 @@ def parts_of(write: Write) -> Parts:
         if isinstance(step, Finishes):
             parts.removes.append("#ow_x")
             parts.deletes.append(f"{STEPS} :ow_xs")
-        _add_token(cast("Token", write.token), entry.terms, parts)
+        parts.sets.append(f"{TOKEN}=:ow_a")
     if emission is not None and write.asks_outbox:
         _add_outbox(parts, emission.shape.label, emits=bool(emission.events))
     if burial is not None:
@@ -416,7 +375,7 @@ def constants(terms: Terms) -> dict[str, str]:
     return values
 
 
-# --- the ledger, the token and the outbox: what they add -----------------------------------------------------------------
+# --- the ledger and the outbox: what they add -----------------------------------------------------------------------------
 
 
 def _add_mark(entry: Entry, parts: Parts, *, overtaken: bool) -> None:
@@ -426,13 +385,6 @@ def _add_mark(entry: Entry, parts: Parts, *, overtaken: bool) -> None:
         parts.adds.append(f"{words(name_of(change.sets.present))} :ow_s")
     elif not overtaken:
         parts.sets += [f"#ow_m{n}=:ow_m{n}" for n in range(len(entry.written_changes))]
-
-
-def _add_token(token: Token, terms: Terms, parts: Parts) -> None:
-    parts.adds.append(f"{parts.words(token.name)} :ow_a")
-    # Nobody else empties those of a ledger in also=, once its stores are gone.
-    dead = dict.fromkeys([attempts_name(attribute, slot) for attribute in terms.attributes for slot in token.ring.dead])
-    parts.removes += map(parts.words, dead)
 
 
 def _add_outbox(parts: Parts, label: str, *, emits: bool) -> None:
@@ -462,7 +414,7 @@ def names_and_values(write: Write) -> tuple[dict[str, str], dict[str, Any]]:
     names: dict[str, str] = {}
     values: dict[str, Any] = {}
     if write.token is not None:
-        values[":ow_a"] = Members((write.token.value,))
+        values[":ow_a"] = write.token
     if isinstance(step, NoStep | Begins):
         for n, message in enumerate((write.message, *write.other_messages)):
             marks = [step_mark(ledger, message) for ledger in entry.terms.attributes]
@@ -524,7 +476,7 @@ def _initial(write: Write, our_values: Mapping[str, Any]) -> dict[str, Any]:
     """The ledger of a new entity, its values being those of the request."""
     entry, change = write.entry, write.entry.own
     ledger = {name_of(label.slot): our_values[f":ow_l{n}"] for n, label in enumerate(entry.terms.labels)}
-    ledger[cast("Token", write.token).name] = our_values[":ow_a"]
+    ledger[TOKEN] = our_values[":ow_a"]
     if isinstance(change, Remember):
         return {**ledger, name_of(change.sets.present): our_values[":ow_s"]}
     return {**ledger, name_of(change.slot): our_values[":ow_m0"]}

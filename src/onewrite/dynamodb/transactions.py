@@ -221,7 +221,6 @@ def _invalid(reason: _Reason, error: ClientError) -> Flow[_Verdict]:
     if not isinstance(outcome, Unmet | None):
         return item, outcome
     if not says_too_large(reason.text):
-        part.check_tokens(item)
         return item, error
     failure = part.too_large(item)
     failure.__cause__ = error

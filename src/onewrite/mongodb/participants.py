@@ -11,11 +11,11 @@ from pymongo.errors import DuplicateKeyError
 
 from onewrite.core.event import Emit, copied_events, copy_of
 from onewrite.core.flow import Do, Flow, at, settle_missing, split_missing_ok
-from onewrite.core.inbox import TOKEN, Inbox, token_of
-from onewrite.core.label import TOMBSTONE
+from onewrite.core.inbox import Inbox
+from onewrite.core.label import TOKEN, TOMBSTONE
 from onewrite.core.ledgers import NO_LEDGER
 from onewrite.core.transaction import check_arguments, with_participant
-from onewrite.core.write import Write, judge, of_creation
+from onewrite.core.write import Write, judge, of_creation, token_of
 from onewrite.errors import ConfigurationError, InvalidUpdate
 from onewrite.message import Message
 from onewrite.mongodb.expression import (

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import product
 from shlex import quote
 from typing import cast
 
-from onewrite.core.label import TOMBSTONE, Slot, is_ours
+from onewrite.core.label import TOKEN, TOMBSTONE, Slot, is_ours
 from onewrite.core.ledgers import HighWaterMark
 from onewrite.core.ledgers.entry import ABSENT
 from onewrite.core.ledgers.marks import mark_slot
@@ -39,9 +39,9 @@ Drop = tuple[Slot, tuple[str | bytes, ...]]
 _MOST_HINTS = 10
 
 _NAME_IT = "A message is known by its id together with its source and its parts, which its line in the log shows: give --source and --part if it has any."
-_TOKENS_GO = (
-    "The tokens of recent attempts go as well: with them a write whose answer was lost just now could be called Applied although nothing "
-    "of it is remembered. Other writes that wait for their answer at this moment may be called Duplicate instead of Applied."
+_FORGETS_WRITER = (
+    "The token of the last write goes as well. Otherwise that write could be called Applied, if its response was lost just now, although "
+    "nothing remembers it. If it landed, it may be called Duplicate instead."
 )
 
 
@@ -78,7 +78,7 @@ def forget(image: EntityImage, inquiry: Inquiry) -> Repair:
     ((ledger, drops),) = holders
     family = [ledger, *moved_here(ledgers, ledger.attribute)]
     fields = as_read(image, family, [slot for slot, _ in drops])
-    edit = Edit(fields, removes=_tokens(image, family), drops=tuple(drops))
+    edit = Edit(fields, removes=_token(image), drops=tuple(drops))
     after = without(image, edit)
     answer = judge(after, stores_ledgers(ledger, ledgers)[0], inquiry.message, inquiry.now)
     if not answer.is_applied:
@@ -91,7 +91,7 @@ def forget(image: EntityImage, inquiry: Inquiry) -> Repair:
             for member in members
         ]
     )
-    return Repair(edit, changes, tuple(_effects_of_forgetting(image, inquiry.message, family, drops, others)))
+    return Repair(edit, changes, tuple(_effects_of_forgetting(image, inquiry.message, drops, others)))
 
 
 def known_as(image: EntityImage, inquiry: Inquiry) -> list[Message]:
@@ -220,7 +220,7 @@ def _told(answer: Prediction) -> str:
 
 
 def _effects_of_forgetting(
-    image: EntityImage, message: Message, family: list[EntityLedger], drops: list[Drop], others: list[Prediction]
+    image: EntityImage, message: Message, drops: list[Drop], others: list[Prediction]
 ) -> Iterator[str]:
     yield f"The next delivery of {full_name(message)} takes effect again, once. If its first effect is still there, it will be there twice."
     if others:
@@ -231,8 +231,8 @@ def _effects_of_forgetting(
             f"{image.layout.place_of(slot)} holds the id alone, which counts for every source: message {message.id!r} of any other source "
             "takes effect again as well."
         )
-    if _tokens(image, family):
-        yield _TOKENS_GO
+    if _token(image):
+        yield _FORGETS_WRITER
 
 
 # --- set-mark -----------------------------------------------------------------------------------------------------------
@@ -264,7 +264,7 @@ def set_mark(image: EntityImage, target: TargetMark, now: float) -> Repair:
         raise NothingToDo(f"{image.layout.place_of(slot)} is {'not there' if mark is None else repr(mark)} already.")
     edit = Edit(
         as_read(image, [ledger], [slot]),
-        removes=() if _moves_on(before, mark) else _tokens(image, [ledger]),
+        removes=() if _moves_on(before, mark) else _token(image),
         unsets=(slot,) if mark is None else (),
         sets=() if mark is None else ((slot, mark),),
     )
@@ -272,7 +272,7 @@ def set_mark(image: EntityImage, target: TargetMark, now: float) -> Repair:
     becomes = "is removed" if mark is None else f"becomes {mark!r}"
     effects = _effects_of_mark(target, before, mark)
     return Repair(
-        edit, (f"{image.layout.place_of(slot)}: {was} {becomes}",), (*effects, *([_TOKENS_GO] if edit.removes else []))
+        edit, (f"{image.layout.place_of(slot)}: {was} {becomes}",), (*effects, *([_FORGETS_WRITER] if edit.removes else []))
     )
 
 
@@ -368,7 +368,7 @@ def clear(image: EntityImage, attribute: str | None, now: float) -> Repair:
         raise NothingToDo(f"The ledger {ledger.attribute!r} holds nothing.")
     # The label goes last: without it nobody would know what the others are. One that sends older stores to another ledger stays.
     last = [] if ledger.moved_to else [ledger.attribute]
-    edit = Edit(as_read(image, [ledger], [], fields), removes=(*fields, *last))
+    edit = Edit(as_read(image, [ledger], [], fields), removes=(*fields, *last, *_token(image)))
     return Repair(
         edit, tuple([f"{name} is removed" for name in edit.removes]), tuple(_effects_of_clearing(image, ledger, ledgers))
     )
@@ -412,7 +412,6 @@ def _check_alive(image: EntityImage) -> None:
         )
 
 
-def _tokens(image: EntityImage, family: Iterable[EntityLedger]) -> tuple[str, ...]:
-    slots = [slot for ledger in family for slot in image.tokens_of(ledger.attribute)]
-    # A set of the caller's has its tokens where the ledger without a name has them.
-    return tuple(dict.fromkeys([image.layout.field_of(slot) for slot in slots if slot in image.slots]))
+def _token(image: EntityImage) -> tuple[str, ...]:
+    """Return the field that holds the token of the last write, if there is one."""
+    return (TOKEN,) if TOKEN in image.fields else ()

@@ -18,7 +18,7 @@ from onewrite.core.label import PREFIX, STEP, STEPS, Slot
 from onewrite.core.ledgers.seen_ids import RING_LAYOUT
 from onewrite.dynamodb.expression import Placeholders, check_limits, merge_update
 from onewrite.dynamodb.flows import code, send, text_of
-from onewrite.dynamodb.layout import ATTEMPT_SLOTS, is_made_by, lookup, name_of
+from onewrite.dynamodb.layout import is_made_by, lookup, name_of
 from onewrite.dynamodb.outboxes import origin
 from onewrite.dynamodb.size import item_size
 from onewrite.dynamodb.values import bytes_of, is_typed, plain_values, typed_values
@@ -29,8 +29,8 @@ from onewrite.operate.image import Edit, EntityImage, Layout
 _MOST_AT_ONCE = 140
 _FEWEST_AT_ONCE = 20
 _OF_SOURCE = re.compile(rf"(?P<group>{PREFIX}@)(?P<key>.+)", re.DOTALL)
-_IN_RING = re.compile(rf"(?P<prefix>{PREFIX}{RING_LAYOUT})(?P<key>(?P<kind>[rt])\d)")
-_LAST = re.compile(rf"{PREFIX}(?:[lo]|t\d)")
+_IN_RING = re.compile(rf"(?P<prefix>{PREFIX}{RING_LAYOUT})(?P<key>r\d)")
+_LAST = re.compile(rf"{PREFIX}[lot]")
 
 
 def _spelling_of(value: Mapping[str, Any]) -> str | None:
@@ -38,7 +38,7 @@ def _spelling_of(value: Mapping[str, Any]) -> str | None:
     return value.get("S") if number is None else str(int(number)) if number == int(number) else None
 
 
-LAYOUT = Layout("DynamoDB", name_of, name_of, is_made_by, _spelling_of, tokens=ATTEMPT_SLOTS, largest=10**38 - 1)
+LAYOUT = Layout("DynamoDB", name_of, name_of, is_made_by, _spelling_of, has_token=True, largest=10**38 - 1)
 
 
 class TableStore:
@@ -170,7 +170,7 @@ def _slot_of(name: str) -> Slot:
     if match := _OF_SOURCE.fullmatch(name):
         return Slot(match["group"], match["key"])
     match = _IN_RING.fullmatch(name)
-    return Slot(name) if match is None else Slot(match["prefix"] + match["kind"], match["key"])
+    return Slot(name) if match is None else Slot(f"{match['prefix']}r", match["key"])
 
 
 def _key_value(value: Any) -> object:
@@ -182,7 +182,7 @@ def _key_value(value: Any) -> object:
 
 
 def _parts(edit: Edit) -> list[Edit]:
-    """The edit in as many requests as it takes. Labels and tokens go last: until then they say whose the rest is."""
+    """The edit in as many requests as it takes. Labels and the token go last: until then they say whose the rest is."""
     if len(edit.as_read) <= _MOST_AT_ONCE:
         return [edit]
     first_names = [name for name in edit.removes if not _LAST.fullmatch(name)]

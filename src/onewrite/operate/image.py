@@ -15,6 +15,7 @@ from onewrite.core.label import (
     BY_HAND,
     OUTBOX,
     STEPS,
+    TOKEN,
     TOMBSTONE,
     Slot,
     is_label_name,
@@ -40,7 +41,7 @@ class CannotRepair(OnewriteError):
 
 
 class Layout(NamedTuple):
-    """How an engine keeps slots: `tokens` is how many slots each ledger has for the tokens of attempts."""
+    """How an engine keeps slots. `has_token`: each guarded write leaves its token in the entity."""
 
     engine: str
     field_of: Callable[[Slot], str]  # the top-level attribute or field in which a slot stands
@@ -49,7 +50,7 @@ class Layout(NamedTuple):
     spelling_of: Callable[
         [Any], str | None
     ]  # the text by which consumers spell a raw value in a source; None if they may differ
-    tokens: int
+    has_token: bool
     largest: int  # the largest number that it stores exactly
 
 
@@ -85,10 +86,6 @@ class EntityImage:
 
     def bytes_of(self, names: tuple[str, ...]) -> int:
         return sum([self.sizes[name] for name in names])
-
-    def tokens_of(self, attribute: str) -> tuple[Slot, ...]:
-        """The slots of the tokens of attempts. There are none on an engine that recognises its own retries."""
-        return tuple([Slot(f"{prefix_of(attribute)}t", f"t{n}") for n in range(self.layout.tokens)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,8 +188,6 @@ class EntityLedger:
     sets: tuple[IdSet, ...]
     marks: tuple[SourceMark, ...]
     foreign: tuple[Foreign, ...]
-    tokens: int
-    token_size: int
     size: int
 
     @property
@@ -261,9 +256,6 @@ def _ledger_at(
     contents = [*_contents(image, attribute, now)] if is_legible else []
     if label is None and is_legible and text is not ABSENT:
         contents.append(_foreign(image, Slot(attribute)))
-    tokens = (
-        [slot for slot in image.tokens_of(attribute) if slot in image.slots] if is_ours(attribute) and is_legible else []
-    )
     return EntityLedger(
         attribute,
         label,
@@ -272,20 +264,12 @@ def _ledger_at(
         sets=tuple([content for content in contents if isinstance(content, IdSet)]),
         marks=tuple([content for content in contents if isinstance(content, SourceMark)]),
         foreign=tuple([content for content in contents if isinstance(content, Foreign)]),
-        tokens=sum(
-            [
-                len(cast("frozenset[object]", image.slots[slot]))
-                for slot in tokens
-                if isinstance(image.slots[slot], frozenset)
-            ]
-        ),
-        token_size=sum([image.slot_sizes[slot] for slot in tokens]),
         size=image.bytes_of(image.fields_of(attribute)),
     )
 
 
 def _contents(image: EntityImage, attribute: str, now: float) -> Iterator[IdSet | SourceMark | Foreign]:
-    """What stands in the slots of a ledger, except for labels and tokens, in the order of their places."""
+    """What stands in the slots of a ledger, except for its label, in the order of their places."""
     if not is_ours(attribute):
         if Slot(attribute) in image.slots:
             yield _ids(image, Slot(attribute), MessageIDs(attribute))
@@ -381,15 +365,17 @@ def as_read(
 ) -> tuple[str, ...]:
     """The fields that must still be as they were read, for a repair that looks at these ledgers and changes these slots and fields.
 
-    Every guarded write adds a token to its ledger. On an engine without tokens it changes one of the ledger's fields: there all of
+    Every guarded write changes the entity's token. On an engine without tokens it changes one of the ledger's fields: there all of
     them are among these. So none goes unseen.
     """
     names, all_slots = [STEPS, TOMBSTONE], list(slots)
+    if image.layout.has_token:
+        names.append(TOKEN)
     for stored_ledger in family:
-        all_slots.extend([Slot(stored_ledger.attribute), *image.tokens_of(stored_ledger.attribute)])
+        all_slots.append(Slot(stored_ledger.attribute))
         for ledger in stored_ledger.ledgers if stored_ledger.moved_to else (kept_as(stored_ledger), *stored_ledger.ledgers):
             all_slots.extend(_slots_of_sets(ledger))
-        if not image.layout.tokens:
+        if not image.layout.has_token:
             names.extend([*image.fields_of(stored_ledger.attribute), f"{prefix_of(stored_ledger.attribute)}@"])
     return tuple(dict.fromkeys([*names, *map(image.layout.field_of, all_slots), *fields]))
 

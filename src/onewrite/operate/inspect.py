@@ -9,7 +9,7 @@ from typing import Annotated, Any, TypeAlias
 import typer
 
 from onewrite.core.event import moment
-from onewrite.core.label import OUTBOX, STEP, STEPS, TOMBSTONE, Slot, is_ours, label_of
+from onewrite.core.label import OUTBOX, STEP, STEPS, TOKEN, TOMBSTONE, Slot, is_ours, label_of
 from onewrite.core.pending import Box, read_box
 from onewrite.core.step import Step, found_step
 from onewrite.core.tombstone import read_tombstone
@@ -103,6 +103,7 @@ def inspection(image: EntityImage, now: float, attribute: str | None, inquiry: I
         "outboxes": [_outbox(image)] if OUTBOX.label in image.fields and attribute in (None, OUTBOX.label) else [],
         "steps": [_step(image, mark, now) for mark in sorted(image.steps)],
         "step_bytes": image.bytes_of(tuple([name for name in image.fields if name == STEPS or name.startswith(STEP)])),
+        "token_bytes": image.bytes_of((TOKEN,)) if TOKEN in image.fields else 0,
         "tombstone": _tombstone(image),
         "answers": [answer._asdict() for answer in answers],
         "hints": [*hints(image, inquiry)] if inquiry and not any(answer.is_known for answer in answers) else [],
@@ -121,7 +122,6 @@ def _ledger(ledger: EntityLedger) -> dict[str, Any]:
             {**_source(mark.source, mark.parts), "mark": mark.mark, "place": mark.place, "bytes": mark.size}
             for mark in ledger.marks
         ],
-        "tokens": {"count": ledger.tokens, "bytes": ledger.token_size},
         "foreign": [foreign._asdict() for foreign in ledger.foreign],
     }
 
@@ -225,8 +225,13 @@ def lines_of(document: Document, message: Message | None) -> Iterator[str]:
         yield ""
         yield from _outbox_lines(outbox, document["bytes"])
     yield from _steps(document)
+    if document["token_bytes"]:
+        yield ""
+        yield f"The token of the last write, {document['token_bytes']} bytes"
     yield from _tombstone_lines(document["tombstone"])
-    if not any([document["ledgers"], document["outboxes"], document["steps"], document["tombstone"]]):
+    if not any(
+        [document["ledgers"], document["outboxes"], document["steps"], document["tombstone"], document["token_bytes"]]
+    ):
         yield "There is nothing of onewrite in it."
     if message is not None:
         yield ""
@@ -244,8 +249,6 @@ def _ledger_lines(ledger: Document, total: int) -> Iterator[str]:
         yield f"  {_source_words(mark)}: {mark['mark']!r}, {mark['bytes']} bytes in {escape(mark['place'])}"
     for foreign in ledger["foreign"]:
         yield f"  {escape(foreign['place'])} holds a {foreign['kind']}, which no ledger has put there"
-    if ledger["tokens"]["count"]:
-        yield f"  {count_of(ledger['tokens']['count'], 'token')} of recent attempts, {ledger['tokens']['bytes']} bytes"
 
 
 def _layout_words(ledger: Document) -> str:

@@ -39,7 +39,7 @@ def _spelling_of(value: object) -> str | None:
     return (str(int(value)) if isinstance(value, int) else str(value)) if is_key else None
 
 
-LAYOUT = Layout("MongoDB", attrgetter("group"), path_of, is_made_by, _spelling_of, tokens=0, largest=2**63 - 1)
+LAYOUT = Layout("MongoDB", attrgetter("group"), path_of, is_made_by, _spelling_of, has_token=False, largest=2**63 - 1)
 
 
 class CollectionStore:

@@ -30,13 +30,11 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import lru_cache
 from math import inf
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 _LIVE = 3  # generations that the window of a reader can touch
-_STRIDES = {
-    6: 6_524_557_312,  # 1.519 in 32-bit fixed point; picked from 60 at random for keeping the fewest leftovers
-    5: 5_583_457_485,  # 1.3: the fourth generation, being three or four slots on, never meets the first again
-}
+SLOTS: Final = tuple([f"r{n}" for n in range(6)])
+_STRIDE = 6_524_557_312  # 1.519 in 32-bit fixed point; picked from 60 at random for keeping the fewest leftovers
 _MICROSECOND = timedelta(microseconds=1)
 
 
@@ -47,10 +45,6 @@ class Ring:
     present: str
     live: tuple[str, ...]
     dead: tuple[str, ...]
-
-
-def slots(count: int) -> tuple[str, ...]:
-    return tuple([f"r{n}" for n in range(count)])
 
 
 class Window(NamedTuple):
@@ -68,16 +62,15 @@ def window(retention: timedelta, skew: timedelta) -> Window:
     return Window(behind, ahead, -(-(behind + ahead) // (_LIVE - 1)))
 
 
-def ring_of(reach: Window, moment: int, count: int) -> Ring:
-    """The ring of `count` slots at a moment in microseconds."""
-    return _ring((moment - reach.behind) // reach.width, moment // reach.width, (moment + reach.ahead) // reach.width, count)
+def ring_of(reach: Window, moment: int) -> Ring:
+    """The ring at a moment in microseconds."""
+    return _ring((moment - reach.behind) // reach.width, moment // reach.width, (moment + reach.ahead) // reach.width)
 
 
 @lru_cache(maxsize=256)  # it changes a few times in a retention, and is asked for at every write
-def _ring(oldest: int, present: int, newest: int, count: int) -> Ring:
-    names = slots(count)
-    live = tuple([names[_place(generation, count)] for generation in range(oldest, newest + 1)])
-    return Ring(names[_place(present, count)], live, tuple([slot for slot in names if slot not in live]))
+def _ring(oldest: int, present: int, newest: int) -> Ring:
+    live = tuple(map(_slot, range(oldest, newest + 1)))
+    return Ring(_slot(present), live, tuple([slot for slot in SLOTS if slot not in live]))
 
 
 def next_change(reach: Window, moment: int) -> int:
@@ -86,9 +79,9 @@ def next_change(reach: Window, moment: int) -> int:
     return min([((moment + edge) // reach.width + 1) * reach.width - edge for edge in edges])
 
 
-def _place(generation: int, count: int) -> int:
-    """The number of the slot in which a generation lives."""
-    return (generation * _STRIDES[count] >> 32) % count
+def _slot(generation: int) -> str:
+    """Return the slot in which a generation lives."""
+    return SLOTS[(generation * _STRIDE >> 32) % len(SLOTS)]
 
 
 class Span(NamedTuple):
@@ -100,10 +93,10 @@ class Span(NamedTuple):
 
 
 def span_at(reach: Window, now: float, slot: str) -> Span:
-    """The generation whose slot this one of the six is, or was before `now`. It may hold what an earlier one has left there."""
-    count, moment = max(_STRIDES), int(now * 1_000_000)
+    """The generation whose slot this is, or was before `now`. It may hold what an earlier one has left there."""
+    moment = int(now * 1_000_000)
     generation, oldest = (moment + reach.ahead) // reach.width, (moment - reach.behind) // reach.width
-    while slots(count)[_place(generation, count)] != slot:
+    while _slot(generation) != slot:
         generation -= 1
     return Span(generation * reach.width / 1e6, (generation + 1) * reach.width / 1e6, generation >= oldest)
 

@@ -16,7 +16,6 @@ from onewrite.errors import ConfigurationError
 from onewrite.message import Message, digest_of, named_by
 
 LONGEST_SQS_RETENTION = timedelta(days=14)
-SLOTS = 6
 _SKEW_SHARE = 56  # of the retention: six hours for 14 days, and still a minute for one hour
 _SHORTEST, _LONGEST = timedelta(seconds=1), timedelta(days=36_525)
 
@@ -104,7 +103,7 @@ class SeenIds(_OfIds):
         if self.retention is None:
             sets, until = _unbounded_sets(self.attribute, self.readable), inf
         else:
-            sets = _bounded_sets(self.attribute, self.retention, self.readable, ring_of(self._window, moment, SLOTS))
+            sets = _bounded_sets(self.attribute, self.retention, self.readable, ring_of(self._window, moment))
             until = next_change(self._window, moment)
         self._present.memo = moment, until, sets
         return sets

@@ -29,11 +29,11 @@ from onewrite.core.label import (
     is_label_name,
     is_other_version,
     is_ours,
-    prefix_of,
 )
 from onewrite.core.ledgers import NO_LEDGER
 from onewrite.core.ledgers.kept import LabelledLedger, kept_ledgers
-from onewrite.core.ledgers.seen_ids import RING_LAYOUT, SLOTS
+from onewrite.core.ledgers.ring import SLOTS
+from onewrite.core.ledgers.seen_ids import RING_LAYOUT
 from onewrite.core.step import found_step
 from onewrite.core.tombstone import read_tombstone
 from onewrite.errors import LedgerMismatch
@@ -112,8 +112,8 @@ def questions_of(what: str, permission: str, flow: Flow[T]) -> Reader[T | Unread
 
 # --- what an item or a document says of itself, whatever the engine ----------------------------------------------------------
 
-# What a ledger keeps beside its label and its tokens, as docs/format.md names it.
-_MARK_NAME = re.compile(rf"(?P<prefix>{PREFIX})(?:{RING_LAYOUT}r[0-{SLOTS - 1}]?|allt?|@.*)", re.DOTALL)
+# What a ledger keeps beside its label, as docs/format.md names it.
+_MARK_NAME = re.compile(rf"(?P<prefix>{PREFIX})(?:{RING_LAYOUT}r[0-{len(SLOTS) - 1}]?|allt?|@.*)", re.DOTALL)
 
 
 def entity_in(image: EntityImage, expires: float | None) -> Entity:
@@ -126,9 +126,8 @@ def entity_in(image: EntityImage, expires: float | None) -> Entity:
     labels = {f"{match['prefix']}l" for name in fields if (match := _MARK_NAME.fullmatch(name)) is not None}
 
     def is_marked(ledger: LabelledLedger, names: tuple[str, ...]) -> bool:
-        """Has it a mark beside its label and its tokens? One that has moved needs none."""
-        tokens = f"{prefix_of(ledger.attribute)}t"
-        mark_names = [name for name in names if name != ledger.attribute and not name.startswith(tokens)]
+        """Has it a mark beside its label? One that has moved needs none."""
+        mark_names = [name for name in names if name != ledger.attribute]
         return ledger.moved_to is not None or any(_holds(fields[name]) for name in mark_names)
 
     tombstone: int | None = None
