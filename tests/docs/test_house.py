@@ -288,7 +288,7 @@ def public(path: Path) -> set[str]:
 
 
 OF_ONE_ENGINE = {
-    "dynamodb": {"lean", "size", "table", "values"},
+    "dynamodb": {"dialect", "lean", "size", "table", "values"},
     "mongodb": {"collection", "indexes"},
 }
 ALIKE = ["steps", "transactions"]
@@ -307,7 +307,6 @@ COMMON = {
         "origin",
     },
     "participants": {"Action", "Action.counts", "Action.shows_effect", "Prepared", "action", "inbox_actions", "inbox_flows", "prepare", "write_alone"},
-    "request": {"Parts", "parts_of"},
 }  # fmt: skip
 
 

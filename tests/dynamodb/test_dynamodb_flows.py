@@ -38,8 +38,9 @@ from onewrite.core.flow import Call, Flow, FlowStep, Wait
 from onewrite.core.ledgers import Ledger
 from onewrite.dynamodb import GuardedTable
 from onewrite.dynamodb.flows import Flows
-from onewrite.dynamodb.request import guard_put
+from onewrite.dynamodb.request import build_put
 from tests.support.driven import Table, failure, play, refusal, too_large
+from tests.support.spelled import spell_condition, spell_update
 
 NOW = 1_790_000_000.0
 M5 = Message("m5", source="s", sequence=5)
@@ -216,12 +217,12 @@ def test_a_record_that_finishes_a_step_changes_nothing_but_the_ledger_either() -
 def test_a_new_item_that_is_too_large_is_measured_as_it_was_sent(client: bool) -> None:
     native = {"Item": {"orderId": "o-1", "text": "x" * 1000}}
     with pytest.raises(EntityTooLarge, match=r"it has 1\d\d\d now, \d\d of them its ledger's and 1014 the caller's own"):
-        play(flows(SeenIds(), client=client).write(M5, native, guard_put), too_large())
+        play(flows(SeenIds(), client=client).write(M5, native, build_put), too_large())
 
 
 def test_a_new_item_of_a_wrong_type_is_the_drivers_to_refuse_and_nothing_is_read() -> None:
     error = mistyped()
-    assert raised_by(flows(SeenIds()).write(M5, {"Item": {"orderId": 1}}, guard_put), error) is error
+    assert raised_by(flows(SeenIds()).write(M5, {"Item": {"orderId": 1}}, build_put), error) is error
 
 
 def test_something_else_in_the_ledgers_place_is_a_mismatch_and_no_failure_of_the_driver() -> None:
@@ -253,15 +254,14 @@ def test_a_message_of_a_sequence_that_the_caller_refuses_moves_the_mark_in_a_sec
     assert isinstance(second, Call)
     assert second.method == "update_item"
     assert "closed" not in str(second.kwargs)
-    assert second.kwargs["UpdateExpression"].startswith("SET ow_l=:ow_l0,#ow_m0=:ow_m0,")
-    assert second.kwargs["ConditionExpression"].startswith("attribute_exists(#ow_k0) AND ")
-    assert second.kwargs["ExpressionAttributeNames"] == {"#ow_k0": "orderId", "#ow_m0": "ow_@s"}
+    assert spell_update(second.kwargs).startswith("SET ow_l='ow1 marks',ow_@s=5,")
+    assert spell_condition(second.kwargs).startswith("attribute_exists(orderId) AND ")
     assert "ReturnValues" not in second.kwargs
 
 
 def test_no_mark_is_moved_after_a_put_of_which_nobody_tells_the_key() -> None:
     item = {"Item": {"orderId": "o-1", "n": 0}}
-    outcome, steps = play(flows(InSequence()).write(M5, item, guard_put), refusal(FOURTH))
+    outcome, steps = play(flows(InSequence()).write(M5, item, build_put), refusal(FOURTH))
     assert outcome == Rejected(M5, CLOSED, settled=False)
     assert len(steps) == 1
 

@@ -246,7 +246,7 @@ def test_one_image_with_the_calls_own_token_shows_that_it_landed_if_all_show_the
 def test_the_token_of_the_call_stays_the_same_for_all_its_tries() -> None:
     client = Client(cancelled("TransactionConflict", None), cancelled(LANDED, LANDED))
     assert sent(client) == Applied(M5, retried=True)
-    tokens = [request["TransactItems"][0]["Update"]["ExpressionAttributeValues"][":ow_a"] for _, request in client.sent]
+    tokens = [request["TransactItems"][0]["Update"]["ExpressionAttributeValues"][":ow_token"] for _, request in client.sent]
     assert tokens[0] == tokens[1] == {"B": TOKEN}
 
 

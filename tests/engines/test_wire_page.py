@@ -44,7 +44,10 @@ def test_the_page_shows_the_request_its_refusal_and_the_item_of_dynamodb(dynoxid
     client.close()
     request, nothing, again, refusal = said
     token = "ExpressionAttributeValues"
-    assert {**again, token: {**again[token], ":ow_a": request[token][":ow_a"]}} == request  # except for the token the same
+    assert {
+        **again,
+        token: {**again[token], ":ow_token": request[token][":ow_token"]},
+    } == request  # except for the token the same
     assert nothing == {}
     assert SHOWN[:2] == [{**request, "TableName": "orders"}, refusal]
 

@@ -17,10 +17,11 @@ from onewrite.core.flow import Call, Flow, settle_missing
 from onewrite.core.label import TOMBSTONE, has_pending
 from onewrite.core.tombstone import Tombstone, made_with_tombstones, new_tombstone, read_tombstone
 from onewrite.core.write import Burial, Image, NoStepAtAll, Write, judge_refusal
+from onewrite.dynamodb.dialect import stored_outbox
 from onewrite.dynamodb.expression import merge_update
 from onewrite.dynamodb.flows import Flows, code, send
 from onewrite.dynamodb.layout import business
-from onewrite.dynamodb.request import guard_update, stored_outbox
+from onewrite.dynamodb.request import build_update
 from onewrite.dynamodb.size import value_size
 from onewrite.errors import EntityTooLarge, InvalidUpdate
 from onewrite.message import Message
@@ -54,7 +55,7 @@ def delete(flows: Flows, message: Message, *, emit: object = None, **arguments: 
 def _bury(flows: Flows, write: Write, native: Mapping[str, Any]) -> Flow[tuple[Outcome, Mapping[str, Any]]]:
     """Make a tombstone of the item. Returns the answer, and the item as it is then."""
     while True:
-        call = flows.call(write, native, guard_update)
+        call = flows.call(write, native, build_update)
         try:
             response = yield from flows.send_reading(call)
         except ClientError as error:

@@ -20,7 +20,7 @@ OUR_PREFIXES = ("#ow_", ":ow_")  # how our placeholders begin
 # The limits that the AWS documentation gives, and that no stand-in enforces.
 LONGEST_EXPRESSION = 4096  # bytes as sent, before substitution
 MOST_OPERATORS = 300
-_REMEDY = "use shorter placeholders, write less at once, give the ledgers shorter names, or name fewer of them in also="
+USE_LESS = "use shorter placeholders, write less at once, give the ledgers shorter names, or name fewer of them in also="
 
 _TOKEN = re.compile(r"\s*(?:(?P<word>[#:]?\w+)|(?P<sign><>|<=|>=|[=<>+.,()\[\]-]))")
 _KEYWORDS = frozenset({"AND", "OR", "NOT", "IN", "BETWEEN"})
@@ -89,7 +89,7 @@ def merge_update(user_update: Update | None, our_clauses: Mapping[str, str]) -> 
     return " ".join(f"{clause} {', '.join(members)}" for clause, members in parts if members)
 
 
-def check_limits(name: str, text: str, remedy: str = _REMEDY) -> None:
+def check_limits(name: str, text: str, remedy: str = USE_LESS) -> None:
     size = len(text.encode())
     if size > LONGEST_EXPRESSION:
         raise ExpressionTooLong(

@@ -38,10 +38,10 @@ from onewrite.core.write import (
 )
 from onewrite.dynamodb.layout import canonical, image_of, without_ledger
 from onewrite.dynamodb.request import (
+    build_put,
+    build_record,
+    build_update,
     checked_key,
-    guard_put,
-    guard_record,
-    guard_update,
     touches_ours,
 )
 from onewrite.dynamodb.size import LARGEST_ITEM, item_size, value_size
@@ -104,16 +104,16 @@ class Flows:
     def update_item(
         self, message: Message, *, emit: object = None, finishes: Claim | None = None, **native: Any
     ) -> Flow[Outcome]:
-        return self.write(message, native, guard_update, emit, finishes)
+        return self.write(message, native, build_update, emit, finishes)
 
     def put_item(self, message: Message, *, emit: object = None, **native: Any) -> Flow[Outcome]:
-        return self.write(message, native, guard_put, emit)
+        return self.write(message, native, build_put, emit)
 
     def write(
         self,
         message: Message,
         native: Mapping[str, Any],
-        guard: Guard = guard_update,
+        guard: Guard = build_update,
         emit: object = None,
         finishes: Claim | None = None,
     ) -> Flow[Outcome]:
@@ -131,7 +131,7 @@ class Flows:
     ) -> Flow[Outcome]:
         if "UpdateExpression" in native or "Item" in native:
             raise InvalidUpdate("record changes nothing but the ledger: for a business change use update_item or put_item.")
-        return self.write(message, native, guard_update, emit, finishes)
+        return self.write(message, native, build_update, emit, finishes)
 
     def finish(self, message: Message, native: Mapping[str, Any], claim: Claim, emit: object = None) -> Flow[Outcome]:
         native, _ = self.keep_arguments(native)
@@ -208,7 +208,7 @@ class Flows:
     def _send_finish(self, write: Write, native: Mapping[str, Any]) -> Flow[Outcome]:
         """Send the write that finishes a step. A refusal shows under which ledger the step was begun, and whether others have overtaken it."""
         for _ in range(_MAX_FINISHES):
-            call = self.call(write, native, guard_update)
+            call = self.call(write, native, build_update)
             try:
                 response = yield from send(call)
             except ClientError as error:
@@ -269,7 +269,7 @@ class Flows:
         if "Item" in native:  # put_item does not say which part of it is the key
             return Rejected(outcome.message, outcome.entity, settled=False)
         write = self.new_write(outcome.message, native, self.attempts())
-        call = self.call(write, native, guard_record)
+        call = self.call(write, native, build_record)
         try:
             yield from send(call)
         except ClientError as error:

@@ -14,10 +14,11 @@ from onewrite.core.flow import Call, Flow
 from onewrite.core.folding import TOO_MUCH, FoldRefusal, Function, Landing, Member, Native, TooMuch, fold, join, make_plan
 from onewrite.core.ledgers.entry import Advance, Change, Entry, Lookup
 from onewrite.core.write import NO_STEP, Image, NoStepAtAll, StepPart, Write, has_landed, kept_out, token_of
+from onewrite.dynamodb.dialect import Draft, add_parts, check_looks
 from onewrite.dynamodb.expression import ExpressionTooLong, leaves_room
 from onewrite.dynamodb.flows import Flows, says_too_large, send, text_of
 from onewrite.dynamodb.layout import canonical
-from onewrite.dynamodb.request import check_looks, guard_update, parts_of
+from onewrite.dynamodb.request import build_update
 from onewrite.errors import EntityTooLarge, InvalidUpdate
 from onewrite.message import Message
 from onewrite.outcome import Outcome
@@ -59,7 +60,7 @@ class Folds:
 
     def write_one(self, message: Message, native: Native) -> Flow[Outcome]:
         arguments = _arguments(native) | {name: native[name] for name in ("missing_ok",) if name in native}
-        return self._flows.write(message, arguments, guard_update, native.get("emit"))
+        return self._flows.write(message, arguments, build_update, native.get("emit"))
 
     def write_all(self, members: Sequence[Member], native: Native) -> Flow[Landing | FoldRefusal | TooMuch]:
         if self._flows.is_async:
@@ -88,7 +89,7 @@ class Folds:
         outbox_part = flows.empty_emission if emit is None else emission_of_fold(flows.emitter, messages, emit, now, name)
         token = token_of(name)
         write = Write(messages[0], native["Key"], now, entry, step, outbox_part, token, other_messages=tuple(messages[1:]))
-        return write, flows.call(write, _arguments(native), guard_update)
+        return write, flows.call(write, _arguments(native), build_update)
 
     def _not_written(
         self, error: ClientError, write: Write, call: Call, members: Sequence[Member], native: Native
@@ -133,7 +134,8 @@ def most_at_once(entry: Entry) -> int:
         message = Message("any")
         token, others = token_of(""), (message,) * (count - 1)
         write = Write(message, {}, 0, _entry_for(entry, count), NoStepAtAll(), None, token, other_messages=others)
-        return not leaves_room(" AND ".join(parts_of(write).asks), size=_ROOM, operators=_OPERATORS)
+        add_parts(write, request := Draft(repeats=count > 1))
+        return not leaves_room(request.condition, size=_ROOM, operators=_OPERATORS)
 
     return 1 + bisect_left(range(2, _MOST + 1), True, key=is_too_long)
 

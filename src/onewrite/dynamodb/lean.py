@@ -15,12 +15,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from onewrite.dynamodb.dialect import STEP_VALUE, TOKEN_VALUE
 from onewrite.errors import ConfigurationError
 from onewrite.lean.answers import as_json
 from onewrite.lean.client import LeanClient
 from onewrite.lean.service import Service
 
-_TOKENS = (":ow_a", ":ow_x")
+_TOKENS = (TOKEN_VALUE, STEP_VALUE)
 
 
 def lean_target(client: Any, table_name: str | None) -> LeanTableClient:

@@ -19,7 +19,7 @@ from onewrite.core.write import Write, has_landed, judge, of_creation, shows_eff
 from onewrite.dynamodb.expression import OUR_PREFIXES, check_limits, read_condition, read_update
 from onewrite.dynamodb.flows import KEY_ATTRIBUTES, Flows
 from onewrite.dynamodb.layout import image_of, without_ledger
-from onewrite.dynamodb.request import guard_put, guard_update, mapping_of, possible_keys, touches_ours, with_condition_text
+from onewrite.dynamodb.request import build_put, build_update, mapping_of, possible_keys, touches_ours, with_condition_text
 from onewrite.dynamodb.size import value_size
 from onewrite.dynamodb.values import Convert
 from onewrite.errors import ConfigurationError, EntityTooLarge, InvalidUpdate
@@ -141,7 +141,7 @@ def prepare(flows: Flows, method: PreparedMethod, native: Mapping[str, Any], emi
 
 def write_alone(message: Message, participant: Prepared) -> Flow[Outcome]:
     """The prepared write as one of its own. A refusal names its participant as in a transaction."""
-    guard = guard_put if participant.method == "putting" else guard_update
+    guard = build_put if participant.method == "putting" else build_update
     native = {**participant.native, "missing_ok": participant.missing_ok}
     outcome = yield from participant.store.write(message, native, guard, participant.emit)
     return with_participant(outcome, 0)
@@ -152,7 +152,7 @@ def action(place: int, message: Message, participant: Prepared, name: str) -> Ac
     flows, native, puts = participant.store, participant.native, participant.method == "putting"
     if flows.guards:
         write = flows.new_write(message, native, name, emit=participant.emit, place=place)
-        call = flows.call(write, native, guard_put if puts else guard_update)
+        call = flows.call(write, native, build_put if puts else build_update)
         return Action(place, flows, message, call, call.kwargs.get("Key"), write, participant.missing_ok)
     if participant.emit is not None:
         raise ConfigurationError("This store has no outbox to emit into: emit in a store that has one.")
@@ -181,7 +181,7 @@ def plain_put(native: Native, convert: Convert) -> Call:
     item: Mapping[str, Any] = native.get("Item") or {}
     if not item:
         raise InvalidUpdate("put_item needs the Item to create.")
-    keys = possible_keys(item)
+    keys = {f"#ow_k{n}": name for n, name in enumerate(possible_keys(item))}
     condition = _join_conditions([f"attribute_not_exists({key})" for key in keys], native)
     names: Mapping[str, str] = native.get("ExpressionAttributeNames") or {}
     kwargs = {**_request(native, convert), "Item": convert(item), "ConditionExpression": condition}

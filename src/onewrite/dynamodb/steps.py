@@ -26,7 +26,7 @@ from onewrite.core.write import Begins, Withdraws, Write, met_by_begin
 from onewrite.dynamodb.flows import Flows, check_reads_all, code, send
 from onewrite.dynamodb.layout import canonical, name_of_step
 from onewrite.dynamodb.native import UpdateItemArguments
-from onewrite.dynamodb.request import LEGACY, guard_begin, guard_update
+from onewrite.dynamodb.request import LEGACY, build_begin, build_update
 from onewrite.message import Message
 from onewrite.outcome import Answer, Begun, Busy, Outcome, Rejected, Uncertain, Unmet
 
@@ -70,7 +70,7 @@ def begin(
 def _try_begin(flows: Flows, write: Write, native: Mapping[str, Any], old_fence: str | None) -> Flow[Step | Outcome | None]:
     step = cast("Begins", write.step).step
     if old_fence is None:
-        call = flows.call(write, native, guard_begin)
+        call = flows.call(write, native, build_begin)
     else:
         call = _change_of_step(flows, step_mark(step.ledger, write.message), write.key, old_fence, step)
     try:
@@ -96,7 +96,7 @@ def release(flows: Flows, step: Begun, *, sent: bool = True) -> Flow[None]:
 
     def withdraw(ledger: str) -> Flow[bool]:
         parts = write._replace(step=Withdraws(step.fence, ledger), token=None, emission=None)
-        return _is_met(flows.call(parts, {"Key": key}, guard_update))
+        return _is_met(flows.call(parts, {"Key": key}, build_update))
 
     def change(ledger: str, fields: Mapping[str, Any]) -> Flow[bool]:
         return _is_met(_change_of_step(flows, step_mark(ledger, message), key, step.fence, fields))
