@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -15,27 +14,23 @@ import boto3
 import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError
 from moto import mock_aws
-from pymongo.errors import OperationFailure
+from pymongo.errors import OperationFailure, ServerSelectionTimeoutError
 
-from onewrite import Applied, Event, HighWaterMark, Message, Outbox, SeenIds, Tombstones
-from onewrite.aws_lambda import kafka_handler, kinesis_handler, sqs_handler
+from onewrite import Applied, HighWaterMark, Message, SeenIds, Tombstones
+from onewrite.aws_lambda import kafka_handler, sqs_handler
 from onewrite.core.flow import Do
-from onewrite.core.ledgers.kept import LabelledLedger
 from onewrite.dynamodb import AsyncGuardedTable, GuardedTable
+from onewrite.errors import ConfigurationError
 from onewrite.identity import kafka_position, sqs_message_id
 from onewrite.mongodb import GuardedCollection
 from onewrite.operate.doctor.amazon import AMAZON, read_function, read_queues, read_table
 from onewrite.operate.doctor.facts import (
-    ClockOffset,
-    Entity,
     EntitySample,
     EventSourceMapping,
     Facts,
     Function,
     ModuleStore,
-    MongoDBServer,
     Queue,
-    ReplicaSetMembers,
     TableDescription,
     TableIndex,
     Unread,
@@ -44,7 +39,6 @@ from onewrite.operate.doctor.mongodb import MONGODB, read_collection
 from onewrite.operate.doctor.reading import Question, Reader, read_module, refused_by_aws, refused_by_mongodb
 from onewrite.testing.servers.engines import REGION
 from onewrite.testing.standins.collection import StandInClient
-from tests.support.seams import name_calls
 
 NOW = 1_790_000_000.0
 ACCOUNT = "123456789012"
@@ -289,7 +283,6 @@ def test_a_table_is_read_with_its_indexes_and_its_ttl() -> None:
     )
     assert found.table == TableDescription("orders", ("id", "part"), indexes)
     assert found.expiry == ("expiresAt",)
-    assert isinstance(found.clock, ClockOffset)
     assert sample_of(found.sample).entities == ()
 
 
@@ -338,79 +331,18 @@ def test_a_global_table_is_read_with_its_other_regions(consistency: str | None, 
     more = {} if consistency is None else {"MultiRegionConsistency": consistency}
     found = look(Described(Replicas=regions, TableArn="arn:aws:dynamodb:eu-west-1:1:table/orders", **more))
     assert found.table == TableDescription("orders", ("id",), (), ("eu-west-2", "us-east-1"), strong)
-    assert found.clock is None  # the answer has no Date
 
 
-def test_the_clock_of_the_table_is_compared_with_the_middle_of_the_request() -> None:
-    class Dated(Described):
-        def describe_table(self, **more: Any) -> Any:
-            date = "Mon, 21 Sep 2026 14:13:20 GMT"  # NOW, of which the answer cuts off the fraction of a second
-            return {**super().describe_table(**more), "ResponseMetadata": {"HTTPHeaders": {"date": date}}}
-
-    times = iter([NOW - 10, NOW - 6, NOW])
-    found = AMAZON.run(read_table("orders", 1, lambda: next(times)), Dated())
-    assert found.clock == ClockOffset(8.5, 2.5)
-
-
-def test_an_item_is_read_with_its_ledger() -> None:
+def test_an_item_is_read_with_its_ledger_and_its_ttl() -> None:
     client = make_table()
-    store = name_calls(
-        GuardedTable(client, SeenIds(), table_name="orders", clock=lambda: NOW, outbox=Outbox("o")), lambda: "a"
-    )
-    write = {"UpdateExpression": "SET expiresAt = :e", "ExpressionAttributeValues": {":e": 5}}
-    assert isinstance(store.update_item(Message("m"), Key=key(1), emit=[Event("E", {})], **write), Applied)  # type: ignore[arg-type]
+    store = GuardedTable(client, SeenIds(), table_name="orders", clock=lambda: NOW)
+    write: Any = {"UpdateExpression": "SET expiresAt = :e", "ExpressionAttributeValues": {":e": 5}}
+    assert isinstance(store.update_item(Message("m"), Key=key(1), **write), Applied)
     client.put_item(TableName="orders", Item={"id": {"S": "o2"}, "part": {"S": "head"}, "expiresAt": {"S": "never"}})
-    one, two = sorted(sample_of(look(client).sample).entities, key=lambda each: each.name)
-    assert one.name == "id=S:o1/part=S:head"
-    assert one.own == {"id", "part", "expiresAt"}
-    assert one.labels == (LabelledLedger("ow_l", "14d"),)
-    sets = [name for name in one.ledger if name.startswith("ow_r")]
-    assert one.ledger[sets[0]] == len(sets[0]) + 10
-    assert sum(one.ledger.values()) < one.size
-    assert (one.expires, one.in_use, one.unlabelled, one.unmarked, one.tombstone) == (5.0, True, (), (), None)
-    assert (two.ledger, two.labels, two.expires, two.in_use) == ({}, (), None, False)
-
-
-def put(client: Any, **fields: Any) -> Entity:
-    boto3.resource("dynamodb").Table("orders").put_item(Item={**key(1), **fields})
-    return sample_of(look(client).sample).entities[0]
-
-
-@pytest.mark.parametrize(
-    ("fields", "unlabelled", "unmarked"),
-    [
-        ({"ow_m:r0": {b"x"}, "ow_m:t1": {b"x"}}, ("ow_m:l",), ()),
-        ({"ow_m:14dt_r5": {"x"}, "ow_m:l": "ow1 14d text"}, (), ()),
-        ({"m_14d_r0": {b"x"}, "ow": "text", "r_all": {b"x"}, "m@s": 1}, (), ()),  # names as the user's own may be
-        ({"ow_t": b"x", "messageIDs": {"m"}}, (), ()),  # as MessageIDs leaves it
-        ({"ow_m:l": "ow1 14d", "ow_m:t1": {b"x"}}, (), ("ow_m:l",)),
-        ({"ow_m:l": "ow1 all text", "ow_m:allt": {"x"}}, (), ()),
-        ({"ow_m:l": "ow1 marks", "ow_m:@source": 7}, (), ()),
-        ({"ow_m:l": "ow1 marks"}, (), ("ow_m:l",)),
-        ({"ow_m:l": "ow1 > ow_other:l"}, (), ()),
-        ({"ow_m:l": "ow1 of later", "ow_m:@x": 1}, (), ()),
-    ],
-)
-def test_parts_of_a_ledger_that_are_missing_from_an_item_are_named(
-    fields: dict[str, Any], unlabelled: tuple[str, ...], unmarked: tuple[str, ...]
-) -> None:
-    found = put(make_table(), **fields)
-    assert (found.unlabelled, found.unmarked) == (unlabelled, unmarked)
-
-
-def test_a_tombstone_is_read_and_a_damaged_one_is_no_tombstone() -> None:
-    client = make_table()
-    tombstones = Tombstones(timedelta(days=3))
-    store = GuardedTable(client, SeenIds(), table_name="orders", tombstones=tombstones)
-    put(client)
-    assert isinstance(store.delete_item(Message("m", sequence=1), Key=key(1)), Applied)
-    found = sample_of(look(client).sample).entities[0]
-    assert (found.tombstone, found.own) == (3 * 86_400, frozenset({"id", "part", "expiresAt"}))
-    assert put(client, ow_tombstone={"at": "then"}).tombstone is None
-
-
-def test_an_open_step_shows_that_a_guarded_store_has_written_the_item() -> None:
-    assert put(make_table(), ow_steps={b"x"}).in_use
+    found = sample_of(look(client).sample)
+    one, two = sorted(found.entities, key=lambda each: each.name)
+    assert (one.name, one.fields["ow_l"], two.our_fields) == ("id=S:o1/part=S:head", "ow1 14d", ())
+    assert found.expires == {one.name: 5.0}
 
 
 def test_no_more_items_are_read_than_were_asked_for_over_several_pages() -> None:
@@ -442,7 +374,7 @@ def test_a_table_that_may_not_be_described_is_asked_for_its_ttl_alone() -> None:
     found = look(client)
     assert isinstance(found.table, Unread)
     assert found.table.permission == "dynamodb:DescribeTable"
-    assert (found.sample, found.clock, found.expiry) == (found.table, found.table, ("expiresAt",))
+    assert (found.sample, found.expiry) == (found.table, ("expiresAt",))
 
 
 def test_a_table_that_cannot_be_reached_is_asked_once() -> None:
@@ -466,36 +398,34 @@ def table_store(name: str, ledger: Any = None, **more: Any) -> GuardedTable:
     return GuardedTable(boto3.resource("dynamodb").Table(name), ledger, **more)
 
 
-orders: Any = None
-stock: Any = None
-bills: Any = None
-stores: Any = None
-service: Any = None
-other: Any = None  # set by the tests, as a module's own globals
-
-
-def helper(message: Message) -> None:
-    [orders.update_item(each) for each in (message,)]
-    helper(message)  # it is looked into once
-
-
 ARN = "arn:aws:dynamodb:eu-west-1:123456789012:table/plain"
 
 
 def test_the_stores_of_a_module_are_found_with_their_ledgers() -> None:
     tombstones = Tombstones(timedelta(days=1))
-    client = StandInClient()
-    documents = GuardedCollection(client.shop.stock, HighWaterMark(), durability="acknowledged")
-    safe = GuardedCollection(client.shop.safe, HighWaterMark())
+    documents = GuardedCollection(StandInClient().shop.stock, HighWaterMark())
     first = table_store("orders", SeenIds(), tombstones=tombstones)
-    found = read_module("shop", module_of(a=first, again=first, b=documents, c=safe, d=table_store(ARN), e=7))
+    found = read_module("shop", module_of(a=first, again=first, b=documents, d=table_store(ARN), e=7))
     assert found.name == "shop"
     assert found.stores == (
-        ModuleStore("the table orders", SeenIds(), "dynamodb", tombstones),
-        ModuleStore("the collection stock", HighWaterMark(), "mongodb", None, None, None),
-        ModuleStore("the collection safe", HighWaterMark(), "mongodb", None, None, "majority"),
-        ModuleStore("the table plain", None, "dynamodb"),
+        ModuleStore("the table orders", SeenIds(), tombstones),
+        ModuleStore("the collection stock", HighWaterMark()),
+        ModuleStore("the table plain", None),
     )
+    assert read_module("shop:a", first).stores == found.stores[:1]
+
+
+def test_a_subclass_of_a_store_is_found() -> None:
+    class Orders(GuardedTable):
+        pass
+
+    store = Orders(boto3.resource("dynamodb").Table("orders"), SeenIds())
+    assert read_module("shop", module_of(store=store)).stores == (ModuleStore("the table orders", SeenIds()),)
+
+
+def test_a_module_without_a_store_or_handler_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match=r"shop has no guarded store and no handler\. Name the store"):
+        read_module("shop", module_of(a=7))
 
 
 def test_a_module_says_whether_its_handlers_of_kafka_answer() -> None:
@@ -515,124 +445,29 @@ def test_an_asynchronous_store_is_found() -> None:
         async def update_item(self, **_: Any) -> None: ...
 
     store = AsyncGuardedTable(Asynchronous(), SeenIds(), table_name="orders")
-    assert read_module("shop", module_of(store=store)).stores == (ModuleStore("the table orders", SeenIds(), "dynamodb"),)
-
-
-@pytest.fixture
-def _stores(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("orders", "stock", "bills", "other"):
-        monkeypatch.setitem(globals(), name, table_store(name, SeenIds()))
-
-
-def with_stores(_stores: object, _message: Message) -> None:
-    """As of a partial."""
-
-
-class Service:
-    """A handler's object."""
-
-    def __init__(self, store: object) -> None:
-        self.store = store
-
-    def handle(self, message: Message) -> None: ...
-
-    def __call__(self, message: Message) -> None:
-        """As a handler by itself."""
-        helper(message)
-
-
-@pytest.mark.usefixtures("_stores")
-def test_only_the_stores_count_that_handlers_of_sqs_use() -> None:
-    inner = table_store("inner", SeenIds())
-
-    @sqs_handler(sqs_message_id())
-    def ship(message: Message) -> None:
-        helper(message)
-        stock.update_item(message)
-        print(inner)  # so it is in the closure
-
-    @kinesis_handler(sqs_message_id())
-    def count(message: Message) -> None:
-        bills.update_item(message)
-
-    found = read_module("shop", module_of(ship=ship, count=count, **{n: globals()[n] for n in ("orders", "bills", "other")}))
-    assert sorted(store.place for store in found.stores) == ["the table inner", "the table orders", "the table stock"]
-    of_one = read_module("shop:count", count)
-    assert [store.place for store in of_one.stores] == ["the table bills"]
-
-
-@pytest.mark.usefixtures("_stores")
-def test_the_stores_of_an_object_or_a_partial_are_found() -> None:
-    method = sqs_handler(sqs_message_id())(Service(stock).handle)
-    part = sqs_handler(sqs_message_id())(partial(with_stores, [{"store": bills}]))
-    called = sqs_handler(sqs_message_id())(Service(stock))
-    for handler, places in ((method, "orders stock"), (part, "bills"), (called, "orders stock")):
-        found = sorted(store.place for store in read_module("shop", module_of(handler=handler, other=other)).stores)
-        assert found == [f"the table {place}" for place in places.split()]
-
-
-@pytest.mark.usefixtures("_stores")
-def test_stores_are_found_in_a_module_of_their_own_and_in_objects_of_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(globals(), "stores", module_of(orders=orders, stock=stock))
-    monkeypatch.setitem(globals(), "service", Service(Service(bills)))
-
-    @sqs_handler(sqs_message_id())
-    def ship(message: Message) -> None:
-        stores.orders.update_item(message)
-        service.handle(message)
-        json.dumps(deque())
-
-    found = read_module("shop", module_of(ship=ship, other=other))
-    assert sorted(store.place for store in found.stores) == ["the table bills", "the table orders"]
-
-
-@pytest.mark.usefixtures("_stores")
-def test_a_handler_of_which_no_store_can_be_told_may_use_any() -> None:
-    @sqs_handler(sqs_message_id())
-    def first(message: Message) -> None:
-        vars()["orders"].update_item(message)
-
-    @sqs_handler(sqs_message_id())
-    def second(message: Message) -> None:
-        stock.update_item(message)
-
-    found = read_module("shop", module_of(first=first, second=second, orders=orders, bills=bills))
-    assert sorted(store.place for store in found.stores) == ["the table bills", "the table orders", "the table stock"]
-
-
-def test_a_name_that_is_not_yet_bound_is_passed_over() -> None:
-    @sqs_handler(sqs_message_id())
-    def ship(message: Message) -> None:
-        print(late, message)  # so it is in the closure
-
-    assert read_module("shop", ship).stores == ()
-    late = 1
+    assert read_module("shop", module_of(store=store)).stores == (ModuleStore("the table orders", SeenIds()),)
 
 
 # --- MongoDB, where no server is needed -------------------------------------------------------------------------------
 
 
 class Answering:
-    """A collection whose server answers so, and refuses all other commands."""
+    """A collection with one document, and with these indexes unless they cannot be read."""
 
     name = "orders"
 
-    def __init__(self, **answers: Any) -> None:
-        self.write_concern = StandInClient().shop.orders.write_concern
-        self.answers, self.asked = answers, list[str]()
-        self.database = self.client = self.admin = self
-
-    def command(self, name: str) -> Any:
-        self.asked.append(name)
-        if name not in self.answers:
-            raise OperationFailure("no", 13)
-        return self.answers[name]
+    def __init__(self, document: dict[str, Any], indexes: dict[str, Any] | Exception) -> None:
+        self._document, self._indexes, self.asked = document, indexes, list[str]()
 
     def index_information(self) -> Any:
-        return {}
+        self.asked.append("index_information")
+        if isinstance(self._indexes, Exception):
+            raise self._indexes
+        return self._indexes
 
     def aggregate(self, _: Any) -> Any:
-        return iter([])
+        self.asked.append("aggregate")
+        return iter([self._document])
 
 
 def look_at(collection: Answering) -> Facts:
@@ -640,31 +475,18 @@ def look_at(collection: Answering) -> Facts:
 
 
 def test_a_server_that_cannot_be_reached_is_asked_once() -> None:
-    collection = Answering()
+    collection = Answering({}, ServerSelectionTimeoutError("no server"))
     found = look_at(collection)
-    assert collection.asked == ["hello"]
-    assert isinstance(found.server, Unread)
-    assert found.unread() == [found.server]
-    assert {found.clock, found.version, found.members, found.default_w} == {found.server}
-    assert {found.expiry, found.index_keys, found.sample} == {found.server}
+    assert collection.asked == ["index_information"]
+    assert isinstance(found.sample, Unread)
+    assert {found.expiry, found.index_keys} == {found.sample}
 
 
-HELLO = {"localTime": datetime.fromtimestamp(NOW + 5, UTC)}
-
-
-def test_the_arbiters_of_a_set_are_read_from_both_answers() -> None:
-    members = [
-        {"name": "a:1", "stateStr": "PRIMARY"},
-        {"name": "b:1", "stateStr": "SECONDARY"},
-        {"name": "c:1", "stateStr": "ARBITER"},
-    ]
-    answers = {"hello": {**HELLO, "setName": "rs0", "arbiters": ["c:1"]}, "replSetGetStatus": {"members": members}}
-    found = look_at(
-        Answering(**answers, getDefaultRWConcern={"defaultWriteConcern": {"w": 1}}, buildInfo={"version": "8.0.1"})
-    )
-    assert found.server == MongoDBServer("replica set", ("c:1",), ClockOffset(5, 0))
-    assert found.members == ReplicaSetMembers(("c:1",), 2, 2)
-    assert (found.default_w, found.version) == (1, "8.0.1")
+def test_without_the_permission_for_indexes_documents_are_read() -> None:
+    found = look_at(Answering({"_id": 1}, OperationFailure("no", 13)))
+    assert isinstance(found.index_keys, Unread)
+    assert found.index_keys.permission == "listIndexes"
+    assert len(sample_of(found.sample).entities) == 1
 
 
 IN_AN_HOUR, IN_A_DAY = [datetime.fromtimestamp(NOW + seconds, UTC) for seconds in (3_600, 86_400)]
@@ -684,20 +506,6 @@ IN_AN_HOUR, IN_A_DAY = [datetime.fromtimestamp(NOW + seconds, UTC) for seconds i
 def test_a_document_expires_by_the_first_time_on_the_path_of_the_ttl_index(
     field: str, fields: dict[str, Any], expected: int | None
 ) -> None:
-    class Expiring(Answering):
-        def index_information(self) -> Any:
-            return {"ttl": {"key": [(field, 1)], "expireAfterSeconds": 60}}
-
-        def aggregate(self, _: Any) -> Any:
-            return iter([{"_id": 1, **fields}])
-
-    (found,) = sample_of(look_at(Expiring(hello=HELLO)).sample).entities
-    assert found.expires == (None if expected is None else NOW + expected + 60)
-
-
-def test_a_mongos_is_asked_for_no_members() -> None:
-    collection = Answering(hello={**HELLO, "msg": "isdbgrid"}, getDefaultRWConcern={})
-    found = look_at(collection)
-    assert found.server == MongoDBServer("mongos", (), ClockOffset(5, 0))
-    assert (found.members, found.default_w) == (None, 1)
-    assert collection.asked == ["hello", "buildInfo", "getDefaultRWConcern"]
+    indexes = {"ttl": {"key": [(field, 1)], "expireAfterSeconds": 60}}
+    found = sample_of(look_at(Answering({"_id": 1, **fields}, indexes)).sample)
+    assert found.expires == ({} if expected is None else {"_id=N:1": NOW + expected + 60})

@@ -230,13 +230,6 @@ def held_ledgers(image: EntityImage, now: float, *asked: str | None) -> list[Ent
     return [_ledger_at(image, now, name, labels.get(name), is_named=name in named) for name in attributes]
 
 
-def later_labels(fields: Mapping[str, object]) -> list[str]:
-    """Where labels stand that another version of the format has written, of which nothing else is known: ledgers' and outboxes'."""
-    return sorted(
-        [name for name, text in fields.items() if (is_label_name(name) or name == OUTBOX.label) and is_other_version(text)]
-    )
-
-
 def sets_of_texts(image: EntityImage) -> dict[str, frozenset[str]]:
     """The caller's own attributes that may be sets of ids, as handlers keep them by hand, and `MessageIDs`."""
     return {

@@ -29,7 +29,7 @@ _EXAMPLES = {
     HANDLER: "shop.handlers:ship",
     RELAY: "shop.relays:orders",
     STORE: "shop.stores:orders",
-    MODULE: "shop.handlers:ship",
+    MODULE: "shop.stores:orders",
 }
 _LEDGER_OF = attrgetter("_flows.ledger")  # a store has no public name for what only its own flows need
 
@@ -58,17 +58,17 @@ def find(name: str, form: str = HANDLER, *, quiet: bool = True) -> Any:
             raise _NothingThereError(f"{form}: the module {module!r} has no {attribute!r}.") from error
 
     value = _run_users(read, f"{name} cannot be made", quiet=quiet)  # a __getattr__ of the module may make it now
-    return call(value, name, quiet=quiet) if is_maker(value) else value
+    return _run_users(value, f"{name}() fails", quiet=quiet) if _is_maker(value) else value
 
 
 def find_module(name: str) -> ModuleType:
     """The module of that name, which may be in the current directory."""
     if not _is_dotted(name):
-        raise ConfigurationError(f"{MODULE}: {name!r} is no name of a module, as shop.handlers is.")
+        raise ConfigurationError(f"{MODULE}: {name!r} is no name of a module, as shop.stores is.")
     return _import(name, MODULE, quiet=True)
 
 
-def is_maker(value: object) -> bool:
+def _is_maker(value: object) -> bool:
     """Is it a plain function that needs no argument, and no handler? What it returns is meant then."""
     function = inspect.unwrap(value) if callable(value) else value
     if not isinstance(function, FunctionType | MethodType) or handler_of(value) is not None:
@@ -77,11 +77,6 @@ def is_maker(value: object) -> bool:
         return False
     parameters = inspect.signature(function).parameters.values()
     return all(each.default is not each.empty for each in parameters)  # *arguments would wrap something that needs some
-
-
-def call(function: Callable[[], T], name: str, *, quiet: bool = True) -> T:
-    """What the function of that name makes."""
-    return _run_users(function, f"{name}() fails", quiet=quiet)
 
 
 def _is_dotted(name: str) -> bool:

@@ -31,7 +31,7 @@ _DISPLAY_JSON = json_util.RELAXED_JSON_OPTIONS.with_options(uuid_representation=
 # Every value becomes one that is written again as it stands there: a UUID of the old kind too, and a date after Python's last.
 _INPUT_JSON = json_util.JSONOptions(datetime_conversion=DatetimeConversion.DATETIME_AUTO, tz_aware=False)
 # A text that is none, in a field of the user's or an _id, must not hide all other entities. It is shown only.
-LENIENT = STORED_CODEC.with_options(unicode_decode_error_handler="replace")
+_LENIENT = STORED_CODEC.with_options(unicode_decode_error_handler="replace")
 
 
 def _spelling_of(value: object) -> str | None:
@@ -46,7 +46,7 @@ class CollectionStore:
     """The documents of a collection. It reads what a majority holds, and waits until a majority has what it writes."""
 
     def __init__(self, collection: Any) -> None:
-        self.target = with_codec(of_majority(collection), LENIENT)
+        self.target = with_codec(of_majority(collection), _LENIENT)
         self.name = str(getattr(collection, "full_name", collection.name))
 
     def key(self, text: str) -> dict[str, Any]:

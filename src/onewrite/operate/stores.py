@@ -52,12 +52,6 @@ def store_of(options: Options) -> EntityStore:
     return CollectionStore(target)
 
 
-def users_collection(options: Options) -> Any:
-    """pymongo's own Collection that the options name, with what its URL says of reads and writes."""
-    _check_named(options)
-    return mongo_collection(options["collection"])
-
-
 def entity_of(store: EntityStore, key: str) -> EntityImage:
     """The entity as it is now."""
     image = run(store.read(store.key(key)), store.target)

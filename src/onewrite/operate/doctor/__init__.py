@@ -27,25 +27,34 @@ from onewrite.operate.doctor.facts import CheckResult, DoctorFinding, Facts, Unr
 from onewrite.operate.modules import MODULE, find, find_module
 from onewrite.operate.options import AsJson, CollectionUrl, EndpointUrl, Options, Region, TableName, VersionOption, option
 from onewrite.operate.report import count_of, end, is_plain, tell
-from onewrite.operate.stores import function_client, is_named, queue_client, store_of, users_collection
+from onewrite.operate.stores import function_client, is_named, queue_client, store_of
 
 _WIDTH = 100
 _LONGEST = 4096  # characters of a sentence, which may quote names of the user's
-_HEADINGS = {"error": "Errors: a message may be lost, or take effect twice", "warning": "Warnings"}
+_HEADINGS = {
+    "error": "Errors: a message may be lost, or take effect twice",
+    "warning": "Warnings",
+    "notice": "To look at: it may be right as it is, and counts only with --strict",
+}
 
 
 class DoctorReport:
-    """All checks, and what could not be read. `strict`: does what could not be checked for lack of a permission count as found?"""
+    """All checks, and what could not be read. `strict`: do notices count as found, and checks that lacked a permission?"""
 
     def __init__(self, checks: Sequence[CheckResult], unread: Sequence[Unread], *, strict: bool) -> None:
         self._checks, self._unread, self._strict = checks, unread, strict
 
     @property
     def code(self) -> int:
-        """The exit code: 1 if anything was found, or could not be read for another reason than a permission, or no check was made."""
+        """The exit code: 1 if anything was found, or could not be read for another reason than a permission, or no check was made.
+
+        A notice counts as found with `strict` only.
+        """
         failures = [fact for fact in self._unread if fact.permission is None or self._strict]
         results = [result for result in self._checks if result.state != "not checked"]
-        findings = [result for result in results if result.state == "found"]
+        findings = [
+            finding for result in results for finding in result.findings if finding.severity != "notice" or self._strict
+        ]
         return int(bool(findings or failures or not results))
 
     def json_text(self) -> str:
@@ -60,7 +69,7 @@ class DoctorReport:
         return [result.check.code for result in self._checks if result.missing == unread]
 
     def lines(self) -> Iterator[str]:
-        """Findings first, errors before warnings; then what could not be read, and the checks that passed or were not made."""
+        """Findings first, the gravest before others; then what could not be read, and the checks that passed or were not made."""
         for severity, heading in _HEADINGS.items():
             findings = [
                 (result.check.code, finding)
@@ -138,8 +147,8 @@ def doctor(
         str | None,
         typer.Argument(
             metavar=MODULE,
-            help="The module with the handlers and their stores, as in shop.handlers; or one handler or store of it, or a function that "
-            "makes one: shop.handlers:ship.",
+            help="The module that has the guarded stores and handlers, as in shop.stores; or one of them, or a function that makes one: "
+            "shop.stores:orders.",
         ),
     ] = None,
     *,
@@ -150,14 +159,16 @@ def doctor(
     endpoint_url: EndpointUrl = None,
     function: Annotated[str | None, _option("function", "The name or the ARN of the Lambda function.")] = None,
     sample: Annotated[int, _option("sample", "How many entities to read at the most.", min=1, max=10_000)] = 100,
-    strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 as well if a permission is missing.")] = False,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Exit with 1 as well for a notice, or if a permission is missing.")
+    ] = False,
     as_json: AsJson = False,
     version: VersionOption = False,
 ) -> None:
-    """Say what is wrong with a queue, a function, a table or collection, and the handlers of a module. It only reads.
+    """Say what is wrong with a queue, a function, a table or collection, and guarded stores. It only reads.
 
-    The exit code is 0 if nothing was found, and 1 if an error or a warning was found or something cannot be read. A permission
-    that is missing is reported, and counts only with --strict.
+    The exit code is 0 if nothing was found, and 1 if an error or a warning was found or something cannot be read. A notice, and a
+    permission that is missing, are reported, and count only with --strict.
     """
     options = locals()
 
@@ -180,13 +191,14 @@ def doctor(
 def _facts(options: Options) -> Facts:
     """Each argument is looked at, and a client is made for it, before anything is read for another one."""
     # Each driver is imported only where it is needed: who uses one database may not have the other's.
-    module, queue, function, most = options["module"], options["queue"], options["function"], options["sample"]
+    module, queue, function = options["module"], options["queue"], options["function"]
     readers = list[Callable[[], Facts]]()
     if module is not None:
-        content = find(module, MODULE) if ":" in module else find_module(module)
         from onewrite.operate.doctor.reading import read_module  # noqa: PLC0415
 
-        readers.append(lambda: Facts(module=read_module(module, content)))
+        content = find(module, MODULE) if ":" in module else find_module(module)
+        known_module = read_module(module, content)
+        readers.append(lambda: Facts(module=known_module))
     if queue is not None:
         sqs = queue_client(queue, options)
         from onewrite.operate.doctor.amazon import AMAZON, read_queues  # noqa: PLC0415
@@ -197,21 +209,8 @@ def _facts(options: Options) -> Facts:
         from onewrite.operate.doctor.amazon import AMAZON, read_function  # noqa: PLC0415
 
         readers.append(lambda: AMAZON.run(read_function(function), client))
-    if is_named(options) and options["collection"] is None:
-        store = store_of(options)
-        from onewrite.operate.doctor.amazon import AMAZON, read_table  # noqa: PLC0415
-
-        readers.append(lambda: AMAZON.run(read_table(store.name, most, time.time), store.target))
-    elif is_named(options):
-        collection = users_collection(options)
-
-        def of_collection() -> Facts:
-            from onewrite.operate.doctor.mongodb import MONGODB, as_users, read_collection  # noqa: PLC0415
-
-            with closing(collection.database.client):
-                return MONGODB.run(read_collection(as_users(collection), most, time.time), as_users(collection))
-
-        readers.append(of_collection)
+    if is_named(options):
+        readers.append(_store_reader(options))
     if not readers:
         raise ConfigurationError("Say what to look at: --queue, --function, --table, --collection, or a MODULE.")
     facts = Facts()
@@ -221,3 +220,19 @@ def _facts(options: Options) -> Facts:
             facts, **{name: fact for name in new_facts.__slots__ if (fact := getattr(new_facts, name)) is not None}
         )
     return facts
+
+
+def _store_reader(options: Options) -> Callable[[], Facts]:
+    store, most = store_of(options), options["sample"]
+    if options["table"] is not None:
+        from onewrite.operate.doctor.amazon import AMAZON, read_table  # noqa: PLC0415
+
+        return lambda: AMAZON.run(read_table(store.name, most, time.time), store.target)
+
+    def read_documents() -> Facts:
+        from onewrite.operate.doctor.mongodb import MONGODB, read_collection  # noqa: PLC0415
+
+        with closing(store.target.database.client):
+            return MONGODB.run(read_collection(store.target, most, time.time), store.target)
+
+    return read_documents

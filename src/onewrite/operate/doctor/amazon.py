@@ -5,15 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from decimal import Decimal
-from email.utils import parsedate_to_datetime
 from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
 from onewrite.core.flow import Call
-from onewrite.dynamodb.size import LARGEST_ITEM
 from onewrite.operate.doctor.facts import (
-    ClockOffset,
     EntitySample,
     EventSourceMapping,
     Facts,
@@ -27,7 +24,6 @@ from onewrite.operate.doctor.reading import (
     Asking,
     Question,
     Reader,
-    entity_in,
     questions_of,
     refused_by_aws,
 )
@@ -111,27 +107,17 @@ def _feed(mapping: Mapping[str, Any]) -> EventSourceMapping:
     )
 
 
-_CUT = 0.5  # seconds: an answer says its time in whole seconds, the rest being cut off
-
-
 def read_table(name: str, most: int, clock: Callable[[], float]) -> Reader[Facts]:
     """`most`: how many items are read at the most."""
     what, target = f"the table {name}", {"TableName": name}
-    before = clock()
     reply = yield Question(what, "dynamodb:DescribeTable", Call("describe_table", (), target))
-    after = clock()
     if isinstance(reply, Unread):
         is_refused = reply.permission is not None  # else the other requests would fail in the same way, one after the other
         expiry = (yield from _read_expiry(name)) if is_refused else reply
-        return Facts(table=reply, clock=reply, expiry=expiry, sample=reply)
+        return Facts(table=reply, expiry=expiry, sample=reply)
     table, expiry = _table(reply["Table"]), (yield from _read_expiry(name))
-    date, offset = reply.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date"), None
-    if date:
-        server = parsedate_to_datetime(date).timestamp() + _CUT
-        offset = ClockOffset(server - (before + after) / 2, (after - before) / 2 + _CUT)
-    return Facts(
-        table=table, clock=offset, expiry=expiry, sample=(yield from _read_sample(name, table.keys, expiry, most, clock))
-    )
+    sample = yield from _read_sample(name, table.keys, expiry, most, clock)
+    return Facts(table=table, expiry=expiry, sample=sample)
 
 
 def _table(description: Mapping[str, Any]) -> TableDescription:
@@ -179,8 +165,10 @@ def _read_sample(
             break
         images.extend(page)
     ttl = expiry[0] if isinstance(expiry, tuple) and expiry else ""
-    entities = tuple([entity_in(image, _seconds(image.fields.get(ttl))) for image in images[:most]])
-    return EntitySample(entities, keys, LARGEST_ITEM, clock())
+    entities = tuple(images[:most])
+    times = {image.name: _seconds(image.fields.get(ttl)) for image in entities}
+    expires = {name: seconds for name, seconds in times.items() if seconds is not None}
+    return EntitySample(entities, clock(), expires)
 
 
 def _seconds(value: object) -> float | None:

@@ -6,20 +6,21 @@ from collections.abc import Collection as Several
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from onewrite.core.label import OUTBOX
+from onewrite.core.label import OUTBOX, TOMBSTONE, is_ours
 from onewrite.core.ledgers import HighWaterMark, InSequence, Ledger, SeenIds
+from onewrite.core.ledgers.kept import LabelledLedger, kept_ledgers
 from onewrite.core.ledgers.seen_ids import LONGEST_SQS_RETENTION
+from onewrite.core.tombstone import read_tombstone
+from onewrite.errors import LedgerMismatch
+from onewrite.message import printable
 from onewrite.operate.doctor.facts import (
     Check,
     CheckResult,
     DoctorFinding,
-    Entity,
-    EntitySample,
     EventSourceMapping,
     Fact,
     Facts,
     Findings,
-    Module,
     ModuleStore,
     NotCheckedError,
     Queue,
@@ -29,6 +30,7 @@ from onewrite.operate.doctor.facts import (
     require,
     span,
 )
+from onewrite.operate.image import EntityImage
 from onewrite.operate.report import count_of
 
 # What AWS recommends, so Lambda can try again where the function is throttled while it has a batch:
@@ -70,32 +72,35 @@ class Life(NamedTuple):
 
 
 def guards(facts: Facts) -> Iterator[Guard]:
-    """The ledgers of the module's stores; without any, those whose labels stand in the sample. It raises at last where there may be others."""
+    """The ledgers of the module's stores; without any, those whose labels stand in the sample."""
     ledgers = [(store.place, store.ledger) for store in facts.stores if store.ledger is not None]
     if ledgers:
         yield from [Guard(ledger, place, type(ledger).__name__, "the module") for place, ledger in ledgers]
-        if facts.module is not None and facts.module.unfound is not None:
-            raise _no_ledger(facts.module)
         return
     if facts.module is not None and facts.sample is None:
-        raise _no_ledger(facts.module)
+        raise NotCheckedError(f"{facts.module.name} has no store with a ledger: name one, as in shop.stores:orders.")
     sample = require(facts.sample, "a MODULE, --table or --collection")
-    is_known = False
-    for label in dict.fromkeys([label for entity in sample.entities for label in entity.labels if label.moved_to is None]):
+    labels = [label for entity in sample.entities for label in _labels(entity) if label.moved_to is None]
+    if not labels:
+        raise NotCheckedError(
+            "None of the entities that were read has a ledger, so the ledger is not known: name a store, as in shop.stores:orders."
+        )
+    for label in dict.fromkeys(labels):
         kind = "HighWaterMark or InSequence" if label.layout == "marks" else type(label.ledger).__name__
         yield Guard(label.ledger, f"the sample's entities ({label.attribute})", kind, "the labels of the sample")
-        is_known = True
-    if not is_known:
-        if facts.module is not None:
-            raise _no_ledger(facts.module)
-        raise NotCheckedError("None of the entities that were read has a ledger, so the ledger is not known: give a MODULE.")
 
 
-def _no_ledger(module: Module) -> NotCheckedError:
-    unfound = module.unfound
-    if unfound is None:
-        return NotCheckedError(f"No store with a ledger was found in {module.name}.")
-    return NotCheckedError(f"It needs {unfound.what}, and {unfound.reason}. {unfound.error}", unfound)
+def _labels(entity: EntityImage) -> list[LabelledLedger]:
+    """The labels of its ledgers, but for those that another version of onewrite has written."""
+    return [label for label in kept_ledgers(entity.fields.items()) if label.is_known]
+
+
+def _tombstone_seconds(entity: EntityImage) -> int | None:
+    """For how many seconds its tombstone stays, if it is one."""
+    try:
+        return read_tombstone(entity.fields[TOMBSTONE]).seconds if TOMBSTONE in entity.fields else None
+    except LedgerMismatch:
+        return None
 
 
 def life(facts: Facts) -> Life:
@@ -202,9 +207,9 @@ def tombstones(facts: Facts) -> Findings:
         if store.tombstones is not None
     }
     times |= {
-        ("A tombstone of the sample", entity.tombstone, "the sample")
+        ("A tombstone of the sample", seconds, "the sample")
         for entity in facts.entities
-        if entity.tombstone is not None
+        if (seconds := _tombstone_seconds(entity)) is not None
     }
     for what, seconds, rests_on in sorted(times):
         if seconds < message.enough:
@@ -224,7 +229,7 @@ def tombstone_ttl(facts: Facts) -> Findings:
     """Does the database remove tombstones at all?"""
     expiry = require(facts.expiry, _GIVER)
     attributes = {store.tombstones.ttl_attribute for store in _stores_of_place(facts) if store.tombstones is not None}
-    dead = [entity for entity in facts.entities if entity.tombstone is not None]
+    dead = [entity for entity in facts.entities if TOMBSTONE in entity.fields]
     if not attributes and not dead:
         raise NotCheckedError(_NO_TOMBSTONE)
     missing_attributes = sorted(attributes.difference(expiry))
@@ -243,8 +248,8 @@ def tombstone_ttl(facts: Facts) -> Findings:
 def _stores_of_place(facts: Facts) -> list[ModuleStore]:
     """The module's stores of the table or collection that was read."""
     table = if_known(facts.table)
-    place = facts.collection.name if facts.collection is not None else "" if table is None else f"the table {table.name}"
-    return [store for store in facts.stores if store.place == place]
+    places = [facts.collection, None if table is None else f"the table {table.name}"]
+    return [store for store in facts.stores if store.place in places]
 
 
 def outbox_index(facts: Facts) -> Findings:
@@ -252,17 +257,17 @@ def outbox_index(facts: Facts) -> Findings:
     boxes = [store.outbox for store in _stores_of_place(facts) if store.outbox]
     if facts.collection is not None:
         keys = require(facts.index_keys, _GIVER)
-        if not boxes and not any(entity.outbox for entity in facts.entities):
+        if not boxes and not any(OUTBOX.label in entity.fields for entity in facts.entities):
             raise NotCheckedError("No store with an outbox was found in a module, and no outbox in a sample.")
         if all(key[:1] != (OUTBOX.due,) for key in keys):
             yield DoctorFinding(
                 "warning",
-                f"{facts.collection.name} has no index on {OUTBOX.due}.",
+                f"{facts.collection} has no index on {OUTBOX.due}.",
                 "Each sweep of a relay reads the whole collection.",
                 f'Create it: create_index("{OUTBOX.due}", sparse=True).',
                 "the indexes, the module, the sample",
             )
-        return f"{facts.collection.name} has an index on {OUTBOX.due}."
+        return f"{facts.collection} has an index on {OUTBOX.due}."
     table = require(facts.table, _GIVER)
     names = {box.index for box in boxes if box.index is not None}
     if not names:
@@ -287,24 +292,6 @@ def _described(index: TableIndex) -> str:
     keys = [f"{name} ({kind})" for name, kind in zip(index.keys, index.types, strict=True)]
     projection = "ALL" if index.included is None else "INCLUDE" if index.included else "KEYS_ONLY"
     return f"the keys {' and '.join(keys)}, with the projection {projection}"
-
-
-def later_format(facts: Facts) -> Findings:
-    """Has a later version of onewrite written some of the entities?"""
-    sample = require(facts.sample, _GIVER)
-    entities = [entity for entity in sample.entities if entity.later]
-    if entities:
-        labels = ", ".join(sorted({label for entity in entities for label in entity.later})[:_MOST_NAMES])
-        yield DoctorFinding(
-            "warning",
-            f"{count_of(len(entities), 'entity has', 'entities have')} what another version of onewrite has written ({labels}): {_names(entities)}.",
-            "This version does not know that format, and has judged nothing in it. Its stores refuse these entities, and their messages wait.",
-            "Deploy the version that wrote it to all consumers, and run this command with it.",
-            "the sample",
-        )
-    return (
-        f"Looked at {count_of(len(sample.entities), 'entity', 'entities')} for what another version of onewrite has written."
-    )
 
 
 def visibility(facts: Facts) -> Findings:
@@ -413,48 +400,11 @@ def _timedelta(seconds: int) -> str:
     return f"timedelta(days={seconds // 86_400})" if seconds % 86_400 == 0 else f"timedelta(seconds={seconds})"
 
 
-# --- Checks of what a table or collection holds: the share of the ledger, and entities that lost theirs or will lose it
+# --- Checks of what a table or collection holds: indexes that copy the ledger, and entities that lost theirs or will lose it
 
 
 _GIVER = "--table or --collection"
-_FULL = 0.8  # of the bytes that an entity may have: what is fuller is close to refusing every message
-_LARGE_LEDGER = 10 * 1024  # bytes: ten DynamoDB write units in every write of the entity
-_LARGE_SHARE = 0.5  # of an entity's bytes
 _MOST_NAMES = 3  # entities that a finding names
-
-
-def ledger_share(facts: Facts) -> Findings:
-    """How much of the largest entities is ledger?"""
-    sample = require(facts.sample, _GIVER)
-    guarded_entities = sorted([entity for entity in sample.entities if entity.ledger], key=lambda entity: -entity.size)
-    if not guarded_entities:
-        raise NotCheckedError("None of the entities that were read has a ledger.")
-    large = [
-        entity
-        for entity in guarded_entities
-        if (own := sum(entity.ledger.values())) > _LARGE_LEDGER
-        and (own >= _LARGE_SHARE * entity.size or entity.size >= _FULL * sample.limit)
-    ]
-    full = [entity for entity in large if entity.size >= _FULL * sample.limit]
-    if large:
-        largest = large[0]
-        yield DoctorFinding(
-            "error" if full else "warning",
-            f"In {len(large)} of {count_of(len(guarded_entities), 'entity', 'entities')} with a ledger, it takes at least half of the bytes, or the "
-            f"entity is almost full: {_sizes(largest)}, and an entity may have {sample.limit:,}.",
-            "An entity that is full refuses every further message, also those that were let in before."
-            if full
-            else "The ledger is read and written with every message of the entity, and billed by DynamoDB each time.",
-            "Shorten the retention of SeenIds, or leave out readable=True; or use a ledger of one mark a source, or an inbox: "
-            "docs/ledgers.md compares what they cost.",
-            "the sample",
-        )
-    return f"The largest of {count_of(len(guarded_entities), 'entity', 'entities')} with a ledger: {_sizes(guarded_entities[0])}."
-
-
-def _sizes(entity: Entity) -> str:
-    own = sum(entity.ledger.values())
-    return f"{entity.name} has {entity.size:,} bytes, of which {own:,} ({own / entity.size:.0%}) are ledger"
 
 
 def indexes(facts: Facts) -> Findings:
@@ -463,7 +413,7 @@ def indexes(facts: Facts) -> Findings:
     if not table.indexes:
         return "The table has no secondary index."
     sample = require(facts.sample, _GIVER)
-    guarded_entities = [entity for entity in sample.entities if entity.ledger]
+    guarded_entities = [entity for entity in sample.entities if _labels(entity)]
     if not guarded_entities and all(store.ledger is None for store in _stores_of_place(facts)):
         raise NotCheckedError(
             "None of the entities that were read has a ledger, so it is not known what indexes copy of it."
@@ -493,11 +443,12 @@ def _copies(what: str, rests_on: str) -> DoctorFinding:
     )
 
 
-def _copied_bytes(index: TableIndex, entity: Entity) -> int:
+def _copied_bytes(index: TableIndex, entity: EntityImage) -> int:
     """How many bytes of the entity's ledger the index has. It leaves out entities without its keys."""
-    if not entity.own.issuperset(index.keys):
+    if not entity.fields.keys() >= {*index.keys}:
         return 0
-    return sum([size for name, size in entity.ledger.items() if index.included is None or name in index.included])
+    names = {name for label in _labels(entity) for name in entity.fields_of(label.attribute)}
+    return sum([entity.sizes[name] for name in names if index.included is None or name in index.included])
 
 
 def ttl(facts: Facts) -> Findings:
@@ -509,9 +460,9 @@ def ttl(facts: Facts) -> Findings:
     require(facts.expiry, _GIVER)
     sample, message = require(facts.sample, _GIVER), life(facts)
     lifetimes = [
-        (entity.expires - sample.now, entity)
+        (sample.expires[entity.name] - sample.now, entity)
         for entity in sample.entities
-        if entity.expires is not None and entity.expires > sample.now and entity.tombstone is None and entity.ledger
+        if sample.expires.get(entity.name, 0) > sample.now and TOMBSTONE not in entity.fields and _labels(entity)
     ]
     if not lifetimes:
         raise NotCheckedError("No entity that was read has a ledger and a time at which TTL will remove it.")
@@ -519,7 +470,7 @@ def ttl(facts: Facts) -> Findings:
     if most < message.enough:
         yield DoctorFinding(
             "error",
-            f"TTL removes entities too early: of {len(lifetimes)} with a ledger and a TTL, {latest.name} expires last, in {span(round(most))}. "
+            f"TTL removes entities too early: of {len(lifetimes)} with a ledger and a TTL, {printable(latest.name)} expires last, in {span(round(most))}. "
             f"{message.text}.",
             "TTL removes the ledger with the entity. A message that is delivered again after that creates the entity anew, and takes effect "
             "again.",
@@ -530,21 +481,19 @@ def ttl(facts: Facts) -> Findings:
 
 
 def erased_ledgers(facts: Facts) -> Findings:
-    """Are there entities beside guarded ones that have no ledger?"""
+    """Are there entities of the kind of guarded ones in which nothing of onewrite is left?"""
     sample = require(facts.sample, _GIVER)
-    guarded_entities = [entity for entity in sample.entities if entity.ledger]
+    guarded_entities = [entity for entity in sample.entities if _labels(entity)]
     if not guarded_entities:
         raise NotCheckedError("None of the entities that were read has a ledger.")
     bare = [
         entity
         for entity in sample.entities
-        if entity.own.difference(sample.keys)
-        and not (entity.ledger or entity.in_use or entity.unlabelled or entity.overwritten or entity.tombstone is not None)
-        and _is_sibling(entity, guarded_entities, sample)
+        if not entity.our_fields and _own_fields(entity).difference(entity.key) and _is_sibling(entity, guarded_entities)
     ]
     if bare:
         yield DoctorFinding(
-            "warning",
+            "notice",
             f"{count_of(len(bare), 'entity has', 'entities have')} no ledger, while {count_of(len(guarded_entities), 'of their kind has', 'of their kind have')} one: {_names(bare)}.",
             "They may have had no message yet. Or another writer may replace whole entities, as by put_item, replace_one, or the save() of a "
             "mapper: that erases the ledger, and what was done takes effect again.",
@@ -554,83 +503,26 @@ def erased_ledgers(facts: Facts) -> Findings:
     return f"Looked at {count_of(len(sample.entities), 'entity', 'entities')}, {len(guarded_entities)} with a ledger."
 
 
-def _is_sibling(entity: Entity, peers: Several[Entity], sample: EntitySample) -> bool:
+def _own_fields(entity: EntityImage) -> frozenset[str]:
+    """The names of what is the user's own."""
+    return frozenset([name for name in entity.fields if not is_ours(name)])
+
+
+def _is_sibling(entity: EntityImage, peers: Several[EntityImage]) -> bool:
     """Is it of a kind with those that have a ledger? A table with a sort key often holds entities of several kinds.
 
     There, what is of a kind has the same attributes, or at least all that the guarded ones have in common beside their key.
     """
-    if len(sample.keys) == 1:
+    if len(entity.key) == 1:
         return True
-    common = frozenset[str].intersection(*[peer.own for peer in peers])
-    return any(peer.own == entity.own for peer in peers) or (common > frozenset(sample.keys) and entity.own >= common)
+    own, fields_of_peers = _own_fields(entity), [_own_fields(peer) for peer in peers]
+    common = frozenset[str].intersection(*fields_of_peers)
+    return own in fields_of_peers or (common > frozenset(entity.key) and own >= common)
 
 
-def damaged_ledgers(facts: Facts) -> Findings:
-    """Are there ledgers of which a part is missing, or something else?"""
-    sample = require(facts.sample, _GIVER)
-    overwritten = [entity for entity in sample.entities if entity.overwritten]
-    without_label = [entity for entity in sample.entities if entity.unlabelled]
-    without_marks = [entity for entity in sample.entities if entity.unmarked]
-    if overwritten:
-        names = ", ".join(sorted({name for entity in overwritten for name in entity.overwritten})[:_MOST_NAMES])
-        yield DoctorFinding(
-            "error",
-            f"{count_of(len(overwritten), 'entity has', 'entities have')} what no version of onewrite has put there, in {names}: {_names(overwritten)}.",
-            "Something else writes under names of onewrite. A store refuses the messages of such an entity, or lets them in twice.",
-            "Look for the writer, and repair the entities: onewrite inspect shows what they hold.",
-            "the sample",
-        )
-    if without_label:
-        names = ", ".join(sorted({name for entity in without_label for name in entity.unlabelled}))
-        yield DoctorFinding(
-            "error",
-            f"{count_of(len(without_label), 'entity has', 'entities have')} marks but no label, in {names}: {_names(without_label)}.",
-            "Every guarded write puts the label there, so something else may have removed it. A store with another ledger is then not "
-            "refused, and may let messages in twice.",
-            "Look for writers that remove attributes which they do not know, or copy only some of them.",
-            "the sample",
-        )
-    if without_marks:
-        names = ", ".join(sorted({name for entity in without_marks for name in entity.unmarked}))
-        yield DoctorFinding(
-            "warning",
-            f"{count_of(len(without_marks), 'entity has', 'entities have')} the label of a ledger but no mark, in {names}: {_names(without_marks)}.",
-            "Every guarded write leaves a mark, so something else may have removed them: an operator who meant to, or a writer "
-            "that erases the ledger. What was done before may take effect again.",
-            "If no operator has cleared these ledgers, look for writers that remove attributes which they do not know.",
-            "the sample",
-        )
-    return f"Looked at {count_of(len(sample.entities), 'entity', 'entities')}."
-
-
-def _names(entities: Several[Entity]) -> str:
-    names = [entity.name for entity in entities]
+def _names(entities: Several[EntityImage]) -> str:
+    names = [printable(entity.name) for entity in entities]
     return ", ".join(names[:_MOST_NAMES]) + (f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else "")
-
-
-# --- Checks of the database itself: its copies, its clock, its write concern and its version. Pure ------------------------
-
-
-_COLLECTION = "--collection"
-
-
-class ServerFault(NamedTuple):
-    """A known fault of a server: in each series of versions, the first that is without it."""
-
-    name: str
-    fixes: tuple[tuple[int, int, int], ...]
-    why: str
-    do: str
-
-
-FAULTS = (
-    ServerFault(
-        "CVE-2025-10060",
-        ((6, 0, 25), (7, 0, 22), (8, 0, 12)),
-        "An upsert that is tried again within a transaction can end the server's process.",
-        "The transactions of onewrite contain no upsert, but others of yours may: keep upserts out of transactions until the server is ",
-    ),
-)
 
 
 def global_table(facts: Facts) -> Findings:
@@ -651,125 +543,6 @@ def global_table(facts: Facts) -> Findings:
     return f"{table.name} is a global table with strong consistency (MRSC), with copies in {regions}."
 
 
-def clock(facts: Facts) -> Findings:
-    """Is this machine's clock close enough to the database's?"""
-    offset = require(facts.clock, "--table or --collection")
-    off = abs(offset.ahead)
-    skews = list[float]()
-    for guard in guards(facts):
-        if guard.ledger.skew is None:
-            continue
-        skews.append(skew := guard.ledger.skew.total_seconds())
-        if off - offset.margin > skew:
-            yield DoctorFinding(
-                "error",
-                f"This machine's clock is {span(off)} {'behind' if offset.ahead > 0 else 'ahead of'} the database's, and {guard.kind} of "
-                f"{guard.place} tolerates {span(int(skew))}.",
-                "A writer with such a clock makes the ledger forget messages too early, for all writers of the entity.",
-                "Set the clock right, as by NTP; and run this command on the machines that run the handlers: their clocks are the ones that count.",
-                "the database's clock, this machine's clock",
-            )
-    least = f" The ledger tolerates {span(int(min(skews)))}." if skews else " The ledger does not depend on time."
-    return f"This machine's clock is within {off + offset.margin:.1f} seconds of the database's.{least}"
-
-
-def write_concern(facts: Facts) -> Findings:
-    """Does an acknowledged write outlive a failover?"""
-    stores = [store for store in facts.stores if store.engine == "mongodb"]
-    if facts.collection is None and not stores:
-        raise NotCheckedError("It needs --collection, or a MODULE with a store of MongoDB.")
-    for store in stores:
-        w = store.w if store.w is not None else _default(facts)
-        if w in (0, 1):
-            yield _weak("error", f"The guarded store of {store.place} writes with w={w}", "the module, the server's default")
-    if facts.collection is None or facts.collection.name in [store.place for store in stores]:
-        return "Looked at the stores of the module, which say themselves how they write."
-    w = facts.collection.w if facts.collection.w is not None else _default(facts)
-    if w in (0, 1):
-        origin = "as its URL says" if facts.collection.w is not None else "by the server's default"
-        yield _weak(
-            "error" if w == 0 else "warning",
-            f"{facts.collection.name} is written with w={w}, {origin}, unless the store says otherwise as a guarded store does by default",
-            "the URL, the server's default",
-        )
-    return f"{facts.collection.name} is written with w={w!r}."
-
-
-def _default(facts: Facts) -> int | str:
-    server = if_known(facts.server)
-    if server is not None and server.kind == "standalone":
-        return 1
-    return require(facts.default_w, _COLLECTION)  # type: ignore[return-value]  # mypy joins int and str to object
-
-
-def _weak(severity: str, what: str, rests_on: str) -> DoctorFinding:
-    why = "A failover, or a crash, can take back what the server had acknowledged: effect and mark vanish together, but the broker was told that "
-    return DoctorFinding(
-        "error" if severity == "error" else "warning",
-        f"{what}.",
-        f"{why}the message is done, so it is lost.",
-        'Write with w="majority", which a guarded store does unless it is made with durability="acknowledged"; and let native writers do the same.',
-        rests_on,
-    )
-
-
-def standalone(facts: Facts) -> Findings:
-    """Is there more than one server?"""
-    server = require(facts.server, _COLLECTION)
-    if server.kind == "standalone":
-        yield DoctorFinding(
-            "warning",
-            "The server is a standalone, and no member of a replica set.",
-            "It knows neither retryable writes nor transactions: an answer that is lost is an error, after which the message must be redelivered, "
-            "and transact is refused. When its disk is lost, every effect is.",
-            "Make it a replica set, of three members if the data matters.",
-            "the server's hello",
-        )
-    return f"The server is {'a member of a replica set' if server.kind == 'replica set' else 'a mongos'}."
-
-
-def arbiters(facts: Facts) -> Findings:
-    """Can a majority still write when one server with data is down?"""
-    server = require(facts.server, _COLLECTION)
-    if server.kind != "replica set":
-        raise NotCheckedError(
-            f"The server is a {server.kind}: which members are arbiters is asked of a member of a replica set."
-        )
-    status = if_known(facts.members)
-    names = sorted({*server.arbiters, *(status.arbiters if status is not None else ())})
-    if names:
-        yield DoctorFinding(
-            "warning",
-            f"The replica set has {'an arbiter' if len(names) == 1 else 'arbiters'}: {', '.join(names)}.",
-            "An arbiter votes but holds no data. In a set of three with one, no write reaches a majority while one of the other two is down: "
-            "guarded writes wait, and messages come again. The server's default is then w:1.",
-            "Replace the arbiter by a member that holds data.",
-            "the server's hello, replSetGetStatus",
-        )
-    elif status is not None and 1 < status.writing <= status.majority:
-        yield DoctorFinding(
-            "warning",
-            f"All {status.writing} members of the replica set that hold data must have a write before a majority has it.",
-            "While one of them is down, guarded writes wait, and messages come again.",
-            "Add a member that holds data.",
-            "replSetGetStatus",
-        )
-    members = require(facts.members, _COLLECTION)
-    return f"{count_of(members.writing, 'member holds', 'members hold')} data, and a majority of {members.majority} makes a write safe."
-
-
-def version(facts: Facts) -> Findings:
-    """Has the server a known fault that concerns guarded writes?"""
-    name = require(facts.version, _COLLECTION)
-    numbers = tuple([int(part) for part in name.partition("-")[0].split(".")[:3] if part.isdigit()])
-    for fault in FAULTS:
-        for fix in fault.fixes:
-            if numbers[:2] == fix[:2] and numbers < fix:
-                do = f"{fault.do}{'.'.join(map(str, fix))}."
-                yield DoctorFinding("warning", f"The server is {name}, which has {fault.name}.", fault.why, do, "buildInfo")
-    return f"The server is {name}."
-
-
 # --- Makes all checks on the facts. Pure ----------------------------------------------------------------------------------
 
 
@@ -784,17 +557,9 @@ CHECKS = (
     Check("partial-failures", "Lambda reads which records failed", partial_failures),
     Check("order", "A ledger that needs order is fed in order", order),
     Check("indexes", "No index copies the ledger", indexes),
-    Check("ledger-share", "The ledger is a small part of the entities", ledger_share),
     Check("erased-ledgers", "No other writer erases ledgers", erased_ledgers),
-    Check("damaged-ledgers", "No part of a ledger is missing or overwritten", damaged_ledgers),
-    Check("later-format", "All that was read is of a format that this version knows", later_format),
     Check("outbox-index", "A relay finds what is pending by an index", outbox_index),
     Check("global-table", "No two regions apply the same message", global_table),
-    Check("clock", "The clocks agree well enough for the ledger", clock),
-    Check("write-concern", "An acknowledged write outlives a failover", write_concern),
-    Check("standalone", "The server is a member of a replica set", standalone),
-    Check("arbiter", "A majority can write while a server is down", arbiters),
-    Check("server-version", "The server has no known fault that concerns guarded writes", version),
 )
 
 

@@ -9,8 +9,8 @@ from typing import Literal, NamedTuple, TypeAlias, TypeVar
 
 from onewrite.core.event import Outbox
 from onewrite.core.ledgers import Ledger
-from onewrite.core.ledgers.kept import LabelledLedger
 from onewrite.core.tombstone import Tombstones
+from onewrite.operate.image import EntityImage
 from onewrite.operate.report import count_of
 
 T = TypeVar("T")
@@ -18,16 +18,15 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """A fact that could not be read. `permission` is the one that is missing; None if there is another reason, as `failure` says."""
+    """A fact that could not be read. `permission` is the one that is missing; None if there is another reason."""
 
     what: str
     error: str
     permission: str | None = None
-    failure: str = "the request failed"
 
     @property
     def reason(self) -> str:
-        return f"the permission {self.permission} is missing" if self.permission else self.failure
+        return f"the permission {self.permission} is missing" if self.permission else "the request failed"
 
 
 Fact: TypeAlias = T | Unread | None
@@ -88,99 +87,37 @@ class TableDescription:
 
 
 @dataclass(frozen=True, slots=True)
-class ClockOffset:
-    """How far the database's clock is ahead of ours, in seconds, give or take `margin`."""
+class EntitySample:
+    """Some entities of a table or collection. `now` is when they were read, `expires` when the database removes them, by their names.
 
-    ahead: float
-    margin: float
-
-
-@dataclass(frozen=True, slots=True)
-class MongoDBServer:
-    """What a server of MongoDB says of itself. `kind` is "standalone", "replica set" or "mongos"."""
-
-    kind: str
-    arbiters: tuple[str, ...]
-    clock: ClockOffset
-
-
-@dataclass(frozen=True, slots=True)
-class ReplicaSetMembers:
-    """The members of a replica set: its arbiters, how many members write and vote, and how many of these a majority needs."""
-
-    arbiters: tuple[str, ...]
-    writing: int
-    majority: int
-
-
-@dataclass(frozen=True, slots=True)
-class Collection:
-    """A collection of MongoDB as its URL names it. `w` is its own write concern; None if it leaves that to the server."""
-
-    name: str
-    w: int | str | None
-
-
-@dataclass(frozen=True, slots=True)
-class Entity:
-    """What was read of one item or document. Sizes are bytes.
-
-    `own` are the names of what is not ours, and `ledger` those of the ledgers with their sizes. `unlabelled` are attributes
-    that have marks without a label, `unmarked` those that have a label without marks, `overwritten` those that hold something else.
+    Both are epoch seconds.
     """
 
-    name: str
-    size: int
-    own: frozenset[str]
-    ledger: Mapping[str, int]
-    labels: tuple[LabelledLedger, ...] = ()
-    unlabelled: tuple[str, ...] = ()
-    unmarked: tuple[str, ...] = ()
-    overwritten: tuple[str, ...] = ()
-    tombstone: int | None = None  # for how many seconds it stays, if it is one
-    in_use: bool = False  # does it hold a step or an outbox, and so was written by a guarded store?
-    outbox: bool = False  # has it an outbox?
-    later: tuple[str, ...] = ()  # labels of a later version of onewrite's format, of which nothing else is known
-    expires: float | None = None  # epoch seconds
-
-
-@dataclass(frozen=True, slots=True)
-class EntitySample:
-    """Some entities of a table or collection. `now` is when they were read, `limit` how many bytes an entity may have."""
-
-    entities: tuple[Entity, ...]
-    keys: tuple[str, ...]
-    limit: int
+    entities: tuple[EntityImage, ...]
     now: float
+    expires: Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)
 class ModuleStore:
-    """A guarded store of the module. `place` names it, as in "the table orders".
-
-    `w` is the write concern of a collection's store; None if it leaves that to the server.
-    """
+    """A guarded store of the module. `place` names it, as in "the table orders"."""
 
     place: str
     ledger: Ledger | None
-    engine: str  # "dynamodb" or "mongodb"
     tombstones: Tombstones | None = None
     outbox: Outbox | None = None
-    w: int | str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Module:
-    """What was found in a module: the stores that its handlers of SQS use, if these could be told apart, otherwise all of them.
+    """The guarded stores of a module, or the one that is named.
 
-    `kafka_answers`: whether a handler of Kafka answers instead of raising; None if there is no handler of Kafka. `unfound`: why there are
-    no stores, or not all of them.
+    `kafka_answers`: whether a handler of Kafka answers instead of raising; None if there is no handler of Kafka.
     """
 
     name: str
     stores: tuple[ModuleStore, ...]
     kafka_answers: bool | None = None
-    unfound: Unread | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,12 +129,7 @@ class Facts:
     function: Fact[Function] = None
     feeds: Fact[tuple[EventSourceMapping, ...]] = None
     table: Fact[TableDescription] = None
-    collection: Collection | None = None
-    server: Fact[MongoDBServer] = None
-    members: Fact[ReplicaSetMembers] = None
-    default_w: Fact[int | str] = None  # the server's own write concern
-    version: Fact[str] = None
-    clock: Fact[ClockOffset] = None
+    collection: str | None = None  # as in "the collection orders"
     expiry: Fact[tuple[str, ...]] = None  # the attributes by which the database removes entities
     index_keys: Fact[tuple[tuple[str, ...], ...]] = None  # of a collection's indexes
     sample: Fact[EntitySample] = None
@@ -209,23 +141,23 @@ class Facts:
         return () if self.module is None else self.module.stores
 
     @property
-    def entities(self) -> tuple[Entity, ...]:
+    def entities(self) -> tuple[EntityImage, ...]:
         """Those of the sample."""
         sample = if_known(self.sample)
         return () if sample is None else sample.entities
 
     def unread(self) -> list[Unread]:
         """What could not be read, each once."""
-        facts = [*[getattr(self, name) for name in self.__slots__], self.module and self.module.unfound]
+        facts = [getattr(self, name) for name in self.__slots__]
         return list(dict.fromkeys([fact for fact in facts if isinstance(fact, Unread)]))
 
 
-Severity: TypeAlias = Literal["error", "warning"]
+Severity: TypeAlias = Literal["error", "warning", "notice"]
 State: TypeAlias = Literal["passed", "found", "not checked"]
 
 
 class DoctorFinding(NamedTuple):
-    """An error is what may lose a message or let it take effect twice; a warning is what costs, delays or endangers."""
+    """An error may lose a message or let it take effect twice; a warning costs, delays or endangers; a notice may be right as it is."""
 
     severity: Severity
     what: str
