@@ -296,8 +296,8 @@ class AsyncGuardedTable(_NothingSent):
         """The messages' writes in as few requests as there can be. The outcomes are in the order of the messages.
 
         `function` is given those that are fresh, and returns the arguments of the `update_item` with their effect, or only a `Key` to
-        record them, and `emit`. It is called again for fewer of them, where others turn out to be duplicates or the write is too large. It may be
-        asynchronous.
+        record them, and `emit`. It is called again for fewer of them, where others turn out to be duplicates or the write is too large.
+        It may be asynchronous.
         """
         return await arun(fold_into(self._flows, messages, function), self._target)
 

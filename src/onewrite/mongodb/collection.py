@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
-from typing import Any, NoReturn, Unpack
+from typing import Any, ClassVar, NoReturn, Unpack
 
 from onewrite.core.clock import random_name, wall_clock
 from onewrite.core.event import Emit, Outbox, made_with_outbox
@@ -60,11 +60,38 @@ VERBS: Mapping[str, Callable[..., Flow[Any]]] = {
 }
 
 
-class _NothingSent:
-    """What both classes have that sends no request."""
+class _Store:
+    """What both classes have in common: how they are made, and the methods that send no request."""
 
-    _flows: Flows
-    _outboxes: Outboxes | None
+    _is_async: ClassVar[bool]
+
+    def __init__(
+        self,
+        collection: Any,
+        ledger: Ledger | None,
+        *,
+        clock: Callable[[], float] = wall_clock,
+        key: Sequence[str] = (),
+        durability: Durability = "majority",
+        outbox: Outbox | None = None,
+        tombstones: Tombstones | None = None,
+    ) -> None:
+        check_collection(collection)
+        check_deletes(ledger, tombstones)
+        self._flows = Flows(
+            collection,
+            ledger,
+            clock,
+            key,
+            durability,
+            attempts=random_name,
+            outbox=outbox,
+            tombstones=tombstones,
+            is_async=self._is_async,
+        )
+        check_key(key, lambda name: is_ours(name) or not self._flows.without_ledger({name: 0}))
+        self._collection, self._target = collection, self._flows.target
+        self._outboxes = None if outbox is None else Outboxes(collection, key, outbox)
 
     def without_ledger(self, document: Document) -> Entity:
         """The entity without its ledger, for a document that was read another way."""
@@ -113,7 +140,7 @@ class _NothingSent:
         return made_with_outbox(self._outboxes)
 
 
-class GuardedCollection(_NothingSent):
+class GuardedCollection(_Store):
     """A MongoDB collection whose writes take effect once per message.
 
     Every call is pymongo's own with the message in front. The filter names one entity by `_id`, or by all fields of `key`,
@@ -126,33 +153,7 @@ class GuardedCollection(_NothingSent):
     can be read.
     """
 
-    def __init__(
-        self,
-        collection: Any,
-        ledger: Ledger | None,
-        *,
-        clock: Callable[[], float] = wall_clock,
-        key: Sequence[str] = (),
-        durability: Durability = "majority",
-        outbox: Outbox | None = None,
-        tombstones: Tombstones | None = None,
-    ) -> None:
-        check_collection(collection)
-        check_deletes(ledger, tombstones)
-        self._flows = Flows(
-            collection,
-            ledger,
-            clock,
-            key,
-            durability,
-            attempts=random_name,
-            outbox=outbox,
-            tombstones=tombstones,
-            is_async=False,
-        )
-        check_key(key, lambda name: is_ours(name) or not self._flows.without_ledger({name: 0}))
-        self._collection, self._target = collection, self._flows.target
-        self._outboxes = None if outbox is None else Outboxes(collection, key, outbox)
+    _is_async = False
 
     def update_one(
         self,
@@ -276,36 +277,10 @@ class GuardedCollection(_NothingSent):
         return run(self._flows.find_one(filter, **native), self._collection)
 
 
-class AsyncGuardedCollection(_NothingSent):
+class AsyncGuardedCollection(_Store):
     """`GuardedCollection` for pymongo's `AsyncCollection`."""
 
-    def __init__(
-        self,
-        collection: Any,
-        ledger: Ledger | None,
-        *,
-        clock: Callable[[], float] = wall_clock,
-        key: Sequence[str] = (),
-        durability: Durability = "majority",
-        outbox: Outbox | None = None,
-        tombstones: Tombstones | None = None,
-    ) -> None:
-        check_collection(collection)
-        check_deletes(ledger, tombstones)
-        self._flows = Flows(
-            collection,
-            ledger,
-            clock,
-            key,
-            durability,
-            attempts=random_name,
-            outbox=outbox,
-            tombstones=tombstones,
-            is_async=True,
-        )
-        check_key(key, lambda name: is_ours(name) or not self._flows.without_ledger({name: 0}))
-        self._collection, self._target = collection, self._flows.target
-        self._outboxes = None if outbox is None else Outboxes(collection, key, outbox)
+    _is_async = True
 
     async def update_one(
         self,
@@ -362,7 +337,11 @@ class AsyncGuardedCollection(_NothingSent):
         messages: Iterable[Message],
         function: Callable[[list[Message]], Mapping[str, Any] | Awaitable[Mapping[str, Any]]],
     ) -> list[Outcome]:
-        """`GuardedCollection.fold`, where `function` may be asynchronous."""
+        """The messages' writes in as few requests as there can be. The outcomes are in the order of the messages.
+
+        `function` is given those that are fresh, and returns the arguments of the `update_one` or `find_one_and_update` with their
+        effect, or only a `filter` to record them, and `emit`. It may be called again for fewer of them. It may be asynchronous.
+        """
         return await arun(fold_into(self._flows, messages, function), self._target)
 
     async def record(
