@@ -1,0 +1,86 @@
+"""The verbs of a store, as `help`, an editor, and a mock show them."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import pydoc
+from typing import Any, NamedTuple
+from unittest.mock import create_autospec
+
+import pytest
+
+from onewrite import Applied, Message
+from onewrite.dynamodb import AsyncGuardedTable, GuardedTable, table
+from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection, collection
+
+M1 = Message("m1", source="orders/1")
+BLOCKING = [GuardedTable, GuardedCollection]
+ASYNCHRONOUS = [AsyncGuardedTable, AsyncGuardedCollection]
+
+
+class Twins(NamedTuple):
+    """A verb of both classes of an engine."""
+
+    name: str
+    blocking: Any
+    asynchronous: Any
+
+
+VERBS = [
+    Twins(name, getattr(blocking, name), getattr(asynchronous, name))
+    for blocking, asynchronous, module in zip(BLOCKING, ASYNCHRONOUS, (table, collection), strict=True)
+    for name in module.VERBS
+]
+
+
+def words(text: str | None) -> str:
+    return " ".join((text or "").split())
+
+
+@pytest.mark.parametrize("twins", VERBS, ids=lambda twins: twins.blocking.__qualname__)
+def test_help_shows_a_verb_by_its_name_with_its_parameters(twins: Twins) -> None:
+    for verb in (twins.blocking, twins.asynchronous):
+        shown = pydoc.plain(pydoc.render_doc(verb))
+        assert f"{twins.name}(self, " in shown
+        assert words(verb.__doc__) in words(shown)
+        assert {"args", "kwargs"}.isdisjoint(inspect.signature(verb).parameters)
+    assert twins.blocking.__qualname__ == f"Guarded{twins.asynchronous.__qualname__.removeprefix('AsyncGuarded')}"
+
+
+@pytest.mark.parametrize("twins", VERBS, ids=lambda twins: twins.blocking.__qualname__)
+def test_only_an_asynchronous_verb_is_a_coroutine_function(twins: Twins) -> None:
+    assert inspect.iscoroutinefunction(twins.asynchronous)
+    assert not inspect.iscoroutinefunction(twins.blocking)
+
+
+@pytest.mark.parametrize("twins", VERBS, ids=lambda twins: twins.blocking.__qualname__)
+def test_both_classes_describe_a_verb_alike(twins: Twins) -> None:
+    blocking, asynchronous = (inspect.signature(verb) for verb in (twins.blocking, twins.asynchronous))
+    assert words(twins.blocking.__doc__)
+    if twins.name == "fold":  # the asynchronous class takes an asynchronous function, too
+        assert words(twins.asynchronous.__doc__) == f"{words(twins.blocking.__doc__)} It may be asynchronous."
+        assert blocking.return_annotation == asynchronous.return_annotation
+    else:
+        assert twins.asynchronous.__doc__ == twins.blocking.__doc__
+        assert blocking == asynchronous
+
+
+@pytest.mark.parametrize("store", [GuardedTable, AsyncGuardedTable, GuardedCollection, AsyncGuardedCollection])
+def test_a_write_is_annotated_with_its_outcome(store: Any) -> None:
+    for name in {"update_item", "update_one", "record", "seen"} & set(dir(store)):
+        assert inspect.signature(getattr(store, name)).return_annotation == "Outcome"
+
+
+@pytest.mark.parametrize("store", BLOCKING)
+def test_an_autospec_refuses_a_write_without_a_message(store: Any) -> None:
+    mocked = create_autospec(store, instance=True)
+    with pytest.raises(TypeError, match="missing a required argument: 'message'"):
+        mocked.record()
+
+
+@pytest.mark.parametrize("store", ASYNCHRONOUS)
+def test_an_autospec_of_an_asynchronous_store_is_awaited(store: Any) -> None:
+    mocked = create_autospec(store, instance=True)
+    mocked.fold.return_value = [Applied(M1)]
+    assert asyncio.run(mocked.fold([M1], dict)) == [Applied(M1)]
