@@ -55,7 +55,7 @@ VERBS: Mapping[str, Callable[..., Flow[Any]]] = {
 }
 
 
-class _NothingSent:
+class _Store:
     """What both classes have that sends no request."""
 
     _flows: Flows
@@ -90,7 +90,7 @@ class _NothingSent:
         return made_with_outbox(self._outboxes)
 
 
-class GuardedTable(_NothingSent):
+class GuardedTable(_Store):
     """A DynamoDB table whose writes take effect once per message.
 
     `table` is a boto3 Table, which supplies its name and its client, or a low-level client together with `table_name`, which is the faster
@@ -223,7 +223,7 @@ class GuardedTable(_NothingSent):
         return run(self._flows.get_item(**native), self._target)
 
 
-class AsyncGuardedTable(_NothingSent):
+class AsyncGuardedTable(_Store):
     """`GuardedTable` for an aioboto3 Table, or an aiobotocore client with `table_name`."""
 
     @overload
