@@ -23,9 +23,54 @@ REMEDY = 'pip install "onewrite[cli,aws,mongodb]"'
 STEPS = ["steps", "--table", "orders"]
 
 
-def test_help_names_the_verbs(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--help"]) == 0
-    assert "worker" in capsys.readouterr().out
+VERBS = ["worker", "relay", "steps", "doctor", "inspect", "forget", "set-mark", "clear"]
+
+
+def verbs_and_sentences(text: str) -> dict[str, str]:
+    """What the list of verbs says that each is for."""
+    words = text.partition("Commands:\n")[2]
+    return {
+        match[1]: " ".join(match[2].split())
+        for match in re.finditer(r"^  ([a-z-]+) +((?:.+\n(?!  [a-z]))*.+\n)", words, re.MULTILINE)
+    }
+
+
+@pytest.mark.parametrize(("arguments", "code"), [([], 2), (["--help"], 0)])
+def test_each_verb_is_listed_with_a_whole_sentence(
+    arguments: list[str], code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == code
+    printed = capsys.readouterr()
+    told = verbs_and_sentences(printed.err if code else printed.out)
+    assert [*told] == VERBS
+    assert [sentence for sentence in told.values() if not sentence.endswith(".") or "..." in sentence] == []
+
+
+@pytest.mark.parametrize("name", ["plan", "migrate", "strip", "demo"])
+def test_an_unknown_verb_is_told_those_there_are(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([name, "--table", "orders"]) == 2
+    listed = ", ".join(sorted(VERBS))
+    assert capsys.readouterr().err.startswith(f"onewrite: {name!r} is no verb. The verbs are {listed}.")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "inspect --at 2026-11-22T08:00:00Z",
+        "forget --shown 0123",
+        "set-mark --shown 0123",
+        "clear --shown 0123",
+        "clear --tokens",
+        "worker --processes 2",
+        "worker --liveness-file alive",
+    ],
+)
+def test_an_unknown_option_is_told_where_the_options_are(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    verb, option, *_ = command.split()
+    assert main(command.split()) == 2
+    told = capsys.readouterr().err
+    assert told.startswith(f"onewrite: {option} is no option here.")
+    assert told.endswith(f"`onewrite {verb} --help` shows what it takes.\n")
 
 
 @pytest.mark.parametrize(

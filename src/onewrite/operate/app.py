@@ -41,8 +41,14 @@ class _Verb(TyperCommand):
         return super().invoke(ctx)
 
 
+def _first_sentence(docstring: str) -> str:
+    paragraph = introspection.cleandoc(docstring).partition("\n\n")[0]
+    return f"{paragraph.partition('. ')[0].removesuffix('.')}."
+
+
 for verb in (worker, relay, steps, doctor, inspect, forget, set_mark, clear):
-    app.command(cls=_Verb)(verb)
+    # The list of verbs would cut the sentence off at the end of the line.
+    app.command(cls=_Verb, short_help=_first_sentence(verb.__doc__ or ""))(verb)
 
 # All errors of a command line have this class, which is click's, or that of the click within Typer.
 _UsageError = cast("type[typer.BadParameter]", typer.BadParameter.__base__)
