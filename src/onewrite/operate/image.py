@@ -151,14 +151,12 @@ class IdSet(NamedTuple):
     ledger: SeenIds | MessageIDs
     ids: tuple[str | bytes, ...]
     span: Span | None
-    by_hand: bool
     size: int
 
 
 class SourceMark(NamedTuple):
     """The mark of one source, or of one part of its messages."""
 
-    slot: Slot
     place: str
     source: str
     parts: tuple[str, ...]
@@ -293,14 +291,13 @@ def _ring_ids(image: EntityImage, slot: Slot, ledger: SeenIds, now: float) -> Id
 
 
 def _ids(image: EntityImage, slot: Slot, ledger: SeenIds | MessageIDs, span: Span | None = None) -> IdSet | Foreign:
-    by_hand = isinstance(ledger, MessageIDs)
     content, kind = image.slots[slot], str if isinstance(ledger, MessageIDs) or ledger.readable else bytes
     if not isinstance(content, frozenset) or not all(
         isinstance(member, kind) for member in cast("frozenset[object]", content)
     ):
         return _foreign(image, slot)
     ids = tuple(sorted(cast("frozenset[str]", content)))  # or bytes: all are of one kind
-    return IdSet(slot, image.layout.place_of(slot), ledger, ids, span, by_hand, image.slot_sizes[slot])
+    return IdSet(slot, image.layout.place_of(slot), ledger, ids, span, image.slot_sizes[slot])
 
 
 def _mark(image: EntityImage, slot: Slot) -> SourceMark | Foreign:
@@ -308,7 +305,7 @@ def _mark(image: EntityImage, slot: Slot) -> SourceMark | Foreign:
     if type(content) not in (int, str):
         return _foreign(image, slot)
     source, parts = named_by(slot.key)
-    return SourceMark(slot, image.layout.place_of(slot), source, parts, cast("int | str", content), image.slot_sizes[slot])
+    return SourceMark(image.layout.place_of(slot), source, parts, cast("int | str", content), image.slot_sizes[slot])
 
 
 def _foreign(image: EntityImage, slot: Slot) -> Foreign:

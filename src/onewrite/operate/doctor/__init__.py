@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import time
@@ -26,7 +25,7 @@ from onewrite.operate.doctor.checks import examine
 from onewrite.operate.doctor.facts import CheckResult, DoctorFinding, Facts, Unread
 from onewrite.operate.modules import MODULE, find, find_module
 from onewrite.operate.options import AsJson, CollectionUrl, EndpointUrl, Options, Region, TableName, VersionOption, option
-from onewrite.operate.report import count_of, end, is_plain, tell
+from onewrite.operate.report import count_of, end, is_plain, tell, tell_json
 from onewrite.operate.stores import function_client, is_named, queue_client, store_of
 
 _WIDTH = 100
@@ -57,12 +56,13 @@ class DoctorReport:
         ]
         return int(bool(findings or failures or not results))
 
-    def json_text(self) -> str:
+    def details(self) -> dict[str, object]:
+        """For a program."""
         unread = [
             {"what": fact.what, "permission": fact.permission, "error": fact.error, "checks": self._needing(fact)}
             for fact in self._unread
         ]
-        return json.dumps({"checks": [*map(_as_json, self._checks)], "unread": unread}, indent=2) + "\n"
+        return {"checks": [*map(_as_json, self._checks)], "unread": unread}
 
     def _needing(self, unread: Unread) -> list[str]:
         """The checks that lacked it."""
@@ -176,7 +176,7 @@ def doctor(
         facts = _facts(options)
         report = DoctorReport(examine(facts), facts.unread(), strict=strict)
         if as_json:
-            tell(report.json_text())
+            tell_json(report.details())
         elif is_plain(sys.stdout, os.environ):
             tell(report.lines())
         else:
