@@ -3,7 +3,7 @@
 An outcome is counted under its name: Applied, Duplicate, Stale, Deferred, Rejected, Missing, Gone, Busy, Uncertain or Superseded;
 so is
 Begun, where the function returned it. A record that raised an error, or in which no key was found, counts as Failed. One whose
-function returned no outcome counts as NoOutcome, and one that was not for the function as Skipped. Uncertain and Begun deserve
+function returned no outcome counts as NoOutcome if its guarded writes were settled, and one that was not for the function as Skipped. Uncertain and Begun deserve
 an alarm: the first waits for an operator, the second for a function that finishes its step. Each outcome
 of a record that has several is counted. No metric contains anything of a record's content.
 

@@ -142,7 +142,7 @@ STEPS: list[tuple[Answer, str]] = [
     (Superseded(Message("m")), "Superseded (the step was no longer this worker's when it was to be finished)"),
     (
         Begun(Message("m"), KEY, "fence", SENT_AT, SENT_AT + 60),
-        "Begun (the function returned it, and did not finish the step that it began)",
+        "Begun (the function did not finish the step that it began)",
     ),
 ]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from onewrite import Deferred, InSequence, Message, Missing, Outcome, Rejected, SeenIds
+from onewrite import Applied, Deferred, InSequence, Message, Missing, Outcome, Rejected, SeenIds
 from onewrite.dynamodb import GuardedTable
 from tests.gallery.cases import NOW, added_item
 
@@ -268,7 +268,7 @@ def undone_as_a_part_of_its_own(accounts: Any) -> Handler:
     """What is given back is a part of the message with a mark of its own. So it is given back once."""
     guarded = GuardedTable(accounts, SeenIds())
 
-    def add(message: Message, account: str, amount: int, **condition: str) -> Outcome:
+    def add(message: Message, account: str, amount: int, **condition: Any) -> Outcome:
         values = {":n": amount}
         native: dict[str, Any] = {"UpdateExpression": "ADD balance :n", "ExpressionAttributeValues": values, **condition}
         return guarded.update_item(message, Key={"id": account}, **native)
@@ -276,7 +276,8 @@ def undone_as_a_part_of_its_own(accounts: Any) -> Handler:
     def handle(message: Message) -> None:
         amount = message.body["amount"]
         add(message, "alice", -amount)
-        if isinstance(add(message, "bob", amount, ConditionExpression="attribute_exists(opened)"), Rejected | Missing):
+        condition = {"ConditionExpression": "attribute_exists(opened)", "missing_ok": True}
+        if isinstance(add(message, "bob", amount, **condition), Rejected | Missing):
             add(message.part("undo"), "alice", amount)
 
     return handle
@@ -294,12 +295,13 @@ def parked_until_its_turn(stores: Mapping[str, Any]) -> Handler:
             number = int(item["number"])
             yield Message(item["id"], source="bank", sequence=number, body={"amount": 10**number})
 
-    def handle(message: Message) -> None:
+    def handle(message: Message) -> Outcome:
         if isinstance(let_in(message), Deferred):
             parked.put_item(Item={"id": message.id, "number": message.sequence})
         for other in waiting():
             if let_in(other).settled:
                 parked.delete_item(Key={"id": other.id})
+        return Applied(message)
 
     return handle
 

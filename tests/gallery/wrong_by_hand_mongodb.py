@@ -12,7 +12,7 @@ from typing import Any
 from pymongo import ReadPreference
 from pymongo.errors import DuplicateKeyError, OperationFailure, PyMongoError
 
-from onewrite import InSequence, Message, Outcome, SeenIds
+from onewrite import Applied, InSequence, Message, Outcome, SeenIds
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
 
 Handler = Callable[[Message], Any]
@@ -184,11 +184,12 @@ def conflict_not_looked_at(customers: Any) -> Handler:
 
 
 def deferred_and_forgotten(customers: Any) -> Handler:
-    """It does not return what the guard has answered. So the queue deletes a message that was to wait for an earlier one."""
+    """It returns an outcome of its own. So the queue deletes a message that was to wait for an earlier one."""
     guarded = GuardedCollection(customers, InSequence())
 
-    def handle(message: Message) -> None:
+    def handle(message: Message) -> Outcome:
         guarded.update_one(message, C1, _add(message), upsert=True)
+        return Applied(message)
 
     return handle
 

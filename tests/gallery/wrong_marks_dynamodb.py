@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
-from onewrite import InSequence, Message, Outcome, SeenIds
+from onewrite import Applied, InSequence, Message, Outcome, SeenIds
 from onewrite.dynamodb import GuardedTable
 from tests.gallery.cases import NOW, added_item
 
@@ -211,11 +211,12 @@ def cached_item(customers: Any) -> Handler:
 
 
 def deferred_and_forgotten(customers: Any) -> Handler:
-    """It does not return what the guard has answered. So the queue deletes a message that was to wait for an earlier one."""
+    """It returns an outcome of its own. So the queue deletes a message that was to wait for an earlier one."""
     guarded = GuardedTable(customers, InSequence())
 
-    def handle(message: Message) -> None:
+    def handle(message: Message) -> Outcome:
         guarded.update_item(message, Key=C1, **added_item(message))
+        return Applied(message)
 
     return handle
 

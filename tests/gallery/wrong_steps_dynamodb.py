@@ -8,7 +8,7 @@ from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from onewrite import Deferred, InSequence, Message, Outcome, SeenIds
+from onewrite import Applied, Deferred, InSequence, Message, Outcome, SeenIds
 from onewrite.dynamodb import GuardedTable
 from tests.gallery.cases import OUTBOX, added_item, marked_item
 
@@ -198,13 +198,14 @@ def parked_and_left_there(stores: Mapping[str, Any]) -> Handler:
     def let_in(message: Message) -> Outcome:
         return customers.update_item(message, Key=C1, **added_item(message))
 
-    def handle(message: Message) -> None:
+    def handle(message: Message) -> Outcome:
         if isinstance(let_in(message), Deferred):
             parked.put_item(Item={"id": message.id, "number": message.sequence})
-            return
+            return Applied(message)
         for item in parked.scan(ConsistentRead=True)["Items"]:
             number = int(item["number"])
             let_in(Message(item["id"], source="bank", sequence=number, body={"amount": 10**number}))
+        return Applied(message)
 
     return handle
 

@@ -13,9 +13,10 @@ from collections.abc import Awaitable, Iterable, Sequence
 from functools import cache
 from importlib.metadata import packages_distributions
 from pathlib import PurePath
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any, TypeAlias, TypeVar, cast, get_args
 
+from onewrite.core.unreturned import FunctionCall, Note
 from onewrite.message import Message, printable
 from onewrite.outcome import Answer, Busy
 
@@ -54,10 +55,31 @@ def _inside(function: Any) -> Any:
     return function.func if isinstance(function, functools.partial) else getattr(function, "__wrapped__", None)
 
 
+class Unreturned(tuple[Answer, ...]):  # noqa: SLOT001  # a kind of tuple has no slots
+    """The answers of guarded stores that the function got for a message, and did not return."""
+
+    notes: tuple[Note, ...]
+
+
+def with_unreturned(
+    answers: tuple[tuple[Answer, ...], ...], messages: Sequence[Message], call: FunctionCall
+) -> tuple[tuple[Answer, ...], ...]:
+    """The answers for each message. Where the function returned none, an unsettled one that it got is as good as returned."""
+    ends: list[tuple[Answer, ...]] = []
+    for message, of_message in zip(messages, answers, strict=True):
+        notes = () if of_message else call.notes_of(message)
+        end = of_message
+        if notes:
+            end = Unreturned(note.outcome for note in notes)
+            end.notes = notes
+        ends.append(end)
+    return tuple(ends)
+
+
 def check_return(value: object, _messages: object = None) -> tuple[tuple[Answer, ...]]:
     """The answers that the function returned for one message, whatever that is.
 
-    None and an empty sequence settle the record: the message changed no entity.
+    None and an empty sequence settle the record, if every guarded write for its message was settled.
     """
     if value is None:
         return ((),)
@@ -90,7 +112,7 @@ def _usable(answer: Any) -> Answer:
 
 
 def check_group_return(value: object, messages: Sequence[Message]) -> tuple[tuple[Answer, ...], ...]:
-    """The answers that the function returned for each message of a group. None: the messages changed no entity."""
+    """The answers that the function returned for each message of a group. None: every guarded write was settled."""
     if value is None:
         return ((),) * len(messages)
     if isinstance(value, _ANSWERS):
@@ -129,11 +151,14 @@ def innermost(places: Iterable[tuple[FrameType, int]], function: object) -> str 
     """The file, the line and the function of the user's innermost place. The places are frames with their lines, outermost first."""
     root, _ = home_of(function)
     users = [place for place in places if _is_users(place[0], root)]
-    return line_of(*users[-1]) if users else None
+    return _line_at(*users[-1]) if users else None
 
 
-def line_of(frame: FrameType, line: int) -> str:
-    code = frame.f_code
+def _line_at(frame: FrameType, line: int) -> str:
+    return line_of(frame.f_code, line)
+
+
+def line_of(code: CodeType, line: int) -> str:
     return printable(f"{PurePath(code.co_filename).name}:{line} {code.co_qualname}")
 
 
@@ -164,7 +189,7 @@ def where_coroutine_stands(coroutine: object, function: object) -> str | None:
 
 def _innermost_or_last(places: list[tuple[FrameType, int]], function: object) -> str | None:
     """Without a line of the user's, the very line is named."""
-    return innermost(places, function) or (line_of(*places[-1]) if places else None)
+    return innermost(places, function) or (_line_at(*places[-1]) if places else None)
 
 
 def _is_users(frame: FrameType, root: str) -> bool:

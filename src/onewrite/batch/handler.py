@@ -23,6 +23,7 @@ from onewrite.batch.function import (
     check_return,
     close_coroutine,
     is_async,
+    with_unreturned,
 )
 from onewrite.batch.order import End, Lanes, RecordState, Turn, Unit, groups, lanes_and_order, neighbours, runs
 from onewrite.batch.report import (
@@ -42,6 +43,7 @@ from onewrite.core.clock import checked_clock
 from onewrite.core.event import copy_of
 from onewrite.core.flow import meter
 from onewrite.core.log import log
+from onewrite.core.unreturned import FunctionCall
 from onewrite.errors import ConfigurationError, InvalidMessage
 from onewrite.identity import Identity, Skip
 from onewrite.identity.record import is_change
@@ -89,8 +91,8 @@ class Handler(Generic[R]):
       one it grows to one and a half times the seconds that this took. The function's timeout must be longer than that.
     - `raise_when_all_fail`: raise `EveryRecordFailed` instead of returning every record.
     - `on_outcome(message, outcome, seconds)`: called each time that a message was processed, in the thread that did it. The
-      message is None if the identity failed or skipped the record. The outcome is what the function returned, or a `Skip`, or
-      the exception that was raised. The messages of one call share its seconds.
+      message is None if the identity failed or skipped the record. The outcome is what the function returned or should have
+      returned, or a `Skip`, or the exception that was raised. The messages of one call share its seconds.
     - `log_exceptions`: log the traceback of each failure too. It may quote a body.
     - `clock`: gives epoch seconds, for the age of messages and for the time until a step's lease is over.
     """
@@ -402,8 +404,11 @@ class Handler(Generic[R]):
             while True:
                 messages = steps.send(end)
                 try:
-                    # A list is the function's own, and it may change it.
-                    end = self._check_return(self.each(messages[0] if is_single else [*messages]), messages)
+                    with FunctionCall(messages) as call:
+                        # A list is the function's own, and it may change it.
+                        end = self._check_return(self.each(messages[0] if is_single else [*messages]), messages)
+                        if call.notes:
+                            end = with_unreturned(end, messages, call)
                 except Exception as error:
                     end = error
         except StopIteration as stop:
@@ -415,8 +420,11 @@ class Handler(Generic[R]):
             while True:
                 messages = steps.send(end)
                 try:
-                    value: Any = self.each(messages[0] if is_single else [*messages])
-                    end = self._check_return(await value if isawaitable(value) else value, messages)
+                    with FunctionCall(messages) as call:
+                        value: Any = self.each(messages[0] if is_single else [*messages])
+                        end = self._check_return(await value if isawaitable(value) else value, messages)
+                        if call.notes:
+                            end = with_unreturned(end, messages, call)
                 except BaseException as error:
                     if not isinstance(error, Exception) and not is_inner_cancellation(error):
                         raise

@@ -30,7 +30,9 @@ from dataclasses import dataclass
 from itertools import count, repeat
 from typing import Any, TypeAlias
 
+from onewrite.batch.function import Unreturned
 from onewrite.batch.report import Result, is_settled
+from onewrite.core.unreturned import Note
 from onewrite.errors import ConfigurationError
 from onewrite.identity import Skip, record_id
 from onewrite.message import Message, by_sequence
@@ -62,6 +64,7 @@ class RecordState:
     keys: tuple[Hashable, ...]
     seconds: float = 0.0  # that reading it took, and then the calls with its messages
     outcomes: tuple[Answer, ...] = ()
+    unreturned: tuple[Note, ...] = ()  # those of the outcomes that the function did not return
     error: BaseException | None = None
     progress: int = 0  # messages of which the end is known
     has_failed: bool = False
@@ -81,6 +84,8 @@ class RecordState:
             self.error, self.has_failed = end, True
         else:
             self.outcomes += end
+            if isinstance(end, Unreturned):
+                self.unreturned += end.notes
             self.has_failed = bool(end) and not all(map(is_settled, end))
 
     def result(self) -> Result:
@@ -94,6 +99,7 @@ class RecordState:
             refusal if isinstance(refusal, Exception) else self.error,
             self.seconds,
             skipped=isinstance(refusal, Skip),
+            unreturned=self.unreturned,
         )
 
 

@@ -12,10 +12,11 @@ from operator import attrgetter
 from types import FrameType
 from typing import Any, cast, get_args
 
-from onewrite.batch.function import WrongReturn, home_of, innermost
+from onewrite.batch.function import WrongReturn, home_of, innermost, line_of
 from onewrite.batch.source import Response, Source
 from onewrite.core.event import moment
 from onewrite.core.log import log, logger, logging_safely
+from onewrite.core.unreturned import Note
 from onewrite.errors import InvalidMessage, OnewriteError
 from onewrite.identity import Skip
 from onewrite.message import Message, full_name, printable
@@ -48,6 +49,7 @@ class Result:
     error: BaseException | None
     seconds: float
     skipped: bool = False  # the identity said that the record is not for the function
+    unreturned: tuple[Note, ...] = ()  # those of the outcomes that the function got and did not return
 
     @property
     def settled(self) -> bool:
@@ -229,9 +231,12 @@ def failure_of(result: Result, function: object, attempt: int | None, *, with_tr
     """What is said of a result that is not settled. A traceback may quote a body in the texts of its exceptions."""
     error, message = result.error, result.message
     cause = result.unsettled if error is None else error  # it must be redelivered
+    note = next((note for note in result.unreturned if note.outcome is cause), None)
     line = None if error is None else line_in(error, function)
-    if line is None and error is not None and message is not None:
-        line = home_of(function)[1]  # The traceback has no line of the user's, although the function was called.
+    if note is not None and note.code is not None:
+        line = line_of(note.code, note.line)
+    if line is None and message is not None and not (error is None and note is None):
+        line = home_of(function)[1]  # No line of the user's is known, although the function was called.
     text = None
     if error is not None and with_traceback:
         text = "".join(traceback.format_exception(error)).rstrip()
@@ -245,7 +250,7 @@ def failure_of(result: Result, function: object, attempt: int | None, *, with_tr
         parts=() if message is None else tuple([printable(part) for part in message.parts]),
         attempt=attempt,
         error=printable(type(cause).__name__),
-        reason=_reason(result),
+        reason=_reason(result) if note is None else "; ".join(filter(None, ["not returned", _of_step(note.outcome)])),
         where=line,
         named=None if message is None else full_name(message),
         traceback=text,
@@ -279,7 +284,7 @@ def _reason(result: Result) -> str | None:
 def _of_step(answer: Answer | None) -> str | None:
     match answer:
         case Begun():
-            return "the function returned it, and did not finish the step that it began"
+            return "the function did not finish the step that it began"
         case Busy(until=until):
             return f"another worker has a step open until {_time(until)}"
         case Uncertain(since=since, key=key):

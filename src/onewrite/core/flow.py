@@ -16,6 +16,7 @@ from operator import attrgetter
 from types import CoroutineType, MappingProxyType
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar, cast
 
+from onewrite.core.unreturned import hear, in_work
 from onewrite.errors import ConfigurationError, InvalidUpdate
 from onewrite.outcome import Answer, Missing
 
@@ -119,13 +120,16 @@ async def _sleep(seconds: float) -> None:
     await asyncio.sleep(seconds)
 
 
-def run(flow: Flow[T], target: object, *, sleep: Callable[[float], None] = time.sleep) -> T:
-    """Drive a flow with a blocking client."""
-    return drive_client(flow, target, meter.get(), sleep)
+def run(flow: Flow[T], target: object, *, sleep: Callable[[float], None] = time.sleep, is_hint: bool = False) -> T:
+    """Drive a flow with a blocking client. `is_hint`: its outcome says only how a write would end."""
+    return drive_client(flow, target, meter.get(), sleep, is_hint=is_hint)
 
 
-def drive_client(flow: Flow[T], target: object, counter: Meter | None, sleep: Callable[[float], None]) -> T:
+def drive_client(
+    flow: Flow[T], target: object, counter: Meter | None, sleep: Callable[[float], None], *, is_hint: bool
+) -> T:
     """`drive`, with `perform` called directly: every write passes here, and a partial function in between costs it one percent."""
+    step: FlowStep | None = None
     try:
         step = next(flow)
         while True:
@@ -136,14 +140,45 @@ def drive_client(flow: Flow[T], target: object, counter: Meter | None, sleep: Ca
             else:
                 step = flow.send(answer)
     except StopIteration as stop:
+        if in_work and not is_hint:
+            hear(stop.value, step, target)
         return stop.value  # type: ignore[no-any-return]  # StopIteration does not know what it carries
     finally:
         flow.close()
 
 
-async def arun(flow: Flow[T], target: object, *, sleep: Callable[[float], Awaitable[None]] = _sleep) -> T:
+async def arun(
+    flow: Flow[T], target: object, *, sleep: Callable[[float], Awaitable[None]] = _sleep, is_hint: bool = False
+) -> T:
     """Drive a flow with a client whose methods are awaited."""
-    return await adrive(flow, partial(aperform, target, meter.get(), sleep))
+    return await adrive_client(flow, target, meter.get(), sleep, is_hint=is_hint)
+
+
+async def adrive_client(
+    flow: Flow[T],
+    target: object,
+    counter: Meter | None,
+    sleep: Callable[[float], Awaitable[None]],
+    *,
+    is_hint: bool,
+) -> T:
+    """`drive_client`, for a client whose methods are awaited."""
+    step: FlowStep | None = None
+    try:
+        step = next(flow)
+        while True:
+            try:
+                answer = await aperform(target, counter, sleep, step)
+            except Exception as error:
+                step = flow.throw(error)
+            else:
+                step = flow.send(answer)
+    except StopIteration as stop:
+        if in_work and not is_hint:
+            hear(stop.value, step, target)
+        return stop.value  # type: ignore[no-any-return]  # StopIteration does not know what it carries
+    finally:
+        flow.close()
 
 
 def performer(target: object) -> Callable[[FlowStep], Any]:

@@ -212,11 +212,11 @@ class GuardedTable(_Store):
 
     def open_steps(self, **native: Unpack[SeenArguments]) -> list[Busy | Uncertain]:
         """The steps of the entity that were begun and not finished: `Busy` while their lease lasts, then `Uncertain`."""
-        return run(open_steps(self._flows, **native), self._target)
+        return run(open_steps(self._flows, **native), self._target, is_hint=True)
 
     def seen(self, message: Message, **native: Unpack[SeenArguments]) -> Outcome:
         """Read only: what an unconditional write would get now. A hint to skip costly work, not a guard."""
-        return run(self._flows.seen(message, **native), self._target)
+        return run(self._flows.seen(message, **native), self._target, is_hint=True)
 
     def get_item(self, **native: Unpack[GetItemArguments]) -> Entity | None:
         """The entity without its ledger, or None."""
@@ -342,11 +342,11 @@ class AsyncGuardedTable(_Store):
 
     async def open_steps(self, **native: Unpack[SeenArguments]) -> list[Busy | Uncertain]:
         """The steps of the entity that were begun and not finished: `Busy` while their lease lasts, then `Uncertain`."""
-        return await arun(open_steps(self._flows, **native), self._target)
+        return await arun(open_steps(self._flows, **native), self._target, is_hint=True)
 
     async def seen(self, message: Message, **native: Unpack[SeenArguments]) -> Outcome:
         """Read only: what an unconditional write would get now. A hint to skip costly work, not a guard."""
-        return await arun(self._flows.seen(message, **native), self._target)
+        return await arun(self._flows.seen(message, **native), self._target, is_hint=True)
 
     async def get_item(self, **native: Unpack[GetItemArguments]) -> Entity | None:
         """The entity without its ledger, or None."""

@@ -266,11 +266,11 @@ class GuardedCollection(_Store):
 
     def open_steps(self, filter: Document, **native: Unpack[BeginArguments]) -> list[Busy | Uncertain]:
         """The steps of the entity that were begun and not finished: `Busy` while their lease lasts, then `Uncertain`."""
-        return run(open_steps(self._flows, filter, **native), self._target)
+        return run(open_steps(self._flows, filter, **native), self._target, is_hint=True)
 
     def seen(self, message: Message, filter: Document, **native: Unpack[SeenArguments]) -> Outcome:
         """Read only: what an unconditional write would get now. A hint to skip costly work, not a guard."""
-        return run(self._flows.seen(message, filter, **native), self._target)
+        return run(self._flows.seen(message, filter, **native), self._target, is_hint=True)
 
     def find_one(self, filter: Document, **native: Unpack[FindOneArguments]) -> Entity | None:
         """The entity without its ledger, or None."""
@@ -399,11 +399,11 @@ class AsyncGuardedCollection(_Store):
 
     async def open_steps(self, filter: Document, **native: Unpack[BeginArguments]) -> list[Busy | Uncertain]:
         """The steps of the entity that were begun and not finished: `Busy` while their lease lasts, then `Uncertain`."""
-        return await arun(open_steps(self._flows, filter, **native), self._target)
+        return await arun(open_steps(self._flows, filter, **native), self._target, is_hint=True)
 
     async def seen(self, message: Message, filter: Document, **native: Unpack[SeenArguments]) -> Outcome:
         """Read only: what an unconditional write would get now. A hint to skip costly work, not a guard."""
-        return await arun(self._flows.seen(message, filter, **native), self._target)
+        return await arun(self._flows.seen(message, filter, **native), self._target, is_hint=True)
 
     async def find_one(self, filter: Document, **native: Unpack[FindOneArguments]) -> Entity | None:
         """The entity without its ledger, or None."""

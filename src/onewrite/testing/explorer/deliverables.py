@@ -32,7 +32,10 @@ _IDENTITIES = {KINESIS.name: kinesis_position(), DYNAMODB.name: dynamodb_stream_
 
 @dataclass(frozen=True, slots=True)
 class PlainMessage:
-    """A message of any kind. A handler settles it by returning, except if it returns an outcome that is not settled."""
+    """A message of any kind. A handler settles it by returning, except if it returns an outcome that is not settled.
+
+    A `Message` is also not settled by None where a guarded write of it was not.
+    """
 
     message: Any
     name: str

@@ -16,7 +16,9 @@ from functools import partial
 from typing import Any, NoReturn, TypeAlias, cast
 
 from onewrite.batch.handler import handler_of
+from onewrite.core.unreturned import FunctionCall
 from onewrite.errors import ConfigurationError
+from onewrite.message import Message
 from onewrite.testing.events import lambda_context
 from onewrite.testing.explorer.calls import (
     CallThreads,
@@ -77,7 +79,25 @@ class Invocation:
             answer = self._handler(message, lambda_context()) if with_context else self._handler(message)
             return _check_answer(answer, is_read=is_read) if is_event else answer
 
-        return call
+        def deliver(message: Message) -> Any:
+            """As a decorator does it: an unsettled outcome that the function got and did not return is as good as returned."""
+            with FunctionCall([message]) as function_call:
+                answer = call(message)
+                if inspect.isawaitable(answer):
+                    return _deliver_awaited(answer, message)
+                return _answer_for(answer, message, function_call)
+
+        return deliver if isinstance(deliverable.message, Message) else call
+
+
+async def _deliver_awaited(answer: Awaitable[Any], message: Message) -> Any:
+    with FunctionCall([message]) as function_call:
+        return _answer_for(await answer, message, function_call)
+
+
+def _answer_for(answer: Any, message: Message, call: FunctionCall) -> Any:
+    notes = call.notes_of(message) if answer is None or answer in ([], ()) else ()
+    return [note.outcome for note in notes] or answer
 
 
 def _takes(handler: Handler, *arguments: object) -> bool:

@@ -257,12 +257,12 @@ def _note_result(original: Function) -> Function:
         return result
 
     @wraps(original)
-    def drive(*args: Any) -> Any:
-        return note(original(*args))
+    def drive(*args: Any, **options: Any) -> Any:
+        return note(original(*args, **options))
 
     @wraps(original)
-    async def adrive(*args: Any) -> Any:
-        return note(await original(*args))
+    async def adrive(*args: Any, **options: Any) -> Any:
+        return note(await original(*args, **options))
 
     return adrive if inspect.iscoroutinefunction(original) else drive
 
@@ -304,8 +304,7 @@ _PATCHES: tuple[tuple[str, str, str, Callable[[Function], Function]], ...] = (
     ("asyncio.runners", "Runner", "run", _renew_context),
     ("asyncio", "", "as_completed", _order_tasks),
     ("asyncio.tasks", "", "as_completed", _order_tasks),
-    ("onewrite.core.flow", "", "drive", _note_result),  # `run` and `arun` find these there
-    ("onewrite.core.flow", "", "drive_client", _note_result),
-    ("onewrite.core.flow", "", "adrive", _note_result),
+    ("onewrite.core.flow", "", "drive_client", _note_result),  # `run` and `arun` find these there
+    ("onewrite.core.flow", "", "adrive_client", _note_result),
     ("motor.frameworks.asyncio", "", "run_on_executor", _refuse_motor),  # all that Motor sends goes through it
 )

@@ -1,0 +1,531 @@
+"""A function that forgets to return an unsettled outcome loses no message."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import boto3
+import pytest
+from aws_lambda_powertools.utilities.batch import BatchProcessor, EventType, process_partial_response
+
+from onewrite import (
+    Applied,
+    Begun,
+    Busy,
+    Deferred,
+    HighWaterMark,
+    InSequence,
+    Message,
+    Missing,
+    Outcome,
+    Rejected,
+    SeenIds,
+)
+from onewrite.aws_lambda import sqs_handler
+from onewrite.dynamodb import GuardedTable
+from onewrite.metrics import kinds_of
+from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
+from onewrite.testing import lambda_context, moto_table
+from onewrite.testing.standins.collection import AsyncStandInCollection
+from onewrite.testing.standins.stores import mongomock_collection
+from tests.support.batches import by_name, fifo, identifiers, sqs
+from tests.support.fake_sqs import URL, FakeSqs, VirtualTime
+from tests.support.seams import worker_in
+
+ENTITY = {"_id": "o"}
+PAY: Any = {"$inc": {"paid": 1}}
+
+
+class Orders:
+    """One order, which is not there until a message places it."""
+
+    def __init__(self) -> None:
+        self.collection = mongomock_collection("orders")
+        self.guarded = GuardedCollection(self.collection, SeenIds())
+        awaited: Any = AsyncStandInCollection(self.collection)
+        self.awaited = AsyncGuardedCollection(awaited, SeenIds())
+
+    def place(self, message: Message) -> None:
+        self.guarded.insert_one(message, {**ENTITY, "paid": 0})
+
+    def pay(self, message: Message) -> Outcome:
+        return self.guarded.update_one(message, ENTITY, PAY)
+
+    async def apay(self, message: Message) -> Outcome:
+        return await self.awaited.update_one(message, ENTITY, PAY)
+
+
+@pytest.fixture
+def orders() -> Orders:
+    return Orders()
+
+
+# --- each kind of function ----------------------------------------------------------------------------------------------
+
+
+def blocking(orders: Orders) -> Any:
+    def handle(message: Message) -> None:
+        orders.pay(message)
+
+    return handle
+
+
+def empty_list(orders: Orders) -> Any:
+    def handle(message: Message) -> list[Outcome]:
+        orders.pay(message)
+        return []
+
+    return handle
+
+
+def thread(orders: Orders) -> Any:
+    def handle(message: Message) -> None:
+        writer = threading.Thread(target=orders.pay, args=(message,))
+        writer.start()
+        writer.join()
+
+    return handle
+
+
+def old_thread(orders: Orders) -> Any:
+    """The pool has its thread since before the record came."""
+    pool = ThreadPoolExecutor(1)
+    pool.submit(int).result()
+
+    def handle(message: Message) -> None:
+        pool.submit(orders.pay, message).result()
+
+    return handle
+
+
+def mapped(orders: Orders) -> Any:
+    def handle(message: Message) -> None:
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(orders.pay, [message.part("a"), message.part("b")]))
+
+    return handle
+
+
+def awaiting(orders: Orders) -> Any:
+    async def handle(message: Message) -> None:
+        await orders.apay(message)
+
+    return handle
+
+
+def task(orders: Orders) -> Any:
+    async def handle(message: Message) -> None:
+        await asyncio.create_task(orders.awaited.update_one(message, ENTITY, PAY))
+
+    return handle
+
+
+def gathering(orders: Orders) -> Any:
+    async def handle(message: Message) -> None:
+        await asyncio.gather(orders.apay(message), asyncio.to_thread(orders.pay, message.part("b")))
+
+    return handle
+
+
+def executor(orders: Orders) -> Any:
+    async def handle(message: Message) -> None:
+        await asyncio.get_running_loop().run_in_executor(None, orders.pay, message)
+
+    return handle
+
+
+def part(orders: Orders) -> Any:
+    def handle(message: Message) -> None:
+        orders.pay(message.part("payment"))
+
+    return handle
+
+
+def made_by_hand(orders: Orders) -> Any:
+    def handle(message: Message) -> None:
+        orders.pay(Message(message.id))
+
+    return handle
+
+
+def folded(orders: Orders) -> Any:
+    def handle(message: Message) -> None:
+        orders.guarded.fold([message], lambda _: {"filter": ENTITY, "update": PAY})
+
+    return handle
+
+
+FUNCTIONS = [
+    blocking, empty_list, thread, old_thread, mapped, awaiting, task, gathering, executor, part, made_by_hand, folded
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("make", FUNCTIONS, ids=lambda make: make.__name__)
+@pytest.mark.parametrize("workers", [1, 3])
+def test_missing_that_is_not_returned_fails_its_record(
+    make: Callable[[Orders], Any], workers: int, orders: Orders, caplog: pytest.LogCaptureFixture
+) -> None:
+    handler = sqs_handler(by_name, max_workers=workers)(make(orders))
+    report = handler.run(sqs(["m1", "m2"]))
+    assert identifiers(report.response) == ["id-m1", "id-m2"]
+    assert {kind for result in report.results for kind, _ in kinds_of(result.reported)} == {"Missing"}
+    line = caplog.records[-1].getMessage()
+    assert line.count("Missing (not returned; there is no such entity") == 2
+    assert line.count("test_batch_unreturned.py:") == 2
+
+
+@pytest.mark.parametrize("make", FUNCTIONS, ids=lambda make: make.__name__)
+def test_none_settles_a_record_whose_writes_are_settled(make: Callable[[Orders], Any], orders: Orders) -> None:
+    orders.place(Message("place"))
+    handler = sqs_handler(by_name, max_workers=3)(make(orders))
+    assert handler(sqs(["m1", "m2", "m1"]), None) == {"batchItemFailures": []}
+
+
+def test_group_that_returns_none_fails_unsettled_messages(orders: Orders, caplog: pytest.LogCaptureFixture) -> None:
+    def handle(messages: list[Message]) -> None:
+        for message in messages:
+            if message.id == "m2":
+                orders.place(message)
+            elif message.id != "m3":
+                orders.pay(message)
+
+    handler = sqs_handler(by_name, group_by=lambda _: "all")(handle)
+    assert identifiers(handler(sqs(["m1", "m2", "m3", "m4"]), None)) == ["id-m1"]
+    assert "not returned" in caplog.records[-1].getMessage()
+
+
+def test_fold_of_group_that_returns_none_fails_its_messages(orders: Orders) -> None:
+    sequence = GuardedCollection(orders.collection, InSequence())
+
+    def handle(messages: list[Message]) -> None:
+        sequence.fold(messages, lambda fresh: {"filter": ENTITY, "update": PAY, "upsert": True})
+
+    def by_number(record: Any) -> Message:
+        return Message(record["body"], source="s", sequence=int(record["body"]))
+
+    handler = sqs_handler(by_number, group_by=lambda _: "all")(handle)
+    assert identifiers(handler(sqs(["1", "2", "5"]), None)) == ["id-5"]
+
+
+def test_worker_keeps_message_whose_outcome_is_not_returned(orders: Orders, caplog: pytest.LogCaptureFixture) -> None:
+    time = VirtualTime()
+    queue, tries = FakeSqs(time), list[str]()
+    queue.send("pay")
+
+    @sqs_handler(by_name)
+    def handle(message: Message) -> None:
+        tries.append(message.id)
+        if len(tries) == 3:
+            orders.place(Message("place"))
+        orders.pay(message)
+
+    options: Any = {"backoff": lambda _: 1.0}
+    worker_in(time, URL, handle, client=queue, in_flight=1, stop_when_empty=True, **options).run()
+    assert (len(tries), queue.messages) == (3, [])
+    assert sum("not returned" in line.getMessage() for line in caplog.records) == 2
+
+
+def test_powertools_processor_is_told_what_is_not_returned(orders: Orders) -> None:
+    handler = sqs_handler(by_name)(blocking(orders))
+
+    def handle(record: Any) -> None:
+        assert handler.process(record.raw_event).settled
+
+    def respond() -> Any:
+        processor = BatchProcessor(event_type=EventType.SQS, raise_on_entire_batch_failure=False)
+        context: Any = lambda_context()
+        return process_partial_response(event=sqs(["m1"]), record_handler=handle, processor=processor, context=context)
+
+    assert identifiers(respond()) == ["id-m1"]
+    orders.place(Message("place"))
+    assert identifiers(respond()) == []
+
+
+# --- each kind of outcome -------------------------------------------------------------------------------------------------
+
+
+def test_deferred_that_is_not_returned_is_tried_again(orders: Orders) -> None:
+    sequence = GuardedCollection(orders.collection, InSequence())
+    calls: list[str] = []
+
+    def handle(message: Message) -> None:
+        calls.append(message.id)
+        sequence.update_one(message, ENTITY, PAY, upsert=True)
+
+    def identity(record: Any) -> Message:
+        return Message(record["body"], source="s", sequence={"a": 2, "b": 1}[record["body"]])
+
+    assert sqs_handler(identity, max_workers=1)(handle)(fifo("a"), None) != {"batchItemFailures": []}
+    assert sqs_handler(identity, max_workers=1)(handle)(sqs(["a", "b"]), None) == {"batchItemFailures": []}
+
+
+def test_rejected_that_its_ledger_forgets_fails_the_record() -> None:
+    with moto_table("orders") as table:
+        orders = GuardedTable(table, InSequence())
+
+        def handle(message: Message) -> None:
+            orders.put_item(message, Item={"orderId": "o"}, ConditionExpression="attribute_not_exists(orderId)")
+
+        def identity(record: Any) -> Message:
+            return Message(record["body"], source=record["body"], sequence=1)
+
+        report = sqs_handler(identity)(handle).run(sqs(["a", "b"]))
+        assert [type(result.outcomes[0]) for result in report.failed] == [Rejected]
+
+
+def test_rejected_that_is_settled_needs_no_return(orders: Orders) -> None:
+    orders.place(Message("place"))
+
+    def handle(message: Message) -> None:
+        orders.guarded.update_one(message, {**ENTITY, "paid": 7}, PAY)
+
+    assert sqs_handler(by_name)(handle)(sqs(["m"]), None) == {"batchItemFailures": []}
+
+
+def test_missing_ok_needs_no_return(orders: Orders) -> None:
+    def handle(message: Message) -> None:
+        orders.guarded.update_one(message, ENTITY, PAY, missing_ok=True)
+
+    assert sqs_handler(by_name)(handle)(sqs(["m"]), None) == {"batchItemFailures": []}
+
+
+def test_hint_needs_no_return(orders: Orders) -> None:
+    orders.place(Message("place"))
+    begin(orders.guarded, Message("m"), {"filter": ENTITY})
+
+    def handle(message: Message) -> None:
+        assert isinstance(orders.guarded.seen(message, ENTITY), Busy)
+        assert isinstance(orders.guarded.open_steps(ENTITY)[0], Busy)
+
+    assert sqs_handler(by_name)(handle)(sqs(["m"]), None) == {"batchItemFailures": []}
+
+
+def test_outcome_of_another_message_needs_no_return(orders: Orders) -> None:
+    def handle(message: Message) -> None:
+        orders.pay(Message("another"))
+        orders.pay(Message(message.id, source="another"))
+        orders.pay(Message(message.child("mail")))
+
+    assert sqs_handler(by_name)(handle)(sqs(["m"]), None) == {"batchItemFailures": []}
+
+
+def test_returned_outcome_stays_the_word_of_the_function(orders: Orders) -> None:
+    def handle(message: Message) -> Outcome:
+        orders.pay(message)
+        return Applied(message)
+
+    assert sqs_handler(by_name)(handle)(sqs(["m"]), None) == {"batchItemFailures": []}
+
+
+def test_hook_is_told_the_outcome_that_is_not_returned(orders: Orders) -> None:
+    told: list[Any] = []
+    sqs_handler(by_name, on_outcome=lambda _, outcome, __: told.append(outcome))(blocking(orders))(sqs(["m"]), None)
+    assert told == [Missing(Message("m", body="m"))]
+
+
+# --- an outcome that is overtaken by a later one --------------------------------------------------------------------------
+
+STEP: Any = {"lease": timedelta(minutes=1), "safe_for": timedelta(0)}
+
+
+Engine = tuple[Any, Callable[[str], dict[str, Any]]]
+"""A store whose only entity is "here", and the arguments of a write that creates nothing."""
+
+
+def of_table(name: str) -> dict[str, Any]:
+    return {
+        "Key": {"orderId": name},
+        "UpdateExpression": "ADD paid :one",
+        "ConditionExpression": "attribute_exists(orderId)",
+        "ExpressionAttributeValues": {":one": 1},
+    }
+
+
+@contextmanager
+def dynamodb() -> Iterator[Engine]:
+    with moto_table("orders") as table:
+        table.put_item(Item={"orderId": "here"})
+        yield GuardedTable(table, SeenIds()), of_table
+
+
+@contextmanager
+def low_level_dynamodb() -> Iterator[Engine]:
+    with moto_table("orders") as table:
+        table.put_item(Item={"orderId": "here"})
+        yield (
+            GuardedTable(boto3.client("dynamodb", table.meta.client.meta.region_name), SeenIds(), table_name=table.name),
+            of_table,
+        )
+
+
+@contextmanager
+def mongodb() -> Iterator[Engine]:
+    collection = mongomock_collection("orders")
+    collection.insert_one({"_id": "here", "paid": 0})
+    yield GuardedCollection(collection, SeenIds()), lambda name: {"filter": {"_id": name}, "update": PAY}
+
+
+ENGINES = pytest.mark.parametrize("engine", [dynamodb, low_level_dynamodb, mongodb], ids=lambda engine: engine.__name__)
+
+
+def write(store: Any, message: Message, arguments: dict[str, Any], **more: Any) -> Outcome:
+    method = store.update_item if isinstance(store, GuardedTable) else store.update_one
+    outcome: Outcome = method(message, **{**arguments, **more})
+    return outcome
+
+
+def begin(store: Any, message: Message, arguments: dict[str, Any]) -> Any:
+    entity = {name: arguments[name] for name in ("Key", "filter") if name in arguments}
+    return store.begin(message, "charge", **entity, **STEP)
+
+
+def create(store: Any, message: Message, name: str) -> Outcome:
+    outcome: Outcome
+    if isinstance(store, GuardedTable):
+        outcome = store.put_item(message, Item={"orderId": name, "paid": 1})
+    else:
+        outcome = store.insert_one(message, {"_id": name, "paid": 1})
+    return outcome
+
+
+def is_settled(function: Callable[[Message], None]) -> bool:
+    [result] = sqs_handler(by_name)(function).run(sqs(["m"])).results
+    assert result.error is None
+    return result.settled
+
+
+@ENGINES
+def test_step_that_is_finished_needs_no_return(engine: Any) -> None:
+    with engine() as (store, update):
+
+        def handle(message: Message) -> None:
+            step = begin(store, message, update("here"))
+            assert isinstance(step, Begun)
+            arguments = {name: value for name, value in update("here").items() if name != "ConditionExpression"}
+            write(store, message, arguments, finishes=step)
+
+        assert is_settled(handle)
+
+
+@ENGINES
+def test_step_that_is_not_finished_fails_the_record(engine: Any) -> None:
+    with engine() as (store, update):
+
+        def handle(message: Message) -> None:
+            begin(store, message, update("here"))
+
+        def meet(message: Message) -> None:
+            assert isinstance(begin(store, message, update("here")), Busy)
+
+        assert not is_settled(handle)
+        assert not is_settled(meet)
+
+
+@ENGINES
+def test_entity_that_the_function_creates_after_missing_needs_no_return(engine: Any) -> None:
+    with engine() as (store, update):
+
+        def handle(message: Message) -> None:
+            assert isinstance(write(store, message, update("new")), Missing)
+            create(store, message, "new")
+
+        assert is_settled(handle)
+
+
+@ENGINES
+def test_retry_of_the_function_needs_no_return(engine: Any) -> None:
+    with engine() as (store, update):
+
+        def handle(message: Message) -> None:
+            while not write(store, message, update("new")).settled:
+                create(store, Message("another"), "new")
+
+        assert is_settled(handle)
+
+
+@ENGINES
+@pytest.mark.parametrize("later", ["another entity", "another part", "another message"])
+def test_settled_outcome_of_something_else_hides_no_missing(engine: Any, later: str) -> None:
+    with engine() as (store, update):
+
+        def handle(message: Message) -> None:
+            target = update("away")
+            assert isinstance(write(store, message, target), Missing)
+            if later == "another entity":
+                for of_entity in (target.get("Key"), target.get("filter")):
+                    if of_entity is not None:
+                        of_entity.update(dict.fromkeys(of_entity, "here"))  # a function may use its own dict again
+                write(store, message, target)
+            elif later == "another part":
+                create(store, message.part("b"), "away")
+            else:
+                create(store, Message("another"), "away")
+
+        assert not is_settled(handle)
+
+
+def test_two_kinds_of_id_are_two_entities() -> None:
+    store = GuardedCollection(mongomock_collection("orders"), HighWaterMark())
+
+    def handle(message: Message) -> None:
+        place = Message(message.id, source="s", sequence=1)
+        store.update_one(place, {"_id": 1}, PAY)
+        store.update_one(place, {"_id": "1"}, PAY, upsert=True)
+
+    assert not is_settled_as(handle, Message("m", source="s", sequence=1))
+
+
+def is_settled_as(function: Callable[[Message], None], message: Message) -> bool:
+    return sqs_handler(lambda _: message)(function)(sqs(["m"]), None) == {"batchItemFailures": []}
+
+
+def test_each_delivery_answers_for_its_own_writes(orders: Orders, caplog: pytest.LogCaptureFixture) -> None:
+    """Two copies of a message are in work at a time. The one that writes nothing says nothing."""
+    caplog.set_level(logging.INFO)
+    both, writers = threading.Barrier(2), iter([True, False])
+
+    def handle(message: Message) -> None:
+        writes = next(writers)
+        both.wait(10)
+        if writes:
+            orders.pay(message)
+        both.wait(10)
+
+    report = sqs_handler(by_name, max_workers=2)(handle).run(sqs(["m", "m"]))
+    assert sorted(len(result.outcomes) for result in report.results) == [0, 1]
+
+
+def test_write_after_the_function_returned_fails_no_later_record(orders: Orders) -> None:
+    goes_on, is_done = threading.Event(), threading.Event()
+
+    def write_late(message: Message) -> None:
+        goes_on.wait(10)
+        orders.pay(message)
+        is_done.set()
+
+    def handle(message: Message) -> None:
+        if message.id == "m1":
+            threading.Thread(target=write_late, args=(message,)).start()
+        else:
+            goes_on.set()
+            is_done.wait(10)
+
+    assert sqs_handler(by_name)(handle)(sqs(["m1", "m2"]), None) == {"batchItemFailures": []}
+
+
+def test_deferred_is_no_outcome_of_a_function_that_raised(orders: Orders) -> None:
+    sequence = GuardedCollection(orders.collection, InSequence())
+
+    def handle(message: Message) -> None:
+        assert isinstance(sequence.update_one(message, ENTITY, PAY, upsert=True), Deferred)
+        raise ValueError
+
+    report = sqs_handler(lambda record: Message("m", source="s", sequence=2))(handle).run(sqs(["m"]))
+    assert isinstance(report.results[0].error, ValueError)
