@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from contextlib import ExitStack, closing
+from functools import partial
 
 from demo.handlers import ONEWRITE
 from demo.lane import Lane
-from demo.shops import DynamoShop, MongoShop
+from demo.shops import DynamoShop, MongoShop, Shop
 from demo.stream import PaymentStream
 from demo.web import serve
 
@@ -16,17 +19,26 @@ _WIDTHS = (19, 12, 22, 13, 4)
 
 def main() -> None:
     for shop in (DynamoShop, MongoShop):
-        stream = PaymentStream(shop, payments=PAYMENTS)
-        while not stream.is_done:
-            stream.turn(duplicates=20, crashes=7)
-        print(f"{PAYMENTS} payments on {shop.engine}\n")
-        print(_line(["handler", "deliveries", "requests a payment", "added twice", "lost"]))
-        for lane in stream.lanes.values():
-            print(_line(_cells(lane)))
-        print()
-        account = stream.lanes[ONEWRITE].account
-        if account.doubled or account.lost:
-            sys.exit("The row of onewrite must end with two zeros: this is a bug in onewrite.")
+        with ExitStack() as shops:
+            compare(shop.engine, partial(_open, shop, shops))
+
+
+def _open(kind: Callable[[str], Shop], shops: ExitStack, name: str) -> Shop:
+    return shops.enter_context(closing(kind(name)))
+
+
+def compare(engine: str, open_shop: Callable[[str], Shop]) -> None:
+    stream = PaymentStream(open_shop, payments=PAYMENTS)
+    while not stream.is_done:
+        stream.turn(duplicates=20, crashes=7)
+    print(f"{PAYMENTS} payments on {engine}\n")
+    print(_line(["handler", "deliveries", "requests a payment", "added twice", "lost"]))
+    for lane in stream.lanes.values():
+        print(_line(_cells(lane)))
+    print()
+    account = stream.lanes[ONEWRITE].account
+    if account.doubled or account.lost:
+        sys.exit("The row of onewrite must end with two zeros: this is a bug in onewrite.")
 
 
 def _cells(lane: Lane) -> list[str]:

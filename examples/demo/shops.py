@@ -7,6 +7,7 @@ how often each payment was added.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from functools import partial
 from typing import Any, Protocol
 
@@ -37,6 +38,9 @@ class Shop(Protocol):
     # The order without its ledger.
     def order(self, name: str) -> dict[str, Any]: ...
 
+    # Remove the stand-in's tables or collections.
+    def close(self) -> None: ...
+
 
 class DynamoShop:
     """Orders in one table on moto, and claims in another."""
@@ -45,7 +49,9 @@ class DynamoShop:
 
     def __init__(self, name: str) -> None:
         self.requests = 0
-        self._orders, self._claims = moto_table(f"{name}-orders", "name"), moto_table(f"{name}-claims", "id")
+        self._tables = ExitStack()
+        self._orders = self._tables.enter_context(moto_table(f"{name}-orders", "name"))
+        self._claims = self._tables.enter_context(moto_table(f"{name}-claims", "id"))
         self._guarded_orders = GuardedTable(self._orders, SeenIds())
         self._client = self._orders.meta.client  # the tables of all shops have the same
         self._client.meta.events.register("before-parameter-build.dynamodb", self._count)
@@ -66,6 +72,9 @@ class DynamoShop:
     def order(self, name: str) -> dict[str, Any]:
         return dict(self._guarded_orders.get_item(Key={"name": name}) or {})
 
+    def close(self) -> None:
+        self._tables.close()
+
     @staticmethod
     def _update(message: Message) -> dict[str, Any]:
         return {
@@ -85,7 +94,8 @@ class MongoShop:
 
     def __init__(self, name: str) -> None:
         self.requests = 0
-        orders = mongomock_collection(f"{name}-orders")
+        self._server = ExitStack()
+        orders = self._server.enter_context(mongomock_collection(f"{name}-orders"))
         self._orders = _CountedCollection(orders, self._count)
         self._claims = _CountedCollection(orders.database[f"{name}-claims"], self._count)
         self._guarded_orders = GuardedCollection(self._orders, SeenIds())
@@ -105,6 +115,9 @@ class MongoShop:
 
     def order(self, name: str) -> dict[str, Any]:
         return dict(self._guarded_orders.find_one({"_id": name}) or {})
+
+    def close(self) -> None:
+        self._server.close()
 
     @staticmethod
     def _update(message: Message) -> tuple[dict[str, Any], dict[str, Any]]:

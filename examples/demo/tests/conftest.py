@@ -2,13 +2,14 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import pytest
 
-from demo import DynamoShop, MongoShop
+from demo import DynamoShop, MongoShop, Shop
 from tests.support.ci import in_ci
 
 if TYPE_CHECKING:
@@ -20,9 +21,10 @@ QUIET = ["--disable-gpu", "--disable-background-networking", "--disable-componen
 
 
 @pytest.fixture(params=[DynamoShop, MongoShop], ids=["moto", "mongomock"])
-def open_shop(request: pytest.FixtureRequest) -> type[DynamoShop | MongoShop]:
-    kind: type[DynamoShop | MongoShop] = request.param
-    return kind
+def open_shop(request: pytest.FixtureRequest) -> Iterator[Callable[[str], Shop]]:
+    """Opens shops that the end of the test closes: moto's tables are the same for the whole process."""
+    with ExitStack() as shops:
+        yield lambda name: shops.enter_context(closing(request.param(name)))
 
 
 @pytest.fixture(scope="session")

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
-from demo import DynamoShop, MongoShop
+from demo import Shop
 from demo.handlers import CLAIM, HANDLERS, ONEWRITE, PLAIN
 from onewrite import Message
 
@@ -22,7 +24,7 @@ PAYMENT = Message("payment-1", body={"number": 1, "order": "order-1", "amount": 
     ],
 )
 def test_redelivery_after_a_death_adds_the_payment(
-    handler: str, requests_before_death: int, times_added: int, open_shop: type[DynamoShop | MongoShop]
+    handler: str, requests_before_death: int, times_added: int, open_shop: Callable[[str], Shop]
 ) -> None:
     shop = open_shop("shop")
     steps = HANDLERS[handler](shop, PAYMENT)

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from demo import DynamoShop, Lane, MongoShop, PaymentStream
+from demo import Lane, MongoShop, PaymentStream, Shop
 from demo.handlers import CLAIM, ONEWRITE, PLAIN
 from tests.support.examples import examples
 
@@ -29,7 +31,7 @@ def test_onewrite_adds_each_payment_once(seed: int, moments: list[tuple[int, int
             assert (account.drift, account.doubled, account.lost) == (0, 0, 0)
 
 
-def test_other_handlers_double_or_lose(open_shop: type[DynamoShop | MongoShop]) -> None:
+def test_other_handlers_double_or_lose(open_shop: Callable[[str], Shop]) -> None:
     lanes = lanes_after(PaymentStream(open_shop), 60, duplicates=40, crashes=10)
 
     plain, claim, guarded = (lanes[name].account for name in (PLAIN, CLAIM, ONEWRITE))
@@ -38,7 +40,7 @@ def test_other_handlers_double_or_lose(open_shop: type[DynamoShop | MongoShop]) 
     assert guarded.drift == 0 < lanes[ONEWRITE].dropped
 
 
-def test_fresh_payment_costs_onewrite_one_request(open_shop: type[DynamoShop | MongoShop]) -> None:
+def test_fresh_payment_costs_onewrite_one_request(open_shop: Callable[[str], Shop]) -> None:
     stream = PaymentStream(open_shop, payments=8)
     while not stream.is_done:
         stream.turn(duplicates=0, crashes=0)
