@@ -13,6 +13,8 @@ from onewrite.errors import InvalidMessage
 
 # Any fixed UUID would do: it keeps our derived keys apart from everybody else's.
 _CHILDREN = UUID("6b1d2f0e-5f0a-4c5e-9d53-0f6f6e657772")
+_MOST_DIGITS = 640  # Python turns so many into text, however its limit is set: a number must have a line in a log
+_MOST_BITS = (10**_MOST_DIGITS - 1).bit_length() - 1
 _empty_mapping = cast("Callable[[], Mapping[str, Any]]", dict)  # to call dict[str, Any] takes five times as long
 _HASH_OF_NAMESPACE = sha1(_CHILDREN.bytes, usedforsecurity=False)  # a copy takes half the time of a new one
 
@@ -48,7 +50,7 @@ class Message:
         id_, source, sequence = self.id, self.source, self.sequence
         if (
             type(id_) is type(source) is str
-            and (sequence is None or type(sequence) is int)
+            and (sequence is None or (type(sequence) is int and sequence.bit_length() <= _MOST_BITS))
             and id_.isascii()
             and source.isascii()
             and 0 < len(id_) <= self.longest_text >= len(source)
@@ -65,6 +67,10 @@ class Message:
             raise InvalidMessage(
                 f"Message.sequence is a {type(sequence).__name__}, not an int or a str: "
                 "for numbers too large for the database, use onewrite.sortable(n)."
+            )
+        elif sequence is not None and sequence.bit_length() > _MOST_BITS:
+            raise InvalidMessage(
+                f"Message.sequence has {_MOST_DIGITS} digits or more, and no database holds such a number: use onewrite.sortable(n)."
             )
         if not isinstance(cast("object", self.parts), tuple):
             raise InvalidMessage(f"Message.parts is a {type(self.parts).__name__}, not a tuple: use message.part(name).")

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import sys
 import uuid
 from typing import Any
 
 import pytest
 
 from onewrite import InvalidMessage, Message, sortable
+from onewrite.message import full_name
 
 
 def test_a_message_is_frozen_and_has_no_room_for_other_fields() -> None:
@@ -28,6 +30,8 @@ def test_a_message_is_frozen_and_has_no_room_for_other_fields() -> None:
         ({"source": None}, "Message.source is a NoneType"),
         ({"sequence": True}, "Message.sequence is a bool.*sortable"),
         ({"sequence": 1.0}, "Message.sequence is a float.*sortable"),
+        ({"sequence": 10**640}, "Message.sequence has 640 digits or more.*sortable"),
+        ({"sequence": -(10**5000)}, "Message.sequence has 640 digits or more.*sortable"),
         ({"parts": "stock"}, "Message.parts is a str"),
         ({"parts": ("a", b"b")}, "Message.part is a bytes"),
     ],
@@ -130,6 +134,16 @@ def test_only_ints_from_zero_have_a_sortable_text(value: Any, found: str) -> Non
 def test_a_number_of_too_many_digits_is_an_invalid_message() -> None:
     with pytest.raises(InvalidMessage, match="more digits"):
         sortable(10**5000)
+
+
+@pytest.mark.parametrize("limit", [640, 0])
+def test_longest_sequence_has_a_line_in_a_log(limit: int) -> None:
+    before = sys.get_int_max_str_digits()
+    sys.set_int_max_str_digits(limit)
+    try:
+        assert full_name(Message("m", sequence=-(10**639))).startswith("message m, sequence -1000")
+    finally:
+        sys.set_int_max_str_digits(before)
 
 
 @pytest.mark.parametrize(

@@ -103,3 +103,9 @@ def test_a_step_may_be_as_short_as_a_second_and_as_unsafe_as_can_be(lease: timed
 def test_a_begin_that_could_not_work_is_refused(wrong: dict[str, Any], complaint: str) -> None:
     with pytest.raises(InvalidUpdate, match=rf"^begin: .*{complaint}"):
         check_begin(REQUEST._replace(**wrong))
+
+
+@pytest.mark.parametrize("lease", [timedelta(days=365 * 9000), timedelta.max])
+def test_lease_that_ends_after_the_year_9999_is_refused(lease: timedelta) -> None:
+    with pytest.raises(InvalidUpdate, match=r"^begin: lease=.*ends after the year 9999: give a shorter lease"):
+        new_step("ow", Message("m1"), StepRequest("charge", lease, timedelta(0)), "call", 1_700_000_000.0)

@@ -515,7 +515,7 @@ def test_mongodb_is_explored_where_nobody_has_imported_boto3(monkeypatch: pytest
     ("wrong", "match"),
     [
         ({"messages": []}, "nothing to deliver"),
-        ({"messages": [MESSAGES[0], MESSAGES[0]]}, "Two messages have the id 'm1'"),
+        ({"messages": [MESSAGES[0], MESSAGES[0]]}, "Two messages have the id 'm1'.*an id of its own, as in sqs_event"),
         ({"messages": [{"amount": 1}], "reorder": "within_source"}, "asks each message for its source"),
         ({"build": lambda store: None}, "gave None: let it return the handler"),
         ({"world": customers()}, "world="),

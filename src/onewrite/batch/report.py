@@ -14,7 +14,7 @@ from typing import Any, cast, get_args
 
 from onewrite.batch.function import WrongReturn, home_of, innermost, line_of
 from onewrite.batch.source import Response, Source
-from onewrite.core.event import moment
+from onewrite.core.event import LAST_MOMENT, moment
 from onewrite.core.log import log, logger, logging_safely
 from onewrite.core.unreturned import Note
 from onewrite.errors import InvalidMessage, OnewriteError
@@ -192,7 +192,6 @@ def _places(kinds: Sequence[str]) -> list[int]:
 
 
 _LONGEST_REASON = 500
-_LAST_MOMENT = 253_402_300_799.0  # the end of the year 9999, after which Python has no dates
 _LONGEST_TRACEBACK = 8000  # characters of its end; twenty of them fit into one line of CloudWatch, which takes 256 KiB
 
 
@@ -302,4 +301,4 @@ def _of_step(answer: Answer | None) -> str | None:
 
 
 def _time(seconds: float) -> str:
-    return moment(min(max(0.0, seconds), _LAST_MOMENT))
+    return moment(min(max(0.0, seconds), LAST_MOMENT))

@@ -262,6 +262,9 @@ def _emission(
     return Emission(outbox.shape, tuple(entries), at, shard)
 
 
+LAST_MOMENT = 253_402_300_799.0  # the end of the year 9999, after which Python has no dates
+
+
 def moment(now: float) -> str:
     """A time as text that sorts as times do: 2026-11-22T08:00:00.000Z."""
     second, millisecond = divmod(round(now * 1e6) // 1000, 1000)

@@ -16,7 +16,7 @@ from datetime import timedelta
 from hashlib import blake2b
 from typing import Any, NamedTuple, TypeAlias, cast
 
-from onewrite.core.event import copy_of, moment, seconds
+from onewrite.core.event import LAST_MOMENT, copy_of, moment, seconds
 from onewrite.core.label import ledger_attribute, ledger_name
 from onewrite.errors import InvalidMessage, InvalidUpdate, LedgerMismatch
 from onewrite.message import Message, digest_of, full_name, join_texts, named_by
@@ -86,7 +86,12 @@ class Step(NamedTuple):
 def new_step(ledger: str, message: Message, request: StepRequest, call: str, now: float) -> Step:
     """`call` is a name that no other call has. Times are kept in milliseconds, so all see the same ones."""
     fence = blake2b(call.encode(), digest_size=_FENCE_BYTES).hexdigest()
-    since, until = seconds(moment(now)), seconds(moment(now + request.lease.total_seconds()))
+    end = now + request.lease.total_seconds()
+    if end > LAST_MOMENT:
+        raise InvalidUpdate(
+            f"begin: lease={request.lease!r} ends after the year 9999: give a shorter lease, in which the effect is over."
+        )
+    since, until = seconds(moment(now)), seconds(moment(end))
     return Step(ledger, message, message.child(request.name), fence, since, until, first=True)
 
 

@@ -139,7 +139,10 @@ def deliverables_of(messages: Sequence[Any]) -> tuple[Deliverable, ...]:
     ids = [name for deliverable in deliverables for name in dict.fromkeys(deliverable.ids)]
     for name in ids:
         if ids.count(name) > 1:
-            raise ConfigurationError(f"Two messages have the id {name!r}: the explorer itself delivers each more than once.")
+            raise ConfigurationError(
+                f"Two messages have the id {name!r}: the explorer itself delivers each more than once, so leave the copy out. If it is another "
+                "message, give it an id of its own, as in sqs_event(body, ids=['m-2']) or kinesis_event(body, sequence=2)."
+            )
     return deliverables
 
 
