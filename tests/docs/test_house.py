@@ -297,9 +297,9 @@ COMMON = {
     "deletes": {"delete"},
     "flows": {
         "Flows", "Flows.finish", "Flows.guards", "Flows.image_of", "Flows.new_write", "Flows.raise_failure", "Flows.record",
-        "Flows.record_refusal", "Flows.seen", "Flows.send_write", "Flows.too_large", "Flows.without_ledger", "Flows.write"
+        "Flows.seen", "Flows.too_large", "Flows.without_ledger", "Flows.write"
     },
-    "folds": {"Folds", "Folds.entity_of", "Folds.entry", "Folds.write_all", "Folds.write_one", "fold_into"},
+    "folds": {"Folds", "Folds.attempt", "Folds.entity_of", "Folds.entry", "fold_into"},
     "layout": {"canonical", "image_of", "is_made_by", "lookup", "without_ledger"},
     "outboxes": {
         "Finder", "Finder.next", "Outboxes", "Outboxes.canonical", "Outboxes.clear", "Outboxes.entity", "Outboxes.finder",

@@ -22,7 +22,7 @@ from onewrite import (
     Stale,
 )
 from onewrite.core.ledgers import Ledger
-from onewrite.core.write import NO_STEP, Write, judge_refusal, token_of
+from onewrite.core.write import NO_STEP, Write, has_landed, judge, token_of
 from onewrite.dynamodb.layout import image_of
 
 NOW = 1_790_000_000.0
@@ -36,7 +36,8 @@ ENTITY = {"orderId": "o-1", "n": 1}
 def verdict(ledger: Ledger, item: dict[str, Any] | None, message: Message = M5) -> object:
     """Why this item refused a write of the call "try"."""
     write = Write(message, {"orderId": "o-1"}, NOW, ledger.entry(message, NOW), NO_STEP, token=token_of("try"))
-    return judge_refusal(write, image_of(ledger.terms, item))
+    image = image_of(ledger.terms, item)
+    return Applied(message, image.entity, retried=True) if has_landed(write, image) else judge(write, image)
 
 
 def binaries(*members: bytes) -> set[Binary]:

@@ -321,12 +321,6 @@ def split_missing_ok(native: Mapping[str, Any]) -> tuple[Mapping[str, Any], bool
     return {name: value for name, value in native.items() if name != MISSING_OK}, missing_ok
 
 
-def with_missing_settled(flow: Flow[A], *, counts: bool) -> Flow[A]:
-    """The flow of a call to which a missing entity is an answer. `counts`: later messages wait for this one."""
-    outcome = yield from flow
-    return settle_missing(outcome, missing_ok=True, counts=counts)
-
-
 def settle_missing(outcome: A, *, missing_ok: bool, counts: bool) -> A:
     if missing_ok and not counts and isinstance(outcome, Missing):
         return cast("A", replace(outcome, settled=True))

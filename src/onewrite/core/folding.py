@@ -7,15 +7,18 @@ refused, on what the entity then held.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
-from typing import Any, Final, NamedTuple, Protocol, TypeAlias, cast
+from typing import Any, ClassVar, Final, NamedTuple, Protocol, TypeAlias, cast
 
 from onewrite.core.event import check_causes
-from onewrite.core.flow import Do, Flow
+from onewrite.core.flow import Do, Flow, split_missing_ok
 from onewrite.core.label import Slot
 from onewrite.core.ledgers.entry import ABSENT, Advance, Change, Entry, Lookup
+from onewrite.core.pipeline import Attempt, Landed, Refusal, Settled, send_write, settle
+from onewrite.core.write import NO_STEP, Image, NoStepAtAll, StepPart, Write, kept_out
 from onewrite.errors import InvalidMessage, InvalidUpdate
 from onewrite.message import Message, by_sequence
 from onewrite.outcome import Applied, Deferred, Duplicate, Entity, Outcome, Rejected, Stale
@@ -85,6 +88,27 @@ class FoldingStore(Protocol):
     def write_one(self, message: Message, native: Native) -> Flow[Outcome]:
         """The guarded write of one message."""
         ...
+
+
+class FoldedWrites(ABC):
+    """The writes of a fold, given how an engine makes an attempt of them. `too_much`: what is raised if a write is too large."""
+
+    too_much: ClassVar[tuple[type[Exception], ...]]
+
+    @abstractmethod
+    def attempt(self, messages: Sequence[Message], native: Native) -> Attempt:
+        """Return the write of the messages at once."""
+
+    def write_all(self, members: Sequence[Member], native: Native) -> Flow[Landing | FoldRefusal | TooMuch]:
+        try:
+            attempt = self.attempt([member.message for member in members], split_missing_ok(native)[0])
+            return (yield from send_fold(attempt, members))
+        except self.too_much:
+            return TOO_MUCH
+
+    def write_one(self, message: Message, native: Native) -> Flow[Outcome]:
+        native, missing_ok = split_missing_ok(native)
+        return send_write(self.attempt([message], native), missing_ok=missing_ok)
 
 
 # --- in which order, and what one write of several asks ----------------------------------------------------------------
@@ -199,6 +223,37 @@ def assumed_refusal(members: Sequence[Member]) -> FoldRefusal:
         return member.entry.judge(member.message, ledger)
 
     return FoldRefusal(look_up, refusal)
+
+
+def refusal_of_fold(write: Write, image: Image) -> FoldRefusal:
+    """Why the write of several messages did not land, given the entity that refused it."""
+
+    def refusal(member: Member, ledger: Lookup) -> Outcome | None:
+        single_write = write._replace(message=member.message, entry=member.entry, other_messages=())
+        return kept_out(single_write, image._replace(ledger=ledger))
+
+    return FoldRefusal(image.ledger, refusal)
+
+
+def send_fold(attempt: Attempt, members: Sequence[Member]) -> Flow[Landing | FoldRefusal]:
+    """Send the write of several messages."""
+
+    def explain(write: Write, image: Image) -> FoldRefusal | StepPart | None:
+        refusal = refusal_of_fold(write, image)
+        if make_plan(members, refusal).answers:
+            return refusal
+        # A step of another message may have been in the way.
+        return NO_STEP if image.steps and isinstance(write.step, NoStepAtAll) else None
+
+    flow: Flow[Settled[FoldRefusal]] = settle(attempt, explain)
+    settled = yield from flow
+    answer, refusal = settled.answer, settled.refusal
+    if isinstance(answer, Landed):
+        entity = answer.entity
+        if refusal is not None:
+            entity = settled.attempt.show(Applied(attempt.write.message, entity)).entity
+        return Landing(entity, answer.retried, answer.response)
+    return answer or refusal_of_fold(cast("Refusal", refusal).write, cast("Refusal", refusal).image)
 
 
 # --- the fold ----------------------------------------------------------------------------------------------------------

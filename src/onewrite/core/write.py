@@ -120,11 +120,6 @@ class Image(NamedTuple):
     null_is_absent: bool  # as for the filters of the engine
 
 
-def judge_refusal(write: Write, image: Image) -> Outcome:
-    """Why the write was refused, or that an earlier attempt of this very call has landed. See `judge`."""
-    return Applied(write.message, image.entity, retried=True) if has_landed(write, image) else judge(write, image)
-
-
 def judge_read(write: Write, image: Image) -> Outcome:
     """What an unconditional write would get of an entity that was only read."""
     outcome = judge(write, image)

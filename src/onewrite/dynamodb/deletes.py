@@ -15,21 +15,20 @@ from botocore.exceptions import ClientError
 
 from onewrite.core.flow import Call, Flow, settle_missing
 from onewrite.core.label import TOMBSTONE, has_pending
+from onewrite.core.pipeline import Landed, Settled, conclude, explain_write, settle
 from onewrite.core.tombstone import Tombstone, made_with_tombstones, new_tombstone, read_tombstone
-from onewrite.core.write import Burial, Image, NoStepAtAll, Write, judge_refusal
+from onewrite.core.write import Burial, NoStepAtAll
 from onewrite.dynamodb.dialect import stored_outbox
 from onewrite.dynamodb.expression import merge_update
 from onewrite.dynamodb.flows import Flows, code, send
 from onewrite.dynamodb.layout import business
 from onewrite.dynamodb.request import build_update
-from onewrite.dynamodb.size import value_size
-from onewrite.errors import EntityTooLarge, InvalidUpdate
+from onewrite.errors import InvalidUpdate
 from onewrite.message import Message
-from onewrite.outcome import Applied, Entity, Outcome, Rejected, Unmet
+from onewrite.outcome import Applied, Entity, Outcome
 
 # An expression has 4096 bytes, and a placeholder such as "#a123," takes six of them.
 _MOST_NAMES = 500
-_MOST_AT_ONCE = 100  # in the first request, which has the ledger's part too
 
 
 def delete(flows: Flows, message: Message, *, emit: object = None, **arguments: Any) -> Flow[Outcome]:
@@ -40,7 +39,10 @@ def delete(flows: Flows, message: Message, *, emit: object = None, **arguments: 
     write = flows.new_write(message, native, name, NoStepAtAll(), emit=emit)
     # The time at which the item itself would expire does not count any more.
     burial = Burial(new_tombstone(tombstones, write.now, name, list(native.get("Key", {}))))
-    outcome, item = yield from _bury(flows, write._replace(burial=burial), {**native, "ReturnValues": "ALL_OLD"})
+    attempt = flows.attempt(write._replace(burial=burial), {**native, "ReturnValues": "ALL_OLD"}, build_update)
+    flow: Flow[Settled[Outcome]] = settle(attempt, explain_write)
+    settled = yield from flow
+    outcome, item = yield from _read_result(flows, settled)
     if isinstance(outcome, Applied):
         entity = outcome.entity
         if outcome.retried:  # what was deleted, where it is still there
@@ -52,44 +54,21 @@ def delete(flows: Flows, message: Message, *, emit: object = None, **arguments: 
     return settle_missing(outcome, missing_ok=missing_ok, counts=write.entry.own.counts)
 
 
-def _bury(flows: Flows, write: Write, native: Mapping[str, Any]) -> Flow[tuple[Outcome, Mapping[str, Any]]]:
-    """Make a tombstone of the item. Returns the answer, and the item as it is then."""
-    while True:
-        call = flows.call(write, native, build_update)
-        try:
-            response = yield from flows.send_reading(call)
-        except ClientError as error:
-            image, failure = yield from flows.refusal(error, write, call)
-            outcome = judge_refusal(write, image)
-            if failure is not None and isinstance(outcome, Unmet):
-                write = _smaller(flows, write, failure, call, image)
-                continue
-            if isinstance(outcome, Rejected) and outcome.settled and write.entry.own.counts:
-                outcome = yield from flows.record_refusal(outcome, native)
-            return outcome, image.fields
-        flows.compare_clocks(write.now, response)
-        burial = cast("Burial", write.burial)
-        rest = {
-            **flows.plain_item(dict(response.get("Attributes", {}))),
-            TOMBSTONE: burial.tombstone.as_fields(),
-            **stored_outbox(write),
-        }
-        rest.pop(burial.tombstone.ttl, None)
-        return flows.applied_outcome(write.message, response), rest
-
-
-def _smaller(flows: Flows, write: Write, error: ClientError, call: Call, image: Image) -> Write:
-    """A delete whose first request removes something already, because an item that is full has no room for a tombstone."""
-    try:
-        flows.raise_failure(error, write, call, image)
-    except EntityTooLarge:
-        burial = cast("Burial", write.burial)
-        keys = {*write.key, burial.tombstone.ttl}
-        sizes = {name: value_size(value) for name, value in flows.without_ledger(image.fields).items() if name not in keys}
-        if burial.removes or not sizes:
-            raise
-        largest = sorted(sizes, key=lambda name: (-sizes[name], name))[:_MOST_AT_ONCE]
-        return write._replace(burial=burial._replace(removes=tuple(largest)))
+def _read_result(flows: Flows, settled: Settled[Outcome]) -> Flow[tuple[Outcome, Mapping[str, Any]]]:
+    """Return the outcome, and the item as it is then."""
+    answer, write = settled.answer, settled.attempt.write
+    if settled.refusal is not None:
+        if isinstance(answer, Landed):
+            return Applied(write.message, answer.entity, retried=True), settled.refusal.image.fields
+        return (yield from conclude(settled)), settled.refusal.image.fields
+    landed, burial = cast("Landed", answer), cast("Burial", write.burial)
+    rest = {
+        **flows.plain_item(dict(landed.response.get("Attributes", {}))),
+        TOMBSTONE: burial.tombstone.as_fields(),
+        **stored_outbox(write),
+    }
+    rest.pop(burial.tombstone.ttl, None)
+    return Applied(write.message, landed.entity, response=landed.response), rest
 
 
 def _caller_attributes(flows: Flows, item: Mapping[str, Any]) -> Entity:

@@ -10,16 +10,17 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from email.utils import parsedate_to_datetime
-from typing import Any, NoReturn, TypeAlias, cast
+from typing import Any, NamedTuple, NoReturn, TypeAlias, cast
 
 from botocore.exceptions import ClientError
 
 from onewrite.core.clock import checked_clock
 from onewrite.core.event import Emission, Outbox, check_ledgerless, copy_of, emission, emitter_of, empty_emission
-from onewrite.core.flow import MISSING_OK, Call, Flow, Wait, check_awaited, split_missing_ok, with_missing_settled
+from onewrite.core.flow import MISSING_OK, Call, Flow, Wait, check_awaited, split_missing_ok
 from onewrite.core.label import OUTBOX, TOMBSTONE, is_ours, plain
 from onewrite.core.ledgers import NO_LEDGER, Ledger, check_ledger
-from onewrite.core.step import MOVED_BACK, Claim, check_claim
+from onewrite.core.pipeline import Landed, Refusal, send_finish, send_write
+from onewrite.core.step import Claim, check_claim
 from onewrite.core.tombstone import Tombstones, check_store_tombstones
 from onewrite.core.watch import Watch
 from onewrite.core.write import (
@@ -29,9 +30,7 @@ from onewrite.core.write import (
     Size,
     StepPart,
     Write,
-    judge_finish,
     judge_read,
-    judge_refusal,
     of_creation,
     token_of,
     too_large,
@@ -53,14 +52,14 @@ from onewrite.dynamodb.values import (
     sendable,
     typed_values,
 )
-from onewrite.errors import ConfigurationError, EntityTooLarge, InvalidUpdate, LedgerMismatch
+from onewrite.errors import ConfigurationError, EntityTooLarge, InvalidUpdate
 from onewrite.message import Message
-from onewrite.outcome import Applied, Entity, Gone, Missing, Outcome, Rejected, Unmet
+from onewrite.outcome import Applied, Entity, Gone, Missing, Outcome
 
 # A transaction holds an item for milliseconds. botocore does not retry a conflict with one, and nothing was written.
 _CONFLICT_WAITS = (0.025, 0.05, 0.1, 0.2, 0.4)
 KEY_ATTRIBUTES = 2  # at most
-_MAX_FINISHES = 8  # requests of one finish: each after the third means that somebody has moved the mark in between
+_MAX_REMOVED = 100  # attributes that the first request of a delete removes, which has the ledger's part too
 
 Guard: TypeAlias = Callable[[Write, Mapping[str, Any], Convert], Call]
 
@@ -123,8 +122,7 @@ class Flows:
         if self.is_async or MISSING_OK in native:
             native, missing_ok = self.keep_arguments(native)
         write = self.new_write(message, native, self.attempts(), emit=emit)
-        flow = self.send_write(write, native, guard)
-        return with_missing_settled(flow, counts=write.entry.own.counts) if missing_ok else flow
+        return send_write(self.attempt(write, native, guard), missing_ok=missing_ok)
 
     def record(
         self, message: Message, *, emit: object = None, finishes: Claim | None = None, **native: Any
@@ -139,7 +137,8 @@ class Flows:
         if "ConditionExpression" in native:
             raise InvalidUpdate(_CONDITION)
         step = Finishes(claim.fence, self.ledger.attribute)
-        return self._send_finish(self.new_write(message, native, self.attempts(), step, emit=emit), native)
+        write = self.new_write(message, native, self.attempts(), step, emit=emit)
+        return send_finish(self.attempt(write, native, build_update))
 
     def seen(self, message: Message, **native: Any) -> Flow[Outcome]:
         check_reads_all(native, "seen")
@@ -187,65 +186,20 @@ class Flows:
     def call(self, write: Write, native: Mapping[str, Any], guard: Guard) -> Call:
         return guard(write, self._in_table(native), self.convert)
 
-    def send_write(self, write: Write, native: Mapping[str, Any], guard: Guard) -> Flow[Outcome]:
-        """Send the write, and say what a refusal means."""
-        call = self.call(write, native, guard)
-        try:
-            try:
-                response = yield call
-            except ClientError as error:
-                response = yield from insist(error, call)
-        except ClientError as error:
-            outcome = yield from self._explain(error, write, call)
-            if isinstance(outcome, Rejected) and write.entry.own.counts and outcome.settled:
-                return (yield from self.record_refusal(outcome, native))
-            return outcome
-        watch = self._watch
-        if not watch.since < write.now < watch.until:
-            self.compare_clocks(write.now, response)
-        return self.applied_outcome(write.message, response)
+    def attempt(self, write: Write, native: Mapping[str, Any], guard: Guard) -> TableAttempt:
+        return TableAttempt(self, write, native, guard, self.call(write, native, guard))
 
-    def _send_finish(self, write: Write, native: Mapping[str, Any]) -> Flow[Outcome]:
-        """Send the write that finishes a step. A refusal shows under which ledger the step was begun, and whether others have overtaken it."""
-        for _ in range(_MAX_FINISHES):
-            call = self.call(write, native, build_update)
-            try:
-                response = yield from send(call)
-            except ClientError as error:
-                image, failure = yield from self.refusal(error, write, call)
-            else:
-                self.compare_clocks(write.now, response)
-                return self.applied_outcome(write.message, response)
-            answer = judge_finish(write, image)
-            if not isinstance(answer, Finishes):
-                return _as_asked(answer, call)
-            if failure is not None and answer == write.step:
-                self.raise_failure(failure, write, call, image)
-            if answer == write.step:
-                break
-            write = write._replace(step=answer)
-        raise LedgerMismatch(MOVED_BACK)
-
-    def applied_outcome(self, message: Message, response: Mapping[str, Any]) -> Applied:
+    def returned_entity(self, response: Mapping[str, Any]) -> Entity | None:
+        """Return the entity as the response to an update shows it."""
         attributes = response.get("Attributes")
-        entity = None if attributes is None else self.without_ledger(self.plain_item(dict(attributes)))
-        return Applied(message, entity, response=response)
+        return None if attributes is None else self.without_ledger(self.plain_item(dict(attributes)))
 
-    def _explain(self, error: ClientError, write: Write, call: Call) -> Flow[Outcome]:
-        image, failure = yield from self.refusal(error, write, call)
-        outcome = judge_refusal(write, image)
-        if failure is not None and isinstance(outcome, Unmet):
-            self.raise_failure(failure, write, call, image)
-        if "Item" in call.kwargs:
-            outcome = of_creation(outcome, self.without_ledger(self.plain_item(call.kwargs["Item"])), keys=KEY_ATTRIBUTES)
-        return _as_asked(outcome, call)
-
-    def refusal(self, error: ClientError, write: Write, call: Call) -> Flow[tuple[Image, ClientError | None]]:
-        """The item that refused, and the error to raise where nothing in the item is the reason. Where nobody can look, it is raised here."""
+    def diagnose(self, error: ClientError, write: Write, call: Call) -> Flow[Refusal]:
+        """Return the item that refused a write. If nobody can read it, the error is raised here."""
         if code(error) == "ConditionalCheckFailedException":
             # Even a Table gives typed values here: boto3 does not convert the members of an error.
             item = cast("Mapping[str, Any] | None", error.response.get("Item"))
-            return self.image_of(None if item is None else plain_values(item)), None
+            return Refusal(write, self.image_of(None if item is None else plain_values(item)))
         is_mistyped = code(error) == "ValidationException" and says_mistyped(text_of(error))
         if not (_is_too_large(error) or is_mistyped):
             raise error
@@ -253,7 +207,7 @@ class Flows:
         if "Item" not in call.kwargs:  # a put does not say which part of it is the key
             key = {"Key": call.kwargs["Key"], "ConsistentRead": True}
             with suppress(ClientError):  # the caller may be allowed to write only
-                return self.image_of((yield from self.read({**self.table, **key}))), error
+                return Refusal(write, self.image_of((yield from self.read({**self.table, **key}))), error)
         self.raise_failure(error, write, call, self.image_of(None))
 
     def image_of(self, item: Entity | None) -> Image:
@@ -263,22 +217,6 @@ class Flows:
         if _is_too_large(error):
             raise self.too_large(call, write.emission, image) from error
         raise error
-
-    def record_refusal(self, outcome: Rejected, native: Mapping[str, Any]) -> Flow[Outcome]:
-        """Move the mark over a message that the caller's condition refused: those behind it wait for that."""
-        if "Item" in native:  # put_item does not say which part of it is the key
-            return Rejected(outcome.message, outcome.entity, settled=False)
-        write = self.new_write(outcome.message, native, self.attempts())
-        call = self.call(write, native, build_record)
-        try:
-            yield from send(call)
-        except ClientError as error:
-            answer = yield from self._explain(error, write, call)
-        else:
-            return outcome
-        if isinstance(answer, Rejected):
-            return replace(answer, settled=False)
-        return outcome if isinstance(answer, Applied) else answer
 
     def too_large(self, call: Call, adds: Emission | None, image: Image) -> EntityTooLarge:
         puts = "Item" in call.kwargs  # with its events in it
@@ -316,27 +254,87 @@ class Flows:
         return plain_values(item) if self._is_typed else item
 
     def compare_clocks(self, now: float, response: Mapping[str, Any]) -> None:
-        if self._watch.wants_clock(now):
+        watch = self._watch
+        if not watch.since < now < watch.until and watch.wants_clock(now):
             date = response.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
             with suppress(TypeError, ValueError):  # no date, or none that can be read: the write is made all the same
-                self._watch.clock(now, parsedate_to_datetime(date).timestamp())
+                watch.clock(now, parsedate_to_datetime(date).timestamp())
+
+
+class TableAttempt(NamedTuple):
+    """A write of a guarded table that is ready to be sent."""
+
+    flows: Flows
+    write: Write
+    native: Mapping[str, Any]
+    guard: Guard
+    call: Call
+
+    def send(self) -> Flow[Landed | Refusal]:
+        flows, write, call = self.flows, self.write, self.call
+        try:
+            if write.burial is not None:  # whose response has the item
+                response = yield from flows.send_reading(call)
+            else:
+                try:
+                    response = yield call
+                except ClientError as error:
+                    response = yield from insist(error, call)
+        except ClientError as error:
+            return (yield from flows.diagnose(error, write, call))
+        flows.compare_clocks(write.now, response)
+        return Landed(flows.returned_entity(response) if "Attributes" in response else None, response)
+
+    def retry(self, refusal: Refusal, turn: int) -> Flow[TableAttempt | None]:  # noqa: ARG002  # the item that refused it is known
+        yield from ()
+        failure = refusal.failure
+        if failure is None:
+            return None
+        try:
+            self.flows.raise_failure(cast("ClientError", failure), self.write, self.call, refusal.image)
+        except EntityTooLarge:
+            burial = self.write.burial
+            if burial is None or burial.removes:
+                raise
+            # An item that is full has no room for a tombstone: so the first request of the delete removes something already.
+            keys = {*self.write.key, burial.tombstone.ttl}
+            attributes = self.flows.without_ledger(refusal.image.fields)
+            sizes = {name: value_size(value) for name, value in attributes.items() if name not in keys}
+            if not sizes:
+                raise
+            largest = sorted(sizes, key=lambda name: (-sizes[name], name))[:_MAX_REMOVED]
+            write = self.write._replace(burial=burial._replace(removes=tuple(largest)))
+            return self.flows.attempt(write, self.native, self.guard)
+
+    def with_step(self, step: StepPart) -> TableAttempt:
+        return self.flows.attempt(self.write._replace(step=step), self.native, self.guard)
+
+    def record(self) -> TableAttempt | None:
+        if "Item" in self.call.kwargs:  # put_item does not say which part of it is the key
+            return None
+        flows = self.flows
+        write = flows.new_write(self.write.message, self.native, flows.attempts())
+        return flows.attempt(write, self.native, build_record)
+
+    def show(self, outcome: Outcome) -> Outcome:
+        """Return the outcome with as much of the entity as the caller's `ReturnValues` asks for."""
+        kwargs = self.call.kwargs
+        if "Item" in kwargs:
+            own_item = self.flows.without_ledger(self.flows.plain_item(kwargs["Item"]))
+            outcome = of_creation(outcome, own_item, keys=KEY_ATTRIBUTES)
+        return_values = kwargs.get("ReturnValues")
+        if isinstance(outcome, Applied) and return_values != "ALL_NEW":
+            return replace(outcome, entity=None)
+        # Who asks for what the write has changed alone is shown no more by a refusal.
+        if return_values in ("UPDATED_NEW", "UPDATED_OLD") and not isinstance(outcome, Missing | Gone):
+            return replace(outcome, entity=None)
+        return outcome
 
 
 _CONDITION = (
     "A write that finishes a step takes no condition: if it were refused, the effect would never be recorded. Put the condition into "
     "begin."
 )
-
-
-def _as_asked(outcome: Outcome, call: Call) -> Outcome:
-    """The outcome with as much of the entity as the caller's `ReturnValues` asks for."""
-    return_values = call.kwargs.get("ReturnValues")
-    if isinstance(outcome, Applied) and return_values != "ALL_NEW":
-        return replace(outcome, entity=None)
-    # Who asks for what the write has changed alone is shown no more by a refusal.
-    if return_values in ("UPDATED_NEW", "UPDATED_OLD") and not isinstance(outcome, Missing | Gone):
-        return replace(outcome, entity=None)
-    return outcome
 
 
 def _showing_tombstone(native: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,16 +7,14 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, cast
 
-from botocore.exceptions import ClientError
-
 from onewrite.core.event import copied_events, copy_of, emission_of_fold
-from onewrite.core.flow import Call, Flow
-from onewrite.core.folding import TOO_MUCH, FoldRefusal, Function, Landing, Member, Native, TooMuch, fold, join, make_plan
-from onewrite.core.ledgers.entry import Advance, Change, Entry, Lookup
-from onewrite.core.write import NO_STEP, Image, NoStepAtAll, StepPart, Write, has_landed, kept_out, token_of
+from onewrite.core.flow import Flow
+from onewrite.core.folding import FoldedWrites, Function, Native, fold, join
+from onewrite.core.ledgers.entry import Advance, Change, Entry
+from onewrite.core.write import NO_STEP, NoStepAtAll, Write, token_of
 from onewrite.dynamodb.dialect import Draft, add_parts, check_looks
 from onewrite.dynamodb.expression import ExpressionTooLong, leaves_room
-from onewrite.dynamodb.flows import Flows, says_too_large, send, text_of
+from onewrite.dynamodb.flows import Flows, TableAttempt
 from onewrite.dynamodb.layout import canonical
 from onewrite.dynamodb.request import build_update
 from onewrite.errors import EntityTooLarge, InvalidUpdate
@@ -34,8 +32,10 @@ def fold_into(flows: Flows, messages: Iterable[Message], function: Function) -> 
     return fold(Folds(flows), messages, function)
 
 
-class Folds:
+class Folds(FoldedWrites):
     """What a fold asks of a table."""
+
+    too_much = (ExpressionTooLong, EntityTooLarge)
 
     def __init__(self, flows: Flows) -> None:
         self._flows = flows
@@ -58,72 +58,23 @@ class Folds:
             raise InvalidUpdate("The function of a fold names the entity: return its Key beside the UpdateExpression.")
         return cast("dict[str, Any]", copy_of(key))  # the function may use its dict again, for another entity
 
-    def write_one(self, message: Message, native: Native) -> Flow[Outcome]:
-        arguments = _arguments(native) | {name: native[name] for name in ("missing_ok",) if name in native}
-        return self._flows.write(message, arguments, build_update, native.get("emit"))
-
-    def write_all(self, members: Sequence[Member], native: Native) -> Flow[Landing | FoldRefusal | TooMuch]:
-        if self._flows.is_async:
-            native = {**self._flows.kept(_arguments(native)), "emit": copied_events(native.get("emit"))}
-        # Hardly any entity has a step open, and a condition for the step of each message takes the room of further messages.
-        return (yield from self._write_all(members, native, NoStepAtAll()))
-
-    def _write_all(self, members: Sequence[Member], native: Native, step: StepPart) -> Flow[Landing | FoldRefusal | TooMuch]:
+    def attempt(self, messages: Sequence[Message], native: Native) -> TableAttempt:
         flows = self._flows
-        try:
-            write, call = self._request([member.message for member in members], native, step)
-        except ExpressionTooLong:
-            return TOO_MUCH
-        try:
-            response = yield from send(call)
-        except ClientError as error:
-            return (yield from self._not_written(error, write, call, members, native))
-        flows.compare_clocks(write.now, response)
-        return Landing(flows.applied_outcome(write.message, response).entity, response=response)
-
-    def _request(self, messages: Sequence[Message], native: Native, step: StepPart) -> tuple[Write, Call]:
-        flows = self._flows
+        arguments, emit = flows.kept(_arguments(native)), copied_events(native.get("emit"))
         # All at one moment, so all marks go into one slot; the messages may have waited for the caller's function.
-        now, name, emit = flows.clock(), flows.attempts(), native.get("emit")
+        now, name = flows.clock(), flows.attempts()
         entry = join([flows.ledger.entry(message, now) for message in messages])
         outbox_part = flows.empty_emission if emit is None else emission_of_fold(flows.emitter, messages, emit, now, name)
-        token = token_of(name)
-        write = Write(messages[0], native["Key"], now, entry, step, outbox_part, token, other_messages=tuple(messages[1:]))
-        return write, flows.call(write, _arguments(native), build_update)
-
-    def _not_written(
-        self, error: ClientError, write: Write, call: Call, members: Sequence[Member], native: Native
-    ) -> Flow[Landing | FoldRefusal | TooMuch]:
-        try:
-            image, failure = yield from self._flows.refusal(error, write, call)
-        except EntityTooLarge:
-            return TOO_MUCH
-        if has_landed(write, image):
-            return Landing(image.entity if call.kwargs.get("ReturnValues") == "ALL_NEW" else None, retried=True)
-        refusal = _refusal_of(write, image)
-        all_let_in = not make_plan(members, refusal).answers
-        if failure is not None and all_let_in:
-            if says_too_large(text_of(failure)):
-                return TOO_MUCH
-            self._flows.raise_failure(failure, write, call, image)
-        if all_let_in and image.steps and isinstance(write.step, NoStepAtAll):  # a step of another message was in the way
-            return (yield from self._write_all(members, native, NO_STEP))
-        return refusal
+        # Hardly any entity has a step open, and a condition for the step of each message takes the room of further messages.
+        step = NO_STEP if len(messages) == 1 else NoStepAtAll()
+        others = tuple(messages[1:])
+        write = Write(messages[0], native["Key"], now, entry, step, outbox_part, token_of(name), other_messages=others)
+        return flows.attempt(write, arguments, build_update)
 
 
 def _arguments(native: Native) -> dict[str, Any]:
     """Those of `update_item` itself."""
     return {name: value for name, value in native.items() if name not in ("emit", "missing_ok")}
-
-
-def _refusal_of(write: Write, image: Image) -> FoldRefusal:
-    """Why the write did not land, given the item as it was then."""
-
-    def refusal(member: Member, ledger: Lookup) -> Outcome | None:
-        single_write = write._replace(message=member.message, entry=member.entry, other_messages=())
-        return kept_out(single_write, image._replace(ledger=ledger))
-
-    return FoldRefusal(image.ledger, refusal)
 
 
 @lru_cache(maxsize=64)  # entries of one message differ by the ledger and by the slots that time has come to

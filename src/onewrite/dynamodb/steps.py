@@ -10,8 +10,9 @@ from typing import Any, cast
 from botocore.exceptions import ClientError
 
 from onewrite.core.event import copy_of
-from onewrite.core.flow import Call, Flow, split_missing_ok, with_missing_settled
+from onewrite.core.flow import Call, Flow, settle_missing, split_missing_ok
 from onewrite.core.label import is_step
+from onewrite.core.pipeline import send_begin
 from onewrite.core.step import (
     Step,
     StepRequest,
@@ -22,13 +23,13 @@ from onewrite.core.step import (
     step_mark,
 )
 from onewrite.core.step_flows import Effect, FinalWrite, Start, Then, begin_step, let_go, perform_step, step_answers
-from onewrite.core.write import Begins, Withdraws, Write, met_by_begin
-from onewrite.dynamodb.flows import Flows, check_reads_all, code, send
+from onewrite.core.write import Begins, Withdraws
+from onewrite.dynamodb.flows import Flows, TableAttempt, check_reads_all, code, send
 from onewrite.dynamodb.layout import canonical, name_of_step
 from onewrite.dynamodb.native import UpdateItemArguments
 from onewrite.dynamodb.request import LEGACY, build_begin, build_update
 from onewrite.message import Message
-from onewrite.outcome import Answer, Begun, Busy, Outcome, Rejected, Uncertain, Unmet
+from onewrite.outcome import Answer, Begun, Busy, Outcome, Uncertain
 
 _FINAL_WRITE = FinalWrite(
     "update_item",
@@ -61,33 +62,15 @@ def begin(
     fresh = new_step(flows.ledger.attribute, message, step_request, call_name, write.now)
 
     def try_to_begin(step: Step, old_fence: str | None) -> Flow[Step | Outcome | None]:
-        return _try_begin(flows, write._replace(step=Begins(step), token=None), native, old_fence)
+        attempt_write = write._replace(step=Begins(step), token=None)
+        if old_fence is None:
+            return send_begin(flows.attempt(attempt_write, native, build_begin), replaces=False)
+        call = _change_of_step(flows, step_mark(step.ledger, message), write.key, old_fence, step)
+        return send_begin(TableAttempt(flows, attempt_write, native, build_begin, call), replaces=True)
 
-    flow = begin_step(Start(message, write.key, step_request, fresh, write.now, flows.clock), try_to_begin)
-    return with_missing_settled(flow, counts=write.entry.own.counts) if missing_ok else flow
-
-
-def _try_begin(flows: Flows, write: Write, native: Mapping[str, Any], old_fence: str | None) -> Flow[Step | Outcome | None]:
-    step = cast("Begins", write.step).step
-    if old_fence is None:
-        call = flows.call(write, native, build_begin)
-    else:
-        call = _change_of_step(flows, step_mark(step.ledger, write.message), write.key, old_fence, step)
-    try:
-        yield from send(call)
-    except ClientError as error:
-        image, failure = yield from flows.refusal(error, write, call)
-        answer = met_by_begin(write, image)
-        if not isinstance(answer, Unmet):
-            return answer
-        if failure is not None:
-            flows.raise_failure(failure, write, call, image)
-        if old_fence is not None and image.exists:
-            return None  # the step that was to be replaced is gone, and the message was not done
-        if isinstance(answer, Rejected) and write.entry.own.counts:
-            return (yield from flows.record_refusal(answer, native))
-        return answer
-    return step
+    start = Start(message, write.key, step_request, fresh, write.now, flows.clock)
+    answer = yield from begin_step(start, try_to_begin)
+    return settle_missing(answer, missing_ok=missing_ok, counts=write.entry.own.counts)
 
 
 def release(flows: Flows, step: Begun, *, sent: bool = True) -> Flow[None]:

@@ -8,14 +8,15 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
 
-from onewrite.core.flow import Flow, settle_missing, split_missing_ok
+from onewrite.core.flow import Flow, split_missing_ok
 from onewrite.core.label import OURS, OUTBOX, TOMBSTONE
 from onewrite.core.ledgers.entry import Terms
+from onewrite.core.pipeline import send_write
 from onewrite.core.tombstone import Tombstone, made_with_tombstones, new_tombstone
 from onewrite.core.write import Burial, NoStepAtAll
 from onewrite.errors import InvalidUpdate
 from onewrite.message import Message
-from onewrite.mongodb.flows import Flows, Writer
+from onewrite.mongodb.flows import CollectionAttempt, Flows, Writer
 from onewrite.mongodb.indexes import check_unique_indexes, id_index
 from onewrite.mongodb.layout import Document
 from onewrite.mongodb.request import guard, in_transaction
@@ -43,8 +44,7 @@ def delete(
         indexes = yield from flows.read_indexes(inserts=False)
         check_unique_indexes(indexes, flows.fields)
         flows.unique_indexes_fit = id_index(indexes) is not None  # else the collection is not there yet
-    outcome = yield from flows.send_write(request._replace(upsert=creates), writer)
-    return settle_missing(outcome, missing_ok=missing_ok, counts=write.entry.own.counts)
+    return (yield from send_write(CollectionAttempt(flows, request, writer, creates), missing_ok=missing_ok))
 
 
 # --- the pipelines -------------------------------------------------------------------------------------------------

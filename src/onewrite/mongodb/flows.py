@@ -11,7 +11,7 @@ pymongo gives up, its error passes through, and the redelivery is a `Duplicate`.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Any, Literal, NoReturn, TypeVar, cast
+from typing import Any, Literal, NamedTuple, NoReturn, TypeVar, cast
 
 from pymongo import ReadPreference, WriteConcern
 from pymongo.errors import (
@@ -26,12 +26,13 @@ from pymongo.read_concern import ReadConcern
 
 from onewrite.core.clock import checked_clock, random_name
 from onewrite.core.event import Emission, Outbox, check_ledgerless, copy_of, emission, emitter_of, empty_emission
-from onewrite.core.flow import MISSING_OK, Call, Do, Flow, check_awaited, split_missing_ok, with_missing_settled
+from onewrite.core.flow import MISSING_OK, Call, Do, Flow, check_awaited, split_missing_ok
 from onewrite.core.label import OUTBOX, TOMBSTONE
 from onewrite.core.ledgers import NO_LEDGER, Ledger, check_ledger
 from onewrite.core.ledgers.entry import Entry
 from onewrite.core.ledgers.ledger import check_message
-from onewrite.core.step import MOVED_BACK, Claim, check_claim
+from onewrite.core.pipeline import MAX_TURNS, Landed, Refusal, send_finish, send_write
+from onewrite.core.step import Claim, check_claim
 from onewrite.core.tombstone import Tombstones, check_store_tombstones
 from onewrite.core.watch import Watch
 from onewrite.core.write import (
@@ -43,12 +44,11 @@ from onewrite.core.write import (
     Write,
     check_emits,
     judge,
-    judge_finish,
     judge_read,
     of_creation,
     too_large,
 )
-from onewrite.errors import ConfigurationError, EntityTooLarge, InvalidUpdate, LedgerMismatch
+from onewrite.errors import ConfigurationError, EntityTooLarge, InvalidUpdate
 from onewrite.message import Message
 from onewrite.mongodb.expression import (
     Update,
@@ -74,12 +74,11 @@ from onewrite.mongodb.layout import (
 )
 from onewrite.mongodb.native import FindOneAndUpdateArguments
 from onewrite.mongodb.request import ReadyWrite, creates_by_record, guard, guard_insert, in_transaction
-from onewrite.outcome import Applied, Entity, Outcome, Rejected, Unmet
+from onewrite.outcome import Entity, Outcome, Rejected, Unmet
 
 Writer = Literal["update_one", "find_one_and_update"]
 U = TypeVar("U")
 
-ROUNDS = 6  # each after the second answers a concurrent delete
 _LOOK_OPTIONS = ("session", "collation", "comment")
 # The methods other than find_one_and_update know their arguments themselves.
 _TAKEN = FindOneAndUpdateArguments.__required_keys__ | FindOneAndUpdateArguments.__optional_keys__
@@ -149,8 +148,7 @@ class Flows:
         # Before the filter: an update in its place names no entity either.
         check_update(self.ledger.terms, self.fields, update)
         request = guard(self.new_write(message, query, emit), query, update, native)
-        flow = self.send_write(request, writer)
-        return with_missing_settled(flow, counts=request.write.entry.own.counts) if missing_ok else flow
+        return send_write(CollectionAttempt(self, request, writer, request.upsert), missing_ok=missing_ok)
 
     def record(
         self,
@@ -168,8 +166,7 @@ class Flows:
         check_filter(self.ledger.terms, query)
         options = {"upsert": creates_by_record(query, self.fields, native), **native}
         request = guard(self.new_write(message, query, emit), query, None, options)
-        flow = self.send_write(request, "update_one")
-        return with_missing_settled(flow, counts=request.write.entry.own.counts) if missing_ok else flow
+        return send_write(CollectionAttempt(self, request, "update_one", request.upsert), missing_ok=missing_ok)
 
     def insert_one(self, message: Message, document: Document, *, emit: object = None, **arguments: Any) -> Flow[Outcome]:
         document, _, native = self.keep_arguments(document, None, arguments)
@@ -177,30 +174,7 @@ class Flows:
         new_document = guard_insert(write, document, native)
         yield from self.check_collection(write.entry, inserts=True)
         write = write._replace(key={"_id": document["_id"]})
-        if write.entry.follows_gap:  # such a message creates nothing
-            old_document = yield from self.look(write.key, native)
-            return (yield from self.record_refusal(self.judge_creation(write, old_document, document), write, native))
-        race_error: DuplicateKeyError | None = None
-        for _ in range(ROUNDS):
-            result = yield from self._create(write, new_document, native)
-            if isinstance(result, Applied):
-                return result
-            race_error, old_document = result
-            outcome = self.judge_creation(write, old_document, document)
-            if isinstance(outcome, Unmet):
-                yield from self._wait(write.key, native)
-                if old_document is not None:
-                    old_document = yield from self.look(write.key, native)
-                    outcome = self.judge_creation(write, old_document, document)
-            if old_document is not None:  # otherwise it was deleted meanwhile, or no majority has it yet
-                return (yield from self.record_refusal(outcome, write, native))
-        raise cast("DuplicateKeyError", race_error)
-
-    def judge_creation(self, write: Write, document: Document | None, new_document: Document) -> Outcome:
-        """What it means for a creation that the entity is there, or is not."""
-        outcome = judge(write._replace(now=self.clock()), self.image_of(document))
-        # The driver may return the key in another form than it was given.
-        return outcome if document is None else of_creation(outcome, {**new_document, "_id": document["_id"]}, keys=1)
+        return (yield from send_write(InsertAttempt(self, write, document, new_document, native)))
 
     def finish(
         self,
@@ -223,15 +197,7 @@ class Flows:
         request = guard(write, query, update, native)
         if request.upsert or request.conditional:
             raise InvalidUpdate(_CONDITIONAL)
-        for _ in range(ROUNDS):  # what refused the write may be gone by the look
-            result = yield from self.try_once(request, writer, upsert=False)
-            if isinstance(result, Applied):
-                return result
-            answer = judge_finish(request.write, self.image_of((yield from self._look_of(request))))
-            if not isinstance(answer, Finishes):
-                return answer
-            request = request.of(request.write._replace(step=answer))
-        raise InvalidUpdate(_HINTED) if request.native.get("hint") is not None else LedgerMismatch(MOVED_BACK)
+        return (yield from send_finish(CollectionAttempt(self, request, writer)))
 
     def seen(self, message: Message, filter: Document, **arguments: Any) -> Flow[Outcome]:
         for name in arguments:
@@ -273,35 +239,7 @@ class Flows:
         key = {} if query is None else identity(query, self.fields, entry.terms)
         return Write(message, key, now, entry, step, outbox_part)
 
-    def send_write(self, request: ReadyWrite, writer: Writer) -> Flow[Outcome]:
-        """Send a write until it is known what it means. What may have been a race is tried again."""
-        entry = request.write.entry
-        if self.fields or type(entry.own.mark) is str or entry.also:
-            yield from self.check_collection(entry)
-        upsert = request.upsert
-        failure: Exception | None = None
-        for turn in range(1, ROUNDS + 1):
-            result = yield from self.try_once(request, writer, upsert=upsert)
-            if isinstance(result, Applied):
-                return result
-            image = self.image_of((yield from self.look_after(result, request)))
-            write = request.write._replace(now=self.clock())
-            outcome = judge(write, image)
-            if not isinstance(outcome, Unmet):
-                return outcome
-            if result is not None and not image.exists and not is_of_entity(result, write.key):
-                yield from self.raise_failure(result, request)
-            next_upsert = next_try(request, turn, has_failed=result is not None, exists=image.exists)
-            if next_upsert is None and image.exists and (yield from self.holds(request)):
-                next_upsert = False  # the entity was made between the write and the look
-            if next_upsert is None:
-                return (yield from self.record_refusal(outcome, request.write, request.native))
-            upsert, failure = next_upsert, result or failure
-        if failure is None:  # others have written to the entity or deleted it all the time
-            return Rejected(request.write.message, settled=False)
-        raise failure
-
-    def try_once(self, request: ReadyWrite, writer: Writer, *, upsert: bool) -> Flow[Applied | Exception | None]:
+    def try_once(self, request: ReadyWrite, writer: Writer, *, upsert: bool) -> Flow[Landed | Exception | None]:
         """Write once. None: it matched nothing. An exception: it matched nothing, and could not create either."""
         if writer == "find_one_and_update" and not request.native.keys() <= _TAKEN:
             unknown = ", ".join(sorted(request.native.keys() - _TAKEN))
@@ -315,54 +253,28 @@ class Flows:
             if not upsert or not says_nothing_was_done(error) or may_be_of_projection(error, request.native):
                 yield from self.raise_failure(error, request)
             return error
-        message, now = request.write.message, request.write.now
+        now = request.write.now
         if writer == "find_one_and_update":
             if reply is None and not upsert:  # with upsert, None is a new document's state before
                 return None
-            return Applied(message, None if reply is None else self.without_ledger(reply))
+            return Landed(None if reply is None else self.without_ledger(reply))
         server_reply, watch = reply.raw_result, self._watch
         if not server_reply["n"]:  # how many documents it has matched or created
             return None
         if not watch.since < now < watch.until and watch.wants_clock(now) and (time := server_reply.get("operationTime")):
             watch.clock(now, time.time)
-        return Applied(message, response=reply)
+        return Landed(response=reply)
 
     def lands(self, request: ReadyWrite) -> Flow[bool]:
         """Send a write that creates nothing. Did it match?"""
         return (yield from self.try_once(request, "update_one", upsert=False)) is not None
 
-    def record_refusal(self, outcome: Outcome, write: Write, native: Document) -> Flow[Outcome]:
-        """Move the mark over a message that the caller's condition refused, where those behind it wait for that."""
-        if not isinstance(outcome, Rejected) or not outcome.settled or not write.entry.own.counts:
-            return outcome
+    def record_request(self, write: Write, native: Document) -> ReadyWrite:
+        """Return the write that remembers the message and changes nothing else."""
         options = {name: native[name] for name in ("session", "comment") if name in native}
-        record = guard(write._replace(emission=None, step=NO_STEP, burial=None), write.key, None, options)
-        if (yield from self.lands(record)):
-            return outcome
-        document = yield from self.look(record.write.key, native, record.write.entry)
-        answer = judge(record.write, self.image_of(document))
-        return Rejected(write.message, answer.entity, settled=False) if isinstance(answer, Rejected) else answer
+        return guard(write._replace(emission=None, step=NO_STEP, burial=None), write.key, None, options)
 
-    def _create(
-        self, write: Write, document: Document, native: Document
-    ) -> Flow[Applied | tuple[DuplicateKeyError, Document | None]]:
-        """Create the entity, or say what stood in the way and what is there."""
-        race_error: DuplicateKeyError
-        try:
-            reply = yield Call("insert_one", (document,), dict(native))
-        except DuplicateKeyError as error:
-            if not is_of_entity(error, write.key):
-                raise
-            race_error = error
-        except (OperationFailure, DocumentTooLarge) as error:
-            if self.exceeds_limit(document):
-                raise self.too_large(document) from error
-            raise
-        else:
-            return Applied(write.message, response=reply)
-        return race_error, (yield from self.look(write.key, native))
-
-    def _wait(self, entity: Document, native: Document) -> Flow[None]:
+    def wait_for_majority(self, entity: Document, native: Document) -> Flow[None]:
         """Wait until what stood in the way is safe.
 
         A duplicate key hides whether a majority has what it met: pymongo drops the write-concern error beside it. A write
@@ -392,18 +304,6 @@ class Flows:
             return cast("Document | None", (yield Call("find_one", (entity,), options)))
         raw_document = yield Do(self.raw_target.find_one, (entity,), options, sends=True)
         return None if raw_document is None else read_raw(self.ledger.terms, raw_document, self._codec)
-
-    def _look_of(self, request: ReadyWrite) -> Flow[Document | None]:
-        return self.look(request.write.key, request.native, request.write.entry)
-
-    def look_after(self, failure: Exception | None, request: ReadyWrite) -> Flow[Document | None]:
-        """Look, and where that fails too, let the write's own failure be the one that is seen."""
-        try:
-            return (yield from self._look_of(request))
-        except PyMongoError:
-            if failure is None or is_of_entity(failure, request.write.key):
-                raise
-            raise failure from None
 
     def holds(self, request: ReadyWrite) -> Flow[bool]:
         """Does the caller's own condition hold by now? Then something other than the condition has refused the write."""
@@ -473,6 +373,111 @@ class Flows:
         return too_large(f"MongoDB's {LARGEST_DOCUMENT} bytes", size, self.ledger.remedy)
 
 
+class CollectionAttempt(NamedTuple):
+    """A write of a guarded collection that is ready to be sent. `shown`: the options by which the entity is read, if they are others."""
+
+    flows: Flows
+    request: ReadyWrite
+    writer: Writer
+    upsert: bool = False
+    shown: Document | None = None
+
+    @property
+    def write(self) -> Write:
+        return self.request.write
+
+    def send(self) -> Flow[Landed | Refusal]:
+        flows, request = self.flows, self.request
+        entry = request.write.entry
+        if (flows.fields or type(entry.own.mark) is str or entry.also) and not isinstance(request.write.step, Finishes):
+            yield from flows.check_collection(entry)
+        result = yield from flows.try_once(request, self.writer, upsert=self.upsert)
+        if isinstance(result, Landed):
+            return result
+        write = request.write
+        try:
+            document = yield from flows.look(write.key, self.shown or request.native, write.entry)
+        except PyMongoError:  # if the write has failed as well, its failure is the one that is seen
+            if result is None or is_of_entity(result, write.key):
+                raise
+            raise result from None
+        return Refusal(write._replace(now=flows.clock()), flows.image_of(document), result)
+
+    def retry(self, refusal: Refusal, turn: int) -> Flow[CollectionAttempt | None]:
+        """What refused the write may have been gone when the document was read."""
+        request, failure, exists = self.request, refusal.failure, refusal.image.exists
+        if isinstance(request.write.step, Finishes):
+            if turn == MAX_TURNS and request.native.get("hint") is not None:
+                raise InvalidUpdate(_HINTED)
+            return self
+        if failure is not None and not exists and not is_of_entity(failure, request.write.key):
+            yield from self.flows.raise_failure(failure, request)
+        upsert = is_next_upsert(request, turn, has_failed=failure is not None, exists=exists)
+        is_single = not request.write.other_messages  # the messages of a fold are sent one by one next
+        if upsert is None and exists and is_single and (yield from self.flows.holds(request)):
+            upsert = False  # the entity was made between the write and the look
+        return None if upsert is None else self._replace(upsert=upsert)
+
+    def with_step(self, step: StepPart) -> CollectionAttempt:
+        return self._replace(request=self.request.of(self.request.write._replace(step=step)))
+
+    def record(self) -> CollectionAttempt:
+        request, native = self.request, self.request.native
+        return CollectionAttempt(self.flows, self.flows.record_request(request.write, native), "update_one", shown=native)
+
+    def show(self, outcome: Outcome) -> Outcome:
+        return outcome
+
+
+class InsertAttempt(NamedTuple):
+    """An insert into a guarded collection that is ready to be sent."""
+
+    flows: Flows
+    write: Write
+    document: Document  # the caller's own
+    new_document: Document
+    native: Document
+
+    def send(self) -> Flow[Landed | Refusal]:
+        flows, key, native = self.flows, self.write.key, self.native
+        failure: Exception | None = None
+        if not self.write.entry.follows_gap:  # such a message creates nothing
+            try:
+                return Landed(response=(yield Call("insert_one", (self.new_document,), dict(native))))
+            except DuplicateKeyError as error:
+                if not is_of_entity(error, key):
+                    raise
+                failure = error
+            except (OperationFailure, DocumentTooLarge) as error:
+                if flows.exceeds_limit(self.new_document):
+                    raise flows.too_large(self.new_document) from error
+                raise
+        write, image = self.write._replace(now=flows.clock()), flows.image_of((yield from flows.look(key, native)))
+        if failure is not None and isinstance(judge(write, image), Unmet):
+            yield from flows.wait_for_majority(key, native)
+            if image.exists:
+                image = flows.image_of((yield from flows.look(key, native)))
+        return Refusal(write, image, failure)
+
+    def retry(self, refusal: Refusal, turn: int) -> Flow[InsertAttempt | None]:  # noqa: ARG002  # as other attempts have it
+        yield from ()
+        # The entity was deleted meanwhile, or no majority has it yet.
+        return None if refusal.image.exists or self.write.entry.follows_gap else self
+
+    def with_step(self, step: StepPart) -> InsertAttempt:
+        return self._replace(write=self.write._replace(step=step))
+
+    def record(self) -> CollectionAttempt:
+        request = self.flows.record_request(self.write, self.native)
+        return CollectionAttempt(self.flows, request, "update_one", shown=self.native)
+
+    def show(self, outcome: Outcome) -> Outcome:
+        if not isinstance(outcome, Rejected) or outcome.entity is None:
+            return outcome
+        # The driver may return the key in another form than it was given.
+        return of_creation(outcome, {**self.document, "_id": outcome.entity["_id"]}, keys=1)
+
+
 def _checked_fields(fields: object) -> tuple[str, ...]:
     if (
         isinstance(fields, str)
@@ -494,7 +499,7 @@ _HINTED = (
 )
 
 
-def next_try(request: ReadyWrite, turn: int, *, has_failed: bool, exists: bool) -> bool | None:
+def is_next_upsert(request: ReadyWrite, turn: int, *, has_failed: bool, exists: bool) -> bool | None:
     """A write did not land although the ledger would let it in. Is the next one an upsert? None if there is none."""
     if has_failed:
         return False  # the entity is there: now the write matches it, or has a reason not to

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 from onewrite.core.flow import Call, Flow, settle_missing, split_missing_ok
+from onewrite.core.pipeline import send_begin
 from onewrite.core.step import (
     Step,
     StepRequest,
@@ -17,16 +17,16 @@ from onewrite.core.step import (
     new_step,
 )
 from onewrite.core.step_flows import Effect, FinalWrite, Start, Then, begin_step, let_go, perform_step, step_answers
-from onewrite.core.write import Begins, Withdraws, met_by_begin
+from onewrite.core.write import Begins, Withdraws
 from onewrite.errors import InvalidUpdate
 from onewrite.message import Message
 from onewrite.mongodb.expression import identity
-from onewrite.mongodb.flows import Flows
+from onewrite.mongodb.flows import CollectionAttempt, Flows
 from onewrite.mongodb.indexes import check_collation
 from onewrite.mongodb.layout import Document
 from onewrite.mongodb.native import UpdateOneArguments
-from onewrite.mongodb.request import ReadyWrite, check_not_in_transaction, guard, step_path
-from onewrite.outcome import Answer, Begun, Busy, Outcome, Rejected, Uncertain, Unmet
+from onewrite.mongodb.request import check_not_in_transaction, guard, step_path
+from onewrite.outcome import Answer, Begun, Busy, Outcome, Uncertain
 
 _FINAL_WRITE = FinalWrite(
     "update_one",
@@ -58,35 +58,21 @@ def begin(
     write = flows.new_write(message, query)
     fresh = new_step(flows.ledger.attribute, message, step_request, flows.attempts(), write.now)
     request = guard(write._replace(step=Begins(fresh)), query, None, native)
-    yield from flows.check_collection(write.entry)
 
     def try_to_begin(step: Step, old_fence: str | None) -> Flow[Step | Outcome | None]:
-        return _try_begin(flows, request, step, old_fence)
+        attempt_request = request
+        if old_fence is not None:
+            path = step_path(step.ledger, message)
+            step_query = {**request.write.key, f"{path}.fence": old_fence}
+            attempt_write = request.write._replace(step=Begins(step))
+            attempt_request = request._replace(
+                write=attempt_write, filter=step_query, update={"$set": {path: step.as_fields()}}
+            )
+        return send_begin(CollectionAttempt(flows, attempt_request, "update_one"), replaces=old_fence is not None)
 
     start = Start(message, request.write.key, step_request, fresh, write.now, flows.clock)
     answer = yield from begin_step(start, try_to_begin)
     return settle_missing(answer, missing_ok=missing_ok, counts=write.entry.own.counts)
-
-
-def _try_begin(flows: Flows, request: ReadyWrite, step: Step, old_fence: str | None) -> Flow[Step | Outcome | None]:
-    write = request.write
-    if old_fence is not None:
-        path = step_path(step.ledger, write.message)
-        step_query = {**write.key, f"{path}.fence": old_fence}
-        request = request._replace(filter=step_query, update={"$set": {path: step.as_fields()}})
-    answer: Step | Outcome | None = None
-    for _ in range(2):  # what refused the write may be gone by the look, as a step that was let go is
-        if (yield from flows.lands(request)):
-            return step
-        image = flows.image_of((yield from flows.look(write.key, request.native)))
-        answer = met_by_begin(write, image)
-        if not isinstance(answer, Unmet):
-            return answer
-        if old_fence is not None and image.exists:
-            return None  # the step that was to be replaced is gone, and the message was not done
-    if isinstance(answer, Rejected) and (yield from flows.holds(request)):
-        return replace(answer, settled=False)  # something other than the caller's condition refused it, as a hint may
-    return (yield from flows.record_refusal(cast("Outcome", answer), write, request.native))
 
 
 def release(flows: Flows, step: Begun, *, sent: bool = True) -> Flow[None]:

@@ -1,0 +1,183 @@
+"""How a guarded write is sent until it is known what it means, on any engine. `settle` is the only loop that sends a write again.
+
+An engine brings an `Attempt`: a write that is ready to be sent. DynamoDB returns the item that refused it, MongoDB is read to find
+out: that is the difference between the engines, and `Attempt.send` hides it. What the entity means is the business of `write.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar, cast
+
+from onewrite.core.flow import Flow, settle_missing
+from onewrite.core.step import MOVED_BACK, Step
+from onewrite.core.write import Begins, Image, StepPart, Write, has_landed, judge, judge_finish, met_by_begin
+from onewrite.errors import LedgerMismatch
+from onewrite.outcome import Applied, Entity, Outcome, Rejected, Unmet
+
+MAX_TURNS = 6  # each after the second means that another writer has come in between
+
+T = TypeVar("T")
+
+
+class Landed(NamedTuple):
+    """The write is in the entity. `retried`: an earlier attempt has put it there, whose response was lost."""
+
+    entity: Entity | None = None
+    response: Any = None
+    retried: bool = False
+
+
+class Refusal(NamedTuple):
+    """The write is not in the entity. `failure`: what to raise if nothing in the entity is the reason."""
+
+    write: Write  # with the time at which the entity was read
+    image: Image
+    failure: Exception | None = None
+
+
+class Attempt(Protocol):
+    """A write that is ready to be sent, in the words of an engine."""
+
+    @property
+    def write(self) -> Write: ...
+
+    def send(self) -> Flow[Landed | Refusal]:
+        """Send it once, and find out what refused it."""
+        ...
+
+    def retry(self, refusal: Refusal, turn: int) -> Flow[Attempt | None]:
+        """Return what to send next, if nothing of ours is in the way. None: the caller's own condition refused it. Or raise the failure."""
+        ...
+
+    def with_step(self, step: StepPart) -> Attempt:
+        """Return the same write with another step."""
+        ...
+
+    def record(self) -> Attempt | None:
+        """Return the write that remembers the message and changes nothing else. None if the call does not name the entity."""
+        ...
+
+    def show(self, outcome: Outcome) -> Outcome:
+        """Return the outcome of a refusal as this call has it."""
+        ...
+
+
+class Settled(NamedTuple, Generic[T]):
+    """What became of a write. No `answer`: the caller's own condition refused it. `is_exhausted`: others were in the way all the time."""
+
+    attempt: Attempt
+    answer: Landed | T | None
+    refusal: Refusal | None = None
+    is_exhausted: bool = False
+
+
+Explain: TypeAlias = Callable[[Write, Image], T | StepPart | None]
+"""Says why the entity refused a write. None: nothing of ours is in the way. A step: the write is to be sent with it."""
+
+
+def settle(attempt: Attempt, explain: Explain[T]) -> Flow[Settled[T]]:
+    """Send a write until it is known what it means."""
+    failure: Exception | None = None
+    turn = 0
+    while True:
+        turn += 1
+        result = yield from attempt.send()
+        if isinstance(result, Landed):
+            return Settled(attempt, result)
+        write, image, last_failure = refusal = result
+        if has_landed(write, image):
+            return Settled(attempt, Landed(image.entity, retried=True), refusal)
+        answer = explain(write, image)
+        if isinstance(answer, StepPart):
+            if turn < MAX_TURNS and (type(answer), answer) != (type(write.step), write.step):
+                attempt = attempt.with_step(answer)
+                continue
+        elif answer is not None:
+            return Settled(attempt, answer, refusal)
+        next_attempt = yield from attempt.retry(refusal, turn)
+        if next_attempt is None:
+            return Settled(attempt, None, refusal)
+        attempt, failure = next_attempt, last_failure or failure
+        if turn >= MAX_TURNS:
+            if failure is not None:
+                raise failure
+            return Settled(attempt, None, refusal, is_exhausted=True)
+
+
+def explain_write(write: Write, image: Image) -> Outcome | None:
+    outcome = judge(write, image)
+    return None if isinstance(outcome, Unmet) else outcome
+
+
+def send_write(attempt: Attempt, *, missing_ok: bool = False) -> Flow[Outcome]:
+    """Send the write of one message. `missing_ok`: a missing entity is an answer."""
+    flow: Flow[Settled[Outcome]] = settle(attempt, explain_write)
+    settled = yield from flow
+    answer = settled.answer
+    if isinstance(answer, Landed) and settled.refusal is None:
+        return Applied(attempt.write.message, answer.entity, response=answer.response)
+    outcome = yield from conclude(settled)
+    return settle_missing(outcome, missing_ok=missing_ok, counts=attempt.write.entry.own.counts)
+
+
+def conclude(settled: Settled[Outcome]) -> Flow[Outcome]:
+    """Return the outcome of a write that was refused. A counting ledger remembers the refusal, because later messages wait for its mark."""
+    attempt, answer, refusal, is_exhausted = settled
+    message = attempt.write.message
+    if isinstance(answer, Landed):
+        return attempt.show(Applied(message, answer.entity, retried=answer.retried, response=answer.response))
+    if is_exhausted:
+        return Rejected(message, settled=False)
+    if answer is None:
+        answer = judge(*cast("Refusal", refusal)[:2])
+    return (yield from remember_refusal(attempt, attempt.show(answer)))
+
+
+def remember_refusal(attempt: Attempt, outcome: Outcome) -> Flow[Outcome]:
+    """Move the mark over a message that the caller's condition refused: those after it wait for that."""
+    if not isinstance(outcome, Rejected) or not outcome.settled or not attempt.write.entry.own.counts:
+        return outcome
+    record = attempt.record()
+    if record is None:
+        return replace(outcome, settled=False)
+    result = yield from record.send()
+    if isinstance(result, Landed) or has_landed(result.write, result.image):
+        return outcome
+    answer = judge(result.write, result.image)
+    if isinstance(answer, Unmet) and result.failure is not None:
+        yield from record.retry(result, MAX_TURNS)  # which raises it
+    return Rejected(outcome.message, answer.entity, settled=False) if isinstance(answer, Rejected) else answer
+
+
+def send_finish(attempt: Attempt) -> Flow[Outcome]:
+    """Send the write that finishes a step. A refusal shows under which ledger the step was begun, and whether others have overtaken it."""
+    flow: Flow[Settled[Outcome]] = settle(attempt, judge_finish)
+    settled = yield from flow
+    if settled.answer is None:
+        raise LedgerMismatch(MOVED_BACK)
+    if isinstance(settled.answer, Landed) and settled.refusal is None:
+        return Applied(attempt.write.message, settled.answer.entity, response=settled.answer.response)
+    return (yield from conclude(settled))
+
+
+def send_begin(attempt: Attempt, *, replaces: bool) -> Flow[Step | Outcome | None]:
+    """Send the begin of a step. `replaces`: it takes the place of another. None: the step that was to be replaced is gone."""
+
+    def explain(write: Write, image: Image) -> Step | Outcome | None:
+        answer = met_by_begin(write, image)
+        return None if isinstance(answer, Unmet) and not (replaces and image.exists) else answer
+
+    flow: Flow[Settled[Step | Outcome]] = settle(attempt, explain)
+    settled = yield from flow
+    answer, refusal = settled.answer, settled.refusal
+    if isinstance(answer, Landed) or refusal is None:
+        return cast("Begins", attempt.write.step).step
+    if isinstance(answer, Step):
+        return answer
+    if isinstance(answer, Unmet):
+        if refusal.failure is not None:
+            yield from attempt.retry(refusal, MAX_TURNS)  # which raises it
+        return None
+    return (yield from conclude(Settled(settled.attempt, answer, refusal, settled.is_exhausted)))
