@@ -288,13 +288,14 @@ def public(path: Path) -> set[str]:
 
 
 OF_ONE_ENGINE = {
-    "dynamodb": {"dialect", "lean", "size", "table", "values"},
+    "dynamodb": {"lean", "size", "table", "values"},
     "mongodb": {"collection", "indexes"},
 }
 ALIKE = ["steps", "transactions"]
 # What both engines have in the modules where the engines themselves differ.
 COMMON = {
     "deletes": {"delete"},
+    "dialect": {"Draft", "add_labels", "add_ledger", "add_outbox", "add_parts", "add_step", "check_looks"},
     "flows": {
         "Flows", "Flows.finish", "Flows.guards", "Flows.image_of", "Flows.new_write", "Flows.raise_failure", "Flows.record",
         "Flows.seen", "Flows.too_large", "Flows.without_ledger", "Flows.write"

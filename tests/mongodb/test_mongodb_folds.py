@@ -31,9 +31,9 @@ from onewrite import (
 )
 from onewrite.core.flow import Call
 from onewrite.core.ledgers import Ledger
+from onewrite.mongodb.dialect import step_path
 from onewrite.mongodb.flows import Flows
 from onewrite.mongodb.folds import fold_into
-from onewrite.mongodb.request import step_path
 from tests.support.driven import Collection, play_requests, reply
 
 NOW = 1_790_000_000.0

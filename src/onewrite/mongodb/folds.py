@@ -14,10 +14,11 @@ from onewrite.core.ledgers.entry import Entry
 from onewrite.core.write import NO_STEP, Write
 from onewrite.errors import EntityTooLarge, InvalidUpdate
 from onewrite.message import Message
+from onewrite.mongodb.dialect import check_looks
 from onewrite.mongodb.expression import check_filter, check_update, identity
 from onewrite.mongodb.flows import CollectionAttempt, Flows, Writer
 from onewrite.mongodb.layout import Document
-from onewrite.mongodb.request import check_looks, creates_by_record, guard
+from onewrite.mongodb.request import creates_by_record, guard
 from onewrite.outcome import Outcome
 
 # Measured on MongoDB 6: in writes of more messages than these each of them costs the server more again, not less, because every mark

@@ -20,12 +20,13 @@ from onewrite.core.step_flows import Effect, FinalWrite, Start, Then, begin_step
 from onewrite.core.write import Begins, Withdraws
 from onewrite.errors import InvalidUpdate
 from onewrite.message import Message
+from onewrite.mongodb.dialect import step_path
 from onewrite.mongodb.expression import identity
 from onewrite.mongodb.flows import CollectionAttempt, Flows
 from onewrite.mongodb.indexes import check_collation
 from onewrite.mongodb.layout import Document
 from onewrite.mongodb.native import UpdateOneArguments
-from onewrite.mongodb.request import check_not_in_transaction, guard, step_path
+from onewrite.mongodb.request import check_not_in_transaction, guard
 from onewrite.outcome import Answer, Begun, Busy, Outcome, Uncertain
 
 _FINAL_WRITE = FinalWrite(

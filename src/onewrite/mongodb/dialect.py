@@ -1,0 +1,255 @@
+"""What each part of a guarded write asks of a document, and what it changes in it: condition, change and values in one place. Pure.
+
+`add_parts` is the list of the parts. A new part is one function here, one in the dialect of the other engine, and a field of `Write`.
+
+Each group of a ledger's slots is one field of the document: {"ow_l": "ow1 14d", "ow_r": {"r0": [...]}},
+{"ow_l": "ow1 marks", "ow_@": {"order-7": 3}}. There is no token: the server recognizes what its client sends again. The tombstone is a
+stage of `deletes.py`, in the place of the caller's update.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Any, NamedTuple, cast
+
+from bson.regex import Regex
+
+from onewrite.core.label import MOVED_LABEL, OUTBOX, STEPS, TOMBSTONE
+from onewrite.core.ledgers.entry import Advance, Entry, Mark, Remember, Sets, Terms
+from onewrite.core.step import step_mark
+from onewrite.core.write import Begins, Finishes, NoStep, NoStepAtAll, Withdraws, Write
+from onewrite.errors import InvalidMessage
+from onewrite.message import Message
+from onewrite.mongodb.layout import Document, path_of
+
+_MIN_NUMBER, _MAX_NUMBER = -(2**63) + 1, 2**63 - 1  # BSON's integers have 64 bits
+_ABSENT: Document = {"$exists": False}
+_NONE_OPEN: Document = {"$in": [None, {}]}  # the last step that is finished leaves an empty document
+
+
+class Draft:
+    """A write as its parts put it together. `asks`: conditions by the fields that they are about; `also`: those of which two may be about one field."""
+
+    __slots__ = ("also", "asks", "lowest", "pushes", "removes", "sets", "stages")
+
+    def __init__(self, *, stages: bool = False) -> None:
+        """`stages`: the changes are a stage of a pipeline, which overwrites a value of another type where an operator fails."""
+        self.stages = stages
+        self.asks: dict[str, Any] = {}
+        self.also: list[dict[str, Any]] = []
+        self.sets: dict[str, Any] = {}
+        self.pushes: dict[str, list[Any]] = {}
+        self.removes: dict[str, str] = {}
+        self.lowest: dict[str, Any] = {}  # values that are kept if they are lower than the stored ones
+
+    @property
+    def operators(self) -> dict[str, dict[str, Any]]:
+        """Return the changes as update operators."""
+        # $push and $unset write a few bytes to the oplog. $addToSet, and $slice, would write the whole array each time.
+        pushes = {path: marks[0] if len(marks) == 1 else {"$each": marks} for path, marks in self.pushes.items()}
+        changes = {"$set": self.sets, "$push": pushes, "$unset": self.removes, "$min": self.lowest}
+        return {operator: change for operator, change in changes.items() if change}
+
+    @property
+    def stage(self) -> dict[str, Any]:
+        """Return the changes as a stage of a pipeline. Without $literal, it would read text that begins with "$" as a field."""
+        changes: dict[str, Any] = {path: {"$literal": value} for path, value in self.sets.items()}
+        for path, marks in self.pushes.items():
+            changes[path] = {"$concatArrays": [{"$ifNull": [f"${path}", []]}, {"$literal": marks}]}
+        for path, value in self.lowest.items():
+            changes[path] = {"$ifNull": [f"${path}", {"$literal": value}]}
+        return {"$set": changes | dict.fromkeys(self.removes, "$$REMOVE")}
+
+
+# --- the parts ---------------------------------------------------------------------------------------------------------
+
+
+def add_parts(write: Write, draft: Draft) -> None:
+    """Add what each part asks and changes."""
+    add_step(write, draft)
+    add_labels(write, draft)
+    add_ledger(write, draft)
+    add_outbox(write, draft)
+
+
+def add_step(write: Write, draft: Draft) -> None:
+    step = write.step
+    if isinstance(step, NoStep | NoStepAtAll | Begins):
+        draft.asks[TOMBSTONE] = _ABSENT
+        if isinstance(step, NoStepAtAll):
+            draft.asks[STEPS] = _NONE_OPEN
+            return
+        for message in (write.message, *write.other_messages):
+            for ledger in write.entry.terms.attributes:
+                draft.asks[step_path(ledger, message)] = _ABSENT
+        if isinstance(step, Begins):
+            _check_number(write.message.sequence)  # which the step keeps, also where the ledger does not look at it
+            draft.sets[step_path(write.entry.terms.attribute, write.message)] = step.step.as_fields()
+        return
+    # The fence alone says that the effect is this worker's to record.
+    path = step_path(step.ledger, write.message)
+    draft.asks[f"{path}.fence"] = step.fence
+    draft.removes[path] = ""
+
+
+def step_path(ledger: str, message: Message) -> str:
+    """Where the step of the message is, which was begun under that ledger."""
+    return f"{STEPS}.{step_mark(ledger, message).hex()}"
+
+
+def add_labels(write: Write, draft: Draft) -> None:
+    """The ledger must be kept as this store keeps it."""
+    asks, sets = _labels(write.entry.terms)
+    draft.asks |= asks
+    if not isinstance(write.step, Withdraws):
+        draft.sets |= sets
+
+
+@lru_cache(maxsize=64)
+def _labels(terms: Terms) -> tuple[dict[str, Any], dict[str, Any]]:
+    asks = {
+        path_of(label.slot): {
+            "$in": [None, *[_equal_text(text) if text.startswith(MOVED_LABEL) else text for text in label.accepts]]
+        }
+        for label in terms.labels
+    }
+    return asks, {path_of(label.slot): label.text for label in terms.labels}
+
+
+def _equal_text(text: str) -> Regex[str]:
+    """Match this text alone. Where there is a name in a label, a collation could take another name for it, and has no say in a pattern."""
+    return Regex(rf"^{re.escape(text)}(?![\s\S])")
+
+
+def add_ledger(write: Write, draft: Draft) -> None:
+    entry, step, own = write.entry, write.step, write.entry.own
+    if isinstance(step, Finishes):  # the step let the message in: only the order is asked
+        if isinstance(own, Advance):
+            draft.also.append({path_of(own.slot): {"$gte": own.mark}} if step.overtaken else _before(own))
+            if step.overtaken:  # a mark that others have moved past the message stays where it is
+                return
+    elif type(own) is Remember and not entry.more and not entry.also:  # nearly always
+        draft.asks |= dict.fromkeys(_places(own.sets).live, _lacks((own.mark, *own.aliases)))
+    else:
+        marks_by_path: dict[str, tuple[Mark, ...]] = {}  # a set must lack the marks of all
+        for change in entry.changes:
+            if type(change) is Remember:
+                for path in _places(change.sets).live:
+                    marks_by_path[path] = (*marks_by_path.get(path, ()), change.mark, *change.aliases)
+            else:
+                draft.also.append(_before(change))
+        draft.asks |= {path: _lacks(marks) for path, marks in marks_by_path.items()}
+    if not isinstance(step, Begins | Withdraws):
+        _gain(entry, draft)
+
+
+def _gain(entry: Entry, draft: Draft) -> None:
+    """What a write adds to the ledger, and the sets of it that it removes."""
+    paths: list[str] = []
+    if type(entry.own) is Remember:
+        places = _places(entry.own.sets)
+        paths = [places.present]
+        draft.pushes[places.present] = [change.mark for change in entry.written_changes] if entry.more else [entry.own.mark]
+        draft.removes |= places.dead
+        for earlier_change in entry.also:
+            if type(earlier_change) is Remember:
+                draft.removes |= _places(earlier_change.sets).dead
+    else:
+        for change in entry.written_changes:
+            if type(change) is Advance:
+                paths.append(path_of(change.slot))
+                draft.sets[paths[-1]] = change.reaches
+    if draft.stages:
+        draft.also += _kinds(paths, draft)
+
+
+def _kinds(paths: list[str], draft: Draft) -> list[dict[str, Any]]:
+    """Conditions on the types of what a stage would overwrite."""
+    parents = dict.fromkeys([".".join(path.split(".")[:n]) for path in paths for n in range(1, path.count(".") + 1)])
+    # $type "object" also matches an array that has a document in it.
+    kinds: dict[str, Document] = {path: {"$type": "object", "$not": {"$type": "array"}} for path in parents}
+    kinds |= {path: {"$type": "array"} for path in paths if path in draft.pushes}
+    return [{"$or": [{path: _ABSENT}, {path: kind}]} for path, kind in kinds.items()]
+
+
+class _Places(NamedTuple):
+    """Where the sets of a ledger are: those to look into, the one that gains a mark, those to remove."""
+
+    live: tuple[str, ...]
+    present: str
+    dead: dict[str, str]
+
+
+@lru_cache(maxsize=64)
+def _places(sets: Sets) -> _Places:
+    return _Places(tuple(map(path_of, sets.live)), path_of(sets.present), {path_of(slot): "" for slot in sets.dead})
+
+
+def _lacks(marks: tuple[Mark, ...]) -> Document:
+    return {"$ne": marks[0]} if len(marks) == 1 else {"$nin": [*marks]}
+
+
+def _before(change: Advance) -> dict[str, Any]:
+    """The mark must be before the message's."""
+    _check_number(change.mark)
+    _check_number(change.reaches)
+    path = path_of(change.slot)
+    # A comparison also matches an element of an array. An array is not a mark, and must not be overwritten.
+    is_no_array = {f"{path}.0": _ABSENT}
+    is_before: Any = int(change.mark) - 1 if change.rule != "below" else {"$lt": change.mark}
+    if change.rule == "below" and change.has_digits:
+        is_before |= {"$gte": "0", "$regex": rf"^[\s\S]{{{len(cast('str', change.mark))}}}(?![\s\S])"}
+    # {"$not": {"$gte": mark}} would match a mark of any other type, which would then be overwritten.
+    comparison = {path: is_before, **is_no_array}
+    return comparison if change.rule == "next" else {"$or": [{path: _ABSENT}, comparison]}
+
+
+def add_outbox(write: Write, draft: Draft) -> None:
+    emission = write.emission
+    if emission is None or not write.asks_outbox:
+        return
+    label = emission.shape.label
+    # The entity's outbox must be ours, or not there at all: what stands in its place would be appended to. A $or of the two would cost
+    # mongod several times as much.
+    is_free = {OUTBOX.label: None, OUTBOX.events: {"$exists": True}}
+    draft.also.append({OUTBOX.label: {"$in": [None, _equal_text(label)]}, "$nor": [is_free]})
+    if emission.events:
+        draft.sets[OUTBOX.label] = label
+        draft.pushes[OUTBOX.events] = [*emission.events]
+        # This keeps the time of the oldest event. It also brings a postponed entity forward, which costs one more attempt of the event that
+        # was refused: an update has no operator that sets a field only where it is missing.
+        draft.lowest[OUTBOX.due] = emission.due
+
+
+# --- a new document ----------------------------------------------------------------------------------------------------
+
+
+def new_fields(write: Write) -> dict[str, Any]:
+    """Return what the parts add to a new document."""
+    entry, emission = write.entry, write.emission
+    _check_number(entry.own.mark)
+    draft = Draft()
+    draft.sets |= _labels(entry.terms)[1]
+    _gain(Entry(entry.terms, entry.own), draft)
+    fields: dict[str, Any] = {}
+    for path, value in {**draft.sets, **draft.pushes}.items():
+        *parents, name = path.split(".")
+        inner = fields
+        for parent in parents:
+            inner = inner.setdefault(parent, {})
+        inner[name] = value
+    if emission is not None and emission.events:
+        fields |= {OUTBOX.label: emission.shape.label, OUTBOX.events: [*emission.events], OUTBOX.due: emission.due}
+    return fields
+
+
+def check_looks(entry: Entry) -> None:
+    """Refuse a message of which a write would look for a mark that cannot be stored, where this write does not look for it."""
+    for change in entry.also:
+        _check_number(change.mark)
+
+
+def _check_number(mark: Mark | int | None) -> None:
+    if type(mark) is int and not _MIN_NUMBER <= mark <= _MAX_NUMBER:
+        raise InvalidMessage(f"Sequence {mark} does not fit the 64 bits of a BSON integer: use onewrite.sortable(n).")
