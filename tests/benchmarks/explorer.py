@@ -115,8 +115,9 @@ def _seconds(build: Build, *, is_recalled: bool) -> float:
     with closing(Subject(build, MESSAGES, mongomock_collection, Bounds(), timeout=30)) as subject:
         judge = Judge(subject, _documents)
         judge.prepare()
-        if is_recalled:
-            judge.recall()
+        judge.recall()
+        if not is_recalled:
+            judge.run_always()
         start = time.perf_counter()
         for _ in EverySchedule(judge):
             pass

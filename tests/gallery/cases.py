@@ -41,7 +41,7 @@ async def awaited_balances(collection: Any) -> dict[str, int]:
 
 
 def _balances(found: Iterable[Any]) -> dict[str, int]:
-    return {item.get("_id") or item["id"]: int(item["balance"]) for item in found if "balance" in item}
+    return dict(sorted((item.get("_id") or item["id"], int(item["balance"])) for item in found if "balance" in item))
 
 
 def _content(store: Any) -> list[Any]:

@@ -187,10 +187,10 @@ class Found(NamedTuple):
         return {f"{finding.reason.partition(':')[0]} {finding.observed}" for finding in wrong}
 
 
-How: TypeAlias = Literal["every schedule", "pruned", "recalled"]
+How: TypeAlias = Literal["every schedule", "run and compared", "recalled"]
 
 
-REDUCED: tuple[How, ...] = ("pruned", "recalled")
+REDUCED: tuple[How, ...] = ("run and compared", "recalled")
 
 
 def searched(program: Program, bounds: Bounds, how: How, *, lenient: bool = False) -> Found:
@@ -205,9 +205,11 @@ def searched(program: Program, bounds: Bounds, how: How, *, lenient: bool = Fals
     with closing(subject):
         judge = Judge(subject, observed)
         judge.prepare()
-        if how == "recalled":
+        if how != "every schedule":
             judge.recall()
-        return Found(list(EverySchedule(judge, prune=how != "every schedule")), ends)
+        if how == "run and compared":
+            judge.run_always()
+        return Found(list(EverySchedule(judge)), ends)
 
 
 class Scope(NamedTuple):
@@ -292,7 +294,7 @@ def test_a_counterexample_is_wrong_again_when_its_replay_code_is_replayed(case: 
     }
     report = explore(handler_of(program), **options)
     assert report.nondeterministic is None
-    assert (report.counterexample is not None) == bool(searched(program, bounds, "pruned").findings)
+    assert (report.counterexample is not None) == bool(searched(program, bounds, "recalled").findings)
     if report.counterexample is not None:
         replayed = explore(handler_of(program), **options, replay=report.counterexample.replay_code)
         assert replayed.counterexample == report.counterexample

@@ -1,256 +1,26 @@
-"""What the explorer reads of a handler's memory, and what a process is to it."""
+"""What a process is to the explorer, and that it notices a handler that goes by its memory."""
 
 from __future__ import annotations
 
-import functools
-import io
 import itertools
-import json
 import os
-import random
-import threading
-import weakref
-from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import pytest
 from botocore.exceptions import ClientError
 from pymongo.errors import ServerSelectionTimeoutError
 
-import tests.support.kept
 from onewrite import Message, SeenIds
-from onewrite.aws_lambda import sqs_handler
-from onewrite.dynamodb import GuardedTable
-from onewrite.identity import Identity, cloudevent, eventbridge, json_body, s3_object, sns
 from onewrite.mongodb import GuardedCollection
-from onewrite.testing import explore, sqs_event
+from onewrite.testing import explore
 from onewrite.testing.explorer.exploration import Exploration
-from onewrite.testing.explorer.memory import is_readable, memory_of
 from onewrite.testing.standins.stores import mongomock_collection, moto_tables
-from onewrite.testing.taps.tap import send, tap
 
 Handler: TypeAlias = Callable[[Message], Any]
 
 M1, M2 = Message("m1", body=1), Message("m2", body=10)
 C1 = {"_id": "c1"}
-SEEN_BY_THE_MODULE: list[str] = []
-
-# --- what is read -----------------------------------------------------------------------------------------------------
-
-
-class Slotted:
-    __slots__ = ("__hidden", "__weakref__")
-
-    def __init__(self) -> None:
-        self.__hidden = [0]
-
-    def hide(self) -> None:
-        self.__hidden.append(1)
-
-
-class OfTheClass:
-    kept: list[int] = []  # noqa: RUF012  # that is what is read here
-
-    def __call__(self) -> list[int]:
-        return self.kept
-
-
-class DerivedFromIt(OfTheClass):
-    pass
-
-
-def closed_over(value: Any) -> Callable[[], Any]:
-    return lambda: value
-
-
-def by_the_module() -> list[str]:
-    return SEEN_BY_THE_MODULE
-
-
-def numbered() -> Iterator[int]:
-    at = 0
-    while True:
-        at += 1
-        yield at
-
-
-def one_of_many() -> Iterator[int]:
-    for each in [0, 0, 0]:  # noqa: UP028  # that is what is read here
-        yield each
-
-
-def yielded_from() -> Iterator[int]:
-    yield from one_of_many()
-
-
-def begun(generator: Iterator[int]) -> tuple[Any, Callable[[], Any]]:
-    next(generator)
-    return closed_over(generator), lambda: next(generator)
-
-
-def of_a_module_in_a_package() -> list[int]:
-    return tests.support.kept.IDS
-
-
-def of_a_module_that_it_imports() -> list[int]:
-    from tests.support.kept import IDS  # noqa: PLC0415  # that is what is read here
-
-    return IDS
-
-
-def a_number_and_its_change() -> tuple[Any, Callable[[], Any]]:
-    calls = 0
-
-    def handle() -> None:
-        nonlocal calls
-        calls += 1
-
-    return handle, handle
-
-
-def appended(value: Any) -> tuple[Any, Callable[[], Any]]:
-    return closed_over(value), lambda: value.append(1)
-
-
-def changes() -> dict[str, tuple[Any, Callable[[], Any]]]:
-    """Handlers, and what changes the memory of each."""
-    slotted, nested, counted = Slotted(), {"a": {"b": [OrderedDict(x=[0])]}}, Counter("a")
-    drawn, generator, referent = random.Random(0), numbered(), Slotted()
-    partly: Any = functools.partial(print, [0])
-    ids: set[Any] = {1, "a", (2, 3)}
-    hooked: list[int] = []
-    in_order, buffer, lock = OrderedDict(a=1, b=2), io.StringIO("a"), threading.Lock()
-    decoder: Any = json.JSONDecoder(object_hook=lambda _: hooked)
-    return {
-        "number": a_number_and_its_change(),
-        "list": appended([0]),
-        "nested": (closed_over(nested), lambda: nested["a"]["b"][0]["x"].append(1)),
-        "set": (closed_over(ids), lambda: ids.add(4)),
-        "private slot": (slotted.hide, slotted.hide),
-        "method": (counted.update, lambda: counted.update("b")),
-        "random numbers": (closed_over(drawn), drawn.random),
-        "generator": (closed_over(generator), lambda: next(generator)),
-        "partial": (partly, lambda: partly.args[0].append(1)),
-        "what is weakly referred to": (closed_over(weakref.ref(referent)), referent.hide),
-        "class": (OfTheClass(), lambda: OfTheClass.kept.append(1)),
-        "module": (by_the_module, lambda: SEEN_BY_THE_MODULE.append("m1")),
-        "base class": (DerivedFromIt(), lambda: OfTheClass.kept.append(1)),
-        "module in a package": (of_a_module_in_a_package, lambda: tests.support.kept.IDS.append(1)),
-        "module that it imports": (of_a_module_that_it_imports, lambda: tests.support.kept.IDS.append(1)),
-        "order": (closed_over(in_order), lambda: in_order.move_to_end("a")),
-        "buffer": (closed_over(buffer), lambda: buffer.write("b")),
-        "lock": (closed_over(lock), lock.acquire),
-        "iterator of a generator": begun(one_of_many()),
-        "generator of a generator": begun(yielded_from()),
-        "hook of a decoder": (decoder.scan_once, lambda: hooked.append(1)),
-    }
-
-
-@pytest.mark.parametrize("what", list(changes()))
-def test_a_change_in_memory_is_seen(what: str) -> None:
-    handler, change = changes()[what]
-    before = memory_of(handler)
-    assert is_readable(before)
-    assert memory_of(handler) == before
-    change()
-    assert is_readable(memory_of(handler))
-    assert memory_of(handler) != before
-
-
-def test_a_change_in_a_default_is_seen() -> None:
-    kept = [0]
-
-    def handle(kept: list[int] = kept) -> list[int]:
-        return kept
-
-    before = memory_of(handle)
-    kept.append(1)
-    assert memory_of(handle) != before
-
-
-def test_what_is_in_a_circle_is_read_once() -> None:
-    kept: list[Any] = [0]
-    kept.append(kept)
-    before = memory_of(closed_over(kept))
-    assert is_readable(before)
-    kept[0] = 1
-    assert memory_of(closed_over(kept)) != before
-
-
-def filled_cache() -> Any:
-    cached = functools.cache(str)
-    cached(1)
-    return cached
-
-
-@pytest.mark.parametrize("make", [threading.local, filled_cache])
-def test_memory_that_cannot_be_read_is_never_the_same(make: Callable[[], Any]) -> None:
-    handler = closed_over(make())
-    assert memory_of(handler) != memory_of(handler)
-    assert not is_readable(memory_of(handler))
-
-
-def test_what_a_guarded_store_does_is_no_change() -> None:
-    """Otherwise every handler with one would be looked at twice."""
-    customers = mongomock_collection("customers")
-    on_documents = GuardedCollection(tap(customers, lambda request: send(customers, request)), SeenIds())
-    with moto_tables() as make:
-        table = make("customers", key="id")
-        on_items = GuardedTable(tap(table, lambda request: send(table, request)), SeenIds())
-        handle = closed_over([on_documents, on_items])
-        before = memory_of(handle)
-        for message in (M1, M1, M2):
-            on_documents.update_one(message, C1, {"$inc": {"n": 1}}, upsert=True)
-            change: Any = {"UpdateExpression": "ADD n :n", "ExpressionAttributeValues": {":n": 1}}
-            on_items.update_item(message, Key={"id": "c1"}, **change)
-        assert memory_of(handle) == before
-
-
-IDENTITIES: dict[str, Identity] = {
-    "json_body": json_body(id="id", source="source", sequence="n", parse_float=float),
-    "cloudevent": cloudevent(),
-    "eventbridge": eventbridge(json_body(id="id")),
-    "sns": sns(json_body(id="id")),
-    "s3_object": s3_object(),
-}
-
-
-@pytest.mark.parametrize("name", IDENTITIES)
-def test_what_a_decorator_adds_to_a_handler_can_be_read_and_does_not_change(name: str) -> None:
-    """Otherwise nothing is pruned where the handler goes by its memory, as by a clock that the test moves."""
-
-    def handle(message: Message) -> None: ...
-
-    def handle_group(messages: list[Message]) -> None: ...
-
-    identity = IDENTITIES[name]
-    one = sqs_handler(identity, max_workers=2, on_outcome=lambda message, outcome, seconds: None)(handle)
-    several = sqs_handler(identity, group_by=lambda message: message.id)(handle_group)
-    for handler in (one, one.each, several, several.each):
-        before = memory_of(closed_over(handler))
-        assert is_readable(before)
-        for _ in range(2):
-            one(sqs_event({"id": "a", "source": "s", "n": 1}, "b"))
-            several(sqs_event({"id": "a", "source": "s", "n": 1}, "b"))
-        assert memory_of(closed_over(handler)) == before
-
-
-def test_a_note_says_what_keeps_the_search_from_sparing_any_schedule() -> None:
-    def build(collection: Any) -> Handler:
-        unreadable, calls = threading.local(), [0]
-
-        def handle(message: Message) -> None:
-            calls[0] += 1
-            unreadable.last = message.id
-            collection.update_one({"_id": message.id, "n": calls[0]}, {"$set": {"n": calls[0]}}, upsert=True)
-
-        return handle
-
-    report = explore(build, [M1], customers, lambda collection: collection.count_documents({}), schedules=50)
-    assert not report.pruned
-    assert any("_thread._local" in remark.text for remark in report.remarks if remark.kind == "note")
-
 
 # --- what a process is ------------------------------------------------------------------------------------------------
 

@@ -20,7 +20,6 @@ from onewrite.testing.explorer.schedule import (
     decode,
     encode,
     faults_for,
-    independent,
 )
 from onewrite.testing.taps.traffic import Request
 
@@ -102,44 +101,7 @@ def test_a_request_meets_the_faults_that_make_a_difference(request_: Request | N
     assert "".join(faults_for(request_)) == faults
 
 
-# --- independence -----------------------------------------------------------------------------------------------------
-
-
-def test_requests_to_different_keys_may_change_places() -> None:
-    assert independent(first_of(Bounds()), taken(0, 0), taken(1, 0, request=ELSEWHERE))
-    assert independent(first_of(Bounds()), taken(0, 0, request=READ), taken(1, 0, request=READ))
-
-
-def test_a_write_and_another_request_to_its_key_may_not() -> None:
-    assert not independent(first_of(Bounds()), taken(0, 0), taken(1, 0))
-    assert not independent(first_of(Bounds()), taken(0, 0), taken(1, 0, request=READ))
-
-
-def test_a_request_that_a_crash_keeps_from_being_sent_touches_nothing() -> None:
-    assert independent(first_of(Bounds()), taken(0, 0, Fault.CRASH_BEFORE), taken(1, 0))
-
-
-def test_the_steps_of_one_delivery_keep_their_order() -> None:
-    assert not independent(first_of(Bounds()), taken(0, 0), taken(0, 0, Fault.LOST))
-
-
-def test_a_delivery_without_a_request_keeps_its_place() -> None:
-    # What it decided by is in memory, where any other step may have put it.
-    assert not independent(first_of(Bounds()), taken(0, 0, request=None), taken(1, 0, request=ELSEWHERE))
-
-
-def test_two_faults_may_not_change_places_where_the_budget_has_room_for_one() -> None:
-    crashes = taken(0, 0, Fault.CRASH_AFTER), taken(1, 0, Fault.CRASH_AFTER, ELSEWHERE)
-    assert not independent(first_of(Bounds(faults=1)), *crashes)
-    assert independent(first_of(Bounds(faults=2)), *crashes)
-
-
-def test_two_starts_may_not_change_places_where_there_is_room_for_one() -> None:
-    starts = taken(0, 0, has_ended=False), taken(1, 0, request=ELSEWHERE, has_ended=False)
-    assert not independent(first_of(Bounds(concurrency=1)), *starts)
-    assert independent(first_of(Bounds(concurrency=2)), *starts)
-    # One that ends at once leaves the room as it was.
-    assert independent(first_of(Bounds(concurrency=1)), taken(0, 0), taken(1, 0, request=ELSEWHERE))
+# --- events ------------------------------------------------------------------------------------------------------------
 
 
 def an_event(*records: int) -> Progress:
@@ -158,15 +120,6 @@ def test_an_event_comes_again_with_what_is_not_settled_and_then_whole() -> None:
     assert not an_event(1).is_legal_end
     assert an_event(1, 0).brings(0) == (0, 1)
     assert an_event(1, 0).is_legal_end
-
-
-def test_a_delivery_that_settles_a_part_and_the_start_of_the_next_may_not_change_places() -> None:
-    begun = after(an_event(), taken(0, 0, request=ELSEWHERE, has_ended=False))
-    start = taken(0, 1, request=READ, has_ended=False)
-    assert not independent(begun, settling(0, 1), start)
-    assert not independent(begun, start, settling(0, 1))
-    assert independent(begun, settling(0), start)
-    assert independent(begun, settling(0, 0, 1), start)  # a duplicate brings the same
 
 
 def test_an_answer_without_a_canonical_form_equals_no_other() -> None:

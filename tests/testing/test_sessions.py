@@ -16,7 +16,7 @@ from onewrite.testing.model.machine import Machine
 from onewrite.testing.standins.stores import mongomock_collection
 from onewrite.testing.taps.failures import lost_answer_error, server_error
 from onewrite.testing.taps.tap import tap
-from onewrite.testing.taps.traffic import Owner, Request, TransactionKey, commute, current_owner
+from onewrite.testing.taps.traffic import Owner, Request, TransactionKey, current_owner
 
 TRANSIENT, UNKNOWN = "TransientTransactionError", "UnknownTransactionCommitResult"
 
@@ -414,53 +414,3 @@ def test_what_a_client_would_send_unseen_is_refused_by_name(server: Server) -> N
         _ = server.client.drop_database
     with pytest.raises(ConfigurationError, match="The database 'other' cannot be reached"):
         _ = server.client.other
-
-
-# ---------------------------------------------------------------- which requests commute
-
-
-def request(method: str, key: str | None, transaction: int = 0, *, starts: bool = False) -> Request:
-    writes = method != "find_one"
-    keys = (("t", key),) if key else ()
-    named = TransactionKey("m1", transaction) if transaction else None
-    return Request("s", method, {}, keys, writes=writes, tables=("t",), transaction=named, starts=starts)
-
-
-FIRST_READ = request("find_one", "a", 1, starts=True)
-FIRST_WRITE = request("update_one", "a", 1, starts=True)
-READ = request("find_one", "a", 1)
-WRITE = request("update_one", "a", 1)
-COMMIT = request("commit_transaction", "a", 1)
-ABORT = request("abort_transaction", "a", 1)
-PLAIN_READ = request("find_one", "a")
-PLAIN_WRITE = request("update_one", "a")
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "commutes"),
-    [
-        (READ, PLAIN_WRITE, True),
-        (WRITE, PLAIN_READ, True),
-        (WRITE, PLAIN_WRITE, False),
-        (WRITE, request("update_one", "b"), True),
-        (WRITE, request("update_one", "a", 2), False),
-        (WRITE, request("find_one", "a", 2, starts=True), True),
-        (WRITE, request("abort_transaction", "a", 2), False),
-        (WRITE, request("commit_transaction", "b", 2), True),
-        (FIRST_READ, request("update_one", "b"), False),
-        (FIRST_WRITE, request("update_one", "b"), False),
-        (FIRST_READ, request("commit_transaction", "b", 2), False),
-        (FIRST_READ, request("commit_transaction", None, 2), True),
-        (FIRST_READ, request("abort_transaction", "b", 2), True),
-        (FIRST_READ, PLAIN_READ, True),
-        (FIRST_READ, request("update_one", "a", 2, starts=True), True),
-        (FIRST_WRITE, request("update_one", "a", 2, starts=True), False),
-        (COMMIT, PLAIN_READ, False),
-        (COMMIT, READ, True),
-        (ABORT, request("update_one", "b"), True),
-    ],
-)
-def test_requests_in_transactions_commute_where_neither_sees_or_hinders_the_other(
-    one: Request, other: Request, commutes: bool
-) -> None:
-    assert commute(one, other) is commute(other, one) is commutes

@@ -36,7 +36,7 @@ from onewrite.testing.standins.stores import mongomock_collection, moto_tables
 from onewrite.testing.taps import aws
 from onewrite.testing.taps import mongodb_methods as methods
 from onewrite.testing.taps.tap import send, tap
-from onewrite.testing.taps.traffic import Request, commute, describe
+from onewrite.testing.taps.traffic import Request, describe
 
 LEDGERS = [SeenIds(), SeenIds(retention=None), HighWaterMark(), InSequence()]
 MESSAGE = Message("m-1", source="s", sequence=1)
@@ -260,17 +260,6 @@ def test_collections_reached_from_a_tapped_one_are_tapped(collection: Any) -> No
     assert [seen.options for seen in watch.seen[-2:]] == [{"write_concern": WriteConcern(1)}] * 2
 
 
-def test_what_reads_indexes_commutes_with_writes_of_entities_but_not_with_writes_of_indexes() -> None:
-    def request(method: str, **arguments: Any) -> Request:
-        return methods.request_of("c", "c", method, arguments, {})
-
-    for method in ("index_information", "list_indexes", "options", "list_collection_names", "list_collections"):
-        assert commute(request(method), request("insert_one", document={"_id": 1}))
-        assert commute(request(method), request("index_information"))
-        for writer in ("create_index", "drop", "delete_many"):
-            assert not commute(request(method), request(writer))
-
-
 def test_a_cursor_is_one_request_at_its_first_iteration_with_its_options(collection: Any) -> None:
     collection.insert_many([{"_id": number} for number in range(5)])
     tapped, watch = watched(collection)
@@ -387,23 +376,7 @@ def test_what_is_no_store_is_refused_by_name(table: Any, collection: Any) -> Non
             tap(wrong, print)
 
 
-# ---------------------------------------------------------------- commute, describe
-
-
-@pytest.mark.parametrize(
-    ("a", "b", "commutes"),
-    [
-        (request(), request(), True),
-        (request(writes=True, tables=("t",)), request(writes=True, tables=("u",)), True),
-        (request(writes=True, tables=()), request(writes=True, tables=("u",)), False),
-        (request(writes=True, keys=(("t", 1),)), request(keys=(("t", 2),)), True),
-        (request(writes=True, keys=(("t", 1),)), request(keys=(("t", 1),)), False),
-        (request(writes=True, keys=(("t", 1),)), request(keys=None), False),
-        (request(writes=True, keys=()), request(writes=True, keys=None), True),
-    ],
-)
-def test_requests_commute_where_neither_can_see_the_other(a: Request, b: Request, commutes: bool) -> None:
-    assert commute(a, b) is commute(b, a) is commutes
+# ---------------------------------------------------------------- describe
 
 
 class Answer:

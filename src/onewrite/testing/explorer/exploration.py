@@ -60,7 +60,7 @@ class ShownStep:
 
 @dataclass(frozen=True, slots=True)
 class Counterexample:
-    """The shortest schedule that was found to end wrongly. It should have ended in one of the `expected` states."""
+    """A schedule that ends wrongly, without the steps that do not matter. It should have ended in one of the `expected` states."""
 
     steps: tuple[ShownStep, ...]
     reason: str

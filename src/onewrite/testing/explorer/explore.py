@@ -19,10 +19,10 @@ from onewrite.errors import ConfigurationError
 from onewrite.testing.explorer.calls import current_call, in_an_event_loop
 from onewrite.testing.explorer.exploration import Counterexample, Exploration, counterexample_of
 from onewrite.testing.explorer.judge import Judge, JudgedSchedule
-from onewrite.testing.explorer.recall import NotRecallableError
+from onewrite.testing.explorer.recall import MustRunError, NotRecallableError
 from onewrite.testing.explorer.remarks import NOTE, Remark, in_words
 from onewrite.testing.explorer.schedule import Bounds, Reorder, check_count, encode
-from onewrite.testing.explorer.search import EverySchedule, OneSchedule, RandomSchedules, Schedules, confirm, shortest
+from onewrite.testing.explorer.search import EverySchedule, OneSchedule, RandomSchedules, Schedules, confirm, shorten
 from onewrite.testing.explorer.subject import Handler, Stores, Subject
 from onewrite.testing.model.databases import World
 from onewrite.testing.taps.everywhere import current_listener, taps
@@ -58,9 +58,11 @@ def check_options(function: str, options: Iterable[str], *others: str) -> None:
     for name in options:
         if name not in names:
             nearest = get_close_matches(name, names, 1, _SIMILAR)
-            guess = (
-                f" Did you mean {nearest[0]}=?" if nearest else " It is one of explore.random()." if name == "seed" else ""
-            )
+            guess = ""
+            if nearest:
+                guess = f" Did you mean {nearest[0]}=?"
+            elif name == "seed":
+                guess = " It is one of explore.random()."
             raise ConfigurationError(f"{function} has no option {name}=.{guess} Its options are {', '.join(names)}.")
 
 
@@ -192,16 +194,23 @@ def _explore_with_taps(arguments: Arguments, nodeid: str | None) -> Exploration:
             judge = Judge(subject, arguments.observe, arguments.invariant)
             judge.prepare()
             judge.recall()
-            try:
-                exploration = _exploration(arguments, judge, start, nodeid)
-            except NotRecallableError:
-                judge.do_not_recall()
-                exploration = _exploration(arguments, judge, start, nodeid)
+            exploration = _explore_with(judge, arguments, start, nodeid)
             if exploration.ok:
                 subject.check()
             return exploration
         finally:
             subject.close()
+
+
+def _explore_with(judge: Judge, arguments: Arguments, start: float, nodeid: str | None) -> Exploration:
+    """Explore as fast as the handler allows: recall it, or run it and compare, or run it for every schedule."""
+    while True:
+        try:
+            return _exploration(arguments, judge, start, nodeid)
+        except MustRunError:
+            judge.run_always()
+        except NotRecallableError:
+            judge.do_not_recall()
 
 
 @contextlib.contextmanager
@@ -250,8 +259,7 @@ def _exploration(arguments: Arguments, judge: Judge, start: float, nodeid: str |
     schedule, schedules, exhausted = _first_finding(source, arguments.schedules or source.most, start)
     remarks: list[Remark] = []
     if schedule is not None and source.shrinks:
-        schedule, note = shortest(judge, confirm(judge, schedule) or schedule)
-        remarks += [] if note is None else [Remark(NOTE, note)]
+        schedule = shorten(judge, confirm(judge, schedule) or schedule)
     if source.remark is not None:
         remarks.append(Remark(NOTE, source.remark))
     if not (exhausted or source.sampled or judge.recalls):
@@ -267,7 +275,7 @@ def _exploration(arguments: Arguments, judge: Judge, start: float, nodeid: str |
         )
         counterexample = counterexample_of(schedule, schedule.finding, judge.titles, code, replay)
     try:
-        remarks += judge.remarks
+        remarks += judge.find_remarks()
     except Exception as error:
         if counterexample is None:
             raise

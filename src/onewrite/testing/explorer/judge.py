@@ -175,13 +175,12 @@ class Judge:
         self._invariant_says = False  # it has returned something other than None, or raised
         self._invariant_asks = False  # it has asked a store
         self._effects: Effects = {}
-        self._ends: dict[Hashable, ScheduleEnd] = {}  # what was seen at states, while the handler is recalled
+        self._ends: dict[Hashable, ScheduleEnd] = {}  # what was seen at states, while what the handler does is remembered
         self.expected: tuple[Any, ...] = ()  # the states that the orders tried so far have reached, each once
         self.nondeterministic: str | None = None
 
-    @property
-    def remarks(self) -> Iterator[Remark]:
-        """What the reader of the report should know."""
+    def find_remarks(self) -> Iterator[Remark]:
+        """Process the messages undisturbed once more, and yield what the reader of the report should know."""
         requests = [step.request for step in self._references[self._order].taken_steps if step.request is not None]
         handler_remarks = remarks_on(
             self._subject,
@@ -235,9 +234,14 @@ class Judge:
         return self._subject.titles
 
     @property
+    def remembers(self) -> bool:
+        """Is it remembered what the handler does, since that follows from the answers that it has been given?"""
+        return self._subject.recall is not None
+
+    @property
     def recalls(self) -> bool:
         """Is the handler recalled where it is known what it does?"""
-        return self._subject.recall is not None
+        return self.remembers and not self._subject.must_run
 
     def recall(self) -> None:
         """From now on, recall what the handler does, unless it is known already that this cannot be done."""
@@ -254,6 +258,12 @@ class Judge:
         """Raise `NotRecallableError` if what is recalled of the handler is not what it does, whatever it has been through."""
         if self._subject.recall is not None:
             prove(self._subject, self._subject.recall)
+
+    def run_always(self) -> None:
+        """From now on, run the handler for each schedule, and compare what it does with what is remembered."""
+        self._subject.must_run = True
+        # Transactions and tokens have the names of their deliveries.
+        self._subject.recall = Recall(self._subject.key, lambda: True)
 
     def do_not_recall(self) -> None:
         """From now on, run the handler each time. It has done something other than is recalled, perhaps because it has changed."""
@@ -480,8 +490,8 @@ class Judge:
         return f"{', '.join(names)} never settled"
 
     def _end(self, trial: Trial) -> ScheduleEnd:
-        """What is seen where the trial stands. While the handler is recalled, it must follow from the state of the store."""
-        known_end = self._ends.get(trial.state) if self.recalls else None
+        """What is seen where the trial stands. While it is remembered what the handler does, it must follow from the store's state."""
+        known_end = self._ends.get(trial.state) if self.remembers else None
         if known_end is not None and isinstance(trial, TrialFromMemory):
             return known_end
         trial.go_here()

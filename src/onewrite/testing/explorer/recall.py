@@ -2,8 +2,19 @@
 
 A handler that keeps nothing in memory from one delivery to the next does the same whenever it has been given the same answers. So
 its calls can be recalled instead of made: `RecordedCall` makes a call and remembers what it does, and `CallFromMemory` tells what it
-would do. Each call that is made is compared with what is remembered. `NotRecallableError` says that the handler did something
-else, so what it does does not follow from the answers alone.
+would do.
+
+A handler may keep something in memory all the same, such as a set of ids, a cache, or an open circuit breaker. Nobody reads that memory:
+it may be anywhere, as in a module, in a thread or in the environment. What counts is whether the handler goes by it. So each call that is
+made is compared with what is remembered, and `NotRecallableError` says that the handler did something else after the same answers. Such
+calls are made where a handler is likely to have something in memory: before the search each message is delivered twice, after each way
+to fail, and some schedules are drawn at random. After the search more are drawn, and `proof` runs each kind of delivery once more, with
+others after it and within it.
+
+After a `NotRecallableError` nothing that was remembered counts. The exploration begins again, and runs every schedule within the bounds
+from its start, in handlers that were just built. No schedule is left out there, so nothing is assumed about memory, and if the number of
+schedules is limited before the last, the report says that not all were run. A wrong handler could pass only if it went by its memory in a
+schedule, but in none of the calls that are made.
 """
 
 from __future__ import annotations
@@ -61,6 +72,10 @@ def _without_metadata(value: Any) -> Any:
 
 class NotRecallableError(Exception):
     """What the handler does does not follow from the answers that it has been given."""
+
+
+class MustRunError(Exception):
+    """What comes of a request depends on more than what the store holds, so a trial cannot be forked: the handler must run."""
 
 
 class UnknownError(Exception):
@@ -161,8 +176,8 @@ class RecordedCall:
 
     def __init__(self, call: HandlerCall, recall: Recall, history: History) -> None:
         self.call = call
+        self.history = history
         self._recall = recall
-        self._history = history
         recall.note(history, call)
 
     def __getattr__(self, name: str) -> Any:
@@ -170,12 +185,12 @@ class RecordedCall:
 
     @property
     def keys(self) -> tuple[Hashable, ...]:
-        return self._history.keys
+        return self.history.keys
 
     def resume(self, answer: Reply, index: int = 0) -> None:
-        self._history = self._recall.after(self._history, answer, index)
+        self.history = self._recall.after(self.history, answer, index)
         self.call.resume(answer, index)
-        self._recall.note(self._history, self.call)
+        self._recall.note(self.history, self.call)
 
 
 class CallFromMemory:

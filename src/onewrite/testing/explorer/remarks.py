@@ -16,7 +16,7 @@ from onewrite.outcome import Applied, Deferred, Duplicate, Missing, Outcome, Rej
 from onewrite.testing.explorer.calls import Reply
 from onewrite.testing.explorer.subject import Subject
 from onewrite.testing.explorer.trial import ROUNDS, Trial, TrialStep
-from onewrite.testing.taps.traffic import Key, Request, commute, is_guarded
+from onewrite.testing.taps.traffic import Key, Request, is_guarded
 
 Order: TypeAlias = Sequence[int]
 
@@ -366,12 +366,19 @@ def _unapplied_write(steps: Sequence[TrialStep]) -> Request | None:
     for step in steps if was_repeated else ():
         request = step.taken_step.request
         if request is not None and request.writes:
-            if (is_guarded(request) or request.method in _CREATIONS) and not all(
-                commute(request, earlier) for earlier in writes
-            ):
+            has_guard = is_guarded(request) or request.method in _CREATIONS
+            if has_guard and any(_may_share_an_entity(request, earlier) for earlier in writes):
                 return request
             writes.append(request)
     return None
+
+
+def _may_share_an_entity(one: Request, other: Request) -> bool:
+    if one.tables and other.tables and not set(one.tables) & set(other.tables):
+        return False
+    if one.keys is None or other.keys is None:  # it may touch any entity
+        return () not in (one.keys, other.keys)
+    return bool(set(one.keys) & set(other.keys))
 
 
 def _name(subject: Subject, part: int) -> str:

@@ -19,7 +19,7 @@ from zlib import crc32
 
 from onewrite.errors import ConfigurationError
 from onewrite.testing.taps.aws import is_batch
-from onewrite.testing.taps.traffic import ABORT, Request, commute, is_dynamodb, is_transaction
+from onewrite.testing.taps.traffic import ABORT, Request, is_dynamodb, is_transaction
 
 # --- steps and bounds -------------------------------------------------------------------------------------------------
 
@@ -122,8 +122,6 @@ class TakenStep(NamedTuple):
     faults: tuple[Fault, ...] = ()  # those that may befall the request at this place
     # Which of its requests the delivery may send here instead; only where this is the first of them.
     others: tuple[int, ...] = ()
-    # It did more than its request says: it ended a transaction, or tokens were forgotten after it.
-    reaches_others: bool = False
     cancelled: bool = False  # nobody waited for the request any more
 
     @property
@@ -230,31 +228,6 @@ def faults_for(request: Request | None) -> tuple[Fault, ...]:
     retries = (Fault.RETRIED,) if is_dynamodb(request) else ()
     refusals = (Fault.THROTTLED, *conflict, Fault.UNREACHABLE, *partial)
     return (Fault.CRASH_BEFORE, Fault.CRASH_AFTER, Fault.LOST, *retries, *refusals)
-
-
-def independent(progress: Progress, one: TakenStep, other: TakenStep) -> bool:
-    """May these two steps, both of which are possible now, be taken in either order with the same result?
-
-    They may if they are of different deliveries, their requests commute, and neither makes the other impossible or another
-    one: the start of a delivery may use up the concurrency, a fault may use up the faults, and what a delivery has settled
-    of an event no longer comes with the next one. A delivery that ends without a request has decided by what the handler
-    keeps in memory, and any other step may change that, so it is never independent.
-    """
-    if one.step.delivery == other.step.delivery or one.request is None or other.request is None:
-        return False
-    if one.reaches_others or other.reaches_others:
-        return False
-    if not (_leaves_possible(progress, one, other.step) and _leaves_possible(progress, other, one.step)):
-        return False
-    one_is_kept_back = one.step.fault.keeps_back or other.step.fault.keeps_back
-    return one_is_kept_back or commute(one.request, other.request)
-
-
-def _leaves_possible(progress: Progress, one: TakenStep, other: ScheduleStep) -> bool:
-    """Is the other step still possible after this one, and does it bring the same?"""
-    after = progress.after(one)
-    message = other.delivery.message
-    return after.allows(other) and (other.delivery in progress.open or after.brings(message) == progress.brings(message))
 
 
 def check_count(name: str, value: object, least: int) -> None:

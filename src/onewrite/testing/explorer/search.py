@@ -2,66 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count, pairwise
 from random import Random
-from typing import NamedTuple, TypeAlias, cast
+from typing import TypeAlias, cast
 
 from onewrite.testing.explorer.exploration import timeline
 from onewrite.testing.explorer.judge import Judge, JudgedSchedule, WrongEnd
-from onewrite.testing.explorer.memory import UnreadableMemory
-from onewrite.testing.explorer.recall import comparable
-from onewrite.testing.explorer.remarks import in_words
-from onewrite.testing.explorer.schedule import Delivery, Fault, Progress, ScheduleStep, Steps, TakenStep, decode, independent
+from onewrite.testing.explorer.schedule import Delivery, Fault, Progress, ScheduleStep, Steps, TakenStep, decode
 from onewrite.testing.explorer.trial import Trial, TrialFromMemory
 
-# --- the shortest schedule --------------------------------------------------------------------------------------------
+# --- a shorter schedule -----------------------------------------------------------------------------------------------
 #
-# Looks for the shortest schedule that shows what is wrong.
-#
-# First, the schedule that was found is cut down greedily. Then all schedules that are shorter than the result are tried, the
-# shortest first. Both decide only the first steps of a schedule: after those, the open deliveries end without faults, and the
-# unsettled messages are redelivered.
-
-Cost: TypeAlias = tuple[int, ...]
+# Leaves out of a schedule whatever can be left out, so a reader sees what matters.
 
 _FEW_STEPS = 4  # a reader takes them in at a glance, so fewer steps are no easier to read
-_MOST_TRIALS = 3000  # to look for a shorter schedule, which takes a second or two while the handler is recalled
-_MOST_RUNS = 500  # the same, where the handler itself must run
+_MOST_TRIALS = 500  # to look for a shorter schedule: half a second or so, and some seconds where the handler itself must run
 
 
-class _Attempt(NamedTuple):
-    steps: Steps
-    schedule: JudgedSchedule
-    last: TakenStep | None  # the last of the decided steps, if it was possible
-    progress: Progress  # how far the decided steps have come
+def shorten(judge: Judge, schedule: JudgedSchedule) -> JudgedSchedule:
+    """A schedule that ends wrongly like the one that was found, but without the steps and the faults that do not matter.
 
-
-def run_again(judge: Judge, steps: Steps) -> JudgedSchedule:
-    """Run these steps with the handler itself, except for those that are not possible, and let the schedule end."""
-    return _try(judge, steps, recalled=False).schedule
-
-
-def shortest(judge: Judge, schedule: JudgedSchedule) -> tuple[JudgedSchedule, str | None]:
-    """The shortest schedule with a finding that can be made out of the one that was found, or that is tried beside it.
-
-    The one that was found must have been run with the handler itself. It is never lost: whatever goes wrong here, the result
-    is a schedule that ends wrongly, with a remark on why there may be a shorter one.
+    The one that was found must have been run with the handler itself. It is never lost: whatever goes wrong here, the result is a schedule
+    that ends wrongly.
     """
-    search = _Shortening(judge, schedule)
-    remark: str | None = None
-    try:
-        search.run()
-    except _SpentError:
-        remark = f"There may be a shorter schedule that ends like this: {search.attempts} were tried."
-    except Exception as error:
-        remark = f"There may be a shorter schedule that ends like this: looking for it failed with {in_words(error)}."
-    best: JudgedSchedule | None = None
+    shorter, trials = schedule, iter(range(_MOST_TRIALS))
     with suppress(Exception):
-        best = confirm(judge, search.best)
-    return best or schedule, remark
+        while (found := _simpler_one(judge, shorter, trials)) is not None:
+            shorter = found
+    with suppress(Exception):
+        return confirm(judge, shorter) or schedule
+    return schedule
 
 
 def confirm(judge: Judge, schedule: JudgedSchedule) -> JudgedSchedule | None:
@@ -70,76 +43,40 @@ def confirm(judge: Judge, schedule: JudgedSchedule) -> JudgedSchedule | None:
     return None if second_run.finding is None else second_run
 
 
-class _SpentError(Exception):
-    """As many schedules have been tried as may be."""
+def run_again(judge: Judge, steps: Steps, *, recalled: bool = False) -> JudgedSchedule:
+    """Run these steps, except for those that are not possible, and let the schedule end."""
 
-
-def _try(judge: Judge, steps: Steps, *, recalled: bool = True) -> _Attempt:
-    def body(trial: Trial) -> _Attempt:
-        last: TakenStep | None = None
-        finding: WrongEnd | None = None
+    def body(trial: Trial) -> JudgedSchedule:
         for step in steps:
-            last = trial.take(step) if finding is None and trial.allows(step) else None
-            finding = finding or (None if last is None else judge.check(trial))
-        progress = trial.progress
-        finding = finding or judge.conclude(trial)
-        return _Attempt(steps, JudgedSchedule(tuple(trial.steps), finding), last, progress)
+            if trial.allows(step):
+                trial.take(step)
+                if (finding := judge.check(trial)) is not None:
+                    return JudgedSchedule(tuple(trial.steps), finding)
+        finding = judge.conclude(trial)  # which takes more steps
+        return JudgedSchedule(tuple(trial.steps), finding)
 
-    return judge.run(body, judge.recalled_trial if recalled and judge.recalls else judge.trial)
+    return judge.run(body, judge.recalled_trial if recalled else judge.trial)
 
 
-class _Shortening:
-    """The search for a shorter schedule. `best` is the shortest so far."""
-
-    def __init__(self, judge: Judge, schedule: JudgedSchedule) -> None:
-        self.best = schedule
-        self.attempts = 0
-        self._judge = judge
-
-    def run(self) -> None:
-        while any(self._is_better(self._try(_renumber(steps)).schedule) for steps in _simpler(self.best.steps)):
-            pass
-        self._try_all_shorter()
-
-    def _try_all_shorter(self) -> None:
-        """Try all beginnings of schedules, longer by one step each time, while they cost less than the best schedule known."""
-        beginnings = [self._try(())]
-        while beginnings:
-            longer = [attempt for attempt in self._extensions(beginnings) if not self._is_better(attempt.schedule)]
-            beginnings = [
-                attempt
-                for attempt in longer
-                if attempt.schedule.finding is None and _cost(attempt.steps) < _full_cost(self.best)
-            ]
-
-    def _is_better(self, schedule: JudgedSchedule) -> bool:
-        if schedule.finding is None or _full_cost(schedule) >= _full_cost(self.best):
-            return False
-        self.best = schedule
-        return True
-
-    def _extensions(self, beginnings: list[_Attempt]) -> Iterator[_Attempt]:
-        """Each beginning with each step that may follow it."""
-        for steps, _, _, progress in beginnings:
-            todo = [ScheduleStep(delivery) for delivery in progress.able()]
-            while todo:
-                attempt = self._try((*steps, todo.pop(0)))
-                yield attempt
-                alternatives = [] if attempt.last is None else attempt.last.alternatives
-                todo = [*[step for step in alternatives if progress.allows(step)], *todo]
-
-    def _try(self, steps: Steps) -> _Attempt:
-        if self.attempts == (_MOST_TRIALS if self._judge.recalls else _MOST_RUNS):
-            raise _SpentError
-        self.attempts += 1
-        return _try(self._judge, steps)
+def _simpler_one(judge: Judge, schedule: JudgedSchedule, trials: Iterator[int]) -> JudgedSchedule | None:
+    """The first simpler schedule that ends wrongly and is easier to read."""
+    for _, steps in zip(trials, _simpler(schedule.steps), strict=False):
+        simpler = run_again(judge, _renumber(steps), recalled=judge.recalls)
+        if simpler.finding is not None and _cost(simpler) < _cost(schedule):
+            return simpler
+    return None
 
 
 def _simpler(steps: Steps) -> Iterator[Steps]:
-    """Without the last steps, without a delivery, without a step, without a fault, or with two steps in the other order."""
-    for length in range(len(steps)):
-        yield steps[:length]
+    """The first steps with any fault at the last, two deliveries of a message side by side, or all but a delivery, a step, a fault, an order."""
+    yield ()
+    for place, step in enumerate(steps):
+        for fault in Fault:
+            yield (*steps[:place], step._replace(fault=fault))
     for delivery in dict.fromkeys(step.delivery for step in steps):
+        other = Delivery(delivery.message, delivery.number + 1)
+        own = [ScheduleStep(delivery, request_index=step.request_index) for step in steps if step.delivery == delivery]
+        yield tuple(both for step in own for both in (step, step._replace(delivery=other)))
         yield tuple(step for step in steps if step.delivery != delivery)
     for place, step in enumerate(steps):
         before, after = steps[:place], steps[place + 1 :]
@@ -163,17 +100,13 @@ def _renumber(steps: Steps) -> Steps:
     return tuple(result)
 
 
-def _full_cost(schedule: JudgedSchedule) -> Cost:
-    """How hard a schedule is to read, together with the redeliveries that follow it."""
+def _cost(schedule: JudgedSchedule) -> tuple[int, ...]:
+    """How hard a schedule is to read, with the redeliveries after it: by its steps beyond a few, then its faults, then its steps."""
     steps = schedule.steps
+    faults = sum(bool(step.fault) for step in steps)
     turns = sum(one.delivery != other.delivery for one, other in pairwise(steps))
     places = sum(step.delivery.message for step in steps), sum(step.request_index for step in steps)
-    return *_cost(steps), turns, len(schedule.trial_steps), *places
-
-
-def _cost(steps: Steps) -> Cost:
-    """How hard steps are to read: by the number of steps beyond a few, then of faults, then of steps."""
-    return max(len(steps) - _FEW_STEPS, 0), sum(bool(step.fault) for step in steps), len(steps)
+    return max(len(steps) - _FEW_STEPS, 0), faults, len(steps), turns, len(schedule.trial_steps), *places
 
 
 # --- all schedules ----------------------------------------------------------------------------------------------------
@@ -188,73 +121,45 @@ _PRUNED_SCHEDULE = JudgedSchedule((), None)  # a schedule that is given up
 
 @dataclass(slots=True)
 class _Node:
-    """A place in the search: the steps that were followed from it, those that are still to follow, and those that sleep."""
+    """A place in the search: the steps that were followed from it, and those that are still to follow."""
 
     progress: Progress
     todo: list[ScheduleStep]  # the next one last
-    memory: int = 0  # a number that stands for what the handler keeps
-    # For each delivery, a number that stands for all that it has been through.
-    histories: Mapping[Delivery, int] = field(default_factory=dict[Delivery, int])
-    asleep: Mapping[ScheduleStep, TakenStep] = field(default_factory=dict[ScheduleStep, TakenStep])
+    trial: TrialFromMemory | None  # one that stands here, where a trial can be left and gone on with
     taken_steps: dict[ScheduleStep, TakenStep] = field(default_factory=dict[ScheduleStep, TakenStep])
     step: ScheduleStep | None = None  # the step that is being followed
-    trial: TrialFromMemory | None = None  # one that stands here, where a trial can be left and gone on with
 
     def add_alternatives(self, taken_step: TakenStep) -> None:
         """Follow the faults that may befall the request of a step, and what else its delivery may send, now that these are known."""
         self.todo += [step for step in reversed(taken_step.alternatives) if self.progress.allows(step)]
 
-    def asleep_after(self, taken_step: TakenStep) -> dict[ScheduleStep, TakenStep]:
-        others = {**self.asleep, **self.taken_steps}
-        return {step: other for step, other in others.items() if independent(self.progress, taken_step, other)}
-
 
 class EverySchedule:
     """Runs every schedule within the bounds, but of several that cannot end differently only one.
 
-    The search goes depth first, and gives a schedule up at a place where another has been. It comes to the next schedule in one of two
-    ways:
+    The search goes depth first. Where what the handler does follows from the answers that it has been given, a schedule is given up at a
+    place where another has been. A place is what the store holds, the answers of the deliveries in progress, and what the bounds still
+    allow: see `Trial.place`. The search comes to the next schedule in one of two ways:
 
-    - *Recalled.* Where what the handler does follows from the answers that it has been given, a trial is forked at the place where the
-      schedule leaves the one before it, and no handler runs but where it is not known yet what it does. A place is what the store holds,
-      the answers of the deliveries that are under way, and what the bounds still allow. A delivery that has ended counts by what it
-      has left in the store, and two deliveries of one message that have been given the same answers may take each other's part.
-      That what the handler does follows from its answers is checked in each run of it that is made: those that show something new, those
-      of the counterexample, and those that are run at the beginning and at the end to check it.
-    - *Run.* Another handler cannot be put back to where it was. So the schedule is run from its start: first the steps that it shares
-      with the one before it, then a step that was not yet taken there, and then any steps on to the end. A place is then more: the store
-      with its open transactions and tokens, what the handler keeps in memory, and, of every delivery, the requests that it has sent, the faults
-      that it has met, the answers that it has received and what it has found in memory, also of those that have ended. Where nobody can
-      read what the handler keeps, no schedule is spared (`prune=False` spares none either). Reading may miss something, so at the end some
-      schedules are drawn as well, and a legal end is checked before a schedule is given up, so `observe` may look at memory too.
+    - *Recalled.* A trial is forked at the place where the schedule leaves the one before it, and no handler runs, unless it is not known
+      yet what it does. Two deliveries of one message that have been given the same answers may take each other's part.
+    - *Run.* What comes of a request in a transaction of MongoDB, or of one with a token of DynamoDB, depends on more than what the store
+      holds. So the schedule is run from its start: first the steps that it shares with the one before it, then a step that was not
+      yet taken there, and then any steps on to the end. All that the handler does is compared with what is remembered.
 
-    Why a place is not the same in both: reading misses what is kept outside of Python's objects, and this is how a handler comes to be run.
-    Take one that notes in `os.environ` that it was throttled, and gives up the next message. After "1aB" (the process dies before the
-    write) and after "1aT" (the write is throttled), the store, the memory that can be read and the bounds are the same. If a delivery that has
-    ended counted only by those, the search would run 54 schedules instead of finding the lost message in the twelfth.
-
-    Where a schedule is run, *sleep sets* spare schedules too. They would cost more than they spare where a step takes microseconds. If the steps a and b may be
-    taken in either order with the same result, then the schedules that begin with b need not take a next, because those that begin
-    with a have been through the same states. So once the search has followed a, it puts a to sleep while it follows b, for as long
-    as the steps taken are independent of a. The function `independent` judges that at the place where both steps are possible: from the
-    bounds and from what each step did to its delivery, and a step that has changed what the handler keeps in memory is independent of
-    none. Sleep sets leave out steps between places but no place, so everything that is true of a place is seen, such as that it is
-    a legal end with a certain content of the store. A step that slept at the earlier of two places that are the same and is awake at the
-    later need not be followed there either, because the places that it leads to had been seen before it was put to sleep.
+    `recall` says how it is checked that what the handler does follows from its answers. Where it does not, every schedule is run from its
+    start, and none is given up.
     """
 
     sampled = False
     shrinks = True  # a schedule that ends wrongly is to be shortened
+    remark: str | None = None  # what the reader of the report should know
 
-    def __init__(self, judge: Judge, *, prune: bool = True) -> None:
-        self.remark: str | None = None  # what the reader of the report should know
+    def __init__(self, judge: Judge) -> None:
         self.pruned = 0  # the branches that were not followed
         self._judge = judge
         self._recalls = judge.recalls
-        self._prune = prune or self._recalls
         self._path: list[_Node] = []
-        self._numbers: dict[Hashable, int] = {}
-        self._memory: tuple[Trial | None, int, int] = None, 0, 0  # what was read last, and where
         self._places: set[Hashable] = set()
 
     @property
@@ -263,17 +168,19 @@ class EverySchedule:
         return 300_000 if self._recalls else 10_000
 
     def __iter__(self) -> Iterator[JudgedSchedule]:
-        checks = [run_again(self._judge, steps) for steps in _repetitions(self._judge.requests)] if self._recalls else []
-        checks += _draw(self._judge, 0, _DRAWN_AT_FIRST) if self._recalls else []
-        schedules, right = 0, True
-        while not schedules or self._go_back():
+        checks: list[JudgedSchedule] = []
+        if self._judge.remembers:
+            checks += [run_again(self._judge, steps) for steps in _repetitions(self._judge.requests)]
+            checks += _draw(self._judge, 0, _DRAWN_AT_FIRST)
+        right = more = True
+        while more:
             schedule = self._judge.run(self._run, self._start)
-            schedules += 1
             right = right and schedule.finding is None
             yield schedule
-        if right and (self._recalls or self.pruned):
+            more = self._go_back()
+        if right and self._judge.remembers:
             # The more there was to spare, the more schedules are drawn.
-            many = (len(self._places) if self._recalls else schedules) // _PLACES_FOR_A_DRAWN_ONE
+            many = len(self._places) // _PLACES_FOR_A_DRAWN_ONE
             checks += _draw(self._judge, _DRAWN_AT_FIRST, min(many, _DRAWN_AT_MOST))
             self._judge.prove()
             yield from (schedule for schedule in checks if schedule.finding is not None)
@@ -289,7 +196,7 @@ class EverySchedule:
         if not all(self._follow(node, trial) for node in (self._path[-1:] if self._recalls else self._path)):
             return JudgedSchedule(tuple(trial.steps), self._judge.conclude(trial))
         while True:
-            place = trial.place if isinstance(trial, TrialFromMemory) else None
+            place = trial.place
             if place in self._places:  # what is seen there, if the schedule may end there, was seen then
                 self.pruned += 1
                 return _PRUNED_SCHEDULE
@@ -297,38 +204,29 @@ class EverySchedule:
             node = self._node(trial)
             if not node.todo:
                 finding = finding or self._judge.conclude(trial)
-            elif place is None and self._prune:
-                pending, histories = frozenset(trial.pending().items()), frozenset(node.histories.items())
-                settled_parts = frozenset(trial.progress.settled_parts)
-                place = trial.state, node.memory, histories, pending, trial.progress.open, settled_parts
-                if place in self._places:
-                    self.pruned += 1
-                    return JudgedSchedule(tuple(trial.steps), finding)
             if place is not None:
                 self._places.add(place)
-            if node.todo:
-                self._path.append(node)
-            # What would follow a finding belongs to another schedule.
-            if not node.todo or finding is not None or not self._choose(node):
+            if not node.todo:
                 return JudgedSchedule(tuple(trial.steps), finding)
+            self._path.append(node)
+            if finding is not None:  # what would follow belongs to another schedule
+                return JudgedSchedule(tuple(trial.steps), finding)
+            node.step = node.todo.pop()
             self._follow(node, trial)
+
+    def _node(self, trial: Trial) -> _Node:
+        """The place to which the last step has led."""
+        todo = [ScheduleStep(delivery) for delivery in reversed(trial.able())]
+        return _Node(trial.progress, todo, trial.fork() if isinstance(trial, TrialFromMemory) else None)
 
     def _go_back(self) -> bool:
         """Go back to the last place from which another step can be followed. False if there is none."""
-        while self._path and not self._choose(self._path[-1]):
+        while self._path and not self._path[-1].todo:
             self._path.pop()
-        return bool(self._path)
-
-    def _choose(self, node: _Node) -> bool:
-        """Choose the next step that does not sleep. False if there is none."""
-        while node.todo:
-            node.step = node.todo.pop()
-            sleeper = node.asleep.get(node.step) if node.asleep else None
-            if sleeper is None:
-                return True
-            self.pruned += 1
-            node.add_alternatives(sleeper)
-        return False
+        if not self._path:
+            return False
+        self._path[-1].step = self._path[-1].todo.pop()
+        return True
 
     def _follow(self, node: _Node, trial: Trial) -> bool:
         """Take the node's step. False if it is no longer possible, because the handler has behaved differently this time."""
@@ -336,43 +234,11 @@ class EverySchedule:
         before = node.taken_steps.get(step)
         taken_step = trial.take(step) if self._recalls or trial.allows(step) else None
         if before is None and taken_step is not None:
-            if not self._recalls and self._memory_of(trial) != node.memory:
-                taken_step = taken_step._replace(reaches_others=True)
             node.taken_steps[step] = taken_step
             node.add_alternatives(taken_step)
         elif before is None or taken_step is None or before.key != taken_step.key:
             self._judge.differs(step.delivery, before, taken_step)
         return taken_step is not None
-
-    def _node(self, trial: Trial) -> _Node:
-        """The place to which the last step has led."""
-        node = _Node(trial.progress, [ScheduleStep(delivery) for delivery in reversed(trial.able())], self._memory_of(trial))
-        if isinstance(trial, TrialFromMemory):
-            node.trial = trial.fork()
-        elif self._path and self._prune:
-            parent, last = self._path[-1], trial.steps[-1]
-            delivery, fault, index = step = last.taken_step.step
-            been_through = (parent.memory, parent.histories.get(delivery), last.taken_step.key, fault, index)
-            node.histories = {**parent.histories, delivery: self._number((*been_through, *map(comparable, last.answers)))}
-            node.asleep = parent.asleep_after(parent.taken_steps.get(step, last.taken_step))
-        return node
-
-    def _memory_of(self, trial: Trial) -> int:
-        """A number that stands for what the handler keeps now. It is asked for twice at each new place."""
-        if self._recalls or not self._prune:
-            return 0
-        last_trial, at, number = self._memory
-        if last_trial is not trial or at != len(trial.steps):
-            present, others = memory = trial.memory
-            for form in (present, *[form for _, form in others]):
-                if isinstance(form, UnreadableMemory):
-                    self.remark = f"Nothing was pruned as long as the handler kept {form.culprit}, because nobody can tell whether that has changed."
-            number = self._number(memory)
-            self._memory = trial, len(trial.steps), number
-        return number
-
-    def _number(self, been_through: Hashable) -> int:
-        return self._numbers.setdefault(been_through, len(self._numbers) + 1)
 
 
 def _repetitions(requests: Sequence[int]) -> Iterator[Steps]:

@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
 from decimal import Decimal
 from functools import partial
 from typing import Any, NoReturn, TypeAlias, cast
@@ -30,18 +29,24 @@ from onewrite.testing.explorer.calls import (
     without_frames,
 )
 from onewrite.testing.explorer.deliverables import Deliverable, LambdaEvent, Titles, deliverables_of, titles_of
-from onewrite.testing.explorer.memory import Form, memory_of
-from onewrite.testing.explorer.recall import History, NotRecallableError, Recall, comparable
+from onewrite.testing.explorer.recall import History, MustRunError, Recall, comparable
 from onewrite.testing.explorer.schedule import Bounds, Delivery, Fault, Progress
 from onewrite.testing.model.databases import World
-from onewrite.testing.model.machine import TOKEN, Machine, WorldState, changes_structure, ids_in, reads_structure
+from onewrite.testing.model.machine import (
+    TOKEN,
+    Machine,
+    WorldState,
+    changes_structure,
+    ids_in,
+    reads_structure,
+    repeater_of,
+)
 from onewrite.testing.seams import AIOBOTOCORE, BOTOCORE, PYMONGO, check
 from onewrite.testing.taps import aws, mongodb
 from onewrite.testing.taps.aws import is_dynamodb_client, with_keys, with_remainder, without_last
 from onewrite.testing.taps.everywhere import heard_by, taps, without_listener
 from onewrite.testing.taps.failures import cancellation_error, connection_error, lost_answer_error, throttling_error
-from onewrite.testing.taps.mongodb import collection_named, leave_independent, start_session
-from onewrite.testing.taps.mongodb_methods import INDEXING
+from onewrite.testing.taps.mongodb import start_session
 from onewrite.testing.taps.tap import is_async, may_be_stale
 from onewrite.testing.taps.traffic import Request, is_dynamodb, is_single_write, is_transaction
 
@@ -61,11 +66,6 @@ class Invocation:
         self._handler = handler
         batch_handler = handler_of(handler)
         self._has_its_answer_read = batch_handler is not None and not batch_handler.source.raises
-
-    @property
-    def memory(self) -> Form:
-        """What the handler keeps."""
-        return memory_of(self._handler)
 
     def of(self, deliverable: Deliverable) -> Callable[[Any], Any]:
         """What is called with the message or the event. It raises where Lambda takes the invocation for failed."""
@@ -254,13 +254,13 @@ class Subject:
         sources = [deliverable.sources() if needs_sources else frozenset[Hashable]() for deliverable in self.deliverables]
         self.start = Progress.at_start(bounds, sources, [len(deliverable.lanes) for deliverable in self.deliverables])
         self.look_requests: list[Request] = []  # by `observe` or by the invariant, when they looked last
-        self.recall: Recall | None = None  # what is remembered of the handler, if its calls can be recalled
+        self.recall: Recall | None = None  # what is remembered of the handler, if it goes by its answers alone
+        self.must_run = False  # the handler must run in each schedule, and what it does is only compared
         self.waiting_calls: dict[History | None, HandlerCall] = {}  # the last call that was learned from, by its answers
         self._forms: dict[Hashable, Hashable] = {}  # of answers, by the state of the store and the key of the request
         self._answers: dict[Hashable, tuple[Reply, WorldState]] = {}  # by the same, with what follows
         self._in_transactions: set[str] = set()  # the tables that transactions have touched
-        # By store and collections: do documents with different `_id` never conflict?
-        self._independent: dict[Hashable, bool] = {}
+        self._lasting_answers: dict[Hashable, Callable[[], Any]] = {}  # they repeat what a store says about its structure
         self._build = build
         self._ident = threading.get_ident()
         self._loop = asyncio.Runner()
@@ -333,8 +333,9 @@ class Subject:
 
     def perform(self, request: Request, key: Hashable = None) -> Reply:
         """Send the request to the store. Who has made the key of the request already may give it."""
-        if self.recall is not None and (request.transaction is not None or TOKEN in request.arguments):
-            raise NotRecallableError  # what comes of it depends on more than the state of the store
+        is_recalled = self.recall is not None and not self.must_run
+        if is_recalled and (request.transaction is not None or TOKEN in request.arguments):
+            raise MustRunError
         at = self.machine.state, key
         try:
             answer = Reply(
@@ -345,7 +346,8 @@ class Subject:
         except Exception as error:
             without_frames(error)
             answer = Reply(error=error)
-        if self.recall is None or key is None:
+        self._note_lasting(request, answer)
+        if not is_recalled or key is None:
             return answer
         if at not in self._forms:
             self._forms[at] = comparable(answer)
@@ -403,29 +405,10 @@ class Subject:
             return self.perform(request)
 
     def with_entities(self, request: Request) -> Request:
-        """The request with the entities that it can make a difference to, as far as that takes a look at the store.
-
-        A tap does not look: its own requests would come between those of the handler, and let other tasks go first.
-        """
-        if is_dynamodb(request):
-            return with_keys(request, self.machine.key_names(request.store)) if request.keys is None else request
-        if request.method not in INDEXING and not (request.writes and request.keys):
+        """The request with the entities that it touches, where the names of a table's key must be known to tell them."""
+        if not is_dynamodb(request) or request.keys is not None:
             return request
-        place = request.store, request.tables
-        if request.method in INDEXING:
-            self._independent[place] = False  # what the indexes are now would be out of date soon
-        elif place not in self._independent:
-            self._independent[place] = all(self._has_independent_documents(request.store, table) for table in request.tables)
-        return request if self._independent[place] else replace(request, keys=None)
-
-    def _has_independent_documents(self, store: str, collection: str) -> bool:
-        """Do documents with different `_id` never conflict there? The worst is assumed where the indexes may not be read."""
-        try:
-            return leave_independent(
-                self.complete(collection_named(self.machine.databases.stores[store], collection).index_information())
-            )
-        except Exception:
-            return False
+        return with_keys(request, self.machine.key_names(request.store))
 
     def blockers(self, request: Request) -> frozenset[str]:
         """The names of the deliveries whose transactions must end before this request is answered."""
@@ -490,9 +473,20 @@ class Subject:
             )
         # It makes no difference when what a store asks once about its table, and keeps in memory, is sent. If the handler does go by
         # what this answers, it does not do what is recalled, and is run for every schedule.
-        if self.recall is not None and not self.machine.is_async and self.machine.is_lasting(request):
-            return self._send_awaited(request) if awaited else self._send_now(request)
+        if self.recall is not None and self.machine.is_lasting(request):
+            known_answer = self._lasting_answers.get(self.key(request))
+            if known_answer is not None:
+                return _awaited(known_answer()) if awaited else known_answer()
+            if not self.machine.is_async:
+                return self._send_awaited(request) if awaited else self._send_now(request)
         return call.aask(request) if awaited else call.ask(request)
+
+    def _note_lasting(self, request: Request, answer: Reply) -> None:
+        """Remember what the store says about its structure, which stays the same."""
+        if answer.error is None and self.machine.is_lasting(request):
+            repeater = repeater_of(answer.value)
+            if repeater is not None:
+                self._lasting_answers[self.key(request)] = repeater
 
     def _send_now(self, request: Request) -> Any:
         with without_listener():
@@ -514,6 +508,10 @@ class Subject:
         """Raise it, and remember it: the handler may catch it."""
         self.misuse = self.misuse or error
         raise self.misuse
+
+
+async def _awaited(value: Any) -> Any:
+    return value
 
 
 def name_of(names: Sequence[str], delivery: Delivery) -> str:

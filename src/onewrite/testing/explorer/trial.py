@@ -11,7 +11,6 @@ from typing import Any, NamedTuple, TypeAlias, cast
 from onewrite.outcome import Busy
 from onewrite.testing.explorer.calls import NEVER_SENT, TIME_PASSES, Reply, Standstill
 from onewrite.testing.explorer.deliverables import LambdaEvent, outcomes_of
-from onewrite.testing.explorer.memory import Form
 from onewrite.testing.explorer.recall import (
     AnyCall,
     CallFromMemory,
@@ -100,19 +99,15 @@ class Trial:
     def _take(self, step: ScheduleStep) -> tuple[TrialStep, Position]:
         """What comes of the step, and where it leaves the machine."""
         self.go_here()
-        starts = step.delivery not in self._calls
-        reaches_others = starts and self._forget_tokens_of(step.delivery)
-        if starts:
-            reaches_others = reaches_others or self._process is None
+        if step.delivery not in self._calls:
+            self._forget_tokens_of(step.delivery)
             self._begin(step.delivery, self.progress.brings(step.delivery.message))
         call = self._calls[step.delivery]
         had_returned = call.has_returned and not call.is_at_start
         stop, keys, ways = call.stop, call.keys, self._ways(step.delivery)
         if not ways:  # it has begun, and has ended at once or waits for the end of a transaction
-            reaches_others = self._ends_more(step.delivery, call, None) or reaches_others
-            taken_step = TakenStep(
-                ScheduleStep(step.delivery), None, None, call.has_ended, (), reaches_others=reaches_others
-            )
+            self._end_transactions(step.delivery, call)
+            taken_step = TakenStep(ScheduleStep(step.delivery), None, None, call.has_ended, ())
             return self._trial_step(taken_step, call, ()), self._subject.machine.position
         index = step.request_index if step.request_index in ways else ways[step.request_index % len(ways)]
         request, cancelled = stop.pending[index]
@@ -121,12 +116,12 @@ class Trial:
         # A fault that is not among them would make no difference to this request.
         step = ScheduleStep(step.delivery, step.fault if step.fault in faults else Fault.NONE, index)
         key = self._subject.key(request) if keys is None else keys[index]
-        if self._subject.blockers(request):
-            reaches_others = True  # it will end what it waits for
         answers = self._perform(call, request, key, step)
-        reaches_others = self._ends_more(step.delivery, call, request) or reaches_others
+        if TOKEN in request.arguments:
+            self._tokens.setdefault(step.delivery.message, set()).add(str(request.arguments[TOKEN]))
+        self._end_transactions(step.delivery, call)
         others = tuple(ways[1:]) if index == ways[0] else ()
-        taken_step = TakenStep(step, request, key, call.has_ended, (), faults, others, reaches_others, cancelled)
+        taken_step = TakenStep(step, request, key, call.has_ended, (), faults, others, cancelled)
         return self._trial_step(taken_step, call, answers, had_returned=had_returned), self._subject.machine.position
 
     def go_here(self) -> None:
@@ -138,27 +133,18 @@ class Trial:
         self.go_here()
         return self._subject.machine.keys_held()
 
-    def _forget_tokens_of(self, delivery: Delivery) -> bool:
-        """Let the tokens of a message be forgotten that is redelivered when none of its deliveries is under way. Were there any?
+    def _forget_tokens_of(self, delivery: Delivery) -> None:
+        """Forget the tokens of a message that is redelivered while none of its deliveries is in progress.
 
-        DynamoDB remembers a token for ten minutes, and a message may come again later than that.
+        DynamoDB remembers a token for ten minutes, and a message can come again later than that.
         """
-        if self._others_are_open(delivery):
-            return False
-        return self._subject.machine.forget_tokens(self._tokens.pop(delivery.message, set()))
+        if not any(other.message == delivery.message for other in self.progress.open):
+            self._subject.machine.forget_tokens(self._tokens.pop(delivery.message, set()))
 
-    def _ends_more(self, delivery: Delivery, call: AnyCall, request: Request | None) -> bool:
-        """Has the end of this call ended a transaction too, or may the tokens of its message be forgotten from now on?"""
-        if request is not None and TOKEN in request.arguments:
-            self._tokens.setdefault(delivery.message, set()).add(str(request.arguments[TOKEN]))
-        if not call.has_ended:
-            return False
-        had_written = self._subject.machine.transactions.end_all_of(name_of(self._subject.names, delivery))
-        return had_written or (delivery.message in self._tokens and not self._others_are_open(delivery))
-
-    def _others_are_open(self, delivery: Delivery) -> bool:
-        """Are other deliveries of its message under way?"""
-        return any(other.message == delivery.message and other != delivery for other in self.progress.open)
+    def _end_transactions(self, delivery: Delivery, call: AnyCall) -> None:
+        """Abort the transactions that a call has left open, if it has ended."""
+        if call.has_ended:
+            self._subject.machine.transactions.end_all_of(name_of(self._subject.names, delivery))
 
     def able(self) -> list[Delivery]:
         """The deliveries that may take the next step, sorted by message."""
@@ -207,21 +193,18 @@ class Trial:
         return self.position if shows else self.position[0]
 
     @property
-    def memory(self) -> tuple[Form | None, frozenset[tuple[Delivery, Form]]]:
-        """What the next delivery would find in memory, and what those find that are under way, where that is something else."""
-        forms = {
-            id(process): process.memory for process in {*self._processes.values(), self._process} if process is not None
-        }
-        present = None if self._process is None else forms[id(self._process)]
-        other_forms = ((delivery, forms[id(process)]) for delivery, process in self._processes.items())
-        return present, frozenset((delivery, form) for delivery, form in other_forms if form != present)
+    def place(self) -> Hashable:
+        """Equal for trials after which the same can happen. None if the handler might go by what it keeps in memory.
 
-    def pending(self) -> dict[Delivery, Hashable]:
-        """The keys of the requests that each open delivery is about to send."""
-        return {
-            delivery: tuple([(self._subject.key(request), cancelled) for request, cancelled in call.stop.pending])
-            for delivery, call in self._calls.items()
-        }
+        A delivery that has ended counts only by what it has left in the store, and by its tokens.
+        """
+        if self._subject.recall is None:
+            return None
+        calls = cast("dict[Delivery, RecordedCall]", self._calls)
+        histories = frozenset((delivery, call.history.number) for delivery, call in calls.items())
+        tokens = frozenset((message, frozenset(tokens)) for message, tokens in self._tokens.items())
+        progress = self.progress
+        return self.state, histories, tokens, progress.start_counts, progress.faults, frozenset(progress.settled_parts)
 
     def finish(self) -> Iterator[TakenStep]:
         """Let the open deliveries end without faults, one after the other."""

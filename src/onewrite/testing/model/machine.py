@@ -246,13 +246,10 @@ class Transactions:
             (name, transaction.snapshot, transaction.view, transaction.marks) for name, transaction in self._open.items()
         ), waits
 
-    def end_all_of(self, owner: str) -> bool:
-        """The owner has ended. The server aborts what it has left open. Had that written anything?"""
+    def end_all_of(self, owner: str) -> None:
+        """Abort what an owner has left open that has ended, as the server does."""
         self._waited_for.pop(owner, None)
-        names = frozenset(name for name in self._open if name[0] == owner)
-        had_written = any(self._open[name].marks for name in names)
-        self.expire(names)
-        return had_written
+        self.expire(frozenset(name for name in self._open if name[0] == owner))
 
     def blockers(self, request: Request) -> StoreCalls[frozenset[Name]]:
         """The transactions that must end before this request, made now, would be answered.
@@ -540,13 +537,12 @@ class Machine:
         """Is a transaction open?"""
         return self.transactions.form is not None
 
-    def forget_tokens(self, tokens: Collection[str] | None = None) -> bool:
-        """Forget these tokens of DynamoDB's transactions, or all, as time passes. Were there any of them?"""
+    def forget_tokens(self, tokens: Collection[str] | None = None) -> None:
+        """Forget these tokens of DynamoDB's transactions, or all, as time passes."""
         before = self.present.tokens
         rest = frozenset(token for token in before if tokens is not None and token[0] not in tokens)
         if rest != before:
             self.present = self.state_of(self.present.contents, self.present.structure, rest)
-        return rest != before
 
     def _key_of_plain(self, request: Request, key: int | None) -> int | None:
         """The key of a request whose answer depends on nothing but the present state and itself."""

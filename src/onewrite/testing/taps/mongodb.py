@@ -686,18 +686,6 @@ class _AsyncTap(_Tap):
         return await amake_calls(self._calls(collection, options, method, args, kwargs))
 
 
-def leave_independent(indexes: Mapping[str, Any]) -> bool:
-    """Can documents with different `_id` never conflict in these indexes?"""
-    return all(map(_leaves_independent, indexes.values()))
-
-
-def _leaves_independent(index: Mapping[str, Any]) -> bool:
-    """Can documents with different `_id` never conflict in this index? Under a collation, different ids may be equal."""
-    if "collation" in index:
-        return False
-    return not index.get("unique") or [name for name, _ in index["key"]] == ["_id"]
-
-
 class _Collection:
     """A proxy that `isinstance`, too, takes for the collection."""
 

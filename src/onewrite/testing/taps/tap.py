@@ -16,7 +16,7 @@ from onewrite.errors import ConfigurationError
 from onewrite.testing.taps import aws, mongodb
 from onewrite.testing.taps.aws import is_dynamodb_client, service_of
 from onewrite.testing.taps.mongodb_methods import DOCUMENT_READS
-from onewrite.testing.taps.traffic import Gate, Key, Request, commute, describe, is_guarded
+from onewrite.testing.taps.traffic import Gate, Key, Request, describe, is_guarded
 
 # --- taps -------------------------------------------------------------------------------------------------------------
 
@@ -26,7 +26,6 @@ __all__ = [
     "Request",
     "Store",
     "check_store",
-    "commute",
     "describe",
     "is_async",
     "is_guarded",

@@ -1,4 +1,4 @@
-"""A request as a value: what it touches, whether two of them commute, and how a report describes it. Pure: it needs no driver."""
+"""A request as a value: what it touches, and how a report describes it. Pure: it needs no driver."""
 
 from __future__ import annotations
 
@@ -129,22 +129,6 @@ class Request:
 Gate: TypeAlias = Callable[[Request], Any]  # sends the request, once, twice or not at all, and answers it or raises
 
 
-def commute(a: Request, b: Request) -> bool:
-    """Do the two requests lead to the same data and the same answers in either order?"""
-    token = a.arguments.get("ClientRequestToken")
-    if token is not None and token == b.arguments.get("ClientRequestToken"):
-        return False
-    if _shows(a, b) or _shows(b, a):
-        return False
-    if not (a.writes or b.writes) or _is_unseen(a, b) or _is_unseen(b, a):
-        return True
-    if a.tables and b.tables and not set(a.tables) & set(b.tables):
-        return True
-    if () in (a.keys, b.keys):  # one of them touches no entity
-        return True
-    return a.keys is not None and b.keys is not None and not set(a.keys) & set(b.keys)
-
-
 def is_transaction(request: Request) -> bool:
     """Is it a transaction of DynamoDB, which is a single request?"""
     return request.method in _TRANSACTIONS
@@ -152,16 +136,6 @@ def is_transaction(request: Request) -> bool:
 
 def is_single_write(request: Request) -> bool:
     return request.method in _SINGLE_WRITES
-
-
-def _shows(a: Request, b: Request) -> bool:
-    """Does `b` begin a transaction, which from then on sees everything as it is, and does `a` change what it sees?"""
-    return b.starts and a.writes and not a.is_uncommitted and a.method != ABORT and a.keys != ()
-
-
-def _is_unseen(a: Request, b: Request) -> bool:
-    """Does `a` read what its transaction has seen since it began, or write what `b`, which reads, does not see?"""
-    return a.is_uncommitted and not ((a.writes and b.writes) or (a.starts and b.writes))
 
 
 def describe(request: Request, answer: object) -> str:

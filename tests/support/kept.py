@@ -1,3 +1,0 @@
-"""What a module of a handler's keeps."""
-
-IDS: list[int] = []
