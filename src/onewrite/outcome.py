@@ -41,7 +41,10 @@ class Applied(_Answer):
 
 @dataclass(frozen=True, slots=True)
 class Duplicate(_Answer):
-    """The ledger already held this message; nothing was written."""
+    """This message was decided before: applied, or refused for good and recorded. Nothing was written.
+
+    Which of the two, only the entity tells.
+    """
 
     settled: ClassVar[bool] = True
 

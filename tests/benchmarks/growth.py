@@ -109,7 +109,7 @@ def _document_bytes(collection: Any, name: str, ledger: Any, rate: int) -> Row:
     between = _USUAL.total_seconds() / rate
     store = GuardedCollection(collection, ledger, clock=lambda: _START + next(times) * between, durability="acknowledged")
     for turn, message_id in enumerate(ids):
-        expect(Applied, store.update_one(Message(message_id, sequence=turn), {"_id": key}, MONGODB_UPDATE, upsert=True))
+        expect(Applied, store.update_one(Message(message_id, "s", sequence=turn), {"_id": key}, MONGODB_UPDATE, upsert=True))
     document = collection.find_one({"_id": key})
     ledger_bytes = len(bson.encode(document)) - len(bson.encode(store.without_ledger(document)))
     return Row(

@@ -114,7 +114,7 @@ def expect(kind: type[Outcome], outcome: object) -> None:
 
 
 def numbered_messages(plan: Plan) -> list[Message]:
-    return [Message(f"message-{turn}", sequence=turn + 1) for turn in range(plan.warmup + plan.rounds)]
+    return [Message(f"message-{turn}", "s", sequence=turn + 1) for turn in range(plan.warmup + plan.rounds)]
 
 
 def message_ids(count: int, seed: int) -> list[str]:

@@ -74,12 +74,12 @@ def rows(plan: Plan) -> Iterator[Row]:
 def dynamodb_call(ledger: Any, *, client: bool) -> Callable[[], object]:
     stub: Any = StubTable(None if client else TABLE)
     store = GuardedTable(stub, ledger, table_name=TABLE) if client else GuardedTable(stub, ledger)
-    return lambda: store.update_item(Message(_ID, sequence=7), Key={"id": "o-1"}, **DYNAMODB_UPDATE)
+    return lambda: store.update_item(Message(_ID, "s", sequence=7), Key={"id": "o-1"}, **DYNAMODB_UPDATE)
 
 
 def mongodb_call(ledger: Any) -> Callable[[], object]:
     store = GuardedCollection(StubCollection(), ledger)
-    return lambda: store.update_one(Message(_ID, sequence=7), {"_id": "o-1"}, MONGODB_UPDATE)
+    return lambda: store.update_one(Message(_ID, "s", sequence=7), {"_id": "o-1"}, MONGODB_UPDATE)
 
 
 def _dynamodb_stub() -> Callable[[], object]:

@@ -121,7 +121,7 @@ def same_by_hand(
     ledger: Ledger, client: Any, table: Any, values: Callable[[int], dict[str, Any]]
 ) -> tuple[Entrant, Entrant]:
     """What a guarded write sends, written out: on a client with typed values, on a Table with plain ones."""
-    any_message = Message("any", sequence=1)
+    any_message = Message("any", "s", sequence=1)
     request = GuardedTable(table, ledger).explain("update_item", any_message, Key={"id": "any"}, **BUSINESS)
     fixed: dict[str, Any] = request.pop("ExpressionAttributeValues")
     typed = {name: _typed(value) for name, value in fixed.items()}

@@ -82,7 +82,7 @@ def _count(engine: str, ways: Mapping[str, Deliver], operations: list[str], *, d
 
 def _requests(deliver: Deliver, kind: type[Outcome], operations: list[str]) -> int:
     count_before = len(operations)
-    expect(kind, deliver(Message("message-1", sequence=1)))
+    expect(kind, deliver(Message("message-1", "s", sequence=1)))
     return len(operations) - count_before
 
 

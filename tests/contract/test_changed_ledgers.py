@@ -242,7 +242,7 @@ def test_a_set_of_ids_that_was_kept_by_hand_is_looked_into(make_shop: MakeShop, 
     shop.put_raw("o-1", n=2, messageIDs=kept)
     for n in (1, 2):
         assert shop.add(message(n), "o-1") == Duplicate(message(n), shop.get("o-1"))
-        assert isinstance(shop.seen(message(n, ""), "o-1"), Duplicate)
+        assert isinstance(shop.seen(message(n, "" if isinstance(ledger, SeenIds) else "s"), "o-1"), Duplicate)
     assert [type(shop.add(message(3), "o-1")) for _ in range(2)] == [Applied, Duplicate]
     assert shop.get("o-1") == shop.without_ledger(shop.raw("o-1") or {})
     assert set(shop.get("o-1") or {}) <= {"_id", "orderId", "n"}

@@ -44,7 +44,6 @@ SETS = {name: ledger for name, ledger in LEDGERS.items() if name.startswith("see
 NOT_COUNTED = [name for name in LEDGERS if name != "sequence"]
 not_counted = pytest.mark.parametrize("shop", NOT_COUNTED, indirect=True)
 TEXTS = [
-    "",
     "a",
     "a.b",
     ".",
@@ -329,16 +328,20 @@ def test_a_second_write_of_a_message_to_one_entity_is_let_in_as_another_part_of_
     assert n_of(shop) == 4
 
 
-def test_parts_and_sources_that_look_alike_stay_apart(shop: Shop) -> None:
-    writes = [message(1, "a").part("b"), message(1, "a%+b"), message(1, "a+b"), message(1, "").part("a").part("b")]
-    writes += [message(1, "a"), message(1, "").part("a"), message(1, "").part("a+b"), message(1, "%+a")]
+NEEDS_SOURCE = ("mark", "sequence")
+
+
+def test_parts_and_sources_that_look_alike_stay_apart(shop: Shop, request: pytest.FixtureRequest) -> None:
+    writes = [message(1, "a").part("b"), message(1, "a%+b"), message(1, "a+b"), message(1, "a"), message(1, "%+a")]
+    if request.node.callspec.params["shop"] not in NEEDS_SOURCE:
+        writes += [message(1, "").part("a").part("b"), message(1, "").part("a"), message(1, "").part("a+b")]
     assert [type(shop.add(each, "o-1")) for each in writes] == [Applied] * len(writes)
     assert [type(shop.add(each, "o-1")) for each in writes] == [Duplicate] * len(writes)
 
 
 def test_the_same_id_of_two_sources_is_two_messages(shop: Shop, request: pytest.FixtureRequest) -> None:
     # In a set as handlers keep it by hand, an id alone counts for every source.
-    alone = [] if request.node.callspec.params["shop"] == "message ids" else [""]
+    alone = [] if request.node.callspec.params["shop"] in ("message ids", *NEEDS_SOURCE) else [""]
     twins = [message(1, source) for source in ("billing", *alone, "shipping", "@", "/", "billing/m1")]
     assert [type(shop.add(twin, "o-1")) for twin in twins] == [Applied] * len(twins)
     assert [type(shop.add(twin, "o-1")) for twin in twins] == [Duplicate] * len(twins)
@@ -501,9 +504,9 @@ def test_what_is_below_the_mark_is_stale(make_shop: MakeShop) -> None:
 
 def test_text_sequences_compare_as_text(make_shop: MakeShop) -> None:
     shop = make_shop(HighWaterMark())
-    outcomes = [shop.add(Message("m", sequence=s), "o-1") for s in ("a1", "a10", "a2", "a10")]
+    outcomes = [shop.add(Message("m", "s", sequence=s), "o-1") for s in ("a1", "a10", "a2", "a10")]
     assert [type(outcome) for outcome in outcomes] == [Applied, Applied, Applied, Stale]
-    assert outcomes[-1] == Stale(Message("m", sequence="a10"), "a2", shop.get("o-1"))
+    assert outcomes[-1] == Stale(Message("m", "s", sequence="a10"), "a2", shop.get("o-1"))
 
 
 def test_a_source_that_changes_its_type_of_sequence_is_a_mismatch(make_shop: MakeShop) -> None:
@@ -512,6 +515,14 @@ def test_a_source_that_changes_its_type_of_sequence_is_a_mismatch(make_shop: Mak
     with pytest.raises(LedgerMismatch):
         shop.add(Message("m4", source="order-1", sequence="4"), "o-1")
     assert n_of(shop) == 1
+
+
+@pytest.mark.parametrize("ledger", [HighWaterMark(), InSequence()], ids=["mark", "sequence"])
+def test_message_without_source_is_refused_by_marks(make_shop: MakeShop, ledger: HighWaterMark | InSequence) -> None:
+    shop = make_shop(ledger)
+    with pytest.raises(InvalidMessage, match="has no source"):
+        shop.add(Message("orders-1", sequence=1), "o-1")
+    assert shop.raw("o-1") is None
 
 
 def test_each_source_has_a_mark_of_its_own(make_shop: MakeShop) -> None:
@@ -526,16 +537,16 @@ def test_numbers_as_text_of_different_length_are_refused_and_the_remedies_named(
     make_shop: MakeShop, first: str, second: str
 ) -> None:
     shop = make_shop(HighWaterMark())
-    shop.add(Message("m1", sequence=first), "o-1")
+    shop.add(Message("m1", "s", sequence=first), "o-1")
     before = shop.raw("o-1")
     with pytest.raises(InvalidMessage, match=r"number\(\.\.\.\)(.|\s)*sortable"):
-        shop.add(Message("m2", sequence=second), "o-1")
+        shop.add(Message("m2", "s", sequence=second), "o-1")
     assert shop.raw("o-1") == before
 
 
 def test_numbers_as_text_of_one_length_keep_their_order(make_shop: MakeShop) -> None:
     shop = make_shop(HighWaterMark())
-    outcomes = [shop.add(Message(f"m{text}", sequence=text), "o-1") for text in ("09", "10", "09", "11", "11")]
+    outcomes = [shop.add(Message(f"m{text}", "s", sequence=text), "o-1") for text in ("09", "10", "09", "11", "11")]
     assert [type(outcome) for outcome in outcomes] == [Applied, Applied, Stale, Applied, Duplicate]
 
 

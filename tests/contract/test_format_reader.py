@@ -55,7 +55,7 @@ class Case(NamedTuple):
 
     ledgers: tuple[Ledger, ...]
     names: tuple[str, ...] = ("",)
-    sources: tuple[str, ...] = ("", "order-7", "a.b$c%d\0+e", "a source that is longer than that")
+    sources: tuple[str, ...] = ("orders", "order-7", "a.b$c%d\0+e", "a source that is longer than that")
     texts: bool = False  # sequences are texts
     lasts: timedelta = 14 * DAY
 
@@ -64,14 +64,19 @@ class Case(NamedTuple):
             return Message(f"m{n}", source=source, sequence=sortable(n) if self.texts else n)
 
         plain = [of(n, source) for source in self.sources for n in (1, 2, 3, 9)]
-        return [*plain, plain[0].part("line"), plain[-1].part("li/n+e").part("é"), Message("@m", sequence=plain[0].sequence)]
+        return [
+            *plain,
+            plain[0].part("line"),
+            plain[-1].part("li/n+e").part("é"),
+            Message("@m", "s", sequence=plain[0].sequence),
+        ]
 
 
 BESIDE = SeenIds(name="other", also=SeenIds())
 CASES = {
-    "ids": Case((SeenIds(),)),
+    "ids": Case((SeenIds(),), sources=("", "order-7", "a.b$c%d\0+e")),
     "ids for 36 hours": Case((SeenIds(retention=timedelta(hours=36)),), lasts=timedelta(hours=36)),
-    "readable ids": Case((SeenIds(readable=True),)),
+    "readable ids": Case((SeenIds(readable=True),), sources=("", "order-7", "@x")),
     "ids forever": Case((SeenIds(retention=None),)),
     "readable ids forever, with a name": Case((SeenIds(retention=None, readable=True, name="b"),), ("b",)),
     "message ids": Case((MessageIDs(),), ("@messageIDs",)),

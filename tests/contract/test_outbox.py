@@ -104,8 +104,8 @@ def test_a_write_that_is_refused_emits_nothing(shop: Shop) -> None:
 def test_what_in_sequence_refuses_emits_nothing_although_its_mark_moves(make_shop: MakeShop) -> None:
     shop = make_shop(InSequence(), OUTBOX)
     shop.put_raw("o", closed=True)
-    assert isinstance(shop.add(Message("m1", sequence=1), "o", if_open=True, emit=[PAID]), Rejected)
-    assert isinstance(shop.add(Message("m2", sequence=2), "o", emit=[Event("Second", None)]), Applied)
+    assert isinstance(shop.add(Message("m1", "s", sequence=1), "o", if_open=True, emit=[PAID]), Rejected)
+    assert isinstance(shop.add(Message("m2", "s", sequence=2), "o", emit=[Event("Second", None)]), Applied)
     assert _pending(shop, "o") == ["Second"]
 
 

@@ -548,7 +548,6 @@ def test_numbering_starts_at_an_int(first: Any) -> None:
 @pytest.mark.parametrize(
     ("message", "key"),
     [
-        (Message("m"), "%"),
         (Message("m", "order-7"), "order-7"),
         (Message("m", "a.b"), "a%2Eb"),
         (Message("m", "$a"), "%24a"),
@@ -594,3 +593,11 @@ def test_a_ledger_that_has_served_an_earlier_moment_answers_as_a_new_one(edge: s
     for microseconds in (turns - reach.width // 4, turns - 1, turns, turns + 1, turns - 1):
         now = (microseconds + 0.5) / 1_000_000  # a float never shows the whole microsecond
         assert used.look(Message("m"), now) == SeenIds(retention).look(Message("m"), now)
+
+
+@pytest.mark.parametrize("ledger", [HighWaterMark(), InSequence()], ids=["HighWaterMark", "InSequence"])
+def test_message_without_source_is_refused_by_marks(ledger: HighWaterMark | InSequence) -> None:
+    with pytest.raises(
+        InvalidMessage, match=r"has no source, and .* keeps one mark per source.*source='orders', sequence=1"
+    ):
+        ledger.entry(Message("orders-1", sequence=1), 0.0)

@@ -145,7 +145,7 @@ def test_the_write_units_of_a_message_do_not_grow_with_the_messages_before_it_fo
     guarded = GuardedTable(dynamo, HighWaterMark(), table_name=table, clock=lambda: next(minutes))
     units = Units(dynamo)
     for n in range(1, 101):
-        guarded.update_item(Message(f"m-{n}", sequence=n), **count(), ReturnConsumedCapacity="TOTAL")
+        guarded.update_item(Message(f"m-{n}", "s", sequence=n), **count(), ReturnConsumedCapacity="TOTAL")
     assert set(units.seen) == {1.0}
     assert len(units.seen) == 100
 

@@ -255,7 +255,7 @@ TEXT: dict[str, tuple[AnyLedger, Message]] = {
     "readable": (SeenIds(readable=True), M1),
     "plain_set": (MessageIDs(), M1),
     "after_readable": (SeenIds(None, also=SeenIds(readable=True)), M1),
-    "text_sequence": (HighWaterMark(), Message("m-1", sequence="a")),
+    "text_sequence": (HighWaterMark(), Message("m-1", "s", sequence="a")),
 }
 
 

@@ -312,9 +312,9 @@ def test_a_sequence_beyond_64_bits_is_refused_before_anything_is_sent(
 ) -> None:
     guarded = GuardedCollection(collection, ledger)
     with pytest.raises(InvalidMessage, match="sortable"):
-        WAYS["upsert"](guarded, Message("m", sequence=sequence))
+        WAYS["upsert"](guarded, Message("m", "s", sequence=sequence))
     with pytest.raises(InvalidMessage, match="sortable"):
-        WAYS["insert"](guarded, Message("m", sequence=sequence))
+        WAYS["insert"](guarded, Message("m", "s", sequence=sequence))
     assert collection.find_one() is None
 
 

@@ -341,7 +341,7 @@ def test_a_message_costs_the_oplog_the_same_after_two_thousand_others(
     )
     change = {"$inc": {"n": 1}}
     for n in range(1, 2001):
-        message = Message(f"message-{n:06}", sequence=100_000 + n)
+        message = Message(f"message-{n:06}", "s", sequence=100_000 + n)
         (guarded if n in (10, 2000) else fast).update_one(message, {"_id": "e"}, change, upsert=True)
     entries = mongo.local["oplog.rs"].find({"ns": f"test.{collection.name}"}, sort=[("$natural", 1)])
     sizes = [len(bson.encode(entry)) for entry in entries]
@@ -449,4 +449,4 @@ def test_text_in_a_ledger_takes_no_collation_but_the_simple_one(order: Documents
         inc(readable, M1, collation=NO_CASE)
     assert isinstance(inc(readable, M1, collation=Collation(locale="simple")), Applied)
     with pytest.raises(InvalidUpdate, match="collation"):
-        inc(GuardedCollection(order, HighWaterMark()), Message("m", sequence="0001"), collation=NO_CASE)
+        inc(GuardedCollection(order, HighWaterMark()), Message("m", "s", sequence="0001"), collation=NO_CASE)

@@ -43,7 +43,7 @@ ITEM, DOCUMENT = {"id": "o"}, {"_id": "o"}
 OUTBOX = Outbox("shop/orders")
 TOMBSTONES = Tombstones(timedelta(days=14))
 PAID = Event("OrderPaid", 1)
-M1, M2 = (Message(f"m{n}", sequence=n) for n in (1, 2))
+M1, M2 = (Message(f"m{n}", "s", sequence=n) for n in (1, 2))
 ODD: tuple[Any, ...] = (
     *(None, True, 0, -1, 5, "", "x", "ow1 outbox shop/orders", "ow1 marks"),
     *([], [1], [[]], ["x"], [{"x": 1}], {}, {"0": 1}, {"%": None}, {"%": 0}, {"%": []}, {"r1": {}}),
@@ -127,8 +127,8 @@ def drops_nothing(open_place: Callable[[AnyLedger], Items | Documents], way: str
     places = [open_place(ledger) for ledger in MARKS]
     for (before, m), (after, n) in itertools.product(itertools.product(places, range(4)), repeat=2):
         before.put({})
-        before.ways["update"](Message(f"m{m}", sequence=m))
-        assert not isinstance(after.ways[way](Message(f"m{n}", sequence=n)), Rejected), (m, n)
+        before.ways["update"](Message(f"m{m}", "s", sequence=m))
+        assert not isinstance(after.ways[way](Message(f"m{n}", "s", sequence=n)), Rejected), (m, n)
 
 
 @pytest.mark.parametrize("way", ["update", "delete", "begin"])

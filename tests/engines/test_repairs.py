@@ -105,12 +105,12 @@ def test_readable_ids_tell_their_source_and_parts(place: Place, capsys: pytest.C
 
 
 def test_marks_are_shown_by_source(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
-    sources = ["", "order-7", "a.b$c%\0é"]
+    sources = ["shop", "order-7", "a.b$c%\0é"]
     place.apply(HighWaterMark(), *[Message("m", source=source, sequence=n) for n, source in enumerate(sources)])
     place.apply(HighWaterMark(), Message("m", source="order-7", sequence=sortable(9)).part("stock"))
     (ledger,) = inspect(place, capsys)["ledgers"]
     marks = {(each["source"], *each["parts"]): each["mark"] for each in ledger["marks"]}
-    assert marks == {("",): 0, ("order-7",): 1, ("a.b$c%\0é",): 2, ("order-7", "stock"): "#119"}
+    assert marks == {("shop",): 0, ("order-7",): 1, ("a.b$c%\0é",): 2, ("order-7", "stock"): "#119"}
     assert place.run("inspect") == 0
     assert "source a.b$c%\\x00é: 2" in capsys.readouterr().out
 
@@ -180,7 +180,7 @@ def test_a_message_that_is_known_by_the_name_that_is_given_needs_no_hint(
     ledger: Any, sequence: int | None, place: Place, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert (
-        place.apply(ledger, Message("m1", source="e", sequence=sequence), Message("m1", sequence=sequence))
+        place.apply(ledger, Message("m1", source="e", sequence=sequence), Message("m1", "s", sequence=sequence))
         == ["Applied"] * 2
     )
     more = () if sequence is None else ("--sequence", str(sequence))
@@ -355,10 +355,11 @@ def test_the_answer_is_what_a_store_then_answers(place: Place, capsys: pytest.Ca
 
 
 def test_in_sequence_is_left_out_where_no_store_can_have_it(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
-    place.apply(SeenIds(), M1)
-    place.apply(HighWaterMark(also=SeenIds()), Message("m2", sequence=5))
-    assert answers(place, capsys, "m1", "--sequence", "6") == [("HighWaterMark()", "Duplicate")]
-    assert answers(place, capsys, "m1", "--sequence", "6", "--in-sequence", "5") == [("InSequence(first=5)", "Duplicate")]
+    place.apply(SeenIds(), Message("m1", "s"))
+    place.apply(HighWaterMark(also=SeenIds()), Message("m2", "s", sequence=5))
+    asked = ("m1", "--source", "s", "--sequence", "6")
+    assert answers(place, capsys, *asked) == [("HighWaterMark()", "Duplicate")]
+    assert answers(place, capsys, *asked, "--in-sequence", "5") == [("InSequence(first=5)", "Duplicate")]
 
 
 def test_an_open_step_is_the_answer(
@@ -564,7 +565,7 @@ def test_what_still_keeps_a_message_out_is_told_where_one_of_two_sets_forgets_it
 
 def test_a_mark_cannot_forget_one_message_and_says_what_to_do(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     place.apply(HighWaterMark(), Message("m1", source="s", sequence=1))
-    place.apply(HighWaterMark(name="more"), Message("m1", sequence=1))
+    place.apply(HighWaterMark(name="more"), Message("m1", "s", sequence=1))
     assert place.run("forget", "--message", "m1", "--source", "s", "--attribute", "ow_l") == 2
     assert "onewrite set-mark --source s" in capsys.readouterr().err
     assert place.run("forget", "--message", "m1", "--attribute", "ow_more:l") == 2
@@ -618,9 +619,16 @@ def test_a_mark_that_is_set_on_names_what_it_drops(place: Place, capsys: pytest.
     )
     assert shown["effects"][0].startswith("Sequence 4 of source 's', part 'p': each is refused from now on")
     assert place.apply(HighWaterMark(), Message("m", source="s", sequence=4).part("p")) == ["Duplicate"]
-    new = output_of(capsys, lambda: place.run("set-mark", "--sequence", "7", "--yes", "--json"))
-    assert new["effects"][0].startswith("Every sequence without a source up to 7 is refused")
-    assert place.apply(HighWaterMark(), Message("m", sequence=7)) == ["Duplicate"]
+    new = output_of(capsys, lambda: place.run("set-mark", "--source", "t", "--sequence", "7", "--yes", "--json"))
+    assert new["effects"][0].startswith("Every sequence of source 't' up to 7 is refused")
+    assert place.apply(HighWaterMark(), Message("m", "t", sequence=7)) == ["Duplicate"]
+
+
+def test_set_mark_needs_a_source(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    place.apply(HighWaterMark(), Message("m", source="s", sequence=3))
+    assert place.run("set-mark", "--sequence", "7", "--yes") == 2
+    assert "Name it with --source" in capsys.readouterr().err
+    assert place.apply(HighWaterMark(), Message("m", source="s", sequence=4)) == ["Applied"]
 
 
 def test_a_mark_that_is_removed_lets_in_all(place: Place, capsys: pytest.CaptureFixture[str]) -> None:

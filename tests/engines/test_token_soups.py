@@ -141,7 +141,7 @@ class _Trial:
 
     def _send_guarded(self, name: str, native: dict[str, Any]) -> Outcome | None:
         try:
-            return self._guarded.update_item(Message("m", sequence=1), Key={"id": name}, **native)
+            return self._guarded.update_item(Message("m", "s", sequence=1), Key={"id": name}, **native)
         except (InvalidUpdate, ClientError):
             return None
 

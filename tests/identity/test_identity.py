@@ -165,7 +165,7 @@ def test_a_number_that_is_not_finite_is_refused_although_the_parser_takes_it() -
 )
 @pytest.mark.parametrize("name", ["id", "source", "sequence"])
 def test_a_path_to_no_text_is_named_with_the_record(name: str, body: Any, kind: str) -> None:
-    paths: dict[str, Any] = {"id": "m", name: "no"}
+    paths: dict[str, Any] = {"id": "m", "source": "m", name: "no"}
     said = refused(json_body(**paths), sqs({"m": "m", **body}))
     needed = "a text that is not empty" + " or a whole number" * (name != "sequence")
     assert said == f"Record b1: the {name}, path 'no', {kind}, but {needed} is needed."
@@ -205,18 +205,18 @@ def test_a_whole_number_is_a_key_in_its_decimal_digits(json: str, found: str) ->
 def test_a_number_with_a_fraction_or_an_exponent_is_no_key(
     name: str, field: Any, number_in_json: str, parse_float: Any
 ) -> None:
-    fields: dict[str, Any] = {"id": "m", name: field}
+    fields: dict[str, Any] = {"id": "m", "source": "m", name: field}
     refused(json_body(**fields, parse_float=parse_float), sqs(f'{{"m": "m", "no": {number_in_json}}}'))
 
 
 @pytest.mark.parametrize(("n", "found"), [(7, 7), ("0007", 7), ("-7", -7), (10**60, 10**60)])
 def test_a_sequence_may_be_a_number_written_as_text(n: object, found: int) -> None:
-    assert json_body(id="id", sequence=number("n"))(sqs({"id": "m", "n": n})).sequence == found
+    assert json_body(id="id", source="id", sequence=number("n"))(sqs({"id": "m", "n": n})).sequence == found
 
 
 @pytest.mark.parametrize("n", [None, "", " 7", "7.0", "1_000", "\u0663", True, [7]])
 def test_number_reads_whole_numbers_in_decimal_digits_only(n: object) -> None:
-    said = refused(json_body(id="id", sequence=number("n")), sqs({"id": "m", "n": n}))
+    said = refused(json_body(id="id", source="id", sequence=number("n")), sqs({"id": "m", "n": n}))
     assert said.startswith("Record b1: the sequence, path 'n', is ")
     assert said.endswith(", but a whole number in decimal digits is needed.")
 
@@ -945,3 +945,8 @@ def test_a_record_that_lacks_a_part_of_its_position_is_refused(identity: Identit
 )
 def test_a_record_has_a_name_in_errors_and_logs(record: Any, name: str) -> None:
     assert record_id(record) == name
+
+
+def test_sequence_without_source_is_refused_at_once() -> None:
+    with pytest.raises(ConfigurationError, match=r"json_body\(sequence='n'\) has no source.*lambda record: \"orders\""):
+        json_body(id="id", sequence="n")

@@ -480,7 +480,7 @@ def test_a_collection_that_another_creates_between_two_looks_takes_an_insert() -
 
 
 def test_a_collation_of_the_collection_is_refused_before_each_write_that_it_could_spoil() -> None:
-    store, message = flows(HighWaterMark()), Message("m", sequence="a")
+    store, message = flows(HighWaterMark()), Message("m", "s", sequence="a")
     for _ in range(2):
         with pytest.raises(ConfigurationError, match="compares text by the collation 'en'"):
             play(store.write(message, QUERY, UPDATE, writer="update_one"), ENGLISH)
@@ -496,7 +496,7 @@ def test_what_was_no_matter_to_the_first_write_is_refused_where_it_matters_to_a_
     store = flows(HighWaterMark())
     play(store.insert_one(M5, ENTITY), ENGLISH, "the answer")
     with pytest.raises(ConfigurationError, match="compares text by the collation 'en'"):
-        next(store.write(Message("m", sequence="a"), QUERY, UPDATE, writer="update_one"))
+        next(store.write(Message("m", "s", sequence="a"), QUERY, UPDATE, writer="update_one"))
 
 
 def test_declared_fields_are_checked_once_against_a_unique_index() -> None:

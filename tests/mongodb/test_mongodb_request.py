@@ -341,7 +341,7 @@ def test_a_sequence_that_is_only_looked_at_has_64_bits_at_most_too() -> None:
 
 TEXTS = [
     (SeenIds(readable=True), M5),
-    (HighWaterMark(), Message("m", sequence="a")),
+    (HighWaterMark(), Message("m", "s", sequence="a")),
     (SeenIds(name="ids", also=BY_HAND), M5),
 ]
 

@@ -60,7 +60,7 @@ def in_sns(message: str) -> dict[str, Any]:
 
 @given(st.dictionaries(names, values, max_size=4), st.sampled_from(["id", "source", "detail.id"]))
 def test_envelopes_change_nothing_about_a_json_body(body: dict[str, Any], path: str) -> None:
-    identity = json_body(id=path, sequence="id")
+    identity = json_body(id=path, source="id", sequence="id")
     plain = answer(identity, {"messageId": "b1", "body": json.dumps(body)})
     event = json.dumps(in_eventbridge(body))
     assert answer(eventbridge(identity), {"messageId": "b1", "body": event}) == plain

@@ -52,7 +52,7 @@ def child(message: MessageName, name: str) -> str:
 
 
 def source_name(message: MessageName) -> str:
-    return "%+".join([quote_only(text, "%.$\0") for text in (message.source, *message.parts)]) or "%"
+    return "%+".join([quote_only(text, "%.$\0") for text in (message.source, *message.parts)])
 
 
 def flat(entity: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from onewrite import ConfigurationError, HighWaterMark, InvalidUpdate, Message, 
 from onewrite.dynamodb import AsyncGuardedTable, GuardedTable
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
 
-M1 = Message("m1", sequence=1)
+M1 = Message("m1", "s", sequence=1)
 KEY: dict[str, Any] = {"Key": {"orderId": "o-1"}}
 
 

@@ -162,6 +162,8 @@ def json_body(
       which 7 and "7" are the same; `sequence` an int or such a text. If the field is missing or something else, the record fails.
     - `["customerId", "orderId"]` is an id or a source of several fields. Each of them must be there, and they stay apart.
     - `number("version")` is a sequence whose digits may be written as text.
+    - A `sequence` needs a `source`, because it counts within one. If all messages come from one producer, name it:
+      `source=lambda record: "orders"`.
     - A function reads anything else: an element of an array, a name with a dot, a choice of fields. It takes the record, of
       which `record["body"]` is parsed, and returns the text or the number. If it raises, the record fails. Never let it make
       up a value for a record that lacks the field: all such records would be one message.
@@ -171,15 +173,21 @@ def json_body(
     On a DynamoDB stream the body is the change, as in "NewImage.orderId.S". The key of an envelope can be read too:
     `json_body(id="id")` takes EventBridge's own id, which stays the same however often EventBridge delivers the event.
 
-    >>> record = {"messageId": "b1", "body": '{"order": {"no": "o-7"}, "version": "3"}'}
-    >>> message = json_body(id="order.no", sequence=number("version"))(record)
-    >>> message.id, message.sequence, message.body
-    ('o-7', 3, {'order': {'no': 'o-7'}, 'version': '3'})
+    >>> record = {"messageId": "b1", "body": '{"event": "e-1", "order": {"no": "o-7"}, "version": "3"}'}
+    >>> message = json_body(id="event", source="order.no", sequence=number("version"))(record)
+    >>> message.id, message.source, message.sequence
+    ('e-1', 'o-7', 3)
     """
     decode = decoder(parse_float)
     read_id = _key_reader("id", id)
     read_source = None if source is None else _key_reader("source", source)
     read_sequence = None if sequence is None else _sequence_reader(sequence)
+    if sequence is not None and source is None:
+        raise ConfigurationError(
+            f"json_body(sequence={sequence!r}) has no source: a sequence counts within a source, and two producers that both count from 1 "
+            "would lose messages to each other. Give source= the path of whatever numbers the messages, or a constant, as in "
+            'source=lambda record: "orders".'
+        )
 
     def identify(record: Record) -> Message:
         body = parse_body(record, decode)

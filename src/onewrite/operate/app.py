@@ -7,6 +7,7 @@ import os
 from collections.abc import Sequence
 from enum import Enum
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, cast, get_args, get_type_hints
 
 import typer
@@ -35,7 +36,7 @@ class _Verb(TyperCommand):
         for parameter in self.params:
             value: object = ctx.params.get(parameter.name)
             values = cast("list[object]", value) if isinstance(value, list) else [value]
-            if parameter.default != "" and "" in values:
+            if parameter.default != "" and any(each in ("", Path()) for each in values):
                 name, form = _named(parameter)
                 raise ConfigurationError(f"{name} is empty: give {form}.")
         return super().invoke(ctx)
@@ -99,6 +100,8 @@ def _misuse(error: Any, arguments: Sequence[str]) -> str:
             variable = f", or set {parameter.envvar}" if parameter.envvar else ""
             name, form = _named(parameter)
             return f"{name} is missing: give {form}{variable}."
+        case "BadParameter" if parameter is None:  # a verb has raised it
+            return f"{error.param_hint}: {error.message}"
         case "BadParameter":
             name = parameter.opts[0]
             values = [value for option, value in pairwise(arguments) if option == name]

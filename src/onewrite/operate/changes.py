@@ -252,6 +252,8 @@ def set_mark(image: EntityImage, target: TargetMark, now: float) -> Repair:
     """Move the mark of a source, back or on, or remove it."""
     _check_alive(image)
     ledger = _ledger_of_marks(held_ledgers(image, now, target.attribute), target.attribute)
+    if not target.source:
+        raise CannotRepair("A mark belongs to a source. Name it with --source; onewrite inspect shows the entity's sources.")
     slot = mark_slot(ledger.attribute, target.source, target.parts)
     before = image.slots.get(slot, ABSENT)
     if before is not ABSENT and type(before) not in (int, str):
@@ -316,8 +318,7 @@ def _moves_on(before: object, mark: int | str | None) -> bool:
 
 
 def _effects_of_mark(target: TargetMark, before: object, mark: int | str | None) -> Iterator[str]:
-    of = f"of source {target.source!r}" if target.source else "without a source"
-    of += "".join([f", part {part!r}" for part in target.parts])
+    of = f"of source {target.source!r}" + "".join([f", part {part!r}" for part in target.parts])
     if mark is None:
         yield f"Every sequence {of} up to {before!r} takes effect again if it is delivered again."
         yield "InSequence waits for the first number of the source again: until that comes, all others are Deferred."

@@ -314,7 +314,7 @@ def _foreign(image: EntityImage, slot: Slot) -> Foreign:
 
 def named_by(key: str) -> tuple[str, tuple[str, ...]]:
     """The source, and the parts, that stand in the name of a mark so."""
-    source, *parts = ("" if key == "%" else key).split("%+")
+    source, *parts = key.split("%+")
     return unquote(source), tuple([unquote(part) for part in parts])
 
 

@@ -69,8 +69,8 @@ def end(act: Callable[[], int], failure: str = "The database or the network fail
         code = say(error, Exit.NOTHING_TO_DO)
     except OnewriteError as error:
         code = say(error, Exit.REFUSED)
-    except (ModuleNotFoundError, typer.Exit, typer.Abort, OutsideFailure):
-        raise  # `main` reports what to install, and `run` what failed
+    except (ModuleNotFoundError, typer.Exit, typer.Abort, typer.BadParameter, OutsideFailure):
+        raise  # `main` says what to install, `run` what failed, and Typer what is misspelt
     except Exception as error:
         code = report_failure(error, failure)
     raise typer.Exit(code)
@@ -133,7 +133,7 @@ def tell_json(document: Mapping[str, Any]) -> None:
 
 
 def is_plain(stream: TextIO, environ: Mapping[str, str]) -> bool:
-    """Whether the output should have no colors."""
+    """Whether the output should have no colours and no progress bars."""
     return not stream.isatty() or bool(environ.get("NO_COLOR")) or environ.get("TERM") == "dumb"
 
 

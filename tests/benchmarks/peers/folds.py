@@ -104,7 +104,9 @@ def _large(engine: Engine, what: str, ledger: Ledger, plan: Plan, pairs: list[Pa
 
 def _contenders(engine: Engine, what: str, writers: Writers, turns: int) -> dict[str, Contender]:
     """Both have the same messages, numbered in their order, and an entity each."""
-    messages = [Message(message_id, sequence=n) for n, message_id in enumerate(message_ids(turns * FOLD_SIZE, len(what)), 1)]
+    messages = [
+        Message(message_id, "s", sequence=n) for n, message_id in enumerate(message_ids(turns * FOLD_SIZE, len(what)), 1)
+    ]
     contenders: dict[str, Contender] = {}
     for name, deliver in ((ONE_BY_ONE, _one_by_one(writers.single)), (FOLD, writers.fold)):
         engine.create([f"{what} {name}"], _LARGE)

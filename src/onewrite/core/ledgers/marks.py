@@ -69,6 +69,7 @@ class HighWaterMark(_OfSources):
                 f"The {full_name(message)} has no sequence, and HighWaterMark compares nothing else: take it from what the "
                 "producer numbers, or use SeenIds."
             )
+        _check_source(message, "HighWaterMark")
         return Advance(mark_slot(self.attribute, message.source, message.parts), message.sequence, "below")
 
 
@@ -130,7 +131,18 @@ class InSequence(_OfSources):
                 f"The {full_name(message)} has sequence {message.sequence!r}, and InSequence counts in ints: number the "
                 "messages of a source one by one, or use HighWaterMark."
             )
+        _check_source(message, "InSequence")
         return Advance(mark_slot(self.attribute, message.source, message.parts), message.sequence, "below")
+
+
+def _check_source(message: Message, ledger: str) -> None:
+    """Raise if the message doesn't say who numbers it: under one mark, two producers' first messages would be one message."""
+    if not message.source:
+        raise InvalidMessage(
+            f"The {full_name(message)} has no source, and {ledger} keeps one mark per source: without it, two producers that both "
+            "count from 1 would lose messages to each other. Name whoever numbers the messages, as in "
+            f"Message({message.id!r}, source='orders', sequence={message.sequence!r}), or json_body(..., source='orderId')."
+        )
 
 
 # --- where the marks stand --------------------------------------------------------------------------------------------
@@ -144,4 +156,4 @@ def mark_slot(attribute: str, source: str, parts: tuple[str, ...]) -> Slot:
     """Where the mark of a source stands. Two sources, or two parts of one, never share it."""
     # Escaped text has two hexadecimal digits behind each "%", so "%+" and a lone "%" cannot come from a source.
     part_texts = [f"%+{part.translate(_ESCAPES)}" for part in parts]
-    return Slot(f"{prefix_of(attribute)}@", source.translate(_ESCAPES) + "".join(part_texts) or "%")
+    return Slot(f"{prefix_of(attribute)}@", source.translate(_ESCAPES) + "".join(part_texts))
