@@ -699,8 +699,12 @@ class WorkerState:
         return any(intake.reserved_messages for intake in self._intakes)
 
     def has_nothing_to_do(self, now: float) -> bool:
-        """All queues are empty, nothing is at hand, and no deferred message is tried again before a queue has been asked once more."""
-        empty = self._limits.stop_when_empty and all(intake.is_empty for intake in self._intakes)
+        """Whether all queues are empty, nothing is at hand, and no deferred message is due before a queue has been asked once more.
+
+        An empty response says nothing while another request is in flight: that one may have taken all the messages there were.
+        """
+        is_last = self._limits.stop_when_empty and not self.waits_for_messages
+        empty = is_last and all(intake.is_empty for intake in self._intakes)
         return empty and self._is_alone() and self._deferrals.next_due() > now + self._limits.wait
 
     @property
