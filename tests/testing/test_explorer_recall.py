@@ -126,6 +126,15 @@ def test_a_store_that_reads_its_indexes_once_is_recalled(*, asynchronous: bool) 
     assert report.pruned
 
 
+def test_a_counterexample_leaves_out_messages_that_do_not_matter() -> None:
+    messages = [*TWO, Message("m3", body=100)]
+    report = explore.random(plain, messages, customers, credit, seed=3)
+    assert report.counterexample is not None
+    steps = report.counterexample.steps
+    assert len(steps) <= 2
+    assert len({step.delivery.partition(",")[0] for step in steps}) == 1
+
+
 def test_what_was_found_is_kept_though_building_the_handler_fails_later() -> None:
     kept, remarks = 0, ""
     for most in range(30, 90, 4):
