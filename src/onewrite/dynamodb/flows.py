@@ -187,7 +187,7 @@ class Flows:
         return guard(write, self._in_table(native), self.convert)
 
     def attempt(self, write: Write, native: Mapping[str, Any], guard: Guard) -> TableAttempt:
-        return TableAttempt(self, write, native, guard, self.call(write, native, guard))
+        return TableAttempt(self, write, native, guard, guard(write, self._in_table(native), self.convert))
 
     def returned_entity(self, response: Mapping[str, Any]) -> Entity | None:
         """Return the entity as the response to an update shows it."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from boto3.dynamodb.conditions import ConditionBase, ConditionExpressionBuilder
 
@@ -12,27 +12,32 @@ from onewrite.core.flow import Call
 from onewrite.core.label import OURS
 from onewrite.core.ledgers.entry import Terms
 from onewrite.core.write import Write
-from onewrite.dynamodb.dialect import Draft, PutDraft, add_parts
-from onewrite.dynamodb.expression import OUR_PREFIXES, USE_LESS, check_limits, merge_update, read_condition, read_update
+from onewrite.dynamodb.dialect import Draft, PutDraft, add_parts, read_name, shape_of
+from onewrite.dynamodb.expression import (
+    OUR_PREFIXES,
+    USE_LESS,
+    check_limits,
+    merge_update,
+    read_condition,
+    read_update,
+)
 from onewrite.dynamodb.values import Convert, sendable
 from onewrite.errors import InvalidUpdate
 
 _WIDE_ITEM = "to create an item of so many attributes, use update_item with ConditionExpression='attribute_not_exists(...)' of its key"
 LEGACY = frozenset({"AttributeUpdates", "Expected", "ConditionalOperator"})
-_MAX_TEXTS = 1024  # as many as the caller's source code has calls, for each moment of a ledger's ring
+_MAX_PLANS = 1024  # as many as the caller's source code has calls, for each moment of a ledger's ring
 
 
 def build_update(write: Write, native: Mapping[str, Any], convert: Convert = sendable, *, exists: bool = False) -> Call:
     """Build the caller's update with our parts beside it. `exists`: only where the item is there."""
     if "Item" in native:
         raise InvalidUpdate("update_item takes no Item: give it an UpdateExpression, or create with put_item.")
-    request = Draft(repeats=bool(write.other_messages))
     key = checked_key(native)
-    if exists:
-        request.ask(*[f"attribute_exists({request.name(name)})" for name in key])
-    add_parts(write, request)
-    kwargs, texts = _merge(write, native, request, convert)
-    kwargs["UpdateExpression"] = texts.update
+    native = _with_text(native)
+    plan = _plan(write, native, tuple(key) if exists else ())
+    kwargs = _fill(plan, write, native, convert)
+    kwargs["UpdateExpression"] = plan.update
     if "Key" in native:  # without it, the driver says what is missing
         kwargs["Key"] = convert(key)
     return Call("update_item", (), kwargs)
@@ -44,11 +49,10 @@ def build_put(write: Write, native: Mapping[str, Any], convert: Convert = sendab
     if not item:
         raise InvalidUpdate("put_item needs the Item to create.")
     _check_roots(write.entry.terms, {}, item)
-    request = PutDraft()
-    request.ask(*[f"attribute_not_exists({request.name(name)})" for name in possible_keys(item)])
-    add_parts(write, request)
-    kwargs, _ = _merge(write, native, request, convert, _WIDE_ITEM)
-    kwargs["Item"] = convert({**item, **request.item})
+    native = _with_text(native)
+    plan = _plan(write, native, tuple(possible_keys(item)), creates=True)
+    kwargs = _fill(plan, write, native, convert)
+    kwargs["Item"] = convert({**item, **cast("PutDraft", plan.draft).read_item(write)})
     return Call("put_item", (), kwargs)
 
 
@@ -78,53 +82,60 @@ def possible_keys(item: Mapping[str, Any]) -> list[str]:
 # --- the expressions, checked and merged -------------------------------------------------------------------------------
 
 
-class _Texts(NamedTuple):
+class _Plan(NamedTuple):
+    """What all writes of one shape have in common."""
+
+    draft: Draft
     update: str
     condition: str
 
 
-_texts: dict[object, _Texts] = {}  # of writes that differ in values only: to check the limits takes longer than all else
+_plans: dict[object, _Plan] = {}
 
 
-def _merge(
-    write: Write, native: Mapping[str, Any], request: Draft, convert: Convert, remedy: str = USE_LESS
-) -> tuple[dict[str, Any], _Texts]:
-    """Merge our names, values and condition into the arguments of the caller's call."""
-    if isinstance(native.get("ConditionExpression"), ConditionBase):
-        native = with_condition_text(native)
+def _plan(write: Write, native: Mapping[str, Any], keys: tuple[str, ...], *, creates: bool = False) -> _Plan:
+    """Return the plan of such a write. `keys`: attributes that must be there, or must not be if it creates the item."""
     names, values = mapping_of(native, "ExpressionAttributeNames"), mapping_of(native, "ExpressionAttributeValues")
-    our_condition, our_clauses = request.condition, {name: ",".join(texts) for name, texts in request.clauses.items()}
-    shape = (  # what decides the texts, and whether the call may be sent
-        *(write.entry.terms, our_condition, *our_clauses.items()),
-        *(tuple(native), native.get("UpdateExpression"), native.get("ConditionExpression")),
-        *(tuple(names.items()), tuple(values)),
+    shape = (
+        *(shape_of(write), keys, creates, tuple(native), native.get("UpdateExpression"), native.get("ConditionExpression")),
+        *(tuple(names.items()) if names else (), tuple(values)),
     )
     try:
-        texts = _texts.get(shape)
+        plan = _plans.get(shape)
     except TypeError:  # a part of the call is not hashable, which is refused below
-        texts = None
-    if texts is None:
-        texts = _merge_texts(write.entry.terms, native, our_condition, our_clauses, remedy)
-        if len(_texts) >= _MAX_TEXTS:
-            _texts.clear()
-        _texts[shape] = texts
-    kwargs: dict[str, Any] = {**native, "ConditionExpression": texts.condition}
-    for name, ours, theirs in (
-        ("ExpressionAttributeNames", request.names, names),
-        ("ExpressionAttributeValues", request.values, values),
-    ):
-        if ours or theirs:
-            kwargs[name] = {**theirs, **ours}
-        else:  # DynamoDB refuses an empty map
-            kwargs.pop(name, None)
-    kwargs["ExpressionAttributeValues"] = convert(kwargs["ExpressionAttributeValues"])
+        plan = None
+    if plan is None:
+        draft = PutDraft() if creates else Draft(repeats=bool(write.other_messages))
+        draft.ask(*[f"attribute_{'not_' if creates else ''}exists({draft.name(key)})" for key in keys])
+        add_parts(write, draft)
+        update, condition = _merge_texts(write.entry.terms, native, draft, _WIDE_ITEM if creates else USE_LESS)
+        plan = _Plan(draft, update, condition)
+        if len(_plans) >= _MAX_PLANS:
+            _plans.clear()
+        _plans[shape] = plan
+    return plan
+
+
+def _fill(plan: _Plan, write: Write, native: Mapping[str, Any], convert: Convert) -> dict[str, Any]:
+    """Return the arguments of the caller's call with the condition, our names, and our values in them."""
+    draft = plan.draft
+    kwargs: dict[str, Any] = {**native, "ConditionExpression": plan.condition}
+    if draft.names:
+        our_names = {placeholder: read_name(name, write) for placeholder, name in draft.names.items()}
+        kwargs["ExpressionAttributeNames"] = {**mapping_of(native, "ExpressionAttributeNames"), **our_names}
+    elif not native.get("ExpressionAttributeNames"):  # DynamoDB refuses an empty map
+        kwargs.pop("ExpressionAttributeNames", None)
+    our_values = {placeholder: read(write) for placeholder, read in draft.values.items()}
+    kwargs["ExpressionAttributeValues"] = convert({**mapping_of(native, "ExpressionAttributeValues"), **our_values})
     kwargs["ReturnValuesOnConditionCheckFailure"] = "ALL_OLD"
-    return kwargs, texts
+    return kwargs
 
 
-def _merge_texts(
-    terms: Terms, native: Mapping[str, Any], our_condition: str, our_clauses: Mapping[str, str], remedy: str
-) -> _Texts:
+def _with_text(native: Mapping[str, Any]) -> Mapping[str, Any]:
+    return with_condition_text(native) if isinstance(native.get("ConditionExpression"), ConditionBase) else native
+
+
+def _merge_texts(terms: Terms, native: Mapping[str, Any], draft: Draft, remedy: str) -> tuple[str, str]:
     """Refuse what would touch what is ours or cannot be merged with it, and merge the rest."""
     names, values = mapping_of(native, "ExpressionAttributeNames"), mapping_of(native, "ExpressionAttributeValues")
     update, condition = native.get("UpdateExpression"), native.get("ConditionExpression")
@@ -133,14 +144,15 @@ def _merge_texts(
     user_update = None if update is None else read_update(update)
     if user_update is not None:
         _check_roots(terms, names, user_update.roots)
+    our_condition = draft.condition
     if condition is not None:
         user_condition = read_condition(condition)
         _check_roots(terms, names, user_condition.roots)
         our_condition = f"{our_condition} AND {user_condition.text}"
-    merged_update = merge_update(user_update, our_clauses)
+    merged_update = merge_update(user_update, draft.clauses)
     check_limits("UpdateExpression", merged_update)
     check_limits("ConditionExpression", our_condition, remedy)
-    return _Texts(merged_update, our_condition)
+    return merged_update, our_condition
 
 
 # --- the caller's part ---------------------------------------------------------------------------------------------------
