@@ -74,9 +74,9 @@ class Case(NamedTuple):
 
 BESIDE = SeenIds(name="other", also=SeenIds())
 CASES = {
-    "ids": Case((SeenIds(),), sources=("", "order-7", "a.b$c%d\0+e")),
+    "ids": Case((SeenIds(),), sources=("", "order-7", "a.b$c%d\0+e", "another")),
     "ids for 36 hours": Case((SeenIds(retention=timedelta(hours=36)),), lasts=timedelta(hours=36)),
-    "readable ids": Case((SeenIds(readable=True),), sources=("", "order-7", "@x")),
+    "readable ids": Case((SeenIds(readable=True),), sources=("", "order-7", "@x", "another")),
     "ids forever": Case((SeenIds(retention=None),)),
     "readable ids forever, with a name": Case((SeenIds(retention=None, readable=True, name="b"),), ("b",)),
     "message ids": Case((MessageIDs(),), ("@messageIDs",)),

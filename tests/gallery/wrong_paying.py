@@ -95,7 +95,7 @@ def superseded_taken_for_done(stores: Mapping[str, Any]) -> Handler:
         if not isinstance(step, Begun):
             return step
         outcome = here.record(message, here.charge(step.key), finishes=step)
-        return None if isinstance(outcome, Superseded) else outcome
+        return Applied(message) if isinstance(outcome, Superseded) else outcome
 
     return handle
 

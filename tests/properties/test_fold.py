@@ -58,8 +58,8 @@ LEDGERS: dict[str, Ledger] = {
     "marks after seen": HighWaterMark(also=SeenIds()),
     "sequence after marks": InSequence(also=HighWaterMark()),
 }
-# Numbers of two sources, a second id of one number, and an id that is another message where it has no source.
-NAMES = [*((f"{source}{n}", source, n) for source in "st" for n in (1, 2, 3, 4)), ("s2x", "s", 2), ("s1", "", 1)]
+# Numbers of two sources, a second id of one number, and an id that is another message for another source.
+NAMES = [*((f"{source}{n}", source, n) for source in "st" for n in (1, 2, 3, 4)), ("s2x", "s", 2), ("s1", "u", 1)]
 POOL = [Message(name, source=source, sequence=n, body=(3 * n + len(source)) % 5 - 1) for name, source, n in NAMES]
 DELETION = Message("deletion", source="deletions", sequence=1, body=0)
 

@@ -225,7 +225,7 @@ class _Numbered(_Deliveries):
         self.last: dict[str, int] = {}
 
     def message(self, source: str, n: int) -> Message:
-        return Message(f"{source}/{n}", source=source, sequence=self.sequence(n))
+        return Message(f"{source}/{n}", source=source or "shop", sequence=self.sequence(n))
 
     def sequence(self, n: int) -> int | str:
         return n

@@ -27,7 +27,7 @@ def open_shop(request: pytest.FixtureRequest) -> Iterator[Callable[[str], Shop]]
         yield lambda name: shops.enter_context(closing(request.param(name)))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # playwright keeps an event loop running in this thread
 def browser() -> Iterator[Browser]:
     path = next(filter(None, map(shutil.which, CHROMIUM)), None)
     if path is None:

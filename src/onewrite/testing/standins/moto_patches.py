@@ -163,7 +163,7 @@ def _requests(body: Mapping[str, Any]) -> Iterator[Request]:
 def _refuse_wrong_keys(original: Original, backend: Any, table: Any, keys: Mapping[str, Any]) -> Any:
     types = {definition["AttributeName"]: definition["AttributeType"] for definition in table.attr}
     for name, value in keys.items():
-        if types.get(name) not in value or "" in value.values():
+        if name in types and (types[name] not in value or "" in value.values()):
             raise StandInLies(
                 f"moto accepts the key {name}={value}, and DynamoDB does not: it is empty or of another type. {_REMEDY}."
             )
