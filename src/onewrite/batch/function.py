@@ -26,7 +26,6 @@ GroupReturnValue: TypeAlias = Sequence[Answer] | None
 G = TypeVar("G", bound=GroupReturnValue | Awaitable[GroupReturnValue])
 
 _INSTALL_FOLDERS = frozenset({"site-packages", "dist-packages"})
-_LOOPS = frozenset({"asyncio", "anyio", "trio", "uvloop"})
 _ANSWERS: tuple[type, ...] = get_args(Answer)
 _GROUP_REMEDY = "with group_by it returns a sequence of one Outcome for each message, in their order, or None"
 

@@ -283,10 +283,6 @@ class _Place(NamedTuple):
     sequence: int | str
     number: int  # of the deferral, so no two places are equal
 
-    @property
-    def is_ordered(self) -> bool:
-        return self.kind != _UNORDERED
-
     @classmethod
     def of(cls, sequence: Sequence, number: int) -> _Place:
         return cls(_UNORDERED, 0, number) if sequence is None else cls(type(sequence).__name__, sequence, number)
