@@ -105,7 +105,7 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 def test_a_named_function_makes_the_store_that_is_judged(shop: str, queue: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["doctor", f"{shop}:orders", "--queue", queue, "--json"]) == 1
+    assert main(["doctor", f"{shop}:orders", "--queue", queue, "--json"]) == 5
     printed = capsys.readouterr()
     assert printed.err == "orders is called\n"  # and not to where a program reads
     found = json.loads(printed.out)
@@ -140,7 +140,7 @@ def test_an_erased_ledger_is_noticed_and_fails_nothing(capsys: pytest.CaptureFix
 
 
 def test_an_erased_ledger_fails_with_strict(capsys: pytest.CaptureFixture[str]) -> None:
-    assert erase(capsys, "--strict")[0] == 1
+    assert erase(capsys, "--strict")[0] == 5
 
 
 def refuse(monkeypatch: pytest.MonkeyPatch, operation: str) -> None:
@@ -341,7 +341,7 @@ def test_the_page_shows_what_is_printed(
     monkeypatch.delitem(sys.modules, "shop", raising=False)
     make_shop_table()
     (shown,) = re.findall(r"```console\n\$ onewrite (doctor .*?[^\\])\n(.*?)```", PAGE.read_text(), re.DOTALL)
-    assert main(shown[0].replace("\\\n", " ").split()) == 1
+    assert main(shown[0].replace("\\\n", " ").split()) == 5
     found = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
     expected = shown[1].splitlines()
     end = expected.index("...")

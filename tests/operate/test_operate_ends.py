@@ -9,6 +9,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from botocore.exceptions import EndpointConnectionError, NoCredentialsError, Par
 from moto import mock_aws
 from pymongo import MongoClient
 
-from onewrite import HighWaterMark, Message, SeenIds
+from onewrite import Event, HighWaterMark, Message, Outbox, SeenIds
 from onewrite.dynamodb import GuardedTable
 from onewrite.operate import main
 from onewrite.operate.app import app
@@ -100,16 +101,80 @@ def test_what_a_module_prints_is_no_part_of_the_document(
 # --- exit codes -----------------------------------------------------------------------------------------------------------
 
 
-def test_not_there_and_nothing_to_do_and_failed_are_told_apart(
+OUTBOX = ("--outbox", "shop/orders")
+NOWHERE = f"https://sqs.{REGION}.amazonaws.com/123456789012/nowhere"
+PLAIN = NOWHERE.replace("nowhere", "plain")  # without dead letters
+# How each verb ends with each exit code. The table `orders` has the entity `e`, and `busy` what there is to be found.
+ENDS: dict[int, list[list[str]]] = {
+    0: [
+        ["inspect", *ORDERS],
+        ["forget", "--message", "m1", *ORDERS],
+        ["clear", *ORDERS, "--yes"],
+        ["steps", "--table", "orders"],
+        ["doctor", "--table", "orders"],
+        ["relay", "--table", "orders", *OUTBOX, "--stuck"],
+        ["relay", "--table", "orders", *OUTBOX, "--once", "--to", NOWHERE],
+    ],
+    1: [
+        ["doctor", "--queue", NOWHERE],
+        ["relay", "--table", "busy", *OUTBOX, "--once", "--to", NOWHERE],
+        ["worker", "bad_module:handler", "--queue-url", NOWHERE],
+    ],
+    2: [
+        ["inspect", "--table", "orders", "--key", "[]"],
+        ["set-mark", "--sequence", "4", *ORDERS],
+        ["steps", "--table", "orders", "--collection", "mongodb://host/shop.orders"],
+        ["doctor"],
+        ["relay", "--table", "orders", *OUTBOX],
+        ["worker", "nowhere_to_be_found:handler", "--queue-url", NOWHERE],
+    ],
+    3: [
+        ["inspect", "--table", "orders", "--key", '{"id": "missing"}'],
+        ["clear", "--table", "missing", "--key", '{"id": "e"}'],
+        ["steps", "--table", "missing"],
+        ["relay", "--table", "orders", *OUTBOX, "--skip", "missing"],
+    ],
+    4: [
+        ["forget", "--message", "m9", *ORDERS],
+        ["set-mark", "--table", "busy", "--key", '{"id": "m"}', "--source", "s", "--sequence", "1"],
+    ],
+    5: [
+        ["steps", "--table", "busy"],
+        ["doctor", "--queue", PLAIN],
+        ["relay", "--table", "busy", *OUTBOX, "--stuck"],
+        ["relay", "--table", "damaged", *OUTBOX, "--stuck"],
+        ["relay", "--table", "damaged", *OUTBOX, "--once", "--to", NOWHERE],
+    ],
+}
+
+
+@pytest.fixture
+def _busy(store: GuardedTable, folder: Path) -> None:
+    """What the verbs find: a step, a pending event, a mark, a damaged outbox, a queue without dead letters, a module that fails."""
+    client = boto3.client("dynamodb")
+    for name in ("damaged", "busy"):
+        create_table(client, name)
+        busy = GuardedTable(client, SeenIds(), table_name=name, outbox=Outbox("shop/orders"))
+        busy.record(Message("m1"), Key={"id": "o"}, emit=[Event("Paid", 1)])
+    busy.begin(Message("m2"), "charge", Key={"id": "o"}, lease=timedelta(minutes=1), safe_for=timedelta(days=1))
+    marks = GuardedTable(client, HighWaterMark(), table_name="busy")
+    marks.record(Message("m", source="s", sequence=1), Key={"id": "m"})
+    boto3.resource("dynamodb").Table("damaged").update_item(Key={"id": "o"}, AttributeUpdates={"ow_sent": {"Value": "many"}})
+    boto3.client("sqs").create_queue(QueueName="plain")
+    (folder / "bad_module.py").write_text("1 / 0\n")
+
+
+@pytest.mark.usefixtures("_busy")
+@pytest.mark.parametrize(
+    ("code", "command"), [(code, command) for code, commands in ENDS.items() for command in commands], ids=str
+)
+def test_an_exit_code_means_the_same_in_every_verb(code: int, command: list[str]) -> None:
+    assert main(command) == code
+
+
+def test_failures_outside_and_inside_are_distinguished(
     store: GuardedTable, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["inspect", *ORDERS]) == 0
-    assert main(["inspect", "--table", "orders", "--key", '{"id": "missing"}']) == 3
-    assert main(["inspect", "--table", "missing", "--key", '{"id": "e"}']) == 3
-    assert main(["forget", "--message", "m9", *ORDERS]) == 4
-    assert main(["set-mark", "--sequence", "4", *ORDERS]) == 2
-    assert main(["inspect", "--table", "orders", "--key", "[]"]) == 2
-    capsys.readouterr()
     for error, code, told in (
         (EndpointConnectionError(endpoint_url="http://nowhere"), 1, "The database or the network fails"),
         (OSError("no route"), 1, "The database or the network fails"),
@@ -303,7 +368,7 @@ def test_a_later_format_is_named_and_never_interpreted(capsys: pytest.CaptureFix
     for verb in (("forget", "--message", "m1"), ("set-mark", "--sequence", "3"), ("clear",)):
         assert "'ow2 14d fancy'" in told(*verb, *ORDERS, code=2)
     assert "ow2" not in told("doctor", "--table", "orders", code=0)
-    assert "ow2 outbox o" in told("relay", "--table", "orders", "--outbox", "o", "--stuck", code=0)
+    assert "ow2 outbox o" in told("relay", "--table", "orders", "--outbox", "o", "--stuck", code=5)
 
 
 @pytest.mark.few(2)

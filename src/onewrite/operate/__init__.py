@@ -15,26 +15,30 @@ from io import TextIOWrapper
 from pathlib import Path
 
 from onewrite.core.extras import package_of
-from onewrite.operate.early import EXTRAS, EarlySignals, end_at_last
+from onewrite.operate.early import AT_ONCE, EXTRAS, INTERRUPTED, EarlySignals, end_at_last, interrupt
 
 _REMEDY = 'pip install "onewrite[cli,aws,mongodb]"'
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command and return its exit code, which is 2 for what cannot be run as it was asked for.
+    """Run the command and return its exit code, which docs/repair.md explains.
 
-    Without `argv` the command is the whole process, and the verbs `worker` and `relay` take over its signals. A program that calls this
-    with an `argv` of its own keeps its signal handlers, except while a worker runs in the main thread.
+    Without `argv` the command is the whole process, and takes over its signals. A program that calls this with an `argv` of its own
+    keeps its signal handlers, except while a worker runs in the main thread.
     """
     early_signals = EarlySignals()
     if argv is not None:
         return _run(argv, early_signals)
     arguments, code = sys.argv[1:], 1
-    if arguments[:1] in (["worker"], ["relay"]):
-        early_signals.catch()
-    _make_usable()
     try:
+        early_signals.catch()
+        if arguments[:1] not in (["worker"], ["relay"]):
+            early_signals.pass_on(interrupt, within=AT_ONCE)
+        _make_usable()
         code = _run(arguments, early_signals)
+    except KeyboardInterrupt:  # while it starts
+        sys.stderr.write("onewrite: Interrupted by a signal.\n")
+        code = INTERRUPTED
     finally:
         end_at_last(code)
     return code

@@ -20,7 +20,7 @@ from onewrite.operate.inspect import inspect
 from onewrite.operate.options import VersionOption
 from onewrite.operate.relay import relay
 from onewrite.operate.repair import clear, forget, set_mark
-from onewrite.operate.report import Exit, OutsideFailure, escape, say
+from onewrite.operate.report import Exit, OutsideFailure, escape, say, say_interrupted
 from onewrite.operate.steps import steps
 from onewrite.operate.worker import worker
 
@@ -73,7 +73,9 @@ def run(arguments: Sequence[str], early_signals: EarlySignals) -> int:
             error.show()
             return Exit.REFUSED
         code = say(f"{escape(_misuse(error, arguments))} `{path} --help` shows what it takes.", Exit.REFUSED)
-    except typer.Abort:
+    except typer.Abort as abort:
+        if isinstance(abort.__context__, KeyboardInterrupt):  # in the question itself
+            return say_interrupted()
         code = say("Nobody answered, and nothing was done. With --yes nobody is asked.", Exit.FAILED)
     except OutsideFailure as error:
         code = say(error, Exit.FAILED)

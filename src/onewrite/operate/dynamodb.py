@@ -173,6 +173,17 @@ def _slot_of(name: str) -> Slot:
     return Slot(name) if match is None else Slot(f"{match['prefix']}r", match["key"])
 
 
+def key_text(key: Mapping[str, Any]) -> str:
+    """A key of plain values, as `--key` takes it."""
+
+    def encode(value: Any) -> object:
+        if isinstance(value, Decimal):
+            return int(value) if value == int(value) else {"N": str(value)}  # a float of JSON's would lose digits
+        return {"B": b64encode(bytes_of(value)).decode()}
+
+    return json.dumps(dict(key), default=encode)
+
+
 def _key_value(value: Any) -> object:
     match value:
         case {"B": str(text)}:

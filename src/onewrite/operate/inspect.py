@@ -73,7 +73,7 @@ def inspect(
 ) -> None:
     """Show what an entity holds: ledgers with their ids and marks, pending events, open steps, a tombstone, and their bytes.
 
-    With --message it says what a delivery of that message would get, and why. It only reads. The exit code is 1 if the store cannot be read, or has no such entity.
+    With --message it says what a delivery of that message would get, and why. It only reads. The exit code is 3 if there is no such entity.
     """
     options = locals()
     end(lambda: _inspect(options))

@@ -98,6 +98,11 @@ class CollectionStore:
         return {call.method: json.loads(json_util.dumps(call.args, json_options=_DISPLAY_JSON))}
 
 
+def key_text(key: Document) -> str:
+    """A document's `_id`, as `--key` takes it."""
+    return json_util.dumps({"_id": key["_id"]}, json_options=_DISPLAY_JSON)
+
+
 class CollectionScan:
     """Goes once through the documents of a collection that have a field.
 

@@ -19,7 +19,7 @@ import typer
 from onewrite.core.event import Outbox
 from onewrite.core.log import log
 from onewrite.errors import ConfigurationError
-from onewrite.operate.early import EarlySignals
+from onewrite.operate.early import AT_ONCE, EarlySignals, interrupt
 from onewrite.operate.modules import RELAY, find
 from onewrite.operate.options import (
     AsJson,
@@ -45,10 +45,11 @@ from onewrite.operate.report import (
     escape,
     log_to_stderr,
     record,
+    record_unknown_result,
     tell,
     tell_json,
 )
-from onewrite.operate.stores import is_named, relay_of
+from onewrite.operate.stores import is_named, key_text, relay_of
 from onewrite.outbox import Relay, SweepReport, Waiting
 from onewrite.outbox.metrics import emf, opentelemetry
 from onewrite.outbox.relay import OnPass, report_pass
@@ -133,8 +134,8 @@ def relay(
 ) -> None:
     """Publish the events that a store's writes emit, until SIGTERM or Ctrl-C. What is under way then is finished.
 
-    A pass that failed, or left something refused, ends --once with exit code 1. Each option but those of an operator's acts may
-    also be given by the environment: --to as ONEWRITE_RELAY_TO.
+    --once ends with exit code 1 if something failed, and with 5 if the broker refused an event or an outbox cannot be read; so does
+    --stuck if it lists anything. Each option but those of an operator's acts may also be given by the environment: --to as ONEWRITE_RELAY_TO.
     """
     _start(**locals())
 
@@ -149,7 +150,7 @@ def _start(context: typer.Context, name: str | None, log_format: LogFormat, log_
         name = None  # that of the environment is for when no store is named
     early: EarlySignals = context.obj
     if acts:
-        early.pass_on(_interrupt)  # an act is one write, and nothing of it is under way while a question is open
+        early.pass_on(interrupt, within=AT_ONCE)
 
     def run_act() -> int:
         relay = _chosen_relay(name, given, options, publishes=not acts)
@@ -164,10 +165,6 @@ def _start(context: typer.Context, name: str | None, log_format: LogFormat, log_
         return _publish(relay, early.pass_on, options)
 
     end(run_act)
-
-
-def _interrupt() -> None:
-    raise KeyboardInterrupt
 
 
 def _chosen_relay(name: str | None, given: Sequence[str], options: Options, *, publishes: bool) -> Relay:
@@ -193,7 +190,8 @@ def _publish(relay: Relay, pass_on: Callable[[Callable[[], None]], None], option
     if options["once"]:
         sweep = relay.sweep(oldest)
         report_pass(sweep, 0, progress.count)
-        code = int(bool(sweep.error or sweep.refused or sweep.failed or sweep.broken))
+        is_left = sweep.refused or sweep.broken
+        code = Exit.FAILED if sweep.error or sweep.failed else Exit.FOUND if is_left else Exit.DONE
     else:
         relay.run(poll=options["poll"], older_than=oldest, on_pass=progress.count)
     progress.sum_up(last=True)
@@ -255,17 +253,23 @@ def list_stuck(relay: Relay, older_than: timedelta, *, as_json: bool) -> int:
                 "id": entity.event.id,
                 "number": entity.event.sequence,
                 "source": entity.event.source,
+                "entity": key_text(relay, entity.event.entity),
             }
             for entity in waiting[:_MOST]
         ]
-        unread = [{"entity": repr(dict(fault.entity)), "why": str(fault.error)} for fault in broken[:_MOST]]
+        unread = [{"entity": key_text(relay, fault.entity), "why": str(fault.error)} for fault in broken[:_MOST]]
         tell_json({"stuck": stuck, "unread": unread, "more": more})
-        return Exit.DONE
-    tell([_line(entity) for entity in waiting[:_MOST]])
-    tell([f"cannot be read  {escape(repr(dict(fault.entity)))}  {escape(str(fault.error))}" for fault in broken[:_MOST]])
-    if more:
-        tell([f"There are more: {_MOST} of a kind are listed."])
-    return Exit.DONE
+    else:
+        tell([_line(entity) for entity in waiting[:_MOST]])
+        tell(
+            [
+                f"cannot be read  {escape(key_text(relay, fault.entity))}  {escape(str(fault.error))}"
+                for fault in broken[:_MOST]
+            ]
+        )
+        if more:
+            tell([f"There are more: {_MOST} of a kind are listed."])
+    return Exit.FOUND if waiting or broken else Exit.DONE
 
 
 def skip_event(relay: Relay, event_id: str, *, operator: str | None, yes: bool) -> int:
@@ -279,20 +283,16 @@ def skip_event(relay: Relay, event_id: str, *, operator: str | None, yes: bool) 
     tell([_line(stuck)])
     if not (yes or typer.confirm("Consumers will be shown an event of type onewrite.skipped instead. Skip it?")):
         return Exit.FAILED
-    replacement = relay.skip(source=stuck.event.source, id=event_id)
+    known = {"act": "skip", "type": stuck.event.type, "id": event_id, "source": stuck.event.source}
+    with record_unknown_result(f"skip of {stuck.event.type} {event_id} of {stuck.event.source}", operator, known):
+        replacement = relay.skip(source=stuck.event.source, id=event_id)
     if replacement is None:
         raise NothingToDo("It was published meanwhile.")
     text = f"Skipped {stuck.event.type} {event_id}, number {replacement.sequence} of {replacement.source}."
     tell(f"{text}\nIts body was: {stuck.event.body}\n")
     # The body too: what is skipped is nowhere else any more.
-    details = {
-        "act": "skip",
-        "type": stuck.event.type,
-        "id": event_id,
-        "number": replacement.sequence,
-        "source": replacement.source,
-    }
-    record(f"{text} Its body was: {stuck.event.body}", operator, {**details, "body": stuck.event.body})
+    details = {**known, "number": replacement.sequence, "source": replacement.source, "body": stuck.event.body}
+    record(f"{text} Its body was: {stuck.event.body}", operator, details)
     return Exit.DONE
 
 
@@ -308,12 +308,13 @@ def restart_entity(relay: Relay, source: str, *, operator: str | None, yes: bool
     )
     if not (yes or typer.confirm("Are the entity's writers and relays stopped, and shall it be restarted?")):
         return Exit.FAILED
-    new_source = relay.restart(source=source)
+    details = {"act": "restart", "source": outbox.source, "sent": outbox.sent, "pending": len(outbox.pending)}
+    with record_unknown_result(f"restart of {outbox.source}", operator, details):
+        new_source = relay.restart(source=source)
     if new_source is None:
         raise NotThere("The entity was deleted meanwhile.")
     text = f"Restarted {outbox.source}, of which {count_of(outbox.sent, 'event was', 'events were')} sent. Its source is now {new_source}."
     tell([text])
-    details = {"act": "restart", "source": outbox.source, "sent": outbox.sent, "pending": len(outbox.pending)}
     record(text, operator, {**details, "restarted_as": new_source})
     return Exit.DONE
 

@@ -34,7 +34,17 @@ from onewrite.operate.options import (
     Yes,
     message_of,
 )
-from onewrite.operate.report import end, escape, log_to_stderr, record, say, tell, tell_json
+from onewrite.operate.report import (
+    Exit,
+    end,
+    escape,
+    log_to_stderr,
+    record,
+    record_unknown_result,
+    say,
+    tell,
+    tell_json,
+)
 from onewrite.operate.stores import entity_of, store_of
 
 
@@ -164,13 +174,16 @@ def _write(act: str, operator: str | None, store: EntityStore, image: EntityImag
     """Write it, and leave a record of what was done and who asked for it."""
     log_to_stderr()
     total = len(store.calls(image, repair.edit))
-    count = run(store.write(image, repair.edit), store.target)
+    changed = "; ".join(repair.changes)
+    details = {"act": act, "entity": image.name, "of": total, "changes": [*repair.changes]}
+    with record_unknown_result(f"{act} of {image.name} ({changed})", operator, details):
+        count = run(store.write(image, repair.edit), store.target)
     if count:
         partly = "" if count == total else f" ({count} of {total} requests, before another writer changed it)"
-        text = f"{act} of {image.name}{partly}: {'; '.join(repair.changes)}."
-        details = {"act": act, "entity": image.name, "requests": count, "of": total, "changes": [*repair.changes]}
-        record(text, operator, details)
+        record(f"{act} of {image.name}{partly}: {changed}.", operator, {**details, "requests": count})
     if count < total:
         clause = f"only {count} of {total} requests were made" if count else "nothing was written"
-        return say(f"Another writer changed the entity meanwhile, and {clause}: look at it again, without --yes.", 1)
+        return say(
+            f"Another writer changed the entity meanwhile, and {clause}: look at it again, without --yes.", Exit.FAILED
+        )
     return 0

@@ -1,12 +1,6 @@
 """What every verb has to say and how it ends: text for a person or JSON for a program, an exit code, a log of what was done.
 
-| exit code | |
-|---|---|
-| 0 | it is done, or nothing was found |
-| 1 | it failed, or something was found that somebody has to see to |
-| 2 | it cannot be done as it was asked for |
-| 3 | what was named is not there |
-| 4 | there is nothing to do: it is so already |
+The exit codes of all verbs are those of `Exit`, and docs/repair.md has their table.
 """
 
 from __future__ import annotations
@@ -18,7 +12,8 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from enum import Enum, IntEnum
 from typing import Any, NoReturn, TextIO, cast
@@ -38,13 +33,15 @@ _REFUSALS = ("ValidationException", "ParamValidationError")  # of a request that
 
 
 class Exit(IntEnum):
-    """How a verb ends, as the table above says."""
+    """How a verb ends: one meaning per code, whatever the verb."""
 
-    DONE = 0
-    FAILED = 1
-    REFUSED = 2
-    NOT_THERE = 3
-    NOTHING_TO_DO = 4
+    DONE = 0  # or a search found nothing
+    FAILED = 1  # the database, the network, a module of the user's, or onewrite itself
+    REFUSED = 2  # the command cannot be run as it was given
+    NOT_THERE = 3  # the entity, event, table, or collection that the command names
+    NOTHING_TO_DO = 4  # the entity already is as the command asks
+    FOUND = 5  # what the verb searches for: what it lists needs a look
+    INTERRUPTED = 130  # a signal ended the verb before it was done
 
 
 class OutsideFailure(Exception):  # as our other errors are named
@@ -69,6 +66,8 @@ def end(act: Callable[[], int], failure: str = "The database or the network fail
         code = say(error, Exit.NOTHING_TO_DO)
     except OnewriteError as error:
         code = say(error, Exit.REFUSED)
+    except KeyboardInterrupt:
+        code = say_interrupted()
     except (ModuleNotFoundError, typer.Exit, typer.Abort, typer.BadParameter, OutsideFailure):
         raise  # `main` says what to install, `run` what failed, and Typer what is misspelt
     except Exception as error:
@@ -115,6 +114,10 @@ def say(error: object, code: int) -> int:
     """Say it in a line. What it quotes may hold anything, and no control character reaches the terminal."""
     sys.stderr.write(f"onewrite: {str(error).translate(_IN_LINES)}\n")
     return code
+
+
+def say_interrupted() -> int:
+    return say("Interrupted by a signal.", Exit.INTERRUPTED)
 
 
 def tell(lines: str | Iterable[str]) -> None:
@@ -171,6 +174,19 @@ def record(text: str, operator: str | None, details: dict[str, Any]) -> None:
     """Leave a line in the log: what was done, and who asked for it; by default the user of this process."""
     operator = operator or this_user()
     log(logging.WARNING, "%s It was asked for by %s.", text, operator, details={**details, "operator": operator})
+
+
+@contextmanager
+def record_unknown_result(text: str, operator: str | None, details: dict[str, Any]) -> Generator[None, None, None]:
+    """Leave a line as well if a write ends without a response: by a signal, or because the network fails."""
+    try:
+        yield
+    except BaseException as error:
+        has_response = hasattr(error, "response") or hasattr(error, "code")  # as the errors of botocore and pymongo have
+        if not (has_response or isinstance(error, OnewriteError)):
+            unknown = f"{text}: it ended by {type(error).__name__} before a response arrived, and may have been written."
+            record(f"{unknown} Look at the entity again.", operator, {**details, "result": "unknown"})
+        raise
 
 
 class LogFormat(Enum):

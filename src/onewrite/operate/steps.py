@@ -99,7 +99,7 @@ def steps(
 ) -> None:
     """List the steps that were begun and are not finished, those first that were begun first. It reads all of the store.
 
-    The exit code is 1 if the store cannot be read, or if an entity has something else where a step should be.
+    The exit code is 5 if it lists a step, or if an entity has something else where a step should be.
     """
     options = locals()
     now = time.time()
@@ -117,7 +117,7 @@ def steps(
             tell_json({"open": oldest.count, "damaged": oldest.damaged_count, "steps": open_steps})
         else:
             _print(oldest, now)
-        return Exit.FAILED if oldest.damaged_count else Exit.DONE
+        return Exit.FOUND if oldest.count or oldest.damaged_count else Exit.DONE
 
     end(list_steps)
 

@@ -7,7 +7,9 @@ difference.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
@@ -85,6 +87,18 @@ def _outboxes(options: Options, outbox: Outbox) -> StoredOutboxes:
     from onewrite.mongodb.outboxes import Outboxes as OfCollection  # noqa: PLC0415  # as above
 
     return OfCollection(target, ("_id",), outbox)
+
+
+def key_text(relay: Relay, entity: Mapping[str, Any]) -> str:
+    """The key of an entity in the relay's store, as `--key` takes it."""
+    # A relay keeps these to itself. A module's relay does not say of which engine it is.
+    if type(attrgetter("_boxes")(relay)).__module__.startswith("onewrite.dynamodb"):
+        from onewrite.operate.dynamodb import key_text as of_table  # noqa: PLC0415  # as above
+
+        return of_table(entity)
+    from onewrite.operate.mongodb import key_text as of_collection  # noqa: PLC0415  # as above
+
+    return of_collection(entity)
 
 
 def _check_named(options: Options) -> None:

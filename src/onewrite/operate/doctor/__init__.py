@@ -25,7 +25,7 @@ from onewrite.operate.doctor.checks import examine
 from onewrite.operate.doctor.facts import CheckResult, DoctorFinding, Facts, Unread
 from onewrite.operate.modules import MODULE, find, find_module
 from onewrite.operate.options import AsJson, CollectionUrl, EndpointUrl, Options, Region, TableName, VersionOption, option
-from onewrite.operate.report import count_of, end, is_plain, tell, tell_json
+from onewrite.operate.report import Exit, count_of, end, is_plain, tell, tell_json
 from onewrite.operate.stores import function_client, is_named, queue_client, store_of
 
 _WIDTH = 100
@@ -45,16 +45,15 @@ class DoctorReport:
 
     @property
     def code(self) -> int:
-        """The exit code: 1 if anything was found, or could not be read for another reason than a permission, or no check was made.
-
-        A notice counts as found with `strict` only.
-        """
+        """The exit code. With `strict`, a notice counts as found, and a missing permission as a failure."""
         failures = [fact for fact in self._unread if fact.permission is None or self._strict]
         results = [result for result in self._checks if result.state != "not checked"]
         findings = [
             finding for result in results for finding in result.findings if finding.severity != "notice" or self._strict
         ]
-        return int(bool(findings or failures or not results))
+        if failures or not results:
+            return Exit.FAILED
+        return Exit.FOUND if findings else Exit.DONE
 
     def details(self) -> dict[str, object]:
         """For a program."""
@@ -160,14 +159,14 @@ def doctor(
     function: Annotated[str | None, _option("function", "The name or the ARN of the Lambda function.")] = None,
     sample: Annotated[int, _option("sample", "How many entities to read at the most.", min=1, max=10_000)] = 100,
     strict: Annotated[
-        bool, typer.Option("--strict", help="Exit with 1 as well for a notice, or if a permission is missing.")
+        bool, typer.Option("--strict", help="Count a notice as found, and a missing permission as a failure.")
     ] = False,
     as_json: AsJson = False,
     version: VersionOption = False,
 ) -> None:
     """Say what is wrong with a queue, a function, a table or collection, and guarded stores. It only reads.
 
-    The exit code is 0 if nothing was found, and 1 if an error or a warning was found or something cannot be read. A notice, and a
+    The exit code is 0 if nothing was found, 5 if an error or a warning was found, and 1 if something cannot be read. A notice, and a
     permission that is missing, are reported, and count only with --strict.
     """
     options = locals()
