@@ -14,6 +14,7 @@ import pytest
 
 import onewrite
 import onewrite.aws_lambda
+import onewrite.brokers
 import onewrite.dynamodb
 import onewrite.identity
 import onewrite.mongodb
@@ -37,7 +38,7 @@ FLOORS = [
     {"dynamodb", "mongodb"},
     {"metrics"},
     {"batch"},
-    {"aws_lambda"},
+    {"aws_lambda", "brokers"},
     {"sqs"},
     {"outbox"},
     {"testing"},
@@ -47,6 +48,7 @@ FLOORS = [
 PACKAGES = [
     onewrite,
     onewrite.aws_lambda,
+    onewrite.brokers,
     onewrite.dynamodb,
     onewrite.identity,
     onewrite.mongodb,
@@ -194,6 +196,7 @@ def test_the_exported_names_are_these() -> None:
         "sns_handler",
         "sqs_handler",
     ]
+    assert onewrite.brokers.__all__ == ["MessageHandler", "Result", "message_handler"]
     assert onewrite.outbox.__all__ == [
         "AsyncRelay",
         "Broken",

@@ -6,7 +6,8 @@ from itertools import pairwise
 
 import pytest
 
-from onewrite.sqs.state import Ending, Hide, QueueTerms, WorkerState, backoff, extension
+from onewrite.sqs import backoff
+from onewrite.sqs.state import Ending, Hide, QueueTerms, WorkerState, extension
 from onewrite.sqs.waiting import Load
 from tests.support.worker_limits import limits
 

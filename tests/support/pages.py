@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -18,6 +18,7 @@ import pytest
 
 from onewrite.testing import moto_table
 from onewrite.testing.standins import stores
+from onewrite.testing.standins.collection import AsyncStandInDatabase, StandInClient
 from tests.support.absent_packages import STAND_INS
 
 ROOT = Path(__file__).parents[2]
@@ -49,7 +50,20 @@ def a_shop() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def a_server() -> Iterator[None]:
+    """One stand-in of MongoDB for `MongoClient()` and `AsyncMongoClient()`, and the page as a module, which Taskiq looks for."""
+    client: Any = StandInClient()
+    awaited = SimpleNamespace(shop=AsyncStandInDatabase(client["shop"]))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("pymongo.MongoClient", lambda: client)
+        patch.setattr("pymongo.AsyncMongoClient", lambda: awaited)
+        patch.setitem(sys.modules, "brokers", ModuleType("brokers"))
+        yield
+
+
 WORLDS: dict[str, Callable[[], AbstractContextManager[None]]] = {
+    "docs/brokers.md": a_server,
     "docs/recipes.md": a_shop,
 }
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Awaitable, Callable, Generator, Hashable, Iterable, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from inspect import isawaitable
 from itertools import chain, filterfalse
 from logging import WARNING
@@ -41,7 +43,7 @@ from onewrite.batch.source import Response, Source
 from onewrite.batch.workers import Deadline, is_inner_cancellation
 from onewrite.core.clock import checked_clock
 from onewrite.core.event import copy_of
-from onewrite.core.flow import meter
+from onewrite.core.flow import Meter, meter
 from onewrite.core.log import log
 from onewrite.core.unreturned import FunctionCall
 from onewrite.errors import ConfigurationError, InvalidMessage
@@ -65,6 +67,18 @@ _NO_DEADLINE = Deadline(None, 0.0)
 _ASK_FOR_TIME_AFTER = (
     0.1  # seconds of reading messages ahead; an identity that only parses a body takes far less for a batch
 )
+
+
+@dataclass(slots=True)
+class _Lane:
+    """Records that are processed one after the other, and their results by position."""
+
+    states: list[RecordState]
+    results: dict[int, Result] = field(default_factory=dict[int, Result])
+
+    @property
+    def in_order(self) -> list[Result]:
+        return [self.results[position] for position in sorted(self.results)]
 
 
 class Options(TypedDict, total=False):
@@ -181,12 +195,53 @@ class Handler(Generic[R]):
         return report
 
     def process(self, record: Any) -> Result:
-        """Process one record outside a batch, and say what became of it. Only what is no Exception is raised from here."""
-        return self._run(self._steps(self._turns([self.read(record)]), _NO_DEADLINE, in_order=True))[0]
+        """Process one record outside a batch, log what became of it, and return that. Only what isn't an Exception is raised from here.
+
+        An asynchronous function runs in an event loop of its own: where one runs already, await `aprocess`.
+        """
+        return self.process_in_order([record])[0]
 
     async def aprocess(self, record: Any) -> Result:
-        """As `process`, for an asynchronous function. The cancellation of the task that awaits this is raised too."""
-        return (await self._arun(self._steps(self._turns([self.read(record)]), _NO_DEADLINE, in_order=True)))[0]
+        """As `process`, in the running event loop. The cancellation of the task that awaits this is raised too."""
+        return (await self.aprocess_in_order([record]))[0]
+
+    def process_in_order(self, records: Iterable[Any]) -> list[Result]:
+        """Process records of one lane, such as a partition, one after the other, and return the result of each up to the first that isn't
+        settled. What comes after it wasn't begun, or must be processed again.
+        """
+        if self.is_async:
+            return workers.run_in_loop(lambda: self.aprocess_in_order(records))
+        with self._logging(records) as lane:
+            lane.results = self._run(self._steps(self._turns(lane.states), _NO_DEADLINE, in_order=True))
+        return lane.in_order
+
+    async def aprocess_in_order(self, records: Iterable[Any]) -> list[Result]:
+        """As `process_in_order`, in the running event loop."""
+        with self._logging(records) as lane:
+            lane.results = await self._arun(self._steps(self._turns(lane.states), _NO_DEADLINE, in_order=True))
+        return lane.in_order
+
+    @contextmanager
+    def _logging(self, records: Iterable[Any]) -> Generator[_Lane, None, None]:
+        """The records of one lane, as they were read. One line of the log says what became of them."""
+        start, outside, counter = self._monotonic(), meter.get(), Meter()
+        lane = _Lane([self.read(record, position) for position, record in enumerate(records)])
+        token = meter.set(counter)
+        try:
+            yield lane
+        finally:
+            meter.reset(token)
+            if outside is not None:
+                outside.requests += counter.requests
+        report = Report(
+            response={"batchItemFailures": []},
+            results=tuple(lane.in_order),
+            returned=tuple([state.record for state in lane.states[len(lane.results) :]]),
+            oldest_seconds=None,
+            requests=counter.requests,
+            seconds=self._monotonic() - start,
+        )
+        log_batch(self.name, self.source, report, self.failure)
 
     def process_together(
         self, records: Sequence[RecordState], *, in_order: bool, time_left: TimeLeft = None
@@ -217,7 +272,7 @@ class Handler(Generic[R]):
         keys: tuple[Hashable, ...] = ()
         refusal: Skip | Exception | None = None
         try:
-            if not isinstance(record, dict):
+            if not isinstance(record, dict) and not self.source.takes_any_object:
                 kind = type(record).__name__
                 raise InvalidMessage(f"The record is a {kind}, not an object: nothing can be read from it.")  # noqa: TRY301  # it is known as one that failed
             answer: Any = self.source.screen(record) or self._identity(self._to_read(record))  # pyright: ignore[reportUnknownArgumentType]  # whatever it has
@@ -239,12 +294,15 @@ class Handler(Generic[R]):
             keys = messages if self._group_by is None else tuple([_group(self._group_by, message) for message in messages])
         except Exception as error:
             messages, refusal = (), error
-        return RecordState(record, position, messages, refusal, keys, self._monotonic() - began)
+        return RecordState(record, position, messages, refusal, keys, self.clock, self._monotonic() - began)
 
-    def _to_read(self, record: dict[str, Any]) -> Any:
+    def _to_read(self, record: Any) -> Any:
         """The record, or a copy if the function could change in it what is read anew for another try: a body that is no text."""
+        if not isinstance(record, dict):
+            return record
+        record = cast("dict[str, Any]", record)
         body = record.get("body")
-        if type(body) is str or (body is None and (self._group_by is None or not is_change(record))):
+        if type(body) in (str, bytes) or (body is None and (self._group_by is None or not is_change(record))):
             return record
         return copy_of(record)
 

@@ -25,7 +25,7 @@ With `group_by` a worker takes a unit instead, whose messages are one call:
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count, repeat
 from typing import Any, TypeAlias
@@ -62,6 +62,7 @@ class RecordState:
     messages: tuple[Message, ...]
     refusal: Skip | Exception | None
     keys: tuple[Hashable, ...]
+    clock: Callable[[], float]
     seconds: float = 0.0  # that reading it took, and then the calls with its messages
     outcomes: tuple[Answer, ...] = ()
     unreturned: tuple[Note, ...] = ()  # those of the outcomes that the function did not return
@@ -100,6 +101,7 @@ class RecordState:
             self.seconds,
             skipped=isinstance(refusal, Skip),
             unreturned=self.unreturned,
+            clock=self.clock,
         )
 
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import logging
+import math
+import random
+import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from itertools import filterfalse
 from operator import attrgetter
 from types import FrameType
@@ -17,7 +20,7 @@ from onewrite.batch.source import Response, Source
 from onewrite.core.event import LAST_MOMENT, moment
 from onewrite.core.log import log, logger, logging_safely
 from onewrite.core.unreturned import Note
-from onewrite.errors import InvalidMessage, OnewriteError
+from onewrite.errors import ConfigurationError, InvalidMessage, OnewriteError
 from onewrite.identity import Skip
 from onewrite.message import Message, full_name, printable
 from onewrite.metrics import NO_OUTCOME, SKIPPED, Reported, kinds_of
@@ -30,6 +33,23 @@ class EveryRecordFailed(OnewriteError):
 
 class NotSettled(OnewriteError):
     """A record was not settled, and its source learns of it only by this error: Lambda invokes the function again."""
+
+
+_LONGEST_WAIT = (
+    12 * 3600
+)  # seconds that SQS hides a message. A lease is minutes long, but a function may return any `until`.
+_LONGEST_BACKOFF = 300  # seconds: the missing message may itself be waiting for a visibility timeout, which is 30 by default
+
+
+def backoff(tries: int, *, jitter: Callable[[], float] = random.random) -> int:
+    """Seconds until a deferred message is tried again: 1, 2, 4 and so on to 300, less up to a quarter.
+
+    >>> [backoff(count, jitter=lambda: 0.0) for count in (1, 2, 3, 9, 10)]
+    [1, 2, 4, 256, 300]
+    """
+    doublings = max(0, min(tries, 20) - 1)  # far fewer than 20 already reach the longest backoff
+    longest = min(1 << doublings, _LONGEST_BACKOFF)
+    return math.ceil(longest * (1 - jitter() / 4))
 
 
 is_settled: Callable[[Answer | Result], bool] = attrgetter("settled")  # may the broker forget it?
@@ -50,11 +70,34 @@ class Result:
     seconds: float
     skipped: bool = False  # the identity said that the record is not for the function
     unreturned: tuple[Note, ...] = ()  # those of the outcomes that the function got and did not return
+    clock: Callable[[], float] = field(default=time.time, compare=False, repr=False)  # gives epoch seconds
 
     @property
     def settled(self) -> bool:
         """Whether the broker may forget it."""
         return self.error is None and (not self.outcomes or all(map(is_settled, self.outcomes)))
+
+    def retry_after(self, attempt: int) -> float | None:
+        """Return None if the broker can be told that the record is done, or the seconds until it should be delivered again.
+
+        `attempt`: the number of this delivery, 1 for the first. The seconds grow with it: 1, 2, 4, and so on to 300, less up to a
+        quarter. For `Busy` they end one second after the lease of the other worker's step.
+        """
+        if type(attempt) is not int:
+            raise ConfigurationError(
+                f"attempt={attempt!r}: expected the number of this delivery as an int, 1 for the first. If the broker doesn't count "
+                "deliveries, pass 1."
+            )
+        if self.settled:
+            return None
+        match self.unsettled if self.error is None else None:
+            case Busy(until=until):
+                seconds = until + 1.0 - self.clock()
+                return min(max(1.0, seconds), _LONGEST_WAIT) if seconds == seconds else 1.0  # noqa: PLR0124  # a function may return NaN
+            case Superseded():
+                return 1.0  # The worker that has the step is at work: only the next attempt can tell until when.
+            case _:
+                return float(backoff(attempt))
 
     @property
     def unsettled(self) -> Answer | None:

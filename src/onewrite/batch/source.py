@@ -30,6 +30,7 @@ class Source:
       of streams by their eventID, and reads no answer of Kafka.
     - `screen`: a `Skip` for a record that is never for the function, whatever its identity. It may raise InvalidMessage.
     - `decodes`: whether a model of Powertools decodes what is in the records, so they are no longer what was sent.
+    - `takes_any_object`: whether a record may be any object, because the identity alone has to understand it.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Source:
     named_as_in_pipes: bool = False
     screen: Callable[[dict[str, Any]], Skip | None] = lambda _: None
     decodes: bool = False
+    takes_any_object: bool = False
 
     def open(self, event: object) -> tuple[list[Any], list[Hashable]]:
         """The records of an event, and their lanes.

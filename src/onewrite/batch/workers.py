@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from contextvars import copy_context
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from onewrite.batch.order import Lanes, SecondTries, Unit
 from onewrite.batch.report import Result
@@ -24,6 +24,7 @@ from onewrite.errors import ConfigurationError
 if TYPE_CHECKING:
     import asyncio
 
+T = TypeVar("T")
 # What is done with what a worker has taken, and the results. It raises only what ends the batch.
 Process: TypeAlias = Callable[[int], Mapping[int, Result]]
 AsyncProcess: TypeAlias = Callable[[int], Awaitable[Mapping[int, Result]]]
@@ -176,9 +177,14 @@ def in_tasks(batch: Batch, process: AsyncProcess, workers: int) -> None:
     async def all_workers() -> None:
         await asyncio.gather(*(awork(batch, process) for _ in range(workers)))
 
+    run_in_loop(all_workers)
+
+
+def run_in_loop(function: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Run an asynchronous function to its end in the event loop of this thread."""
     runner = runner_of_this_thread()
     try:
-        runner.run(all_workers(), context=copy_context())
+        return runner.run(function(), context=copy_context())
     except BaseException:
         # The loop was left, by Ctrl-C or by an exit of a task, and tasks of this batch may still be in it. The next batch has another one.
         _this_thread.runner = None
@@ -194,7 +200,7 @@ def runner_of_this_thread() -> asyncio.Runner:
         asyncio.get_running_loop()
         raise ConfigurationError(
             "The handler of an async function or of an AsyncRelay runs its own event loop, and one is running here already: "
-            "call it with `await asyncio.to_thread(handler, event, context)`, or await handler.each(message)."
+            "call it with `await asyncio.to_thread(handler, event, context)`, or await handler.aprocess(record) or handler.each(message)."
         )
     if _this_thread.runner is None:
         _this_thread.runner = asyncio.Runner()

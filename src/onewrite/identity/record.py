@@ -82,7 +82,10 @@ def refusal(record: Record, reason: str) -> InvalidMessage:
 
 def field(record: Record, name: str) -> Any:
     if not isinstance(cast("object", record), Mapping):
-        raise refusal(record, f"it is {kind(record)}, but the raw record of a Lambda event is needed.")
+        needed = (
+            'a mapping is needed: the raw record of a Lambda event, or of another broker {"messageId": ..., "body": ...}'
+        )
+        raise refusal(record, f"it is {kind(record)}, but {needed}.")
     return record.get(name)
 
 

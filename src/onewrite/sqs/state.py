@@ -17,7 +17,6 @@ something can begin again: another worker may have nothing to do.
 
 from __future__ import annotations
 
-import random
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -32,7 +31,6 @@ from onewrite.outcome import Begun, Busy, Deferred, Superseded, Uncertain
 from onewrite.sqs.waiting import MOST_MESSAGES, PATIENCE, Deferrals, GroupLines, Load, QueueMessage, SqsMessage, WaitingLines
 
 LONGEST_HIDDEN = 12 * 3600  # seconds that SQS hides a message after it was received, however often that is extended
-_LONGEST_BACKOFF = 300  # seconds: the missing message may itself be waiting for a visibility timeout, which is 30 by default
 
 Kind: TypeAlias = Literal["settled", "failed", "deferred", "busy", "uncertain", "superseded", "untouched"]
 
@@ -41,17 +39,6 @@ BEAT = 10.0  # seconds after which the worker shows at the latest that it is ali
 # Seconds. A worker does its rounds at every beat, so it is no accident of a busy machine if whatever does the work has not
 # stirred for as long as this. Then its health page says so, and what cannot begin goes back to the queue.
 SILENCE = 30.0
-
-
-def backoff(tries: int, *, jitter: Callable[[], float] = random.random) -> int:
-    """Seconds until a deferred message is tried again: 1, 2, 4 and so on to 300, less up to a quarter.
-
-    >>> [backoff(count, jitter=lambda: 0.0) for count in (1, 2, 3, 9, 10)]
-    [1, 2, 4, 256, 300]
-    """
-    doublings = max(0, min(tries, 20) - 1)  # far fewer than 20 already reach the longest backoff
-    longest = min(1 << doublings, _LONGEST_BACKOFF)
-    return ceil(longest * (1 - jitter() / 4))
 
 
 def extension(visibility: int, since: float) -> int:

@@ -22,12 +22,13 @@ from types import FrameType
 from typing import Any, ClassVar, cast
 
 from onewrite.batch.handler import Handler, HandlerFunction, check_hook, handler_of
+from onewrite.batch.report import backoff
 from onewrite.core.log import log
 from onewrite.errors import ConfigurationError
 from onewrite.metrics import Hook
 from onewrite.sqs.health import HealthPages, Journal, names_of
 from onewrite.sqs.queue import LeanQueueClient, SqsQueue, default_client
-from onewrite.sqs.state import LONGEST_HIDDEN, SILENCE, Limits, backoff
+from onewrite.sqs.state import LONGEST_HIDDEN, SILENCE, Limits
 from onewrite.sqs.threads import Time, WorkerStuck, WorkerThreads
 
 _LONGEST_WAIT = 0.5  # seconds: a signal that arrives just before a wait does not end it, and is noticed after it

@@ -1,0 +1,205 @@
+"""A record of any broker is processed by itself, or with those of its lane, and its result says when to deliver it again."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from onewrite import (
+    Answer,
+    Applied,
+    Begun,
+    Busy,
+    ConfigurationError,
+    Deferred,
+    Duplicate,
+    Gone,
+    InvalidMessage,
+    Message,
+    Missing,
+    Rejected,
+    Stale,
+    Superseded,
+    Uncertain,
+)
+from onewrite.brokers import MessageHandler, message_handler
+from onewrite.identity import Skip, json_body
+
+NOW = 1_700_000_000.0
+A = Message("a")
+
+
+def by_name(record: Any) -> Message | Skip:
+    return Skip() if record == "skip" else Message(record)
+
+
+@pytest.fixture(params=["sync", "async"])
+def handler_of(request: pytest.FixtureRequest) -> Callable[..., MessageHandler[Any, Any]]:
+    """Makes a handler of a function, which is as it is or asynchronous."""
+
+    def make(function: Callable[..., Any], **options: Any) -> MessageHandler[Any, Any]:
+        async def awaited(message: Any) -> Any:
+            await asyncio.sleep(0)
+            return function(message)
+
+        each = function if request.param == "sync" else awaited
+        decorate: Any = message_handler(options.pop("identity", by_name), clock=lambda: NOW, **options)
+        return decorate(each)
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("outcome", "least", "most"),
+    [
+        *[
+            (outcome, None, None)
+            for outcome in (None, Applied(A), Duplicate(A), Stale(A, 3), Gone(A), Rejected(A), Missing(A, settled=True))
+        ],
+        *[
+            (outcome, 3, 4)
+            for outcome in (
+                Missing(A),
+                Deferred(A, 2),
+                Rejected(A, settled=False),
+                ValueError(),
+                Begun(A, "k", "f", NOW, NOW),
+            )
+        ],
+        (Uncertain(A, NOW, "f"), 3, 4),
+        (Superseded(A), 1, 1),
+        (Busy(A, NOW + 40), 41, 41),
+        (Busy(A, NOW - 40), 1, 1),
+        (Busy(A, math.nan), 1, 1),
+        (Busy(A, math.inf), 43_200, 43_200),
+        ([Applied(A), Busy(A, NOW + 40), Missing(A)], 41, 41),
+    ],
+    ids=repr,
+)
+def test_a_third_delivery_waits_for_these_seconds(
+    handler_of: Callable[..., MessageHandler[Any, Any]], outcome: Any, least: float | None, most: float | None
+) -> None:
+    def each(_: Message) -> Answer | list[Answer] | None:
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    result = handler_of(each).process("a")
+    seconds = result.retry_after(3)
+    assert (seconds is None) is result.settled
+    assert seconds is None if least is None or most is None else seconds is not None and least <= seconds <= most
+
+
+def test_the_wait_grows_with_each_attempt_up_to_five_minutes() -> None:
+    result = message_handler(by_name)(lambda message: Missing(message, settled=False)).process("a")
+    waits = [result.retry_after(attempt) or 0.0 for attempt in (-1, 0, 1, 2, 5, 10, 10**9)]
+    assert waits[:4] == [1, 1, 1, 2]
+    assert 12 <= waits[4] <= 16
+    assert all(225 <= wait <= 300 for wait in waits[5:])
+
+
+@pytest.mark.parametrize("attempt", [None, "1", 1.0, True])
+def test_a_wrong_attempt_is_refused_even_if_the_record_is_settled(attempt: Any) -> None:
+    result = message_handler(by_name)(lambda _: None).process("a")
+    with pytest.raises(ConfigurationError, match="pass 1"):
+        result.retry_after(attempt)
+
+
+@dataclass
+class Delivery:
+    """A message of some broker's own class."""
+
+    id: str
+
+
+def test_a_record_may_be_any_object(handler_of: Callable[..., MessageHandler[Any, Any]]) -> None:
+    seen: list[Message] = []
+    handler = handler_of(seen.append, identity=lambda delivery: Message(delivery.id))
+    assert handler.process(Delivery("a")).settled
+    assert seen == [A]
+    assert handler_of(seen.append).process("skip").skipped
+
+
+@pytest.mark.parametrize("record", ["{}", b"{}", None, Delivery("a"), {}, {"body": None}, {"body": b"\xff"}, {"body": "{"}])
+def test_a_record_without_a_key_is_not_settled(handler_of: Callable[..., MessageHandler[Any, Any]], record: Any) -> None:
+    result = handler_of(lambda _: pytest.fail("it has no key"), identity=json_body(id="id")).process(record)
+    assert isinstance(result.error, InvalidMessage)
+    assert result.retry_after(1) == 1
+
+
+def test_an_asynchronous_handler_works_inside_a_running_event_loop(caplog: pytest.LogCaptureFixture) -> None:
+    async def each(message: Message) -> Answer:
+        await asyncio.sleep(0)
+        return Applied(message)
+
+    handler = message_handler(by_name)(each)
+
+    async def consumer() -> None:
+        assert [result.settled for result in await asyncio.gather(*map(handler.aprocess, "abc"))] == [True] * 3
+        with pytest.raises(ConfigurationError, match=r"handler\.aprocess\(record\)"):
+            handler.process("a")
+
+    asyncio.run(consumer())
+
+
+@pytest.mark.parametrize("group_by", [None, lambda message: message.id[0]], ids=["alone", "grouped"])
+def test_nothing_is_processed_behind_the_first_unsettled_record(
+    handler_of: Callable[..., MessageHandler[Any, Any]], group_by: Any
+) -> None:
+    calls: list[str] = []
+
+    def outcome_of(message: Message) -> Answer:
+        calls.append(message.id)
+        return Missing(message) if message.id == "b1" else Applied(message)
+
+    def each(messages: Any) -> Any:
+        return outcome_of(messages) if group_by is None else [*map(outcome_of, messages)]
+
+    handler = handler_of(each, group_by=group_by)
+    results = handler.process_in_order(["a1", "a2", "skip", "b1", "c1"])
+    assert [(result.record, result.settled) for result in results] == [
+        ("a1", True),
+        ("a2", True),
+        ("skip", True),
+        ("b1", False),
+    ]
+    assert calls == ["a1", "a2", "b1"]
+    assert handler.process_in_order([]) == []
+
+
+def test_each_call_logs_one_line(
+    handler_of: Callable[..., MessageHandler[Any, Any]], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "onewrite")
+    handler = handler_of(lambda message: Missing(message) if message.id == "b" else Applied(message))
+    handler.process("a")
+    handler.process_in_order("abc")
+    assert [record.levelname for record in caplog.records] == ["INFO", "WARNING"]
+    assert "1 record, 1 applied" in caplog.messages[0]
+    assert "3 records, 1 applied, 1 failed, 1 returned; record (no id), message b: Missing" in caplog.messages[1]
+
+
+def test_an_exit_is_raised(handler_of: Callable[..., MessageHandler[Any, Any]]) -> None:
+    def each(_: Message) -> None:
+        raise SystemExit(3)
+
+    with pytest.raises(SystemExit):
+        handler_of(each).process("a")
+
+
+@pytest.mark.parametrize("function", [Delivery, message_handler(by_name)(lambda _: None), 3])
+def test_only_a_function_is_decorated(function: Any) -> None:
+    with pytest.raises(ConfigurationError):
+        message_handler(by_name)(function)
+
+
+@pytest.mark.parametrize("identity", [json_body, None, "id"])
+def test_only_an_identity_is_accepted(identity: Any) -> None:
+    with pytest.raises(ConfigurationError, match="message_handler"):
+        message_handler(identity)
