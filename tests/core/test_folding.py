@@ -11,7 +11,6 @@ import pytest
 from onewrite import (
     Applied,
     Busy,
-    Deferred,
     Duplicate,
     HighWaterMark,
     InSequence,
@@ -134,13 +133,6 @@ def test_what_is_too_much_is_halved_and_the_rest_is_written_in_chunks_of_that_si
 
 
 @pytest.mark.parametrize("ledger", [SeenIds(), HighWaterMark(), InSequence()], ids=["seen", "mark", "sequence"])
-def test_a_store_that_has_room_for_one_message_gets_one_at_a_time(ledger: Ledger) -> None:
-    store = Memory(ledger, fits=0)
-    assert kinds(folded(store, messages(1, 2, 3))) == [Applied] * 3
-    assert store.writes == [["m1"], ["m2"], ["m3"]]
-
-
-@pytest.mark.parametrize("ledger", [SeenIds(), HighWaterMark(), InSequence()], ids=["seen", "mark", "sequence"])
 def test_another_writer_who_is_always_first_costs_one_request_a_message(ledger: Ledger) -> None:
     rival, store, left = Memory(ledger), Memory(ledger), messages(*range(1, 11))
     rival.held = store.held
@@ -150,38 +142,7 @@ def test_another_writer_who_is_always_first_costs_one_request_a_message(ledger: 
     assert len(store.writes) <= 10
 
 
-@pytest.mark.parametrize("ledger", [SeenIds(), HighWaterMark()], ids=["seen", "mark"])
-@pytest.mark.parametrize("budget", range(8))
-def test_a_condition_that_refuses_costs_one_request_more_than_the_messages_alone(ledger: Ledger, budget: int) -> None:
-    given = [message(n, cost=n % 3 + 1) for n in range(1, 5)]
-    store, alone = Memory(ledger, budget), Memory(ledger, budget)
-    assert kinds(folded(store, given)) == [kind for one in given for kind in kinds(folded(alone, [one]))]
-    assert (store.held, store.budget) == (alone.held, alone.budget)
-    assert len(store.writes) <= len(given) + 1
-
-
-def test_what_an_earlier_look_has_shown_to_be_a_duplicate_is_not_sent_again_one_by_one() -> None:
-    store = Memory(SeenIds(), budget=2)
-    folded(store, [message(2, cost=0)])
-    outcomes = folded(store, [message(n, cost=2) for n in (1, 2, 3)])
-    assert kinds(outcomes) == [Applied, Duplicate, Rejected]
-    assert store.writes == [["m2"], ["m1", "m2", "m3"], ["m1", "m3"], ["m1"], ["m3"]]
-
-
 # --- what each message hears ------------------------------------------------------------------------------------------
-
-
-def test_a_refused_message_that_opens_the_way_is_seen_by_those_behind_it() -> None:
-    store = Memory(InSequence(), budget=1)
-    outcomes = folded(store, [message(1, cost=1), message(2, cost=1)])
-    assert kinds(outcomes) == [Applied, Rejected]
-    assert store.writes == [["m1", "m2"], ["m1"], ["m2"]]
-
-
-def test_a_message_that_waits_for_one_which_passes_alone_is_tried_again_one_by_one() -> None:
-    store = Memory(InSequence(), budget=2)
-    given = [message(1, cost=1), message(2, cost=1), message(3, cost=1), message(5, cost=1)]
-    assert kinds(folded(store, given)) == [Applied, Applied, Rejected, Deferred]
 
 
 def test_steps_that_others_begin_and_let_go_all_the_time_end_the_rounds_and_the_messages_go_one_by_one() -> None:
@@ -189,13 +150,6 @@ def test_steps_that_others_begin_and_let_go_all_the_time_end_the_rounds_and_the_
     store.before = lambda: setattr(store, "busy", frozenset({next(busy, "")}))
     assert kinds(folded(store, messages(1, 2, 3))) == [Busy, Applied, Applied]
     assert store.writes == [["m1", "m2", "m3"], ["m1", "m2"], ["m1", "m3"], ["m2"], ["m3"]]
-
-
-def test_two_messages_of_one_sequence_are_each_judged_by_themselves() -> None:
-    first, second = message(1, name="one"), message(1, name="another")
-    assert kinds(folded(Memory(HighWaterMark()), [first, second])) == [Applied, Duplicate]
-    busy = Memory(HighWaterMark(), busy=frozenset({"one"}))
-    assert kinds(folded(busy, [first, second])) == [Busy, Applied]
 
 
 def test_an_id_that_was_kept_by_hand_counts_for_every_source_within_a_batch_too() -> None:
@@ -244,31 +198,3 @@ def test_the_function_may_change_the_list_that_it_is_given() -> None:
 def test_messages_that_are_no_list_of_them_are_refused(given: Any) -> None:
     with pytest.raises(InvalidMessage, match="fold takes the messages first, as a list"):
         folded(Memory(SeenIds()), given)
-
-
-# --- what one write of all asks ---------------------------------------------------------------------------------------
-
-
-def test_a_source_moves_from_below_its_first_sequence_to_its_last_one_in_one_step() -> None:
-    ledger = InSequence()
-    entry = join([ledger.entry(each, NOW) for each in (message(4), message(1, "t"), message(5), message(6))])
-    assert [
-        (change.mark, change.reaches, change.rule) for change in entry.written_changes if isinstance(change, Advance)
-    ] == [(4, 6, "next"), (1, 1, "first")]
-    assert entry.changes == entry.written_changes
-
-
-def test_of_a_ledger_that_is_only_looked_into_the_first_sequence_of_each_form_is_asked_for() -> None:
-    ledger = SeenIds(also=HighWaterMark())
-    given = [*[message(n) for n in (3, 4, "07", "08", "009", "8", "x")], message(1, "t")]
-    entry = join([ledger.entry(each, NOW) for each in given])
-    assert [change.mark for change in entry.also] == [3, "07", "009", "8", "x", 1]
-    assert all(change.last is None for change in entry.also if isinstance(change, Advance))
-    assert len(entry.written_changes) == 8
-
-
-def test_every_mark_is_looked_for_in_a_set_that_was_used_before() -> None:
-    ledger = HighWaterMark(also=SeenIds())
-    entry = join([ledger.entry(each, NOW) for each in messages(1, 2, 3)])
-    assert len(entry.also) == 3
-    assert entry.written_changes == (entry.own,)

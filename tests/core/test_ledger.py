@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from datetime import timedelta
-from hashlib import blake2b
 from itertools import product
 from typing import Any
 
@@ -26,7 +25,7 @@ from onewrite import (
     sortable,
 )
 from onewrite.core.label import Slot
-from onewrite.core.ledgers.entry import ABSENT, Advance, Entry, Remember, Rule
+from onewrite.core.ledgers.entry import ABSENT, Advance, Entry, Remember
 from onewrite.core.ledgers.marks import mark_slot
 from onewrite.core.ledgers.ring import window
 
@@ -39,7 +38,6 @@ CENTURY = timedelta(days=36_525)
 ENTITY = {"n": 1}
 M1 = Message("m1", source="s", sequence=1)
 PLAIN = MessageIDs()
-LEDGERS: list[AnyLedger] = [SeenIds(), HighWaterMark(), InSequence()]
 
 
 def at(sequence: Any, source: str = "s") -> Message:
@@ -84,59 +82,12 @@ def remember(ledger: SeenIds | MessageIDs, message: Message = M1, now: float = N
 # --- SeenIds ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_bounded_set_looks_at_three_slots_and_removes_the_rest() -> None:
-    # Pinned: a change would make every entity forget its messages on the day of the upgrade.
-    sets = remember(SeenIds()).sets
-    assert sets.present == Slot("ow_r", "r1")
-    assert [slot.key for slot in sets.live] == ["r4", "r0", "r1"]
-    assert [slot.key for slot in sets.dead] == ["r2", "r3", "r5"]
-    assert {slot.group for slot in (*sets.live, *sets.dead)} == {"ow_r"}
-
-
 @pytest.mark.parametrize(("generation", "before", "after"), [(2763, "r1", "r3"), (2764, "r3", "r4")])
 def test_a_generation_of_the_default_begins_every_seven_days_and_a_half(generation: int, before: str, after: str) -> None:
     # Pinned, as above: half of 14 days, four times six hours, and two microseconds for rounding.
     begin = generation * (7.5 * DAY + 0.000_001)
     earlier, later = (remember(SeenIds(), M1, begin + step) for step in (-0.000_002, 0.000_002))
     assert (earlier.sets.present.key, later.sets.present.key) == (before, after)
-
-
-@pytest.mark.parametrize(
-    ("message", "hashed", "text"),
-    [
-        (Message("evt-42"), "0:6:evt-42", "evt-42"),
-        (Message("m1", source="s"), "1:s2:m1", "@s/m1"),
-        (Message("m1", source="s").part("p"), "1:s1:p2:m1", "@s+p/m1"),
-        (Message("m1").part("p").part(""), "0:1:p0:2:m1", "@+p+/m1"),
-        (Message("é", source="a/b+c%"), "6:a/b+c%1:é", "@a%2Fb%2Bc%25/é"),
-        (Message("@s/m1"), "0:5:@s/m1", "@/@s/m1"),
-        (Message("a/b+c%"), "0:6:a/b+c%", "a/b+c%"),
-    ],
-)
-def test_the_marks_of_messages_never_change(message: Message, hashed: str, text: str) -> None:
-    # Pinned, as above.
-    assert remember(SeenIds(), message).mark == blake2b(hashed.encode(), digest_size=10).digest()
-    assert remember(SeenIds(readable=True), message).mark == text
-
-
-@pytest.mark.parametrize("readable", [False, True])
-@pytest.mark.parametrize("retention", [None, timedelta(days=14)])
-def test_what_is_in_any_live_slot_is_a_duplicate(retention: timedelta | None, *, readable: bool) -> None:
-    entry = SeenIds(retention, readable=readable).entry(M1, NOW)
-    assert isinstance(entry.own, Remember)
-    for slot in entry.own.sets.live:
-        held = Held({slot: frozenset([entry.own.mark, type(entry.own.mark)()])})
-        assert entry.judge(M1, held.look, entity=ENTITY) == Duplicate(M1, ENTITY)
-
-
-def test_what_is_in_no_live_slot_is_fresh() -> None:
-    entry = SeenIds().entry(M1, NOW)
-    assert isinstance(entry.own, Remember)
-    sets = entry.own.sets
-    other = remember(SeenIds(), Message("m1")).mark
-    assert entry.judge(M1, Held({slot: frozenset([other]) for slot in (*sets.live, *sets.dead)}).look) is None
-    assert entry.judge(M1, Held({slot: frozenset([entry.own.mark]) for slot in sets.dead}).look) is None
-    assert entry.judge(M1, Held().look) is None
 
 
 @pytest.mark.parametrize("held", [b"m1", None, ["m1"], frozenset(["m1"]), frozenset([b"m1", 3])])
@@ -199,28 +150,6 @@ def test_a_layout_says_the_retention_as_short_as_it_is_exact(retention: timedelt
 def test_a_gapless_sequence_needs_an_int() -> None:
     with pytest.raises(InvalidMessage, match=r"counts in ints.*HighWaterMark"):
         InSequence().entry(at("1"), NOW)
-
-
-@pytest.mark.parametrize(
-    ("first", "sequence", "rule"),
-    [(1, 1, "first"), (1, 2, "next"), (1, 0, "next"), (0, 0, "first"), (0, 1, "next"), (-3, -3, "first")],
-)
-def test_a_gapless_sequence_begins_with_its_first_number(first: int, sequence: int, rule: Rule) -> None:
-    entry = InSequence(first).entry(at(sequence), NOW)
-    assert entry.own == Advance(Slot("ow_@", "s"), sequence, rule, first)
-    assert entry.follows_gap is (rule == "next")
-
-
-def test_only_a_gapless_sequence_counts_and_follows_a_gap() -> None:
-    entries = [ledger.entry(at(2), NOW) for ledger in LEDGERS]
-    assert [entry.own.counts for entry in entries] == [False, False, True]
-    assert [entry.follows_gap for entry in entries] == [False, False, True]
-
-
-def test_only_where_a_later_message_can_be_written_first_may_a_message_be_overtaken() -> None:
-    ledgers = (HighWaterMark(), SeenIds(also=HighWaterMark()), SeenIds(), InSequence(), SeenIds(also=PLAIN))
-    overtaken = [ledger.entry(at(2), NOW).may_be_overtaken for ledger in ledgers]
-    assert overtaken == [True, True, False, False, False]
 
 
 @pytest.mark.parametrize(
@@ -290,13 +219,6 @@ def test_a_gapless_sequence_lets_in_the_next_one(first: int, held: Any, sequence
     assert judged(InSequence(first).entry(at(sequence), NOW), at(sequence), held) == expected
 
 
-@pytest.mark.parametrize("ledger", [HighWaterMark(), InSequence()])
-@pytest.mark.parametrize("held", ["5", None, 4.0, True, frozenset([4])], ids=repr)
-def test_a_mark_of_another_type_is_a_mismatch(ledger: HighWaterMark | InSequence, held: object) -> None:
-    with pytest.raises(LedgerMismatch, match=r"The mark of source 's' is .*sequence is 5.*do not compare"):
-        judged(ledger.entry(at(5), NOW), at(5), held)
-
-
 def judged(entry: Entry, message: Message, held: object) -> object:
     found = Held() if held is ABSENT else Held({Slot("ow_@", "s"): held})
     return entry.judge(message, found.look, entity=ENTITY)
@@ -353,12 +275,6 @@ def _named(text: str) -> AnyLedger:
     return eval(found[1], {"SeenIds": SeenIds, "HighWaterMark": HighWaterMark, "timedelta": timedelta})  # noqa: S307  # our own text
 
 
-def test_ledgers_that_say_the_same_are_one() -> None:
-    assert SeenIds(also=SeenIds()).terms.looks == ()
-    assert HighWaterMark(also=InSequence()).terms.looks == ()
-    assert [label.accepts for label in SeenIds(also=SeenIds()).terms.labels] == [("ow1 14d",)]
-
-
 def test_many_ledgers_are_named_in_a_row_or_in_a_chain() -> None:
     week, month, now = SeenIds(WEEK), SeenIds(MONTH), SeenIds()
     row, chain = replace(now, also=(month, week)), replace(now, also=replace(month, also=week))
@@ -366,16 +282,6 @@ def test_many_ledgers_are_named_in_a_row_or_in_a_chain() -> None:
     for changed in (row, chain):
         for before in (week, month, now):
             assert written(before, M1).judge(changed, M1) == Duplicate(M1)
-
-
-def test_what_is_looked_into_is_neither_written_nor_emptied_but_for_slots_that_are_dead() -> None:
-    entry = SeenIds(MONTH, also=SeenIds()).entry(M1, NOW)
-    assert isinstance(entry.own, Remember)
-    (looked,) = entry.also
-    assert isinstance(looked, Remember)
-    assert looked.sets is remember(SeenIds()).sets
-    assert entry.changes == (entry.own, looked)
-    assert entry.dead == [*entry.own.sets.dead, *looked.sets.dead]
 
 
 @pytest.mark.parametrize(
@@ -395,14 +301,6 @@ def test_entries_of_a_ledger_that_was_changed_are_of_two_shapes_where_their_requ
 ) -> None:
     """Requests are built once for each shape: a wrong one would look into the slots of another time, or leave out a condition."""
     assert ledger.entry(*one).shape != ledger.entry(*other).shape
-
-
-def test_entries_of_several_messages_are_of_one_shape_only_where_they_are_equally_many() -> None:
-    ids = SeenIds()
-    own, second, third = (ids.look(Message(f"m{n}"), NOW) for n in (1, 2, 3))
-    entry = Entry(ids.terms, own)
-    assert entry._replace(more=(second,)).shape == entry._replace(more=(third,)).shape
-    assert len({entry._replace(more=more).shape for more in ((), (second,), (third, second), (second,))}) == 3
 
 
 def test_of_two_refusals_duplicate_is_said_before_stale_and_stale_before_deferred() -> None:
@@ -564,21 +462,6 @@ def test_a_source_is_escaped_where_a_database_reads_a_path(message: Message, key
     assert mark_slot("ow_l", message.source, message.parts) == Slot("ow_@", key)
 
 
-def test_only_a_ledger_that_forgets_bears_a_skew() -> None:
-    assert [ledger.skew for ledger in (*LEDGERS, SeenIds(None))] == [timedelta(hours=6), None, None, None]
-
-
-def test_each_ledger_says_what_makes_an_entity_smaller() -> None:
-    assert "shorter retention" in SeenIds().remedy
-    assert "number of sources" in HighWaterMark().remedy
-    assert HighWaterMark().remedy == InSequence().remedy
-
-
-def test_ledgers_compare_by_what_they_were_made_of() -> None:
-    assert SeenIds() == SeenIds(timedelta(days=14))
-    assert len({SeenIds(), SeenIds(MONTH), SeenIds(also=SeenIds(MONTH)), HighWaterMark(), InSequence(), InSequence(2)}) == 6
-
-
 # --- what is kept between two moments -------------------------------------------------------------------------------------
 
 
@@ -593,11 +476,3 @@ def test_a_ledger_that_has_served_an_earlier_moment_answers_as_a_new_one(edge: s
     for microseconds in (turns - reach.width // 4, turns - 1, turns, turns + 1, turns - 1):
         now = (microseconds + 0.5) / 1_000_000  # a float never shows the whole microsecond
         assert used.look(Message("m"), now) == SeenIds(retention).look(Message("m"), now)
-
-
-@pytest.mark.parametrize("ledger", [HighWaterMark(), InSequence()], ids=["HighWaterMark", "InSequence"])
-def test_message_without_source_is_refused_by_marks(ledger: HighWaterMark | InSequence) -> None:
-    with pytest.raises(
-        InvalidMessage, match=r"has no source, and .* keeps one mark per source.*source='orders', sequence=1"
-    ):
-        ledger.entry(Message("orders-1", sequence=1), 0.0)

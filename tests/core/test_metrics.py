@@ -214,14 +214,6 @@ def test_opentelemetry_names_the_function(monkeypatch: pytest.MonkeyPatch) -> No
         assert counted.points() == [({"outcome": "applied", "faas.name": name}, 1)]
 
 
-def test_opentelemetry_counts_from_several_threads() -> None:
-    counted = Counted()
-    with ThreadPoolExecutor(8) as pool:
-        for _ in range(400):
-            pool.submit(counted.hook, MESSAGE, Applied(MESSAGE), 0.001)
-    assert counted.points() == [({"outcome": "applied"}, 400)]
-
-
 def test_the_metrics_import_no_opentelemetry() -> None:
     source = Path(onewrite.__path__[0]).parent
     program = f"""

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
 from onewrite import Applied, InvalidUpdate, Message, Missing, Outcome, SeenIds
-from onewrite.aws_lambda import sqs_handler
 from onewrite.dynamodb import GuardedTable
 from onewrite.mongodb import GuardedCollection
 from onewrite.testing import explore, moto_table
 from onewrite.testing.standins.stores import mongomock_collection
-from tests.support.batches import by_name, sqs
-from tests.support.fake_sqs import URL, FakeSqs, VirtualTime
-from tests.support.seams import worker_in
 
 PLACE, PAY = Message("place", "s"), Message("pay", "s")
 Handler = Callable[[Message], Any]
@@ -97,44 +92,6 @@ def test_a_handler_may_say_that_a_missing_entity_is_an_answer(made: Callable[[Or
 
 
 # --- what becomes of the record -----------------------------------------------------------------------------------------
-
-
-def test_lambda_gets_the_record_back_and_the_log_names_it_and_says_why(caplog: pytest.LogCaptureFixture) -> None:
-    orders = Orders(mongomock_collection("orders"))
-    handler = sqs_handler(identity=by_name)(returns(orders))
-    assert len(handler(sqs(["pay"]), None)["batchItemFailures"]) == 1
-    (line,) = caplog.records
-    assert line.levelno == logging.WARNING
-    assert "pay" in line.getMessage()
-    assert "there is no such entity" in line.getMessage()
-    assert handler(sqs(["place", "pay"]), None) == {"batchItemFailures": []}
-
-
-def test_lambda_is_told_that_the_record_is_done_where_a_missing_entity_is_an_answer() -> None:
-    handler = sqs_handler(identity=by_name)(returns(Orders(mongomock_collection("orders"), accepts=True)))
-    assert handler(sqs(["pay"]), None) == {"batchItemFailures": []}
-
-
-def test_a_worker_keeps_the_message_and_logs_each_try(caplog: pytest.LogCaptureFixture) -> None:
-    time = VirtualTime()
-    queue, tries = FakeSqs(time), list[str]()
-    orders = Orders(mongomock_collection("orders"))
-    queue.send("pay")
-
-    @sqs_handler(identity=by_name)
-    def handle(message: Message) -> Outcome:
-        tries.append(message.id)
-        if len(tries) == 3:
-            orders.place(PLACE)
-        return orders.pay(message)
-
-    options: Any = {"backoff": lambda _: 1.0}
-    worker_in(time, URL, handle, client=queue, in_flight=1, stop_when_empty=True, **options).run()
-    assert len(tries) == 3
-    assert queue.messages == []
-    assert [
-        line.getMessage().count("there is no such entity") for line in caplog.records if line.levelno == logging.WARNING
-    ] == [1, 1]
 
 
 @pytest.mark.parametrize("wrong", [1, None])

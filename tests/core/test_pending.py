@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Generator
-from dataclasses import replace
 from decimal import Decimal
 from typing import Any, cast
 
@@ -14,7 +13,7 @@ from bson import ObjectId
 
 from onewrite import ConfigurationError, LedgerMismatch, Outbox
 from onewrite.core.event import seconds
-from onewrite.core.pending import SKIPPED_TYPE, Box, Broken, PendingEvent, box_of, key_parts, read_box
+from onewrite.core.pending import Box, Broken, PendingEvent, box_of, key_parts, read_box
 from tests.support.driven import play
 
 EARLY, LATE = "2026-11-22T08:00:00.000Z", "2026-11-22T09:00:00.000Z"
@@ -27,29 +26,6 @@ def event(number: int) -> PendingEvent:
 
 def box(*numbers: int, due: str | None = None) -> Box:
     return Box({"id": "o-1"}, f"{OUTBOX}/id=S:o-1", events=tuple(event(number) for number in numbers), due=due)
-
-
-def test_a_sweep_takes_what_was_not_postponed_from_the_time_of_its_first_event_on() -> None:
-    assert (box(1).is_due(EARLY), box(1).is_due("2026-11-22T07:59:59.999Z")) == (True, False)
-
-
-def test_a_sweep_takes_what_was_postponed_when_that_time_has_come() -> None:
-    assert (box(1, due=LATE).is_due(LATE), box(1, due=LATE).is_due(EARLY)) == (True, False)
-
-
-def test_a_sweep_of_all_that_is_pending_takes_what_was_postponed_and_nothing_without_an_event() -> None:
-    assert (box(1, due=LATE).is_due(None), box().is_due(None), box().is_due(LATE)) == (True, False, False)
-
-
-@pytest.mark.parametrize("place", [0, 1, 2])
-def test_an_event_that_takes_the_place_of_another_leaves_all_others_where_they_are(place: int) -> None:
-    before = box(1, 2, 3)
-    skipped = event(place + 1).replacement({"id": "o-1"})
-    after = before.with_event(place, skipped)
-    types = [event.type for event in after.events]
-    assert types == [SKIPPED_TYPE if number == place else "OrderPaid" for number in range(3)]
-    assert after == replace(before, events=after.events)
-    assert [event.nonce for event in after.events] == ["nonce1", "nonce2", "nonce3"]
 
 
 @pytest.mark.parametrize(
@@ -127,25 +103,8 @@ def test_an_entity_that_cannot_be_read_holds_up_no_other_but_a_wrong_setting_doe
         play(cast("Any", box_of(lambda _: read(ConfigurationError("wrong")), {"id": "o-1"})), None)
 
 
-def test_a_box_is_unused_until_something_was_emitted() -> None:
-    used = (box(1), replace(box(), sent_count=1, incarnation="nonce1"))
-    assert (box().is_unused, *(each.is_unused for each in used)) == (True, False, False)
-
-
-@pytest.mark.parametrize(("due", "expected"), [(None, False), (EARLY, False), (LATE, True)])
-def test_what_was_postponed_is_left_alone_until_that_time(due: str | None, *, expected: bool) -> None:
-    before, then = seconds(LATE) - 0.001, seconds(LATE)
-    assert box(1, due=due).is_postponed(before) is expected
-    assert not box(1, due=due).is_postponed(then)
-
-
 def test_a_clock_that_was_ahead_when_the_event_was_written_postpones_nothing() -> None:
     assert not box(1, due=EARLY).is_postponed(seconds(EARLY) - 3600)
-
-
-def test_an_event_goes_out_with_the_key_as_the_callers_client_reads_it_where_that_is_another_one() -> None:
-    plain, read = box(1), replace(box(1), caller_entity={"id": b"o-1"})
-    assert (plain.outgoing(0).entity, read.outgoing(0).entity) == ({"id": "o-1"}, {"id": b"o-1"})
 
 
 # --- the key of an entity, from the source of its events ---------------------------------------------------------------

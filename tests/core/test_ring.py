@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from onewrite.core.ledgers.ring import SLOTS, Ring, Window, next_change, ring_of, span_at, window
+from onewrite.core.ledgers.ring import SLOTS, Window, ring_of, span_at, window
 
 GENERATIONS = range(2760, 2772)  # of today, where a generation is as long as by default
 WINDOWS = [window(retention, retention / 56) for retention in (timedelta(seconds=1), timedelta(days=14))]
@@ -16,18 +16,6 @@ def turns(reach: Window, generation: int) -> list[int]:
     """When the present generation begins, when a reader first looks at it, and when one last looks at the one before it."""
     begin = generation * reach.width
     return [begin - reach.ahead, begin, begin + reach.behind]
-
-
-def slots_of(ring: Ring) -> tuple[str, ...]:
-    return (ring.present, *ring.live)
-
-
-@pytest.mark.parametrize("reach", WINDOWS)
-def test_a_ring_stays_as_it_is_until_its_next_change_and_is_another_one_then(reach: Window) -> None:
-    for moment in [turn + step for generation in GENERATIONS for turn in turns(reach, generation) for step in (-1, 0, 1)]:
-        change, ring = next_change(reach, moment), slots_of(ring_of(reach, moment))
-        assert moment < change <= moment + reach.width
-        assert slots_of(ring_of(reach, change - 1)) == ring != slots_of(ring_of(reach, change))
 
 
 @pytest.mark.parametrize("reach", WINDOWS)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from hashlib import blake2b
 from typing import Any
 
 import pytest
-from pymongo.errors import OperationFailure
 
 from onewrite import (
     Applied,
@@ -26,13 +24,12 @@ from onewrite import (
 )
 from onewrite.core.flow import Call, Do
 from onewrite.core.ledgers import Ledger
-from onewrite.core.step import Step, StepRequest, new_step, read_step, step_mark
+from onewrite.core.step import Step, StepRequest, new_step, step_mark
 from onewrite.dynamodb import steps as table_steps
 from onewrite.dynamodb.flows import Flows as TableFlows
 from onewrite.mongodb import steps as collection_steps
 from onewrite.mongodb.flows import Flows as CollectionFlows
 from tests.support.driven import Collection, Table, failure, play, refusal, reply, too_large
-from tests.support.spelled import spell_condition
 
 NOW = 1_790_000_000.0
 M = Message("m5", source="s", sequence=5)
@@ -40,7 +37,6 @@ REQUEST = StepRequest("charge", timedelta(minutes=1), timedelta(days=1))
 ASKED: dict[str, Any] = {"name": "charge", "lease": REQUEST.lease, "safe_for": REQUEST.safe_for}
 KEY: dict[str, Any] = {"Key": {"orderId": "o-1"}}
 QUERY = {"_id": "o-1"}
-MARK = step_mark("ow_l", M)
 DONE: dict[str, Any] = {}
 
 
@@ -85,21 +81,6 @@ def claim(held: Step) -> Begun:
 # --- DynamoDB ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_begin_whose_answer_was_lost_finds_its_own_claim() -> None:
-    begun, steps = play(table_steps.begin(table(), M, **ASKED, **KEY), refusal(item(mine())))
-    assert isinstance(begun, Begun)
-    assert (begun.fence, len(steps)) == (mine().fence, 1)
-
-
-def test_a_takeover_is_one_more_request_that_demands_the_old_fence() -> None:
-    old = step()
-    begun, (_, takeover) = play(table_steps.begin(table(), M, **ASKED, **KEY), refusal(item(old)), DONE)
-    assert isinstance(begun, Begun)
-    assert begun.since == old.since
-    assert takeover.kwargs["ConditionExpression"] == "#step.#fence=:old"
-    assert takeover.kwargs["ExpressionAttributeValues"][":old"] == old.fence
-
-
 def test_a_step_that_was_let_go_before_it_could_be_taken_over_is_begun_anew() -> None:
     begun, steps = play(table_steps.begin(table(), M, **ASKED, **KEY), refusal(item(step())), refusal(item()), DONE)
     assert isinstance(begun, Begun)
@@ -137,17 +118,6 @@ def test_a_finish_that_is_too_large_for_an_item_that_may_not_be_read_is_told_so_
         play(table(ledger).finish(M, KEY, claim(mine())), too_large(), failure("AccessDeniedException"))
 
 
-def test_a_finish_whose_answer_was_lost_is_known_by_its_token() -> None:
-    marks = {"ow_r1": {bytes.fromhex("e2925dfad35a3323aea4")}}
-    landed = item(**marks, ow_t=blake2b(b"mine", digest_size=6).digest())
-    assert play(table().finish(M, KEY, claim(mine())), refusal(landed))[0] == Applied(M, retried=True)
-
-
-def test_a_finish_under_the_wrong_ledger_is_a_mismatch() -> None:
-    with pytest.raises(LedgerMismatch, match="kept as '36h'"):
-        play(table().finish(M, KEY, claim(mine())), refusal(item(mine(), ow_l="ow1 36h")))
-
-
 @pytest.mark.parametrize("marks", [[4], [7, 4, 7, 4, 7, 4]], ids=["it would fit", "moved back and forth"])
 def test_a_finish_that_never_fits_is_a_mismatch(marks: list[int]) -> None:
     refusals = [refusal(item(mine(), ow_l="ow1 marks", **{"ow_@s": mark})) for mark in marks]
@@ -155,19 +125,7 @@ def test_a_finish_that_never_fits_is_a_mismatch(marks: list[int]) -> None:
         play(table(InSequence()).finish(M, KEY, claim(mine())), *refusals)
 
 
-def test_a_write_asks_for_its_own_messages_step_alone() -> None:
-    _, (call,) = play(table().write(M, {**KEY, "UpdateExpression": "ADD n :one"}), DONE)
-    assert f"contains(ow_steps,{MARK!r})" in spell_condition(call.kwargs)
-
-
 # --- MongoDB ----------------------------------------------------------------------------------------------------------
-
-
-def test_on_mongodb_a_takeover_is_a_look_and_a_write_that_demands_the_old_fence() -> None:
-    old = step()
-    begun, steps = play(collection_steps.begin(collection(), M, filter=QUERY, **ASKED), NOTHING, document(old), LANDED)
-    assert isinstance(begun, Begun)
-    assert steps[-1].args[0] == {"_id": "o-1", f"ow_steps.{MARK.hex()}.fence": old.fence}
 
 
 def test_on_mongodb_a_step_that_was_let_go_meanwhile_is_begun_anew() -> None:
@@ -189,13 +147,6 @@ def test_on_mongodb_a_refusal_that_nothing_explains_is_tried_again() -> None:
     )
     never = play(collection_steps.begin(collection(), M, filter=QUERY, **ASKED), *[NOTHING, document()] * 6)
     assert never[0] == Rejected(M, settled=False)
-
-
-def test_on_mongodb_a_step_that_makes_the_entity_too_large_is_said_to_do_so() -> None:
-    with pytest.raises(EntityTooLarge):
-        play(
-            collection_steps.begin(collection(), M, filter=QUERY, **ASKED), OperationFailure("too large", 17419), document()
-        )
 
 
 def test_on_mongodb_nobody_creates_or_hides_what_begins() -> None:
@@ -237,14 +188,3 @@ def test_a_failing_effect_whose_step_cannot_be_released_says_both() -> None:
     with pytest.raises(TimeoutError, match="no answer") as raised:
         flow.throw(failure("ThrottlingException"))
     assert "stays until its lease ends" in raised.value.__notes__[0]
-
-
-# --- what is stored ---------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "held", [None, "text", {}, {**mine().as_fields(), "since": "soon"}, {**mine().as_fields(), "id": 7}]
-)
-def test_what_is_no_step_is_a_mismatch(held: Any) -> None:
-    with pytest.raises(LedgerMismatch, match="where a step of a message should be"):
-        read_step(held)

@@ -50,11 +50,6 @@ def test_waits_double_from_milliseconds_to_half_a_second() -> None:
     assert set(waits[7:]) == {0.5}
 
 
-def test_up_to_half_of_a_wait_is_left_to_chance() -> None:
-    shortest, longest = (pauses(SECOND, chance=chance)[:6] for chance in (0.0, 1.0))
-    assert shortest == pytest.approx([wait / 2 for wait in longest])
-
-
 @pytest.mark.parametrize("goes_on", [True, False], ids=["a clock that goes on", "a clock that stands still"])
 def test_the_waits_take_no_longer_than_the_deadline_and_nearly_as_long(*, goes_on: bool) -> None:
     for deadline in (SECOND, timedelta(seconds=30)):
@@ -69,11 +64,6 @@ def test_what_takes_long_itself_is_part_of_the_deadline() -> None:
     assert backoff.pause() == 0.005
     clock.now += 0.005
     assert backoff.pause() is None
-
-
-def test_a_wait_may_end_with_the_time_and_without_any_time_there_is_none() -> None:
-    assert pauses(timedelta(milliseconds=5)) == [0.005]
-    assert pauses(timedelta(0)) == []
 
 
 @pytest.mark.parametrize("deadline", [30, None])
@@ -158,22 +148,10 @@ def test_what_is_in_the_way_for_a_moment_is_waited_for_before_the_next_try() -> 
     assert steps == [TRY, Wait(0.005), TRY, Wait(0.01), TRY]
 
 
-def test_what_the_next_try_mends_is_not_waited_for() -> None:
-    outcome, steps = play(within(sketch(), SECOND), Findings([], passes=True), Applied(M1))
-    assert outcome == Applied(M1)
-    assert steps == [TRY, TRY]
-
-
 def test_what_stays_in_the_way_is_given_up_when_there_is_no_time_for_the_next_wait() -> None:
     outcome, steps = play(within(sketch(), timedelta(milliseconds=8)), CONFLICT, None, CONFLICT)
     assert outcome == GIVEN_UP
     assert steps == [TRY, Wait(0.005), TRY]
-
-
-def test_each_try_has_its_number() -> None:
-    transaction, passes = sketch(), Findings([], passes=True)
-    assert answered(transaction, passes, passes, Applied(M1)) == Applied(M1)
-    assert transaction.turns == [0, 1, 2]
 
 
 @pytest.mark.parametrize("outcomes", [[], [Rejected(M1)], [Missing(M1)]], ids=["none", "rejected", "missing"])

@@ -6,7 +6,6 @@ import logging
 from collections.abc import Callable
 from datetime import timedelta
 from decimal import Decimal
-from enum import Enum
 from typing import Any
 
 import pytest
@@ -24,7 +23,6 @@ from onewrite import (
     HighWaterMark,
     InSequence,
     InvalidUpdate,
-    LedgerMismatch,
     Message,
     Missing,
     Outbox,
@@ -40,7 +38,6 @@ from onewrite.dynamodb import GuardedTable
 from onewrite.dynamodb.flows import Flows
 from onewrite.dynamodb.request import build_put
 from tests.support.driven import Table, failure, play, refusal, too_large
-from tests.support.spelled import spell_condition, spell_update
 
 NOW = 1_790_000_000.0
 M5 = Message("m5", source="s", sequence=5)
@@ -56,6 +53,8 @@ CLOSE: dict[str, Any] = {
 STEP: dict[str, Any] = {"lease": timedelta(minutes=1), "safe_for": timedelta(days=1)}
 ENTITY: dict[str, Any] = {"orderId": "o-1", "n": Decimal(1)}
 SEEN: dict[str, Any] = {**ENTITY, "ow_l": "ow1 14d", "ow_r1": {HASH}}
+
+
 DONE: dict[str, Any] = {"ResponseMetadata": {}}
 
 
@@ -96,19 +95,12 @@ def test_who_asks_for_what_a_write_changes_alone_is_shown_no_more_by_a_refusal(a
         assert play(flows(SeenIds()).write(M5, native), refusal(held))[0] == outcome
 
 
-@pytest.mark.parametrize("native", [CLOSE, {**CLOSE, "ReturnValues": "UPDATED_NEW"}, {**CLOSE, "ReturnValues": "ALL_NEW"}])
-def test_a_try_whose_answer_was_lost_is_applied_and_shows_the_entity_where_that_was_asked_for(native: Any) -> None:
-    held = {**SEEN, "ow_t": TOKEN}
-    shown = ENTITY if native.get("ReturnValues") == "ALL_NEW" else None
-    assert play(flows(SeenIds()).write(M5, native), refusal(held))[0] == Applied(M5, shown, retried=True)
-
-
 @pytest.mark.parametrize("error", [failure("ValidationException", "Syntax error"), ClientError({}, "UpdateItem")])
 def test_any_other_failure_leaves_as_the_driver_raised_it(error: ClientError) -> None:
     assert raised_by(flows(InSequence()).write(M5, CLOSE), error) is error
 
 
-# --- a transaction in the way -----------------------------------------------------------------------------------------
+# --- an entity that is too large, or that something else is in ----------------------------------------------------------
 
 
 def test_a_conflict_with_a_transaction_is_waited_out() -> None:
@@ -123,37 +115,6 @@ def test_a_conflict_with_a_transaction_is_waited_out() -> None:
 def test_a_conflict_that_lasts_is_the_drivers_own_in_the_end() -> None:
     last = conflict()
     assert raised_by(flows(SeenIds()).write(M5, CLOSE), *[conflict(), None] * 5, last) is last
-
-
-def test_what_is_refused_after_a_conflict_is_explained() -> None:
-    assert play(flows(SeenIds()).write(M5, CLOSE), conflict(), None, refusal(SEEN))[0] == Duplicate(M5, ENTITY)
-
-
-# --- an entity that is too large, or that something else is in ----------------------------------------------------------
-
-
-def test_a_redelivery_to_an_entity_that_is_full_is_a_duplicate() -> None:
-    # DynamoDB looks at the size before the condition.
-    outcome, steps = play(flows(SeenIds()).write(M5, CLOSE), too_large(), {"Item": SEEN})
-    assert outcome == Duplicate(M5, ENTITY)
-    assert steps[1] == Call("get_item", (), {**KEY, "ConsistentRead": True})
-
-
-def test_a_fresh_message_for_an_entity_that_is_full_says_how_large_it_is() -> None:
-    with pytest.raises(
-        EntityTooLarge,
-        match=r"409600 bytes: it has 39 now, 26 of them its ledger's and 13 the caller's own\. It is unchanged",
-    ):
-        play(flows(SeenIds()).write(Message("m6"), CLOSE), too_large(), {"Item": SEEN})
-
-
-def test_an_entity_whose_outbox_is_full_says_what_the_outbox_takes() -> None:
-    guarded = Flows(Table(), SeenIds(), None, lambda: NOW, lambda: "try", outbox=Outbox("shop"), is_async=False)
-    full = {**SEEN, "ow_o": "ow1 outbox shop/orders", "ow_events": [{"body": "x" * 1000}]}
-    with pytest.raises(
-        EntityTooLarge, match="26 of them its ledger's, 1047 its outbox's, whose events wait for a relay, and 13"
-    ):
-        play(guarded.write(Message("m6"), CLOSE), too_large(), {"Item": full})
 
 
 @pytest.mark.parametrize("held", [SEEN, None], ids=["there", "missing"])
@@ -220,16 +181,6 @@ def test_a_new_item_that_is_too_large_is_measured_as_it_was_sent(client: bool) -
         play(flows(SeenIds(), client=client).write(M5, native, build_put), too_large())
 
 
-def test_a_new_item_of_a_wrong_type_is_the_drivers_to_refuse_and_nothing_is_read() -> None:
-    error = mistyped()
-    assert raised_by(flows(SeenIds()).write(M5, {"Item": {"orderId": 1}}, build_put), error) is error
-
-
-def test_something_else_in_the_ledgers_place_is_a_mismatch_and_no_failure_of_the_driver() -> None:
-    with pytest.raises(LedgerMismatch):
-        play(flows(SeenIds()).write(M5, CLOSE), mistyped(), {"Item": {**ENTITY, "ow_r1": {Decimal(5)}}})
-
-
 def test_a_callers_own_wrong_type_is_the_drivers_to_refuse() -> None:
     error = mistyped()
     assert raised_by(flows(SeenIds()).write(M5, CLOSE), error, {"Item": ENTITY}) is error
@@ -243,27 +194,6 @@ def test_a_redelivery_whose_update_no_longer_fits_the_entity_is_a_duplicate() ->
 
 FOURTH: dict[str, Any] = {**ENTITY, "closed": True, "ow_l": "ow1 marks", "ow_@s": Decimal(4)}
 CLOSED: dict[str, Any] = {**ENTITY, "closed": True}
-
-
-def test_a_message_of_a_sequence_that_the_caller_refuses_moves_the_mark_in_a_second_request() -> None:
-    native = {**CLOSE, "ReturnValues": "ALL_NEW"}
-    outcome, steps = play(flows(InSequence()).write(M5, native), refusal(FOURTH), DONE)
-    assert outcome == Rejected(M5, CLOSED)
-    assert outcome.settled
-    second = steps[1]
-    assert isinstance(second, Call)
-    assert second.method == "update_item"
-    assert "closed" not in str(second.kwargs)
-    assert spell_update(second.kwargs).startswith("SET ow_l='ow1 marks',ow_@s=5,")
-    assert spell_condition(second.kwargs).startswith("attribute_exists(orderId) AND ")
-    assert "ReturnValues" not in second.kwargs
-
-
-def test_no_mark_is_moved_after_a_put_of_which_nobody_tells_the_key() -> None:
-    item = {"Item": {"orderId": "o-1", "n": 0}}
-    outcome, steps = play(flows(InSequence()).write(M5, item, build_put), refusal(FOURTH))
-    assert outcome == Rejected(M5, CLOSED, settled=False)
-    assert len(steps) == 1
 
 
 @pytest.mark.parametrize(
@@ -286,51 +216,12 @@ def test_a_first_message_whose_entity_was_deleted_before_the_mark_could_be_moved
     assert methods(steps) == ["update_item", "update_item"]
 
 
-def test_the_mark_is_moved_once_a_transaction_lets_it() -> None:
-    outcome, steps = play(flows(InSequence()).write(M5, CLOSE), refusal(FOURTH), conflict(), None, DONE)
-    assert outcome == Rejected(M5, CLOSED)
-    assert methods(steps) == ["update_item", "update_item", "wait", "update_item"]
-
-
 def test_a_mark_that_cannot_be_moved_is_the_drivers_failure() -> None:
     denied = failure("AccessDeniedException")
     assert raised_by(flows(InSequence()).write(M5, CLOSE), refusal(FOURTH), denied) is denied
 
 
 # --- reading ----------------------------------------------------------------------------------------------------------
-
-
-def test_seen_reads_the_entity_as_it_is_now() -> None:
-    outcome, steps = play(flows(SeenIds()).seen(M5, **KEY), {"Item": ENTITY})
-    assert outcome == Applied(M5, ENTITY)
-    assert steps == [Call("get_item", (), {"ConsistentRead": True, **KEY})]
-
-
-class Shown(str, Enum):  # noqa: UP042  # a StrEnum's text is its value
-    N = "n"
-
-
-@pytest.mark.parametrize(
-    ("asked", "sent"),
-    [
-        ({"AttributesToGet": ["n"]}, {"AttributesToGet": ["n", "ow_tombstone"]}),
-        ({"ProjectionExpression": "n, a.b"}, {"ProjectionExpression": "n, a.b,ow_tombstone"}),
-        ({"ProjectionExpression": Shown.N}, {"ProjectionExpression": "n,ow_tombstone"}),
-    ],
-)
-def test_a_read_of_some_attributes_sees_that_the_item_was_deleted(asked: Any, sent: Any) -> None:
-    found, steps = play(flows(SeenIds()).get_item(**KEY, **asked), {"Item": {"n": Decimal(1)}})
-    assert found == {"n": Decimal(1)}
-    assert steps == [Call("get_item", (), {**KEY, **sent})]
-    assert play(flows(SeenIds()).get_item(**KEY, **asked), {"Item": {"ow_tombstone": {}}})[0] is None
-
-
-def test_a_key_in_typed_values_is_refused_where_a_client_would_look_for_a_map() -> None:
-    native = {"Key": {"orderId": {"S": "o-1"}}}
-    client = flows(SeenIds(), client=True)
-    for read in (client.get_item(**native), client.seen(M5, **native)):
-        with pytest.raises(InvalidUpdate, match=r"orderId is .*, a typed value: a guarded client takes plain ones"):
-            next(read)
 
 
 @pytest.mark.parametrize("native", [{"UpdateExpression": "REMOVE a"}, {"Item": {"orderId": "o-1"}}])
@@ -340,10 +231,6 @@ def test_a_record_changes_nothing_but_the_ledger(native: dict[str, Any]) -> None
 
 
 # --- names of attempts, clocks and sizes ------------------------------------------------------------------------------
-
-
-def test_each_call_has_a_name_of_its_own() -> None:
-    assert len({random_name() for _ in range(100)}) == 100
 
 
 def dated(date: str | None) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from functools import partial
@@ -12,12 +11,10 @@ from typing import Any
 import boto3
 import pytest
 from boto3.dynamodb.conditions import Attr
-from boto3.dynamodb.types import Binary
 from botocore.exceptions import ClientError
 
 from onewrite import (
     Applied,
-    Busy,
     ConfigurationError,
     Duplicate,
     EntityTooLarge,
@@ -26,12 +23,9 @@ from onewrite import (
     InSequence,
     InvalidUpdate,
     Message,
-    Missing,
     SeenIds,
-    Stale,
 )
-from onewrite.core.step import Step, step_mark
-from onewrite.dynamodb import AsyncGuardedTable, GuardedTable, atransact, transact
+from onewrite.dynamodb import GuardedTable, transact
 from onewrite.dynamodb.values import typed_values
 from tests.support import driven
 from tests.support.seams import name_calls
@@ -40,7 +34,6 @@ NOW = 1_790_000_000.0
 M5 = Message("m5", source="s", sequence=5)
 HASH = bytes.fromhex("e2925dfad35a3323aea4")  # of the source "s" and the id "m5"
 TOKEN = bytes.fromhex("206dda326f31")  # of the name "try"
-STEP_OF_M5 = "ow_step_"
 SEEN: dict[str, Any] = {"id": "a", "ow_l": "ow1 14d", "ow_r1": {HASH}}
 LANDED: dict[str, Any] = {**SEEN, "ow_t": TOKEN}
 PASSED: dict[str, Any] = {"id": "b", "ow_l": "ow1 marks", "ow_@s": 7}
@@ -134,21 +127,7 @@ def _reason(reason: Any) -> dict[str, Any]:
     return {"Code": reason or "None"}
 
 
-# --- one request -------------------------------------------------------------------------------------------------------
-
-
-def test_a_transaction_is_one_request_and_keeps_the_drivers_answer() -> None:
-    client = Client(DONE)
-    outcome = sent(client)
-    assert outcome == Applied(M5)
-    assert outcome.response is DONE
-    ((method, request),) = client.sent
-    assert method == "transact_write_items"
-    assert [action["Update"]["Key"] for action in request["TransactItems"]] == [{"id": {"S": "a"}}, {"id": {"S": "b"}}]
-    for action in request["TransactItems"]:
-        assert action["Update"]["TableName"] == "orders"
-        assert action["Update"]["ReturnValuesOnConditionCheckFailure"] == "ALL_OLD"
-    assert len(request["ClientRequestToken"]) <= 36
+# --- what is in the way for a moment -----------------------------------------------------------------------------------
 
 
 def test_a_condition_may_be_made_by_attr_with_a_ledger_and_without() -> None:
@@ -161,22 +140,6 @@ def test_a_condition_may_be_made_by_attr_with_a_ledger_and_without() -> None:
     first = client.items[0]["Update"]
     assert first["ConditionExpression"] == "attribute_not_exists(ow_tombstone) AND (#n0 = :v0)"
     assert first["ExpressionAttributeValues"] == {":n": {"N": "1"}, ":v0": {"BOOL": True}}
-
-
-def test_a_write_without_a_ledger_keeps_the_callers_names_and_is_sent_in_typed_values() -> None:
-    client = Client(DONE)
-    plain = unguarded(client)
-    names: dict[str, Any] = {"ConditionExpression": "attribute_not_exists(#n)", "ExpressionAttributeNames": {"#n": "n"}}
-    update: dict[str, Any] = {"UpdateExpression": "SET m = :m", "ExpressionAttributeValues": {":m": 1}}
-    prepared = [plain.putting(Item={"id": "a"}, **names), plain.updating(Key={"id": "b"}, **update, **names)]
-    sent(client, prepared, inbox=inbox_of(client))
-    put, changed, _ = client.items
-    assert put["Put"]["ExpressionAttributeNames"]["#n"] == changed["Update"]["ExpressionAttributeNames"]["#n"] == "n"
-    assert (put["Put"]["Item"], changed["Update"]["Key"]) == ({"id": {"S": "a"}}, {"id": {"S": "b"}})
-    assert changed["Update"]["ExpressionAttributeValues"] == {":m": {"N": "1"}}
-
-
-# --- what is in the way for a moment -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -206,14 +169,6 @@ def test_what_does_not_pass_in_time_is_raised_as_the_driver_raised_it(error: Cli
     assert 1 < len(client.sent) < 20  # how often depends on chance and on the machine
 
 
-def test_a_duplicate_is_known_although_something_else_passes() -> None:
-    client = Client(cancelled("TransactionConflict", SEEN))
-    outcome = sent(client)
-    assert isinstance(outcome, Duplicate)
-    assert outcome.participant == 1
-    assert len(client.sent) == 1
-
-
 def test_other_errors_leave_as_they_came() -> None:
     denied, invalid = failure("AccessDeniedException"), failure("ValidationException", "Invalid UpdateExpression")
     no_path = cancelled(("ValidationError", "The document path is invalid"), None)
@@ -230,24 +185,12 @@ def test_other_errors_leave_as_they_came() -> None:
         assert raised.value is error
 
 
-def test_a_deadline_is_a_timedelta() -> None:
-    with pytest.raises(ConfigurationError, match="give a timedelta"):
-        sent(Client(), deadline=3)
-
-
 # --- the answer got lost -----------------------------------------------------------------------------------------------
 
 
 def test_one_image_with_the_calls_own_token_shows_that_it_landed_if_all_show_the_effect() -> None:
     assert sent(Client(cancelled(SEEN, LANDED))) == Applied(M5, retried=True)
     assert sent(Client(cancelled(None, LANDED))) == Duplicate(M5, {"id": "a"}, participant=1)
-
-
-def test_the_token_of_the_call_stays_the_same_for_all_its_tries() -> None:
-    client = Client(cancelled("TransactionConflict", None), cancelled(LANDED, LANDED))
-    assert sent(client) == Applied(M5, retried=True)
-    tokens = [request["TransactItems"][0]["Update"]["ExpressionAttributeValues"][":ow_token"] for _, request in client.sent]
-    assert tokens[0] == tokens[1] == {"B": TOKEN}
 
 
 def test_the_inbox_shows_that_it_landed() -> None:
@@ -266,11 +209,6 @@ def test_the_inbox_shows_that_it_landed() -> None:
         assert sent(client, [write], inbox=inbox_of(client)) == expected
 
 
-def test_a_token_beside_an_inbox_without_the_message_shows_nothing() -> None:
-    client = Client(cancelled(LANDED, None))
-    assert sent(client, writes(client)[:1], inbox=inbox_of(client)) == Duplicate(M5, {"id": "a"}, participant=0)
-
-
 def test_a_mark_that_expired_in_between_lets_the_message_in() -> None:
     client = Client(cancelled(None, {}), DONE)
     write = unguarded(client).putting(Item={"id": "a"})
@@ -280,13 +218,6 @@ def test_a_mark_that_expired_in_between_lets_the_message_in() -> None:
 # --- reasons by position -----------------------------------------------------------------------------------------------
 
 
-def test_the_reasons_are_taken_by_position() -> None:
-    client = Client(cancelled(None, PASSED))
-    outcome = sent(client, writes(client, HighWaterMark()))
-    assert isinstance(outcome, Stale)
-    assert (outcome.participant, outcome.mark) == (1, 7)
-
-
 def test_codes_are_read_from_the_text_where_nothing_else_has_them() -> None:
     text = "Transaction cancelled, please refer cancellation reasons for specific reasons [None, ConditionalCheckFailed]"
     client = Client(failure("TransactionCanceledException", text), {"Item": typed_values({**SEEN, "id": "b"})})
@@ -294,34 +225,6 @@ def test_codes_are_read_from_the_text_where_nothing_else_has_them() -> None:
     assert isinstance(outcome, Duplicate)
     assert outcome.participant == 1
     assert client.sent[1] == ("get_item", {"TableName": "orders", "Key": {"id": {"S": "b"}}, "ConsistentRead": True})
-
-
-def test_an_item_that_is_not_there_any_more_is_read_as_none() -> None:
-    text = "Transaction cancelled [ConditionalCheckFailed, TransactionConflict]"
-    error = failure("TransactionCanceledException", text)
-    client = Client(error, {}, failure("TransactionCanceledException", text.replace("TransactionConflict", "None")), {})
-    assert sent(client) == Missing(M5, participant=0)
-
-
-def test_a_put_whose_item_nobody_shows_leaves_the_drivers_error() -> None:
-    error = failure("TransactionCanceledException", "[ConditionalCheckFailed, None]")
-    client = Client(error)
-    with pytest.raises(ClientError) as raised:
-        sent(client, [guarded(client).putting(Item={"id": "c"}), *writes(client)[:1]])
-    assert raised.value is error
-
-
-# --- steps of messages -------------------------------------------------------------------------------------------------
-
-
-def test_an_own_open_step_weighs_more_than_what_the_ledgers_say() -> None:
-    mark = step_mark("ow_l", M5)
-    step = Step("events", M5, "key", "fence", NOW - 1, NOW + 60, True)
-    held = {**FREE, "ow_steps": {mark}, f"{STEP_OF_M5}{mark.hex()}": step.as_fields()}
-    client = Client(cancelled(PASSED, held))
-    outcome = sent(client, writes(client, HighWaterMark()))
-    assert isinstance(outcome, Busy)
-    assert outcome.participant == 1
 
 
 # --- what DynamoDB finds invalid ---------------------------------------------------------------------------------------
@@ -354,25 +257,6 @@ def test_where_the_item_may_not_be_read_no_message_is_believed_to_be_missing_bef
         sent(client, writes(client, InSequence()))
 
 
-def test_another_type_in_the_callers_own_attribute_leaves_the_drivers_error() -> None:
-    error = cancelled(MISTYPED, None)
-    with pytest.raises(ClientError) as raised:
-        sent(Client(error, {"Item": typed_values(FREE)}))
-    assert raised.value is error
-
-
-def test_a_weightier_answer_goes_before_what_is_invalid() -> None:
-    client = Client(cancelled(TOO_LARGE, PASSED), {"Item": typed_values(FREE)})
-    assert isinstance(sent(client, writes(client, HighWaterMark())), Stale)
-
-
-def test_what_is_invalid_in_a_write_without_a_ledger_is_the_drivers_to_say() -> None:
-    client = Client(cancelled(MISTYPED, None), {"Item": typed_values(FREE)})
-    update: dict[str, Any] = {"UpdateExpression": "ADD n :n", "ExpressionAttributeValues": {":n": 1}}
-    with pytest.raises(ClientError, match="TransactionCanceled"):
-        sent(client, [unguarded(client).updating(Key={"id": "a"}, **update)], inbox=inbox_of(client))
-
-
 @pytest.mark.parametrize("text", [TOO_LARGE[1], MISTYPED[1]])
 def test_a_whole_request_that_is_invalid_is_looked_into_item_by_item(text: str) -> None:
     client = Client(
@@ -403,15 +287,6 @@ def test_what_a_write_in_a_transaction_does_not_take_is_refused_where_it_is_prep
     for prepare, why in refused:
         with pytest.raises(InvalidUpdate, match=f"takes no .*{why}"):
             prepare()
-
-
-@pytest.mark.parametrize("ledger", [SeenIds(), None])
-@pytest.mark.parametrize("name", ["Key", "Item", "ExpressionAttributeNames", "ExpressionAttributeValues"])
-def test_what_is_no_dict_is_refused_where_it_is_prepared(ledger: SeenIds | None, name: str) -> None:
-    store: Any = GuardedTable(Client(), ledger, table_name="t")
-    prepare = store.putting if name == "Item" else store.updating
-    with pytest.raises(InvalidUpdate, match=f"{name} is a str: give it a dict"):
-        prepare(**{"Key": {"id": "a"}, name: "a"} if name != "Item" else {name: "a"})
 
 
 def test_too_many_writes_and_too_many_bytes_are_refused() -> None:
@@ -450,18 +325,6 @@ def test_two_tables_of_one_resource_have_one_client() -> None:
     resource.meta.client.close()
 
 
-def test_the_form_of_the_call_is_that_of_the_stores() -> None:
-    class AsyncClient(Client):
-        async def update_item(self, **request: Any) -> Any:
-            return request
-
-    store = AsyncGuardedTable(AsyncClient(), SeenIds(), table_name="orders")
-    with pytest.raises(ConfigurationError, match="use atransact"):
-        transact(M5, [store.recording(Key={"id": "a"})])
-    with pytest.raises(ConfigurationError, match="use transact"):
-        asyncio.run(atransact(M5, writes(Client())))
-
-
 @pytest.mark.parametrize(
     ("native", "complaint"),
     [
@@ -481,24 +344,6 @@ def test_a_put_without_a_ledger_needs_its_item() -> None:
     client = Client()
     with pytest.raises(InvalidUpdate, match="needs the Item"):
         sent(client, [unguarded(client).putting(Item={})], inbox=inbox_of(client))
-
-
-@pytest.mark.parametrize("typed", [False, True], ids=["a table", "a client"])
-def test_a_mark_that_is_read_shows_whether_this_call_has_left_it(typed: bool) -> None:
-    client = Client(DONE)
-    table = SimpleNamespace(name="inbox", put_item=print, meta=SimpleNamespace(client=client))
-    store, name = (client, "inbox") if typed else (table, None)
-    inbox = Inbox(store, consumer="c", retention=timedelta(days=1), table_name=name, clock=Clock())
-    plain = unguarded(client)
-    write = plain.putting(Item={"id": "a"})
-    sent(client, [write], inbox=inbox)
-    mark = client.items[1]["Put"]["Item"]
-    token = mark["ow_t"] if typed else Binary(mark["ow_t"])
-    for item, expected in (({**mark, "ow_t": token}, Applied(M5, retried=True)), ({"id": mark["id"]}, Duplicate(M5))):
-        client.answers = [failure("TransactionCanceledException", "[None, ConditionalCheckFailed]"), {"Item": item}]
-        assert sent(client, [write], inbox=inbox) == expected
-        key = {"id": {"S": "1:c1:s2:m5"}} if typed else {"id": "1:c1:s2:m5"}
-        assert client.sent[-1][1] == {"TableName": "inbox", "Key": key, "ConsistentRead": True}
 
 
 def test_the_client_of_a_resource_which_types_values_itself_is_no_low_level_client() -> None:

@@ -42,7 +42,7 @@ from onewrite import (
 from onewrite.core.flow import Call, Flow
 from onewrite.core.ledgers import Ledger
 from onewrite.core.step import Step, step_mark
-from onewrite.mongodb.flows import LARGEST_DOCUMENT, Flows
+from onewrite.mongodb.flows import LARGEST_DOCUMENT, Flows, is_of_entity
 from tests.support.driven import play, reply
 
 NOW = 1_790_000_000.0
@@ -191,6 +191,21 @@ def test_an_upsert_that_fails_where_the_entity_refuses_the_message_is_a_refusal(
     )
     assert outcome == Rejected(M5, ENTITY)
     assert methods(steps) == ["upsert", "find_one", "update_one", "find_one", "find_one"]
+
+
+@pytest.mark.parametrize(
+    ("details", "entity", "expected"),
+    [
+        ({"keyPattern": {"_id": 1}}, {"_id": 1}, True),
+        ({"keyPattern": {"email": 1}}, {"_id": 1}, False),
+        ({"keyPattern": {"_id": 1, "email": 1}}, {"_id": 1}, False),
+        ({"keyPattern": {"sku": 1}}, {"sku": 1, "shop": 2}, True),
+        ({}, {"_id": 1}, True),
+        (None, {"_id": 1}, True),
+    ],
+)
+def test_duplicate_key_is_of_the_entity_or_of_the_caller(details: Any, entity: Any, *, expected: bool) -> None:
+    assert is_of_entity(DuplicateKeyError("E11000", 11000, details), entity) is expected
 
 
 def test_a_callers_own_unique_index_that_refuses_a_creation_is_the_callers_business() -> None:

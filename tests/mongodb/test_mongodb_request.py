@@ -3,43 +3,35 @@
 from __future__ import annotations
 
 import copy
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from bson import DBRef, ObjectId
-from bson.regex import Regex
 from pymongo.collation import Collation
 
 from onewrite import (
     ConfigurationError,
-    Event,
     HighWaterMark,
     InSequence,
     InvalidMessage,
     InvalidUpdate,
     Message,
     MessageIDs,
-    Outbox,
     SeenIds,
-    sortable,
 )
-from onewrite.core.event import emission, emitter_of
-from onewrite.core.label import OUTBOX
 from onewrite.core.ledgers import Ledger
 from onewrite.core.write import NO_STEP, Write
 from onewrite.mongodb.expression import check_update, identity
 from onewrite.mongodb.indexes import check_ids_are_unique, check_indexes
-from onewrite.mongodb.request import ReadyWrite, guard_insert, in_transaction
+from onewrite.mongodb.request import ReadyWrite, guard_insert
 from onewrite.mongodb.request import guard as guard_request
 
 NOW = 1_790_000_000.0
 M5 = Message("m5", source="s", sequence=5)
-HASH = bytes.fromhex("e2925dfad35a3323aea4")  # of the source "s" and the id "m5"
 QUERY: dict[str, Any] = {"_id": "o-1"}
 OPEN: Any = SimpleNamespace(in_transaction=True)
-IDLE: Any = SimpleNamespace(in_transaction=False)
 BY_HAND = MessageIDs()
 
 
@@ -68,101 +60,7 @@ def guard(
     return guard_write(write_of(ledger, message), fields, query, change, native)
 
 
-NOT_GONE = {"ow_tombstone": {"$exists": False}}
-# A step of the message, under a ledger without a name, and under one that was kept by hand.
-STEP, STEP_BY_HAND = {f"ow_steps.{HASH.hex()}": {"$exists": False}}, {"ow_steps.0a434f161f21c0968ad9": {"$exists": False}}
-SHARED = {**NOT_GONE, **STEP}
-IDS_LABEL = {**SHARED, "ow_l": {"$in": [None, "ow1 14d"]}}
-LACKS = {**IDS_LABEL, "ow_r.r4": {"$ne": HASH}, "ow_r.r0": {"$ne": HASH}, "ow_r.r1": {"$ne": HASH}}
-LACKS_ALL = {**IDS_LABEL, "ow_l": {"$in": [None, "ow1 all"]}, "ow_all": {"$ne": HASH}}
-LACKS_TEXT = {**NOT_GONE, **STEP_BY_HAND, "messageIDs": {"$nin": ["@s/m5", "m5"]}}
-DROPS = {"ow_r.r2": "", "ow_r.r3": "", "ow_r.r5": ""}
-MARKS_LABEL = {**SHARED, "ow_l": {"$in": [None, "ow1 marks"]}}
-ALONE = {"ow_@.s.0": {"$exists": False}}
-BELOW = {"$or": [{"ow_@.s": {"$exists": False}}, {"ow_@.s": {"$lt": 5}, **ALONE}]}
-FIRST = {"$or": [{"ow_@.s": {"$exists": False}}, {"ow_@.s": 4, **ALONE}]}
-MOVES = {"$set": {"ow_l": "ow1 marks", "ow_@.s": 5}}
-
-
 # --- expected requests ------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("ledger", "guards", "folded"),
-    [
-        (SeenIds(), LACKS, {"$set": {"ow_l": "ow1 14d"}, "$push": {"ow_r.r1": HASH}, "$unset": DROPS}),
-        (SeenIds(retention=None), LACKS_ALL, {"$set": {"ow_l": "ow1 all"}, "$push": {"ow_all": HASH}}),
-        (BY_HAND, LACKS_TEXT, {"$push": {"messageIDs": "@s/m5"}}),
-        (HighWaterMark(), {**MARKS_LABEL, "$and": [BELOW]}, MOVES),
-        (InSequence(), {**MARKS_LABEL, "$and": [{"ow_@.s": 4, **ALONE}]}, MOVES),
-        (InSequence(5), {**MARKS_LABEL, "$and": [FIRST]}, MOVES),
-    ],
-)
-def test_a_ledgers_guard_joins_the_filter_and_its_mark_the_operators(ledger: Ledger, guards: Any, folded: Any) -> None:
-    write = write_of(ledger)
-    guarded = guard_write(write, (), {"_id": "o-1", "left": {"$gte": 2}}, {"$inc": {"left": -2}}, {})
-    assert guarded == ReadyWrite(
-        write._replace(key={"_id": "o-1"}),
-        filter={"_id": "o-1", "left": {"$gte": 2}, **guards},
-        update={"$inc": {"left": -2}, **folded},
-        upsert=False,
-        native={},
-        query={"_id": "o-1", "left": {"$gte": 2}},
-        change={"$inc": {"left": -2}},
-    )
-
-
-NO_ARRAY_OF_OBJECTS = {"$type": "object", "$not": {"$type": "array"}}
-OBJECT = [{"$or": [{"ow_r": {"$exists": False}}, {"ow_r": NO_ARRAY_OF_OBJECTS}]}]
-ARRAY = [{"$or": [{"ow_r.r1": {"$exists": False}}, {"ow_r.r1": {"$type": "array"}}]}]
-MARKS_OBJECT = [{"$or": [{"ow_@": {"$exists": False}}, {"ow_@": NO_ARRAY_OF_OBJECTS}]}]
-
-
-@pytest.mark.parametrize(
-    ("ledger", "guards", "stage"),
-    [
-        (
-            SeenIds(),
-            {**LACKS, "$and": OBJECT + ARRAY},
-            {
-                "ow_l": {"$literal": "ow1 14d"},
-                "ow_r.r1": {"$concatArrays": [{"$ifNull": ["$ow_r.r1", []]}, {"$literal": [HASH]}]},
-                "ow_r.r2": "$$REMOVE",
-                "ow_r.r3": "$$REMOVE",
-                "ow_r.r5": "$$REMOVE",
-            },
-        ),
-        (
-            HighWaterMark(),
-            {**MARKS_LABEL, "$and": [BELOW, *MARKS_OBJECT]},
-            {"ow_l": {"$literal": "ow1 marks"}, "ow_@.s": {"$literal": 5}},
-        ),
-    ],
-)
-@pytest.mark.parametrize("sequence", [list, tuple])
-def test_a_pipeline_gets_one_stage_more_and_looks_at_what_it_would_replace(
-    ledger: Ledger, guards: Any, stage: Any, sequence: Any
-) -> None:
-    guarded = guard(ledger, QUERY, sequence([{"$set": {"a": "$b"}}]))
-    assert guarded.filter == {**QUERY, **guards}
-    assert guarded.update == [{"$set": {"a": "$b"}}, {"$set": stage}]
-
-
-def test_our_operators_join_the_callers_of_the_same_kind() -> None:
-    update = {"$push": {"lines": 1}, "$unset": {"old": ""}, "$set": {"a": 1}}
-    assert guard(SeenIds(), QUERY, update).update == {
-        "$push": {"lines": 1, "ow_r.r1": HASH},
-        "$unset": {"old": "", **DROPS},
-        "$set": {"a": 1, "ow_l": "ow1 14d"},
-    }
-    assert guard(HighWaterMark(), QUERY, update).update == {**update, "$set": {"a": 1, **MOVES["$set"]}}
-
-
-def test_what_the_caller_and_the_ledger_ask_goes_side_by_side() -> None:
-    query = {"_id": 1, "$and": [{"c": 1}], "$or": [{"a": 1}]}
-    assert guard(SeenIds(), query).filter == {**query, **LACKS}
-    piped = guard(SeenIds(), query, [{"$set": {"a": 1}}]).filter
-    assert piped == {**query, **LACKS, "$and": [{"c": 1}, *OBJECT, *ARRAY]}
 
 
 def test_the_callers_own_documents_are_left_as_they_were() -> None:
@@ -173,71 +71,7 @@ def test_the_callers_own_documents_are_left_as_they_were() -> None:
     assert (query, update) == before
 
 
-@pytest.mark.parametrize(
-    ("sequence", "below"),
-    [
-        ("$a", {"$lt": "$a"}),
-        (sortable(5), {"$lt": "#115"}),
-        # Only a mark of as many digits compares as its number does.
-        ("0050", {"$lt": "0050", "$gte": "0", "$regex": r"^[\s\S]{4}(?![\s\S])"}),
-    ],
-)
-def test_a_sequence_of_text_is_compared_as_text(sequence: str, below: Any) -> None:
-    guarded = guard(HighWaterMark(), message=Message("m", source="s", sequence=sequence))
-    assert guarded.filter["$and"][0]["$or"][1] == {"ow_@.s": below, **ALONE}
-    assert guarded.update == {"$inc": {"n": 1}, "$set": {"ow_l": "ow1 marks", "ow_@.s": sequence}}
-
-
-# --- after another ledger ---------------------------------------------------------------------------------------------
-
-
-def test_a_ledger_before_this_one_is_looked_into_and_its_own_slots_emptied() -> None:
-    guarded = guard(SeenIds(timedelta(days=30), also=SeenIds()))
-    assert guarded.filter == {
-        **QUERY,
-        **SHARED,
-        "ow_l": {"$in": [None, "ow1 30d", "ow1 14d"]},
-        "ow_30d_r.r5": {"$ne": HASH},
-        "ow_30d_r.r0": {"$ne": HASH},
-        "ow_30d_r.r2": {"$ne": HASH},
-        "ow_r.r4": {"$ne": HASH},
-        "ow_r.r0": {"$ne": HASH},
-        "ow_r.r1": {"$ne": HASH},
-    }
-    assert guarded.update == {
-        "$inc": {"n": 1},
-        "$set": {"ow_l": "ow1 30d"},
-        "$push": {"ow_30d_r.r2": HASH},
-        "$unset": {"ow_30d_r.r1": "", "ow_30d_r.r3": "", "ow_30d_r.r4": "", **DROPS},
-    }
-
-
-def test_ids_that_were_kept_by_hand_are_looked_for_with_their_source_and_without() -> None:
-    guarded = guard(HighWaterMark(also=BY_HAND))
-    assert guarded.filter == {
-        **QUERY,
-        **SHARED,
-        **STEP_BY_HAND,
-        "ow_l": {"$in": [None, "ow1 marks", Regex(r"^ow1\ >\ messageIDs(?![\s\S])")]},
-        "messageIDs": {"$nin": ["@s/m5", "m5"]},
-        "$and": [BELOW],
-    }
-    assert guarded.update == {"$inc": {"n": 1}, "$set": {"ow_l": "ow1 marks", "ow_@.s": 5}}
-
-
-def test_a_mark_before_a_set_is_looked_at_and_not_moved() -> None:
-    guarded = guard(SeenIds(also=InSequence()))
-    assert guarded.filter["$and"] == [BELOW]
-    assert "ow_@" not in str(guarded.update)
-
-
 # --- the rest of a call -----------------------------------------------------------------------------------------------
-
-
-def test_native_arguments_pass_and_upsert_is_taken_out() -> None:
-    guarded = guard(SeenIds(), hint="_id_", comment="c", upsert=True)
-    assert guarded.native == {"hint": "_id_", "comment": "c"}
-    assert guarded.upsert is True
 
 
 @pytest.mark.parametrize(
@@ -258,47 +92,6 @@ def test_what_a_filter_says_beside_the_entity_is_a_condition(
     assert (guarded.write.key, guarded.conditional) == (entity, conditional)
 
 
-def test_a_record_is_the_ledgers_own_part() -> None:
-    guarded = guard_write(write_of(HighWaterMark()), (), {"_id": 1, "a": {"$gt": 1}}, None, {"upsert": True})
-    assert guarded.filter == {"_id": 1, "a": {"$gt": 1}, **MARKS_LABEL, "$and": [BELOW]}
-    assert guarded.update == MOVES
-    assert guarded.upsert is True
-
-
-@pytest.mark.parametrize(
-    ("ledger", "creates"), [(SeenIds(), True), (HighWaterMark(), True), (InSequence(5), True), (InSequence(), False)]
-)
-def test_what_follows_a_gap_creates_no_entity(ledger: Ledger, *, creates: bool) -> None:
-    assert guard(ledger, upsert=True).upsert is creates
-    assert guard(ledger, upsert=False).upsert is False
-
-
-@pytest.mark.parametrize(
-    ("ledger", "held"),
-    [
-        (SeenIds(), {"ow_l": "ow1 14d", "ow_r": {"r1": [HASH]}}),
-        (SeenIds(retention=None), {"ow_l": "ow1 all", "ow_all": [HASH]}),
-        (BY_HAND, {"messageIDs": ["@s/m5"]}),
-        (HighWaterMark(), {"ow_l": "ow1 marks", "ow_@": {"s": 5}}),
-    ],
-)
-def test_a_new_document_gets_its_ledger(ledger: Ledger, held: Any) -> None:
-    document = {"_id": 1, "n": 1}
-    assert guard_insert(write_of(ledger), document, {}) == {**document, **held}
-    assert document == {"_id": 1, "n": 1}
-
-
-def test_a_new_document_holds_the_events_that_its_creation_emits() -> None:
-    emitter = emitter_of(Outbox("shop"), "ow_l")
-    emits = emission(emitter, M5, [Event("Created", 1)], NOW, "a call")
-    created = guard_insert(write_of(SeenIds())._replace(emission=emits), {"_id": 1}, {})
-    (stored,) = created["ow_events"]
-    assert (stored["type"], stored["cause"]) == ("Created", "m5")
-    assert (created[OUTBOX.label], created[OUTBOX.due]) == (emits.shape.label, stored["time"])
-    silent = emission(emitter, M5, [], NOW, "a call")
-    assert not {*OUTBOX} & guard_insert(write_of(SeenIds())._replace(emission=silent), {"_id": 1}, {}).keys()
-
-
 # --- refusals ---------------------------------------------------------------------------------------------------------
 
 
@@ -308,13 +101,6 @@ def test_nothing_is_created_inside_a_transaction() -> None:
         guard(SeenIds(), session=OPEN, upsert=True)
     with pytest.raises(InvalidUpdate, match="insert_one in a transaction"):
         guard_insert(write_of(HighWaterMark()), {"_id": 1}, {"session": OPEN})
-
-
-def test_a_session_without_a_transaction_is_no_hindrance() -> None:
-    assert guard(SeenIds(), session=IDLE, upsert=True).upsert is True
-    assert guard_insert(write_of(HighWaterMark()), {"_id": 1}, {"session": IDLE})["_id"] == 1
-    assert [in_transaction({"session": session}) for session in (OPEN, IDLE, None)] == [True, False, False]
-    assert in_transaction({}) is False
 
 
 @pytest.mark.parametrize("sign", [1, -1])
@@ -408,10 +194,6 @@ def test_a_collection_that_takes_no_two_for_one_will_do(indexes: Any, fields: An
 def test_a_collection_whose_collation_may_take_two_for_one_is_refused(fields: Any, text: bool) -> None:
     with pytest.raises(ConfigurationError, match="compares text by the collation 'en'"):
         check_indexes({**UNIQUE, **ENGLISH}, fields, text=text)
-
-
-def test_a_collection_with_an_index_on_id_keeps_ids_unique() -> None:
-    check_ids_are_unique({**UNIQUE, **BY_ID})
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,6 @@ from onewrite import (
     ConfigurationError,
     Duplicate,
     EntityTooLarge,
-    HighWaterMark,
     Inbox,
     InSequence,
     InvalidUpdate,
@@ -26,7 +25,6 @@ from onewrite import (
     Message,
     Rejected,
     SeenIds,
-    Stale,
 )
 from onewrite.core.flow import Meter, meter
 from onewrite.core.label import TOKEN
@@ -40,7 +38,6 @@ NOW = 1_790_000_000.0
 M5 = Message("m5", source="s", sequence=5)
 HASH = bytes.fromhex("e2925dfad35a3323aea4")  # of the source "s" and the id "m5"
 SEEN: dict[str, Any] = {"_id": "a", "ow_l": "ow1 14d", "ow_r": {"r1": [HASH]}}
-PASSED: dict[str, Any] = {"_id": "b", "ow_l": "ow1 marks", "ow_@": {"s": 7}}
 FREE: dict[str, Any] = {"_id": "a", "n": 1}
 MATCHED, MISSED = reply(1), reply()
 DAYS = timedelta(days=14)
@@ -180,13 +177,7 @@ def test_it_is_as_durable_as_the_most_durable_of_its_stores() -> None:
     assert documents.session.options["write_concern"].document["w"] == "majority"
 
 
-def test_the_callers_options_go_with_each_operation_and_each_look() -> None:
-    documents = Documents(MISSED, SEEN)
-    made(documents, writes(documents, comment="c"))
-    assert documents.sent[0][2]["comment"] == documents.sent[1][2]["comment"] == "c"
-
-
-# --- conflicts ---------------------------------------------------------------------------------------------------------
+# --- what a refusal means ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("count", [1, 3])
@@ -220,18 +211,6 @@ def test_what_does_not_pass_in_time_is_raised_and_the_session_ends(at_commit: bo
     assert raised.value is error
     assert documents.session.log[-1] == "end"
     assert not documents.session.in_transaction
-
-
-# --- what a refusal means ----------------------------------------------------------------------------------------------
-
-
-def test_a_duplicate_is_looked_up_after_the_abort() -> None:
-    documents = Documents(MATCHED, MISSED, {**SEEN, "_id": "b"})
-    outcome = made(documents)
-    assert isinstance(outcome, Duplicate)
-    assert (outcome.participant, outcome.entity) == (1, {"_id": "b"})
-    assert documents.session.log == ["start", "abort", "end"]
-    assert "session" not in documents.sent[-1][2]
 
 
 def test_another_refusal_counts_only_when_a_majority_has_what_it_rests_on() -> None:
@@ -277,13 +256,6 @@ def conditional(documents: Any) -> list[Any]:
     return [store.updating({"_id": key, "n": {"$lt": 5}}, {"$inc": {"n": 1}}) for key in "ab"]
 
 
-def test_those_that_were_not_tried_matter_if_they_weigh_more() -> None:
-    documents = Documents(MISSED, *[FREE, PASSED], MISSED, MISSED, *[FREE, PASSED])
-    outcome = made(documents, writes(documents, HighWaterMark()))
-    assert isinstance(outcome, Stale)
-    assert outcome.participant == 1
-
-
 def test_an_insert_that_met_what_is_gone_by_now_makes_the_whole_again() -> None:
     documents = Documents()
     store = guarded(documents)
@@ -311,14 +283,6 @@ def test_a_unique_index_of_the_callers_is_the_callers_business() -> None:
             made(documents, [write, *writes(documents)[1:]])
         assert raised.value is error
         assert documents.session.log == ["start", "abort", "end"]
-
-
-def test_a_gap_that_was_filled_before_the_look_is_tried_once_more() -> None:
-    filled = {"_id": "a", "ow_l": "ow1 marks", "ow_@": {"s": 4}}
-    documents = Documents(
-        MISSED, filled, {**filled, "_id": "b"}, MISSED, MISSED, filled, {**filled, "_id": "b"}, MATCHED, MATCHED
-    )
-    assert made(documents, writes(documents, InSequence())) == Applied(M5)
 
 
 def test_a_message_behind_a_gap_creates_nothing() -> None:
@@ -365,17 +329,6 @@ def inbox_of(documents: Documents) -> Inbox:
     return Inbox(documents.beside("inbox"), consumer="c", retention=DAYS, clock=lambda: NOW)
 
 
-def test_the_mark_goes_first_and_is_looked_up_as_every_refusal_is() -> None:
-    documents = Documents(met(), {"_id": "1:c1:s2:m5"})
-    plain = GuardedCollection(documents, None)
-    outcome = made(documents, [plain.updating({"_id": "a"}, {"$inc": {"n": 1}})], inbox=inbox_of(documents))
-    assert outcome == Duplicate(M5)
-    ((_, (mark,), _), (_, looked_for, _)) = documents.sent
-    assert mark["_id"] == "1:c1:s2:m5"
-    assert looked_for == ({"_id": "1:c1:s2:m5"},)
-    assert mark["expiresAt"].timestamp() == NOW + DAYS.total_seconds()
-
-
 def test_the_inbox_shows_that_an_earlier_try_had_landed() -> None:
     documents = Documents()
     plain = name_calls(GuardedCollection(documents, None), lambda: "try")
@@ -392,19 +345,6 @@ def test_a_mark_that_expired_in_between_lets_the_message_in() -> None:
     plain = GuardedCollection(documents, None)
     write = plain.updating({"_id": "a"}, {"$inc": {"n": 1}})
     assert made(documents, [write], inbox=inbox_of(documents)) == Applied(M5)
-
-
-def test_a_failure_of_those_without_a_ledger_is_the_drivers_to_say() -> None:
-    error = OperationFailure("too large", 17419)
-    documents = Documents(object(), error)
-    plain = GuardedCollection(documents, None)
-    with pytest.raises(OperationFailure) as raised:
-        made(documents, [plain.updating({"_id": "a"}, {"$inc": {"n": 1}})], inbox=inbox_of(documents))
-    assert raised.value is error
-    documents = Documents(error)
-    with pytest.raises(OperationFailure) as raised:
-        made(documents, [GuardedCollection(documents, None).inserting({"_id": "a"})], inbox=inbox_of(documents))
-    assert raised.value is error
 
 
 # --- what cannot be sent -----------------------------------------------------------------------------------------------
