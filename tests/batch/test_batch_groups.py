@@ -25,7 +25,6 @@ from onewrite.aws_lambda import (
 )
 from onewrite.batch import order
 from onewrite.batch.function import WrongReturn
-from onewrite.batch.handler import Handler
 from onewrite.identity import Skip, dynamodb_stream_position, sqs_message_id
 from onewrite.metrics import Reported
 from onewrite.mongodb import GuardedCollection
@@ -115,12 +114,6 @@ def test_the_changes_of_documentdb_are_grouped_too(shop: Shop) -> None:
     assert shop.calls == ["a1 a2", "b1"]
 
 
-def test_lanes_are_not_mixed_though_they_have_a_group_in_common(shop: Shop) -> None:
-    handler = sqs_handler(by_name, group_by=last)(shop)
-    assert identifiers(handler(fifo("a1x", "b1x", "a2x", "b2y", "a3y", "b3x"))) == []
-    assert shop.calls == ["a1x a2x", "b1x", "b2y", "a3y", "b3x"]
-
-
 def test_the_messages_of_a_source_with_sequences_are_given_by_their_sequence(shop: Shop) -> None:
     def by_place(record: Any) -> Message:
         name = record["body"]
@@ -138,24 +131,10 @@ def several(record: Any) -> Sequence[Message] | Message | Skip:
     return [Message(name) for name in record["body"].split("+") if name]
 
 
-def test_the_messages_of_one_record_keep_their_order_in_whatever_groups_they_are(shop: Shop) -> None:
-    handler = sqs_handler(several, group_by=letter)(shop)
-    report = handler.run(sqs(["a1+b1", "b2+a2", "c1", "a3+a4+c2"]))
-    assert identifiers(report.response) == []
-    assert shop.calls == ["a1 a3 a4", "b1 b2", "c1 c2", "a2"]
-    assert [len(result.outcomes) for result in report.results] == [2, 2, 1, 3]
-
-
 def test_in_an_order_a_call_goes_on_into_the_next_record_and_ends_where_the_group_ends(shop: Shop) -> None:
     handler = kinesis_handler(lambda record: several({"body": by_name(record).id}), group_by=letter)(shop)
     assert identifiers(handler(kinesis(["a1+a2", "a3+b1", "skip", "b2", "skip"]))) == []
     assert shop.calls == ["a1 a2 a3", "b1 b2"]
-
-
-def test_a_record_without_messages_is_settled_and_nothing_is_called(shop: Shop) -> None:
-    report = sqs_handler(several, group_by=letter)(shop).run(sqs(["", "skip"]))
-    assert (identifiers(report.response), shop.calls) == ([], [])
-    assert [result.skipped for result in report.results] == [True, True]
 
 
 @pytest.mark.parametrize("event", [sqs, kinesis])
@@ -174,10 +153,6 @@ def test_the_function_is_given_a_list_of_its_own(shop: Shop) -> None:
 
     report = sqs_handler(by_name, group_by=letter)(each).run(sqs(["a1", "a2"]))
     assert [result.settled for result in report.results] == [True, True]
-
-
-def test_a_batch_without_records_calls_nothing(shop: Shop) -> None:
-    assert identifiers(sqs_handler(by_name, group_by=letter)(shop)({"Records": []})) == []
 
 
 # ---------------------------------------------------------------- what becomes of the records
@@ -206,12 +181,6 @@ def test_in_an_order_what_stands_behind_it_comes_again_as_well(decorator: Any, e
     assert "b1" not in shop.calls or decorator is sqs_handler
     assert [result.message.id for result in report.failed] == ["a2?"]
     assert report.size == len(event["Records"]) if "Records" in event else 5
-
-
-def test_a_record_of_several_groups_is_settled_only_if_all_its_messages_are(shop: Shop) -> None:
-    report = sqs_handler(several, group_by=letter)(shop).run(sqs(["a1+b1?", "a2?+b2", "a3+b3+a4"]))
-    assert identifiers(report.response) == ["id-a1+b1?", "id-a2?+b2"]
-    assert shop.calls == ["a1 a2? a3", "b1? b3", "a4"]
 
 
 def test_the_outcomes_of_a_record_end_with_the_first_that_is_not_settled(shop: Shop) -> None:
@@ -267,11 +236,6 @@ def test_an_answer_may_be_about_what_the_function_has_made_of_the_message(each: 
     assert identifiers(sqs_handler(by_name, group_by=letter)(each)(sqs(["a1", "a2"]))) == []
 
 
-def test_two_copies_of_a_message_are_in_the_list_twice(shop: Shop) -> None:
-    report = sqs_handler(by_name, group_by=letter)(shop).run(sqs(["a1", "a1"]))
-    assert [type(result.outcomes[0]).__name__ for result in report.results] == ["Applied", "Duplicate"]
-
-
 def test_a_fold_makes_one_write_of_each_group_and_of_each_redelivery() -> None:
     """A batch of three sources that was shuffled, of which one has a gap; and then another one with copies that fills it."""
 
@@ -309,18 +273,6 @@ def test_a_poisonous_message_takes_none_of_its_group_with_it(shop: Shop, caplog:
     ]
     assert "ValueError" in caplog.messages[0]
     assert "for a group of 3 messages, which are tried one by one" in caplog.messages[0]
-
-
-def test_in_an_order_they_are_tried_up_to_the_first_that_fails(shop: Shop) -> None:
-    report = kinesis_handler(by_name, group_by=letter)(shop).run(kinesis(["a1", "a2", "a3!", "a4", "b1"]))
-    assert identifiers(report.response) == ["3", "4", "5"]
-    assert shop.calls == ["a1 a2 a3! a4", "a1", "a2", "a3!"]
-    assert [len(report.settled), len(report.failed), len(report.returned)] == [2, 1, 2]
-
-
-def test_nothing_of_a_record_is_tried_behind_its_own_failure(shop: Shop) -> None:
-    assert identifiers(sqs_handler(several, group_by=letter)(shop)(sqs(["a1!+a2", "a3"]))) == ["id-a1!+a2"]
-    assert shop.calls == ["a1! a2 a3", "a1!", "a3"]
 
 
 def test_what_the_function_has_changed_in_a_message_is_as_it_was_when_it_is_tried_alone() -> None:
@@ -385,18 +337,6 @@ def test_an_identity_that_says_something_else_the_second_time_fails_or_is_not_as
     assert isinstance(report.results[0].error, LookupError)
 
 
-def test_an_error_that_comes_by_itself_is_the_members_own(shop: Shop) -> None:
-    tried: list[int] = []
-
-    def once(messages: list[Message]) -> None:
-        tried.append(len(messages))
-        if len(tried) == 1:
-            raise TimeoutError
-
-    assert identifiers(sqs_handler(by_name, group_by=letter)(once)(sqs(["a1", "a2"]))) == []
-    assert tried == [2, 1, 1]
-
-
 def test_an_exit_ends_the_batch_and_nothing_is_tried_alone() -> None:
     calls: list[int] = []
 
@@ -437,12 +377,6 @@ def test_a_message_whose_group_cannot_be_told_fails_by_itself(bad: str, shop: Sh
     assert identifiers(report.response) == [f"id-{bad}"]
     assert shop.calls == ["a1 a2"]
     assert report.results[1].message is None
-
-
-def test_in_an_order_it_stops_its_lane(shop: Shop) -> None:
-    report = kinesis_handler(by_name, group_by=strange)(shop).run(kinesis(["a1", "a2", "a2!", "a3"]))
-    assert identifiers(report.response) == ["3", "4"]
-    assert shop.calls == ["a1 a2"]
 
 
 def test_what_cannot_be_hashed_is_named(shop: Shop) -> None:
@@ -509,20 +443,6 @@ def test_a_group_that_failed_is_tried_one_by_one_as_long_as_there_is_time() -> N
     assert calls == ["a1 a2! a3 a4", "a1", "a2!"]
     assert identifiers(report.response) == ["id-a3", "id-a4"]
     assert [type(result.error).__name__ for result in report.results] == ["NoneType", "NoneType", "ValueError", "ValueError"]
-
-
-def test_records_for_which_there_is_no_time_to_read_them_go_back() -> None:
-    clock, read = Clock(), list[str]()
-
-    def identity(record: Any) -> Message:
-        clock.now += 1.0
-        read.append(record["body"])
-        return by_name(record)
-
-    handler = measure_by(sqs_handler(identity, group_by=letter)(Shop()), clock)
-    report = handler.run(sqs(["a1", "a2", "a3", "a4", "a5", "a6"]), clock.until(4.5))
-    assert read == ["a1", "a2", "a3", "a4"]
-    assert len(report.returned) == 6
 
 
 def test_a_record_of_which_only_a_part_was_done_in_time_goes_back() -> None:
@@ -604,13 +524,6 @@ def test_a_record_with_several_groups_is_tried_again_where_it_is_the_only_one_to
     assert calls == ["a1", "b1", "a1", "b1"]
 
 
-def test_those_that_came_too_early_in_their_own_group_are_tried_again_in_their_order() -> None:
-    entity = OneAfterTheOther()
-    handler = sqs_handler(by_name, group_by=lambda _: 0)(entity)
-    assert identifiers(handler(sqs(["s3", "s2", "s1"]))) == []
-    assert entity.calls == ["s3 s2 s1", "s2", "s3"]
-
-
 def test_several_that_are_tried_again_at_once_keep_their_order() -> None:
     sources = {name: OneAfterTheOther() for name in "abc"}
     calls: list[str] = []
@@ -660,13 +573,6 @@ def test_the_hook_is_called_for_each_message_with_its_share_of_the_seconds() -> 
     assert [result.seconds for result in report.results] == [3.0, 3.0, 12.0, 0.0]
 
 
-def test_of_a_group_that_failed_each_message_is_told_once() -> None:
-    told: list[tuple[str, str]] = []
-    hook: Any = lambda message, outcome, _: told.append((message.id, type(outcome).__name__))  # noqa: E731  # it is one line
-    sqs_handler(by_name, group_by=letter, on_outcome=hook)(Shop())(sqs(["a1", "a2!", "a3"]))
-    assert told == [("a1", "Duplicate"), ("a2!", "ValueError"), ("a3", "Applied")]
-
-
 def test_a_single_record_is_processed_in_its_groups() -> None:
     shop = Shop()
     handler = sqs_handler(several, group_by=letter)(shop)
@@ -691,9 +597,3 @@ def test_of_records_that_are_processed_outside_a_batch_no_group_is_begun_without
     found = handler.process_together(records, in_order=False, time_left=lambda: 9.0 - clock.now)
     assert calls == ["a1 a2 a3"]
     assert [result and result.settled for result in found] == [True, None, None, True]
-
-
-def test_a_handler_can_be_made_without_a_decorator() -> None:
-    handler = sqs_handler(by_name, group_by=letter)(Shop())
-    again = Handler(handler.each, handler.source, by_name, group_by=letter, max_workers=2)
-    assert identifiers(again(sqs(["a1", "a2!"]))) == ["id-a2!"]

@@ -166,13 +166,6 @@ def parts(record: Any) -> list[Message]:
     return [Message(letter) for letter in record["body"].split()]
 
 
-def test_each_message_of_a_record_is_given_to_the_function_in_turn() -> None:
-    shop = Shop()
-    report = sqs_handler(parts)(shop).run(sqs(["a b c"]))
-    assert (shop.names, identifiers(report.response)) == (["a", "b", "c"], [])
-    assert len(report.results[0].outcomes) == 3
-
-
 @pytest.mark.parametrize("asynchronous", [False, True])
 def test_after_a_message_that_is_not_settled_the_rest_of_its_record_is_not_begun(asynchronous: bool) -> None:
     shop = Shop()
@@ -202,11 +195,6 @@ def test_an_exception_of_a_function_fails_its_record_alone(error: Exception, wor
     assert report.results[0].error is error
 
 
-def test_when_every_record_fails_each_is_returned(shop: Shop) -> None:
-    """An error would not say which of them failed."""
-    assert identifiers(sqs_handler(by_name)(shop)(sqs(["a!", "b!"]))) == ["id-a!", "id-b!"]
-
-
 @pytest.mark.parametrize("event", [sqs(["a!", "b!"]), fifo("a1!", "a2")])
 def test_when_every_record_fails_the_handler_raises_if_told_to(shop: Shop, event: Any) -> None:
     handler = sqs_handler(by_name, raise_when_all_fail=True)(shop)
@@ -221,10 +209,6 @@ def test_when_not_every_record_fails_the_handler_never_raises(shop: Shop, names:
 
 
 # ---------------------------------------------------------------- the function
-
-
-def test_the_function_can_be_called_with_a_message() -> None:
-    assert sqs_handler(by_name)(apply).each(message()) == Applied(message())
 
 
 def test_the_handler_keeps_the_functions_name_and_docstring() -> None:

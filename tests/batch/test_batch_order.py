@@ -12,7 +12,7 @@ import pytest
 
 from onewrite import Answer, Applied, Busy, Deferred, Duplicate, InSequence, Message, Outcome, Superseded, Uncertain
 from onewrite.aws_lambda import sqs_handler
-from onewrite.batch.order import SecondTries, lanes_and_order
+from onewrite.batch.order import lanes_and_order
 from onewrite.identity import sqs_message_id
 from onewrite.mongodb import GuardedCollection
 from onewrite.testing import mongomock_collection
@@ -48,16 +48,6 @@ class Counting:
 
 
 # ---------------------------------------------------------------- who is taken first
-
-
-def messages(*names: str) -> list[Message | None]:
-    return [by_place({"body": name}) if name else None for name in names]
-
-
-def test_the_messages_of_a_source_are_taken_by_their_sequence_at_the_places_that_it_has() -> None:
-    lanes, order = lanes_and_order(messages("a3", "b2", "ax", "a1", "b1", "", "a2"))
-    assert order == [3, 4, 2, 6, 1, 5, 0]
-    assert lanes == ["a", "b", None, "a", "b", None, "a"]
 
 
 def test_equal_sequences_keep_their_order_and_numbers_are_not_compared_with_texts() -> None:
@@ -150,25 +140,6 @@ def test_two_that_wait_for_each_other_end() -> None:
     assert len(calls) <= 6
 
 
-def test_a_predecessor_that_comes_in_while_its_successor_is_tried_is_not_missed() -> None:
-    """In another thread the successor was refused first, and its refusal was told last."""
-    deferrals = SecondTries()
-    deferrals.begin(0)
-    deferrals.begin(1)
-    assert deferrals.settle([Applied(Message("m1", "s", 1))]) == []
-    assert deferrals.defer(0, [Deferred(Message("m2", "s", 2), 1)])
-    deferrals.begin(0)
-    assert not deferrals.defer(0, [Deferred(Message("m2", "s", 2), 1)])
-
-
-def test_a_record_that_waits_for_two_is_tried_once_for_each() -> None:
-    deferrals = SecondTries()
-    deferrals.begin(0)
-    assert not deferrals.defer(0, [Deferred(Message("a", "s", 2), 1), Deferred(Message("a", "t", 2), 1)])
-    assert deferrals.settle([Applied(Message("m", "s", 1)), Applied(Message("n", "t", 1))]) == [0]
-    assert deferrals.settle([Applied(Message("n", "t", 1))]) == []
-
-
 OF_STEPS: list[Callable[[Message], Answer]] = [lambda _: Busy(_, 9e9), lambda _: Uncertain(_, 0.0, "fence"), Superseded]
 
 
@@ -184,13 +155,6 @@ def test_a_step_is_not_waited_for_within_the_batch(waits: Callable[[Message], An
     report = sqs_handler(unread)(lambda message: each(by_place({"body": message.id}))).run(sqs(["a2", "a1"]))
     assert identifiers(report.response) == ["id-a2"]
     assert calls == ["a2", "a1"]
-
-
-def test_outcomes_without_a_number_wake_nobody() -> None:
-    deferrals = SecondTries()
-    deferrals.begin(0)
-    assert not deferrals.defer(0, [Deferred(Message("a", "s", "2"), 1)])
-    assert deferrals.settle([Applied(Message("b", "s", "1")), Applied(Message("c"))]) == []
 
 
 # ---------------------------------------------------------------- over several deliveries

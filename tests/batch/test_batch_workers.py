@@ -17,12 +17,10 @@ from unittest.mock import MagicMock
 import pytest
 
 from onewrite import Applied, ConfigurationError, Deferred, Message, Outcome
-from onewrite.aws_lambda import Report, kafka_handler, kinesis_handler, sqs_handler
+from onewrite.aws_lambda import Report, kinesis_handler, sqs_handler
 from onewrite.batch.handler import HandlerFunction
-from onewrite.batch.order import Lanes
-from onewrite.batch.workers import Batch, Deadline
 from onewrite.core.flow import Call, Flow, Meter, arun, meter, run
-from tests.support.batches import Clock, Context, by_name, fifo, identifiers, kafka, kinesis, sqs
+from tests.support.batches import Clock, Context, by_name, fifo, identifiers, kinesis, sqs
 from tests.support.seams import measure_by
 
 TIMEOUT = 20.0  # seconds until a test that hangs fails
@@ -65,11 +63,6 @@ def test_groups_of_a_fifo_queue_are_processed_in_threads_and_each_in_order() -> 
     assert all([name for name in started if name[0] == group] == [f"{group}1", f"{group}2"] for group in "abc")
 
 
-def test_partitions_of_kafka_are_processed_in_threads() -> None:
-    report = kafka_handler(by_name, max_workers=2)(Barrier(2)).run(kafka(p0=["a", "b"], p1=["x", "y"]))
-    assert identifiers(report.response) == []
-
-
 def test_no_more_threads_are_at_work_than_were_allowed() -> None:
     lock, under_way, most = threading.Lock(), [0], [0]
 
@@ -90,14 +83,6 @@ def test_a_stream_is_processed_one_by_one_whatever_the_number_of_workers() -> No
     handler = kinesis_handler(by_name, max_workers=5)(lambda _: threads.add(threading.current_thread()))
     handler(kinesis("abcdef"))
     assert threads == {threading.current_thread()}
-
-
-def test_a_failure_in_a_thread_returns_its_record_alone() -> None:
-    def each(message: Message) -> None:
-        if message.id in "bd":
-            raise ValueError
-
-    assert identifiers(sqs_handler(by_name, max_workers=3)(each)(sqs("abcde"))) == ["id-b", "id-d"]
 
 
 context: ContextVar[str] = ContextVar("context")
@@ -251,10 +236,6 @@ async def one(message: Message) -> Outcome:
 def test_an_asynchronous_function_works_with_the_same_decorator() -> None:
     assert identifiers(sqs_handler(by_name)(one)(sqs(["a", "b!", "c"]))) == ["id-b!"]
     assert identifiers(sqs_handler(by_name, max_workers=3)(one)(fifo("a1!", "b1", "a2", "b2"))) == ["id-a1!", "id-a2"]
-
-
-def test_it_can_be_awaited_with_a_message() -> None:
-    assert asyncio.run(sqs_handler(by_name)(one).each(Message("m"))) == Applied(Message("m"))
 
 
 @pytest.mark.parametrize("workers", [1, 3, 50])
@@ -474,21 +455,6 @@ def test_a_second_ctrl_c_does_not_wait_for_a_task_that_holds_on() -> None:
     assert identifiers(sqs_handler(by_name)(one)(sqs("a"))) == []
 
 
-def test_a_batch_that_is_cancelled_is_cut_short() -> None:
-    """Ctrl-C does that: it cancels the task that the loop runs."""
-    seen = []
-
-    async def each(message: Message) -> None:
-        seen.append(message.id)
-        (batch,) = [task for task in asyncio.all_tasks() if "all_workers" in repr(task.get_coro())]
-        batch.cancel()
-        await asyncio.sleep(TIMEOUT)
-
-    with pytest.raises(asyncio.CancelledError):
-        sqs_handler(by_name)(each)(sqs("ab"))
-    assert seen == ["a"]
-
-
 # ---------------------------------------------------------------- the deadline
 
 
@@ -538,17 +504,6 @@ def test_a_stream_is_restarted_from_where_the_deadline_stopped_it() -> None:
     assert identifiers(handler(kinesis("abcd"), clock.until(3.1))) == ["3", "4"]
 
 
-def test_nothing_is_taken_from_the_start_where_there_is_no_time() -> None:
-    report = sqs_handler(by_name)(lambda _: None).run(sqs("ab"), Context(lambda: 0.9))
-    assert report.results == ()
-    assert identifiers(report.response) == ["id-a", "id-b"]
-
-
-def test_no_time_is_asked_for_when_there_is_nothing_left_to_take() -> None:
-    left = iter([9.0, 9.0])
-    assert identifiers(sqs_handler(by_name)(lambda _: None)(sqs("ab"), Context(lambda: next(left)))) == []
-
-
 @pytest.mark.parametrize("workers", [1, 4])
 @pytest.mark.parametrize("asynchronous", [False, True])
 def test_the_deadline_holds_for_every_kind_of_worker(workers: int, asynchronous: bool) -> None:
@@ -593,14 +548,6 @@ def test_a_message_that_was_refused_before_its_predecessor_was_in_is_tried_again
 
     assert identifiers(sqs_handler(by_name, max_workers=2)(each)(sqs(["m1", "m2", "m3"]))) == []
     assert sorted(calls) == ["m1", "m2", "m2", "m3"]
-
-
-def test_of_several_exits_the_first_one_leaves() -> None:
-    batch = Batch(Lanes([None]), Deadline(None, 0.0), 1, (), tries_again=False)
-    batch.stop(first := KeyboardInterrupt())
-    batch.stop(KeyboardInterrupt())
-    assert batch.exit is first
-    assert batch.take() is None
 
 
 # ---------------------------------------------------------------- requests
