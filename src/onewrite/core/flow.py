@@ -10,7 +10,6 @@ import time
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from functools import partial
 from inspect import isawaitable, iscoroutinefunction
 from operator import attrgetter
 from types import CoroutineType, MappingProxyType
@@ -122,129 +121,115 @@ async def _sleep(seconds: float) -> None:
 
 def run(flow: Flow[T], target: object, *, sleep: Callable[[float], None] = time.sleep, is_hint: bool = False) -> T:
     """Drive a flow with a blocking client. `is_hint`: its outcome says only how a write would end."""
-    return drive_client(flow, target, meter.get(), sleep, is_hint=is_hint)
-
-
-def drive_client(
-    flow: Flow[T], target: object, counter: Meter | None, sleep: Callable[[float], None], *, is_hint: bool
-) -> T:
-    """`drive`, with `perform` called directly: every write passes here, and a partial function in between costs it one percent."""
-    step: FlowStep | None = None
-    try:
-        step = next(flow)
-        while True:
-            try:
-                answer = perform(target, counter, sleep, step)
-            except Exception as error:
-                step = flow.throw(error)
-            else:
-                step = flow.send(answer)
-    except StopIteration as stop:
-        if in_work and not is_hint:
-            hear(stop.value, step, target)
-        return stop.value  # type: ignore[no-any-return]  # StopIteration does not know what it carries
-    finally:
-        flow.close()
+    result, last_step = drive_flow(flow, perform, target, sleep, meter.get())
+    if in_work and not is_hint:
+        hear(result, last_step, target)
+    return result
 
 
 async def arun(
     flow: Flow[T], target: object, *, sleep: Callable[[float], Awaitable[None]] = _sleep, is_hint: bool = False
 ) -> T:
     """Drive a flow with a client whose methods are awaited."""
-    return await adrive_client(flow, target, meter.get(), sleep, is_hint=is_hint)
+    result, last_step = await adrive_flow(flow, aperform, target, sleep, meter.get())
+    if in_work and not is_hint:
+        hear(result, last_step, target)
+    return result
 
 
-async def adrive_client(
-    flow: Flow[T],
-    target: object,
-    counter: Meter | None,
-    sleep: Callable[[float], Awaitable[None]],
-    *,
-    is_hint: bool,
-) -> T:
-    """`drive_client`, for a client whose methods are awaited."""
-    step: FlowStep | None = None
+def drive(steps: Generator[S, Any, T], perform: Callable[[S], Any]) -> T:
+    """Perform each step that the generator yields, and send it the result."""
+    return drive_flow(steps, perform)[0]
+
+
+async def adrive(steps: Generator[S, Any, T], perform: Callable[[S], Awaitable[Any]]) -> T:
+    """`drive`, for steps that are awaited."""
+    return (await adrive_flow(steps, perform))[0]
+
+
+def drive_flow(steps: Generator[S, Any, T], perform: Callable[..., Any], *context: Any) -> tuple[T, S | None]:
+    """Perform each step, given the `context` as well. Return the result, and the last step."""
+    step: S | None = None
     try:
-        step = next(flow)
+        step = next(steps)
         while True:
             try:
-                answer = await aperform(target, counter, sleep, step)
+                reply = perform(step, *context)
             except Exception as error:
-                step = flow.throw(error)
+                step = steps.throw(error)
             else:
-                step = flow.send(answer)
+                step = steps.send(reply)
     except StopIteration as stop:
-        if in_work and not is_hint:
-            hear(stop.value, step, target)
-        return stop.value  # type: ignore[no-any-return]  # StopIteration does not know what it carries
+        return stop.value, step
     finally:
-        flow.close()
+        steps.close()  # without this, a flow that is abandoned keeps its frame until it is garbage-collected
+
+
+async def adrive_flow(
+    steps: Generator[S, Any, T], perform: Callable[..., Awaitable[Any]], *context: Any
+) -> tuple[T, S | None]:
+    """`drive_flow`, for steps that are awaited."""
+    step: S | None = None
+    try:
+        step = next(steps)
+        while True:
+            try:
+                reply = await perform(step, *context)
+            except Exception as error:
+                step = steps.throw(error)
+            else:
+                step = steps.send(reply)
+    except StopIteration as stop:
+        return stop.value, step
+    finally:
+        steps.close()
 
 
 def performer(target: object) -> Callable[[FlowStep], Any]:
-    """A function that performs the steps of a flow with a blocking client."""
-    return partial(perform, target, None, time.sleep)
+    """Return a function that performs the steps of a flow with a blocking client."""
+    return lambda step: perform(step, target, time.sleep)
 
 
 def aperformer(target: object) -> Callable[[FlowStep], Awaitable[Any]]:
-    """A function that performs the steps of a flow with a client whose methods are awaited."""
-    return partial(aperform, target, None, _sleep)
+    """Return a function that performs the steps of a flow with a client whose methods are awaited."""
+    return lambda step: aperform(step, target, _sleep)
 
 
-def perform(target: object, counter: Meter | None, sleep: Callable[[float], None], step: FlowStep) -> Any:
+def perform(step: FlowStep, target: object, sleep: Callable[[float], None], counter: Meter | None = None) -> Any:
     """Perform a step with a blocking client."""
-    if type(step) is not Call:
-        return sleep(step.seconds) if isinstance(step, Wait) else _blocking_result(_call_function(cast("Do", step), counter))
-    if counter is not None:
-        counter.requests += 1
-    method, args, kwargs = step
-    reply = (attrgetter(method)(target) if "." in method else getattr(target, method))(*args, **kwargs)
-    if isinstance(reply, CoroutineType):
-        reply.close()  # nobody awaited it, so nothing was sent
-        raise ConfigurationError(f"{type(target).__name__} is asynchronous: guard it with the Async class.")
-    return reply
-
-
-def aperform(
-    target: object, counter: Meter | None, sleep: Callable[[float], Awaitable[None]], step: FlowStep
-) -> Awaitable[Any]:
-    """Perform a step with a client whose methods are awaited."""
     if isinstance(step, Wait):
         return sleep(step.seconds)
-    if isinstance(step, Do):
-        return _awaited_result(_call_function(step, counter))
-    reply = _send(target, counter, step)
-    if not isawaitable(reply):
-        raise ConfigurationError(
-            f"{type(target).__name__} is not asynchronous, and has sent the request: guard it with the class without Async."
-        )
-    return reply
-
-
-def _send(target: object, counter: Meter | None, call: Call) -> Any:
-    if counter is not None:
+    function = attrgetter(step.method)(target) if isinstance(step, Call) else step.function
+    if counter is not None and (isinstance(step, Call) or step.sends):
         counter.requests += 1
-    method = attrgetter(call.method)(target) if "." in call.method else getattr(target, call.method)
-    return method(*call.args, **call.kwargs)
-
-
-def _blocking_result(result: Any) -> Any:
+    result = function(*step.args, **step.kwargs)
     if isinstance(result, CoroutineType):
-        result.close()  # nobody awaited it, so it did nothing
+        result.close()  # nobody awaited it, so nothing was sent
+        if isinstance(step, Call):
+            raise ConfigurationError(f"{type(target).__name__} is asynchronous: guard it with the Async class.")
         raise ConfigurationError(
             "A blocking store was given an asynchronous function: guard the store with the Async class."
         )
     return result
 
 
-async def _awaited_result(result: Any) -> Any:
-    return await result if isawaitable(result) else result
-
-
-def _call_function(step: Do, counter: Meter | None) -> Any:
-    if counter is not None and step.sends:
+async def aperform(
+    step: FlowStep, target: object, sleep: Callable[[float], Awaitable[None]], counter: Meter | None = None
+) -> Any:
+    """Perform a step with a client whose methods are awaited."""
+    if isinstance(step, Wait):
+        return await sleep(step.seconds)
+    function = attrgetter(step.method)(target) if isinstance(step, Call) else step.function
+    if counter is not None and (isinstance(step, Call) or step.sends):
         counter.requests += 1
-    return step.function(*step.args, **step.kwargs)
+    result = function(*step.args, **step.kwargs)
+    if isawaitable(result):
+        return await result
+    if isinstance(step, Call):
+        raise ConfigurationError(
+            f"{type(target).__name__} is not asynchronous, and has sent the request: guard it with the class without Async."
+        )
+    return result
 
 
 _BLOCKING_HOMES = ("boto3", "botocore", "pymongo.synchronous")
@@ -265,40 +250,6 @@ def check_awaited(target: object, method: str, *, is_async: bool) -> None:
         raise ConfigurationError(f"{kind.__name__} is asynchronous: guard it with the Async class.")
     if is_async and not must_await and home.startswith(_BLOCKING_HOMES):
         raise ConfigurationError(f"{kind.__name__} is not asynchronous: guard it with the class without Async.")
-
-
-def drive(steps: Generator[S, Any, T], perform: Callable[[S], Any]) -> T:
-    """Perform each step that the generator yields, and send it the result."""
-    try:
-        step = next(steps)
-        while True:
-            try:
-                answer = perform(step)
-            except Exception as error:
-                step = steps.throw(error)
-            else:
-                step = steps.send(answer)
-    except StopIteration as stop:
-        return stop.value  # type: ignore[no-any-return]  # StopIteration does not know what it carries
-    finally:
-        steps.close()  # without this, a flow that is abandoned keeps its frame until it is garbage-collected
-
-
-async def adrive(steps: Generator[S, Any, T], perform: Callable[[S], Awaitable[Any]]) -> T:
-    """`drive`, for steps that are awaited."""
-    try:
-        step = next(steps)
-        while True:
-            try:
-                answer = await perform(step)
-            except Exception as error:
-                step = steps.throw(error)
-            else:
-                step = steps.send(answer)
-    except StopIteration as stop:
-        return stop.value  # type: ignore[no-any-return]  # StopIteration does not know what it carries
-    finally:
-        steps.close()
 
 
 # --- a call to which a missing entity is an answer -----------------------------------------------------------------------

@@ -250,19 +250,19 @@ def _order_tasks(original: Function) -> Function:
 def _note_result(original: Function) -> Function:
     """What a guarded store returns is noted, also where the handler does not return it."""
 
-    def note(result: Any) -> Any:
+    def note(result: Any, context: tuple[Any, ...]) -> Any:
         listener = _listener()
-        if listener is not None:
-            listener.note(result)
+        if listener is not None and context:  # that of a store: its client
+            listener.note(result[0])
         return result
 
     @wraps(original)
-    def drive(*args: Any, **options: Any) -> Any:
-        return note(original(*args, **options))
+    def drive(steps: Any, perform: Any, *context: Any) -> Any:
+        return note(original(steps, perform, *context), context)
 
     @wraps(original)
-    async def adrive(*args: Any, **options: Any) -> Any:
-        return note(await original(*args, **options))
+    async def adrive(steps: Any, perform: Any, *context: Any) -> Any:
+        return note(await original(steps, perform, *context), context)
 
     return adrive if inspect.iscoroutinefunction(original) else drive
 
@@ -304,7 +304,7 @@ _PATCHES: tuple[tuple[str, str, str, Callable[[Function], Function]], ...] = (
     ("asyncio.runners", "Runner", "run", _renew_context),
     ("asyncio", "", "as_completed", _order_tasks),
     ("asyncio.tasks", "", "as_completed", _order_tasks),
-    ("onewrite.core.flow", "", "drive_client", _note_result),  # `run` and `arun` find these there
-    ("onewrite.core.flow", "", "adrive_client", _note_result),
+    ("onewrite.core.flow", "", "drive_flow", _note_result),  # `run` and `arun` find these there
+    ("onewrite.core.flow", "", "adrive_flow", _note_result),
     ("motor.frameworks.asyncio", "", "run_on_executor", _refuse_motor),  # all that Motor sends goes through it
 )
