@@ -169,5 +169,5 @@ def test_explain_refuses_a_call_that_cannot_be_made() -> None:
                 store.explain(wrong, Key=KEY)
         with pytest.raises(ConfigurationError, match="this call sends no request"):
             store.explain("fold", [], dict)
-        with pytest.raises(ConfigurationError, match="a function that isn't asynchronous"):
+        with pytest.raises(ConfigurationError, match="given an asynchronous function"):
             store.explain("fold", [M1, M2], later)

@@ -25,9 +25,8 @@ from onewrite import (
 from onewrite.core.flow import Call, Do
 from onewrite.core.ledgers import Ledger
 from onewrite.core.step import Step, StepRequest, new_step, step_mark
-from onewrite.dynamodb import steps as table_steps
+from onewrite.core.steps import begin, perform
 from onewrite.dynamodb.flows import Flows as TableFlows
-from onewrite.mongodb import steps as collection_steps
 from onewrite.mongodb.flows import Flows as CollectionFlows
 from tests.support.driven import Collection, Table, failure, play, refusal, reply, too_large
 
@@ -82,29 +81,29 @@ def claim(held: Step) -> Begun:
 
 
 def test_a_step_that_was_let_go_before_it_could_be_taken_over_is_begun_anew() -> None:
-    begun, steps = play(table_steps.begin(table(), M, **ASKED, **KEY), refusal(item(step())), refusal(item()), DONE)
+    begun, steps = play(begin(table(), M, native=KEY, **ASKED), refusal(item(step())), refusal(item()), DONE)
     assert isinstance(begun, Begun)
     assert (begun.since, begun.first, len(steps)) == (NOW, True, 3)
 
 
 def test_a_step_that_was_finished_before_it_could_be_taken_over_is_a_duplicate() -> None:
     done = item(ow_l="ow1 14d", ow_r1={bytes.fromhex("e2925dfad35a3323aea4")})
-    answer, _ = play(table_steps.begin(table(), M, **ASKED, **KEY), refusal(item(step())), refusal(done))
+    answer, _ = play(begin(table(), M, native=KEY, **ASKED), refusal(item(step())), refusal(done))
     assert isinstance(answer, Duplicate)
 
 
 def test_an_entity_that_vanishes_before_its_step_is_taken_over_is_missing() -> None:
-    assert play(table_steps.begin(table(), M, **ASKED, **KEY), refusal(item(step())), refusal(None))[0] == Missing(M)
+    assert play(begin(table(), M, native=KEY, **ASKED), refusal(item(step())), refusal(None))[0] == Missing(M)
 
 
 def test_who_always_comes_second_is_told_to_come_again() -> None:
     others = [refusal(item(step(f"other {n}"))) for n in range(6)]
-    assert play(table_steps.begin(table(), M, **ASKED, **KEY), *others)[0] == Busy(M, NOW)
+    assert play(begin(table(), M, native=KEY, **ASKED), *others)[0] == Busy(M, NOW)
 
 
 def test_an_entity_that_a_step_would_make_too_large_is_said_to_be_so() -> None:
     with pytest.raises(EntityTooLarge, match="exceed DynamoDB's"):
-        play(table_steps.begin(table(), M, **ASKED, **KEY), too_large(), {"Item": item()})
+        play(begin(table(), M, native=KEY, **ASKED), too_large(), {"Item": item()})
     flow = table().finish(M, KEY, claim(mine()))
     with pytest.raises(EntityTooLarge):
         play(flow, too_large(), {"Item": item(mine())})
@@ -130,7 +129,7 @@ def test_a_finish_that_never_fits_is_a_mismatch(marks: list[int]) -> None:
 
 def test_on_mongodb_a_step_that_was_let_go_meanwhile_is_begun_anew() -> None:
     begun, _ = play(
-        collection_steps.begin(collection(), M, filter=QUERY, **ASKED),
+        begin(collection(), M, native={"filter": QUERY}, **ASKED),
         NOTHING,
         document(step()),
         NOTHING,
@@ -142,18 +141,16 @@ def test_on_mongodb_a_step_that_was_let_go_meanwhile_is_begun_anew() -> None:
 
 
 def test_on_mongodb_a_refusal_that_nothing_explains_is_tried_again() -> None:
-    assert isinstance(
-        play(collection_steps.begin(collection(), M, filter=QUERY, **ASKED), NOTHING, document(), LANDED)[0], Begun
-    )
-    never = play(collection_steps.begin(collection(), M, filter=QUERY, **ASKED), *[NOTHING, document()] * 6)
+    assert isinstance(play(begin(collection(), M, native={"filter": QUERY}, **ASKED), NOTHING, document(), LANDED)[0], Begun)
+    never = play(begin(collection(), M, native={"filter": QUERY}, **ASKED), *[NOTHING, document()] * 6)
     assert never[0] == Rejected(M, settled=False)
 
 
 def test_on_mongodb_nobody_creates_or_hides_what_begins() -> None:
     with pytest.raises(InvalidUpdate, match="begin creates nothing"):
-        play(collection_steps.begin(collection(), M, filter=QUERY, upsert=True, **ASKED))
+        play(begin(collection(), M, native={"filter": QUERY, "upsert": True}, **ASKED))
     with pytest.raises(InvalidUpdate, match="begin in a transaction"):
-        play(collection_steps.begin(collection(), M, filter=QUERY, session=Transaction(), **ASKED))
+        play(begin(collection(), M, native={"filter": QUERY, "session": Transaction()}, **ASKED))
 
 
 class Transaction:
@@ -181,7 +178,7 @@ def test_on_mongodb_a_finish_of_any_form_takes_the_step_out(ledger: Ledger, upda
 
 
 def test_a_failing_effect_whose_step_cannot_be_released_says_both() -> None:
-    flow = table_steps.perform(table(), M, effect=lambda _: None, then=dict, **ASKED, **KEY)
+    flow = perform(table(), M, effect=lambda _: None, native=KEY, then=dict, **ASKED)
     assert isinstance(next(flow), Call)
     assert isinstance(flow.send(DONE), Do)
     assert isinstance(flow.throw(TimeoutError("no answer")), Call)

@@ -294,14 +294,14 @@ OF_ONE_ENGINE = {
     "dynamodb": {"lean", "size", "table", "values"},
     "mongodb": {"collection", "indexes"},
 }
-ALIKE = ["steps", "transactions"]
+ALIKE = ["transactions"]
 # What both engines have in the modules where the engines themselves differ.
 COMMON = {
     "deletes": {"delete"},
-    "dialect": {"Draft", "add_labels", "add_ledger", "add_outbox", "add_parts", "add_step", "check_looks"},
+    "dialect": {"Draft", "add_ledger", "add_outbox", "add_step", "build_update", "check_looks"},
     "flows": {
-        "Flows", "Flows.finish", "Flows.guards", "Flows.image_of", "Flows.new_write", "Flows.raise_failure", "Flows.record",
-        "Flows.seen", "Flows.too_large", "Flows.without_ledger", "Flows.write"
+        "Flows", "Flows.attempt", "Flows.attempt_begin", "Flows.change_step", "Flows.image_of", "Flows.raise_failure", "Flows.read",
+        "Flows.record", "Flows.seen", "Flows.too_large", "Flows.without_ledger", "Flows.write"
     },
     "folds": {"Folds", "Folds.attempt", "Folds.entity_of", "Folds.entry", "fold_into"},
     "layout": {"canonical", "image_of", "is_made_by", "lookup", "without_ledger"},

@@ -35,8 +35,8 @@ from onewrite.core.clock import random_name
 from onewrite.core.flow import Call, Flow, FlowStep, Wait
 from onewrite.core.ledgers import Ledger
 from onewrite.dynamodb import GuardedTable
+from onewrite.dynamodb.dialect import build_put
 from onewrite.dynamodb.flows import Flows
-from onewrite.dynamodb.request import build_put
 from tests.support.driven import Table, failure, play, refusal, too_large
 
 NOW = 1_790_000_000.0

@@ -17,7 +17,7 @@ from onewrite import (
 )
 from onewrite.core.ledgers import Ledger
 from onewrite.core.write import NO_STEP, Write, token_of
-from onewrite.dynamodb.request import build_begin, build_put, build_update
+from onewrite.dynamodb.dialect import build_begin, build_put, build_update
 from onewrite.dynamodb.values import typed_values
 
 NOW = 1_790_000_000.0

@@ -23,10 +23,10 @@ from onewrite import (
 )
 from onewrite.core.ledgers import Ledger
 from onewrite.core.write import NO_STEP, Write
+from onewrite.mongodb.dialect import GuardedUpdate, build_insert
+from onewrite.mongodb.dialect import build_update as guard_request
 from onewrite.mongodb.expression import check_update, identity
 from onewrite.mongodb.indexes import check_ids_are_unique, check_indexes
-from onewrite.mongodb.request import ReadyWrite, guard_insert
-from onewrite.mongodb.request import guard as guard_request
 
 NOW = 1_790_000_000.0
 M5 = Message("m5", source="s", sequence=5)
@@ -46,7 +46,7 @@ def guard_write(
     update: Any,
     native: Any,
     /,  # as a collection does it
-) -> ReadyWrite:
+) -> GuardedUpdate:
     terms = write.entry.terms
     if update is not None:
         check_update(terms, fields, update)
@@ -55,7 +55,7 @@ def guard_write(
 
 def guard(
     ledger: Ledger, query: Any = QUERY, update: Any = None, /, message: Message = M5, fields: Any = (), **native: Any
-) -> ReadyWrite:
+) -> GuardedUpdate:
     change = {"$inc": {"n": 1}} if update is None else update
     return guard_write(write_of(ledger, message), fields, query, change, native)
 
@@ -100,7 +100,7 @@ def test_nothing_is_created_inside_a_transaction() -> None:
     with pytest.raises(InvalidUpdate, match="upsert=True in a transaction"):
         guard(SeenIds(), session=OPEN, upsert=True)
     with pytest.raises(InvalidUpdate, match="insert_one in a transaction"):
-        guard_insert(write_of(HighWaterMark()), {"_id": 1}, {"session": OPEN})
+        build_insert(write_of(HighWaterMark()), {"_id": 1}, {"session": OPEN})
 
 
 @pytest.mark.parametrize("sign", [1, -1])
@@ -114,7 +114,7 @@ def test_a_sequence_has_64_bits_at_most(sign: int) -> None:
     with pytest.raises(InvalidMessage, match=r"64 bits.*sortable"):
         guard_write(too_long, (), QUERY, {"$inc": {"n": 1}}, {})
     with pytest.raises(InvalidMessage, match="64 bits"):
-        guard_insert(too_long, {"_id": 1}, {})
+        build_insert(too_long, {"_id": 1}, {})
 
 
 def test_a_sequence_that_is_only_looked_at_has_64_bits_at_most_too() -> None:
@@ -122,7 +122,7 @@ def test_a_sequence_that_is_only_looked_at_has_64_bits_at_most_too() -> None:
     with pytest.raises(InvalidMessage, match=r"64 bits.*sortable"):
         guard_write(too_long, (), QUERY, {"$inc": {"n": 1}}, {})
     with pytest.raises(InvalidMessage, match=r"64 bits.*sortable"):
-        guard_insert(too_long, {"_id": 1}, {})
+        build_insert(too_long, {"_id": 1}, {})
 
 
 TEXTS = [

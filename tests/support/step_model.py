@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from onewrite import Applied, Begun, Duplicate, Message, Outcome, Stale, Superseded
 from onewrite.core.flow import Do
 from onewrite.core.step import STEP_SKEW, Step, StepRequest, new_step
-from onewrite.core.step_flows import Start, begin_step, perform_step
+from onewrite.core.steps import Start, begin_step, perform_step
 
 M = Message("m", source="s", sequence=1)
 LEASE = timedelta(minutes=1)

@@ -509,7 +509,7 @@ def test_a_world_that_changes_stops_it_too() -> None:
 
 
 def test_mongodb_is_explored_where_nobody_has_imported_boto3(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "onewrite.dynamodb.request")
+    monkeypatch.delitem(sys.modules, "onewrite.dynamodb.dialect")
     on_mongodb(guarded_by(SeenIds()), MESSAGES[:1]).assert_effectively_once()
 
 

@@ -116,7 +116,6 @@ class Outbox:
     largest_event: int | None = field(default=None, kw_only=True)
     default: Callable[[Any], object] = field(default=as_json, kw_only=True)
     label: str = field(init=False, repr=False, compare=False)
-    shape: EmissionShape = field(init=False, repr=False, compare=False)
     encode: Callable[[object], str] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -130,7 +129,6 @@ class Outbox:
         self._check_options()
         object.__setattr__(self, "name", plain(self.name))
         object.__setattr__(self, "label", outbox_label(self.name))
-        object.__setattr__(self, "shape", EmissionShape(self.label, emits=True))
         # json.dumps would make an encoder for each event.
         encoder = json.JSONEncoder(default=self._convert, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
         object.__setattr__(self, "encode", encoder.encode)
@@ -158,17 +156,10 @@ def check_ledgerless(ledger: object, outbox: object) -> None:
         )
 
 
-class EmissionShape(NamedTuple):
-    """What decides the text of a request: two emissions of one shape differ in values only."""
-
-    label: str
-    emits: bool
-
-
 class Emission(NamedTuple):
     """What one write adds to an entity's outbox. With no events the outbox is still the store's own."""
 
-    shape: EmissionShape
+    label: str
     events: tuple[dict[str, str], ...] = ()
     due: str = ""
     shard: int = 0
@@ -181,7 +172,7 @@ def made_with_outbox(outboxes: T | None) -> T:
 
 
 def empty_emission(outbox: Outbox) -> Emission:
-    return Emission(outbox.shape._replace(emits=False))
+    return Emission(outbox.label)
 
 
 class Emitter(NamedTuple):
@@ -259,7 +250,7 @@ def _emission(
             }
         )
     shard = int.from_bytes(blake2b(causes[0].id.encode(), digest_size=8).digest()) % outbox.shards
-    return Emission(outbox.shape, tuple(entries), at, shard)
+    return Emission(outbox.label, tuple(entries), at, shard)
 
 
 LAST_MOMENT = 253_402_300_799.0  # the end of the year 9999, after which Python has no dates

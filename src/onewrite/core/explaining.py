@@ -1,55 +1,72 @@
-"""What a call of a store would send first: the first request that the flow of its verb yields."""
+"""Shows what a call of a store would send first: the call is made with a client that sends nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
+from copy import copy
 from inspect import iscoroutine
-from typing import Any, cast
+from typing import Any, TypeVar
 
-from onewrite.core.flow import Call, Do, Flow
+from onewrite.core.flow import meter
 from onewrite.errors import ConfigurationError
 
+T = TypeVar("T")
 
-def flow_maker(verbs: Mapping[str, Callable[..., Flow[Any]]], verb: str) -> Callable[..., Flow[Any]]:
-    """Return the function that makes the flow of this verb."""
-    if not isinstance(cast("object", verb), str) or verb not in verbs:
+
+class _FirstRequest(BaseException):
+    """Ends the call when it makes a request, whose arguments these are. No flow catches it."""
+
+    def __init__(self, arguments: dict[str, Any]) -> None:
+        self.arguments = arguments
+
+
+class SilentClient:
+    """Stands in for a client, or for one of its methods. `replies`: to what a store asks before the request of its verb, by the methods that ask it."""
+
+    def __init__(self, replies: Mapping[str, Any], *, is_async: bool, path: str = "") -> None:
+        self._replies, self._is_async, self._path = replies, is_async, path
+
+    def __getattr__(self, name: str) -> SilentClient:
+        return SilentClient(self._replies, is_async=self._is_async, path=f"{self._path}.{name}".lstrip("."))
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self._path in self._replies:
+            return self._reply() if self._is_async else self._replies[self._path]
+        # pymongo's methods take these by position.
+        names = ("document",) if self._path == "insert_one" else ("filter", "update")
+        raise _FirstRequest({**dict(zip(names, args, strict=False)), **kwargs})
+
+    async def _reply(self) -> Any:
+        return self._replies[self._path]
+
+
+def with_attributes(instance: T, **attributes: object) -> T:
+    """Return a copy of an object that has these attributes."""
+    twin = copy(instance)
+    vars(twin).update(attributes)
+    return twin
+
+
+def first_request(
+    silent_store: object, verbs: Sequence[str], verb: object, args: Sequence[Any], arguments: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the arguments of the first request that the verb of a store makes, by their names. The store has a `SilentClient`."""
+    if not isinstance(verb, str) or verb not in verbs:
         raise ConfigurationError(
             f"explain({verb!r}): expected the name of a method first, one of {', '.join(verbs)}. Write "
-            f"explain({next(iter(verbs))!r}, message, ...), with what the method takes."
+            f"explain({verbs[0]!r}, message, ...), with what the method takes."
         )
-    return verbs[verb]
-
-
-def first_request(flow: Flow[Any], assumed: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Return the arguments of the first request that the flow yields, by their names. Nothing is sent.
-
-    `assumed`: the replies to what a store asks before the request of its verb, by the methods that ask it.
-    """
-    replies = assumed or {}
+    counter = meter.set(None)
     try:
-        step = next(flow)
-        while True:
-            if isinstance(step, Call) and step.method in replies:
-                step = flow.send(replies[step.method])
-            elif isinstance(step, Do) and not step.sends:  # the function of a fold
-                step = flow.send(_call_function(step))
-            else:
-                break
+        call = getattr(silent_store, verb)(*args, **arguments)
+        if iscoroutine(call):
+            call.send(None)  # it ends at once, unless a function of a fold waits
+            call.close()
+            raise ConfigurationError("explain can't wait for the function of a fold: pass it a function that doesn't wait.")
+    except _FirstRequest as request:
+        return request.arguments
     except StopIteration:
-        raise ConfigurationError("explain: this call sends no request, so there is none to show.") from None
+        pass
     finally:
-        flow.close()
-    request = cast("Call | Do", step)
-    # pymongo's methods take these by position.
-    names = ("document",) if isinstance(request, Call) and request.method == "insert_one" else ("filter", "update")
-    return {**dict(zip(names, request.args, strict=False)), **request.kwargs}
-
-
-def _call_function(step: Do) -> Any:
-    result = step.function(*step.args, **step.kwargs)
-    if iscoroutine(result):
-        result.close()
-        raise ConfigurationError(
-            "explain calls the function of a fold and can't await it: pass it a function that isn't asynchronous."
-        )
-    return result
+        meter.reset(counter)
+    raise ConfigurationError("explain: this call sends no request, so there is none to show.")

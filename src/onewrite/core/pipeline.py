@@ -47,6 +47,10 @@ class Attempt(Protocol):
         """Send it once, and find out what refused it."""
         ...
 
+    def lands(self) -> Flow[bool]:
+        """Send it once. Did the entity meet its conditions? Why not is not asked."""
+        ...
+
     def retry(self, refusal: Refusal, turn: int) -> Flow[Attempt | None]:
         """Return what to send next, if nothing of ours is in the way. None: the caller's own condition refused it. Or raise the failure."""
         ...

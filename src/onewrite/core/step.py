@@ -218,3 +218,24 @@ def check_claim(claim: object, message: Message, entity_key: object, canonical: 
             f"This write is to the entity {entity_key!r}, and the step that it is to finish was begun in {dict(claim.entity_key)!r}: "
             "finish it there."
         )
+
+
+class FinalWrite(NamedTuple):
+    """The write that finishes a performed step: the name of the call, the arguments that it takes, and an example of them."""
+
+    call: str
+    arguments: frozenset[str]
+    example: str
+
+    def arguments_of(self, result: object) -> dict[str, Any]:
+        """What `then=` has returned, as arguments. The effect has happened, so the driver's words for this would come too late to tell."""
+        problem: str | None = None
+        if not isinstance(result, Mapping):
+            problem = f"a {type(result).__name__}"
+        elif unknown := [name for name in cast("Mapping[object, object]", result) if name not in self.arguments]:
+            problem = f"{', '.join(map(repr, unknown))}, which {self.call} does not take"
+        if problem is not None:
+            raise InvalidUpdate(
+                f"then= returned {problem}: return a dict with the arguments of the write, as in {self.example}."
+            )
+        return dict(cast("Mapping[str, Any]", result))

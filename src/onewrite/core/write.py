@@ -200,7 +200,7 @@ def open_step(write: Write, image: Image) -> Step | None:
 def check_emits(write: Write, image: Image) -> None:
     """Raise if the entity has another outbox than the write asks for."""
     if write.asks_outbox:
-        check_outbox(cast("Emission", write.emission).shape.label, image.fields, null_is_absent=image.null_is_absent)
+        check_outbox(cast("Emission", write.emission).label, image.fields, null_is_absent=image.null_is_absent)
 
 
 def shows_effect(write: Write, image: Image) -> bool:

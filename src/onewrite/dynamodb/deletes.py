@@ -11,18 +11,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, cast
 
-from botocore.exceptions import ClientError
-
-from onewrite.core.flow import Call, Flow, settle_missing
+from onewrite.core.flow import Call, Flow, settle_missing, split_missing_ok
 from onewrite.core.label import TOMBSTONE, has_pending
 from onewrite.core.pipeline import Landed, Settled, conclude, explain_write, settle
 from onewrite.core.tombstone import Tombstone, made_with_tombstones, new_tombstone, read_tombstone
 from onewrite.core.write import Burial, NoStepAtAll
 from onewrite.dynamodb.dialect import stored_outbox
 from onewrite.dynamodb.expression import merge_update
-from onewrite.dynamodb.flows import Flows, code, send
+from onewrite.dynamodb.flows import Flows, lands
 from onewrite.dynamodb.layout import business
-from onewrite.dynamodb.request import build_update
 from onewrite.errors import InvalidUpdate
 from onewrite.message import Message
 from onewrite.outcome import Applied, Entity, Outcome
@@ -32,14 +29,14 @@ _MOST_NAMES = 500
 
 
 def delete(flows: Flows, message: Message, *, emit: object = None, **arguments: Any) -> Flow[Outcome]:
-    native, missing_ok = flows.keep_arguments(arguments)
+    native, missing_ok = split_missing_ok(arguments)
+    native = flows.keep(native)
     _check(native)
-    name = flows.attempts()
+    name, key = flows.attempts(), flows.read_key(native)
     tombstones = made_with_tombstones(flows.tombstones)
-    write = flows.new_write(message, native, name, NoStepAtAll(), emit=emit)
-    # The time at which the item itself would expire does not count any more.
-    burial = Burial(new_tombstone(tombstones, write.now, name, list(native.get("Key", {}))))
-    attempt = flows.attempt(write._replace(burial=burial), {**native, "ReturnValues": "ALL_OLD"}, build_update)
+    write = flows.new_write(message, key, NoStepAtAll(), emit=emit, name=name)
+    burial = Burial(new_tombstone(tombstones, write.now, name, list(key)))
+    attempt = flows.attempt(write._replace(burial=burial), {**native, "ReturnValues": "ALL_OLD"})
     flow: Flow[Settled[Outcome]] = settle(attempt, explain_write)
     settled = yield from flow
     outcome, item = yield from _read_result(flows, settled)
@@ -100,18 +97,15 @@ def _change(flows: Flows, key: Mapping[str, Any], tombstone: Tombstone, names: l
     if expires:
         values[":at"] = tombstone.expiry(flows.clock())
     request = {
-        **flows.address({"Key": key}),
+        **flows.table,
+        "Key": flows.convert(key),
         "UpdateExpression": merge_update(None, clauses),
         # The database may have removed the tombstone by now, and another item have come in its place.
         "ConditionExpression": f"{TOMBSTONE}.#by=:by",
         "ExpressionAttributeNames": {**removes, "#by": "by", **({"#ttl": tombstone.ttl} if expires else {})},
         "ExpressionAttributeValues": flows.convert(values),
     }
-    try:
-        yield from send(Call("update_item", (), request))
-    except ClientError as error:
-        if code(error) != "ConditionalCheckFailedException":
-            raise
+    yield from lands(Call("update_item", (), request))
 
 
 def _check(native: Mapping[str, Any]) -> None:

@@ -1,53 +1,233 @@
-"""What each part of a guarded write asks of an item, and what it changes in it: condition, change and values in one place. Pure.
+"""The requests of a guarded write on DynamoDB: the caller's own call, with what each part of the write asks of the item and changes in it. Pure.
 
-`add_parts` is the list of the parts. A new part is one function here, one in the dialect of the other engine, and a field of `Write`.
+`add_parts` is the list of the parts, and each has its condition, its change and its values in one place. A new part is one function here, one in the
+dialect of the other engine, and a field of `Write`.
 
-Two writes of one shape (see `shape_of`) differ in values, and in the names of sources and steps, only. So a part is written down once for all of them: what
+Two writes of one shape (see `_shape_of`) differ in values, and in the names of sources and steps, only. So a part is written down once for all of them: what
 differs is given as a function of the write, next to the text that it belongs to.
 
-Every slot of a ledger is a top-level attribute, because a nested path could not be created and written in one draft. Names
+Every slot of a ledger is a top-level attribute, because a nested path could not be created and written in one update. Names
 that an expression takes as they are go into it as they are: each placeholder costs 5 to 10 microseconds.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
 from functools import partial
-from typing import Any, TypeAlias, cast
+from operator import attrgetter
+from typing import Any, NamedTuple, TypeAlias, cast
+
+from boto3.dynamodb.conditions import ConditionBase
 
 from onewrite.core.event import Emission
+from onewrite.core.flow import Call
 from onewrite.core.label import OUTBOX, STEPS, TOKEN, TOMBSTONE
-from onewrite.core.ledgers.entry import Advance, Entry, Mark, Remember
+from onewrite.core.ledgers.entry import Advance, Change, Entry, Remember
 from onewrite.core.step import step_mark
 from onewrite.core.write import Begins, Burial, Finishes, NoStep, NoStepAtAll, Withdraws, Write
+from onewrite.dynamodb.expression import (
+    USE_LESS,
+    check_arguments,
+    check_key,
+    check_limits,
+    check_roots,
+    mapping_of,
+    merge_update,
+    read_condition,
+    read_update,
+    with_condition_text,
+)
 from onewrite.dynamodb.layout import name_of, name_of_step
-from onewrite.dynamodb.values import Members
-from onewrite.errors import InvalidMessage
+from onewrite.dynamodb.values import Convert, Members, sendable
+from onewrite.errors import InvalidMessage, InvalidUpdate
 
 # A name of this form needs no placeholder: no reserved word has an underscore.
 _WORD = re.compile(r"[A-Za-z][A-Za-z0-9]*_\w*", re.ASCII)
 _MIN_NUMBER, _MAX_NUMBER = -(10**38), 10**38  # DynamoDB numbers have 38 digits
 _MAX_REPEATED = 6  # characters of a name that a write of several messages repeats as it is
+_MAX_PLANS = 1024  # as many as the caller's source code has calls, for each moment of a ledger's ring
+_WIDE_ITEM = "to create an item of so many attributes, use update_item with ConditionExpression='attribute_not_exists(...)' of its key"
 
 # The lean client sends a write a second time only if one of these values tells whose write it is.
 TOKEN_VALUE, STEP_VALUE = ":ow_token", ":ow_step"
 
-
 Read: TypeAlias = Callable[[Write], Any]
 """Reads what differs between two writes of one shape: a value, or the name of an attribute."""
+Guard: TypeAlias = Callable[[Write, Mapping[str, Any], Convert], Call]
+"""Builds the request of a write: one of the four functions that follow."""
+
+
+# --- the requests ------------------------------------------------------------------------------------------------------
+
+
+def build_update(write: Write, native: Mapping[str, Any], convert: Convert = sendable, *, exists: bool = False) -> Call:
+    """Build the caller's update with our parts beside it. `exists`: only where the item is there."""
+    key = mapping_of(native, "Key")
+    plan, kwargs = _merge(write, native, convert, _Frame(Draft, tuple(key) if exists else ()))
+    kwargs["UpdateExpression"] = plan.update
+    if "Key" in native:  # without it, the driver says what is missing
+        kwargs["Key"] = convert(key)
+    return Call("update_item", (), kwargs)
+
+
+def build_put(write: Write, native: Mapping[str, Any], convert: Convert = sendable) -> Call:
+    """Build a put that creates an item, and never replaces one."""
+    item = mapping_of(native, "Item")
+    if not item:
+        raise InvalidUpdate("put_item needs the Item to create.")
+    check_roots(write.entry.terms, {}, item)
+    plan, kwargs = _merge(write, native, convert, _Frame(PutDraft, tuple(possible_keys(item))))
+    kwargs["Item"] = convert({**item, **cast("PutDraft", plan.draft).read_item(write)})
+    return Call("put_item", (), kwargs)
+
+
+def build_record(write: Write, native: Mapping[str, Any], convert: Convert = sendable) -> Call:
+    """Build an update of an existing item that changes nothing but its ledger."""
+    return build_update(write, {"Key": native["Key"]} if "Key" in native else {}, convert, exists=True)
+
+
+def build_begin(write: Write, native: Mapping[str, Any], convert: Convert = sendable) -> Call:
+    """Build the begin of a step, in an item that is there."""
+    for name in ("UpdateExpression", "ReturnValues", "Item"):
+        if name in native:
+            raise InvalidUpdate(
+                f"begin changes nothing but the step: leave out {name}, which is for the write that finishes it."
+            )
+    return build_update(write, native, convert, exists=True)
+
+
+def possible_keys(item: Mapping[str, Any]) -> list[str]:
+    """Return the attributes that may be the key, since the call does not say which are.
+
+    An item that is there has its key: so the condition asks that none of these attributes is there.
+    """
+    return [name for name, value in item.items() if not isinstance(value, bool | AbstractSet | Mapping | list | None)]
+
+
+class _Frame(NamedTuple):
+    """What kind of a draft a write is, and the attributes that must be there; or must not be, if it creates the item."""
+
+    draft: type[Draft]
+    keys: tuple[str, ...]
+
+
+class _Plan(NamedTuple):
+    """What all writes of one shape have in common: the draft of their parts, and its texts merged with the caller's."""
+
+    draft: Draft
+    update: str
+    condition: str
+
+
+_plans: dict[object, _Plan] = {}
+
+
+def _merge(
+    write: Write,
+    native: Mapping[str, Any],
+    convert: Convert,
+    frame: _Frame,
+) -> tuple[_Plan, dict[str, Any]]:
+    """Return the plan of the write, and the caller's arguments with our condition, names and values in them."""
+    if isinstance(native.get("ConditionExpression"), ConditionBase):
+        native = with_condition_text(native)
+    names, values = mapping_of(native, "ExpressionAttributeNames"), mapping_of(native, "ExpressionAttributeValues")
+    shape = (
+        *(_shape_of(write), frame, tuple(native), native.get("UpdateExpression")),
+        *(native.get("ConditionExpression"), tuple(names.items()), tuple(values)),
+    )
+    try:
+        plan = _plans.get(shape)
+    except TypeError:  # a part of the call is not hashable, which is refused below
+        plan = None
+    if plan is None:
+        plan = _make_plan(write, native, frame)
+        if len(_plans) >= _MAX_PLANS:
+            _plans.clear()
+        _plans[shape] = plan
+    draft = plan.draft
+    kwargs: dict[str, Any] = {**native, "ConditionExpression": plan.condition}
+    if draft.names:
+        names = {**names}
+        for placeholder, attribute in draft.names.items():
+            names[placeholder] = attribute if isinstance(attribute, str) else attribute(write)
+        kwargs["ExpressionAttributeNames"] = names
+    elif not names:  # DynamoDB refuses an empty map
+        kwargs.pop("ExpressionAttributeNames", None)
+    values = {**values, **draft.constants}
+    for placeholder, read in draft.values.items():
+        values[placeholder] = read(write)
+    kwargs["ExpressionAttributeValues"] = convert(values)
+    kwargs["ReturnValuesOnConditionCheckFailure"] = "ALL_OLD"
+    return plan, kwargs
+
+
+def _shape_of(write: Write) -> tuple[object, ...]:
+    """Return what decides the text of our parts."""
+    entry, step, emission, burial = write.entry, write.step, write.emission, write.burial
+    ledger: object = _shape_of_change(entry.own)
+    if entry.also or entry.more:
+        ledger = (len(entry.more), *map(_shape_of_change, entry.changes))
+    return (
+        *(entry.terms, ledger, write.token is None, emission and (emission.label, bool(emission.events))),
+        *(type(step), type(step) is Finishes and step.overtaken, len(write.other_messages)),
+        burial and (burial.tombstone.ttl, burial.removes),
+    )
+
+
+def _shape_of_change(change: Change) -> tuple[object, ...]:
+    if isinstance(change, Remember):
+        return change.sets, len(change.aliases)
+    return change.rule, type(change.mark) is str and change.has_digits, change.last is not None
+
+
+def _make_plan(write: Write, native: Mapping[str, Any], frame: _Frame) -> _Plan:
+    """Refuse what would touch what is ours or cannot be merged with it, and merge the rest."""
+    creates = frame.draft is PutDraft
+    if "Item" in native and not creates:
+        raise InvalidUpdate("update_item takes no Item: give it an UpdateExpression, or create with put_item.")
+    terms, names = write.entry.terms, mapping_of(native, "ExpressionAttributeNames")
+    if isinstance(write.step, Finishes) and "ConditionExpression" in native:
+        raise InvalidUpdate(
+            "A write that finishes a step takes no condition: if it were refused, the effect would never be recorded. Put the condition into "
+            "begin."
+        )
+    check_key(mapping_of(native, "Key"))
+    check_arguments(native)
+    update, condition = native.get("UpdateExpression"), native.get("ConditionExpression")
+    user_update = None if update is None else read_update(update)
+    if user_update is not None:
+        check_roots(terms, names, user_update.roots)
+    draft = frame.draft(repeats=bool(write.other_messages))
+    draft.ask(*[f"attribute_{'not_' if creates else ''}exists({draft.name(key)})" for key in frame.keys])
+    add_parts(write, draft)
+    merged_condition = draft.condition
+    if condition is not None:
+        user_condition = read_condition(condition)
+        check_roots(terms, names, user_condition.roots)
+        merged_condition = f"{merged_condition} AND {user_condition.text}"
+    merged_update = merge_update(user_update, draft.clauses)
+    check_limits("UpdateExpression", merged_update)
+    check_limits("ConditionExpression", merged_condition, _WIDE_ITEM if creates else USE_LESS)
+    return _Plan(draft, merged_update, merged_condition)
+
+
+# --- what the parts put together ---------------------------------------------------------------------------------------
 
 
 class Draft:
-    """An update as the parts of a write put it together. `exclusions`: what no item may hold."""
+    """An update as the parts of a write put it together. `exclusions`: what no item may hold. `constants`: values that all writes of the shape have."""
 
-    __slots__ = ("adds", "conditions", "deletes", "exclusions", "names", "removes", "repeats", "sets", "values")
+    __slots__ = ("adds", "conditions", "constants", "deletes", "exclusions", "names", "removes", "repeats", "sets", "values")
 
     def __init__(self, *, repeats: bool = False) -> None:
         """`repeats`: names occur again and again in it, so long ones are placeholders."""
         self.repeats = repeats
         self.names: dict[str, str | Read] = {}
         self.values: dict[str, Read] = {}
+        self.constants: dict[str, Any] = {}
         self.conditions: list[str] = []
         self.exclusions: list[str] = []
         self.sets: list[str] = []
@@ -84,9 +264,15 @@ class Draft:
         return placeholder
 
     def value(self, read: Read, placeholder: str = "") -> str:
-        """Return the placeholder of a value."""
+        """Return the placeholder of a value that differs from write to write."""
         placeholder = placeholder or f":ow_{len(self.values)}"
         self.values[placeholder] = read
+        return placeholder
+
+    def constant(self, value: Any) -> str:
+        """Return the placeholder of a value that is the same in all writes of the shape."""
+        placeholder = f":ow_c{len(self.constants)}"
+        self.constants[placeholder] = value
         return placeholder
 
     def ask(self, *conditions: str) -> None:
@@ -105,8 +291,7 @@ class Draft:
         self.sets.append(f"{name}=if_not_exists({name},{self.value(read)})")
 
     def append(self, attribute: str, read: Read) -> None:
-        name = self.name(attribute)
-        nothing = self.value(lambda _: [])
+        name, nothing = self.name(attribute), self.constant([])
         self.sets.append(f"{name}=list_append(if_not_exists({name},{nothing}),{self.value(read)})")
 
     def add(self, attribute: str, read: Read) -> None:
@@ -121,8 +306,8 @@ class PutDraft(Draft):
 
     __slots__ = ("item",)
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, *, repeats: bool = False) -> None:
+        super().__init__(repeats=repeats)
         self.item: list[tuple[str | Read, Read]] = []
 
     def set(self, attribute: str | Read, read: Read, placeholder: str | None = None) -> None:  # noqa: ARG002  # as an update has it
@@ -131,31 +316,15 @@ class PutDraft(Draft):
     def set_once(self, attribute: str, read: Read) -> None:
         self.set(attribute, read)
 
-    def append(self, attribute: str, read: Read) -> None:
-        self.set(attribute, read)
-
-    def add(self, attribute: str, read: Read) -> None:
-        self.set(attribute, read)
+    append = add = set_once
 
     def remove(self, *attributes: str | Read) -> None:
         """There is nothing to remove."""
 
     def read_item(self, write: Write) -> dict[str, Any]:
-        return {read_name(attribute, write): read(write) for attribute, read in self.item}
-
-
-def read_name(attribute: str | Read, write: Write) -> str:
-    return attribute if isinstance(attribute, str) else cast("str", attribute(write))
-
-
-def shape_of(write: Write) -> tuple[object, ...]:
-    """Return what decides the text of a write."""
-    step, emission, burial = write.step, write.emission, write.burial
-    return (
-        *(write.entry.shape, write.token is None, None if emission is None else emission.shape, write.asks_outbox),
-        *(type(step), type(step) is Finishes and step.overtaken, len(write.other_messages)),
-        None if burial is None else (burial.tombstone.ttl, burial.removes),
-    )
+        return {
+            (attribute if isinstance(attribute, str) else attribute(write)): read(write) for attribute, read in self.item
+        }
 
 
 # --- the parts ---------------------------------------------------------------------------------------------------------
@@ -179,26 +348,21 @@ def add_step(write: Write, draft: Draft) -> None:
             draft.ask(f"attribute_not_exists({STEPS})")
             return
         for ledger in write.entry.terms.attributes:
-            draft.exclude(STEPS, [draft.value(partial(_read_own_mark, ledger))])
-            for place in range(len(write.other_messages)):
-                draft.exclude(STEPS, [draft.value(partial(_read_other_mark, ledger, place))])
+            places = range(1 + len(write.other_messages))
+            draft.exclude(STEPS, [draft.value(partial(_read_mark_of_step, ledger, place)) for place in places])
         if isinstance(step, Begins):
             draft.set(_read_step_name, _read_step, draft.value(_read_step, STEP_VALUE))
             draft.add(STEPS, _read_step_members)
         return
     # The fence alone says that the effect is this worker's to record.
     name = draft.name(_read_step_name)
-    draft.ask(f"{name}.{draft.name('fence')}={draft.value(lambda write: cast('Finishes', write.step).fence)}")
+    draft.ask(f"{name}.{draft.name('fence')}={draft.value(attrgetter('step.fence'))}")
     draft.remove(_read_step_name)
     draft.deletes.append(f"{STEPS} {draft.value(_read_step_members)}")
 
 
-def _read_own_mark(ledger: str, write: Write) -> bytes:
-    return step_mark(ledger, write.message)
-
-
-def _read_other_mark(ledger: str, place: int, write: Write) -> bytes:
-    return step_mark(ledger, write.other_messages[place])
+def _read_mark_of_step(ledger: str, place: int, write: Write) -> bytes:
+    return step_mark(ledger, write.other_messages[place - 1] if place else write.message)
 
 
 def _read_step_mark(write: Write) -> bytes:
@@ -206,12 +370,12 @@ def _read_step_mark(write: Write) -> bytes:
     return step_mark(step.ledger if isinstance(step, Finishes | Withdraws) else write.entry.terms.attribute, write.message)
 
 
-def _read_step_name(write: Write) -> str:
-    return name_of_step(_read_step_mark(write))
-
-
 def _read_step_members(write: Write) -> Members:
     return Members((_read_step_mark(write),))
+
+
+def _read_step_name(write: Write) -> str:
+    return name_of_step(_read_step_mark(write))
 
 
 def _read_step(write: Write) -> dict[str, Any]:
@@ -223,15 +387,15 @@ def add_labels(write: Write, draft: Draft) -> None:
     """The ledger must be kept as this store keeps it."""
     for label in write.entry.terms.labels:
         attribute = name_of(label.slot)
-        name, accepted = draft.name(attribute), [draft.value(partial(_read_constant, text)) for text in label.accepts]
+        name, accepted = draft.name(attribute), [draft.constant(text) for text in label.accepts]
         draft.ask(f"({' OR '.join([f'attribute_not_exists({name})', *[f'{name}={text}' for text in accepted]])})")
         if not isinstance(write.step, Withdraws):
             # The first of those that it accepts is its own.
-            draft.set(attribute, partial(_read_constant, label.text), accepted[0])
+            draft.set(attribute, partial(_read_text, label.text), accepted[0])
 
 
-def _read_constant(value: object, _: Write) -> object:
-    return value
+def _read_text(text: str, _: Write) -> str:
+    return text
 
 
 def add_ledger(write: Write, draft: Draft) -> None:
@@ -246,7 +410,7 @@ def add_ledger(write: Write, draft: Draft) -> None:
             if isinstance(change, Advance):
                 _add_advance(change, place, draft, writes=place < written)
             else:
-                marks = [draft.value(partial(_read_mark, place))]
+                marks = [draft.value(attrgetter("entry.own.mark") if place == 0 else partial(_read_mark, place))]
                 marks += [draft.value(partial(_read_alias, place, alias)) for alias in range(len(change.aliases))]
                 for slot in change.sets.live:
                     draft.exclude(draft.name(name_of(slot)), marks)
@@ -257,17 +421,17 @@ def add_ledger(write: Write, draft: Draft) -> None:
         draft.remove(*[name_of(slot) for slot in entry.dead])
 
 
-def _read_mark(place: int, write: Write) -> Mark | int:
-    return write.entry.changes[place].mark if place else write.entry.own.mark
+def _read_mark(place: int, write: Write) -> object:
+    return write.entry.changes[place].mark
 
 
-def _read_alias(place: int, alias: int, write: Write) -> Mark:
+def _read_alias(place: int, alias: int, write: Write) -> object:
     return cast("Remember", write.entry.changes[place]).aliases[alias]
 
 
 def _read_marks(write: Write) -> Members:
     entry = write.entry
-    return Members([change.mark for change in entry.written_changes] if entry.more else (entry.own.mark,))
+    return Members([change.mark for change in entry.written_changes]) if entry.more else Members((entry.own.mark,))
 
 
 def _add_advance(change: Advance, place: int, draft: Draft, *, writes: bool, overtaken: bool = False) -> None:
@@ -297,7 +461,7 @@ def _add_advance(change: Advance, place: int, draft: Draft, *, writes: bool, ove
         is_before = f"{name}<{first}"
         if change.has_digits:
             size = draft.value(lambda write: len(cast("str", read(write).mark)))
-            is_before = f"(size({name})={size} AND {name}>={draft.value(lambda _: '0')} AND {is_before})"
+            is_before = f"(size({name})={size} AND {name}>={draft.constant('0')} AND {is_before})"
     else:
         is_before = f"{name}={draft.value(read_before)}"
     draft.ask(is_before if change.rule == "next" else f"(attribute_not_exists({name}) OR {is_before})")
@@ -309,33 +473,23 @@ def add_token(write: Write, draft: Draft) -> None:
     """A call whose response is lost recognizes its own write by the token."""
     if write.token is None:
         return
-    if isinstance(draft, PutDraft):
-        draft.set(TOKEN, _read_token)
-    else:
-        draft.set(TOKEN, _read_token, draft.value(_read_token, TOKEN_VALUE))
-
-
-def _read_token(write: Write) -> bytes | None:
-    return write.token
+    read_token = attrgetter("token")
+    draft.set(TOKEN, read_token, None if isinstance(draft, PutDraft) else draft.value(read_token, TOKEN_VALUE))
 
 
 def add_outbox(write: Write, draft: Draft) -> None:
     if write.emission is None or not write.asks_outbox:
         return
-    label = draft.value(lambda write: _emission(write).shape.label)
+    label = draft.constant(write.emission.label)
     name, events = draft.name(OUTBOX.label), draft.name(OUTBOX.events)
     # The entity's outbox must be ours, or not there at all: what stands in its place would be appended to.
     draft.ask(f"({name}={label} OR (attribute_not_exists({name}) AND attribute_not_exists({events})))")
     if write.emission.events:
-        draft.set(OUTBOX.label, lambda write: _emission(write).shape.label, label)
-        draft.append(OUTBOX.events, lambda write: [*_emission(write).events])
+        draft.set(OUTBOX.label, attrgetter("emission.label"), label)
+        draft.append(OUTBOX.events, lambda write: [*cast("Emission", write.emission).events])
         # Both stay as the oldest event has set them: the index shows its age, and an entity stays in one partition.
-        draft.set_once(OUTBOX.due, lambda write: _emission(write).due)
-        draft.set_once(OUTBOX.shard, lambda write: _emission(write).shard)
-
-
-def _emission(write: Write) -> Emission:
-    return cast("Emission", write.emission)
+        draft.set_once(OUTBOX.due, attrgetter("emission.due"))
+        draft.set_once(OUTBOX.shard, attrgetter("emission.shard"))
 
 
 def add_tombstone(write: Write, draft: Draft) -> None:

@@ -6,14 +6,19 @@ Not a parser of the whole language: what is wrong inside a clause is left for Dy
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate, pairwise
 from typing import Any, TypeAlias
 
+from boto3.dynamodb.conditions import ConditionExpressionBuilder
+
+from onewrite.core.label import OURS
+from onewrite.core.ledgers.entry import Terms
 from onewrite.errors import InvalidUpdate
 
+LEGACY = frozenset({"AttributeUpdates", "Expected", "ConditionalOperator"})
 CLAUSES = ("SET", "REMOVE", "ADD", "DELETE")
 OUR_PREFIXES = ("#ow_", ":ow_")  # how our placeholders begin
 
@@ -187,6 +192,95 @@ def _operators(name: str, tokens: list[Token]) -> int:
         return functions + words.count("+") + words.count("-")
     between = words.count("BETWEEN")  # its AND is not counted a second time
     return functions + sum(word in _KEYWORDS or word in _COMPARISONS for word in words) - between
+
+
+# --- the caller's arguments ----------------------------------------------------------------------------------------
+
+
+def with_condition_text(native: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The call with its condition as text, where it was made with boto3's Attr."""
+    expression = ConditionExpressionBuilder().build_expression(native["ConditionExpression"])
+    placeholders_of = {
+        "ExpressionAttributeNames": expression.attribute_name_placeholders,
+        "ExpressionAttributeValues": expression.attribute_value_placeholders,
+    }
+    result: dict[str, Any] = {**native, "ConditionExpression": expression.condition_expression}
+    for name, placeholders in placeholders_of.items():
+        user_entries = mapping_of(native, name)
+        for placeholder in placeholders:
+            if placeholder in user_entries:
+                raise InvalidUpdate(f"boto3's Attr makes the placeholder {placeholder} for itself: give yours another name.")
+        if placeholders:
+            result[name] = {**user_entries, **placeholders}
+    return result
+
+
+def mapping_of(native: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """Return an argument that is a mapping; an empty one if it is left out."""
+    value: Any = native.get(name)
+    if not value:
+        return {}
+    mapping: Mapping[str, Any] = value
+    if type(value) is not dict and not isinstance(value, Mapping):
+        raise _type_error(name, value, "a dict")
+    return mapping
+
+
+def _type_error(name: str, value: object, remedy: str) -> InvalidUpdate:
+    return InvalidUpdate(f"{name} is a {type(value).__name__}: give it {remedy}.")
+
+
+def check_arguments(native: Mapping[str, Any]) -> None:
+    """Raise for an argument that no guarded write takes, or that is of another type than DynamoDB's."""
+    for name in native:
+        if name == "TableName":
+            raise InvalidUpdate(
+                "A call goes to the table of its store: leave TableName out, and make a store for each table."
+            )
+        if name in LEGACY:
+            raise InvalidUpdate(f"{name} is the old way, which DynamoDB does not mix with expressions: write expressions.")
+    for expression in ("UpdateExpression", "ConditionExpression"):
+        if not isinstance(native.get(expression), str | None):
+            raise _type_error(expression, native[expression], "text")
+    names, values = mapping_of(native, "ExpressionAttributeNames"), mapping_of(native, "ExpressionAttributeValues")
+    for placeholder, attribute in names.items():
+        if not isinstance(attribute, str):
+            raise _type_error(f"ExpressionAttributeNames[{placeholder!r}]", attribute, "an attribute's name")
+    check_placeholders([*names, *values])
+
+
+def check_placeholders(placeholders: Iterable[object]) -> None:
+    for placeholder in placeholders:
+        if not isinstance(placeholder, str):
+            raise _type_error(repr(placeholder), placeholder, "the name of a placeholder or an attribute")
+        if placeholder.startswith(OUR_PREFIXES):
+            raise InvalidUpdate(f"The placeholder {placeholder} begins as the ledger's own do: give it another name.")
+
+
+def check_key(key: Mapping[str, Any]) -> None:
+    """Raise if the caller's key has a name of ours."""
+    for name in key:
+        if type(name) is str and name.startswith(OURS):
+            raise touches_ours(name)
+
+
+def check_roots(terms: Terms, names: Mapping[str, str], roots: Iterable[str]) -> None:
+    check_placeholders(roots)
+    for root in roots:
+        name = names.get(root, root)
+        if name.startswith(OURS):
+            raise touches_ours(name)
+        if name in terms.plain_sets:
+            raise InvalidUpdate(
+                f"This call touches {name!r}, in which the store's ledger keeps ids: leave it out, or give MessageIDs another attribute."
+            )
+
+
+def touches_ours(name: str) -> InvalidUpdate:
+    return InvalidUpdate(
+        f"This call touches {name!r}: every name that begins with {OURS} is onewrite's own, in every entity. Leave it out, or give yours "
+        "another name."
+    )
 
 
 # --- an expression that is wholly ours -----------------------------------------------------------------------------

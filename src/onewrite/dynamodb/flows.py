@@ -6,52 +6,30 @@ A refused condition comes with the item that refused it, so one request is enoug
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from email.utils import parsedate_to_datetime
-from typing import Any, NamedTuple, NoReturn, TypeAlias, cast
+from typing import Any, NoReturn, cast
 
 from botocore.exceptions import ClientError
 
-from onewrite.core.clock import checked_clock
-from onewrite.core.event import Emission, Outbox, check_ledgerless, copy_of, emission, emitter_of, empty_emission
+from onewrite.core.engine import Engine, Native
+from onewrite.core.event import Emission, Outbox, copy_of
 from onewrite.core.flow import MISSING_OK, Call, Flow, Wait, check_awaited, split_missing_ok
 from onewrite.core.label import OUTBOX, TOMBSTONE, is_ours, plain
-from onewrite.core.ledgers import NO_LEDGER, Ledger, check_ledger
-from onewrite.core.pipeline import Landed, Refusal, send_finish, send_write
-from onewrite.core.step import Claim, check_claim
-from onewrite.core.tombstone import Tombstones, check_store_tombstones
-from onewrite.core.watch import Watch
-from onewrite.core.write import (
-    NO_STEP,
-    Finishes,
-    Image,
-    Size,
-    StepPart,
-    Write,
-    judge_read,
-    of_creation,
-    token_of,
-    too_large,
-)
-from onewrite.dynamodb.layout import canonical, image_of, without_ledger
-from onewrite.dynamodb.request import (
-    build_put,
-    build_record,
-    build_update,
-    checked_key,
-    touches_ours,
-)
+from onewrite.core.ledgers import Ledger
+from onewrite.core.ledgers.entry import Entry
+from onewrite.core.pipeline import Landed, Refusal, send_write
+from onewrite.core.step import Claim, FinalWrite, Step, step_mark
+from onewrite.core.tombstone import Tombstones
+from onewrite.core.write import Image, Size, StepPart, Write, of_creation, too_large
+from onewrite.dynamodb.dialect import Guard, build_begin, build_record, build_update
+from onewrite.dynamodb.expression import LEGACY, check_key, mapping_of, touches_ours
+from onewrite.dynamodb.layout import canonical, image_of, name_of_step, without_ledger
+from onewrite.dynamodb.native import UpdateItemArguments
 from onewrite.dynamodb.size import LARGEST_ITEM, item_size, value_size
-from onewrite.dynamodb.values import (
-    Convert,
-    check_low_level_client,
-    let_read_long_numbers,
-    plain_values,
-    sendable,
-    typed_values,
-)
+from onewrite.dynamodb.values import check_low_level_client, let_read_long_numbers, plain_values, sendable, typed_values
 from onewrite.errors import ConfigurationError, EntityTooLarge, InvalidUpdate
 from onewrite.message import Message
 from onewrite.outcome import Applied, Entity, Gone, Missing, Outcome
@@ -61,11 +39,19 @@ _CONFLICT_WAITS = (0.025, 0.05, 0.1, 0.2, 0.4)
 KEY_ATTRIBUTES = 2  # at most
 _MAX_REMOVED = 100  # attributes that the first request of a delete removes, which has the ledger's part too
 
-Guard: TypeAlias = Callable[[Write, Mapping[str, Any], Convert], Call]
 
+class Flows(Engine):
+    """A guarded table without its client: the flows of its verbs, and its requests."""
 
-class Flows:
-    """One method for each method of the public classes: each compiles a request and returns a flow."""
+    final_write = FinalWrite(
+        "update_item",
+        UpdateItemArguments.__required_keys__
+        | UpdateItemArguments.__optional_keys__
+        | LEGACY  # The guarded write says more of these, and of an Item.
+        | {"emit", "Item", "ReturnValuesOnConditionCheckFailure"},
+        '{"UpdateExpression": "SET charge = :c", "ExpressionAttributeValues": {":c": charge}}',
+    )
+    has_token = True
 
     def __init__(
         self,
@@ -79,115 +65,103 @@ class Flows:
         tombstones: Tombstones | None = None,
         is_async: bool,
     ) -> None:
-        check_ledgerless(ledger, outbox)
-        self.ledger: Ledger = NO_LEDGER if ledger is None else ledger
-        _check_wiring(table, self.ledger, table_name, is_async=is_async)
-        self.emitter = emitter_of(outbox, self.ledger.terms.attribute)
-        self.target, self.table = client_of(table, table_name)
-        self.is_async, self.clock, self.attempts = is_async, checked_clock(clock), attempts
-        self.tombstones = tombstones
-        self.empty_emission = None if outbox is None else empty_emission(outbox)
-        self.table_name: str = table_name or table.name
-        self._watch = Watch(self.ledger.skew)
+        _check_wiring(table, table_name, is_async=is_async)
+        super().__init__(ledger, clock, attempts, outbox=outbox, tombstones=tombstones, is_async=is_async)
+        self.target, self.table = find_client(table, table_name)
+        self.full_name: str = table_name or table.name
         # A Table's own client takes and gives plain values, as the Table does.
         self._is_typed = table_name is not None
         self.convert = typed_values if self._is_typed else sendable
-        check_store_tombstones(tombstones, lambda name: not self.without_ledger({name: 0}))
-
-    @property
-    def guards(self) -> bool:
-        return self.ledger is not NO_LEDGER
 
     # --- the verbs -----------------------------------------------------------------------------------------------------
-
-    def update_item(
-        self, message: Message, *, emit: object = None, finishes: Claim | None = None, **native: Any
-    ) -> Flow[Outcome]:
-        return self.write(message, native, build_update, emit, finishes)
-
-    def put_item(self, message: Message, *, emit: object = None, **native: Any) -> Flow[Outcome]:
-        return self.write(message, native, build_put, emit)
 
     def write(
         self,
         message: Message,
-        native: Mapping[str, Any],
+        native: Native,
         guard: Guard = build_update,
+        *,
         emit: object = None,
         finishes: Claim | None = None,
     ) -> Flow[Outcome]:
+        """Write the message's effect. `guard` builds the request: that of an update, or of a put."""
         if finishes is not None:
             return self.finish(message, native, finishes, emit)
         missing_ok = False
-        if self.is_async or MISSING_OK in native:
-            native, missing_ok = self.keep_arguments(native)
-        write = self.new_write(message, native, self.attempts(), emit=emit)
-        return send_write(self.attempt(write, native, guard), missing_ok=missing_ok)
+        if MISSING_OK in native:
+            native, missing_ok = split_missing_ok(native)
+        if self.is_async:
+            native = copy_of(native)
+        write = self.new_write(message, native.get("Key", {}), emit=emit)
+        return send_write(TableAttempt(self, write, native, guard), missing_ok=missing_ok)
 
     def record(
         self, message: Message, *, emit: object = None, finishes: Claim | None = None, **native: Any
     ) -> Flow[Outcome]:
         if "UpdateExpression" in native or "Item" in native:
             raise InvalidUpdate("record changes nothing but the ledger: for a business change use update_item or put_item.")
-        return self.write(message, native, build_update, emit, finishes)
-
-    def finish(self, message: Message, native: Mapping[str, Any], claim: Claim, emit: object = None) -> Flow[Outcome]:
-        native, _ = self.keep_arguments(native)
-        check_claim(claim, message, native.get("Key"), canonical)
-        if "ConditionExpression" in native:
-            raise InvalidUpdate(_CONDITION)
-        step = Finishes(claim.fence, self.ledger.attribute)
-        write = self.new_write(message, native, self.attempts(), step, emit=emit)
-        return send_finish(self.attempt(write, native, build_update))
+        return self.write(message, native, emit=emit, finishes=finishes)
 
     def seen(self, message: Message, **native: Any) -> Flow[Outcome]:
-        check_reads_all(native, "seen")
-        kept = self.kept(native)
-        now = self.clock()
-        write = Write(message, kept.get("Key", {}), now, self.ledger.entry(message, now), NO_STEP)
-        item = yield from self.read({"ConsistentRead": True, **self.address(kept)})
-        return judge_read(write, self.image_of(item))
+        return self.look_up(message, native)
 
     def get_item(self, **native: Any) -> Flow[Entity | None]:
-        item = yield from self.read(self.address({**native, **_showing_tombstone(native)}))
+        item = yield from self.read_item(self.address({**native, **_showing_tombstone(native)}))
         return None if item is None or TOMBSTONE in item else self.without_ledger(item)
 
-    # --- one write and its refusal -----------------------------------------------------------------------------------
+    # --- what an engine says in its own language -----------------------------------------------------------------------
 
-    def kept(self, native: Mapping[str, Any]) -> Mapping[str, Any]:
-        """While an asynchronous call waits for an answer, other tasks may use its arguments again."""
+    def is_taken(self, name: str) -> bool:
+        return not self.without_ledger({name: 0})
+
+    def keep(self, native: Native) -> Native:
         return copy_of(native) if self.is_async else native
 
-    def keep_arguments(self, native: Mapping[str, Any]) -> tuple[Mapping[str, Any], bool]:
-        """As `split_missing_ok`, and kept."""
-        missing_ok = False
-        if MISSING_OK in native:
-            native, missing_ok = split_missing_ok(native)
-        return self.kept(native), missing_ok
+    def read_key(self, native: Native) -> Mapping[str, Any]:
+        key: Mapping[str, Any] = native.get("Key", {})
+        return key
 
-    def new_write(
-        self,
-        message: Message,
-        native: Mapping[str, Any],
-        name: str,
-        step: StepPart = NO_STEP,
-        *,
-        emit: object = None,
-        place: int = 0,
-    ) -> Write:
-        """The parts of a write. `name` and `place`: which call it is of, and which of the call's writes."""
-        now = self.clock()
-        entry = self.ledger.entry(message, now)
-        outbox_part = self.empty_emission
-        if emit is not None:
-            outbox_part = emission(self.emitter, message, emit, now, f"{self.table_name} {name} {place}")
-        return Write(message, native.get("Key", {}), now, entry, step, outbox_part, token_of(name))
+    def name_entity(self, key: Mapping[str, Any]) -> Native:
+        return {"Key": key}
 
-    def call(self, write: Write, native: Mapping[str, Any], guard: Guard) -> Call:
-        return guard(write, self._in_table(native), self.convert)
+    def canonical(self, key: object) -> Hashable:
+        return canonical(key)
 
-    def attempt(self, write: Write, native: Mapping[str, Any], guard: Guard) -> TableAttempt:
-        return TableAttempt(self, write, native, guard, guard(write, self._in_table(native), self.convert))
+    def attempt(self, write: Write, native: Native) -> TableAttempt:
+        return TableAttempt(self, write, native, build_update)
+
+    def attempt_begin(self, write: Write, native: Native) -> TableAttempt:
+        return TableAttempt(self, write, native, build_begin)
+
+    def change_step(
+        self, write: Write, native: Native, ledger: str, fence: str, change: Step | Mapping[str, Any]
+    ) -> TableAttempt:
+        names = {"#step": name_of_step(step_mark(ledger, write.message)), "#fence": "fence"}
+        values: dict[str, Any] = {":old": fence}
+        if isinstance(change, Step):
+            sets, values[":new"] = ["#step=:new"], change.as_fields()
+        else:
+            sets = [f"#step.#{name}=:{name}" for name in change]
+            names |= {f"#{name}": name for name in change}
+            values |= {f":{name}": value for name, value in change.items()}
+        request = {
+            **self.table,
+            "Key": self.convert(write.key),
+            "UpdateExpression": f"SET {','.join(sets)}",
+            "ConditionExpression": "#step.#fence=:old",
+            "ExpressionAttributeNames": names,
+            "ExpressionAttributeValues": self.convert(values),
+            "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+        }
+        return TableAttempt(self, write, native, build_begin, Call("update_item", (), request))
+
+    def read(self, key: Mapping[str, Any], native: Native, entry: Entry | None = None) -> Flow[Image]:  # noqa: ARG002  # the call names the item
+        for name in ("ProjectionExpression", "AttributesToGet"):
+            if name in native:
+                raise InvalidUpdate(f"This call needs the whole entity to find the ledger in it: leave out {name}.")
+        return self.image_of((yield from self.read_item({"ConsistentRead": True, **self.address(native)})))
+
+    # --- one write and its refusal -----------------------------------------------------------------------------------
 
     def returned_entity(self, response: Mapping[str, Any]) -> Entity | None:
         """Return the entity as the response to an update shows it."""
@@ -207,7 +181,7 @@ class Flows:
         if "Item" not in call.kwargs:  # a put does not say which part of it is the key
             key = {"Key": call.kwargs["Key"], "ConsistentRead": True}
             with suppress(ClientError):  # the caller may be allowed to write only
-                return Refusal(write, self.image_of((yield from self.read({**self.table, **key}))), error)
+                return Refusal(write, self.image_of((yield from self.read_item({**self.table, **key}))), error)
         self.raise_failure(error, write, call, self.image_of(None))
 
     def image_of(self, item: Entity | None) -> Image:
@@ -227,25 +201,24 @@ class Flows:
         size = Size(total, caller, outbox, new_events)
         return too_large(f"DynamoDB's {LARGEST_ITEM} bytes", size, self.ledger.remedy)
 
-    def read(self, request: dict[str, Any]) -> Flow[Entity | None]:
+    def read_item(self, request: dict[str, Any]) -> Flow[Entity | None]:
         response = yield from self.send_reading(Call("get_item", (), request))
         item: Entity | None = response.get("Item")
         return None if item is None else self.plain_item(item)
 
     def send_reading(self, call: Call) -> Flow[Mapping[str, Any]]:
-        """Send a request whose answer has an item."""
+        """Send a request whose response has an item."""
         return (yield from send_reading(call, self.target, is_typed=self._is_typed))
 
-    def address(self, native: Mapping[str, Any]) -> dict[str, Any]:
-        key = {"Key": typed_values(checked_key(native))} if self._is_typed and "Key" in native else {}
-        return {**self._in_table(native), **key}
-
-    def _in_table(self, native: Mapping[str, Any]) -> dict[str, Any]:
+    def address(self, native: Native) -> dict[str, Any]:
+        """Return the arguments of a read, with the table in them."""
         if "TableName" in native:
             raise InvalidUpdate(
                 "A call goes to the table of its store: leave TableName out, and make a store for each table."
             )
-        return {**self.table, **native}
+        check_key(mapping_of(native, "Key"))
+        key = {"Key": typed_values(native["Key"])} if self._is_typed and "Key" in native else {}
+        return {**self.table, **native, **key}
 
     def without_ledger(self, item: Mapping[str, Any]) -> Entity:
         return without_ledger(self.ledger.terms, item)
@@ -253,22 +226,14 @@ class Flows:
     def plain_item(self, item: Entity) -> Entity:
         return plain_values(item) if self._is_typed else item
 
-    def compare_clocks(self, now: float, response: Mapping[str, Any]) -> None:
-        watch = self._watch
-        if not watch.since < now < watch.until and watch.wants_clock(now):
-            date = response.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
-            with suppress(TypeError, ValueError):  # no date, or none that can be read: the write is made all the same
-                watch.clock(now, parsedate_to_datetime(date).timestamp())
 
+class TableAttempt:
+    """A write of a guarded table that is ready to be sent. `guard` builds its request, unless there is a `call`."""
 
-class TableAttempt(NamedTuple):
-    """A write of a guarded table that is ready to be sent."""
-
-    flows: Flows
-    write: Write
-    native: Mapping[str, Any]
-    guard: Guard
-    call: Call
+    def __init__(self, flows: Flows, write: Write, native: Native, guard: Guard, call: Call | None = None) -> None:
+        self.flows, self.write, self.native, self.guard = flows, write, native, guard
+        self.call = call or guard(write, native, flows.convert)
+        self.call.kwargs.update(flows.table)
 
     def send(self) -> Flow[Landed | Refusal]:
         flows, write, call = self.flows, self.write, self.call
@@ -279,11 +244,18 @@ class TableAttempt(NamedTuple):
                 try:
                     response = yield call
                 except ClientError as error:
-                    response = yield from insist(error, call)
+                    response = yield from retry_conflicts(error, call)
         except ClientError as error:
             return (yield from flows.diagnose(error, write, call))
-        flows.compare_clocks(write.now, response)
+        watch, now = flows.watch, write.now
+        if not watch.since < now < watch.until and watch.wants_clock(now):
+            date = response.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
+            with suppress(TypeError, ValueError):  # no date, or none that can be read: the write is made all the same
+                watch.clock(now, parsedate_to_datetime(date).timestamp())
         return Landed(flows.returned_entity(response) if "Attributes" in response else None, response)
+
+    def lands(self) -> Flow[bool]:
+        return (yield from lands(self.call))
 
     def retry(self, refusal: Refusal, turn: int) -> Flow[TableAttempt | None]:  # noqa: ARG002  # the item that refused it is known
         yield from ()
@@ -304,17 +276,16 @@ class TableAttempt(NamedTuple):
                 raise
             largest = sorted(sizes, key=lambda name: (-sizes[name], name))[:_MAX_REMOVED]
             write = self.write._replace(burial=burial._replace(removes=tuple(largest)))
-            return self.flows.attempt(write, self.native, self.guard)
+            return TableAttempt(self.flows, write, self.native, self.guard)
 
     def with_step(self, step: StepPart) -> TableAttempt:
-        return self.flows.attempt(self.write._replace(step=step), self.native, self.guard)
+        return TableAttempt(self.flows, self.write._replace(step=step), self.native, self.guard)
 
     def record(self) -> TableAttempt | None:
         if "Item" in self.call.kwargs:  # put_item does not say which part of it is the key
             return None
-        flows = self.flows
-        write = flows.new_write(self.write.message, self.native, flows.attempts())
-        return flows.attempt(write, self.native, build_record)
+        write = self.flows.new_write(self.write.message, self.write.key)
+        return TableAttempt(self.flows, write, self.native, build_record)
 
     def show(self, outcome: Outcome) -> Outcome:
         """Return the outcome with as much of the entity as the caller's `ReturnValues` asks for."""
@@ -331,12 +302,6 @@ class TableAttempt(NamedTuple):
         return outcome
 
 
-_CONDITION = (
-    "A write that finishes a step takes no condition: if it were refused, the effect would never be recorded. Put the condition into "
-    "begin."
-)
-
-
 def _showing_tombstone(native: Mapping[str, Any]) -> dict[str, Any]:
     """The caller's choice of attributes, which would otherwise hide that the item was deleted."""
     names: Mapping[str, Any] = native.get("ExpressionAttributeNames") or {}
@@ -350,15 +315,8 @@ def _showing_tombstone(native: Mapping[str, Any]) -> dict[str, Any]:
     return {"AttributesToGet": [*attributes, TOMBSTONE]} if attributes else {}
 
 
-def check_reads_all(native: Mapping[str, Any], verb: str) -> None:
-    """Raise if a read that needs the whole item is to leave something out."""
-    for name in ("ProjectionExpression", "AttributesToGet"):
-        if name in native:
-            raise InvalidUpdate(f"{verb} needs the whole entity to find the ledger in it: leave out {name}.")
-
-
-def client_of(table: Any, table_name: str | None) -> tuple[Any, dict[str, Any]]:
-    """What the requests go to, and the table's name as they say it.
+def find_client(table: Any, table_name: str | None) -> tuple[Any, dict[str, Any]]:
+    """Return what the requests go to, and the table's name as they say it.
 
     boto3 lets threads share a client, and not a Table. So a Table supplies its name and its client. What stands in for a Table and has no
     client is asked itself.
@@ -369,7 +327,7 @@ def client_of(table: Any, table_name: str | None) -> tuple[Any, dict[str, Any]]:
     return (table, {}) if client is None else (client, {"TableName": table.name})
 
 
-def _check_wiring(table: object, ledger: object, table_name: str | None, *, is_async: bool) -> None:
+def _check_wiring(table: object, table_name: str | None, *, is_async: bool) -> None:
     has_name = isinstance(getattr(table, "name", None), str)
     if not has_name and not table_name:
         raise ConfigurationError("A low-level client serves every table: say which one with table_name=.")
@@ -377,7 +335,6 @@ def _check_wiring(table: object, ledger: object, table_name: str | None, *, is_a
         raise ConfigurationError("A Table knows its own name: leave out table_name, or give the low-level client.")
     if table_name:
         check_low_level_client(table)
-    check_ledger(ledger)
     check_awaited(table, "update_item", is_async=is_async)
 
 
@@ -386,10 +343,10 @@ def send(call: Call) -> Flow[Mapping[str, Any]]:
     try:
         return cast("Mapping[str, Any]", (yield call))
     except ClientError as error:
-        return (yield from insist(error, call))
+        return (yield from retry_conflicts(error, call))
 
 
-def insist(error: ClientError, call: Call) -> Flow[Mapping[str, Any]]:
+def retry_conflicts(error: ClientError, call: Call) -> Flow[Mapping[str, Any]]:
     """Send the request again after a conflict with a transaction, and raise any other error."""
     for wait in _CONFLICT_WAITS:
         if code(error) != "TransactionConflictException":
@@ -400,6 +357,17 @@ def insist(error: ClientError, call: Call) -> Flow[Mapping[str, Any]]:
         except ClientError as next_error:
             error = next_error
     raise error
+
+
+def lands(call: Call) -> Flow[bool]:
+    """Send a conditional write. Did the item meet its condition?"""
+    try:
+        yield from send(call)
+    except ClientError as error:
+        if code(error) != "ConditionalCheckFailedException":
+            raise
+        return False
+    return True
 
 
 def send_reading(call: Call, target: Any, *, is_typed: bool) -> Flow[Mapping[str, Any]]:

@@ -16,7 +16,6 @@ from onewrite.dynamodb.dialect import Draft, add_parts, check_looks
 from onewrite.dynamodb.expression import ExpressionTooLong, leaves_room
 from onewrite.dynamodb.flows import Flows, TableAttempt
 from onewrite.dynamodb.layout import canonical
-from onewrite.dynamodb.request import build_update
 from onewrite.errors import EntityTooLarge, InvalidUpdate
 from onewrite.message import Message
 from onewrite.outcome import Outcome
@@ -60,7 +59,7 @@ class Folds(FoldedWrites):
 
     def attempt(self, messages: Sequence[Message], native: Native) -> TableAttempt:
         flows = self._flows
-        arguments, emit = flows.kept(_arguments(native)), copied_events(native.get("emit"))
+        arguments, emit = flows.keep(_arguments(native)), copied_events(native.get("emit"))
         # All at one moment, so all marks go into one slot; the messages may have waited for the caller's function.
         now, name = flows.clock(), flows.attempts()
         entry = join([flows.ledger.entry(message, now) for message in messages])
@@ -69,7 +68,7 @@ class Folds(FoldedWrites):
         step = NO_STEP if len(messages) == 1 else NoStepAtAll()
         others = tuple(messages[1:])
         write = Write(messages[0], native["Key"], now, entry, step, outbox_part, token_of(name), other_messages=others)
-        return flows.attempt(write, arguments, build_update)
+        return flows.attempt(write, arguments)
 
 
 def _arguments(native: Native) -> dict[str, Any]:

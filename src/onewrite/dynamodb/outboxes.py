@@ -21,7 +21,7 @@ from onewrite.core.flow import Call, Flow
 from onewrite.core.label import OUTBOX, TOMBSTONE
 from onewrite.core.pending import Box, Broken, PendingEvent, Search, box_of, key_parts, read_box
 from onewrite.dynamodb.expression import Placeholders
-from onewrite.dynamodb.flows import client_of, code, insist, send_reading, text_of
+from onewrite.dynamodb.flows import code, find_client, retry_conflicts, send_reading, text_of
 from onewrite.dynamodb.layout import canonical, number_text
 from onewrite.dynamodb.values import bytes_of, is_typed, plain_values, typed_values
 from onewrite.errors import ConfigurationError
@@ -35,7 +35,7 @@ class Outboxes:
     """The outboxes of a table's items."""
 
     def __init__(self, table: object, table_name: str | None, outbox: Outbox) -> None:
-        self.target, self.table = client_of(table, table_name)
+        self.target, self.table = find_client(table, table_name)
         self.outbox = outbox
         self.is_typed = table_name is not None
 
@@ -153,7 +153,7 @@ class Outboxes:
             try:
                 yield call
             except ClientError as error:
-                yield from insist(error, call)
+                yield from retry_conflicts(error, call)
         except ClientError as error:
             if code(error) != "ConditionalCheckFailedException":
                 raise

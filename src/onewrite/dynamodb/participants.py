@@ -16,10 +16,18 @@ from onewrite.core.label import TOKEN, TOMBSTONE, is_ours
 from onewrite.core.ledgers import NO_LEDGER
 from onewrite.core.transaction import check_arguments, with_participant
 from onewrite.core.write import Write, has_landed, judge, of_creation, shows_effect, token_of
-from onewrite.dynamodb.expression import OUR_PREFIXES, check_limits, read_condition, read_update
+from onewrite.dynamodb.dialect import build_put, build_update, possible_keys
+from onewrite.dynamodb.expression import (
+    OUR_PREFIXES,
+    check_limits,
+    mapping_of,
+    read_condition,
+    read_update,
+    touches_ours,
+    with_condition_text,
+)
 from onewrite.dynamodb.flows import KEY_ATTRIBUTES, Flows
 from onewrite.dynamodb.layout import image_of, without_ledger
-from onewrite.dynamodb.request import build_put, build_update, mapping_of, possible_keys, touches_ours, with_condition_text
 from onewrite.dynamodb.size import value_size
 from onewrite.dynamodb.values import Convert
 from onewrite.errors import ConfigurationError, EntityTooLarge, InvalidUpdate
@@ -83,7 +91,7 @@ class Action(NamedTuple):
 
     @property
     def table_name(self) -> str:
-        return self.flows.table_name
+        return self.flows.full_name
 
     @property
     def counts(self) -> bool:
@@ -143,7 +151,7 @@ def write_alone(message: Message, participant: Prepared) -> Flow[Outcome]:
     """The prepared write as one of its own. A refusal names its participant as in a transaction."""
     guard = build_put if participant.method == "putting" else build_update
     native = {**participant.native, "missing_ok": participant.missing_ok}
-    outcome = yield from participant.store.write(message, native, guard, participant.emit)
+    outcome = yield from participant.store.write(message, native, guard, emit=participant.emit)
     return with_participant(outcome, 0)
 
 
@@ -151,8 +159,8 @@ def action(place: int, message: Message, participant: Prepared, name: str) -> Ac
     """The prepared write as a part of the call of that name."""
     flows, native, puts = participant.store, participant.native, participant.method == "putting"
     if flows.guards:
-        write = flows.new_write(message, native, name, emit=participant.emit, place=place)
-        call = flows.call(write, native, build_put if puts else build_update)
+        write = flows.new_write(message, native.get("Key", {}), emit=participant.emit, name=name, place=place)
+        call = (build_put if puts else build_update)(write, native, flows.convert)
         return Action(place, flows, message, call, call.kwargs.get("Key"), write, participant.missing_ok)
     if participant.emit is not None:
         raise ConfigurationError("This store has no outbox to emit into: emit in a store that has one.")

@@ -8,14 +8,15 @@ from typing import Any, Unpack, overload
 
 from onewrite.core.clock import random_name, wall_clock
 from onewrite.core.event import Emit, Outbox, made_with_outbox
-from onewrite.core.explaining import first_request, flow_maker
-from onewrite.core.flow import Flow, arun, run
+from onewrite.core.explaining import SilentClient, first_request, with_attributes
+from onewrite.core.flow import arun, run
 from onewrite.core.ledgers import Ledger
 from onewrite.core.step import Claim
-from onewrite.core.step_flows import Effect, Then
+from onewrite.core.steps import Effect, Then, begin, open_steps, perform, release
 from onewrite.core.targets import check_deletes, check_table
 from onewrite.core.tombstone import Tombstones
 from onewrite.dynamodb.deletes import delete
+from onewrite.dynamodb.dialect import build_put
 from onewrite.dynamodb.flows import Flows
 from onewrite.dynamodb.folds import fold_into
 from onewrite.dynamodb.lean import lean_target
@@ -35,30 +36,21 @@ from onewrite.dynamodb.native import (
 )
 from onewrite.dynamodb.outboxes import Outboxes
 from onewrite.dynamodb.participants import Prepared, prepare
-from onewrite.dynamodb.steps import begin, open_steps, perform, release
 from onewrite.message import Message
 from onewrite.outcome import Answer, Begun, Busy, Entity, Outcome, Uncertain
 
-# The flow of each method that sends a request.
-VERBS: Mapping[str, Callable[..., Flow[Any]]] = {
-    "update_item": Flows.update_item,
-    "put_item": Flows.put_item,
-    "delete_item": delete,
-    "record": Flows.record,
-    "fold": fold_into,
-    "begin": begin,
-    "perform": perform,
-    "release": release,
-    "open_steps": open_steps,
-    "seen": Flows.seen,
-    "get_item": Flows.get_item,
-}
+# The methods that send a request.
+VERBS = (
+    *("update_item", "put_item", "delete_item", "record", "fold", "begin", "perform", "release", "open_steps", "seen"),
+    "get_item",
+)
 
 
 class _Store:
     """What both classes have that sends no request."""
 
     _flows: Flows
+    _target: Any
     _outboxes: Outboxes | None
 
     def without_ledger(self, item: Mapping[str, Any]) -> Entity:
@@ -70,7 +62,8 @@ class _Store:
 
         Nothing is sent. `verb` is the name of the method, and all that follows is what the method takes.
         """
-        return first_request(flow_maker(VERBS, verb)(self._flows, *args, **arguments))
+        store = with_attributes(self, _target=SilentClient({}, is_async=self._flows.is_async))
+        return first_request(store, VERBS, verb, args, arguments)
 
     def updating(self, *, emit: Emit = None, **native: Unpack[UpdatingArguments]) -> Prepared:
         """`update_item` for `transact`."""
@@ -144,11 +137,11 @@ class GuardedTable(_Store):
         self, message: Message, *, emit: Emit = None, finishes: Claim | None = None, **native: Unpack[UpdateItemArguments]
     ) -> Outcome:
         """The guarded write. `Applied.entity` is what `ReturnValues` asks for. `finishes` is the step that it ends."""
-        return run(self._flows.update_item(message, emit=emit, finishes=finishes, **native), self._target)
+        return run(self._flows.write(message, native, emit=emit, finishes=finishes), self._target)
 
     def put_item(self, message: Message, *, emit: Emit = None, **native: Unpack[PutItemArguments]) -> Outcome:
         """Create only: an item that is already there is `Duplicate` or `Rejected`, never replaced."""
-        return run(self._flows.put_item(message, emit=emit, **native), self._target)
+        return run(self._flows.write(message, native, build_put, emit=emit), self._target)
 
     def delete_item(self, message: Message, *, emit: Emit = None, **native: Unpack[DeleteItemArguments]) -> Outcome:
         """Delete the item, and leave a tombstone that refuses every message that comes late. Needs `tombstones=`.
@@ -186,7 +179,7 @@ class GuardedTable(_Store):
         `safe_for` is how long whoever performs the effect recognises its key: the lease and ten minutes at least, or
         `timedelta(0)`. `after` permits an effect once more that an operator knows not to have happened.
         """
-        flow = begin(self._flows, message, name, lease=lease, safe_for=safe_for, after=after, **native)
+        flow = begin(self._flows, message, name, native, lease=lease, safe_for=safe_for, after=after)
         return run(flow, self._target)
 
     def perform(
@@ -201,7 +194,7 @@ class GuardedTable(_Store):
         **native: Unpack[BeginArguments],
     ) -> Outcome:
         """Begin a step, call `effect(step)`, and finish with the `update_item` whose arguments `then(result)` returns."""
-        flow = perform(self._flows, message, name, effect, lease=lease, safe_for=safe_for, then=then, **native)
+        flow = perform(self._flows, message, name, effect, native, lease=lease, safe_for=safe_for, then=then)
         return run(flow, self._target)
 
     def release(self, step: Begun, *, sent: bool = True) -> None:
@@ -212,7 +205,7 @@ class GuardedTable(_Store):
 
     def open_steps(self, **native: Unpack[SeenArguments]) -> list[Busy | Uncertain]:
         """The steps of the entity that were begun and not finished: `Busy` while their lease lasts, then `Uncertain`."""
-        return run(open_steps(self._flows, **native), self._target, is_hint=True)
+        return run(open_steps(self._flows, native), self._target, is_hint=True)
 
     def seen(self, message: Message, **native: Unpack[SeenArguments]) -> Outcome:
         """Read only: what an unconditional write would get now. A hint to skip costly work, not a guard."""
@@ -269,11 +262,11 @@ class AsyncGuardedTable(_Store):
         self, message: Message, *, emit: Emit = None, finishes: Claim | None = None, **native: Unpack[UpdateItemArguments]
     ) -> Outcome:
         """The guarded write. `Applied.entity` is what `ReturnValues` asks for. `finishes` is the step that it ends."""
-        return await arun(self._flows.update_item(message, emit=emit, finishes=finishes, **native), self._target)
+        return await arun(self._flows.write(message, native, emit=emit, finishes=finishes), self._target)
 
     async def put_item(self, message: Message, *, emit: Emit = None, **native: Unpack[PutItemArguments]) -> Outcome:
         """Create only: an item that is already there is `Duplicate` or `Rejected`, never replaced."""
-        return await arun(self._flows.put_item(message, emit=emit, **native), self._target)
+        return await arun(self._flows.write(message, native, build_put, emit=emit), self._target)
 
     async def delete_item(self, message: Message, *, emit: Emit = None, **native: Unpack[DeleteItemArguments]) -> Outcome:
         """Delete the item, and leave a tombstone that refuses every message that comes late. Needs `tombstones=`.
@@ -316,7 +309,7 @@ class AsyncGuardedTable(_Store):
         `safe_for` is how long whoever performs the effect recognises its key: the lease and ten minutes at least, or
         `timedelta(0)`. `after` permits an effect once more that an operator knows not to have happened.
         """
-        flow = begin(self._flows, message, name, lease=lease, safe_for=safe_for, after=after, **native)
+        flow = begin(self._flows, message, name, native, lease=lease, safe_for=safe_for, after=after)
         return await arun(flow, self._target)
 
     async def perform(
@@ -331,7 +324,7 @@ class AsyncGuardedTable(_Store):
         **native: Unpack[BeginArguments],
     ) -> Outcome:
         """Begin a step, call `effect(step)`, and finish with the `update_item` whose arguments `then(result)` returns."""
-        flow = perform(self._flows, message, name, effect, lease=lease, safe_for=safe_for, then=then, **native)
+        flow = perform(self._flows, message, name, effect, native, lease=lease, safe_for=safe_for, then=then)
         return await arun(flow, self._target)
 
     async def release(self, step: Begun, *, sent: bool = True) -> None:
@@ -342,7 +335,7 @@ class AsyncGuardedTable(_Store):
 
     async def open_steps(self, **native: Unpack[SeenArguments]) -> list[Busy | Uncertain]:
         """The steps of the entity that were begun and not finished: `Busy` while their lease lasts, then `Uncertain`."""
-        return await arun(open_steps(self._flows, **native), self._target, is_hint=True)
+        return await arun(open_steps(self._flows, native), self._target, is_hint=True)
 
     async def seen(self, message: Message, **native: Unpack[SeenArguments]) -> Outcome:
         """Read only: what an unconditional write would get now. A hint to skip costly work, not a guard."""

@@ -232,7 +232,7 @@ def _read_item(part: Action, error: ClientError) -> Flow[Entity | None]:
     key = part.key
     if key is None:
         raise error
-    return (yield from part.flows.read({"TableName": part.table_name, "Key": key, "ConsistentRead": True}))
+    return (yield from part.flows.read_item({"TableName": part.table_name, "Key": key, "ConsistentRead": True}))
 
 
 # --- what cannot be sent -----------------------------------------------------------------------------------------------
@@ -257,10 +257,10 @@ def _check_limits(participants: Sequence[Prepared], inbox: Inbox | None) -> None
     size = sum([write.size for write in participants]) if count > _SURELY_SMALL else 0
     if size > _MOST_BYTES:
         raise InvalidUpdate(f"A transaction brings {size} bytes of values, and DynamoDB takes {_MOST_BYTES}: split it.")
-    key_names = {write.store.table_name: write.native["Key"] for write in participants if write.native.get("Key")}
+    key_names = {write.store.full_name: write.native["Key"] for write in participants if write.native.get("Key")}
     items: set[Hashable] = set()
     for write in participants:
-        table = write.store.table_name
+        table = write.store.full_name
         key = write.key(key_names.get(table, ()))
         if key:
             item = (table, canonical(key))

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
-from functools import partial
 from typing import Any, ClassVar, NoReturn, Unpack
 
 from onewrite.core.clock import random_name, wall_clock
 from onewrite.core.event import Emit, Outbox, made_with_outbox
-from onewrite.core.explaining import first_request, flow_maker
-from onewrite.core.flow import Flow, arun, run
+from onewrite.core.explaining import SilentClient, first_request, with_attributes
+from onewrite.core.flow import arun, run
 from onewrite.core.label import is_ours
 from onewrite.core.ledgers import Ledger
 from onewrite.core.step import Claim
-from onewrite.core.step_flows import Effect, Then
+from onewrite.core.steps import Effect, Then, begin, open_steps, perform, release
 from onewrite.core.targets import check_collection, check_deletes, check_key
 from onewrite.core.tombstone import Tombstones
 from onewrite.errors import InvalidUpdate
@@ -39,25 +38,23 @@ from onewrite.mongodb.native import (
 )
 from onewrite.mongodb.outboxes import Outboxes
 from onewrite.mongodb.participants import Prepared, prepare
-from onewrite.mongodb.steps import begin, open_steps, perform, release
 from onewrite.outcome import Answer, Begun, Busy, Entity, Outcome, Uncertain
 
-# The flow of each method that sends a request.
-VERBS: Mapping[str, Callable[..., Flow[Any]]] = {
-    "update_one": partial(Flows.write, writer="update_one"),
-    "find_one_and_update": partial(Flows.write, writer="find_one_and_update"),
-    "insert_one": Flows.insert_one,
-    "delete_one": partial(delete, writer="update_one"),
-    "find_one_and_delete": partial(delete, writer="find_one_and_update"),
-    "record": Flows.record,
-    "fold": fold_into,
-    "begin": begin,
-    "perform": perform,
-    "release": release,
-    "open_steps": open_steps,
-    "seen": Flows.seen,
-    "find_one": Flows.find_one,
-}
+# The methods that send a request.
+VERBS = (
+    *(
+        "update_one",
+        "find_one_and_update",
+        "insert_one",
+        "delete_one",
+        "find_one_and_delete",
+        "record",
+        "fold",
+        "begin",
+        "perform",
+    ),
+    *("release", "open_steps", "seen", "find_one"),
+)
 
 
 class _Store:
@@ -106,7 +103,10 @@ class _Store:
         # As of a collection that is not there yet, so the store keeps nothing of it.
         unique_index = {"key": [(name, 1) for name in self._flows.fields], "unique": True}
         assumed: dict[str, Any] = {"index_information": {"key": unique_index}, "database.list_collection_names": []}
-        return first_request(flow_maker(VERBS, verb)(self._flows, *args, **arguments), assumed)
+        client = SilentClient(assumed, is_async=self._is_async)
+        flows = with_attributes(self._flows, raw_target=None if self._flows.raw_target is None else client)
+        store = with_attributes(self, _collection=client, _target=client, _flows=flows)
+        return first_request(store, VERBS, verb, args, arguments)
 
     def replace_one(self, *_: Any, **__: Any) -> NoReturn:
         """Refused: a new document has no ledger."""
@@ -239,7 +239,7 @@ class GuardedCollection(_Store):
         `safe_for` is how long whoever performs the effect recognises its key: the lease and ten minutes at least, or
         `timedelta(0)`. `after` permits an effect once more that an operator knows not to have happened.
         """
-        flow = begin(self._flows, message, name, filter, lease=lease, safe_for=safe_for, after=after, **native)
+        flow = begin(self._flows, message, name, {"filter": filter, **native}, lease=lease, safe_for=safe_for, after=after)
         return run(flow, self._target)
 
     def perform(
@@ -255,7 +255,9 @@ class GuardedCollection(_Store):
         **native: Unpack[BeginArguments],
     ) -> Outcome:
         """Begin a step, call `effect(step)`, and finish with the `update_one` whose arguments `then(result)` returns."""
-        flow = perform(self._flows, message, name, effect, filter, lease=lease, safe_for=safe_for, then=then, **native)
+        flow = perform(
+            self._flows, message, name, effect, {"filter": filter, **native}, lease=lease, safe_for=safe_for, then=then
+        )
         return run(flow, self._target)
 
     def release(self, step: Begun, *, sent: bool = True) -> None:
@@ -266,7 +268,7 @@ class GuardedCollection(_Store):
 
     def open_steps(self, filter: Document, **native: Unpack[BeginArguments]) -> list[Busy | Uncertain]:
         """The steps of the entity that were begun and not finished: `Busy` while their lease lasts, then `Uncertain`."""
-        return run(open_steps(self._flows, filter, **native), self._target, is_hint=True)
+        return run(open_steps(self._flows, {"filter": filter, **native}), self._target, is_hint=True)
 
     def seen(self, message: Message, filter: Document, **native: Unpack[SeenArguments]) -> Outcome:
         """Read only: what an unconditional write would get now. A hint to skip costly work, not a guard."""
@@ -372,7 +374,7 @@ class AsyncGuardedCollection(_Store):
         `safe_for` is how long whoever performs the effect recognises its key: the lease and ten minutes at least, or
         `timedelta(0)`. `after` permits an effect once more that an operator knows not to have happened.
         """
-        flow = begin(self._flows, message, name, filter, lease=lease, safe_for=safe_for, after=after, **native)
+        flow = begin(self._flows, message, name, {"filter": filter, **native}, lease=lease, safe_for=safe_for, after=after)
         return await arun(flow, self._target)
 
     async def perform(
@@ -388,7 +390,9 @@ class AsyncGuardedCollection(_Store):
         **native: Unpack[BeginArguments],
     ) -> Outcome:
         """Begin a step, call `effect(step)`, and finish with the `update_one` whose arguments `then(result)` returns."""
-        flow = perform(self._flows, message, name, effect, filter, lease=lease, safe_for=safe_for, then=then, **native)
+        flow = perform(
+            self._flows, message, name, effect, {"filter": filter, **native}, lease=lease, safe_for=safe_for, then=then
+        )
         return await arun(flow, self._target)
 
     async def release(self, step: Begun, *, sent: bool = True) -> None:
@@ -399,7 +403,7 @@ class AsyncGuardedCollection(_Store):
 
     async def open_steps(self, filter: Document, **native: Unpack[BeginArguments]) -> list[Busy | Uncertain]:
         """The steps of the entity that were begun and not finished: `Busy` while their lease lasts, then `Uncertain`."""
-        return await arun(open_steps(self._flows, filter, **native), self._target, is_hint=True)
+        return await arun(open_steps(self._flows, {"filter": filter, **native}), self._target, is_hint=True)
 
     async def seen(self, message: Message, filter: Document, **native: Unpack[SeenArguments]) -> Outcome:
         """Read only: what an unconditional write would get now. A hint to skip costly work, not a guard."""

@@ -16,30 +16,30 @@ from onewrite.core.tombstone import Tombstone, made_with_tombstones, new_tombsto
 from onewrite.core.write import Burial, NoStepAtAll
 from onewrite.errors import InvalidUpdate
 from onewrite.message import Message
+from onewrite.mongodb.dialect import build_update, in_transaction
 from onewrite.mongodb.flows import CollectionAttempt, Flows, Writer
 from onewrite.mongodb.indexes import check_unique_indexes, id_index
 from onewrite.mongodb.layout import Document
-from onewrite.mongodb.request import guard, in_transaction
 from onewrite.outcome import Outcome
 
 
 def delete(
-    flows: Flows, message: Message, filter: Document, *, writer: Writer, emit: object = None, **arguments: Any
+    flows: Flows, message: Message, filter: Document, *, writer: Writer, emit: object = None, **options: Any
 ) -> Flow[Outcome]:
-    query, _, native = flows.keep_arguments(filter, None, arguments)
-    native, missing_ok = split_missing_ok(native)
+    native, missing_ok = split_missing_ok(flows.keep({"filter": filter, **options}))
     for name in ("upsert", "return_document", "array_filters"):
         if name in native:
             raise InvalidUpdate(f"A delete takes no {name}: leave it out.")
     tombstones = made_with_tombstones(flows.tombstones)
-    write = flows.new_write(message, query, emit, NoStepAtAll())
+    write = flows.new_write(message, flows.read_key(native), NoStepAtAll(), emit=emit)
     terms, emission = write.entry.terms, write.emission
     tombstone = new_tombstone(tombstones, write.now, flows.attempts(), flows.key_fields)
     expires = None if emission is not None and emission.events else tombstone.expiry(write.now)
     write = write._replace(burial=Burial(tombstone))
-    request = guard(write, query, [burial(terms, tombstone, expires)], native)
+    options = {name: value for name, value in native.items() if name != "filter"}
+    request = build_update(write, native["filter"], [burial(terms, tombstone, expires)], options)
     # A document that is not there is made, so a message that comes late meets it; but not where the filter asks more of it.
-    creates = not request.conditional and not in_transaction(native) and not write.entry.follows_gap
+    creates = not request.conditional and not in_transaction(options) and not write.entry.follows_gap
     if not flows.unique_indexes_fit:
         indexes = yield from flows.read_indexes(inserts=False)
         check_unique_indexes(indexes, flows.fields)

@@ -1,6 +1,7 @@
-"""What each part of a guarded write asks of a document, and what it changes in it: condition, change and values in one place. Pure.
+"""The requests of a guarded write on MongoDB: the caller's own call, with what each part of the write asks of the document and changes in it. Pure.
 
-`add_parts` is the list of the parts. A new part is one function here, one in the dialect of the other engine, and a field of `Write`.
+`_merge` has the list of the parts, and each has its condition, its change and its values in one place. A new part is one function here, one in the
+dialect of the other engine, and a field of `Write`.
 
 Each group of a ledger's slots is one field of the document: {"ow_l": "ow1 14d", "ow_r": {"r0": [...]}},
 {"ow_l": "ow1 marks", "ow_@": {"order-7": 3}}. There is no token: the server recognizes what its client sends again. The tombstone is a
@@ -10,22 +11,132 @@ stage of `deletes.py`, in the place of the caller's update.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple, cast
 
 from bson.regex import Regex
 
+from onewrite.core.event import Emission
 from onewrite.core.label import MOVED_LABEL, OUTBOX, STEPS, TOMBSTONE
 from onewrite.core.ledgers.entry import Advance, Entry, Mark, Remember, Sets, Terms
 from onewrite.core.step import step_mark
 from onewrite.core.write import Begins, Finishes, NoStep, NoStepAtAll, Withdraws, Write
-from onewrite.errors import InvalidMessage
+from onewrite.errors import InvalidMessage, InvalidUpdate
 from onewrite.message import Message
+from onewrite.mongodb.expression import Update, asks_more, check_document, check_projection, identity
+from onewrite.mongodb.indexes import check_collation, keeps_text
 from onewrite.mongodb.layout import Document, path_of
 
 _MIN_NUMBER, _MAX_NUMBER = -(2**63) + 1, 2**63 - 1  # BSON's integers have 64 bits
 _ABSENT: Document = {"$exists": False}
 _NONE_OPEN: Document = {"$in": [None, {}]}  # the last step that is finished leaves an empty document
+
+
+# --- the requests ------------------------------------------------------------------------------------------------------
+
+
+class GuardedUpdate(NamedTuple):
+    """The caller's update with our parts in it."""
+
+    write: Write
+    filter: dict[str, Any]
+    update: dict[str, Any] | list[Any]
+    upsert: bool
+    native: Mapping[str, Any]
+    query: Document  # the caller's own filter
+    change: Update  # and update
+
+    @property
+    def conditional(self) -> bool:
+        """Does the caller's filter say more than which entity?"""
+        return asks_more(self.query, self.write.key)
+
+    def with_parts(self, write: Write) -> GuardedUpdate:
+        """Return the same call with these parts."""
+        merged_query, merged_update = _merge(write, self.query, self.change)
+        return self._replace(write=write, filter=merged_query, update=merged_update)
+
+
+def build_update(write: Write, query: Document, update: Update | None, native: Mapping[str, Any]) -> GuardedUpdate:
+    """Build the caller's update with our parts in it. `update`: one that touches nothing of ours; None where nothing else changes."""
+    entry, options, upsert = write.entry, native, False
+    if update is None:
+        update = {}
+    if native:
+        options = {**native}
+        upsert = bool(options.pop("upsert", False))
+    if options:
+        if options.get("projection") is not None:
+            check_projection(entry.terms, options["projection"])
+        check_collation(options.get("collation"), write.key, text=keeps_text(entry))
+        if "CURRENT" in (options.get("let") or ()):
+            raise InvalidUpdate(
+                'let={"CURRENT": ...} would take the place of the document, of which the ledger is a part: give it another name.'
+            )
+        if upsert:
+            check_not_in_transaction(options, "upsert=True", _NO_UPSERT)
+    # What follows a gap creates no entity; and the equality in its filter would be copied into the new document.
+    upsert = upsert and not (entry.own.counts and entry.follows_gap)
+    merged_query, merged_update = _merge(write, query, update)
+    return GuardedUpdate(write, merged_query, merged_update, upsert, options, query, update)
+
+
+def build_insert(write: Write, document: Document, native: Mapping[str, Any]) -> dict[str, Any]:
+    """Build the document to insert, with what the parts add to a new one."""
+    check_document(write.entry.terms, document)
+    check_not_in_transaction(native, "insert_one", _NO_INSERT)
+    check_looks(write.entry)  # a later delivery that does not insert would be refused
+    return {**document, **new_fields(write)}
+
+
+def may_create_by_record(query: Document, fields: tuple[str, ...], native: Mapping[str, Any]) -> bool:
+    """Whether a record may create its entity. Not one that asks something of the entity, which an upsert would copy into a new document."""
+    entity = identity(query, fields)
+    return "_id" in entity and not asks_more(query, entity) and not in_transaction(native)
+
+
+_NO_UPSERT = (
+    "Create the entity before it, or leave out upsert: the duplicate-key error of a redelivery would abort the transaction."
+)
+_NO_INSERT = "Create the entity before it: the duplicate-key error of a redelivery would abort the transaction."
+
+
+def in_transaction(native: Mapping[str, Any]) -> bool:
+    session = native.get("session")
+    return session is not None and bool(session.in_transaction)
+
+
+def check_not_in_transaction(native: Mapping[str, Any], name: str, remedy: str) -> None:
+    if in_transaction(native):
+        raise InvalidUpdate(f"{name} in a transaction is refused. {remedy}")
+
+
+def _merge(write: Write, query: Document, update: Update) -> tuple[dict[str, Any], dict[str, Any] | list[Any]]:
+    """Merge our parts into the caller's filter and update."""
+    is_pipeline = type(update) is not dict and not isinstance(update, Mapping)
+    draft = Draft(stages=is_pipeline)
+    add_step(write, draft)
+    add_ledger(write, draft)
+    if write.emission is not None:
+        add_outbox(write, write.emission, draft)
+    merged_query = {**query, **draft.asks}
+    if draft.also:
+        merged_query["$and"] = [*query.get("$and", ()), *draft.also]
+    if is_pipeline:
+        return merged_query, [*cast("Sequence[Document]", update), draft.stage]
+    merged_update = dict(cast("Document", update))
+    # $push and $unset write a few bytes to the oplog. $addToSet, and $slice, would write the whole array each time.
+    pushes: dict[str, Any] = {}
+    for path, marks in draft.pushes.items():
+        pushes[path] = marks[0] if len(marks) == 1 else {"$each": marks}
+    for operator, change in (("$set", draft.sets), ("$push", pushes), ("$unset", draft.removes), ("$min", draft.lowest)):
+        if change:
+            merged_update[operator] = {**merged_update[operator], **change} if operator in merged_update else change
+    return merged_query, merged_update
+
+
+# --- what the parts put together ---------------------------------------------------------------------------------------
 
 
 class Draft:
@@ -44,14 +155,6 @@ class Draft:
         self.lowest: dict[str, Any] = {}  # values that are kept if they are lower than the stored ones
 
     @property
-    def operators(self) -> dict[str, dict[str, Any]]:
-        """Return the changes as update operators."""
-        # $push and $unset write a few bytes to the oplog. $addToSet, and $slice, would write the whole array each time.
-        pushes = {path: marks[0] if len(marks) == 1 else {"$each": marks} for path, marks in self.pushes.items()}
-        changes = {"$set": self.sets, "$push": pushes, "$unset": self.removes, "$min": self.lowest}
-        return {operator: change for operator, change in changes.items() if change}
-
-    @property
     def stage(self) -> dict[str, Any]:
         """Return the changes as a stage of a pipeline. Without $literal, it would read text that begins with "$" as a field."""
         changes: dict[str, Any] = {path: {"$literal": value} for path, value in self.sets.items()}
@@ -63,14 +166,6 @@ class Draft:
 
 
 # --- the parts ---------------------------------------------------------------------------------------------------------
-
-
-def add_parts(write: Write, draft: Draft) -> None:
-    """Add what each part asks and changes."""
-    add_step(write, draft)
-    add_labels(write, draft)
-    add_ledger(write, draft)
-    add_outbox(write, draft)
 
 
 def add_step(write: Write, draft: Draft) -> None:
@@ -98,16 +193,9 @@ def step_path(ledger: str, message: Message) -> str:
     return f"{STEPS}.{step_mark(ledger, message).hex()}"
 
 
-def add_labels(write: Write, draft: Draft) -> None:
-    """The ledger must be kept as this store keeps it."""
-    asks, sets = _labels(write.entry.terms)
-    draft.asks |= asks
-    if not isinstance(write.step, Withdraws):
-        draft.sets |= sets
-
-
 @lru_cache(maxsize=64)
 def _labels(terms: Terms) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return what the labels ask and set: the ledger must be kept as this store keeps it."""
     asks = {
         path_of(label.slot): {
             "$in": [None, *[_equal_text(text) if text.startswith(MOVED_LABEL) else text for text in label.accepts]]
@@ -124,6 +212,10 @@ def _equal_text(text: str) -> Regex[str]:
 
 def add_ledger(write: Write, draft: Draft) -> None:
     entry, step, own = write.entry, write.step, write.entry.own
+    label_asks, label_sets = _labels(entry.terms)
+    draft.asks |= label_asks
+    if not isinstance(step, Withdraws):
+        draft.sets |= label_sets
     if isinstance(step, Finishes):  # the step let the message in: only the order is asked
         if isinstance(own, Advance):
             draft.also.append({path_of(own.slot): {"$gte": own.mark}} if step.overtaken else _before(own))
@@ -205,11 +297,10 @@ def _before(change: Advance) -> dict[str, Any]:
     return comparison if change.rule == "next" else {"$or": [{path: _ABSENT}, comparison]}
 
 
-def add_outbox(write: Write, draft: Draft) -> None:
-    emission = write.emission
-    if emission is None or not write.asks_outbox:
+def add_outbox(write: Write, emission: Emission, draft: Draft) -> None:
+    if not write.asks_outbox:
         return
-    label = emission.shape.label
+    label = emission.label
     # The entity's outbox must be ours, or not there at all: what stands in its place would be appended to. A $or of the two would cost
     # mongod several times as much.
     is_free = {OUTBOX.label: None, OUTBOX.events: {"$exists": True}}
@@ -240,7 +331,7 @@ def new_fields(write: Write) -> dict[str, Any]:
             inner = inner.setdefault(parent, {})
         inner[name] = value
     if emission is not None and emission.events:
-        fields |= {OUTBOX.label: emission.shape.label, OUTBOX.events: [*emission.events], OUTBOX.due: emission.due}
+        fields |= {OUTBOX.label: emission.label, OUTBOX.events: [*emission.events], OUTBOX.due: emission.due}
     return fields
 
 

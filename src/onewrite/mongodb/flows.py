@@ -11,7 +11,8 @@ pymongo gives up, its error passes through, and the redelivery is a `Duplicate`.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, NoReturn, TypeVar, cast
+from functools import partial
+from typing import Any, Literal, NamedTuple, NoReturn, cast
 
 from pymongo import ReadPreference, WriteConcern
 from pymongo.errors import (
@@ -24,17 +25,17 @@ from pymongo.errors import (
 )
 from pymongo.read_concern import ReadConcern
 
-from onewrite.core.clock import checked_clock, random_name
-from onewrite.core.event import Emission, Outbox, check_ledgerless, copy_of, emission, emitter_of, empty_emission
+from onewrite.core.clock import random_name
+from onewrite.core.engine import Engine, Native
+from onewrite.core.event import Emission, Outbox, copy_of
 from onewrite.core.flow import MISSING_OK, Call, Do, Flow, check_awaited, split_missing_ok
 from onewrite.core.label import OUTBOX, TOMBSTONE
-from onewrite.core.ledgers import NO_LEDGER, Ledger, check_ledger
+from onewrite.core.ledgers import Ledger
 from onewrite.core.ledgers.entry import Entry
 from onewrite.core.ledgers.ledger import check_message
-from onewrite.core.pipeline import MAX_TURNS, Landed, Refusal, send_finish, send_write
-from onewrite.core.step import Claim, check_claim
-from onewrite.core.tombstone import Tombstones, check_store_tombstones
-from onewrite.core.watch import Watch
+from onewrite.core.pipeline import MAX_TURNS, Landed, Refusal, send_write
+from onewrite.core.step import Claim, FinalWrite, Step
+from onewrite.core.tombstone import Tombstones
 from onewrite.core.write import (
     NO_STEP,
     Finishes,
@@ -44,12 +45,20 @@ from onewrite.core.write import (
     Write,
     check_emits,
     judge,
-    judge_read,
     of_creation,
     too_large,
 )
 from onewrite.errors import ConfigurationError, EntityTooLarge, InvalidUpdate
 from onewrite.message import Message
+from onewrite.mongodb.dialect import (
+    GuardedUpdate,
+    build_insert,
+    build_update,
+    check_not_in_transaction,
+    in_transaction,
+    may_create_by_record,
+    step_path,
+)
 from onewrite.mongodb.expression import (
     Update,
     check_filter,
@@ -72,20 +81,25 @@ from onewrite.mongodb.layout import (
     size_of,
     without_ledger,
 )
-from onewrite.mongodb.native import FindOneAndUpdateArguments
-from onewrite.mongodb.request import ReadyWrite, creates_by_record, guard, guard_insert, in_transaction
+from onewrite.mongodb.native import FindOneAndUpdateArguments, UpdateOneArguments
 from onewrite.outcome import Entity, Outcome, Rejected, Unmet
 
 Writer = Literal["update_one", "find_one_and_update"]
-U = TypeVar("U")
 
 _LOOK_OPTIONS = ("session", "collation", "comment")
 # The methods other than find_one_and_update know their arguments themselves.
 _TAKEN = FindOneAndUpdateArguments.__required_keys__ | FindOneAndUpdateArguments.__optional_keys__
 
 
-class Flows:
-    """What both classes do, without a client."""
+class Flows(Engine):
+    """A guarded collection without its client: the flows of its verbs, and its requests."""
+
+    final_write = FinalWrite(
+        "update_one",
+        UpdateOneArguments.__required_keys__ | UpdateOneArguments.__optional_keys__ | {"update", "emit"},
+        '{"update": {"$set": {"charge": charge}}}',
+    )
+    has_token = False
 
     def __init__(
         self,
@@ -100,31 +114,18 @@ class Flows:
         tombstones: Tombstones | None = None,
         is_async: bool,
     ) -> None:
-        check_ledgerless(ledger, outbox)
-        self.ledger: Ledger = NO_LEDGER if ledger is None else ledger
-        check_ledger(self.ledger)
-        self.emitter = emitter_of(outbox, self.ledger.terms.attribute)
         check_awaited(collection, "update_one", is_async=is_async)
-        self.target = durable(collection, durability)
+        self.fields, self._indexes = _checked_fields(fields), cast("Document", {})
+        super().__init__(ledger, clock, attempts, outbox=outbox, tombstones=tombstones, is_async=is_async)
+        self.target, self.full_name = durable(collection, durability), getattr(collection, "full_name", "")
         self._codec = codec_of(self.target)
         self.raw_target = raw(self.target, self._codec) if has_types(self._codec) else None
-        self.is_async, self.clock, self.attempts = is_async, checked_clock(clock), attempts
-        self.fields, self._indexes = _checked_fields(fields), cast("Document", {})
-        self.tombstones = tombstones
-        self.empty_emission = None if outbox is None else empty_emission(outbox)
-        self._full_name = getattr(collection, "full_name", "")
         self.unique_indexes_fit = False  # has it been seen that no unique index would take two tombstones for one?
-        self._watch = Watch(self.ledger.skew)
-        check_store_tombstones(tombstones, lambda name: name in self.key_fields or not self.without_ledger({name: 0}))
 
     @property
     def key_fields(self) -> tuple[str, ...]:
         """The fields that name an entity, and stay in what is left of it."""
         return tuple(dict.fromkeys(["_id", *map(root, self.fields)]))
-
-    @property
-    def guards(self) -> bool:
-        return self.ledger is not NO_LEDGER
 
     # --- the verbs -----------------------------------------------------------------------------------------------------
 
@@ -137,17 +138,22 @@ class Flows:
         writer: Writer,
         emit: object = None,
         finishes: Claim | None = None,
-        **arguments: Any,
+        **options: Any,
     ) -> Flow[Outcome]:
         if finishes is not None:
-            return self.finish(message, filter, update, arguments, writer, finishes=finishes, emit=emit)
-        query, update, native = self.keep_arguments(filter, update, arguments)
-        native, missing_ok = split_missing_ok(native) if MISSING_OK in native else (native, False)
+            arguments = {"filter": filter, "update": update, **options}
+            return self.finish(message, arguments, finishes, emit, partial(self.attempt, writer=writer))
+        query, native, missing_ok = filter, cast("Native", options), False
+        if self.is_async:
+            query, update, native = copy_of(query), copy_of(update), _copy_options(native)
+        if MISSING_OK in native:
+            native, missing_ok = split_missing_ok(native)
         if type(message) is not Message:
             check_message(message)
         # Before the filter: an update in its place names no entity either.
         check_update(self.ledger.terms, self.fields, update)
-        request = guard(self.new_write(message, query, emit), query, update, native)
+        write = self.new_write(message, identity(query, self.fields, self.ledger.terms), emit=emit)
+        request = build_update(write, query, update, native)
         return send_write(CollectionAttempt(self, request, writer, request.upsert), missing_ok=missing_ok)
 
     def record(
@@ -157,59 +163,26 @@ class Flows:
         *,
         emit: object = None,
         finishes: Claim | None = None,
-        **arguments: Any,
+        **options: Any,
     ) -> Flow[Outcome]:
         if finishes is not None:
-            return self.finish(message, filter, None, arguments, "update_one", finishes=finishes, emit=emit)
-        query, _, native = self.keep_arguments(filter, None, arguments)
-        native, missing_ok = split_missing_ok(native)
-        check_filter(self.ledger.terms, query)
-        options = {"upsert": creates_by_record(query, self.fields, native), **native}
-        request = guard(self.new_write(message, query, emit), query, None, options)
-        return send_write(CollectionAttempt(self, request, "update_one", request.upsert), missing_ok=missing_ok)
+            return self.finish(message, {"filter": filter, **options}, finishes, emit)
+        native, missing_ok = split_missing_ok(self.keep({"filter": filter, **options}))
+        write = self.new_write(message, self.read_key(native), emit=emit)
+        native = {"upsert": may_create_by_record(native["filter"], self.fields, native), **native}
+        return send_write(self.attempt(write, native), missing_ok=missing_ok)
 
-    def insert_one(self, message: Message, document: Document, *, emit: object = None, **arguments: Any) -> Flow[Outcome]:
-        document, _, native = self.keep_arguments(document, None, arguments)
-        write = self.new_write(message, None, emit)
-        new_document = guard_insert(write, document, native)
+    def insert_one(self, message: Message, document: Document, *, emit: object = None, **options: Any) -> Flow[Outcome]:
+        if self.is_async:
+            document, options = copy_of(document), _copy_options(options)
+        write = self.new_write(message, {}, emit=emit)
+        new_document = build_insert(write, document, options)
         yield from self.check_collection(write.entry, inserts=True)
         write = write._replace(key={"_id": document["_id"]})
-        return (yield from send_write(InsertAttempt(self, write, document, new_document, native)))
+        return (yield from send_write(InsertAttempt(self, write, document, new_document, options)))
 
-    def finish(
-        self,
-        message: Message,
-        query: Document,
-        update: Update | None,
-        native: Document,
-        writer: Writer,
-        *,
-        finishes: Claim,
-        emit: object,
-    ) -> Flow[Outcome]:
-        """The write that finishes a step. `update` is None where it changes nothing but the ledger."""
-        query, update, native = self.keep_arguments(query, update, native)
-        native, _ = split_missing_ok(native)
-        if update is not None:
-            check_update(self.ledger.terms, self.fields, update)
-        check_claim(finishes, message, identity(query, self.fields), self.canonical)
-        write = self.new_write(message, query, emit, Finishes(finishes.fence, self.ledger.attribute))
-        request = guard(write, query, update, native)
-        if request.upsert or request.conditional:
-            raise InvalidUpdate(_CONDITIONAL)
-        return (yield from send_finish(CollectionAttempt(self, request, writer)))
-
-    def seen(self, message: Message, filter: Document, **arguments: Any) -> Flow[Outcome]:
-        for name in arguments:
-            if name not in _LOOK_OPTIONS:
-                raise InvalidUpdate(
-                    f"seen needs the whole entity, as it is now, to find the ledger in it: leave out {name}."
-                )
-        query, _, native = self.keep_arguments(filter, None, arguments)
-        write = self.new_write(message, query)
-        check_collation(native.get("collation"), write.key, text=keeps_text(write.entry))
-        yield from self.check_collection(write.entry)
-        return judge_read(write, self.image_of((yield from self.look(write.key, native))))
+    def seen(self, message: Message, filter: Document, **options: Any) -> Flow[Outcome]:
+        return self.look_up(message, {"filter": filter, **options})
 
     def find_one(self, filter: Document, **native: Any) -> Flow[Entity | None]:
         if isinstance(cast("object", filter), Message):
@@ -221,25 +194,65 @@ class Flows:
         document = yield Call("find_one", ({**query, TOMBSTONE: {"$exists": False}},), native)
         return None if document is None else self.without_ledger(document)
 
+    # --- what an engine says in its own language -----------------------------------------------------------------------
+
+    def is_taken(self, name: str) -> bool:
+        return name in self.key_fields or not self.without_ledger({name: 0})
+
+    def keep(self, native: Native) -> Native:
+        return _copy_options(native) if self.is_async else native
+
+    def read_key(self, native: Native) -> Document:
+        return identity(native["filter"], self.fields, self.ledger.terms)
+
+    def name_entity(self, key: Document) -> Native:
+        return {"filter": key}
+
+    def canonical(self, key: Document) -> Hashable:
+        return canonical(key, self._codec)
+
+    def attempt(self, write: Write, native: Native, writer: Writer = "update_one") -> CollectionAttempt:
+        options = {name: value for name, value in native.items() if name not in ("filter", "update")}
+        if "update" in native:
+            check_update(self.ledger.terms, self.fields, native["update"])
+        request = build_update(write, native["filter"], native.get("update"), options)
+        if isinstance(write.step, Finishes) and (request.upsert or request.conditional):
+            raise InvalidUpdate(
+                "A write that finishes a step takes no condition and creates nothing: if it were refused, the effect would never be recorded. "
+                "Name the entity alone, and put the condition into the filter of begin."
+            )
+        return CollectionAttempt(self, request, writer, request.upsert)
+
+    def attempt_begin(self, write: Write, native: Native) -> CollectionAttempt:
+        if native.get("upsert"):
+            raise InvalidUpdate("begin creates nothing: create the entity before, and leave out upsert.")
+        check_not_in_transaction(native, "begin", "Nobody else would see the step until the commit: begin before it.")
+        return self.attempt(write, native)
+
+    def change_step(
+        self, write: Write, native: Native, ledger: str, fence: str, change: Step | Document
+    ) -> CollectionAttempt:
+        path = step_path(ledger, write.message)
+        if isinstance(change, Step):
+            fields = {path: change.as_fields()}
+        else:
+            fields = {f"{path}.{name}": value for name, value in change.items()}
+        options = {name: value for name, value in native.items() if name != "filter"}
+        query = {**write.key, f"{path}.fence": fence}
+        return CollectionAttempt(self, GuardedUpdate(write, query, {"$set": fields}, False, options, native["filter"], {}))
+
+    def read(self, key: Document, native: Native, entry: Entry | None = None) -> Flow[Image]:
+        options = {name: value for name, value in native.items() if name != "filter"}
+        if unknown := [name for name in options if name not in _LOOK_OPTIONS]:
+            raise InvalidUpdate(f"This call needs the whole entity, as it is now: leave out {', '.join(unknown)}.")
+        check_collation(options.get("collation"), key, text=entry is not None and keeps_text(entry))
+        if entry is not None:
+            yield from self.check_collection(entry)
+        return self.image_of((yield from self.look(key, options)))
+
     # --- one write and its refusal -----------------------------------------------------------------------------------
 
-    def keep_arguments(self, document: Document, update: U, native: Document) -> tuple[Document, U, Document]:
-        """While an asynchronous call waits for an answer, other tasks may use its arguments again."""
-        if not self.is_async:
-            return document, update, native
-        kept = {name: value if name == "session" else copy_of(value) for name, value in native.items()}
-        return copy_of(document), copy_of(update), kept
-
-    def new_write(self, message: Message, query: object, emit: object = None, step: StepPart = NO_STEP) -> Write:
-        """The parts of a write. `query`: the caller's filter; None: there is none."""
-        now = self.clock()
-        entry, outbox_part = self.ledger.entry(message, now), self.empty_emission
-        if emit is not None:
-            outbox_part = emission(self.emitter, message, emit, now, f"{self._full_name} {self.attempts()}")
-        key = {} if query is None else identity(query, self.fields, entry.terms)
-        return Write(message, key, now, entry, step, outbox_part)
-
-    def try_once(self, request: ReadyWrite, writer: Writer, *, upsert: bool) -> Flow[Landed | Exception | None]:
+    def try_once(self, request: GuardedUpdate, writer: Writer, *, upsert: bool) -> Flow[Landed | Exception | None]:
         """Write once. None: it matched nothing. An exception: it matched nothing, and could not create either."""
         if writer == "find_one_and_update" and not request.native.keys() <= _TAKEN:
             unknown = ", ".join(sorted(request.native.keys() - _TAKEN))
@@ -253,26 +266,22 @@ class Flows:
             if not upsert or not says_nothing_was_done(error) or may_be_of_projection(error, request.native):
                 yield from self.raise_failure(error, request)
             return error
-        now = request.write.now
         if writer == "find_one_and_update":
             if reply is None and not upsert:  # with upsert, None is a new document's state before
                 return None
             return Landed(None if reply is None else self.without_ledger(reply))
-        server_reply, watch = reply.raw_result, self._watch
+        server_reply, watch, now = reply.raw_result, self.watch, request.write.now
         if not server_reply["n"]:  # how many documents it has matched or created
             return None
         if not watch.since < now < watch.until and watch.wants_clock(now) and (time := server_reply.get("operationTime")):
             watch.clock(now, time.time)
         return Landed(response=reply)
 
-    def lands(self, request: ReadyWrite) -> Flow[bool]:
-        """Send a write that creates nothing. Did it match?"""
-        return (yield from self.try_once(request, "update_one", upsert=False)) is not None
-
-    def record_request(self, write: Write, native: Document) -> ReadyWrite:
+    def attempt_record(self, write: Write, native: Document) -> CollectionAttempt:
         """Return the write that remembers the message and changes nothing else."""
         options = {name: native[name] for name in ("session", "comment") if name in native}
-        return guard(write._replace(emission=None, step=NO_STEP, burial=None), write.key, None, options)
+        request = build_update(write._replace(emission=None, step=NO_STEP, burial=None), write.key, None, options)
+        return CollectionAttempt(self, request, "update_one", shown=native)
 
     def wait_for_majority(self, entity: Document, native: Document) -> Flow[None]:
         """Wait until what stood in the way is safe.
@@ -305,7 +314,7 @@ class Flows:
         raw_document = yield Do(self.raw_target.find_one, (entity,), options, sends=True)
         return None if raw_document is None else read_raw(self.ledger.terms, raw_document, self._codec)
 
-    def holds(self, request: ReadyWrite) -> Flow[bool]:
+    def holds(self, request: GuardedUpdate) -> Flow[bool]:
         """Does the caller's own condition hold by now? Then something other than the condition has refused the write."""
         if not request.conditional:
             return True
@@ -316,7 +325,7 @@ class Flows:
     def image_of(self, document: Document | None) -> Image:
         return image_of(self.ledger.terms, document)
 
-    def raise_failure(self, error: Exception, request: ReadyWrite) -> Flow[NoReturn]:
+    def raise_failure(self, error: Exception, request: GuardedUpdate) -> Flow[NoReturn]:
         """Raise what the failure means for the ledger, or the failure itself."""
         is_large = isinstance(error, DocumentTooLarge) or is_too_large(error)
         if in_transaction(request.native) or not (is_large or may_be_ledger(error)):
@@ -353,10 +362,6 @@ class Flows:
     def without_ledger(self, document: Document) -> Entity:
         return without_ledger(self.ledger.terms, document)
 
-    def canonical(self, entity: Document) -> Hashable:
-        """Equal for two values that name one document."""
-        return canonical(entity, self._codec)
-
     def size_of(self, document: Document) -> int:
         return size_of(document, self._codec)
 
@@ -377,8 +382,8 @@ class CollectionAttempt(NamedTuple):
     """A write of a guarded collection that is ready to be sent. `shown`: the options by which the entity is read, if they are others."""
 
     flows: Flows
-    request: ReadyWrite
-    writer: Writer
+    request: GuardedUpdate
+    writer: Writer = "update_one"
     upsert: bool = False
     shown: Document | None = None
 
@@ -403,6 +408,9 @@ class CollectionAttempt(NamedTuple):
             raise result from None
         return Refusal(write._replace(now=flows.clock()), flows.image_of(document), result)
 
+    def lands(self) -> Flow[bool]:
+        return (yield from self.flows.try_once(self.request, "update_one", upsert=False)) is not None
+
     def retry(self, refusal: Refusal, turn: int) -> Flow[CollectionAttempt | None]:
         """What refused the write may have been gone when the document was read."""
         request, failure, exists = self.request, refusal.failure, refusal.image.exists
@@ -419,11 +427,10 @@ class CollectionAttempt(NamedTuple):
         return None if upsert is None else self._replace(upsert=upsert)
 
     def with_step(self, step: StepPart) -> CollectionAttempt:
-        return self._replace(request=self.request.of(self.request.write._replace(step=step)))
+        return self._replace(request=self.request.with_parts(self.request.write._replace(step=step)))
 
     def record(self) -> CollectionAttempt:
-        request, native = self.request, self.request.native
-        return CollectionAttempt(self.flows, self.flows.record_request(request.write, native), "update_one", shown=native)
+        return self.flows.attempt_record(self.request.write, self.request.native)
 
     def show(self, outcome: Outcome) -> Outcome:
         return outcome
@@ -459,6 +466,9 @@ class InsertAttempt(NamedTuple):
                 image = flows.image_of((yield from flows.look(key, native)))
         return Refusal(write, image, failure)
 
+    def lands(self) -> Flow[bool]:
+        return isinstance((yield from self.send()), Landed)
+
     def retry(self, refusal: Refusal, turn: int) -> Flow[InsertAttempt | None]:  # noqa: ARG002  # as other attempts have it
         yield from ()
         # The entity was deleted meanwhile, or no majority has it yet.
@@ -468,14 +478,17 @@ class InsertAttempt(NamedTuple):
         return self._replace(write=self.write._replace(step=step))
 
     def record(self) -> CollectionAttempt:
-        request = self.flows.record_request(self.write, self.native)
-        return CollectionAttempt(self.flows, request, "update_one", shown=self.native)
+        return self.flows.attempt_record(self.write, self.native)
 
     def show(self, outcome: Outcome) -> Outcome:
         if not isinstance(outcome, Rejected) or outcome.entity is None:
             return outcome
         # The driver may return the key in another form than it was given.
         return of_creation(outcome, {**self.document, "_id": outcome.entity["_id"]}, keys=1)
+
+
+def _copy_options(native: Native) -> dict[str, Any]:
+    return {name: value if name == "session" else copy_of(value) for name, value in native.items()}
 
 
 def _checked_fields(fields: object) -> tuple[str, ...]:
@@ -488,18 +501,13 @@ def _checked_fields(fields: object) -> tuple[str, ...]:
     return tuple(cast("Sequence[str]", fields))
 
 
-_CONDITIONAL = (
-    "A write that finishes a step takes no condition and creates nothing: if it were refused, the effect would never be recorded. Name "
-    "the entity alone, and put the condition into the filter of begin."
-)
-
 _HINTED = (
     "The step is open, and the write that finishes it has not found its entity, which the index in hint= may leave out: give no hint, "
     "because the filter names the entity alone."
 )
 
 
-def is_next_upsert(request: ReadyWrite, turn: int, *, has_failed: bool, exists: bool) -> bool | None:
+def is_next_upsert(request: GuardedUpdate, turn: int, *, has_failed: bool, exists: bool) -> bool | None:
     """A write did not land although the ledger would let it in. Is the next one an upsert? None if there is none."""
     if has_failed:
         return False  # the entity is there: now the write matches it, or has a reason not to

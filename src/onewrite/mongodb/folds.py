@@ -14,11 +14,10 @@ from onewrite.core.ledgers.entry import Entry
 from onewrite.core.write import NO_STEP, Write
 from onewrite.errors import EntityTooLarge, InvalidUpdate
 from onewrite.message import Message
-from onewrite.mongodb.dialect import check_looks
-from onewrite.mongodb.expression import check_filter, check_update, identity
+from onewrite.mongodb.dialect import check_looks, may_create_by_record
+from onewrite.mongodb.expression import check_filter, identity
 from onewrite.mongodb.flows import CollectionAttempt, Flows, Writer
 from onewrite.mongodb.layout import Document
-from onewrite.mongodb.request import creates_by_record, guard
 from onewrite.outcome import Outcome
 
 # Measured on MongoDB 6: in writes of more messages than these each of them costs the server more again, not less, because every mark
@@ -58,21 +57,18 @@ class Folds(FoldedWrites):
 
     def attempt(self, messages: Sequence[Message], native: Native) -> CollectionAttempt:
         flows = self._flows
-        others = {name: value for name, value in native.items() if name not in ("filter", "update", "emit")}
-        query, update, options = flows.keep_arguments(native["filter"], native.get("update"), others)
         emit = native.get("emit")
+        arguments = {name: value for name, value in flows.keep(native).items() if name != "emit"}
+        if arguments.get("update") is None:
+            arguments.pop("update", None)
+            arguments = {"upsert": may_create_by_record(arguments["filter"], flows.fields, arguments), **arguments}
         # All at one moment, so all marks go into one slot; the messages may have waited for the caller's function.
         now = flows.clock()
         entry = join([flows.ledger.entry(message, now) for message in messages])
         outbox_part = flows.empty_emission
         if emit is not None:
             outbox_part = emission_of_fold(flows.emitter, messages, emit, now, flows.attempts())
-        if update is not None:
-            check_update(entry.terms, flows.fields, update)
-        else:
-            options = {"upsert": creates_by_record(query, flows.fields, options), **options}
-        key = identity(query, flows.fields, entry.terms)
-        write = Write(messages[0], key, now, entry, NO_STEP, outbox_part, other_messages=tuple(messages[1:]))
-        writer: Writer = "find_one_and_update" if _RETURN_OPTIONS & options.keys() else "update_one"
-        request = guard(write, query, update, options)
-        return CollectionAttempt(flows, request, writer, request.upsert)
+        key, others = flows.read_key(arguments), tuple(messages[1:])
+        write = Write(messages[0], key, now, entry, NO_STEP, outbox_part, other_messages=others)
+        writer: Writer = "find_one_and_update" if _RETURN_OPTIONS & arguments.keys() else "update_one"
+        return flows.attempt(write, arguments, writer)

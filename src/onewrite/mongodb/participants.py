@@ -18,6 +18,7 @@ from onewrite.core.transaction import check_arguments, with_participant
 from onewrite.core.write import Write, judge, of_creation, token_of
 from onewrite.errors import ConfigurationError, InvalidUpdate
 from onewrite.message import Message
+from onewrite.mongodb.dialect import GuardedUpdate, build_insert, build_update
 from onewrite.mongodb.expression import (
     Update,
     asks_more,
@@ -29,7 +30,6 @@ from onewrite.mongodb.expression import (
 from onewrite.mongodb.flows import Flows, is_of_entity
 from onewrite.mongodb.indexes import check_collation
 from onewrite.mongodb.layout import UUIDS, Document, lookup, with_codec, without_ledger
-from onewrite.mongodb.request import ReadyWrite, guard, guard_insert
 from onewrite.outcome import Applied, Duplicate, Gone, Missing, Outcome, Rejected, Unmet
 
 PreparedMethod = Literal["updating", "inserting", "recording"]
@@ -79,7 +79,7 @@ class Action(NamedTuple):
     args: tuple[Any, ...]
     native: Mapping[str, Any]
     write: Write | None = None
-    request: ReadyWrite | None = None
+    request: GuardedUpdate | None = None
     missing_ok: bool = False
     query: Document | None = None  # the caller's own filter
     token: bytes | None = None
@@ -223,16 +223,17 @@ def action(place: int, message: Message, participant: Prepared) -> Action:
     update = None if participant.method == "recording" else participant.update or {}
     if update is not None and not inserts:
         check_update(flows.ledger.terms, flows.fields, update)
-    write = flows.new_write(message, query, participant.emit)
+    entity = {} if query is None else identity(query, flows.fields, flows.ledger.terms)
+    write = flows.new_write(message, entity, emit=participant.emit)
     if inserts:
-        args: tuple[Any, ...] = (guard_insert(write, document, native),)
+        args: tuple[Any, ...] = (build_insert(write, document, native),)
         write = write._replace(key={"_id": document["_id"]})
         return Action(place, flows, message, write.key, "insert_one", args, native, write, None, participant.missing_ok)
-    request = guard(write, document, update, native)
-    args, key = (request.filter, request.update), request.write.key
+    request = build_update(write, document, update, native)
+    args = (request.filter, request.update)
     method: Literal["update_one"] = "update_one"
     ok = participant.missing_ok
-    return Action(place, flows, message, key, method, args, request.native, request.write, request, ok, query)
+    return Action(place, flows, message, write.key, method, args, request.native, request.write, request, ok, query)
 
 
 def _plain_action(place: int, message: Message, participant: Prepared) -> Action:

@@ -1,0 +1,191 @@
+"""What beginning, performing and releasing a step take, request by request, on any engine. The rules are in onewrite/core/step.py."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import timedelta
+from functools import partial
+from typing import Any, NamedTuple, TypeAlias, cast
+
+from onewrite.core.engine import Engine, Native
+from onewrite.core.event import copy_of, moment
+from onewrite.core.flow import Do, Flow, settle_missing, split_missing_ok
+from onewrite.core.pipeline import send_begin
+from onewrite.core.step import (
+    Step,
+    StepRequest,
+    answer_to,
+    check_begin,
+    check_claim,
+    check_release,
+    fence_of_unsent,
+    may_be_taken_over,
+    new_step,
+    read_step,
+    since,
+)
+from onewrite.core.write import Begins, Withdraws
+from onewrite.errors import InvalidUpdate
+from onewrite.message import Message
+from onewrite.outcome import Answer, Begun, Busy, Outcome, Uncertain
+
+_MAX_ROUNDS = 6  # each after the second means that another worker has come in between
+
+Effect: TypeAlias = Callable[[Begun], Any]
+Then: TypeAlias = Callable[[Any], Mapping[str, Any]]
+
+
+class Start(NamedTuple):
+    """What a call of `begin` starts from. `fresh` is the step as it would be if nobody had begun it."""
+
+    message: Message
+    entity_key: Mapping[str, Any]
+    request: StepRequest
+    fresh: Step
+    now: float
+    clock: Callable[[], float]
+
+
+Begin: TypeAlias = Callable[[Step, str | None], Flow[Step | Outcome | None]]
+"""Begins the step, or puts it in the place of the one with that fence.
+
+Returns the step that is open then, or why the message has none. None: it has none, and nothing stands in its way.
+"""
+
+
+def begin(
+    engine: Engine,
+    message: Message,
+    name: str,
+    native: Native,
+    *,
+    lease: timedelta,
+    safe_for: timedelta,
+    after: Uncertain | None = None,
+) -> Flow[Answer]:
+    """Begin a step, or take it over from a worker that is believed to be dead."""
+    request = StepRequest(name, lease, safe_for, after)
+    check_begin(request)
+    native, missing_ok = split_missing_ok(native)
+    native = engine.keep(native)
+    key = engine.read_key(native)
+    if after is not None:
+        check_claim(after, message, key, engine.canonical)
+    call_name = engine.attempts()
+    write = engine.new_write(message, key, name=call_name)._replace(token=None)  # the fence says whose step it is
+    fresh = new_step(engine.ledger.attribute, message, request, call_name, write.now)
+
+    def begin_once(step: Step, old_fence: str | None) -> Flow[Step | Outcome | None]:
+        parts = write._replace(step=Begins(step))
+        if old_fence is None:
+            return send_begin(engine.attempt_begin(parts, native), replaces=False)
+        return send_begin(engine.change_step(parts, native, step.ledger, old_fence, step), replaces=True)
+
+    answer = yield from begin_step(Start(message, key, request, fresh, write.now, engine.clock), begin_once)
+    return settle_missing(answer, missing_ok=missing_ok, counts=write.entry.own.counts)
+
+
+def begin_step(start: Start, begin_once: Begin) -> Flow[Answer]:
+    """Begin the step of a message, whatever becomes of another one meanwhile."""
+    message, request, fresh = start.message, start.request, start.fresh
+    step, old_fence = fresh, None
+    if request.after is not None:
+        step, old_fence = fresh.reopen(request.after), request.after.fence
+    for _ in range(_MAX_ROUNDS):
+        found = yield from begin_once(step, old_fence)
+        if found is None:
+            step, old_fence = fresh, None
+        elif not isinstance(found, Step):
+            return found
+        elif found.is_same(fresh):
+            return found.as_begun(message, start.entity_key, start.clock)
+        elif found.fence == old_fence and found.ledger != step.ledger:
+            step = step._replace(ledger=found.ledger)  # it was begun under the ledger before this one, and stays there
+        elif may_be_taken_over(found, start.now, request):
+            step, old_fence = fresh.take_over(found), found.fence
+        else:
+            return answer_to(found, message, start.now, None, start.entity_key)
+    return Busy(message, start.now)  # others begin it and let it go all the time
+
+
+def release(engine: Engine, step: Begun, *, sent: bool = True) -> Flow[None]:
+    """End the lease, if the step is still this worker's. One whose effect nobody can have sent is withdrawn.
+
+    It stays, as one that anybody may take over, under a ledger by which later messages may overtake this one: only the step says then that the
+    message is still to be done.
+    """
+    check_release(step)
+    native, is_unsent = engine.name_entity(step.entity_key), step.first and not sent
+    write = engine.new_write(step.message, step.entity_key, name="")
+    for ledger in engine.ledger.terms.attributes:  # it may be under one in also=
+        if is_unsent and not write.entry.may_be_overtaken:
+            withdrawal = write._replace(step=Withdraws(step.fence, ledger), emission=None)
+            if (yield from engine.attempt(withdrawal, native).lands()):
+                return
+        fields: dict[str, Any] = {"until": moment(engine.clock())}
+        if is_unsent:
+            fields |= {"unsent": True, "fence": fence_of_unsent(step.fence)}
+        if (yield from engine.change_step(write, native, ledger, step.fence, fields).lands()):
+            return
+
+
+def perform(
+    engine: Engine,
+    message: Message,
+    name: str,
+    effect: Effect,
+    native: Native,
+    *,
+    lease: timedelta,
+    safe_for: timedelta,
+    then: Then,
+) -> Flow[Outcome]:
+    """Begin a step, call the effect, and write what finishes the step."""
+
+    def finish(step: Begun, result: object) -> Flow[Outcome]:
+        arguments = {**engine.name_entity(step.entity_key), **engine.final_write.arguments_of(result)}
+        emit = arguments.pop("emit", None)
+        return engine.finish(message, arguments, step, emit)
+
+    begun = begin(engine, message, name, native, lease=lease, safe_for=safe_for)
+    return perform_step(begun, effect, finish, partial(release, engine), then)
+
+
+def perform_step(
+    begin: Flow[Answer],
+    effect: Effect,
+    finish: Callable[[Begun, object], Flow[Outcome]],
+    release: Callable[..., Flow[None]],
+    then: Then,
+) -> Flow[Outcome]:
+    """`finish` and `release` make flows of a step. `then` makes the arguments of the write of what the effect has returned."""
+    for part, function in (("the effect", effect), ("then=", then)):
+        if not callable(function):
+            raise InvalidUpdate(f"perform: {part} is a {type(cast('object', function)).__name__}: give a function.")
+    step = yield from begin
+    if not isinstance(step, Begun):
+        return step
+    if not step.left():  # this process stood still meanwhile: another worker may have the effect now
+        yield from release(step, sent=False)
+        return Busy(step.message, step.until)
+    kept_step = replace(step, entity_key=copy_of(step.entity_key))  # the effect may change what it is given
+    try:
+        result = yield Do(effect, (step,))
+        return (yield from finish(kept_step, then(result)))
+    except Exception as error:
+        # The effect may have happened: so the step stays, and the next delivery need not wait for the end of the lease.
+        try:
+            yield from release(kept_step, sent=True)
+        except Exception as second_error:
+            error.add_note(f"The step could not be released either, and stays until its lease ends: {second_error!r}")
+        raise
+
+
+def open_steps(engine: Engine, native: Native) -> Flow[list[Busy | Uncertain]]:
+    """Read the steps of the store's ledger, and of those in its also=, those first that were begun first."""
+    native = engine.keep(native)
+    key = engine.read_key(native)
+    image = yield from engine.read(key, native)
+    steps = [step for step in map(read_step, image.steps.values()) if step.ledger in engine.ledger.terms.attributes]
+    return [answer_to(step, step.message, engine.clock(), None, key) for step in sorted(steps, key=since)]
