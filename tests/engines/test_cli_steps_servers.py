@@ -31,7 +31,7 @@ TEXT = "x" * 20_000  # so they are five pages of a scan, of a megabyte each
 
 
 def check(option: str, name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["steps", option, name, "--json"]) == 0
+    assert main(["steps", option, name, "--json"]) == 5
     found = json.loads(capsys.readouterr().out)
     assert (found["open"], found["damaged"]) == (MANY, 0)
     assert [step["message"] for step in found["steps"]] == [f"m{n}" for n in reversed(range(MANY - 100, MANY))]
@@ -92,5 +92,5 @@ def test_a_document_whose_id_is_no_text_hides_no_step(
         monkeypatch.setattr(
             "pymongo.MongoClient", lambda uri, **options: stack.enter_context(MongoClient[dict[str, Any]](uri, **options))
         )
-        assert main(["steps", "--collection", mongod.uri.replace("/?", f"/{collection.full_name}?"), "--json"]) == 0
+        assert main(["steps", "--collection", mongod.uri.replace("/?", f"/{collection.full_name}?"), "--json"]) == 5
     assert {step["message"] for step in json.loads(capsys.readouterr().out)["steps"]} == {"m0", "m1", "m2"}

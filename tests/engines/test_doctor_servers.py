@@ -55,11 +55,11 @@ def test_documents_are_read_with_their_ledgers_and_their_ttl(collection: Documen
     assert (found.expiry, found.index_keys) == (("expiresAt",), (("_id",), ("expiresAt",), ("status",)))
     assert isinstance(found.sample, EntitySample)
     entities = {image.name: image for image in found.sample.entities}
-    assert {*entities["_id=S:guarded"].our_fields} == {"ow_l", "ow_r"}
-    assert entities["_id=S:bare"].our_fields == ()
-    assert "ow_tombstone" in entities["_id=S:deleted"].fields
-    assert found.sample.expires["_id=S:guarded"] == moment.timestamp() + 60
-    assert "_id=S:bare" not in found.sample.expires
+    assert {*entities['{"_id": "guarded"}'].our_fields} == {"ow_l", "ow_r"}
+    assert entities['{"_id": "bare"}'].our_fields == ()
+    assert "ow_tombstone" in entities['{"_id": "deleted"}'].fields
+    assert found.sample.expires['{"_id": "guarded"}'] == moment.timestamp() + 60
+    assert '{"_id": "bare"}' not in found.sample.expires
 
 
 def test_no_more_documents_are_read_than_were_asked_for(collection: Documents) -> None:

@@ -191,6 +191,18 @@ def test_other_verbs_are_interrupted_while_they_start(folder: Path, verb: list[s
     assert (process.stderr, process.returncode) == ("onewrite: Interrupted by a signal.\n", 130)
 
 
+HANGING = """
+import hashlib, os, signal, threading
+threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGTERM)).start()
+hashlib.pbkdf2_hmac("sha256", b"", b"", 2**31 - 1)  # one instruction, as the lookup of a name is
+"""
+
+
+def test_a_verb_is_ended_in_the_middle_of_an_instruction(folder: Path) -> None:
+    (folder / "corner_shop.py").write_text(HANGING)
+    assert run(folder, "never", verb=("doctor", "corner_shop")).returncode == 130
+
+
 # ---------------------------------------------------------------- in this process
 
 

@@ -146,6 +146,18 @@ def test_what_is_stuck_is_listed_and_skipped_after_a_question(
     assert module.told == ["A", "B", "onewrite.skipped"]
 
 
+def test_entities_are_named_as_inspect_takes_them(
+    module: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module.orders.outboxes.target.update_one({"_id": 2}, {"$set": {"ow_sent": "many"}})
+    assert main(["relay", NAME, "--stuck", "--json"]) == 5
+    found = json.loads(capsys.readouterr().out)
+    monkeypatch.setattr("onewrite.operate.stores.mongo_collection", lambda _: module.orders.outboxes.target)
+    for each in (*found["stuck"], *found["unread"]):
+        assert main(["inspect", "--collection", "mongodb://h/shop.orders", "--key", each["entity"], "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["entity"] == each["entity"]
+
+
 def test_what_cannot_be_read_is_listed_behind_what_waits(module: Any, capsys: pytest.CaptureFixture[str]) -> None:
     module.orders.outboxes.target.update_one({"_id": 2}, {"$set": {"ow_sent": "many"}})
     assert main(["relay", NAME, "--stuck"]) == 5

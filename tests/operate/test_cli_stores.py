@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
+from uuid import UUID
 
+import bson
 import pytest
+from bson import Binary, Decimal128, ObjectId
 
 from onewrite import ConfigurationError
-from onewrite.operate.stores import store_of
+from onewrite.dynamodb.values import plain_values
+from onewrite.operate import dynamodb, mongodb
+from onewrite.operate.stores import close_clients, store_of
 
 NOTHING: dict[str, Any] = dict.fromkeys(("table", "collection", "region", "endpoint_url"))
 
@@ -21,7 +27,48 @@ def test_the_region_and_the_endpoint_may_be_given(monkeypatch: pytest.MonkeyPatc
 def test_a_collection_is_named_by_its_url() -> None:
     store = store_of({**NOTHING, "collection": "mongodb://127.0.0.1:1/shop.orders?connect=false"})
     assert store.name == "shop.orders"
-    store.target.database.client.close()
+    close_clients()
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        {"id": {"S": 'é"\x1b\n'}, "at": {"N": "123456789012345678901234567890.00000001"}},
+        {"id": {"B": b"\x00\xff"}},
+        {"id": {"N": "10000000000000000000000000000000000001"}, "at": {"N": "-0.1"}},
+    ],
+)
+def test_a_listed_item_is_named_as_key_takes_it(key: dict[str, Any]) -> None:
+    text = dynamodb.key_text(plain_values(key))
+    assert (dynamodb.TableStore(None, "orders").key(text), text.isprintable()) == (key, True)
+
+
+@pytest.mark.parametrize(
+    "own_id",
+    [
+        'é"\x1b\n',
+        7,
+        2**62,
+        1.5,
+        True,
+        None,
+        {"$or": [1]},
+        [1, {"a": b"x"}],
+        b"\x00",
+        ObjectId("0" * 24),
+        datetime(1801, 1, 1, tzinfo=UTC),
+        Decimal128("1.10"),
+        Binary.from_uuid(UUID(int=1)),
+        Binary(b"0" * 16, 3),
+    ],
+)
+def test_a_listed_document_is_named_as_key_takes_it(own_id: Any) -> None:
+    store = store_of({**NOTHING, "collection": "mongodb://127.0.0.1:1/shop.orders?connect=false"})
+    codec = store.target.codec_options.with_options(tz_aware=True)
+    stored = bson.encode({"_id": own_id})
+    key = store.key(mongodb.key_text(bson.decode(stored, codec)))
+    assert bson.encode(key, codec_options=codec) == stored
+    close_clients()
 
 
 @pytest.mark.parametrize(
@@ -43,11 +90,16 @@ def test_what_names_no_store_is_refused(given: dict[str, str], said: str) -> Non
     assert "secret" not in str(refused.value)
 
 
-@pytest.mark.parametrize(("query", "seconds"), [("", 5), ("?appName=x&SERVERSELECTIONTIMEOUTMS=7000", 7)])
-def test_an_operator_waits_five_seconds_for_a_server_unless_the_url_says_otherwise(query: str, seconds: float) -> None:
+@pytest.mark.parametrize(
+    ("query", "limits"),
+    [("", (5, 5, 60)), ("?appName=x&SERVERSELECTIONTIMEOUTMS=7000&socketTimeoutMS=9000", (7, 5, 9))],
+)
+def test_a_url_may_have_limits_of_its_own(query: str, limits: tuple[float, ...]) -> None:
     store = store_of({**NOTHING, "collection": f"mongodb://127.0.0.1:1/shop.orders{query}"})
-    assert store.target.database.client.options.server_selection_timeout == seconds
-    store.target.database.client.close()
+    options = store.target.database.client.options
+    pool = options.pool_options
+    assert (options.server_selection_timeout, pool.connect_timeout, pool.socket_timeout) == limits
+    close_clients()
 
 
 def test_without_a_region_it_says_how_to_give_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:

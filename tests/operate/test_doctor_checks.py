@@ -61,7 +61,7 @@ def buried(seconds: int) -> EntityImage:
 
 def sample(*entities: EntityImage, **expires: float) -> EntitySample:
     """`expires`: when each entity of these names goes."""
-    return EntitySample(entities, NOW, {f"id=S:{name}": moment for name, moment in expires.items()})
+    return EntitySample(entities, NOW, {f'{{"id": "{name}"}}': moment for name, moment in expires.items()})
 
 
 def module(ledger: Ledger | None, place: str = "the table orders", **more: Any) -> Module:

@@ -36,6 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             early_signals.pass_on(interrupt, within=AT_ONCE)
         _make_usable()
         code = _run(arguments, early_signals)
+        early_signals.finish(code)
     except KeyboardInterrupt:  # while it starts
         sys.stderr.write("onewrite: Interrupted by a signal.\n")
         code = INTERRUPTED

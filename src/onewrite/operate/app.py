@@ -22,6 +22,7 @@ from onewrite.operate.relay import relay
 from onewrite.operate.repair import clear, forget, set_mark
 from onewrite.operate.report import Exit, OutsideFailure, escape, say, say_interrupted
 from onewrite.operate.steps import steps
+from onewrite.operate.stores import close_clients
 from onewrite.operate.worker import worker
 
 # Help and errors without markup look the same on a terminal, in a log and in a pipe.
@@ -81,6 +82,8 @@ def run(arguments: Sequence[str], early_signals: EarlySignals) -> int:
         code = say(error, Exit.FAILED)
     except OnewriteError as error:
         code = say(error, Exit.REFUSED)
+    finally:
+        close_clients()
     return int(code or 0)
 
 

@@ -19,7 +19,6 @@ from onewrite.core.ledgers.seen_ids import RING_LAYOUT
 from onewrite.dynamodb.expression import Placeholders, check_limits, merge_update
 from onewrite.dynamodb.flows import code, send, text_of
 from onewrite.dynamodb.layout import is_made_by, lookup, name_of
-from onewrite.dynamodb.outboxes import origin
 from onewrite.dynamodb.size import item_size
 from onewrite.dynamodb.values import bytes_of, is_typed, plain_values, typed_values
 from onewrite.errors import ConfigurationError
@@ -139,7 +138,7 @@ def image_of(item: Mapping[str, Any], key_names: Sequence[str]) -> EntityImage:
     return EntityImage(
         LAYOUT,
         key,
-        origin(plain_values(key)),
+        key_text(plain_values(key)),
         fields={name: item_lookup(Slot(name)) for name in fields},
         slots={slot: item_lookup(slot) for slot in slots},
         lookup=item_lookup,

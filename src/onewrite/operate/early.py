@@ -52,6 +52,7 @@ class EarlySignals:
     def __init__(self) -> None:
         self.owns_process = False  # The process has nothing else to do, and may be ended.
         self._has_received = False
+        self._code = INTERRUPTED
         self._stop: Callable[[], None] | None = None
 
     def catch(self) -> None:
@@ -74,6 +75,10 @@ class EarlySignals:
         if self._has_received:
             stop()
 
+    def finish(self, code: int) -> None:
+        """The command is done, and a signal no longer changes its exit code."""
+        self._code, self._stop = code, None
+
     def _limit(self, seconds: float) -> None:
         """Python calls a handler between two instructions of the main thread, and a lookup of a name, for one, is a single instruction.
 
@@ -89,13 +94,13 @@ class EarlySignals:
             while reader.recv(1)[0] not in (0, *_STOP_SIGNALS):
                 pass
             time.sleep(seconds)
-            os._exit(INTERRUPTED)
+            os._exit(self._code)
 
         threading.Thread(target=watch, name="onewrite-signals", daemon=True).start()
 
     def _handle(self, _number: int, _frame: FrameType | None) -> None:
         if self._has_received:
-            os._exit(INTERRUPTED)  # The second signal does not wait, not even for an import that hangs.
+            os._exit(self._code)  # The second signal does not wait, not even for an import that hangs.
         self._has_received = True
         if self._stop is not None:
             self._stop()

@@ -63,7 +63,7 @@ class EntityImage:
 
     layout: Layout
     key: Mapping[str, Any]  # as the engine writes it in a request
-    name: str
+    name: str  # the key as `--key` takes it
     fields: Mapping[str, object]
     slots: Mapping[Slot, object]
     lookup: Lookup

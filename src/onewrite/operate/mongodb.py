@@ -21,7 +21,7 @@ from onewrite.core.ledgers.seen_ids import RING_LAYOUT
 from onewrite.errors import ConfigurationError
 from onewrite.mongodb.flows import of_majority
 from onewrite.mongodb.layout import Document, canonical, is_made_by, lookup, path_of, with_codec
-from onewrite.mongodb.outboxes import STORED_CODEC, origin
+from onewrite.mongodb.outboxes import STORED_CODEC
 from onewrite.operate.image import Edit, EntityImage, Layout
 from onewrite.operate.report import NotThere
 
@@ -149,7 +149,7 @@ def image_of(document: Document) -> EntityImage:
     return EntityImage(
         LAYOUT,
         {"_id": document["_id"]},
-        origin(document["_id"], STORED_CODEC),
+        key_text(document),
         fields=document,
         slots={slot: _neutral(document_lookup, slot, value) for slot, value in slots.items()},
         lookup=document_lookup,

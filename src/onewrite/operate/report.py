@@ -82,7 +82,7 @@ def report_failure(error: Exception, failure: str = "The database or the network
         return say(
             f"This is a fault of onewrite, and not of the database: {type(error).__name__}: {error}. Please report it.", 1
         )
-    answer: Mapping[str, str] = getattr(error, "response", {}).get("Error", {})
+    answer = error_of_aws(error)
     kind = answer.get("Code", type(error).__name__)
     if kind == "ResourceNotFoundException":
         return say(
@@ -93,6 +93,12 @@ def report_failure(error: Exception, failure: str = "The database or the network
     if kind == "NoCredentialsError":
         return say("There are no credentials for AWS: set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.", 1)
     return say(f"{failure}: {type(error).__name__}: {brief(error)}", Exit.FAILED)
+
+
+def error_of_aws(error: BaseException) -> Mapping[str, str]:
+    """What AWS says of an error: empty for an error without a response, of which botocore's may have None."""
+    response: Mapping[str, Any] = getattr(error, "response", None) or {}
+    return cast("Mapping[str, str]", response.get("Error", {}))
 
 
 # What pymongo adds when it finds no server: the timeouts of each, and all that it knows of them.
@@ -182,7 +188,7 @@ def record_unknown_result(text: str, operator: str | None, details: dict[str, An
     try:
         yield
     except BaseException as error:
-        has_response = hasattr(error, "response") or hasattr(error, "code")  # as the errors of botocore and pymongo have
+        has_response = error_of_aws(error) or getattr(error, "code", None) is not None  # a code is pymongo's
         if not (has_response or isinstance(error, OnewriteError)):
             unknown = f"{text}: it ended by {type(error).__name__} before a response arrived, and may have been written."
             record(f"{unknown} Look at the entity again.", operator, {**details, "result": "unknown"})

@@ -30,9 +30,19 @@ _ONE_STORE = (
 _NO_COLLECTION = (  # without what was given: it may hold a password
     "A collection is given as mongodb://HOST/DATABASE.COLLECTION."
 )
-_SELECTION_TIMEOUT = 5_000  # milliseconds; the driver's own are 30 seconds
+# Seconds to connect, and to wait for a response: an operator does not wait for as long as a service.
+_CONNECT = 5.0
+_READ_AWS = 5.0  # a page of a scan is a megabyte at most
+_READ_MONGODB = 60.0  # a scan looks at any number of documents before it finds a page of those that it needs
+_open_clients: list[Any] = []  # of MongoDB: each has threads and connections of its own
 _TARGET = re.compile("arn:[^:]+:(sns|events):([^:]+):.+|(https?://[^/]+)/.+")
 _USUAL_HOST = re.compile(r"https://sqs\.[^.]+\.amazonaws\.com(\.cn)?")
+
+
+def close_clients() -> None:
+    """Close what the verb has opened."""
+    while _open_clients:
+        _open_clients.pop().close()
 
 
 def is_named(options: Options) -> bool:
@@ -124,10 +134,10 @@ def mongo_collection(url: str) -> Any:
 
     database, collection = _names_in(url)
     client = _mongo_client(url)
+    _open_clients.append(client)
     try:
         return client[database][collection]
     except InvalidName as error:
-        client.close()
         raise ConfigurationError(f"{_NO_COLLECTION} Here {error}.") from error
 
 
@@ -154,9 +164,10 @@ def _mongo_client(url: str) -> Any:
 
 
 def _patience(url: str) -> dict[str, Any]:
-    """How long to look for a server: an operator does not wait for as long as a service, unless the URL says so. Options here outdo its."""
+    """How long to wait, where the URL does not say it. Options here outdo its."""
     names = {name.lower() for name, _ in parse_qsl(urlsplit(url).query, keep_blank_values=True)}
-    return {} if "serverselectiontimeoutms" in names else {"serverSelectionTimeoutMS": _SELECTION_TIMEOUT}
+    limits = {"serverSelectionTimeoutMS": _CONNECT, "connectTimeoutMS": _CONNECT, "socketTimeoutMS": _READ_MONGODB}
+    return {name: int(1000 * seconds) for name, seconds in limits.items() if name.lower() not in names}
 
 
 def _publisher(to: str, outbox: Outbox, options: Options) -> Publisher:
@@ -196,13 +207,27 @@ def function_client(name: str, options: Options) -> Any:
 
 
 def client(service: str, region: str | None, endpoint_url: str | None) -> Any:
-    """boto3's client for a service."""
+    """boto3's client for a service. A request that finds no server, or no response in time, is not sent again."""
     import boto3  # noqa: PLC0415  # as above
-    from botocore.exceptions import BotoCoreError, NoRegionError  # noqa: PLC0415
+    from botocore.config import Config  # noqa: PLC0415
+    from botocore.exceptions import (  # noqa: PLC0415
+        BotoCoreError,
+        ConnectTimeoutError,
+        EndpointConnectionError,
+        NoRegionError,
+        ReadTimeoutError,
+    )
+
+    def give_up(caught_exception: Exception | None, **_: object) -> None:
+        if isinstance(caught_exception, ConnectTimeoutError | EndpointConnectionError | ReadTimeoutError):
+            raise caught_exception
 
     sdk: Any = boto3  # The types of its `client` function are unknown without boto3-stubs.
+    limits = Config(connect_timeout=_CONNECT, read_timeout=_READ_AWS)
     try:
-        return sdk.client(service, region_name=region, endpoint_url=endpoint_url)
+        made = sdk.client(service, region_name=region, endpoint_url=endpoint_url, config=limits)
+        made.meta.events.register_first("needs-retry", give_up)
+        return made
     except NoRegionError as error:
         raise ConfigurationError(f"There is no region for {service}: give --region, or set AWS_DEFAULT_REGION.") from error
     except (BotoCoreError, ValueError) as error:  # an endpoint or a profile that is missing or malformed

@@ -9,7 +9,6 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from textwrap import wrap
@@ -231,7 +230,6 @@ def _store_reader(options: Options) -> Callable[[], Facts]:
     def read_documents() -> Facts:
         from onewrite.operate.doctor.mongodb import MONGODB, read_collection  # noqa: PLC0415
 
-        with closing(store.target.database.client):
-            return MONGODB.run(read_collection(store.target, most, time.time), store.target)
+        return MONGODB.run(read_collection(store.target, most, time.time), store.target)
 
     return read_documents

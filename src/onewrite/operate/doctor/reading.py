@@ -17,7 +17,7 @@ from onewrite.core.flow import Flow, FlowStep, drive, performer
 from onewrite.core.ledgers import NO_LEDGER
 from onewrite.errors import ConfigurationError
 from onewrite.operate.doctor.facts import Module, ModuleStore, Unread
-from onewrite.operate.report import brief
+from onewrite.operate.report import brief, error_of_aws
 
 T = TypeVar("T")
 
@@ -63,9 +63,7 @@ class Asking:
 
 
 def refused_by_aws(error: Exception) -> bool:
-    response: Any = getattr(error, "response", {})
-    code = str(response.get("Error", {}).get("Code", ""))
-    return any(spelling in code for spelling in _REFUSED_BY_AWS)
+    return any(spelling in error_of_aws(error).get("Code", "") for spelling in _REFUSED_BY_AWS)
 
 
 def refused_by_mongodb(error: Exception) -> bool:

@@ -1,0 +1,191 @@
+"""Every verb ends: at a signal at once, and without one when the endpoint of its table or collection has had its time."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from onewrite.operate import main, stores
+from tests.support.repairs import log_as_it_was
+
+PATIENCE = 120.0  # seconds for one process on a busy machine
+KEY = ("--key", '{"id": "e"}')
+VERBS: dict[str, tuple[str, ...]] = {
+    "inspect": KEY,
+    "steps": (),
+    "doctor": (),
+    "forget": ("--message", "m", "--yes", *KEY),
+    "set-mark": ("--source", "s", "--sequence", "2", "--yes", *KEY),
+    "clear": ("--yes", *KEY),
+    "relay": ("--outbox", "shop/orders", "--stuck"),
+}
+AWS = {"AWS_ACCESS_KEY_ID": "dummy", "AWS_SECRET_ACCESS_KEY": "dummy", "AWS_DEFAULT_REGION": "eu-west-1"}
+
+
+class Endpoint:
+    """A server that takes connections, and then sends nothing, or one byte after the other and never the last."""
+
+    def __init__(self, kind: str) -> None:
+        self.is_asked = threading.Event()
+        self._is_slow = kind == "slow"
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.host = f"127.0.0.1:{self._listener.getsockname()[1]}"
+        if kind == "refusing":
+            self._listener.close()
+        else:
+            threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:  # it is closed
+                return
+            threading.Thread(target=self._send, args=(connection,), daemon=True).start()
+
+    def _send(self, connection: socket.socket) -> None:
+        with connection, suppress(OSError):  # the verb has ended
+            while connection.recv(1024):
+                self.is_asked.set()
+                while self._is_slow:
+                    connection.send(b"H")
+                    time.sleep(0.05)
+
+    def close(self) -> None:
+        self._listener.close()
+
+
+@pytest.fixture
+def endpoint(request: pytest.FixtureRequest) -> Iterator[Endpoint]:
+    made = Endpoint(request.param)
+    yield made
+    made.close()
+
+
+def command(verb: str, engine: str, host: str) -> list[str]:
+    of_table = ["--table", "orders", "--endpoint-url", f"http://{host}"]
+    place = of_table if engine == "dynamodb" else ["--collection", f"mongodb://{host}/shop.orders"]
+    return [verb, *place, *VERBS[verb]]
+
+
+def end_of(arguments: list[str], asked: threading.Event, number: signal.Signals) -> tuple[int, str, float]:
+    """The exit code, the log, and the seconds from the signal to the end."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "onewrite", *arguments], env={**os.environ, **AWS}, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        assert asked.wait(PATIENCE)
+        process.send_signal(number)
+        start = time.monotonic()
+        _, log = process.communicate(timeout=PATIENCE)
+    finally:
+        process.kill()
+    return process.returncode, log, time.monotonic() - start
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: str(number.name))
+@pytest.mark.parametrize("endpoint", ["silent", "slow"], indirect=True)
+@pytest.mark.parametrize("engine", ["dynamodb", "mongodb"])
+@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.few(1, each="verb")
+def test_a_signal_ends_a_verb_at_once(verb: str, engine: str, endpoint: Endpoint, number: signal.Signals) -> None:
+    code, log, seconds = end_of(command(verb, engine, endpoint.host), endpoint.is_asked, number)
+    assert (log, code) == ("onewrite: Interrupted by a signal.\n", 130)
+    assert seconds < 3  # one, and what a busy machine adds
+
+
+@pytest.mark.parametrize("endpoint", ["silent", "refusing"], indirect=True)
+@pytest.mark.parametrize("engine", ["dynamodb", "mongodb"])
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_verb_says_in_a_line_that_no_one_answers(
+    verb: str, engine: str, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, value in AWS.items():
+        monkeypatch.setenv(name, value)
+    for name in ("_CONNECT", "_READ_AWS"):
+        monkeypatch.setattr(stores, name, 0.3)
+    start = time.monotonic()
+    assert main(command(verb, engine, endpoint.host)) == 1
+    assert time.monotonic() - start < 10
+    out, err = capsys.readouterr()
+    told = out if verb == "doctor" else err
+    assert endpoint.host in told
+    assert len(err.splitlines()) == (verb != "doctor")
+
+
+def test_limits_are_those_of_the_page() -> None:
+    assert (stores._CONNECT, stores._READ_AWS, stores._READ_MONGODB) == (5, 5, 60)
+
+
+# --- a write ----------------------------------------------------------------------------------------------------------------
+
+
+ITEM = {"id": {"S": "e"}, "ow_l": {"S": "ow1 marks"}, "ow_@s": {"N": "1"}}
+
+
+class ReadsOnly(BaseHTTPRequestHandler):
+    """DynamoDB as far as a read, which never responds to a write."""
+
+    is_asked: threading.Event
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        if not self.headers["X-Amz-Target"].endswith(".GetItem"):
+            self.is_asked.set()
+            time.sleep(PATIENCE)
+        body = json.dumps({"Item": ITEM}).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: Any) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def reads_only() -> Iterator[tuple[str, threading.Event]]:
+    asked = threading.Event()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (ReadsOnly,), {"is_asked": asked}))
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"127.0.0.1:{server.server_port}", asked
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: str(number.name))
+def test_an_interrupted_write_leaves_a_line_for_the_audit(
+    reads_only: tuple[str, threading.Event], number: signal.Signals
+) -> None:
+    host, asked = reads_only
+    arguments = command("set-mark", "dynamodb", host)
+    code, log, _ = end_of([*arguments[:-3], "--operator", "ann", *arguments[-3:]], asked, number)
+    line, last = log.splitlines()
+    assert 'set-mark of {"id": "e"} (ow_@s: 1 becomes' in line
+    assert "ended by KeyboardInterrupt before a response arrived, and may have been written." in line
+    assert line.endswith("It was asked for by ann.")
+    assert (last, code) == ("onewrite: Interrupted by a signal.", 130)
+
+
+def test_a_write_without_a_response_leaves_the_same_line(
+    reads_only: tuple[str, threading.Event], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name, value in AWS.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(stores, "_READ_AWS", 0.3)
+    with log_as_it_was():
+        assert main(command("set-mark", "dynamodb", reads_only[0])) == 1
+    assert "ended by ReadTimeoutError before a response arrived, and may have been written." in caplog.text
