@@ -281,8 +281,10 @@ def test_a_request_that_fails_on_its_way_raises_what_the_driver_raises(orders: A
     on_mongodb(lambda collection: catching(guarded_by(SeenIds())(collection)), MESSAGES[:1])
     names = {kind.__name__ for kind in raised}
     assert names == {
-        *("ConnectionClosedError", "EndpointConnectionError", "ProvisionedThroughputExceededException"),
-        *("AutoReconnect", "ServerSelectionTimeoutError", "OperationFailure"),
+        *("ConnectionClosedError", "ReadTimeoutError", "EndpointConnectionError", "ConnectTimeoutError"),
+        *("ProvisionedThroughputExceededException", "ThrottlingException", "InternalServerError"),
+        *("AutoReconnect", "NetworkTimeout", "ServerSelectionTimeoutError"),
+        *("OperationFailure", "ExecutionTimeout", "NotPrimaryError"),
     }
 
 

@@ -15,6 +15,7 @@ import contextvars
 import inspect
 import os
 import re
+import sys
 import sysconfig
 import threading
 import time
@@ -370,9 +371,14 @@ async def _close_generator(generator: Any) -> None:
     await generator.aclose()
 
 
+class BlockedError(ConfigurationError):
+    """A delivery waits for a lock that another one holds, which stands still."""
+
+
 # --- calls ------------------------------------------------------------------------------------------------------------
 
 _SECONDS_TO_DIE = 1.0  # a call that is told to die and has not ended by then keeps its thread, and the explorer goes on
+_SECONDS_UNTIL_A_LOOK = 0.5  # at what a call does that has not stopped, while others stand still
 _MOST_STOPS_AFTER_THE_END = 100  # of tasks that an error has left behind: more than that looks like a loop that never ends
 
 
@@ -448,7 +454,10 @@ class _Waiter:
 class HandlerCall:
     """One call of the handler. It has ended, or stands still at `stop`, its latest one."""
 
-    def __init__(self, thread: _CallThread, name: str, answers: Iterable[tuple[int, Reply]] = ()) -> None:
+    def __init__(
+        self, thread: _CallThread, name: str, answers: Iterable[tuple[int, Reply]], others_stand: Callable[[], bool]
+    ) -> None:
+        self.others_stand = others_stand  # does another call stand still, which may hold a lock?
         self.stops: list[Standstill] = []
         self.stop = Standstill()
         self.compared_count = 0  # how many of the stops have been compared with what is remembered of earlier calls
@@ -514,7 +523,7 @@ class HandlerCall:
             self._run_on()
 
     def _run_on(self) -> None:
-        self.thread.give_turn(self.name)
+        self.thread.give_turn(self.name, others_stand=self.others_stand())
         if self._misuse is not None:
             raise self._misuse
 
@@ -586,13 +595,7 @@ class HandlerCall:
 
     def refuse_to_wait(self, lock: str) -> NoReturn:
         """The call waits for what only another delivery can let go."""
-        self._refuse(
-            ConfigurationError(
-                f"{self.name} waits for {lock}, and nothing in its event loop can let go of that: probably another delivery holds it, which "
-                "stands still. Each delivery has a loop of its own, and a lock between loops does not work. If deliveries of your process "
-                "never overlap, explore with concurrency=1."
-            )
-        )
+        self._refuse(BlockedError(_blocked(self.name, lock)))
 
     def time_passes(self) -> bool:
         """Has the explorer decided that a timer goes off though requests are pending?"""
@@ -742,13 +745,15 @@ class CallThreads:
         self._listener = listener  # what handlers send by clients that the explorer did not give them
         self.names_used = False  # a guarded table has put the name of a call into a request
         self._idle: list[_CallThread] = []
+        self._open: set[HandlerCall] = set()
 
     def begin(
         self, handler: Callable[[Any], Any], message: Any, name: str, answers: Iterable[tuple[int, Reply]] = ()
     ) -> HandlerCall:
         """Call the handler, and return when it stands still without a known answer, or has ended."""
         thread = self._idle.pop() if self._idle else _CallThread(self._timeout)
-        call = HandlerCall(thread, name, answers)
+        call = HandlerCall(thread, name, answers, lambda: len(self._open) > 1)
+        self._open.add(call)
         context = contextvars.copy_context()  # so the handler sees the context variables of the test
         context.run(determine, name, self._now, self._use_name)
         context.run(current_listener.set, self._listener)
@@ -759,6 +764,7 @@ class CallThreads:
     def release(self, call: HandlerCall) -> None:
         """Take back the thread of a call. A call that has not ended dies first."""
         thread = call.thread
+        self._open.discard(call)
         if not call.has_ended:
             thread.timeout = _SECONDS_TO_DIE
             with suppress(ConfigurationError):
@@ -793,17 +799,26 @@ class _CallThread:
 
     # --- called from the explorer's thread ---
 
-    def give_turn(self, name: str) -> None:
-        """Let the job go on until it returns its turn."""
+    def give_turn(self, name: str, *, others_stand: bool) -> None:
+        """Let the job go on until it returns its turn. It may wait for a lock for ever, if other calls stand still."""
         self._calls_turn.release()
-        if not self._explorers_turn.acquire(timeout=self.timeout):
-            self.is_lost = True
-            raise ConfigurationError(
-                f"{name} has neither sent a request nor returned for {self.timeout:g} seconds. It probably waits for "
-                "something that cannot happen while the other deliveries stand still, such as another thread, or a lock that "
-                "another delivery holds. If it is only slow, raise timeout=. If deliveries of your process never overlap, "
-                "explore with concurrency=1."
-            )
+        waited, before = 0.0, None
+        while not self._explorers_turn.acquire(timeout=min(_SECONDS_UNTIL_A_LOOK, self.timeout - waited)):
+            waited += _SECONDS_UNTIL_A_LOOK
+            before, earlier = self._place() if others_stand else None, before
+            self.is_lost = waited >= self.timeout or (before is not None and before == earlier)
+            if waited < self.timeout and self.is_lost:
+                raise BlockedError(_blocked(name, "a lock, a queue or the like"))
+            if self.is_lost:
+                raise ConfigurationError(
+                    f"{name} has neither sent a request nor returned for {self.timeout:g} seconds. It probably waits for another thread. If "
+                    "it is only slow, raise timeout=."
+                )
+
+    def _place(self) -> object:
+        """Where the job is: the same twice if it waits."""
+        frame = sys._current_frames().get(cast("int", self.ident))  # noqa: SLF001  # the one way to see it
+        return None if frame is None else (id(frame), frame.f_lasti)
 
     def stop(self) -> None:
         self.job = None
@@ -831,6 +846,14 @@ class _CallThread:
             self.return_turn()
         if self._loop is not None:
             self._loop.close()
+
+
+def _blocked(name: str, lock: str) -> str:
+    return (
+        f"{name} waits for {lock}, and nothing can let go of that: probably another delivery holds it, which stands still. Make locks in "
+        "build(store), as each process does. Two processes share no lock. If there is one process and its deliveries never overlap, "
+        "explore with concurrency=1."
+    )
 
 
 def _in_common(one: TaskPath, other: TaskPath) -> int:

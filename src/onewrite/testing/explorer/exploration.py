@@ -26,11 +26,20 @@ _REDELIVERIES_SHOWN = 12  # a message that is never settled is redelivered more 
 _AFTER_REQUEST = {
     Fault.CRASH_AFTER: ", then CRASH",
     Fault.LOST: ", but the answer is lost",
+    Fault.LOST_IN_TIME: ", but the answer does not come in time",
+    Fault.LOST_BY_SERVER: ", but the server answers that it has failed",
     Fault.UNPROCESSED: ", but the last part is left, which the answer says",
+    Fault.FIRST_UNPROCESSED: ", but the first part is left, which the answer says",
     Fault.STALE: ", stale: an earlier write is missing",
 }
 _INSTEAD_OF_REQUEST = {
     Fault.THROTTLED: "throttled",
+    Fault.SLOWED_DOWN: "throttled with another code",
+    Fault.FAILED: "refused, because the server fails",
+    Fault.OVERLOAD: "throttled, each time that this delivery sends it",
+    Fault.NOT_CONNECTED: "not sent, because no server is reached in time",
+    Fault.UNANSWERED: "lost on its way, and no answer comes in time",
+    Fault.OUTAGE: "not sent, because no server is reached as long as this delivery tries",
     Fault.CONFLICT: "refused because of a transaction on the same entity",
     Fault.UNREACHABLE: "not sent, because no server is reached",
     Fault.SLOW: "takes longer than a timer",
@@ -187,6 +196,8 @@ def in_words(step: TrialStep, part_titles: Sequence[str] = ()) -> str:
         return "waits for the end of a transaction"
     if request is None:
         return f"sends nothing{_ending(step, part_titles)}"
+    if step.taken_step.outage:
+        return f"{request}: fails again{_ending(step, part_titles)}"
     if fault is Fault.CRASH_BEFORE:
         return f"CRASH before {request}"
     if fault in _INSTEAD_OF_REQUEST:

@@ -11,12 +11,12 @@ import sys
 import time
 from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from difflib import get_close_matches
 from typing import Any, TypeAlias, TypedDict, Unpack, cast
 
 from onewrite.errors import ConfigurationError
-from onewrite.testing.explorer.calls import current_call, in_an_event_loop
+from onewrite.testing.explorer.calls import BlockedError, current_call, in_an_event_loop
 from onewrite.testing.explorer.exploration import Counterexample, Exploration, counterexample_of
 from onewrite.testing.explorer.judge import Judge, JudgedSchedule
 from onewrite.testing.explorer.recall import MustRunError, NotRecallableError
@@ -194,7 +194,11 @@ def _explore_with_taps(arguments: Arguments, nodeid: str | None) -> Exploration:
             judge = Judge(subject, arguments.observe, arguments.invariant)
             judge.prepare()
             judge.recall()
-            exploration = _explore_with(judge, arguments, start, nodeid)
+            search = _search(judge, arguments, start)
+            if search.schedule is None and arguments.replay is None and judge.may_share_memory:
+                judge.separate()
+                search = search.then(_search(judge, arguments, start))
+            exploration = _exploration(arguments, judge, search, start, nodeid)
             if exploration.ok:
                 subject.check()
             return exploration
@@ -202,15 +206,48 @@ def _explore_with_taps(arguments: Arguments, nodeid: str | None) -> Exploration:
             subject.close()
 
 
-def _explore_with(judge: Judge, arguments: Arguments, start: float, nodeid: str | None) -> Exploration:
-    """Explore as fast as the handler allows: recall it, or run it and compare, or run it for every schedule."""
+@dataclass(frozen=True, slots=True)
+class _Search:
+    """What a search has found: a schedule that ends wrongly, or nothing."""
+
+    schedule: JudgedSchedule | None
+    schedules: int  # how many were run
+    pruned: int
+    exhausted: bool
+    remark: str | None
+    sampled: bool
+    was_slow: bool
+
+    def then(self, other: _Search) -> _Search:
+        return replace(
+            other,
+            schedules=self.schedules + other.schedules,
+            pruned=self.pruned + other.pruned,
+            exhausted=self.exhausted and other.exhausted,
+            was_slow=self.was_slow or other.was_slow,
+        )
+
+
+def _search(judge: Judge, arguments: Arguments, start: float) -> _Search:
+    """Search as fast as the handler allows: recall it, or run it and compare, or run it for every schedule."""
     while True:
         try:
-            return _exploration(arguments, judge, start, nodeid)
+            return _first_finding(_source(judge, arguments), judge, arguments.schedules, start)
         except MustRunError:
             judge.run_always()
         except NotRecallableError:
             judge.do_not_recall()
+        except BlockedError:
+            if judge.takes_turns:
+                raise
+            judge.take_turns()
+            judge.recall()
+
+
+def _source(judge: Judge, arguments: Arguments) -> Schedules:
+    if arguments.replay is not None:
+        return OneSchedule(arguments.replay, judge)
+    return RandomSchedules(arguments.seed, judge) if arguments.at_random else EverySchedule(judge)
 
 
 @contextlib.contextmanager
@@ -248,28 +285,19 @@ def _is_elsewhere(_: logging.LogRecord) -> bool:
     return not _is_exploring.get()
 
 
-def _exploration(arguments: Arguments, judge: Judge, start: float, nodeid: str | None) -> Exploration:
-    source: Schedules
-    if arguments.replay is not None:
-        source = OneSchedule(arguments.replay, judge)
-    elif arguments.at_random:
-        source = RandomSchedules(arguments.seed, judge)
-    else:
-        source = EverySchedule(judge)
-    schedule, schedules, exhausted = _first_finding(source, arguments.schedules or source.most, start)
-    remarks: list[Remark] = []
-    if schedule is not None and source.shrinks:
-        schedule = shorten(judge, confirm(judge, schedule) or schedule)
-    if source.remark is not None:
-        remarks.append(Remark(NOTE, source.remark))
-    if not (exhausted or source.sampled or judge.recalls):
+def _exploration(arguments: Arguments, judge: Judge, search: _Search, start: float, nodeid: str | None) -> Exploration:
+    remarks = [] if search.remark is None else [Remark(NOTE, search.remark)]
+    if search.was_slow:
         remarks.append(_SLOW)
+    if judge.takes_turns:
+        remarks.append(_TURNS)
     bounds = arguments.bounds
-    if exhausted and schedules == 1 and not source.pruned and bounds.deliveries == 1 and not bounds.faults:
+    if search.exhausted and search.schedules == 1 and not search.pruned and bounds.deliveries == 1 and not bounds.faults:
         remarks.append(_UNTRIED)
     counterexample: Counterexample | None = None
+    schedule = search.schedule
     if schedule is not None and schedule.finding is not None:
-        code = encode(schedule.steps, judge.names)
+        code = encode(schedule.steps, judge.names, own_processes=judge.own_processes)
         replay = (
             f'explore(..., replay="{code}")' if nodeid is None else f"pytest {shlex.quote(nodeid)} --onewrite-replay {code}"
         )
@@ -282,14 +310,14 @@ def _exploration(arguments: Arguments, judge: Judge, start: float, nodeid: str |
         text = f"There are no remarks on undisturbed processing, since looking at it failed with {in_words(error)}."
         remarks.append(Remark(NOTE, text))
     return Exploration(
-        schedules,
-        source.pruned,
+        search.schedules,
+        search.pruned,
         time.perf_counter() - start,
-        exhausted,
+        search.exhausted,
         bounds,
         counterexample,
         judge.nondeterministic,
-        source.sampled,
+        search.sampled,
         tuple(remarks),
     )
 
@@ -299,6 +327,11 @@ _SLOW = Remark(
     "Every schedule was run from its start, which takes longer: the handler uses transactions of MongoDB or tokens of DynamoDB, "
     "or it goes by what it keeps in memory from one delivery to the next, or observe() does, or build() asks the store for data.",
 )
+_TURNS = Remark(
+    NOTE,
+    "Deliveries of one process waited for a lock of each other's. So they came one after the other, and deliveries of two processes "
+    "came at once.",
+)
 _UNTRIED = Remark(
     "untried",
     "The one schedule within these bounds was run, in which nothing goes wrong and nothing comes twice: any handler would pass. Leave out "
@@ -306,20 +339,22 @@ _UNTRIED = Remark(
 )
 
 
-def _first_finding(source: Schedules, most: int, start: float) -> tuple[JudgedSchedule | None, int, bool]:
-    """The first schedule that ends wrongly, how many schedules were run, and whether these were all within the bounds.
-
-    Every few seconds a line says how far the exploration has come that began at `start`.
-    """
-    number, last_line = 0, start
+def _first_finding(source: Schedules, judge: Judge, schedules: int | None, start: float) -> _Search:
+    """Run schedules until one ends wrongly. Every few seconds a line says how far the exploration has come that began at `start`."""
+    number, last_line, found, exhausted = 0, start, None, not source.sampled
     for number, schedule in enumerate(source, 1):
         if schedule.finding is not None:
-            return schedule, number, False
-        if number == most:
-            return None, number, False
+            found, exhausted = schedule, False
+            break
+        if number == (schedules or source.most):
+            exhausted = False
+            break
         now = time.perf_counter()
         if now - last_line >= _SECONDS_BETWEEN_LINES:
             last_line = now
             line = f"exploring: {number} schedules run, {source.pruned} branches pruned, {now - start:.0f} s"
             print(line, file=sys.stderr, flush=True)  # noqa: T201  # pytest captures stderr, and -s shows it
-    return None, number, not source.sampled
+    if found is not None and source.shrinks:
+        found = shorten(judge, confirm(judge, found) or found)
+    was_slow = not (exhausted or source.sampled or judge.recalls)
+    return _Search(found, number, source.pruned, exhausted, source.remark, source.sampled, was_slow)

@@ -23,7 +23,7 @@ from onewrite.testing.explorer.difference import (
 from onewrite.testing.explorer.proof import prove
 from onewrite.testing.explorer.recall import NotRecallableError, Recall
 from onewrite.testing.explorer.remarks import NOTE, Remark, in_words, remark_on_invariant, remarks_on
-from onewrite.testing.explorer.schedule import Delivery, Steps, TakenStep
+from onewrite.testing.explorer.schedule import Delivery, Fault, Steps, TakenStep
 from onewrite.testing.explorer.subject import Stores, Subject, name_of
 from onewrite.testing.explorer.trial import Effects, Trial, TrialFromMemory, TrialStep
 from onewrite.testing.model.machine import Position, changes_structure
@@ -121,6 +121,12 @@ class JudgedSchedule:
     def steps(self) -> Steps:
         """The schedule's own steps, without those of the redeliveries that followed."""
         return tuple(step.taken_step.step for step in self.trial_steps if not step.settling)
+
+    @property
+    def behavior(self) -> Hashable:
+        """Equal for schedules in which the handler has sent the same requests and settled the same."""
+        taken_steps = [step.taken_step for step in self.trial_steps]
+        return tuple([(step.step.delivery, step.key, step.has_ended, step.settled_parts) for step in taken_steps])
 
 
 class Reference(NamedTuple):
@@ -259,6 +265,40 @@ class Judge:
         if self._subject.recall is not None:
             prove(self._subject, self._subject.recall)
 
+    @property
+    def takes_turns(self) -> bool:
+        return self._subject.takes_turns
+
+    @property
+    def own_processes(self) -> bool:
+        return self._subject.own_processes
+
+    @property
+    def may_share_memory(self) -> bool:
+        """Whether deliveries at once may have gone by memory that two processes do not share.
+
+        What `observe` sees may belong to one process. Then there are no others.
+        """
+        subject = self._subject
+        knows = self.remembers and not subject.takes_turns
+        return subject.bounds.concurrency > 1 and not knows and (subject.new_process or not subject.bounds.faults)
+
+    def take_turns(self) -> None:
+        """From now on, deliveries in one process come one after the other: they wait for a lock of each other's."""
+        self._subject.take_turns()
+        self._forget()
+
+    def separate(self) -> None:
+        """From now on, each delivery is in a process of its own. What a handler does there may be recalled again."""
+        self._subject.separate()
+        self._forget()
+        self.recall()
+
+    def _forget(self) -> None:
+        self._subject.recall = None
+        self._effects.clear()
+        self._ends.clear()
+
     def run_always(self) -> None:
         """From now on, run the handler for each schedule, and compare what it does with what is remembered."""
         self._subject.must_run = True
@@ -268,7 +308,8 @@ class Judge:
     def do_not_recall(self) -> None:
         """From now on, run the handler each time. It has done something other than is recalled, perhaps because it has changed."""
         self._subject.recall = None
-        self._compare(self._references[self._order], self._reference(self._order))
+        before = self._reference(self._order) if self.own_processes else self._references[self._order]
+        self._compare(before, self._reference(self._order))
 
     @property
     def requests(self) -> list[int]:
@@ -299,6 +340,10 @@ class Judge:
 
     def trial(self) -> Trial:
         return Trial(self._subject)
+
+    def follow(self, variant: Fault) -> None:
+        """Let the search follow this variant of a fault too, of which the handler makes a difference."""
+        self._subject.variants.add(variant)
 
     def recalled_trial(self) -> TrialFromMemory:
         return TrialFromMemory(self._subject, self._effects)

@@ -72,7 +72,7 @@ def _prove_after_each_course(subject: Subject, recall: Recall, kinds: Sequence[_
         if not course.faults:
             undisturbed.setdefault(course.histories[0], course)
     for one, at in draw.sample([*places.values()], min(len(places), _MOST_PLACES)):
-        others = [other for other in undisturbed.values() if _may_come(subject.bounds, one, at, other)]
+        others = [other for other in undisturbed.values() if _may_come(subject.start.bounds, one, at, other)]
         if not others:
             continue
         with _Process(subject, recall) as process:
@@ -115,7 +115,7 @@ class _Process(ExitStack):
         under_way: list[_UnderWay] = []
         for course in courses:
             under_way.append(self.begin(course))
-            while under_way and (len(under_way) == self._subject.bounds.concurrency or draw.random() < _ENDS_BEFORE_NEXT):
+            while under_way and (len(under_way) == self._subject.start.bounds.concurrency or draw.random() < _ENDS_BEFORE_NEXT):
                 delivery = draw.choice(under_way)
                 if not delivery.goes_on():
                     under_way.remove(delivery)
@@ -125,7 +125,8 @@ class _Process(ExitStack):
     def begin(self, course: _Course) -> _UnderWay:
         """Run a course up to its first request."""
         root = course.histories[0]
-        call = self._subject.call(self.invocation, root.delivery, root.parts)
+        invocation = self._subject.build() if self._subject.own_processes else self.invocation
+        call = self._subject.call(invocation, root.delivery, root.parts)
         under_way = _UnderWay(self._subject, self._recall, course, call)
         self.callback(under_way.close)
         return under_way

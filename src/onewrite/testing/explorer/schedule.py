@@ -9,7 +9,7 @@ it does after a request belongs to the step of that request. Between two steps e
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from enum import StrEnum
@@ -35,11 +35,20 @@ class Fault(StrEnum):
     CRASH_BEFORE = "B"  # the process dies before it sends the request
     CRASH_AFTER = "A"  # the request takes effect, and then the process dies
     LOST = "L"  # the request takes effect, but its answer is lost, and the driver raises
+    LOST_IN_TIME = "M"  # the same, and the driver raises a timeout
+    LOST_BY_SERVER = "E"  # the same, and the server says that it has failed
     RETRIED = "R"  # the request takes effect, its answer is lost, and the driver sends it again
     THROTTLED = "T"  # the server refuses the request because it has too many, and the driver raises
+    SLOWED_DOWN = "G"  # the same with another code
+    FAILED = "F"  # the server refuses the request because of an error of its own
+    OVERLOAD = "Q"  # this request, and the same again in this delivery, is refused as when it is throttled
     CONFLICT = "C"  # the server refuses the request because of a transaction on the same entity, and the driver raises
     UNREACHABLE = "N"  # the driver finds no server to send the request to, and raises
+    NOT_CONNECTED = "K"  # the same, and the driver raises a timeout
+    UNANSWERED = "H"  # the request never arrives, and the driver raises the timeout of a request that may have arrived
+    OUTAGE = "O"  # this request, and the same again in this delivery, reaches no server
     UNPROCESSED = "U"  # of a batch, the last write or key is left, and the answer names it
+    FIRST_UNPROCESSED = "V"  # the same with the first write or key
     STALE = "S"  # a read is answered as it would have been before an earlier write
     SLOW = "W"  # the requests take so long that a timer goes off before any of them is answered
     NEVER_SENT = "X"  # the request was cancelled before it was sent
@@ -58,10 +67,24 @@ class Fault(StrEnum):
         """Does nothing of the request reach the data?"""
         return self in _KEEPING_BACK
 
+    @property
+    def lasts(self) -> bool:
+        """Does it befall the same request each time that the delivery sends it?"""
+        return self in (Fault.OUTAGE, Fault.OVERLOAD)
 
-_KEEPING_BACK = frozenset(
-    {Fault.CRASH_BEFORE, Fault.THROTTLED, Fault.CONFLICT, Fault.UNREACHABLE, Fault.SLOW, Fault.NEVER_SENT}
-)
+
+# Faults that leave behind the same as another one, and of which only the handler may make a difference: another exception is raised, or
+# the same one again. A search follows one only if the handler does.
+VARIANTS: Mapping[Fault, tuple[Fault, ...]] = {
+    Fault.LOST: (Fault.LOST_IN_TIME, Fault.LOST_BY_SERVER),
+    Fault.THROTTLED: (Fault.SLOWED_DOWN, Fault.FAILED, Fault.OVERLOAD),
+    Fault.UNREACHABLE: (Fault.NOT_CONNECTED, Fault.UNANSWERED, Fault.OUTAGE),
+}
+LONGEST_OUTAGE = 10  # requests: one that lasted as long as the handler tries would have no end
+_KEEPING_BACK = frozenset({
+    Fault.CRASH_BEFORE, Fault.CONFLICT, Fault.SLOW, Fault.NEVER_SENT,
+    Fault.THROTTLED, *VARIANTS[Fault.THROTTLED], Fault.UNREACHABLE, *VARIANTS[Fault.UNREACHABLE],
+})  # fmt: skip
 
 
 class Delivery(NamedTuple):
@@ -123,6 +146,7 @@ class TakenStep(NamedTuple):
     # Which of its requests the delivery may send here instead; only where this is the first of them.
     others: tuple[int, ...] = ()
     cancelled: bool = False  # nobody waited for the request any more
+    outage: Fault = Fault.NONE  # the earlier fault that has befallen the request again
 
     @property
     def alternatives(self) -> list[ScheduleStep]:
@@ -222,12 +246,20 @@ def faults_for(request: Request | None) -> tuple[Fault, ...]:
     if request.is_uncommitted:
         return (Fault.CRASH_BEFORE, Fault.LOST)
     conflict = (Fault.CONFLICT,) if is_transaction(request) else ()
-    partial = (Fault.UNPROCESSED,) if is_batch(request) else ()
+    partial = (Fault.UNPROCESSED, Fault.FIRST_UNPROCESSED) if is_batch(request) else ()
     if not request.writes or request.keys == ():
         return (Fault.CRASH_BEFORE, Fault.LOST, Fault.THROTTLED, *conflict, *partial)
     retries = (Fault.RETRIED,) if is_dynamodb(request) else ()
     refusals = (Fault.THROTTLED, *conflict, Fault.UNREACHABLE, *partial)
     return (Fault.CRASH_BEFORE, Fault.CRASH_AFTER, Fault.LOST, *retries, *refusals)
+
+
+def variants_of(fault: Fault, request: Request) -> tuple[Fault, ...]:
+    """The faults that leave behind the same as this one does, so the handler alone may make a difference."""
+    # Of a read nothing is left behind, so a lost answer is the same as a server that is not reached.
+    reaches_nothing = fault is Fault.LOST and not (request.writes or request.is_uncommitted)
+    others = (Fault.UNREACHABLE, *VARIANTS[Fault.UNREACHABLE]) if reaches_nothing else ()
+    return *VARIANTS.get(fault, ()), *others
 
 
 def check_count(name: str, value: object, least: int) -> None:
@@ -246,32 +278,37 @@ def check_count(name: str, value: object, least: int) -> None:
 # is: none for the first, `b` for the second, `z` for the 26th, `zb` for the 27th.
 
 _VERSION = "1"
+_OWN_PROCESSES = "p"  # before the steps, if each delivery is in a process of its own
 _LETTERS = 25  # behind the letter a, which stands for 0
 _FAULT = f"[{''.join(Fault)}]?"
 _REQUEST_INDEX = "z*[b-z]?"
 _STEP = re.compile(f"([1-9][0-9]*)([a-z])({_REQUEST_INDEX})({_FAULT})", re.ASCII)
-_AFTER_VERSION = re.compile(rf"([0-9a-f]{{4}})\.((?:[1-9][0-9]*[a-z]{_REQUEST_INDEX}{_FAULT})*)\.([0-9a-f]{{4}})", re.ASCII)
+_AFTER_VERSION = re.compile(rf"([0-9a-f]{{4}})\.({_OWN_PROCESSES}?(?:[1-9][0-9]*[a-z]{_REQUEST_INDEX}{_FAULT})*)\.([0-9a-f]{{4}})", re.ASCII)
 
 
-def encode(steps: Steps, names: Sequence[str]) -> str:
+def encode(steps: Steps, names: Sequence[str], *, own_processes: bool = False) -> str:
     """The replay code of these steps; `names` are those of the messages."""
-    body = f"{_VERSION}.{_checksum('/'.join(names))}.{''.join(map(_encode_step, steps))}"
+    mark = _OWN_PROCESSES if own_processes else ""
+    body = f"{_VERSION}.{_checksum('/'.join(names))}.{mark}{''.join(map(_encode_step, steps))}"
     return f"{body}.{_checksum(body)}"
 
 
-def decode(code: str, names: Sequence[str]) -> Steps:
-    """The steps of a replay code. `ConfigurationError` if it is no replay code, or one of other messages."""
-    checksum, steps = read(code)
+def decode(code: str, names: Sequence[str]) -> tuple[Steps, bool]:
+    """The steps of a replay code, and whether each delivery is in a process of its own.
+
+    `ConfigurationError` if it is no replay code, or one of other messages.
+    """
+    checksum, steps, own_processes = read(code)
     if checksum != _checksum("/".join(names)) or any(step.delivery.message >= len(names) for step in steps):
         raise ConfigurationError(
             f"{code!r} is the replay code of a schedule of other messages than {', '.join(names)}: use it in the test that "
             "reported it."
         )
-    return steps
+    return steps, own_processes
 
 
-def read(code: str) -> tuple[str, Steps]:
-    """The checksum of the messages' names, and the steps. `ConfigurationError` if it is no replay code."""
+def read(code: str) -> tuple[str, Steps, bool]:
+    """The checksum of the messages' names, and what `decode` returns. `ConfigurationError` if it is no replay code."""
     version, _, rest = str(code).strip().partition(".")
     match = _AFTER_VERSION.fullmatch(rest)
     if not version.isdecimal() or match is None:
@@ -283,13 +320,17 @@ def read(code: str) -> tuple[str, Steps]:
     names_checksum, steps, checksum = match.groups()
     if checksum != _checksum(f"{version}.{names_checksum}.{steps}"):
         raise ConfigurationError(f"{code!r} is mistyped: copy it whole from the report of a counterexample.")
-    return names_checksum, tuple(
+    return names_checksum, _decode_steps(steps), steps.startswith(_OWN_PROCESSES)
+
+
+def _decode_steps(text: str) -> Steps:
+    return tuple(
         ScheduleStep(
             Delivery(int(message) - 1, ord(letter) - ord("a")),
             Fault(fault),
             sum(ord(character) - ord("a") for character in index_letters),
         )
-        for message, letter, index_letters, fault in _STEP.findall(steps)
+        for message, letter, index_letters, fault in _STEP.findall(text)
     )
 
 

@@ -11,7 +11,17 @@ from typing import TypeAlias, cast
 
 from onewrite.testing.explorer.exploration import timeline
 from onewrite.testing.explorer.judge import Judge, JudgedSchedule, WrongEnd
-from onewrite.testing.explorer.schedule import Delivery, Fault, Progress, ScheduleStep, Steps, TakenStep, decode
+from onewrite.testing.explorer.schedule import (
+    VARIANTS,
+    Delivery,
+    Fault,
+    Progress,
+    ScheduleStep,
+    Steps,
+    TakenStep,
+    decode,
+    variants_of,
+)
 from onewrite.testing.explorer.trial import Trial, TrialFromMemory
 
 # --- a shorter schedule -----------------------------------------------------------------------------------------------
@@ -105,7 +115,8 @@ def _cost(schedule: JudgedSchedule) -> tuple[int, ...]:
     steps = schedule.steps
     faults = sum(bool(step.fault) for step in steps)
     turns = sum(one.delivery != other.delivery for one, other in pairwise(steps))
-    places = sum(step.delivery.message for step in steps), sum(step.request_index for step in steps)
+    variants = sum(step.fault in others for step in steps for others in VARIANTS.values())
+    places = variants, sum(step.delivery.message for step in steps), sum(step.request_index for step in steps)
     return max(len(steps) - _FEW_STEPS, 0), faults, len(steps), turns, len(schedule.trial_steps), *places
 
 
@@ -168,7 +179,7 @@ class EverySchedule:
         return 300_000 if self._recalls else 10_000
 
     def __iter__(self) -> Iterator[JudgedSchedule]:
-        checks: list[JudgedSchedule] = []
+        checks = [*_follow_variants(self._judge)]
         if self._judge.remembers:
             checks += [run_again(self._judge, steps) for steps in _repetitions(self._judge.requests)]
             checks += _draw(self._judge, 0, _DRAWN_AT_FIRST)
@@ -183,6 +194,7 @@ class EverySchedule:
             many = len(self._places) // _PLACES_FOR_A_DRAWN_ONE
             checks += _draw(self._judge, _DRAWN_AT_FIRST, min(many, _DRAWN_AT_MOST))
             self._judge.prove()
+        if right:
             yield from (schedule for schedule in checks if schedule.finding is not None)
 
     def _start(self) -> Trial:
@@ -260,6 +272,26 @@ def _repetitions(requests: Sequence[int]) -> Iterator[Steps]:
                 yield (*(first_step,) * before, ScheduleStep(first_step.delivery, fault))
 
 
+def _follow_variants(judge: Judge) -> Iterator[JudgedSchedule]:
+    """Each variant of a fault at each request of each message, with what follows.
+
+    If the handler does something else than after the fault of which it is a variant, the search follows the variant too.
+    """
+    for message, many in enumerate(judge.requests):
+        step = ScheduleStep(Delivery(message, 0))
+        for place in range(many):
+            for fault in VARIANTS:
+                first = run_again(judge, (*(step,) * place, step._replace(fault=fault)))
+                request = first.trial_steps[place].taken_step.request if len(first.steps) > place else None
+                if request is None or first.steps[place].fault is not fault:
+                    continue  # this fault makes no difference to the request
+                for variant in variants_of(fault, request):
+                    other = run_again(judge, (*(step,) * place, step._replace(fault=variant)))
+                    if other.behavior != first.behavior:
+                        judge.follow(variant)
+                    yield other
+
+
 class RandomSchedules:
     """Runs schedules whose steps are drawn at random. The same seed draws the same."""
 
@@ -305,8 +337,10 @@ class OneSchedule:
     shrinks = False
 
     def __init__(self, replay_code: str, judge: Judge) -> None:
-        self._steps = decode(replay_code, judge.names)
+        self._steps, own_processes = decode(replay_code, judge.names)
         self._judge = judge
+        if own_processes:
+            judge.separate()
         self.remark: str | None = None
 
     def __iter__(self) -> Iterator[JudgedSchedule]:

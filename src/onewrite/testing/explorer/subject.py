@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from decimal import Decimal
 from functools import partial
 from typing import Any, NoReturn, TypeAlias, cast
@@ -43,9 +44,18 @@ from onewrite.testing.model.machine import (
 )
 from onewrite.testing.seams import AIOBOTOCORE, BOTOCORE, PYMONGO, check
 from onewrite.testing.taps import aws, mongodb
-from onewrite.testing.taps.aws import is_dynamodb_client, with_keys, with_remainder, without_last
+from onewrite.testing.taps.aws import is_dynamodb_client, with_keys, with_remainder, without_one
 from onewrite.testing.taps.everywhere import heard_by, taps, without_listener
-from onewrite.testing.taps.failures import cancellation_error, connection_error, lost_answer_error, throttling_error
+from onewrite.testing.taps.failures import (
+    cancellation_error,
+    connect_timeout_error,
+    connection_error,
+    lost_answer_error,
+    server_failure,
+    slow_down_error,
+    throttling_error,
+    timeout_error,
+)
 from onewrite.testing.taps.mongodb import start_session
 from onewrite.testing.taps.tap import is_async, may_be_stale
 from onewrite.testing.taps.traffic import Request, is_dynamodb, is_single_write, is_transaction
@@ -222,9 +232,17 @@ Stores: TypeAlias = Any
 
 _FAILURES: Mapping[Fault, Callable[[Any, Request], Exception]] = {
     Fault.LOST: lost_answer_error,
+    Fault.LOST_IN_TIME: timeout_error,
+    Fault.LOST_BY_SERVER: server_failure,
     Fault.THROTTLED: throttling_error,
+    Fault.SLOWED_DOWN: slow_down_error,
+    Fault.FAILED: server_failure,
+    Fault.OVERLOAD: throttling_error,
     Fault.CONFLICT: cancellation_error,
     Fault.UNREACHABLE: connection_error,
+    Fault.NOT_CONNECTED: connect_timeout_error,
+    Fault.UNANSWERED: timeout_error,
+    Fault.OUTAGE: connection_error,
 }
 
 
@@ -238,6 +256,8 @@ class Subject:
     has_looked = False  # has `observe` or the invariant sent a request?
     tapped_late = False  # the handler has imported a driver, so its first requests may have passed unseen
     recovers = False  # `build` asks the store for data, so a handler must be built when it takes over
+    own_processes = False  # each delivery is in a process of its own
+    takes_turns = False  # deliveries in one process never overlap
     _looks = False  # `observe` or the invariant is being called
 
     def __init__(
@@ -259,6 +279,7 @@ class Subject:
         self.waiting_calls: dict[History | None, HandlerCall] = {}  # the last call that was learned from, by its answers
         self._forms: dict[Hashable, Hashable] = {}  # of answers, by the state of the store and the key of the request
         self._answers: dict[Hashable, tuple[Reply, WorldState]] = {}  # by the same, with what follows
+        self.variants: set[Fault] = set()  # of faults, of which the handler makes a difference
         self._in_transactions: set[str] = set()  # the tables that transactions have touched
         self._lasting_answers: dict[Hashable, Callable[[], Any]] = {}  # they repeat what a store says about its structure
         self._build = build
@@ -299,6 +320,18 @@ class Subject:
         self.machine.reset()
         return [self.build() for _ in range(count)][::-1]
 
+    @property
+    def spare_processes(self) -> int:
+        """How many processes may be needed after the first, all of which are started before anything happens.
+
+        One that asks the store for data when it starts is started when it takes over.
+        """
+        if self.recovers:
+            return 0
+        after_crashes = self.bounds.faults if self.new_process else 0
+        of_deliveries = len(self.deliverables) * self.bounds.deliveries + sum(map(len, self.start.parts))
+        return after_crashes + (of_deliveries if self.own_processes else 0)
+
     def build(self) -> Invocation:
         with heard_by(self._senders):
             handler = self._build(self.stores)
@@ -306,6 +339,19 @@ class Subject:
             raise ConfigurationError(f"build(store) gave {handler!r}: let it return the handler, a function of a message.")
         self._handler = handler
         return Invocation(handler)
+
+    def take_turns(self) -> None:
+        """Let no deliveries overlap."""
+        self.takes_turns = True
+        self._bound(concurrency=1)
+
+    def separate(self) -> None:
+        """Let each delivery be in a process of its own."""
+        self.own_processes, self.must_run = True, False
+        self._bound(concurrency=self.bounds.concurrency)
+
+    def _bound(self, *, concurrency: int) -> None:
+        self.start = self.start._replace(bounds=replace(self.bounds, concurrency=concurrency))
 
     def call(
         self, invocation: Invocation, delivery: Delivery, parts: Sequence[int], answers: Sequence[tuple[int, Reply]] = ()
@@ -369,9 +415,9 @@ class Subject:
         """Send as much of the request to the store as the fault lets through."""
         if fault is Fault.STALE:
             return self._stale_answer(request) or self.perform(request, key)
-        if fault is not Fault.UNPROCESSED:
+        if fault not in (Fault.UNPROCESSED, Fault.FIRST_UNPROCESSED):
             return self.perform(request, key)
-        rest, remainder = without_last(request)
+        rest, remainder = without_one(request, first=fault is Fault.FIRST_UNPROCESSED)
         answer = Reply() if rest is None else self.perform(rest)
         return answer if answer.error is not None else Reply(with_remainder(request, answer.value, remainder))
 

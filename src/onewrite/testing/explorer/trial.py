@@ -22,7 +22,16 @@ from onewrite.testing.explorer.recall import (
     answer_of,
     answers_of,
 )
-from onewrite.testing.explorer.schedule import Delivery, Fault, ScheduleStep, TakenStep, faults_for
+from onewrite.testing.explorer.schedule import (
+    LONGEST_OUTAGE,
+    VARIANTS,
+    Delivery,
+    Fault,
+    ScheduleStep,
+    TakenStep,
+    faults_for,
+    variants_of,
+)
 from onewrite.testing.explorer.subject import Invocation, Subject, name_of
 from onewrite.testing.model.machine import TAKES_TOKEN, TOKEN, Position
 from onewrite.testing.taps.traffic import Key, Request
@@ -66,6 +75,14 @@ class TrialStep:
     partial_parts: tuple[int, ...] = ()  # the records that the delivery brings, if it brings some only
 
 
+class _Outage(NamedTuple):
+    """A fault that lasts, and the request of its delivery that it befalls."""
+
+    fault: Fault
+    request: Hashable
+    times: int = 1
+
+
 class Trial:
     """One run of a schedule. `progress` says how far it has come, and `steps` what has happened.
 
@@ -84,6 +101,7 @@ class Trial:
         self._open_parts: dict[Delivery, tuple[int, ...]] = {}  # the parts that an open delivery has brought
         self._processes: dict[Delivery, Invocation] = {}  # those in which the open deliveries are
         self._tokens: dict[int, set[str]] = {}  # those that the deliveries of each message have given to DynamoDB
+        self._outages: dict[Delivery, _Outage] = {}
         self._start()
         self.position = subject.machine.position
 
@@ -94,6 +112,7 @@ class Trial:
         self.progress = self.progress.after(trial_step.taken_step)
         if trial_step.taken_step.has_ended:
             del self._open_parts[step.delivery]
+            self._outages.pop(step.delivery, None)
         return trial_step.taken_step
 
     def _take(self, step: ScheduleStep) -> tuple[TrialStep, Position]:
@@ -112,17 +131,30 @@ class Trial:
         index = step.request_index if step.request_index in ways else ways[step.request_index % len(ways)]
         request, cancelled = stop.pending[index]
         request = self._subject.with_entities(request)
-        faults = self._faults(stop, index, request)
+        outage = self._outage(step.delivery, request)
+        faults = () if outage else self._faults(stop, index, request)
+        variants = [variant for fault in faults for variant in variants_of(fault, request)]
         # A fault that is not among them would make no difference to this request.
-        step = ScheduleStep(step.delivery, step.fault if step.fault in faults else Fault.NONE, index)
+        step = ScheduleStep(step.delivery, step.fault if step.fault in (*faults, *variants) else Fault.NONE, index)
+        faults = *faults, *[variant for variant in variants if variant in self._subject.variants]
+        if step.fault.lasts:
+            self._outages[step.delivery] = _Outage(step.fault, _identity(request))
         key = self._subject.key(request) if keys is None else keys[index]
-        answers = self._perform(call, request, key, step)
+        answers = self._perform(call, request, key, step._replace(fault=outage or step.fault))
         if TOKEN in request.arguments:
             self._tokens.setdefault(step.delivery.message, set()).add(str(request.arguments[TOKEN]))
         self._end_transactions(step.delivery, call)
         others = tuple(ways[1:]) if index == ways[0] else ()
-        taken_step = TakenStep(step, request, key, call.has_ended, (), faults, others, cancelled)
+        taken_step = TakenStep(step, request, key, call.has_ended, (), faults, others, cancelled, outage)
         return self._trial_step(taken_step, call, answers, had_returned=had_returned), self._subject.machine.position
+
+    def _outage(self, delivery: Delivery, request: Request) -> Fault:
+        """The fault that befalls the request because it has befallen it before."""
+        outage = self._outages.get(delivery)
+        if outage is None or outage.request != _identity(request) or outage.times == LONGEST_OUTAGE:
+            return Fault.NONE
+        self._outages[delivery] = outage._replace(times=outage.times + 1)
+        return outage.fault
 
     def go_here(self) -> None:
         """Let the store be as it is where this trial stands."""
@@ -204,7 +236,9 @@ class Trial:
         histories = frozenset((delivery, call.history.number) for delivery, call in calls.items())
         tokens = frozenset((message, frozenset(tokens)) for message, tokens in self._tokens.items())
         progress = self.progress
-        return self.state, histories, tokens, progress.start_counts, progress.faults, frozenset(progress.settled_parts)
+        outages = frozenset(self._outages.items())
+        settled = frozenset(progress.settled_parts)
+        return self.state, histories, tokens, progress.start_counts, progress.faults, settled, outages
 
     def finish(self) -> Iterator[TakenStep]:
         """Let the open deliveries end without faults, one after the other."""
@@ -276,10 +310,8 @@ class Trial:
                 first = place
 
     def _start(self) -> None:
-        subject = self._subject
-        spares = subject.bounds.faults if subject.new_process and not subject.recovers else 0
         self._process: Invocation | None
-        self._process, *self._spares = subject.begin_processes(1 + spares)
+        self._process, *self._spares = self._subject.begin_processes(1 + self._subject.spare_processes)
 
     def take_over(self) -> None:
         """Let the process go on that would go on after a crash, if one would."""
@@ -297,6 +329,8 @@ class Trial:
             self.take_over()
 
     def _begin(self, delivery: Delivery, parts: tuple[int, ...]) -> None:
+        if self._subject.own_processes and (self._spares or self._subject.recovers):
+            self._process = self._spares.pop() if self._spares else None
         if self._process is None:
             self._process = self._subject.build()
         self._processes[delivery] = self._process
@@ -375,12 +409,18 @@ class Trial:
         if fault is Fault.CRASH_AFTER:
             call.die()
         else:
-            reply = Reply(error=self._subject.failure(fault, request)) if fault is Fault.LOST else answer
+            is_lost = fault is Fault.LOST or fault in VARIANTS[Fault.LOST]
+            reply = Reply(error=self._subject.failure(fault, request)) if is_lost else answer
             call.resume(reply._replace(faulty=bool(fault)), index)
         return (answer,)
 
     def _send(self, fault: Fault, request: Request, key: Hashable) -> Reply:
         return self._subject.perform_under(fault, request, key)
+
+
+def _identity(request: Request) -> Hashable:
+    """Equal for requests that do the same, though the driver or the store may give them other tokens."""
+    return request.store, request.method, request.tables, request.keys
 
 
 def _why_never_done(last: TrialStep) -> str:
@@ -418,9 +458,10 @@ class _Effect(NamedTuple):
     trial_step: TrialStep
     position: Position
     history: History | None  # None: the delivery has ended
+    outage: _Outage | None
 
 
-Effects: TypeAlias = dict[tuple[Hashable, History, Fault, int, bool], _Effect]
+Effects: TypeAlias = dict[tuple[Hashable, ...], _Effect]
 
 
 class TrialFromMemory(Trial):
@@ -438,13 +479,16 @@ class TrialFromMemory(Trial):
         other.__dict__.update(self.__dict__)
         other.steps, other.widths = self.steps.copy(), []
         other._histories = self._histories.copy()
-        other._open_parts = self._open_parts.copy()
+        other._open_parts, other._outages = self._open_parts.copy(), self._outages.copy()
         return other
 
     def able(self) -> list[Delivery]:
         """The deliveries that may take the next step, but only one of those that may take each other's part."""
         histories = self._histories
-        able = {(delivery.message, histories.get(delivery)): delivery for delivery in reversed(self.progress.able())}
+        able = {
+            (delivery.message, histories.get(delivery), self._outages.get(delivery)): delivery
+            for delivery in reversed(self.progress.able())
+        }
         return [*reversed(able.values())]
 
     @property
@@ -454,16 +498,19 @@ class TrialFromMemory(Trial):
     @property
     def place(self) -> Hashable:
         """Equal for trials after which the same can happen: a delivery that has ended counts only by what it has left behind."""
-        histories = sorted([history.number for history in self._histories.values()])
+        numbers = sorted([history.number for history in self._histories.values()])
+        outages = frozenset([(self._histories[delivery].number, outage) for delivery, outage in self._outages.items()])
         progress = self.progress
-        return self.state, tuple(histories), progress.start_counts, progress.faults, frozenset(progress.settled_parts)
+        settled = frozenset(progress.settled_parts)
+        return self.state, tuple(numbers), progress.start_counts, progress.faults, settled, outages
 
     def _take(self, step: ScheduleStep) -> tuple[TrialStep, Position]:
         delivery, fault, index = step
         if delivery not in self._histories:
             self._begin(delivery, self.progress.brings(delivery.message))
         history = self._histories[delivery]
-        key = self.state, history, fault, index, self.progress.faults < self._subject.bounds.faults
+        outage = self._outages.get(delivery)
+        key = self.state, history, fault, index, self.progress.faults < self._subject.bounds.faults, outage
         effect = self._effects.get(key)
         if effect is None:
             effect = self._effects[key] = self._effect(step, history)
@@ -471,6 +518,8 @@ class TrialFromMemory(Trial):
             del self._histories[delivery]
         else:
             self._histories[delivery] = effect.history
+        if effect.outage is not None:
+            self._outages[delivery] = effect.outage
         taken_step = effect.trial_step.taken_step
         if taken_step.step.delivery == delivery:
             return effect.trial_step, effect.position
@@ -478,16 +527,19 @@ class TrialFromMemory(Trial):
         return replace(effect.trial_step, taken_step=taken_step), effect.position
 
     def _effect(self, step: ScheduleStep, history: History) -> _Effect:
+        before = self._outages.copy()
         try:
             self._calls = {step.delivery: CallFromMemory(self._recall, history)}
             trial_step, position = super()._take(step)
         except UnknownError as unknown:
             missing = unknown.history
+            self._outages = before
         else:
             if self._subject.machine.why_slow is not None:
                 raise NotRecallableError
             call = cast("CallFromMemory | None", self._calls.get(step.delivery))
-            return _Effect(trial_step, position, None if call is None else call.history)
+            outage = self._outages.get(step.delivery)
+            return _Effect(trial_step, position, None if call is None else call.history, outage)
         # Outside of the block, so what is raised in the handler does not get `unknown` for its context.
         self._learn(step.delivery, missing)
         return self._effect(step, history)
@@ -507,7 +559,7 @@ class TrialFromMemory(Trial):
         self._recall.learn(history, call)
 
     def _send(self, fault: Fault, request: Request, key: Hashable) -> Reply:
-        if fault in (Fault.STALE, Fault.UNPROCESSED, Fault.RETRIED):  # which alter the answer
+        if fault in (Fault.STALE, Fault.UNPROCESSED, Fault.FIRST_UNPROCESSED, Fault.RETRIED):  # which alter the answer
             return super()._send(fault, request, key)
         return self._subject.recall_answer(request, key)
 

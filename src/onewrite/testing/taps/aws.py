@@ -74,14 +74,16 @@ def is_batch(request: Request) -> bool:
     )
 
 
-def without_last(request: Request) -> tuple[Request | None, dict[str, Any]]:
-    """The request without the last of its writes or keys, or None if there is no other; and the last one as the answer names it."""
+def without_one(request: Request, *, first: bool = False) -> tuple[Request | None, dict[str, Any]]:
+    """The request without the last or the first of its writes or keys, or None if there is no other; and that one as the answer names it."""
     tables = dict(request.arguments["RequestItems"])
-    table, batch = tables.popitem()
-    *others, last = _parts(batch)
-    items = {**tables, **({table: _with_parts(batch, others)} if others else {})}
+    table = next(iter(tables)) if first else [*tables][-1]
+    batch = tables[table]
+    left, *others = _parts(batch) if first else reversed(_parts(batch))
+    tables |= {table: _with_parts(batch, others if first else others[::-1])}
+    items = {name: parts for name, parts in tables.items() if _parts(parts)}
     rest = replace(request, arguments={**request.arguments, "RequestItems": items}) if items else None
-    return rest, {table: _with_parts(batch, [last])}
+    return rest, {table: _with_parts(batch, [left])}
 
 
 def _parts(batch: Any) -> Sequence[Any]:

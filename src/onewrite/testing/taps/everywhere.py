@@ -234,6 +234,17 @@ def _renew_context(original: Function) -> Function:
     return run
 
 
+def _skip_sleep(original: Function) -> Function:
+    """Nobody really sleeps: while a call stands still, there is no time, and between two requests nothing else can happen."""
+
+    @wraps(original)
+    def sleep(seconds: float) -> None:
+        if _listener() is None:
+            original(seconds)
+
+    return sleep
+
+
 def _order_tasks(original: Function) -> Function:
     """asyncio makes the tasks in the order of a set, in which coroutines stand by their addresses."""
 
@@ -294,6 +305,7 @@ def _run_heard(listener: Listener | None, function: Function, /, *args: Any, **k
 # A module, the class in it if there is one, a function's name, and what wraps the function.
 _PATCHES: tuple[tuple[str, str, str, Callable[[Function], Function]], ...] = (
     ("threading", "Thread", "start", _hear_thread),
+    ("time", "", "sleep", _skip_sleep),
     ("concurrent.futures.thread", "ThreadPoolExecutor", "submit", _hear_pool),
     (
         "asyncio.base_events",

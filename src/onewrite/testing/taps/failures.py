@@ -20,20 +20,18 @@ def lost_answer_error(store: Store, request: Request) -> Exception:
     if kind_of(store) == "collection":
         from pymongo.errors import AutoReconnect  # noqa: PLC0415  # a test on DynamoDB may run without pymongo
 
-        error: Any = AutoReconnect("connection closed")
-        if request.is_uncommitted:
-            error._add_error_label("TransientTransactionError")  # noqa: SLF001  # as pymongo does it
-        return cast("Exception", error)
+        return _in_transaction(AutoReconnect("connection closed"), request)
     from botocore.exceptions import ConnectionClosedError  # noqa: PLC0415  # a test on MongoDB may run without boto3
 
     return ConnectionClosedError(endpoint_url=_url_of(store))
 
 
-def timeout_error(store: Store, _request: Request) -> Exception:
+def timeout_error(store: Store, request: Request) -> Exception:
+    """No answer comes in time."""
     if kind_of(store) == "collection":
         from pymongo.errors import NetworkTimeout  # noqa: PLC0415  # a test on DynamoDB may run without pymongo
 
-        return NetworkTimeout("timed out")
+        return _in_transaction(NetworkTimeout("timed out"), request)
     from botocore.exceptions import ReadTimeoutError  # noqa: PLC0415  # a test on MongoDB may run without boto3
 
     return ReadTimeoutError(endpoint_url=_url_of(store))
@@ -48,6 +46,38 @@ def connection_error(store: Store, _request: Request) -> Exception:
     from botocore.exceptions import EndpointConnectionError  # noqa: PLC0415  # a test on MongoDB may run without boto3
 
     return EndpointConnectionError(endpoint_url=_url_of(store), error="connection refused")
+
+
+def connect_timeout_error(store: Store, request: Request) -> Exception:
+    """No server takes the connection in time, and the request is not sent."""
+    if kind_of(store) == "collection":
+        return timeout_error(store, request)
+    from botocore.exceptions import ConnectTimeoutError  # noqa: PLC0415  # a test on MongoDB may run without boto3
+
+    return ConnectTimeoutError(endpoint_url=_url_of(store))
+
+
+def server_failure(store: Store, request: Request) -> Exception:
+    """The server fails, and the driver has given up. MongoDB's is no longer the primary."""
+    if kind_of(store) == "collection":
+        from pymongo.errors import NotPrimaryError  # noqa: PLC0415  # a test on DynamoDB may run without pymongo
+
+        details = {"ok": 0.0, "errmsg": "not primary", "code": 10107, "codeName": "NotWritablePrimary"}
+        return _in_transaction(NotPrimaryError("not primary", details), request)
+    return client_error(store, request, "InternalServerError", "Internal server error", status=500)
+
+
+def slow_down_error(store: Store, request: Request) -> Exception:
+    """The server refuses requests in another way because it has too many."""
+    if kind_of(store) == "collection":
+        return server_error(50, "MaxTimeMSExpired", "operation exceeded time limit", [])
+    return client_error(store, request, "ThrottlingException", "Rate exceeded")
+
+
+def _in_transaction(error: Any, request: Request) -> Exception:
+    if request.is_uncommitted:
+        error._add_error_label("TransientTransactionError")  # noqa: SLF001  # as pymongo does it
+    return cast("Exception", error)
 
 
 def throttling_error(store: Store, request: Request) -> Exception:
@@ -152,12 +182,12 @@ def _url_of(store: Store) -> str:
 
 
 def client_error(
-    store: Store, request: Request, code: str, text: str, members: Mapping[str, Any] | None = None
+    store: Store, request: Request, code: str, text: str, members: Mapping[str, Any] | None = None, status: int = 400
 ) -> Exception:
     """The error as the client raises it: its class is the one in `client.exceptions`."""
     response: dict[str, Any] = {
         "Error": {"Code": code, "Message": text},
-        "ResponseMetadata": {"RequestId": "", "HTTPStatusCode": 400, "HTTPHeaders": {}, "RetryAttempts": 0},
+        "ResponseMetadata": {"RequestId": "", "HTTPStatusCode": status, "HTTPHeaders": {}, "RetryAttempts": 0},
         "message": text,
         **(members or {}),
     }
@@ -166,6 +196,7 @@ def client_error(
 
 def server_error(code: int, name: str, text: str, labels: list[str]) -> Exception:
     """The error that pymongo makes of an answer of MongoDB's."""
-    from pymongo.errors import OperationFailure  # noqa: PLC0415  # a test on DynamoDB may run without pymongo
+    from pymongo.errors import ExecutionTimeout, OperationFailure  # noqa: PLC0415  # a test on DynamoDB may run without pymongo
 
-    return OperationFailure(text, code, {"ok": 0.0, "errmsg": text, "code": code, "codeName": name, "errorLabels": labels})
+    kind = ExecutionTimeout if name == "MaxTimeMSExpired" else OperationFailure
+    return kind(text, code, {"ok": 0.0, "errmsg": text, "code": code, "codeName": name, "errorLabels": labels})

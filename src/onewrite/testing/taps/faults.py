@@ -22,7 +22,7 @@ from typing import Any, Literal, TypeAlias, cast
 
 from onewrite.errors import ConfigurationError
 from onewrite.testing.taps import failures
-from onewrite.testing.taps.aws import is_batch, with_remainder, without_last
+from onewrite.testing.taps.aws import is_batch, with_remainder, without_one
 from onewrite.testing.taps.tap import Store, is_async, send, tap
 from onewrite.testing.taps.traffic import Request, StoreCalls, amake_calls, make_calls
 
@@ -174,7 +174,7 @@ class Faults:
 
 
 def _in_part(store: Store, request: Request) -> StoreCalls[Any]:
-    rest, remainder = without_last(request)
+    rest, remainder = without_one(request)
     answer = None
     if rest is not None:
         answer = yield partial(send, store, rest)

@@ -8,7 +8,7 @@ is tapped too. What any other session or the client sends passes no gate.
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from enum import Enum, auto
 from functools import partial
@@ -30,6 +30,7 @@ from onewrite.testing.taps.mongodb_methods import (
     bind,
     is_about_server,
     request_of,
+    runs_of,
     signature_of,
 )
 from onewrite.testing.taps.traffic import (
@@ -661,9 +662,34 @@ class _Tap:
         self, collection: Any, options: Options, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> StoreCalls[Any]:
         arguments, session = without_session(bind(method, args, kwargs))
+        runs = runs_of(arguments) if method == "bulk_write" else []
+        if len(runs) > 1:
+            return (yield from self._bulk(collection, options, arguments, session, runs))
         request = request_of(self._store, collection.name, method, arguments, options)
         answer = yield partial(self._send, session, request)
         return self._cursor(lambda _: answer) if method in CURSORS else answer
+
+    def _bulk(
+        self, collection: Any, options: Options, arguments: Mapping[str, Any], session: Any, runs: Sequence[Sequence[int]]
+    ) -> StoreCalls[Any]:
+        """Send each run of operations by itself, and answer as pymongo does when it has sent the last."""
+        from pymongo.errors import BulkWriteError  # noqa: PLC0415  # a test on DynamoDB may run without pymongo
+        from pymongo.results import BulkWriteResult  # noqa: PLC0415  # the same
+
+        operations, whole = arguments["requests"], dict[str, Any]()
+        for places in runs:
+            part = {**arguments, "requests": [operations[place] for place in places]}
+            try:
+                answer = yield partial(self._send, session, request_of(self._store, collection.name, "bulk_write", part, options))
+                result = answer.bulk_api_result
+            except BulkWriteError as error:
+                result = cast("Mapping[str, Any]", error.details)
+            whole = _joined(whole, result, places)
+            if whole["writeErrors"] and arguments.get("ordered", True):
+                break
+        if whole["writeErrors"] or whole["writeConcernErrors"]:
+            raise BulkWriteError(whole)
+        return BulkWriteResult(whole, acknowledged=True)
 
     def find(self, collection: Any, options: Options, *args: Any, **kwargs: Any) -> Any:
         arguments, session = without_session(bind("find", args, kwargs))
@@ -676,6 +702,18 @@ class _Tap:
 
     def _send(self, session: Any, request: Request) -> Any:
         return self._gate(request) if session is None else session.perform(self._gate, request)
+
+
+def _joined(whole: Mapping[str, Any], part: Mapping[str, Any], places: Sequence[int]) -> dict[str, Any]:
+    """The results of a bulk write so far and of its next run, whose operations are at these places in the whole."""
+
+    def join(before: Any, value: Any) -> Any:
+        if not isinstance(value, list):
+            return value + (before or 0)
+        entries = cast("list[dict[str, Any]]", value)
+        return [*(before or []), *[{**entry, "index": places[entry["index"]]} if "index" in entry else entry for entry in entries]]
+
+    return {**whole, **{name: join(whole.get(name), value) for name, value in part.items()}}
 
 
 class _AsyncTap(_Tap):

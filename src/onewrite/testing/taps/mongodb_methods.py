@@ -9,6 +9,7 @@ import inspect
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache
+from itertools import groupby
 from typing import Any, NamedTuple, TypeAlias, cast
 
 from onewrite.testing.taps.traffic import Key, Request
@@ -198,6 +199,19 @@ def _keys_of_all(collection: str, operations: Sequence[object]) -> tuple[Key, ..
             return None
         all_keys += keys
     return tuple(dict.fromkeys(all_keys))
+
+
+def runs_of(arguments: Mapping[str, Any]) -> list[list[int]]:
+    """The places of the operations of a bulk write that pymongo sends in one command each: those of one kind that follow each other.
+
+    Without order it sends all insertions, then all updates, and then all deletions.
+    """
+    kinds = ["Insert", "Update", "Replace", "Delete"]
+    names = [type(operation).__name__ for operation in arguments["requests"]]
+    numbers = [next((number for number, kind in enumerate(kinds) if name.startswith(kind)), -1) for name in names]
+    numbers = [1 if number == kinds.index("Replace") else number for number in numbers]  # a replacement is an update
+    places = range(len(numbers)) if arguments.get("ordered", True) else sorted(range(len(numbers)), key=numbers.__getitem__)
+    return [list(run) for _, run in groupby(places, numbers.__getitem__)]
 
 
 def _matches_nothing(query: object) -> bool:
