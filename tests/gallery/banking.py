@@ -52,6 +52,29 @@ class Bank:
         else:
             await _come(self.store.update_item(Key=self.key, **_added(amount)))
 
+    async def add_under(self, mark: str, amount: int) -> bool:
+        """Add by hand, once for each mark. False if the mark is there."""
+        if self.on_mongodb:
+            change = {"$inc": {"balance": amount}, "$push": {"seen": mark}}
+            fresh = {**self.key, "seen": {"$ne": mark}}
+            try:
+                await _come(self.store.update_one(fresh, change, upsert=True))
+            except DuplicateKeyError:  # it is there, or was created at the same time by another message
+                return bool((await _come(self.store.update_one(fresh, change))).matched_count)
+            return True
+        native = {
+            "UpdateExpression": "ADD balance :n, seen :marks",
+            "ConditionExpression": "NOT contains(seen, :mark)",
+            "ExpressionAttributeValues": {":n": amount, ":marks": {mark}, ":mark": mark},
+        }
+        try:
+            await _come(self.store.update_item(Key=self.key, **native))
+        except ClientError as error:
+            if error.response["Error"]["Code"] != _REFUSED:
+                raise
+            return False
+        return True
+
     async def swap(self, version: int, balance: int, **more: Any) -> bool:
         """Set the balance if the version is still this one. False if it is not."""
         fields = {"balance": balance, "version": version + 1, **more}

@@ -147,7 +147,18 @@ def test_a_bulk_write_without_a_guard_is_found() -> None:
     assert report.counterexample.observed == 20
 
 
-def test_a_bulk_write_that_begins_with_its_mark_is_right() -> None:
-    report = explore(counting(InsertOne({"_id": PURCHASE.id})), [PURCHASE], mongomock_collection, points)
-    assert report.ok
-    assert report.exhausted
+def test_a_mixed_bulk_write_behind_a_tap_answers_as_it_does_alone(mongod: Any) -> None:
+    def answer(orders: Any, requests: list[Any]) -> Any:
+        try:
+            return orders.bulk_write(requests).bulk_api_result
+        except BulkWriteError as error:
+            return error.details
+
+    upsert, again = UpdateOne({"_id": 2}, {"$set": {"n": 1}}, upsert=True), InsertOne({"_id": 1})
+    for requests in (
+        [again, upsert, DeleteOne({"_id": 1})],
+        [upsert, again, DeleteOne({"_id": 2}), again, InsertOne({"_id": 3})],
+    ):
+        machine = Machine(lambda: mongod.collection("orders"))
+        tapped = answer(machine.stores(machine.perform), requests)
+        assert tapped == answer(mongod.collection("orders"), requests)

@@ -451,7 +451,8 @@ def test_a_handler_keeps_its_memory_through_a_schedule_and_loses_it_after() -> N
 
         return handle
 
-    assert on_mongodb(build, faults=0).ok
+    assert on_mongodb(build, faults=0, concurrency=1).ok
+    assert not on_mongodb(build, faults=0).ok  # two processes
     assert words(on_mongodb(build)) == ["m1, delivery 1: update_one customers c1: applied, then CRASH"]
 
 

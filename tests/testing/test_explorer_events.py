@@ -151,9 +151,9 @@ def test_a_record_without_an_id_can_only_fail_with_the_whole_batch() -> None:
 @pytest.mark.parametrize("event", [sqs("abc"), kafka(p0="ab", p1="c")], ids=["records in a list", "records by partition"])
 def test_an_event_comes_again_as_it_was_but_for_what_is_settled(event: Any) -> None:
     (deliverable,) = deliverables_of([event])
-    again = deliverable.copy_of((1, 2))
+    again = deliverable.copy_of((1, 2), 0)
     assert [by_name(record).id for record in records(again)] == ["b", "c"]
-    assert deliverable.copy_of((0, 1, 2)) == event
+    assert deliverable.copy_of((0, 1, 2), 0) == event
     records(again)[0].clear()
     assert [by_name(record).id for record in records(event)] == ["a", "b", "c"]
 

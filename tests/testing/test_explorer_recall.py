@@ -81,7 +81,7 @@ def test_a_handler_that_goes_by_memory_has_every_schedule_run() -> None:
 
         return handle
 
-    report = explore(build, TWO, customers, lambda collection: collection.count_documents({}))
+    report = explore(build, TWO, customers, lambda collection: collection.count_documents({}), concurrency=1)
     assert report.exhausted
     assert not report.pruned
 

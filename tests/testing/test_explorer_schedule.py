@@ -115,10 +115,10 @@ def settling(number: int, *records: int) -> TakenStep:
 
 
 def test_an_event_comes_again_with_what_is_not_settled_and_then_whole() -> None:
-    assert an_event().brings(0) == (0, 1)
-    assert an_event(1).brings(0) == (0,)
+    assert an_event().companies(0, None) == [(0, 1)]
+    assert an_event(1).companies(0, None) == [(0,)]
     assert not an_event(1).is_legal_end
-    assert an_event(1, 0).brings(0) == (0, 1)
+    assert an_event(1, 0).companies(0, None) == [(0, 1)]
     assert an_event(1, 0).is_legal_end
 
 

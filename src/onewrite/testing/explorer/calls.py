@@ -817,7 +817,7 @@ class _CallThread:
 
     def _place(self) -> object:
         """Where the job is: the same twice if it waits."""
-        frame = sys._current_frames().get(cast("int", self.ident))  # noqa: SLF001  # the one way to see it
+        frame = sys._current_frames().get(cast("int", self.ident))  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  # the one way to see it
         return None if frame is None else (id(frame), frame.f_lasti)
 
     def stop(self) -> None:

@@ -24,6 +24,7 @@ from onewrite.testing.explorer.difference import named_parts
 Places: TypeAlias = tuple[int, ...]
 
 _FAILURES = "batchItemFailures"
+_RECEIVED = "ApproximateReceiveCount"
 # SQS deletes every message that the answer does not name. Of a stream and of a partition, Lambda keeps one position, so what
 # comes after the first failure is delivered again with it.
 _KEEPS_ONE_POSITION = (KINESIS, DYNAMODB, KAFKA)
@@ -56,7 +57,7 @@ class PlainMessage:
             )
         return frozenset([self.message.source])
 
-    def copy_of(self, places: Places) -> Any:  # noqa: ARG002  # it has one part
+    def copy_of(self, places: Places, redeliveries: int) -> Any:  # noqa: ARG002  # it has one part, and tells no number
         return copy.deepcopy(self.message)
 
     def failures(self, answer: object, places: Places) -> Places:
@@ -88,14 +89,19 @@ class LambdaEvent:
         places = range(len(self.records))
         return frozenset(source for place in places if (source := self._source(place)) is not None)
 
-    def copy_of(self, places: Places) -> Any:
-        """The event as it is redelivered, with the records at these places only."""
+    def copy_of(self, places: Places, redeliveries: int) -> Any:
+        """The event as it is redelivered, with the records at these places only. SQS says how often each was received."""
         if isinstance(self.message.get("records"), Mapping):
             records: dict[Any, list[Any]] = {}
             for place in places:
                 records.setdefault(self.lanes[place], []).append(self.records[place])
             return copy.deepcopy({**self.message, "records": records})
-        return copy.deepcopy({**self.message, "Records": [self.records[place] for place in places]})
+        event = copy.deepcopy({**self.message, "Records": [self.records[place] for place in places]})
+        for record in event["Records"] if self.source is SQS else ():
+            count = field_at(record, "attributes", _RECEIVED)
+            if isinstance(count, str) and count.isdigit():
+                record["attributes"][_RECEIVED] = str(int(count) + redeliveries)
+        return event
 
     def failures(self, answer: object, places: Places) -> Places:
         """Which of the records that were brought Lambda delivers again, now that the handler has answered this."""

@@ -194,6 +194,13 @@ def _leaves(value: object) -> Iterator[object]:
 
 def is_time(value: object, near: float = _NEAR) -> bool:
     """Is this the present time, in one of the forms in which programs write it?"""
+    try:
+        return _is_time(value, near)
+    except (ValueError, ArithmeticError):  # it looks like a time or a number, and is none, such as the 30th of February
+        return False
+
+
+def _is_time(value: object, near: float) -> bool:
     now = time.time()
     match value:
         case bool():
@@ -204,7 +211,7 @@ def is_time(value: object, near: float = _NEAR) -> bool:
             return any(abs(float(value) / unit - now) < near for unit in _UNITS)
         case str() if timestamp := _TIME_IN_TEXT.search(value):
             text = timestamp[0]
-            return is_time(Decimal(text) if text.replace(".", "").isdigit() else dt.datetime.fromisoformat(text), near)
+            return _is_time(Decimal(text) if text.replace(".", "").isdigit() else dt.datetime.fromisoformat(text), near)
         case _:
             return False
 

@@ -205,6 +205,8 @@ def in_words(step: TrialStep, part_titles: Sequence[str] = ()) -> str:
     answers = [describe(request, answer.error or answer.value) for answer in step.answers]
     if step.taken_step.cancelled:
         answers[0] = f"cancelled, but it has arrived: {answers[0]}"
+    if fault is Fault.RACED:
+        return f"{request}: at once with the write before, so it finds no document: {answers[0]}{_ending(step, part_titles)}"
     if fault is Fault.RETRIED:
         return f"{request}: {answers[0]}, the answer is lost, sent again by the driver: {answers[1]}{_ending(step, part_titles)}"
     return f"{request}: {answers[0]}{_AFTER_REQUEST.get(fault, '')}{_ending(step, part_titles)}"

@@ -241,7 +241,6 @@ def _search(judge: Judge, arguments: Arguments, start: float) -> _Search:
             if judge.takes_turns:
                 raise
             judge.take_turns()
-            judge.recall()
 
 
 def _source(judge: Judge, arguments: Arguments) -> Schedules:
@@ -289,7 +288,7 @@ def _exploration(arguments: Arguments, judge: Judge, search: _Search, start: flo
     remarks = [] if search.remark is None else [Remark(NOTE, search.remark)]
     if search.was_slow:
         remarks.append(_SLOW)
-    if judge.takes_turns:
+    if judge.has_met_locks:
         remarks.append(_TURNS)
     bounds = arguments.bounds
     if search.exhausted and search.schedules == 1 and not search.pruned and bounds.deliveries == 1 and not bounds.faults:

@@ -184,6 +184,7 @@ class Judge:
         self._ends: dict[Hashable, ScheduleEnd] = {}  # what was seen at states, while what the handler does is remembered
         self.expected: tuple[Any, ...] = ()  # the states that the orders tried so far have reached, each once
         self.nondeterministic: str | None = None
+        self.has_met_locks = False  # deliveries of one process wait for each other's
 
     def find_remarks(self) -> Iterator[Remark]:
         """Process the messages undisturbed once more, and yield what the reader of the report should know."""
@@ -258,7 +259,8 @@ class Judge:
             # A handler that is built after a crash, to see what is in the store, would take that away from `observe`.
             self._subject.new_process = self._subject.new_process and not self._subject.recovers
         elif not (self._subject.recovers and self._subject.new_process):  # a crash is more than the end of a delivery there
-            self._subject.recall = Recall(self._subject.key, lambda: self._subject.threads.names_used)
+            subject = self._subject
+            subject.recall = Recall(subject.key, lambda: subject.threads.names_used or subject.deliveries_differ)
 
     def prove(self) -> None:
         """Raise `NotRecallableError` if what is recalled of the handler is not what it does, whatever it has been through."""
@@ -286,7 +288,9 @@ class Judge:
     def take_turns(self) -> None:
         """From now on, deliveries in one process come one after the other: they wait for a lock of each other's."""
         self._subject.take_turns()
+        self.has_met_locks = True
         self._forget()
+        self.recall()
 
     def separate(self) -> None:
         """From now on, each delivery is in a process of its own. What a handler does there may be recalled again."""
@@ -307,6 +311,11 @@ class Judge:
 
     def do_not_recall(self) -> None:
         """From now on, run the handler each time. It has done something other than is recalled, perhaps because it has changed."""
+        if not self._subject.deliveries_differ and self._subject.counts_receipts:
+            self._subject.deliveries_differ = True
+            self._forget()
+            self.recall()
+            return
         self._subject.recall = None
         before = self._reference(self._order) if self.own_processes else self._references[self._order]
         self._compare(before, self._reference(self._order))

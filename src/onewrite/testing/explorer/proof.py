@@ -115,7 +115,9 @@ class _Process(ExitStack):
         under_way: list[_UnderWay] = []
         for course in courses:
             under_way.append(self.begin(course))
-            while under_way and (len(under_way) == self._subject.start.bounds.concurrency or draw.random() < _ENDS_BEFORE_NEXT):
+            while under_way and (
+                len(under_way) == self._subject.start.bounds.concurrency or draw.random() < _ENDS_BEFORE_NEXT
+            ):
                 delivery = draw.choice(under_way)
                 if not delivery.goes_on():
                     under_way.remove(delivery)

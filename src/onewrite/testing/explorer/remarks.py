@@ -80,7 +80,12 @@ class _PartResult:
         """Has it done nothing for good, because an entity was not there yet, or was there already?"""
         if self.has_changed or self.error is not None:
             return False
-        return self.is_forestalled or (self.finds_nothing and not self.says_why)
+        return self.is_forestalled or (self.finds_nothing and not self.comes_again_or_is_refused)
+
+    @property
+    def comes_again_or_is_refused(self) -> bool:
+        """As `says_why`, without a missing entity that the handler takes for an answer."""
+        return self.says_why and not all(isinstance(outcome, Missing) and outcome.settled for outcome in self.outcomes)
 
     @property
     def says_why(self) -> bool:

@@ -52,11 +52,12 @@ class Fault(StrEnum):
     STALE = "S"  # a read is answered as it would have been before an earlier write
     SLOW = "W"  # the requests take so long that a timer goes off before any of them is answered
     NEVER_SENT = "X"  # the request was cancelled before it was sent
+    RACED = "D"  # no fault, but an order: an upsert has looked for its document before the write of the step before, and inserts one now
 
     @property
     def counts(self) -> bool:
         """Does it use up the bound on faults? The handler itself has cancelled a request that is never sent."""
-        return self not in (Fault.NONE, Fault.NEVER_SENT)
+        return self not in (Fault.NONE, Fault.NEVER_SENT, Fault.RACED)
 
     @property
     def kills(self) -> bool:
@@ -95,11 +96,15 @@ class Delivery(NamedTuple):
 
 
 class ScheduleStep(NamedTuple):
-    """One delivery sends a request, and the fault befalls it: that with this index among those that are pending in the delivery."""
+    """One delivery sends a request, and the fault befalls it: that with this index among those that are pending in the delivery.
+
+    `company` says which parts come with a delivery that begins: one of those that `Progress.companies` lists.
+    """
 
     delivery: Delivery
     fault: Fault = Fault.NONE
     request_index: int = 0
+    company: int = 0
 
 
 Steps: TypeAlias = tuple[ScheduleStep, ...]
@@ -151,7 +156,7 @@ class TakenStep(NamedTuple):
     @property
     def alternatives(self) -> list[ScheduleStep]:
         """The other steps that the delivery may take here, now that it is known what it sends."""
-        delivery, fault, index = self.step
+        delivery, fault, index, _ = self.step
         if fault:
             return []
         return [
@@ -197,7 +202,7 @@ class Progress(NamedTuple):
 
     def after(self, taken_step: TakenStep) -> Progress:
         """How far the schedule has come after this step."""
-        delivery, fault, _ = taken_step.step
+        delivery, fault, *_ = taken_step.step
         still_open = [other for other in self.open if other != delivery]
         start_counts = self.start_counts
         if delivery not in self.open:
@@ -220,10 +225,31 @@ class Progress(NamedTuple):
     def is_settled(self, message: int) -> bool:
         return set(self.parts[message]) <= set(self.settled_parts)
 
-    def brings(self, message: int) -> tuple[int, ...]:
-        """The parts that come with a delivery that starts now: those that are not settled. A duplicate has all of them."""
-        rest = tuple(part for part in self.parts[message] if part not in self.settled_parts)
-        return rest or self.parts[message]
+    def may_overlap(self, delivery: Delivery, other: Delivery) -> bool:
+        """Whether a delivery may be in progress here together with another one, which takes the next step."""
+        open_deliveries = {*self.open, other}
+        if delivery in open_deliveries or len(open_deliveries) >= self.bounds.concurrency:
+            return delivery in open_deliveries
+        return delivery.number > 0 or all(map(self.is_settled, self.predecessors[delivery.message]))
+
+    def companies(self, message: int, lanes: Sequence[Hashable | None] | None) -> list[tuple[int, ...]]:
+        """The parts that may come with a delivery that starts now: those that are not settled, and for a duplicate all.
+
+        `lanes` are those of the parts, if what comes again may come together, each alone, or without the first. Parts of one lane keep their
+        order. Without `lanes` all come together.
+        """
+        rest = tuple(part for part in self.parts[message] if part not in self.settled_parts) or self.parts[message]
+        if lanes is None or not self.start_counts[message] or len(rest) == 1:
+            return [rest]
+        lane_of = dict(zip(self.parts[message], lanes, strict=True))
+
+        def keeps_order(company: Sequence[int]) -> bool:
+            last = max(company)
+            return all(
+                part in company or lane_of[part] is None or lane_of[part] != lane_of[last] for part in rest if part < last
+            )
+
+        return list(filter(keeps_order, dict.fromkeys([rest, *[(part,) for part in rest], rest[1:]])))
 
     def _may_start(self, delivery: Delivery) -> bool:
         if len(self.open) >= self.bounds.concurrency:
@@ -275,15 +301,20 @@ def check_count(name: str, value: object, least: int) -> None:
 # A replay code has four parts: the version of this format, a checksum of the messages' names, the steps, and a checksum of
 # all that stands before it. A step is written as the number of its message, a letter for its delivery and, if there is one,
 # the letter of its fault. Where the delivery waits for several requests at once, letters between these two say which of them it
-# is: none for the first, `b` for the second, `z` for the 26th, `zb` for the 27th.
+# is: none for the first, `b` for the second, `z` for the 26th, `zb` for the 27th. `_` and such letters say which records a delivery brings
+# that begins with the step.
 
 _VERSION = "1"
 _OWN_PROCESSES = "p"  # before the steps, if each delivery is in a process of its own
 _LETTERS = 25  # behind the letter a, which stands for 0
 _FAULT = f"[{''.join(Fault)}]?"
 _REQUEST_INDEX = "z*[b-z]?"
-_STEP = re.compile(f"([1-9][0-9]*)([a-z])({_REQUEST_INDEX})({_FAULT})", re.ASCII)
-_AFTER_VERSION = re.compile(rf"([0-9a-f]{{4}})\.({_OWN_PROCESSES}?(?:[1-9][0-9]*[a-z]{_REQUEST_INDEX}{_FAULT})*)\.([0-9a-f]{{4}})", re.ASCII)
+_COMPANY = f"(?:_{_REQUEST_INDEX})?"
+_STEP = re.compile(f"([1-9][0-9]*)([a-z])({_REQUEST_INDEX})({_COMPANY})({_FAULT})", re.ASCII)
+_AFTER_VERSION = re.compile(
+    rf"([0-9a-f]{{4}})\.({_OWN_PROCESSES}?(?:[1-9][0-9]*[a-z]{_REQUEST_INDEX}{_COMPANY}{_FAULT})*)\.([0-9a-f]{{4}})",
+    re.ASCII,
+)
 
 
 def encode(steps: Steps, names: Sequence[str], *, own_processes: bool = False) -> str:
@@ -293,22 +324,22 @@ def encode(steps: Steps, names: Sequence[str], *, own_processes: bool = False) -
     return f"{body}.{_checksum(body)}"
 
 
-def decode(code: str, names: Sequence[str]) -> tuple[Steps, bool]:
-    """The steps of a replay code, and whether each delivery is in a process of its own.
-
-    `ConfigurationError` if it is no replay code, or one of other messages.
-    """
-    checksum, steps, own_processes = read(code)
+def decode(code: str, names: Sequence[str]) -> Steps:
+    """The steps of a replay code. `ConfigurationError` if it is no replay code, or one of other messages."""
+    checksum, steps, _ = read(code)
     if checksum != _checksum("/".join(names)) or any(step.delivery.message >= len(names) for step in steps):
         raise ConfigurationError(
             f"{code!r} is the replay code of a schedule of other messages than {', '.join(names)}: use it in the test that "
             "reported it."
         )
-    return steps, own_processes
+    return steps
 
 
 def read(code: str) -> tuple[str, Steps, bool]:
-    """The checksum of the messages' names, and what `decode` returns. `ConfigurationError` if it is no replay code."""
+    """The checksum of the messages' names, the steps, and whether each delivery is in a process of its own.
+
+    `ConfigurationError` if it is no replay code.
+    """
     version, _, rest = str(code).strip().partition(".")
     match = _AFTER_VERSION.fullmatch(rest)
     if not version.isdecimal() or match is None:
@@ -328,17 +359,26 @@ def _decode_steps(text: str) -> Steps:
         ScheduleStep(
             Delivery(int(message) - 1, ord(letter) - ord("a")),
             Fault(fault),
-            sum(ord(character) - ord("a") for character in index_letters),
+            _number(index_letters),
+            _number(company.removeprefix("_")),
         )
-        for message, letter, index_letters, fault in _STEP.findall(text)
+        for message, letter, index_letters, company, fault in _STEP.findall(text)
     )
 
 
 def _encode_step(step: ScheduleStep) -> str:
-    (message, number), fault, index = step
-    rows, last = divmod(index, _LETTERS)
-    index_letters = "z" * rows + (chr(ord("a") + last) if last else "")
-    return f"{message + 1}{chr(ord('a') + number)}{index_letters}{fault.value}"
+    (message, number), fault, index, company = step
+    brings = f"_{_letters(company)}" if company else ""
+    return f"{message + 1}{chr(ord('a') + number)}{_letters(index)}{brings}{fault.value}"
+
+
+def _letters(number: int) -> str:
+    rows, last = divmod(number, _LETTERS)
+    return "z" * rows + (chr(ord("a") + last) if last else "")
+
+
+def _number(letters: str) -> int:
+    return sum(ord(letter) - ord("a") for letter in letters)
 
 
 def _checksum(text: str) -> str:

@@ -20,6 +20,7 @@ from onewrite.testing.explorer.schedule import (
     Steps,
     TakenStep,
     decode,
+    read,
     variants_of,
 )
 from onewrite.testing.explorer.trial import Trial, TrialFromMemory
@@ -85,7 +86,7 @@ def _simpler(steps: Steps) -> Iterator[Steps]:
             yield (*steps[:place], step._replace(fault=fault))
     for delivery in dict.fromkeys(step.delivery for step in steps):
         other = Delivery(delivery.message, delivery.number + 1)
-        own = [ScheduleStep(delivery, request_index=step.request_index) for step in steps if step.delivery == delivery]
+        own = [step._replace(fault=Fault.NONE) for step in steps if step.delivery == delivery]
         yield tuple(both for step in own for both in (step, step._replace(delivery=other)))
         yield tuple(step for step in steps if step.delivery != delivery)
     for place, step in enumerate(steps):
@@ -228,7 +229,7 @@ class EverySchedule:
 
     def _node(self, trial: Trial) -> _Node:
         """The place to which the last step has led."""
-        todo = [ScheduleStep(delivery) for delivery in reversed(trial.able())]
+        todo = [step for delivery in reversed(trial.able()) for step in reversed(trial.beginnings(delivery))]
         return _Node(trial.progress, todo, trial.fork() if isinstance(trial, TrialFromMemory) else None)
 
     def _go_back(self) -> bool:
@@ -320,7 +321,9 @@ def _run_random(judge: Judge, seed: str) -> JudgedSchedule:
         finding: WrongEnd | None = None
         while finding is None and (able := trial.able()):
             fault = draw.choice(_FAULTS) if draw.random() < _FAULT_SHARE else Fault.NONE
-            step = ScheduleStep(draw.choice(able), fault, draw_index.randrange(_MANY_REQUESTS))
+            delivery = draw.choice(able)
+            company = draw_index.choice(trial.beginnings(delivery)).company
+            step = ScheduleStep(delivery, fault, draw_index.randrange(_MANY_REQUESTS), company)
             trial.take(step if trial.allows(step) else step._replace(fault=Fault.NONE))
             finding = judge.check(trial)
         return JudgedSchedule(tuple(trial.steps), finding or judge.conclude(trial))
@@ -337,9 +340,9 @@ class OneSchedule:
     shrinks = False
 
     def __init__(self, replay_code: str, judge: Judge) -> None:
-        self._steps, own_processes = decode(replay_code, judge.names)
+        self._steps = decode(replay_code, judge.names)
         self._judge = judge
-        if own_processes:
+        if read(replay_code)[2]:
             judge.separate()
         self.remark: str | None = None
 

@@ -15,6 +15,7 @@ from decimal import Decimal
 from functools import partial
 from typing import Any, NoReturn, TypeAlias, cast
 
+from onewrite.aws_lambda.sources import SQS
 from onewrite.batch.handler import handler_of
 from onewrite.core.unreturned import FunctionCall
 from onewrite.errors import ConfigurationError
@@ -256,6 +257,8 @@ class Subject:
     has_looked = False  # has `observe` or the invariant sent a request?
     tapped_late = False  # the handler has imported a driver, so its first requests may have passed unseen
     recovers = False  # `build` asks the store for data, so a handler must be built when it takes over
+    deliveries_differ = False  # what the handler does depends on which delivery of its message it is
+    upserts = False  # the handler has sent an upsert to MongoDB
     own_processes = False  # each delivery is in a process of its own
     takes_turns = False  # deliveries in one process never overlap
     _looks = False  # `observe` or the invariant is being called
@@ -286,10 +289,17 @@ class Subject:
         self._ident = threading.get_ident()
         self._loop = asyncio.Runner()
         self._explore_on(Machine(world))
+        if all(isinstance(deliverable, LambdaEvent) for deliverable in self.deliverables):
+            self.take_turns()  # Lambda gives each process one event at a time
         self._keys = self.machine  # it numbers the requests, also after a new machine has taken its place
         taps.extend()  # `world` may have imported a driver
         self._senders = Senders(self)
         self.threads = CallThreads(timeout, time.time(), self._senders)
+
+    @property
+    def counts_receipts(self) -> bool:
+        """Whether each delivery can say which it is."""
+        return any(isinstance(deliverable, LambdaEvent) and deliverable.source is SQS for deliverable in self.deliverables)
 
     @property
     def titles(self) -> Titles:
@@ -358,7 +368,7 @@ class Subject:
     ) -> HandlerCall:
         """Begin a call of the handler, with these parts of its message, whose first requests get these answers."""
         deliverable, first = self.deliverables[delivery.message], self.start.parts[delivery.message][0]
-        message = deliverable.copy_of(tuple(part - first for part in parts))
+        message = deliverable.copy_of(tuple(part - first for part in parts), delivery.number)
         return self.threads.begin(invocation.of(deliverable), message, name_of(self.names, delivery), answers)
 
     def check(self) -> None:
@@ -379,6 +389,13 @@ class Subject:
 
     def perform(self, request: Request, key: Hashable = None) -> Reply:
         """Send the request to the store. Who has made the key of the request already may give it."""
+        if request.writes and not is_dynamodb(request) and not self._is_acknowledged(request):
+            self.refuse(
+                ConfigurationError(
+                    f"{request} was sent with WriteConcern(w=0): MongoDB does not say whether it was done, so it may be lost, and the handler "
+                    'cannot know. Leave out w=0, or use WriteConcern(w="majority").'
+                )
+            )
         is_recalled = self.recall is not None and not self.must_run
         if is_recalled and (request.transaction is not None or TOKEN in request.arguments):
             raise MustRunError
@@ -398,6 +415,12 @@ class Subject:
         if at not in self._forms:
             self._forms[at] = comparable(answer)
         return answer._replace(form=self._forms[at])
+
+    def _is_acknowledged(self, request: Request) -> bool:
+        concern = request.options.get(
+            "write_concern", getattr(self.machine.databases.stores[request.store], "write_concern", None)
+        )
+        return bool(getattr(concern, "acknowledged", True))
 
     def recall_answer(self, request: Request, key: Hashable) -> Reply:
         """`perform` for a call from memory, which changes no answer: where this request has met this state before, its first answer again."""
@@ -420,6 +443,23 @@ class Subject:
         rest, remainder = without_one(request, first=fault is Fault.FIRST_UNPROCESSED)
         answer = Reply() if rest is None else self.perform(rest)
         return answer if answer.error is not None else Reply(with_remainder(request, answer.value, remainder))
+
+    def has_added(self, before: WorldState, request: Request | None, after: WorldState) -> bool:
+        """Whether a request to MongoDB has led from one state to the other by adding a document."""
+        is_one = request is not None and request.writes and request.transaction is None and not is_dynamodb(request)
+        return is_one and before is not after and self.machine.has_added(before, cast("Request", request), after)
+
+    def may_race(self, before: WorldState, request: Request) -> bool:
+        """Whether an upsert ends differently if it has looked for its document at an earlier state."""
+        return bool(self.complete(self.machine.may_race(before, request)))
+
+    def race(self, before: WorldState, request: Request) -> Reply:
+        """The answer to such an upsert, which inserts its document now."""
+        try:
+            return Reply(self.complete(self.machine.race(before, request)))
+        except Exception as error:
+            without_frames(error)
+            return Reply(error=error)
 
     def failure(self, fault: Fault, request: Request) -> Exception:
         """What the driver raises when this fault befalls the request."""

@@ -27,13 +27,15 @@ from onewrite.testing.explorer.schedule import (
     VARIANTS,
     Delivery,
     Fault,
+    Progress,
     ScheduleStep,
     TakenStep,
     faults_for,
     variants_of,
 )
 from onewrite.testing.explorer.subject import Invocation, Subject, name_of
-from onewrite.testing.model.machine import TAKES_TOKEN, TOKEN, Position
+from onewrite.testing.model.machine import TAKES_TOKEN, TOKEN, Position, WorldState
+from onewrite.testing.taps.mongodb_methods import is_upsert
 from onewrite.testing.taps.traffic import Key, Request
 
 # --- waiting for transactions -----------------------------------------------------------------------------------------
@@ -83,6 +85,14 @@ class _Outage(NamedTuple):
     times: int = 1
 
 
+class _Creation(NamedTuple):
+    """The last step, if it has added a document of MongoDB: its delivery, and how all stood before it."""
+
+    delivery: Delivery
+    state: WorldState
+    progress: Progress
+
+
 class Trial:
     """One run of a schedule. `progress` says how far it has come, and `steps` what has happened.
 
@@ -102,13 +112,19 @@ class Trial:
         self._processes: dict[Delivery, Invocation] = {}  # those in which the open deliveries are
         self._tokens: dict[int, set[str]] = {}  # those that the deliveries of each message have given to DynamoDB
         self._outages: dict[Delivery, _Outage] = {}
+        self._creation: _Creation | None = None
         self._start()
         self.position = subject.machine.position
 
     def take(self, step: ScheduleStep) -> TakenStep:
         """Let a delivery send its next request. If it has not started, start it."""
+        before = self.position[0]
         trial_step, self.position = self._take(step)
         self.steps.append(trial_step)
+        is_creation = self._subject.upserts and self._subject.has_added(
+            before, trial_step.taken_step.request, self.position[0]
+        )
+        self._creation = _Creation(trial_step.taken_step.step.delivery, before, self.progress) if is_creation else None
         self.progress = self.progress.after(trial_step.taken_step)
         if trial_step.taken_step.has_ended:
             del self._open_parts[step.delivery]
@@ -120,13 +136,13 @@ class Trial:
         self.go_here()
         if step.delivery not in self._calls:
             self._forget_tokens_of(step.delivery)
-            self._begin(step.delivery, self.progress.brings(step.delivery.message))
+            self._begin(step.delivery, self._brought(step))
         call = self._calls[step.delivery]
         had_returned = call.has_returned and not call.is_at_start
         stop, keys, ways = call.stop, call.keys, self._ways(step.delivery)
         if not ways:  # it has begun, and has ended at once or waits for the end of a transaction
             self._end_transactions(step.delivery, call)
-            taken_step = TakenStep(ScheduleStep(step.delivery), None, None, call.has_ended, ())
+            taken_step = TakenStep(ScheduleStep(step.delivery, company=step.company), None, None, call.has_ended, ())
             return self._trial_step(taken_step, call, ()), self._subject.machine.position
         index = step.request_index if step.request_index in ways else ways[step.request_index % len(ways)]
         request, cancelled = stop.pending[index]
@@ -134,19 +150,51 @@ class Trial:
         outage = self._outage(step.delivery, request)
         faults = () if outage else self._faults(stop, index, request)
         variants = [variant for fault in faults for variant in variants_of(fault, request)]
+        before = None if outage or cancelled else self._may_race(step.delivery, request)
+        faults = *faults, *([] if before is None else [Fault.RACED])
         # A fault that is not among them would make no difference to this request.
-        step = ScheduleStep(step.delivery, step.fault if step.fault in (*faults, *variants) else Fault.NONE, index)
+        fault = step.fault if step.fault in (*faults, *variants) else Fault.NONE
+        step = step._replace(fault=fault, request_index=index)
         faults = *faults, *[variant for variant in variants if variant in self._subject.variants]
         if step.fault.lasts:
             self._outages[step.delivery] = _Outage(step.fault, _identity(request))
         key = self._subject.key(request) if keys is None else keys[index]
-        answers = self._perform(call, request, key, step._replace(fault=outage or step.fault))
+        answers = self._perform(call, request, key, step._replace(fault=outage or step.fault), before)
         if TOKEN in request.arguments:
             self._tokens.setdefault(step.delivery.message, set()).add(str(request.arguments[TOKEN]))
         self._end_transactions(step.delivery, call)
         others = tuple(ways[1:]) if index == ways[0] else ()
         taken_step = TakenStep(step, request, key, call.has_ended, (), faults, others, cancelled, outage)
         return self._trial_step(taken_step, call, answers, had_returned=had_returned), self._subject.machine.position
+
+    def beginnings(self, delivery: Delivery) -> list[ScheduleStep]:
+        """The steps that a delivery may take next: more than one if it begins, and may bring these records or those."""
+        if delivery in self._open_parts:
+            return [ScheduleStep(delivery)]
+        return [ScheduleStep(delivery, company=number) for number in range(len(self._companies(delivery.message)))]
+
+    def _companies(self, message: int) -> list[tuple[int, ...]]:
+        deliverable = self._subject.deliverables[message]
+        return self.progress.companies(message, deliverable.lanes if deliverable.comes_apart else None)
+
+    def _brought(self, step: ScheduleStep) -> tuple[int, ...]:
+        companies = self._companies(step.delivery.message)
+        return companies[step.company % len(companies)]
+
+    def _state_to_race(self, delivery: Delivery) -> WorldState | None:
+        """The state before the last step, if this delivery may have looked for a document there that this step has added."""
+        creation = self._creation
+        if creation is None or delivery == creation.delivery:
+            return None
+        return creation.state if creation.progress.may_overlap(delivery, creation.delivery) else None
+
+    def _may_race(self, delivery: Delivery, request: Request) -> WorldState | None:
+        """The same, if it makes a difference to this request."""
+        if not is_upsert(request):
+            return None
+        self._subject.upserts = True
+        before = self._state_to_race(delivery)
+        return None if before is None or not self._subject.may_race(before, request) else before
 
     def _outage(self, delivery: Delivery, request: Request) -> Fault:
         """The fault that befalls the request because it has befallen it before."""
@@ -238,7 +286,7 @@ class Trial:
         progress = self.progress
         outages = frozenset(self._outages.items())
         settled = frozenset(progress.settled_parts)
-        return self.state, histories, tokens, progress.start_counts, progress.faults, settled, outages
+        return self.state, histories, tokens, progress.start_counts, progress.faults, settled, outages, self._creation
 
     def finish(self) -> Iterator[TakenStep]:
         """Let the open deliveries end without faults, one after the other."""
@@ -389,9 +437,14 @@ class Trial:
         slow = (Fault.SLOW,) if stop.timers and is_first else ()
         return *faults_for(request), *self._subject.faults_for(request), *slow
 
-    def _perform(self, call: AnyCall, request: Request, key: Hashable, step: ScheduleStep) -> tuple[Reply, ...]:
-        """Perform the request as the fault demands, and let the call go on. The result is what the store answered."""
-        _, fault, index = step
+    def _perform(
+        self, call: AnyCall, request: Request, key: Hashable, step: ScheduleStep, before: WorldState | None
+    ) -> tuple[Reply, ...]:
+        """Perform the request as the fault demands, and let the call go on. The result is what the store answered.
+
+        `before` is the state at which an upsert has looked for its document if it is raced.
+        """
+        _, fault, index, _ = step
         if fault.kills and fault.keeps_back:
             call.die()
             return ()
@@ -400,7 +453,8 @@ class Trial:
             call.resume(instead or Reply(error=self._subject.failure(fault, request), faulty=True), index)
             return ()
         self._subject.has_written = self._subject.has_written or request.writes
-        answer = self._send(fault, request, key)
+        is_raced = fault is Fault.RACED and before is not None
+        answer = self._subject.race(before, request) if is_raced and before else self._send(fault, request, key)
         if fault is Fault.RETRIED:
             is_known = request.method in TAKES_TOKEN and answer.error is None
             second_answer = _second_answer(copy.deepcopy(answer) if is_known else self._subject.perform(request, key))
@@ -411,7 +465,7 @@ class Trial:
         else:
             is_lost = fault is Fault.LOST or fault in VARIANTS[Fault.LOST]
             reply = Reply(error=self._subject.failure(fault, request)) if is_lost else answer
-            call.resume(reply._replace(faulty=bool(fault)), index)
+            call.resume(reply._replace(faulty=fault.counts), index)
         return (answer,)
 
     def _send(self, fault: Fault, request: Request, key: Hashable) -> Reply:
@@ -464,6 +518,9 @@ class _Effect(NamedTuple):
 Effects: TypeAlias = dict[tuple[Hashable, ...], _Effect]
 
 
+_LATER = Delivery(0, 1)  # one that is not the first of its message
+
+
 class TrialFromMemory(Trial):
     """A trial that costs little, and that can be forked wherever it stands."""
 
@@ -501,16 +558,22 @@ class TrialFromMemory(Trial):
         numbers = sorted([history.number for history in self._histories.values()])
         outages = frozenset([(self._histories[delivery].number, outage) for delivery, outage in self._outages.items()])
         progress = self.progress
-        settled = frozenset(progress.settled_parts)
-        return self.state, tuple(numbers), progress.start_counts, progress.faults, settled, outages
+        settled, creation = frozenset(progress.settled_parts), None
+        if self._creation is not None:
+            creator = self._histories.get(self._creation.delivery)
+            new_may_race = self._creation.progress.may_overlap(_LATER, self._creation.delivery)
+            is_settling = len(self._creation.progress.settled_parts) < len(settled)
+            creation = self._creation.state, creator and creator.number, new_may_race, is_settling
+        return self.state, tuple(numbers), progress.start_counts, progress.faults, settled, outages, creation
 
     def _take(self, step: ScheduleStep) -> tuple[TrialStep, Position]:
-        delivery, fault, index = step
+        delivery, fault, index, company = step
         if delivery not in self._histories:
-            self._begin(delivery, self.progress.brings(delivery.message))
+            self._begin(delivery, self._brought(step))
         history = self._histories[delivery]
         outage = self._outages.get(delivery)
-        key = self.state, history, fault, index, self.progress.faults < self._subject.bounds.faults, outage
+        race = self._state_to_race(delivery)
+        key = self.state, history, fault, index, self.progress.faults < self._subject.bounds.faults, outage, race, company
         effect = self._effects.get(key)
         if effect is None:
             effect = self._effects[key] = self._effect(step, history)

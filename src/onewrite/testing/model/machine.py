@@ -354,7 +354,7 @@ class Transactions:
             one, other = self._machine.contents_at(before, place), self._machine.contents_at(after, place)
             if one.digest == other.digest:
                 continue
-            indexes = yield from self._unique_indexes(place, after)
+            indexes = yield from self.unique_indexes(place, after)
             for key in [key for key in {**one.forms, **other.forms} if one.forms.get(key) != other.forms.get(key)]:
                 marks.add(WriteMark(place, key))
                 for name, index in indexes.items():
@@ -362,7 +362,7 @@ class Transactions:
                     marks.update(WriteMark(place, entry, name) for entry in old ^ new)
         return frozenset(marks)
 
-    def _unique_indexes(self, place: Place, state: WorldState) -> StoreCalls[Indexes]:
+    def unique_indexes(self, place: Place, state: WorldState) -> StoreCalls[Indexes]:
         key = place, tuple(map(id, state.structure))
         if key not in self._unique:
             store = self._machine.databases.keeper_name(place[0])
@@ -371,6 +371,17 @@ class Transactions:
             indexes = cast("Mapping[str, Mapping[str, Any]]", reply.value)
             self._unique[key] = {name: index for name, index in indexes.items() if index.get("unique")}
         return self._unique[key]
+
+
+def _asks_for_nothing_but(query: object, fields: Sequence[str]) -> bool:
+    """Whether a filter is an equality for each of these fields. MongoDB tries such an upsert again itself if a unique index refuses it."""
+    if not isinstance(query, Mapping) or set(cast("Mapping[str, Any]", query)) != set(fields):
+        return False
+    values = cast("Mapping[str, object]", query).values()
+    return not any(
+        isinstance(value, Mapping) and any(str(name).startswith("$") for name in cast("Mapping[Any, Any]", value))
+        for value in values
+    )
 
 
 def _entries(document: Entity | None, index: Mapping[str, Any]) -> Iterator[Hashable]:
@@ -416,6 +427,9 @@ class Machine:
         # What a request did to its item, by its own key, the structure and the item before: so it is performed once, whatever the others are.
         self._item_transitions: dict[Hashable, Transition] = {}
         self._item_names: dict[Item, Hashable] = {}  # by which the contents of its table have it
+        self._races: dict[
+            Hashable, tuple[WorldState, Callable[[], Any]]
+        ] = {}  # what upserts did that looked at an earlier state
         self._named: set[tuple[Place, Hashable]] = set()  # what is among these names
         # What everybody sees: nothing until `_begin` has read the stores.
         self._fresh = self._start = self.present = WorldState({}, ())
@@ -531,6 +545,61 @@ class Machine:
     def blockers(self, request: Request) -> Any:
         """The transactions that must end before this request is answered. The result is awaited if the stores are."""
         return (amake_calls if self.is_async else make_calls)(self.transactions.blockers(request))
+
+    def may_race(self, before: WorldState, request: Request) -> Any:
+        """Whether an upsert that looks for its document at an earlier state inserts one, and now does something else."""
+        return (amake_calls if self.is_async else make_calls)(self._may_race(before, request))
+
+    def race(self, before: WorldState, request: Request) -> Any:
+        """Insert what an upsert inserts at an earlier state. A unique index may refuse that."""
+        return (amake_calls if self.is_async else make_calls)(self._race(before, request))
+
+    def _may_race(self, before: WorldState, request: Request) -> StoreCalls[bool]:
+        if self.why_slow is not None:
+            return False
+        (place,) = self.databases.places_of(request)
+        now = yield from self.at(self.present, copy_request(request))
+        then = yield from self.at(before, copy_request(request))
+        if now.error is None and self._added(self.present, now.state, place):
+            return False
+        indexes = yield from self.transactions.unique_indexes(place, before)
+        fields = [["_id"], *[[field for field, _ in index["key"]] for index in indexes.values()]]
+        is_retried = any(
+            _asks_for_nothing_but(request.arguments["filter"], names) for names in fields
+        )  # by the server itself
+        return bool(self._added(before, then.state, place)) and not is_retried
+
+    def _race(self, before: WorldState, request: Request) -> StoreCalls[Any]:
+        known = self.present, before, self.key(request)
+        if known in self._races:
+            state, answer = self._races[known]
+            self.go_on_to(state)
+            return answer()
+        position = self.position
+        self.present = before
+        try:  # not from memory, because the driver gives each document an _id of its own
+            result = yield from self._perform(copy_request(request), None)
+            (place,) = self.databases.places_of(request)
+            (document,) = self._added(before, self.present, place)
+        finally:
+            self.go_to(position)
+        arguments = {"document": copy.deepcopy(dict(document))}
+        insertion = mongodb.request_of(request.store, place[1], "insert_one", arguments, request.options)
+        try:
+            yield from self._answer_plain(insertion)
+        except Exception as error:
+            result = error
+        repeater = cast("Callable[[], Any]", repeater_of(result))
+        self._races[known] = self.present, repeater
+        return repeater()
+
+    def _added(self, before: WorldState, after: WorldState, place: Place) -> list[Entity]:
+        old, new = self.contents_at(before, place).forms, self.contents_at(after, place)
+        return [entity for name, entity in new.entities.items() if name not in old]
+
+    def has_added(self, before: WorldState, request: Request, after: WorldState) -> bool:
+        """Whether the second state has a document that the first one has not, where the request has written."""
+        return any(self._added(before, after, place) for place in self.databases.places_of(request))
 
     @property
     def has_transactions(self) -> bool:

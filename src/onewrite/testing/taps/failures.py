@@ -182,7 +182,7 @@ def _url_of(store: Store) -> str:
 
 
 def client_error(
-    store: Store, request: Request, code: str, text: str, members: Mapping[str, Any] | None = None, status: int = 400
+    store: Store, request: Request, code: str, text: str, members: Mapping[str, Any] | None = None, *, status: int = 400
 ) -> Exception:
     """The error as the client raises it: its class is the one in `client.exceptions`."""
     response: dict[str, Any] = {

@@ -680,7 +680,9 @@ class _Tap:
         for places in runs:
             part = {**arguments, "requests": [operations[place] for place in places]}
             try:
-                answer = yield partial(self._send, session, request_of(self._store, collection.name, "bulk_write", part, options))
+                answer = yield partial(
+                    self._send, session, request_of(self._store, collection.name, "bulk_write", part, options)
+                )
                 result = answer.bulk_api_result
             except BulkWriteError as error:
                 result = cast("Mapping[str, Any]", error.details)
@@ -711,7 +713,10 @@ def _joined(whole: Mapping[str, Any], part: Mapping[str, Any], places: Sequence[
         if not isinstance(value, list):
             return value + (before or 0)
         entries = cast("list[dict[str, Any]]", value)
-        return [*(before or []), *[{**entry, "index": places[entry["index"]]} if "index" in entry else entry for entry in entries]]
+        return [
+            *(before or []),
+            *[{**entry, "index": places[entry["index"]]} if "index" in entry else entry for entry in entries],
+        ]
 
     return {**whole, **{name: join(whole.get(name), value) for name, value in part.items()}}
 

@@ -141,6 +141,12 @@ def request_of(
     return Request(store, method, arguments, keys, method in WRITES or stores, tuple(dict.fromkeys(tables)), options)
 
 
+def is_upsert(request: Request) -> bool:
+    """Whether it is one upsert alone, outside of any transaction."""
+    is_plain = request.transaction is None and len(request.tables) == 1
+    return is_plain and bool(request.arguments.get("upsert")) and "filter" in request.arguments
+
+
 def is_about_server(command: object) -> bool:
     """Does the command ask about nothing but the server? It is given as its name or as a document that begins with its name."""
     name = next(iter(cast("Document", command)), "") if isinstance(command, Mapping) else command

@@ -1,0 +1,107 @@
+"""What happens to handlers in the world: processes, races of upserts, outages, errors of each class, other company."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from onewrite.testing import sqs_event
+from tests.gallery import right_world, wrong_world
+from tests.gallery.banking import handler_of
+from tests.gallery.cases import Worlds, awaited_balances, balances, contents, deposit
+
+BOTH = ("dynamodb", "mongodb")
+ON_MONGODB = ("mongodb",)
+ONE, TWO = (deposit(1),), (deposit(1), deposit(2))
+BATCH = (sqs_event("1", "2"),)
+
+
+@dataclass(frozen=True)
+class Case:
+    messages: tuple[Any, ...] = TWO
+    engines: tuple[str, ...] = BOTH
+    bounds: Mapping[str, Any] = field(default_factory=dict)
+    observe: Any = None
+
+
+WRONG = {
+    "read_and_written_under_a_lock": Case(),
+    "in_flight_in_this_process": Case(bounds={"faults": 0}),
+    "balance_kept_under_a_lock": Case(bounds={"faults": 0}),
+    "upserted_by_a_field": Case(ONE, ON_MONGODB, observe=lambda store: store.count_documents({})),
+    "found_and_upserted_by_a_field": Case(ONE, ON_MONGODB, observe=lambda store: store.count_documents({})),
+    "duplicate_key_taken_for_a_duplicate": Case(engines=ON_MONGODB),
+    "marked_and_added_in_bulk": Case(ONE, ON_MONGODB),
+    "replaced_in_bulk": Case(engines=ON_MONGODB),
+    "added_and_marked_in_bulk": Case(ONE, ON_MONGODB, {"concurrency": 1}),
+    "batch_under_its_first_record": Case(BATCH),
+    "batch_under_all_its_records": Case(BATCH),
+    "record_under_its_place": Case(BATCH),
+    "timeout_taken_for_success": Case(ONE),
+    "error_of_the_server_swallowed": Case(ONE),
+    "other_throttling_swallowed": Case(ONE),
+    "connection_timeout_swallowed": Case(ONE),
+    "tried_three_times_and_logged": Case(ONE),
+    "tried_again_and_left": Case(ONE),
+    "parked_after_five_tries": Case(ONE),
+    "given_up_at_the_second_receipt": Case(BATCH),
+}
+RIGHT = {
+    "written_under_a_lock": Case(),
+    "limited_by_a_semaphore": Case(),
+    "taken_from_a_queue": Case(),
+    "sent_back_while_in_flight": Case(),
+    "tried_three_times_and_sent_back": Case(),
+    "tried_until_it_is_done": Case(),
+    "added_by_hand": Case(),
+    "created_under_its_id": Case(),
+    "each_record_under_its_id": Case(BATCH),
+    "warned_of_at_the_second_receipt": Case(BATCH),
+    "slept_between_two_reads": Case(),
+    "one_at_a_time_in_the_loop": Case(engines=("async mongodb",)),
+    "pushed_and_added_in_bulk": Case(engines=ON_MONGODB, observe=contents),
+}
+
+
+def explored(explore: Any, worlds: Worlds, engine: str, handlers: ModuleType, name: str, case: Case) -> Any:
+    build = getattr(handlers, name)
+    return explore(
+        lambda store: handler_of(build, store),
+        messages=case.messages,
+        world=worlds(engine, ("customers",)),
+        observe=case.observe or (awaited_balances if engine.startswith("async") else balances),
+        **case.bounds,
+    )
+
+
+@pytest.mark.parametrize(("name", "engine"), [(name, engine) for name, case in WRONG.items() for engine in case.engines])
+@pytest.mark.few(12)
+def test_a_handler_that_counts_on_a_kinder_world_is_found(explore: Any, worlds: Worlds, engine: str, name: str) -> None:
+    report = explored(explore, worlds, engine, wrong_world, name, WRONG[name])
+    assert report.counterexample is not None
+    replayed = explore_again(explore, worlds, engine, name, report.counterexample.replay_code)
+    assert replayed.counterexample.observed == report.counterexample.observed
+
+
+def explore_again(explore: Any, worlds: Worlds, engine: str, name: str, code: str) -> Any:
+    case = WRONG[name]
+    bounds = {**case.bounds, "replay": code}
+    return explored(explore, worlds, engine, wrong_world, name, Case(case.messages, bounds=bounds, observe=case.observe))
+
+
+@pytest.mark.parametrize(("name", "engine"), [(name, engine) for name, case in RIGHT.items() for engine in case.engines])
+@pytest.mark.few(10)
+def test_a_handler_that_is_ready_for_the_world_is_no_alarm(explore: Any, worlds: Worlds, engine: str, name: str) -> None:
+    report = explored(explore, worlds, engine, right_world, name, RIGHT[name])
+    report.assert_effectively_once()
+    assert report.exhausted
+
+
+@pytest.mark.parametrize(("handlers", "tried"), [(wrong_world, WRONG), (right_world, RIGHT)])
+def test_every_handler_is_tried(handlers: ModuleType, tried: Mapping[str, Any]) -> None:
+    own = [name for name, value in vars(handlers).items() if getattr(value, "__module__", "") == handlers.__name__]
+    assert sorted(tried) == sorted(name for name in own if not name.startswith("_"))
