@@ -24,7 +24,7 @@ from onewrite import (
     Stale,
 )
 from onewrite.core.flow import Flow, run
-from onewrite.core.folding import TOO_MUCH, FoldRefusal, Landing, Member, Native, TooMuch, fold, join
+from onewrite.core.folding import TOO_MUCH, FoldRefusal, Landing, Member, Native, Plan, TooMuch, fold, join
 from onewrite.core.label import Slot
 from onewrite.core.ledgers import Ledger
 from onewrite.core.ledgers.entry import ABSENT, Advance, Entry, Lookup, Remember
@@ -66,11 +66,14 @@ class Memory:
     def canonical(self, entity: object) -> Hashable:
         return repr(entity)
 
-    def write_all(self, members: Sequence[Member], native: Native) -> Flow[Landing | FoldRefusal | TooMuch]:
+    def write_all(self, plan: Plan, native: Native) -> Flow[Landing | FoldRefusal | TooMuch]:
         yield from ()
-        if len(members) > self.fits:
+        if len(plan.fresh) > self.fits:
             return TOO_MUCH
-        return self.attempt([one.message for one in members])
+        return self.attempt([one.message for one in plan.fresh])
+
+    def pass_one(self, message: Message, native: Native) -> Flow[Outcome | None]:
+        raise NotImplementedError
 
     def write_one(self, message: Message, native: Native) -> Flow[Outcome]:
         yield from ()
@@ -88,7 +91,7 @@ class Memory:
         first = [Member(0, message, self.entry(message)) for message in messages]
         kept_out = any(not self._lets_in(one, first) for one in first)
         if kept_out or cost > self.budget:
-            return FoldRefusal(self._look_up, self._refusal)
+            return FoldRefusal(self._look_up, self._refusal, lambda *_: False)
         self.budget -= cost
         for change in entry.written_changes:
             if isinstance(change, Advance):

@@ -94,7 +94,12 @@ class Planned:
 
 @dataclass(frozen=True)
 class Part:
+    place: int | None = None
     counts: bool = False
+
+    def pass_over(self, _: object) -> Flow[Outcome | None]:
+        yield from ()
+        return None
 
 
 class Sketch(Transaction[Planned, Part, Findings]):

@@ -17,9 +17,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onewrite import Answer, Begun, Busy, HighWaterMark, InSequence, Message, Outcome, SeenIds, Tombstones
+from onewrite import Answer, Begun, Busy, Duplicate, HighWaterMark, InSequence, Message, Outcome, SeenIds, Tombstones
 from onewrite.core.flow import Call, Do, Flow, performer
-from onewrite.core.folding import TOO_MUCH, FoldRefusal, Landing, Member, Native, TooMuch, fold, in_turn, join
+from onewrite.core.folding import (
+    TOO_MUCH,
+    FoldRefusal,
+    Landing,
+    Member,
+    Native,
+    Plan,
+    TooMuch,
+    entries_of,
+    fold,
+    in_turn,
+    join,
+)
 from onewrite.core.label import TOMBSTONE, Slot
 from onewrite.core.ledgers import Ledger
 from onewrite.core.ledgers.entry import ABSENT, Advance, Entry, Lookup, Remember
@@ -46,6 +58,7 @@ from tests.support.serial_writes import (
     in_turns,
     is_serial,
     lets_in,
+    moves,
     verdict_of,
 )
 
@@ -57,6 +70,8 @@ LEDGERS: dict[str, Ledger] = {
     "seen after marks": SeenIds(also=HighWaterMark()),
     "marks after seen": HighWaterMark(also=SeenIds()),
     "sequence after marks": InSequence(also=HighWaterMark()),
+    "sequence after ids": InSequence(also=(HighWaterMark(), SeenIds())),
+    "sequence from 2 after ids": InSequence(first=2, also=SeenIds()),
 }
 # Numbers of two sources, a second id of one number, and an id that is another message for another source.
 NAMES = [*((f"{source}{n}", source, n) for source in "st" for n in (1, 2, 3, 4)), ("s2x", "s", 2), ("s1", "u", 1)]
@@ -70,7 +85,9 @@ limits = st.one_of(st.none(), st.integers(0, 8))
 
 def before(ledger: Ledger) -> Ledger:
     """The ledger under which the first messages were written."""
-    return ledger.also if not isinstance(ledger.also, tuple) else ledger
+    if isinstance(ledger.also, tuple):
+        return ledger.also[-1] if ledger.also else ledger
+    return ledger.also
 
 
 def begun_entity(ledger: Ledger, exists: bool, written: Sequence[Message]) -> Entity:
@@ -116,11 +133,12 @@ class Memory:
     def canonical(self, entity: object) -> Hashable:
         return repr(entity)
 
-    def write_all(self, members: Sequence[Member], native: Native) -> Flow[Landing | FoldRefusal | TooMuch]:
-        assert [one.message for one in members] == native["messages"]
-        if len(members) > self.fits:
+    def write_all(self, plan: Plan, native: Native) -> Flow[Landing | FoldRefusal | TooMuch]:
+        written = [one.message for one in plan.fresh]
+        assert written == (native["messages"] if written else [])
+        if len(written) > self.fits:
             return TOO_MUCH
-        refused_by: Entity | None = yield Do(self._try, (native["messages"],))
+        refused_by: Entity | None = yield Do(self._try, (written, [one.message for one in plan.moved]))
         if refused_by is None:
             return Landing()
         entity: Entity = (yield Do(self._read)) if self.looks else refused_by
@@ -130,18 +148,25 @@ class Memory:
                 return Busy(one.message, NOW)
             return one.entry.judge(one.message, ledger, is_gone=entity.is_gone)
 
-        return FoldRefusal(entity.look, refusal)
+        def passes(one: Member, ledger: Lookup) -> bool:
+            return isinstance(refusal(one, ledger), Duplicate) and moves(one.entry, one.message, ledger, entity)
+
+        return FoldRefusal(entity.look, refusal, passes)
+
+    def pass_one(self, message: Message, native: Native) -> Flow[Outcome | None]:
+        outcome: Outcome = yield Do(self._add, (message,))
+        return None if isinstance(outcome, Duplicate) else outcome
 
     def write_one(self, message: Message, native: Native) -> Flow[Outcome]:
         assert native["messages"] == [message]
         outcome: Outcome = yield Do(self._add, (message,))
         return outcome
 
-    def _try(self, written: list[Message]) -> Entity | None:
+    def _try(self, written: list[Message], moved: list[Message]) -> Entity | None:
         self.requests += 1
-        entry = join([self.entry(message) for message in written])
+        entry = join(entries_of(self.rules.ledger, written, moved, NOW))
         busy = any(message in self.rules.begun_messages for message in written)
-        over = self.rules.limit is not None and self.entity.n + highest(written) > self.rules.limit
+        over = self.rules.limit is not None and bool(written) and self.entity.n + highest(written) > self.rules.limit
         if busy or over or not lets_in(self.entity, entry):
             return self.entity
         changed = gaining(self.entity, entry)

@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 from onewrite import Applied, Busy, Deferred, Message, Outcome, Rejected, Stale
 from onewrite.core.label import Slot
 from onewrite.core.ledgers import Ledger
-from onewrite.core.ledgers.entry import ABSENT, Advance, Change, Entry, Remember
+from onewrite.core.ledgers.entry import ABSENT, Advance, Change, Entry, Lookup, Remember
 
 NOW = 1_790_000_000.0
 Verdict: TypeAlias = tuple[Any, ...]  # the name of an outcome, and what it says of the ledger
@@ -70,7 +70,7 @@ def add(rules: Rules, entity: Entity, message: Message) -> tuple[Outcome, Entity
     entry = rules.ledger.entry(message, NOW)
     refusal = entry.judge(message, entity.look, is_gone=entity.is_gone)
     if refusal is not None:
-        return refusal, entity
+        return refusal, gaining(entity, entry.passing) if moves(entry, message, entity.look, entity) else entity
     if rules.limit is not None and entity.n + amount(message) > rules.limit:
         return Rejected(message), gaining(entity, entry) if entry.own.counts else entity
     changed_entity = gaining(entity, entry)
@@ -87,6 +87,12 @@ def delete(rules: Rules, entity: Entity, message: Message) -> tuple[Outcome, Ent
     if rules.begun_messages:
         return Busy(message, NOW), entity
     return Applied(message), gaining(entity, entry)._replace(is_gone=True)
+
+
+def moves(entry: Entry, message: Message, look_up: Lookup, entity: Entity) -> bool:
+    """Does a mark that counts move over the message, which a ledger in also= holds?"""
+    is_held = any(change.judge(message, look_up, None) is not None for change in entry.also)
+    return entry.own.counts and is_held and not entity.is_gone and entry.own.judge(message, look_up, None) is None
 
 
 def gaining(entity: Entity, entry: Entry) -> Entity:

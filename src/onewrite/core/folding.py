@@ -16,9 +16,10 @@ from typing import Any, ClassVar, Final, NamedTuple, Protocol, TypeAlias, cast
 from onewrite.core.event import check_causes
 from onewrite.core.flow import Do, Flow, split_missing_ok
 from onewrite.core.label import Slot
+from onewrite.core.ledgers import Ledger
 from onewrite.core.ledgers.entry import ABSENT, Advance, Change, Entry, Lookup
-from onewrite.core.pipeline import Attempt, Landed, Refusal, Settled, send_write, settle
-from onewrite.core.write import NO_STEP, Image, NoStepAtAll, StepPart, Write, kept_out
+from onewrite.core.pipeline import Attempt, Landed, Refusal, Settled, move_mark, send_write, settle
+from onewrite.core.write import NO_STEP, Image, NoStepAtAll, StepPart, Write, is_waited_for, kept_out
 from onewrite.errors import InvalidMessage, InvalidUpdate
 from onewrite.message import Message, by_sequence
 from onewrite.outcome import Applied, Deferred, Duplicate, Entity, Outcome, Rejected, Stale
@@ -47,11 +48,13 @@ class Landing(NamedTuple):
 class FoldRefusal(NamedTuple):
     """The write did not land. `ledger` is what it was then.
 
-    `refusal` says why a message was kept out, given the ledger; None: nothing but the caller's condition stood in its way.
+    `refusal` says why a message was kept out, given the ledger; None: nothing but the caller's condition stood in its way. `passes` says
+    whether the mark moves over one that was kept out, because a ledger in also= holds it.
     """
 
     ledger: Lookup
     refusal: Callable[[Member, Lookup], Outcome | None]
+    passes: Callable[[Member, Lookup], bool]
 
 
 class TooMuch(NamedTuple):
@@ -81,12 +84,16 @@ class FoldingStore(Protocol):
         """Equal for two values that name one entity."""
         ...
 
-    def write_all(self, members: Sequence[Member], native: Native) -> Flow[Landing | FoldRefusal | TooMuch]:
-        """Write the messages at once. It is not asked to write the only message there is: `write_one` does that."""
+    def write_all(self, plan: Plan, native: Native) -> Flow[Landing | FoldRefusal | TooMuch]:
+        """Write the plan's messages at once. It is not asked to write the only message there is: `write_one` does that."""
         ...
 
     def write_one(self, message: Message, native: Native) -> Flow[Outcome]:
         """The guarded write of one message."""
+        ...
+
+    def pass_one(self, message: Message, native: Native) -> Flow[Outcome | None]:
+        """Move the mark over the message. None: done. Otherwise why the message must be redelivered."""
         ...
 
 
@@ -96,19 +103,30 @@ class FoldedWrites(ABC):
     too_much: ClassVar[tuple[type[Exception], ...]]
 
     @abstractmethod
-    def attempt(self, messages: Sequence[Message], native: Native) -> Attempt:
-        """Return the write of the messages at once."""
+    def attempt(self, messages: Sequence[Message], native: Native, moved: Sequence[Message] = ()) -> Attempt:
+        """Return the write of the messages at once. `moved`: these, among others over which a mark only moves."""
 
-    def write_all(self, members: Sequence[Member], native: Native) -> Flow[Landing | FoldRefusal | TooMuch]:
+    def write_all(self, plan: Plan, native: Native) -> Flow[Landing | FoldRefusal | TooMuch]:
+        fresh, moved = ([member.message for member in members] for members in (plan.fresh, plan.moved))
         try:
-            attempt = self.attempt([member.message for member in members], split_missing_ok(native)[0])
-            return (yield from send_fold(attempt, members))
+            if fresh:
+                attempt = self.attempt(fresh, split_missing_ok(native)[0], moved)
+            else:
+                attempt = cast("Attempt", (yield from self._without_effect(moved, native).record(passes=True)))
+            return (yield from send_fold(attempt, plan))
         except self.too_much:
             return TOO_MUCH
+
+    def _without_effect(self, messages: Sequence[Message], native: Native) -> Attempt:
+        arguments = {name: value for name, value in split_missing_ok(native)[0].items() if name != "emit"}
+        return self.attempt(messages, arguments)
 
     def write_one(self, message: Message, native: Native) -> Flow[Outcome]:
         native, missing_ok = split_missing_ok(native)
         return send_write(self.attempt([message], native), missing_ok=missing_ok)
+
+    def pass_one(self, message: Message, native: Native) -> Flow[Outcome | None]:
+        return move_mark(self._without_effect([message], native))
 
 
 # --- in which order, and what one write of several asks ----------------------------------------------------------------
@@ -121,6 +139,13 @@ def in_turn(messages: Sequence[Message]) -> list[int]:
             kind = type(cast("object", message)).__name__
             raise InvalidMessage(f"fold takes a list of messages, and one of them is a {kind}: make it a Message.")
     return by_sequence(messages)
+
+
+def entries_of(ledger: Ledger, messages: Sequence[Message], moved: Sequence[Message], now: float) -> list[Entry]:
+    """What a write of the messages asks, each by itself. `moved`: these, and those over which a mark only moves; none: these alone."""
+    written = {*map(id, messages)}
+    entries = [(message, ledger.entry(message, now)) for message in moved or messages]
+    return [entry if id(message) in written else entry.passing for message, entry in entries]
 
 
 def join(entries: Sequence[Entry]) -> Entry:
@@ -162,10 +187,14 @@ def _strictest(change: Change) -> object:
 
 
 class Plan(NamedTuple):
-    """Who is let in, and the answers to the others, by their places. These hold once all who are let in are written."""
+    """Who is let in, and the answers to the others, by their places. These hold once all who are let in are written.
+
+    `moved`: those who are let in, and those of the others over which a mark moves because a ledger in also= holds them.
+    """
 
     fresh: list[Member]
     answers: dict[int, Outcome]
+    moved: list[Member]
 
 
 def make_plan(members: Iterable[Member], refusal_of_all: FoldRefusal) -> Plan:
@@ -173,14 +202,17 @@ def make_plan(members: Iterable[Member], refusal_of_all: FoldRefusal) -> Plan:
     ledger = _LedgerAhead(refusal_of_all.ledger)
     fresh: list[Member] = []
     answers: dict[int, Outcome] = {}
+    moved: list[Member] = []
     for member in members:
         refusal = refusal_of_all.refusal(member, ledger)
         if refusal is None:
-            ledger.write(member.entry.own)
             fresh.append(member)
         else:
             answers[member.place] = refusal
-    return Plan(fresh, answers)
+        if refusal is None or refusal_of_all.passes(member, ledger):
+            ledger.write(member.entry.own)
+            moved.append(member)
+    return Plan(fresh, answers, moved)
 
 
 class _LedgerAhead:
@@ -222,25 +254,35 @@ def assumed_refusal(members: Sequence[Member]) -> FoldRefusal:
     def refusal(member: Member, ledger: Lookup) -> Outcome | None:
         return member.entry.judge(member.message, ledger)
 
-    return FoldRefusal(look_up, refusal)
+    def passes(_: Member, __: Lookup) -> bool:
+        return False
+
+    return FoldRefusal(look_up, refusal, passes)
 
 
 def refusal_of_fold(write: Write, image: Image) -> FoldRefusal:
     """Why the write of several messages did not land, given the entity that refused it."""
 
+    def single(member: Member) -> Write:
+        return write._replace(message=member.message, entry=member.entry, other_messages=())
+
     def refusal(member: Member, ledger: Lookup) -> Outcome | None:
-        single_write = write._replace(message=member.message, entry=member.entry, other_messages=())
-        return kept_out(single_write, image._replace(ledger=ledger))
+        return kept_out(single(member), image._replace(ledger=ledger))
 
-    return FoldRefusal(image.ledger, refusal)
+    def passes(member: Member, ledger: Lookup) -> bool:
+        is_kept_out = isinstance(refusal(member, ledger), Duplicate)  # and no step of it is open
+        return is_kept_out and is_waited_for(single(member), image._replace(ledger=ledger))
+
+    return FoldRefusal(image.ledger, refusal, passes)
 
 
-def send_fold(attempt: Attempt, members: Sequence[Member]) -> Flow[Landing | FoldRefusal]:
+def send_fold(attempt: Attempt, plan: Plan) -> Flow[Landing | FoldRefusal]:
     """Send the write of several messages."""
 
     def explain(write: Write, image: Image) -> FoldRefusal | StepPart | None:
         refusal = refusal_of_fold(write, image)
-        if make_plan(members, refusal).answers:
+        new_plan = make_plan(plan.moved, refusal)
+        if (len(new_plan.fresh), len(new_plan.moved)) != (len(plan.fresh), len(plan.moved)):
             return refusal
         # A step of another message may have been in the way.
         return NO_STEP if image.steps and isinstance(write.step, NoStepAtAll) else None
@@ -312,21 +354,22 @@ class _Fold:
     def __init__(self, store: FoldingStore, function: Function) -> None:
         self._store, self._function = store, function
         self._entity: object = ABSENT
+        self._native: Native = {}  # what the caller's function has returned last
 
     def at_once(self, chunk: Sequence[Member]) -> Flow[dict[int, Outcome] | TooMuch]:
         """Write the messages in one write; again with those that the ledger lets in, where it kept out others; or one by one."""
         refusal, asked_places = assumed_refusal(chunk), set[int]()
         for _ in chunk:
             plan = make_plan(chunk, refusal)
-            if not plan.fresh:
+            if not plan.moved:
                 return plan.answers
             # Where the ledger lets in all that were refused, the caller's condition kept them out: some may pass that alone.
             fresh = {member.place for member in plan.fresh}
-            if len(chunk) == 1 or (asked_places and (len(fresh) == 1 or asked_places <= fresh)):
+            if len(chunk) == 1 or (asked_places and (len(plan.moved) == 1 or asked_places <= fresh)):
                 break
             asked_places = fresh
-            native = yield from self._ask(plan.fresh)
-            answer = yield from self._store.write_all(plan.fresh, native)
+            native = (yield from self._ask(plan.fresh)) if plan.fresh else self._native
+            answer = yield from self._store.write_all(plan, native)
             if isinstance(answer, Landing):
                 return plan.answers | {
                     member.place: Applied(member.message, answer.entity, answer.retried, answer.response)
@@ -351,6 +394,12 @@ class _Fold:
                 ):
                     ledger.write(member.entry.own)
                 others_wrote = others_wrote or isinstance(outcome, Duplicate | Stale)
+            elif refusal_of_all.passes(member, ledger):
+                unsettled = yield from self._store.pass_one(member.message, self._native)
+                if unsettled is None:
+                    ledger.write(member.entry.own)
+                else:
+                    outcome = unsettled
             answers[member.place] = outcome
         return answers
 
@@ -374,4 +423,5 @@ class _Fold:
                 f"The function of a fold named {entity!r} after {self._entity!r}: a fold writes to one entity. Group the messages by "
                 "entity, and fold each group."
             )
+        self._native = arguments
         return arguments

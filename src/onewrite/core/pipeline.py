@@ -12,9 +12,20 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar, cast
 
 from onewrite.core.flow import Flow, settle_missing
 from onewrite.core.step import MOVED_BACK, Step
-from onewrite.core.write import Begins, Image, StepPart, Write, has_landed, judge, judge_finish, met_by_begin
+from onewrite.core.write import (
+    Begins,
+    Image,
+    StepPart,
+    Write,
+    has_landed,
+    is_held_before,
+    is_waited_for,
+    judge,
+    judge_finish,
+    met_by_begin,
+)
 from onewrite.errors import LedgerMismatch
-from onewrite.outcome import Applied, Entity, Outcome, Rejected, Unmet
+from onewrite.outcome import Applied, Duplicate, Entity, Missing, Outcome, Rejected, Unmet
 
 MAX_TURNS = 6  # each after the second means that another writer has come in between
 
@@ -59,8 +70,11 @@ class Attempt(Protocol):
         """Return the same write with another step."""
         ...
 
-    def record(self) -> Attempt | None:
-        """Return the write that remembers the message and changes nothing else. None if the call does not name the entity."""
+    def record(self, *, passes: bool = False) -> Flow[Attempt | None]:
+        """Return the write that remembers the message and changes nothing else. None if the call does not name the entity.
+
+        `passes`: it moves the mark over a message that a ledger in also= holds, and always finds the entity.
+        """
         ...
 
     def show(self, outcome: Outcome) -> Outcome:
@@ -134,22 +148,58 @@ def conclude(settled: Settled[Outcome]) -> Flow[Outcome]:
         return attempt.show(Applied(message, answer.entity, retried=answer.retried, response=answer.response))
     if is_exhausted:
         return Rejected(message, settled=False)
+    image = cast("Refusal", refusal).image
     if answer is None:
-        answer = judge(*cast("Refusal", refusal)[:2])
-    return (yield from remember_refusal(attempt, attempt.show(answer)))
+        answer = judge(cast("Refusal", refusal).write, image)
+    outcome = attempt.show(answer)
+    if isinstance(outcome, Duplicate):
+        unsettled = yield from pass_over(attempt, image)
+        return outcome if unsettled is None else unsettled
+    return (yield from remember_refusal(attempt, outcome))
+
+
+def pass_over(attempt: Attempt, image: Image) -> Flow[Outcome | None]:
+    """Move a mark that counts over a message that a ledger in also= holds, as over a refused one: the messages behind it wait for that.
+
+    None: no message waits. Otherwise why this one must be redelivered.
+    """
+    write = attempt.write
+    if not is_held_before(write, image):
+        return None
+    if not is_waited_for(write, image):
+        outcome = judge(write, image)
+        return None if outcome.settled else outcome
+    return (yield from move_mark(attempt))
+
+
+def move_mark(attempt: Attempt) -> Flow[Outcome | None]:
+    """Move the mark over the attempt's message. None: done. Otherwise why it must be redelivered."""
+    record = cast("Attempt", (yield from attempt.record(passes=True)))
+    result = yield from record.send()
+    if isinstance(result, Landed) or has_landed(result.write, result.image):
+        return None
+    answer = judge(result.write, result.image)
+    if isinstance(answer, Rejected):
+        if result.failure is not None:
+            yield from record.retry(result, MAX_TURNS)  # which raises it
+        return replace(answer, settled=False)
+    return None if answer.settled or isinstance(answer, Missing) else answer
 
 
 def remember_refusal(attempt: Attempt, outcome: Outcome) -> Flow[Outcome]:
     """Move the mark over a message that the caller's condition refused: those after it wait for that."""
     if not isinstance(outcome, Rejected) or not outcome.settled or not attempt.write.entry.own.counts:
         return outcome
-    record = attempt.record()
+    record = yield from attempt.record()
     if record is None:
         return replace(outcome, settled=False)
     result = yield from record.send()
     if isinstance(result, Landed) or has_landed(result.write, result.image):
         return outcome
     answer = judge(result.write, result.image)
+    if isinstance(answer, Duplicate):
+        unsettled = yield from pass_over(record, result.image)
+        return answer if unsettled is None else unsettled
     if isinstance(answer, Unmet) and result.failure is not None:
         yield from record.retry(result, MAX_TURNS)  # which raises it
     return Rejected(outcome.message, answer.entity, settled=False) if isinstance(answer, Rejected) else answer

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any, ClassVar, Final, Generic, Protocol, TypeVar, cast
 
@@ -17,6 +17,7 @@ from onewrite.outcome import (
     Busy,
     Deferred,
     Duplicate,
+    Entity,
     Gone,
     Missing,
     Outcome,
@@ -58,7 +59,14 @@ class Part(Protocol):
     """One write of a transaction: a participant's, or an inbox's."""
 
     @property
+    def place(self) -> int | None: ...
+
+    @property
     def counts(self) -> bool: ...
+
+    def pass_over(self, entity: Entity | None) -> Flow[Outcome | None]:
+        """As `pipeline.pass_over`. `entity`: as it was when it refused the transaction, if that is known."""
+        ...
 
 
 P = TypeVar("P", bound=Participant)
@@ -97,6 +105,9 @@ class Findings:
     waits: bool = False  # and the next try is not made at once
     failure: Exception | None = None  # something cannot be done at all
     is_undecided: bool = False  # an earlier try may have made it, and the next one shows what this one did not
+    entities: Mapping[int | None, Entity] = field(
+        default_factory=dict[int | None, Entity]
+    )  # that refused it, by their places
 
 
 class Transaction(ABC, Generic[P, W, R]):
@@ -148,13 +159,22 @@ class Transaction(ABC, Generic[P, W, R]):
             findings = yield from self.findings(parts, result, turn)
             outcome = self._outcome(findings, parts)
             if outcome is not None:
-                return outcome
+                return (yield from self._pass_over(outcome, parts, findings.entities))
             turn += 1
             if findings.waits:
                 wait = backoff.pause()
                 if wait is None:
                     return (yield from self.give_up(parts, result))
                 yield Wait(wait)
+
+    def _pass_over(self, outcome: Outcome, parts: Sequence[W], entities: Mapping[int | None, Entity]) -> Flow[Outcome]:
+        """A `Duplicate` never comes again, so each mark that counts moves over it where a ledger in also= holds it."""
+        if isinstance(outcome, Duplicate):
+            for part in parts:
+                unsettled = (yield from part.pass_over(entities.get(part.place))) if part.counts else None
+                if unsettled is not None:
+                    return with_participant(unsettled, part.place)
+        return outcome
 
     def _outcome(self, findings: Findings, parts: Sequence[W]) -> Outcome | None:
         """The answer, or None: the transaction is to be made again."""

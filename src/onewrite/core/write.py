@@ -203,6 +203,18 @@ def check_emits(write: Write, image: Image) -> None:
         check_outbox(cast("Emission", write.emission).label, image.fields, null_is_absent=image.null_is_absent)
 
 
+def is_held_before(write: Write, image: Image) -> bool:
+    """Whether a ledger in also= keeps the message out, and the store's own ledger counts."""
+    return write.entry.holds_before(write.message, image.ledger)
+
+
+def is_waited_for(write: Write, image: Image) -> bool:
+    """Whether the messages behind this one wait for the mark to move over it, which a ledger in also= holds."""
+    entry = write.entry
+    is_next = not image.is_gone and entry.own.judge(write.message, image.ledger, None) is None
+    return is_next and is_held_before(write, image)
+
+
 def shows_effect(write: Write, image: Image) -> bool:
     """Is the entity one that this write may have left, with whatever others have written since?"""
     if write.burial is not None and not is_tombstone_of(write.burial.tombstone.by, image.fields.get(TOMBSTONE)):

@@ -69,6 +69,7 @@ class Flows(Engine):
         super().__init__(ledger, clock, attempts, outbox=outbox, tombstones=tombstones, is_async=is_async)
         self.target, self.table = find_client(table, table_name)
         self.full_name: str = table_name or table.name
+        self._key_names: tuple[str, ...] = ()
         # A Table's own client takes and gives plain values, as the Table does.
         self._is_typed = table_name is not None
         self.convert = typed_values if self._is_typed else sendable
@@ -206,6 +207,13 @@ class Flows(Engine):
         item: Entity | None = response.get("Item")
         return None if item is None else self.plain_item(item)
 
+    def ask_key(self, item: Mapping[str, Any]) -> Flow[Mapping[str, Any]]:
+        """Return what of the item is its key, which the table is asked for."""
+        if not self._key_names:
+            description = yield Call("describe_table", (), dict(self.table))
+            self._key_names = tuple([part["AttributeName"] for part in description["Table"]["KeySchema"]])
+        return {name: item[name] for name in self._key_names}
+
     def send_reading(self, call: Call) -> Flow[Mapping[str, Any]]:
         """Send a request whose response has an item."""
         return (yield from send_reading(call, self.target, is_typed=self._is_typed))
@@ -281,11 +289,16 @@ class TableAttempt:
     def with_step(self, step: StepPart) -> TableAttempt:
         return TableAttempt(self.flows, self.write._replace(step=step), self.native, self.guard)
 
-    def record(self) -> TableAttempt | None:
+    def record(self, *, passes: bool = False) -> Flow[TableAttempt | None]:
+        flows, key = self.flows, self.write.key
         if "Item" in self.call.kwargs:  # put_item does not say which part of it is the key
-            return None
-        write = self.flows.new_write(self.write.message, self.write.key)
-        return TableAttempt(self.flows, write, self.native, build_record)
+            if not passes:
+                return None
+            key = yield from flows.ask_key(flows.plain_item(self.call.kwargs["Item"]))
+        write = flows.new_write(self.write.message, key)
+        if passes:
+            write = write._replace(entry=self.write.entry.passing, other_messages=self.write.other_messages)
+        return TableAttempt(flows, write, flows.name_entity(key), build_record)
 
     def show(self, outcome: Outcome) -> Outcome:
         """Return the outcome with as much of the entity as the caller's `ReturnValues` asks for."""

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from onewrite.core.event import copied_events, copy_of, emission_of_fold
 from onewrite.core.flow import Flow
-from onewrite.core.folding import FoldedWrites, Function, Native, fold, join
+from onewrite.core.folding import FoldedWrites, Function, Native, entries_of, fold, join
 from onewrite.core.ledgers.entry import Advance, Change, Entry
 from onewrite.core.write import NO_STEP, NoStepAtAll, Write, token_of
 from onewrite.dynamodb.dialect import Draft, add_parts, check_looks
@@ -57,12 +57,12 @@ class Folds(FoldedWrites):
             raise InvalidUpdate("The function of a fold names the entity: return its Key beside the UpdateExpression.")
         return cast("dict[str, Any]", copy_of(key))  # the function may use its dict again, for another entity
 
-    def attempt(self, messages: Sequence[Message], native: Native) -> TableAttempt:
+    def attempt(self, messages: Sequence[Message], native: Native, moved: Sequence[Message] = ()) -> TableAttempt:
         flows = self._flows
         arguments, emit = flows.keep(_arguments(native)), copied_events(native.get("emit"))
         # All at one moment, so all marks go into one slot; the messages may have waited for the caller's function.
         now, name = flows.clock(), flows.attempts()
-        entry = join([flows.ledger.entry(message, now) for message in messages])
+        entry = join(entries_of(flows.ledger, messages, moved, now))
         outbox_part = flows.empty_emission if emit is None else emission_of_fold(flows.emitter, messages, emit, now, name)
         # Hardly any entity has a step open, and a condition for the step of each message takes the room of further messages.
         step = NO_STEP if len(messages) == 1 else NoStepAtAll()

@@ -14,6 +14,7 @@ from onewrite.core.flow import Call, Flow, settle_missing, split_missing_ok
 from onewrite.core.inbox import Inbox
 from onewrite.core.label import TOKEN, TOMBSTONE, is_ours
 from onewrite.core.ledgers import NO_LEDGER
+from onewrite.core.pipeline import pass_over
 from onewrite.core.transaction import check_arguments, with_participant
 from onewrite.core.write import Write, has_landed, judge, of_creation, shows_effect, token_of
 from onewrite.dynamodb.dialect import build_put, build_update, possible_keys
@@ -26,7 +27,7 @@ from onewrite.dynamodb.expression import (
     touches_ours,
     with_condition_text,
 )
-from onewrite.dynamodb.flows import KEY_ATTRIBUTES, Flows
+from onewrite.dynamodb.flows import KEY_ATTRIBUTES, Flows, TableAttempt
 from onewrite.dynamodb.layout import image_of, without_ledger
 from onewrite.dynamodb.size import value_size
 from onewrite.dynamodb.values import Convert
@@ -115,6 +116,15 @@ class Action(NamedTuple):
             own_item = without_ledger(terms, self.flows.plain_item(self.call.kwargs["Item"]))
             outcome = of_creation(outcome, own_item, keys=KEY_ATTRIBUTES)
         return with_participant(settle_missing(outcome, missing_ok=self.missing_ok, counts=self.counts), self.place)
+
+    def pass_over(self, entity: Entity | None) -> Flow[Outcome | None]:
+        flows, write = self.flows, self.write
+        if write is None or not write.entry.also:
+            return None
+        key = write.key or (yield from flows.ask_key(flows.plain_item(self.call.kwargs["Item"])))
+        item = entity or (yield from flows.read_item({**flows.address({"Key": key}), "ConsistentRead": True}))
+        attempt = TableAttempt(flows, write._replace(key=key), {}, build_update, self.call)
+        return (yield from pass_over(attempt, flows.image_of(item)))
 
     @property
     def is_guarded(self) -> bool:

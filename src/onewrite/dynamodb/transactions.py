@@ -150,6 +150,7 @@ class _Transaction(Transaction[Prepared, Action, ClientError]):
             waits=bool(hidden_parts) or (has_expired and turn > 0),
             failure=next(iter(failures), None),
             is_undecided=has_token and all(part in hidden_parts for part in other_parts),
+            entities={part.place: item for part, item in looks},
         )
 
     def give_up(self, parts: Sequence[Action], refusal: ClientError) -> Flow[Outcome]:  # noqa: ARG002  # DynamoDB has said which write

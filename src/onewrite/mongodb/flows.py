@@ -277,11 +277,12 @@ class Flows(Engine):
             watch.clock(now, time.time)
         return Landed(response=reply)
 
-    def attempt_record(self, write: Write, native: Document) -> CollectionAttempt:
-        """Return the write that remembers the message and changes nothing else."""
+    def attempt_record(self, write: Write, native: Document, *, passes: bool) -> CollectionAttempt:
+        """Return the write that remembers the message and changes nothing else. `passes`: a ledger in also= holds it already."""
         options = {name: native[name] for name in ("session", "comment") if name in native}
-        request = build_update(write._replace(emission=None, step=NO_STEP, burial=None), write.key, None, options)
-        return CollectionAttempt(self, request, "update_one", shown=native)
+        entry = write.entry.passing if passes else write.entry
+        parts = write._replace(entry=entry, emission=None, step=NO_STEP, burial=None)
+        return CollectionAttempt(self, build_update(parts, write.key, None, options), "update_one", shown=native)
 
     def wait_for_majority(self, entity: Document, native: Document) -> Flow[None]:
         """Wait until what stood in the way is safe.
@@ -429,8 +430,9 @@ class CollectionAttempt(NamedTuple):
     def with_step(self, step: StepPart) -> CollectionAttempt:
         return self._replace(request=self.request.with_parts(self.request.write._replace(step=step)))
 
-    def record(self) -> CollectionAttempt:
-        return self.flows.attempt_record(self.request.write, self.request.native)
+    def record(self, *, passes: bool = False) -> Flow[CollectionAttempt]:
+        yield from ()
+        return self.flows.attempt_record(self.request.write, self.request.native, passes=passes)
 
     def show(self, outcome: Outcome) -> Outcome:
         return outcome
@@ -477,8 +479,9 @@ class InsertAttempt(NamedTuple):
     def with_step(self, step: StepPart) -> InsertAttempt:
         return self._replace(write=self.write._replace(step=step))
 
-    def record(self) -> CollectionAttempt:
-        return self.flows.attempt_record(self.write, self.native)
+    def record(self, *, passes: bool = False) -> Flow[CollectionAttempt]:
+        yield from ()
+        return self.flows.attempt_record(self.write, self.native, passes=passes)
 
     def show(self, outcome: Outcome) -> Outcome:
         if not isinstance(outcome, Rejected) or outcome.entity is None:

@@ -9,7 +9,7 @@ from pymongo.errors import DocumentTooLarge
 
 from onewrite.core.event import copy_of, emission_of_fold
 from onewrite.core.flow import Flow
-from onewrite.core.folding import FoldedWrites, Function, Native, fold, join
+from onewrite.core.folding import FoldedWrites, Function, Native, entries_of, fold, join
 from onewrite.core.ledgers.entry import Entry
 from onewrite.core.write import NO_STEP, Write
 from onewrite.errors import EntityTooLarge, InvalidUpdate
@@ -55,7 +55,7 @@ class Folds(FoldedWrites):
         # The function may use its dict again, for another entity.
         return cast("Document", copy_of(identity(query, self._flows.fields)))
 
-    def attempt(self, messages: Sequence[Message], native: Native) -> CollectionAttempt:
+    def attempt(self, messages: Sequence[Message], native: Native, moved: Sequence[Message] = ()) -> CollectionAttempt:
         flows = self._flows
         emit = native.get("emit")
         arguments = {name: value for name, value in flows.keep(native).items() if name != "emit"}
@@ -64,7 +64,7 @@ class Folds(FoldedWrites):
             arguments = {"upsert": may_create_by_record(arguments["filter"], flows.fields, arguments), **arguments}
         # All at one moment, so all marks go into one slot; the messages may have waited for the caller's function.
         now = flows.clock()
-        entry = join([flows.ledger.entry(message, now) for message in messages])
+        entry = join(entries_of(flows.ledger, messages, moved, now))
         outbox_part = flows.empty_emission
         if emit is not None:
             outbox_part = emission_of_fold(flows.emitter, messages, emit, now, flows.attempts())

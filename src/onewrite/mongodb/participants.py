@@ -14,6 +14,7 @@ from onewrite.core.flow import Do, Flow, at, settle_missing, split_missing_ok
 from onewrite.core.inbox import Inbox
 from onewrite.core.label import TOKEN, TOMBSTONE
 from onewrite.core.ledgers import NO_LEDGER
+from onewrite.core.pipeline import Attempt, pass_over
 from onewrite.core.transaction import check_arguments, with_participant
 from onewrite.core.write import Write, judge, of_creation, token_of
 from onewrite.errors import ConfigurationError, InvalidUpdate
@@ -27,10 +28,10 @@ from onewrite.mongodb.expression import (
     identity,
     names_id,
 )
-from onewrite.mongodb.flows import Flows, is_of_entity
+from onewrite.mongodb.flows import CollectionAttempt, Flows, InsertAttempt, is_of_entity
 from onewrite.mongodb.indexes import check_collation
 from onewrite.mongodb.layout import UUIDS, Document, lookup, with_codec, without_ledger
-from onewrite.outcome import Applied, Duplicate, Gone, Missing, Outcome, Rejected, Unmet
+from onewrite.outcome import Applied, Duplicate, Entity, Gone, Missing, Outcome, Rejected, Unmet
 
 PreparedMethod = Literal["updating", "inserting", "recording"]
 
@@ -133,6 +134,17 @@ class Action(NamedTuple):
             return True
         document = yield from self.look()
         return self.write.entry.shows(lookup(document or {}))
+
+    def pass_over(self, entity: Entity | None) -> Flow[Outcome | None]:  # noqa: ARG002  # a majority must have it, as the look shows
+        write = self.write
+        if write is None or not write.entry.also:
+            return None
+        image = self.flows.image_of((yield from self.look()))
+        if self.request is None:
+            attempt: Attempt = InsertAttempt(self.flows, write, self.args[0], self.args[0], {})
+        else:
+            attempt = CollectionAttempt(self.flows, self.request, "update_one")
+        return (yield from at(self.target, pass_over(attempt, image)))
 
     def verdict(self, document: Document | None, *, first: bool) -> Outcome | None:
         """Why it was refused, given the entity. None: nothing is in the way any more, and it is to be sent again.

@@ -166,6 +166,8 @@ Change: TypeAlias = Remember | Advance
 class Entry(NamedTuple):
     """What a write of one message asks of the entity. `own` is looked into and written, `also` is looked into only.
 
+    A mark in `own` that counts moves over what `also` holds, because the messages behind it wait for that.
+
     `more`: of a write of several messages, what the others ask, looked into and written as `own` is.
     """
 
@@ -180,6 +182,15 @@ class Entry(NamedTuple):
         if self.also or self.more:
             return self.terms, len(self.more), *[change.shape for change in self.changes]
         return self.terms, *self.own.shape
+
+    @property
+    def passing(self) -> Entry:
+        """What it takes to move the marks over messages that a ledger in also= holds: it is not asked again."""
+        return self._replace(also=())
+
+    def holds_before(self, message: Message, lookup: Lookup) -> bool:
+        """Whether a ledger in also= keeps the message out of one that counts."""
+        return self.own.counts and any(change.judge(message, lookup, None) is not None for change in self.also)
 
     @property
     def dead(self) -> list[Slot]:
@@ -221,6 +232,10 @@ class Entry(NamedTuple):
                 refusals.append(refusal)
         if len(refusals) < 2:  # noqa: PLR2004  # nothing to weigh
             return refusals[0] if refusals else None
+        gap = next((refusal for refusal in refusals if isinstance(refusal, Deferred)), None)
+        if gap is not None and not is_gone:
+            # A ledger in also= holds the message. It comes again when the mark is before it, because the mark must move over it then.
+            return gap
         return min(refusals, key=_weight)  # the first of those that weigh most
 
     def shows(self, lookup: Lookup) -> bool:

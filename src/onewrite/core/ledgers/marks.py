@@ -78,7 +78,8 @@ class InSequence(_OfSources):
     """For a source that numbers its messages `first`, `first + 1`, ...: the last one that was done. A gap is `Deferred`.
 
     A message that the caller's own condition refuses moves the mark too, in a second request: otherwise all that follow it would
-    wait for it forever. `name` and `also` are as for `SeenIds`.
+    wait for it forever. So does one that a ledger in `also=` holds, when its turn comes; until then it is `Deferred`. `name` and `also`
+    are as for `SeenIds`.
     """
 
     first: int = 1

@@ -1,0 +1,244 @@
+"""A ledger that counts and follows another one: its mark moves over what that one holds, so no message waits forever."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from itertools import chain, combinations, permutations
+from typing import Any
+
+import pytest
+
+from onewrite import (
+    Applied,
+    Begun,
+    Busy,
+    Deferred,
+    Duplicate,
+    Gone,
+    HighWaterMark,
+    InSequence,
+    Message,
+    Outcome,
+    Rejected,
+    SeenIds,
+    Stale,
+)
+from tests.contract.stores import Adding, Engines, MakeIn, MakeShop, Shop, explored_mongomock
+from tests.contract.test_deletes import TOMBSTONES
+
+OLD = SeenIds()
+NEW = InSequence(also=(HighWaterMark(), OLD))
+FROM_5 = InSequence(first=5, also=OLD)
+
+
+@pytest.fixture(scope="module")
+def opened(store: str, engines: Engines, opened: MakeIn) -> Iterator[MakeIn]:
+    """With transactions, which mongomock has where a handler is explored."""
+    context: AbstractContextManager[MakeIn] = explored_mongomock(engines) if store == "mongomock" else nullcontext(opened)
+    with context as make:
+        yield make
+
+
+def message(n: int, source: str = "s") -> Message:
+    return Message(f"{source}{n}", source=source, sequence=n)
+
+
+def kinds(outcomes: Sequence[Any]) -> list[type[Any]]:
+    return [type(outcome) for outcome in outcomes]
+
+
+def settled_in(shop: Shop, order: str, turns: Sequence[int]) -> list[Outcome]:
+    """Deliver each message until it is settled, in this order again and again. The outcomes that settled them."""
+    outcomes: dict[int, Outcome] = {}
+    for _ in turns:
+        for n in turns:
+            if n not in outcomes and (outcome := shop.add(message(n), order)).settled:
+                outcomes[n] = outcome
+    return [outcomes[n] for n in sorted(outcomes)]
+
+
+VERBS: dict[str, Callable[[Shop, Message], Any]] = {
+    "update": lambda shop, m: shop.add(m, "o"),
+    "find and update": lambda shop, m: shop.add_and_return(m, "o"),
+    "insert": lambda shop, m: shop.create(m, "o"),
+    "delete": lambda shop, m: shop.delete(m, "o"),
+    "find and delete": lambda shop, m: shop.delete(m, "o", shows=True),
+    "record": lambda shop, m: shop.record(m, "o"),
+    "begin": lambda shop, m: shop.begin(m, "o"),
+    "perform": lambda shop, m: shop.perform(m, "o", lambda _: 1 / 0, lambda n: n),
+    "fold of one": lambda shop, m: shop.fold([m], "o")[0],
+    "transact alone": lambda shop, m: shop.transact(m, shop.adding("o")),
+    "transact first": lambda shop, m: shop.transact(m, shop.adding("o"), shop.adding("p")),
+    "transact last": lambda shop, m: shop.transact(m, shop.adding("p"), shop.recording("o")),
+    "transact an insert": lambda shop, m: shop.transact(m, shop.adding("p"), shop.creating("o")),
+    "transact with an inbox": lambda shop, m: shop.transact(m, shop.adding("o"), inbox=shop.inbox("billing")),
+}
+
+
+@pytest.fixture
+def old(make_shop: MakeShop) -> Shop:
+    return make_shop(OLD)
+
+
+@pytest.fixture
+def new(make_shop: MakeShop) -> Shop:
+    return make_shop(NEW)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize(("ledger", "n"), [(NEW, 1), (FROM_5, 5)], ids=["first", "from 5"])
+def test_what_the_ledger_before_holds_moves_the_mark_in_every_verb(
+    make_shop: MakeShop, store: str, old: Shop, ledger: InSequence, n: int, verb: str
+) -> None:
+    if store == "mongomock async" and verb.startswith("transact "):
+        pytest.skip("the flow is that of the blocking store, and what mongomock lacks is brought in for that one")
+    shop, orders = make_shop(ledger, tombstones=TOMBSTONES), ("o", "p")
+    for order in orders:
+        assert kinds([old.add(message(each), order) for each in (n, n + 1)]) == [Applied] * 2
+    for each in (n, n + 1):
+        assert type(VERBS[verb](shop, message(each))) is Duplicate
+    assert kinds([shop.add(message(each), "o") for each in (n + 2, n + 1, n + 3)]) == [Applied, Duplicate, Applied]
+    assert [(shop.get(order) or {})["n"] for order in orders] == [4, 2]
+
+
+def test_a_message_that_the_ledger_before_holds_comes_again_until_its_turn(old: Shop, new: Shop) -> None:
+    for n in (2, 1):
+        old.add(message(n), "o")
+    entity = new.get("o")
+    assert [new.add(message(2), "o"), new.seen(message(2), "o")] == [Deferred(message(2), 1, entity)] * 2
+    assert kinds([new.add(message(n), "o") for n in (1, 2, 3)]) == [Duplicate, Duplicate, Applied]
+
+
+@pytest.mark.parametrize("held", [*chain.from_iterable(combinations((1, 2, 3), size) for size in range(4))])
+def test_every_order_of_redeliveries_takes_effect_once_and_settles(
+    make_shop: MakeShop, old: Shop, new: Shop, held: tuple[int, ...]
+) -> None:
+    for place, order in enumerate(permutations((1, 2, 3))):
+        name = f"o{place}"
+        for n in held:
+            old.add(message(n), name)
+        outcomes = settled_in(new, name, order)
+        assert kinds(outcomes) == [Duplicate if n in held else Applied for n in (1, 2, 3)]
+        assert (new.get(name) or {})["n"] == 3
+
+
+@pytest.mark.parametrize("held", [*chain.from_iterable(combinations((1, 2, 3, 4), size) for size in range(1, 5))])
+def test_a_fold_moves_over_what_the_ledger_before_holds_among_fresh_messages(
+    old: Shop, new: Shop, held: tuple[int, ...]
+) -> None:
+    for n in held:
+        old.add(message(n), "o")
+    adding = Adding()
+    outcomes = new.fold([message(n) for n in (4, 2, 1, 3)], "o", adding)
+    assert kinds(outcomes) == [Duplicate if n in held else Applied for n in (4, 2, 1, 3)]
+    assert kinds(new.fold([message(5), message(6)], "o")) == [Applied] * 2
+    assert (new.get("o") or {})["n"] == 6
+    assert len(adding.asked) <= 2
+
+
+def test_a_fold_that_its_condition_refuses_moves_over_what_the_ledger_before_holds(old: Shop, new: Shop) -> None:
+    old.add(message(2), "o")
+    given = [Message(f"s{n}", source="s", sequence=n, body=1) for n in (1, 2, 3)]
+    assert kinds(new.fold(given, "o", Adding(limit=1))) == [Rejected, Duplicate, Rejected]
+    assert kinds([new.add(message(n), "o") for n in (1, 4)]) == [Stale, Applied]
+
+
+def test_sources_in_one_fold_each_have_their_own_turn(old: Shop, new: Shop) -> None:
+    for n, source in ((1, "s"), (2, "s"), (2, "t")):
+        old.add(message(n, source), "o")
+    given = [message(n, source) for n in (1, 2, 3) for source in ("s", "t")]
+    assert kinds(new.fold(given, "o")) == [Duplicate, Applied, Duplicate, Duplicate, Applied, Applied]
+
+
+def test_an_old_writer_may_go_on_beside_the_new_ones(make_shop: MakeShop, new: Shop) -> None:
+    old = make_shop(SeenIds(also=HighWaterMark()))
+    turns = [
+        (new, 1),
+        (old, 3),
+        (old, 2),
+        (new, 3),
+        (new, 2),
+        (old, 1),
+        (new, 3),
+        (new, 4),
+        (old, 4),
+        (old, 5),
+        (new, 5),
+        (new, 6),
+    ]
+    expected = [
+        Applied,
+        Applied,
+        Applied,
+        Deferred,
+        Duplicate,
+        Stale,
+        Duplicate,
+        Applied,
+        Duplicate,
+        Applied,
+        Duplicate,
+        Applied,
+    ]
+    assert kinds([shop.add(message(n), "o") for shop, n in turns]) == expected
+    assert (new.get("o") or {})["n"] == 6
+
+
+def test_record_ends_the_waiting_for_a_message_that_nobody_redelivers(old: Shop, new: Shop) -> None:
+    for n in (1, 2):
+        old.add(message(n), "o")
+    waiting = new.add(message(3), "o")
+    assert isinstance(waiting, Deferred)
+    assert type(new.record(message(waiting.expected), "o")) is Duplicate
+    assert type(new.record(Message("by hand", source="s", sequence=2), "o")) is Applied
+    assert type(new.add(message(3), "o")) is Applied
+
+
+def test_an_open_step_of_a_held_message_keeps_the_mark_where_it_is(old: Shop, new: Shop) -> None:
+    old.put_raw("o", n=0)
+    step = old.begin(message(1), "o")
+    assert isinstance(step, Begun)
+    assert type(new.add(message(1), "o")) is Busy
+    assert type(old.add(message(1), "o", finishes=step)) is Applied
+    assert type(new.begin(message(1), "o")) is Duplicate
+    again = new.begin(message(2), "o")
+    assert isinstance(again, Begun)
+    assert kinds([new.add(message(3), "o"), new.add(message(2), "o", finishes=again)]) == [Deferred, Applied]
+
+
+def test_a_deleted_entity_waits_for_nothing(make_shop: MakeShop) -> None:
+    old, new = make_shop(OLD, tombstones=TOMBSTONES), make_shop(NEW, tombstones=TOMBSTONES)
+    for n in (1, 2):
+        old.add(message(n), "o")
+    old.delete(message(3), "o")
+    raw = new.raw("o")
+    assert kinds([new.add(message(n), "o") for n in (1, 2, 4)]) == [Duplicate, Duplicate, Gone]
+    assert new.raw("o") == raw
+
+
+def test_an_inbox_that_holds_the_message_lets_the_mark_move_too(store: str, old: Shop, new: Shop) -> None:
+    if store == "mongomock async":
+        pytest.skip("the flow is that of the blocking store, and what mongomock lacks is brought in for that one")
+    for n in (1, 2):
+        assert type(old.transact(message(n), old.adding("o"), inbox=old.inbox("billing"))) is Applied
+    turns = [new.transact(message(n), new.adding("o"), inbox=new.inbox("billing")) for n in (2, 1, 2, 3)]
+    assert kinds(turns) == [Deferred, Duplicate, Duplicate, Applied]
+
+
+@pytest.mark.parametrize("deferred", [0, 1])
+def test_a_participant_whose_turn_has_not_come_has_the_message_redelivered(
+    store: str, make_shop: MakeShop, old: Shop, new: Shop, deferred: int
+) -> None:
+    if store == "mongomock async":
+        pytest.skip("the flow is that of the blocking store, and what mongomock lacks is brought in for that one")
+    for n in (1, 2):
+        old.add(message(n), "o")
+    other = make_shop(SeenIds(name="other"))
+    other.add(message(2), "p")
+    writes = [other.adding("p"), new.adding("o")]
+    outcome = new.transact(message(2), *(writes if deferred else writes[::-1]))
+    assert (type(outcome), outcome.participant if isinstance(outcome, Deferred) else None) == (Deferred, deferred)
+    new.add(message(1), "o")
+    assert type(new.transact(message(2), *writes)) is Duplicate
+    assert type(new.add(message(3), "o")) is Applied

@@ -1,0 +1,187 @@
+"""A whole change of ledgers: three in a row, two versions of the service at once, idle sources, late copies, every order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from functools import partial
+from itertools import chain, count, repeat
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from onewrite import HighWaterMark, InSequence, Message, Outcome, SeenIds
+from onewrite.core.flow import Call, Flow, performer
+from onewrite.core.ledgers import Ledger
+from onewrite.testing.standins.stores import mongomock_collection, moto_table
+from tests.properties.test_fold import Collection, Table
+from tests.support.examples import examples
+
+IDS, SHORT, MARKS = SeenIds(), SeenIds(timedelta(days=3)), HighWaterMark()
+LAST = 6  # the last number of a source
+
+
+class Change(NamedTuple):
+    """The versions of the service that run at once, one phase after the other. The sources have done what is below `first` before the last one."""
+
+    phases: tuple[tuple[Ledger, ...], ...]
+    first: int
+    in_order: bool  # does a phase lose what comes late for the first time?
+
+
+BY_MARKS = InSequence(also=(MARKS, IDS))
+BY_NUMBER = InSequence(first=3, also=(IDS, SHORT))
+CHANGES = {
+    "ids, marks, a sequence": Change(
+        ((IDS,), (SeenIds(also=MARKS), HighWaterMark(also=IDS)), (HighWaterMark(also=IDS), BY_MARKS), (BY_MARKS,)),
+        first=1,
+        in_order=True,
+    ),
+    "ids, other ids, a sequence from a number on": Change(
+        (
+            (SHORT,),
+            (SeenIds(timedelta(days=3), also=IDS), SeenIds(also=SHORT)),
+            (SeenIds(also=(SHORT, InSequence(first=3))), BY_NUMBER),
+            (BY_NUMBER,),
+        ),
+        first=3,
+        in_order=False,
+    ),
+}
+
+
+class Delivery(NamedTuple):
+    """Messages of both sources that one worker takes, alone or in a fold, in some phase and by one of its versions."""
+
+    phase: int
+    version: int
+    numbers: tuple[tuple[str, int], ...]
+    folds: bool
+
+
+class Walk(NamedTuple):
+    deliveries: list[Delivery]
+    order: list[int]  # of the requests of two workers at a time
+    replay: list[tuple[str, int]]
+
+
+NUMBERS = [(source, n) for source in "st" for n in range(1, LAST + 1)]
+deliveries = st.builds(
+    Delivery,
+    st.integers(0, 3),
+    st.integers(0, 1),
+    st.lists(st.sampled_from(NUMBERS), min_size=1, max_size=4, unique=True).map(tuple),
+    st.booleans(),
+)
+walks = st.builds(
+    Walk,
+    st.lists(deliveries, max_size=12).map(lambda each: sorted(each, key=lambda delivery: delivery.phase)),
+    st.lists(st.integers(0, 1), max_size=40),
+    st.permutations(NUMBERS),
+)
+
+
+def message(source: str, n: int) -> Message:
+    return Message(f"{source}{n}", source=source, sequence=n, body=1)
+
+
+class Service:
+    """One entity, and the workers of all versions."""
+
+    def __init__(self, place: Table | Collection, change: Change) -> None:
+        self.place, self.change = place, change
+        self.perform = performer(place.target)
+        self.settled: set[tuple[str, int]] = set()
+        self.is_replay = False
+
+    def deliver(self, pair: Sequence[Delivery], order: Iterator[int]) -> None:
+        """Two workers at a time, whose requests come in any order."""
+        running = [self.requests(delivery) for delivery in pair]
+        while running:
+            place = next(order) % len(running)
+            if next(running[place], None) is None:
+                del running[place]
+
+    def requests(self, delivery: Delivery) -> Iterator[bool]:
+        versions = self.change.phases[delivery.phase]
+        store = self.place.store(versions[delivery.version % len(versions)])
+        numbers: list[tuple[str, int]] = []
+        for number in sorted(delivery.numbers) if self.change.in_order else delivery.numbers:
+            if self.is_replay or self.may_come(number, delivery.phase, self.settled | {*numbers}):
+                numbers.append(number)
+        if numbers and delivery.folds:
+            yield from self.steps(numbers, self.place.fold(store, [message(*each) for each in numbers], None))
+            return
+        for each in numbers:
+            yield from self.steps([each], self.place.add(store, message(*each), None))
+
+    def may_come(self, number: tuple[str, int], phase: int, done: set[tuple[str, int]]) -> bool:
+        source, n = number
+        if self.change.in_order:
+            is_last = phase == len(self.change.phases) - 1
+            return number in done or is_last or {(source, earlier) for earlier in range(1, n)} <= done
+        return n < self.change.first or {(source, earlier) for earlier in range(1, self.change.first)} <= self.settled
+
+    def steps(self, numbers: Sequence[tuple[str, int]], flow: Flow[Any]) -> Iterator[bool]:
+        try:
+            step = next(flow)
+            while True:
+                try:
+                    reply = self.perform(step)
+                except Exception as error:  # what the stand-in refuses, the flow explains
+                    following = partial(flow.throw, error)
+                else:
+                    following = partial(flow.send, reply)
+                if isinstance(step, Call):
+                    yield True
+                step = following()
+        except StopIteration as stop:
+            outcomes: list[Outcome] = stop.value if isinstance(stop.value, list) else [stop.value]
+            self.settled |= {number for number, outcome in zip(numbers, outcomes, strict=True) if outcome.settled}
+
+
+def check(place: Table | Collection, change: Change, walk: Walk) -> None:
+    place.create()
+    service, order = Service(place, change), chain(walk.order, repeat(0))
+    for phase in range(len(change.phases)):
+        workers = [delivery for delivery in walk.deliveries if delivery.phase == phase]
+        for start in range(0, len(workers), 2):
+            service.deliver(workers[start : start + 2], order)
+    effects = [*place.raw().get("effects", ())]
+    lost = {
+        (source, n) for source, n in NUMBERS if n < change.first and f"{source}{n}" not in effects
+    }  # nobody may begin so late
+    service.settled, service.is_replay = set(), True
+    for _ in walk.replay:
+        for number in walk.replay:
+            if number not in service.settled:
+                service.deliver([Delivery(len(change.phases) - 1, 0, (number,), folds=False)], order)
+    assert service.settled == {*NUMBERS}, "somebody waits forever"
+    final = place.raw()["effects"]
+    assert final[: len(effects)] == effects
+    assert sorted(final) == sorted([f"{source}{n}" for source, n in NUMBERS if (source, n) not in lost])
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+@settings(max_examples=examples(300))
+@given(walk=walks)
+def test_a_change_of_ledgers_applies_each_message_once_in_a_collection(change: Change, walk: Walk) -> None:
+    check(Collection(mongomock_collection(), "o"), change, walk)
+
+
+@pytest.fixture(scope="module")
+def places() -> Iterator[Iterator[Table]]:
+    with moto_table() as made:
+        yield (Table(made, f"o{n}") for n in count())
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+@settings(max_examples=examples(20))
+@given(walk=walks)
+@pytest.mark.few(1)
+def test_a_change_of_ledgers_applies_each_message_once_in_a_table(
+    places: Iterator[Table], change: Change, walk: Walk
+) -> None:
+    check(next(places), change, walk)
