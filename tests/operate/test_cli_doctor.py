@@ -143,6 +143,25 @@ def test_an_erased_ledger_fails_with_strict(capsys: pytest.CaptureFixture[str]) 
     assert erase(capsys, "--strict")[0] == 5
 
 
+@pytest.mark.parametrize(
+    ("accepted", "code"), [((), 5), (("indexes",), 5), (("erased-ledgers",), 0), (("indexes", "erased-ledgers"), 0)]
+)
+def test_accepted_findings_are_shown_and_do_not_count(
+    accepted: tuple[str, ...], code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--strict", *(word for each in accepted for word in ("--accept", each))]
+    ended, found = erase(capsys, *options)
+    (check,) = [each for each in found["checks"] if each["findings"]]
+    assert (ended, check["accepted"]) == (code, "erased-ledgers" in accepted)
+    assert main(["doctor", "--table", "orders", *options]) == code
+    assert ("erased-ledgers (accepted): " in capsys.readouterr().out) == (code == 0)
+
+
+def test_an_unknown_code_is_not_accepted(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", "--table", "orders", "--accept", "index"]) == 2
+    assert "--accept index: expected the code of a check: ledger-retention, " in capsys.readouterr().err
+
+
 def refuse(monkeypatch: pytest.MonkeyPatch, operation: str) -> None:
     """AWS refuses this operation."""
     clients: Any = botocore.client.BaseClient  # all requests go through its one method, which the stubs leave out

@@ -307,6 +307,30 @@ def test_what_fails_again_and_again_ends_where_somebody_sees_it(
     assert state("dead-letters", Facts(queue=replace(QUEUE, dead_letters=dead, receives=receives))) == expected
 
 
+@pytest.mark.parametrize(
+    ("fifo", "kept", "dead", "expected"),
+    [
+        (False, 4 * DAY, 4 * DAY, "error"),
+        (False, 14 * DAY, 3_600, "error"),
+        (False, 14 * DAY, 14 * DAY, "error"),
+        (False, 4 * DAY, 4 * DAY + 1, "passed"),
+        (False, 60, 3_600, "warning"),
+        (False, 60, DAY, "passed"),
+        (True, 14 * DAY, DAY, "passed"),
+        (True, 14 * DAY, DAY - 1, "warning"),
+    ],
+)
+def test_dead_letters_stay_until_someone_sees_them(fifo: bool, kept: int, dead: int, expected: str) -> None:
+    queue = replace(WITH_DEAD, fifo=fifo, retention=kept)
+    facts = Facts(queue=queue, dead_letters=replace(DEAD, fifo=fifo, retention=dead))
+    assert state("dead-letter-retention", facts) == expected
+
+
+@pytest.mark.parametrize("facts", [Facts(), Facts(queue=QUEUE), Facts(queue=WITH_DEAD, dead_letters=DENIED)])
+def test_dead_letters_that_are_not_known_are_not_judged(facts: Facts) -> None:
+    assert state("dead-letter-retention", facts) == "not checked"
+
+
 OTHER = replace(FEED, source="arn:aws:sqs:eu-west-1:1:other")
 
 

@@ -226,12 +226,12 @@ def client(service: str, region: str | None, endpoint_url: str | None) -> Any:
     limits = Config(connect_timeout=_CONNECT, read_timeout=_READ_AWS)
     try:
         made = sdk.client(service, region_name=region, endpoint_url=endpoint_url, config=limits)
-        made.meta.events.register_first("needs-retry", give_up)
-        return made
     except NoRegionError as error:
         raise ConfigurationError(f"There is no region for {service}: give --region, or set AWS_DEFAULT_REGION.") from error
     except (BotoCoreError, ValueError) as error:  # an endpoint or a profile that is missing or malformed
         raise ConfigurationError(f"There is no client for {service}: {error}. Check --region and --endpoint-url.") from error
+    made.meta.events.register_first("needs-retry", give_up)
+    return made
 
 
 def _nowhere(_: list[Outgoing]) -> None:

@@ -20,7 +20,7 @@ from rich.text import Text
 
 from onewrite.errors import ConfigurationError
 from onewrite.message import printable
-from onewrite.operate.doctor.checks import examine
+from onewrite.operate.doctor.checks import CHECKS, examine
 from onewrite.operate.doctor.facts import CheckResult, DoctorFinding, Facts, Unread
 from onewrite.operate.modules import MODULE, find, find_module
 from onewrite.operate.options import AsJson, CollectionUrl, EndpointUrl, Options, Region, TableName, VersionOption, option
@@ -37,10 +37,15 @@ _HEADINGS = {
 
 
 class DoctorReport:
-    """All checks, and what could not be read. `strict`: do notices count as found, and checks that lacked a permission?"""
+    """All checks, and what could not be read.
 
-    def __init__(self, checks: Sequence[CheckResult], unread: Sequence[Unread], *, strict: bool) -> None:
-        self._checks, self._unread, self._strict = checks, unread, strict
+    `strict`: do notices count as found, and checks that lacked a permission? `accepted`: checks whose findings do not count.
+    """
+
+    def __init__(
+        self, checks: Sequence[CheckResult], unread: Sequence[Unread], *, strict: bool, accepted: Sequence[str] = ()
+    ) -> None:
+        self._checks, self._unread, self._strict, self._accepted = checks, unread, strict, accepted
 
     @property
     def code(self) -> int:
@@ -48,7 +53,10 @@ class DoctorReport:
         failures = [fact for fact in self._unread if fact.permission is None or self._strict]
         results = [result for result in self._checks if result.state != "not checked"]
         findings = [
-            finding for result in results for finding in result.findings if finding.severity != "notice" or self._strict
+            finding
+            for result in results
+            for finding in result.findings
+            if result.check.code not in self._accepted and (finding.severity != "notice" or self._strict)
         ]
         if failures or not results:
             return Exit.FAILED
@@ -60,7 +68,8 @@ class DoctorReport:
             {"what": fact.what, "permission": fact.permission, "error": fact.error, "checks": self._needing(fact)}
             for fact in self._unread
         ]
-        return {"checks": [*map(_as_json, self._checks)], "unread": unread}
+        checks = [{**_as_json(result), "accepted": result.check.code in self._accepted} for result in self._checks]
+        return {"checks": checks, "unread": unread}
 
     def _needing(self, unread: Unread) -> list[str]:
         """The checks that lacked it."""
@@ -78,7 +87,7 @@ class DoctorReport:
             if findings:
                 yield heading
                 for code, finding in findings:
-                    yield from _finding_lines(code, finding)
+                    yield from _finding_lines(f"{code} (accepted)" if code in self._accepted else code, finding)
                 yield ""
         yield from self._unread_lines()
         yield from self._section("passed", "Passed")
@@ -160,19 +169,28 @@ def doctor(
     strict: Annotated[
         bool, typer.Option("--strict", help="Count a notice as found, and a missing permission as a failure.")
     ] = False,
+    accept: Annotated[
+        list[str] | None,
+        typer.Option("--accept", metavar="CODE", help="Do not count what this check finds. May be given several times."),
+    ] = None,
     as_json: AsJson = False,
     version: VersionOption = False,
 ) -> None:
     """Say what is wrong with a queue, a function, a table or collection, and guarded stores. It only reads.
 
     The exit code is 0 if nothing was found, 5 if an error or a warning was found, and 1 if something cannot be read. A notice, and a
-    permission that is missing, are reported, and count only with --strict.
+    permission that is missing, are reported, and count only with --strict. What --accept names is reported, and never counts.
     """
     options = locals()
 
     def examine_setup() -> int:
+        accepted = tuple(accept or ())
+        codes = [check.code for check in CHECKS]
+        for code in accepted:
+            if code not in codes:
+                raise ConfigurationError(f"--accept {code}: expected the code of a check: {', '.join(codes)}.")
         facts = _facts(options)
-        report = DoctorReport(examine(facts), facts.unread(), strict=strict)
+        report = DoctorReport(examine(facts), facts.unread(), strict=strict, accepted=accepted)
         if as_json:
             tell_json(report.details())
         elif is_plain(sys.stdout, os.environ):

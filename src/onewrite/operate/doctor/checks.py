@@ -37,6 +37,7 @@ from onewrite.operate.report import count_of
 # https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-configure.html
 VISIBILITY_SHARE = 6
 _ENOUGH_RECEIVES = 5
+_SHORTEST_DEAD_LETTER = 86_400  # seconds: a night, and a morning in which someone looks
 _NO_TOMBSTONE = "No store with tombstones was found in a module, and no tombstone in a sample."
 
 
@@ -168,6 +169,31 @@ def dead_letters(facts: Facts) -> Findings:
     if queue.receives is None:
         return f"{queue.name} has no dead-letter queue."
     return f"{queue.name} moves a message to the dead letters after {count_of(queue.receives, 'delivery', 'deliveries')}."
+
+
+def dead_letter_retention(facts: Facts) -> Findings:
+    """Is a dead letter there for long enough to be seen?"""
+    queue = require(facts.queue, "--queue")
+    if queue.dead_letters is None:
+        raise NotCheckedError(f"{queue.name} has no dead-letter queue.")
+    dead = require(facts.dead_letters, "--queue")
+    compared = (
+        f"{queue.name} keeps a message for {span(queue.retention)}, and {dead.name} keeps it for {span(dead.retention)}"
+    )
+    least = _SHORTEST_DEAD_LETTER if queue.fifo else max(_SHORTEST_DEAD_LETTER, queue.retention + 1)
+    if dead.retention < least:
+        is_lost = not queue.fifo and dead.retention <= queue.retention
+        yield DoctorFinding(
+            "error" if is_lost else "warning",
+            f"{compared}.",
+            f"A message of a standard queue keeps its age: one that has failed for {span(dead.retention)} is deleted as soon as it is a dead letter."
+            if is_lost
+            else "A dead letter is gone before anyone has seen it.",
+            f"Set the MessageRetentionPeriod of {dead.name} to 14 days, or at least to {span(_SHORTEST_DEAD_LETTER)}"
+            f"{'' if queue.fifo else f' more than the retention of {queue.name}'}.",
+            "the queue, its dead-letter queue",
+        )
+    return f"{compared}{'' if queue.fifo else ', counted from when it was sent'}."
 
 
 def mapping(facts: Facts) -> Findings:
@@ -552,6 +578,7 @@ CHECKS = (
     Check("tombstone-ttl", "The database removes tombstones", tombstone_ttl),
     Check("ttl", "TTL removes no entity while SQS holds messages for it", ttl),
     Check("dead-letters", "What fails again and again ends where somebody sees it", dead_letters),
+    Check("dead-letter-retention", "A dead letter stays until somebody has seen it", dead_letter_retention),
     Check("mapping", "The function is fed from the queue that is named", mapping),
     Check("visibility-timeout", "A message is hidden for as long as the function works on it", visibility),
     Check("partial-failures", "Lambda reads which records failed", partial_failures),

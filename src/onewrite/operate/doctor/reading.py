@@ -114,8 +114,8 @@ def _store(store: Any) -> ModuleStore:
     flows = attrgetter("_flows")(store)
     ledger = None if flows.ledger is NO_LEDGER else flows.ledger
     outbox = getattr(getattr(store, "_outboxes", None), "outbox", None)
-    if hasattr(flows, "table_name"):
-        place = f"the table {str(flows.table_name).rpartition('/')[2]}"  # which may be an ARN
+    if type(flows).__module__.startswith("onewrite.dynamodb"):
+        place = f"the table {str(flows.full_name).rpartition('/')[2]}"  # which may be an ARN
     else:
         place = f"the collection {flows.target.name}"
     return ModuleStore(place, ledger, flows.tombstones, outbox)
