@@ -13,7 +13,7 @@ from contextvars import copy_context
 from dataclasses import dataclass, field
 from datetime import UTC, timedelta
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import aioboto3
 import boto3
@@ -44,68 +44,6 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now
-
-
-class Shop(Protocol):
-    """What the suite does to a store."""
-
-    name: str
-    clock: Clock
-
-    def add(
-        self,
-        message: Message,
-        order: str,
-        amount: int = 1,
-        *,
-        if_open: bool = False,
-        create: bool = True,
-        emit: Sequence[Event] | None = None,
-        finishes: Claim | None = None,
-        missing_ok: bool = False,
-    ) -> Outcome: ...
-    def begin(
-        self, message: Message, order: str, name: str = "charge", *, if_open: bool = False, **asked: Any
-    ) -> Answer: ...
-    def perform(self, message: Message, order: str, effect: Any, then: Any, **asked: Any) -> Answer: ...
-    def release(self, step: Begun, *, sent: bool = True) -> None: ...
-    def open_steps(self, order: str) -> list[Busy | Uncertain]: ...
-    def add_and_return(self, message: Message, order: str, amount: int = 1) -> Outcome: ...
-    def add_measured(self, message: Message, order: str) -> Outcome: ...
-    def create(self, message: Message, order: str, n: int = 0, *, emit: Sequence[Event] | None = None) -> Outcome: ...
-    def create_bare(self, message: Message, order: str) -> Outcome: ...
-    def delete(
-        self,
-        message: Message,
-        order: str,
-        *,
-        if_open: bool = False,
-        shows: bool = False,
-        emit: Sequence[Event] | None = None,
-    ) -> Outcome: ...
-    def expiry(self, order: str) -> float | None: ...
-    def key(self, order: str) -> dict[str, str]: ...
-    def touch(self, message: Message, order: str, field: str) -> Outcome: ...
-    def record(self, message: Message, order: str, finishes: Claim | None = None, *, if_n: int | None = None) -> Outcome: ...
-    def fold(self, messages: Sequence[Message], order: str, adding: Adding | None = None) -> list[Outcome]: ...
-    def fold_by(self, messages: Sequence[Message], function: Callable[[list[Message]], Any]) -> list[Outcome]: ...
-    def seen(self, message: Message, order: str) -> Outcome: ...
-    def seen_in_part(self, message: Message, order: str) -> Outcome: ...
-    def explain(self, message: Message, order: str) -> dict[str, Any]: ...
-    def get(self, order: str) -> dict[str, Any] | None: ...
-    def without_ledger(self, entity: dict[str, Any]) -> dict[str, Any]: ...
-    def raw(self, order: str) -> dict[str, Any] | None: ...
-    def put_raw(self, order: str, **fields: Any) -> None: ...
-    def delete_raw(self, order: str) -> None: ...
-    def delete_all_raw(self) -> None: ...
-    def relay(self, publish: Callable[[list[Outgoing]], Any], **options: Any) -> ShopRelay: ...
-    def adding(self, order: str, amount: int = 1, *, if_open: bool = False, emit: Sequence[Event] | None = None) -> Any: ...
-    def adding_there(self, order: str, **options: Any) -> Any: ...
-    def creating(self, order: str, n: int = 0) -> Any: ...
-    def recording(self, order: str) -> Any: ...
-    def transact(self, message: Message, *participants: Any, **options: Any) -> Outcome: ...
-    def inbox(self, consumer: str) -> Inbox: ...
-    def raw_inbox(self, key: str) -> Mapping[str, Any] | None: ...
 
 
 Done = Callable[[Any], Any]
@@ -482,6 +420,10 @@ class MongoShop:
         return {"_id": f"{self._place}-{order}"}
 
 
+Shop: TypeAlias = DynamoShop | MongoShop
+"""What the suite does to a store."""
+
+
 class ShopRelay:
     """A relay of a shop, by the names of its orders."""
 
@@ -540,23 +482,24 @@ def _same(value: Any) -> Any:
     return value
 
 
+def _making(guard: Callable[..., Any], shop_of: Callable[[Any, Place], Shop]) -> MakeIn:
+    """Shops whose stores `guard` makes of a ledger and options."""
+
+    def make(
+        ledger: Ledger | None, place: Place, outbox: Outbox | None = None, tombstones: Tombstones | None = None
+    ) -> Shop:
+        return shop_of(guard(ledger, clock=place.clock, outbox=outbox, tombstones=tombstones), place)
+
+    return make
+
+
 @contextmanager
 def _moto(engines: Engines, *, plain_client: bool) -> Iterator[MakeIn]:
     with moto_table(**TABLE) as table:
         client = boto3.client("dynamodb", **DUMMIES)
-
-        def make(
-            ledger: Ledger | None, place: Place, outbox: Outbox | None = None, tombstones: Tombstones | None = None
-        ) -> Shop:
-            more: dict[str, Any] = {"clock": place.clock, "outbox": outbox, "tombstones": tombstones}
-            guarded = (
-                GuardedTable(client, ledger, table_name="orders", **more)
-                if plain_client
-                else GuardedTable(table, ledger, **more)
-            )
-            return DynamoShop(guarded, table, _same, place, client if plain_client else table)
-
-        yield make
+        target: Any = client if plain_client else table
+        guard = partial(GuardedTable, target, **({"table_name": "orders"} if plain_client else {}))
+        yield _making(guard, lambda guarded, place: DynamoShop(guarded, table, _same, place, target))
         client.close()
 
 
@@ -569,19 +512,11 @@ def _dynamodb(engines: Engines, *, name: str, kind: str) -> Iterator[MakeIn]:
         table = resource.Table(server.table)
         runner = stack.enter_context(asyncio.Runner())
         target = table if kind == "table" else _target(server, kind, stack, runner)
-        guard: Any = AsyncGuardedTable if kind.startswith("async") else GuardedTable
         done = _awaited(runner) if kind.startswith("async") else _same
-        table_name = server.table if kind.endswith("client") else None
-
-        def make(
-            ledger: Ledger | None, place: Place, outbox: Outbox | None = None, tombstones: Tombstones | None = None
-        ) -> Shop:
-            more: dict[str, Any] = {"clock": place.clock, "outbox": outbox, "tombstones": tombstones}
-            lean = {"lean": True} if "lean" in kind else {}
-            guarded = guard(target, ledger, table_name=table_name, **lean, **more)
-            return DynamoShop(guarded, table, done, place, target)
-
-        yield make
+        store: Any = AsyncGuardedTable if kind.startswith("async") else GuardedTable
+        lean = {"lean": True} if "lean" in kind else {}
+        guard = partial(store, target, table_name=server.table if kind.endswith("client") else None, **lean)
+        yield _making(guard, lambda guarded, place: DynamoShop(guarded, table, done, place, target))
 
 
 def _target(place: TablePlace, kind: str, stack: ExitStack, runner: asyncio.Runner) -> Any:
@@ -603,18 +538,13 @@ def _target(place: TablePlace, kind: str, stack: ExitStack, runner: asyncio.Runn
 @contextmanager
 def _mongomock(engines: Engines, *, asynchronous: bool) -> Iterator[MakeIn]:
     with mongomock_collection() as collection, asyncio.Runner() as runner:
-
-        def make(
-            ledger: Ledger | None, place: Place, outbox: Outbox | None = None, tombstones: Tombstones | None = None
-        ) -> Shop:
-            more: dict[str, Any] = {"clock": place.clock, "outbox": outbox, "tombstones": tombstones}
-            if asynchronous:
-                guarded: Any = AsyncGuardedCollection(AsyncStandInCollection(collection), ledger, **more)
-            else:
-                guarded = GuardedCollection(collection, ledger, **more)
-            return MongoShop("mongomock", guarded, collection, _awaited(runner) if asynchronous else _same, place)
-
-        yield make
+        guard: Any = (
+            partial(AsyncGuardedCollection, AsyncStandInCollection(collection))
+            if asynchronous
+            else partial(GuardedCollection, collection)
+        )
+        done = _awaited(runner) if asynchronous else _same
+        yield _making(guard, lambda guarded, place: MongoShop("mongomock", guarded, collection, done, place))
 
 
 @contextmanager
@@ -623,14 +553,8 @@ def explored_mongomock(engines: Engines) -> Iterator[MakeIn]:
     with mongomock_collection() as made:
         machine = Machine(lambda: made)
         collection = machine.stores(machine.perform)
-
-        def make(
-            ledger: Ledger | None, place: Place, outbox: Outbox | None = None, tombstones: Tombstones | None = None
-        ) -> Shop:
-            guarded = GuardedCollection(collection, ledger, clock=place.clock, outbox=outbox, tombstones=tombstones)
-            return MongoShop("mongomock", guarded, collection, _same, place)
-
-        yield make
+        guard = partial(GuardedCollection, collection)
+        yield _making(guard, lambda guarded, place: MongoShop("mongomock", guarded, collection, _same, place))
 
 
 @contextmanager
@@ -640,16 +564,10 @@ def _mongodb(engines: Engines, *, name: str, asynchronous: bool) -> Iterator[Mak
         collection = client[server.database][server.collection]
         opened = pymongo.AsyncMongoClient[Mapping[str, Any]](server.uri) if asynchronous else None
         target = collection if opened is None else opened[server.database][server.collection]
-
-        def make(
-            ledger: Ledger | None, place: Place, outbox: Outbox | None = None, tombstones: Tombstones | None = None
-        ) -> Shop:
-            more: dict[str, Any] = {"clock": place.clock, "outbox": outbox, "tombstones": tombstones}
-            guard: Any = GuardedCollection if opened is None else AsyncGuardedCollection
-            guarded = guard(target, ledger, **more)
-            return MongoShop("mongod", guarded, collection, _same if opened is None else _awaited(runner), place, target)
-
-        yield make
+        store: Any = GuardedCollection if opened is None else AsyncGuardedCollection
+        done = _same if opened is None else _awaited(runner)
+        guard = partial(store, target)
+        yield _making(guard, lambda guarded, place: MongoShop("mongod", guarded, collection, done, place, target))
         if opened is not None:
             runner.run(opened.close())
 

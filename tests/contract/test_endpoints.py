@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,6 @@ from tests.support.engines import dynoxide_binary, mongod_binary, require
 ROOT = Path(__file__).parents[2]
 URL = "http://localhost:8000"
 FRESH = "test_contract.py::test_a_fresh_message_takes_effect"
-LONG = "test_changed_ledgers.py::test_two_deployments_that_name_each_others_ledger_work_side_by_side"
 
 
 @pytest.fixture(scope="module")
@@ -53,14 +51,6 @@ def tables(server: Dynoxide) -> list[str]:
         client.close()
 
 
-def has_items(server: Dynoxide) -> bool:
-    client = server.client()
-    try:
-        return any(client.scan(TableName=name, Limit=1)["Count"] for name in client.list_tables()["TableNames"])
-    finally:
-        client.close()
-
-
 def databases(server: Mongod) -> set[str]:
     with MongoClient[dict[str, Any]](server.uri) as client:
         return {*client.list_database_names()} - {"admin", "config", "local"}
@@ -75,32 +65,6 @@ def test_the_suite_runs_on_both_endpoints_and_leaves_nothing_there(dynoxide: Dyn
     assert run.returncode == 0, said
     assert "49 passed" in said  # seven ledgers, five kinds of clients of DynamoDB and two of MongoDB
     assert (tables(dynoxide), databases(mongod)) == ([], set())
-
-
-@pytest.mark.slow
-def test_a_suite_that_is_interrupted_removes_its_table(dynoxide: Dynoxide) -> None:
-    interrupt({DYNAMODB: dynoxide.endpoint}, lambda: has_items(dynoxide), signal.SIGINT)
-    assert tables(dynoxide) == []
-
-
-@pytest.mark.slow
-def test_a_suite_that_is_terminated_removes_its_database(mongod: Mongod) -> None:
-    interrupt({MONGODB: mongod.uri}, lambda: bool(databases(mongod)), signal.SIGTERM)
-    assert databases(mongod) == set()
-
-
-def interrupt(named: Mapping[str, str], began: Callable[[], bool], number: signal.Signals) -> None:
-    """A suite that has ended before the signal came, or while Python dropped it in a finalizer, is begun again."""
-    for _ in range(3):
-        with suite(named, LONG) as run:
-            while not began() and run.poll() is None:
-                pass
-            run.send_signal(number)
-            said, _ = run.communicate(timeout=300)
-        if run.returncode != 0:
-            break
-    # Not INTERRUPTED in every case: pytest can fail to show where it was interrupted, if that was between two lines.
-    assert run.returncode > 0, said
 
 
 @pytest.mark.parametrize(

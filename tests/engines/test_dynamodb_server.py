@@ -32,7 +32,7 @@ from onewrite import (
 )
 from onewrite.dynamodb import GuardedTable, transact
 from onewrite.testing.servers.engines import Dynoxide
-from tests.engines.ledgers import LEDGERS, AnyLedger, ledgers
+from tests.engines.ledgers import AnyLedger, ledgers
 from tests.engines.stores import addition
 
 if TYPE_CHECKING:
@@ -350,34 +350,6 @@ WRONG: dict[str, Any] = {
     "pair": {"L": [{"BOOL": True}, {"S": "x"}]},
     "map": {"M": {"m-1": {"N": "1"}}},
 }
-# What is of the right type is a ledger: it tells of other messages, but is not broken.
-SOUND = {"SeenIds": "binaries", "readable": "texts", "for_ever": "binaries", "plain_set": "texts"}
-SOUND |= {"HighWaterMark": "number", "InSequence": "number"}
-
-
-@pytest.mark.parametrize("wrong", WRONG)
-@pytest.mark.parametrize("name", LEDGERS)
-def test_a_broken_ledger_is_a_mismatch_and_never_a_silent_duplicate(
-    dynamo: DynamoDBClient, table: str, name: str, wrong: str
-) -> None:
-    ledger = LEDGERS[name]
-    guarded = guard(dynamo, table, ledger)
-    add(guarded, M1)
-    sound = raw(dynamo, table)
-    # A token is not the memory: any other value of it only says "not by this call".
-    memory = [held for held in sound if held not in ("id", "n", "effects") and held != "ow_t"]
-    assert len(memory) == (1 if name == "plain_set" else 2)
-    for attribute in memory:
-        is_sound = wrong == SOUND[name]
-        broken = sound | {attribute: WRONG[wrong]}
-        for message in (M1, M2):
-            dynamo.put_item(TableName=table, Item=broken)
-            if is_sound and attribute != "ow_l":
-                assert not isinstance(add(guarded, message), Rejected)
-                continue
-            with pytest.raises(LedgerMismatch):
-                add(guarded, message)
-            assert raw(dynamo, table) == broken
 
 
 @pytest.mark.parametrize("wrong", WRONG)

@@ -10,7 +10,7 @@ import pytest
 from botocore.exceptions import ConnectionClosedError, ReadTimeoutError
 from pymongo import AsyncMongoClient, MongoClient
 from pymongo.collection import Collection
-from pymongo.errors import AutoReconnect, DuplicateKeyError, NetworkTimeout, OperationFailure
+from pymongo.errors import AutoReconnect, NetworkTimeout, OperationFailure
 
 from onewrite import Applied, ConfigurationError, Duplicate, Message, SeenIds
 from onewrite.dynamodb import AsyncGuardedTable, GuardedTable
@@ -46,17 +46,6 @@ def bump(client: Any, table: str) -> Any:
 # ---------------------------------------------------------------- dynoxide
 
 
-def test_crashes_on_a_server_leave_what_they_say(dynamo: DynamoDBClient, table: str) -> None:
-    faults = Faults(dynamo)
-    faults.before(1)
-    faults.after(2)
-    for expected in (0, 1):
-        with pytest.raises(Crash):
-            bump(faults.store, table)
-        assert count(dynamo, table) == expected
-    assert faults.requests[0].keys == ((table, "e"),)
-
-
 @pytest.mark.parametrize("mode", ["legacy", "standard"])
 def test_botocore_sends_a_lost_request_to_a_server_again(
     dynoxide: Dynoxide, dynamo: DynamoDBClient, table: str, mode: str
@@ -81,16 +70,6 @@ def test_a_guarded_table_on_a_server_knows_its_own_lost_write(
         orders.update_item(Message("m-2"), Key={"id": "e"}, **BUMP)
     assert isinstance(orders.update_item(Message("m-2"), Key={"id": "e"}, **BUMP), Duplicate)
     assert count(dynamo, table) == 2
-
-
-def test_a_lost_transaction_is_recognised_by_its_token(dynamo: DynamoDBClient, table: str) -> None:
-    faults = Faults(dynamo)
-    faults.lose_answer(1)
-    update: Any = {"TableName": table, "Key": {"id": {"S": "e"}}, "UpdateExpression": "ADD n :one"}
-    update["ExpressionAttributeValues"] = {":one": {"N": "1"}}
-    answer = faults.store.transact_write_items(TransactItems=[{"Update": update}])
-    assert answer["ResponseMetadata"]["RetryAttempts"] == 1
-    assert count(dynamo, table) == 1
 
 
 def test_a_server_never_hears_of_what_was_throttled_or_cancelled(dynamo: DynamoDBClient, table: str) -> None:
@@ -132,18 +111,6 @@ def test_an_aiobotocore_client_meets_the_same_faults(dynoxide: Dynoxide, dynamo:
 
 
 # ---------------------------------------------------------------- mongod
-
-
-def test_crashes_on_mongodb_leave_what_they_say(collection: Collection[dict[str, Any]]) -> None:
-    faults = Faults(collection)
-    faults.before(1)
-    faults.after(2)
-    for expected in (0, 1):
-        with pytest.raises(Crash):
-            faults.store.insert_one({"_id": "e"})
-        assert collection.count_documents({}) == expected
-    with pytest.raises(DuplicateKeyError):
-        faults.store.insert_one({"_id": "e"})
 
 
 def test_a_lost_answer_of_mongodbs_shows_only_where_the_driver_may_not_retry(
@@ -224,16 +191,6 @@ def test_a_table_on_a_server_is_remembered(dynoxide: Dynoxide, dynamo: DynamoDBC
     assert performed == 0
     assert machine.why_slow is None
     assert count(dynamo, table) == 2
-
-
-def test_a_statement_may_touch_any_table(dynoxide: Dynoxide, dynamo: DynamoDBClient, table: str) -> None:
-    machine = Machine(lambda: dynoxide.resource().Table(table))
-    store = machine.stores(machine.perform)
-    start = machine.state
-    store.meta.client.execute_statement(Statement=f"INSERT INTO \"{table}\" VALUE {{'id': 'a'}}")
-    assert machine.state is not start
-    machine.reset()
-    assert store.scan()["Items"] == []
 
 
 def test_a_collection_on_a_server_is_remembered(collection: Collection[dict[str, Any]]) -> None:

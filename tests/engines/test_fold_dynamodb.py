@@ -16,7 +16,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from botocore.retries.quota import RetryQuota
 from botocore.retries.standard import ExponentialBackoff
 
-from onewrite import Applied, Duplicate, InSequence, Message, Outcome, Rejected
+from onewrite import Applied, Duplicate, InSequence, Message, Outcome
 from onewrite.dynamodb import GuardedTable
 from onewrite.testing.servers.engines import dynamo_client
 from tests.engines.ledgers import AnyLedger, ledgers
@@ -93,33 +93,6 @@ def test_a_lost_answer_of_the_second_round_is_applied_retried_too(
     assert outcomes[1:] == [Applied(message, retried=True) for message in messages(3, 4)]
     assert isinstance(outcomes[0], Duplicate)
     assert dynamo_state(dynamo, table).n == 4
-
-
-@ledgers
-def test_two_requests_are_enough_for_a_batch_of_which_a_part_was_there(
-    folding: Callable[[AnyLedger], Fold], ledger: AnyLedger, fault_proxy: FaultProxy
-) -> None:
-    fold = folding(ledger)
-    fold(messages(*range(1, 11)))
-    assert sum([isinstance(outcome, Applied) for outcome in fold(messages(*range(6, 16)))]) == 5
-    assert fault_proxy.operations == ["UpdateItem"] * 3
-
-
-def test_what_the_condition_refuses_takes_one_request_a_message_and_one(
-    fault_proxy: FaultProxy, table: str, dynamo: DynamoDBClient
-) -> None:
-    client = dynamo_client(fault_proxy.endpoint)
-    dynamo.put_item(TableName=table, Item={"id": {"S": "e"}, "n": {"N": "0"}})
-    guarded = GuardedTable(client, InSequence(), table_name=table)
-
-    def narrow(fresh: list[Message]) -> dict[str, Any]:
-        native = write(fresh, ConditionExpression="n <= :room")
-        return {**native, "ExpressionAttributeValues": {**native["ExpressionAttributeValues"], ":room": 2 - len(fresh)}}
-
-    outcomes = guarded.fold(messages(1, 2, 3, 4), narrow)
-    client.close()
-    assert [type(outcome) for outcome in outcomes] == [Applied, Applied, Rejected, Rejected]
-    assert len(fault_proxy.operations) == 5 + 2  # this ledger remembers its refusals
 
 
 FAULTS = {Fault.DROP_REQUEST: 0.05, Fault.DROP_ANSWER: 0.08, Fault.RESET: 0.05, Fault.ERROR_500_AFTER: 0.08}

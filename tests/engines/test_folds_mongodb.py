@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from pymongo import MongoClient, ReturnDocument, common
 from pymongo.collection import Collection
-from pymongo.errors import AutoReconnect, DuplicateKeyError
+from pymongo.errors import AutoReconnect
 
-from onewrite import Applied, Deferred, Duplicate, EntityTooLarge, InSequence, Message, Missing, Outcome, Rejected, SeenIds
+from onewrite import Applied, Deferred, Duplicate, EntityTooLarge, InSequence, Message, Missing, Outcome, SeenIds
 from onewrite.mongodb import GuardedCollection
 from tests.engines.ledgers import AnyLedger, ledgers
 from tests.engines.stores import mongo_state
@@ -137,15 +137,6 @@ def test_a_request_that_is_too_large_to_be_sent_is_several(collection: Documents
     assert len(collection.find_one({"_id": "e"})["page"]) == 12 * MB  # type: ignore[index]  # it is there
 
 
-def test_a_unique_index_of_the_callers_own_passes_through_and_nothing_is_written(collection: Documents) -> None:
-    collection.create_index("email", unique=True)
-    collection.insert_many([{"_id": "other", "email": "a@b"}, {"_id": "e", "email": "c@d"}])
-    guarded = GuardedCollection(collection, SeenIds())
-    with pytest.raises(DuplicateKeyError, match="email"):
-        guarded.fold(messages(1, 2), lambda _: {"filter": {"_id": "e"}, "update": {"$set": {"email": "a@b"}}})
-    assert kinds(guarded.fold(messages(1, 2), adding())) == [Applied] * 2
-
-
 def test_a_fold_in_a_transaction_is_written_with_it_or_not_at_all(
     mongo: MongoClient[dict[str, Any]], collection: Documents
 ) -> None:
@@ -158,19 +149,6 @@ def test_a_fold_in_a_transaction_is_written_with_it_or_not_at_all(
             getattr(session, ends)()
         assert [outcome.message.sequence for outcome in outcomes if isinstance(outcome, Applied)] == applied
     assert mongo_state(collection).n == 3
-
-
-def test_what_the_condition_refuses_at_once_is_let_in_one_by_one_as_far_as_it_holds(collection: Documents) -> None:
-    collection.insert_one({"_id": "sku", "left": 2})
-    guarded = GuardedCollection(collection, SeenIds())
-    costs = {"m-1": 1, "m-2": 2, "m-3": 1}
-
-    def take(fresh: list[Message]) -> dict[str, Any]:
-        cost = sum(costs[message.id] for message in fresh)
-        return {"filter": {"_id": "sku", "left": {"$gte": cost}}, "update": {"$inc": {"left": -cost}}}
-
-    assert kinds(guarded.fold(messages(1, 2, 3), take)) == [Applied, Rejected, Applied]
-    assert collection.find_one({"_id": "sku"}, {"left": 1}) == {"_id": "sku", "left": 0}
 
 
 # --- lost answers -----------------------------------------------------------------------------------------------------

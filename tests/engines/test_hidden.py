@@ -40,6 +40,8 @@ from tests.engines.stores import create_table
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
 
+pytestmark = pytest.mark.measured
+
 EVERYTHING: Any = {"outbox": Outbox("shop"), "tombstones": Tombstones(timedelta(days=14))}
 ORDER: dict[str, Any] = {
     "n": 1,

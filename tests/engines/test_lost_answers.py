@@ -130,15 +130,6 @@ def test_a_lost_answer_is_applied_retried_and_its_redelivery_a_duplicate(
     assert state() == (1, ["m-1"])
 
 
-@ledgers
-def test_two_lost_answers_in_a_row_are_applied_retried(
-    plain: Guard, ledger: AnyLedger, fault_proxy: FaultProxy, state: Callable[[], State]
-) -> None:
-    fault_proxy.plan(Fault.RESET, Fault.ERROR_500_AFTER)
-    assert add(plain(ledger)) == Applied(M1, retried=True)
-    assert state() == (1, ["m-1"])
-
-
 @lost
 @ledgers
 def test_a_duplicate_whose_first_answer_is_lost_stays_a_duplicate(
@@ -219,18 +210,6 @@ def test_a_lost_answer_of_a_creation_is_applied_retried_and_its_redelivery_a_dup
     fault_proxy.plan(Fault.RESET)
     assert table.put_item(M1, Item={"id": "e", "n": 1}) == Applied(M1, retried=True)
     assert table.put_item(M1, Item={"id": "e", "n": 1}) == Duplicate(M1, {"id": "e", "n": 1})
-
-
-def test_a_creation_lost_before_another_one_is_rejected(plain: Guard, direct: Guard, fault_proxy: FaultProxy) -> None:
-    direct(SeenIds()).put_item(M2, Item={"id": "e", "n": 7})
-    fault_proxy.plan(Fault.RESET)
-    assert plain(SeenIds()).put_item(M1, Item={"id": "e", "n": 1}) == Rejected(M1, {"id": "e", "n": 7})
-
-
-@ledgers
-def test_a_lost_answer_of_a_record_is_applied_retried(plain: Guard, ledger: AnyLedger, fault_proxy: FaultProxy) -> None:
-    fault_proxy.plan(Fault.RESET)
-    assert plain(ledger).record(M1, Key={"id": "e"}) == Applied(M1, retried=True)
 
 
 @pytest.mark.parametrize("times", [1, 5])

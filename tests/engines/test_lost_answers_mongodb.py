@@ -134,19 +134,6 @@ def test_without_retryable_writes_a_lost_request_is_the_drivers_error_and_the_re
     assert effects() == 1
 
 
-@lost
-@deliveries
-def test_a_duplicate_whose_answer_is_lost_stays_a_duplicate(
-    guard: Guard, deliver: Deliver, fault: Fault, mongo_proxy: MongoProxy, effects: Callable[[], int]
-) -> None:
-    collection = guard(SeenIds(), True)
-    deliver(collection)
-    mongo_proxy.plan(fault)
-    assert isinstance(deliver(collection), Duplicate)
-    assert mongo_proxy.past_faults == [fault]
-    assert effects() == 1
-
-
 def test_another_message_in_between_does_not_hide_that_the_lost_answer_was_ours(
     guard: Guard, mongo_proxy: MongoProxy, existing: Collection[dict[str, Any]]
 ) -> None:
@@ -268,22 +255,6 @@ def test_a_finish_that_is_lost_once_is_applied(
     assert isinstance(begin(collection), Duplicate)
     clock.pass_the_lease()
     assert fences(collection) == []
-    assert effects() == 1
-
-
-@any_loss
-@pytest.mark.parametrize("sent", [True, False], ids=["sent", "unsent"])
-def test_a_release_that_is_lost_once_lets_the_step_go(
-    guard: Guard, sent: bool, fault: Fault, mongo_proxy: MongoProxy, effects: Callable[[], int]
-) -> None:
-    collection = guard(SeenIds(), True, Clock())
-    step = begun(collection)
-    mongo_proxy.plan(fault)
-    collection.release(step, sent=sent)
-    assert mongo_proxy.past_faults == [fault]
-    again = begun(collection)
-    assert (again.key, again.first) == (step.key, not sent)
-    assert isinstance(finish(collection, again), Applied)
     assert effects() == 1
 
 

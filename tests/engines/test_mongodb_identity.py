@@ -36,6 +36,8 @@ from onewrite.outbox import Outgoing, Relay
 from tests.engines.ledgers import AnyLedger, ledgers
 from tests.engines.stores import increment, mongo_state
 
+pytestmark = pytest.mark.measured
+
 Documents = Collection[dict[str, Any]]
 Client = MongoClient[dict[str, Any]]
 M1, M2 = (Message(f"m-{n}", source="s", sequence=n) for n in (1, 2))

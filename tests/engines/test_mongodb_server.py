@@ -38,6 +38,8 @@ from tests.engines.ledgers import AnyLedger, ledgers, uncounted_ledgers
 from tests.engines.stores import increment, mongo_state
 from tests.support.engines import mongod_binary, require
 
+pytestmark = pytest.mark.measured
+
 Documents = Collection[dict[str, Any]]
 Client = MongoClient[dict[str, Any]]
 M1, M2, M3 = (Message(f"m-{n}", source="s", sequence=n) for n in (1, 2, 3))

@@ -18,7 +18,7 @@ from onewrite.mongodb import GuardedCollection
 from tests.engines.ledgers import AnyLedger, ledgers
 
 Documents = Collection[dict[str, Any]]
-M1, M2, M3 = (Message(f"m-{n}", source="s", sequence=n) for n in (1, 2, 3))
+M1, M2 = (Message(f"m-{n}", source="s", sequence=n) for n in (1, 2))
 
 
 @dataclass(frozen=True)

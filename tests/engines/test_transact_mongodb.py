@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from motor.motor_asyncio import AsyncIOMotorClient
-from pymongo import AsyncMongoClient, MongoClient, common
+from pymongo import MongoClient, common
 from pymongo.collection import Collection
 from pymongo.errors import OperationFailure
 
@@ -129,20 +129,6 @@ def test_a_transaction_whose_hint_leaves_a_document_out_ends_unsettled(accounts:
     outcome = transact(M1, writes, deadline=timedelta(seconds=0.2))
     assert (type(outcome), outcome.settled) == (Rejected, False)
     assert balances(accounts) == [100, 100]
-
-
-def test_an_asynchronous_transaction_whose_hint_leaves_a_document_out_ends_unsettled(
-    mongod: Mongod, accounts: Documents
-) -> None:
-    accounts.create_index("vip", sparse=True, name="vip")
-
-    async def main() -> Outcome:
-        async with AsyncMongoClient[dict[str, Any]](mongod.uri) as client:
-            store, add = AsyncGuardedCollection(client.test[accounts.name], SeenIds()), {"$inc": {"cents": 1}}
-            writes = [store.updating({"_id": "ann"}, add, hint="vip"), store.updating({"_id": "bob"}, add)]
-            return await asyncio.wait_for(atransact(M1, writes, deadline=timedelta(seconds=0.2)), 10)
-
-    assert not asyncio.run(main()).settled
 
 
 def test_a_transaction_of_motor_is_made_once(mongod: Mongod, accounts: Documents) -> None:

@@ -123,11 +123,6 @@ def test_paths_find_id_source_and_sequence_and_the_body_is_parsed() -> None:
     assert identity(sqs(body)) == Message("o-7", "t1", 3, body=body, system={"ApproximateReceiveCount": "2"})
 
 
-@pytest.mark.parametrize("record", [sqs({"no": "o-7"}), kinesis('{"no": "o-7"}'), kafka('{"no": "o-7"}')])
-def test_a_json_body_is_read_from_sqs_from_kinesis_and_from_kafka(record: dict[str, Any]) -> None:
-    assert json_body(id="no")(record).id == "o-7"
-
-
 def test_a_body_that_is_parsed_already_is_taken_as_it_is() -> None:
     assert json_body(id="no")({"messageId": "b1", "body": {"no": "o-7"}}).id == "o-7"
 
@@ -357,10 +352,6 @@ def test_a_record_without_a_body_is_refused(record: dict[str, Any]) -> None:
     assert refused(json_body(id="id"), record).startswith(f"Record {record_id(record)}: it has no body.")
 
 
-def test_a_tombstone_is_called_by_its_name_with_the_remedy() -> None:
-    assert "it is a tombstone, which skip_deletions(...) settles" in refused(json_body(id="id"), kafka(None)).lower()
-
-
 def test_a_lone_surrogate_is_refused_with_the_records_id() -> None:
     for body in ('{"id": "\\ud800"}', '{"id": "\\ud800' + CANARY + '"}'):
         assert refused(json_body(id="id"), sqs(body)).startswith("Record b1: Message.id has a lone surrogate")
@@ -389,15 +380,6 @@ def test_what_the_sender_has_put_beside_the_body_is_kept_apart_from_what_sqs_say
     assert message.attributes == {"tenant": "t1", "count": "7", "key": b"\xff", "SenderId": "forged"}
     assert message.system == {"ApproximateReceiveCount": "2", "SenderId": "AIDA"}
     assert len(message.attributes) == 4
-
-
-def test_no_attribute_of_the_sender_and_no_envelope_is_among_what_the_transport_says() -> None:
-    users = {"SenderId": {"stringValue": "forged", "dataType": "String"}}
-    record = sqs(notification(json.dumps(event({}, SenderId="forged")), MessageAttributes={}), messageAttributes=users)
-    assert "SenderId" not in sns(eventbridge(sqs_message_id()))(record).system
-    header = kafka("v", headers=[{"key": list(b"forged")}, {"timestamp": list(b"1")}])
-    message = kafka_position()(header)
-    assert (message.system["key"], message.system["timestamp"]) == (b"k", 1545084650987)
 
 
 def test_attributes_of_a_kafka_record_are_its_headers() -> None:
@@ -518,17 +500,6 @@ def test_a_notification_without_a_text_is_refused_and_its_own_id_is_not_taken(te
     assert said.startswith("Record b1: the Message of its SNS envelope is ")
 
 
-def test_below_an_envelope_the_message_id_is_still_that_of_the_queue() -> None:
-    assert sns(sqs_message_id())(sqs(notification("m"))).id == "b1"
-    assert eventbridge(sqs_message_id())(sqs(event({}))).id == "b1"
-
-
-def test_no_envelope_says_what_only_the_queue_can_say() -> None:
-    forged = fifo() | {"body": json.dumps(event({}, SequenceNumber="1", MessageGroupId="other"))}
-    message, plain = eventbridge(fifo_sequence())(forged), fifo_sequence()(fifo())
-    assert (message.sequence, message.source) == (plain.sequence, plain.source)
-
-
 @pytest.mark.parametrize("envelope", [sns, eventbridge])
 def test_an_envelope_needs_an_identity_within(envelope: Any) -> None:
     with pytest.raises(ConfigurationError, match=f"{envelope.__name__}.'orderId'.*json_body"):
@@ -642,15 +613,15 @@ def test_a_body_that_is_no_event_is_refused(body: Any) -> None:
     assert refused(cloudevent(), sqs(body)).startswith("Record b1: it is not a CloudEvent: its body has no specversion")
 
 
+# positions in streams -------------------------------------------------------------------------------------------------
+
+
 def test_data_that_cannot_be_read_is_refused() -> None:
     assert refused(cloudevent(), sqs(structured(data_base64=CANARY))) == "Record b1: its data_base64 is not valid base64."
     said = binary(ce_id="A-1", ce_source="/orders")
     assert refused(cloudevent(), sqs(CANARY, messageAttributes=said)).startswith("Record b1: its body is not valid JSON")
     headers = [{"ce_id": [255]}]
     assert "is not in UTF-8" in refused(cloudevent(), kafka("1", headers=headers))
-
-
-# positions in streams -------------------------------------------------------------------------------------------------
 
 
 def test_the_position_in_kinesis_is_the_stream_the_shard_and_the_number() -> None:
@@ -735,12 +706,6 @@ def test_each_record_of_an_aggregated_one_has_its_own_position_and_they_sort() -
     assert len({message.source for message in messages}) == 1
     sequences: list[Any] = [message.sequence for message in messages]
     assert sequences == sorted(set(sequences))
-
-
-def test_positions_within_an_aggregated_record_lie_between_those_of_its_neighbours() -> None:
-    before, after = kinesis_position()(kinesis("x", "6")), kinesis_position()(kinesis("x", "8"))
-    within: list[Any] = [kinesis_position()(record).sequence for record in taken_apart("a", "b")]
-    assert [before.sequence, *within, after.sequence] == sorted([before.sequence, *within, after.sequence])
 
 
 # documentdb_position --------------------------------------------------------------------------------------------------
@@ -875,10 +840,6 @@ def test_a_body_that_is_no_batch_of_events_is_refused(body: Any) -> None:
     assert refused(cloudevent_batch(), sqs(body)).startswith("Record b1: it")
 
 
-def test_a_batch_given_to_the_identity_of_a_single_event_says_which_one_to_use() -> None:
-    assert refused(cloudevent(), sqs([structured()])).endswith("cloudevent_batch() reads an array of events.")
-
-
 # names in errors ------------------------------------------------------------------------------------------------------
 
 
@@ -908,11 +869,6 @@ EVERY: list[tuple[Identity, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("identity", "record"), EVERY)
-def test_an_identity_gives_the_same_message_again(identity: Identity, record: dict[str, Any]) -> None:
-    assert identity(record) == identity(record)
-
-
 @pytest.mark.parametrize("identity", [identity for identity, _ in EVERY])
 @pytest.mark.parametrize("garbage", [None, CANARY, {}])
 def test_what_is_no_record_is_refused(identity: Identity, garbage: Any) -> None:
@@ -938,13 +894,6 @@ def test_what_is_no_record_is_refused(identity: Identity, garbage: Any) -> None:
 )
 def test_a_record_that_lacks_a_part_of_its_position_is_refused(identity: Identity, record: Any, part: Any) -> None:
     assert " its " in refused(identity, record | part)
-
-
-@pytest.mark.parametrize(
-    ("record", "name"), [(kinesis("x", "7"), "shardId-000000000006:7"), (kafka("x"), "orders-3@15"), (None, "(no id)")]
-)
-def test_a_record_has_a_name_in_errors_and_logs(record: Any, name: str) -> None:
-    assert record_id(record) == name
 
 
 def test_sequence_without_source_is_refused_at_once() -> None:

@@ -69,12 +69,6 @@ def test_a_filter_that_only_looks_like_reading_the_ledger_is_not_refused(query: 
     check_filter(TERMS, query)
 
 
-@pytest.mark.parametrize("query", [None, [("_id", 1)]])
-def test_a_filter_is_a_document(query: Any) -> None:
-    with pytest.raises(InvalidUpdate, match=f"The filter is a {type(query).__name__}: name the one entity"):
-        check_filter(TERMS, query)
-
-
 # --- which entity a filter means --------------------------------------------------------------------------------------
 
 
@@ -100,59 +94,14 @@ def test_an_entity_is_named_by_its_id_or_by_all_declared_fields(fields: Any, que
     assert list(found) == list(expected)
 
 
-@pytest.mark.parametrize(
-    ("fields", "query"), [((), {}), ((), {"$or": [{"_id": 1}]}), (("shop", "sku"), {"sku": 1})], ids=str
-)
-def test_a_filter_that_names_no_one_entity_is_refused(fields: Any, query: dict[str, Any]) -> None:
-    with pytest.raises(InvalidUpdate, match=f"has the fields {re.escape(repr([*query]))}, and none that names one entity"):
-        identity(query, fields)
-
-
 SEVERAL: list[Any] = [{"$in": [1]}, {"$ne": 1}, {"$eq": 1, "$gt": 0}, {"a": 1, "$gt": 0}, {"$eq": {"$gt": ""}}]
 SEVERAL += [{"$eq": {"$eq": 1}}, {"$eq": re.compile("^a")}, re.compile("^a"), Regex("^a"), {"$not": {"$eq": 1}}]
-
-
-@pytest.mark.parametrize("value", SEVERAL, ids=repr)
-def test_what_may_be_several_values_names_no_one_entity(value: Any) -> None:
-    with pytest.raises(InvalidUpdate, match=r"_id names the entity, and .* may be several: give it one value"):
-        identity({"_id": value})
-    with pytest.raises(InvalidUpdate, match=r"email names the entity, and .* may be several: give it one value"):
-        identity({"email": value}, ("email",))
-
-
-@pytest.mark.parametrize("value", [None, {"$eq": None}], ids=str)
-def test_none_names_no_entity(value: Any) -> None:
-    for name in ("_id", "email"):
-        with pytest.raises(InvalidUpdate, match=f"{name} names the entity, and None may be none or several"):
-            identity({name: value}, ("email",))
 
 
 @pytest.mark.parametrize("value", [[], ("a@b",), {"$eq": ["a@b"]}, {"$eq": ("a@b",)}], ids=str)
 def test_a_list_names_no_entity_for_it_may_be_in_several(value: Any) -> None:
     with pytest.raises(InvalidUpdate, match=r"email names the entity, and [\[(].*[\])] may be none or several"):
         identity({"email": value}, ("email",))
-
-
-@pytest.mark.parametrize(
-    "update",
-    [
-        {"$set": {"a": 1, "email.domain": "d"}},
-        {"$rename": {"a": "email"}},
-        {"$set": {"address": {}}},  # a whole with a part that names the entity
-        [{"$unset": ["a", "email.domain"]}],
-        [{"$addFields": {"address": 1}}],
-        {"$set": {"address.0.zip": 1}},
-        {"$set": {"address.$[each].zip": 1}},
-        {"$unset": {"address.$": 1}},
-        {"$set": {"2024": {}}},  # at the top that is a field, and no place in an array
-    ],
-    ids=str,
-)
-def test_an_update_that_changes_what_names_the_entity_is_refused(update: Any) -> None:
-    fields = ("shop", "email", "address.zip", "2024.number")
-    with pytest.raises(InvalidUpdate, match="by which key= names the entity: a redelivery would not find it any more"):
-        check_update(TERMS, fields, update)
-    check_update(TERMS, (), update)
 
 
 @pytest.mark.parametrize(
@@ -169,27 +118,6 @@ def test_an_update_beside_what_names_the_entity_is_not_refused(update: Any) -> N
 
 
 # --- updates ----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "update",
-    [
-        {"$set": {"a": 1, "ow_l": 1}},
-        {"$inc": {"a": 1}, "$unset": {"ow_@": ""}},
-        {"$rename": {"ow_@": "a"}},
-        {"$rename": {"a": "ow_@.b"}},
-        {"$currentDate": {"ow_@.a": True}},
-        [{"$set": {"a": 1}}, {"$addFields": {"ow_@.b": 1}}],
-        [{"$unset": ["a", "ow_@.b"]}],
-        [{"$set": {"a": {"$add": [1, {"$size": "$ow_r.r0"}]}}}],
-        [{"$set": {"a": ["$$ROOT.ow_@"]}}],
-        ({"$set": {"ow_@": 1}},),
-    ],
-    ids=str,
-)
-def test_an_update_that_touches_the_ledger_is_refused(update: Any) -> None:
-    with pytest.raises(InvalidUpdate, match=TOUCHED):
-        check_update(TERMS, (), update)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from datetime import timedelta
 from typing import Any
 
@@ -10,12 +9,11 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from onewrite import HighWaterMark, InSequence, Message, MessageIDs, SeenIds, sortable
+from onewrite import HighWaterMark, Message, SeenIds, sortable
 from onewrite.core.label import OUTBOX, STEPS, TOMBSTONE, Slot, is_ours, prefix_of
 from onewrite.core.ledgers import Ledger
 from onewrite.core.ledgers.entry import ABSENT, Advance, Mark, Remember
 from onewrite.core.ledgers.marks import mark_slot
-from onewrite.core.ledgers.ring import SLOTS
 from onewrite.dynamodb import layout as dynamodb
 from onewrite.mongodb import layout as mongodb
 
@@ -78,35 +76,6 @@ def test_no_text_moves_from_a_source_to_a_part_or_an_id(one: list[str], other: l
     first, second = (Message(cut[-1], source=cut[0], parts=tuple(cut[1:-1])) for cut in (one, other))
     for ledger in (SeenIds(), SeenIds(readable=True)):
         assert mark(ledger, first) != mark(ledger, second)
-
-
-@given(ids, st.data())
-def test_no_cut_of_one_text_has_the_mark_of_another_cut(text: str, data: st.DataObject) -> None:
-    cuts = st.lists(st.integers(0, len(text) - 1), min_size=1, max_size=3).map(sorted)
-    one, other = data.draw(cuts), data.draw(cuts)
-    assume(one != other)
-    first, second = (_cut(text, places) for places in (one, other))
-    for ledger in (SeenIds(), SeenIds(readable=True)):
-        assert mark(ledger, first) != mark(ledger, second)
-
-
-def _cut(text: str, places: list[int]) -> Message:
-    source, *others = [text[start:end] for start, end in zip([0, *places], [*places, len(text)], strict=True)]
-    return Message(others[-1], source=source, parts=tuple(others[:-1]))
-
-
-@given(messages, moments, moments)
-def test_a_mark_is_the_same_at_any_time(message: Message, now: float, later: float) -> None:
-    for ledger in (SeenIds(), SeenIds(readable=True)):
-        assert mark(ledger, message, now) == mark(ledger, message, later)
-
-
-@given(messages)
-def test_a_hash_has_ten_bytes_and_a_text_is_text(message: Message) -> None:
-    hashed, text = mark(SeenIds(), message), mark(SeenIds(readable=True), message)
-    assert (type(hashed), len(hashed)) == (bytes, 10)
-    assert isinstance(text, str)
-    assert text.endswith(message.id)
 
 
 @given(messages)
@@ -239,19 +208,6 @@ def test_another_ledger_is_hidden_too_with_its_label_or_without(
     assert layout.without_ledger(own.terms, dict.fromkeys(made, 0) | callers) == callers
 
 
-@pytest.mark.parametrize("name", ["messageIDs", "events", "ow", "ow-", "OW_l", "xow_l", "_ow_l", " ow_l", "o_w_l"])
-@pytest.mark.parametrize("layout", [dynamodb, mongodb], ids=["dynamodb", "mongodb"])
-def test_nothing_else_is_taken_for_ours(layout: Any, name: str) -> None:
-    assert not layout.is_made_by("ow_l", name)
-    assert layout.without_ledger(SeenIds().terms, {name: 1}) == {name: 1}
-
-
-def test_each_engine_leaves_alone_what_only_the_other_makes() -> None:
-    assert not dynamodb.is_made_by("ow_l", "ow_r")
-    for name in ("ow_r0", "ow_@s"):
-        assert not mongodb.is_made_by("ow_l", name)
-
-
 @given(ledger=ledgers(), message=messages, now=moments)
 def test_both_engines_find_in_each_slot_what_was_put_there(ledger: Ledger, message: Message, now: float) -> None:
     made = made_slots(ledger, numbered(message), now)
@@ -267,33 +223,6 @@ def test_both_engines_find_in_each_slot_what_was_put_there(ledger: Ledger, messa
     assert all(in_item(slot) == n == in_document(slot) for slot, n in held.items())
     absent = Slot(f"{prefix_of(ledger.attribute)}@", "never written")
     assert in_item(absent) is in_document(absent) is ABSENT
-
-
-# --- what is stored by name -------------------------------------------------------------------------------------------
-
-
-def names_of(slots: Iterable[Slot]) -> list[tuple[str, str]]:
-    return [(dynamodb.name_of(slot), mongodb.path_of(slot)) for slot in slots]
-
-
-@pytest.mark.parametrize(
-    ("ledger", "names"),
-    [
-        (SeenIds(), [("ow_l", "ow_l"), *[(f"ow_r{n}", f"ow_r.r{n}") for n in range(len(SLOTS))]]),
-        (
-            SeenIds(timedelta(hours=36), readable=True),
-            [("ow_l", "ow_l"), *[(f"ow_36ht_r{n}", f"ow_36ht_r.r{n}") for n in range(len(SLOTS))]],
-        ),
-        (SeenIds(None), [("ow_l", "ow_l"), ("ow_all", "ow_all")]),
-        (SeenIds(None, readable=True, name="b"), [("ow_b:l", "ow_b:l"), ("ow_b:allt", "ow_b:allt")]),
-        (MessageIDs("seen"), [("seen", "seen")]),
-        (HighWaterMark(), [("ow_l", "ow_l"), ("ow_@order-7", "ow_@.order-7")]),
-        (InSequence(name="n"), [("ow_n:l", "ow_n:l"), ("ow_n:@order-7", "ow_n:@.order-7")]),
-    ],
-)  # fmt: skip
-def test_the_names_of_what_is_stored_never_change(ledger: Ledger, names: list[tuple[str, str]]) -> None:
-    # Pinned: a change would make every entity forget its messages on the day of the upgrade.
-    assert sorted(names_of(made_slots(ledger, Message("m", "order-7", 1), NOW))) == sorted(names)
 
 
 # --- derived text -----------------------------------------------------------------------------------------------------

@@ -322,12 +322,3 @@ for _machine in MACHINES:
     )
 # What goes wrong between ledgers needs a certain row of changes.
 Changed.TestCase.settings = settings(Changed.TestCase.settings, max_examples=examples(200), stateful_step_count=20)
-TestAnyOrder = AnyOrder.TestCase
-TestAnyOrderReadable = AnyOrderReadable.TestCase
-TestForEver = ForEver.TestCase
-TestForEverReadable = ForEverReadable.TestCase
-TestChanged = Changed.TestCase
-TestInOrder = InOrder.TestCase
-TestInOrderOfText = InOrderOfText.TestCase
-TestNoGaps = NoGaps.TestCase
-TestFollowed = Followed.TestCase

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from onewrite import Duplicate, Message, SeenIds
+from onewrite import Message, SeenIds
 from onewrite.core.label import Slot
 from onewrite.core.ledgers.entry import ABSENT, Mark, Remember
 from onewrite.core.ledgers.ring import SLOTS, Ring, Window, ring_of, window
@@ -225,24 +225,12 @@ def test_what_one_consumer_writes_no_other_removes_whose_clock_is_as_promised(
     assert promise.at(now).present in promise.at(now - 2 * skew + apart).live
 
 
-@given(generation=st.integers(0, 10**9))
-def test_three_generations_in_a_row_have_slots_of_their_own(generation: int) -> None:
-    one_second = window(timedelta(seconds=1), timedelta(0))
-    present = [ring_of(one_second, int((n + 0.5) * one_second.width)).present for n in range(generation, generation + 3)]
-    assert len(set(present)) == 3
-
-
 def _bursts(promise: Promise, every: float, phase: float, times: int) -> Iterator[int]:
     """One mark stands for a burst."""
     entity = Entity(promise)
     for n in range(times):
         entity.write(f"burst-{n}", START + phase + n * every)
         yield entity.kept()
-
-
-@pytest.mark.parametrize("days", range(16, 400))
-def test_no_entity_grows_whatever_the_rhythm_of_its_bursts(days: int) -> None:
-    assert max(_bursts(IDS, days * DAY, 0.0, YEARS // days)) <= (24 if days == 296 else 15)
 
 
 @given(st.integers(16, 399) | st.just(296), st.floats(min_value=0, max_value=400))
@@ -289,25 +277,5 @@ def test_a_message_is_recognised_for_the_whole_retention(
     assert len(entity.slots) <= len(SLOTS)
 
 
-@given(st.integers(min_value=2, max_value=200), moments)
-def test_steady_traffic_keeps_at_most_1_65_retentions_of_ids(per_retention: int, begin: float) -> None:
-    entity = Guarded(SeenIds())
-    most = 0
-    for n in range(6 * per_retention):
-        entity.write(Message(f"m{n}"), begin + n * 14 * DAY / per_retention)
-        most = max(most, sum(map(len, entity.slots.values())))
-    assert most <= 1.65 * per_retention + 1  # the one that is being written
-
-
 def test_the_default_is_kept_for_14_days_by_clocks_that_are_off_by_six_hours() -> None:
     assert (SeenIds().retention, SeenIds().skew) == (IDS.kept, IDS.skew)
-
-
-def test_a_duplicate_writes_nothing() -> None:
-    entity, message = Guarded(SeenIds()), Message("m")
-    entity.write(message, START)
-    before = dict(entity.slots)
-    entry = SeenIds().entry(message, START + DAY)
-    assert entry.judge(message, lambda slot: before.get(slot, ABSENT)) == Duplicate(message)
-    assert not entity.write(message, START + DAY)
-    assert entity.slots == before
