@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
+import beanie
 import pytest
 from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.asynchronous.database import AsyncDatabase
@@ -150,10 +152,41 @@ def test_a_collection_is_renamed_and_dropped(orders: Any) -> None:
 def test_the_database_of_a_stand_in_has_what_pymongos_has(orders: Any) -> None:
     database = orders.database
     assert database.command("ping") == {"ok": 1}
+    assert database.command({"buildInfo": 1})["version"]
+    assert database.list_collection_names(nameOnly=True) == []
     with pytest.raises(StandInLies, match="databases have no options"):
         database.with_options(write_concern=1)
     with pytest.raises(StandInLies, match="command"):
         database.command("serverStatus")
+
+
+class Stock(beanie.Document):
+    id: str  # type: ignore[assignment]  # Beanie's own documents say ObjectId
+    left: int = 0
+
+    class Settings:
+        use_revision = True
+        indexes: ClassVar[list[str]] = ["left"]
+
+
+def test_beanie_opens_the_asynchronous_stand_in() -> None:
+    async def use() -> None:
+        database = mongomock_collection(asynchronous=True).database
+        await beanie.init_beanie(database, document_models=[Stock])
+        await Stock.insert_many([Stock(id="a", left=3), Stock(id="b")])
+        await Stock.find_one(Stock.id == "a", Stock.left >= 2).update({"$inc": {"left": -2}})
+        read = await Stock.get("a")
+        assert read is not None
+        await read.set({"left": 5})
+        await read.save()
+        await read.replace()
+        found = await Stock.find(Stock.left > 1).sort("-left").to_list()
+        assert [(each.id, each.left) for each in found] == [("a", 5)]
+        assert await Stock.count() == 2
+        await read.delete()
+        assert await Stock.find_all().to_list() == [Stock(id="b")]
+
+    asyncio.run(use())
 
 
 def test_the_client_of_a_stand_in_makes_stand_ins_and_has_no_sessions(orders: Any) -> None:

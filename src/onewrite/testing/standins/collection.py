@@ -83,7 +83,7 @@ ATTRIBUTES = (SILENT | DATABASE_SILENT) - {"next"}
 # These arguments change nothing that a test could see here: mongomock is not given them.
 _WITHOUT_EFFECT = frozenset({
     "allowDiskUse", "allow_disk_use", "allow_partial_results", "authorizedCollections", "background", "batchSize", "batch_size", "bypassDocumentValidation",
-    "bypass_document_validation", "check_exists", "comment", "maxTimeMS", "max_time_ms", "no_cursor_timeout", "oplog_replay",
+    "bypass_document_validation", "check_exists", "comment", "maxTimeMS", "max_time_ms", "nameOnly", "no_cursor_timeout", "oplog_replay",
 })  # fmt: skip
 
 
@@ -309,6 +309,12 @@ class StandInDatabase(Database):
     @property
     def write_concern(self) -> pymongo.WriteConcern:
         return pymongo.WriteConcern()
+
+    def command(self, command: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """Answer `buildInfo` too, which Beanie asks for before it begins."""
+        if "buildInfo" in (command, *(command if isinstance(command, Mapping) else ())):
+            return {**self.client.server_info(), "ok": 1.0}
+        return cast("dict[str, Any]", super().command(command, *args, **kwargs))
 
     def with_options(self, *args: Any, **kwargs: Any) -> StandInDatabase:
         if any(value is not None for value in (*args, *kwargs.values())):
