@@ -63,6 +63,7 @@ class Flows(Engine):
         *,
         outbox: Outbox | None = None,
         tombstones: Tombstones | None = None,
+        typed: bool = False,
         is_async: bool,
     ) -> None:
         _check_wiring(table, table_name, is_async=is_async)
@@ -70,6 +71,7 @@ class Flows(Engine):
         self.target, self.table = find_client(table, table_name)
         self.full_name: str = table_name or table.name
         self._key_names: tuple[str, ...] = ()
+        self.typed = typed  # whether callers pass and get typed values
         # A Table's own client takes and gives plain values, as the Table does.
         self._is_typed = table_name is not None
         self.convert = typed_values if self._is_typed else sendable

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import timedelta
-from typing import Any, Unpack, overload
+from typing import Any, TypeVar, Unpack, cast, overload
 
 from onewrite.core.clock import random_name, wall_clock
 from onewrite.core.event import Emit, Outbox, made_with_outbox
@@ -36,8 +36,11 @@ from onewrite.dynamodb.native import (
 )
 from onewrite.dynamodb.outboxes import Outboxes
 from onewrite.dynamodb.participants import Prepared, prepare
+from onewrite.dynamodb.typed import check_typed, plain_arguments, plain_result, typed_result
 from onewrite.message import Message
 from onewrite.outcome import Answer, Begun, Busy, Entity, Outcome, Uncertain
+
+T = TypeVar("T")
 
 # The methods that send a request.
 VERBS = (
@@ -53,6 +56,16 @@ class _Store:
     _target: Any
     _outboxes: Outboxes | None
 
+    def _in(self, native: Mapping[str, Any]) -> dict[str, Any]:
+        return plain_arguments(native) if self._flows.typed else cast("dict[str, Any]", native)
+
+    def _in_result(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """The function of a caller, which returns the arguments of a call, or an awaitable of them."""
+        return plain_result(function) if self._flows.typed else function
+
+    def _out(self, result: T) -> T:
+        return typed_result(result) if self._flows.typed else result
+
     def without_ledger(self, item: Mapping[str, Any]) -> Entity:
         """The entity without its ledger, for an item that was read another way, in plain or typed values."""
         return self._flows.without_ledger(item)
@@ -67,15 +80,15 @@ class _Store:
 
     def updating(self, *, emit: Emit = None, **native: Unpack[UpdatingArguments]) -> Prepared:
         """`update_item` for `transact`."""
-        return prepare(self._flows, "updating", native, emit)
+        return prepare(self._flows, "updating", self._in(native), emit)
 
     def putting(self, *, emit: Emit = None, **native: Unpack[PuttingArguments]) -> Prepared:
         """`put_item` for `transact`."""
-        return prepare(self._flows, "putting", native, emit)
+        return prepare(self._flows, "putting", self._in(native), emit)
 
     def recording(self, *, emit: Emit = None, **native: Unpack[RecordingArguments]) -> Prepared:
         """`record` for `transact`."""
-        return prepare(self._flows, "recording", native, emit)
+        return prepare(self._flows, "recording", self._in(native), emit)
 
     @property
     def outboxes(self) -> Outboxes:
@@ -87,7 +100,8 @@ class GuardedTable(_Store):
     """A DynamoDB table whose writes take effect once per message.
 
     `table` is a boto3 Table, which supplies its name and its client, or a low-level client together with `table_name`, which is the faster
-    way. Both take and give plain Python values, and threads may share either. Every call is the native one with the message in front, and
+    way. Both take and give plain Python values, and threads may share either. With `typed=True` a client takes and gives typed ones, such as
+    `{"S": "text"}`, in keys, items, expressions and entities. Every call is the native one with the message in front, and
     is one request. A table without a ledger (None) takes part in a `transact` with `inbox=`, and can be read. With `lean=True` the first
     try of a guarded write or a read does without botocore, and takes a quarter of the processor's time: see docs/lean.md.
     """
@@ -110,6 +124,7 @@ class GuardedTable(_Store):
         *,
         table_name: str,
         lean: bool = ...,
+        typed: bool = ...,
         clock: Callable[[], float] = ...,
         outbox: Outbox | None = ...,
         tombstones: Tombstones | None = ...,
@@ -121,14 +136,16 @@ class GuardedTable(_Store):
         *,
         table_name: str | None = None,
         lean: bool = False,
+        typed: bool = False,
         clock: Callable[[], float] = wall_clock,
         outbox: Outbox | None = None,
         tombstones: Tombstones | None = None,
     ) -> None:
         check_table(table, table_name)
         check_deletes(ledger, tombstones)
+        check_typed(typed, table_name)
         self._flows = Flows(
-            table, ledger, table_name, clock, random_name, outbox=outbox, tombstones=tombstones, is_async=False
+            table, ledger, table_name, clock, random_name, outbox=outbox, tombstones=tombstones, typed=typed, is_async=False
         )
         self._target = lean_target(table, table_name) if lean else self._flows.target
         self._outboxes = None if outbox is None else Outboxes(table, table_name, outbox)
@@ -137,24 +154,24 @@ class GuardedTable(_Store):
         self, message: Message, *, emit: Emit = None, finishes: Claim | None = None, **native: Unpack[UpdateItemArguments]
     ) -> Outcome:
         """The guarded write. `Applied.entity` is what `ReturnValues` asks for. `finishes` is the step that it ends."""
-        return run(self._flows.write(message, native, emit=emit, finishes=finishes), self._target)
+        return self._out(run(self._flows.write(message, self._in(native), emit=emit, finishes=finishes), self._target))
 
     def put_item(self, message: Message, *, emit: Emit = None, **native: Unpack[PutItemArguments]) -> Outcome:
         """Create only: an item that is already there is `Duplicate` or `Rejected`, never replaced."""
-        return run(self._flows.write(message, native, build_put, emit=emit), self._target)
+        return self._out(run(self._flows.write(message, self._in(native), build_put, emit=emit), self._target))
 
     def delete_item(self, message: Message, *, emit: Emit = None, **native: Unpack[DeleteItemArguments]) -> Outcome:
         """Delete the item, and leave a tombstone that refuses every message that comes late. Needs `tombstones=`.
 
         With `ReturnValues="ALL_OLD"`, `Applied.entity` is what was deleted.
         """
-        return run(delete(self._flows, message, emit=emit, **native), self._target)
+        return self._out(run(delete(self._flows, message, emit=emit, **self._in(native)), self._target))
 
     def record(
         self, message: Message, *, emit: Emit = None, finishes: Claim | None = None, **native: Unpack[RecordArguments]
     ) -> Outcome:
         """Remember the message with no business change, in a new item if there is none."""
-        return run(self._flows.record(message, emit=emit, finishes=finishes, **native), self._target)
+        return self._out(run(self._flows.record(message, emit=emit, finishes=finishes, **self._in(native)), self._target))
 
     def fold(self, messages: Iterable[Message], function: Callable[[list[Message]], Mapping[str, Any]]) -> list[Outcome]:
         """The messages' writes in as few requests as there can be. The outcomes are in the order of the messages.
@@ -162,7 +179,7 @@ class GuardedTable(_Store):
         `function` is given those that are fresh, and returns the arguments of the `update_item` with their effect, or only a `Key` to
         record them, and `emit`. It is called again for fewer of them, where others turn out to be duplicates or the write is too large.
         """
-        return run(fold_into(self._flows, messages, function), self._target)
+        return self._out(run(fold_into(self._flows, messages, self._in_result(function)), self._target))
 
     def begin(
         self,
@@ -179,8 +196,8 @@ class GuardedTable(_Store):
         `safe_for` is how long whoever performs the effect recognises its key: the lease and ten minutes at least, or
         `timedelta(0)`. `after` permits an effect once more that an operator knows not to have happened.
         """
-        flow = begin(self._flows, message, name, native, lease=lease, safe_for=safe_for, after=after)
-        return run(flow, self._target)
+        flow = begin(self._flows, message, name, self._in(native), lease=lease, safe_for=safe_for, after=after)
+        return self._out(run(flow, self._target))
 
     def perform(
         self,
@@ -194,8 +211,10 @@ class GuardedTable(_Store):
         **native: Unpack[BeginArguments],
     ) -> Outcome:
         """Begin a step, call `effect(step)`, and finish with the `update_item` whose arguments `then(result)` returns."""
-        flow = perform(self._flows, message, name, effect, native, lease=lease, safe_for=safe_for, then=then)
-        return run(flow, self._target)
+        flow = perform(
+            self._flows, message, name, effect, self._in(native), lease=lease, safe_for=safe_for, then=self._in_result(then)
+        )
+        return self._out(run(flow, self._target))
 
     def release(self, step: Begun, *, sent: bool = True) -> None:
         """End the step's lease now, if it is still this worker's. `sent=False` says that its effect was not sent: then nothing of
@@ -205,15 +224,15 @@ class GuardedTable(_Store):
 
     def open_steps(self, **native: Unpack[SeenArguments]) -> list[Busy | Uncertain]:
         """The steps of the entity that were begun and not finished: `Busy` while their lease lasts, then `Uncertain`."""
-        return run(open_steps(self._flows, native), self._target, is_hint=True)
+        return self._out(run(open_steps(self._flows, self._in(native)), self._target, is_hint=True))
 
     def seen(self, message: Message, **native: Unpack[SeenArguments]) -> Outcome:
         """Read only: what an unconditional write would get now. A hint to skip costly work, not a guard."""
-        return run(self._flows.seen(message, **native), self._target, is_hint=True)
+        return self._out(run(self._flows.seen(message, **self._in(native)), self._target, is_hint=True))
 
     def get_item(self, **native: Unpack[GetItemArguments]) -> Entity | None:
         """The entity without its ledger, or None."""
-        return run(self._flows.get_item(**native), self._target)
+        return self._out(run(self._flows.get_item(**self._in(native)), self._target))
 
 
 class AsyncGuardedTable(_Store):
@@ -236,6 +255,7 @@ class AsyncGuardedTable(_Store):
         ledger: Ledger | None,
         *,
         table_name: str,
+        typed: bool = ...,
         clock: Callable[[], float] = ...,
         outbox: Outbox | None = ...,
         tombstones: Tombstones | None = ...,
@@ -246,14 +266,16 @@ class AsyncGuardedTable(_Store):
         ledger: Ledger | None,
         *,
         table_name: str | None = None,
+        typed: bool = False,
         clock: Callable[[], float] = wall_clock,
         outbox: Outbox | None = None,
         tombstones: Tombstones | None = None,
     ) -> None:
         check_table(table, table_name)
         check_deletes(ledger, tombstones)
+        check_typed(typed, table_name)
         self._flows = Flows(
-            table, ledger, table_name, clock, random_name, outbox=outbox, tombstones=tombstones, is_async=True
+            table, ledger, table_name, clock, random_name, outbox=outbox, tombstones=tombstones, typed=typed, is_async=True
         )
         self._target = self._flows.target
         self._outboxes = None if outbox is None else Outboxes(table, table_name, outbox)
@@ -262,24 +284,28 @@ class AsyncGuardedTable(_Store):
         self, message: Message, *, emit: Emit = None, finishes: Claim | None = None, **native: Unpack[UpdateItemArguments]
     ) -> Outcome:
         """The guarded write. `Applied.entity` is what `ReturnValues` asks for. `finishes` is the step that it ends."""
-        return await arun(self._flows.write(message, native, emit=emit, finishes=finishes), self._target)
+        return self._out(
+            await arun(self._flows.write(message, self._in(native), emit=emit, finishes=finishes), self._target)
+        )
 
     async def put_item(self, message: Message, *, emit: Emit = None, **native: Unpack[PutItemArguments]) -> Outcome:
         """Create only: an item that is already there is `Duplicate` or `Rejected`, never replaced."""
-        return await arun(self._flows.write(message, native, build_put, emit=emit), self._target)
+        return self._out(await arun(self._flows.write(message, self._in(native), build_put, emit=emit), self._target))
 
     async def delete_item(self, message: Message, *, emit: Emit = None, **native: Unpack[DeleteItemArguments]) -> Outcome:
         """Delete the item, and leave a tombstone that refuses every message that comes late. Needs `tombstones=`.
 
         With `ReturnValues="ALL_OLD"`, `Applied.entity` is what was deleted.
         """
-        return await arun(delete(self._flows, message, emit=emit, **native), self._target)
+        return self._out(await arun(delete(self._flows, message, emit=emit, **self._in(native)), self._target))
 
     async def record(
         self, message: Message, *, emit: Emit = None, finishes: Claim | None = None, **native: Unpack[RecordArguments]
     ) -> Outcome:
         """Remember the message with no business change, in a new item if there is none."""
-        return await arun(self._flows.record(message, emit=emit, finishes=finishes, **native), self._target)
+        return self._out(
+            await arun(self._flows.record(message, emit=emit, finishes=finishes, **self._in(native)), self._target)
+        )
 
     async def fold(
         self,
@@ -292,7 +318,7 @@ class AsyncGuardedTable(_Store):
         record them, and `emit`. It is called again for fewer of them, where others turn out to be duplicates or the write is too large.
         It may be asynchronous.
         """
-        return await arun(fold_into(self._flows, messages, function), self._target)
+        return self._out(await arun(fold_into(self._flows, messages, self._in_result(function)), self._target))
 
     async def begin(
         self,
@@ -309,8 +335,8 @@ class AsyncGuardedTable(_Store):
         `safe_for` is how long whoever performs the effect recognises its key: the lease and ten minutes at least, or
         `timedelta(0)`. `after` permits an effect once more that an operator knows not to have happened.
         """
-        flow = begin(self._flows, message, name, native, lease=lease, safe_for=safe_for, after=after)
-        return await arun(flow, self._target)
+        flow = begin(self._flows, message, name, self._in(native), lease=lease, safe_for=safe_for, after=after)
+        return self._out(await arun(flow, self._target))
 
     async def perform(
         self,
@@ -324,8 +350,10 @@ class AsyncGuardedTable(_Store):
         **native: Unpack[BeginArguments],
     ) -> Outcome:
         """Begin a step, call `effect(step)`, and finish with the `update_item` whose arguments `then(result)` returns."""
-        flow = perform(self._flows, message, name, effect, native, lease=lease, safe_for=safe_for, then=then)
-        return await arun(flow, self._target)
+        flow = perform(
+            self._flows, message, name, effect, self._in(native), lease=lease, safe_for=safe_for, then=self._in_result(then)
+        )
+        return self._out(await arun(flow, self._target))
 
     async def release(self, step: Begun, *, sent: bool = True) -> None:
         """End the step's lease now, if it is still this worker's. `sent=False` says that its effect was not sent: then nothing of
@@ -335,12 +363,12 @@ class AsyncGuardedTable(_Store):
 
     async def open_steps(self, **native: Unpack[SeenArguments]) -> list[Busy | Uncertain]:
         """The steps of the entity that were begun and not finished: `Busy` while their lease lasts, then `Uncertain`."""
-        return await arun(open_steps(self._flows, native), self._target, is_hint=True)
+        return self._out(await arun(open_steps(self._flows, self._in(native)), self._target, is_hint=True))
 
     async def seen(self, message: Message, **native: Unpack[SeenArguments]) -> Outcome:
         """Read only: what an unconditional write would get now. A hint to skip costly work, not a guard."""
-        return await arun(self._flows.seen(message, **native), self._target, is_hint=True)
+        return self._out(await arun(self._flows.seen(message, **self._in(native)), self._target, is_hint=True))
 
     async def get_item(self, **native: Unpack[GetItemArguments]) -> Entity | None:
         """The entity without its ledger, or None."""
-        return await arun(self._flows.get_item(**native), self._target)
+        return self._out(await arun(self._flows.get_item(**self._in(native)), self._target))

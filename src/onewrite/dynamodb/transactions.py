@@ -22,6 +22,7 @@ from onewrite.core.transaction import DEADLINE, Backoff, Findings, Transaction
 from onewrite.dynamodb.flows import code, says_mistyped, says_too_large, text_of
 from onewrite.dynamodb.layout import canonical
 from onewrite.dynamodb.participants import Action, Prepared, action, inbox_actions, inbox_flows, write_alone
+from onewrite.dynamodb.typed import typed_result
 from onewrite.dynamodb.values import plain_values
 from onewrite.errors import ConfigurationError, InvalidUpdate
 from onewrite.message import Message
@@ -57,7 +58,7 @@ def transact(
     Any other refusal says in `participant` whose it is. What is in the way for a moment is waited for, `deadline` long.
     """
     transaction = _Transaction(message, participants, inbox, is_async=False)
-    return run(transaction.answer_within(deadline), transaction.store.target)
+    return _shown(run(transaction.answer_within(deadline), transaction.store.target), participants)
 
 
 async def atransact(
@@ -69,7 +70,13 @@ async def atransact(
 ) -> Outcome:
     """`transact` for the writes of an `AsyncGuardedTable`."""
     transaction = _Transaction(message, participants, inbox, is_async=True)
-    return await arun(transaction.answer_within(deadline), transaction.store.target)
+    return _shown(await arun(transaction.answer_within(deadline), transaction.store.target), participants)
+
+
+def _shown(outcome: Outcome, participants: Sequence[Prepared]) -> Outcome:
+    """Return the outcome with the entity as the participant's store shows it."""
+    place: int | None = getattr(outcome, "participant", None)
+    return typed_result(outcome) if participants[place or 0].store.typed else outcome
 
 
 class _Reason(NamedTuple):

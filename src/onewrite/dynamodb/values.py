@@ -114,7 +114,7 @@ def _typed_value(name: str, value: Any) -> dict[str, Any]:
     if is_typed(value):
         raise InvalidUpdate(
             f"{name} is {value!r}, a typed value: a guarded client takes plain ones, as a Table does, and would store this as a map. "
-            "Give it the value alone. A map that looks like this can be stored through a Table."
+            "Give it the value alone, or make the store with typed=True. A map that looks like this can be stored through a Table."
         )
     return _typed_member(name, value)
 

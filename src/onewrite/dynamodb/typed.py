@@ -1,0 +1,77 @@
+"""Typed values, such as {"S": "text"}, for the callers of a store made with `typed=True`. Within, all values are plain."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+from inspect import isawaitable
+from typing import Any, TypeVar, cast
+
+from onewrite.dynamodb.values import is_typed, plain_values, typed_values
+from onewrite.errors import ConfigurationError, InvalidUpdate
+
+T = TypeVar("T")
+
+_PARTS = ("Key", "Item", "ExpressionAttributeValues")  # the arguments of every call that hold values
+
+
+def check_typed(typed: object, table_name: object) -> None:
+    if not isinstance(typed, bool):
+        raise ConfigurationError(f"typed={typed!r}: expected True or False.")
+    if typed and table_name is None:
+        raise ConfigurationError(
+            "typed=True: a Table types values itself. Leave typed out, or pass a low-level client together with table_name."
+        )
+
+
+def plain_arguments(native: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a call with plain values."""
+    return {
+        part: {name: _plain_value(name, value) for name, value in cast("Mapping[str, Any]", values).items()}
+        if part in _PARTS and isinstance(values, Mapping)
+        else values
+        for part, values in native.items()
+    }
+
+
+def _plain_value(name: str, value: Any) -> Any:
+    if is_typed(value):
+        try:
+            return plain_values({name: value})[name]
+        except Exception as error:  # boto3 raises errors of many kinds for a member that isn't typed
+            problem = f" ({type(error).__name__}: {error})"
+    else:
+        problem = ""
+    raise InvalidUpdate(
+        f"{name} is {value!r}, which isn't a typed value{problem}: this store was made with typed=True. Write each value as the "
+        'low-level client does, such as {"S": "text"} or {"N": "7"}.'
+    )
+
+
+def plain_result(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function with plain values in the arguments that it returns, or that it returns an awaitable of."""
+
+    async def awaited(result: Awaitable[Any]) -> Any:
+        return _plain_mapping(await result)
+
+    def call(*args: Any) -> Any:
+        result: Any = function(*args)
+        return awaited(result) if isawaitable(result) else _plain_mapping(result)
+
+    return call
+
+
+def _plain_mapping(result: Any) -> Any:
+    return plain_arguments(cast("Mapping[str, Any]", result)) if isinstance(result, Mapping) else result
+
+
+def typed_result(result: T) -> T:
+    """Return an outcome, a list of them, or an entity with typed values."""
+    value: Any = result
+    if isinstance(value, list):
+        return cast("T", [*map(typed_result, cast("list[Any]", value))])
+    if isinstance(value, Mapping):
+        return cast("T", typed_values(cast("Mapping[str, Any]", value)))
+    if getattr(value, "entity", None) is not None:
+        return cast("T", replace(value, entity=typed_values(value.entity)))
+    return result
