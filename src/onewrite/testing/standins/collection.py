@@ -27,7 +27,7 @@ from mongomock.collection import BulkOperationBuilder, Collection
 from mongomock.database import Database
 from mongomock.mongo_client import MongoClient
 from mongomock.store import ServerStore
-from pymongo.errors import PyMongoError, WriteError
+from pymongo.errors import DuplicateKeyError, PyMongoError, WriteError
 from pymongo.results import BulkWriteResult, UpdateResult
 
 from onewrite.mongodb.flows import LARGEST_DOCUMENT
@@ -389,6 +389,17 @@ class StandInCollection(Collection):
             if is_asked_for(spec):
                 _refuse(lie)
         return super()._update(spec, document, upsert, *args, **kwargs)
+
+    def _insert(self, data: Any, *args: Any, **kwargs: Any) -> Any:
+        """Insert a document, and tell of a taken `_id` in the words of the server: Beanie reads them to know a stale revision."""
+        try:
+            return super()._insert(data, *args, **kwargs)
+        except DuplicateKeyError as error:
+            taken_id = data.get("_id") if isinstance(data, Mapping) else None
+            if error.details is None and any(document["_id"] == taken_id for document in self._store.documents):
+                details = {"code": 11000, "keyPattern": {"_id": 1}, "keyValue": {"_id": taken_id}}
+                raise DuplicateKeyError(str(error), 11000, details) from None
+            raise
 
     def _apply_update_document(self, existing_document: Any, spec: Any, document: Any, was_insert: bool) -> None:  # noqa: FBT001  # the same
         with _all_or_nothing(existing_document):

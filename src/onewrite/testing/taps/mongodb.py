@@ -72,6 +72,9 @@ class TappedClient:
     def start_session(self, *args: Any, **kwargs: Any) -> TappedSession | TappedAsyncSession:
         return start_session(self, self._gate, self._store, *args, awaited=self._awaited, **kwargs)
 
+    def append_metadata(self, driver: object) -> None:
+        """Do nothing with the name that a mapper adds for the server's log."""
+
     def __getitem__(self, name: str) -> Any:
         if name != self._name:
             raise ConfigurationError(
