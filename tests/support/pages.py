@@ -64,6 +64,7 @@ def a_server() -> Iterator[None]:
 
 WORLDS: dict[str, Callable[[], AbstractContextManager[None]]] = {
     "docs/brokers.md": a_server,
+    "docs/models.md": a_shop,
     "docs/recipes.md": a_shop,
 }
 
