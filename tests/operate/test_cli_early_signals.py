@@ -7,7 +7,9 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -222,7 +224,8 @@ def caught(monkeypatch: pytest.MonkeyPatch) -> Iterator[EarlySignals]:
     before = {number: signal.getsignal(number) for number in SIGNALS}
     early = EarlySignals()
     early.catch()
-    yield early
+    with early.kept:
+        yield early
     for number, handler in before.items():
         signal.signal(number, handler)
 
@@ -243,6 +246,16 @@ def test_a_signal_between_the_making_of_the_worker_and_its_run_stops_it(caught: 
     assert stops == ["stopped"]
 
 
+@pytest.mark.filterwarnings("ignore:.*fork")
+def test_a_process_that_a_handler_forks_ends_by_the_signal(caught: EarlySignals) -> None:
+    child = get_context("fork").Process(target=time.sleep, args=(PATIENCE,))
+    child.start()
+    child.terminate()
+    child.join(PATIENCE / 2)
+    assert child.exitcode == -signal.SIGTERM
+    caught.pass_on(lambda: pytest.fail("the signal was the child's"))
+
+
 @pytest.mark.parametrize("pass_on", [True, False])
 def test_the_second_signal_ends_the_process(caught: EarlySignals, pass_on: bool) -> None:
     signal.raise_signal(signal.SIGTERM)
@@ -252,11 +265,10 @@ def test_the_second_signal_ends_the_process(caught: EarlySignals, pass_on: bool)
         signal.raise_signal(signal.SIGINT)
 
 
-def test_at_the_end_of_the_process_the_signals_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_at_the_end_of_the_process_the_signals_are_ignored(caught: EarlySignals, monkeypatch: pytest.MonkeyPatch) -> None:
     at_the_end: list[tuple[Any, ...]] = []
     monkeypatch.setattr(atexit, "register", lambda *call: at_the_end.append(call))
-    monkeypatch.setattr(signal, "signal", lambda *_: None)
-    EarlySignals().catch()
+    caught.catch()
     assert at_the_end == [(signal.signal, number, signal.SIG_IGN) for number in SIGNALS]
 
 

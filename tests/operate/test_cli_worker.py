@@ -267,7 +267,7 @@ def test_a_handler_that_does_not_end_in_time_ends_with_the_process(sqs: FakeSqs,
     monkeypatch.setattr(os, "_exit", left.append)
     monkeypatch.setattr(Worker, "run", lambda _: False)
     run()
-    assert left == [1]
+    assert left == [130]
 
 
 _SWITCH = """

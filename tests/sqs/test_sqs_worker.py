@@ -9,7 +9,8 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from datetime import timedelta
 from math import inf
-from time import monotonic
+from multiprocessing import get_context
+from time import monotonic, sleep
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -701,6 +702,23 @@ def test_a_second_signal_does_not_wait_for_the_batch(sqs: FakeSqs) -> None:
     hanging.then(signal_twice)
     assert impatient.run() is False
     hanging.released.set()
+
+
+@pytest.mark.filterwarnings("ignore:.*fork")
+def test_a_process_that_a_handler_forks_ends_by_sigterm(sqs: FakeSqs) -> None:
+    ends: list[int | None] = []
+
+    def fork(_: Message) -> None:
+        child = get_context("fork").Process(target=sleep, args=(2 * PATIENCE,))
+        child.start()
+        child.terminate()
+        child.join(PATIENCE)
+        ends.append(child.exitcode)
+        child.kill()
+
+    sqs.send("m")
+    assert worker(sqs, fork).run() is True
+    assert ends == [-signal.SIGTERM]
 
 
 def test_in_another_thread_the_signals_are_left_alone(sqs: FakeSqs) -> None:

@@ -9,13 +9,19 @@ worker with a failure; to process 1 of a container the kernel would not even del
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import signal
 import socket
 import threading
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from types import FrameType
+
+from onewrite.core.forking import STOP_SIGNALS, undone_in_children
+
+logger = logging.getLogger("onewrite")
 
 # The top-level modules that the extras install. If another module is missing, our remedy would not help, so the error is raised.
 EXTRAS = frozenset(
@@ -28,17 +34,25 @@ EXTRAS = frozenset(
         "typer",
     }
 )
-_STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+DRAIN = 25.0  # seconds: ECS and Kubernetes kill a process 30 seconds after their SIGTERM
+_LAST_WORDS = 1.0  # seconds after the drain, in which whoever ends in order says what has not ended
 INTERRUPTED = 130  # the exit code, as shells have it
 AT_ONCE = 1.0  # seconds from a signal to the end of a verb that is interrupted
 _LAST_SECONDS = 10.0  # for what flushes logs and metrics when the process ends
 
 
-def end_at_last(code: int) -> None:
+def end_at_last(code: int, seconds: float = _LAST_SECONDS) -> None:
     """End the process in a while, should a thread that the user's code has left behind keep it from ending by itself."""
-    timer = threading.Timer(_LAST_SECONDS, os._exit, (code,))
+    timer = threading.Timer(seconds, os._exit, (code,))
     timer.daemon = True
     timer.start()
+
+
+def leave(code: int) -> None:
+    """End the process at once. An orderly end of the interpreter would wait for the threads of code that hangs."""
+    end_at_last(code)
+    logging.shutdown()
+    os._exit(code)
 
 
 def interrupt() -> None:
@@ -54,15 +68,23 @@ class EarlySignals:
         self._has_received = False
         self._code = INTERRUPTED
         self._stop: Callable[[], None] | None = None
+        self.kept = ExitStack()
 
     def catch(self) -> None:
         """Handle the signals from now until the process ends, whatever its worker does in between."""
         self.owns_process = True
-        for number in _STOP_SIGNALS:
-            signal.signal(number, self._handle)
+        earlier = {number: signal.signal(number, self._handle) for number in STOP_SIGNALS}
+        for number in STOP_SIGNALS:
             # Late in its shutdown the interpreter puts the default action back, except for a signal that is ignored. Without
             # this, a signal in the last milliseconds would turn the exit code 0 into a death by that signal.
             atexit.register(signal.signal, number, signal.SIG_IGN)
+
+        def put_back() -> None:
+            signal.set_wakeup_fd(-1)
+            for number, handler in earlier.items():
+                signal.signal(number, handler)
+
+        self.kept.enter_context(undone_in_children(put_back))
 
     def pass_on(self, stop: Callable[[], None], *, within: float | None = None) -> None:
         """Call `stop` at a signal, and at once if one has arrived already.
@@ -75,11 +97,22 @@ class EarlySignals:
         if self._has_received:
             stop()
 
+    def drain(self, seconds: float) -> None:
+        """End the process so many seconds after a signal at the latest, whatever is silent then: the user's module, a table, or a broker."""
+        text = "Not everything has ended within %g seconds of a signal: what is not settled comes again"
+
+        def say() -> None:
+            end_at_last(self._code, _LAST_WORDS)  # What hangs may hold the lock of a log.
+            logger.error(text, seconds)
+
+        if self.owns_process:
+            self._limit(seconds + _LAST_WORDS, say)
+
     def finish(self, code: int) -> None:
         """The command is done, and a signal no longer changes its exit code."""
         self._code, self._stop = code, None
 
-    def _limit(self, seconds: float) -> None:
+    def _limit(self, seconds: float, say: Callable[[], None] = lambda: None) -> None:
         """Python calls a handler between two instructions of the main thread, and a lookup of a name, for one, is a single instruction.
 
         So another thread waits for the byte that C itself sends at a signal.
@@ -91,9 +124,10 @@ class EarlySignals:
         signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
 
         def watch(_is_open: socket.socket = writer) -> None:
-            while reader.recv(1)[0] not in (0, *_STOP_SIGNALS):
+            while reader.recv(1)[0] not in (0, *STOP_SIGNALS):
                 pass
             time.sleep(seconds)
+            say()
             os._exit(self._code)
 
         threading.Thread(target=watch, name="onewrite-signals", daemon=True).start()

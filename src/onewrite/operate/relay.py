@@ -19,7 +19,7 @@ import typer
 from onewrite.core.event import Outbox
 from onewrite.core.log import log
 from onewrite.errors import ConfigurationError
-from onewrite.operate.early import AT_ONCE, EarlySignals, interrupt
+from onewrite.operate.early import AT_ONCE, DRAIN, EarlySignals, interrupt
 from onewrite.operate.modules import RELAY, find
 from onewrite.operate.options import (
     AsJson,
@@ -84,6 +84,9 @@ Poll: TypeAlias = Annotated[float, _option("poll", "Seconds between two passes."
 OlderThan: TypeAlias = Annotated[
     float, _option("older-than", "Leave out what has waited for less than so many seconds.", min=0, max=1e9)
 ]
+DrainSeconds: TypeAlias = Annotated[
+    float, _option("drain-seconds", "The most seconds from SIGTERM or Ctrl-C to the end.", min=0, max=43_200)
+]
 Metrics: TypeAlias = Annotated[
     list[MetricsKind] | None,
     _option("metrics", "emf prints CloudWatch's metrics; opentelemetry counts on the global meter."),
@@ -121,6 +124,7 @@ def relay(
     once: Once = False,
     poll: Poll = 1.0,
     older_than: OlderThan = 0,
+    drain_seconds: DrainSeconds = DRAIN,
     metrics: Metrics = None,
     log_format: Format = LogFormat.TEXT,
     log_level: LogLevel = Level.INFO,
@@ -151,6 +155,8 @@ def _start(context: typer.Context, name: str | None, log_format: LogFormat, log_
     early: EarlySignals = context.obj
     if acts:
         early.pass_on(interrupt, within=AT_ONCE)
+    else:
+        early.drain(options["drain_seconds"])
 
     def run_act() -> int:
         relay = _chosen_relay(name, given, options, publishes=not acts)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import faulthandler
 import logging
-import os
 import sys
 import threading
 from collections.abc import Generator, Sequence
@@ -18,7 +17,7 @@ import typer
 from onewrite.errors import ConfigurationError, OnewriteError
 from onewrite.message import Message
 from onewrite.metrics import Hook, Reported, emf, opentelemetry
-from onewrite.operate.early import EarlySignals, end_at_last
+from onewrite.operate.early import DRAIN, INTERRUPTED, EarlySignals, end_at_last, leave
 from onewrite.operate.modules import HANDLER, find
 from onewrite.operate.options import MetricsKind, VersionOption, global_meter, option
 from onewrite.operate.report import Level, LogFormat, log_to_stderr
@@ -99,7 +98,7 @@ def worker(
     gather: Gather = 0,
     wait: Wait = None,
     visibility_timeout: VisibilityTimeout = None,
-    drain_seconds: DrainSeconds = 25,
+    drain_seconds: DrainSeconds = DRAIN,
     stop_when_empty: StopWhenEmpty = False,
     health_port: HealthPort = None,
     health_host: HealthHost = "127.0.0.1",
@@ -119,6 +118,7 @@ def worker(
 def _start(context: typer.Context, handler: str, queue_url: Sequence[str], **options: Any) -> None:
     del options["version"]  # It was printed, and nothing else would have been done.
     early: EarlySignals = context.obj
+    early.drain(options["drain_seconds"])
     style, level, kinds = options.pop("log_format"), options.pop("log_level"), options.pop("metrics")
     region, endpoint_url = options.pop("region"), options.pop("endpoint_url")
     function = find(handler, quiet=False)
@@ -128,7 +128,7 @@ def _start(context: typer.Context, handler: str, queue_url: Sequence[str], **opt
         options["gather"] = timedelta(seconds=options["gather"])
         options["client"] = _client(queue_url, region, endpoint_url)
         if not run(function, queue_url, options, early):
-            _leave()
+            leave(INTERRUPTED)
 
 
 def _client(urls: Sequence[str], region: str | None, endpoint_url: str | None) -> Any:
@@ -196,7 +196,7 @@ def _explain_errors(style: LogFormat) -> Generator[None, None, None]:
     except OnewriteError as error:  # the worker is stuck, and threads that hang would keep the interpreter from ending
         end_at_last(1)  # before anything is said: what hangs may hold the lock of a log
         _tell(error, style)
-        _leave()
+        leave(1)
     except Exception as error:
         if style is LogFormat.TEXT:
             raise
@@ -209,10 +209,3 @@ def _tell(error: Exception, style: LogFormat) -> None:
         logger.critical("%s", error)
     else:
         sys.stderr.write(f"onewrite: {error}\n")
-
-
-def _leave() -> None:
-    """End the process at once. An orderly end of the interpreter would wait for the threads of a handler that hangs."""
-    end_at_last(1)
-    logging.shutdown()
-    os._exit(1)

@@ -23,6 +23,7 @@ from typing import Any, ClassVar, cast
 
 from onewrite.batch.handler import Handler, HandlerFunction, check_hook, handler_of
 from onewrite.batch.report import backoff
+from onewrite.core.forking import STOP_SIGNALS, undone_in_children
 from onewrite.core.log import log
 from onewrite.errors import ConfigurationError
 from onewrite.metrics import Hook
@@ -363,10 +364,15 @@ def on_signals(act: Callable[[], None]) -> Generator[None, None, None]:
     def handle(_number: int, _frame: FrameType | None) -> None:
         act()
 
-    earlier_handlers = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield
-    finally:
+    earlier_handlers = {number: signal.signal(number, handle) for number in STOP_SIGNALS}
+
+    def put_back() -> None:
         for number, handler in earlier_handlers.items():
             # None: the handler was not set from Python, and cannot be put back.
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
+
+    try:
+        with undone_in_children(put_back):
+            yield
+    finally:
+        put_back()

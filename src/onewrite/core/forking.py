@@ -1,0 +1,59 @@
+"""Undo in a forked child what belongs to its parent alone: handlers of signals, and sockets that listen.
+
+A handler of a message may fork, as `multiprocessing` does. A child with the parent's handler of SIGTERM would not end by
+`terminate()`, and one with the parent's listener would keep its port.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+class _Mask(threading.local):
+    """The signals that this thread had blocked before it forked."""
+
+    before: set[int] | None = None
+
+
+_undos: dict[object, Callable[[], object]] = {}
+_mask = _Mask()
+
+
+@contextmanager
+def undone_in_children(undo: Callable[[], object]) -> Generator[None, None, None]:
+    """Meanwhile, call `undo` in each process that is forked."""
+    key = object()
+    _undos[key] = undo
+    try:
+        yield
+    finally:
+        del _undos[key]
+
+
+def _block() -> None:
+    """A signal that is sent to the child before its handlers are reset waits until they are."""
+    if _undos:
+        _mask.before = {*signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)}
+
+
+def _unblock() -> None:
+    if _mask.before is not None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, _mask.before)
+        _mask.before = None
+
+
+def _undo_all() -> None:
+    for undo in reversed([*_undos.values()]):  # each puts back what it found
+        undo()
+    _undos.clear()
+    _unblock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_block, after_in_parent=_unblock, after_in_child=_undo_all)
