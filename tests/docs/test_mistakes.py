@@ -270,7 +270,7 @@ def test_a_relay_says_what_it_is_made_of(relay: Any, table: Any) -> None:
     orders = GuardedTable(table, SeenIds(), **MORE)
     wrong: list[tuple[Any, Any, str]] = [
         (print, orders, "give the guarded store first"),
-        (GuardedTable, print, "this is the class: give a store"),
+        (GuardedTable, print, "give the guarded store first"),
         (orders, None, "give a function of a list of events"),
         (orders, "https://queue", r"such as to_sqs\(client, queue_url\)"),
         (GuardedTable(table, SeenIds()), print, "has no outbox"),
@@ -294,8 +294,8 @@ def test_a_relay_takes_times_as_timedeltas_and_names_an_entity_once(table: Any) 
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda: untyped.to_sqs("https://sqs/1/queue", SQS), "to_sqs: queue_url is a SQS: give the client first"),
-        (lambda: untyped.to_eventbridge("bus", SQS, source="shop"), "to_eventbridge: bus is a SQS: give the client first"),
+        (lambda: untyped.to_sqs("https://sqs/1/queue", SQS), "takes a client that has send_message_batch"),
+        (lambda: untyped.to_eventbridge("bus", SQS, source="shop"), "takes a client that has put_events"),
         (lambda: untyped.stream_handler(Relay), "give a Relay"),
     ],
 )

@@ -115,7 +115,7 @@ def test_failed_entries_of_an_answer_that_says_success_are_not_accepted_and_the_
     failed = {"ErrorCode": "ThrottlingException", "ErrorMessage": "too fast"}
     answer = {"FailedEntryCount": 1, "Entries": [{"EventId": "e"}, failed, {"EventId": "f"}]}
     assert to_eventbridge(Client(answer), "b", source="s")(events) == [events[1]]
-    said = f"The broker did not accept event {events[1].id} of {events[1].source}: "
+    said = f"Event {events[1].id} of {events[1].source} was not accepted: "
     assert caplog.messages == [f"{said}InternalError: try later", f"{said}ThrottlingException: too fast"]
 
 
@@ -143,7 +143,7 @@ def test_a_type_that_is_too_long_for_eventbridge_is_refused_and_holds_up_no_othe
     assert to_eventbridge(client, "b", source="s")(events) == [events[1]]
     assert [len(entry["DetailType"]) for entry in client.requests[0]["Entries"]] == [128, 1]
     assert caplog.messages == [
-        f"Event {events[1].id} of {events[1].source} was not sent: its type has 129 characters, and at most 128 are taken"
+        f"Event {events[1].id} of {events[1].source} was not accepted: its type has 129 characters, and at most 128 are taken"
     ]
     assert to_sqs(Client(), "q")(events) == []
 
@@ -164,7 +164,7 @@ def test_an_event_that_no_request_has_room_for_is_not_accepted_and_holds_up_no_o
 
 
 def test_a_client_of_another_service_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="has no send_message_batch"):
+    with pytest.raises(ConfigurationError, match="takes a client that has send_message_batch"):
         to_sqs(boto3.client("sns", **REGION), "q")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,8 +20,7 @@ from onewrite.core.pending import Box, Broken, PendingEvent, Search
 from onewrite.dynamodb.outboxes import Outboxes as ItemOutboxes
 from onewrite.mongodb import GuardedCollection
 from onewrite.mongodb.outboxes import Outboxes as DocumentOutboxes
-from onewrite.outbox.following import Follower, Take, TokenFile
-from onewrite.outbox.passes import Passes
+from onewrite.outbox.following import FollowedPasses, TokenFile
 from onewrite.testing import mongomock_collection
 
 NOW = 1_790_000_000.0
@@ -176,40 +175,39 @@ def _result(flow: Any) -> Any:
     return done.value.value
 
 
-def _passes(boxes: Any) -> Passes:
-    return Passes(boxes, lambda: NOW, lambda: 1.0, 10, lambda: False)
+def _passes(boxes: Any, clock: Callable[[], float] = lambda: NOW) -> FollowedPasses:
+    return FollowedPasses(boxes, lambda _: None, 10, clock)
 
 
-def test_an_operator_s_act_is_tried_again_where_the_entity_changed_and_given_up_where_it_never_rests() -> None:
+def test_an_operator_s_act_is_refused_if_the_entity_changed_meanwhile() -> None:
     published = BOX.outgoing(0).id
-    more = Box(BOX.entity, BOX.origin, events=(FIRST, SECOND, SECOND))
-    skipped = _result(_passes(_restless(BOX, more, None)).skip({}, published))
+    skipped = _result(_passes(_restless(BOX, None))._skip({}, published))
     assert (skipped.id, skipped.type) == (published, "onewrite.skipped")
-    assert _result(_passes(_restless(BOX, LATER)).skip({}, published)) is None
-    assert _result(_passes(_restless(BOX, more, None)).restart({}, "again")) == "shop/id=S:o/again"
+    assert _result(_passes(_restless(LATER))._skip({}, published)) is None
+    assert _result(_passes(_restless(BOX, None))._restart({}, "again")) == "shop/id=S:o/again"
     landed = Box(BOX.entity, BOX.origin, sent_count=1, incarnation="again")  # and an event was published since
-    assert _result(_passes(_restless(BOX, landed)).restart({}, "again", BOX.source)) == "shop/id=S:o/again"
-    with pytest.raises(ConfigurationError, match="when it is quieter"):
-        next(_passes(_restless(*[BOX] * 4)).skip({}, published))
-    with pytest.raises(ConfigurationError, match="stop its relays first"):
-        next(_passes(_restless(*[BOX] * 4)).restart({}, "again"))
+    assert _result(_passes(_restless(BOX, landed))._restart({}, "again", BOX.source)) == "shop/id=S:o/again"
+    with pytest.raises(ConfigurationError, match="try again"):
+        next(_passes(_restless(BOX, LATER))._skip({}, published))
+    with pytest.raises(ConfigurationError, match="stop its relays"):
+        next(_passes(_restless(BOX, LATER))._restart({}, "again"))
 
 
 @pytest.mark.parametrize("found", [[BOX_WITH[1], BOX_WITH[2], BOX_WITH[3]], [LATER], [BOX_WITH[1], LATER]])
 def test_a_clear_is_given_up_where_more_is_emitted_at_each_try_or_another_entity_stands_there(found: list[Box]) -> None:
-    flushed = drive(_passes(_restless(BOX, *found)).flush({}), lambda _: None)
+    flushed = drive(_passes(_restless(BOX, *found))._flush({}), lambda _: None)
     assert (len(flushed.published), flushed.cleared) == (2, False)
 
 
 @pytest.mark.parametrize("found", [[BOX.after(2)], [BOX_WITH[1], BOX_WITH[1].after(2)], [BOX_WITH[1], None]])
 def test_a_clear_counts_as_done_where_only_its_answer_was_lost(found: list[Box | None]) -> None:
-    flushed = drive(_passes(_restless(BOX, *found)).flush({}), lambda _: None)
+    flushed = drive(_passes(_restless(BOX, *found))._flush({}), lambda _: None)
     assert (len(flushed.published), flushed.remaining, flushed.cleared) == (2, (), True)
 
 
 def test_a_clear_is_tried_again_with_the_outbox_as_it_was_found() -> None:
     boxes = _restless(BOX, BOX_WITH[1], BOX_WITH[2], None)
-    assert drive(_passes(boxes).flush({}), lambda _: None).cleared
+    assert drive(_passes(boxes)._flush({}), lambda _: None).cleared
     assert boxes.cleared == [BOX, BOX_WITH[1], BOX_WITH[2]]
 
 
@@ -375,6 +373,9 @@ class Stream:
         self.resume_token = {"_data": "82"}
         self.alive = True
 
+    def try_next(self) -> None: ...
+    def close(self) -> None: ...
+
 
 class LabelledLedger:
     def __init__(self, token: Any) -> None:
@@ -387,16 +388,18 @@ class LabelledLedger:
         self.token = token
 
 
-def _follower(tokens: LabelledLedger, **more: Any) -> Any:
+def _follower(clock: Callable[[], float] = lambda: NOW) -> FollowedPasses:
     with mongomock_collection("orders") as collection:
-        boxes = DocumentOutboxes(collection, (), Outbox("shop"))
-    options: dict[str, Any] = {"sweep_every": 1e9, "clock": lambda: NOW, "stopping": lambda: False, "report": lambda _: None}
-    return Follower(_passes(boxes), boxes, tokens, **options | more).follow()
+        return _passes(DocumentOutboxes(collection, (), Outbox("shop")), clock)
+
+
+def _following(flows: FollowedPasses, tokens: LabelledLedger, sweep_every: float = 1e9) -> Any:
+    return flows._follow(tokens, sweep_every, lambda _: None)
 
 
 def _begun(following: Any, stream: Stream) -> Any:
     """The stream is open, and a sweep has found nothing: what is done next."""
-    assert following.send(stream) == Take(stream, "try_next")
+    assert following.send(stream) == Do(stream.try_next)
     return _sweeps(following, following.send(None))
 
 
@@ -411,33 +414,33 @@ def test_a_token_that_leads_nowhere_is_forgotten_and_any_other_failure_is_raised
     tokens, stream = LabelledLedger({"_data": "82"}), Stream()
     for when in ("at once", "later"):
         tokens.token = {"_data": "82"}
-        following = _follower(tokens)
+        following = _following(_follower(), tokens)
         assert next(following).kwargs == {"resume_after": {"_data": "82"}}
         lost = OperationFailure("lost", 286)
         if when == "later":
-            assert _begun(following, stream) == Take(stream, "try_next")
-            assert following.throw(lost) == Take(stream, "close")
+            assert _begun(following, stream) == Do(stream.try_next)
+            assert following.throw(lost) == Do(stream.close)
             with pytest.raises(StopIteration):
                 following.send(None)
         else:
             with pytest.raises(StopIteration):
                 following.throw(lost)
         assert tokens.token is None
-    following = _follower(tokens)
+    following = _following(_follower(), tokens)
     next(following)
     with pytest.raises(ConnectionError):
         _sweeps(following, following.throw(ConnectionError()))  # as no stream tells of anything
 
 
 def test_a_stream_that_cannot_be_asked_for_as_the_relay_is_made_is_the_caller_s_to_mend() -> None:
-    following = _follower(LabelledLedger(None))
+    following = _following(_follower(), LabelledLedger(None))
     next(following)
     with pytest.raises(ConfigurationError):
         following.throw(ConfigurationError("an asynchronous collection"))
 
 
 def test_a_misuse_ends_the_sweep_in_place_of_a_stream_too() -> None:
-    following = _follower(LabelledLedger(None))
+    following = _following(_follower(), LabelledLedger(None))
     next(following)
     following.throw(ConnectionError())
     with pytest.raises(ConfigurationError):
@@ -445,51 +448,46 @@ def test_a_misuse_ends_the_sweep_in_place_of_a_stream_too() -> None:
 
 
 def test_only_a_collection_has_a_stream_to_follow() -> None:
-    boxes = ItemOutboxes(object(), "orders", Outbox("shop"))
     with pytest.raises(ConfigurationError, match="follow is for a collection"):
-        Follower(_passes(boxes), boxes, LabelledLedger(None), 60.0, lambda: NOW, lambda: False, lambda _: None)
+        _passes(ItemOutboxes(object(), "orders", Outbox("shop")))._check_following(LabelledLedger(None), 60.0)
 
 
 def test_a_follower_sweeps_now_and_then_and_keeps_its_place_when_the_stream_is_quiet() -> None:
-    tokens, stream, now, stopped = LabelledLedger({"_data": "81"}), Stream(), [NOW], [False]
-    following = _follower(tokens, sweep_every=1.0, stopping=lambda: stopped[0], clock=lambda: now[0])
+    tokens, stream, now = LabelledLedger({"_data": "81"}), Stream(), [NOW]
+    flows = _follower(lambda: now[0])
+    following = _following(flows, tokens, sweep_every=1.0)
     next(following)
-    assert _begun(following, stream) == Take(stream, "try_next")
-    assert following.send(None) == Take(stream, "try_next")
+    assert _begun(following, stream) == Do(stream.try_next)
+    assert following.send(None) == Do(stream.try_next)
     assert tokens.token == {"_data": "82"}
     now[0] += 1.0
     sweep = following.send(None)
-    stopped[0] = True
-    assert _sweeps(following, sweep) == Take(stream, "try_next")
-    assert following.send(None) == Take(stream, "close")
+    flows._is_stopped = True
+    assert _sweeps(following, sweep) == Do(stream.try_next)
+    assert following.send(None) == Do(stream.close)
 
 
 def test_a_sweep_that_the_database_has_failed_is_made_again_with_the_next_stream() -> None:
-    with mongomock_collection("orders") as collection:
-        boxes = DocumentOutboxes(collection, (), Outbox("shop"))
-    tokens = LabelledLedger(None)
-    follower = Follower(_passes(boxes), boxes, tokens, 3600.0, lambda: NOW, lambda: False, lambda _: None)
-    following = follower.follow()
+    tokens, flows, stream = LabelledLedger(None), _follower(), Stream()
+    following = _following(flows, tokens)
     next(following)
-    assert isinstance(following.send(Stream()), Take)
-    step: Any = following.send(None)
-    while isinstance(step, Do):  # each try of the sweep fails
-        step = following.throw(AutoReconnect("a failover"))
-    assert step == Take(step.stream, "close")
+    assert following.send(stream) == Do(stream.try_next)
+    following.send(None)
+    assert following.throw(AutoReconnect("a failover")) == Do(stream.close)  # the sweep fails
     with pytest.raises(AutoReconnect):
         following.send(None)
-    following = follower.follow()  # what was pending before the stream is told of by nothing else
+    following = _following(flows, tokens)  # what was pending before the stream is told of by nothing else
     next(following)
-    assert _begun(following, Stream()).method == "try_next"
+    assert _begun(following, stream) == Do(stream.try_next)
 
 
 def test_a_token_that_the_server_refuses_once_the_stream_is_asked_is_forgotten_too() -> None:
     """Motor sends nothing before that."""
     tokens, stream = LabelledLedger({"_data": "none"}), Stream()
-    following = _follower(tokens)
+    following = _following(_follower(), tokens)
     next(following)
     following.send(stream)
-    assert following.throw(OperationFailure("not a valid hex string", 9)) == Take(stream, "close")
+    assert following.throw(OperationFailure("not a valid hex string", 9)) == Do(stream.close)
     with pytest.raises(StopIteration):
         following.send(None)
     assert tokens.token is None

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from random import Random
 from typing import Any
 
@@ -19,7 +20,7 @@ from onewrite import Outbox
 from onewrite.core.event import moment
 from onewrite.core.pending import Box, Broken, PendingEvent, Search
 from onewrite.outbox import Outgoing, SweepReport
-from onewrite.outbox.passes import Passes, Publish
+from onewrite.outbox.passes import Passes
 
 START = 1_790_000_000.0
 Entity = Mapping[str, Any]
@@ -65,7 +66,7 @@ class World:
         assert event.id == expected, f"another event goes out as {number} of {name}"
         self.shown[name] = max(self.shown[name], number)
 
-    def publish(self, events: tuple[Outgoing, ...]) -> list[Outgoing]:
+    def publish(self, events: list[Outgoing]) -> list[Outgoing]:
         assert len({event.source for event in events}) == len(events), "two events of an entity are in one call"
         fails = self.faults and self.random.random() < 0.15
         refused = [event for event in events if self.faults and self.random.random() < 0.15]
@@ -150,26 +151,30 @@ class Relay:
     """One relay, that makes one pass after the other until it is stopped or dies."""
 
     def __init__(self, world: World) -> None:
-        self._world, self._stopped = world, False
+        self._world = world
         self._passes = self._fresh()
         self._steps: Generator[Any, Any, SweepReport] | None = None
         self._step: Any = None
         self.swept: SweepReport | None = None  # of the last pass that came to its end
 
     def _fresh(self) -> Passes:
-        return Passes(self._world, lambda: self._world.now, self._world.random.random, 3, lambda: self._stopped)
+        passes = Passes(self._world, self._world.publish, 3, lambda: self._world.now)
+        passes._share = self._world.random.random
+        return passes
 
     def act(self) -> None:
         """Take the next step of a pass."""
         world, self.swept = self._world, None
         try:
             if self._steps is None:
-                self._stopped = False
-                self._steps = self._passes.sweep(0.0, world.random.choice([3.0, 1e9]) if world.faults else 1e9)
+                self._passes._is_stopped = False
+                self._steps = self._passes._sweep(
+                    timedelta(), timedelta(seconds=world.random.choice([3.0, 1e9]) if world.faults else 1e9)
+                )
                 self._step = next(self._steps)
                 return
             try:
-                reply = world.publish(self._step.events) if isinstance(self._step, Publish) else world.answer(self._step)
+                reply = world.answer(self._step) if isinstance(self._step, Ask) else self._step.function(*self._step.args)
             except (ConnectionError, TimeoutError) as error:
                 self._step = self._steps.throw(error)
             else:
@@ -180,7 +185,7 @@ class Relay:
             self._steps = None
 
     def stop(self) -> None:
-        self._stopped = True
+        self._passes._is_stopped = True
 
     def die(self) -> None:
         """Nothing more is asked of the database: what was published is not cleared."""

@@ -14,9 +14,11 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from onewrite.core.event import Outbox
+from onewrite.core.flow import Do
 from onewrite.core.pending import Box, PendingEvent
 from onewrite.core.tombstone import Tombstone
-from onewrite.outbox.passes import Passes, Publish
+from onewrite.errors import ConfigurationError
+from onewrite.outbox.passes import Passes
 
 ENTITY: Mapping[str, Any] = {"id": "e"}
 CRASH, LOST = "the relay dies", "the answer is lost"
@@ -91,30 +93,30 @@ class Boxes:
         yield  # a flow of no steps: when an event is tried again changes nothing here
 
 
-def _passes(stops: Callable[[], bool] = lambda: False) -> Passes:
-    return Passes(Boxes(), lambda: 0.0, lambda: 0.0, 10, stops)
+def _passes() -> Passes:
+    return Passes(Boxes(), lambda _: None, 10, lambda: 1_790_000_000.0)
 
 
 def _skip() -> Any:
     """An operator sees the oldest event, and skips it later."""
     box = yield Ask("read")
     if box.events:
-        yield from _passes().skip(ENTITY, box.outgoing(0).id)
+        yield from _passes()._skip(ENTITY, box.outgoing(0).id)
 
 
 def _restart() -> Any:
-    yield from _passes().restart(ENTITY, "again")
+    yield from _passes()._restart(ENTITY, "again")
 
 
 PROGRAMS: dict[str, Callable[[], Generator[Any, Any, Any]]] = {
-    "relay": lambda: _passes().flush(ENTITY),
+    "relay": lambda: _passes()._flush(ENTITY),
     "skip": _skip,
     "restart": _restart,
 }
 
 
 @cache
-def _next_step(program: str, history: tuple[Reply, ...]) -> Ask | Publish | None:
+def _next_step(program: str, history: tuple[Reply, ...]) -> Ask | Do | None:
     """What an actor does after these replies; None: it is done."""
     steps = PROGRAMS[program]()
     try:
@@ -122,11 +124,11 @@ def _next_step(program: str, history: tuple[Reply, ...]) -> Ask | Publish | None
         for kind, value in history:
             reply = [value] if kind == "refused" else value
             step = steps.throw(ConnectionError(LOST)) if kind == "raised" else steps.send(reply)
-    except (StopIteration, ConnectionError):
+    except (StopIteration, ConnectionError, ConfigurationError):
         return None
     finally:
         steps.close()
-    ask: Ask | Publish = step
+    ask: Ask | Do = step
     return ask
 
 
@@ -225,8 +227,8 @@ class Model:
             yield f"{name}, {LOST}", _with(faulty_state, n, _after_reply(actor, ("raised", None)), world)
             yield f"{name}, {CRASH}", _with(faulty_state, n, Actor("script"), world)
 
-    def _publish(self, state: State, n: int, publish: Publish) -> Iterator[tuple[str, State]]:
-        (event,), actor = publish.events, state.actors[n]
+    def _publish(self, state: State, n: int, publish: Do) -> Iterator[tuple[str, State]]:
+        ((event,),), actor = publish.args, state.actors[n]
         next_world = _show(
             state.world, event.source.rpartition("/")[2], event.sequence, self._emitted_id(state.world, event)
         )

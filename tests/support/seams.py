@@ -22,7 +22,7 @@ def name_calls(store: T, names: Callable[[], str]) -> T:
 def drawing(relay: T, share: float) -> T:
     """The relay, which draws this share of each wait."""
     inner: Any = relay
-    inner._passes._share = lambda: share
+    inner._share = lambda: share
     return relay
 
 

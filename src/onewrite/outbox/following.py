@@ -6,9 +6,10 @@ opened anew, and a sweep finds what it has missed.
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Callable, Generator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from datetime import timedelta
 from inspect import iscoroutinefunction
 from logging import WARNING
 from math import inf
@@ -16,11 +17,11 @@ from pathlib import Path
 from typing import Any, Protocol, TypeAlias, cast
 
 from onewrite.core.extras import installed_by
-from onewrite.core.flow import Do, FlowStep
+from onewrite.core.flow import Do, Flow
 from onewrite.core.label import OUTBOX
 from onewrite.core.log import log
 from onewrite.errors import ConfigurationError, OnewriteError
-from onewrite.outbox.passes import Passes, Publish, StoredOutboxes, SweepReport
+from onewrite.outbox.passes import FOR_EVER, Passes, SweepReport
 
 # ChangeStreamHistoryLost, ChangeStreamFatalError, and InvalidResumeToken: the token leads nowhere any more.
 _LOST_CODES = frozenset({286, 280, 260})
@@ -51,12 +52,10 @@ class TokenFile:
 
     def load(self) -> Token | None:
         """The token that was kept last, if there is one that can be read."""
-        with installed_by("mongodb", "TokenFile"):
-            from bson import json_util  # noqa: PLC0415  # relays of tables do without it
-            from bson.errors import BSONError  # noqa: PLC0415
+        extended_json, unreadable = _extended_json()
         try:
-            token: object = json_util.loads(self._path.read_text())
-        except (OSError, ValueError, TypeError, BSONError):
+            token: object = extended_json.loads(self._path.read_text())
+        except (OSError, ValueError, TypeError, unreadable):
             return None
         return cast("Token", token) if isinstance(token, dict) and "_data" in token else None
 
@@ -65,27 +64,21 @@ class TokenFile:
         if token is None:
             self._path.unlink(missing_ok=True)
             return
-        with installed_by("mongodb", "TokenFile"):
-            from bson import json_util  # noqa: PLC0415  # relays of tables do without it
         draft = self._path.with_name(f"{self._path.name}.new")
-        draft.write_text(json_util.dumps(token))  # extended JSON: a token of some documents has bytes in it
+        draft.write_text(_extended_json()[0].dumps(token))  # a token of some documents has bytes in it
         draft.replace(self._path)
 
 
-@dataclass(frozen=True, slots=True)
-class Take:
-    """Call a method of an open change stream."""
-
-    stream: Any
-    method: str
-
-
-Following: TypeAlias = Generator[FlowStep | Publish | Take, Any, None]
+def _extended_json() -> tuple[Any, type[Exception]]:
+    with installed_by("mongodb", "TokenFile"):
+        from bson import json_util  # noqa: PLC0415  # relays of tables do without it
+        from bson.errors import BSONError  # noqa: PLC0415
+    return json_util, BSONError
 
 
 def check_seconds(name: str, value: object) -> None:
     """Raise unless this can be the time between two passes."""
-    if not isinstance(value, int | float) or not 0 <= value < inf:
+    if not isinstance(value, int | float) or not value >= 0:
         raise ConfigurationError(f"{name}={value!r}: it is a number of seconds, and not below zero.")
 
 
@@ -95,113 +88,83 @@ class _EndedError(Exception):
     code = 260
 
 
-@dataclass(slots=True)
-class Follower:
-    """The steps of one relay that follows a stream. `last_sweep` is its time, also of a stream that was open before."""
+class FollowedPasses(Passes):
+    """Passes that a change stream asks for."""
 
-    passes: Passes
-    boxes: StoredOutboxes
-    tokens: Tokens
-    sweep_every: float
-    clock: Callable[[], float]
-    stopping: Callable[[], bool]
-    report: Callable[[SweepReport], object]
-    last_sweep: float = -inf
+    _last_sweep = -inf  # its time, also of a stream that was open before
 
-    def __post_init__(self) -> None:
-        if not callable(getattr(self.watched, "watch", None)):
+    def _check_following(self, tokens: object, sweep_every: object) -> None:
+        """Raise what would be tried again forever."""
+        if not callable(getattr(getattr(self._boxes, "watched", None), "watch", None)):
             raise ConfigurationError(
                 "follow is for a collection. For a table use stream_handler(relay) in Lambda, or relay.run()."
             )
-        if self.sweep_every != inf:
-            check_seconds("sweep_every", self.sweep_every)
-        for name in ("load", "save"):  # what fails in there later would be tried again forever
-            method = getattr(self.tokens, name, None)
+        check_seconds("sweep_every", sweep_every)
+        for name in ("load", "save"):
+            method = getattr(tokens, name, None)
             if not callable(method) or iscoroutinefunction(method):
                 raise ConfigurationError(
-                    f"follow({self.tokens!r}): give what keeps the place in the stream, such as TokenFile('relay.token'): its {name} is a plain "
+                    f"follow({tokens!r}): give what keeps the place in the stream, such as TokenFile('relay.token'): its {name} is a plain "
                     "function, which nobody awaits."
                 )
 
-    @property
-    def watched(self) -> Any:
-        """The collection whose stream it is. A table has none."""
-        return getattr(self.boxes, "watched", None)
-
-    def follow(self) -> Following:
+    def _follow(self, tokens: Tokens, sweep_every: float, report: Callable[[SweepReport], object]) -> Flow[None]:
         """Open the stream and follow it until the relay is stopped, or the place in it is lost."""
-        token, stream = self.tokens.load(), cast("Any", None)
+        token, stream, is_open = tokens.load(), cast("Any", None), False
+        failure: Exception | None = None
         try:
-            stream = yield Do(self.watched.watch, (changes(OUTBOX.events),), {"resume_after": token}, sends=True)
-            change = yield Take(stream, "try_next")  # Motor opens it no earlier
-        except OnewriteError:
-            raise
+            stream = yield Do(
+                cast("Any", self._boxes).watched.watch, (changes(OUTBOX.events),), {"resume_after": token}, sends=True
+            )
+            change = yield Do(stream.try_next)  # Motor opens it no earlier
+            is_open = True
+            # Nothing falls between it and the sweep.
+            yield from self._listen(stream, change, tokens, sweep_every, report)
         except Exception as error:
-            if stream is not None:
-                yield Take(stream, "close")
-            yield from self._after_refusal(error, token)
+            failure = error
+        if stream is not None:
+            yield Do(stream.close)
+        if failure is None:
             return
-        try:
-            # The stream is open by now, so nothing falls between it and the sweep.
-            yield from self._listen(stream, change)
-        except Exception as error:
-            yield Take(stream, "close")
-            self._forget(error)
-        else:
-            yield Take(stream, "close")
-
-    def _after_refusal(self, error: Exception, token: Token | None) -> Following:
-        if token is not None and getattr(error, "code", None) in _UNREADABLE_CODES:
-            log(WARNING, "What was kept is no place in the change stream, and a sweep finds what was missed: %s", error)
-            self._begin_anew()
+        code = getattr(failure, "code", None)
+        if code in _LOST_CODES or (code in _UNREADABLE_CODES and token is not None and not is_open):
+            text = "The change stream cannot go on where the relay was, and a sweep finds what it missed: %s"
+            log(WARNING, text, failure)
+            tokens.save(None)
+            self._last_sweep = -inf
             return
-        if getattr(error, "code", None) not in _LOST_CODES:
+        if not is_open and not isinstance(failure, OnewriteError):
             try:
-                yield from self._sweep()  # what no stream tells of must go out all the same
-            except Exception as sweep_error:
-                if isinstance(sweep_error, OnewriteError):
-                    raise
-                log(WARNING, "The sweep in place of a change stream has failed too: %r", sweep_error)
-        self._forget(error)
+                yield from self._sweep_now(report)  # what no stream tells of must go out all the same
+            except OnewriteError:
+                raise
+            except Exception as error:
+                log(WARNING, "The sweep in place of a change stream has failed too: %r", error)
+        raise failure
 
-    def _listen(self, stream: Any, change: Any) -> Following:
-        count = 0
-        while not self.stopping():
-            if self.clock() - self.last_sweep >= self.sweep_every:
-                yield from self._sweep()
+    def _listen(
+        self, stream: Any, change: Any, tokens: Tokens, sweep_every: float, report: Callable[[SweepReport], object]
+    ) -> Flow[None]:
+        for count in itertools.count(1):
+            if self._clock() - self._last_sweep >= sweep_every:
+                yield from self._sweep_now(report)
             if change is None:
-                change = yield Take(stream, "try_next")
+                change = yield Do(stream.try_next)
             if change is not None:
-                count += 1
                 # As the relay itself reads it: the caller's client may have no type for this _id, or another one.
-                self.report((yield from self.passes.ring([{"_id": change["documentKey"]["_id"]}])))
+                report((yield from self._ring([{"_id": change["documentKey"]["_id"]}], FOR_EVER)))
             elif not stream.alive:
                 raise _EndedError("It was ended by the server, because its collection was dropped or renamed.")
-            if change is None or count % _KEPT_EVERY == 0:
-                self.tokens.save(stream.resume_token)
+            if change is None or count % _KEPT_EVERY == 0 or self._is_stopped:
+                tokens.save(stream.resume_token)
+            if self._is_stopped:
+                return
             change = None
-        if change is None:  # otherwise the place is behind one that nobody has told
-            self.tokens.save(stream.resume_token)
 
-    def _sweep(self) -> Following:
-        now = self.clock()
-        self.report((yield from self.passes.sweep(0.0)))
-        self.last_sweep = now  # one that the database has failed is none, and is made again with the next stream
-
-    def _forget(self, error: Exception) -> None:
-        """Begin anew where the place is lost, and raise everything else."""
-        if getattr(error, "code", None) not in _LOST_CODES:
-            raise error
-        log(
-            WARNING,
-            "The change stream does not reach back to where the relay was, and a sweep finds what it missed: %s",
-            error,
-        )
-        self._begin_anew()
-
-    def _begin_anew(self) -> None:
-        self.tokens.save(None)
-        self.last_sweep = -inf
+    def _sweep_now(self, report: Callable[[SweepReport], object]) -> Flow[None]:
+        now = self._clock()
+        report((yield from self._sweep(timedelta())))
+        self._last_sweep = now  # one that the database has failed is none, and is made again with the next stream
 
 
 def changes(events: str) -> list[dict[str, Any]]:

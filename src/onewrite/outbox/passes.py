@@ -16,21 +16,21 @@ database, notes what it did with those that it leaves, and begins again with the
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from logging import ERROR, WARNING
+from datetime import timedelta
+from logging import ERROR
 from math import inf
-from types import CoroutineType
-from typing import Any, Protocol, TypeAlias, TypeVar, cast
+from typing import Any, Protocol, TypeAlias, cast
 
+from onewrite.core.clock import checked_clock, random_share
 from onewrite.core.event import Outbox, moment, seconds
-from onewrite.core.flow import Flow, FlowStep
+from onewrite.core.flow import Do, Flow
 from onewrite.core.log import log
 from onewrite.core.pending import SKIPPED_TYPE, Box, Broken, Outgoing, PendingEvent, Search, box_of
 from onewrite.errors import ConfigurationError, LedgerMismatch, OnewriteError
 
-T = TypeVar("T")
 Entity: TypeAlias = Mapping[str, Any]
 
 # A relay that dies has published at most so many events of an entity that it has not cleared: they go out twice.
@@ -40,20 +40,14 @@ TRIES = 3  # of a change to an entity that others write too
 # doubles each time. Where the call failed, the event may be as good as any, and the broker back in a moment.
 _LONGEST_AFTER_REFUSAL = 300.0
 _LONGEST_AFTER_FAILURE = 60.0
-_SHORTEST_WAIT = 1.0  # seconds until an entity is tried again which the database would not change
+_QUIET = 60.0  # seconds until an entity is tried again that the database would not change, and until the log names one again
 _LONGEST_SILENCE = 30.0  # seconds without an answer, after which a pass ends: enough to get past many unpublishable events
-_LONGEST_UNREAD = 300.0  # seconds in which nothing that was found can be read, after which a pass ends
 _LONGEST_SEARCH = 1.0  # seconds that what was found waits for more
 
 
-@dataclass(frozen=True, slots=True)
-class Publish:
-    """Hand these events to the broker. The reply is None, or the list of those that it did not accept."""
-
-    events: tuple[Outgoing, ...]
-
-
-Pass: TypeAlias = Generator[FlowStep | Publish, Any, T]
+# Finds the next entity that has something pending. None: there is none.
+Find: TypeAlias = Callable[[], Flow[Box | Broken | Search | None]]
+FOR_EVER = timedelta.max
 
 
 class EntityFinder(Protocol):
@@ -154,13 +148,8 @@ class EntityLane:
     settle_error: Exception | None = None  # the database would not clear what was accepted, or put off what was refused
 
     @property
-    def is_known(self) -> bool:
-        """Is the outbox still as the box says?"""
-        return not self.is_overtaken and not self.is_broken
-
-    @property
     def has_next(self) -> bool:
-        is_halted = self.refusal is not None or self.error is not None or self.settle_error is not None or not self.is_known
+        is_halted = self.is_overtaken or self.is_broken or self.refusal or self.error or self.settle_error
         return not is_halted and self.accepted_count < len(self.box.events)
 
     @property
@@ -168,200 +157,155 @@ class EntityLane:
         return self.box.outgoing(self.accepted_count)
 
 
-class PassedOver:
-    """Entities, by their canonical names, that a pass passes over for some time, which is twice as long each time."""
-
-    def __init__(self, shortest: float, longest: float) -> None:
-        self._shortest, self._longest = shortest, longest
-        self._waits: dict[Hashable, tuple[float, float]] = {}  # until when, and for how long
-
-    def add(self, entity: Hashable, now: float) -> float:
-        """For how many seconds is the entity passed over from now on?"""
-        _, last_wait = self._waits.get(entity, (now, 0.0))
-        wait = min(max(2 * last_wait, self._shortest), self._longest)
-        self._waits[entity] = now + wait, wait
-        return wait
-
-    def has(self, entity: Hashable, now: float) -> bool:
-        until, _ = self._waits.get(entity, (now, 0.0))
-        return until > now
-
-    def forget(self, now: float) -> None:
-        """Forget those of which nothing was heard for long."""
-        self._waits = {entity: (until, wait) for entity, (until, wait) in self._waits.items() if until + self._longest > now}
-
-
 @dataclass(slots=True)
 class _Progress:
     """How far a pass has come."""
 
-    finder: EntityFinder
+    find: Find
     until: float
     report: SweepReport = field(default_factory=SweepReport)
     lanes: list[EntityLane] = field(default_factory=list[EntityLane])
-    has_more: bool = True  # may the finder find more?
-    search_error: Exception | None = None  # what has ended the search
-    has_read: bool = False  # has anything that was found been read?
-    read_error: Exception | None = None  # why not, as long as nothing has
-    read_error_since: float = 0.0
-    logged_errors: set[str] = field(default_factory=set[str])  # the same one is said once in a pass
+    is_last: bool = False  # the time is up, or nobody answers
+    silent_since: float = 0.0  # the broker, or the database, has done nothing since then that it was asked to
+    has_more: bool = True  # the search may find more
+    has_read: bool = False  # something that was found could be read
+    failure: Exception | None = None  # what has ended the search, or why nothing could be read
 
 
 class Passes:
-    """The flows of a relay. `stopping` is asked between two calls to the broker; `share` draws a part of one, which keeps relays apart."""
+    """The flows of a relay, which both of its classes run."""
 
     def __init__(
-        self,
-        boxes: StoredOutboxes,
-        clock: Callable[[], float],
-        share: Callable[[], float],
-        batch: int,
-        stopping: Callable[[], bool],
+        self, boxes: StoredOutboxes, publish: Callable[[list[Outgoing]], Any], batch: int, clock: Callable[[], float]
     ) -> None:
-        self._boxes, self._clock, self._share, self._batch, self._stopping = boxes, clock, share, batch, stopping
-        self._patience = _LONGEST_UNREAD
-        self._waiting_entities = PassedOver(_SHORTEST_WAIT, _LONGEST_AFTER_REFUSAL)
-        # The entities of which the log says already that they are broken.
-        self._logged_entities = PassedOver(_LONGEST_AFTER_REFUSAL, _LONGEST_AFTER_REFUSAL)
+        if type(batch) is not int or batch < 1:
+            raise ConfigurationError(f"batch={batch!r}: a call to the broker takes one event at least.")
+        self._boxes, self._publish, self._batch, self._clock = boxes, publish, batch, checked_clock(clock)
+        self._share = random_share  # a part of one, which keeps relays apart
+        self._is_stopped = False
+        # Entities by their canonical names, and until when: the log has named the ones, and the others are passed over.
+        self._logged, self._passed_over = dict[Hashable, float](), dict[Hashable, float]()
 
-    def flush(self, entity: Entity) -> Pass[FlushReport]:
+    def _flush(self, entity: Entity) -> Flow[FlushReport]:
         """One pass over one entity, also if it waits after a refusal."""
         self._clock()  # a wrong one must not be noticed between the broker and the clear
         lane = EntityLane((yield from self._boxes.read(entity)))
         try:
             while lane.has_next:
-                yield from self._publish([lane], inf)
+                yield from self._try_publishing([lane], inf)
                 yield from self._settle(lane)
         except Exception as error:
             yield from self._clear_after_error([lane])
-            if lane.error is None:
-                raise
-            raise lane.error from error
+            raise lane.error or error from error
         if lane.error is not None:
             raise lane.error
-        return FlushReport(
-            tuple(lane.published_events), lane.box.outgoing_from(lane.accepted_count), lane.refusal, not lane.is_overtaken
-        )
+        remaining = lane.box.outgoing_from(lane.accepted_count)
+        return FlushReport(tuple(lane.published_events), remaining, lane.refusal, not lane.is_overtaken)
 
-    def sweep(self, older_than: float, within: float = inf) -> Pass[SweepReport]:
-        """One pass over all that is due. It ends after `within` seconds, and where for half a minute nobody has answered."""
-        now = self._clock()
-        return (yield from self._pass(self._boxes.finder(moment(now - older_than)), now + within))
+    def _sweep(self, older_than: timedelta, within: timedelta = FOR_EVER) -> Flow[SweepReport]:
+        """One pass over all that is due. It ends after `within`, and where for half a minute nobody has answered."""
+        before = moment(self._clock() - seconds_of("older_than", older_than))
+        return (yield from self._pass(self._boxes.finder(before).next, within))
 
-    def ring(self, entities: Sequence[Entity], within: float = inf) -> Pass[SweepReport]:
+    def _ring(self, entities: Iterable[Mapping[str, Any]], within: timedelta) -> Flow[SweepReport]:
         """One pass over the entities that a doorbell names. Those that wait after a refusal are left alone."""
-        now = self._clock()
-        report = yield from self._pass(_OfDoorbell(self._boxes, entities, now), now + within)
+        named, now = [*entities], self._clock()  # an iterator has them once
+        if not all(isinstance(entity, Mapping) for entity in cast("list[object]", named)):
+            raise ConfigurationError(
+                f"ring({entities!r}): give a list of the keys or filters of entities, as in ring([{{...}}])."
+            )
+        left = deque([self._boxes.of_doorbell(entity) for entity in named])
+
+        def find() -> Flow[Box | Broken | Search | None]:
+            if not left:
+                return None
+            box = yield from box_of(self._boxes.read, left.popleft())
+            waits = isinstance(box, Box) and (not box.events or box.is_postponed(now))
+            return Search.GOES_ON if waits else box
+
+        report = yield from self._pass(find, within)
         report.complete = False
         return report
 
-    def _pass(self, finder: EntityFinder, until: float) -> Pass[SweepReport]:
-        now = self._clock()
-        self._waiting_entities.forget(now)
-        self._logged_entities.forget(now)
-        progress = _Progress(finder, until)
+    def _pass(self, find: Find, within: timedelta) -> Flow[SweepReport]:
+        until = self._clock() + seconds_of("within", within)
+        for quiet in (self._logged, self._passed_over):
+            for name in [name for name, end in quiet.items() if end <= self._clock()]:
+                del quiet[name]
+        progress = _Progress(find, until)
         report, lanes = progress.report, progress.lanes
-        silent_since: float | None = None  # since then the broker, or the database, has done nothing that it was asked to
-        is_last = False
         try:
-            while not is_last:
-                if progress.has_more:
-                    yield from self._find(progress)
-                if not lanes:
-                    break
-
-                is_last = self._is_over(until)
-                since = self._clock() if silent_since is None else silent_since
-                if not is_last:
-                    report.error = yield from self._publish(lanes, min(until, since + _LONGEST_SILENCE))
-                    is_last = self._is_over(until)
-
-                # What the database refuses of one entity holds up no other. What it refuses of all is the error of the pass.
+            while (yield from self._find(progress)):
+                yield from self._publish_next(progress)
+                yield from self._settle_all(progress)
                 for lane in lanes:
-                    try:
-                        yield from self._settle(lane, is_last=is_last)
-                    except LedgerMismatch as error:
-                        lane.is_broken = True
-                        self._note_broken(report, Broken(lane.box.entity, error))
-                    except Exception as error:
-                        lane.settle_error = error
-                        wait = self._waiting_entities.add(self._boxes.canonical(lane.box.entity), self._clock())
-                        text = "What was published of %r, or refused, could not be noted there. It goes out again after %g seconds: %r"
-                        log(ERROR, text, dict(lane.box.entity), wait, error)
-                if report.error is None and all(lane.settle_error is not None for lane in lanes):
-                    report.error = lanes[-1].settle_error
-                silent_since = None if report.error is None else since
-                is_last = is_last or (report.error is not None and self._clock() >= since + _LONGEST_SILENCE)
-
-                for lane in lanes:
-                    if is_last or not lane.has_next:
+                    if progress.is_last or not lane.has_next:
                         self._note(report, lane)
-                lanes[:] = [lane for lane in lanes if lane.has_next]
+                lanes[:] = [lane for lane in lanes if lane.has_next and not progress.is_last]
         except Exception:
             yield from self._clear_after_error(lanes)
             raise
         report.complete = report.complete and not progress.has_more
-        report.error = report.error or progress.search_error
+        report.error = report.error or progress.failure
         return report
 
-    def _find(self, progress: _Progress) -> Pass[None]:
-        """Take entities into the pass until a call to the broker is full. Those that were found wait a second at most for others.
+    def _find(self, progress: _Progress) -> Flow[bool]:
+        """Take entities into the pass until a call to the broker is full, and say whether there is one to be made.
 
-        If the search fails, what was found goes out all the same, and the error is told at the end of the pass.
+        Those that were found wait a second at most for others. If the search fails, they go out all the same.
         """
-        report, lanes, until = progress.report, progress.lanes, progress.until
-        longest = self._clock() + _LONGEST_SEARCH
-        while len(lanes) < self._batch and not self._is_over(min(until, longest) if lanes else until):
-            item: Box | Broken | Search | None = None
-            failure: Exception | None = None
-            for _ in range(TRIES):  # what cannot be found is passed over, unless that is so of several, or of the last one
-                try:
-                    item = yield from progress.finder.next()
-                    break
-                except OnewriteError:
-                    raise
-                except Exception as error:
-                    failure, report.complete = error, False
-                    if repr(error) not in progress.logged_errors:
-                        progress.logged_errors.add(repr(error))
-                        log(
-                            WARNING, "Something that may be pending could not be read. A later sweep will find it: %r", error
-                        )
-            if isinstance(item, Broken):
-                self._note_broken(report, item)
-            if isinstance(item, Box) or (isinstance(item, Broken) and isinstance(item.error, LedgerMismatch)):
-                progress.has_read, progress.read_error = True, None
-            elif isinstance(item, Broken):
-                # An entity that cannot be read holds up no other. But where nothing at all can, the database or the rights fail.
-                report.complete = False
-                if not progress.has_read:
-                    progress.read_error_since = self._clock() if progress.read_error is None else progress.read_error_since
-                    progress.read_error = item.error
-                    if self._clock() >= progress.read_error_since + self._patience:
-                        self._patience *= 2  # so the next pass gets further, if it is these entities and not the database
-                        failure = item.error
-                        item = None
-            if item is None:
-                failure = failure or progress.read_error
-                if failure is not None and not lanes and not report.entities:
-                    raise failure
-                progress.has_more, progress.search_error = False, failure
-                return
-            if isinstance(item, Box):
-                self._take(progress, item)
+        report, lanes = progress.report, progress.lanes
+        longest = min(progress.until, self._clock() + _LONGEST_SEARCH)
+        while progress.has_more and not progress.is_last and len(lanes) < self._batch:
+            if self._is_over(longest if lanes else progress.until):
+                break
+            try:
+                item = yield from progress.find()
+            except OnewriteError:
+                raise
+            except Exception as error:
+                item, report.complete, progress.failure = None, False, error
+            match item:
+                case Box():
+                    progress.has_read, progress.failure = True, None
+                    self._take(progress, item)
+                case Broken():
+                    self._pass_over(progress, item)
+                case None:
+                    progress.has_more = False
+                    if progress.failure is not None and not lanes and not report.entities:
+                        raise progress.failure
+                case Search.GOES_ON:
+                    pass
+        return bool(lanes)
 
     def _take(self, progress: _Progress, box: Box) -> None:
         """Take the entity into the pass, unless it is there already, or is passed over because the database would not change it."""
-        name, now = self._boxes.canonical(box.entity), self._clock()
-        if any(self._boxes.canonical(lane.box.entity) == name for lane in progress.lanes):
-            return
-        if self._waiting_entities.has(name, now):
-            progress.report.pending += len(box.events)
-            progress.report.oldest = max(progress.report.oldest, now - seconds(box.events[0].time))
-        else:
+        name = self._boxes.canonical(box.entity)
+        if name in self._passed_over:
+            self._note_pending(progress.report, box.events)
+        elif all(self._boxes.canonical(lane.box.entity) != name for lane in progress.lanes):
             progress.lanes.append(EntityLane(box))
 
-    def _publish(self, lanes: Sequence[EntityLane], until: float) -> Pass[Exception | None]:
+    def _pass_over(self, progress: _Progress, broken: Broken) -> None:
+        """An entity that cannot be read holds up no other. But where nothing at all can, the database or the rights fail."""
+        self._note_broken(progress.report, broken)
+        if isinstance(broken.error, LedgerMismatch):
+            progress.has_read, progress.failure = True, None
+        else:
+            progress.report.complete = False
+            progress.failure = None if progress.has_read else broken.error
+
+    def _publish_next(self, progress: _Progress) -> Flow[None]:
+        """Publish the next event of each entity, unless the time is up."""
+        if progress.report.error is None:  # the last call was answered, or this is the first one
+            progress.silent_since = self._clock()
+        if not self._is_over(progress.until):
+            until = min(progress.until, progress.silent_since + _LONGEST_SILENCE)
+            progress.report.error = yield from self._try_publishing(progress.lanes, until)
+        progress.is_last = self._is_over(progress.until)
+
+    def _try_publishing(self, lanes: Sequence[EntityLane], until: float) -> Flow[Exception | None]:
         """Publish the next event of each entity. Returns what was raised if the broker has answered no call.
 
         Where a call of several fails, nothing is known about any. Then each goes by itself, so one that cannot be published
@@ -369,69 +313,85 @@ class Passes:
         """
         events = [lane.event for lane in lanes]
         try:
-            reply = yield Publish(tuple(events))
-            refused_ids = _refused_ids(events, reply)
+            refused_ids = _refused_ids(events, (yield Do(self._publish, ([*events],))))
         except ConfigurationError:
             raise
         except Exception as error:
             silence: Exception | None = error
             for lane in lanes:
                 lane.error = error
-        else:
-            for lane, event in zip(lanes, events, strict=True):
-                lane.error = None
-                if event.id in refused_ids:
-                    lane.refusal = event
-                else:
-                    lane.published_events.append(event)
-                    lane.accepted_count += 1
-            return None
-        for lane in lanes if len(lanes) > 1 else ():
-            if not self._is_over(until):
-                failure = yield from self._publish([lane], until)
-                silence = silence and failure
-        return silence
+            for lane in lanes if len(lanes) > 1 else ():
+                if not self._is_over(until):
+                    failure = yield from self._try_publishing([lane], until)
+                    silence = silence and failure
+            return silence
+        for lane, event in zip(lanes, events, strict=True):
+            lane.error = None
+            if event.id in refused_ids:
+                lane.refusal = event
+            else:
+                lane.published_events.append(event)
+                lane.accepted_count += 1
+        return None
 
-    def _settle(self, lane: EntityLane, *, is_last: bool = False) -> Pass[None]:
+    def _settle_all(self, progress: _Progress) -> Flow[None]:
+        """What the database refuses of one entity holds up no other. What it refuses of all is the error of the pass."""
+        report, lanes = progress.report, progress.lanes
+        for lane in lanes:
+            try:
+                yield from self._settle(lane, is_last=progress.is_last)
+            except LedgerMismatch as error:
+                lane.is_broken = True
+                self._note_broken(report, Broken(lane.box.entity, error))
+            except Exception as error:
+                lane.settle_error, lane.accepted_count = error, 0
+                self._passed_over[self._boxes.canonical(lane.box.entity)] = self._clock() + _QUIET
+                text = "Events of %r were published or refused, and that could not be noted. They go out again after %g seconds: %r"
+                log(ERROR, text, dict(lane.box.entity), _QUIET, error)
+        if report.error is None and all(lane.settle_error is not None for lane in lanes):
+            report.error = lanes[-1].settle_error
+        if report.error is not None and self._clock() >= progress.silent_since + _LONGEST_SILENCE:
+            progress.is_last = True
+
+    def _settle(self, lane: EntityLane, *, is_last: bool = False) -> Flow[None]:
         """Clear what was accepted, where that is due, and let a failing entity wait."""
         if lane.accepted_count and (is_last or not lane.has_next or lane.accepted_count == CHUNK):
-            box = lane.box
+            box, count, is_cleared = lane.box, lane.accepted_count, False
             for _ in range(TRIES):
-                stored_box = yield from self._boxes.clear(box, lane.accepted_count, self._clock())
+                stored_box = yield from self._boxes.clear(box, count, self._clock())
                 # An answer that was lost shows a clear that has landed already.
-                if stored_box is None or stored_box.is_after(box, lane.accepted_count):
-                    lane.box, lane.accepted_count = lane.box.after(lane.accepted_count), 0
-                    break
-                if not stored_box.follows(box, lane.accepted_count):
-                    lane.is_overtaken = True
+                is_cleared = stored_box is None or stored_box.is_after(box, count)
+                if stored_box is None or is_cleared or not stored_box.follows(box, count):
                     break
                 box = stored_box  # more was emitted meanwhile, or the entity was deleted
-            else:
-                lane.is_overtaken = True
+            lane.is_overtaken = not is_cleared
+            if is_cleared:
+                lane.box, lane.accepted_count = lane.box.after(count), 0
         if not lane.is_overtaken and (lane.refusal is not None or lane.error is not None):
             now, began = self._clock(), seconds(lane.box.events[0].time)
             wait = min(max(now - began, 1.0), _LONGEST_AFTER_REFUSAL if lane.error is None else _LONGEST_AFTER_FAILURE)
             due = max(now, began) + wait * (0.5 + self._share() / 2)
             yield from self._boxes.postpone(lane.box, moment(due))
 
-    def _clear_after_error(self, lanes: Sequence[EntityLane]) -> Pass[None]:
+    def _clear_after_error(self, lanes: Sequence[EntityLane]) -> Flow[None]:
         """Clear what has gone out before an error ends the pass, so it does not go out again."""
         for lane in lanes:
             with suppress(Exception):  # the first error is the one to tell
                 yield from self._settle(lane, is_last=True)
 
     def _is_over(self, until: float) -> bool:
-        return self._stopping() or self._clock() >= until
+        return self._is_stopped or self._clock() >= until
 
     def _note_broken(self, report: SweepReport, broken: Broken) -> None:
-        """Each pass meets such an entity again, so the log has a line about it every five minutes at most."""
+        """Each pass meets such an entity again, so the log has a line about it every minute at most."""
         report.broken.append(broken)
-        now, name = self._clock(), self._boxes.canonical(broken.entity)
-        if not self._logged_entities.has(name, now):
-            self._logged_entities.add(name, now)
+        name = self._boxes.canonical(broken.entity)
+        if name not in self._logged:
+            self._logged[name] = self._clock() + _QUIET
             log(ERROR, "The outbox of %r cannot be read: %s", dict(broken.entity), broken.error)
 
     def _note(self, report: SweepReport, lane: EntityLane) -> None:
+        """What became of an entity that the pass is done with."""
         report.entities += 1
         report.published += len(lane.published_events)
         if lane.published_events:
@@ -439,73 +399,63 @@ class Passes:
         report.overtaken += lane.is_overtaken
         if lane.refusal is not None:
             report.refused.append(lane.refusal)
-        if lane.error is not None:
-            report.failed.append((lane.event, lane.error))
-        if lane.settle_error is not None:
-            lane.accepted_count = 0
-            if lane.error is None:
-                report.failed.append((lane.event, lane.settle_error))
-        pending_events = lane.box.events[lane.accepted_count :] if lane.is_known else ()
-        report.pending += len(pending_events)
-        if pending_events:
-            report.oldest = max(report.oldest, self._clock() - seconds(pending_events[0].time))
+        if (error := lane.error or lane.settle_error) is not None:
+            report.failed.append((lane.event, error))
+        if not lane.is_overtaken and not lane.is_broken:  # else it is not known what is pending
+            self._note_pending(report, lane.box.events[lane.accepted_count :])
 
-    def skip(self, entity: Entity, published_id: str) -> Pass[Outgoing | None]:
+    def _note_pending(self, report: SweepReport, events: Sequence[PendingEvent]) -> None:
+        report.pending += len(events)
+        if events:
+            report.oldest = max(report.oldest, self._clock() - seconds(events[0].time))
+
+    def _skip(self, entity: Entity, published_id: str) -> Flow[Outgoing | None]:
         """Replace one pending event by one that says that it was skipped. None: there is no such event, or no longer."""
         box = yield from self._boxes.read(entity)
-        for _ in range(TRIES):
-            places = [n for n in range(len(box.events)) if box.outgoing(n).id == published_id]
-            if not places:
-                return None
-            place = places[0]
-            replacement = box.events[place].replacement(box.entity)
-            if box.events[place].type == SKIPPED_TYPE:
-                return box.outgoing(place)
-            changed_box = yield from self._boxes.replace(box, place, replacement)
-            if changed_box is None:
-                return box.with_event(place, replacement).outgoing(place)
-            box = changed_box
-        raise ConfigurationError("The entity changed at each try to skip the event: try again when it is quieter.")
+        place = next((n for n in range(len(box.events)) if box.outgoing(n).id == published_id), None)
+        if place is None or box.events[place].type == SKIPPED_TYPE:
+            return None if place is None else box.outgoing(place)
+        replacement = box.events[place].replacement(box.entity)
+        if (yield from self._boxes.replace(box, place, replacement)) is not None:
+            raise ConfigurationError("The entity changed while the event was skipped: try again.")
+        return box.with_event(place, replacement).outgoing(place)
 
-    def look(self, entity: Entity) -> Pass[OutboxState | None]:
+    def _look(self, entity: Entity) -> Flow[OutboxState | None]:
         """What the entity's outbox holds. None: it has none."""
         box = yield from self._boxes.read(entity)
         return None if box.is_unused else OutboxState(box.source, box.base, box.outgoing_from())
 
-    def restart(self, entity: Entity, incarnation: str, source: str | None = None) -> Pass[str | None]:
+    def _restart(self, entity: Entity, incarnation: str, source: str | None = None) -> Flow[str | None]:
         """Make the entity another source that counts from zero, as after a restore. None: it has no outbox.
 
         With `source` only if that is its source, so what is asked for twice is done once.
         """
         box = yield from self._boxes.read(entity)
-        for _ in range(TRIES):
-            if box.is_unused:
-                return None
-            if box.incarnation == incarnation:  # the answer was lost, and events may have been published since
-                return box.source
-            if source is not None and source not in (box.source, box.origin):
-                raise ConfigurationError(f"{source} is no more: the entity's source is now {box.source}. Name that one.")
-            changed_box = yield from self._boxes.restart(box, incarnation)
-            if changed_box is None:
-                return f"{box.origin}/{incarnation}"
-            box = changed_box
-        raise ConfigurationError("The entity changed at each try to restart it: stop its relays first.")
+        if box.is_unused:
+            return None
+        if source is not None and source not in (box.source, box.origin):
+            raise ConfigurationError(f"{source} is no more: the entity's source is now {box.source}. Name that one.")
+        changed_box = yield from self._boxes.restart(box, incarnation)
+        if changed_box is not None and changed_box.incarnation != incarnation:  # otherwise the answer was lost
+            raise ConfigurationError("The entity changed while it was restarted: stop its relays, and try again.")
+        return f"{box.origin}/{incarnation}"
 
-    def waiting(self, older_than: float, most: int) -> Pass[list[Waiting]]:
+    def _waiting(self, older_than: timedelta, most: int) -> Flow[list[Waiting]]:
         """The entities whose oldest event has waited for longest."""
-        now, finder, rows, names = self._clock(), self._boxes.finder(None), list[Waiting](), set[Hashable]()
+        least, now = seconds_of("older_than", older_than), self._clock()
+        finder, rows, names = self._boxes.finder(None), list[Waiting](), set[Hashable]()
         while (box := (yield from finder.next())) is not None:
             if not isinstance(box, Box) or (name := self._boxes.canonical(box.entity)) in names:
                 continue  # what is written to meanwhile may come up twice
             names.add(name)
             age = now - seconds(box.events[0].time)
-            if older_than <= 0 or age >= older_than:  # the clock of its writer may be ahead, so its age is below zero
+            if least <= 0 or age >= least:  # the clock of its writer may be ahead, so its age is below zero
                 rows.append(Waiting(box.outgoing(0), age, len(box.events)))
             if len(rows) == 2 * most:
                 rows = sorted(rows, key=lambda row: -row.age)[:most]
         return sorted(rows, key=lambda row: -row.age)[:most]
 
-    def broken(self, most: int) -> Pass[list[Broken]]:
+    def _broken(self, most: int) -> Flow[list[Broken]]:
         """The entities whose outbox cannot be read."""
         finder, rows = self._boxes.finder(None), list[Broken]()
         while len(rows) < most and (box := (yield from finder.next())) is not None:
@@ -513,29 +463,17 @@ class Passes:
         return rows
 
 
-class _OfDoorbell:
-    """Goes through the entities that a doorbell names."""
-
-    def __init__(self, boxes: StoredOutboxes, entities: Sequence[Entity], now: float) -> None:
-        self._boxes = boxes
-        self._entities = deque(entities)
-        self._now = now
-
-    def next(self) -> Flow[Box | Broken | Search | None]:
-        if not self._entities:
-            return None
-        box = yield from box_of(self._boxes.read, self._entities.popleft())
-        waits = isinstance(box, Box) and (not box.events or box.is_postponed(self._now))
-        return Search.GOES_ON if waits else box
+def seconds_of(name: str, time: object) -> float:
+    """The seconds of a time that a user gives."""
+    if not isinstance(time, timedelta):
+        raise ConfigurationError(f"{name}={time!r}: give a timedelta, as in timedelta(seconds=5).")
+    return time.total_seconds()
 
 
 def _refused_ids(events: Sequence[Outgoing], reply: object) -> frozenset[str]:
     """The ids of the events that the broker did not accept. Nothing is cleared where the reply is not understood."""
     if reply is None:
         return frozenset()
-    if isinstance(reply, CoroutineType):
-        reply.close()
-        raise ConfigurationError("publish is asynchronous, and this relay does not await it: use AsyncRelay.")
     event_ids = {event.id for event in events}
     members = cast("list[object]", reply) if isinstance(reply, list) else [reply]
     ids = [member.id for member in members if isinstance(member, Outgoing) and member.id in event_ids]

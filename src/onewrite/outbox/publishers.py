@@ -24,7 +24,7 @@ Compile: TypeAlias = Callable[[Sequence[Outgoing]], Call]
 ReadAnswer: TypeAlias = Callable[[Sequence[Outgoing], Any], list[Outgoing]]
 
 MOST_ENTRIES = 10  # SQS, SNS and EventBridge all take ten in a request
-_LONGEST_DETAIL_TYPE = 128  # characters, says EventBridge
+_LONGEST_TYPE = 128  # characters, says EventBridge
 LARGEST_REQUEST = 256 * 1024  # bytes, which all of them take everywhere; some take more by now
 _ENTRY = 256  # bytes that the other parts of an entry have at most: the names of a bus, a source or an attribute
 _GROUP = re.compile(r"[!-~]{1,128}")  # what a FIFO group's name may be
@@ -32,35 +32,29 @@ _GROUP = re.compile(r"[!-~]{1,128}")  # what a FIFO group's name may be
 
 def to_sqs(client: Any, queue_url: str, *, largest: int = LARGEST_REQUEST) -> Publisher:
     """Publishes to an SQS queue. On a FIFO queue the group is the event's source, and the deduplication id the event's id."""
-    is_fifo = _address("to_sqs", "queue_url", queue_url).endswith(".fifo")
 
     def compile_request(events: Sequence[Outgoing]) -> Call:
         entries = [
-            {"Id": str(n), "MessageBody": event.cloudevent(), **_order_fields(event, is_fifo)}
+            {"Id": str(n), "MessageBody": event.cloudevent(), **_order_fields(event, queue_url)}
             for n, event in enumerate(events)
         ]
         return Call("send_message_batch", (), {"QueueUrl": queue_url, "Entries": entries})
 
-    return Publisher(client, "send_message_batch", compile_request, _failed_events, largest)
+    return Publisher(client, queue_url, "send_message_batch", compile_request, _failed_events, largest=largest)
 
 
 def to_sns(client: Any, topic_arn: str, *, largest: int = LARGEST_REQUEST) -> Publisher:
     """Publishes to an SNS topic, with the event's type as the attribute `type` for filters. A FIFO topic is as a FIFO queue."""
-    is_fifo = _address("to_sns", "topic_arn", topic_arn).endswith(".fifo")
 
     def compile_request(events: Sequence[Outgoing]) -> Call:
-        entries = [
-            {
-                "Id": str(n),
-                "Message": event.cloudevent(),
-                "MessageAttributes": {"type": {"DataType": "String", "StringValue": event.type}},
-                **_order_fields(event, is_fifo),
-            }
-            for n, event in enumerate(events)
-        ]
+        entries: list[dict[str, Any]] = []
+        for n, event in enumerate(events):
+            attributes = {"type": {"DataType": "String", "StringValue": event.type}}
+            entry = {"Id": str(n), "Message": event.cloudevent(), "MessageAttributes": attributes}
+            entries.append({**entry, **_order_fields(event, topic_arn)})
         return Call("publish_batch", (), {"TopicArn": topic_arn, "PublishBatchRequestEntries": entries})
 
-    return Publisher(client, "publish_batch", compile_request, _failed_events, largest)
+    return Publisher(client, topic_arn, "publish_batch", compile_request, _failed_events, largest=largest)
 
 
 def to_eventbridge(client: Any, bus: str, *, source: str, largest: int = LARGEST_REQUEST) -> Publisher:
@@ -68,25 +62,15 @@ def to_eventbridge(client: Any, bus: str, *, source: str, largest: int = LARGEST
 
     EventBridge keeps no order: give consumers a ledger that needs none.
     """
-    _address("to_eventbridge", "bus", bus)
-    _address("to_eventbridge", "source", source)
 
     def compile_request(events: Sequence[Outgoing]) -> Call:
-        entries = [
-            {"EventBusName": bus, "Source": source, "DetailType": event.type, "Detail": event.cloudevent()}
-            for event in events
-        ]
+        target = {"EventBusName": bus, "Source": source}
+        entries = [{**target, "DetailType": event.type, "Detail": event.cloudevent()} for event in events]
         return Call("put_events", (), {"Entries": entries})
 
-    return Publisher(client, "put_events", compile_request, _failed_in_order, largest, longest_type=_LONGEST_DETAIL_TYPE)
-
-
-def _address(function: str, name: str, value: object) -> str:
-    if not isinstance(value, str):
-        raise ConfigurationError(
-            f"{function}: {name} is a {type(value).__name__}: give the client first, and the {name}, a text, behind it."
-        )
-    return value
+    return Publisher(
+        client, bus, "put_events", compile_request, _failed_in_order, largest=largest, longest_type=_LONGEST_TYPE
+    )
 
 
 class Publisher:
@@ -95,16 +79,17 @@ class Publisher:
     def __init__(
         self,
         client: Any,
+        address: object,
         method: str,
         compile_request: Compile,
         read_answer: ReadAnswer,
-        largest: int,
         *,
+        largest: int,
         longest_type: float = inf,
     ) -> None:
-        if not callable(getattr(client, method, None)):
+        if not callable(getattr(client, method, None)) or not isinstance(address, str):
             raise ConfigurationError(
-                f"{type(client).__name__} has no {method}: give a client of the service that is published to."
+                f"A publisher takes a client that has {method}, and a string that says where to: got {client!r} and {address!r}."
             )
         self._client, self._compile, self._read_answer = client, compile_request, read_answer
         self._largest, self._longest_type = largest, longest_type
@@ -118,35 +103,30 @@ class Publisher:
         return drive(sending, performer(self._client))
 
     def _send(self, events: list[Outgoing]) -> Sending:
-        refused_events = [event for event in events if len(event.type) > self._longest_type]
-        for event in refused_events:
-            _log_unsent(event, f"its type has {len(event.type)} characters, and at most {self._longest_type} are taken")
-        for chunk in _chunks([event for event in events if event not in refused_events], self._largest, refused_events):
+        refused_events: list[Outgoing] = []
+        chunks: list[list[Outgoing]] = []
+        room = 0
+        for event in events:
+            size = len(event.cloudevent().encode()) + len(event.type.encode()) + _ENTRY
+            if len(event.type) > self._longest_type:
+                reason = f"its type has {len(event.type)} characters, and at most {self._longest_type} are taken"
+                refused_events.append(_log_refusal(event, reason))
+            elif size > self._largest:
+                reason = f"it has {size} bytes with its attributes, and a request takes {self._largest}"
+                refused_events.append(_log_refusal(event, reason))
+            else:
+                if size > room or len(chunks[-1]) == MOST_ENTRIES:
+                    chunks.append([])
+                    room = self._largest
+                chunks[-1].append(event)
+                room -= size
+        for chunk in chunks:
             refused_events += self._read_answer(chunk, (yield self._compile(chunk)))
         return refused_events
 
 
-def _chunks(events: Sequence[Outgoing], largest: int, refused_events: list[Outgoing]) -> list[list[Outgoing]]:
-    """The events, cut as the limits of a request demand. An event that no request has room for is added to `refused_events`."""
-    chunks: list[list[Outgoing]] = []
-    room = 0
-    for event in events:
-        size = len(event.cloudevent().encode()) + len(event.type.encode()) + _ENTRY
-        if size > largest:
-            refused_events.append(
-                _log_unsent(event, f"it has {size} bytes with its attributes, and a request takes {largest}")
-            )
-            continue
-        if size > room or len(chunks[-1]) == MOST_ENTRIES:
-            chunks.append([])
-            room = largest
-        chunks[-1].append(event)
-        room -= size
-    return chunks
-
-
-def _order_fields(event: Outgoing, is_fifo: bool) -> dict[str, str]:  # noqa: FBT001  # of a queue or a topic
-    if not is_fifo:
+def _order_fields(event: Outgoing, address: str) -> dict[str, str]:
+    if not address.endswith(".fifo"):
         return {}
     # A key may make a source too long for the name of a group, which then is a hash of it.
     fits = _GROUP.fullmatch(event.source)
@@ -188,11 +168,6 @@ def _check_known(count: int, *, is_known: bool) -> None:
         )
 
 
-def _log_unsent(event: Outgoing, reason: str) -> Outgoing:
-    log(WARNING, "Event %s of %s was not sent: %s", event.id, event.source, reason)
-    return event
-
-
 def _log_refusal(event: Outgoing, reason: str) -> Outgoing:
-    log(WARNING, "The broker did not accept event %s of %s: %s", event.id, event.source, reason)
+    log(WARNING, "Event %s of %s was not accepted: %s", event.id, event.source, reason)
     return event

@@ -16,19 +16,17 @@ from functools import partial
 from inspect import isawaitable
 from logging import ERROR, WARNING
 from queue import Empty, SimpleQueue
-from types import CoroutineType
 from typing import Any, Protocol, TypeAlias, TypeVar, cast
 
 from onewrite.batch.workers import is_inner_cancellation, runner_of_this_thread
-from onewrite.core.clock import checked_clock, random_name, random_share, wall_clock
-from onewrite.core.event import Outbox
-from onewrite.core.flow import Wait, adrive, aperformer, drive, performer
+from onewrite.core.clock import random_name, random_share, wall_clock
+from onewrite.core.flow import Flow, FlowStep, Wait, adrive, aperform, drive, perform
 from onewrite.core.label import OUTBOX
 from onewrite.core.log import log
 from onewrite.core.pending import Broken, Outgoing
 from onewrite.errors import ConfigurationError, OnewriteError
-from onewrite.outbox.following import Follower, Following, Take, Tokens, check_seconds
-from onewrite.outbox.passes import FlushReport, OutboxState, Pass, Passes, Publish, StoredOutboxes, SweepReport, Waiting
+from onewrite.outbox.following import FollowedPasses, Tokens, check_seconds
+from onewrite.outbox.passes import FOR_EVER, FlushReport, OutboxState, StoredOutboxes, SweepReport, Waiting
 
 T = TypeVar("T")
 Where: TypeAlias = Mapping[str, Any] | None
@@ -39,7 +37,6 @@ OnPass: TypeAlias = Callable[[SweepReport], object]
 Handler: TypeAlias = Callable[[Mapping[str, Any], Any], dict[str, Any]]
 
 _AT_ONCE = timedelta(0)
-_FOR_EVER = timedelta.max
 _SHORTEST_PAUSE = 0.1  # seconds after a failure, before it is doubled
 _LONGEST_PAUSE = 60.0  # seconds between two passes while the broker or the database takes no call
 _MOST_DOUBLINGS = 6
@@ -54,34 +51,8 @@ class EmittingStore(Protocol):
     def outboxes(self) -> StoredOutboxes: ...
 
 
-class _RelayFlows:
+class _RelayFlows(FollowedPasses):
     """What both classes do, as flows. They differ in how they perform a step and in what wakes them."""
-
-    def __init__(
-        self, store: EmittingStore, publish: Callable[[list[Outgoing]], Any], batch: object, clock: Callable[[], float]
-    ) -> None:
-        self._is_stopped = False
-        self._boxes, self._publish = outboxes_of(store, publish), publish
-        self._clock = checked_clock(clock)
-        if type(batch) is not int or batch < 1:
-            raise ConfigurationError(f"batch={batch!r}: a call to the broker takes one event at least.")
-        self._passes = Passes(self._boxes, self._clock, random_share, batch, lambda: self._is_stopped)
-
-    @property
-    def outbox(self) -> Outbox:
-        """The outbox of the store."""
-        return self._boxes.outbox
-
-    def _ringing(self, entities: Iterable[Mapping[str, Any]], within: timedelta) -> Pass[SweepReport]:
-        entity_list = [*entities]  # an iterator has them once
-        if not all(isinstance(entity, Mapping) for entity in cast("list[object]", entity_list)):
-            raise ConfigurationError(
-                f"ring({entities!r}): give a list of the keys or filters of entities, as in ring([{{...}}])."
-            )
-        return self._passes.ring([self._boxes.of_doorbell(entity) for entity in entity_list], _seconds("within", within))
-
-    def _sweeping(self, older_than: timedelta, within: timedelta = _FOR_EVER) -> Pass[SweepReport]:
-        return self._passes.sweep(_seconds("older_than", older_than), _seconds("within", within))
 
     def _entity_named_by(self, filter: Where, key: Where, source: str | None) -> Mapping[str, Any]:
         """The entity that an operator names, in one way."""
@@ -91,33 +62,28 @@ class _RelayFlows:
             raise ConfigurationError("The source of an entity's events names the entity: leave out its key or filter.")
         return self._boxes.of_source(source)
 
-    def _polling(self, poll: float, older_than: timedelta, on_pass: OnPass | None) -> Pass[None]:
+    def _poll(self, poll: float, older_than: timedelta, on_pass: OnPass | None) -> Flow[None]:
         """Sweep until stopped."""
         check_seconds("poll", poll)
+        return self._repeat(lambda: self._sweep(older_than), poll, on_pass)
+
+    def _follow_on(self, tokens: Tokens, sweep_every: float, on_pass: OnPass | None) -> Flow[None]:
+        """Open the stream again and again, until stopped."""
+        self._check_following(tokens, sweep_every)
+        report = partial(report_pass, failures=0, on_pass=on_pass)
+        return self._repeat(lambda: self._follow(tokens, sweep_every, report), 0.0, on_pass)
+
+    def _repeat(self, act: Callable[[], Flow[SweepReport | None]], poll: float, on_pass: OnPass | None) -> Flow[None]:
         failures = 0
         while not self._is_stopped:
             try:
-                report = yield from self._sweeping(older_than)
+                report = yield from act()
             except OnewriteError:
                 raise
             except Exception as error:
                 report = SweepReport(error=error, complete=False)
-            failures = report_pass(report, failures, on_pass)
+            failures = 0 if report is None else report_pass(report, failures, on_pass)
             yield Wait(pause(failures, poll, random_share()))
-
-    def _following(self, tokens: Tokens, sweep_every: float, on_pass: OnPass | None) -> Following:
-        """Open the stream again and again, until stopped."""
-        failures, report = 0, partial(report_pass, failures=0, on_pass=on_pass)
-        follower = Follower(self._passes, self._boxes, tokens, sweep_every, self._clock, lambda: self._is_stopped, report)
-        while not self._is_stopped:
-            try:
-                yield from follower.follow()
-                failures = 0
-            except OnewriteError:
-                raise
-            except Exception as error:
-                failures = report_pass(SweepReport(error=error, complete=False), failures, on_pass)
-                yield Wait(pause(failures, 1.0, random_share()))
 
 
 class Relay(_RelayFlows):
@@ -131,82 +97,71 @@ class Relay(_RelayFlows):
     def __init__(
         self, store: EmittingStore, publish: Publisher, *, batch: int = 10, clock: Callable[[], float] = wall_clock
     ) -> None:
-        super().__init__(store, publish, batch, clock)
+        super().__init__(outboxes_of(store, publish), publish, batch, clock)
         self._wake: SimpleQueue[None] = SimpleQueue()  # a signal handler may put into it, whatever code it interrupts
 
     def flush(self, filter: Where = None, *, Key: Where = None) -> FlushReport:
         """Publish what is pending in one entity, as straight after the write. What `publish` raises is raised here."""
-        return self._run(self._passes.flush(self._boxes.entity(filter, Key)))
+        return self._run(self._flush(self._boxes.entity(filter, Key)))
 
-    def ring(self, entities: Iterable[Mapping[str, Any]], *, within: timedelta = _FOR_EVER) -> SweepReport:
+    def ring(self, entities: Iterable[Mapping[str, Any]], *, within: timedelta = FOR_EVER) -> SweepReport:
         """Publish what is pending in these entities, named by keys (plain, or typed as in a stream) or by filters.
 
         For doorbells: entities that wait after a refusal are left alone, because to postpone one rings the bell as well. After
         the time `within` no further call is made to the broker.
         """
-        return self._run(self._ringing(entities, within))
+        return self._run(self._ring(entities, within))
 
-    def sweep(self, older_than: timedelta = _AT_ONCE, *, within: timedelta = _FOR_EVER) -> SweepReport:
+    def sweep(self, older_than: timedelta = _AT_ONCE, *, within: timedelta = FOR_EVER) -> SweepReport:
         """Publish what has been pending in any entity for so long. After the time `within` no further call is made to the broker."""
-        return self._run(self._sweeping(older_than, within))
+        return self._run(self._sweep(older_than, within))
 
     def skip(self, filter: Where = None, *, id: str, Key: Where = None, source: str | None = None) -> Outgoing | None:
         """Put an event of type onewrite.skipped in the place of a pending one, and return it; None if there is none of that id.
 
         The entity is named by its key, its filter, or the source of its events.
         """
-        return self._run(self._passes.skip(self._entity_named_by(filter, Key, source), id))
+        return self._run(self._skip(self._entity_named_by(filter, Key, source), id))
 
     def restart(self, filter: Where = None, *, Key: Where = None, source: str | None = None) -> str | None:
         """After a restore from a backup: number the entity's events from 1 again, as of the source that is returned.
 
         The entity is named by its key, its filter, or the source of its events. A `source` that is its own no more is refused.
         """
-        return self._run(self._passes.restart(self._entity_named_by(filter, Key, source), random_name(), source))
+        return self._run(self._restart(self._entity_named_by(filter, Key, source), random_name(), source))
 
     def look(self, source: str) -> OutboxState | None:
         """What is in the outbox of the entity whose events have, or had, that source; None if nothing was ever emitted there."""
-        return self._run(self._passes.look(self._boxes.of_source(source)))
+        return self._run(self._look(self._boxes.of_source(source)))
 
     def waiting(self, older_than: timedelta = _AT_ONCE, *, most: int = 100) -> list[Waiting]:
         """The entities whose oldest event has waited for longest, the oldest first."""
-        return self._run(self._passes.waiting(_seconds("older_than", older_than), most))
+        return self._run(self._waiting(older_than, most))
 
     def broken(self, *, most: int = 100) -> list[Broken]:
         """Entities with something pending whose outbox cannot be read, and why. Nothing of them goes out until they are repaired."""
-        return self._run(self._passes.broken(most))
+        return self._run(self._broken(most))
 
     def run(self, *, poll: float = 1.0, older_than: timedelta = _AT_ONCE, on_pass: OnPass | None = None) -> None:
         """Sweep every `poll` seconds until `stop` is called. A failure is logged, and the next pass waits longer."""
-        self._run(self._polling(poll, older_than, on_pass))
+        self._run(self._poll(poll, older_than, on_pass))
 
     def follow(self, tokens: Tokens, *, sweep_every: float = 60.0, on_pass: OnPass | None = None) -> None:
         """Publish what a MongoDB change stream tells of, until `stop` is called. `tokens` keeps the place in it."""
-        self._run(self._following(tokens, sweep_every, on_pass))
+        self._run(self._follow_on(tokens, sweep_every, on_pass))
 
     def stop(self) -> None:
         """End `run`, `follow` and `sweep` after the present call to the broker. A signal handler or another thread may call it."""
         self._is_stopped = True
         self._wake.put(None)
 
-    def _run(self, steps: Generator[Any, Any, T]) -> T:
-        perform = performer(self._boxes.target)
+    def _run(self, steps: Generator[FlowStep, Any, T]) -> T:
+        return drive(steps, partial(perform, self._boxes.target, None, self._sleep))
 
-        def do(step: Any) -> Any:
-            match step:
-                case Publish(events):
-                    return self._publish([*events])
-                case Take(stream, method):
-                    return getattr(stream, method)()
-                case Wait(seconds):
-                    if not self._is_stopped:  # another wait may have taken what `stop` has put there
-                        with suppress(Empty):
-                            self._wake.get(timeout=seconds)
-                    return None
-                case _:
-                    return perform(step)
-
-        return drive(steps, do)
+    def _sleep(self, seconds: float) -> None:
+        if not self._is_stopped:  # another wait may have taken what `stop` has put there
+            with suppress(Empty):
+                self._wake.get(timeout=seconds)
 
 
 class AsyncRelay(_RelayFlows):
@@ -215,87 +170,80 @@ class AsyncRelay(_RelayFlows):
     def __init__(
         self, store: EmittingStore, publish: AsyncPublisher, *, batch: int = 10, clock: Callable[[], float] = wall_clock
     ) -> None:
-        super().__init__(store, publish, batch, clock)
+        super().__init__(outboxes_of(store, publish), partial(_publish_and_await, publish), batch, clock)
         self._wake = asyncio.Event()
 
     async def flush(self, filter: Where = None, *, Key: Where = None) -> FlushReport:
         """Publish what is pending in one entity, as straight after the write. What `publish` raises is raised here."""
-        return await self._run(self._passes.flush(self._boxes.entity(filter, Key)))
+        return await self._run(self._flush(self._boxes.entity(filter, Key)))
 
-    async def ring(self, entities: Iterable[Mapping[str, Any]], *, within: timedelta = _FOR_EVER) -> SweepReport:
+    async def ring(self, entities: Iterable[Mapping[str, Any]], *, within: timedelta = FOR_EVER) -> SweepReport:
         """Publish what is pending in these entities, named by keys (plain, or typed as in a stream) or by filters.
 
         For doorbells: entities that wait after a refusal are left alone, because to postpone one rings the bell as well. After
         the time `within` no further call is made to the broker.
         """
-        return await self._run(self._ringing(entities, within))
+        return await self._run(self._ring(entities, within))
 
-    async def sweep(self, older_than: timedelta = _AT_ONCE, *, within: timedelta = _FOR_EVER) -> SweepReport:
+    async def sweep(self, older_than: timedelta = _AT_ONCE, *, within: timedelta = FOR_EVER) -> SweepReport:
         """Publish what has been pending in any entity for so long. After the time `within` no further call is made to the broker."""
-        return await self._run(self._sweeping(older_than, within))
+        return await self._run(self._sweep(older_than, within))
 
     async def skip(self, filter: Where = None, *, id: str, Key: Where = None, source: str | None = None) -> Outgoing | None:
         """Put an event of type onewrite.skipped in the place of a pending one, and return it; None if there is none of that id.
 
         The entity is named by its key, its filter, or the source of its events.
         """
-        return await self._run(self._passes.skip(self._entity_named_by(filter, Key, source), id))
+        return await self._run(self._skip(self._entity_named_by(filter, Key, source), id))
 
     async def restart(self, filter: Where = None, *, Key: Where = None, source: str | None = None) -> str | None:
         """After a restore from a backup: number the entity's events from 1 again, as of the source that is returned.
 
         The entity is named by its key, its filter, or the source of its events. A `source` that is its own no more is refused.
         """
-        return await self._run(self._passes.restart(self._entity_named_by(filter, Key, source), random_name(), source))
+        return await self._run(self._restart(self._entity_named_by(filter, Key, source), random_name(), source))
 
     async def look(self, source: str) -> OutboxState | None:
         """What is in the outbox of the entity whose events have, or had, that source; None if nothing was ever emitted there."""
-        return await self._run(self._passes.look(self._boxes.of_source(source)))
+        return await self._run(self._look(self._boxes.of_source(source)))
 
     async def waiting(self, older_than: timedelta = _AT_ONCE, *, most: int = 100) -> list[Waiting]:
         """The entities whose oldest event has waited for longest, the oldest first."""
-        return await self._run(self._passes.waiting(_seconds("older_than", older_than), most))
+        return await self._run(self._waiting(older_than, most))
 
     async def broken(self, *, most: int = 100) -> list[Broken]:
         """Entities with something pending whose outbox cannot be read, and why. Nothing of them goes out until they are repaired."""
-        return await self._run(self._passes.broken(most))
+        return await self._run(self._broken(most))
 
     async def run(self, *, poll: float = 1.0, older_than: timedelta = _AT_ONCE, on_pass: OnPass | None = None) -> None:
         """Sweep every `poll` seconds until `stop` is called. A failure is logged, and the next pass waits longer."""
-        await self._run(self._polling(poll, older_than, on_pass))
+        await self._run(self._poll(poll, older_than, on_pass))
 
     async def follow(self, tokens: Tokens, *, sweep_every: float = 60.0, on_pass: OnPass | None = None) -> None:
         """Publish what a MongoDB change stream tells of, until `stop` is called. `tokens` keeps the place in it."""
-        await self._run(self._following(tokens, sweep_every, on_pass))
+        await self._run(self._follow_on(tokens, sweep_every, on_pass))
 
     def stop(self) -> None:
         """End `run`, `follow` and `sweep` after the present call to the broker. Call it in the event loop's thread."""
         self._is_stopped = True
         self._wake.set()
 
-    async def _run(self, steps: Generator[Any, Any, T]) -> T:
-        perform = aperformer(self._boxes.target)
+    async def _run(self, steps: Generator[FlowStep, Any, T]) -> T:
+        return await adrive(steps, partial(aperform, self._boxes.target, None, self._sleep))
 
-        async def do(step: Any) -> Any:
-            match step:
-                case Publish(events):
-                    try:
-                        reply = self._publish([*events])
-                        return await reply if isawaitable(reply) else reply
-                    except asyncio.CancelledError as error:
-                        if not is_inner_cancellation(error):
-                            raise
-                        raise RuntimeError(f"publish raised {error!r}") from error
-                case Take(stream, method):
-                    return await getattr(stream, method)()
-                case Wait(seconds):
-                    with suppress(TimeoutError):
-                        await asyncio.wait_for(self._wake.wait(), seconds)
-                    return None
-                case _:
-                    return await perform(step)
+    async def _sleep(self, seconds: float) -> None:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._wake.wait(), seconds)
 
-        return await adrive(steps, do)
+
+async def _publish_and_await(publish: AsyncPublisher, events: list[Outgoing]) -> Any:
+    try:
+        reply = publish(events)
+        return await reply if isawaitable(reply) else reply
+    except asyncio.CancelledError as error:
+        if not is_inner_cancellation(error):
+            raise
+        raise RuntimeError(f"publish raised {error!r}") from error
 
 
 # A relay, or an asynchronous function that makes one where its client must be made in the event loop.
@@ -317,7 +265,7 @@ def stream_handler(relay: HandledRelay, *, on_pass: OnPass | None = None) -> Han
         )
     relays = [relay] if isinstance(relay, AsyncRelay) else []
 
-    async def apass(event: Mapping[str, Any], within: timedelta) -> SweepReport | None:
+    async def apass(event: Mapping[str, Any], within: timedelta) -> Any:
         if not relays:
             answer: object = cast("Callable[[], object]", relay)()
             made = await answer if isawaitable(answer) else answer
@@ -326,14 +274,12 @@ def stream_handler(relay: HandledRelay, *, on_pass: OnPass | None = None) -> Han
                     f"The function that stream_handler was given has made a {type(made).__name__}, and no AsyncRelay: give a Relay itself."
                 )
             relays.append(made)
-        awaitable = _pass_of(relays[0], event, within)
-        return None if awaitable is None else await awaitable
+        return await _pass_of(relays[0], event, within)
 
     def handler(event: Mapping[str, Any], context: Any) -> dict[str, Any]:
         try:
             milliseconds_left = getattr(context, "get_remaining_time_in_millis", None)
-            within = _FOR_EVER if milliseconds_left is None else timedelta(milliseconds=milliseconds_left()) - _MARGIN
-            report: SweepReport | None
+            within = FOR_EVER if milliseconds_left is None else timedelta(milliseconds=milliseconds_left()) - _MARGIN
             if isinstance(relay, Relay):
                 report = _pass_of(relay, event, within)
             else:
@@ -345,8 +291,7 @@ def stream_handler(relay: HandledRelay, *, on_pass: OnPass | None = None) -> Han
                 raise
             log(WARNING, "A doorbell was not followed, and a sweep will find what it told of: %r", error)
         else:
-            if report is not None:
-                report_pass(report, 0, on_pass)
+            report_pass(report, 0, on_pass)
         return {"batchItemFailures": []}
 
     return handler
@@ -356,8 +301,7 @@ def _pass_of(relay: Relay | AsyncRelay, event: Mapping[str, Any], within: timede
     """The pass, which is to be awaited if the relay is asynchronous."""
     if "Records" not in event:
         return relay.sweep(within=within)
-    keys = changed_keys(event["Records"])
-    return relay.ring(keys, within=within) if keys else None
+    return relay.ring(changed_keys(event["Records"]), within=within)
 
 
 def changed_keys(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -380,9 +324,7 @@ def changed_keys(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 def outboxes_of(store: object, publish: object) -> StoredOutboxes:
     """Those of the store that a relay is made of."""
-    if isinstance(store, type):
-        raise ConfigurationError(f"Relay({store.__name__}, ...): this is the class: give a store that was made of it.")
-    if not hasattr(type(store), "outboxes"):
+    if isinstance(store, type) or not hasattr(type(store), "outboxes"):
         raise ConfigurationError(
             f"Relay({store!r}, ...): give the guarded store first, as in Relay(GuardedTable(table, SeenIds(), outbox=Outbox('shop/orders')), "
             "publish), and what publishes behind it."
@@ -400,16 +342,14 @@ def report_pass(report: SweepReport, failures: int, on_pass: OnPass | None) -> i
         text = "Event %s of %s was refused: its entity stops here until it is accepted or skipped."
         log(WARNING, text, event.id, event.source)
     if report.error is not None:
-        failures_text = f" Failed events: {len(report.failed)}, the first {report.failed[0][0].id}." if report.failed else ""
-        log(WARNING, "A pass of the relay has failed, and the next one tries again: %r.%s", report.error, failures_text)
+        text = "A pass of the relay has failed, and the next one tries again: %r. Failed events: %d."
+        log(WARNING, text, report.error, len(report.failed))
     else:
         for event, error in report.failed:
             log(WARNING, "Event %s of %s has failed, and is tried again later: %r", event.id, event.source, error)
     try:
-        answer = None if on_pass is None else on_pass(report)
-        if isinstance(answer, CoroutineType):
-            answer.close()
-            log(ERROR, "on_pass is asynchronous, and nobody awaits it: give a plain function.")
+        if on_pass is not None:
+            on_pass(report)
     except Exception as error:
         log(ERROR, "A hook has failed after a pass of the relay, which goes on: %r", error)
     return 0 if report.error is None else failures + 1
@@ -420,9 +360,3 @@ def pause(failures: int, poll: float, share: float) -> float:
     shortest = max(poll, _SHORTEST_PAUSE) if failures else poll
     longest = min(shortest * (1 << min(failures, _MOST_DOUBLINGS)), max(poll, _LONGEST_PAUSE))
     return longest * (0.5 + share / 2)
-
-
-def _seconds(name: str, time: object) -> float:
-    if not isinstance(time, timedelta):
-        raise ConfigurationError(f"{name}={time!r}: give a timedelta, as in timedelta(seconds=5).")
-    return time.total_seconds()
