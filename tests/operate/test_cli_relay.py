@@ -304,9 +304,9 @@ def test_a_target_says_which_service_it_is_and_where(
     made: list[tuple[Any, ...]] = []
     client = boto3.client
 
-    def spied(service: Any, *, region_name: str | None, endpoint_url: str | None) -> Any:
-        made.append((service, region_name, endpoint_url))
-        return client(service, region_name=region_name, endpoint_url=endpoint_url)
+    def spied(service: Any, **options: Any) -> Any:
+        made.append((service, options["region_name"], options["endpoint_url"]))
+        return client(service, **options)
 
     monkeypatch.setattr(boto3, "client", spied)
     relay_of({**NOTHING, "table": "orders"}, Outbox("shop/orders"), to)

@@ -156,7 +156,7 @@ class Relay(_RelayFlows):
         self._wake.put(None)
 
     def _run(self, steps: Generator[FlowStep, Any, T]) -> T:
-        return drive(steps, partial(perform, self._boxes.target, None, self._sleep))
+        return drive(steps, partial(perform, target=self._boxes.target, sleep=self._sleep))
 
     def _sleep(self, seconds: float) -> None:
         if not self._is_stopped:  # another wait may have taken what `stop` has put there
@@ -229,7 +229,7 @@ class AsyncRelay(_RelayFlows):
         self._wake.set()
 
     async def _run(self, steps: Generator[FlowStep, Any, T]) -> T:
-        return await adrive(steps, partial(aperform, self._boxes.target, None, self._sleep))
+        return await adrive(steps, partial(aperform, target=self._boxes.target, sleep=self._sleep))
 
     async def _sleep(self, seconds: float) -> None:
         with suppress(TimeoutError):
