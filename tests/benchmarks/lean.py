@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 from onewrite import HighWaterMark, Message, Outcome, SeenIds
 from onewrite.aws_lambda import sqs_handler
+from onewrite.core.step import step_mark
 from onewrite.dynamodb import GuardedTable
 from onewrite.dynamodb.lean import body_of
 from onewrite.identity import json_body
@@ -60,7 +61,7 @@ def _duels(plan: Plan, client: Any, table: Any, what: str, by_hand: float, ungua
         return lambda turn: table.update_item(Key={"id": key(turn)}, **BUSINESS)
 
     def values(turn: int) -> dict[str, Any]:
-        return {":ow_m0": turn + 1, ":ow_a": {secrets.token_bytes(3)}}
+        return {":ow_0": step_mark("ow_l", messages[turn]), ":ow_1": turn + 1, ":ow_token": secrets.token_bytes(6)}
 
     _, same = same_by_hand(HighWaterMark(), client, table, values)
     for against, theirs, target in (("the same request by hand", same, by_hand), ("unguarded", plain, unguarded)):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from onewrite import HighWaterMark, Message, SeenIds
 from onewrite.core.ledgers import Ledger
+from onewrite.core.step import step_mark
 from onewrite.dynamodb import GuardedTable
 from onewrite.testing.servers.engines import Dynoxide
 from tests.benchmarks.measure import Contender, Duel, Entrant, Plan, Row, fight, message_ids, numbered_messages
@@ -73,7 +74,7 @@ def _marks(plan: Plan, client: Any, table: Any) -> Iterator[Duel]:
         return lambda turn: table.update_item(Key={"id": key(turn)}, **BUSINESS)
 
     def values(turn: int) -> dict[str, Any]:
-        return {":ow_m0": turn + 1, ":ow_a": {secrets.token_bytes(3)}}
+        return {":ow_0": step_mark("ow_l", messages[turn]), ":ow_1": turn + 1, ":ow_token": secrets.token_bytes(6)}
 
     on_client, on_table = _entrants(HighWaterMark(), messages, client, table)
     same_on_client, same_on_table = same_by_hand(HighWaterMark(), client, table, values)
@@ -96,7 +97,7 @@ def _ids(plan: Plan, client: Any, table: Any) -> Iterator[Duel]:
 
     def values(turn: int) -> dict[str, Any]:
         mark = blake2b(f"0:36:{ids[turn]}".encode(), digest_size=10).digest()
-        return {":ow_m0": mark, ":ow_s": {mark}, ":ow_a": {secrets.token_bytes(3)}}
+        return {":ow_0": mark, ":ow_1": mark, ":ow_2": {mark}, ":ow_token": secrets.token_bytes(6)}
 
     on_client, on_table = _entrants(SeenIds(), [Message(message_id) for message_id in ids], client, table)
     same_on_client, same_on_table = same_by_hand(SeenIds(), client, table, values)
@@ -125,6 +126,9 @@ def same_by_hand(
     request = GuardedTable(table, ledger).explain("update_item", any_message, Key={"id": "any"}, **BUSINESS)
     fixed: dict[str, Any] = request.pop("ExpressionAttributeValues")
     typed = {name: _typed(value) for name, value in fixed.items()}
+    assert {*fixed} - {*values(0)} == {":ow_c0", *BUSINESS["ExpressionAttributeValues"]}, (
+        "the values are those of another request"
+    )
 
     def on_client(key: Callable[[int], str]) -> Contender:
         return lambda turn: client.update_item(

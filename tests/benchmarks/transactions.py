@@ -9,7 +9,7 @@ import secrets
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from hashlib import blake2b
-from typing import Any
+from typing import Any, cast
 
 from pymongo import MongoClient, ReadPreference
 from pymongo.read_concern import ReadConcern
@@ -19,7 +19,8 @@ from onewrite.dynamodb import GuardedTable
 from onewrite.dynamodb import transact as transact_items
 from onewrite.mongodb import GuardedCollection
 from onewrite.mongodb import transact as transact_documents
-from onewrite.mongodb.participants import action
+from onewrite.mongodb.flows import CollectionAttempt
+from onewrite.mongodb.participants import make_action
 from onewrite.testing.servers.engines import Dynoxide, Mongod
 from tests.benchmarks.measure import Contender, Plan, Row, message_ids, ratio, take_turns
 from tests.benchmarks.speed_mongodb import DURABLE
@@ -111,7 +112,11 @@ def _on_mongodb(plan: Plan, mongo: MongoClient[dict[str, Any]]) -> Iterator[Row]
         return lambda turn: transact_documents(messages[turn], pair(name, turn))
 
     def by_hand(name: str) -> Contender:
-        operations = [action(place, messages[0], write).args for place, write in enumerate(pair(name, 0))]
+        attempts = [make_action(place, messages[0], write, "").attempt for place, write in enumerate(pair(name, 0))]
+        operations: list[tuple[dict[str, Any], dict[str, Any]]] = []
+        for attempt in attempts:
+            assert isinstance(attempt, CollectionAttempt)
+            operations.append((attempt.request.filter, cast("dict[str, Any]", attempt.request.update)))
         concerns: Any = {
             "read_concern": ReadConcern("snapshot"),
             "write_concern": DURABLE,
@@ -194,7 +199,7 @@ def _units(client: Any) -> Iterator[Row]:
 def _values_with_mark(message: Message) -> dict[str, Any]:
     """What of the values differs from message to message."""
     mark = _mark(message)
-    return {":ow_m0": {"B": mark}, ":ow_s": {"BS": [mark]}, ":ow_a": {"BS": [secrets.token_bytes(3)]}}
+    return {":ow_0": {"B": mark}, ":ow_1": {"B": mark}, ":ow_2": {"BS": [mark]}, ":ow_token": {"B": secrets.token_bytes(6)}}
 
 
 def _mark(message: Message) -> bytes:

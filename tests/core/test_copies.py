@@ -31,7 +31,7 @@ from onewrite import (
 from onewrite.core.ledgers import Ledger
 from onewrite.dynamodb import AsyncGuardedTable, GuardedTable, transact
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
-from onewrite.mongodb.participants import action
+from onewrite.mongodb.participants import make_action
 from onewrite.outbox import Outgoing, Relay
 from onewrite.testing import mongomock_collection, moto_table
 from onewrite.testing.standins.collection import AsyncStandInCollection
@@ -246,7 +246,7 @@ def test_a_prepared_write_takes_what_the_same_write_takes_when_it_is_made_at_onc
             writes: Any = [items.updating(Key=key, emit=emit, **item), items.recording(Key={"orderId": message.id})]
             assert isinstance(transact(message, writes), Applied)
             prepared: Any = [documents.updating(query, document, emit=emit), documents.recording({"_id": "x"})]
-            assert all(action(place, message, write) for place, write in enumerate(prepared))
+            assert all(make_action(place, message, write, "") for place, write in enumerate(prepared))
         for answer in (items.begin(M1, "charge", Key=key, **STEP), documents.begin(M1, "charge", query, **STEP)):
             assert isinstance(answer, Begun)
         assert len(Relay(items, lambda _: None).flush(Key=key).published) == 3

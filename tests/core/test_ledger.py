@@ -28,6 +28,8 @@ from onewrite.core.label import Slot
 from onewrite.core.ledgers.entry import ABSENT, Advance, Entry, Remember
 from onewrite.core.ledgers.marks import mark_slot
 from onewrite.core.ledgers.ring import window
+from onewrite.core.write import NO_STEP, Write
+from onewrite.dynamodb.dialect import build_update
 
 AnyLedger = SeenIds | MessageIDs | HighWaterMark | InSequence
 
@@ -296,11 +298,16 @@ def test_many_ledgers_are_named_in_a_row_or_in_a_chain() -> None:
         pytest.param(InSequence(2, also=SeenIds()), (at(2), NOW), (at(3), NOW), id="the first of a sequence"),
     ],
 )
-def test_entries_of_a_ledger_that_was_changed_are_of_two_shapes_where_their_requests_differ(
+def test_condition_is_built_anew_if_a_changed_ledger_looks_elsewhere(
     ledger: Any, one: tuple[Message, float], other: tuple[Message, float]
 ) -> None:
     """Requests are built once for each shape: a wrong one would look into the slots of another time, or leave out a condition."""
-    assert ledger.entry(*one).shape != ledger.entry(*other).shape
+
+    def condition(message: Message, now: float) -> str:
+        write = Write(message, {}, now, ledger.entry(message, now), NO_STEP)
+        return build_update(write, {}).kwargs["ConditionExpression"]
+
+    assert condition(*one) != condition(*other)
 
 
 def test_of_two_refusals_duplicate_is_said_before_stale_and_stale_before_deferred() -> None:

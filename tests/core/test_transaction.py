@@ -93,7 +93,7 @@ class Planned:
 
 
 @dataclass(frozen=True)
-class Part:
+class Action:
     place: int | None = None
     counts: bool = False
 
@@ -102,7 +102,7 @@ class Part:
         return None
 
 
-class Sketch(Transaction[Planned, Part, Findings]):
+class Sketch(Transaction[Any, Any, Findings]):
     """As little of an engine as there can be: it answers each try with what the test says, `Applied` or why it was refused."""
 
     kind = Planned
@@ -112,18 +112,18 @@ class Sketch(Transaction[Planned, Part, Findings]):
     def check(self) -> None:
         self.turns: list[int] = []
 
-    def parts(self, name: str) -> list[Part]:
-        return [Part() for _ in self.participants]
+    def actions(self, name: str) -> list[Action]:
+        return [Action() for _ in self.participants]
 
-    def make(self, parts: Sequence[Part], name: str, turn: int, backoff: Backoff) -> Flow[Applied | Findings]:
+    def make(self, actions: Sequence[Action], name: str, turn: int, backoff: Backoff) -> Flow[Applied | Findings]:
         self.turns.append(turn)
         return (yield TRY)
 
-    def findings(self, parts: Sequence[Part], refusal: Findings, turn: int) -> Flow[Findings]:
+    def findings(self, actions: Sequence[Action], refusal: Findings, turn: int) -> Flow[Findings]:
         yield from ()
         return refusal
 
-    def give_up(self, parts: Sequence[Part], refusal: Findings) -> Flow[Outcome]:
+    def give_up(self, actions: Sequence[Action], refusal: Findings) -> Flow[Outcome]:
         yield from ()
         return GIVEN_UP
 

@@ -331,7 +331,7 @@ def test_two_tables_of_one_resource_have_one_client() -> None:
         ({"Key": {"id": "a"}}, "nothing to record"),
         ({"Key": {"id": "a"}, "UpdateExpression": "SET ow_tombstone = :n"}, "onewrite's own"),
         ({"Key": {"ow_l": "a"}, "UpdateExpression": "SET n = :n"}, "onewrite's own"),
-        ({"Key": {"id": "a"}, "ExpressionAttributeValues": {":ow_a": 1}}, "begins as our own"),
+        ({"Key": {"id": "a"}, "ExpressionAttributeValues": {":ow_a": 1}}, "begins as the ledger's own"),
     ],
 )
 def test_a_write_without_a_ledger_leaves_alone_what_is_ours(native: Any, complaint: str) -> None:

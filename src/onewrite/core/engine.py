@@ -15,6 +15,7 @@ from onewrite.core.event import Outbox, check_ledgerless, emission, emitter_of, 
 from onewrite.core.flow import Flow, split_missing_ok
 from onewrite.core.ledgers import NO_LEDGER, Ledger, check_ledger
 from onewrite.core.ledgers.entry import Entry
+from onewrite.core.ledgers.ledger import UNGUARDED
 from onewrite.core.pipeline import Attempt, send_finish
 from onewrite.core.step import Claim, FinalWrite, Step, check_claim
 from onewrite.core.tombstone import Tombstones, check_store_tombstones
@@ -107,17 +108,20 @@ class Engine(ABC):
         step: StepPart = NO_STEP,
         *,
         emit: object = None,
+        entry: Entry | None = None,
         name: str | None = None,
         place: int = 0,
     ) -> Write:
         """Return the parts of a write. `name` and `place`: which call it is of, and which of the call's writes."""
-        now = self.clock()
-        entry, outbox_part = self.ledger.entry(message, now), self.empty_emission
+        now, outbox_part = self.clock(), self.empty_emission
+        if entry is None:
+            entry = self.ledger.entry(message, now)
         if name is None and (self.has_token or emit is not None):
             name = self.attempts()
         if emit is not None:
             outbox_part = emission(self.emitter, message, emit, now, f"{self.full_name} {name} {place}")
-        return Write(message, key, now, entry, step, outbox_part, token_of(name) if name and self.has_token else None)
+        token = token_of(name) if name and self.has_token and entry is not UNGUARDED else None
+        return Write(message, key, now, entry, step, outbox_part, token)
 
     def finish(
         self,

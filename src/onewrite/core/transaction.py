@@ -6,10 +6,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import Any, ClassVar, Final, Generic, Protocol, TypeVar, cast
+from typing import Any, ClassVar, Final, Generic, TypeVar, cast
 
-from onewrite.core.flow import Flow, Wait
+from onewrite.core.engine import Engine, Native
+from onewrite.core.event import Emit
+from onewrite.core.flow import Flow, Wait, settle_missing
 from onewrite.core.inbox import Inbox
+from onewrite.core.ledgers.ledger import UNGUARDED
+from onewrite.core.write import Image, Write, judge, of_creation
 from onewrite.errors import ConfigurationError, InvalidUpdate
 from onewrite.message import Message
 from onewrite.outcome import (
@@ -33,44 +37,55 @@ _SHORTEST, _LONGEST = 0.005, 0.5  # seconds: a transaction holds an entity for m
 _WEIGHTS = (Applied, Duplicate, (Busy, Uncertain), Gone, Stale, Deferred, Missing, Rejected)
 
 
-class TransactingStore(Protocol):
-    """As much of a store as the checks need."""
+@dataclass(frozen=True, slots=True, eq=False)
+class PreparedWrite:
+    """A guarded write that is not sent yet. `method` is that of the store which has made it. `native` is a copy: the caller may use its own again."""
+
+    store: Engine = field(repr=False)
+    method: str
+    native: Native
+    emit: Emit = None
+    missing_ok: bool = False
 
     @property
-    def is_async(self) -> bool: ...
-    @property
-    def guards(self) -> bool: ...
-    @property
-    def clock(self) -> Callable[[], float]: ...
-    @property
-    def attempts(self) -> Callable[[], str]: ...
-    @property
-    def target(self) -> Any: ...
+    def creates(self) -> bool:
+        return self.method in ("putting", "inserting")
+
+    def new_write(self, message: Message, key: Mapping[str, Any], name: str, place: int) -> Write:
+        """Return the parts of the write, as that of a transaction with this name. A store without a ledger guards nothing."""
+        if not self.store.guards and self.method == "recording":
+            raise InvalidUpdate("A store without a ledger has nothing to record: write to it, or leave it out.")
+        entry = None if self.store.guards else UNGUARDED
+        return self.store.new_write(message, key, emit=self.emit, entry=entry, name=name, place=place)
 
 
-class Participant(Protocol):
-    """A write that is not sent yet."""
+@dataclass(frozen=True, slots=True, eq=False)
+class TransactionWrite(ABC):
+    """One write of a transaction. `place`: among the participants; None: it remembers the message in an inbox."""
 
-    @property
-    def store(self) -> TransactingStore: ...
-
-
-class Part(Protocol):
-    """One write of a transaction: a participant's, or an inbox's."""
+    place: int | None
+    write: Write
+    missing_ok: bool
 
     @property
-    def place(self) -> int | None: ...
+    def counts(self) -> bool:
+        """Do the messages after this one wait until its mark has moved?"""
+        return self.write.entry.own.counts
 
-    @property
-    def counts(self) -> bool: ...
+    def judge(self, image: Image, now: float, creation: Mapping[str, Any] | None, keys: int) -> Outcome:
+        """Return why its condition failed, given the entity as it was `now`. `creation`: what it was to create, of which so many fields are the key."""
+        outcome = judge(self.write._replace(now=now), image)
+        if creation is not None:
+            outcome = of_creation(outcome, creation, keys)
+        return with_participant(settle_missing(outcome, missing_ok=self.missing_ok, counts=self.counts), self.place)
 
+    @abstractmethod
     def pass_over(self, entity: Entity | None) -> Flow[Outcome | None]:
         """As `pipeline.pass_over`. `entity`: as it was when it refused the transaction, if that is known."""
-        ...
 
 
-P = TypeVar("P", bound=Participant)
-W = TypeVar("W", bound=Part)
+P = TypeVar("P", bound=PreparedWrite)
+W = TypeVar("W", bound=TransactionWrite)
 R = TypeVar("R")
 
 
@@ -133,50 +148,51 @@ class Transaction(ABC, Generic[P, W, R]):
         """Refuse what the engine cannot do in one transaction."""
 
     @abstractmethod
-    def parts(self, name: str) -> list[W]:
-        """Its writes. `name`: of the call."""
+    def actions(self, name: str) -> list[W]:
+        """Return its writes. `name`: of the call."""
 
     @abstractmethod
-    def make(self, parts: Sequence[W], name: str, turn: int, backoff: Backoff) -> Flow[Applied | R]:
+    def make(self, actions: Sequence[W], name: str, turn: int, backoff: Backoff) -> Flow[Applied | R]:
         """Make it, or say how it was refused. What is in the way of the whole is waited for."""
 
     @abstractmethod
-    def findings(self, parts: Sequence[W], refusal: R, turn: int) -> Flow[Findings]:
+    def findings(self, actions: Sequence[W], refusal: R, turn: int) -> Flow[Findings]:
         """Find out why it was refused."""
 
     @abstractmethod
-    def give_up(self, parts: Sequence[W], refusal: R) -> Flow[Outcome]:
+    def give_up(self, actions: Sequence[W], refusal: R) -> Flow[Outcome]:
         """The answer, or an error, where what is in the way has stayed there until the deadline."""
 
     def flow(self, backoff: Backoff) -> Flow[Outcome]:
         """Make it, or find out why it cannot be made. One name for all tries: whichever has landed is known by its token."""
         name, turn = self.store.attempts(), 0
         while True:
-            parts = self.parts(name)
-            result = yield from self.make(parts, name, turn, backoff)
+            actions = self.actions(name)
+            result = yield from self.make(actions, name, turn, backoff)
             if isinstance(result, Applied):
                 return result
-            findings = yield from self.findings(parts, result, turn)
-            outcome = self._outcome(findings, parts)
+            findings = yield from self.findings(actions, result, turn)
+            outcome = self._outcome(findings, actions)
             if outcome is not None:
-                return (yield from self._pass_over(outcome, parts, findings.entities))
+                return (yield from self._pass_over(outcome, actions, findings.entities))
             turn += 1
             if findings.waits:
                 wait = backoff.pause()
                 if wait is None:
-                    return (yield from self.give_up(parts, result))
+                    return (yield from self.give_up(actions, result))
                 yield Wait(wait)
 
-    def _pass_over(self, outcome: Outcome, parts: Sequence[W], entities: Mapping[int | None, Entity]) -> Flow[Outcome]:
+    def _pass_over(self, outcome: Outcome, actions: Sequence[W], entities: Mapping[int | None, Entity]) -> Flow[Outcome]:
         """A `Duplicate` never comes again, so each mark that counts moves over it where a ledger in also= holds it."""
         if isinstance(outcome, Duplicate):
-            for part in parts:
-                unsettled = (yield from part.pass_over(entities.get(part.place))) if part.counts else None
-                if unsettled is not None:
-                    return with_participant(unsettled, part.place)
+            for action in actions:
+                if action.counts:
+                    unsettled = yield from action.pass_over(entities.get(action.place))
+                    if unsettled is not None:
+                        return with_participant(unsettled, action.place)
         return outcome
 
-    def _outcome(self, findings: Findings, parts: Sequence[W]) -> Outcome | None:
+    def _outcome(self, findings: Findings, actions: Sequence[W]) -> Outcome | None:
         """The answer, or None: the transaction is to be made again."""
         if findings.is_undecided:
             return None
@@ -187,7 +203,7 @@ class Transaction(ABC, Generic[P, W, R]):
             return None
         if findings.failure is not None and isinstance(outcome, Unmet | None):
             raise findings.failure
-        if isinstance(outcome, Unmet) and any(part.counts for part in parts):
+        if isinstance(outcome, Unmet) and any(action.counts for action in actions):
             # Messages wait for the one before them: a refusal that nothing remembers must be redelivered.
             return replace(outcome, settled=False)
         return outcome
@@ -212,7 +228,7 @@ class Transaction(ABC, Generic[P, W, R]):
         return cast("tuple[P, ...]", writes)
 
 
-def _check_stores(participants: Sequence[Participant], inbox: Inbox | None, *, is_async: bool) -> None:
+def _check_stores(participants: Sequence[PreparedWrite], inbox: Inbox | None, *, is_async: bool) -> None:
     if inbox is not None and not isinstance(cast("object", inbox), Inbox):
         raise ConfigurationError(
             f"inbox={inbox!r}: give an Inbox, as in inbox=Inbox(table, consumer='billing', retention=...)."
@@ -232,7 +248,7 @@ _REASONS = {
 }
 
 
-def check_arguments(method: str, names: Iterable[str], parameters: Collection[str], reasons: Mapping[str, str]) -> None:
+def check_prepared(method: str, names: Iterable[str], parameters: Collection[str], reasons: Mapping[str, str]) -> None:
     """Raise for an argument that this write of a transaction does not take. `reasons`: an engine's reasons that need more than the list."""
     for name in names:
         if name not in parameters:

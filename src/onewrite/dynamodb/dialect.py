@@ -149,17 +149,19 @@ def _merge(
         _plans[shape] = plan
     draft = plan.draft
     kwargs: dict[str, Any] = {**native, "ConditionExpression": plan.condition}
+    for name in ("ExpressionAttributeNames", "ExpressionAttributeValues"):
+        if name in native and not native[name]:  # DynamoDB refuses an empty map
+            del kwargs[name]
     if draft.names:
         names = {**names}
         for placeholder, attribute in draft.names.items():
             names[placeholder] = attribute if isinstance(attribute, str) else attribute(write)
         kwargs["ExpressionAttributeNames"] = names
-    elif not names:  # DynamoDB refuses an empty map
-        kwargs.pop("ExpressionAttributeNames", None)
     values = {**values, **draft.constants}
     for placeholder, read in draft.values.items():
         values[placeholder] = read(write)
-    kwargs["ExpressionAttributeValues"] = convert(values)
+    if values:
+        kwargs["ExpressionAttributeValues"] = convert(values)
     kwargs["ReturnValuesOnConditionCheckFailure"] = "ALL_OLD"
     return plan, kwargs
 
@@ -409,14 +411,14 @@ def add_ledger(write: Write, draft: Draft) -> None:
         for place, change in enumerate(entry.changes):
             if isinstance(change, Advance):
                 _add_advance(change, place, draft, writes=place < written)
-            else:
+            elif change.sets.live:
                 marks = [draft.value(attrgetter("entry.own.mark") if place == 0 else partial(_read_mark, place))]
                 marks += [draft.value(partial(_read_alias, place, alias)) for alias in range(len(change.aliases))]
                 for slot in change.sets.live:
                     draft.exclude(draft.name(name_of(slot)), marks)
         if not writes:
             return
-    if isinstance(entry.own, Remember):
+    if isinstance(entry.own, Remember) and entry.own.sets.live:
         draft.add(name_of(entry.own.sets.present), _read_marks)
         draft.remove(*[name_of(slot) for slot in entry.dead])
 

@@ -3,8 +3,8 @@
 The second try that may follow is safe only where the first one is known again. So only two kinds of requests go this way: reads, and writes
 that put the token of their attempt into the entity, by which the flow tells its own write from another's:
 
-- `update_item` with `:ow_a`, which is every guarded write: an update, a fold, a record, the finish of a step, the first request of a delete;
-- `update_item` with `:ow_x`, the begin of a step, whose fence is the name of the attempt;
+- `update_item` with `:ow_token`, which is every guarded write: an update, a fold, a record, the finish of a step, the first request of a delete;
+- `update_item` with `:ow_step`, the begin of a step, whose fence is the name of the call;
 - `put_item`, which a guarded table sends only to create an item, with the token in it.
 
 A takeover and a release of a step, the second request of a delete, a relay's requests and transactions have no token, and go by the client.

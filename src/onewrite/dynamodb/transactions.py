@@ -19,9 +19,9 @@ from onewrite.core.clock import random_share
 from onewrite.core.flow import Call, Flow, Wait, arun, run
 from onewrite.core.inbox import Inbox
 from onewrite.core.transaction import DEADLINE, Backoff, Findings, Transaction
-from onewrite.dynamodb.flows import code, says_mistyped, says_too_large, text_of
+from onewrite.dynamodb.flows import Flows, code, says_mistyped, says_too_large, text_of
 from onewrite.dynamodb.layout import canonical
-from onewrite.dynamodb.participants import Action, Prepared, action, inbox_actions, inbox_flows, write_alone
+from onewrite.dynamodb.participants import Action, Prepared, inbox_actions, inbox_flows, make_action, write_alone
 from onewrite.dynamodb.typed import typed_result
 from onewrite.dynamodb.values import plain_values
 from onewrite.errors import ConfigurationError, InvalidUpdate
@@ -58,7 +58,7 @@ def transact(
     Any other refusal says in `participant` whose it is. What is in the way for a moment is waited for, `deadline` long.
     """
     transaction = _Transaction(message, participants, inbox, is_async=False)
-    return _shown(run(transaction.answer_within(deadline), transaction.store.target), participants)
+    return _shown(run(transaction.answer_within(deadline), transaction.flows.target), participants)
 
 
 async def atransact(
@@ -70,19 +70,19 @@ async def atransact(
 ) -> Outcome:
     """`transact` for the writes of an `AsyncGuardedTable`."""
     transaction = _Transaction(message, participants, inbox, is_async=True)
-    return _shown(await arun(transaction.answer_within(deadline), transaction.store.target), participants)
+    return _shown(await arun(transaction.answer_within(deadline), transaction.flows.target), participants)
 
 
 def _shown(outcome: Outcome, participants: Sequence[Prepared]) -> Outcome:
     """Return the outcome with the entity as the participant's store shows it."""
     place: int | None = getattr(outcome, "participant", None)
-    return typed_result(outcome) if participants[place or 0].store.typed else outcome
+    return typed_result(outcome) if participants[place or 0].flows.typed else outcome
 
 
 class _Reason(NamedTuple):
     """Why DynamoDB did not make one of the writes."""
 
-    part: Action
+    action: Action
     code: str
     text: str
     item: Entity | None
@@ -94,6 +94,10 @@ class _Transaction(Transaction[Prepared, Action, ClientError]):
     stores = "tables"
     instead = "[orders.updating(...), stock.updating(...)], as you would write orders.update_item(message, ...)"
 
+    @property
+    def flows(self) -> Flows:
+        return self.participants[0].flows
+
     def check(self) -> None:
         _check_client(self.participants, self.inbox)
         _check_limits(self.participants, self.inbox)
@@ -103,16 +107,16 @@ class _Transaction(Transaction[Prepared, Action, ClientError]):
             return write_alone(self.message, self.participants[0])
         return self.flow(Backoff(deadline, random_share, self.store.clock))
 
-    def parts(self, name: str) -> list[Action]:
-        writes = [action(place, self.message, write, name) for place, write in enumerate(self.participants)]
+    def actions(self, name: str) -> list[Action]:
+        actions = [make_action(place, self.message, write, name) for place, write in enumerate(self.participants)]
         if self.inbox is not None:
-            writes += inbox_actions(self.inbox, self.participants[0].store, self.message, name)
-        return writes
+            actions += inbox_actions(self.inbox, self.participants[0].flows, self.message, name)
+        return actions
 
-    def make(self, parts: Sequence[Action], name: str, turn: int, backoff: Backoff) -> Flow[Applied | ClientError]:
+    def make(self, actions: Sequence[Action], name: str, turn: int, backoff: Backoff) -> Flow[Applied | ClientError]:
         """Send the transaction until DynamoDB says what became of it."""
         token = blake2b(f"{turn} {name}".encode(), digest_size=16).hexdigest()
-        request = {"TransactItems": [part.request for part in parts], "ClientRequestToken": token}
+        request = {"TransactItems": [action.request for action in actions], "ClientRequestToken": token}
         while True:
             try:
                 return Applied(self.message, response=(yield Call("transact_write_items", (), request)))
@@ -124,21 +128,20 @@ class _Transaction(Transaction[Prepared, Action, ClientError]):
                     raise
             yield Wait(wait)
 
-    def findings(self, parts: Sequence[Action], refusal: ClientError, turn: int) -> Flow[Findings]:
-        reasons = _reasons(refusal, parts)
+    def findings(self, actions: Sequence[Action], refusal: ClientError, turn: int) -> Flow[Findings]:
+        reasons = _reasons(refusal, actions)
         if not reasons:
             raise refusal
-        hidden_parts = [reason.part for reason in reasons if reason.code in _DELAYS]
+        hidden_actions = [reason.action for reason in reasons if reason.code in _DELAYS]
         outcomes: list[Outcome] = []
         failures: list[Exception] = []
-        looks: list[tuple[Action, Entity]] = []
+        looks: list[tuple[Action, Entity | None]] = []
         has_expired = False  # an item was in the way, and is no more
         for reason in reasons:
             if reason.code in _DELAYS:
                 continue
-            part = reason.part
-            item, verdict = yield from _verdict(reason, refusal)
-            looks.append((part, item or {}))
+            item, verdict = yield from _judge_reason(reason, refusal)
+            looks.append((reason.action, item))
             if isinstance(verdict, Exception):
                 failures.append(verdict)
             elif verdict is None:
@@ -146,21 +149,21 @@ class _Transaction(Transaction[Prepared, Action, ClientError]):
             else:
                 outcomes.append(verdict)
         # A token proves something only together with the effect, and a transaction has the effects of all of its writes.
-        has_token = any(part.has_landed(item) for part, item in looks)
-        effective = [part for part, item in looks if part.shows_effect(item)]
-        other_parts = [part for part in parts if part.is_guarded and part not in effective]
-        if has_token and not other_parts:
+        has_token = any(action.has_landed(item) for action, item in looks)
+        effective = [action for action, item in looks if action.shows_effect(item)]
+        other_actions = [action for action in actions if action.is_guarded and action not in effective]
+        if has_token and not other_actions:
             return Findings([Applied(self.message, retried=True)])
         return Findings(
             outcomes,
-            passes=bool(hidden_parts) or has_expired,
-            waits=bool(hidden_parts) or (has_expired and turn > 0),
+            passes=bool(hidden_actions) or has_expired,
+            waits=bool(hidden_actions) or (has_expired and turn > 0),
             failure=next(iter(failures), None),
-            is_undecided=has_token and all(part in hidden_parts for part in other_parts),
-            entities={part.place: item for part, item in looks},
+            is_undecided=has_token and all(action in hidden_actions for action in other_actions),
+            entities={action.place: item for action, item in looks if item is not None},
         )
 
-    def give_up(self, parts: Sequence[Action], refusal: ClientError) -> Flow[Outcome]:  # noqa: ARG002  # DynamoDB has said which write
+    def give_up(self, actions: Sequence[Action], refusal: ClientError) -> Flow[Outcome]:  # noqa: ARG002  # DynamoDB has said which write
         yield from ()
         raise refusal
 
@@ -171,17 +174,17 @@ class _Transaction(Transaction[Prepared, Action, ClientError]):
 _Verdict: TypeAlias = tuple[Entity | None, Outcome | Exception | None]
 
 
-def _verdict(reason: _Reason, error: ClientError) -> Flow[_Verdict]:
-    """The item that refused, and what that means."""
+def _judge_reason(reason: _Reason, error: ClientError) -> Flow[_Verdict]:
+    """Return the item that refused, and what that means."""
     if reason.code == "ValidationError":
-        return (yield from _invalid(reason, error))
+        return (yield from _judge_invalid(reason, error))
     if reason.code != "ConditionalCheckFailed":
         return None, error
-    item = reason.item if reason.shows_item else (yield from _read_item(reason.part, error))
-    return item, reason.part.refusal(item)
+    item = reason.item if reason.shows_item else (yield from _read_item(reason.action, error))
+    return item, reason.action.judge_item(item)
 
 
-def _reasons(error: ClientError, parts: Sequence[Action]) -> list[_Reason]:
+def _reasons(error: ClientError, actions: Sequence[Action]) -> list[_Reason]:
     """The reasons of those writes that have one."""
     text = text_of(error)
     if code(error) == "ValidationException":
@@ -189,65 +192,65 @@ def _reasons(error: ClientError, parts: Sequence[Action]) -> list[_Reason]:
             raise InvalidUpdate("Two participants write the same item: make them one write.") from error
         if not (says_too_large(text) or says_mistyped(text)):
             raise error
-        return [_Reason(part, "ValidationError", text, None, shows_item=False) for part in parts]
+        return [_Reason(action, "ValidationError", text, None, shows_item=False) for action in actions]
     if code(error) != "TransactionCanceledException":
         raise error
     entries = cast("list[dict[str, Any]] | None", error.response.get("CancellationReasons"))
     if entries is None:  # the text has the codes, and nothing has the items
         codes = re.findall(r"\w+", text[text.rfind("[") :])
         entries = [{"Code": name} for name in codes]
-    if len(entries) != len(parts):
+    if len(entries) != len(actions):
         raise error
-    pairs = zip(parts, entries, strict=True)
+    pairs = zip(actions, entries, strict=True)
     shows_item = "CancellationReasons" in error.response
     return [
         # Even a Table's client gives typed values here: boto3 does not convert the members of an error.
         _Reason(
-            part,
+            action,
             entry["Code"],
             str(entry.get("Message", "")),
             plain_values(entry["Item"]) if entry.get("Item") else None,
             shows_item,
         )
-        for part, entry in pairs
+        for action, entry in pairs
         if entry.get("Code", "None") != "None"
     ]
 
 
-def _invalid(reason: _Reason, error: ClientError) -> Flow[_Verdict]:
+def _judge_invalid(reason: _Reason, error: ClientError) -> Flow[_Verdict]:
     """DynamoDB looks at the size, and at some types, before the condition: this may be a redelivery."""
-    part = reason.part
+    action = reason.action
     if not (says_too_large(reason.text) or says_mistyped(reason.text)):
         return None, error
     item = None
     try:
-        item = yield from _read_item(part, error)
+        item = yield from _read_item(action, error)
     except ClientError:  # a put does not say what to read, and the caller may be allowed to write only
         outcome = None
     else:
-        outcome = part.refusal(item)
+        outcome = action.judge_item(item)
     if not isinstance(outcome, Unmet | None):
         return item, outcome
     if not says_too_large(reason.text):
         return item, error
-    failure = part.too_large(item)
+    failure = action.too_large(item)
     failure.__cause__ = error
     return item, failure
 
 
-def _read_item(part: Action, error: ClientError) -> Flow[Entity | None]:
-    """The item of a write, as it is now. A put does not say which part of its item is the key."""
-    key = part.key
-    if key is None:
+def _read_item(action: Action, error: ClientError) -> Flow[Entity | None]:
+    """Read the item of a write, as it is now. A put does not say which part of its item is the key."""
+    if action.key is None:
         raise error
-    return (yield from part.flows.read_item({"TableName": part.table_name, "Key": key, "ConsistentRead": True}))
+    request = {"TableName": action.flows.full_name, "Key": action.key, "ConsistentRead": True}
+    return (yield from action.flows.read_item(request))
 
 
 # --- what cannot be sent -----------------------------------------------------------------------------------------------
 
 
 def _check_client(participants: Sequence[Prepared], inbox: Inbox | None) -> None:
-    stores = [write.store for write in participants]
+    stores = [write.flows for write in participants]
     stores += [] if inbox is None else [inbox_flows(inbox, stores[0])]
     # A client that is tapped by a test is a copy, which has the same `meta`.
     if len(stores) > 1 and len({id(getattr(store.target, "meta", None)) for store in stores}) > 1:
@@ -265,10 +268,10 @@ def _check_limits(participants: Sequence[Prepared], inbox: Inbox | None) -> None
     size = sum([write.size for write in participants]) if count > _SURELY_SMALL else 0
     if size > _MOST_BYTES:
         raise InvalidUpdate(f"A transaction brings {size} bytes of values, and DynamoDB takes {_MOST_BYTES}: split it.")
-    key_names = {write.store.full_name: write.native["Key"] for write in participants if write.native.get("Key")}
+    key_names = {write.flows.full_name: write.native["Key"] for write in participants if write.native.get("Key")}
     items: set[Hashable] = set()
     for write in participants:
-        table = write.store.full_name
+        table = write.flows.full_name
         key = write.key(key_names.get(table, ()))
         if key:
             item = (table, canonical(key))

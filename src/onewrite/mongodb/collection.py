@@ -124,15 +124,15 @@ class _Store:
         self, filter: Document, update: Update, *, emit: Emit = None, **native: Unpack[UpdatingArguments]
     ) -> Prepared:
         """`update_one` for `transact`."""
-        return prepare(self._flows, "updating", filter, update, native, emit=emit)
+        return prepare(self._flows, "updating", {"filter": filter, "update": update}, native, emit)
 
     def inserting(self, document: Document, *, emit: Emit = None, **native: Unpack[InsertingArguments]) -> Prepared:
         """`insert_one` for `transact`."""
-        return prepare(self._flows, "inserting", document, None, native, emit=emit)
+        return prepare(self._flows, "inserting", {"document": document}, native, emit)
 
     def recording(self, filter: Document, *, emit: Emit = None, **native: Unpack[RecordingArguments]) -> Prepared:
         """`record` for `transact`, in a document that is there."""
-        return prepare(self._flows, "recording", filter, None, native, emit=emit)
+        return prepare(self._flows, "recording", {"filter": filter}, native, emit)
 
     @property
     def outboxes(self) -> Outboxes:

@@ -240,6 +240,8 @@ def _gain(entry: Entry, draft: Draft) -> None:
     """What a write adds to the ledger, and the sets of it that it removes."""
     paths: list[str] = []
     if type(entry.own) is Remember:
+        if not entry.own.sets.live:
+            return
         places = _places(entry.own.sets)
         paths = [places.present]
         draft.pushes[places.present] = [change.mark for change in entry.written_changes] if entry.more else [entry.own.mark]

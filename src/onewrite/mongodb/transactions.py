@@ -22,8 +22,9 @@ from onewrite.core.label import TOMBSTONE
 from onewrite.core.transaction import DEADLINE, Backoff, Findings, Transaction
 from onewrite.errors import ConfigurationError, InvalidUpdate
 from onewrite.message import Message
+from onewrite.mongodb.flows import Flows
 from onewrite.mongodb.layout import Document
-from onewrite.mongodb.participants import Action, Prepared, action, inbox_actions, inbox_flows, write_alone
+from onewrite.mongodb.participants import Action, Prepared, inbox_actions, inbox_flows, make_action, write_alone
 from onewrite.outcome import Applied, Duplicate, Outcome, Rejected
 
 _TRANSIENT, _UNKNOWN_RESULT = "TransientTransactionError", "UnknownTransactionCommitResult"
@@ -43,7 +44,7 @@ def transact(
     """
     transaction = _Transaction(message, participants, inbox, is_async=False)
     if transaction.is_single:
-        return run(write_alone(message, transaction.participants[0]), transaction.store.target)
+        return run(write_alone(message, transaction.participants[0]), transaction.flows.target)
     with transaction.new_session() as session:
         return run(transaction.in_session(session, deadline), None)
 
@@ -58,7 +59,7 @@ async def atransact(
     """`transact` for the writes of an `AsyncGuardedCollection`."""
     transaction = _Transaction(message, participants, inbox, is_async=True)
     if transaction.is_single:
-        return await arun(write_alone(message, transaction.participants[0]), transaction.store.target)
+        return await arun(write_alone(message, transaction.participants[0]), transaction.flows.target)
     new_session = transaction.new_session()
     async with await new_session if isawaitable(new_session) else new_session as session:  # Motor's is awaited
         return await arun(transaction.in_session(session, deadline), None)
@@ -67,7 +68,7 @@ async def atransact(
 class _Refusal(NamedTuple):
     """A write that was not done, so nothing was."""
 
-    part: Action
+    action: Action
     error: DuplicateKeyError | None
 
 
@@ -77,12 +78,16 @@ class _Transaction(Transaction[Prepared, Action, _Refusal]):
     instead = "[orders.updating(...), stock.updating(...)], as you would write orders.update_one(message, ...)"
     _session: Any
 
+    @property
+    def flows(self) -> Flows:
+        return self.participants[0].flows
+
     def check(self) -> None:
         _check_documents(self.participants, self.inbox)
 
     def new_session(self) -> Any:
         try:
-            return _client_of(self.store.target).start_session()
+            return _client_of(self.flows.target).start_session()
         except NotImplementedError as error:
             raise ConfigurationError(
                 "This client has no sessions, which a transaction needs. In a test, run the handler in explore(...), which brings "
@@ -92,19 +97,19 @@ class _Transaction(Transaction[Prepared, Action, _Refusal]):
     def in_session(self, session: Any, deadline: timedelta) -> Flow[Outcome]:
         self._session = session
         backoff = Backoff(deadline, random_share, self.store.clock)
-        for part in self.parts(""):
-            yield from part.check_collection()
+        for action in self.actions(""):
+            yield from action.check_collection()
         return (yield from self.flow(backoff))
 
-    def parts(self, name: str) -> list[Action]:
-        writes = [action(place, self.message, write) for place, write in enumerate(self.participants)]
+    def actions(self, name: str) -> list[Action]:
+        actions = [make_action(place, self.message, write, name) for place, write in enumerate(self.participants)]
         if self.inbox is None:
-            return writes
-        return [*inbox_actions(self.inbox, self.participants[0].store, self.message, name), *writes]
+            return actions
+        return [*inbox_actions(self.inbox, self.participants[0].flows, self.message, name), *actions]
 
-    def make(self, parts: Sequence[Action], name: str, turn: int, backoff: Backoff) -> Flow[Applied | _Refusal]:  # noqa: ARG002  # MongoDB knows its own retries
+    def make(self, actions: Sequence[Action], name: str, turn: int, backoff: Backoff) -> Flow[Applied | _Refusal]:  # noqa: ARG002  # MongoDB knows its own retries
         """Make the transaction, again and again while another is in the way."""
-        session, concerns = self._session, [write.store.target.write_concern for write in self.participants]
+        session, concerns = self._session, [write.flows.target.write_concern for write in self.participants]
         majority = [concern for concern in concerns if concern.document.get("w") == "majority"]
         options = {
             "read_concern": ReadConcern("snapshot"),
@@ -114,7 +119,7 @@ class _Transaction(Transaction[Prepared, Action, _Refusal]):
         while True:
             try:
                 yield Do(session.start_transaction, (), options)
-                refusal = yield from _write(session, parts)
+                refusal = yield from _write(session, actions)
                 if refusal is None:
                     yield from _commit(session, backoff)
             except PyMongoError as error:
@@ -126,29 +131,29 @@ class _Transaction(Transaction[Prepared, Action, _Refusal]):
                 return Applied(self.message) if refusal is None else refusal
             yield Wait(wait)
 
-    def findings(self, parts: Sequence[Action], refusal: _Refusal, turn: int) -> Flow[Findings]:
+    def findings(self, actions: Sequence[Action], refusal: _Refusal, turn: int) -> Flow[Findings]:
         """Those before the refused write have passed. Those behind it were not tried: they matter if they hold the message, or weigh more."""
-        later_parts = parts[parts.index(refusal.part) :]
-        result = yield from self._look_at(later_parts, refusal, first=turn == 0)
+        later_actions = actions[actions.index(refusal.action) :]
+        result = yield from self._look_at(later_actions, refusal, first=turn == 0)
         if not any(isinstance(outcome, Applied | Duplicate) for outcome in result.outcomes):
-            for part in later_parts:
+            for action in later_actions:
                 # A write that matches nothing waits until a majority has all that came before it: so with what stood in the way.
-                no_match: Document = {"$and": [part.entity, {"_id": {"$exists": False}}]}
-                yield Do(part.target.update_one, (no_match, {"$unset": {TOMBSTONE: ""}}), sends=True)
+                no_match: Document = {"$and": [action.entity, {"_id": {"$exists": False}}]}
+                yield Do(action.target.update_one, (no_match, {"$unset": {TOMBSTONE: ""}}), sends=True)
             # What is held back by a first look fits the second, which is the one that counts.
-            result = yield from self._look_at(later_parts, refusal, first=turn == 0)
+            result = yield from self._look_at(later_actions, refusal, first=turn == 0)
         is_ours = any(isinstance(outcome, Applied) for outcome in result.outcomes)
-        if is_ours and not (yield from _show_effects(parts)):
+        if is_ours and not (yield from _show_effects(actions)):
             return Findings([Duplicate(self.message)])  # another call's token is the same by chance
         return result
 
-    def _look_at(self, parts: Sequence[Action], refusal: _Refusal, *, first: bool) -> Flow[Findings]:
+    def _look_at(self, actions: Sequence[Action], refusal: _Refusal, *, first: bool) -> Flow[Findings]:
         outcomes: list[Outcome] = []
-        for part in parts:
-            document = yield from part.look()
-            outcome = part.verdict(document, first=first)
-            is_refused = part is refusal.part
-            if is_refused and isinstance(outcome, Rejected) and (yield from part.holds()):
+        for action in actions:
+            document = yield from action.look()
+            outcome = action.judge_document(document, first=first)
+            is_refused = action is refusal.action
+            if is_refused and isinstance(outcome, Rejected) and (yield from action.holds()):
                 continue
             if outcome is not None and (is_refused or not isinstance(outcome, Rejected)):
                 outcomes.append(outcome)
@@ -156,35 +161,35 @@ class _Transaction(Transaction[Prepared, Action, _Refusal]):
                 break
         return Findings(outcomes, passes=not outcomes, waits=not outcomes)
 
-    def give_up(self, parts: Sequence[Action], refusal: _Refusal) -> Flow[Outcome]:
+    def give_up(self, actions: Sequence[Action], refusal: _Refusal) -> Flow[Outcome]:
         if refusal.error is not None:
             raise refusal.error
         # Something keeps a write out that no look finds, as a hint may.
-        yield from _check_distinct(parts, refusal.part)
-        return Rejected(self.message, settled=False, participant=refusal.part.place)
+        yield from _check_distinct(actions, refusal.action)
+        return Rejected(self.message, settled=False, participant=refusal.action.place)
 
 
 # --- the steps of a transaction ----------------------------------------------------------------------------------------
 
 
-def _write(session: Any, parts: Sequence[Action]) -> Flow[_Refusal | None]:
+def _write(session: Any, actions: Sequence[Action]) -> Flow[_Refusal | None]:
     """Make the writes, until one is refused."""
-    for part in parts:
+    for action in actions:
         try:
-            is_done = yield from part.send(session)
+            is_done = yield from action.send(session)
         except DuplicateKeyError as error:
-            if not part.is_met_by(error):
+            if not action.has_met(error):
                 raise
             yield from _abort(session)
-            return _Refusal(part, error)
+            return _Refusal(action, error)
         except (OperationFailure, DocumentTooLarge) as error:
             if isinstance(error, OperationFailure) and error.has_error_label(_TRANSIENT):
                 raise
             yield from _abort(session)
-            raise (yield from part.failure(error)) from None
+            raise (yield from action.failure(error)) from None
         if not is_done:
             yield from _abort(session)
-            return _Refusal(part, None)
+            return _Refusal(action, None)
     return None
 
 
@@ -207,25 +212,25 @@ def _abort(session: Any) -> Flow[None]:
         yield Do(session.abort_transaction, sends=True)
 
 
-def _show_effects(parts: Sequence[Action]) -> Flow[bool]:
+def _show_effects(actions: Sequence[Action]) -> Flow[bool]:
     """Does each entity show what this transaction would have written?"""
-    for part in parts:
-        if not (yield from part.shows_effect()):
+    for action in actions:
+        if not (yield from action.shows_effect()):
             return False
     return True
 
 
-def _check_distinct(parts: Sequence[Action], refusing_part: Action) -> Flow[None]:
+def _check_distinct(actions: Sequence[Action], refusing_action: Action) -> Flow[None]:
     """Raise if the document that refused a write is one that this transaction writes under another name.
 
     Only the server knows that under a collation.
     """
-    document = yield from refusing_part.look()
-    for part in parts:
-        if document is None or part is refusing_part or part.target.full_name != refusing_part.target.full_name:
+    document = yield from refusing_action.look()
+    for action in actions:
+        if document is None or action is refusing_action or action.target.full_name != refusing_action.target.full_name:
             continue
-        other_document = (yield from part.look()) or {"_id": None}
-        names = [part.flows.canonical({"_id": entity["_id"]}) for entity in (document, other_document)]
+        other_document = (yield from action.look()) or {"_id": None}
+        names = [action.flows.canonical({"_id": entity["_id"]}) for entity in (document, other_document)]
         if names[0] == names[1]:
             raise InvalidUpdate(_SAME_DOCUMENT)
 
@@ -238,7 +243,7 @@ _SAME_DOCUMENT = "Two participants write the same document: make them one write.
 
 def _check_documents(participants: Sequence[Prepared], inbox: Inbox | None) -> None:
     """Refuse those of several clients, and two of one document."""
-    stores = [write.store for write in participants]
+    stores = [write.flows for write in participants]
     stores += [] if inbox is None else [inbox_flows(inbox, stores[0])]
     client, *other_clients = [_client_of(store.target) for store in stores]
     if not all(_is_same(client, other_client) for other_client in other_clients):
@@ -247,7 +252,7 @@ def _check_documents(participants: Sequence[Prepared], inbox: Inbox | None) -> N
         )
     documents: set[Hashable] = set()
     for write in participants:
-        document = (write.store.target.full_name, write.store.canonical(write.entity))
+        document = (write.flows.full_name, write.flows.canonical(write.entity))
         if document in documents:
             raise InvalidUpdate(_SAME_DOCUMENT)
         documents.add(document)

@@ -41,15 +41,11 @@ class Sets:
 
 @final
 class Remember(NamedTuple):
-    """Put `mark` into the set `sets.present`, provided that no live set holds it, or one of `aliases`."""
+    """Put `mark` into the set `sets.present`, provided that no live set holds it, or one of `aliases`. Without a live set, nothing is remembered."""
 
     sets: Sets
     mark: Mark
     aliases: tuple[Mark, ...] = ()
-
-    @property
-    def shape(self) -> tuple[Sets, int]:
-        return self.sets, len(self.aliases)
 
     @property
     def counts(self) -> bool:
@@ -65,7 +61,8 @@ class Remember(NamedTuple):
     def shows(self, lookup: Lookup) -> bool:
         """May this change have been made? What is stored holds the mark."""
         sets = [lookup(slot) for slot in self.sets.live]
-        return any(self.mark in cast("frozenset[object]", marks) for marks in sets if isinstance(marks, frozenset))
+        is_held = any(self.mark in cast("frozenset[object]", marks) for marks in sets if isinstance(marks, frozenset))
+        return is_held or not sets
 
 
 @final
@@ -84,10 +81,6 @@ class Advance(NamedTuple):
     rule: Rule
     first: int = 0  # the first sequence of a source, for the rules "first" and "next"
     last: int | str | None = None
-
-    @property
-    def shape(self) -> tuple[Rule, bool, bool]:
-        return self.rule, type(self.mark) is str and self.has_digits, self.last is not None
 
     @property
     def reaches(self) -> int | str:
@@ -175,13 +168,6 @@ class Entry(NamedTuple):
     own: Change
     also: tuple[Change, ...] = ()
     more: tuple[Change, ...] = ()
-
-    @property
-    def shape(self) -> tuple[object, ...]:
-        """Equal for two entries that differ in values, and in the name of a source, only."""
-        if self.also or self.more:
-            return self.terms, len(self.more), *[change.shape for change in self.changes]
-        return self.terms, *self.own.shape
 
     @property
     def passing(self) -> Entry:

@@ -13,7 +13,7 @@ from datetime import timedelta
 from typing import NoReturn, Protocol, cast
 
 from onewrite.core.label import FORMAT, MOVED_LABEL, Label, Slot, is_ours
-from onewrite.core.ledgers.entry import Change, Entry, Terms
+from onewrite.core.ledgers.entry import Change, Entry, Remember, Sets, Terms
 from onewrite.errors import ConfigurationError, InvalidMessage
 from onewrite.message import Message
 
@@ -55,6 +55,8 @@ class _NoLedger:
 
 
 NO_LEDGER = _NoLedger()
+# What a write asks and gains that takes part in a transaction without a ledger of its own: nothing.
+UNGUARDED = Entry(NO_LEDGER.terms, Remember(Sets(Slot(""), (), (), bytes), b""))
 
 
 def check_ledger(ledger: object) -> None:
