@@ -200,7 +200,7 @@ def test_a_handler_that_never_says_done_is_a_finding_too() -> None:
         return handle
 
     report = on_mongodb(build, MESSAGES[:1])
-    assert "m1 never settled: TimeoutError: the handler never says that it is done. The last answer" in str(report)
+    assert "m1 never settled: the handler never says that it is done. The last answer" in str(report)
 
 
 # --- DynamoDB ---------------------------------------------------------------------------------------------------------
@@ -556,8 +556,8 @@ def test_random_schedules_have_wider_bounds_unless_the_test_says_otherwise() -> 
         return run(replace(arguments, schedules=1))
 
     noting = Explore(note)
-    noting.random(increment, MESSAGES, customers, credit)
-    noting.random(increment, MESSAGES, customers, credit, faults=0, seed=7)
+    assert not noting.random(increment, MESSAGES, customers, credit)
+    assert not noting.random(increment, MESSAGES, customers, credit, faults=0, seed=7)
     assert [(one.deliveries, one.faults, one.concurrency, one.seed) for one in asked] == [(3, 2, 3, 0), (3, 0, 3, 7)]
     assert "deliveries=3, faults=2 and concurrency=3" in str(explore.random.__doc__)
 

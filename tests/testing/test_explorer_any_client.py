@@ -488,7 +488,9 @@ def test_a_session_of_a_client_of_another_server_is_refused() -> None:
 
 
 def test_outside_of_an_exploration_mongomock_has_no_sessions_as_before() -> None:
-    on_mongodb(lambda: emptied(STAND_IN), lambda _: lambda message: STAND_IN.insert_one({"_id": message.id}) and None)
+    assert not on_mongodb(
+        lambda: emptied(STAND_IN), lambda _: lambda message: STAND_IN.insert_one({"_id": message.id}) and None
+    )
     with pytest.raises(NotImplementedError):
         MOCK.start_session()
 

@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable, Iterable
 from contextlib import closing
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -538,3 +539,19 @@ def test_pruning_loses_no_end_of_an_event_whose_records_are_settled_one_by_one(
     every = ends_of(EverySchedule)
     assert ends_of(compared) == ends_of(recalled) == every
     assert len(every) > 3
+
+
+def test_a_decorated_handler_shows_its_own_exception_and_the_line() -> None:
+    def build(_: Any) -> Any:
+        def handle(message: Message) -> None:
+            raise KeyError(message.id)
+
+        return sqs_handler(by_name)(handle)
+
+    with pytest.raises(ConfigurationError, match=rf"KeyError: 'a' at {Path(__file__).name}:\d+\. Mend"):
+        explored(build, [sqs("a")])
+
+
+def test_an_answer_that_names_the_successes_is_shown() -> None:
+    with pytest.raises(ConfigurationError, match=r"Its last answer was \{'batchItemFailures': .*'id-a'"):
+        explored(lambda _: lambda event: named(event["Records"][0]["messageId"]), [sqs("a")])

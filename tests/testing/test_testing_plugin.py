@@ -235,7 +235,7 @@ def test_a_test_that_could_not_have_failed_fails_whatever_the_options(run: Run, 
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(
         [
-            "E*AssertionError: No counterexample, but this test proves less than it seems to:",
+            "E*AssertionError: No counterexample, but:",
             "E*No message changes what observe() sees, which is None*",
             "E*If that is meant: assert_effectively_once(accept='unobserved')",
             "onewrite: test_it.py::test_right: [[]unobserved] No message changes what observe() sees*",
@@ -281,3 +281,29 @@ def test_the_summary_is_there_where_tests_run_in_other_processes(run: Run) -> No
     result = run(silent, "-p", "xdist", "-n", "1")
     result.assert_outcomes(passed=1)
     result.stdout.fnmatch_lines(["onewrite: explored * in 1 test, *", "onewrite: test_it.py::test_right: [[]unobserved] *"])
+
+
+EXPLORED = "explore(careless, messages=[M1], world=world, observe=n)"
+
+
+def looking(line: str) -> str:
+    return f"""
+    {EXPLORATIONS}
+    import onewrite.testing
+
+    def test_wrong(explore):
+        {line}
+"""
+
+
+@pytest.mark.parametrize(
+    "line", [EXPLORED, f"assert {EXPLORED}", f"{EXPLORED}.assert_effectively_once", f"onewrite.testing.{EXPLORED}"]
+)
+def test_a_counterexample_at_which_a_test_does_not_look_fails_it(run: Run, line: str) -> None:
+    result = run(looking(line))
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*Not effectively once:*", "*m1, delivery 1*m1, delivery 2"])
+
+
+def test_a_test_that_looks_at_its_counterexample_passes(run: Run) -> None:
+    run(looking(f"assert {EXPLORED}.counterexample")).assert_outcomes(passed=1)

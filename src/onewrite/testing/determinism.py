@@ -23,13 +23,13 @@ import onewrite.core.clock
 
 # --- while an explored handler runs -----------------------------------------------------------------------------------
 
-_now: ContextVar[float | None] = ContextVar("onewrite.testing.now", default=None)
+_now: ContextVar[Callable[[], float] | None] = ContextVar("onewrite.testing.now", default=None)
 _name_of_attempt: ContextVar[Callable[[], str] | None] = ContextVar("onewrite.testing.name_of_attempt", default=None)
 _draws: list[Random] = []  # of the blocks of `seeded` that are open, the innermost last
 
 
-def determine(call_name: str, now: float, on_attempt: Callable[[], None]) -> None:
-    """From here on, in this context, the time is `now`, and attempts are named by the call's name and by numbers.
+def determine(call_name: str, now: Callable[[], float], on_attempt: Callable[[], None]) -> None:
+    """From here on, in this context, `now` tells the time, and attempts are named by the call's name and by numbers.
 
     `on_attempt` is called when an attempt gets its name.
     """
@@ -53,7 +53,7 @@ def _replace_sources() -> None:
 
 def _fixed_or_real_time() -> float:
     now = _now.get()
-    return time.time() if now is None else now
+    return time.time() if now is None else now()
 
 
 def _fixed_or_random() -> float:

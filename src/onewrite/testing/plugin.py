@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable, Generator, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -108,6 +109,38 @@ def explore(request: pytest.FixtureRequest) -> Explore:
     from onewrite.testing.explorer.explore import Explore  # noqa: PLC0415  # the same
 
     return Explore(partial(_session(request.config).run, request.node.nodeid))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:  # noqa: ARG001  # pytest hands it on by its name
+    """Fail a test that has not looked at the counterexample which it has found."""
+    _take_unread()
+    yield
+    for exploration in _take_unread():
+        pytest.fail(
+            f"{exploration}\n\nThe test did not look at this report: let it call report.assert_effectively_once(), or assert the report.",
+            pytrace=False,
+        )
+
+
+def _take_unread() -> list[Any]:
+    module = sys.modules.get("onewrite.testing.explorer.explore")
+    return [] if module is None else module.take_unread()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Show what an exploration has found also where the test says no more than `assert report`."""
+    report = yield
+    session = item.config.stash.get(_SESSION, None)
+    if session is not None and call.when == "call" and report.failed:
+        for entry in session.entries:
+            found = entry.exploration.found
+            if entry.nodeid == item.nodeid and found is not None and found.reason not in str(report.longrepr):
+                report.sections.append(("onewrite", str(entry.exploration)))
+    return report
 
 
 def _session(config: pytest.Config) -> Session:

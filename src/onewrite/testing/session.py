@@ -55,7 +55,7 @@ class Session:
         if self.entries:
             yield _totals(self.entries)
         incomplete_count = sum(
-            exploration.ok and not (exploration.exhausted or exploration.sampled or replayed)
+            exploration.passes and not (exploration.exhausted or exploration.sampled or replayed)
             for _, exploration, replayed in self.entries
         )
         if incomplete_count:
@@ -81,7 +81,7 @@ def _remarks(entries: Sequence[SessionEntry]) -> Iterator[str]:
     """What is probably not meant in the tests that found nothing wrong, each remark once."""
     tests: dict[str, list[str]] = {}
     for nodeid, exploration, _ in entries:
-        for remark in exploration.open_remarks if exploration.ok else ():
+        for remark in exploration.open_remarks if exploration.passes else ():
             nodeids = tests.setdefault(f"[{remark.kind}] {remark.text}", [])
             nodeids.extend([nodeid] if nodeid not in nodeids else [])
     for text, nodeids in list(tests.items())[:_MOST_REMARKS]:

@@ -455,8 +455,15 @@ class HandlerCall:
     """One call of the handler. It has ended, or stands still at `stop`, its latest one."""
 
     def __init__(
-        self, thread: _CallThread, name: str, answers: Iterable[tuple[int, Reply]], others_stand: Callable[[], bool]
+        self,
+        thread: _CallThread,
+        name: str,
+        answers: Iterable[tuple[int, Reply]],
+        others_stand: Callable[[], bool],
+        *,
+        now: float,
     ) -> None:
+        self.now = now  # in seconds since 1970, for stores that are given no clock
         self.others_stand = others_stand  # does another call stand still, which may hold a lock?
         self.stops: list[Standstill] = []
         self.stop = Standstill()
@@ -465,6 +472,7 @@ class HandlerCall:
         self.has_died = False
         self.is_dead = False  # the process is gone, perhaps after the end of the handler
         self.result = Reply()
+        self.failures: list[str] = []  # what the handler itself has failed with, and where
         self.outcomes: list[object] = []  # what guarded stores returned, also where the handler does not return it
         self.thread = thread
         self.name = name
@@ -477,7 +485,7 @@ class HandlerCall:
         self._loops: list[WatchedLoop] = []
         self._has_returned = False
         self._is_over = False  # the thread has done its job
-        self._misuse: ConfigurationError | None = None
+        self._misuse: Exception | None = None
         self._errors: list[BaseException] = []  # that it has been given for answers
         self._stops_after_end = 0
 
@@ -541,6 +549,7 @@ class HandlerCall:
             self.result = Reply(answer)
         except BaseException as error:
             self.result = Reply(error=error)
+            self.note_failure(error)
         self._has_returned = True
         with suppress(BaseException):
             self._end_loops()
@@ -553,6 +562,11 @@ class HandlerCall:
         if self.is_dead:
             self._waiters.clear()
         self._stand(timers=False)
+
+    def note_failure(self, error: BaseException) -> None:
+        """The handler has failed with this, for which a report should show the line."""
+        if not (isinstance(error, Crash) or any(error is given for given in self._errors)):
+            self.failures.append(error_in_words(error))
 
     @property
     def runs_in_this_thread(self) -> bool:
@@ -726,8 +740,12 @@ class HandlerCall:
         )
 
     def _refuse(self, error: ConfigurationError) -> NoReturn:
+        self.stop_exploring(error)
+        raise error
+
+    def stop_exploring(self, error: Exception) -> None:
+        """Raise this in the explorer's thread as soon as it is that one's turn."""
         self._misuse = self._misuse or error
-        raise self._misuse
 
 
 current_call: contextvars.ContextVar[HandlerCall | None] = contextvars.ContextVar("onewrite.testing.call", default=None)
@@ -739,23 +757,28 @@ current_call: contextvars.ContextVar[HandlerCall | None] = contextvars.ContextVa
 class CallThreads:
     """The threads in which calls run. A thread is used again when its call has ended."""
 
-    def __init__(self, timeout: float, now: float = 0.0, listener: Listener | None = None) -> None:
+    def __init__(self, timeout: float, listener: Listener | None = None) -> None:
         self._timeout = timeout
-        self._now = now  # the time for stores that are given no clock
         self._listener = listener  # what handlers send by clients that the explorer did not give them
         self.names_used = False  # a guarded table has put the name of a call into a request
         self._idle: list[_CallThread] = []
         self._open: set[HandlerCall] = set()
 
     def begin(
-        self, handler: Callable[[Any], Any], message: Any, name: str, answers: Iterable[tuple[int, Reply]] = ()
+        self,
+        handler: Callable[[Any], Any],
+        message: Any,
+        name: str,
+        answers: Iterable[tuple[int, Reply]] = (),
+        *,
+        now: float = 0.0,
     ) -> HandlerCall:
         """Call the handler, and return when it stands still without a known answer, or has ended."""
         thread = self._idle.pop() if self._idle else _CallThread(self._timeout)
-        call = HandlerCall(thread, name, answers, lambda: len(self._open) > 1)
+        call = HandlerCall(thread, name, answers, lambda: len(self._open) > 1, now=now)
         self._open.add(call)
         context = contextvars.copy_context()  # so the handler sees the context variables of the test
-        context.run(determine, name, self._now, self._use_name)
+        context.run(determine, name, lambda: call.now, self._use_name)
         context.run(current_listener.set, self._listener)
         thread.job = lambda: context.run(call.run, handler, message)
         call.begin()
@@ -862,6 +885,17 @@ def _in_common(one: TaskPath, other: TaskPath) -> int:
         if ours != others:
             return length
     return min(len(one), len(other))
+
+
+def error_in_words(error: BaseException) -> str:
+    """The error, and the line of the user's code that has raised it or has called what raised it."""
+    place, trace = "", error.__traceback__
+    while trace is not None:
+        if _is_the_users(trace.tb_frame.f_code.co_filename):
+            place = f" at {place_in_words((trace.tb_frame.f_code.co_filename, trace.tb_lineno))}"
+        trace = trace.tb_next
+    text = str(error)
+    return f"{type(error).__name__}{f': {text}' if text else ''}{place}"
 
 
 async def await_result(awaitable: Awaitable[Any]) -> Any:

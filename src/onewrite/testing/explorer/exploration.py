@@ -13,7 +13,7 @@ from onewrite.errors import ConfigurationError
 from onewrite.outcome import Deferred, Duplicate, Missing, Rejected, Stale
 from onewrite.testing.explorer.deliverables import Titles
 from onewrite.testing.explorer.judge import JudgedSchedule, WrongEnd
-from onewrite.testing.explorer.remarks import DOUBTFUL, NOTE, VACUOUS, Remark, list_in_words
+from onewrite.testing.explorer.remarks import DOUBTFUL, FAILING, NOTE, Remark, list_in_words
 from onewrite.testing.explorer.schedule import Bounds, Fault
 from onewrite.testing.explorer.subject import name_of
 from onewrite.testing.explorer.trial import TrialStep
@@ -84,25 +84,54 @@ class Counterexample:
 
 @dataclass(frozen=True, slots=True)
 class Exploration:
-    """What was run and what was found. `pruned` counts the branches that could add nothing to those that were run."""
+    """What was run and what was found. It is true if nothing ends wrongly.
+
+    `pruned` counts the branches that could add nothing to those that were run.
+    """
 
     schedules: int
     pruned: int
     seconds: float
     exhausted: bool  # every schedule within the bounds was run or pruned
     bounds: Bounds
-    counterexample: Counterexample | None = None
-    nondeterministic: str | None = None  # how a schedule differed when it was run again
+    found: Counterexample | None = None
+    difference: str | None = None
     sampled: bool = False  # it was not meant to run every schedule
     remarks: tuple[Remark, ...] = ()
     accepted: set[str] = field(default_factory=set[str], compare=False, repr=False)  # the kinds that the test has accepted
+    asked: set[str] = field(default_factory=set[str], compare=False, repr=False)  # what the test has looked at
+
+    @property
+    def counterexample(self) -> Counterexample | None:
+        self.asked.add("counterexample")
+        return self.found
+
+    @property
+    def nondeterministic(self) -> str | None:
+        """How a schedule differed when it was run again."""
+        self.asked.add("nondeterministic")
+        return self.difference
 
     @property
     def ok(self) -> bool:
-        return self.counterexample is None and self.nondeterministic is None
+        self.asked.add("ok")
+        return self.passes
+
+    def __bool__(self) -> bool:
+        return self.ok
+
+    @property
+    def is_unread(self) -> bool:
+        """Whether something ends wrongly, and nobody has looked."""
+        return not (self.passes or self.asked)
+
+    @property
+    def passes(self) -> bool:
+        """As `ok`, for who is not the test."""
+        return self.found is None and self.difference is None
 
     def assert_effectively_once(self, *, accept: str | Collection[str] = ()) -> None:
-        """Raise `AssertionError` with the counterexample, or with the remarks that say that this test could not have failed.
+        """Raise `AssertionError` with the counterexample, or with the remarks that say that a write is lost, or that wrong handlers pass too.
 
         Other remarks are warnings, as it is if nothing was found but not every schedule was run.
 
@@ -111,17 +140,17 @@ class Exploration:
         """
         __tracebackhide__ = True  # so pytest shows the line of the test
         for kind in [accept] if isinstance(accept, str) else accept:
-            if kind not in (*VACUOUS, *DOUBTFUL):
-                all_kinds = ", ".join((*VACUOUS, *DOUBTFUL))
+            if kind not in (*FAILING, *DOUBTFUL):
+                all_kinds = ", ".join((*FAILING, *DOUBTFUL))
                 raise ConfigurationError(f"accept={kind!r}: there is no such kind of remark. The kinds are {all_kinds}.")
             self.accepted.add(kind)
         if not self.ok:
             raise AssertionError(str(self))
-        if vacuous_remarks := [remark for remark in self.open_remarks if remark.kind in VACUOUS]:
-            kinds = tuple(dict.fromkeys(remark.kind for remark in vacuous_remarks))
+        if failing_remarks := [remark for remark in self.open_remarks if remark.kind in FAILING]:
+            kinds = tuple(dict.fromkeys(remark.kind for remark in failing_remarks))
             lines = [
-                "No counterexample, but this test proves less than it seems to:",
-                *[f"  {remark.text}" for remark in vacuous_remarks],
+                "No counterexample, but:",
+                *[f"  {remark.text}" for remark in failing_remarks],
                 f"If that is meant: assert_effectively_once(accept={(kinds[0] if len(kinds) == 1 else kinds)!r})",
             ]
             raise AssertionError("\n".join(lines))

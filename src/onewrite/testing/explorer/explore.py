@@ -6,12 +6,14 @@ import contextlib
 import contextvars
 import gc
 import logging
+import os
 import shlex
 import sys
 import time
 from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import KW_ONLY, dataclass, replace
+from datetime import timedelta
 from difflib import get_close_matches
 from typing import Any, TypeAlias, TypedDict, Unpack, cast
 
@@ -23,7 +25,7 @@ from onewrite.testing.explorer.recall import MustRunError, NotRecallableError
 from onewrite.testing.explorer.remarks import NOTE, Remark, in_words
 from onewrite.testing.explorer.schedule import Bounds, Reorder, check_count, encode
 from onewrite.testing.explorer.search import EverySchedule, OneSchedule, RandomSchedules, Schedules, confirm, shorten
-from onewrite.testing.explorer.subject import Handler, Stores, Subject
+from onewrite.testing.explorer.subject import Handler, LeaseMetError, Stores, Subject
 from onewrite.testing.model.databases import World
 from onewrite.testing.taps.everywhere import current_listener, taps
 
@@ -49,6 +51,7 @@ class ExploreOptions(TypedDict, total=False):
     concurrency: int
     schedules: int | None
     replay: str | None
+    redelivered_after: timedelta
     timeout: float
 
 
@@ -82,6 +85,7 @@ class Arguments:
     concurrency: int = _DEFAULTS.concurrency
     schedules: int | None = None
     replay: str | None = None
+    redelivered_after: timedelta = timedelta(minutes=2)
     timeout: float = 30.0
     at_random: bool = False
     seed: object = None
@@ -99,6 +103,9 @@ class Arguments:
             check_count("schedules", self.schedules, 1)
         if not isinstance(cast("object", self.timeout), int | float) or not self.timeout > 0:
             raise ConfigurationError(f"timeout={self.timeout!r}: give a number of seconds.")
+        after = cast("object", self.redelivered_after)
+        if not isinstance(after, timedelta) or after < timedelta(0):
+            raise ConfigurationError(f"redelivered_after={after!r}: give a timedelta, for example timedelta(minutes=2).")
 
 
 # --- the exploration --------------------------------------------------------------------------------------------------
@@ -140,6 +147,8 @@ class Explore:
             schedules: How many schedules are run at most. The default, None, is 10,000 runs of the handler, or 300,000 schedules where
                 it is known what the handler does.
             replay: The replay code of a counterexample, to run that schedule and no other.
+            redelivered_after: How much later a message comes again, by the clock of guarded stores that are given no `clock=`. The default
+                is 2 minutes. Until a store answers `Busy`, time stands still.
             timeout: How many seconds a handler may take between two requests. The default is 30.
         """
         check_options("explore", options)
@@ -171,12 +180,24 @@ def run(arguments: Arguments, nodeid: str | None = None) -> Exploration:
     """Make the exploration. `nodeid` is pytest's name of the test: the command that replays a counterexample contains it."""
     context = contextvars.copy_context()
     if not in_an_event_loop():
-        return context.run(_explore_with_taps, arguments, nodeid)
-    with ThreadPoolExecutor(1) as pool:  # an exploration runs event loops of its own
-        return pool.submit(context.run, _explore_with_taps, arguments, nodeid).result()
+        exploration = context.run(_explore_with_taps, arguments, nodeid)
+    else:
+        with ThreadPoolExecutor(1) as pool:  # an exploration runs event loops of its own
+            exploration = pool.submit(context.run, _explore_with_taps, arguments, nodeid).result()
+    if "PYTEST_CURRENT_TEST" in os.environ:
+        _of_this_test.append(exploration)
+    return exploration
 
 
 explore = Explore(run)
+_of_this_test: list[Exploration] = []
+
+
+def take_unread() -> list[Exploration]:
+    """The explorations since the last time that have found something at which nobody has looked."""
+    unread = [exploration for exploration in _of_this_test if exploration.is_unread]
+    _of_this_test.clear()
+    return unread
 
 
 _ALLOCATIONS = 50_000  # between two looks for garbage: some ten megabytes at most
@@ -189,7 +210,14 @@ def _explore_with_taps(arguments: Arguments, nodeid: str | None) -> Exploration:
     current_call.set(None)
     with taps.on(), _rare_collections(), _own_log_silenced():
         start = time.perf_counter()
-        subject = Subject(arguments.build, arguments.messages, arguments.world, arguments.bounds, arguments.timeout)
+        subject = Subject(
+            arguments.build,
+            arguments.messages,
+            arguments.world,
+            arguments.bounds,
+            arguments.timeout,
+            redelivered_after=arguments.redelivered_after,
+        )
         try:
             judge = Judge(subject, arguments.observe, arguments.invariant)
             judge.prepare()
@@ -199,7 +227,7 @@ def _explore_with_taps(arguments: Arguments, nodeid: str | None) -> Exploration:
                 judge.separate()
                 search = search.then(_search(judge, arguments, start))
             exploration = _exploration(arguments, judge, search, start, nodeid)
-            if exploration.ok:
+            if exploration.passes:
                 subject.check()
             return exploration
         finally:
@@ -237,6 +265,8 @@ def _search(judge: Judge, arguments: Arguments, start: float) -> _Search:
             judge.run_always()
         except NotRecallableError:
             judge.do_not_recall()
+        except LeaseMetError:
+            judge.let_time_go_on()
         except BlockedError:
             if judge.takes_turns:
                 raise

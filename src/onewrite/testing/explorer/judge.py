@@ -292,6 +292,14 @@ class Judge:
         self._forget()
         self.recall()
 
+    def let_time_go_on(self) -> None:
+        """From now on, a message comes again later than before, so leases end."""
+        self._subject.time_goes_on = self._subject.deliveries_differ = True
+        recalls = self.remembers
+        self._forget()
+        if recalls:
+            self.recall()
+
     def separate(self) -> None:
         """From now on, each delivery is in a process of its own. What a handler does there may be recalled again."""
         self._subject.separate()
@@ -382,7 +390,7 @@ class Judge:
             failure = trial.settle(self._order)
             if failure is None:
                 return self.check(trial)
-            return self._finding(f"{self._unsettled(trial)}: {in_words(failure)}", self._end(trial).observed)
+            return self._finding(f"{self._unsettled(trial)}: {failure}", self._end(trial).observed)
         return None
 
     def prepare(self) -> None:
@@ -516,7 +524,7 @@ class Judge:
             failure = trial.settle(order)
             taken_steps = tuple(step.taken_step for step in trial.steps)
             if failure is not None:
-                words = f"{self._unsettled(trial)}: {in_words(failure)}"
+                words = f"{self._unsettled(trial)}: {failure}"
                 return Reference(order, taken_steps, None, trial.position, False, words, tuple(trial.widths))
             incomplete = leave_out_a_message(step.outcomes for step in trial.steps)
             try:

@@ -106,6 +106,7 @@ class History:
     keys: tuple[Hashable, ...] = ()
     result: Reply = field(default_factory=Reply)
     outcomes: list[object] = field(default_factory=list[object])
+    failures: list[str] = field(default_factory=list[str])
     after: dict[tuple[int, Hashable], History] = field(default_factory=dict["tuple[int, Hashable]", "History"])
 
 
@@ -147,7 +148,7 @@ class Recall:
             history.stop = call.stop._replace(
                 pending=tuple([entry._replace(request=copy_request(entry.request)) for entry in call.stop.pending])
             )
-            history.result, history.outcomes = call.result, call.outcomes
+            history.result, history.outcomes, history.failures = call.result, call.outcomes, call.failures
         elif history.does != does:
             raise NotRecallableError
 
@@ -235,6 +236,10 @@ class CallFromMemory:
     @property
     def outcomes(self) -> list[object]:
         return self.history.outcomes
+
+    @property
+    def failures(self) -> list[str]:
+        return self.history.failures
 
     def resume(self, answer: Reply, index: int = 0) -> None:
         self.history = _check_known(self._recall.after(self.history, answer, index))

@@ -25,10 +25,10 @@ _MOST_NAMES = 3  # requests, or records of an event
 _CREATIONS = ("insert_one", "PutItem")
 _COMPARISONS = ("COMPARE_OP", "CONTAINS_OP", "IS_OP")
 
-# With a remark of these kinds, wrong handlers pass the test as well.
-VACUOUS = ("unobserved", "idle", "unchecked", "untried")
+# With a remark of these kinds a write is lost, or wrong handlers pass the test as well.
+FAILING = ("unapplied", "unobserved", "idle", "unchecked", "untried")
 # These say that something is probably not meant. The test can still fail.
-DOUBTFUL = ("unapplied", "early", "unseen", "cancelled", "beside", "raises", "returns", "memory", "tasks")
+DOUBTFUL = ("early", "unseen", "cancelled", "beside", "raises", "returns", "memory", "tasks")
 NOTE = "note"  # how the exploration went
 
 
@@ -38,11 +38,11 @@ class Remark:
 
     | kind | fails the assertion | what it says |
     |---|---|---|
+    | `"unapplied"` | yes | a message writes to an entity twice, and the second write never happens |
     | `"unobserved"` | yes | no message changes what `observe` sees |
     | `"idle"` | yes | a message changes nothing, for instance because another one has the same id |
     | `"unchecked"` | yes | the invariant checks nothing |
     | `"untried"` | yes | the bounds leave one schedule, in which nothing goes wrong |
-    | `"unapplied"` | warns | a message writes to an entity twice, and the second write never happens |
     | `"early"` | warns | a message does nothing where it comes before, or after, another one |
     | `"unseen"` | warns | a message changes the stores, but nothing that `observe` sees |
     | `"cancelled"` | warns | all messages together change nothing that `observe` sees |

@@ -11,6 +11,7 @@ import time
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from datetime import timedelta
 from decimal import Decimal
 from functools import partial
 from typing import Any, NoReturn, TypeAlias, cast
@@ -20,6 +21,7 @@ from onewrite.batch.handler import handler_of
 from onewrite.core.unreturned import FunctionCall
 from onewrite.errors import ConfigurationError
 from onewrite.message import Message
+from onewrite.outcome import Busy
 from onewrite.testing.events import lambda_context
 from onewrite.testing.explorer.calls import (
     CallThreads,
@@ -150,6 +152,10 @@ def _number(value: object) -> float:
 # Hears what any client or collection in the process sends while a handler runs, and hands it on as a request to a store.
 
 
+class LeaseMetError(Exception):
+    """A delivery has met the lease of another one, so it matters when a message comes again."""
+
+
 class Senders:
     """The listener of an exploration."""
 
@@ -168,6 +174,18 @@ class Senders:
         call = current_call.get()
         if call is not None:
             call.outcomes.append(result)
+            if isinstance(result, Busy) and not self._subject.time_goes_on:
+                call.stop_exploring(LeaseMetError())
+
+    def note_failure(self, error: BaseException) -> None:
+        call = current_call.get()
+        if call is not None:
+            call.note_failure(error)
+
+    def pass_time(self, seconds: float) -> None:
+        call = current_call.get()
+        if call is not None:
+            call.now += seconds
 
     def call(self, owner: Any, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         try:
@@ -257,6 +275,7 @@ class Subject:
     has_looked = False  # has `observe` or the invariant sent a request?
     tapped_late = False  # the handler has imported a driver, so its first requests may have passed unseen
     recovers = False  # `build` asks the store for data, so a handler must be built when it takes over
+    time_goes_on = False  # each redelivery comes later than the delivery before it
     deliveries_differ = False  # what the handler does depends on which delivery of its message it is
     upserts = False  # the handler has sent an upsert to MongoDB
     own_processes = False  # each delivery is in a process of its own
@@ -264,8 +283,16 @@ class Subject:
     _looks = False  # `observe` or the invariant is being called
 
     def __init__(
-        self, build: Callable[[Stores], Handler], messages: Sequence[Any], world: World, bounds: Bounds, timeout: float
+        self,
+        build: Callable[[Stores], Handler],
+        messages: Sequence[Any],
+        world: World,
+        bounds: Bounds,
+        timeout: float,
+        *,
+        redelivered_after: timedelta = timedelta(minutes=2),
     ) -> None:
+        self._redelivered_after = redelivered_after
         self.deliverables = deliverables_of(messages)
         self.names = tuple(deliverable.name for deliverable in self.deliverables)
         self._handler: Handler | None = None  # the last one that was built
@@ -294,7 +321,8 @@ class Subject:
         self._keys = self.machine  # it numbers the requests, also after a new machine has taken its place
         taps.extend()  # `world` may have imported a driver
         self._senders = Senders(self)
-        self.threads = CallThreads(timeout, time.time(), self._senders)
+        self.threads = CallThreads(timeout, self._senders)
+        self._epoch = time.time()
 
     @property
     def counts_receipts(self) -> bool:
@@ -369,7 +397,8 @@ class Subject:
         """Begin a call of the handler, with these parts of its message, whose first requests get these answers."""
         deliverable, first = self.deliverables[delivery.message], self.start.parts[delivery.message][0]
         message = deliverable.copy_of(tuple(part - first for part in parts), delivery.number)
-        return self.threads.begin(invocation.of(deliverable), message, name_of(self.names, delivery), answers)
+        now = self._epoch + delivery.number * self._redelivered_after.total_seconds() * self.time_goes_on
+        return self.threads.begin(invocation.of(deliverable), message, name_of(self.names, delivery), answers, now=now)
 
     def check(self) -> None:
         """Raise if the exploration could see nothing that was wrong."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeAlias, cast
 
 from onewrite.outcome import Busy
-from onewrite.testing.explorer.calls import NEVER_SENT, TIME_PASSES, Reply, Standstill
+from onewrite.testing.explorer.calls import NEVER_SENT, TIME_PASSES, Reply, Standstill, error_in_words
 from onewrite.testing.explorer.deliverables import LambdaEvent, outcomes_of
 from onewrite.testing.explorer.recall import (
     AnyCall,
@@ -74,6 +74,7 @@ class TrialStep:
     settling: bool = False  # it belongs to a redelivery that follows the schedule's own steps
     outcomes: tuple[object, ...] = ()  # what guarded stores returned to the delivery; where there was none, what it returned
     repeated_parts: tuple[int, ...] = ()  # the records that come again because of the answer of the delivery
+    failures: tuple[str, ...] = ()  # what the handler has failed with, and where
     partial_parts: tuple[int, ...] = ()  # the records that the delivery brings, if it brings some only
 
 
@@ -308,20 +309,22 @@ class Trial:
     def _stop(self, delivery: Delivery) -> Standstill:
         return self._calls[delivery].stop
 
-    def settle(self, order: Sequence[int]) -> BaseException | None:
+    def settle(self, order: Sequence[int]) -> str | None:
         """Deliver the unsettled parts in this order, one delivery at a time, until all are settled.
 
         Parts of one event that follow each other come with one delivery, but records that SQS delivers again come each in a
         batch of its own. The result is None, or what the handler failed with last if some part is never settled.
         """
-        failure: BaseException | None = None
+        failure: str | None = None
         for _ in range(ROUNDS):
             missing = [part for part in order if part not in self.progress.settled_parts]
             if not missing:
                 return None
             for message, parts in self._batches(missing):
-                failure = self.deliver(message, parts).error or failure
-        return failure or TimeoutError(f"the handler never says that it is done{_why_never_done(self.steps[-1])}")
+                error = self.deliver(message, parts).error
+                failures = self.steps[-1].failures
+                failure = failures[0] if failures else failure if error is None else error_in_words(error)
+        return failure or f"the handler never says that it is done{_why_never_done(self.steps[-1])}"
 
     def deliver(self, message: int, parts: tuple[int, ...]) -> Reply:
         """Deliver these parts of the message once more, from start to end, whatever the bounds say and however much later."""
@@ -401,10 +404,11 @@ class Trial:
         end: Reply | None = None
         repeated_parts: tuple[int, ...] = ()
         outcomes: tuple[object, ...] = ()
+        failures: tuple[str, ...] = ()
         if call.has_returned and not had_returned:
             settled_parts, repeated_parts = self._settlement(delivery, call)
             taken_step = taken_step._replace(settled_parts=settled_parts)
-            end = call.result
+            end, failures = call.result, tuple(call.failures)
             # What a handler returns may be made up. Stores know better what became of a message.
             store_answers = call.outcomes or [call.result.value]
             outcomes = tuple([outcome for answer in store_answers for outcome in outcomes_of(answer)])
@@ -414,7 +418,13 @@ class Trial:
         if self._subject.misuse is not None:
             raise self._subject.misuse
         return TrialStep(
-            taken_step, answers, end, outcomes=outcomes, repeated_parts=repeated_parts, partial_parts=partial_parts
+            taken_step,
+            answers,
+            end,
+            outcomes=outcomes,
+            repeated_parts=repeated_parts,
+            failures=failures,
+            partial_parts=partial_parts,
         )
 
     def _settlement(self, delivery: Delivery, call: AnyCall) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -481,14 +491,13 @@ def _why_never_done(last: TrialStep) -> str:
     """What to say of the last delivery of a message that is never settled."""
     unsettled_outcomes = [outcome for outcome in last.outcomes if getattr(outcome, "settled", True) is False]
     if not unsettled_outcomes:
-        return ""
+        return f". Its last answer was {last.end.value!r}" if last.repeated_parts and last.end is not None else ""
     text = f". The last answer of the guarded store was {type(unsettled_outcomes[-1]).__name__}"
     if not isinstance(unsettled_outcomes[-1], Busy):
         return text
     return (
-        f"{text}: the step is another delivery's until its lease ends, and where time stands still, that never comes. Let time go "
-        "on with each delivery: give the store clock=lambda: now[0], let the handler begin with now[0] += 60, and let build set now[0] to the "
-        "same time at each start"
+        f"{text}: the step is another delivery's until its lease ends. Give the store no clock=, so its time goes on with each delivery, and "
+        f"explore with a longer redelivered_after= if the lease does not end within {ROUNDS} redeliveries"
     )
 
 

@@ -61,6 +61,14 @@ class Listener(Protocol):
         """A flow of a guarded store has returned this."""
         ...
 
+    def pass_time(self, seconds: float, /) -> None:
+        """The code sleeps so long."""
+        ...
+
+    def note_failure(self, error: BaseException, /) -> None:
+        """A decorated handler has failed with this."""
+        ...
+
 
 current_listener: ContextVar[Listener | None] = ContextVar("onewrite.testing.listener", default=None)
 
@@ -235,12 +243,15 @@ def _renew_context(original: Function) -> Function:
 
 
 def _skip_sleep(original: Function) -> Function:
-    """Nobody really sleeps: while a call stands still, there is no time, and between two requests nothing else can happen."""
+    """Nobody really sleeps: only the clock of the stores goes on."""
 
     @wraps(original)
     def sleep(seconds: float) -> None:
-        if _listener() is None:
+        listener = _listener()
+        if listener is None:
             original(seconds)
+        else:
+            listener.pass_time(seconds)
 
     return sleep
 
@@ -276,6 +287,20 @@ def _note_result(original: Function) -> Function:
         return note(await original(steps, perform, *context), context)
 
     return adrive if inspect.iscoroutinefunction(original) else drive
+
+
+def _note_failures(original: Function) -> Function:
+    """What a decorated handler has raised is noted, which its answer does not tell."""
+
+    @wraps(original)
+    def log_batch(handler: str, source: Any, report: Any, as_failure: Function) -> None:
+        listener = _listener()
+        for result in report.failed if listener is not None else ():
+            if result.error is not None:
+                cast("Listener", listener).note_failure(result.error)
+        original(handler, source, report, as_failure)
+
+    return log_batch
 
 
 def _refuse_motor(original: Function) -> Function:
@@ -318,5 +343,6 @@ _PATCHES: tuple[tuple[str, str, str, Callable[[Function], Function]], ...] = (
     ("asyncio.tasks", "", "as_completed", _order_tasks),
     ("onewrite.core.flow", "", "drive_flow", _note_result),  # `run` and `arun` find these there
     ("onewrite.core.flow", "", "adrive_flow", _note_result),
+    ("onewrite.batch.handler", "", "log_batch", _note_failures),
     ("motor.frameworks.asyncio", "", "run_on_executor", _refuse_motor),  # all that Motor sends goes through it
 )
