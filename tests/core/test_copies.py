@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Iterator
 from copy import deepcopy
 from datetime import timedelta
 from types import MappingProxyType
@@ -96,24 +96,14 @@ PREPARED: dict[str, dict[str, dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("method", PREPARED["dynamodb"])
-def test_a_prepared_write_of_a_table_keeps_copies(method: str) -> None:
-    given = {**deepcopy(PREPARED["dynamodb"][method]), "emit": events()}
-    with moto_table("orders") as table:
-        store = name_calls(GuardedTable(table, SeenIds(), **SEAMS), lambda: "a call")
-        _holds(given, getattr(store, method))
-
-
-@pytest.mark.parametrize("method", PREPARED["mongodb"])
-def test_a_prepared_write_of_a_collection_keeps_copies(method: str) -> None:
-    given = {**deepcopy(PREPARED["mongodb"][method]), "emit": events()}
-    with mongomock_collection("orders") as collection:
-        store = name_calls(GuardedCollection(collection, SeenIds(), **SEAMS), lambda: "a call")
-        _holds(given, getattr(store, method))
-
-
-def _holds(given: dict[str, Any], method: Callable[..., Any]) -> None:
-    prepared = method(**given)
+@pytest.mark.parametrize(("engine", "method"), [(engine, method) for engine in PREPARED for method in PREPARED[engine]])
+def test_a_prepared_write_keeps_copies(engine: str, method: str) -> None:
+    given = {**deepcopy(PREPARED[engine][method]), "emit": events()}
+    with moto_table("orders") as table, mongomock_collection("orders") as collection:
+        guarded: Any = GuardedTable(table, SeenIds(), **SEAMS)
+        if engine == "mongodb":
+            guarded = GuardedCollection(collection, SeenIds(), **SEAMS)
+        prepared = getattr(name_calls(guarded, lambda: "a call"), method)(**given)
     before = repr(prepared)
     spoil(given)
     assert "spoilt" in repr(given)
@@ -136,47 +126,21 @@ def test_one_dict_serves_for_two_prepared_writes() -> None:
 # --- steps --------------------------------------------------------------------------------------------------------------
 
 
-class Table:
-    """A table whose items are named by dicts that are used again."""
+class Place:
+    """An entity whose name is in dicts that are used again, and the update that `then` returns."""
 
-    def __init__(self, table: Any, clock: Callable[[], float]) -> None:
-        self.store = GuardedTable(table, SeenIds(), clock=clock)
-        table.put_item(Item={"orderId": "o", "n": 0})
-        self.named: dict[str, Any] = {"Key": {"orderId": "o"}}
-
-    def begin(self) -> Any:
-        return self.store.begin(M, "charge", **self.named, **STEP)
-
-    def perform(self, effect: Any) -> Any:
-        then: Any = lambda _: {"UpdateExpression": "SET n = :n", "ExpressionAttributeValues": {":n": 1}}  # noqa: E731
-        return self.store.perform(M, "charge", effect, then=then, **self.named, **STEP)
-
-    def finish(self, claim: Any) -> Any:
-        return self.store.record(M, Key={"orderId": "o"}, finishes=claim)
-
-    def seen(self) -> Any:
-        return self.store.seen(M, **self.named)
-
-    def open_steps(self) -> Any:
-        return self.store.open_steps(**self.named)
-
-
-class Collection:
-    """A collection whose documents are named by dicts in dicts."""
-
-    def __init__(self, collection: Any, clock: Callable[[], float]) -> None:
-        self.store = GuardedCollection(collection, SeenIds(), clock=clock)
-        collection.insert_one({"_id": {"order": "o"}, "n": 0})
-        self.named: dict[str, Any] = {"filter": {"_id": {"order": "o"}}}
+    def __init__(self, store: Any, named: dict[str, Any], update: dict[str, Any], now: list[float]) -> None:
+        self.store, self.named, self.now = store, named, now
+        self._own_name, self._update = deepcopy(named), update
 
     def begin(self) -> Any:
         return self.store.begin(M, "charge", **self.named, **STEP)
 
     def perform(self, effect: Any) -> Any:
-        return self.store.perform(M, "charge", effect, then=lambda _: {"update": {"$set": {"n": 1}}}, **self.named, **STEP)
+        return self.store.perform(M, "charge", effect, then=lambda _: self._update, **self.named, **STEP)
 
     def finish(self, claim: Any) -> Any:
-        return self.store.record(M, {"_id": {"order": "o"}}, finishes=claim)
+        return self.store.record(M, **self._own_name, finishes=claim)
 
     def seen(self) -> Any:
         return self.store.seen(M, **self.named)
@@ -186,27 +150,33 @@ class Collection:
 
 
 @pytest.fixture(params=["dynamodb", "mongodb"])
-def place(request: pytest.FixtureRequest) -> Any:
+def place(request: pytest.FixtureRequest) -> Iterator[Place]:
     now = [NOW]
     with moto_table("orders") as table, mongomock_collection("orders") as collection:
-        made: Any = Table(table, lambda: now[0]) if request.param == "dynamodb" else Collection(collection, lambda: now[0])
-        made.now = now
-        yield made
+        if request.param == "dynamodb":
+            table.put_item(Item={"orderId": "o", "n": 0})
+            update: dict[str, Any] = {"UpdateExpression": "SET n = :n", "ExpressionAttributeValues": {":n": 1}}
+            store: Any = GuardedTable(table, SeenIds(), clock=lambda: now[0])
+            yield Place(store, {"Key": {"orderId": "o"}}, update, now)
+        else:
+            collection.insert_one({"_id": {"order": "o"}, "n": 0})
+            store = GuardedCollection(collection, SeenIds(), clock=lambda: now[0])
+            yield Place(store, {"filter": {"_id": {"order": "o"}}}, {"update": {"$set": {"n": 1}}}, now)
 
 
-def test_a_step_is_finished_after_the_key_of_its_begin_was_used_again(place: Any) -> None:
+def test_a_step_is_finished_after_the_key_of_its_begin_was_used_again(place: Place) -> None:
     claim = place.begin()
     assert isinstance(claim, Begun)
     spoil(place.named)
     assert isinstance(place.finish(claim), Applied)
 
 
-def test_an_effect_may_use_the_key_again(place: Any) -> None:
+def test_an_effect_may_use_the_key_again(place: Place) -> None:
     assert isinstance(place.perform(lambda _: spoil(place.named)), Applied)
 
 
 @pytest.mark.parametrize("method", ["begin", "seen", "open_steps"])
-def test_what_is_uncertain_is_finished_after_the_key_was_used_again(place: Any, method: str) -> None:
+def test_what_is_uncertain_is_finished_after_the_key_was_used_again(place: Place, method: str) -> None:
     assert isinstance(place.begin(), Begun)
     place.now[0] += 3600
     found = getattr(place, method)()
@@ -216,7 +186,7 @@ def test_what_is_uncertain_is_finished_after_the_key_was_used_again(place: Any, 
     assert isinstance(place.finish(claim), Applied)
 
 
-def test_a_busy_answer_holds_nothing_of_the_callers(place: Any) -> None:
+def test_a_busy_answer_holds_nothing_of_the_callers(place: Place) -> None:
     place.begin()
     answer = place.seen()
     assert isinstance(answer, Busy)
@@ -259,11 +229,11 @@ def _spoiled(entity: Any) -> None:
     entity.update(cents=5)
 
 
-def test_an_effect_may_change_the_key_that_it_is_given(place: Any) -> None:
+def test_an_effect_may_change_the_key_that_it_is_given(place: Place) -> None:
     assert isinstance(place.perform(lambda step: _spoiled(step.entity_key)), Applied)
 
 
-def test_a_step_whose_effect_fails_is_let_go_whatever_that_did_to_the_key(place: Any) -> None:
+def test_a_step_whose_effect_fails_is_let_go_whatever_that_did_to_the_key(place: Place) -> None:
     def effect(step: Begun) -> None:
         _spoiled(step.entity_key)
         raise RuntimeError("the provider")

@@ -7,35 +7,7 @@ import re
 import pytest
 
 from onewrite import InvalidUpdate
-from onewrite.dynamodb.expression import Condition, Update, check_limits, merge_update, read_condition, read_update
-
-OURS = {"SET": "#ow_a=:ow_a", "ADD": "#ow_0 :ow_m"}
-
-
-@pytest.mark.parametrize(
-    ("text", "clauses", "roots"),
-    [
-        ("SET a = :v", [("SET", "a = :v")], "a :v"),
-        ("  sEt\ta=:v \n", [("SET", "a=:v")], "a :v"),
-        ("DELETE d :d REMOVE a, b, #c", [("DELETE", "d :d"), ("REMOVE", "a, b, #c")], "d :d a b #c"),
-        # an attribute that is called like a clause
-        ("SET a = remove", [("SET", "a = remove")], "a remove"),
-        ("SET set = :v REMOVE remove", [("SET", "set = :v"), ("REMOVE", "remove")], "set :v remove"),
-        ("REMOVE a, add, delete", [("REMOVE", "a, add, delete")], "a add delete"),
-        ("ADD add :v DELETE delete :w", [("ADD", "add :v"), ("DELETE", "delete :w")], "add :v delete :w"),
-        ("SET a.set = :v REMOVE b.remove", [("SET", "a.set = :v"), ("REMOVE", "b.remove")], "a :v b"),
-        ("SET a = b + set REMOVE c", [("SET", "a = b + set"), ("REMOVE", "c")], "a b set c"),
-        # a placeholder never is a clause
-        ("SET #set = :set REMOVE #remove", [("SET", "#set = :set"), ("REMOVE", "#remove")], "#set :set #remove"),
-        # nested paths, list indices, functions and arithmetic
-        ("SET a . b.#c[0].d = :v ADD b[0] :w", [("SET", "a . b.#c[0].d = :v"), ("ADD", "b[0] :w")], "a :v b :w"),
-        ("SET a = if_not_exists(b, :z) - :n", [("SET", "a = if_not_exists(b, :z) - :n")], "a b :z :n"),
-        ("SET a = (b + :n) REMOVE c", [("SET", "a = (b + :n)"), ("REMOVE", "c")], "a b :n c"),
-        ("SET Größe = :v", [("SET", "Größe = :v")], "Größe :v"),
-    ],
-)
-def test_an_update_is_cut_into_its_clauses(text: str, clauses: list[tuple[str, str]], roots: str) -> None:
-    assert read_update(text) == Update(tuple(clauses), tuple(roots.split()))
+from onewrite.dynamodb.expression import Condition, check_limits, read_condition, read_update
 
 
 @pytest.mark.parametrize("text", ["a = :v", " ", ", SET a = :v", "#set a = :v", "SETA = :v"])
@@ -120,18 +92,6 @@ def test_a_clause_that_begins_or_ends_with_a_comma_is_refused(text: str) -> None
 def test_an_empty_condition_is_refused() -> None:
     with pytest.raises(InvalidUpdate, match="ConditionExpression is empty: leave it out"):
         read_condition("\n ")
-
-
-@pytest.mark.parametrize(
-    ("user", "merged"),
-    [
-        (None, "SET #ow_a=:ow_a ADD #ow_0 :ow_m"),
-        ("SET a=:a", "SET a=:a, #ow_a=:ow_a ADD #ow_0 :ow_m"),
-        ("DELETE d :d REMOVE b SET a=:a", "SET a=:a, #ow_a=:ow_a REMOVE b ADD #ow_0 :ow_m DELETE d :d"),
-    ],
-)
-def test_our_part_follows_the_callers_in_each_clause(user: str | None, merged: str) -> None:
-    assert merge_update(read_update(user) if user else None, OURS) == merged
 
 
 @pytest.mark.parametrize("name", ["UpdateExpression", "ConditionExpression"])

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, TypeAlias
+from typing import Any
 
 import pytest
-from botocore.exceptions import ClientError
 
 from onewrite import Message
-from onewrite.testing import Faults, explore
-from onewrite.testing.explorer.exploration import Exploration
+from onewrite.testing import Faults
 from onewrite.testing.model.machine import Machine
 from onewrite.testing.standins.stores import MakeTable, moto_tables
-
-Handler: TypeAlias = Callable[[Message], Any]
-Build: TypeAlias = Callable[[Any], Handler]
 
 DEPOSIT = Message("m1", body=10)
 OTHER = Message("m2", body=5)
@@ -51,70 +46,6 @@ def note(message: Message) -> Any:
 def deposit(message: Message) -> Any:
     update = {"UpdateExpression": "ADD balance :n", "ExpressionAttributeValues": {":n": message.body}}
     return {"Update": {"TableName": "accounts", "Key": {"id": "ann"}, **update}}
-
-
-def is_duplicate(error: ClientError) -> bool:
-    reasons: Any = error.response.get("CancellationReasons", [{}])
-    return bool(reasons[0].get("Code") == "ConditionalCheckFailed")
-
-
-def sends(token: Callable[[Message], str] | None = None) -> Build:
-    """An inbox in one transaction, with this `ClientRequestToken` of a message, or without any."""
-
-    def build(client: Any) -> Handler:
-        def handle(message: Message) -> None:
-            given = {} if token is None else {"ClientRequestToken": token(message)}
-            try:
-                client.transact_write_items(TransactItems=[note(message), deposit(message)], **given)
-            except ClientError as error:
-                if not is_duplicate(error):
-                    raise
-
-        return handle
-
-    return build
-
-
-def sends_alone(token: Callable[[Message], str]) -> Build:
-    """Nothing but a token keeps a deposit from being made twice."""
-
-    def build(client: Any) -> Handler:
-        def handle(message: Message) -> None:
-            client.transact_write_items(TransactItems=[deposit(message)], ClientRequestToken=token(message))
-
-        return handle
-
-    return build
-
-
-def explored(build: Build, world: Callable[[], Any], *messages: Message, **options: Any) -> Exploration:
-    return explore(build, messages or [DEPOSIT], world, balance, **options)
-
-
-# ---------------------------------------------------------------- right
-
-
-@pytest.mark.parametrize("build", [sends(), sends(token=lambda message: message.id)], ids=["no token", "the id for a token"])
-def test_an_inbox_in_one_transaction_is_right(build: Build, world: Callable[[], Any]) -> None:
-    report = explored(build, world, DEPOSIT, OTHER)
-    report.assert_effectively_once()
-    assert report.exhausted
-
-
-# ---------------------------------------------------------------- wrong
-
-
-def test_a_token_alone_is_forgotten_before_the_last_redelivery(world: Callable[[], Any]) -> None:
-    report = explored(sends_alone(lambda message: message.id), world)
-    assert report.counterexample is not None
-    assert (report.counterexample.expected, report.counterexample.observed) == ((10,), 20)
-
-
-def test_a_token_that_is_the_same_for_two_messages_loses_one(world: Callable[[], Any]) -> None:
-    twin = Message("m3", body=10)
-    report = explored(sends_alone(lambda message: f"{message.body}"), world, DEPOSIT, twin, deliveries=1, faults=0)
-    assert report.counterexample is not None
-    assert (report.counterexample.expected, report.counterexample.observed) == ((20,), 10)
 
 
 # ---------------------------------------------------------------- tokens

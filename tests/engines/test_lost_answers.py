@@ -30,7 +30,6 @@ from onewrite import (
     Outcome,
     Rejected,
     SeenIds,
-    Stale,
     Tombstones,
 )
 from onewrite.dynamodb import GuardedTable
@@ -155,19 +154,6 @@ def test_a_lost_request_of_what_another_delivery_wrote_is_a_duplicate(
 
 
 @lost
-@ledgers
-def test_lost_answer_that_another_message_overtook_is_settled(
-    guard: Guard, direct: Guard, ledger: AnyLedger, fault: Fault, fault_proxy: FaultProxy, state: Callable[[], State]
-) -> None:
-    fault_proxy.plan(fault)
-    fault_proxy.after_write = lambda: _expect(Applied(M2), add(direct(ledger), M2))
-    outcome = add(guard(ledger))
-    assert isinstance(outcome, Duplicate | Stale)
-    assert outcome.settled
-    assert state() == (2, ["m-1", "m-2"])
-
-
-@lost
 def test_a_refusal_whose_remembering_loses_its_answer_is_a_refusal_and_remembered(
     guard: Guard, dynamo: DynamoDBClient, table: str, fault: Fault, fault_proxy: FaultProxy, state: Callable[[], State]
 ) -> None:
@@ -200,16 +186,6 @@ def test_when_retries_run_out_the_drivers_exception_passes_and_the_redelivery_is
         add(table)
     assert isinstance(add(table), Duplicate)
     assert state() == (1, ["m-1"])
-
-
-@ledgers
-def test_a_lost_answer_of_a_creation_is_applied_retried_and_its_redelivery_a_duplicate(
-    guard: Guard, ledger: AnyLedger, fault_proxy: FaultProxy
-) -> None:
-    table = guard(ledger)
-    fault_proxy.plan(Fault.RESET)
-    assert table.put_item(M1, Item={"id": "e", "n": 1}) == Applied(M1, retried=True)
-    assert table.put_item(M1, Item={"id": "e", "n": 1}) == Duplicate(M1, {"id": "e", "n": 1})
 
 
 @pytest.mark.parametrize("times", [1, 5])
@@ -288,10 +264,6 @@ def _in_order(table: GuardedTable, source: int, count: int) -> list[Outcome]:
             if n % 3 or again:
                 break
     return outcomes
-
-
-def _expect(expected: Outcome, got: Outcome) -> None:
-    assert got == expected
 
 
 @lost

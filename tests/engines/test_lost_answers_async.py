@@ -33,7 +33,6 @@ Place: TypeAlias = tuple[Proxy, Callable[[Story], None], Callable[[], State]]
 
 M1 = Message("m-1")
 CONNECTION_LOST = (BotoCoreError, PyMongoError)
-LOST = [Fault.DROP_ANSWER, Fault.RESET]
 
 
 @pytest.fixture(autouse=True)
@@ -73,33 +72,6 @@ def _on_mongod(request: pytest.FixtureRequest) -> Place:
             await story(lambda message: guarded.update_one(message, {"_id": "e"}, increment(message), upsert=True))
 
     return proxy, lambda story: asyncio.run(tell(story)), lambda: mongo_state(collection)
-
-
-@pytest.mark.parametrize("fault", LOST, ids=lambda fault: fault.name)
-def test_a_lost_answer_is_applied_and_its_redelivery_a_duplicate(place: Place, fault: Fault) -> None:
-    proxy, run, state = place
-    proxy.plan(fault)
-
-    async def story(apply: Apply) -> None:
-        outcome = await apply(M1)
-        assert isinstance(outcome, Applied)
-        assert outcome.retried is isinstance(proxy, FaultProxy)  # MongoDB gives the retry its first answer
-        assert isinstance(await apply(M1), Duplicate)
-
-    run(story)
-    assert proxy.past_faults == [fault]
-    assert state() == (1, ["m-1"])
-
-
-def test_a_lost_request_is_applied(place: Place) -> None:
-    proxy, run, state = place
-    proxy.plan(Fault.DROP_REQUEST)
-
-    async def story(apply: Apply) -> None:
-        assert await apply(M1) == Applied(M1)
-
-    run(story)
-    assert state() == (1, ["m-1"])
 
 
 def test_a_task_cancelled_between_the_write_and_its_answer_leaves_a_duplicate(place: Place) -> None:

@@ -122,18 +122,6 @@ def test_without_retryable_writes_one_lost_answer_is_the_drivers_error_and_the_r
     assert effects() == 1
 
 
-@deliveries
-def test_without_retryable_writes_a_lost_request_is_the_drivers_error_and_the_redelivery_applied(
-    guard: Guard, deliver: Deliver, mongo_proxy: MongoProxy, effects: Callable[[], int]
-) -> None:
-    collection = guard(SeenIds(), False)
-    mongo_proxy.plan(Fault.DROP_REQUEST)
-    with pytest.raises(AutoReconnect):
-        deliver(collection)
-    assert isinstance(deliver(collection), Applied)
-    assert effects() == 1
-
-
 def test_another_message_in_between_does_not_hide_that_the_lost_answer_was_ours(
     guard: Guard, mongo_proxy: MongoProxy, existing: Collection[dict[str, Any]]
 ) -> None:

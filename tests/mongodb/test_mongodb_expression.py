@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from bson.regex import Regex
 
-from onewrite import HighWaterMark, InSequence, InvalidUpdate, Message, MessageIDs, SeenIds
+from onewrite import HighWaterMark, InSequence, InvalidUpdate, Message, SeenIds
 from onewrite.mongodb.expression import check_document, check_filter, check_projection, check_update, identity, looked_at
 
 TOUCHED = r"touches '.*': every name that begins with ow_ is onewrite's own"
@@ -70,28 +70,6 @@ def test_a_filter_that_only_looks_like_reading_the_ledger_is_not_refused(query: 
 
 
 # --- which entity a filter means --------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("fields", "query", "expected"),
-    [
-        ((), {"_id": 1}, {"_id": 1}),
-        ((), {"_id": {"$eq": 1}, "state": {"$in": ["new"]}}, {"_id": 1}),
-        ((), {"_id": {"a": 1, "b": 2}}, {"_id": {"a": 1, "b": 2}}),
-        ((), {"_id": {"$eq": {"a": 1}}}, {"_id": {"a": 1}}),
-        ((), {"_id": False}, {"_id": False}),
-        (("email",), {"email": {"$eq": "a@b"}, "left": {"$gte": 2}}, {"email": "a@b"}),
-        (("shop", "sku"), {"sku": 1, "$or": [{"a": 1}], "shop": "a"}, {"shop": "a", "sku": 1}),
-        (("a.b",), {"a.b": 1}, {"a.b": 1}),
-        # By _id where it is there, whatever else is declared.
-        (("email",), {"_id": 1, "email": {"$in": ["a", "b"]}}, {"_id": 1}),
-    ],
-    ids=str,
-)
-def test_an_entity_is_named_by_its_id_or_by_all_declared_fields(fields: Any, query: dict[str, Any], expected: Any) -> None:
-    found = identity(query, fields)
-    assert found == expected
-    assert list(found) == list(expected)
 
 
 SEVERAL: list[Any] = [{"$in": [1]}, {"$ne": 1}, {"$eq": 1, "$gt": 0}, {"a": 1, "$gt": 0}, {"$eq": {"$gt": ""}}]
@@ -208,17 +186,6 @@ def test_a_new_document_needs_an_id_of_its_own(document: Any) -> None:
         check_document(TERMS, document)
 
 
-@pytest.mark.parametrize("identifier", [0, {"a": 1}])
-def test_every_id_but_none_will_do(identifier: Any) -> None:
-    check_document(TERMS, {"_id": identifier, "eventsx": 1})
-
-
-def test_the_field_in_which_the_ledger_keeps_ids_is_refused() -> None:
-    terms = MessageIDs().terms
-    with pytest.raises(InvalidUpdate, match="in which the store's ledger keeps ids"):
-        check_update(terms, (), {"$set": {"messageIDs.0": "m"}})
-
-
 @pytest.mark.parametrize("name", ["textScore", "recordId"])
 def test_a_projection_may_ask_for_what_the_server_knows_beside_the_document(name: str) -> None:
     check_projection(TERMS, {"n": 1, "x": {"$meta": name}})
@@ -228,13 +195,6 @@ def test_a_projection_may_ask_for_what_the_server_knows_beside_the_document(name
 def test_a_projection_may_not_ask_for_a_key_of_an_index_which_may_be_on_the_ledger(name: str) -> None:
     with pytest.raises(InvalidUpdate, match=repr(name)):
         check_projection(TERMS, {"x": {"$meta": name}})
-
-
-@pytest.mark.parametrize("slices", [2, -1.0, [1, 2], (1, 2)], ids=repr)
-def test_a_projection_may_show_some_elements_of_a_field_and_not_some_of_the_ledger(slices: Any) -> None:
-    check_projection(TERMS, {"lines": {"$slice": slices}})
-    with pytest.raises(InvalidUpdate, match=TOUCHED):
-        check_projection(TERMS, {"ow_@": {"$slice": slices}})
 
 
 def test_a_projection_may_not_compute_a_slice_of_the_ledger() -> None:

@@ -172,28 +172,7 @@ def test_no_variable_takes_the_place_of_the_document_of_which_the_ledger_is_a_pa
 # --- what a collection must be like -----------------------------------------------------------------------------------
 
 BY_ID: dict[str, Any] = {"_id_": {"v": 2, "key": [("_id", 1)]}}
-ENGLISH: dict[str, Any] = {"_id_": {"v": 2, "key": [("_id", 1)], "collation": {"locale": "en", "strength": 2}}}
 UNIQUE: dict[str, Any] = {"email_1": {"v": 2, "key": [("email", 1)], "unique": True}}
-
-
-@pytest.mark.parametrize(
-    ("indexes", "fields", "text"),
-    [
-        ({}, (), True),  # it is not there, or the server refuses updates of it by itself
-        (BY_ID, (), True),
-        (ENGLISH, (), False),
-        ({"_id_": {"key": [("_id", 1)], "collation": {"locale": "simple"}}, **UNIQUE}, ("email",), True),
-        ({**BY_ID, "text_1": {"key": [("text", 1)], "collation": {"locale": "en"}}}, (), True),
-    ],
-)
-def test_a_collection_that_takes_no_two_for_one_will_do(indexes: Any, fields: Any, text: bool) -> None:
-    check_indexes(indexes, fields, text=text)
-
-
-@pytest.mark.parametrize(("fields", "text"), [((), True), (("email",), False), (("email",), True)])
-def test_a_collection_whose_collation_may_take_two_for_one_is_refused(fields: Any, text: bool) -> None:
-    with pytest.raises(ConfigurationError, match="compares text by the collation 'en'"):
-        check_indexes({**UNIQUE, **ENGLISH}, fields, text=text)
 
 
 @pytest.mark.parametrize(

@@ -86,13 +86,6 @@ def test_an_inbox_in_one_transaction_is_right(build: Build) -> None:
     assert report.remarks == ()
 
 
-@pytest.mark.slow
-def test_an_inbox_in_one_transaction_is_right_for_two_messages() -> None:
-    report = explored(inbox_with_a_callback, DEPOSIT, OTHER)
-    report.assert_effectively_once()
-    assert report.exhausted
-
-
 def test_a_guarded_collection_takes_part_in_a_transaction() -> None:
     def build(accounts: Any) -> Handler:
         guarded = GuardedCollection(accounts, SeenIds())

@@ -6,7 +6,7 @@ callers at a time, whose requests come in any order: some order of single writes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -17,24 +17,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onewrite import Answer, Begun, Busy, Duplicate, HighWaterMark, InSequence, Message, Outcome, SeenIds, Tombstones
-from onewrite.core.flow import Call, Do, Flow, performer
+from onewrite import Answer, Begun, HighWaterMark, InSequence, Message, Outcome, SeenIds, Tombstones
+from onewrite.core.flow import Call, Flow, performer
 from onewrite.core.folding import (
-    TOO_MUCH,
-    FoldRefusal,
-    Landing,
-    Member,
-    Native,
-    Plan,
-    TooMuch,
-    entries_of,
     fold,
     in_turn,
-    join,
 )
 from onewrite.core.label import TOMBSTONE, Slot
 from onewrite.core.ledgers import Ledger
-from onewrite.core.ledgers.entry import ABSENT, Advance, Entry, Lookup, Remember
+from onewrite.core.ledgers.entry import ABSENT, Advance, Remember
 from onewrite.dynamodb import GuardedTable
 from onewrite.dynamodb.deletes import delete
 from onewrite.dynamodb.folds import fold_into as fold_into_item
@@ -48,17 +39,14 @@ from tests.support.examples import examples
 from tests.support.serial_writes import (
     NOW,
     Entity,
+    Memory,
     Rules,
     Verdict,
     Write,
-    add,
     amount,
-    gaining,
     highest,
     in_turns,
     is_serial,
-    lets_in,
-    moves,
     verdict_of,
 )
 
@@ -111,77 +99,6 @@ def answers_to(given: Sequence[Message], first: dict[Message, Verdict]) -> list[
 
 
 # --- the core, alone --------------------------------------------------------------------------------------------------
-
-
-@dataclass
-class Memory:
-    """An engine whose entity is in memory. `fits`: of how many messages a write may be. `looks`: does it look after it was refused?"""
-
-    rules: Rules
-    entity: Entity
-    most: int = 1000
-    fits: int = 1000
-    looks: bool = False
-    requests: int = 0
-
-    def entry(self, message: Message) -> Entry:
-        return self.rules.ledger.entry(message, NOW)
-
-    def entity_of(self, native: Native) -> object:
-        return native["entity"]
-
-    def canonical(self, entity: object) -> Hashable:
-        return repr(entity)
-
-    def write_all(self, plan: Plan, native: Native) -> Flow[Landing | FoldRefusal | TooMuch]:
-        written = [one.message for one in plan.fresh]
-        assert written == (native["messages"] if written else [])
-        if len(written) > self.fits:
-            return TOO_MUCH
-        refused_by: Entity | None = yield Do(self._try, (written, [one.message for one in plan.moved]))
-        if refused_by is None:
-            return Landing()
-        entity: Entity = (yield Do(self._read)) if self.looks else refused_by
-
-        def refusal(one: Member, ledger: Lookup) -> Outcome | None:
-            if one.message in self.rules.begun_messages:
-                return Busy(one.message, NOW)
-            return one.entry.judge(one.message, ledger, is_gone=entity.is_gone)
-
-        def passes(one: Member, ledger: Lookup) -> bool:
-            return isinstance(refusal(one, ledger), Duplicate) and moves(one.entry, one.message, ledger, entity)
-
-        return FoldRefusal(entity.look, refusal, passes)
-
-    def pass_one(self, message: Message, native: Native) -> Flow[Outcome | None]:
-        outcome: Outcome = yield Do(self._add, (message,))
-        return None if isinstance(outcome, Duplicate) else outcome
-
-    def write_one(self, message: Message, native: Native) -> Flow[Outcome]:
-        assert native["messages"] == [message]
-        outcome: Outcome = yield Do(self._add, (message,))
-        return outcome
-
-    def _try(self, written: list[Message], moved: list[Message]) -> Entity | None:
-        self.requests += 1
-        entry = join(entries_of(self.rules.ledger, written, moved, NOW))
-        busy = any(message in self.rules.begun_messages for message in written)
-        over = self.rules.limit is not None and bool(written) and self.entity.n + highest(written) > self.rules.limit
-        if busy or over or not lets_in(self.entity, entry):
-            return self.entity
-        changed = gaining(self.entity, entry)
-        n, ids = changed.n + sum(map(amount, written)), [message.id for message in written]
-        self.entity = changed._replace(n=n, effects=(*changed.effects, *ids))
-        return None
-
-    def _read(self) -> Entity:
-        self.requests += 1
-        return self.entity
-
-    def _add(self, message: Message) -> Outcome:
-        self.requests += 1
-        outcome, self.entity = add(self.rules, self.entity, message)
-        return outcome
 
 
 def function(fresh: list[Message]) -> dict[str, Any]:

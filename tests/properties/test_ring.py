@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import NamedTuple
 
 import pytest
-from hypothesis import assume, example, given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from onewrite import Message, SeenIds
@@ -98,21 +98,6 @@ others = st.lists(st.builds(Write, fractions, shares), max_size=12)
 # --- what is found ----------------------------------------------------------------------------------------------------
 
 
-@given(promises, moments, shares, shares, fractions, others)
-@example(IDS, START, 1.0, -1.0, 1.0, [])
-@example(IDS, START, -1.0, 1.0, 1.0, [Write(0.5, 1.0), Write(1.0, 1.0)])
-@example(SKEWED, START, -1.0, 1.0, 1.0, [Write(0.5, 1.0), Write(1.0, 1.0)])
-def test_a_mark_is_found_as_long_as_promised_whatever_happens_in_between(
-    promise: Promise, written: float, writer: float, reader: float, later: float, between: list[Write]
-) -> None:
-    entity = Entity(promise)
-    assert entity.write("m", promise.after(written, writer))
-    span = later * promise.kept.total_seconds()
-    for n, other in enumerate(sorted(between)):
-        assert entity.write(f"other-{n}", promise.after(written + other.at * span, other.skew))
-    assert not entity.write("m", promise.after(written + span, reader))
-
-
 @given(promises, moments, shares, shares, fractions, others, st.floats(min_value=0, max_value=400))
 def test_a_mark_is_found_in_an_entity_that_has_slept(
     promise: Promise, written: float, writer: float, other: float, later: float, before: list[Write], slept: float
@@ -138,26 +123,6 @@ def test_the_promise_holds_to_the_microsecond_where_generations_meet(promise: Pr
         assert not early.write("m", (first + offset - 2 * skew) / 1e6)  # the writer fast, the reader slow
 
 
-@given(promises, moments, st.lists(st.tuples(st.floats(min_value=0, max_value=60), st.integers(0, 4)), max_size=40))
-def test_a_schedule_of_deliveries_ends_as_if_marks_were_kept_in_a_table(
-    promise: Promise, begin: float, steps: list[tuple[float, int]]
-) -> None:
-    """Against a plain table of times: found as long as promised, and new if it was never there."""
-    entity, kept = Entity(promise), promise.kept.total_seconds()
-    applied: dict[str, float] = {}
-    now = begin
-    for wait, n in steps:
-        now += wait * kept / 20
-        mark = f"m{n}"
-        is_new = entity.write(mark, now)
-        if mark not in applied:
-            assert is_new
-        elif now - applied[mark] <= kept:
-            assert not is_new
-        if is_new:
-            applied[mark] = now
-
-
 # --- what is forgotten ------------------------------------------------------------------------------------------------
 
 
@@ -176,14 +141,6 @@ def test_what_is_forgotten_last_is_two_skews_and_a_generation_older_than_promise
         entity.write(f"other-{n}", now)
         n += 1
     assert entity.write("m", promise.after(end + 2 * width, reader))
-
-
-@both
-def test_steady_traffic_keeps_what_was_promised_and_two_skews_and_a_generation_more(promise: Promise) -> None:
-    """Three hundred generations, ten writes in each."""
-    entity, step = Entity(promise), promise.seen.width / 1e7
-    longest = (promise.kept + 2 * promise.skew).total_seconds() / step + 10
-    assert max(_each(entity, 3000, step)) <= longest + 1  # the one that is being written
 
 
 @both

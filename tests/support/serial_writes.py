@@ -5,11 +5,13 @@ The search is exact: it tries every order of the writes that agrees with each an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from onewrite import Applied, Busy, Deferred, Message, Outcome, Rejected, Stale
+from onewrite import Applied, Busy, Deferred, Duplicate, Message, Outcome, Rejected, Stale
+from onewrite.core.flow import Do, Flow
+from onewrite.core.folding import TOO_MUCH, FoldRefusal, Landing, Member, Native, Plan, TooMuch, entries_of, join
 from onewrite.core.label import Slot
 from onewrite.core.ledgers import Ledger
 from onewrite.core.ledgers.entry import ABSENT, Advance, Change, Entry, Lookup, Remember
@@ -177,3 +179,90 @@ def in_turns(rules: Rules, start: Entity, messages: Sequence[Message]) -> tuple[
         outcome, entity = add(rules, entity, message)
         outcomes.append(outcome)
     return outcomes, entity
+
+
+# --- several in one write ----------------------------------------------------------------------------------------------
+
+
+NOTHING = Entity()
+
+
+@dataclass
+class Memory:
+    """An engine whose entity is in memory, for folds. `writes` are the ids of each try.
+
+    `fits`: of how many messages a write may be. `looks`: does it look after it was refused? `before`: what others do before each try.
+    """
+
+    rules: Rules
+    entity: Entity = NOTHING
+    most: int = 1000
+    fits: int = 1000
+    looks: bool = False
+    before: Callable[[], object] = lambda: None
+    requests: int = 0
+    writes: list[list[str]] = field(default_factory=list[list[str]])
+
+    def entry(self, message: Message) -> Entry:
+        return self.rules.ledger.entry(message, NOW)
+
+    def entity_of(self, native: Native) -> object:
+        return native["entity"]
+
+    def canonical(self, entity: object) -> Hashable:
+        return repr(entity)
+
+    def write_all(self, plan: Plan, native: Native) -> Flow[Landing | FoldRefusal | TooMuch]:
+        written = [one.message for one in plan.fresh]
+        assert written == (native.get("messages", written) if written else [])
+        if len(written) > self.fits:
+            return TOO_MUCH
+        refused_by: Entity | None = yield Do(self._try, (written, [one.message for one in plan.moved]))
+        if refused_by is None:
+            return Landing()
+        entity: Entity = (yield Do(self._read)) if self.looks else refused_by
+
+        def refusal(one: Member, ledger: Lookup) -> Outcome | None:
+            if one.message in self.rules.begun_messages:
+                return Busy(one.message, NOW)
+            return one.entry.judge(one.message, ledger, is_gone=entity.is_gone)
+
+        def passes(one: Member, ledger: Lookup) -> bool:
+            return isinstance(refusal(one, ledger), Duplicate) and moves(one.entry, one.message, ledger, entity)
+
+        return FoldRefusal(entity.look, refusal, passes)
+
+    def pass_one(self, message: Message, native: Native) -> Flow[Outcome | None]:
+        outcome: Outcome = yield Do(self._add, (message,))
+        return None if isinstance(outcome, Duplicate) else outcome
+
+    def write_one(self, message: Message, native: Native) -> Flow[Outcome]:
+        assert native.get("messages", [message]) == [message]
+        outcome: Outcome = yield Do(self._add, (message,))
+        return outcome
+
+    def _try(self, written: list[Message], moved: list[Message]) -> Entity | None:
+        self._note(written)
+        entry = join(entries_of(self.rules.ledger, written, moved, NOW))
+        busy = any(message in self.rules.begun_messages for message in written)
+        over = self.rules.limit is not None and bool(written) and self.entity.n + highest(written) > self.rules.limit
+        if busy or over or not lets_in(self.entity, entry):
+            return self.entity
+        changed = gaining(self.entity, entry)
+        n, ids = changed.n + sum(map(amount, written)), [message.id for message in written]
+        self.entity = changed._replace(n=n, effects=(*changed.effects, *ids))
+        return None
+
+    def _read(self) -> Entity:
+        self.requests += 1
+        return self.entity
+
+    def _add(self, message: Message) -> Outcome:
+        self._note([message])
+        outcome, self.entity = add(self.rules, self.entity, message)
+        return outcome
+
+    def _note(self, written: list[Message]) -> None:
+        self.before()
+        self.requests += 1
+        self.writes.append([message.id for message in written])
