@@ -115,3 +115,20 @@ def test_there_are_examples_in_docstrings() -> None:
     finder = doctest.DocTestFinder(exclude_empty=True)
     examples = [test for name in MODULES for test in finder.find(importlib.import_module(name)) if test.examples]
     assert {test.name for test in examples} >= {"onewrite.message.Message", "onewrite.message.sortable"}
+
+
+HEADING = re.compile(r"^#{1,6} (.+)$", re.MULTILINE)
+ANCHOR = re.compile(r"\]\((?!https?:|mailto:)([^)#\s]*)#([^)\s]+)\)")
+
+
+def anchors(page: Path) -> set[str]:
+    """Return the anchors of a page's headings, as the site and GitHub make them."""
+    text = FENCED.sub("", page.read_text())
+    headings = [re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).replace("`", "") for heading in HEADING.findall(text)]
+    return {re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_every_link_to_a_heading_leads_somewhere(page: Path) -> None:
+    links = [(page.parent / target if target else page, anchor) for target, anchor in ANCHOR.findall(page.read_text())]
+    assert [anchor for target, anchor in links if target.suffix == ".md" and anchor not in anchors(target)] == []
