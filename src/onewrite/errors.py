@@ -1,40 +1,40 @@
-"""What can be wrong with the way onewrite is used. Outcomes of a write are values, never exceptions.
+"""Errors for wrong uses of onewrite. Outcomes of a write are values, never exceptions.
 
 OnewriteError
-├── InvalidMessage        the message lacks what its ledger needs
+├── InvalidMessage        the message lacks a field that its ledger needs
 ├── InvalidUpdate         the native call would break the ledger, or could never be sent
-├── LedgerMismatch        the entity holds something else where the ledger should be
-├── EntityTooLarge        the write would push the entity over the engine's limit
-└── ConfigurationError    a store, handler, worker or test was put together wrongly
+├── LedgerMismatch        the entity holds other data in the ledger's place
+├── EntityTooLarge        the write would exceed the engine's size limit
+└── ConfigurationError    a store, handler, worker, or test was set up wrongly
 
-Beside them stand `aws_lambda.EveryRecordFailed`, where it is asked for, `aws_lambda.NotSettled` and `testing.StandInLies`.
+Submodules add `aws_lambda.EveryRecordFailed`, `aws_lambda.NotSettled`, and `testing.StandInLies`.
 
-What a driver raises (throttling, no connection, access denied) is not in this tree: it passes through untouched.
+Driver exceptions (throttling, no connection, access denied) pass through unchanged and are not in this tree.
 """
 
 
 class OnewriteError(Exception):
-    """onewrite cannot do what was asked."""
+    """The base class of all errors that onewrite raises."""
 
     def __init__(self, message: str | None = None) -> None:
         super().__init__(message or type(self).__doc__)
 
 
 class InvalidMessage(OnewriteError):
-    """The message cannot be guarded: give it what the ledger needs, and let the broker keep it until then."""
+    """The message lacks a field that its ledger needs. Fix the producer or the identity; nothing was written."""
 
 
 class InvalidUpdate(OnewriteError):
-    """This native call would damage the ledger: change the call; nothing was sent."""
+    """The native call would damage the ledger. Change the call; nothing was sent."""
 
 
 class LedgerMismatch(OnewriteError):
-    """The entity holds something else where the ledger should be: nothing was written."""
+    """The entity holds other data in the ledger's place. Nothing was written."""
 
 
 class EntityTooLarge(OnewriteError):
-    """The entity would exceed the engine's size limit: it is unchanged, and every later message will meet this too."""
+    """The entity would exceed the engine's size limit. It is unchanged, and later messages that add data will fail too."""
 
 
 class ConfigurationError(OnewriteError):
-    """Something was put together wrongly: mend the call that made it."""
+    """A store, handler, worker, or test was set up wrongly. Fix the call that made it."""

@@ -1,4 +1,4 @@
-"""What is delivered at least once, and the text form of numbers that no database can hold."""
+"""Messages, keys derived from them, and a sortable text form of large numbers."""
 
 from __future__ import annotations
 
@@ -11,26 +11,28 @@ from uuid import UUID
 
 from onewrite.errors import InvalidMessage
 
-# Any fixed UUID would do: it keeps our derived keys apart from everybody else's.
+# Any fixed UUID would do. It keeps these derived keys apart from all other UUIDs.
 _CHILDREN = UUID("6b1d2f0e-5f0a-4c5e-9d53-0f6f6e657772")
-_MOST_DIGITS = 640  # Python turns so many into text, however its limit is set: a number must have a line in a log
-_MOST_BITS = (10**_MOST_DIGITS - 1).bit_length() - 1
-_empty_mapping = cast("Callable[[], Mapping[str, Any]]", dict)  # to call dict[str, Any] takes five times as long
-_HASH_OF_NAMESPACE = sha1(_CHILDREN.bytes, usedforsecurity=False)  # a copy takes half the time of a new one
+_MAX_DIGITS = 640  # the smallest limit that Python's int-to-text conversion can have, and a log line must show the number
+_MAX_BITS = (10**_MAX_DIGITS - 1).bit_length() - 1
+_empty_mapping = cast("Callable[[], Mapping[str, Any]]", dict)  # calling dict[str, Any] takes five times as long
+_NAMESPACE_HASH = sha1(_CHILDREN.bytes, usedforsecurity=False)  # copying it takes half the time of making a new one
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One delivery. `id` is the same each time it is delivered; `source` numbers `sequence`.
+    """A message that can be delivered more than once.
 
-    `attributes` are what the sender put beside the body, such as SQS's message attributes or Kafka's headers. `system` is what
-    the transport itself says of the delivery, such as SQS's SenderId: no sender can write there.
+    - `id`: the same on every delivery, unique within its source
+    - `source`: who numbers the messages, such as an aggregate, a partition, or a message group
+    - `sequence`: the position within the source
+    - `body`: the content, which onewrite does not read
+    - `attributes`: data that the sender put next to the body, such as SQS's message attributes or Kafka's headers
+    - `parts`: set by `part`
+    - `system`: data from the transport itself, such as SQS's SenderId. No sender can change it.
 
-    `longest_text` is how many bytes of UTF-8 the id, the source, a sequence and the name of a part may have, because a ledger
-    may keep them in the entity. It is 2048, the longest partition key of DynamoDB, so what is a key somewhere can be an id.
-    A program that needs longer ones sets `Message.longest_text` once, when it starts.
-
-    Two writes of one message to one entity are two parts of it: give the second `message.part("stock")`.
+    `Message.max_text_bytes` limits the id, the source, a text sequence, and a part's name, because a ledger can keep them in the
+    entity. It is 2048 bytes of UTF-8, the size of DynamoDB's partition keys. If you need longer ones, set it once at the start.
 
     >>> Message("evt-1", source="order-7", sequence=3).child("charge")
     'a0669707-a242-5c1c-9d5b-76382555fbfc'
@@ -44,81 +46,85 @@ class Message:
     parts: tuple[str, ...] = ()
     system: Mapping[str, Any] = field(default_factory=_empty_mapping, hash=False)
 
-    longest_text: ClassVar[int] = 2048
+    max_text_bytes: ClassVar[int] = 2048
 
     def __post_init__(self) -> None:
         id_, source, sequence = self.id, self.source, self.sequence
         if (
             type(id_) is type(source) is str
-            and (sequence is None or (type(sequence) is int and sequence.bit_length() <= _MOST_BITS))
+            and (sequence is None or (type(sequence) is int and sequence.bit_length() <= _MAX_BITS))
             and id_.isascii()
             and source.isascii()
-            and 0 < len(id_) <= self.longest_text >= len(source)
+            and 0 < len(id_) <= self.max_text_bytes >= len(source)
             and self.parts == ()
         ):
-            return  # nearly always
+            return  # the common case, without a function call
         for name, text in (("id", id_), ("source", source)):
             _check_text(name, text)
         if not id_:
-            raise InvalidMessage("Message.id is empty: an empty id cannot tell two messages apart.")
+            raise InvalidMessage(
+                "Message.id is empty, so no message could be distinguished from another. Read the ID from the delivery."
+            )
         if isinstance(sequence, str):
             _check_text("sequence", sequence)
         elif sequence is not None and type(sequence) is not int:
             raise InvalidMessage(
-                f"Message.sequence is a {type(sequence).__name__}, not an int or a str: "
-                "for numbers too large for the database, use onewrite.sortable(n)."
+                f"Message.sequence: expected an int or a str, got a {type(sequence).__name__}. "
+                "For a number that is too large for the database, pass onewrite.sortable(n)."
             )
-        elif sequence is not None and sequence.bit_length() > _MOST_BITS:
+        elif sequence is not None and sequence.bit_length() > _MAX_BITS:
             raise InvalidMessage(
-                f"Message.sequence has {_MOST_DIGITS} digits or more, and no database holds such a number: use onewrite.sortable(n)."
+                f"Message.sequence has {_MAX_DIGITS} digits or more, and no database holds such a number. Pass onewrite.sortable(n)."
             )
         if not isinstance(cast("object", self.parts), tuple):
-            raise InvalidMessage(f"Message.parts is a {type(self.parts).__name__}, not a tuple: use message.part(name).")
+            raise InvalidMessage(
+                f"Message.parts: expected a tuple, got a {type(self.parts).__name__}. Use message.part(name)."
+            )
         for part in self.parts:
             _check_text("part", part)
-        # The text of a member of an Enum, which in an f-string is the member's name.
+        # Enum members that are strings become plain text: an f-string would show the member's name instead.
         plain = {name: str.__str__(text) for name, text in (("id", id_), ("source", source))}
         plain |= {"sequence": str.__str__(sequence)} if isinstance(sequence, str) else {}
         for name, value in {**plain, "parts": tuple([str.__str__(part) for part in self.parts])}.items():
             object.__setattr__(self, name, value)
 
     def child(self, name: str) -> str:
-        """A key to hand downstream: the same on every delivery, another for every name.
+        """Return a key to pass downstream: the same on every delivery, and a different one for each name.
 
-        It is derived from the id, and from the source and the parts where there are any: two callers that choose the same
+        It is derived from the id, and from the source and the parts if there are any. So two clients that choose the same
         Idempotency-Key get two keys.
         """
         if not self.source and not self.parts:
             return _child(f"{len(self.id)}:{self.id}" + name)
-        # The text of a message without source and parts begins with a digit. The space ends the last part.
+        # "of " keeps this text apart from that of a message without source and parts, which begins with a digit.
         return _child("of " + join_texts(self.id, self.source, *self.parts) + " " + name)
 
     def part(self, name: str) -> Message:
-        """The same message for another write of it to the same entity, which the ledger would otherwise take for a duplicate."""
+        """Return this message for a second write to the same entity, which would otherwise be a duplicate."""
         return replace(self, parts=(*self.parts, name))
 
 
 def named_by(message: Message) -> str:
-    """What tells the message from all others, its source, parts and id, as one text."""
+    """Return the message's source, parts, and id as one unambiguous text."""
     if message.parts:
         return join_texts(message.source, *message.parts, message.id)
-    return f"{len(message.source)}:{message.source}{len(message.id)}:{message.id}"  # the same, in half the time
+    return f"{len(message.source)}:{message.source}{len(message.id)}:{message.id}"  # as join_texts, in half the time
 
 
 @lru_cache(maxsize=64)  # the mark of a message is the mark of its step as well
 def digest_of(text: str) -> bytes:
-    """What stands for a text where it is kept. 80 bits: with 10,000 marks in an entity, a fresh one is taken for one of them once in 10^20."""
+    """Return the 80-bit hash that an entity keeps for a text. With 10,000 marks, a new one matches by chance once in 10^20."""
     return blake2b(text.encode(), digest_size=10).digest()
 
 
 def join_texts(*texts: str) -> str:
-    """The texts as one, from which each can be read again: the lengths keep ("ab", "c") and ("a", "bc") apart."""
+    """Return the texts as one, each with its length, so that ("ab", "c") and ("a", "bc") differ."""
     return "".join([f"{len(text)}:{text}" for text in texts])
 
 
 def _child(name: str) -> str:
-    """The text of `uuid5(_CHILDREN, name)`, in a fraction of its time."""
-    sha = _HASH_OF_NAMESPACE.copy()
+    """Return `str(uuid5(_CHILDREN, name))`, in a fraction of the time."""
+    sha = _NAMESPACE_HASH.copy()
     sha.update(name.encode())
     digest = bytearray(sha.digest())
     digest[6] = digest[6] & 0x0F | 0x50  # the version
@@ -127,12 +133,12 @@ def _child(name: str) -> str:
     return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:32]}"
 
 
-def printable(text: str, longest: int = 200) -> str:
-    """The text as one line of a log may show it: at most so long, and with every character escaped that is no visible one.
+def printable(text: str, max_length: int = 200) -> str:
+    """Return the text for a log line: shortened, with every invisible character escaped.
 
-    Whoever sends a message may choose its id. A line break in it would begin a line of the log that looks like one of ours.
+    A sender can choose a message's id. A line break in it would start a log line that looks like onewrite's own.
     """
-    line = text if len(text) <= longest else f"{text[:longest]}..."
+    line = text if len(text) <= max_length else f"{text[:max_length]}..."
     if line.isprintable():
         return line
     return "".join(
@@ -141,7 +147,7 @@ def printable(text: str, longest: int = 200) -> str:
 
 
 def full_name(message: Message) -> str:
-    """Which message it is, for a line of a log or an error: with all that tells it from another one of the same id.
+    """Return the message's full name for a log line or an error.
 
     >>> full_name(Message("evt-1", source="order-7", sequence=3).part("stock"))
     'message evt-1 of source order-7, sequence 3, part stock'
@@ -152,14 +158,14 @@ def full_name(message: Message) -> str:
 
 
 def by_sequence(messages: Sequence[Message | None]) -> list[int]:
-    """All places, in the order in which to take the messages: those of a source by their sequence.
+    """Return the indexes of the messages in processing order: those of a source by their sequence.
 
-    They are taken at the places that their source has, so no source is put off until the others are done.
+    Each source keeps the positions that it has in the list, so no source waits for all others.
     """
     of_source: dict[str, list[tuple[str, int | str, int]]] = {}
     for place, message in enumerate(messages):
         if message is not None and message.sequence is not None:
-            # Numbers and texts cannot be compared, and a source that has both is refused by its ledger.
+            # Group by type first: numbers and texts cannot be compared. The ledger refuses a source that has both.
             sequence = (type(message.sequence).__name__, message.sequence, place)
             of_source.setdefault(message.source, []).append(sequence)
     order = list(range(len(messages)))
@@ -170,34 +176,36 @@ def by_sequence(messages: Sequence[Message | None]) -> list[int]:
 
 
 def sortable(n: int) -> str:
-    """Text that sorts as the number does, for numbers too long for a database (Kinesis: 56 digits).
+    """Return text that sorts as the number does, for numbers that no database holds (Kinesis: 56 digits).
 
-    The digits are led by their count, and the count by its own. The "#" tells them from plain digits, which sort otherwise.
+    The digits follow their count, which follows its own length. The "#" distinguishes the text from plain digits.
 
     >>> sortable(9), sortable(10)
     ('#119', '#1210')
     """
     if type(n) is not int or n < 0:
         problem = "a negative number" if type(n) is int else f"a {type(n).__name__}"
-        raise InvalidMessage(f"sortable(n): n is {problem}, and only an int from 0 upwards has a sortable text.")
+        raise InvalidMessage(f"sortable(n): n is {problem}. Pass an int of 0 or more.")
     try:
         digits = str(n)
     except ValueError as error:  # Python refuses to convert more than some thousand digits
-        raise InvalidMessage("sortable(n): n has more digits than Python turns into text.") from error
+        raise InvalidMessage(
+            "sortable(n): n has more digits than Python converts to text. Check where the number comes from."
+        ) from error
     count = str(len(digits))
     return f"#{len(count)}{count}{digits}"
 
 
 def is_sortable(text: str) -> bool:
-    """Is this text as `sortable` makes it?"""
+    """Return whether `sortable` made this text."""
     return text.startswith("#")
 
 
 def _check_text(name: str, value: object) -> None:
     if not isinstance(value, str):
         raise InvalidMessage(
-            f"Message.{name} is a {type(value).__name__}, not a str: read it as text, or make one of it where it cannot be missing. "
-            "str(None) is 'None', one text for every message that lacks the field."
+            f"Message.{name}: expected a str, got a {type(value).__name__}. Read it as text. If you convert it with str(), check for None "
+            "first: str(None) is 'None', one text for every message that lacks the field."
         )
     length = len(value)
     if not value.isascii():
@@ -205,10 +213,10 @@ def _check_text(name: str, value: object) -> None:
             length = len(value.encode())
         except UnicodeEncodeError as error:
             raise InvalidMessage(
-                f"Message.{name} has a lone surrogate, which no database stores: decode the delivery with its right charset."
+                f"Message.{name} has a lone surrogate, which no database stores. Decode the delivery with the right charset."
             ) from error
-    if length > Message.longest_text:
+    if length > Message.max_text_bytes:
         raise InvalidMessage(
-            f"Message.{name} has {length} bytes, and at most {Message.longest_text} are allowed, because a ledger may keep it in "
-            "the entity: give a digest of it instead, such as hashlib.sha256(text.encode()).hexdigest()."
+            f"Message.{name} must have at most {Message.max_text_bytes} bytes, got {length}. A ledger can keep it in the entity. "
+            "Pass a digest of it, for example hashlib.sha256(text.encode()).hexdigest()."
         )

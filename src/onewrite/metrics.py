@@ -1,13 +1,14 @@
-"""Hooks for `on_outcome` that count what became of each record and measure how long it took.
+"""Hooks for `on_outcome` that count each record's outcomes and measure how long it took.
 
-An outcome is counted under its name: Applied, Duplicate, Stale, Deferred, Rejected, Missing, Gone, Busy, Uncertain or Superseded;
-so is
-Begun, where the function returned it. A record that raised an error, or in which no key was found, counts as Failed. One whose
-function returned no outcome counts as NoOutcome if its guarded writes were settled, and one that was not for the function as Skipped. Uncertain and Begun deserve
-an alarm: the first waits for an operator, the second for a function that finishes its step. Each outcome
-of a record that has several is counted. No metric contains anything of a record's content.
+An outcome counts under its name, such as Applied or Duplicate, and each outcome of a record with several counts. These count too:
 
-Both hooks may be called from several threads at a time.
+- Failed: the function or the identity raised
+- NoOutcome: the function returned no outcome, and its guarded writes were settled
+- Skipped: the identity returned `Skip`
+- Begun: the function returned it, so it did not finish its step
+
+Set an alarm on Uncertain, which waits for an operator, and on Begun. No metric contains content of a record. Both hooks can be
+called from several threads at once.
 """
 
 from __future__ import annotations
@@ -36,15 +37,15 @@ Hook: TypeAlias = Callable[[Message | None, Reported, float], object]
 FAILED = "Failed"
 NO_OUTCOME = "NoOutcome"
 SKIPPED = "Skipped"
-# What CloudWatch accepts as names. The namespaces that begin with "AWS/" are its own.
+# The names that CloudWatch accepts. Namespaces that begin with "AWS/" belong to AWS.
 _NAMESPACE = re.compile("(?!AWS/|:)[A-Za-z0-9._#:/-]{1,255}")
 _DIMENSION = re.compile("(?=.*[!-~])[ -~]{1,1024}")
-# In seconds, as OpenTelemetry's conventions for messaging advise. The SDK's default bounds are meant for milliseconds.
+# In seconds, as OpenTelemetry's messaging conventions advise. The SDK's default bounds are for milliseconds.
 _BUCKET_BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)
 
 
 def print_line(line: str) -> None:
-    sys.stdout.write(f"{line}\n")  # one write with the line's end, so no other thread writes in between
+    sys.stdout.write(f"{line}\n")  # a single write, so that no other thread writes before the line break
     sys.stdout.flush()
 
 
@@ -55,14 +56,14 @@ def emf(
     clock: Callable[[], float] = time.time,
     write: Callable[[str], object] = print_line,
 ) -> Hook:
-    """Writes a line in CloudWatch's Embedded Metric Format for each record. CloudWatch makes metrics of it in Lambda's log.
+    """Return a hook that writes a line in CloudWatch's Embedded Metric Format for each record.
 
-    Their dimension is `FunctionName`, as for Lambda's own metrics. Its value is `function`, otherwise what the environment
-    variable AWS_LAMBDA_FUNCTION_NAME holds when this is called; without either there is no dimension. `Retried` counts the
-    Applied whose first answer was lost, and `Duration` is in milliseconds.
+    CloudWatch makes metrics from these lines in Lambda's log. Their dimension is `FunctionName`, as for Lambda's own metrics. Its
+    value is `function`, or else the environment variable AWS_LAMBDA_FUNCTION_NAME; without either there is no dimension. `Retried`
+    counts each Applied whose first response was lost, and `Duration` is in milliseconds.
 
-    A line has about 250 bytes. Lines are not summed up over several records, because Lambda may stop a function at any time.
-    `write` is given a line without a line break; the default prints it.
+    A line has about 250 bytes. Each record has its own line, because Lambda can stop a function at any time. `write` receives the
+    line without a line break; the default prints it.
     """
     put = emf_writer(namespace, function, checked_clock(clock), write)
 
@@ -78,11 +79,11 @@ def emf(
 def emf_writer(
     namespace: str, function: str | None, clock: Callable[[], float], write: Callable[[str], object]
 ) -> Callable[[Mapping[str, tuple[float, str]]], None]:
-    """A function that writes metrics, given by name with their values and units, as one line of that format."""
+    """Return a function that writes metrics, by name with values and units, as one line of that format."""
     if not isinstance(cast("object", namespace), str) or not _NAMESPACE.fullmatch(namespace):
         raise ConfigurationError(
-            f"emf(namespace={namespace!r}): a namespace is made of letters, digits and . _ # : / - and does not begin with AWS/ "
-            "or a colon."
+            f"emf(namespace={namespace!r}): CloudWatch does not accept this namespace. Use letters, digits, and . _ # : / - only, and "
+            "do not begin with AWS/ or a colon."
         )
     name = function_name(function)
     dimension = {} if name is None else {"FunctionName": name}
@@ -98,17 +99,17 @@ def emf_writer(
 
 
 def opentelemetry(meter: Meter, *, function: str | None = None) -> Hook:
-    """Counts on OpenTelemetry's `meter`: `onewrite.messages` by `outcome`, and `onewrite.message.duration` in seconds.
+    """Return a hook that counts on OpenTelemetry's `meter`.
 
-    The attribute `outcome` is one of applied, duplicate, stale, deferred, rejected, missing, gone, busy, uncertain, superseded, begun, skipped,
-    failed and none. An Applied whose first answer was lost has the attribute `retried` too, and a failure has `error.type`.
-    Everything has `faas.name`, the name of the function, where `emf` would have its dimension.
+    It counts `onewrite.messages` by the attribute `outcome`, which is an outcome's name in lower case, or skipped, failed, or none;
+    and it records `onewrite.message.duration` in seconds. An Applied whose first response was lost also has the attribute `retried`,
+    and a failure has `error.type`. `faas.name` is the function's name, as the dimension of `emf`.
     """
-    messages = meter.create_counter("onewrite.messages", unit="{message}", description="What became of messages.")
+    messages = meter.create_counter("onewrite.messages", unit="{message}", description="Messages by outcome.")
     duration = meter.create_histogram(
         "onewrite.message.duration",
         unit="s",
-        description="How long a record was worked on.",
+        description="Time to process a record.",
         explicit_bucket_boundaries_advisory=_BUCKET_BOUNDS,
     )
     name = function_name(function)
@@ -125,10 +126,7 @@ def opentelemetry(meter: Meter, *, function: str | None = None) -> Hook:
 
 
 def kinds_of(outcome: Reported) -> list[tuple[str, bool]]:
-    """What became of one record: the name of each outcome, and whether the first answer to its write was lost.
-
-    A failure and a record without outcomes have a name too, so there is always at least one.
-    """
+    """Return the name of each outcome of one record, and whether its write was retried. There is always at least one name."""
     if isinstance(outcome, BaseException):
         return [(FAILED, False)]
     if isinstance(outcome, Skip):
@@ -141,7 +139,5 @@ def kinds_of(outcome: Reported) -> list[tuple[str, bool]]:
 def function_name(function: str | None) -> str | None:
     name = os.environ.get("AWS_LAMBDA_FUNCTION_NAME") or None if function is None else function
     if name is not None and (not isinstance(cast("object", name), str) or not _DIMENSION.fullmatch(name)):
-        raise ConfigurationError(
-            f"function={name!r}: a name has from 1 to 1024 printable ASCII characters, and not only spaces."
-        )
+        raise ConfigurationError(f"function={name!r}: expected 1 to 1024 printable ASCII characters, not only spaces.")
     return name

@@ -1,4 +1,4 @@
-"""The answers of a guarded write and of the start of a step, as closed unions for `match`."""
+"""Outcomes of guarded writes and of `begin`, as closed unions for `match`."""
 
 from __future__ import annotations
 
@@ -12,23 +12,24 @@ Entity: TypeAlias = dict[str, Any]
 
 
 class _Answer:
-    """What all have in common: no truth value. `settled` says whether the broker may be told that the message is done."""
+    """The common base: no truth value, so that `if outcome:` raises."""
 
     __slots__ = ()
 
     def __bool__(self) -> NoReturn:
         raise TypeError(
-            f"{type(self).__name__} has no truth value: so many answers do not fit in a yes or no. "
-            "Use `match outcome: case Applied(): ...`, isinstance(), or outcome.settled."
+            f"{type(self).__name__} has no truth value, because an outcome is more than yes or no. "
+            "Use outcome.settled, isinstance(), or `match outcome: case Applied(): ...`."
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Applied(_Answer):
-    """This message's effect is in the entity, put there by this call.
+    """This call made the change.
 
-    `retried`: an earlier try of this very call had landed, and only its answer was lost. `response` is the driver's own
-    answer, where there was one: what DynamoDB says of the capacity that was used, or pymongo's UpdateResult.
+    - `entity`: the entity, if the call asked for it
+    - `retried`: an earlier attempt of this call had made the change, and its response was lost
+    - `response`: the driver's own response if there was one, such as DynamoDB's consumed capacity or pymongo's UpdateResult
     """
 
     settled: ClassVar[bool] = True
@@ -41,9 +42,9 @@ class Applied(_Answer):
 
 @dataclass(frozen=True, slots=True)
 class Duplicate(_Answer):
-    """This message was decided before: applied, or refused for good and recorded. Nothing was written.
+    """The message was decided before: applied, or refused and recorded. Nothing was written.
 
-    Which of the two, only the entity tells.
+    Read from the entity which of the two happened.
     """
 
     settled: ClassVar[bool] = True
@@ -55,7 +56,7 @@ class Duplicate(_Answer):
 
 @dataclass(frozen=True, slots=True)
 class Stale(_Answer):
-    """The source's mark is already past this sequence: an old delivery, or one that came too late."""
+    """The source has already moved past this message: it is an old copy, or it arrived too late."""
 
     settled: ClassVar[bool] = True
 
@@ -67,7 +68,7 @@ class Stale(_Answer):
 
 @dataclass(frozen=True, slots=True)
 class Deferred(_Answer):
-    """An earlier message of this source is still missing: nothing was written, and the message must be redelivered."""
+    """The message `expected`, an earlier one of this source, is missing. Nothing was written; let the message be redelivered."""
 
     settled: ClassVar[bool] = False
 
@@ -79,9 +80,10 @@ class Deferred(_Answer):
 
 @dataclass(frozen=True, slots=True)
 class Rejected(_Answer):
-    """The ledger would have let it in; the caller's own condition did not.
+    """The caller's own condition was false.
 
-    It is settled, but where `InSequence` has nowhere to remember the refusal: what follows would wait for the message forever.
+    It is unsettled if the refusal might not be final: `InSequence` could not record it, other writers kept changing the entity,
+    or a creation found an entity that `record` had made.
     """
 
     message: Message
@@ -92,21 +94,21 @@ class Rejected(_Answer):
 
 @dataclass(frozen=True, slots=True)
 class Missing(_Answer):
-    """There is no such entity, and the write was not to create it: nothing was written.
+    """The entity does not exist, and the write does not create it. Nothing was written.
 
-    The message that creates it may still be on its way, so this one must be redelivered. A write with `missing_ok=True` says that a
-    missing entity is an answer, and is settled by it; but not under `InSequence`, where nothing would remember the message.
+    The message that creates the entity might still arrive, so this one must be redelivered. With `missing_ok=True` it is settled,
+    except under `InSequence`, where nothing would remember the message.
     """
 
     message: Message
     settled: bool = False
-    entity: None = field(default=None, init=False)  # as every refusal has one
+    entity: None = field(default=None, init=False)  # every refusal has this attribute
     participant: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Gone(_Answer):
-    """The entity was deleted, and what is left of it refuses every message."""
+    """A guarded delete removed the entity. Its tombstone refuses every message."""
 
     settled: ClassVar[bool] = True
 
@@ -117,7 +119,7 @@ class Gone(_Answer):
 
 @dataclass(frozen=True, slots=True)
 class Busy(_Answer):
-    """Another worker has begun a step of this message, or, for a delete, of any message: wait until `until`, in epoch seconds."""
+    """Another worker holds a step of this message (for a delete: of any message) until `until`, in epoch seconds."""
 
     settled: ClassVar[bool] = False
 
@@ -129,10 +131,10 @@ class Busy(_Answer):
 
 @dataclass(frozen=True, slots=True)
 class Uncertain(_Answer):
-    """A step was begun at `since` and never finished, and nobody may repeat its effect: whether it happened is not known.
+    """A step was begun at `since` and never finished, so it is unknown whether its effect happened.
 
-    Look it up where the effect was sent, by `key`. Then `finishes=` of a write records what was found, and `after=` of `begin`
-    permits the effect once more.
+    Look up `key` at the provider. Then record the result with `finishes=` of a write, or allow the effect again with `after=`
+    of `begin`.
     """
 
     settled: ClassVar[bool] = False
@@ -148,7 +150,7 @@ class Uncertain(_Answer):
 
 @dataclass(frozen=True, slots=True)
 class Superseded(_Answer):
-    """The step that this write was to finish is no longer this worker's: another has taken it over, or it was released."""
+    """The step that this write should finish belongs to another worker now, or was released."""
 
     settled: ClassVar[bool] = False
 
@@ -158,9 +160,9 @@ class Superseded(_Answer):
 
 @dataclass(frozen=True, slots=True)
 class Begun(_Answer):
-    """This worker alone may have the effect of the step, until its lease ends at `until`, in epoch seconds.
+    """The step is this worker's alone until its lease ends at `until`, in epoch seconds.
 
-    `key` is for the one who performs the effect, as an idempotency key. It is the same for every worker that takes the step over.
+    Pass `key` to the provider as the idempotency key. It is the same for every worker that takes the step over.
     """
 
     settled: ClassVar[bool] = False
@@ -170,17 +172,17 @@ class Begun(_Answer):
     fence: str
     since: float
     until: float
-    first: bool = True  # nobody had begun it before
+    first: bool = True  # no other worker had begun it
     entity_key: Mapping[str, Any] = field(default_factory=dict[str, Any], hash=False, compare=False, repr=False)
     clock: Callable[[], float] = field(default=float, hash=False, compare=False, repr=False)
 
     def left(self) -> float:
-        """The seconds for which the effect may still be under way: a timeout for it. 0.0: do not send it any more."""
+        """Return the seconds left of the lease, to use as a timeout. At 0.0, do not send the effect."""
         return max(0.0, self.until - self.clock())
 
 
-Unmet: TypeAlias = Rejected | Missing  # the ledger would have let it in
+Unmet: TypeAlias = Rejected | Missing  # refused by the caller's condition, not by the ledger
 Outcome: TypeAlias = Applied | Duplicate | Stale | Deferred | Rejected | Missing | Gone | Busy | Uncertain | Superseded
-"""What came of a guarded write. `outcome.settled` says whether the broker may be told that the message is done."""
+"""The result of a guarded write. Acknowledge the message if `outcome.settled` is true."""
 Answer: TypeAlias = Outcome | Begun
-"""What `begin` answers. A function that returns `Begun` has not finished what it began."""
+"""The result of `begin`. A function that returns `Begun` has not finished its step."""

@@ -25,15 +25,15 @@ def test_a_message_is_frozen_and_has_no_room_for_other_fields() -> None:
     ("fields", "said"),
     [
         ({"id": ""}, "Message.id is empty"),
-        ({"id": None}, "Message.id is a NoneType, not a str"),
-        ({"id": 1}, "Message.id is a int, not a str"),
-        ({"source": None}, "Message.source is a NoneType"),
-        ({"sequence": True}, "Message.sequence is a bool.*sortable"),
-        ({"sequence": 1.0}, "Message.sequence is a float.*sortable"),
+        ({"id": None}, "Message.id: expected a str, got a NoneType"),
+        ({"id": 1}, "Message.id: expected a str, got a int"),
+        ({"source": None}, "Message.source: expected a str"),
+        ({"sequence": True}, "Message.sequence: .*got a bool.*sortable"),
+        ({"sequence": 1.0}, "Message.sequence: .*got a float.*sortable"),
         ({"sequence": 10**640}, "Message.sequence has 640 digits or more.*sortable"),
         ({"sequence": -(10**5000)}, "Message.sequence has 640 digits or more.*sortable"),
-        ({"parts": "stock"}, "Message.parts is a str"),
-        ({"parts": ("a", b"b")}, "Message.part is a bytes"),
+        ({"parts": "stock"}, "Message.parts: expected a tuple"),
+        ({"parts": ("a", b"b")}, "Message.part: expected a str, got a bytes"),
     ],
 )
 def test_a_field_of_another_type_is_refused_by_its_type(fields: dict[str, Any], said: str) -> None:
@@ -127,7 +127,7 @@ def test_children_differ_by_name_by_message_and_by_where_one_ends() -> None:
 
 @pytest.mark.parametrize(("value", "found"), [(-1, "a negative number"), ("1", "a str"), (True, "a bool")])
 def test_only_ints_from_zero_have_a_sortable_text(value: Any, found: str) -> None:
-    with pytest.raises(InvalidMessage, match=rf"sortable\(n\): n is {found}, and only an int"):
+    with pytest.raises(InvalidMessage, match=rf"sortable\(n\): n is {found}\. Pass an int"):
         sortable(value)
 
 
@@ -159,14 +159,14 @@ def test_a_text_that_a_ledger_may_keep_has_a_longest_length_in_bytes(name: str, 
     most = 2048 // len(letter.encode())
     fields: dict[str, Any] = {"id": "m"}
     assert Message(**fields | {name: letter * most})
-    with pytest.raises(InvalidMessage, match=rf"Message\.{name} has .* and at most 2048 are allowed.*digest"):
+    with pytest.raises(InvalidMessage, match=rf"Message\.{name} must have at most 2048 bytes, got .*digest"):
         Message(**fields | {name: letter * (most + 1)})
-    with pytest.raises(InvalidMessage, match=r"Message\.part has"):
+    with pytest.raises(InvalidMessage, match=r"Message\.part must have"):
         Message("m").part(letter * (most + 1))
 
 
 def test_a_program_may_allow_longer_texts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Message, "longest_text", 4096)
+    monkeypatch.setattr(Message, "max_text_bytes", 4096)
     assert Message("x" * 4096).id == "x" * 4096
-    with pytest.raises(InvalidMessage, match="4097 bytes, and at most 4096"):
+    with pytest.raises(InvalidMessage, match="at most 4096 bytes, got 4097"):
         Message("x" * 4097)

@@ -23,7 +23,9 @@ def differences() -> tuple[set[str], set[str]]:
     """Return the names in the two columns of the page's table."""
     table = PAGE.read_text(encoding="utf-8").split("## Differences from the MongoDB store")[1]
     rows = [line.split("|")[1:-1] for line in table.splitlines() if line.startswith("|")][2:]
-    dynamodb_names, mongodb_names = ({name for row in rows for name in re.findall(r"`([^`]+)`", row[column])} for column in (0, 1))
+    dynamodb_names, mongodb_names = (
+        {name for row in rows for name in re.findall(r"`([^`]+)`", row[column])} for column in (0, 1)
+    )
     return dynamodb_names, mongodb_names
 
 

@@ -365,9 +365,9 @@ def _check_text(part: str, value: object) -> None:
         length = len(value) if value.isascii() else len(value.encode())
     except UnicodeEncodeError as error:
         raise InvalidUpdate(f"Event.{part} has a lone surrogate, which no database stores.") from error
-    if length > Message.longest_text:
+    if length > Message.max_text_bytes:
         raise InvalidUpdate(
-            f"Event.{part} has {length} bytes, and at most {Message.longest_text} are allowed, as in an id: put what is long into the body."
+            f"Event.{part} has {length} bytes, and at most {Message.max_text_bytes} are allowed, as in an id: put what is long into the body."
         )
 
 

@@ -128,7 +128,7 @@ def _without_envelope(record: Record, body: Any, fields: Record, sent_attributes
 # The prefixes of attributes in the bindings to HTTP, Kafka, AMQP and JMS. There is no binding to SQS.
 _PREFIX = re.compile("ce[-_]|cloudevents[:_-]", re.IGNORECASE)
 _CONTENT_TYPE = re.compile("content[-_]?type", re.IGNORECASE)
-_LONGEST = 2048  # bytes. It is fixed, whatever Message.longest_text is, because an id must stay the same forever.
+_LONGEST = 2048  # bytes. It is fixed, whatever Message.max_text_bytes is, because an id must stay the same forever.
 _DIGEST_PREFIX = "sha256:"
 _INTEGER = re.compile("[+-]?[0-9]{1,129}")  # as many digits as a sequence number of Kinesis may have
 
