@@ -183,16 +183,6 @@ def logged_failures(caplog: pytest.LogCaptureFixture, function: Callable[[Messag
     return int(found)
 
 
-# ---------------------------------------------------------------- the page of the application
-
-
-def test_the_page_of_the_application_shows_its_code() -> None:
-    page = (ROOT / "docs" / "application.md").read_text()
-    folder = ROOT / "infra" / "examples" / "application"
-    shown = re.findall(r"^```python\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
-    assert shown[:2] == [(folder / name).read_text() for name in ("orders.py", "billing.py")]
-
-
 # ---------------------------------------------------------------- for laptops
 
 

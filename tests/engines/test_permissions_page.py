@@ -1,4 +1,4 @@
-"""The rights that docs/operations.md names for each method and verb are those that it needs: with them it works, and without any one of
+"""The permissions on docs/permissions.md are those that each method and verb needs: with them it works, and without any one of
 them it fails."""
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tests.support.engines import mongod_binary, require
 from tests.support.pages import ROOT
 
 sdk: Any = boto3  # its types know two services
-TEXT = (ROOT / "docs" / "operations.md").read_text()
+TEXT = (ROOT / "docs" / "permissions.md").read_text()
 ROW = re.compile(r"^\| (`.+?`.*?) \| ((?:`[\w:]+`(?:, )?)+) \|$", re.MULTILINE)
 LEASE: Any = {"lease": timedelta(minutes=1), "safe_for": timedelta(hours=1)}
 M = [Message(f"m-{n}") for n in range(4)]
