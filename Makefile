@@ -45,7 +45,9 @@ dist: .venv-dist/ready  ## the wheel and the sdist in dist/, tried in environmen
 
 docs: .venv-docs/ready  ## the documentation as a site in .site/, to be read from there; a link that leads nowhere fails
 	rm -rf .site
+	.venv-docs/bin/python docs/site/collect.py
 	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/python -m mkdocs --quiet build --config-file docs/site/mkdocs.yml
+	rm .site/404.html # its links need a server, and this site is read from the disk
 
 diagrams:  ## draws the pictures of the documentation anew; needs Graphviz
 	$(PYTHON) docs/diagrams/draw.py
@@ -74,4 +76,4 @@ diagrams:  ## draws the pictures of the documentation anew; needs Graphviz
 	touch $@
 
 clean:
-	rm -rf .venv .venv-docs .venv-dist .venv-floors .site .coverage .mypy_cache .pytest_cache .ruff_cache .hypothesis dist
+	rm -rf .venv .venv-docs .venv-dist .venv-floors .site .site-pages .coverage .mypy_cache .pytest_cache .ruff_cache .hypothesis dist

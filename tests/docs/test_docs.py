@@ -11,7 +11,6 @@ import sys
 import tomllib
 import warnings
 from pathlib import Path
-from typing import Any
 
 import moto  # noqa: F401  # a run of pytest within this one would forget that it has imported it
 import pytest

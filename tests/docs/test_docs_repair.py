@@ -1,4 +1,4 @@
-"""What docs/repair.md shows is what `inspect` prints."""
+"""What docs/cli.md shows is what `inspect` prints."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ from onewrite.testing import moto_table
 from onewrite.testing.servers.engines import REGION
 from tests.support.seams import name_calls
 
-PAGE = Path(__file__).parents[2] / "docs" / "repair.md"
+PAGE = Path(__file__).parents[2] / "docs" / "cli.md"
+INSPECT = PAGE.read_text().partition("## `inspect`")[2]
 AT = 1_795_334_400.0  # 2026-11-22T08:00:00Z
 
 
 def test_the_page_shows_what_inspect_prints(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    command, shown = re.findall(r"^```(?:sh|text)\n(.*?)^```$", PAGE.read_text(), re.DOTALL | re.MULTILINE)[:2]
+    command, shown = re.findall(r"^```(?:sh|text)\n(.*?)^```$", INSPECT, re.DOTALL | re.MULTILINE)[:2]
     monkeypatch.setattr("time.time", lambda: AT)
     monkeypatch.setenv("AWS_DEFAULT_REGION", REGION)
     with moto_table("orders", "orderId"):

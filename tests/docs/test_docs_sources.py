@@ -1,4 +1,4 @@
-"""Each row of the table of sources in docs/queue.md: its decorator and its identities settle what that source delivers."""
+"""Each row of the table of sources in docs/identities.md: its decorator and its identities settle what that source delivers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from onewrite import Message
 from onewrite.testing import dynamodb_stream_event, kafka_event, kinesis_event, sqs_event
 from tests.aws_lambda.test_aws_lambda_sources import CHANGED, PLACED, PUBLISHED, STORED, of_documentdb, of_sns
 
-PAGE = Path(__file__).parents[2] / "docs" / "queue.md"
+PAGE = Path(__file__).parents[2] / "docs" / "identities.md"
 ROW = re.compile(r"^\| ([^|]+) \| `(\w+_handler)` \| (.+) \|$", re.MULTILINE)
 ROWS = {name.strip(): (decorator, re.findall(r"`([^`]+)`", cell)) for name, decorator, cell in ROW.findall(PAGE.read_text())}
 

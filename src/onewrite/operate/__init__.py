@@ -21,7 +21,7 @@ _REMEDY = 'pip install "onewrite[cli,aws,mongodb]"'
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command and return its exit code, which docs/repair.md explains.
+    """Run the command and return its exit code, which docs/cli.md explains.
 
     Without `argv` the command is the whole process, and takes over its signals. A program that calls this with an `argv` of its own
     keeps its signal handlers, except while a worker runs in the main thread.

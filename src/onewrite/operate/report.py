@@ -1,6 +1,6 @@
 """What every verb has to say and how it ends: text for a person or JSON for a program, an exit code, a log of what was done.
 
-The exit codes of all verbs are those of `Exit`, and docs/repair.md has their table.
+The exit codes of all verbs are those of `Exit`, and docs/cli.md has their table.
 """
 
 from __future__ import annotations

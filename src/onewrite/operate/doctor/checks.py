@@ -523,7 +523,7 @@ def erased_ledgers(facts: Facts) -> Findings:
             f"{count_of(len(bare), 'entity has', 'entities have')} no ledger, while {count_of(len(guarded_entities), 'of their kind has', 'of their kind have')} one: {_names(bare)}.",
             "They may have had no message yet. Or another writer may replace whole entities, as by put_item, replace_one, or the save() of a "
             "mapper: that erases the ledger, and what was done takes effect again.",
-            "Look for writers that replace these entities, and let them send updates, or use the guarded store. docs/guide.md says how.",
+            "Look for writers that replace these entities, and let them send updates, or use the guarded store. See https://github.com/onewrite/onewrite/blob/main/docs/models.md.",
             "the sample",
         )
     return f"Looked at {count_of(len(sample.entities), 'entity', 'entities')}, {len(guarded_entities)} with a ledger."
