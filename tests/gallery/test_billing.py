@@ -34,7 +34,7 @@ def test_billing_charges_once_and_emits_one_event(billing: ModuleType) -> None:
     now = [0.0]
 
     def world() -> dict[str, Any]:
-        shop = mongomock.MongoClient().shop
+        shop: Any = mongomock.MongoClient().shop
         return {"bills": shop.bills, "provider": shop.provider}
 
     def store(stores: dict[str, Any]) -> GuardedCollection:
@@ -43,7 +43,7 @@ def test_billing_charges_once_and_emits_one_event(billing: ModuleType) -> None:
     def build(stores: dict[str, Any]) -> Any:
         now[0] = 1_790_000_000
 
-        def charge(cents: int, *, key: str, timeout: float) -> str:  # noqa: ARG001  # as the provider's function has it
+        def charge(cents: int, *, key: str, timeout: float) -> str:  # as the provider's function has it
             stores["provider"].update_one({"_id": key}, {"$set": {"cents": cents}}, upsert=True)
             return key
 
