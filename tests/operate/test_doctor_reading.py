@@ -465,6 +465,10 @@ class Answering:
             raise self._indexes
         return self._indexes
 
+    def options(self) -> Any:
+        self.asked.append("options")
+        return {}
+
     def aggregate(self, _: Any) -> Any:
         self.asked.append("aggregate")
         return iter([self._document])

@@ -44,6 +44,7 @@ Method: TypeAlias = Literal[
     "find_one",
     "estimated_document_count",
     "index_information",
+    "options",
     "database.list_collection_names",
     "database.client.admin.command",
     "get_queue_attributes",

@@ -82,6 +82,7 @@ from onewrite.mongodb.layout import (
     without_ledger,
 )
 from onewrite.mongodb.native import FindOneAndUpdateArguments, UpdateOneArguments
+from onewrite.mongodb.validators import check_refusal
 from onewrite.outcome import Entity, Outcome, Rejected, Unmet
 
 Writer = Literal["update_one", "find_one_and_update"]
@@ -328,6 +329,7 @@ class Flows(Engine):
 
     def raise_failure(self, error: Exception, request: GuardedUpdate) -> Flow[NoReturn]:
         """Raise what the failure means for the ledger, or the failure itself."""
+        check_refusal(error)
         is_large = isinstance(error, DocumentTooLarge) or is_too_large(error)
         if in_transaction(request.native) or not (is_large or may_be_ledger(error)):
             raise error  # a transaction is aborted by now, and shows nothing any more
@@ -458,6 +460,7 @@ class InsertAttempt(NamedTuple):
                     raise
                 failure = error
             except (OperationFailure, DocumentTooLarge) as error:
+                check_refusal(error)
                 if flows.exceeds_limit(self.new_document):
                     raise flows.too_large(self.new_document) from error
                 raise

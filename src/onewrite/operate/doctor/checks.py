@@ -429,6 +429,19 @@ def _timedelta(seconds: int) -> str:
 # --- Checks of what a table or collection holds: indexes that copy the ledger, and entities that lost theirs or will lose it
 
 
+def validator(facts: Facts) -> Findings:
+    """Does the collection's validator refuse what a guarded write adds?"""
+    if require(facts.refuses_ours, "--collection"):
+        yield DoctorFinding(
+            "warning",
+            f"The validator of {facts.collection} refuses names that it doesn't list, and so those that begin with ow_.",
+            "Each guarded write of this collection fails with error 121, and no message takes effect.",
+            'Add "patternProperties": {"^ow_": {}} to its $jsonSchema, by the command collMod.',
+            "the collection",
+        )
+    return f"No validator of {facts.collection} refuses names that begin with ow_."
+
+
 _GIVER = "--table or --collection"
 _MOST_NAMES = 3  # entities that a finding names
 
@@ -585,6 +598,7 @@ CHECKS = (
     Check("order", "A ledger that needs order is fed in order", order),
     Check("indexes", "No index copies the ledger", indexes),
     Check("erased-ledgers", "No other writer erases ledgers", erased_ledgers),
+    Check("validator", "The collection's validator tolerates a ledger", validator),
     Check("outbox-index", "A relay finds what is pending by an index", outbox_index),
     Check("global-table", "No two regions apply the same message", global_table),
 )

@@ -132,6 +132,7 @@ class Facts:
     collection: str | None = None  # as in "the collection orders"
     expiry: Fact[tuple[str, ...]] = None  # the attributes by which the database removes entities
     index_keys: Fact[tuple[tuple[str, ...], ...]] = None  # of a collection's indexes
+    refuses_ours: Fact[bool] = None  # whether a collection's validator refuses what a guarded write adds
     sample: Fact[EntitySample] = None
     module: Module | None = None
 

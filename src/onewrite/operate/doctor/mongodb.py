@@ -9,6 +9,7 @@ from typing import Any, cast
 from pymongo.errors import PyMongoError
 
 from onewrite.core.flow import Call
+from onewrite.mongodb.validators import refuses_ours
 from onewrite.operate.doctor.facts import EntitySample, Facts, Unread
 from onewrite.operate.doctor.reading import (
     Asking,
@@ -29,7 +30,7 @@ def read_collection(collection: Any, most: int, clock: Callable[[], float]) -> R
     if isinstance(indexes, Unread):
         # Where no server was reached, a further request would wait for one as long.
         rest = (yield from _read_sample(place, {}, most, clock)) if indexes.permission is not None else indexes
-        return Facts(collection=place, expiry=indexes, index_keys=indexes, sample=rest)
+        return Facts(collection=place, expiry=indexes, index_keys=indexes, refuses_ours=indexes, sample=rest)
     # The fields of TTL indexes, and how many seconds after the time in them a document expires.
     ttl_indexes = [index for index in indexes.values() if "expireAfterSeconds" in index]
     after = {index["key"][0][0]: float(index["expireAfterSeconds"]) for index in ttl_indexes}
@@ -37,8 +38,16 @@ def read_collection(collection: Any, most: int, clock: Callable[[], float]) -> R
         collection=place,
         expiry=tuple(after),
         index_keys=tuple([tuple([key for key, _ in index["key"]]) for index in indexes.values()]),
+        refuses_ours=(yield from _read_validator(place)),
         sample=(yield from _read_sample(place, after, most, clock)),
     )
+
+
+def _read_validator(place: str) -> Reader[bool | Unread]:
+    options = yield Question(f"the validator of {place}", "listCollections", Call("options"))
+    if isinstance(options, Unread):
+        return options
+    return options.get("validationAction") != "warn" and refuses_ours(options.get("validator"))
 
 
 def _seconds(moment: datetime) -> float:

@@ -1,0 +1,53 @@
+"""What a collection's validator makes of names that begin with `ow_`, which a guarded write adds to every document."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, cast
+
+from onewrite.core.label import TOKEN, is_ours, label_of
+from onewrite.errors import ConfigurationError
+
+REMEDY = 'Add "patternProperties": {"^ow_": {}} to its $jsonSchema, by the command collMod.'
+
+_FAILED_VALIDATION = 121  # MongoDB's code
+_NAMES = (label_of(""), TOKEN)  # two of those that a guarded write adds
+
+
+def refuses_ours(validator: object) -> bool:
+    """Whether a validator refuses a document because of our names."""
+    if not isinstance(validator, Mapping):
+        return False
+    rules = cast("Mapping[str, Any]", validator)
+    inner: list[Any] = [rules.get("$jsonSchema"), *(rules.get("$and") or ()), *(rules.get("allOf") or ())]
+    if any(map(refuses_ours, inner)):
+        return True
+    if rules.get("additionalProperties", True) in (True, {}):
+        return False
+    patterns: Mapping[str, Any] = rules.get("patternProperties") or {}
+    properties: Mapping[str, Any] = rules.get("properties") or {}
+    return not all(name in properties or any(re.search(pattern, name) for pattern in patterns) for name in _NAMES)
+
+
+def check_refusal(error: Exception) -> None:
+    """Raise `ConfigurationError` if a validator refused a write because of our names. Servers before MongoDB 5.0 don't say why."""
+    if getattr(error, "code", None) != _FAILED_VALIDATION:
+        return
+    details: Mapping[str, Any] = getattr(error, "details", None) or {}
+    if names := sorted({*filter(is_ours, _unwanted_names(details.get("errInfo")))}):
+        raise ConfigurationError(
+            f"The collection's validator refuses {', '.join(names)}, which a guarded write adds to a document. Nothing was written. {REMEDY}"
+        ) from error
+
+
+def _unwanted_names(report: Any) -> Iterator[str]:
+    if isinstance(report, Mapping):
+        for name, value in cast("Mapping[str, Any]", report).items():
+            if name == "additionalProperties" and isinstance(value, list):
+                yield from (each for each in cast("list[Any]", value) if isinstance(each, str))
+            else:
+                yield from _unwanted_names(value)
+    elif isinstance(report, list):
+        for member in cast("list[Any]", report):
+            yield from _unwanted_names(member)

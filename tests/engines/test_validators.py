@@ -1,0 +1,51 @@
+"""A store on a real mongod names the validator that refuses its ledger, and works once the validator tolerates it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pymongo.collection import Collection
+from pymongo.errors import OperationFailure
+
+from onewrite import Applied, ConfigurationError, Message, SeenIds
+from onewrite.mongodb import GuardedCollection
+from onewrite.operate.doctor.checks import examine
+from onewrite.operate.doctor.mongodb import MONGODB, read_collection
+
+CLOSED = {"bsonType": "object", "properties": {"_id": {}, "left": {"bsonType": "int"}}, "additionalProperties": False}
+M1 = Message("m1")
+WRITES: dict[str, Any] = {
+    "update_one": lambda store: store.update_one(M1, {"_id": "a"}, {"$inc": {"left": 1}}),
+    "upsert": lambda store: store.update_one(M1, {"_id": "b"}, {"$inc": {"left": 1}}, upsert=True),
+    "find_one_and_update": lambda store: store.find_one_and_update(M1, {"_id": "a"}, {"$inc": {"left": 1}}),
+    "insert_one": lambda store: store.insert_one(M1, {"_id": "c", "left": 1}),
+    "record": lambda store: store.record(M1, {"_id": "a"}),
+}
+
+
+def state_of(collection: Any) -> str:
+    facts = MONGODB.run(read_collection(collection, 10, lambda: 0.0), collection)
+    return next(result.state for result in examine(facts) if result.check.code == "validator")
+
+
+@pytest.mark.parametrize("write", WRITES)
+def test_a_closed_validator_is_named_until_it_tolerates_our_names(collection: Collection[Any], write: str) -> None:
+    collection.database.create_collection(collection.name, validator={"$jsonSchema": CLOSED})
+    collection.insert_one({"_id": "a", "left": 1})
+    store = GuardedCollection(collection, SeenIds())
+    assert state_of(collection) == "found"
+    with pytest.raises(ConfigurationError, match=r"validator refuses ow_l, .*patternProperties"):
+        WRITES[write](store)
+    schema = {**CLOSED, "patternProperties": {"^ow_": {}}}
+    collection.database.command("collMod", collection.name, validator={"$jsonSchema": schema})
+    assert state_of(collection) == "passed"
+    assert isinstance(WRITES[write](store), Applied)
+
+
+def test_a_refusal_of_the_callers_own_value_stays_the_drivers(collection: Collection[Any]) -> None:
+    schema = {**CLOSED, "patternProperties": {"^ow_": {}}}
+    collection.database.create_collection(collection.name, validator={"$jsonSchema": schema})
+    collection.insert_one({"_id": "a", "left": 1})
+    with pytest.raises(OperationFailure, match="validation"):
+        GuardedCollection(collection, SeenIds()).update_one(M1, {"_id": "a"}, {"$set": {"left": "many"}})

@@ -1,0 +1,53 @@
+"""A validator that refuses names it doesn't list is recognized before a write, and named after one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pymongo.errors import OperationFailure, WriteError
+
+from onewrite import ConfigurationError
+from onewrite.mongodb.validators import check_refusal, refuses_ours
+
+CLOSED = {"bsonType": "object", "properties": {"_id": {}, "left": {}}, "additionalProperties": False}
+
+
+@pytest.mark.parametrize(
+    ("schema", "expected"),
+    [
+        (CLOSED, True),
+        ({**CLOSED, "additionalProperties": {"bsonType": "string"}}, True),
+        ({**CLOSED, "patternProperties": {"^x_": {}}}, True),
+        ({"allOf": [{"required": ["left"]}, CLOSED]}, True),
+        ({**CLOSED, "patternProperties": {"^ow_": {}}}, False),
+        ({**CLOSED, "properties": {"ow_l": {}, "ow_t": {}}}, False),
+        ({**CLOSED, "additionalProperties": True}, False),
+        ({"required": ["left"]}, False),
+    ],
+)
+def test_a_closed_schema_refuses_our_names(schema: dict[str, Any], expected: bool) -> None:
+    assert refuses_ours({"$jsonSchema": schema}) is expected
+    assert refuses_ours({"$and": [{"left": {"$gte": 0}}, {"$jsonSchema": schema}]}) is expected
+
+
+@pytest.mark.parametrize("validator", [None, {}, {"left": {"$gte": 0}}])
+def test_other_validators_refuse_none_of_our_names(validator: Any) -> None:
+    assert not refuses_ours(validator)
+
+
+def failure(code: int, *names: str) -> OperationFailure:
+    rules = [{"operatorName": "additionalProperties", "additionalProperties": [*names]}]
+    return WriteError(
+        "no", code, {"errInfo": {"details": {"operatorName": "$jsonSchema", "schemaRulesNotSatisfied": rules}}}
+    )
+
+
+def test_a_refusal_of_our_names_is_named() -> None:
+    with pytest.raises(ConfigurationError, match=r"refuses ow_l, ow_t.*patternProperties"):
+        check_refusal(failure(121, "ow_t", "note", "ow_l"))
+
+
+@pytest.mark.parametrize("error", [failure(121, "note"), failure(11000, "ow_l"), WriteError("no", 121), ValueError()])
+def test_any_other_refusal_stays_the_drivers(error: Exception) -> None:
+    check_refusal(error)
