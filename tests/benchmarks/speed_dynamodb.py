@@ -97,7 +97,7 @@ def _ids(plan: Plan, client: Any, table: Any) -> Iterator[Duel]:
 
     def values(turn: int) -> dict[str, Any]:
         mark = blake2b(f"0:36:{ids[turn]}".encode(), digest_size=10).digest()
-        return {":ow_0": mark, ":ow_1": mark, ":ow_2": {mark}, ":ow_token": secrets.token_bytes(6)}
+        return {":ow_0": mark, ":ow_1": {mark}, ":ow_token": secrets.token_bytes(6)}
 
     on_client, on_table = _entrants(SeenIds(), [Message(message_id) for message_id in ids], client, table)
     same_on_client, same_on_table = same_by_hand(SeenIds(), client, table, values)

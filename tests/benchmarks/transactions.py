@@ -199,7 +199,7 @@ def _units(client: Any) -> Iterator[Row]:
 def _values_with_mark(message: Message) -> dict[str, Any]:
     """What of the values differs from message to message."""
     mark = _mark(message)
-    return {":ow_0": {"B": mark}, ":ow_1": {"B": mark}, ":ow_2": {"BS": [mark]}, ":ow_token": {"B": secrets.token_bytes(6)}}
+    return {":ow_0": {"B": mark}, ":ow_1": {"BS": [mark]}, ":ow_token": {"B": secrets.token_bytes(6)}}
 
 
 def _mark(message: Message) -> bytes:

@@ -237,7 +237,8 @@ def _emission(
         return empty_emission(outbox)
     nonce, at = blake2b(call.encode(), digest_size=_NONCE_BYTES).hexdigest(), moment(now)
     entries: list[dict[str, str]] = []
-    for message, key, event in zip(causes, _keys(causes, events), events, strict=True):
+    keys = _keys(causes, events) if len(events) > 1 else [_key(events[0], 0)]  # of one event, as nearly always
+    for message, key, event in zip(causes, keys, events, strict=True):
         cause = message if event.cause is None else event.cause
         entries.append(
             {
@@ -282,8 +283,6 @@ def _checked_events(events: object) -> Sequence[Event]:
 
 def _keys(causes: Sequence[Message], events: Sequence[Event]) -> list[str]:
     """What tells the events of one message apart: the name, or the type and the place among its type."""
-    if len(events) == 1:  # as nearly always
-        return [_key(events[0], 0)]
     counts: dict[tuple[int, str], int] = {}
     keys: list[str] = []
     of_whom = [id(message) for message in causes]  # a message is found many times faster by its address than by what it says

@@ -137,7 +137,9 @@ def send_write(attempt: Attempt, *, missing_ok: bool = False) -> Flow[Outcome]:
     if isinstance(answer, Landed) and settled.refusal is None:
         return Applied(attempt.write.message, answer.entity, response=answer.response)
     outcome = yield from conclude(settled)
-    return settle_missing(outcome, missing_ok=missing_ok, counts=attempt.write.entry.own.counts)
+    if missing_ok:
+        return settle_missing(outcome, missing_ok=missing_ok, counts=attempt.write.entry.own.counts)
+    return outcome
 
 
 def conclude(settled: Settled[Outcome]) -> Flow[Outcome]:
@@ -164,7 +166,7 @@ def pass_over(attempt: Attempt, image: Image) -> Flow[Outcome | None]:
     None: no message waits. Otherwise why this one must be redelivered.
     """
     write = attempt.write
-    if not is_held_before(write, image):
+    if not write.entry.also or not is_held_before(write, image):
         return None
     if not is_waited_for(write, image):
         outcome = judge(write, image)

@@ -149,7 +149,7 @@ def judge(write: Write, image: Image) -> Outcome:
 
 def kept_out(write: Write, image: Image) -> Outcome | None:
     """Why the message is kept out, whatever the caller's condition says. None: it is let in."""
-    step = open_step(write, image)
+    step = open_step(write, image) if image.steps else None
     if step is not None:
         return answer_to(step, write.message, write.now, image.entity, write.key)
     refusal = write.entry.judge(write.message, image.ledger, entity=image.entity, is_gone=image.is_gone)

@@ -169,9 +169,10 @@ def _merge(
 def _shape_of(write: Write) -> tuple[object, ...]:
     """Return what decides the text of our parts."""
     entry, step, emission, burial = write.entry, write.step, write.emission, write.burial
-    ledger: object = _shape_of_change(entry.own)
-    if entry.also or entry.more:
-        ledger = (len(entry.more), *map(_shape_of_change, entry.changes))
+    if type(entry.own) is not Remember or entry.also or entry.more:
+        ledger: object = (len(entry.more), *map(_shape_of_change, entry.changes))
+    else:  # nearly always
+        ledger = (entry.own.sets, len(entry.own.aliases))
     return (
         *(entry.terms, ledger, write.token is None, emission and (emission.label, bool(emission.events))),
         *(type(step), type(step) is Finishes and step.overtaken, len(write.other_messages)),
@@ -412,7 +413,7 @@ def add_ledger(write: Write, draft: Draft) -> None:
             if isinstance(change, Advance):
                 _add_advance(change, place, draft, writes=place < written)
             elif change.sets.live:
-                marks = [draft.value(attrgetter("entry.own.mark") if place == 0 else partial(_read_mark, place))]
+                marks = [_name_mark(write, place, draft)]
                 marks += [draft.value(partial(_read_alias, place, alias)) for alias in range(len(change.aliases))]
                 for slot in change.sets.live:
                     draft.exclude(draft.name(name_of(slot)), marks)
@@ -421,6 +422,14 @@ def add_ledger(write: Write, draft: Draft) -> None:
     if isinstance(entry.own, Remember) and entry.own.sets.live:
         draft.add(name_of(entry.own.sets.present), _read_marks)
         draft.remove(*[name_of(slot) for slot in entry.dead])
+
+
+def _name_mark(write: Write, place: int, draft: Draft) -> str:
+    """Return the placeholder of a mark. Where it is the mark of the message's step as well, that one is there already: each value costs time."""
+    for placeholder, read in draft.values.items():
+        if place == 0 and read(write) == write.entry.own.mark:
+            return placeholder
+    return draft.value(partial(_read_mark, place))
 
 
 def _read_mark(place: int, write: Write) -> object:

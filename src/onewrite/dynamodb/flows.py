@@ -35,6 +35,7 @@ from onewrite.message import Message
 from onewrite.outcome import Applied, Entity, Gone, Missing, Outcome
 
 # A transaction holds an item for milliseconds. botocore does not retry a conflict with one, and nothing was written.
+_CONFLICT = "TransactionConflictException"
 _CONFLICT_WAITS = (0.025, 0.05, 0.1, 0.2, 0.4)
 KEY_ATTRIBUTES = 2  # at most
 _MAX_REMOVED = 100  # attributes that the first request of a delete removes, which has the ledger's part too
@@ -176,7 +177,7 @@ class Flows(Engine):
         if code(error) == "ConditionalCheckFailedException":
             # Even a Table gives typed values here: boto3 does not convert the members of an error.
             item = cast("Mapping[str, Any] | None", error.response.get("Item"))
-            return Refusal(write, self.image_of(None if item is None else plain_values(item)))
+            return Refusal(write, image_of(self.ledger.terms, None if item is None else plain_values(item)))
         is_mistyped = code(error) == "ValidationException" and says_mistyped(text_of(error))
         if not (_is_too_large(error) or is_mistyped):
             raise error
@@ -254,6 +255,8 @@ class TableAttempt:
                 try:
                     response = yield call
                 except ClientError as error:
+                    if code(error) != _CONFLICT:
+                        raise
                     response = yield from retry_conflicts(error, call)
         except ClientError as error:
             return (yield from flows.diagnose(error, write, call))
@@ -364,7 +367,7 @@ def send(call: Call) -> Flow[Mapping[str, Any]]:
 def retry_conflicts(error: ClientError, call: Call) -> Flow[Mapping[str, Any]]:
     """Send the request again after a conflict with a transaction, and raise any other error."""
     for wait in _CONFLICT_WAITS:
-        if code(error) != "TransactionConflictException":
+        if code(error) != _CONFLICT:
             break
         yield Wait(wait)
         try:

@@ -77,7 +77,7 @@ def build_update(write: Write, query: Document, update: Update | None, native: M
         if upsert:
             check_not_in_transaction(options, "upsert=True", _NO_UPSERT)
     # What follows a gap creates no entity; and the equality in its filter would be copied into the new document.
-    upsert = upsert and not (entry.own.counts and entry.follows_gap)
+    upsert = upsert and not (type(entry.own) is Advance and entry.own.counts and entry.follows_gap)
     merged_query, merged_update = _merge(write, query, update)
     return GuardedUpdate(write, merged_query, merged_update, upsert, options, query, update)
 
@@ -221,8 +221,10 @@ def add_ledger(write: Write, draft: Draft) -> None:
             draft.also.append({path_of(own.slot): {"$gte": own.mark}} if step.overtaken else _before(own))
             if step.overtaken:  # a mark that others have moved past the message stays where it is
                 return
-    elif type(own) is Remember and not entry.more and not entry.also:  # nearly always
-        draft.asks |= dict.fromkeys(_places(own.sets).live, _lacks((own.mark, *own.aliases)))
+    elif type(own) is Remember and not entry.more and not entry.also and not own.aliases:  # nearly always
+        lacks = {"$ne": own.mark}
+        for path in _places(own.sets).live:
+            draft.asks[path] = lacks
     else:
         marks_by_path: dict[str, tuple[Mark, ...]] = {}  # a set must lack the marks of all
         for change in entry.changes:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import lru_cache
+from typing import cast
 
 from onewrite.core.label import Slot, check_name, label_of, prefix_of
 from onewrite.core.ledgers.entry import Advance, Entry, Rule, Terms
@@ -56,12 +57,12 @@ class HighWaterMark(_OfSources):
     def layout(self) -> str:
         return "marks"
 
+    def look(self, message: Message, now: float) -> Advance:
+        """The mark that must be below the message's sequence."""
+        return cast("Advance", self.entry(message, now).own)
+
     def entry(self, message: Message, now: float) -> Entry:
         """What a write of this message asks of the entity."""
-        return Entry(self.terms, self.look(message, now), looks_of(self.terms, message, now) if self.terms.looks else ())
-
-    def look(self, message: Message, now: float) -> Advance:  # noqa: ARG002  # as every ledger has it
-        """The mark that must be below the message's sequence."""
         if type(message) is not Message:
             check_message(message)
         if message.sequence is None:
@@ -70,7 +71,8 @@ class HighWaterMark(_OfSources):
                 "producer numbers, or use SeenIds."
             )
         _check_source(message, "HighWaterMark")
-        return Advance(mark_slot(self.attribute, message.source, message.parts), message.sequence, "below")
+        own = Advance(mark_slot(self.attribute, message.source, message.parts), message.sequence, "below")
+        return Entry(self.terms, own, looks_of(self.terms, message, now) if self.terms.looks else ())
 
 
 @dataclass(frozen=True, slots=True)

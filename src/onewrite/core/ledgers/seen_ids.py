@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import lru_cache
@@ -20,10 +21,17 @@ _SKEW_SHARE = 56  # of the retention: six hours for 14 days, and still a minute 
 _SHORTEST, _LONGEST = timedelta(seconds=1), timedelta(days=36_525)
 
 
-class _OfIds:
+class _LedgerOfIds(ABC):
     """What the ledgers of single messages have in common."""
 
     __slots__ = ()
+
+    @abstractmethod
+    def entry(self, message: Message, now: float) -> Entry: ...
+
+    def look(self, message: Message, now: float) -> Remember:
+        """The mark that must not be there."""
+        return cast("Remember", self.entry(message, now).own)
 
     @property
     def remedy(self) -> str:
@@ -34,7 +42,7 @@ class _OfIds:
 
 
 @dataclass(frozen=True, slots=True)
-class SeenIds(_OfIds):
+class SeenIds(_LedgerOfIds):
     """For any order and any id: the messages that were seen within `retention`, by source and id together.
 
     The default outlives every redelivery that SQS can make; as long as the queue and its dead letters keep a message is
@@ -86,17 +94,14 @@ class SeenIds(_OfIds):
 
     def entry(self, message: Message, now: float) -> Entry:
         """What a write of this message asks of the entity at `now`, in epoch seconds."""
-        return Entry(self.terms, self.look(message, now), looks_of(self.terms, message, now) if self.terms.looks else ())
-
-    def look(self, message: Message, now: float) -> Remember:
-        """The mark that must not be there."""
         if type(message) is not Message:
             check_message(message)
         since, until, sets = self._present.memo
         moment = int(now * 1_000_000)
         if not since <= moment < until:
             sets = self._sets_at(moment)
-        return Remember(sets, _text(message) if self.readable else digest_of(named_by(message)))
+        own = Remember(sets, _text(message) if self.readable else digest_of(named_by(message)))
+        return Entry(self.terms, own, looks_of(self.terms, message, now) if self.terms.looks else ())
 
     def _sets_at(self, moment: int) -> Sets:
         """The sets as this moment sees them. They are kept until the ring turns."""
@@ -110,7 +115,7 @@ class SeenIds(_OfIds):
 
 
 @dataclass(frozen=True, slots=True)
-class MessageIDs(_OfIds):
+class MessageIDs(_LedgerOfIds):
     """A plain set of ids as text in an attribute of your own, as handlers keep it by hand: the textbook's `messageIDs`.
 
     It never forgets, and so grows forever. It has no label: only stores that are given this ledger, or name it in `also`, know that
@@ -139,18 +144,15 @@ class MessageIDs(_OfIds):
 
     def entry(self, message: Message, now: float) -> Entry:
         """What a write of this message asks of the entity."""
-        return Entry(self.terms, self.look(message, now), looks_of(self.terms, message, now) if self.terms.looks else ())
-
-    def look(self, message: Message, now: float) -> Remember:  # noqa: ARG002  # as every ledger has it
-        """The mark that must not be there."""
         if type(message) is not Message:
             check_message(message)
-        sets, text = _by_hand(self.attribute), _text(message)
-        if message.parts or text == message.id:
-            return Remember(sets, text)
-        # By hand an id stands alone whatever it begins with, and one that begins with "@" has another spelling here.
-        alone = (message.id, f"@/{message.id}") if message.id.startswith("@") else (message.id,)
-        return Remember(sets, text, tuple([spelling for spelling in alone if spelling != text]))
+        text, aliases = _text(message), tuple[str, ...]()
+        if not message.parts and text != message.id:
+            # By hand an id stands alone whatever it begins with, and one that begins with "@" has another spelling here.
+            alone = (message.id, f"@/{message.id}") if message.id.startswith("@") else (message.id,)
+            aliases = tuple([spelling for spelling in alone if spelling != text])
+        own = Remember(_by_hand(self.attribute), text, aliases)
+        return Entry(self.terms, own, looks_of(self.terms, message, now) if self.terms.looks else ())
 
 
 # --- where the marks stand --------------------------------------------------------------------------------------------
