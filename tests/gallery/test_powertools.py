@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, TypeAlias
 
@@ -27,7 +26,6 @@ LEASE = 30_000  # milliseconds: what the Lambda function has left when its recor
 BETWEEN = 60  # seconds from one delivery to the next: by then the lease is over, and Lambda has ended the function
 
 
-PAGE = Path(__file__).parents[2] / "docs" / "testing.md"
 REPLAY_CODES = {  # of schedules in which the record is put, and the answer to the business write is lost in this way
     "the process dies": "1.072f.1a1aA.db78",
     "the handler raises": "1.072f.1a1aL1a.7805",
@@ -122,15 +120,6 @@ def test_powertools_around_a_plain_increment_has_a_window_after_the_business_wri
 def test_the_increment_is_doubled_when(explore: Any, clock: Clock, bounds: dict[str, Any], replay_code: str) -> None:
     found = explore(with_powertools(plainly, clock), **bounds, replay=replay_code).counterexample
     assert (found.expected, found.observed) == (({"c1": 10},), {"c1": 20})
-
-
-def test_the_documentation_shows_what_happens_when_the_process_dies(
-    explore: Any, clock: Clock, bounds: dict[str, Any]
-) -> None:
-    found = explore(with_powertools(plainly, clock), **bounds, replay=REPLAY_CODES["the process dies"]).counterexample
-    _, _, timeline = found.text.partition("\n\n")
-    shown, _, _ = timeline.partition("\n  replay")
-    assert f"```text\n{shown}\n```" in PAGE.read_text()
 
 
 def test_onewrite_makes_the_same_increment_once_within_the_same_bounds_and_wider_ones(

@@ -11,7 +11,7 @@ from onewrite import Applied, Duplicate, Message
 from onewrite.testing.explorer.calls import Reply
 from onewrite.testing.explorer.deliverables import Titles
 from onewrite.testing.explorer.difference import difference
-from onewrite.testing.explorer.exploration import Counterexample, Exploration, counterexample_of, in_words
+from onewrite.testing.explorer.exploration import Counterexample, Exploration, Legend, counterexample_of, in_words
 from onewrite.testing.explorer.judge import JudgedSchedule, WrongEnd
 from onewrite.testing.explorer.remarks import Remark
 from onewrite.testing.explorer.schedule import Bounds, Delivery, Fault, ScheduleStep, TakenStep
@@ -62,9 +62,8 @@ def test_a_step_reads_as_what_happened(happened: TrialStep, told: str) -> None:
 
 def shown(*steps: TrialStep, **finding: Any) -> Counterexample:
     found = WrongEnd(**{"reason": "it ends badly", "expected": ({"n": 1},), "observed": {"n": 2}, **finding})
-    return counterexample_of(
-        JudgedSchedule(steps, found), found, Titles(("m1", "m2", "m3"), ("m1", "m2", "m3")), "1.code", "replay it"
-    )
+    legend = Legend(Titles(("m1", "m2", "m3"), ("m1", "m2", "m3")), lambda _: ())
+    return counterexample_of(JudgedSchedule(steps, found), found, legend, "1.code", "replay it")
 
 
 def test_each_delivery_has_a_column_and_each_step_a_row() -> None:

@@ -48,6 +48,7 @@ MONGOMOCK = Package(
         "mongomock.aggregate:_parse_expression(expression, doc_dict, ignore_missing_keys=)",
         f"{_COLLECTION}._iter_documents(self, filter)",
         f"{_COLLECTION}._get_dataset(self, spec, sort, fields, as_class)",
+        f"{_COLLECTION}._insert(self, data, session=, ordered=)",
         f"{_COLLECTION}._update(self, spec, document, upsert=, manipulate=, multi=, check_keys=, hint=, session=, collation=, let=, array_filters=, **kwargs)",
         f"{_COLLECTION}._apply_update_document(self, existing_document, spec, document, was_insert)",
         f"{_COLLECTION}._apply_update_pipeline(self, existing_document, pipeline, session)",

@@ -7,8 +7,10 @@ named by their places, from 0. What was not settled is delivered again.
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import Any, NamedTuple, TypeAlias, cast
 
 from onewrite.aws_lambda.sources import DYNAMODB, KAFKA, KINESIS, SQS
@@ -24,6 +26,8 @@ from onewrite.testing.explorer.difference import named_parts
 Places: TypeAlias = tuple[int, ...]
 
 _FAILURES = "batchItemFailures"
+_MADE_UP = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")  # an id by which no reader knows a record
+_SHORT_BODY = 24  # characters
 _RECEIVED = "ApproximateReceiveCount"
 # SQS deletes every message that the answer does not name. Of a stream and of a partition, Lambda keeps one position, so what
 # comes after the first failure is delivered again with it.
@@ -170,9 +174,25 @@ def titles_of(deliverables: Sequence[Deliverable], handler: Handler[Any] | None)
     if handler is not None:
         own_ids = [name for deliverable in deliverables for name in _own_ids(deliverable, handler)]
         ids = own_ids if len({*own_ids}) == len(own_ids) else ids
-    rest = iter(ids)
-    groups = [[next(rest) for _ in deliverable.ids] for deliverable in deliverables]
-    return Titles(tuple([_title(group) for group in groups]), tuple(ids))
+    rest, batches = iter(ids), count(1)
+    messages: list[str] = []
+    parts: list[str] = []
+    for deliverable in deliverables:
+        group = [next(rest) for _ in deliverable.ids]
+        if isinstance(deliverable, LambdaEvent) and any(map(_MADE_UP.fullmatch, group)):
+            messages.append(f"batch {next(batches)}")
+            parts += [
+                f"{messages[-1]}, record {place}{_body(record)}" for place, record in enumerate(deliverable.records, 1)
+            ]
+        else:
+            messages.append(_title(group))
+            parts += group
+    return Titles(tuple(messages), tuple(parts))
+
+
+def _body(record: Record) -> str:
+    body = field_at(record, "body")
+    return f' ("{body}")' if isinstance(body, str) and len(body) <= _SHORT_BODY else ""
 
 
 def _own_ids(deliverable: Deliverable, handler: Handler[Any]) -> Iterator[str]:

@@ -81,7 +81,7 @@ def _kind(value: object) -> str:
 _REDELIVERY = "a redelivery must send what the first delivery sent."
 _CLOCK = (
     "That is the time, which the handler takes from the clock of the machine, as datetime.now() and time.time() do. Take it from the "
-    f"message, or from a clock that build(store) is given by the test and that stands still: {_REDELIVERY}"
+    f"message, or from a clock that build(store) is given by the test and that stands still; or freeze it around explore(), with freezegun or with time-machine (tick=False): {_REDELIVERY}"
 )
 _RANDOM = f"That looks random. Take ids from the message, as message.child(name) gives them: {_REDELIVERY}"
 _MEMORY = (

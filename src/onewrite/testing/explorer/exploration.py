@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import textwrap
 import warnings
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from pprint import pformat
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias, cast
 
+from onewrite.core.label import STEPS, is_ours
 from onewrite.errors import ConfigurationError
 from onewrite.outcome import Deferred, Duplicate, Missing, Rejected, Stale
 from onewrite.testing.explorer.deliverables import Titles
@@ -17,6 +19,7 @@ from onewrite.testing.explorer.remarks import DOUBTFUL, FAILING, NOTE, Remark, l
 from onewrite.testing.explorer.schedule import Bounds, Fault
 from onewrite.testing.explorer.subject import name_of
 from onewrite.testing.explorer.trial import TrialStep
+from onewrite.testing.model.contents import Entity
 from onewrite.testing.taps.traffic import describe
 
 _WIDTH = 100  # of the timeline, in characters
@@ -47,6 +50,19 @@ _INSTEAD_OF_REQUEST = {
 }
 
 
+_MOST_VALUES, _LONGEST_VALUE = 3, 24
+_KEYS = frozenset({"_id", "id"})  # which the words of a request show
+Changes: TypeAlias = Sequence[Sequence[tuple[Entity, Entity]]]  # by each answer to a request: the entities before and after
+
+
+class Legend(NamedTuple):
+    """What a reader of a schedule must be told beside its steps."""
+
+    titles: Titles
+    changes_of: Callable[[TrialStep], Changes]
+    own_processes: bool = False  # each delivery is in a process of its own
+
+
 class ExplorationWarning(UserWarning):
     """Nothing was found, but something about the test is probably not meant: the text is a remark of the exploration."""
 
@@ -57,11 +73,15 @@ class IncompleteExploration(ExplorationWarning):
 
 @dataclass(frozen=True, slots=True)
 class ShownStep:
-    """A step of a counterexample: the name of the delivery ("m1, delivery 1"), and what it did, in words."""
+    """A step of a counterexample: the name of the delivery ("m1, delivery 1"), and what it did, in words.
+
+    `values` are what it has read or changed, and what the handler then returned.
+    """
 
     delivery: str
     words: str
     settling: bool = False
+    values: str = ""
 
     def __str__(self) -> str:
         return f"{self.delivery}: {self.words}"
@@ -185,15 +205,15 @@ class Exploration:
 
 
 def counterexample_of(
-    schedule: JudgedSchedule, finding: WrongEnd, titles: Titles, replay_code: str, command: str
+    schedule: JudgedSchedule, finding: WrongEnd, legend: Legend, replay_code: str, command: str
 ) -> Counterexample:
     """`command` is what runs the schedule again."""
-    steps = tuple(step for step in _shown_steps(schedule, titles) if not step.settling)
+    steps = tuple(step for step in _shown_steps(schedule, legend) if not step.settling)
     text = "\n".join(
         [
             f"Not effectively once: {finding.reason}.",
             "",
-            timeline(schedule, titles),
+            timeline(schedule, legend),
             "",
             *_states("expected", finding.expected),
             *_states("observed", (finding.observed,)),
@@ -203,12 +223,13 @@ def counterexample_of(
     return Counterexample(steps, finding.reason, finding.expected, finding.observed, replay_code, text)
 
 
-def timeline(schedule: JudgedSchedule, titles: Titles) -> str:
+def timeline(schedule: JudgedSchedule, legend: Legend) -> str:
     """The steps of a schedule, with a column for each delivery, and the redeliveries below them."""
-    all_steps = _shown_steps(schedule, titles)
+    all_steps = _shown_steps(schedule, legend)
     steps = [step for step in all_steps if not step.settling]
-    lines = [*_rows(steps)]
-    if redeliveries := [str(step) for step in all_steps if step.settling]:
+    lines = ["     Each delivery is in a process of its own."] if legend.own_processes else []
+    lines += _rows(steps)
+    if redeliveries := [f"{step}{step.values}" for step in all_steps if step.settling]:
         # Where the schedule has no steps of its own, these are no redeliveries but all deliveries.
         lines.append(f"     {'then redelivered until settled' if steps else 'delivered one at a time, undisturbed'}:")
         for line in redeliveries[:_REDELIVERIES_SHOWN]:
@@ -241,12 +262,70 @@ def in_words(step: TrialStep, part_titles: Sequence[str] = ()) -> str:
     return f"{request}: {answers[0]}{_AFTER_REQUEST.get(fault, '')}{_ending(step, part_titles)}"
 
 
-def _shown_steps(schedule: JudgedSchedule, titles: Titles) -> list[ShownStep]:
+def _shown_steps(schedule: JudgedSchedule, legend: Legend) -> list[ShownStep]:
+    titles = legend.titles
+
     def delivery_name(step: TrialStep) -> str:
         records = f" of {_list(titles.parts, step.partial_parts)}" if step.partial_parts else ""
         return f"{name_of(titles.messages, step.taken_step.step.delivery)}{records}"
 
-    return [ShownStep(delivery_name(step), in_words(step, titles.parts), step.settling) for step in schedule.trial_steps]
+    return [
+        ShownStep(delivery_name(step), in_words(step, titles.parts), step.settling, _values(step, legend.changes_of(step)))
+        for step in schedule.trial_steps
+    ]
+
+
+def _values(step: TrialStep, changes: Changes) -> str:
+    """What the step has read or changed, and that the handler has returned, where the words of the step do not say it."""
+    request = step.taken_step.request
+    parts = [_changes(pairs) for pairs in changes]
+    if request is not None and not request.writes and step.answers:
+        parts = [_read(step.answers[0].value)]
+    text = ", then ".join(filter(None, parts))
+    end, fault = step.end, step.taken_step.step.fault
+    returns = end is not None and not (fault.kills or end.error is not None or step.repeated_parts or _ending(step, ()))
+    return f"{f' ({text})' if text else ''}{', returns: settled' if returns else ''}"
+
+
+def _read(answer: Any) -> str:
+    found = answer.get("Item", {}) if isinstance(answer, Mapping) and "ResponseMetadata" in answer else answer
+    if not isinstance(found, Mapping):
+        return ""
+    return _listing([f"{name}={_short(value)}" for name, value in _business(cast("Entity", found)).items()])
+
+
+def _changes(pairs: Sequence[tuple[Entity, Entity]]) -> str:
+    words: list[str] = []
+    for before, after in pairs:
+        old, new = _business(before), _business(after)
+        if not after:
+            words.append("deleted")
+        for name in dict.fromkeys([*old, *new]) if after else ():
+            if name not in old:
+                words.append(f"{name}={_short(new[name])}")
+            elif old[name] != new.get(name):
+                words.append(f"{name} {_short(old[name])} -> {_short(new[name]) if name in new else 'nothing'}")
+        steps, others = len(before.get(STEPS) or ()), len(after.get(STEPS) or ())
+        words += [] if steps == others else ["begins a step" if others > steps else "ends the step"]
+    return _listing(words)
+
+
+def _listing(words: Sequence[str]) -> str:
+    more = len(words) - _MOST_VALUES
+    return ", ".join([*words[:_MOST_VALUES], *([f"{more} more"] if more > 0 else [])])
+
+
+def _business(entity: Entity) -> dict[str, Any]:
+    return {name: value for name, value in entity.items() if not is_ours(name) and name not in _KEYS}
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, Decimal):
+        return str(value)
+    if isinstance(value, Mapping) and len(typed := cast("Mapping[str, Any]", value)) == 1:
+        ((name, inner),) = typed.items()
+        value = inner if name in ("S", "N") else typed  # as a client of DynamoDB has it
+    return textwrap.shorten(repr(cast("object", value)), _LONGEST_VALUE, placeholder="...")
 
 
 def _list(part_titles: Sequence[str], parts: Sequence[int]) -> str:
@@ -274,7 +353,9 @@ def _rows(steps: Sequence[ShownStep]) -> Iterator[str]:
     width = max(_NARROWEST_COLUMN, min(_WIDEST_COLUMN, _WIDTH // len(columns)))
     yield _row("", [textwrap.wrap(column, width - 2) for column in columns], width)
     for number, step in enumerate(steps, 1):
-        cells = [textwrap.wrap(step.words, width - 2) if column == step.delivery else [] for column in columns]
+        cells = [
+            textwrap.wrap(f"{step.words}{step.values}", width - 2) if column == step.delivery else [] for column in columns
+        ]
         yield _row(str(number), cells, width)
 
 

@@ -19,7 +19,7 @@ from typing import Any, TypeAlias, TypedDict, Unpack, cast
 
 from onewrite.errors import ConfigurationError
 from onewrite.testing.explorer.calls import BlockedError, current_call, in_an_event_loop
-from onewrite.testing.explorer.exploration import Counterexample, Exploration, counterexample_of
+from onewrite.testing.explorer.exploration import Counterexample, Exploration, Legend, counterexample_of
 from onewrite.testing.explorer.judge import Judge, JudgedSchedule
 from onewrite.testing.explorer.recall import MustRunError, NotRecallableError
 from onewrite.testing.explorer.remarks import NOTE, Remark, in_words
@@ -330,7 +330,9 @@ def _exploration(arguments: Arguments, judge: Judge, search: _Search, start: flo
         replay = (
             f'explore(..., replay="{code}")' if nodeid is None else f"pytest {shlex.quote(nodeid)} --onewrite-replay {code}"
         )
-        counterexample = counterexample_of(schedule, schedule.finding, judge.titles, code, replay)
+        counterexample = counterexample_of(
+            schedule, schedule.finding, Legend(judge.titles, judge.changes, judge.own_processes), code, replay
+        )
     try:
         remarks += judge.find_remarks()
     except Exception as error:

@@ -6,7 +6,7 @@ import copy
 import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice, zip_longest
+from itertools import islice, pairwise, zip_longest
 from operator import itemgetter
 from typing import Any, NamedTuple, TypeVar, cast
 
@@ -26,6 +26,7 @@ from onewrite.testing.explorer.remarks import NOTE, Remark, in_words, remark_on_
 from onewrite.testing.explorer.schedule import Delivery, Fault, Steps, TakenStep
 from onewrite.testing.explorer.subject import Stores, Subject, name_of
 from onewrite.testing.explorer.trial import Effects, Trial, TrialFromMemory, TrialStep
+from onewrite.testing.model.contents import Entity
 from onewrite.testing.model.machine import Position, changes_structure
 from onewrite.testing.taps.mongodb_methods import DESCRIBING, INDEXING
 from onewrite.testing.taps.traffic import Request
@@ -266,6 +267,15 @@ class Judge:
         """Raise `NotRecallableError` if what is recalled of the handler is not what it does, whatever it has been through."""
         if self._subject.recall is not None:
             prove(self._subject, self._subject.recall)
+
+    def changes(self, step: TrialStep) -> list[list[tuple[Entity, Entity]]]:
+        """The entities that each of the step's answers has changed, before and after."""
+        request = step.taken_step.request
+        return (
+            []
+            if request is None
+            else [self._subject.machine.changes(one, request, other) for one, other in pairwise(step.states)]
+        )
 
     @property
     def takes_turns(self) -> bool:

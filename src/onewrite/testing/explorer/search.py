@@ -9,7 +9,7 @@ from itertools import count, pairwise
 from random import Random
 from typing import TypeAlias, cast
 
-from onewrite.testing.explorer.exploration import timeline
+from onewrite.testing.explorer.exploration import Legend, timeline
 from onewrite.testing.explorer.judge import Judge, JudgedSchedule, WrongEnd
 from onewrite.testing.explorer.schedule import (
     VARIANTS,
@@ -347,14 +347,17 @@ class OneSchedule:
         self.remark: str | None = None
 
     def __iter__(self) -> Iterator[JudgedSchedule]:
-        schedule = run_again(self._judge, self._steps)
+        judge = self._judge
+        schedule = run_again(judge, self._steps)
         if schedule.steps[: len(self._steps)] != self._steps:
             self.remark = (
                 "The handler or the bounds have changed since the replay code was made: only those of its steps were run "
                 "that are still possible."
             )
         if schedule.finding is None:
-            self.remark = "\n\n".join(filter(None, [self.remark, timeline(schedule, self._judge.titles)]))
+            self.remark = "\n\n".join(
+                filter(None, [self.remark, timeline(schedule, Legend(judge.titles, judge.changes, judge.own_processes))])
+            )
         yield schedule
 
 

@@ -74,6 +74,7 @@ class TrialStep:
     settling: bool = False  # it belongs to a redelivery that follows the schedule's own steps
     outcomes: tuple[object, ...] = ()  # what guarded stores returned to the delivery; where there was none, what it returned
     repeated_parts: tuple[int, ...] = ()  # the records that come again because of the answer of the delivery
+    states: tuple[WorldState, ...] = ()  # what the stores held before the request and after each answer
     failures: tuple[str, ...] = ()  # what the handler has failed with, and where
     partial_parts: tuple[int, ...] = ()  # the records that the delivery brings, if it brings some only
 
@@ -114,6 +115,7 @@ class Trial:
         self._tokens: dict[int, set[str]] = {}  # those that the deliveries of each message have given to DynamoDB
         self._outages: dict[Delivery, _Outage] = {}
         self._creation: _Creation | None = None
+        self._states: list[WorldState] = []
         self._start()
         self.position = subject.machine.position
 
@@ -160,6 +162,7 @@ class Trial:
         if step.fault.lasts:
             self._outages[step.delivery] = _Outage(step.fault, _identity(request))
         key = self._subject.key(request) if keys is None else keys[index]
+        self._states = [self._subject.machine.present]
         answers = self._perform(call, request, key, step._replace(fault=outage or step.fault), before)
         if TOKEN in request.arguments:
             self._tokens.setdefault(step.delivery.message, set()).add(str(request.arguments[TOKEN]))
@@ -423,6 +426,7 @@ class Trial:
             end,
             outcomes=outcomes,
             repeated_parts=repeated_parts,
+            states=tuple(self._states) if answers else (),
             failures=failures,
             partial_parts=partial_parts,
         )
@@ -465,9 +469,11 @@ class Trial:
         self._subject.has_written = self._subject.has_written or request.writes
         is_raced = fault is Fault.RACED and before is not None
         answer = self._subject.race(before, request) if is_raced and before else self._send(fault, request, key)
+        self._states.append(self._subject.machine.present)
         if fault is Fault.RETRIED:
             is_known = request.method in TAKES_TOKEN and answer.error is None
             second_answer = _second_answer(copy.deepcopy(answer) if is_known else self._subject.perform(request, key))
+            self._states.append(self._subject.machine.present)
             call.resume(second_answer._replace(faulty=True), index)
             return answer, second_answer
         if fault is Fault.CRASH_AFTER:

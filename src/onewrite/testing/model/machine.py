@@ -597,6 +597,15 @@ class Machine:
         old, new = self.contents_at(before, place).forms, self.contents_at(after, place)
         return [entity for name, entity in new.entities.items() if name not in old]
 
+    def changes(self, before: WorldState, request: Request, after: WorldState) -> list[tuple[Entity, Entity]]:
+        """The entities that differ between two states where a request has written, before and after. What is not there is empty."""
+        pairs: list[tuple[Entity, Entity]] = []
+        for place in self.databases.places_of(request) if before is not after else ():
+            old, new = self.contents_at(before, place), self.contents_at(after, place)
+            names = [name for name in {**old.forms, **new.forms} if old.forms.get(name) != new.forms.get(name)]
+            pairs += [(old.entities.get(name, {}), new.entities.get(name, {})) for name in names]
+        return pairs
+
     def has_added(self, before: WorldState, request: Request, after: WorldState) -> bool:
         """Whether the second state has a document that the first one has not, where the request has written."""
         return any(self._added(before, after, place) for place in self.databases.places_of(request))
