@@ -288,10 +288,11 @@ def _values(step: TrialStep, changes: Changes) -> str:
 
 
 def _read(answer: Any) -> str:
-    found = answer.get("Item", {}) if isinstance(answer, Mapping) and "ResponseMetadata" in answer else answer
-    if not isinstance(found, Mapping):
+    if not isinstance(answer, Mapping):
         return ""
-    return _listing([f"{name}={_short(value)}" for name, value in _business(cast("Entity", found)).items()])
+    found = cast("Entity", answer)
+    found = found.get("Item", {}) if "ResponseMetadata" in found else found
+    return _listing([f"{name}={_short(value)}" for name, value in _business(found).items()])
 
 
 def _changes(pairs: Sequence[tuple[Entity, Entity]]) -> str:

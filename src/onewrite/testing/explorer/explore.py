@@ -276,7 +276,7 @@ def _search(judge: Judge, arguments: Arguments, start: float) -> _Search:
 def _source(judge: Judge, arguments: Arguments) -> Schedules:
     if arguments.replay is not None:
         return OneSchedule(arguments.replay, judge)
-    return RandomSchedules(arguments.seed, judge) if arguments.at_random else EverySchedule(judge)
+    return RandomSchedules(arguments.seed, judge, arguments.schedules) if arguments.at_random else EverySchedule(judge)
 
 
 @contextlib.contextmanager

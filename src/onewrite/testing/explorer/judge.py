@@ -278,6 +278,11 @@ class Judge:
         )
 
     @property
+    def deliveries(self) -> int:
+        """How many there are of each message at most."""
+        return self._subject.bounds.deliveries
+
+    @property
     def takes_turns(self) -> bool:
         return self._subject.takes_turns
 
