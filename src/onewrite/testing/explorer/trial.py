@@ -586,6 +586,8 @@ class TrialFromMemory(Trial):
         if delivery not in self._histories:
             self._begin(delivery, self._brought(step))
         history = self._histories[delivery]
+        index %= max(len(history.stop.pending), 1)
+        step = step._replace(request_index=index)
         outage = self._outages.get(delivery)
         race = self._state_to_race(delivery)
         key = self.state, history, fault, index, self.progress.faults < self._subject.bounds.faults, outage, race, company
