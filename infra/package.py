@@ -42,7 +42,7 @@ OLDEST_GLIBC = 17  # that of manylinux2014
 NOTES = ("RECORD", "INSTALLER", "REQUESTED", "direct_url.json")
 # The same for every file and every run: the same source makes the same bytes, and nothing is deployed that did not change.
 WRITE_TIME = (1980, 1, 1, 0, 0, 0)
-READABLE = 0o644 << 16
+READABLE, EXECUTABLE = 0o644, 0o755
 
 # Python compares no dates and reads no sources with bytecode of this kind. The usual kind holds the date of its source, which
 # a package does not keep: Lambda would compile each module at every cold start, since it cannot write there.
@@ -106,7 +106,7 @@ def _options() -> argparse.ArgumentParser:
 
 
 def _existing(name: str) -> Path:
-    path = Path(name).resolve()
+    path = Path(name).absolute()  # a link keeps its own name, by which it is imported
     if not path.exists():
         raise argparse.ArgumentTypeError(f"there is no {name}")
     return path
@@ -175,7 +175,7 @@ def remove(target: Path, names: Collection[str], reason: str) -> list[str]:
 
 
 def copy(source: Path, folder: Path, not_for_lambda: Collection[str] = ()) -> list[str]:
-    """Copies a package or module, data included, and names what it leaves out: hidden files, and tests that nothing imports."""
+    """Copies a package or module, data included, and names what it leaves out: hidden files, tests that nothing imports, and links that lead out."""
     folder.mkdir(exist_ok=True)
     if (folder / source.name).exists():
         sys.exit(f"{source.name} is in the package already: {source} would be mixed with it.")
@@ -189,13 +189,31 @@ def copy(source: Path, folder: Path, not_for_lambda: Collection[str] = ()) -> li
         reasons = {name: "hidden" for name in names if name.startswith(".")}
         if at == source:
             reasons |= {name: "not for Lambda" for name in names if name in not_for_lambda}
+        reasons |= {name: reason for name in names if (reason := _cannot_be_copied(at / name, source))}
         if "tests" in names and (at / "tests").is_dir() and not _names_tests(source):
             reasons["tests"] = "no other module names it"
         left_out.extend(f"{(at / name).relative_to(source.parent)} ({reasons[name]})" for name in sorted(reasons))
         return {*reasons, "__pycache__"}
 
-    shutil.copytree(source, folder / source.name, ignore=names_to_ignore)
+    try:
+        shutil.copytree(source, folder / source.name, ignore=names_to_ignore)
+    except shutil.Error as error:
+        sys.exit("\n".join(f"{path} cannot be copied: {reason}" for path, _, reason in error.args[0]))
     return left_out
+
+
+def _cannot_be_copied(path: Path, source: Path) -> str | None:
+    """Why this is left out of the package. What a link leads to within the package is copied in its place."""
+    try:
+        target = path.resolve(strict=True)
+    except (OSError, RuntimeError):  # RuntimeError: a loop of links, before Python 3.13
+        return "a link to nothing"
+    if not target.is_relative_to(source.resolve()):
+        return "a link out of the package"
+    folders = [parent for parent in path.parents if parent.is_relative_to(source)]
+    if target.is_dir() and any(folder.resolve() == target for folder in folders):
+        return "a link to a folder that it is in"
+    return None if target.is_dir() or target.is_file() else "neither a file nor a folder"
 
 
 def _names_tests(source: Path) -> bool:
@@ -241,7 +259,7 @@ def write(folder: Path, target: Path) -> None:
     with ZipFile(target, "w") as archive:
         for path in sorted(path for path in folder.rglob("*") if path.is_file()):
             entry = ZipInfo(path.relative_to(folder).as_posix(), WRITE_TIME)
-            entry.external_attr = READABLE
+            entry.external_attr = (EXECUTABLE if path.stat().st_mode & 0o100 else READABLE) << 16
             entry.compress_type = ZIP_DEFLATED
             archive.writestr(entry, path.read_bytes())
 

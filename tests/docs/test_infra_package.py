@@ -272,6 +272,51 @@ def test_what_can_be_imported_is_packed_and_what_is_left_out_is_named(tmp_path: 
     assert [name for name in ZipFile(tmp_path / "again.zip").namelist() if "/tests/" in name] == []
 
 
+def test_links_stay_in_the_package_and_loops_end(tmp_path: Path) -> None:
+    shop, secret = tmp_path / "shop", tmp_path / "secret.txt"
+    for folder in ("a", "b"):
+        (shop / folder).mkdir(parents=True)
+    secret.write_text("PASSWORD")
+    for name, text in {"__init__.py": "", "a/rates.txt": "1.10", "run.sh": "#!/bin/sh"}.items():
+        (shop / name).write_text(text)
+    (shop / "run.sh").chmod(0o700)
+    links = {
+        "out": secret,
+        "up": tmp_path,
+        "gone": shop / "nowhere",
+        "self": shop / "self",
+        "within": shop / "a",
+        "top": shop,
+        "a/to_b": shop / "b",
+        "b/to_a": shop / "a",
+    }
+    for name, target in links.items():
+        (shop / name).symlink_to(target)
+    os.mkfifo(shop / "pipe")
+    (tmp_path / "other").symlink_to(shop)  # and what is named may be a link itself
+    said = make_package("--output", tmp_path / "function.zip", tmp_path / "other")
+
+    with ZipFile(tmp_path / "function.zip") as archive:
+        packed = {name: archive.getinfo(name).external_attr >> 16 for name in archive.namelist() if "other/" in name}
+        assert archive.read("other/within/rates.txt") == b"1.10"
+    assert {name.partition("/")[2] for name in packed if "__pycache__" not in name} == {
+        *("__init__.py", "run.sh", "a/rates.txt", "within/rates.txt", "b/to_a/rates.txt")
+    }
+    assert {name for name, mode in packed.items() if mode == 0o755} == {"other/run.sh"}
+    reasons = {line.split()[2].partition("/")[2]: line.partition("(")[2][:-1] for line in said.splitlines() if "other/" in line}
+    assert reasons == {
+        "out": "a link out of the package",
+        "up": "a link out of the package",
+        "gone": "a link to nothing",
+        "self": "a link to nothing",
+        "top": "a link to a folder that it is in",
+        "pipe": "neither a file nor a folder",
+        "a/to_b/to_a": "a link to a folder that it is in",
+        "b/to_a/to_b": "a link to a folder that it is in",
+        "within/to_b/to_a": "a link to a folder that it is in",
+    }
+
+
 @pytest.mark.parametrize(("name", "says"), [("my-shop", b"cannot be imported"), ("onewrite", b"would be mixed with it")])
 def test_what_could_not_be_imported_is_refused(tmp_path: Path, name: str, says: bytes) -> None:
     (tmp_path / name).mkdir()
