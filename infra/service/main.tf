@@ -1,6 +1,8 @@
 # A worker or a relay as a service of containers on Fargate, with its log, its roles and its alarms. The image is that of
 # ../Dockerfile with your modules in it. ../examples/application uses it.
 
+data "aws_caller_identity" "current" {}
+
 data "aws_partition" "current" {}
 
 data "aws_region" "current" {}
@@ -9,10 +11,16 @@ locals {
   is_worker = var.worker != null
   queue     = local.is_worker ? split(":", var.queue_arn) : [] # arn:aws:sqs:REGION:ACCOUNT:NAME
   queue_url = local.is_worker ? "https://sqs.${local.queue[3]}.${data.aws_partition.current.dns_suffix}/${local.queue[4]}/${local.queue[5]}" : null
-  command = (local.is_worker
-    ? concat(["worker", var.worker, "--queue-url", local.queue_url, "--health-port", "8080", "--log-format", "json"], var.options)
-    : concat(["relay", var.relay, "--metrics", "emf"], var.options)
+  command = concat(
+    (local.is_worker
+      ? ["worker", var.worker, "--queue-url", local.queue_url, "--health-port", tostring(var.health_port)]
+      : ["relay", var.relay, "--metrics", "emf"]
+    ),
+    ["--drain-seconds", tostring(var.drain_seconds), "--log-level", var.log_level, "--log-format", var.log_format],
+    var.options,
   )
+  # The repository, if the image is in ECR: ACCOUNT.dkr.ecr.REGION.amazonaws.com/NAME:TAG. Other registries ask for no right of AWS's.
+  repository = try(regex("^([0-9]{12})\\.dkr\\.ecr\\.([^.]+)\\.amazonaws\\.com(?:\\.cn)?/([^:@]+)[:@]", var.image), null)
   # The metrics' dimension is that of a function's.
   environment = merge(var.environment, var.secret_arns, local.is_worker ? {} : { AWS_LAMBDA_FUNCTION_NAME = var.name })
   alarms = local.is_worker ? {} : {
@@ -58,7 +66,8 @@ resource "aws_ecs_task_definition" "this" {
     command                = local.command
     environment            = [for name, value in local.environment : { name = name, value = value }]
     readonlyRootFilesystem = true
-    stopTimeout            = 30 # as long as --drain-seconds, and a little more
+    stopTimeout            = var.drain_seconds + 5
+    linuxParameters        = { initProcessEnabled = true } # which takes away what a handler's processes leave behind
     logConfiguration = {
       logDriver = "awslogs"
       options = {
@@ -69,7 +78,7 @@ resource "aws_ecs_task_definition" "this" {
     }
     }, local.is_worker ? {
     healthCheck = {
-      command     = ["CMD", "python", "-c", "from urllib.request import urlopen; urlopen('http://127.0.0.1:8080/health', timeout=4)"]
+      command     = ["CMD", "python", "-c", "from urllib.request import urlopen; urlopen('http://127.0.0.1:${var.health_port}/health', timeout=4)"]
       interval    = 30
       timeout     = 10
       retries     = 3
@@ -109,6 +118,13 @@ data "aws_iam_policy_document" "assume" {
       type        = "Service"
       identifiers = ["ecs-tasks.amazonaws.com"]
     }
+
+    # Or ECS would take on the roles for a task of another account.
+    condition {
+      test     = "StringEquals"
+      variable = "aws:SourceAccount"
+      values   = [data.aws_caller_identity.current.account_id]
+    }
   }
 }
 
@@ -119,9 +135,22 @@ resource "aws_iam_role" "start" {
 }
 
 data "aws_iam_policy_document" "start" {
-  statement {
-    actions   = ["ecr:GetAuthorizationToken", "ecr:BatchCheckLayerAvailability", "ecr:GetDownloadUrlForLayer", "ecr:BatchGetImage"]
-    resources = ["*"] # the token cannot be allowed for one image, and the image may be in another account
+  dynamic "statement" {
+    for_each = local.repository == null ? [] : [local.repository]
+
+    content {
+      actions   = ["ecr:BatchCheckLayerAvailability", "ecr:GetDownloadUrlForLayer", "ecr:BatchGetImage"]
+      resources = ["arn:${data.aws_partition.current.partition}:ecr:${statement.value[1]}:${statement.value[0]}:repository/${statement.value[2]}"]
+    }
+  }
+
+  dynamic "statement" {
+    for_each = local.repository == null ? [] : ["*"] # it cannot be allowed for one repository
+
+    content {
+      actions   = ["ecr:GetAuthorizationToken"]
+      resources = [statement.value]
+    }
   }
 
   statement {
@@ -209,13 +238,13 @@ resource "aws_cloudwatch_metric_alarm" "relay" {
   ok_actions          = var.alarm_topic_arns
 }
 
-# A message that keeps failing shows in no age of a standard queue. The worker's log has a line for each failure.
+# A message that keeps failing shows in no age of a standard queue. The worker's log has a line for each failure. The filter is that of ../terraform.
 resource "aws_cloudwatch_log_metric_filter" "unsettled" {
   count = local.is_worker ? 1 : 0
 
   name           = "unsettled"
   log_group_name = aws_cloudwatch_log_group.this.name
-  pattern        = "{ $.onewrite.failures[0].error = \"*\" }"
+  pattern        = "{ $.onewrite.failures[0].error = \"*\" || $.onewrite.returned > 0 }"
 
   metric_transformation {
     namespace = "onewrite"

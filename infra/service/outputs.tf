@@ -1,19 +1,24 @@
 output "service_name" {
-  value = aws_ecs_service.this.name
+  description = "The ECS service."
+  value       = aws_ecs_service.this.name
 }
 
 output "task_definition_arn" {
-  value = aws_ecs_task_definition.this.arn
+  description = "The task definition, of which each change makes a new revision."
+  value       = aws_ecs_task_definition.this.arn
 }
 
 output "role_name" {
-  value = aws_iam_role.task.name
+  description = "The role of the code in the containers."
+  value       = aws_iam_role.task.name
 }
 
 output "role_arn" {
-  value = aws_iam_role.task.arn
+  description = "The ARN of that role, for policies of your own."
+  value       = aws_iam_role.task.arn
 }
 
 output "log_group_name" {
-  value = aws_cloudwatch_log_group.this.name
+  description = "The log group of the containers."
+  value       = aws_cloudwatch_log_group.this.name
 }

@@ -68,6 +68,78 @@ variable "options" {
   type        = list(string)
   default     = []
   nullable    = false
+
+  validation {
+    condition = length(setintersection([for option in var.options : split("=", option)[0]], [
+      "--drain-seconds", "--health-host", "--health-port", "--log-format", "--log-level", "--queue-url",
+    ])) == 0
+    error_message = "options: the stack relies on drain_seconds, health_port, log_level, log_format and queue_arn. Set these variables."
+  }
+
+  validation {
+    condition = length(setintersection([for option in var.options : split("=", option)[0]], [
+      "--help", "--once", "--restart", "--skip", "--stop-when-empty", "--stuck", "--version",
+    ])) == 0
+    error_message = "options: a service runs for ever. Run what ends, as --once or --stuck, by hand."
+  }
+}
+
+variable "health_port" {
+  description = "For a worker: the port in the container at which it says how it is."
+  type        = number
+  default     = 8080
+  nullable    = false
+
+  validation {
+    condition     = var.health_port >= 1 && var.health_port <= 65535 && floor(var.health_port) == var.health_port
+    error_message = "health_port: 1 to 65535."
+  }
+
+  validation {
+    condition     = var.worker != null || var.health_port == 8080
+    error_message = "health_port: of a worker alone. It would have no effect."
+  }
+}
+
+variable "drain_seconds" {
+  description = "How long the command may finish what is in progress when it is stopped. ECS kills it five seconds later."
+  type        = number
+  default     = 25
+  nullable    = false
+
+  validation {
+    condition     = var.drain_seconds >= 0 && var.drain_seconds <= 115 && floor(var.drain_seconds) == var.drain_seconds
+    error_message = "drain_seconds: 0 to 115. Fargate kills a container after 120 seconds."
+  }
+}
+
+variable "log_level" {
+  description = "The least level that is logged: DEBUG, INFO or WARNING."
+  type        = string
+  default     = "INFO"
+  nullable    = false
+
+  validation {
+    condition     = contains(["DEBUG", "INFO", "WARNING"], var.log_level)
+    error_message = "log_level: DEBUG, INFO or WARNING. With ERROR the log would not name the messages that come again, and their alarm would be silent."
+  }
+}
+
+variable "log_format" {
+  description = "json, or text for a relay."
+  type        = string
+  default     = "json"
+  nullable    = false
+
+  validation {
+    condition     = contains(["json", "text"], var.log_format)
+    error_message = "log_format: json or text."
+  }
+
+  validation {
+    condition     = var.worker == null || var.log_format == "json"
+    error_message = "log_format: json for a worker. Its alarm counts the fields of the lines."
+  }
 }
 
 variable "environment" {
@@ -75,6 +147,16 @@ variable "environment" {
   type        = map(string)
   default     = {}
   nullable    = false
+
+  validation {
+    condition     = alltrue([for name in keys(var.environment) : can(regex("^[A-Za-z_][A-Za-z0-9_]*$", name))])
+    error_message = "environment: a name begins with a letter or _ and goes on with letters, digits and _."
+  }
+
+  validation {
+    condition     = !contains(keys(var.environment), "AWS_LAMBDA_FUNCTION_NAME")
+    error_message = "environment: the stack sets AWS_LAMBDA_FUNCTION_NAME. The alarms look for that name in the metrics."
+  }
 }
 
 variable "secret_arns" {
@@ -82,6 +164,11 @@ variable "secret_arns" {
   type        = map(string)
   default     = {}
   nullable    = false
+
+  validation {
+    condition     = alltrue([for name in keys(var.secret_arns) : can(regex("^[A-Za-z_][A-Za-z0-9_]*$", name)) && !contains(keys(var.environment), name)])
+    error_message = "secret_arns: the names are those of environment variables, and none of them is in environment too."
+  }
 
   validation {
     condition     = alltrue([for arn in values(var.secret_arns) : can(regex("^arn:[^:]+:secretsmanager:[^:]+:[0-9]{12}:secret:.+-[A-Za-z0-9]{6}$", arn))])
@@ -152,25 +239,33 @@ variable "cpu" {
   nullable    = false
 
   validation {
-    condition     = contains([256, 512, 1024, 2048, 4096], var.cpu)
-    error_message = "cpu: Fargate allows 256, 512, 1024, 2048 or 4096 here."
+    condition     = contains([256, 512, 1024, 2048, 4096, 8192, 16384], var.cpu)
+    error_message = "cpu: Fargate allows 256, 512, 1024, 2048, 4096, 8192 or 16384."
   }
 }
 
 variable "memory" {
-  description = "Megabytes, two to eight for each unit of cpu."
+  description = "Megabytes, of which Fargate allows some for each cpu: 512 to 2048 for 256, 1024 to 4096 for 512, and so on."
   type        = number
   default     = 512
   nullable    = false
 
   validation {
-    condition     = var.memory >= 2 * var.cpu && var.memory <= 8 * var.cpu && var.memory % (var.cpu == 256 ? 512 : 1024) == 0
-    error_message = "memory: Fargate allows two to eight megabytes for each unit of cpu, in steps of 1024."
+    condition = contains(lookup({
+      "256"   = [512, 1024, 2048]
+      "512"   = range(1024, 4096 + 1, 1024)
+      "1024"  = range(2048, 8192 + 1, 1024)
+      "2048"  = range(4096, 16384 + 1, 1024)
+      "4096"  = range(8192, 30720 + 1, 1024)
+      "8192"  = range(16384, 61440 + 1, 4096)
+      "16384" = range(32768, 122880 + 1, 8192)
+    }, tostring(var.cpu), [var.memory]), var.memory) # a cpu that Fargate does not have is refused above
+    error_message = "memory: Fargate allows 512, 1024 or 2048 for a cpu of 256; 1024 to 4096 for 512, 2048 to 8192 for 1024, 4096 to 16384 for 2048, and 8192 to 30720 for 4096, in steps of 1024; 16384 to 61440 for 8192, in steps of 4096; and 32768 to 122880 for 16384, in steps of 8192."
   }
 }
 
 variable "tasks" {
-  description = "How many containers run. For a relay one is enough; two publish copies now and then."
+  description = "How many containers run. For a relay one is enough; two publish copies now and then. With 0 the alarms on waiting messages and events still ring."
   type        = number
   default     = 1
   nullable    = false
@@ -203,6 +298,16 @@ variable "alarm_topic_arns" {
   type        = list(string)
   default     = []
   nullable    = false
+
+  validation {
+    condition     = alltrue([for arn in var.alarm_topic_arns : can(regex("^arn:[^:]+:sns:[^:]+:[0-9]{12}:[A-Za-z0-9_-]{1,256}$", arn))])
+    error_message = "alarm_topic_arns: arn:aws:sns:REGION:ACCOUNT:NAME. CloudWatch alarms cannot notify FIFO topics."
+  }
+
+  validation {
+    condition     = length(var.alarm_topic_arns) <= 5
+    error_message = "alarm_topic_arns: CloudWatch allows five."
+  }
 }
 
 variable "log_retention_days" {

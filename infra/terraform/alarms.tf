@@ -73,7 +73,7 @@ locals {
     }
     # A standard queue puts a message that was received three times behind the others, and its age is that of another one then.
     unsettled = {
-      description = "In period after period messages failed or were deferred, and come again. The line of each batch in the log names them."
+      description = "In period after period messages failed, were deferred, or were returned untried because time ran out. They come again. The line of each batch in the log names them."
       namespace   = "onewrite"
       metric      = "Unsettled-${var.name}"
       dimensions  = {}
@@ -114,18 +114,19 @@ resource "aws_cloudwatch_metric_alarm" "this" {
   ok_actions          = var.alarm_topic_arns
 }
 
-# The line that the handler logs for each batch says how many of its messages come again.
+# Counts the lines that say of messages which come again: `failures` names those that failed or were deferred, and `returned` counts those
+# that a batch had no time for. The filters of ../service and ../sam are the same.
 resource "aws_cloudwatch_log_metric_filter" "unsettled" {
   count = var.function && !contains(var.alarms_left_out, "unsettled") ? 1 : 0
 
   name           = "unsettled"
   log_group_name = aws_cloudwatch_log_group.this[0].name
-  pattern        = "{ $.onewrite.failed > 0 }"
+  pattern        = "{ $.onewrite.failures[0].error = \"*\" || $.onewrite.returned > 0 }"
 
   metric_transformation {
     namespace = "onewrite"
     name      = "Unsettled-${var.name}"
-    value     = "$.onewrite.failed"
+    value     = "1"
   }
 }
 

@@ -14,6 +14,8 @@ locals {
   # Made by hand where the resource itself would close a circle.
   here         = "${data.aws_region.current.id}:${data.aws_caller_identity.current.account_id}"
   queue_arn    = "arn:${data.aws_partition.current.partition}:sqs:${local.here}:${var.name}-events${local.suffix}"
+  letters_arn  = "arn:${data.aws_partition.current.partition}:sqs:${local.here}:${var.name}-dead-letters${local.suffix}"
+  queue_arns   = merge(local.queue ? { events = local.queue_arn } : {}, { dead_letters = local.letters_arn })
   function_arn = "arn:${data.aws_partition.current.partition}:lambda:${local.here}:function:${var.name}"
 }
 
@@ -42,6 +44,7 @@ resource "aws_lambda_function" "this" {
   layers                         = var.layers
   reserved_concurrent_executions = var.reserved_concurrency == null ? -1 : var.reserved_concurrency
   kms_key_arn                    = var.kms_key_arn
+  publish                        = true # a version for each change, which the alias names
 
   environment {
     variables = merge(var.environment, var.secret_arns)
@@ -81,11 +84,21 @@ resource "aws_lambda_function" "this" {
   depends_on = [aws_iam_role_policy.function]
 }
 
+# What takes messages. To go back to an earlier version, point it there: nothing else of the stack changes.
+resource "aws_lambda_alias" "live" {
+  count = var.function ? 1 : 0
+
+  name             = "live"
+  description      = "The version that takes messages."
+  function_name    = aws_lambda_function.this[0].function_name
+  function_version = aws_lambda_function.this[0].version
+}
+
 resource "aws_lambda_event_source_mapping" "this" {
   count = var.function ? 1 : 0
 
   event_source_arn                   = local.queue ? aws_sqs_queue.events[0].arn : var.stream_arn
-  function_name                      = aws_lambda_function.this[0].function_name
+  function_name                      = aws_lambda_alias.live[0].arn
   enabled                            = var.enabled
   batch_size                         = var.batch_size
   maximum_batching_window_in_seconds = var.batch_window_seconds
@@ -93,11 +106,9 @@ resource "aws_lambda_event_source_mapping" "this" {
   function_response_types = ["ReportBatchItemFailures"]
 
   starting_position              = local.queue ? null : var.stream_starting_position
-  starting_position_timestamp    = var.stream_starting_timestamp
   maximum_record_age_in_seconds  = local.queue ? null : var.stream_maximum_age_seconds
   maximum_retry_attempts         = local.queue ? null : var.stream_maximum_retries
   bisect_batch_on_function_error = local.queue ? null : var.stream_bisect
-  parallelization_factor         = local.queue ? null : var.stream_batches_per_shard
 
   dynamic "scaling_config" {
     for_each = local.queue ? [var.maximum_concurrency] : []

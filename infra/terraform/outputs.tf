@@ -1,26 +1,41 @@
 output "function_name" {
-  value = one(aws_lambda_function.this[*].function_name)
+  description = "The function. Null without one."
+  value       = one(aws_lambda_function.this[*].function_name)
 }
 
 output "function_arn" {
-  value = one(aws_lambda_function.this[*].arn)
+  description = "The ARN of the function."
+  value       = one(aws_lambda_function.this[*].arn)
+}
+
+output "alias_name" {
+  description = "The alias of the function: what takes messages is the version that it names."
+  value       = one(aws_lambda_alias.live[*].name)
+}
+
+output "alias_arn" {
+  description = "The ARN of the alias, by which you invoke the function."
+  value       = one(aws_lambda_alias.live[*].arn)
 }
 
 output "role_name" {
-  value = one(aws_iam_role.function[*].name)
+  description = "The role of the function's code."
+  value       = one(aws_iam_role.function[*].name)
 }
 
 output "role_arn" {
-  value = one(aws_iam_role.function[*].arn)
+  description = "The ARN of that role, for policies of your own."
+  value       = one(aws_iam_role.function[*].arn)
 }
 
 output "queue_name" {
-  description = "Null if the source is a stream."
+  description = "The queue. Null if the source is a stream."
   value       = one(aws_sqs_queue.events[*].name)
 }
 
 output "queue_arn" {
-  value = one(aws_sqs_queue.events[*].arn)
+  description = "The ARN of the queue."
+  value       = one(aws_sqs_queue.events[*].arn)
 }
 
 output "queue_url" {
@@ -29,17 +44,21 @@ output "queue_url" {
 }
 
 output "dead_letters_name" {
-  value = aws_sqs_queue.dead_letters.name
+  description = "The dead-letter queue, or the queue in which a stream's given-up records are described."
+  value       = aws_sqs_queue.dead_letters.name
 }
 
 output "dead_letters_arn" {
-  value = aws_sqs_queue.dead_letters.arn
+  description = "The ARN of the dead-letter queue."
+  value       = aws_sqs_queue.dead_letters.arn
 }
 
 output "dead_letters_url" {
-  value = aws_sqs_queue.dead_letters.url
+  description = "The URL of the dead-letter queue, from which you redrive."
+  value       = aws_sqs_queue.dead_letters.url
 }
 
 output "log_group_name" {
-  value = one(aws_cloudwatch_log_group.this[*].name)
+  description = "The log group of the function."
+  value       = one(aws_cloudwatch_log_group.this[*].name)
 }

@@ -12,8 +12,9 @@ resource "aws_sqs_queue" "events" {
   name                        = "${var.name}-events${local.suffix}"
   fifo_queue                  = var.fifo
   content_based_deduplication = var.content_based_deduplication
-  deduplication_scope         = var.fifo ? (var.fifo_high_throughput ? "messageGroup" : "queue") : null
-  fifo_throughput_limit       = var.fifo ? (var.fifo_high_throughput ? "perMessageGroupId" : "perQueue") : null
+  # High throughput, which costs no more. A message group is a source, and no two sources' messages are copies of each other.
+  deduplication_scope   = var.fifo ? "messageGroup" : null
+  fifo_throughput_limit = var.fifo ? "perMessageGroupId" : null
   # Six times the function's timeout, and the window, is what Lambda asks for: a batch that was throttled is tried again while
   # its messages are still hidden.
   visibility_timeout_seconds = 6 * var.function_timeout + var.batch_window_seconds
@@ -41,9 +42,29 @@ resource "aws_sqs_queue" "dead_letters" {
   )
 }
 
-data "aws_iam_policy_document" "senders" {
+data "aws_iam_policy_document" "queue" {
+  for_each = local.queue_arns
+
+  statement {
+    sid       = "tls"
+    effect    = "Deny"
+    actions   = ["sqs:*"]
+    resources = [each.value]
+
+    principals {
+      type        = "*"
+      identifiers = ["*"]
+    }
+
+    condition {
+      test     = "Bool"
+      variable = "aws:SecureTransport"
+      values   = ["false"]
+    }
+  }
+
   dynamic "statement" {
-    for_each = { for name, sender in local.senders : name => sender if length(sender.arns) > 0 }
+    for_each = { for name, sender in local.senders : name => sender if length(sender.arns) > 0 && each.key == "events" }
 
     content {
       sid       = statement.key
@@ -76,9 +97,9 @@ data "aws_iam_policy_document" "senders" {
   }
 }
 
-resource "aws_sqs_queue_policy" "senders" {
-  count = length(concat(var.sns_topic_arns, var.event_rule_arns, var.s3_bucket_arns)) > 0 ? 1 : 0
+resource "aws_sqs_queue_policy" "this" {
+  for_each = local.queue_arns
 
-  queue_url = aws_sqs_queue.events[0].url
-  policy    = data.aws_iam_policy_document.senders.json
+  queue_url = each.key == "events" ? aws_sqs_queue.events[0].url : aws_sqs_queue.dead_letters.url
+  policy    = data.aws_iam_policy_document.queue[each.key].json
 }

@@ -89,6 +89,13 @@ data "aws_iam_policy_document" "assume" {
       type        = "Service"
       identifiers = ["lambda.amazonaws.com"]
     }
+
+    # Or Lambda would take on the role for a function of another account.
+    condition {
+      test     = "StringEquals"
+      variable = "aws:SourceAccount"
+      values   = [data.aws_caller_identity.current.account_id]
+    }
   }
 }
 

@@ -70,18 +70,6 @@ variable "fifo" {
   }
 }
 
-variable "fifo_high_throughput" {
-  description = "Deduplicates and counts the limit by message group rather than by queue, so that groups do not slow each other down."
-  type        = bool
-  default     = false
-  nullable    = false
-
-  validation {
-    condition     = !var.fifo_high_throughput || var.fifo
-    error_message = "fifo_high_throughput: only with fifo = true."
-  }
-}
-
 variable "content_based_deduplication" {
   description = "SQS takes two messages with the same body within five minutes for one, if the sender gives no deduplication id."
   type        = bool
@@ -174,7 +162,7 @@ variable "sns_topic_arns" {
   nullable    = false
 
   validation {
-    condition     = alltrue([for arn in var.sns_topic_arns : can(regex("^arn:[^:]+:sns:[^:]+:[0-9]{12}:[A-Za-z0-9_-]+(\\.fifo)?$", arn))])
+    condition     = alltrue([for arn in var.sns_topic_arns : can(regex("^arn:[^:]+:sns:[^:]+:[0-9]{12}:[A-Za-z0-9_-]{1,256}(\\.fifo)?$", arn))])
     error_message = "sns_topic_arns: arn:aws:sns:REGION:ACCOUNT:NAME."
   }
 
@@ -268,40 +256,19 @@ variable "stream_kms_key_arn" {
 }
 
 variable "stream_starting_position" {
-  description = "Where a new function begins: TRIM_HORIZON, the oldest record that the stream still has, or LATEST, or AT_TIMESTAMP."
+  description = "Where a new function begins: TRIM_HORIZON, the oldest record that the stream still has, or LATEST."
   type        = string
   default     = "TRIM_HORIZON"
   nullable    = false
 
   validation {
-    condition     = contains(["TRIM_HORIZON", "LATEST", "AT_TIMESTAMP"], var.stream_starting_position)
-    error_message = "stream_starting_position: TRIM_HORIZON, LATEST or AT_TIMESTAMP."
-  }
-
-  validation {
-    condition     = var.stream_starting_position != "AT_TIMESTAMP" || var.stream_arn == null ? true : strcontains(var.stream_arn, ":kinesis:")
-    error_message = "stream_starting_position: AT_TIMESTAMP is for Kinesis only."
+    condition     = contains(["TRIM_HORIZON", "LATEST"], var.stream_starting_position)
+    error_message = "stream_starting_position: TRIM_HORIZON or LATEST."
   }
 
   validation {
     condition     = var.event_source == "stream" || var.stream_starting_position == "TRIM_HORIZON"
     error_message = "stream_starting_position: the source is a queue. It would have no effect."
-  }
-}
-
-variable "stream_starting_timestamp" {
-  description = "The time of AT_TIMESTAMP, as 2026-03-02T12:00:00Z."
-  type        = string
-  default     = null
-
-  validation {
-    condition     = var.stream_starting_timestamp == null ? true : can(timeadd(var.stream_starting_timestamp, "0s"))
-    error_message = "stream_starting_timestamp: as 2026-03-02T12:00:00Z."
-  }
-
-  validation {
-    condition     = (var.stream_starting_timestamp != null) == (var.stream_starting_position == "AT_TIMESTAMP")
-    error_message = "stream_starting_timestamp: give it with AT_TIMESTAMP, and only then."
   }
 }
 
@@ -348,22 +315,5 @@ variable "stream_bisect" {
   validation {
     condition     = var.event_source == "stream" || var.stream_bisect == true
     error_message = "stream_bisect: the source is a queue. It would have no effect."
-  }
-}
-
-variable "stream_batches_per_shard" {
-  description = "Batches of a shard at a time (Lambda's parallelization factor). Records with the same key stay in order."
-  type        = number
-  default     = 1
-  nullable    = false
-
-  validation {
-    condition     = var.stream_batches_per_shard >= 1 && var.stream_batches_per_shard <= 10 && floor(var.stream_batches_per_shard) == var.stream_batches_per_shard
-    error_message = "stream_batches_per_shard: Lambda allows 1 to 10."
-  }
-
-  validation {
-    condition     = var.event_source == "stream" || var.stream_batches_per_shard == 1
-    error_message = "stream_batches_per_shard: the source is a queue. It would have no effect."
   }
 }

@@ -1,11 +1,11 @@
 terraform {
   # The first whose validations may look at other variables.
-  required_version = ">= 1.9"
+  required_version = ">= 1.9, < 2.0"
 
   required_providers {
     aws = {
       source  = "hashicorp/aws"
-      version = ">= 5.40"
+      version = ">= 5.40, < 7.0"
     }
   }
 }

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -18,13 +20,14 @@ from samtranslator.parser.parser import Parser  # type: ignore[import-untyped]
 from samtranslator.translator.translator import Translator  # type: ignore[import-untyped]
 from samtranslator.yaml_helper import yaml_parse  # type: ignore[import-untyped]
 
-from onewrite import Deferred, Message, Rejected
+from onewrite import Applied, Deferred, Message, Rejected
 from onewrite.aws_lambda import sqs_handler
 from onewrite.testing import lambda_context, sqs_event
 from order_history import create_table, feed
 from tests.support import deployment as deployed
-from tests.support.alarms import COUNTED_FAILURES
+from tests.support.alarms import UNSETTLED, counted_lines
 from tests.support.deployment import REGION, Deployment, sdk
+from tests.support.moto_server import MotoServer
 from tests.support.packages import ROOT, make_package
 
 SAM = ROOT / "infra" / "sam" / "template.yaml"
@@ -82,7 +85,8 @@ def test_cfn_lint_finds_nothing() -> None:
     assert (found.stdout, found.returncode) == ("", 0)
 
 
-# moto's CloudFormation knows neither of these, and passes over them.
+# moto's CloudFormation knows none of these, and passes over them.
+@pytest.mark.filterwarnings("ignore:Tried to parse AWS..SQS..QueuePolicy:UserWarning")
 @pytest.mark.filterwarnings("ignore:Tried to parse AWS..CloudWatch..Alarm:UserWarning")
 @pytest.mark.filterwarnings("ignore:Tried to parse AWS..Logs..MetricFilter:UserWarning")
 def test_the_example_runs_through_the_stack(stack: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,6 +109,18 @@ def test_mapping_reports_failed_messages() -> None:
     (mapping,) = [found["Properties"] for found in RESOURCES.values() if found["Type"] == "AWS::Lambda::EventSourceMapping"]
     assert mapping["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
     assert mapping["EventSourceArn"] == {"Fn::GetAtt": ["Queue", "Arn"]}
+
+
+def test_queues_refuse_plain_http() -> None:
+    properties = RESOURCES["QueuePolicy"]["Properties"]
+    assert properties["Queues"] == [{"Ref": "Queue"}, {"Ref": "DeadLetters"}]
+    (denied,) = properties["PolicyDocument"]["Statement"]
+    assert (denied["Effect"], denied["Condition"]) == ("Deny", {"Bool": {"aws:SecureTransport": "false"}})
+
+
+def test_role_is_for_functions_of_the_account() -> None:
+    (trusted,) = RESOURCES["Role"]["Properties"]["AssumeRolePolicyDocument"]["Statement"]
+    assert trusted["Condition"] == {"StringEquals": {"aws:SourceAccount": {"Ref": "AWS::AccountId"}}}
 
 
 def test_role_may_do_what_it_needs_and_nothing_else() -> None:
@@ -147,39 +163,119 @@ def queue_name(queue: str) -> str:
     return json.dumps([{"Name": "QueueName", "Value": {"Fn::GetAtt": [queue, "QueueName"]}}])
 
 
-def test_unsettled_messages_are_counted_from_the_log() -> None:
+def test_unsettled_messages_are_counted_by_one_filter_everywhere() -> None:
     properties = RESOURCES["Unsettled"]["Properties"]
     (made,) = properties["MetricTransformations"]
-    assert (properties["FilterPattern"], made["MetricValue"]) == COUNTED_FAILURES
+    assert (properties["FilterPattern"], made["MetricValue"]) == UNSETTLED
+    for folder in ("terraform", "service"):
+        text = "".join(path.read_text() for path in (ROOT / "infra" / folder).glob("*.tf"))
+        (pattern,) = re.findall(r'pattern += "({.*})"', text)
+        assert pattern.replace('\\"', '"') == UNSETTLED[0]
 
 
 # ---------------------------------------------------------------- the log that alarms count
 
 
-def test_handler_logs_failed_and_deferred_messages_under_one_field(caplog: pytest.LogCaptureFixture) -> None:
-    assert logged_failures(caplog, lambda message: Deferred(message, expected=1)) == 2
-    assert logged_failures(caplog, refusing) == 0
-    assert logged_failures(caplog, failing) == 2
+def applying(message: Message) -> Applied:
+    return Applied(message)
 
 
 def refusing(message: Message) -> Rejected:
     return Rejected(message)
 
 
-def failing(message: Message) -> Rejected:
+elapsed = [0.0]
+
+
+def slow(message: Message) -> Applied:
+    elapsed[0] += 29.9
+    return Applied(message)
+
+
+def failing(message: Message) -> Applied:
     raise ValueError(message.id)
 
 
-def logged_failures(caplog: pytest.LogCaptureFixture, function: Callable[[Message], Any]) -> int:
-    """The field that the filters of the log add up, in a batch's line as Lambda's own formatter writes it."""
-    caplog.clear()
+@pytest.mark.parametrize(
+    ("function", "counted"),
+    [
+        (applying, False),
+        (refusing, False),
+        (failing, True),
+        (lambda message: Deferred(message, expected=1), True),
+        (slow, True),  # one message fits, and the others are returned untried
+    ],
+)
+def test_the_filter_counts_batches_with_unsettled_messages(
+    function: Callable[[Message], Any], counted: bool, caplog: pytest.LogCaptureFixture
+) -> None:
     with caplog.at_level("INFO", "onewrite"):
-        sqs_handler(lambda record: Message(record["messageId"]))(function)(sqs_event({}, {}), lambda_context())
+        handler = sqs_handler(lambda record: Message(record["messageId"]))(function)
+        handler(sqs_event(*[{}] * 10), lambda_context(30_000, clock=lambda: elapsed[0]))
     (record,) = caplog.records
-    found: Any = json.loads(JsonFormatter().format(record))
-    for name in COUNTED_FAILURES[1].split(".")[1:]:
-        found = found[name]
-    return int(found)
+    line: str = JsonFormatter().format(record)
+    assert counted_lines(UNSETTLED[0], [line]) == counted
+    if function is slow:
+        known = json.loads(line)["onewrite"]
+        assert (known["returned"], known["failed"]) == (9, 0)
+
+
+HANDLERS = """
+from onewrite import Applied, Deferred, Message
+from onewrite.aws_lambda import sqs_handler
+
+@sqs_handler(lambda record: Message(record["body"]))
+def handler(message):
+    if message.id == "fails":
+        raise ValueError(message.id)
+    return Applied(message)
+"""
+
+
+@pytest.mark.parametrize(("body", "counted"), [("fails", True), ("succeeds", False)])
+def test_the_filter_counts_failures_of_a_worker(body: str, counted: bool, tmp_path: Path) -> None:
+    (tmp_path / "handlers.py").write_text(HANDLERS)
+    with MotoServer() as server:
+        url = server.sqs().create_queue(QueueName="events")["QueueUrl"]
+        server.sqs().send_message(QueueUrl=url, MessageBody=body)
+        options = ["--queue-url", url, "--endpoint-url", server.endpoint, "--stop-when-empty", "--wait", "0"]
+        ran = subprocess.run(
+            [sys.executable, "-m", "onewrite", "worker", "handlers:handler", *options, "--log-format", "json"],
+            cwd=tmp_path,
+            env={**os.environ, "AWS_ACCESS_KEY_ID": "dummy", "AWS_SECRET_ACCESS_KEY": "dummy", "AWS_DEFAULT_REGION": REGION},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    assert (counted_lines(UNSETTLED[0], ran.stderr.splitlines()) > 0) == counted
+
+
+# ---------------------------------------------------------------- the modules' pages
+
+
+def test_tables_of_the_modules_are_those_of_their_files() -> None:
+    check = [sys.executable, str(ROOT / "infra" / "tables.py"), "--check"]
+    checked = subprocess.run(check, capture_output=True, text=True, check=False)
+    assert (checked.stdout, checked.returncode) == ("", 0)
+
+
+def test_tables_are_in_the_format_of_terraform_docs() -> None:
+    """As its own documentation shows it: https://terraform-docs.io/reference/markdown-table/"""
+    page = (ROOT / "infra" / "terraform" / "README.md").read_text()
+    rows = {
+        '| <a name="requirement_terraform"></a> [terraform](#requirement\\_terraform) | >= 1.9, < 2.0 |',
+        '| <a name="input_name"></a> [name](#input\\_name) | The function\'s name. The names of all other resources begin with it. | `string` | n/a | yes |',
+        '| <a name="output_alias_name"></a> [alias\\_name](#output\\_alias\\_name) | The alias of the function: what takes messages is the version that it names. |',
+    }
+    assert rows - {*page.splitlines()} == set()
+    assert '| `list(string)` | <pre>[<br/>  "dynamodb:UpdateItem",<br/>  "dynamodb:GetItem"<br/>]</pre> | no |' in page
+
+
+@pytest.mark.parametrize("kind", ["variable", "output"])
+def test_every_variable_and_output_is_described(kind: str) -> None:
+    for path in (ROOT / "infra").rglob("*.tf"):
+        blocks = re.findall(rf'^{kind} "(\w+)" {{\n(.*?)^}}', path.read_text(), re.DOTALL | re.MULTILINE)
+        assert [(path, name) for name, block in blocks if "  description = " not in block] == []
 
 
 # ---------------------------------------------------------------- for laptops

@@ -303,7 +303,9 @@ def test_links_stay_in_the_package_and_loops_end(tmp_path: Path) -> None:
         *("__init__.py", "run.sh", "a/rates.txt", "within/rates.txt", "b/to_a/rates.txt")
     }
     assert {name for name, mode in packed.items() if mode == 0o755} == {"other/run.sh"}
-    reasons = {line.split()[2].partition("/")[2]: line.partition("(")[2][:-1] for line in said.splitlines() if "other/" in line}
+    reasons = {
+        line.split()[2].partition("/")[2]: line.partition("(")[2][:-1] for line in said.splitlines() if "other/" in line
+    }
     assert reasons == {
         "out": "a link out of the package",
         "up": "a link out of the package",

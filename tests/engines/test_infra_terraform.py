@@ -22,13 +22,17 @@ from moto.dynamodb.models import dynamodb_backends
 from moto.server import ThreadedMotoServer
 from pymongo import MongoClient
 
+from onewrite.core.pending import Broken
+from onewrite.errors import LedgerMismatch
+from onewrite.outbox import SweepReport
+from onewrite.outbox.metrics import emf
 from onewrite.testing import lambda_context
 from onewrite.testing.servers.engines import Mongod
 from onewrite.testing.servers.process import free_port
 from order_history import create_table, feed
 from order_history.events import OrderCreated
 from tests.support import deployment as deployed
-from tests.support.alarms import COUNTED_FAILURES, FAILURES, alarm_of, measurements
+from tests.support.alarms import FAILURES, UNSETTLED, alarm_of, counted_lines, measured_by_emf, measurements
 from tests.support.deployment import REGION, TERRAFORM, Deployment, sdk
 from tests.support.packages import ROOT, make_package
 from tests.support.terraform import Terraform
@@ -134,7 +138,6 @@ module "queue" {
   tracing                     = true
   kms_key_arn                 = "KEY"
   fifo                        = true
-  fifo_high_throughput        = true
   content_based_deduplication = true
   event_rule_arns             = ["RULE"]
   sns_topic_arns              = ["TOPIC.fifo"]
@@ -172,7 +175,6 @@ module "changes" {
   stream_maximum_age_seconds = 14400
   stream_maximum_retries     = 5
   stream_bisect              = false
-  stream_batches_per_shard   = 2
 }
 
 output "deployed" {
@@ -342,7 +344,7 @@ def test_fifo_queue_has_the_throughput_and_deduplication_of_its_variables(stacks
         found = deployed.queue_attributes(stacks[kind].queue_url)
         return found["ContentBasedDeduplication"], found["DeduplicationScope"], found["FifoThroughputLimit"]
 
-    assert attributes("fifo") == ("false", "queue", "perQueue")
+    assert attributes("fifo") == ("false", "messageGroup", "perMessageGroupId")
     assert attributes("queue") == ("true", "messageGroup", "perMessageGroupId")
 
 
@@ -378,7 +380,6 @@ def test_mapping_of_a_stream_is_as_configured(
         "StartingPosition": "LATEST",
         "MaximumRecordAgeInSeconds": 14400,
         "MaximumRetryAttempts": 5,
-        "ParallelizationFactor": 2,
         "DestinationConfig": {"OnFailure": {"Destination": outputs["deployed"]["changes"]["dead_letters_arn"]}},
     }
     assert {name: changes[name] for name in expected} == expected
@@ -495,7 +496,7 @@ def test_each_way_to_fail_rings_its_alarm_and_no_other(
 def test_unsettled_messages_are_counted_from_the_log(stacks: dict[str, Deployment]) -> None:
     (counted,) = sdk.client("logs").describe_metric_filters(logGroupName="/aws/lambda/orders-fifo")["metricFilters"]
     (made,) = counted["metricTransformations"]
-    assert (counted["filterPattern"], made["metricValue"]) == COUNTED_FAILURES
+    assert (counted["filterPattern"], made["metricValue"]) == UNSETTLED
     assert (made["metricNamespace"], made["metricName"]) == ("onewrite", "Unsettled-orders-fifo")
 
 
@@ -531,8 +532,9 @@ def test_a_schedule_lets_the_relay_sweep(stacks: dict[str, Deployment]) -> None:
     events, relay = sdk.client("events"), deployed.function(stacks["relay"])
     rule = events.describe_rule(Name="orders-relay-sweep")
     assert (rule["ScheduleExpression"], rule["State"]) == ("rate(2 minutes)", "ENABLED")
-    assert [target["Arn"] for target in events.list_targets_by_rule(Rule=rule["Name"])["Targets"]] == [relay["FunctionArn"]]
-    policy = json.loads(sdk.client("lambda").get_policy(FunctionName=relay["FunctionName"])["Policy"])
+    (target,) = events.list_targets_by_rule(Rule=rule["Name"])["Targets"]
+    assert target["Arn"] == f"{relay['FunctionArn']}:live"
+    policy = json.loads(sdk.client("lambda").get_policy(FunctionName=relay["FunctionName"], Qualifier="live")["Policy"])
     (allowed,) = policy["Statement"]
     assert (allowed["Action"], allowed["Principal"], allowed["Condition"]) == (
         "lambda:InvokeFunction",
@@ -541,17 +543,31 @@ def test_a_schedule_lets_the_relay_sweep(stacks: dict[str, Deployment]) -> None:
     )
 
 
-def test_the_age_of_the_oldest_event_is_watched_and_a_relay_that_says_nothing_rings_too(
-    stacks: dict[str, Deployment],
+@pytest.mark.parametrize("name", ["orders-relay", "shop-billing-relay"])
+@pytest.mark.parametrize(
+    ("reports", "rings"),
+    [
+        ([SweepReport()], set()),
+        ([SweepReport(pending=1, oldest=900.0)], set()),
+        ([SweepReport(pending=1, oldest=900.1)], {"oldest-event"}),
+        ([SweepReport(broken=[Broken({"id": "o-1"}, LedgerMismatch("another writer"))])], {"broken"}),
+        ([SweepReport(error=OSError("no route"), complete=False)], {"oldest-event"}),
+        ([], {"oldest-event"}),  # it does not run
+    ],
+)
+def test_alarms_of_a_relay_ring_for_the_metrics_it_emits(
+    outputs: object, name: str, reports: list[SweepReport], rings: set[str]
 ) -> None:
-    (oldest,) = [alarm for alarm in alarms_of("orders-relay") if alarm.get("MetricName") == "OldestEvent"]
-    dimensions = [{"Name": "FunctionName", "Value": stacks["relay"].function_name}]
-    assert (oldest["Dimensions"], oldest["Threshold"], oldest["Period"]) == (dimensions, 900.0, 600)
-    assert (oldest["TreatMissingData"], oldest["AlarmActions"], oldest["OKActions"]) == ("breaching", [TOPIC], [TOPIC])
-    (broken,) = [alarm for alarm in alarms_of("orders-relay") if alarm.get("MetricName") == "EntitiesBroken"]
-    assert (broken["Dimensions"], broken["Threshold"], broken["TreatMissingData"]) == (dimensions, 0.0, "notBreaching")
-    assert {oldest["Namespace"], broken["Namespace"]} == {"onewrite"}
-    assert len(alarms_of("orders-relay")) == 6
+    lines: list[str] = []
+    emit = emf(function=name, write=lines.append)
+    for report in reports:
+        emit(report)
+    measured = measured_by_emf(lines)
+    alarms = {found["AlarmName"].removeprefix(f"{name}-"): found for found in alarms_of(name)}
+    own = {each: alarm for each, alarm in alarms.items() if alarm.get("Namespace") == "onewrite"}
+    assert own.keys() == {"oldest-event", "broken"}
+    assert {each for each, alarm in own.items() if alarm_of(alarm).rings(measured)} == rings
+    assert all(alarm["AlarmActions"] == alarm["OKActions"] for alarm in own.values())
 
 
 def test_a_failed_sweep_is_not_tried_again(stacks: dict[str, Deployment]) -> None:
@@ -577,6 +593,31 @@ def test_who_may_send_to_the_queue_is_named(stacks: dict[str, Deployment]) -> No
         ("s3.amazonaws.com", "StringEquals aws:SourceAccount", ACCOUNT),
     }
     assert senders("standard") == set()
+
+
+def test_queues_refuse_plain_http(stacks: dict[str, Deployment], outputs: dict[str, Any]) -> None:
+    stack, stream = stacks["standard"], outputs["deployed"]["stream"]
+    for url in (stack.queue_url, stack.dead_letters_url, stream["dead_letters_url"]):
+        attributes = deployed.queue_attributes(url)
+        (denied,) = [each for each in json.loads(attributes["Policy"])["Statement"] if each["Effect"] == "Deny"]
+        assert (denied["Action"], denied["Resource"]) == ("sqs:*", attributes["QueueArn"])
+        assert (denied["Principal"], denied["Condition"]) == ("*", {"Bool": {"aws:SecureTransport": "false"}})
+
+
+def test_roles_are_for_the_account_alone(outputs: dict[str, Any]) -> None:
+    names = [output["role_name"] for output in (outputs["deployed"]["queue"], outputs["application"]["billing"])]
+    starting = [role["RoleName"] for role in sdk.client("iam").list_roles()["Roles"] if "-start-" in role["RoleName"]]
+    assert len(starting) == 2
+    for name in (*names, *starting):
+        (trusted,) = sdk.client("iam").get_role(RoleName=name)["Role"]["AssumeRolePolicyDocument"]["Statement"]
+        assert trusted["Condition"] == {"StringEquals": {"aws:SourceAccount": ACCOUNT}}
+
+
+def test_the_mapping_feeds_the_version_of_the_alias(stacks: dict[str, Deployment], outputs: dict[str, Any]) -> None:
+    made = outputs["deployed"]["queue"]
+    alias = sdk.client("lambda").get_alias(FunctionName=made["function_name"], Name=made["alias_name"])
+    assert (alias["AliasArn"], alias["FunctionVersion"]) == (made["alias_arn"], "1")
+    assert deployed.event_source(stacks["queue"])["FunctionArn"] == f"{made['function_arn']}:1"  # as moto resolves the alias
 
 
 def test_the_functions_environment_is_what_was_given_and_holds_no_secret(
@@ -776,15 +817,14 @@ def test_a_worker_whose_provider_is_down_logs_what_its_alarm_counts(
     application: Application, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (counted,) = sdk.client("logs").describe_metric_filters(logGroupName="/ecs/shop-billing")["metricFilters"]
-    assert counted["filterPattern"] == '{ $.onewrite.failures[0].error = "*" }'
+    (made,) = counted["metricTransformations"]
+    assert (counted["filterPattern"], made["metricValue"]) == UNSETTLED
     (alarm,) = [each for each in alarms_of("shop-billing") if each["AlarmName"] == "shop-billing-unsettled"]
-    assert alarm["MetricName"] == counted["metricTransformations"][0]["metricName"]
+    assert alarm["MetricName"] == made["metricName"]
 
     application.place("o-2", id="p-2")
     application.functions(monkeypatch)
-    lines = [json.loads(line) for line in application.work().splitlines()]  # nobody answers at the provider's address
-    failures = [failure for line in lines for failure in line.get("onewrite", {}).get("failures", [])]
-    assert {failure["error"] for failure in failures} == {"URLError"}
+    assert counted_lines(UNSETTLED[0], application.work().splitlines()) > 0  # nobody answers at the provider's address
 
     queue = application.outputs["billing_queue"]["queue_url"]
     assert deployed.queue_attributes(queue)["ApproximateNumberOfMessagesNotVisible"] == "1"
@@ -799,6 +839,10 @@ def test_the_containers_have_the_rights_that_they_need_and_say_how_they_are(appl
     sends = ("Allow", "sqs:SendMessage", application.outputs["orders"]["queue_arn"])
     assert deployed.grants_of(application.outputs["billing_relay"]["role_name"]) == {sends, reads}
     assert application.container("billing")["healthCheck"]["command"][:3] == ["CMD", "python", "-c"]
+    for name in ("billing", "billing_relay"):
+        container = application.container(name)
+        assert (container["stopTimeout"], container["linuxParameters"]) == (30, {"initProcessEnabled": True})
+        assert container["command"][-6:] == ["--drain-seconds", "25", "--log-level", "INFO", "--log-format", "json"]
     assert "healthCheck" not in application.container("billing_relay")
     (stopped,) = [each for each in alarms_of("shop-billing") if each["AlarmName"] == "shop-billing-stopped"]
     assert (stopped["MetricName"], stopped["TreatMissingData"]) == ("CPUUtilization", "breaching")
@@ -809,7 +853,28 @@ def test_the_containers_have_the_rights_that_they_need_and_say_how_they_are(appl
     }
 
 
+def test_a_container_starts_by_its_own_repository_alone(application: Application) -> None:
+    arn = application.outputs["billing"]["task_definition_arn"]
+    role = sdk.client("ecs").describe_task_definition(taskDefinition=arn)["taskDefinition"]["executionRoleArn"]
+    pulls = {grant for grant in deployed.grants_of(role.rpartition("/")[2]) if grant[1].startswith("ecr:")}
+    repository = f"arn:aws:ecr:{REGION}:{ACCOUNT}:repository/shop"
+    layers = ("BatchCheckLayerAvailability", "BatchGetImage", "GetDownloadUrlForLayer")
+    assert pulls == allow("ecr", layers, repository) | allow("ecr", ["GetAuthorizationToken"], "*")
+
+
 PLANNED = """
+module "stopped" {
+  source = "./service"
+
+  name               = "stopped"
+  image              = "docker.io/shop/relay:1"
+  relay              = "shop.relays:orders"
+  tasks              = 0
+  cluster_arn        = "arn:aws:ecs:eu-west-1:123456789012:cluster/shop"
+  subnet_ids         = ["subnet-1a"]
+  security_group_ids = ["sg-1a"]
+}
+
 module "image" {
   source = "./module"
 
@@ -859,6 +924,7 @@ def test_an_image_and_what_is_made_in_the_same_run_can_be_planned(server: object
     # The plan alone: moto asks for the image itself, which is nowhere.
     terraform = Terraform.within(tmp_path)
     shutil.copytree(TERRAFORM, tmp_path / "module", ignore=shutil.ignore_patterns(".terraform*"))
+    shutil.copytree(ROOT / "infra" / "service", tmp_path / "service", ignore=shutil.ignore_patterns(".terraform*"))
     tmp_path.joinpath("main.tf").write_text(PLANNED.replace("IMAGE", IMAGE).replace("STREAM", STREAM))
     tmp_path.joinpath("code.zip").write_bytes(b"any")
     terraform.install_provider()
@@ -874,6 +940,9 @@ def test_an_image_and_what_is_made_in_the_same_run_can_be_planned(server: object
         ["shop.handler"],
     )
     assert (function["handler"], function["runtime"]) == (None, None)
+    # A service without containers has no alarm for that, and its events wait all the same.
+    alarms = {values["alarm_name"] for address, values in found.items() if "stopped.aws_cloudwatch_metric_alarm" in address}
+    assert alarms == {"stopped-oldest-event", "stopped-broken"}
 
 
 def test_stacks_can_be_applied_again_after_a_destroy(terraform: Terraform, outputs: dict[str, Any], stacks: object) -> None:

@@ -35,14 +35,14 @@ AWS = {"AWS_ACCESS_KEY_ID": "dummy", "AWS_SECRET_ACCESS_KEY": "dummy", "AWS_DEFA
 
 
 class Endpoint:
-    """A server that takes connections, and then sends nothing, or one byte after the other and never the last."""
+    """A server that takes connections, and then sends nothing, or one byte after the other and never the last, or closes them; or that is away."""
 
     def __init__(self, kind: str) -> None:
         self.is_asked = threading.Event()
-        self._is_slow = kind == "slow"
+        self._kind = kind
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.host = f"127.0.0.1:{self._listener.getsockname()[1]}"
-        if kind == "refusing":
+        if kind == "away":
             self._listener.close()
         else:
             threading.Thread(target=self._accept, daemon=True).start()
@@ -57,11 +57,12 @@ class Endpoint:
 
     def _send(self, connection: socket.socket) -> None:
         with connection, suppress(OSError):  # the verb has ended
-            while connection.recv(1024):
+            while self._kind != "refusing" and connection.recv(1024):
                 self.is_asked.set()
-                while self._is_slow:
+                while self._kind == "slow":
                     connection.send(b"H")
                     time.sleep(0.05)
+        self.is_asked.set()
 
     def close(self) -> None:
         self._listener.close()
@@ -96,7 +97,7 @@ def end_of(arguments: list[str], asked: threading.Event, number: signal.Signals)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: str(number.name))
-@pytest.mark.parametrize("endpoint", ["silent", "slow"], indirect=True)
+@pytest.mark.parametrize("endpoint", ["silent", "slow", "refusing"], indirect=True)
 @pytest.mark.parametrize("engine", ["dynamodb", "mongodb"])
 @pytest.mark.parametrize("verb", VERBS)
 @pytest.mark.few(1, each="verb")
@@ -106,7 +107,7 @@ def test_a_signal_ends_a_verb_at_once(verb: str, engine: str, endpoint: Endpoint
     assert seconds < 3  # one, and what a busy machine adds
 
 
-@pytest.mark.parametrize("endpoint", ["silent", "refusing"], indirect=True)
+@pytest.mark.parametrize("endpoint", ["silent", "away"], indirect=True)
 @pytest.mark.parametrize("engine", ["dynamodb", "mongodb"])
 @pytest.mark.parametrize("verb", VERBS)
 def test_a_verb_says_in_a_line_that_no_one_answers(

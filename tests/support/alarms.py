@@ -5,8 +5,11 @@ What AWS measures is taken from its documentation; what onewrite measures is com
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import product
 from typing import Any, TypeAlias
 
 # Of each metric, by its name and the value of its dimension: the values of every five minutes, None where nothing is measured.
@@ -146,5 +149,37 @@ FAILURES: dict[str, dict[str, set[str]]] = {
     "queue": {**_COMMON, "nobody reads": {"oldest-message"}},
     "stream": {**_COMMON, "nobody reads": {"unread"}},
 }
-# The filter of the log that an alarm counts with: its pattern, and the value that it adds up.
-COUNTED_FAILURES = ("{ $.onewrite.failed > 0 }", "$.onewrite.failed")
+# The one filter of the log that all alarms on unsettled messages count with: its pattern, and the value that it adds up for a line.
+UNSETTLED = ('{ $.onewrite.failures[0].error = "*" || $.onewrite.returned > 0 }', "1")
+_TERM = re.compile(r'\$\.([\w.\[\]]+) (?:= ("\*")|> (\d+))')
+
+
+def counted_lines(pattern: str, lines: Iterable[str]) -> int:
+    """How many lines a filter's pattern selects, as CloudWatch reads it: terms of a path and a value, of which one must be true."""
+    documents = [json.loads(line) for line in lines if line.startswith("{")]
+    terms = pattern.removeprefix("{ ").removesuffix(" }").split(" || ")
+    return sum(any(_selects(term, document) for term in terms) for document in documents)
+
+
+def _selects(term: str, document: Any) -> bool:
+    match = _TERM.fullmatch(term)
+    assert match is not None, term
+    path, any_text, least = match.groups()
+    value = document
+    for name in re.findall(r"\w+", path):
+        try:
+            value = value[int(name) if isinstance(value, list) else name]
+        except (KeyError, IndexError, TypeError):
+            return False
+    return isinstance(value, str) if any_text else isinstance(value, int | float) and value > int(least)
+
+
+def measured_by_emf(lines: Iterable[str]) -> dict[tuple[str, str], list[float | None]]:
+    """What CloudWatch measures if each five minutes bring a line like the last of these."""
+    measured: dict[tuple[str, str], list[float | None]] = {}
+    for line in map(json.loads, lines):
+        for found in line["_aws"]["CloudWatchMetrics"]:
+            assert found["Namespace"] == "onewrite"
+            for (dimension,), metric in product(found["Dimensions"], found["Metrics"]):
+                measured[metric["Name"], line[dimension]] = [float(line[metric["Name"]])] * LONG
+    return measured

@@ -45,6 +45,7 @@ class Image:
     entrypoint: list[str] = field(default_factory=list)
     command: list[str] = field(default_factory=list)
     stop_signal: str = "SIGTERM"
+    health: list[str] = field(default_factory=list)
 
     def start(self, *arguments: str, environment: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
         """The container's process, which is process 1 of its own. Without arguments it has those of the image."""
@@ -175,7 +176,7 @@ class Build:
         self._current.stop_signal = text
 
     def _healthcheck(self, text: str) -> None:
-        """Docker asks it from outside. Whether its command exists is for the tests of that command."""
+        self._current.health = json.loads(text.partition("CMD ")[2])
 
     def _expose(self, text: str) -> None:
         """A remark for whoever runs the image."""

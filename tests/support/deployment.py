@@ -73,8 +73,9 @@ def queue_attributes(url: str) -> dict[str, str]:
 
 
 def event_source(deployment: Deployment) -> dict[str, Any]:
-    answer = sdk.client("lambda").list_event_source_mappings(FunctionName=deployment.function_name)
-    (mapping,) = answer["EventSourceMappings"]
+    """The mapping that feeds the function, or an alias of it."""
+    mappings = sdk.client("lambda").list_event_source_mappings()["EventSourceMappings"]
+    (mapping,) = [each for each in mappings if each["FunctionArn"].split(":")[6] == deployment.function_name]
     return dict(mapping)
 
 
@@ -107,6 +108,7 @@ def grants_of(role: str) -> set[Grant]:
 def senders(policy: str | None) -> set[tuple[str, str, str]]:
     """Who may send to a queue by its policy, and on which conditions."""
     statements = [] if policy is None else json.loads(policy)["Statement"]
+    statements = [statement for statement in statements if statement["Effect"] == "Allow"]
     assert {(statement["Effect"], statement["Action"]) for statement in statements} <= {("Allow", "sqs:SendMessage")}
     return {
         (statement["Principal"]["Service"], f"{test} {name}", value)

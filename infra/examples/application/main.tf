@@ -136,23 +136,28 @@ output "orders" {
 }
 
 output "customers" {
-  value = module.customers
+  description = "The queue of the customers, its dead letters, the function and its role."
+  value       = module.customers
 }
 
 output "relay" {
-  value = module.relay.relay
+  description = "The function of the relay, its role and its dead letters."
+  value       = module.relay.relay
 }
 
 output "billing_queue" {
-  value = module.billing_queue
+  description = "The queue of the billing service, and its dead letters."
+  value       = module.billing_queue
 }
 
 output "billing" {
-  value = module.billing
+  description = "The service that charges, its role and its log."
+  value       = module.billing
 }
 
 output "billing_relay" {
-  value = module.billing_relay
+  description = "The service that publishes what was paid, its role and its log."
+  value       = module.billing_relay
 }
 
 output "secret_arn" {

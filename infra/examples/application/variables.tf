@@ -36,8 +36,9 @@ variable "security_group_ids" {
 }
 
 variable "alarm_topic_arns" {
-  type    = list(string)
-  default = []
+  description = "The SNS topics that the alarms notify."
+  type        = list(string)
+  default     = []
 }
 
 variable "deletion_protection" {

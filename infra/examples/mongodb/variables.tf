@@ -11,7 +11,8 @@ variable "package" {
 }
 
 variable "vpc_id" {
-  type = string
+  description = "The VPC of the subnets."
+  type        = string
 }
 
 variable "subnet_ids" {
@@ -47,6 +48,7 @@ variable "secrets_endpoint" {
 }
 
 variable "alarm_topic_arns" {
-  type    = list(string)
-  default = []
+  description = "The SNS topics that the alarms notify."
+  type        = list(string)
+  default     = []
 }

@@ -61,7 +61,8 @@ resource "aws_dynamodb_table" "orders" {
 }
 
 output "table_name" {
-  value = aws_dynamodb_table.orders.name
+  description = "The table."
+  value       = aws_dynamodb_table.orders.name
 }
 
 output "feed" {

@@ -17,8 +17,9 @@ variable "fifo" {
 }
 
 variable "alarm_topic_arns" {
-  type    = list(string)
-  default = []
+  description = "The SNS topics that the alarms notify."
+  type        = list(string)
+  default     = []
 }
 
 variable "deletion_protection" {

@@ -112,12 +112,13 @@ resource "aws_cloudwatch_event_rule" "sweep" {
 
 resource "aws_cloudwatch_event_target" "sweep" {
   rule = aws_cloudwatch_event_rule.sweep.name
-  arn  = module.relay.function_arn
+  arn  = module.relay.alias_arn
 }
 
 resource "aws_lambda_permission" "sweep" {
   action        = "lambda:InvokeFunction"
   function_name = module.relay.function_name
+  qualifier     = module.relay.alias_name
   principal     = "events.amazonaws.com"
   source_arn    = aws_cloudwatch_event_rule.sweep.arn
 }
@@ -125,6 +126,7 @@ resource "aws_lambda_permission" "sweep" {
 # A sweep that fails is not tried again: the next one comes soon.
 resource "aws_lambda_function_event_invoke_config" "sweep" {
   function_name                = module.relay.function_name
+  qualifier                    = module.relay.alias_name
   maximum_event_age_in_seconds = 60
   maximum_retry_attempts       = 0
 }
@@ -164,11 +166,13 @@ resource "aws_cloudwatch_metric_alarm" "broken" {
 }
 
 output "table_name" {
-  value = aws_dynamodb_table.orders.name
+  description = "The table."
+  value       = aws_dynamodb_table.orders.name
 }
 
 output "table_arn" {
-  value = aws_dynamodb_table.orders.arn
+  description = "The ARN of the table."
+  value       = aws_dynamodb_table.orders.arn
 }
 
 output "topic_arn" {

@@ -2,6 +2,12 @@ variable "name" {
   description = "The name of the table and of the function."
   type        = string
   default     = "orders-relay"
+  nullable    = false
+
+  validation {
+    condition     = can(regex("^[A-Za-z0-9_-]{3,50}$", var.name))
+    error_message = "name: letters, digits, - and _, 3 to 50. The names of the table, the function and the topic are made of it."
+  }
 }
 
 variable "package" {
@@ -80,8 +86,9 @@ variable "oldest_event_seconds" {
 }
 
 variable "alarm_topic_arns" {
-  type    = list(string)
-  default = []
+  description = "The SNS topics that the alarms notify."
+  type        = list(string)
+  default     = []
 }
 
 variable "deletion_protection" {

@@ -51,7 +51,8 @@ resource "aws_dynamodb_table" "meters" {
 }
 
 output "table_name" {
-  value = aws_dynamodb_table.meters.name
+  description = "The table."
+  value       = aws_dynamodb_table.meters.name
 }
 
 output "stream_name" {

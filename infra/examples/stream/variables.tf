@@ -11,8 +11,9 @@ variable "package" {
 }
 
 variable "alarm_topic_arns" {
-  type    = list(string)
-  default = []
+  description = "The SNS topics that the alarms notify."
+  type        = list(string)
+  default     = []
 }
 
 variable "deletion_protection" {
