@@ -29,6 +29,9 @@ lint: .venv/ready-lint
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/pyright --pythonpath $(BIN)/python
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-issue-forms .github/ISSUE_TEMPLATE/bug.yml .github/ISSUE_TEMPLATE/idea.yml
+	$(BIN)/check-jsonschema --builtin-schema vendor.dependabot .github/dependabot.yml
 
 bench: .venv/ready  ## ratios of two things in one run, on real engines
 	$(BIN)/python -m tests.benchmarks
