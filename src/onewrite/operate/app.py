@@ -36,7 +36,8 @@ class _Verb(TyperCommand):
         """Do it."""
         for parameter in self.params:
             value: object = ctx.params.get(parameter.name)
-            values = cast("list[object]", value) if isinstance(value, list) else [value]
+            # Typer before 0.28 collects the values of a repeated option in a tuple.
+            values = cast("Sequence[object]", value) if isinstance(value, list | tuple) else [value]
             if parameter.default != "" and any(each in ("", Path()) for each in values):
                 name, form = _named(parameter)
                 raise ConfigurationError(f"{name} is empty: give {form}.")
